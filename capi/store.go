@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"unsafe"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/store"
+	"freshgo/csrc"
+)
+
+// storeHandle is an open store, which loaders and jobs may use for longer than its handle lives.
+type storeHandle struct {
+	*shared
+	store *store.Store
+}
+
+func (*storeHandle) kind() string { return "store" }
+
+func newStoreHandle(s *store.Store) *storeHandle {
+	return &storeHandle{newShared(func() { _ = s.Close() }), s} // closing a store that was only read has nothing to fail
+}
+
+// What a tensor of a store belongs to, as in the header.
+const (
+	splitTensor = iota
+	nodeTensor
+	edgeTensor
+)
+
+// array finds a split or a tensor by name.
+func (h *storeHandle) array(kind int32, name string) (*store.Tensor, error) {
+	var list []store.Tensor
+	var word string
+	switch kind {
+	case splitTensor:
+		list, word = h.store.Splits(), "split"
+	case nodeTensor:
+		list, word = h.store.Tensors(), "node tensor"
+	case edgeTensor:
+		list, word = h.store.EdgeTensors(), "edge tensor"
+	default:
+		return nil, invalid("kind is %d, expected 0 to 2", kind)
+	}
+	i := slices.IndexFunc(list, func(t store.Tensor) bool { return t.Name == name })
+	if i < 0 {
+		known := make([]string, len(list))
+		for j := range list {
+			known[j] = list[j].Name
+		}
+		return nil, invalid("the store has no %s %q, it has %q", word, name, known)
+	}
+	return &list[i], nil
+}
+
+// read loads a whole split or tensor into a tensor of C memory.
+func (h *storeHandle) read(ctx context.Context, kind int32, t *store.Tensor, versioned bool) (result, error) {
+	if kind == splitTensor {
+		ids, err := h.store.LoadSplit(ctx, t.Name)
+		if err != nil {
+			return result{}, err
+		}
+		return copied(t.Name, manifest.DType_INT64, []int64{int64(len(ids))}, bytesOf(ids), versioned)
+	}
+	block, err := h.store.LoadTensor(ctx, &t.Array, mem.NewBudget(0), mem.Staging)
+	if err != nil {
+		return result{}, err
+	}
+	defer block.Free()
+	dense := block.Bytes()[:t.Rows*int64(t.Layout.RowBytes)]
+	return copied(t.Name, t.DType, append([]int64{t.Rows}, t.RowShape...), dense, versioned)
+}
+
+// copied makes a tensor with a copy of the data: what core loaded lies in memory that C cannot free.
+func copied(name string, dtype manifest.DType, shape []int64, data []byte, versioned bool) (result, error) {
+	buffer, err := csrc.Allocator{}.Acquire(int64(len(data)))
+	if err != nil {
+		return result{}, err
+	}
+	defer buffer.Release()
+	copy(buffer.Bytes(), data)
+	t, err := buffer.(*csrc.Buffer).Tensor(name, dtypes[dtype], shape, versioned)
+	if err != nil {
+		return result{}, err
+	}
+	return result{pointer: t.Managed, discard: t.Delete}, nil
+}
+
+func bytesOf(ids []int64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), len(ids)*8) // the same memory, 8 bytes an id
+}
+
+// writeJSON writes v to a caller's buffer if it fits and returns its length.
+func writeJSON(v any, out unsafe.Pointer, capacity int64) (int64, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	n := int64(len(text))
+	if n <= capacity {
+		copy(unsafe.Slice((*byte)(out), n), text) // within the capacity of the caller's buffer
+	}
+	return n, nil
+}

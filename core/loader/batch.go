@@ -1,0 +1,51 @@
+package loader
+
+import (
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+)
+
+// Array is one tensor of a batch: row-major, dense, in memory that the
+// allocator given to Open handed out. Whoever holds the batch owns the buffer.
+type Array struct {
+	Name   string
+	DType  manifest.DType
+	Shape  []int64
+	Buffer mem.Buffer
+}
+
+// Batch is one sampled mini-batch with its rows.
+//
+// Arrays holds, in this order: n_id int64[nodes], edge_index int64[2, edges],
+// e_id int64[edges] (the user's edge numbers), ptr int64[targets+1] (edges of
+// local target t are edge_index[:, ptr[t]:ptr[t+1]]), input_id int64[seeds]
+// (positions in the seed list), num_sampled_nodes int64[hops+1],
+// num_sampled_edges int64[hops], then every node tensor by n_id and every
+// edge tensor by e_id. A trace holds n_id and input_id only.
+type Batch struct {
+	Index    int64 // position in the epoch, counted from 0
+	NumSeeds int64
+	Arrays   []Array
+	bytes    int64 // what the gate counted for it
+}
+
+// Release hands every buffer back; for batches nobody will take.
+func (b *Batch) Release() {
+	for i := range b.Arrays {
+		b.Arrays[i].Buffer.Release()
+	}
+	b.Arrays = nil
+}
+
+// Array returns the array of that name, or nil.
+func (b *Batch) Array(name string) *Array {
+	for i := range b.Arrays {
+		if b.Arrays[i].Name == name {
+			return &b.Arrays[i]
+		}
+	}
+	return nil
+}
+
+// int64s views the memory of an int64 array.
+func int64s(p []byte) []int64 { return mem.View[int64](p) }

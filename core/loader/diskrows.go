@@ -1,0 +1,86 @@
+package loader
+
+import (
+	"context"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// maxHolePages is how many unwanted pages between two wanted ones are read along
+// rather than split into two requests: a request costs about as much as eight
+// further KiB of a running one (docs/decisions.md), so small holes are free.
+const maxHolePages = 4
+
+// diskRows reads rows of one array through the engine. It is safe for concurrent
+// use; every caller brings its own merger.
+type diskRows struct {
+	engine *ssd.Engine
+	handle *ssd.Handle
+	layout ssd.Layout
+	slot   int        // bytes of one engine buffer
+	pages  []uint32   // a checksum per page, or nil when pages are not checked
+	block  *mem.Block // owns pages
+}
+
+// openRows opens an array for reading by row. With checksums its page table is
+// loaded and every page read is compared with it.
+func openRows(ctx context.Context, engine *ssd.Engine, st *store.Store, a *store.Array, slot int, checksums bool, budget *mem.Budget) (*diskRows, error) {
+	handle, err := engine.Open(a.Path)
+	if err != nil {
+		return nil, err
+	}
+	d := &diskRows{engine: engine, handle: handle, layout: a.Layout, slot: slot}
+	if checksums {
+		if d.block, err = st.LoadCRC(ctx, a, budget, mem.Staging); err != nil {
+			handle.Close()
+			return nil, err
+		}
+		d.pages = mem.Slice[uint32](d.block)
+	}
+	return d, nil
+}
+
+// read calls emit once for every element of rows with its index and its bytes,
+// from engine threads and concurrently for different indices. Equal rows are
+// read once. The bytes are valid only during the call.
+func (d *diskRows) read(ctx context.Context, m *ssd.Merger, rows []int64, emit func(i int32, row []byte) error) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	plan := m.Plan(d.layout, rows, maxHolePages, d.slot)
+	width := int64(d.layout.RowBytes)
+	return d.engine.Read(ctx, d.handle, plan.Ranges, func(r int, data []byte) error {
+		start := plan.Ranges[r].Off
+		if d.pages != nil {
+			if err := d.checkPages(start, data); err != nil {
+				return err
+			}
+		}
+		for _, i := range plan.Pos[plan.First[r]:plan.First[r+1]] {
+			at := d.layout.Offset(rows[i]) - start
+			if err := emit(i, data[at:at+width]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (d *diskRows) checkPages(start int64, data []byte) error {
+	for at := 0; at < len(data); at += ssd.PageBytes {
+		page := data[at:min(at+ssd.PageBytes, len(data))]
+		if err := store.CheckPage(d.handle.Name(), d.pages, (start+int64(at))/ssd.PageBytes, page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *diskRows) close() {
+	d.handle.Close()
+	if d.block != nil {
+		d.block.Free()
+	}
+}

@@ -1,0 +1,172 @@
+package loader
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// dataset is a small graph with skewed sources, in the user's form.
+type dataset struct {
+	nodes    int64
+	sources  []int64
+	targets  []int64
+	x        []float32 // width columns; x[v*width+j] = v + j/1000
+	y        []int64   // y[v] = 3v
+	edgeAttr []int32   // two columns; -e and 2e
+}
+
+const width = 24 // 96 bytes: 42 rows in a page
+
+func newDataset(nodes, edges int) *dataset {
+	rng := rand.New(rand.NewPCG(1, 2))
+	d := &dataset{nodes: int64(nodes)}
+	for e := range edges {
+		u := rng.Float64()
+		d.sources = append(d.sources, int64(float64(nodes)*u*u*u))
+		d.targets = append(d.targets, rng.Int64N(int64(nodes)))
+		d.edgeAttr = append(d.edgeAttr, int32(-e), int32(2*e))
+	}
+	for v := range nodes {
+		for j := range width {
+			d.x = append(d.x, float32(v)+float32(j)/1000)
+		}
+		d.y = append(d.y, int64(3*v))
+	}
+	return d
+}
+
+func littleEndian(values any) []byte {
+	out, err := binary.Append(nil, binary.LittleEndian, values)
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func (d *dataset) edgeIndex() store.Source {
+	both := append(append([]int64{}, d.sources...), d.targets...)
+	return store.Dense(manifest.DType_INT64, []int64{2, int64(len(d.sources))}, littleEndian(both))
+}
+
+func (d *dataset) graph(t *testing.T) *Graph {
+	t.Helper()
+	g, err := NewGraph(context.Background(), GraphInput{
+		NumNodes:  d.nodes,
+		EdgeIndex: d.edgeIndex(),
+		NodeTensors: []GraphTensor{
+			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
+			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
+		},
+		EdgeTensors: []GraphTensor{{Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr)}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(g.Close)
+	return g
+}
+
+// store converts the dataset and opens it through fs.
+func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "graph.freshgo")
+	edges := int64(len(d.sources))
+	err := store.Convert(context.Background(), ssd.OS, store.Input{
+		NumNodes:  d.nodes,
+		EdgeIndex: d.edgeIndex(),
+		NodeTensors: []store.NamedSource{
+			{Name: "x", Source: store.Dense(manifest.DType_FLOAT32, []int64{d.nodes, width}, littleEndian(d.x))},
+			{Name: "y", Source: store.Dense(manifest.DType_INT64, []int64{d.nodes}, littleEndian(d.y))},
+		},
+		EdgeTensors: []store.NamedSource{{Name: "edge_attr", Source: store.Dense(manifest.DType_INT32, []int64{edges, 2}, littleEndian(d.edgeAttr))}},
+	}, path, store.ConvertOptions{Memory: 64 << 20})
+	require.NoError(t, err)
+	s, err := store.Open(fs, path)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// seen is a batch copied out of its buffers.
+type seen struct {
+	index    int64
+	numSeeds int64
+	shapes   map[string][]int64
+	arrays   map[string][]byte
+}
+
+func (s *seen) int64s(name string) []int64 {
+	return append([]int64{}, mem.View[int64](s.arrays[name])...)
+}
+
+func (s *seen) float32s(name string) []float32 {
+	out := make([]float32, len(s.arrays[name])/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(s.arrays[name][4*i:]))
+	}
+	return out
+}
+
+func look(b *Batch) *seen {
+	s := &seen{index: b.Index, numSeeds: b.NumSeeds, shapes: map[string][]int64{}, arrays: map[string][]byte{}}
+	for _, a := range b.Arrays {
+		s.shapes[a.Name] = a.Shape
+		s.arrays[a.Name] = append([]byte{}, a.Buffer.Bytes()...)
+	}
+	return s
+}
+
+// open opens a loader that is closed with the test, after which nothing it
+// allocated may be left.
+func open(t *testing.T, src Source, o Options) *Loader {
+	t.Helper()
+	alloc := mem.NewAllocator()
+	l, err := Open(context.Background(), src, o, alloc)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, l.Close())
+		buffers, bytes := alloc.Live()
+		require.Zero(t, buffers, "%d bytes of batches are left", bytes)
+		require.Zero(t, l.budget.Used(), "memory is left after Close")
+	})
+	return l
+}
+
+// rest takes the batches that are left of the running epoch.
+func rest(t *testing.T, l *Loader) []*seen {
+	t.Helper()
+	var all []*seen
+	for {
+		b, err := l.Next(context.Background())
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, look(b))
+		b.Release()
+	}
+}
+
+func epochOf(t *testing.T, l *Loader, epoch int64) []*seen {
+	t.Helper()
+	require.NoError(t, l.Start(epoch, 0, false))
+	return rest(t, l)
+}
+
+func plain() Options {
+	return Options{
+		Fanouts: []int64{4, 3}, BatchSize: 64, Seed: 5, Shuffle: true, Prefetch: 2,
+		FeatureCache: Auto, NeighborCache: Auto, Cache: "none", IO: ssd.Auto,
+	}
+}

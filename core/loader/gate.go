@@ -1,0 +1,108 @@
+package loader
+
+import (
+	"fmt"
+	"sync"
+
+	"freshgo/core/mem"
+)
+
+// gate admits batches to memory in their order and within a limit. A batch that
+// finds no room waits until earlier ones have been consumed: a slow consumer is
+// back-pressure, not growth.
+//
+// It cannot deadlock: a waiting batch has all earlier ones admitted before it,
+// those are finished without further memory, and consuming them makes room. When
+// even then there is none, the batch is larger than the budget allows and
+// acquire says so.
+type gate struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	budget   *mem.Budget
+	limit    int64 // of the budget, for batches; 0: unlimited
+	used     int64
+	turn     int64 // the batch that may acquire next
+	wanted   int64 // the batch that the consumer is waiting for, or -1
+	shut     bool
+	consumed int64 // bytes of the batch that the consumer holds
+}
+
+func newGate(budget *mem.Budget, limit, first int64) *gate {
+	g := &gate{budget: budget, limit: limit, turn: first, wanted: -1}
+	g.changed.L = &g.mu
+	return g
+}
+
+// acquire waits for batch i's turn and for n bytes. It returns errStopped after
+// shutdown and a *mem.BudgetError when n bytes are not to be had.
+func (g *gate) acquire(i, n int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		switch {
+		case g.shut:
+			return errStopped
+		case g.turn != i:
+		case g.reserve(n):
+			g.turn++
+			g.changed.Broadcast()
+			return nil
+		case g.wanted == i:
+			return fmt.Errorf("loader: batch %d is larger than the measured ones: %w", i,
+				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.limit - g.used, Limit: g.limit})
+		}
+		g.changed.Wait()
+	}
+}
+
+// reserve counts n bytes when they fit.
+func (g *gate) reserve(n int64) bool {
+	if g.limit != 0 && g.used+n > g.limit || g.budget.Reserve(mem.Batch, n) != nil {
+		return false
+	}
+	g.used += n
+	return true
+}
+
+func (g *gate) release(n int64) {
+	g.used -= n
+	g.budget.Release(mem.Batch, n)
+}
+
+// want tells that the consumer waits for batch i, so that nothing it does will
+// make more room for it. Calling it again for the same batch changes nothing.
+func (g *gate) want(i int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wanted == i {
+		return
+	}
+	g.wanted = i
+	g.changed.Broadcast()
+}
+
+// handOver tells that the consumer has taken a batch of n bytes. The one it took
+// before is no longer counted: a loop variable now holds the new one.
+func (g *gate) handOver(n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.release(g.consumed)
+	g.consumed = n
+	g.changed.Broadcast()
+}
+
+// shutdown makes every acquire return, now and later.
+func (g *gate) shutdown() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = true
+	g.changed.Broadcast()
+}
+
+// drain gives back what is still counted, once nobody acquires any more.
+func (g *gate) drain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.release(g.used)
+	g.consumed = 0
+}

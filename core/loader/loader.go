@@ -1,0 +1,182 @@
+// Package loader composes the parts of core into the life of a batch: sample,
+// resolve rows, read what is missing, hand over, in the order of the seeds and
+// ahead of the consumer, within one memory budget.
+//
+// It guarantees that the batches are a function of the source, the options that
+// say what to load (fanouts, replace, seeds, batch size, shuffle, drop last,
+// seed) and the epoch alone: threads, prefetch, memory, caches and read engines
+// change when a batch is ready and never what is in it. The C API calls it.
+package loader
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+)
+
+// errStopped ends the work of an epoch that nobody waits for any more.
+var errStopped = errors.New("loader: epoch stopped")
+
+// Loader makes the batches of one source, an epoch at a time. Start, Next, Stop
+// and Close belong to one consumer and must not run concurrently with one
+// another; Stats may be called from anywhere.
+type Loader struct {
+	options Options
+	parts   parts
+	alloc   mem.Allocator
+	budget  *mem.Budget
+	split   split
+	demand  sample.Demand // what sampling workers are sized for
+
+	engine     *ssd.Engine // nil when everything is in memory
+	engineName string
+	engineWhy  string
+	sampler    *sample.Sampler
+	workers    chan *sample.Worker // free sampling workers
+	cpu        chan struct{}       // tokens: threads that may compute at a time
+	edgeIDs    idArray
+	tables     []table
+	rows       rowCache
+	anyOnDisk  bool // whether some node tensor is read row by row
+	cachedRows int64
+	release    []func() // what Close undoes, last first
+
+	counters counters
+	mu       sync.Mutex // guards running, failed and closed
+	running  *epoch
+	failed   *guard.PanicError
+	closed   bool
+}
+
+// NumBatches is the number of batches of an epoch.
+func (l *Loader) NumBatches() int64 {
+	n := l.numSeeds()
+	if l.options.DropLast {
+		return n / l.options.BatchSize
+	}
+	return (n + l.options.BatchSize - 1) / l.options.BatchSize
+}
+
+// PoolBytes is the part of the memory that the allocator may use to keep buffers
+// that came back.
+func (l *Loader) PoolBytes() int64 { return l.split.pool }
+
+func (l *Loader) numSeeds() int64 {
+	if l.options.Seeds == nil {
+		return l.parts.numNodes
+	}
+	return int64(len(l.options.Seeds))
+}
+
+// Start ends the epoch that runs, if any, and begins another at a batch of the
+// caller's choice. A trace samples only: its batches hold n_id and input_id.
+func (l *Loader) Start(epochIndex, firstBatch int64, trace bool) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	l.Stop()
+	e, err := l.newEpoch(epochIndex, firstBatch, trace)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.running = e
+	l.mu.Unlock()
+	e.begin()
+	return nil
+}
+
+// Next waits for the next batch of the running epoch and gives it to the caller,
+// who owns its buffers from then on. It returns io.EOF after the last one, and
+// ctx's error when that comes first; the batch then waits for the next call.
+// Any other error ends the epoch and is returned again until Start.
+func (l *Loader) Next(ctx context.Context) (*Batch, error) {
+	if err := l.usable(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	e := l.running
+	l.mu.Unlock()
+	if e == nil {
+		return nil, ErrNoEpoch
+	}
+	start := time.Now()
+	b, err := e.next(ctx)
+	since(&l.counters.waiting, start)
+	if err == nil {
+		l.counters.batches.Add(1)
+	} else if !errors.Is(err, io.EOF) {
+		if failed := l.usable(); failed != nil {
+			return nil, failed
+		}
+	}
+	return b, err
+}
+
+// Stop ends the running epoch and frees what was prepared. Idempotent.
+func (l *Loader) Stop() {
+	l.mu.Lock()
+	e := l.running
+	l.running = nil
+	l.mu.Unlock()
+	if e != nil {
+		e.stop()
+	}
+}
+
+// Close stops the work and frees everything but batches already handed over.
+// Idempotent.
+func (l *Loader) Close() error {
+	l.Stop()
+	l.mu.Lock()
+	closed := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if closed {
+		return nil
+	}
+	l.undo()
+	return nil
+}
+
+// undo releases what open acquired, last first.
+func (l *Loader) undo() {
+	for i := len(l.release) - 1; i >= 0; i-- {
+		l.release[i]()
+	}
+	l.release = nil
+}
+
+// usable says whether the loader still works.
+func (l *Loader) usable() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.failed != nil:
+		return l.failed
+	case l.closed:
+		return ErrClosed
+	}
+	return nil
+}
+
+// fail records a panic of one of the loader's goroutines: nothing it made can be
+// trusted any more.
+func (l *Loader) fail(p *guard.PanicError) {
+	l.mu.Lock()
+	if l.failed == nil {
+		l.failed = p
+	}
+	e := l.running
+	l.mu.Unlock()
+	if e != nil {
+		e.abandon()
+	}
+}

@@ -1,0 +1,316 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// Open makes a loader: it loads indptr, samples a few batches to learn their
+// size, divides the memory, loads or opens the rest and fills the cache. It may
+// take long and stops promptly when ctx ends.
+//
+// Errors: ErrOption, sample.ErrSeed and sample.ErrFanout for arguments;
+// *mem.BudgetError that names the smallest memory that works; what the store and
+// the read engine report.
+func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
+	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
+	if err := o.validate(l.parts.numNodes); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	if err := l.open(ctx); err != nil {
+		l.undo()
+		return nil, err
+	}
+	since(&l.counters.opening, start)
+	return l, nil
+}
+
+func (l *Loader) open(ctx context.Context) error {
+	l.budget = mem.NewBudget(l.options.Memory)
+	indptr, err := l.openIndptr(ctx)
+	if err != nil {
+		return err
+	}
+	z := l.sizer()
+	if l.options.Memory > 0 {
+		if err := l.measure(ctx, indptr, z); err != nil {
+			return err
+		}
+	}
+	split, err := z.split()
+	if err != nil {
+		return err
+	}
+	l.split = *split
+	l.demand = z.demand.scaled().sampling()
+	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
+		return err
+	}
+	l.onClose(func() { l.budget.Release(mem.Topology, z.fixed) })
+	if err := l.openEngine(); err != nil {
+		return err
+	}
+	adjacency, err := l.openTopology(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.openTables(ctx); err != nil {
+		return err
+	}
+	if err := l.openSampler(indptr, adjacency); err != nil {
+		return err
+	}
+	if err := l.fillCache(ctx, adjacency); err != nil {
+		return err
+	}
+	if l.parts.store != nil {
+		return l.parts.store.CheckCurrent()
+	}
+	return nil
+}
+
+func (l *Loader) onClose(fn func()) { l.release = append(l.release, fn) }
+
+// openIndptr returns the one array that always stays in memory. It is counted
+// apart from the budget until the size of the working set is known, so that a
+// budget too small is answered with the one that works.
+func (l *Loader) openIndptr(ctx context.Context) ([]int64, error) {
+	if l.parts.graph != nil {
+		return l.parts.graph.csc.Indptr, nil
+	}
+	block, err := l.parts.store.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
+	if err != nil {
+		return nil, err
+	}
+	l.onClose(block.Free)
+	return mem.Slice[int64](block), nil
+}
+
+func (l *Loader) sizer() *sizer {
+	z := &sizer{options: l.options, parts: l.parts}
+	z.fixed = int64(len(l.options.Seeds)) * 8
+	if l.options.Shuffle {
+		z.order = l.numSeeds() * 8
+	}
+	if l.parts.store == nil {
+		z.fixed += l.parts.graph.budget.Used()
+		return z
+	}
+	topology := l.parts.store.Topology()
+	z.fixed += topology.Indptr.Bytes
+	arrays := []*store.Array{topology.Indices}
+	z.neighbors = topology.NumEdges * int64(topology.Indices.Layout.RowBytes)
+	if topology.EdgeIDs != nil {
+		z.edgeIDs = topology.NumEdges * int64(topology.EdgeIDs.Layout.RowBytes)
+		arrays = append(arrays, topology.EdgeIDs)
+	}
+	for _, t := range l.parts.tensors {
+		arrays = append(arrays, &t.onDisk.Array)
+	}
+	for _, a := range arrays {
+		z.loading = max(z.loading, a.LoadBytes())
+		if l.options.Checksums {
+			z.checks += a.CRCBytes()
+		}
+	}
+	return z
+}
+
+// openEngine starts the read engine of a store.
+func (l *Loader) openEngine() error {
+	l.engineName = "memory"
+	if l.parts.store == nil {
+		return nil
+	}
+	engine, err := ssd.NewEngine(ssd.Options{
+		Kind: l.options.IO, Depth: l.split.depth, SlotBytes: l.split.slot, FS: l.parts.store.FS(), Budget: l.budget,
+	}, l.parts.store.Path())
+	if err != nil {
+		return err
+	}
+	l.engine, l.engineName, l.engineWhy = engine, engine.Name(), engine.Why()
+	l.onClose(func() { engine.Close() })
+	return nil
+}
+
+func (l *Loader) engineStats() ssd.Stats {
+	if l.engine == nil {
+		return ssd.Stats{}
+	}
+	return l.engine.Stats()
+}
+
+// openTopology finds neighbours and edge numbers where the split puts them.
+func (l *Loader) openTopology(ctx context.Context) (*idArray, error) {
+	if g := l.parts.graph; g != nil {
+		l.edgeIDs = idArray{narrow: g.csc.EdgeIDs32, wide: g.csc.EdgeIDs64, limit: l.parts.numEdges}
+		return &idArray{narrow: unsigned(g.csc.Indices32), wide: g.csc.Indices64, limit: l.parts.numNodes}, nil
+	}
+	topology := l.parts.store.Topology()
+	neighbors, err := l.openIDs(ctx, topology.Indices, l.split.neighbors, l.parts.numNodes, l.parts.store.LoadIndices)
+	if err != nil {
+		return nil, err
+	}
+	if topology.EdgeIDs != nil {
+		ids, err := l.openIDs(ctx, topology.EdgeIDs, l.split.edgeIDs, l.parts.numEdges, l.parts.store.LoadEdgeIDs)
+		if err != nil {
+			return nil, err
+		}
+		l.edgeIDs = *ids
+	}
+	return neighbors, nil
+}
+
+// loadFunc is one of the store's methods that load a whole array of ids.
+type loadFunc func(context.Context, *mem.Budget, mem.Purpose) (*mem.Block, error)
+
+func (l *Loader) openIDs(ctx context.Context, a *store.Array, inMemory bool, limit int64, load loadFunc) (*idArray, error) {
+	ids := &idArray{limit: limit}
+	if !inMemory {
+		disk, err := l.openRows(ctx, a)
+		ids.disk = disk
+		return ids, err
+	}
+	block, err := load(ctx, l.budget, mem.NeighborCache)
+	if err != nil {
+		return nil, err
+	}
+	l.onClose(block.Free)
+	if a.Layout.RowBytes == 4 {
+		ids.narrow = mem.Slice[uint32](block)
+	} else {
+		ids.wide = mem.Slice[int64](block)
+	}
+	return ids, nil
+}
+
+// openRows opens an array for reading by row until the loader closes.
+func (l *Loader) openRows(ctx context.Context, a *store.Array) (*diskRows, error) {
+	d, err := openRows(ctx, l.engine, l.parts.store, a, l.split.slot, l.options.Checksums, l.budget)
+	if err == nil {
+		l.onClose(d.close)
+	}
+	return d, err
+}
+
+// openSampler makes the sampler and its workers.
+func (l *Loader) openSampler(indptr []int64, neighbors *idArray) error {
+	var err error
+	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors); err != nil {
+		return err
+	}
+	count, threads := l.split.workers, 1
+	if inFlight := max(l.split.prefetch, 1); inFlight < count {
+		// Fewer batches than threads: the threads share a batch.
+		count, threads = inFlight, (count+inFlight-1)/inFlight
+	}
+	l.cpu = make(chan struct{}, count)
+	l.workers = make(chan *sample.Worker, count)
+	for range count {
+		w, err := l.sampler.NewWorker(l.budget, l.split.stamp, threads)
+		if err != nil {
+			return err
+		}
+		l.onClose(w.Close)
+		l.workers <- w
+		if err := w.Reserve(l.demand); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray) (*sample.Sampler, error) {
+	g := sample.Graph{NumNodes: numNodes, Indptr: indptr, Indices32: signed(neighbors.narrow), Indices64: neighbors.wide}
+	if neighbors.disk != nil {
+		g.Adjacency = newDiskAdjacency(neighbors)
+	}
+	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace})
+}
+
+// openTables loads the tensors that are held whole, opens the others and makes
+// room for cached rows.
+func (l *Loader) openTables(ctx context.Context) error {
+	l.tables = make([]table, len(l.parts.tensors))
+	cached := 0
+	for i, t := range l.parts.tensors {
+		l.tables[i] = table{tensor: t}
+		table := &l.tables[i]
+		switch {
+		case t.onDisk == nil:
+		case l.split.resident[i]:
+			block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.FeatureCache)
+			if err != nil {
+				return err
+			}
+			l.onClose(block.Free)
+			table.memory = block.Bytes()
+		default:
+			var err error
+			if table.disk, err = l.openRows(ctx, &t.onDisk.Array); err != nil {
+				return err
+			}
+			if !t.byEdge {
+				l.anyOnDisk = true
+				table.cached = cached
+				cached++
+			}
+		}
+	}
+	return nil
+}
+
+// fillCache ranks the nodes and reads the rows of the hottest. The reads count
+// as I/O in the statistics.
+func (l *Loader) fillCache(ctx context.Context, neighbors *idArray) error {
+	if l.split.cacheRows == 0 {
+		return nil
+	}
+	counts, err := outDegrees(ctx, neighbors, l.parts.numNodes, l.budget)
+	if err != nil {
+		return err
+	}
+	ids := cache.CountsAsHotness(mem.Slice[uint32](counts)).Top(l.split.cacheRows)
+	counts.Free()
+	if err := l.budget.Reserve(mem.FeatureCache, int64(len(ids))*8); err != nil {
+		return err
+	}
+	defer l.budget.Release(mem.FeatureCache, int64(len(ids))*8)
+	rows, err := cache.NewRows(l.budget, l.parts.numNodes, l.split.cacheRows, l.split.widths)
+	if err != nil {
+		return err
+	}
+	l.onClose(rows.Close)
+	var m ssd.Merger
+	for start := 0; start < len(ids); start += fillChunk {
+		chunk := ids[start:min(start+fillChunk, len(ids))]
+		first := rows.Admit(chunk)
+		for i := range l.tables {
+			t := &l.tables[i]
+			if t.disk == nil || t.byEdge {
+				continue
+			}
+			err := t.disk.read(ctx, &m, chunk, func(i int32, row []byte) error {
+				copy(rows.Row(t.cached, first+int64(i)), row)
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("loader: filling the cache from %q: %w", t.name, err)
+			}
+		}
+	}
+	l.rows, l.cachedRows = rows, rows.Len()
+	return nil
+}
+
+// fillChunk is how many rows are asked for at once while the cache is filled:
+// enough to keep the engine busy, few enough that the read plan stays small.
+const fillChunk = 1 << 16

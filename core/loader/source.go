@@ -1,0 +1,142 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/store"
+)
+
+// Source is what a loader reads: OpenStore's store on disk or a Graph in memory.
+type Source interface {
+	parts() parts
+}
+
+// parts is a source taken apart. What is on disk has a nil memory.
+type parts struct {
+	numNodes, numEdges int64
+	store              *store.Store // nil for a Graph
+	graph              *Graph       // nil for a store
+	tensors            []tensor     // node tensors, then edge tensors
+}
+
+// tensor is a named table of rows, one per node or one per edge.
+type tensor struct {
+	name     string
+	dtype    manifest.DType
+	rowShape []int64
+	width    int  // bytes of a row
+	byEdge   bool // a row per edge, in the user's order of edges
+	numRows  int64
+	memory   []byte        // dense rows, when the user holds them in memory
+	onDisk   *store.Tensor // else where they are
+}
+
+func (t *tensor) bytes() int64 { return t.numRows * int64(t.width) }
+
+// storeSource is a store on disk.
+type storeSource struct{ store *store.Store }
+
+// OpenStore makes a store a source. The loader borrows it: the caller closes the
+// store after the loader.
+func OpenStore(s *store.Store) Source { return storeSource{s} }
+
+func (s storeSource) parts() parts {
+	topology := s.store.Topology()
+	p := parts{numNodes: topology.NumNodes, numEdges: topology.NumEdges, store: s.store}
+	add := func(tensors []store.Tensor, byEdge bool) {
+		for i := range tensors {
+			t := &tensors[i]
+			p.tensors = append(p.tensors, tensor{
+				name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: t.Layout.RowBytes,
+				byEdge: byEdge, numRows: t.Rows, onDisk: t,
+			})
+		}
+	}
+	add(s.store.Tensors(), false)
+	add(s.store.EdgeTensors(), true)
+	return p
+}
+
+// GraphInput is a graph in the user's memory.
+type GraphInput struct {
+	NumNodes    int64
+	EdgeIndex   store.Source // integers [2, edges]; row 0 the source, row 1 the target
+	NodeTensors []GraphTensor
+	EdgeTensors []GraphTensor
+}
+
+// GraphTensor is dense rows in memory of the user's, who keeps them alive and
+// unmoved until the Graph is closed.
+type GraphTensor struct {
+	Name     string
+	DType    manifest.DType
+	RowShape []int64
+	Rows     []byte
+}
+
+// Graph is a graph in memory: in-edges indexed by target, built once and kept
+// outside the Go heap, and the user's tensors in place. It serves any number of
+// loaders and is closed after them.
+type Graph struct {
+	csc    *store.CSC
+	inputs []tensor
+	budget *mem.Budget
+	nodes  int64
+	edges  int64
+}
+
+// NewGraph indexes the edges of a graph in memory. Ids out of range and row
+// counts that disagree are errors; a cancelled ctx leaves nothing behind.
+func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
+	g := &Graph{budget: mem.NewBudget(0), nodes: in.NumNodes}
+	csc, err := store.BuildCSC(ctx, in.EdgeIndex, in.NumNodes, g.budget)
+	if err != nil {
+		return nil, err
+	}
+	g.csc, g.edges = csc, csc.NumEdges()
+	for _, t := range in.NodeTensors {
+		err = errors.Join(err, g.add(t, false, g.nodes))
+	}
+	for _, t := range in.EdgeTensors {
+		err = errors.Join(err, g.add(t, true, g.edges))
+	}
+	if err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Graph) add(t GraphTensor, byEdge bool, numRows int64) error {
+	width := int64(t.DType.Size())
+	for _, n := range t.RowShape {
+		width *= n
+	}
+	if int64(len(t.Rows)) != numRows*width {
+		return fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes", store.ErrInvalid, t.Name, len(t.Rows), numRows, width)
+	}
+	g.inputs = append(g.inputs, tensor{
+		name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: int(width),
+		byEdge: byEdge, numRows: numRows, memory: t.Rows,
+	})
+	return nil
+}
+
+// NumEdges is the number of edges.
+func (g *Graph) NumEdges() int64 { return g.edges }
+
+func (g *Graph) parts() parts {
+	return parts{numNodes: g.nodes, numEdges: g.edges, graph: g, tensors: g.inputs}
+}
+
+// Close frees the index; the tensors stay the user's. Idempotent.
+func (g *Graph) Close() {
+	if g.csc != nil {
+		g.csc.Close()
+		g.csc = nil
+	}
+}

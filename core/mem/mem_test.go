@@ -1,0 +1,174 @@
+package mem_test
+
+import (
+	"math"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+func TestPurposeNames(t *testing.T) {
+	names := map[string]bool{}
+	for p := range mem.Purpose(mem.NumPurposes) {
+		require.NotEmpty(t, p.String())
+		names[p.String()] = true
+	}
+	require.Len(t, names, mem.NumPurposes)
+	require.Equal(t, "topology", mem.Topology.String())
+	require.Equal(t, "convert", mem.Convert.String())
+	require.Equal(t, "purpose(200)", mem.Purpose(200).String())
+}
+
+func TestReserveCountsByPurpose(t *testing.T) {
+	b := mem.NewBudget(100)
+	require.NoError(t, b.Reserve(mem.IDMap, 60))
+	require.NoError(t, b.Reserve(mem.Trace, 40))
+	b.Release(mem.IDMap, 50)
+	require.NoError(t, b.Reserve(mem.Trace, 20))
+
+	require.EqualValues(t, 100, b.Limit())
+	require.EqualValues(t, 70, b.Used())
+	require.EqualValues(t, 30, b.Free())
+	require.EqualValues(t, 100, b.Peak())
+	require.Equal(t, [mem.NumPurposes]int64{mem.IDMap: 10, mem.Trace: 60}, b.Live())
+	require.Equal(t, [mem.NumPurposes]int64{mem.IDMap: 60, mem.Trace: 60}, b.Peaks())
+}
+
+func TestBudgetRefuses(t *testing.T) {
+	b := mem.NewBudget(100)
+	require.NoError(t, b.Reserve(mem.Topology, 70))
+	for _, need := range []int64{31, math.MaxInt64} {
+		for name, ask := range map[string]func() error{
+			"reserve": func() error { return b.Reserve(mem.Batch, need) },
+			"alloc":   func() error { _, err := b.Alloc(mem.Batch, need); return err },
+		} {
+			err := ask()
+			require.ErrorIs(t, err, mem.ErrBudget, name)
+			var refusal *mem.BudgetError
+			require.ErrorAs(t, err, &refusal)
+			require.Equal(t, mem.BudgetError{Purpose: mem.Batch, Need: need, Free: 30, Limit: 100}, *refusal)
+		}
+	}
+	require.EqualValues(t, 70, b.Used())
+	require.EqualValues(t, 70, b.Peak(), "a refusal is not counted")
+	require.NoError(t, b.Reserve(mem.Batch, 30), "exactly what is left")
+	require.EqualError(t, b.Reserve(mem.Batch, 1), "mem: batch needs 1 bytes, 0 of the budget's 100 are left: memory budget exceeded")
+}
+
+func TestUnlimitedBudgetCounts(t *testing.T) {
+	b := mem.NewBudget(0)
+	require.NoError(t, b.Reserve(mem.Trace, 1<<50))
+	require.EqualValues(t, 1<<50, b.Used())
+	require.Zero(t, b.Limit())
+	require.EqualValues(t, math.MaxInt64, b.Free())
+}
+
+func TestReleaseOfMoreThanIsLivePanics(t *testing.T) {
+	b := mem.NewBudget(0)
+	require.NoError(t, b.Reserve(mem.Trace, 10))
+	require.Panics(t, func() { b.Release(mem.Trace, 11) })
+	require.Panics(t, func() { b.Release(mem.Batch, 1) })
+	require.Panics(t, func() { b.Release(mem.Trace, -1) })
+	require.Panics(t, func() { _ = b.Reserve(mem.Trace, -1) })
+	require.EqualValues(t, 10, b.Used())
+	b.Release(mem.Trace, 10)
+	require.Zero(t, b.Used())
+}
+
+func TestConcurrentUseStaysWithinTheLimit(t *testing.T) {
+	const limit = 1000
+	b := mem.NewBudget(limit)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			p := mem.Purpose(g % mem.NumPurposes)
+			for i := range 2000 {
+				if n := int64(i*37%400 + 1); b.Reserve(p, n) == nil {
+					b.Release(p, n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, b.Used())
+	require.Zero(t, b.Live())
+	require.LessOrEqual(t, b.Peak(), int64(limit))
+}
+
+func TestAlloc(t *testing.T) {
+	for _, n := range []int64{0, 1, 4095, 4096, 4097, 8 << 20} {
+		b := mem.NewBudget(n)
+		if n == 0 {
+			b = mem.NewBudget(1)
+		}
+		block, err := b.Alloc(mem.FeatureCache, n)
+		require.NoError(t, err)
+		require.Len(t, block.Bytes(), int(n))
+		require.EqualValues(t, n, b.Live()[mem.FeatureCache])
+		for i, v := range block.Bytes() {
+			if v != 0 {
+				t.Fatalf("byte %d of %d is not zero", i, n)
+			}
+		}
+		if n > 0 {
+			block.Bytes()[n-1] = 1
+		}
+		block.Free()
+		block.Free()
+		require.Zero(t, b.Used())
+		require.EqualValues(t, n, b.Peak())
+	}
+}
+
+func TestAllocThatTheSystemRefusesIsNotCounted(t *testing.T) {
+	b := mem.NewBudget(0)
+	_, err := b.Alloc(mem.Topology, 1<<60)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	require.ErrorContains(t, err, "topology")
+	require.Zero(t, b.Used())
+}
+
+func TestViews(t *testing.T) {
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, 64)
+	require.NoError(t, err)
+	defer block.Free()
+	words := mem.Slice[uint64](block)
+	require.Len(t, words, 8)
+	words[1] = 0x0807060504030201
+	require.Equal(t, []byte{1, 2, 3, 4, 5, 6, 7, 8}, block.Bytes()[8:16])
+
+	require.Equal(t, []uint16{0x0403, 0x0605}, mem.View[uint16](block.Bytes()[10:14]))
+	require.Empty(t, mem.View[int64](nil))
+	require.Panics(t, func() { mem.View[uint32](block.Bytes()[1:5]) }, "misaligned")
+	require.Panics(t, func() { mem.View[uint32](block.Bytes()[:6]) }, "not a whole number of elements")
+}
+
+func TestMapAllocatorCountsWhatIsLive(t *testing.T) {
+	a := mem.NewAllocator()
+	var held []mem.Buffer
+	for _, n := range []int64{0, 1, 100, 5000} {
+		buffer, err := a.Acquire(n)
+		require.NoError(t, err)
+		require.Len(t, buffer.Bytes(), int(n))
+		held = append(held, buffer)
+	}
+	buffers, bytes := a.Live()
+	require.EqualValues(t, 4, buffers)
+	require.EqualValues(t, 5101, bytes)
+
+	_, err := a.Acquire(1 << 60)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	require.Panics(t, func() { _, _ = a.Acquire(-1) })
+
+	for _, buffer := range held {
+		buffer.Release()
+	}
+	require.Panics(t, held[1].Release, "a second release")
+	buffers, bytes = a.Live()
+	require.Zero(t, buffers)
+	require.Zero(t, bytes)
+}

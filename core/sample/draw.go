@@ -1,0 +1,150 @@
+package sample
+
+import (
+	"math/bits"
+
+	"freshgo/core/mem"
+)
+
+// scanLimit is the fanout up to which drawn positions are found by scanning them, above it by a positionSet. The scan only
+// follows a hit in a 64-bit filter; at 32 draws that is a scan for every fourth draw, as dear as a probe of the set.
+const scanLimit = 32
+
+// span is the in-edges of a target: positions start to start+deg.
+type span struct{ start, deg int64 }
+
+// edges is the number of edges that a fanout of k draws from deg.
+func edges(deg, k int64, replace bool) int64 {
+	if k == All || !replace && deg < k {
+		return deg
+	}
+	if deg == 0 {
+		return 0
+	}
+	return k
+}
+
+// draw fills out, whose length is edges(in.deg, k, replace), with positions of in: independent ones with replacement; all in
+// order where they are no more than the fanout; else a subset by Floyd's method. There draw i of k takes a number t in
+// [0, j], j = deg-k+i, and adds t to the subset, or j where t is in it already: each subset is equally likely.
+func draw(s stream, in span, all, replace bool, set *positionSet, out []int64) {
+	k := int64(len(out))
+	switch {
+	case replace && !all:
+		var t uint64
+		for i := range out {
+			t, s = s.below(uint64(in.deg))
+			out[i] = in.start + int64(t)
+		}
+	case in.deg <= k:
+		for i := range out {
+			out[i] = in.start + int64(i)
+		}
+	case in.deg <= 64:
+		drawMask(s, in, out)
+	case k <= scanLimit:
+		drawScan(s, in, out)
+	default:
+		drawSet(s, in, set, out)
+	}
+}
+
+// drawMask is Floyd's method for at most 64 edges: the subset is a mask, and no branch depends on what is drawn.
+func drawMask(s stream, in span, out []int64) {
+	seen := uint64(0)
+	j := uint64(in.deg) - uint64(len(out))
+	for i := range out {
+		s += golden
+		t, lo := bits.Mul64(mix(uint64(s)), j+1)
+		if lo <= j {
+			t, s = s.redraw(t, lo, j+1)
+		}
+		if seen>>(t&63)&1 != 0 {
+			t = j
+		}
+		seen |= 1 << (t & 63)
+		out[i] = in.start + int64(t)
+		j++
+	}
+}
+
+// drawScan is Floyd's method for small fanouts.
+func drawScan(s stream, in span, out []int64) {
+	filter := uint64(0) // bit t mod 64 of every member t
+	j := uint64(in.deg) - uint64(len(out))
+	for i := range out {
+		s += golden
+		t, lo := bits.Mul64(mix(uint64(s)), j+1)
+		if lo <= j {
+			t, s = s.redraw(t, lo, j+1)
+		}
+		p := in.start + int64(t)
+		if filter>>(t&63)&1 != 0 && contains(out[:i], p) {
+			t = j
+			p = in.start + int64(j)
+		}
+		filter |= 1 << (t & 63)
+		out[i] = p
+		j++
+	}
+}
+
+func contains(drawn []int64, p int64) bool {
+	for _, d := range drawn {
+		if d == p {
+			return true
+		}
+	}
+	return false
+}
+
+// drawSet is Floyd's method for any fanout, in expected time proportional to it.
+func drawSet(s stream, in span, set *positionSet, out []int64) {
+	set.reset(len(out))
+	j := uint64(in.deg) - uint64(len(out))
+	var t uint64
+	for i := range out {
+		t, s = s.below(j + 1)
+		if !set.add(t) {
+			t = j
+			set.add(t)
+		}
+		out[i] = in.start + int64(t)
+		j++
+	}
+}
+
+// positionSet is a set of offsets in a target's in-edges: open addressing, at most half full. Each thread has one.
+type positionSet struct {
+	buf   buffer[uint64]
+	slots []uint64 // offset + 1; 0 is empty
+	shift uint     // a hash is the upper 64-shift bits of a product
+}
+
+func setSlots(n int) int { return 1 << bits.Len(uint(2*n-1)) }
+
+// grow makes room for n members.
+func (p *positionSet) grow(budget *mem.Budget, n int) error {
+	return p.buf.grow(budget, mem.Trace, int64(setSlots(n)), 0)
+}
+
+// reset empties the set for at most n members, for which grow has made room.
+func (p *positionSet) reset(n int) {
+	p.slots = p.buf.data[:setSlots(n)]
+	p.shift = uint(64 - bits.TrailingZeros(uint(len(p.slots))))
+	clear(p.slots)
+}
+
+// add reports whether t was added: false means that it was a member.
+func (p *positionSet) add(t uint64) bool {
+	mask := uint64(len(p.slots) - 1)
+	for i := (t * golden) >> p.shift; ; i = (i + 1) & mask {
+		switch p.slots[i] {
+		case 0:
+			p.slots[i] = t + 1
+			return true
+		case t + 1:
+			return false
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+)
+
+func TestNewRefuses(t *testing.T) {
+	good := star(3)
+	graph := func(change func(*Graph)) Graph { g := good; change(&g); return g }
+	tests := []struct {
+		name    string
+		graph   Graph
+		fanouts []int64
+		target  error
+		message string
+	}{
+		{"no fanouts", good, nil, ErrFanout, "sample: no fanouts, want one for each hop: invalid fanout"},
+		{"fanout 0", good, []int64{5, 0}, ErrFanout, "sample: fanout 0 of hop 1, want a positive number or -1 for all: invalid fanout"},
+		{"fanout -2", good, []int64{-2}, ErrFanout, "sample: fanout -2 of hop 0, want a positive number or -1 for all: invalid fanout"},
+		{"short indptr", graph(func(g *Graph) { g.Indptr = g.Indptr[1:] }), []int64{1}, ErrGraph, "sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},
+		{"negative nodes", Graph{NumNodes: -1}, []int64{1}, ErrGraph, "sample: indptr has 0 elements for -1 nodes, want one more than nodes: inconsistent graph"},
+		{"indptr not from 0", graph(func(g *Graph) { g.Indptr = []int64{1, 3, 3, 3, 3} }), []int64{1}, ErrGraph, "sample: indptr starts with 1, want 0: inconsistent graph"},
+		{"no array", graph(func(g *Graph) { g.Indices32 = nil }), []int64{1}, ErrGraph, "sample: 0 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+		{"two arrays", graph(func(g *Graph) { g.Indices64 = make([]int64, 3) }), []int64{1}, ErrGraph, "sample: 2 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+		{"short array", graph(func(g *Graph) { g.Indices32 = g.Indices32[1:] }), []int64{1}, ErrGraph, "sample: 2 indices, want 3 as indptr ends: inconsistent graph"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := New(tt.graph, Config{Fanouts: tt.fanouts})
+			require.ErrorIs(t, err, tt.target)
+			require.EqualError(t, err, tt.message)
+		})
+	}
+}
+
+func TestNewWorkerRefuses(t *testing.T) {
+	s, err := New(star(1000), Config{Fanouts: []int64{5}})
+	require.NoError(t, err)
+	_, err = s.NewWorker(mem.NewBudget(0), true, 0)
+	require.EqualError(t, err, "sample: 0 threads, want at least 1")
+	for _, stamp := range []bool{true, false} {
+		_, err = s.NewWorker(mem.NewBudget(100), stamp, 1)
+		require.ErrorIs(t, err, mem.ErrBudget)
+	}
+}
+
+func TestGraphWithoutNodesOrEdges(t *testing.T) {
+	for _, g := range []Graph{{Indptr: []int64{0}}, {NumNodes: 3, Indptr: make([]int64, 4)}} {
+		w := newWorker(t, g, Config{Fanouts: []int64{5, -1}}, true, 1)
+		seeds := []int64{2, 0, 2}[:min(3, g.NumNodes)]
+		var sub Subgraph
+		require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &sub))
+		requireEqual(t, reference(g.Indptr, nil, Config{Fanouts: []int64{5, -1}}, Key{}, seeds), sub)
+	}
+}
+
+// A failed Sample leaves the Subgraph untouched and the Worker as good as new.
+func TestBadSeeds(t *testing.T) {
+	g := newTestGraph(500, 3)
+	cfg := Config{Fanouts: []int64{3, 3}}
+	w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
+	for _, bad := range []int64{-1, 500, math.MinInt64, math.MaxInt64} {
+		sub := Subgraph{Nodes: []int64{42}}
+		err := w.Sample(context.Background(), Key{}, []int64{1, 2, bad}, &sub)
+		require.ErrorIs(t, err, ErrSeed)
+		require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 2, want a node in [0, 500): seed out of range", bad))
+		require.Equal(t, Subgraph{Nodes: []int64{42}}, sub)
+		requireWorks(t, w, g, cfg)
+	}
+}
+
+func requireWorks(t *testing.T, w *Worker, g *testGraph, cfg Config) {
+	t.Helper()
+	seeds := g.seeds(50, 8)
+	var sub Subgraph
+	require.NoError(t, w.Sample(context.Background(), Key{Batch: 77}, seeds, &sub))
+	requireEqual(t, reference(g.indptr, g.wide, cfg, Key{Batch: 77}, seeds), sub)
+}
+
+// countdown is a context that is cancelled by the n-th look at it.
+type countdown struct {
+	context.Context
+	looks chan struct{}
+}
+
+func newCountdown(n int) countdown {
+	c := countdown{context.Background(), make(chan struct{}, n)}
+	for range n {
+		c.looks <- struct{}{}
+	}
+	return c
+}
+
+func (c countdown) Err() error {
+	select {
+	case <-c.looks:
+		return nil
+	default:
+		return context.Canceled
+	}
+}
+
+func TestCancelAtEveryLook(t *testing.T) {
+	g := newTestGraph(500, 3)
+	cfg := Config{Fanouts: []int64{20, 5, -1}}
+	for form, graph := range g.forms() {
+		for _, threads := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/threads=%d", form, threads), func(t *testing.T) {
+				w := newWorker(t, graph, cfg, false, threads)
+				seeds := g.seeds(200, 4)
+				for n := 0; ; n += 1 + n/4 {
+					sub := Subgraph{Nodes: []int64{42}}
+					err := w.Sample(newCountdown(n), Key{}, seeds, &sub)
+					if err == nil {
+						require.Greater(t, n, 20, "too few looks at the context")
+						return
+					}
+					require.ErrorIs(t, err, context.Canceled)
+					require.Equal(t, Subgraph{Nodes: []int64{42}}, sub)
+					requireWorks(t, w, g, cfg)
+				}
+			})
+		}
+	}
+}
+
+type failingFetch struct {
+	*testGraph
+	err  error
+	good int // calls that succeed
+}
+
+func (f *failingFetch) Fetch(ctx context.Context, pos, out []int64) error {
+	if f.good--; f.good == -1 {
+		return f.err
+	}
+	return f.testGraph.Fetch(ctx, pos, out)
+}
+
+func TestFetchErrorsComeThrough(t *testing.T) {
+	g := newTestGraph(500, 3)
+	cfg := Config{Fanouts: []int64{3, 3, 3}}
+	for hop := range cfg.Fanouts {
+		f := &failingFetch{testGraph: g, err: errors.New("disk"), good: hop}
+		w := newWorker(t, Graph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: f}, cfg, true, 1)
+		var sub Subgraph
+		err := w.Sample(context.Background(), Key{}, g.seeds(20, 1), &sub)
+		require.ErrorIs(t, err, f.err)
+		require.ErrorContains(t, err, "sample: fetching")
+		requireWorks(t, w, g, cfg)
+	}
+}
+
+// Whatever the budget, a batch is right or refused, and all memory comes back.
+func TestBudgets(t *testing.T) {
+	g := newTestGraph(500, 3)
+	cfg := Config{Fanouts: []int64{40, 40, -1}}
+	seeds := g.seeds(300, 4)
+	want := reference(g.indptr, g.wide, cfg, Key{}, seeds)
+	for form, graph := range g.forms() {
+		for _, stamp := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/stamp=%v", form, stamp), func(t *testing.T) {
+				s, err := New(graph, cfg)
+				require.NoError(t, err)
+				refused := 0
+				for limit := int64(128 << 10); ; limit += limit / 8 {
+					budget := mem.NewBudget(limit)
+					w, err := s.NewWorker(budget, stamp, 2)
+					require.NoError(t, err)
+					var sub Subgraph
+					err = w.Sample(context.Background(), Key{}, seeds, &sub)
+					if err == nil {
+						requireEqual(t, want, sub)
+					} else {
+						require.ErrorIs(t, err, mem.ErrBudget)
+						refused++
+					}
+					w.Close()
+					require.Zero(t, budget.Used())
+					if err == nil {
+						break
+					}
+				}
+				require.Greater(t, refused, 5)
+			})
+		}
+	}
+}
+
+func TestTooManyEdges(t *testing.T) {
+	w := newWorker(t, star(3), Config{Fanouts: []int64{maxEdges + 1}, Replace: true}, true, 1)
+	var sub Subgraph
+	err := w.Sample(context.Background(), Key{}, []int64{0}, &sub)
+	require.ErrorIs(t, err, ErrTooLarge)
+	require.EqualError(t, err, "sample: 0 edges drawn and 1099511627777 for node 0, want at most 1099511627776: batch too large")
+}
+
+func TestTooManyNodes(t *testing.T) {
+	var m idMap
+	require.NoError(t, m.init(mem.NewBudget(0), 10, true))
+	defer m.free()
+	m.begin()
+	require.NoError(t, m.reserve(nil, maxLocals))
+	require.ErrorIs(t, m.reserve(nil, maxLocals+1), ErrTooLarge)
+	require.ErrorIs(t, m.reserve(make([]int64, 10), maxLocals-9), ErrTooLarge)
+}
+
+// A source that is not a node is a broken promise of the caller; it ends as an error and reaches no memory.
+func TestHostileGraphs(t *testing.T) {
+	hostile := map[string]func(*Graph){
+		"source too large":  func(g *Graph) { g.Indices32[len(g.Indices32)/2] = math.MaxInt32 },
+		"source negative":   func(g *Graph) { g.Indices32[len(g.Indices32)/2] = -1 },
+		"indptr decreases":  func(g *Graph) { g.Indptr[250] = 0 },
+		"indptr beyond end": func(g *Graph) { g.Indptr[250] = math.MaxInt64 / 2 },
+	}
+	for name, spoil := range hostile {
+		for _, threads := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(t *testing.T) {
+				graph := newTestGraph(500, 3).forms()["ram32"]
+				spoil(&graph)
+				all := make([]int64, 500)
+				for i := range all {
+					all[i] = int64(i)
+				}
+				w := newWorker(t, graph, Config{Fanouts: []int64{-1, -1}}, true, threads)
+				var sub Subgraph
+				err := w.Sample(context.Background(), Key{}, all, &sub)
+				var p *guard.PanicError
+				require.True(t, errors.As(err, &p) || errors.Is(err, ErrTooLarge), "%v", err)
+			})
+		}
+	}
+}
+
+func TestShuffleStopsWithTheContext(t *testing.T) {
+	ids := make([]int64, 10*ahead)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	err := Shuffle(newCountdown(3), ids, 1, 2)
+	require.ErrorIs(t, err, context.Canceled)
+	have := map[int64]bool{}
+	for _, v := range ids {
+		have[v] = true
+	}
+	require.Len(t, have, len(ids), "no longer a permutation")
+}

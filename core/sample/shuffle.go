@@ -1,0 +1,36 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+
+	"freshgo/core/internal/asm"
+)
+
+// Shuffle permutes ids in place, uniformly (Fisher and Yates), as a function of seed, epoch and len(ids) alone. The numbers
+// are those of the stream absorb(absorb(absorb(0, domainShuffle), seed), epoch), one for each exchange from the last element
+// down to the second. On an error, which is that of ctx, ids is a permutation of what it was.
+//
+// Cost: one cache miss for an element, prefetched.
+func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {
+	s := stream(absorb(absorb(absorb(0, domainShuffle), seed), epoch))
+	var with [ahead]int64
+	for end := len(ids); end > 1; {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("sample: shuffling: %w", err)
+		}
+		n := min(ahead, end-1)
+		for i := range n {
+			var j uint64
+			j, s = s.below(uint64(end - i))
+			with[i] = int64(j)
+		}
+		asm.Prefetch(ids, with[:n])
+		for i, j := range with[:n] {
+			last := end - 1 - i
+			ids[last], ids[j] = ids[j], ids[last]
+		}
+		end -= n
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+)
+
+// Worker draws batches of one Sampler, one at a time: it is not safe for concurrent use. It owns the id map, the memory that
+// a Subgraph shows, and scratch; all are kept from batch to batch and grow to what the largest batch needed.
+type Worker struct {
+	sampler *Sampler
+	budget  *mem.Budget
+	ids     idMap
+
+	nodes, ptr, pos buffer[int64]
+	row             buffer[uint32]
+	spans           buffer[span]  // of the targets of the current hop
+	wide            buffer[int64] // global ids of the current hop's sources, where they do not fit in row
+
+	sets   []positionSet // one for each thread
+	loaded []atomic.Bool // of the units of the current hop
+}
+
+// Close frees the Worker's memory. Subgraphs that it filled become invalid.
+func (w *Worker) Close() {
+	w.ids.free()
+	for _, b := range []*buffer[int64]{&w.nodes, &w.ptr, &w.pos, &w.wide} {
+		b.free()
+	}
+	w.row.free()
+	w.spans.free()
+	for i := range w.sets {
+		w.sets[i].buf.free()
+	}
+}
+
+// batch is the state of one Sample.
+type batch struct {
+	*Worker
+	ctx context.Context
+	n   int // nodes numbered
+}
+
+// Sample draws the batch of key for seeds and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
+// mem.ErrBudget, the error of ctx, or that of Adjacency.Fetch; out is then untouched and the Worker remains usable. A graph
+// that is not as Graph demands gives a *guard.PanicError.
+// It looks at ctx at least every few milliseconds.
+func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgraph) error {
+	b := batch{Worker: w, ctx: ctx}
+	return guard.Run(func() error { return b.sample(key, seeds, out) })
+}
+
+func (b *batch) sample(key Key, seeds []int64, out *Subgraph) error {
+	if err := b.begin(seeds); err != nil {
+		return err
+	}
+	fanouts := b.sampler.fanouts
+	nodesPerHop := append(make([]int64, 0, len(fanouts)+1), int64(b.n))
+	edgesPerHop := make([]int64, 0, len(fanouts))
+	first := 0 // of the current hop's targets
+	for hop, k := range fanouts {
+		end := b.n
+		n, err := b.hop(first, end, k, hopKey(key, hop))
+		if err != nil {
+			return err
+		}
+		nodesPerHop = append(nodesPerHop, int64(b.n-end))
+		edgesPerHop = append(edgesPerHop, n)
+		first = end
+	}
+	total := b.ptr.data[first]
+	*out = Subgraph{
+		Nodes:       b.nodes.data[:b.n],
+		Ptr:         b.ptr.data[:first+1],
+		Row:         b.row.data[:total],
+		Pos:         b.pos.data[:total],
+		NodesPerHop: nodesPerHop,
+		EdgesPerHop: edgesPerHop,
+	}
+	return nil
+}
+
+// begin checks the seeds and numbers them.
+func (b *batch) begin(seeds []int64) error {
+	for i, v := range seeds {
+		if v < 0 || v >= b.sampler.graph.NumNodes {
+			return fmt.Errorf("sample: seed %d at index %d, want a node in [0, %d): %w", v, i, b.sampler.graph.NumNodes, ErrSeed)
+		}
+	}
+	b.ids.begin()
+	if err := b.ids.reserve(nil, len(seeds)); err != nil {
+		return fmt.Errorf("sample: %w", err)
+	}
+	if err := b.nodes.grow(b.budget, mem.Trace, int64(len(seeds)), 0); err != nil {
+		return err
+	}
+	if err := b.ptr.grow(b.budget, mem.Trace, 1, 0); err != nil {
+		return err
+	}
+	b.ptr.data[0] = 0
+	copy(b.nodes.data, seeds)
+	for part := range slices.Chunk(b.nodes.data[:len(seeds)], ahead) {
+		if err := b.ctx.Err(); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
+		prefetchIDs(&b.ids, part)
+		b.ids.insert(b.nodes.data, b.n, b.n+len(part))
+		b.n += len(part)
+	}
+	return nil
+}
+
+// hop draws the in-edges of the targets first to end and returns their number.
+func (b *batch) hop(first, end int, k int64, key uint64) (int64, error) {
+	if err := b.count(first, end, k); err != nil {
+		return 0, err
+	}
+	from, to := b.ptr.data[first], b.ptr.data[end]
+	if err := b.row.grow(b.budget, mem.Trace, to, from); err != nil {
+		return 0, err
+	}
+	if err := b.pos.grow(b.budget, mem.Trace, to, from); err != nil {
+		return 0, err
+	}
+	room := int64(b.n) + min(to-from, b.sampler.graph.NumNodes)
+	if err := b.nodes.grow(b.budget, mem.Trace, room, int64(b.n)); err != nil {
+		return 0, err
+	}
+	g := &b.sampler.graph
+	row, pos := b.row.data[from:to], b.pos.data[from:to]
+	h := hop{batch: b, first: first, targets: end - first, k: k, key: stream(key), from: from, pos: pos, row: row}
+	if g.Indices32 != nil {
+		// A global id waits for its local id in the place that this will take.
+		return to - from, runResident(&h, g.Indices32, row)
+	}
+	if err := b.wide.grow(b.budget, mem.Trace, to-from, 0); err != nil {
+		return 0, err
+	}
+	ids := b.wide.data[:to-from]
+	if g.Adjacency != nil {
+		return to - from, runFetched(&h, g.Adjacency, ids)
+	}
+	return to - from, runResident(&h, g.Indices64, ids)
+}
+
+// count finds the spans of the targets first to end and continues ptr over them.
+func (b *batch) count(first, end int, k int64) error {
+	if err := b.spans.grow(b.budget, mem.Trace, int64(end-first), 0); err != nil {
+		return err
+	}
+	if err := b.ptr.grow(b.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
+		return err
+	}
+	indptr, replace := b.sampler.graph.Indptr, b.sampler.replace
+	targets, spans, ptr := b.nodes.data[first:end], b.spans.data, b.ptr.data[first:]
+	asked, total, widest := 0, ptr[0], int64(0)
+	for at, v := range targets {
+		if at%group == 0 {
+			if err := b.ctx.Err(); err != nil {
+				return fmt.Errorf("sample: %w", err)
+			}
+			for ; asked < min(at+ahead, len(targets)); asked += group {
+				// One span in eight straddles two lines.
+				part := targets[asked:min(asked+group, len(targets))]
+				asm.Prefetch(indptr, part)
+				asm.Prefetch(indptr[1:], part)
+			}
+		}
+		s := span{start: indptr[v], deg: indptr[v+1] - indptr[v]}
+		e := edges(s.deg, k, replace)
+		if e > maxEdges-total {
+			return fmt.Errorf("sample: %d edges drawn and %d for node %d, want at most %d: %w", total, e, v, int64(maxEdges), ErrTooLarge)
+		}
+		total += e
+		spans[at], ptr[at+1] = s, total
+		widest = max(widest, s.deg)
+	}
+	if replace || k <= scanLimit || widest <= k {
+		return nil
+	}
+	for i := range b.sets {
+		if err := b.sets[i].grow(b.budget, int(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package ssd
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// OS is the operating system's file system. It has no state.
+var OS osFS
+
+type osFS struct{}
+
+var _ FS = OS
+
+func (osFS) Open(path string, flag int, perm uint32) (File, error) {
+	for {
+		fd, err := unix.Open(path, flag|unix.O_CLOEXEC, perm)
+		if err == nil {
+			return &osFile{fd: fd, path: path}, nil
+		}
+		if err != unix.EINTR {
+			return nil, &PathError{Op: "open", Path: path, Off: -1, Err: err}
+		}
+	}
+}
+
+func (osFS) Rename(from, to string) error { return pathError("rename", from, unix.Rename(from, to)) }
+func (osFS) Remove(path string) error     { return pathError("remove", path, os.Remove(path)) }
+func (osFS) RemoveAll(path string) error  { return pathError("remove", path, os.RemoveAll(path)) }
+
+func (osFS) Mkdir(path string, perm uint32) error {
+	return pathError("mkdir", path, unix.Mkdir(path, perm))
+}
+
+func (osFS) ReadDir(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, pathError("readdir", path, err)
+	}
+	names := make([]string, len(entries))
+	for i, entry := range entries {
+		names[i] = entry.Name()
+	}
+	return names, nil
+}
+
+func (osFS) Stat(path string) (Info, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Info{}, pathError("stat", path, err)
+	}
+	return Info{Size: info.Size(), IsDir: info.IsDir()}, nil
+}
+
+func (o osFS) SyncDir(path string) error {
+	dir, err := o.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// pathError wraps err, reduced to its errno so that no message names the path twice.
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	return &PathError{Op: op, Path: path, Off: -1, Err: err}
+}
+
+type osFile struct {
+	fd   int
+	path string
+}
+
+func (f *osFile) Pread(p []byte, off int64) (int, error) {
+	n, err := unix.Pread(f.fd, p, off)
+	if err != nil {
+		return 0, &PathError{Op: "read", Path: f.path, Off: off, Err: err}
+	}
+	return n, nil
+}
+
+func (f *osFile) Pwrite(p []byte, off int64) (int, error) {
+	n, err := unix.Pwrite(f.fd, p, off)
+	if err != nil {
+		return 0, &PathError{Op: "write", Path: f.path, Off: off, Err: err}
+	}
+	return n, nil
+}
+
+func (f *osFile) Sync() error {
+	return pathError("sync", f.path, retryInterrupted(func() error { return unix.Fsync(f.fd) }))
+}
+
+func (f *osFile) Truncate(size int64) error {
+	return pathError("truncate", f.path, retryInterrupted(func() error { return unix.Ftruncate(f.fd, size) }))
+}
+
+func (f *osFile) Size() (int64, error) {
+	var st unix.Stat_t
+	if err := retryInterrupted(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
+		return 0, pathError("stat", f.path, err)
+	}
+	return st.Size, nil
+}
+
+func (f *osFile) Lock(exclusive bool) (bool, error) {
+	how := unix.LOCK_SH
+	if exclusive {
+		how = unix.LOCK_EX
+	}
+	err := retryInterrupted(func() error { return unix.Flock(f.fd, how|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		return false, nil
+	}
+	return err == nil, pathError("lock", f.path, err)
+}
+
+func (f *osFile) Fd() int      { return f.fd }
+func (f *osFile) Name() string { return f.path }
+
+// Close does not retry: on Linux the descriptor is gone even when close says EINTR.
+func (f *osFile) Close() error { return pathError("close", f.path, unix.Close(f.fd)) }
+
+func retryInterrupted(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package ssd
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// job is one call of Engine.Read. Its queue's lock guards next, running and err until done is closed.
+type job struct {
+	handle  *Handle
+	ranges  []Range
+	deliver func(i int, data []byte) error
+
+	next    int // the first range not taken
+	running int // ranges taken and not finished
+	err     error
+	done    chan struct{} // closed when no range is left or running
+	failed  atomic.Bool   // err is set: what comes back is no longer delivered
+}
+
+func (j *job) settled() bool { return j.running == 0 && j.next == len(j.ranges) }
+
+// task is one range of a job.
+type task struct {
+	job   *job
+	index int
+}
+
+// queue hands the ranges of all jobs, first come first served, to the threads of an engine. All of its state is guarded by mu.
+//
+// There are two ways to wait for work: workers block in take; the ring's thread, which must wait for completions at the same time, polls
+// and is told by wake when it may have gone to sleep. Both look for work under the lock that push holds, so no arrival is missed.
+type queue struct {
+	wake func() // called under mu while asleep; nil: nobody polls
+
+	mu       sync.Mutex
+	arrived  sync.Cond
+	ready    []*job // jobs with ranges not taken; settled ones are dropped when met
+	stopped  error  // why no job is accepted any more
+	asleep   bool   // the last poll found less than it had room for
+	inFlight int
+	since    time.Time // when inFlight last left 0
+	stats    Stats
+}
+
+func newQueue() *queue {
+	q := &queue{}
+	q.arrived.L = &q.mu
+	return q
+}
+
+// push adds a job, which has at least one range.
+func (q *queue) push(j *job) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped != nil {
+		return q.stopped
+	}
+	q.ready = append(q.ready, j)
+	q.rouse()
+	return nil
+}
+
+func (q *queue) rouse() {
+	q.arrived.Broadcast()
+	if q.asleep {
+		q.asleep = false
+		q.wake()
+	}
+}
+
+// take waits for a task. It returns false when the queue has stopped.
+func (q *queue) take() (task, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var one [1]task
+	for q.fill(one[:]) == 0 {
+		if q.stopped != nil {
+			return task{}, false
+		}
+		q.arrived.Wait()
+	}
+	return one[0], true
+}
+
+// poll fills tasks with what there is, and returns how many and whether the queue still runs. When it found fewer than it had room for,
+// the next push or stop calls wake.
+func (q *queue) poll(tasks []task) (n int, open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n = q.fill(tasks)
+	q.asleep = n < len(tasks) && q.stopped == nil
+	return n, q.stopped == nil
+}
+
+func (q *queue) fill(tasks []task) int {
+	n := 0
+	for n < len(tasks) && len(q.ready) > 0 {
+		j := q.ready[0]
+		if j.next == len(j.ranges) {
+			q.ready[0] = nil
+			q.ready = q.ready[1:]
+			continue
+		}
+		tasks[n] = task{j, j.next}
+		j.next++
+		j.running++
+		n++
+	}
+	if n > 0 && q.inFlight == 0 {
+		q.since = time.Now()
+	}
+	q.inFlight += n
+	return n
+}
+
+// finish ends a task that fill handed out. With an error its job takes no more.
+func (q *queue) finish(t *transfer, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stats.Requests += t.requests
+	q.stats.Retries += max(t.requests-1, 0)
+	q.stats.Bytes += t.received
+	if q.inFlight--; q.inFlight == 0 {
+		q.stats.Busy += time.Since(q.since)
+	}
+	j := t.job
+	j.running--
+	if err != nil {
+		j.fail(err)
+	}
+	if j.settled() {
+		close(j.done)
+	}
+}
+
+func (j *job) fail(err error) {
+	if j.err == nil {
+		j.err = err
+	}
+	j.next = len(j.ranges)
+	j.failed.Store(true)
+}
+
+// abort fails a job unless it is over. It is over once what is in flight has come back.
+func (q *queue) abort(j *job, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drop(j, err)
+}
+
+func (q *queue) drop(j *job, err error) {
+	if j.settled() {
+		return
+	}
+	j.fail(err)
+	if j.settled() {
+		close(j.done)
+	}
+}
+
+// stop fails every job that has ranges left and refuses new ones. The first reason stays.
+func (q *queue) stop(reason error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped == nil {
+		q.stopped = reason
+	}
+	for _, j := range q.ready {
+		q.drop(j, reason)
+	}
+	q.ready = nil
+	q.rouse()
+}
+
+// retire says that nobody polls any more: wake will not be called again.
+func (q *queue) retire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.asleep = false
+}
+
+func (q *queue) snapshot() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.stats
+	if q.inFlight > 0 {
+		s.Busy += time.Since(q.since)
+	}
+	return s
+}

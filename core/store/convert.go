@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// generator is what a manifest says wrote it.
+const generator = "freshgo"
+
+// tensorChunks are the sizes in which tensors are written, in order of preference. A disk reaches its rate with 1 MiB; with 4 the processor may be busy
+// elsewhere for longer before the disk waits.
+var tensorChunks = []int{4 << 20, 1 << 20, frugal.chunk}
+
+// ConvertOptions are the choices of Convert.
+type ConvertOptions struct {
+	Memory    int64 // bytes to work in; 0 for no limit
+	Overwrite bool  // replace a store that is at the path
+	// Progress, which may be nil, is called with the rows of a stage that are done and those there are, by one goroutine at a time.
+	Progress func(stage string, done, total int64)
+}
+
+// Convert writes a graph as a store at path, which must not exist unless opts.Overwrite is set and it is a store.
+//
+// It streams: beside opts.Memory it needs a few MiB of heap, whatever the size of the graph, and temporary disk space of up to 24 bytes an edge. A
+// budget that is too small is a *mem.BudgetError with the smallest that works, before anything is written. The store appears complete or not at all:
+// it is built in path+".partial" and renamed. On an error or a cancellation nothing stays; what a killed process left is removed by the next Convert
+// to the same path. Bad input is ErrInvalid and names tensor, place and value.
+func Convert(ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions) error {
+	return convert(ctx, fs, in, path, opts, mem.NewBudget(opts.Memory))
+}
+
+// convert is Convert with the budget given.
+func convert(ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget) error {
+	c := &conversion{fs: fs, budget: budget, progress: opts.Progress}
+	if c.progress == nil {
+		c.progress = func(string, int64, int64) {}
+	}
+	var err error
+	if c.graph, err = in.check(ctx, fs); err != nil {
+		return err
+	}
+	if err := c.makePlan(); err != nil {
+		return err
+	}
+	if c.site, err = prepareSite(fs, path, opts.Overwrite); err != nil {
+		return err
+	}
+	m, err := c.write(ctx)
+	if err == nil {
+		err = c.site.seal(m)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = c.site.publish(opts.Overwrite)
+	}
+	if err != nil {
+		return errors.Join(err, c.site.discard())
+	}
+	return nil
+}
+
+// conversion is one run of Convert.
+type conversion struct {
+	fs          ssd.FS
+	budget      *mem.Budget
+	progress    func(stage string, done, total int64)
+	graph       graph
+	edgePlan    edgePlan
+	tensorChunk int
+	site        *site
+}
+
+// makePlan chooses sizes that keep every step within the budget.
+func (c *conversion) makePlan() error {
+	limit := c.budget.Limit()
+	g := &c.graph
+	need := func(chunk int) int64 {
+		most := int64(0)
+		for _, t := range g.splits {
+			most = max(most, arrayWriterBytes(chunk)+idReaderBytes(t.Source, splitRows))
+		}
+		for _, list := range [][]NamedSource{g.nodes, g.attrs} {
+			for _, t := range list {
+				most = max(most, planTensor(t.Source, chunk).bytes)
+			}
+		}
+		return most + c.memberBytes()
+	}
+	var err error
+	c.edgePlan, err = planEdges(g.edges, g.numNodes, limit, runtime.NumCPU())
+	for _, c.tensorChunk = range tensorChunks {
+		if limit <= 0 || need(c.tensorChunk) <= limit {
+			break
+		}
+	}
+	smallest := need(frugal.chunk)
+	var short *mem.BudgetError
+	if errors.As(err, &short) {
+		smallest = max(smallest, short.Need)
+	}
+	if limit > 0 && smallest > limit {
+		return fmt.Errorf("store: converting this graph needs a memory budget of at least %d bytes: %w", smallest,
+			&mem.BudgetError{Purpose: mem.Convert, Need: smallest, Free: limit, Limit: limit})
+	}
+	return err
+}
+
+// memberBytes is the size of the set of nodes that are in a split, where that is needed.
+func (c *conversion) memberBytes() int64 {
+	for _, t := range c.graph.nodes {
+		if t.Name == labelName && t.DType.IsFloat() && len(c.graph.splits) > 0 {
+			return roundUp(c.graph.numNodes, 64) / 8
+		}
+	}
+	return 0
+}
+
+// write writes all arrays and returns the manifest.
+func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
+	g := &c.graph
+	id, err := newUUID()
+	if err != nil {
+		return nil, err
+	}
+	node := &manifest.NodeType{Count: g.numNodes}
+	edge := &manifest.EdgeType{Count: g.edges.count}
+	if err := c.writeNodes(ctx, node); err != nil {
+		return nil, err
+	}
+	for i, t := range g.attrs {
+		written, err := c.writeTensor(ctx, fmt.Sprintf("edge%d_%s", i, fileName(t.Name)), t, func(int64, []byte) error { return nil })
+		if err != nil {
+			return nil, err
+		}
+		edge.Tensors = append(edge.Tensors, written)
+	}
+	if err := c.writeEdges(ctx, edge); err != nil {
+		return nil, err
+	}
+	return &manifest.Manifest{
+		Uuid: id, CreatedUnixNs: time.Now().UnixNano(), Generator: generator,
+		NodeTypes: []*manifest.NodeType{node}, EdgeTypes: []*manifest.EdgeType{edge},
+	}, nil
+}
+
+// writeNodes writes splits and node-level tensors.
+func (c *conversion) writeNodes(ctx context.Context, node *manifest.NodeType) error {
+	block, err := c.budget.Alloc(mem.Convert, c.memberBytes())
+	if err != nil {
+		return err
+	}
+	defer block.Free()
+	members := mem.Slice[uint64](block) // nil where nobody asks
+	for i, t := range c.graph.splits {
+		written, err := c.writeSplit(ctx, fmt.Sprintf("split%d_%s", i, fileName(t.Name)), t, members)
+		if err != nil {
+			return err
+		}
+		node.Splits = append(node.Splits, written)
+	}
+	for i, t := range c.graph.nodes {
+		written, err := c.writeTensor(ctx, fmt.Sprintf("node%d_%s", i, fileName(t.Name)), t, labelCheck(t, members))
+		if err != nil {
+			return err
+		}
+		node.Tensors = append(node.Tensors, written)
+	}
+	return nil
+}
+
+// writeEdges sorts the edges and writes the topology.
+func (c *conversion) writeEdges(ctx context.Context, edge *manifest.EdgeType) error {
+	s := &edgeSorter{
+		fs: c.fs, dir: c.site.dir, edges: c.graph.edges, numNodes: c.graph.numNodes,
+		plan: c.edgePlan, budget: c.budget, progress: c.progress,
+	}
+	defer s.close()
+	if err := s.count(ctx); err != nil {
+		return err
+	}
+	var err error
+	var writers []*arrayWriter
+	open := func(name string, dtype manifest.DType) sink {
+		var w *arrayWriter
+		if err == nil {
+			w, err = newArrayWriter(s.fs, s.dir, name, dtype, nil, s.plan.chunk, s.budget)
+		}
+		if err == nil {
+			writers = append(writers, w)
+		}
+		return w
+	}
+	defer func() {
+		for _, w := range writers {
+			w.abort()
+		}
+	}()
+	out := topologySinks{indptr: open("indptr", manifest.DType_INT64), indices: open("indices", indicesType(s.numNodes))}
+	if !s.sorted {
+		out.edgeIDs = open("edge_ids", edgeIDType(s.edges.count))
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.sort(ctx, out); err != nil {
+		return err
+	}
+	if edge.Indptr, err = writers[0].finish(s.numNodes + 1); err != nil {
+		return err
+	}
+	if edge.Indices, err = writers[1].finish(s.edges.count); err != nil {
+		return err
+	}
+	if !s.sorted {
+		if edge.EdgeIds, err = writers[2].finish(s.edges.count); err != nil {
+			return err
+		}
+	}
+	return s.removeSpill()
+}
+
+// newUUID returns 16 random bytes, as a version 4 UUID.
+func newUUID() ([]byte, error) {
+	id := make([]byte, 16)
+	if _, err := rand.Read(id); err != nil {
+		return nil, fmt.Errorf("store: making a uuid: %w", err)
+	}
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return id, nil
+}

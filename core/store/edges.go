@@ -1,0 +1,90 @@
+package store
+
+import (
+	"fmt"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// edgeList is a checked edge_index, taken apart.
+type edgeList struct {
+	count            int64
+	sources, targets Source
+}
+
+// edgesName is what messages call the edge list: PyG's name.
+const edgesName = "edge_index"
+
+// checkEdges validates an edge list of shape [2, edges].
+func checkEdges(fs ssd.FS, edges Source) (edgeList, error) {
+	if !edges.DType.IsInteger() {
+		return edgeList{}, invalid("%s holds %s, expected integers", edgesName, edges.DType.Label())
+	}
+	if len(edges.Shape) != 2 || edges.Shape[0] != 2 || edges.Shape[1] < 0 {
+		return edgeList{}, invalid("%s has shape %v, expected [2, number of edges]", edgesName, edges.Shape)
+	}
+	if edges.Strides == nil {
+		edges.Strides = denseStrides(edges.Shape, edges.DType)
+	}
+	if len(edges.Strides) != 2 {
+		return edgeList{}, invalid("%s has %d strides for 2 dimensions", edgesName, len(edges.Strides))
+	}
+	list := edgeList{count: edges.Shape[1], sources: edges.slice(0), targets: edges.slice(0)}
+	if list.count > 0 {
+		list.targets = edges.slice(1)
+	}
+	var err error
+	if list.sources, err = list.sources.check(fs, edgesName+"[0]"); err != nil {
+		return edgeList{}, err
+	}
+	list.targets, err = list.targets.check(fs, edgesName+"[1]")
+	return list, err
+}
+
+// outOfRange names the first end of an edge that is no node.
+func (l edgeList) outOfRange(edge, source, target, numNodes int64) error {
+	if uint64(source) >= uint64(numNodes) {
+		return outOfRange(l.sources, fmt.Sprintf("%s[0, %d]", edgesName, edge), source, numNodes)
+	}
+	return outOfRange(l.targets, fmt.Sprintf("%s[1, %d]", edgesName, edge), target, numNodes)
+}
+
+// errChanged is the error for an edge list that is not what it was when its ids were counted.
+var errChanged = invalid("%s changed while it was being read", edgesName)
+
+// edgeReader reads both ends of edges. It belongs to one goroutine.
+type edgeReader struct{ sources, targets *idReader }
+
+// newEdgeReader returns a reader of at most maxRows edges at a time. It charges edgeReaderBytes to the budget until close.
+func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget) (*edgeReader, error) {
+	sources, err := newIDReader(fs, edges.sources, edgesName, maxRows, budget)
+	if err != nil {
+		return nil, err
+	}
+	targets, err := newIDReader(fs, edges.targets, edgesName, maxRows, budget)
+	if err != nil {
+		sources.close()
+		return nil, err
+	}
+	return &edgeReader{sources, targets}, nil
+}
+
+// edgeReaderBytes is the memory of an edgeReader.
+func edgeReaderBytes(edges edgeList, maxRows int64) int64 {
+	return idReaderBytes(edges.sources, maxRows) + idReaderBytes(edges.targets, maxRows)
+}
+
+func (r *edgeReader) close() {
+	r.sources.close()
+	r.targets.close()
+}
+
+// read returns the ends of n edges from first on, valid until the next read.
+func (r *edgeReader) read(first, n int64) (sources, targets []int64, err error) {
+	if sources, err = r.sources.read(first, n); err != nil {
+		return nil, nil, err
+	}
+	targets, err = r.targets.read(first, n)
+	return sources, targets, err
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
+)
+
+// faultyInput is a graph that takes every kind of path through the file system: sources in files, splits, spilled edges.
+func faultyInput(t *testing.T) (Input, int64) {
+	t.Helper()
+	g := newRandomGraph(4, 2000, 60_000, map[string][]int64{"x": {25}}, manifest.DType_FLOAT32)
+	name := filepath.Join(t.TempDir(), "x.npy")
+	require.NoError(t, os.WriteFile(name, g.rows["x"], 0o600))
+	x := &g.NodeTensors[0]
+	x.Mem, x.File = nil, name
+	g.Splits["train"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))
+	return g.Input, smallestBudget(t, g.Input)
+}
+
+// TestEveryCallFails fails each call to the file system in turn. Whatever fails, the error says so, nothing is left that opens, nor any file, memory
+// or descriptor, and the next conversion works. Over an old store, that is what is left.
+func TestEveryCallFails(t *testing.T) {
+	in, memory := faultyInput(t)
+	for overwrite, errno := range map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO} {
+		for _, op := range []faultfs.Op{
+			faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat,
+			faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock,
+		} {
+			t.Run(fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "g")
+				if overwrite {
+					require.NoError(t, convertTiny(path, 7, true))
+				}
+				for nth := 1; ; nth++ {
+					fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: errno})
+					budget := mem.NewBudget(memory)
+					err := convert(context.Background(), fs, in, path, ConvertOptions{Overwrite: overwrite}, budget)
+					require.Zero(t, budget.Used())
+					require.Zero(t, fs.OpenFiles())
+					if err == nil {
+						require.Less(t, fs.Calls(op), nth, "a failed call went unnoticed")
+						break
+					}
+					require.ErrorIs(t, err, errno)
+					names, readErr := os.ReadDir(filepath.Dir(path))
+					require.NoError(t, readErr)
+					if overwrite {
+						requireNodes(t, path, 7)
+						require.Len(t, names, 1, "call %d: %v", nth, err)
+					} else {
+						require.Empty(t, names, "call %d: %v", nth, err)
+					}
+					if nth > 8 {
+						nth += nth / 4 // later calls of a kind are alike
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDiskFull lets the disk run full at many points.
+func TestDiskFull(t *testing.T) {
+	in, memory := faultyInput(t)
+	dir := t.TempDir()
+	for space := int64(0); ; space = space*2 + 10_000 {
+		fs := faultfs.New(ssd.OS)
+		fs.SetSpace(space)
+		err := Convert(context.Background(), fs, in, filepath.Join(dir, "g"), ConvertOptions{Memory: memory})
+		if err == nil {
+			require.Greater(t, space, int64(100_000))
+			break
+		}
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		var where *ssd.PathError
+		require.True(t, errors.As(err, &where))
+		names, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, names)
+	}
+}
+
+// TestDirectIORefused converts and reads on a file system without O_DIRECT, refused at open or at the first transfer.
+func TestDirectIORefused(t *testing.T) {
+	g := edgesThroughDisk(3)
+	memory := smallestBudget(t, g.Input)
+	fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.OpenDirect, Nth: 1, Times: faultfs.Forever, Errno: syscall.EINVAL})
+	path := filepath.Join(t.TempDir(), "g")
+	require.NoError(t, Convert(context.Background(), fs, g.Input, path, ConvertOptions{Memory: memory}))
+	s, err := Open(fs, path)
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(context.Background(), nil))
+	requireGraph(t, g, s)
+
+	fs = faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Write, Path: spillName, Nth: 1, Errno: syscall.EINVAL})
+	require.NoError(t, Convert(context.Background(), fs, g.Input, path, ConvertOptions{Memory: memory, Overwrite: true}))
+	s, err = Open(ssd.OS, path)
+	require.NoError(t, err)
+	requireGraph(t, g, s)
+}
+
+// TestShortTransfers makes every read and write short.
+func TestShortTransfers(t *testing.T) {
+	in, memory := faultyInput(t)
+	path := filepath.Join(t.TempDir(), "g")
+	fs := faultfs.New(ssd.OS,
+		faultfs.Fault{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Short: 8192},
+		faultfs.Fault{Op: faultfs.Write, Nth: 1, Times: faultfs.Forever, Short: 8192})
+	require.NoError(t, Convert(context.Background(), fs, in, path, ConvertOptions{Memory: memory}))
+	s, err := Open(fs, path)
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(context.Background(), nil))
+}
+
+// TestReadErrors fails reads of a store.
+func TestReadErrors(t *testing.T) {
+	in, _ := faultyInput(t)
+	path := filepath.Join(t.TempDir(), "g")
+	require.NoError(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}))
+	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Stat, faultfs.Read, faultfs.Size} {
+		for nth := 1; ; nth++ {
+			fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO})
+			s, err := Open(fs, path)
+			if err == nil {
+				err = s.Verify(context.Background(), nil)
+			}
+			require.Zero(t, fs.OpenFiles())
+			if err == nil {
+				require.Less(t, fs.Calls(op), nth)
+				break
+			}
+			require.ErrorIs(t, err, syscall.EIO)
+			require.NotErrorIs(t, err, ErrCorrupt)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at NumEdges.
+func (s *Store) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	a := s.topology.Indptr
+	check := newIndptrCheck(a, s.topology.NumEdges)
+	block, err := s.loadFile(ctx, a, budget, p, check.visit)
+	if err != nil {
+		return nil, err
+	}
+	if err := check.finish(); err != nil {
+		block.Free()
+		return nil, err
+	}
+	return block, nil
+}
+
+// indptrCheck checks offsets piece by piece, in any order, and how the pieces join at the end.
+type indptrCheck struct {
+	array    *Array
+	numEdges int64
+	ends     [][2]int64 // first and last offset of each piece; each written by the one call of visit for it
+}
+
+func newIndptrCheck(a *Array, numEdges int64) *indptrCheck {
+	return &indptrCheck{array: a, numEdges: numEdges, ends: make([][2]int64, (a.Bytes+scanBytes-1)/scanBytes)}
+}
+
+func (c *indptrCheck) visit(off int64, piece []byte) error {
+	row := off / 8
+	offsets := mem.View[int64](piece)
+	offsets = offsets[:min(int64(len(offsets)), c.array.Rows-row)]
+	last := int64(0)
+	for i, v := range offsets {
+		if v < last || v > c.numEdges {
+			return badValue(c.array, row+int64(i), v, last, c.numEdges)
+		}
+		last = v
+	}
+	c.ends[off/scanBytes] = [2]int64{offsets[0], last}
+	return nil
+}
+
+func (c *indptrCheck) finish() error {
+	last := int64(0)
+	for i, end := range c.ends {
+		if end[0] < last || i == 0 && end[0] != 0 {
+			return badValue(c.array, int64(i)*scanBytes/8, end[0], last, last)
+		}
+		last = end[1]
+	}
+	if last != c.numEdges {
+		return badValue(c.array, c.array.Rows-1, last, c.numEdges, c.numEdges)
+	}
+	return nil
+}
+
+// LoadIndices returns the sources of all edges by position, int32 or int64 as Topology says, each checked to be a node.
+func (s *Store) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return s.loadIDs(ctx, s.topology.Indices, s.topology.NumNodes, budget, p)
+}
+
+// LoadEdgeIDs returns the user's numbers of all edges by position, uint32 or int64, each checked to be an edge. It must not be called where
+// Topology has no EdgeIDs.
+func (s *Store) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return s.loadIDs(ctx, s.topology.EdgeIDs, s.topology.NumEdges, budget, p)
+}
+
+// LoadSplit returns the node ids of a split, each checked to be a node.
+func (s *Store) LoadSplit(ctx context.Context, name string) ([]int64, error) {
+	i := slices.IndexFunc(s.splits, func(t Tensor) bool { return t.Name == name })
+	if i < 0 {
+		known := make([]string, len(s.splits))
+		for j := range s.splits {
+			known[j] = s.splits[j].Name
+		}
+		return nil, fmt.Errorf("store: split %q, the splits of %s are %q: %w", name, s.path, known, ErrNotFound)
+	}
+	a := &s.splits[i].Array
+	block, err := s.loadIDs(ctx, a, s.topology.NumNodes, mem.NewBudget(0), mem.Staging)
+	if err != nil {
+		return nil, err
+	}
+	defer block.Free()
+	return slices.Clone(mem.Slice[int64](block)[:a.Rows]), nil
+}
+
+// LoadTensor returns the rows of an array of this store back to back, without the padding of its pages.
+func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	l := a.Layout
+	if l.RowsPerPage == 0 || l.RowsPerPage*l.RowBytes == ssd.PageBytes {
+		return s.loadFile(ctx, a, budget, p, anyValue)
+	}
+	rowBytes := int64(l.RowBytes)
+	block, err := budget.Alloc(p, a.Rows*rowBytes)
+	if err != nil {
+		return nil, err
+	}
+	dense, pageRows := block.Bytes(), int64(l.RowsPerPage)*rowBytes
+	err = s.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
+		at := off / ssd.PageBytes * pageRows
+		for ; len(piece) > 0; piece = piece[ssd.PageBytes:] {
+			at += int64(copy(dense[at:], piece[:pageRows]))
+		}
+		return nil
+	})
+	if err != nil {
+		block.Free()
+		return nil, err
+	}
+	return block, nil
+}
+
+// loadIDs loads an array of integers and checks that each is in [0, limit).
+func (s *Store) loadIDs(ctx context.Context, a *Array, limit int64, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return s.loadFile(ctx, a, budget, p, idCheck(a, limit))
+}
+
+// loadFile loads the rows of an array whose pages have no padding before the last.
+func (s *Store) loadFile(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose, visit func(int64, []byte) error) (*mem.Block, error) {
+	block, err := budget.Alloc(p, a.Rows*int64(a.Layout.RowBytes))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.scan(ctx, a, block.Bytes(), budget, visit); err != nil {
+		block.Free()
+		return nil, err
+	}
+	return block, nil
+}
+
+func anyValue(int64, []byte) error { return nil }
+
+// idCheck returns a visitor that checks that every id of a is in [0, limit).
+func idCheck(a *Array, limit int64) func(off int64, piece []byte) error {
+	return func(off int64, piece []byte) error {
+		var at int
+		var value int64
+		switch a.DType {
+		case manifest.DType_INT32:
+			at, value = outside(mem.View[int32](piece), limit)
+		case manifest.DType_UINT32:
+			at, value = outside(mem.View[uint32](piece), limit)
+		default:
+			at, value = outside(mem.View[int64](piece), limit)
+		}
+		// The padding after the last row is no id.
+		if row := off/int64(a.DType.Size()) + int64(at); at >= 0 && row < a.Rows {
+			return badValue(a, row, value, 0, limit-1)
+		}
+		return nil
+	}
+}
+
+// outside returns the first value that is not in [0, limit) and its position, which is -1 where there is none.
+func outside[T int32 | uint32 | int64](values []T, limit int64) (int, int64) {
+	for i, v := range values {
+		if uint64(int64(v)) >= uint64(limit) {
+			return i, int64(v)
+		}
+	}
+	return -1, 0
+}
+
+func badValue(a *Array, row, value, least, most int64) error {
+	return &CorruptError{
+		Path: a.Path, Off: a.Layout.Offset(row),
+		Reason: fmt.Sprintf("row %d is %d, expected %d to %d", row, value, least, most),
+	}
+}

@@ -1,0 +1,294 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"syscall"
+
+	"freshgo/core/manifest"
+	"freshgo/core/ssd"
+)
+
+const (
+	partialSuffix  = ".partial"  // where a store is built
+	replacedSuffix = ".replaced" // where the old store is while a new one takes its place
+	lockName       = "lock"      // in the partial directory: held by the process that builds there
+)
+
+// site is the directory in which a store is built, beside its final path. While it is held, its lock file is locked, which tells a running
+// conversion from the remains of a killed one: the system drops the lock with the process.
+type site struct {
+	fs   ssd.FS
+	path string // of the store to be
+	dir  string
+	lock ssd.File
+}
+
+// prepareSite checks that path may be written, takes the building directory beside it, and removes what a killed conversion left there.
+func prepareSite(fs ssd.FS, path string, overwrite bool) (*site, error) {
+	path = filepath.Clean(path)
+	s := &site{fs: fs, path: path, dir: path + partialSuffix}
+	if err := s.checkTarget(overwrite); err != nil {
+		return nil, err
+	}
+	if err := s.acquire(); err != nil {
+		return nil, err
+	}
+	err := s.removeFiles(s.dir, lockName)
+	if err == nil {
+		err = s.recoverReplaced()
+	}
+	if err == nil {
+		// What recoverReplaced put back may be in the way.
+		err = s.checkTarget(overwrite)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return s, nil
+}
+
+// checkTarget returns an error unless path is free or, with overwrite, a store.
+func (s *site) checkTarget(overwrite bool) error {
+	_, err := s.fs.Stat(s.path)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return access(err)
+	}
+	if !overwrite {
+		return fmt.Errorf("store: %s: %w", s.path, ErrExists)
+	}
+	return s.checkStore(s.path)
+}
+
+// checkStore returns an error unless path is a store, damaged perhaps, but ours to replace.
+func (s *site) checkStore(path string) error {
+	file, err := s.fs.Open(filepath.Join(path, manifest.Name), syscall.O_RDONLY, 0)
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("store: %s exists and is not replaced: %w", path, ErrFormat)
+	}
+	if err != nil {
+		return access(err)
+	}
+	defer file.Close() // nothing was written
+	header := make([]byte, manifest.HeaderBytes)
+	err = ssd.ReadFull(file, header, 0)
+	if err == nil && manifest.HasMagic(header) {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("store: %s exists and is not replaced: %w", path, ErrFormat), err)
+}
+
+// acquire makes the building directory and locks it.
+func (s *site) acquire() error {
+	// A conversion that ends may take directory or lock file away between two of our steps; each attempt then starts afresh. The bound is
+	// arbitrary: a second attempt is already rare.
+	for range 10 {
+		err := s.fs.Mkdir(s.dir, 0o755)
+		if err != nil && !errors.Is(err, syscall.EEXIST) {
+			return access(err)
+		}
+		if err != nil {
+			if err := s.checkOurs(); err != nil {
+				return err
+			}
+		}
+		made := err == nil
+		held, err := s.tryLock()
+		if err != nil && made && !errors.Is(err, ErrBusy) {
+			// Nothing is in it yet. What cannot be removed does no harm: the next conversion takes it over.
+			_ = s.fs.Remove(filepath.Join(s.dir, lockName))
+			_ = s.fs.Remove(s.dir)
+		}
+		if held || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("store: %s: %w", s.dir, ErrBusy)
+}
+
+// checkOurs returns an error unless the building directory that exists already was made by a conversion: it holds a lock file or nothing.
+func (s *site) checkOurs() error {
+	names, err := s.fs.ReadDir(s.dir)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return access(err)
+	}
+	for _, name := range names {
+		if name == lockName {
+			return nil
+		}
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("store: %s is in the way and no conversion made it: %w", s.dir, ErrExists)
+	}
+	return nil
+}
+
+// tryLock locks the lock file; false means that it vanished and the caller tries again.
+func (s *site) tryLock() (bool, error) {
+	name := filepath.Join(s.dir, lockName)
+	file, err := s.fs.Open(name, syscall.O_RDWR|syscall.O_CREAT, 0o644)
+	if errors.Is(err, syscall.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, access(err)
+	}
+	held, err := file.Lock(true)
+	if err == nil && !held {
+		err = fmt.Errorf("store: %s: %w", s.dir, ErrBusy)
+	}
+	if err == nil {
+		held, err = s.lockedStill(file, name)
+	}
+	if err != nil || !held {
+		return false, errors.Join(err, file.Close())
+	}
+	s.lock = file
+	return true, nil
+}
+
+// lockedStill reports whether a locked file is still the one at its path. The holder before us may have removed it or renamed its directory
+// between our opening and our locking. A mark written through the descriptor must then be visible through the path.
+func (s *site) lockedStill(file ssd.File, name string) (bool, error) {
+	id, err := newUUID()
+	if err != nil {
+		return false, err
+	}
+	if err := ssd.WriteFull(file, id, 0); err != nil {
+		return false, err
+	}
+	again, err := s.fs.Open(name, syscall.O_RDONLY, 0)
+	if errors.Is(err, syscall.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, access(err)
+	}
+	defer again.Close() // nothing was written
+	seen := make([]byte, len(id))
+	err = ssd.ReadFull(again, seen, 0)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, nil
+	}
+	return err == nil && string(seen) == string(id), err
+}
+
+// recoverReplaced repairs what a conversion left that was killed between the two renames of publish, or before it removed the old store.
+func (s *site) recoverReplaced() error {
+	aside := s.path + replacedSuffix
+	_, err := s.fs.Stat(aside)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return access(err)
+	}
+	if err := s.checkStore(aside); err != nil {
+		return err
+	}
+	if _, err = s.fs.Stat(s.path); errors.Is(err, syscall.ENOENT) {
+		return s.fs.Rename(aside, s.path)
+	}
+	if err != nil {
+		return access(err)
+	}
+	return s.fs.RemoveAll(aside)
+}
+
+// seal writes the manifest and makes the building directory a whole and durable store.
+func (s *site) seal(m *manifest.Manifest) error {
+	data, err := manifest.Encode(m)
+	if err != nil {
+		return err
+	}
+	if err := s.writeFile(manifest.Name, data); err != nil {
+		return err
+	}
+	return s.fs.SyncDir(s.dir)
+}
+
+// publish renames the sealed directory to its path. An old store there stays whole until that moment, and comes back if it fails.
+func (s *site) publish(overwrite bool) error {
+	aside := s.path + replacedSuffix
+	replacing := false
+	if overwrite {
+		err := s.fs.Rename(s.path, aside)
+		if err != nil && !errors.Is(err, syscall.ENOENT) {
+			return access(err)
+		}
+		replacing = err == nil
+	}
+	err := s.fs.Rename(s.dir, s.path)
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOTDIR) {
+		err = fmt.Errorf("store: %s: %w: %w", s.path, ErrExists, err)
+	} else if err != nil {
+		err = access(err)
+	} else if err = s.fs.SyncDir(filepath.Dir(s.path)); err != nil {
+		err = errors.Join(err, s.fs.Rename(s.path, s.dir))
+	}
+	if err != nil {
+		if replacing {
+			err = errors.Join(err, s.fs.Rename(aside, s.path))
+		}
+		return err
+	}
+	// The store is published. What cannot be removed now does no harm, and the next conversion to this path removes it.
+	if replacing {
+		_ = s.fs.RemoveAll(aside)
+	}
+	_ = s.fs.Remove(filepath.Join(s.path, lockName))
+	_ = s.lock.Close()
+	return nil
+}
+
+func (s *site) writeFile(name string, data []byte) error {
+	file, err := s.fs.Open(filepath.Join(s.dir, name), syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, 0o644)
+	if err != nil {
+		return access(err)
+	}
+	err = ssd.WriteFull(file, data, 0)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// discard removes the building directory, the lock last: while it exists, others see that somebody is at work.
+func (s *site) discard() error {
+	err := s.removeFiles(s.dir, lockName)
+	if err == nil {
+		err = s.fs.Remove(filepath.Join(s.dir, lockName))
+	}
+	if err == nil {
+		err = s.fs.Remove(s.dir)
+		if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOENT) {
+			err = nil // the next conversion has it already
+		}
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// removeFiles removes the files of a directory but one.
+func (s *site) removeFiles(dir, keep string) error {
+	names, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return access(err)
+	}
+	for _, name := range names {
+		if name == keep {
+			continue
+		}
+		if err := s.fs.Remove(filepath.Join(dir, name)); err != nil {
+			return access(err)
+		}
+	}
+	return nil
+}

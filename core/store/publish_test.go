@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/manifest"
+	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
+)
+
+// tiny is a graph of n nodes.
+func tiny(n int64) Input {
+	return Input{NumNodes: n, EdgeIndex: edgesOf([]int64{0}, []int64{0})}
+}
+
+func convertTiny(path string, n int64, overwrite bool) error {
+	return Convert(context.Background(), ssd.OS, tiny(n), path, ConvertOptions{Overwrite: overwrite})
+}
+
+func requireNodes(t *testing.T, path string, n int64) *Store {
+	t.Helper()
+	s, err := Open(ssd.OS, path)
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(context.Background(), nil))
+	require.Equal(t, n, s.Topology().NumNodes)
+	return s
+}
+
+func TestOverwrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "g")
+	require.NoError(t, convertTiny(path, 1, true))
+	first := requireNodes(t, path, 1)
+	require.ErrorIs(t, convertTiny(path, 2, false), ErrExists)
+	requireNodes(t, path, 1)
+	require.NoError(t, convertTiny(path, 2, true))
+	second := requireNodes(t, path, 2)
+	require.NotEqual(t, first.UUID(), second.UUID())
+
+	require.ErrorIs(t, first.CheckCurrent(), ErrReplaced)
+	_, err := first.LoadSplit(context.Background(), "train")
+	require.ErrorIs(t, err, ErrNotFound)
+	require.Error(t, first.Verify(context.Background(), nil), "a replaced store must not be read as the new one")
+
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	require.NotContains(t, readFiles(t, path), lockName)
+}
+
+func TestForeignPathsStay(t *testing.T) {
+	for name, create := range map[string]func(path string) error{
+		"file":             func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) },
+		"empty directory":  func(path string) error { return os.Mkdir(path, 0o700) },
+		"directory":        func(path string) error { return os.MkdirAll(filepath.Join(path, "mine"), 0o700) },
+		"another manifest": func(path string) error { return writeIn(path, manifest.Name, "something else") },
+		"short manifest":   func(path string) error { return writeIn(path, manifest.Name, "FRESH") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "g")
+			require.NoError(t, create(path))
+			require.ErrorIs(t, convertTiny(path, 1, false), ErrExists)
+			require.ErrorIs(t, convertTiny(path, 1, true), ErrFormat)
+			_, err := os.Stat(path)
+			require.NoError(t, err)
+			_, err = os.Stat(path + partialSuffix)
+			require.ErrorIs(t, err, os.ErrNotExist)
+
+			// Nor is a directory of that kind removed from where a store is built.
+			elsewhere := filepath.Join(t.TempDir(), "g")
+			require.NoError(t, create(elsewhere+partialSuffix))
+			if err := convertTiny(elsewhere, 1, true); name != "empty directory" {
+				require.Error(t, err)
+				_, err = os.Stat(elsewhere + partialSuffix)
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+func writeIn(dir, name, data string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600)
+}
+
+func TestDamagedStoreMayBeReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g")
+	require.NoError(t, convertTiny(path, 1, false))
+	name := filepath.Join(path, manifest.Name)
+	require.NoError(t, os.Truncate(name, manifest.HeaderBytes+1))
+	_, err := Open(ssd.OS, path)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.NoError(t, convertTiny(path, 2, true))
+	requireNodes(t, path, 2)
+}
+
+func TestOneConversionAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g")
+	in := tiny(3)
+	in.Splits = map[string]Source{"train": Dense(manifest.DType_BOOL, []int64{3}, []byte{1, 1, 1})}
+	var second error
+	err := Convert(context.Background(), ssd.OS, in, path, ConvertOptions{Progress: func(string, int64, int64) {
+		second = convertTiny(path, 1, true)
+	}})
+	require.NoError(t, err)
+	require.ErrorIs(t, second, ErrBusy)
+	requireNodes(t, path, 3)
+}
+
+// TestKilledConversion leaves a building directory at every stage at which a process can be killed.
+func TestKilledConversion(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "g")
+	for name, leave := range map[string]func(s *site){
+		"begun":   func(*site) {},
+		"arrays":  func(s *site) { require.NoError(t, s.writeFile("indptr.bin", make([]byte, 100))) },
+		"sealing": func(s *site) { require.NoError(t, s.writeFile(manifest.Name, []byte(("FRESHGO\x00")))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := prepareSite(ssd.OS, path, true)
+			require.NoError(t, err)
+			leave(s)
+			require.ErrorIs(t, convertTiny(path, 1, true), ErrBusy)
+			require.NoError(t, s.lock.Close()) // as the end of the process does
+			_, err = Open(ssd.OS, path+partialSuffix)
+			require.Error(t, err)
+			require.NoError(t, convertTiny(path, 1, true))
+			requireNodes(t, path, 1)
+			names, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, names, 1)
+		})
+	}
+}
+
+// TestKilledReplacement kills a conversion between its two renames, and after them.
+func TestKilledReplacement(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "g")
+	require.NoError(t, convertTiny(path, 1, false))
+	require.NoError(t, os.Rename(path, path+replacedSuffix))
+	require.ErrorIs(t, convertTiny(path, 2, false), ErrExists, "the old store comes back first")
+	requireNodes(t, path, 1)
+
+	require.NoError(t, os.Rename(path, path+replacedSuffix))
+	require.NoError(t, convertTiny(path, 2, true))
+	require.NoError(t, os.MkdirAll(path+replacedSuffix, 0o700))
+	require.ErrorIs(t, convertTiny(path, 3, true), ErrFormat, "a foreign directory in the way")
+	require.NoError(t, os.Remove(path+replacedSuffix))
+
+	require.NoError(t, convertTiny(path+replacedSuffix, 1, false))
+	require.NoError(t, convertTiny(path, 3, true))
+	requireNodes(t, path, 3)
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+}
+
+// TestLockThatVanishes removes the lock file between its opening and its locking, as a conversion that ends does.
+func TestLockThatVanishes(t *testing.T) {
+	for _, replace := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "g")
+		name := filepath.Join(path+partialSuffix, lockName)
+		fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Lock, Nth: 1, Errno: 0, Short: 1, Hook: func() {
+			require.NoError(t, os.Remove(name))
+			if replace {
+				require.NoError(t, os.WriteFile(name, nil, 0o600))
+			}
+		}})
+		s, err := prepareSite(fs, path, false)
+		require.NoError(t, err)
+		require.Equal(t, 2, fs.Calls(faultfs.Lock), "the first lock was of a file that is gone")
+		require.NoError(t, s.discard())
+	}
+}
+
+func TestMissingParentAndPermission(t *testing.T) {
+	dir := t.TempDir()
+	require.ErrorIs(t, convertTiny(filepath.Join(dir, "no", "g"), 1, false), ErrNotFound)
+	fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Mkdir, Nth: 1, Errno: syscall.EACCES})
+	err := Convert(context.Background(), fs, tiny(1), filepath.Join(dir, "g"), ConvertOptions{})
+	require.ErrorIs(t, err, ErrPermission)
+	require.ErrorIs(t, err, syscall.EACCES)
+}

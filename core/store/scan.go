@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+	"syscall"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+const (
+	// crcBytes is the size of the checksum of one page.
+	crcBytes = 4
+	// scanBytes is what one read of a scan asks for; from 1 MiB on a device delivers its sequential rate.
+	scanBytes = 1 << 20
+	// scanReaders is how many reads are in flight: enough that checking one piece hides behind the others.
+	scanReaders = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CheckPage compares page number page of the file at path with its checksum. data is the whole page, crcs what LoadCRC returned.
+// It returns a *CorruptError when they differ.
+func CheckPage(path string, crcs []uint32, page int64, data []byte) error {
+	if got := crc32.Checksum(data, castagnoli); got != crcs[page] {
+		return &CorruptError{
+			Path: path, Off: page * ssd.PageBytes,
+			Reason: fmt.Sprintf("checksum of the page is %08x, expected %08x", got, crcs[page]),
+		}
+	}
+	return nil
+}
+
+// LoadCRC returns the checksums of the pages of a, one uint32 each, themselves checked against the manifest.
+func (s *Store) LoadCRC(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	if s.closed.Load() {
+		return nil, fmt.Errorf("store: %s: %w", s.path, ErrClosed)
+	}
+	block, err := budget.Alloc(p, a.pages()*crcBytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.readCRC(ctx, a, block.Bytes()); err != nil {
+		block.Free()
+		return nil, err
+	}
+	return block, nil
+}
+
+func (s *Store) readCRC(ctx context.Context, a *Array, into []byte) error {
+	file, err := s.fs.Open(a.CRCPath, syscall.O_RDONLY, 0)
+	if err != nil {
+		return access(err)
+	}
+	defer file.Close() // nothing was written
+	sum := uint32(0)
+	for off := 0; off < len(into); off += scanBytes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		piece := into[off:min(off+scanBytes, len(into))]
+		if err := ssd.ReadFull(file, piece, int64(off)); err != nil {
+			return err
+		}
+		sum = crc32.Update(sum, castagnoli, piece)
+	}
+	if sum != a.crc {
+		return &CorruptError{Path: a.CRCPath, Reason: fmt.Sprintf("checksum of the file is %08x, expected %08x", sum, a.crc)}
+	}
+	return nil
+}
+
+// scan reads all of a once, at the device's sequential rate, compares every page with its checksum and passes every piece to visit, from several
+// goroutines and in no order. A piece is valid during the call of visit only. What fits of the file also lands in dest, which may be nil, is
+// page aligned, and lacks at most the padding of the last page. The first error ends the scan.
+func (s *Store) scan(ctx context.Context, a *Array, dest []byte, budget *mem.Budget, visit func(off int64, piece []byte) error) error {
+	crcBlock, err := s.LoadCRC(ctx, a, budget, mem.Staging)
+	if err != nil {
+		return err
+	}
+	defer crcBlock.Free()
+	crcs := mem.Slice[uint32](crcBlock)
+	file, err := openDirect(s.fs, a.Path, syscall.O_RDONLY, 0)
+	if err != nil {
+		return access(err)
+	}
+	defer file.Close() // nothing was written
+	if err := s.CheckCurrent(); err != nil {
+		return err
+	}
+	var next atomic.Int64 // the next piece that nobody has taken
+	readers := int(min(scanReaders, (a.Bytes+scanBytes-1)/scanBytes))
+	return parallel(ctx, readers, func(ctx context.Context, _ int) error {
+		var staging []byte // for pieces that do not fit into dest
+		for {
+			off := (next.Add(1) - 1) * scanBytes
+			if off >= a.Bytes {
+				return nil
+			}
+			n := min(scanBytes, a.Bytes-off)
+			piece := staging
+			if off+n <= int64(len(dest)) {
+				piece = dest[off : off+n]
+			} else if staging == nil {
+				block, err := budget.Alloc(mem.Staging, min(scanBytes, a.Bytes))
+				if err != nil {
+					return err
+				}
+				defer block.Free()
+				staging = block.Bytes()
+				piece = staging
+			}
+			piece = piece[:n]
+			if err := readPiece(ctx, file, a, crcs, off, piece); err != nil {
+				return err
+			}
+			if err := visit(off, piece); err != nil {
+				return err
+			}
+			if off < int64(len(dest)) && off+n > int64(len(dest)) {
+				copy(dest[off:], piece)
+			}
+		}
+	})
+}
+
+// readPiece reads whole pages of a and checks them.
+func readPiece(ctx context.Context, file ssd.File, a *Array, crcs []uint32, off int64, piece []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := ssd.ReadFull(file, piece, off); err != nil {
+		return err
+	}
+	for i := 0; i < len(piece); i += ssd.PageBytes {
+		if err := CheckPage(a.Path, crcs, (off+int64(i))/ssd.PageBytes, piece[i:i+ssd.PageBytes]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openDirect opens a file with O_DIRECT where the file system takes it, else through the page cache.
+func openDirect(fs ssd.FS, path string, flag int, perm uint32) (ssd.File, error) {
+	file, err := fs.Open(path, flag|syscall.O_DIRECT, perm)
+	if errors.Is(err, syscall.EINVAL) {
+		return fs.Open(path, flag, perm)
+	}
+	return file, err
+}
+
+// LoadBytes returns what loading all of a takes at most beside the rows, while it runs.
+func (a *Array) LoadBytes() int64 {
+	return a.pages()*crcBytes + min(scanReaders*scanBytes, a.Bytes)
+}
+
+// CRCBytes returns the size of what LoadCRC returns.
+func (a *Array) CRCBytes() int64 { return a.pages() * crcBytes }

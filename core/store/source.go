@@ -1,0 +1,147 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"freshgo/core/manifest"
+	"freshgo/core/ssd"
+)
+
+// Source is an array of the user's: strided memory or the payload of a file. Nothing of it is copied before it is needed, and never all of it.
+//
+// Mem points to the element with index 0 in every dimension and must stay valid and unmoved while the source is in use. Negative strides are
+// allowed for memory. A file must be laid out in C order, Fortran order, or as one regular slice of its first dimension.
+type Source struct {
+	DType   manifest.DType
+	Shape   []int64 // the first dimension counts rows
+	Strides []int64 // bytes from one index to the next, per dimension; nil for C order without gaps
+	Mem     unsafe.Pointer
+	File    string // path of the file, when Mem is nil
+	Offset  int64  // in File, of the element with index 0 in every dimension
+}
+
+// NamedSource is a tensor of the user's with its name.
+type NamedSource struct {
+	Name string
+	Source
+}
+
+// Dense returns a source over the bytes of a C-ordered array in memory.
+func Dense(dtype manifest.DType, shape []int64, data []byte) Source {
+	return Source{DType: dtype, Shape: shape, Mem: unsafe.Pointer(unsafe.SliceData(data))} // not dereferenced where data is empty
+}
+
+// check validates a source called name and returns a copy with its strides filled in.
+func (s Source) check(fs ssd.FS, name string) (Source, error) {
+	if !s.DType.Known() {
+		return s, invalid("%s has the unknown dtype %d", name, s.DType)
+	}
+	if len(s.Shape) == 0 || len(s.Shape) > maxDims+1 {
+		return s, invalid("%s has %d dimensions, expected 1 to %d", name, len(s.Shape), maxDims+1)
+	}
+	if s.Shape[0] < 0 {
+		return s, invalid("%s has shape %v", name, s.Shape)
+	}
+	rowBytes, ok := rowBytesOf(s.DType, s.Shape[1:])
+	if !ok {
+		return s, invalid("%s has shape %v, expected rows of 1 to %d bytes", name, s.Shape, maxRowBytes)
+	}
+	if _, ok := product(s.Shape[0], int64(rowBytes)); !ok {
+		return s, invalid("%s has shape %v, more bytes than there can be", name, s.Shape)
+	}
+	if s.Strides == nil {
+		s.Strides = denseStrides(s.Shape, s.DType)
+	}
+	if len(s.Strides) != len(s.Shape) {
+		return s, invalid("%s has %d strides for %d dimensions", name, len(s.Strides), len(s.Shape))
+	}
+	if s.File == "" {
+		if s.Mem == nil && s.Shape[0] > 0 {
+			return s, invalid("%s has neither memory nor a file", name)
+		}
+		return s, nil
+	}
+	return s, s.checkFile(fs, name)
+}
+
+// checkFile compares the bytes that a file must have with those it has.
+func (s Source) checkFile(fs ssd.FS, name string) error {
+	need := s.Offset
+	if s.Offset < 0 {
+		return invalid("%s begins at byte %d of %s", name, s.Offset, s.File)
+	}
+	if s.Shape[0] > 0 {
+		need += int64(s.DType.Size())
+		for d, stride := range s.Strides {
+			extent, ok := product(s.Shape[d]-1, max(stride, 0))
+			if stride < 0 || !ok || need > math.MaxInt64-extent {
+				return invalid("%s has strides %v in %s", name, s.Strides, s.File)
+			}
+			need += extent
+		}
+	}
+	info, err := fs.Stat(s.File)
+	if err != nil {
+		return fmt.Errorf("store: %s: %w", name, access(err))
+	}
+	if info.IsDir {
+		return invalid("%s: %s is a directory, expected a file", name, s.File)
+	}
+	if info.Size < need {
+		return invalid("%s: %s has %d bytes, expected %d: the file is truncated", name, s.File, info.Size, need)
+	}
+	if s.rowsContiguous() || s.columnsContiguous() {
+		return nil
+	}
+	return invalid("%s has strides %v in %s, expected C or Fortran order", name, s.Strides, s.File)
+}
+
+// rows is the number of rows.
+func (s Source) rows() int64 { return s.Shape[0] }
+
+// rowBytes is the size of a row without gaps.
+func (s Source) rowBytes() int64 {
+	n := int64(s.DType.Size())
+	for _, d := range s.Shape[1:] {
+		n *= d
+	}
+	return n
+}
+
+// slice returns the source of one index of the first dimension.
+func (s Source) slice(i int64) Source {
+	if s.File != "" {
+		s.Offset += i * s.Strides[0]
+	} else {
+		s.Mem = unsafe.Add(s.Mem, i*s.Strides[0]) // within the array, as i is within its first dimension
+	}
+	s.Shape, s.Strides = s.Shape[1:], s.Strides[1:]
+	return s
+}
+
+// rowsContiguous reports whether the elements of a row follow each other without gaps.
+func (s Source) rowsContiguous() bool {
+	dense := denseStrides(s.Shape, s.DType)
+	for d := 1; d < len(s.Shape); d++ {
+		if s.Shape[d] > 1 && s.Strides[d] != dense[d] {
+			return false
+		}
+	}
+	return s.File == "" || s.Strides[0] >= s.rowBytes() || s.rows() < 2
+}
+
+// columnsContiguous reports whether equal elements of successive rows follow each other without gaps.
+func (s Source) columnsContiguous() bool { return s.Strides[0] == int64(s.DType.Size()) }
+
+func denseStrides(shape []int64, dtype manifest.DType) []int64 {
+	strides := make([]int64, len(shape))
+	stride := int64(dtype.Size())
+	for d, n := range slices.Backward(shape) {
+		strides[d] = stride
+		stride *= max(n, 1)
+	}
+	return strides
+}

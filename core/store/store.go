@@ -1,0 +1,202 @@
+// Package store is the on-disk dataset: conversion from a user's arrays, opening, verification, and readers of topology and tensors.
+//
+// A store is a directory of plain little-endian arrays and a manifest (docs/format.md). It is published by a rename once it is complete
+// and durable, and never changes afterwards: a reader sees a whole store or none. Open trusts nothing that it reads: sizes, names, counts and
+// types are checked before use, every id loaded from a file is checked against its range, and every page against its CRC32C.
+//
+// The loader opens and reads stores; the C API converts and verifies them. Nothing is memory-mapped: a damaged file is an error, not a signal.
+// Open reads one small file and asks for the size of the others. Reading whole arrays runs at the sequential rate of the device.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"freshgo/core/manifest"
+	"freshgo/core/ssd"
+)
+
+// Array is one file of rows of equal size.
+type Array struct {
+	File     string // name inside the store
+	Path     string
+	CRCPath  string // of its page checksums
+	DType    manifest.DType
+	RowShape []int64 // empty: a scalar per row
+	Rows     int64
+	Layout   ssd.Layout
+	Bytes    int64 // size of the file, whole pages
+	crc      uint32
+}
+
+// Tensor is a named Array with a row for each node or each edge.
+type Tensor struct {
+	Name string
+	Array
+}
+
+// Topology is the adjacency by target (CSC): the in-edges of node t are at positions Indptr[t] to Indptr[t+1] of Indices.
+type Topology struct {
+	NumNodes, NumEdges int64
+	Indptr             *Array // int64, NumNodes+1 rows
+	Indices            *Array // int32 or int64: the source of each edge
+	EdgeIDs            *Array // uint32 or int64: the user's number of each edge; nil when it is the position
+}
+
+// Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It holds no descriptors and
+// no memory but that description: each reading method opens the file that it reads.
+type Store struct {
+	fs       ssd.FS
+	path     string
+	manifest *manifest.Manifest
+	topology Topology
+	nodes    []Tensor
+	edges    []Tensor
+	splits   []Tensor
+	closed   atomic.Bool // set by Close, read by every reading method
+}
+
+// Open reads and checks the manifest of the store at path and the sizes of its files, but not their contents: the loading methods check what
+// they load, and Verify checks everything. Errors wrap ErrNotFound, ErrPermission, ErrFormat, ErrVersion or ErrCorrupt.
+func Open(fs ssd.FS, path string) (*Store, error) {
+	m, err := readManifest(fs, path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{fs: fs, path: path, manifest: m}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	for _, a := range s.arrays() {
+		if err := checkSize(fs, a.Path, a.Bytes); err != nil {
+			return nil, err
+		}
+		if err := checkSize(fs, a.CRCPath, a.pages()*crcBytes); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// readManifest returns the manifest of the store at path.
+func readManifest(fs ssd.FS, path string) (*manifest.Manifest, error) {
+	info, err := fs.Stat(path)
+	if err != nil {
+		return nil, access(err)
+	}
+	if !info.IsDir {
+		return nil, fmt.Errorf("store: %s is a file, expected a directory: %w", path, ErrFormat)
+	}
+	name := filepath.Join(path, manifest.Name)
+	file, err := fs.Open(name, syscall.O_RDONLY, 0)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil, fmt.Errorf("store: %s has no %s: %w", path, manifest.Name, ErrFormat)
+	}
+	if err != nil {
+		return nil, access(err)
+	}
+	defer file.Close() // nothing was written
+	size, err := file.Size()
+	if err != nil {
+		return nil, err
+	}
+	// A longer file is not read whole: its length already disagrees with any header.
+	data := make([]byte, min(size, manifest.HeaderBytes+manifest.MaxPayloadBytes+1))
+	if err := ssd.ReadFull(file, data, 0); err != nil {
+		return nil, access(err)
+	}
+	m, err := manifest.Decode(data)
+	if errors.Is(err, ErrCorrupt) {
+		return nil, &CorruptError{Path: name, Reason: err.Error()}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", path, err)
+	}
+	return m, nil
+}
+
+func checkSize(fs ssd.FS, path string, want int64) error {
+	info, err := fs.Stat(path)
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return &CorruptError{Path: path, Reason: fmt.Sprintf("file is missing, expected %d bytes", want)}
+	case err != nil:
+		return access(err)
+	case info.IsDir:
+		return &CorruptError{Path: path, Reason: fmt.Sprintf("is a directory, expected a file of %d bytes", want)}
+	case info.Size != want:
+		return &CorruptError{Path: path, Off: min(info.Size, want), Reason: fmt.Sprintf("file has %d bytes, expected %d", info.Size, want)}
+	}
+	return nil
+}
+
+// Close makes every later reading call return ErrClosed. Calls that are running finish. Closing twice is no error.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// Path returns the path given to Open.
+func (s *Store) Path() string { return s.path }
+
+// FS returns the file system given to Open.
+func (s *Store) FS() ssd.FS { return s.fs }
+
+// UUID returns the 16 bytes that identify the conversion which wrote the store.
+func (s *Store) UUID() [16]byte { return [16]byte(s.manifest.GetUuid()) }
+
+// Manifest returns a copy of the manifest.
+func (s *Store) Manifest() *manifest.Manifest { return manifest.Clone(s.manifest) }
+
+// Topology returns the adjacency arrays.
+func (s *Store) Topology() Topology { return s.topology }
+
+// Tensors returns the node-level tensors, a row for each node.
+func (s *Store) Tensors() []Tensor { return slices.Clone(s.nodes) }
+
+// EdgeTensors returns the edge-level tensors, a row for each edge in the user's order.
+func (s *Store) EdgeTensors() []Tensor { return slices.Clone(s.edges) }
+
+// Splits returns the named splits: rows are node ids, int64.
+func (s *Store) Splits() []Tensor { return slices.Clone(s.splits) }
+
+// CheckCurrent returns ErrReplaced when the path holds another store than the one opened. Whoever opens array files by path calls it after
+// opening them: then all of them belong to this store, whose files stay readable through their descriptors.
+func (s *Store) CheckCurrent() error {
+	if s.closed.Load() {
+		return fmt.Errorf("store: %s: %w", s.path, ErrClosed)
+	}
+	m, err := readManifest(s.fs, s.path)
+	if err != nil {
+		return err
+	}
+	if [16]byte(s.manifest.GetUuid()) != uuidOf(m) {
+		return fmt.Errorf("store: %s: %w", s.path, ErrReplaced)
+	}
+	return nil
+}
+
+func uuidOf(m *manifest.Manifest) (id [16]byte) {
+	copy(id[:], m.GetUuid())
+	return id
+}
+
+// arrays lists every array of the store.
+func (s *Store) arrays() []*Array {
+	all := []*Array{s.topology.Indptr, s.topology.Indices}
+	if s.topology.EdgeIDs != nil {
+		all = append(all, s.topology.EdgeIDs)
+	}
+	for _, list := range [][]Tensor{s.nodes, s.edges, s.splits} {
+		for i := range list {
+			all = append(all, &list[i].Array)
+		}
+	}
+	return all
+}
+
+func (a *Array) pages() int64 { return a.Bytes / ssd.PageBytes }

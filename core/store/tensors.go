@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+)
+
+const (
+	// streamSlots is how many chunks of rows are in memory: one being read and one being written.
+	streamSlots = 2
+	// splitRows is how many elements of a split are read at a time. Splits are short; arbitrary.
+	splitRows = 4 << 10
+)
+
+// tensorPlan is how the rows of a source pass through memory.
+type tensorPlan struct {
+	chunk     int   // of the array's writer
+	chunkRows int64 // rows read at a time
+	bytes     int64 // memory in all
+}
+
+func planTensor(src Source, chunk int) tensorPlan {
+	layout := layoutFor(int(src.rowBytes()), src.rows())
+	rows := max(int64(chunk)/src.rowBytes(), 1)
+	if layout.RowsPerPage > 0 {
+		rows = roundUp(rows, int64(layout.RowsPerPage)) // writeRows needs chunks that begin with a page
+	}
+	rows = min(rows, max(src.rows(), 1))
+	return tensorPlan{chunk, rows, streamSlots*rows*src.rowBytes() + src.scratchBytes(rows) + arrayWriterBytes(chunk)}
+}
+
+// writeTensor writes the rows of a source, and passes them by visit.
+func (c *conversion) writeTensor(ctx context.Context, file string, t NamedSource, visit func(first int64, rows []byte) error) (*manifest.Tensor, error) {
+	plan := planTensor(t.Source, c.tensorChunk)
+	w, err := newArrayWriter(c.fs, c.site.dir, file, t.DType, t.Shape[1:], plan.chunk, c.budget)
+	if err != nil {
+		return nil, err
+	}
+	defer w.abort()
+	m := &meter{report: c.progress, stage: "writing " + t.Name, total: t.rows()}
+	err = c.stream(ctx, t, plan.chunkRows, func(first int64, rows []byte) error {
+		if err := visit(first, rows); err != nil {
+			return err
+		}
+		if err := w.writeRows(rows); err != nil {
+			return err
+		}
+		m.add(int64(len(rows)) / t.rowBytes())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	array, err := w.finish(t.rows())
+	return &manifest.Tensor{Name: t.Name, Data: array}, err
+}
+
+// stream passes the rows of a source to visit, in order, and reads ahead meanwhile.
+func (c *conversion) stream(ctx context.Context, t NamedSource, chunkRows int64, visit func(first int64, rows []byte) error) error {
+	type chunk struct {
+		first int64
+		slot  []byte // where the rows are, unless they are the user's memory
+		rows  []byte
+	}
+	size := chunkRows * t.rowBytes()
+	block, err := c.budget.Alloc(mem.Convert, streamSlots*size)
+	if err != nil {
+		return err
+	}
+	defer block.Free()
+	reader, err := newRowReader(c.fs, t.Source, t.Name, chunkRows, c.budget)
+	if err != nil {
+		return err
+	}
+	defer reader.close()
+	free, full := make(chan []byte, streamSlots), make(chan chunk, streamSlots)
+	for i := range int64(streamSlots) {
+		free <- block.Bytes()[i*size : (i+1)*size]
+	}
+	read := func(ctx context.Context) error {
+		defer close(full)
+		for first := int64(0); first < t.rows(); first += chunkRows {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case slot := <-free:
+				rows, err := reader.read(slot, first, min(chunkRows, t.rows()-first))
+				if err != nil {
+					return err
+				}
+				full <- chunk{first, slot, rows}
+			}
+		}
+		return nil
+	}
+	write := func(ctx context.Context) error {
+		for chunk := range full {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := visit(chunk.first, chunk.rows); err != nil {
+				return err
+			}
+			free <- chunk.slot
+		}
+		return nil
+	}
+	return parallel(ctx, 2, func(ctx context.Context, i int) error {
+		if i == 0 {
+			return read(ctx)
+		}
+		return write(ctx)
+	})
+}
+
+// writeSplit writes the node ids of a split and marks them in members, which may be nil.
+func (c *conversion) writeSplit(ctx context.Context, file string, t NamedSource, members []uint64) (*manifest.Split, error) {
+	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
+	if err != nil {
+		return nil, err
+	}
+	defer w.abort()
+	read, closeReader, err := c.splitReader(t)
+	if err != nil {
+		return nil, err
+	}
+	defer closeReader()
+	m := &meter{report: c.progress, stage: "writing split " + t.Name, total: t.rows()}
+	count := int64(0)
+	for first := int64(0); first < t.rows(); first += splitRows {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n := min(splitRows, t.rows()-first)
+		ids, err := read(first, n)
+		if err != nil {
+			return nil, err
+		}
+		for i, id := range ids {
+			if uint64(id) >= uint64(c.graph.numNodes) {
+				return nil, outOfRange(t.Source, fmt.Sprintf("split %s[%d]", t.Name, first+int64(i)), id, c.graph.numNodes)
+			}
+			if members != nil {
+				members[id/64] |= 1 << (id % 64)
+			}
+		}
+		if err := w.write(bytesOf(ids)); err != nil {
+			return nil, err
+		}
+		count += int64(len(ids))
+		m.add(n)
+	}
+	array, err := w.finish(count)
+	return &manifest.Split{Name: t.Name, Ids: array}, err
+}
+
+// splitReader returns a function that gives the ids in n elements of a split, whether it is ids or a mask.
+func (c *conversion) splitReader(t NamedSource) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
+	if t.DType != manifest.DType_BOOL {
+		r, err := newIDReader(c.fs, t.Source, "split "+t.Name, splitRows, c.budget)
+		if err != nil {
+			return nil, nil, err
+		}
+		return r.read, r.close, nil
+	}
+	r, err := newRowReader(c.fs, t.Source, "split "+t.Name, splitRows, c.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	mask, ids := make([]byte, splitRows), make([]int64, 0, splitRows)
+	return func(first, n int64) ([]int64, error) {
+		chunk, err := r.read(mask, first, n)
+		if err != nil {
+			return nil, err
+		}
+		ids = ids[:0]
+		for i, set := range chunk {
+			if set != 0 {
+				ids = append(ids, first+int64(i))
+			}
+		}
+		return ids, nil
+	}, r.close, nil
+}
+
+// labelCheck returns a visitor that looks for NaN in the labels of the nodes that need one: the members of a split or, without splits, all.
+func labelCheck(t NamedSource, members []uint64) func(first int64, rows []byte) error {
+	if t.Name != labelName || !t.DType.IsFloat() {
+		return func(int64, []byte) error { return nil }
+	}
+	rowBytes := t.rowBytes()
+	return func(first int64, rows []byte) error {
+		for i := int64(0); i*rowBytes < int64(len(rows)); i++ {
+			node := first + i
+			if members != nil && members[node/64]>>(node%64)&1 == 0 {
+				continue
+			}
+			if hasNaN(t.DType, rows[i*rowBytes:(i+1)*rowBytes]) {
+				if members != nil {
+					return invalid("%s of node %d is NaN, expected a label, as the node is in a split", t.Name, node)
+				}
+				return invalid("%s of node %d is NaN, expected a label for every node, as no split says which need one", t.Name, node)
+			}
+		}
+		return nil
+	}
+}
+
+func hasNaN(dtype manifest.DType, row []byte) bool {
+	// The bits of infinity; a NaN has the same exponent and some bit below it, so without its sign it is greater.
+	var infinity uint64
+	switch dtype {
+	case manifest.DType_FLOAT16:
+		infinity = 0x7c00
+	case manifest.DType_BFLOAT16:
+		infinity = 0x7f80
+	case manifest.DType_FLOAT32:
+		infinity = uint64(math.Float32bits(float32(math.Inf(1))))
+	default:
+		infinity = math.Float64bits(math.Inf(1))
+	}
+	size := dtype.Size()
+	for ; len(row) > 0; row = row[size:] {
+		bits := uint64(0)
+		for i := range size {
+			bits |= uint64(row[i]) << (8 * i)
+		}
+		if bits&^(1<<(8*size-1)) > infinity {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,177 @@
+#define _GNU_SOURCE
+#include "buffer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Four classes per doubling: at most a quarter of a buffer is unused. */
+enum { SMALLEST_LOG2 = 8, CLASSES_PER_DOUBLING = 4, LARGEST_LOG2 = 47 };
+enum { NUM_CLASSES = (LARGEST_LOG2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + 1 };
+
+static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack asks for */
+static const size_t HUGE_PAGE = (size_t)2 << 20;
+
+struct fgi_buffer {
+  _Atomic int32_t references;
+  int32_t size_class;
+  size_t capacity;
+  void *data;
+  /* In the pool: */
+  fgi_buffer *next_of_class; /* younger */
+  fgi_buffer *older, *younger; /* of all classes */
+};
+
+/* Unused buffers, per class a queue from the oldest to the youngest, all of them in one list by age. Both
+ * acquire and evict take the oldest, so both take heads of queues. */
+static struct {
+  pthread_mutex_t lock;
+  fgi_buffer *head[NUM_CLASSES], *tail[NUM_CLASSES];
+  fgi_buffer *oldest, *youngest;
+  int64_t limit;
+  fgi_buffer_counters count;
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Tensors may be deleted in a forked child, whatever another thread of the parent was doing in the pool. */
+static void lock_pool(void) { pthread_mutex_lock(&pool.lock); }
+static void unlock_pool(void) { pthread_mutex_unlock(&pool.lock); }
+__attribute__((constructor)) static void keep_pool_whole_across_fork(void) {
+  pthread_atfork(lock_pool, unlock_pool, unlock_pool);
+}
+
+/* The class of a size, and the size of that class: 2^k * (1, 1.25, 1.5, 1.75). */
+static int class_of(size_t n_bytes, size_t *capacity) {
+  if (n_bytes <= (size_t)1 << SMALLEST_LOG2) {
+    *capacity = (size_t)1 << SMALLEST_LOG2;
+    return 0;
+  }
+  int log2 = 63 - __builtin_clzll((unsigned long long)n_bytes - 1);
+  size_t base = (size_t)1 << log2, step = base / CLASSES_PER_DOUBLING;
+  size_t quarter = (n_bytes - 1 - base) / step;
+  *capacity = base + (quarter + 1) * step;
+  return (log2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + (int)quarter + 1;
+}
+
+/* Memory aligned to huge pages: map one page more and give the ends back. */
+static void *map_huge(size_t n_bytes) {
+  char *start = mmap(NULL, n_bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return NULL;
+  size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+  if (before > 0) munmap(start, before);
+  munmap(start + before + n_bytes, HUGE_PAGE - before);
+  madvise(start + before, n_bytes, MADV_HUGEPAGE); /* refused by some kernels; only slower then */
+  return start + before;
+}
+
+static fgi_buffer *allocate(int size_class, size_t capacity) {
+  fgi_buffer *b = calloc(1, sizeof *b);
+  if (b == NULL) return NULL;
+  b->size_class = size_class;
+  b->capacity = capacity;
+  b->data = capacity >= HUGE_PAGE ? map_huge(capacity) : aligned_alloc(ALIGNMENT, capacity);
+  if (b->data == NULL) {
+    free(b);
+    return NULL;
+  }
+  return b;
+}
+
+static void deallocate(fgi_buffer *b) {
+  if (b->capacity >= HUGE_PAGE)
+    munmap(b->data, b->capacity);
+  else
+    free(b->data);
+  free(b);
+}
+
+/* Under the lock: takes the oldest buffer of its class out of the pool. */
+static fgi_buffer *take(int size_class) {
+  fgi_buffer *b = pool.head[size_class];
+  if (b == NULL) return NULL;
+  pool.head[size_class] = b->next_of_class;
+  if (pool.head[size_class] == NULL) pool.tail[size_class] = NULL;
+  *(b->older != NULL ? &b->older->younger : &pool.oldest) = b->younger;
+  *(b->younger != NULL ? &b->younger->older : &pool.youngest) = b->older;
+  b->next_of_class = b->older = b->younger = NULL;
+  pool.count.pooled_bytes -= (int64_t)b->capacity;
+  return b;
+}
+
+/* Under the lock: puts b in as the youngest. */
+static void put(fgi_buffer *b) {
+  *(pool.tail[b->size_class] != NULL ? &pool.tail[b->size_class]->next_of_class : &pool.head[b->size_class]) = b;
+  pool.tail[b->size_class] = b;
+  b->older = pool.youngest;
+  *(b->older != NULL ? &b->older->younger : &pool.oldest) = b;
+  pool.youngest = b;
+  pool.count.pooled_bytes += (int64_t)b->capacity;
+}
+
+/* Under the lock: takes out the oldest until the rest fits the limit; the caller frees the chain after unlocking. */
+static fgi_buffer *evict(void) {
+  fgi_buffer *out = NULL;
+  while (pool.count.pooled_bytes > pool.limit) {
+    fgi_buffer *b = take(pool.oldest->size_class);
+    b->next_of_class = out;
+    out = b;
+  }
+  return out;
+}
+
+static void deallocate_all(fgi_buffer *b) {
+  while (b != NULL) {
+    fgi_buffer *next = b->next_of_class;
+    deallocate(b);
+    b = next;
+  }
+}
+
+fgi_buffer *fgi_buffer_acquire(size_t n_bytes) {
+  if (n_bytes > (size_t)1 << LARGEST_LOG2) return NULL;
+  size_t capacity;
+  int size_class = class_of(n_bytes, &capacity);
+  lock_pool();
+  fgi_buffer *b = take(size_class);
+  unlock_pool();
+  if (b == NULL && (b = allocate(size_class, capacity)) == NULL) return NULL;
+  atomic_init(&b->references, 1);
+  lock_pool();
+  pool.count.live++;
+  pool.count.live_bytes += (int64_t)capacity;
+  unlock_pool();
+  return b;
+}
+
+void *fgi_buffer_data(const fgi_buffer *b) { return b->data; }
+
+void fgi_buffer_retain(fgi_buffer *b) {
+  /* relaxed: whoever retains holds a reference, so the count cannot reach zero meanwhile */
+  atomic_fetch_add_explicit(&b->references, 1, memory_order_relaxed);
+}
+
+void fgi_buffer_release(fgi_buffer *b) {
+  /* acq_rel: every use through other references happened before the memory is reused */
+  if (atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
+  lock_pool();
+  pool.count.live--;
+  pool.count.live_bytes -= (int64_t)b->capacity;
+  put(b);
+  fgi_buffer *evicted = evict();
+  unlock_pool();
+  deallocate_all(evicted);
+}
+
+void fgi_pool_grow(int64_t n_bytes) {
+  lock_pool();
+  pool.limit += n_bytes;
+  fgi_buffer *evicted = evict();
+  unlock_pool();
+  deallocate_all(evicted);
+}
+
+void fgi_buffer_count(fgi_buffer_counters *out) {
+  lock_pool();
+  *out = pool.count;
+  unlock_pool();
+}

@@ -1,0 +1,44 @@
+/*
+ * Buffers: the memory of tensors that leave the library.
+ *
+ * A buffer is aligned to 64 bytes (to 2 MiB, with huge pages, from 2 MiB on),
+ * counts its references and goes back to a pool when the last one is dropped.
+ * Nothing here calls Go, so the last reference may be dropped on any thread,
+ * without the GIL, in a forked child, or while the process exits.
+ */
+#ifndef FRESHGO_BUFFER_H
+#define FRESHGO_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dlpack.h"
+
+typedef struct fgi_buffer fgi_buffer;
+
+/* A buffer of at least n_bytes with one reference; contents undefined. NULL: no memory. */
+fgi_buffer *fgi_buffer_acquire(size_t n_bytes);
+void *fgi_buffer_data(const fgi_buffer *b);
+void fgi_buffer_retain(fgi_buffer *b);
+void fgi_buffer_release(fgi_buffer *b);
+
+/* Lets the pool keep n_bytes more (or fewer: negative) of unused buffers. It begins with none. */
+void fgi_pool_grow(int64_t n_bytes);
+
+typedef struct fgi_buffer_counters {
+  int64_t live;
+  int64_t live_bytes;
+  int64_t pooled_bytes;
+} fgi_buffer_counters;
+
+void fgi_buffer_count(fgi_buffer_counters *out);
+
+/* A DLManagedTensorVersioned, or else a DLManagedTensor, over the start of b; row-major. It takes a reference of
+ * its own, which its deleter drops. Shape and name are copied. NULL: no memory. */
+void *fgi_tensor_new(fgi_buffer *b, DLDataType dtype, int32_t ndim, const int64_t *shape, int versioned,
+                     const char *name, size_t name_bytes);
+/* The name of what fgi_tensor_new made, zero-terminated; it lives as long as the tensor. */
+const char *fgi_tensor_name(const void *managed);
+void fgi_tensor_delete(void *managed, int versioned);
+
+#endif

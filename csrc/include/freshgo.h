@@ -1,0 +1,355 @@
+/*
+ * freshgo: mini-batches of graphs that do not fit in memory.
+ *
+ * This header is the whole C API and its documentation.
+ *
+ * Shape. Every function takes handles, then what is read (FG_IN), then what
+ * is written, then an fg_error, and returns a code. FG_OK, FG_TIMEOUT and
+ * FG_END are no errors; with any other code the fg_error says what happened.
+ * `err` may be NULL; no other pointer may, unless it says so.
+ *
+ * Strings are UTF-8 (paths: bytes as the system has them) and end in a zero.
+ * Sizes are in bytes where the name says n_bytes, else in elements.
+ *
+ * Structs whose first member is struct_size hold options: set it to sizeof of
+ * the struct and the rest to zero before filling it in. A library newer than
+ * its caller takes the missing tail for zero; one that is older refuses.
+ *
+ * Handles are made by _open or a job, used from any thread, and closed once.
+ * A handle that was closed gives FG_CLOSED, one of another kind FG_INVALID.
+ * A store or a graph may be closed while loaders or jobs use it: the handle
+ * ends at once, what it holds is freed with the last of them.
+ *
+ * Jobs. What takes long is started by a function that returns a job. Wait
+ * for it with fg_job_wait in steps, then close it, in every case.
+ *
+ * Threads. Every function may be called from any thread at any time, except
+ * that a process which forked after its first call must not call in the child.
+ * Tensors may be used and deleted there.
+ *
+ * Defects. Should the library break one of its own invariants, that call and
+ * every later one return FG_INTERNAL with the message of the first.
+ */
+#ifndef FRESHGO_H
+#define FRESHGO_H
+
+#include <stdint.h>
+
+#include "dlpack.h"
+
+/* Only read by the callee. The exporting file defines it away, because the
+ * prototypes generated from Go, which this header is checked against, have no
+ * word for const. */
+#ifndef FG_IN
+#define FG_IN const
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever a struct or a function changes in a way that breaks callers. */
+#define FG_ABI_VERSION 1
+
+enum {
+  FG_OK = 0,
+  FG_TIMEOUT = 1, /* not finished within timeout_ms; nothing is lost, call again */
+  FG_END = 2,     /* the epoch has no more batches */
+
+  FG_INVALID = 10,    /* an argument has a value that cannot work */
+  FG_DTYPE = 11,      /* an array has a dtype that cannot be used there */
+  FG_NOT_FOUND = 12,  /* nothing at the path */
+  FG_EXISTS = 13,     /* the path is taken */
+  FG_PERMISSION = 14, /* the system refuses access to the path */
+  FG_READ = 15,       /* reading failed: sys_errno, path */
+  FG_WRITE = 16,      /* writing failed, disk full included: sys_errno, path */
+  FG_FORMAT = 17,     /* not a store, or not laid out as its header says */
+  FG_VERSION = 18,    /* a store of a newer version */
+  FG_CORRUPT = 19,    /* data that do not match their checksum or size: path */
+  FG_BUDGET = 20,     /* the memory budget is too small: minimum */
+  FG_CLOSED = 21,     /* a closed handle, or a loader without a running epoch */
+  FG_BUSY = 22,       /* another conversion is writing to the path */
+  FG_CANCELLED = 23,  /* the job was cancelled */
+  FG_INTERNAL = 24    /* a defect of the library, which is unusable from now on */
+};
+
+/* What went wrong. Owned by the caller, needs no initialisation and no free. */
+typedef struct fg_error {
+  int32_t code;
+  int32_t sys_errno;  /* 0 if no system call is behind it */
+  int64_t minimum;    /* FG_BUDGET: the smallest budget in bytes that works, 0 if unknown */
+  char message[1024]; /* cut at a character if longer */
+  char path[4096];    /* the file concerned, or empty */
+} fg_error;
+
+typedef struct fg_store fg_store;
+typedef struct fg_graph fg_graph;
+typedef struct fg_loader fg_loader;
+typedef struct fg_job fg_job;
+
+/* ---- the library ------------------------------------------------------ */
+
+/* Lets a binding check that its declarations are those of the library. */
+typedef struct fg_version_info {
+  uint32_t abi; /* FG_ABI_VERSION; the sizes below are meaningful only if it agrees */
+  uint32_t size_error;
+  uint32_t size_counters;
+  uint32_t size_array;
+  uint32_t size_tensor;
+  uint32_t size_progress;
+  uint32_t size_graph_input;
+  uint32_t size_convert_input;
+  uint32_t size_loader_options;
+  uint32_t size_loader_details;
+  uint32_t size_batch;
+  uint32_t size_python_api;
+} fg_version_info;
+
+/* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
+int32_t fg_version(fg_version_info *out, fg_error *err);
+
+/* What is alive. All are zero when everything was closed and deleted. */
+typedef struct fg_counters_info {
+  int64_t stores;
+  int64_t graphs;
+  int64_t loaders;
+  int64_t jobs;
+  int64_t buffers;      /* tensor memory in use: number of buffers ... */
+  int64_t buffer_bytes; /* ... and their size */
+  int64_t pooled_bytes; /* kept for reuse; bounded, zero when no loader is open */
+} fg_counters_info;
+
+/* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
+int32_t fg_counters(fg_counters_info *out, fg_error *err);
+
+/* ---- tensors ---------------------------------------------------------- */
+
+/* An array to be read, in memory or in a file. */
+typedef struct fg_array {
+  FG_IN char *name;       /* of the tensor or the split; NULL where it is clear */
+  FG_IN void *data;       /* first element, in memory; NULL when path is set */
+  FG_IN char *path;       /* a file that holds the elements, or NULL */
+  int64_t offset;         /* path: where in the file the first element is */
+  DLDataType dtype;       /* little-endian */
+  int32_t ndim;
+  FG_IN int64_t *shape;
+  FG_IN int64_t *strides; /* in bytes, may be zero or negative; NULL: row-major without gaps */
+} fg_array;
+
+/* A tensor that the library made. `managed` is a DLManagedTensor or a
+ * DLManagedTensorVersioned, as was asked for: CPU memory, row-major, writable,
+ * aligned to 64 bytes. It belongs to the receiver, who calls its deleter once,
+ * on any thread, whenever he likes: after the loader was closed, in a forked
+ * child, while the process exits. `name` is part of it. */
+typedef struct fg_tensor {
+  FG_IN char *name;
+  void *managed;
+} fg_tensor;
+
+/* What this library calls of Python, which it is not linked with: PyCapsule_New, PyCapsule_IsValid,
+ * PyCapsule_GetPointer, PyList_New, PyList_SetItem, Py_DecRef. A capsule or a list is a void* here. */
+typedef struct fg_python_api {
+  void *(*capsule_new)(void *pointer, const char *name, void (*destructor)(void *capsule));
+  int (*capsule_is_valid)(void *capsule, const char *name);
+  void *(*capsule_get_pointer)(void *capsule, const char *name);
+  void *(*list_new)(intptr_t length);
+  int (*list_set_item)(void *list, intptr_t index, void *item);
+  void (*decref)(void *object);
+} fg_python_api;
+
+/* Blocks: no. Threads: those that hold the GIL, before the first capsule. Ownership: *api is copied. Returns: nothing. */
+void fg_python_init(FG_IN fg_python_api *api);
+
+/* A new list with a PyCapsule for each tensor, named as consumers of DLPack expect it. A capsule that nobody
+ * consumes deletes its tensor when it is collected.
+ * Blocks: no. Threads: those that hold the GIL. Ownership: tensors pass to their capsules, their `managed` becomes NULL.
+ * Returns: a new reference; or NULL with a Python exception set, and some tensors left to the caller. */
+void *fg_capsules_new(fg_tensor *tensors, int32_t num_tensors, int32_t versioned);
+
+/* ---- jobs ------------------------------------------------------------- */
+
+typedef struct fg_progress {
+  int64_t done;
+  int64_t total; /* 0: unknown */
+  void *result;  /* what the job made, see the function that started it; once */
+  char stage[32];
+} fg_progress;
+
+/* Waits for a job, at most timeout_ms (0: only looks; negative: for ever).
+ * Blocks: up to timeout_ms. Threads: any.
+ * Ownership: the first call that returns FG_OK passes `result` to the caller; later ones set it to NULL.
+ * Returns: FG_TIMEOUT while the job runs, FG_OK when it succeeded, otherwise why it failed, every time. */
+int32_t fg_job_wait(fg_job *job, int32_t timeout_ms, fg_progress *out, fg_error *err);
+
+/* Asks a job to end; fg_job_wait then returns FG_CANCELLED, unless it had ended before.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_job_cancel(fg_job *job, fg_error *err);
+
+/* Cancels the job if it runs, waits until it has stopped and frees it. A result that nobody took is
+ * closed. After the return the job reads none of its inputs.
+ * Blocks: until the job notices, as a rule below 100 ms. Threads: any.
+ * Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_job_close(fg_job *job, fg_error *err);
+
+/* ---- stores ----------------------------------------------------------- */
+
+/* Opens the store at `path` for reading and validates it (header, version, sizes; not every byte).
+ * Blocks: for a few small reads. Threads: any. Ownership: the caller closes *out.
+ * Returns: FG_OK, FG_NOT_FOUND, FG_PERMISSION, FG_FORMAT, FG_VERSION, FG_CORRUPT, FG_READ. */
+int32_t fg_store_open(FG_IN char *path, fg_store **out, fg_error *err);
+
+/* Writes a description of the store, a JSON object, to `json` (no zero at the end). *n_bytes becomes its
+ * length; when that exceeds `capacity`, nothing is written.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_store_describe(fg_store *store, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
+
+enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
+
+/* Starts reading a whole split (ids, int64) or tensor (all rows). The result of the job is a
+ * DLManagedTensorVersioned* if `versioned`, else a DLManagedTensor*.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID (no such name; the message lists those there are); the job: FG_NOT_FOUND,
+ * FG_CORRUPT, FG_READ, FG_BUDGET, FG_CANCELLED. */
+int32_t fg_store_read(fg_store *store, int32_t kind, FG_IN char *name, int32_t versioned, fg_job **job,
+                      fg_error *err);
+
+/* Starts comparing every block of the store with its checksum. The job has no result; its progress counts bytes.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job.
+ * Returns: FG_OK, FG_CLOSED; the job: FG_CORRUPT for the first damaged block, FG_READ, FG_CANCELLED. */
+int32_t fg_store_verify(fg_store *store, fg_job **job, fg_error *err);
+
+/* Blocks: no. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_store_close(fg_store *store, fg_error *err);
+
+typedef struct fg_convert_input {
+  uint32_t struct_size;
+  int32_t overwrite; /* replace what is at the path */
+  int64_t num_nodes; /* -1: derive it from the arrays */
+  int64_t memory;    /* bytes that the conversion may use */
+  fg_array edge_index; /* integers, [2, edges] */
+  FG_IN fg_array *node_tensors;
+  FG_IN fg_array *edge_tensors;
+  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes */
+  int32_t num_node_tensors;
+  int32_t num_edge_tensors;
+  int32_t num_splits;
+  int32_t reserved; /* zero */
+} fg_convert_input;
+
+/* Starts writing a store at `path`. It appears there whole or not at all. The job has no result.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the struct, the
+ * descriptions, names, shapes and strides are copied.
+ * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ,
+ * FG_WRITE, FG_CANCELLED. */
+int32_t fg_convert_start(FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
+/* ---- graphs in memory ------------------------------------------------- */
+
+typedef struct fg_graph_input {
+  uint32_t struct_size;
+  int32_t num_node_tensors;
+  int64_t num_nodes;
+  fg_array edge_index; /* integers, [2, edges] */
+  FG_IN fg_array *node_tensors;
+  FG_IN fg_array *edge_tensors;
+  int32_t num_edge_tensors;
+  int32_t reserved; /* zero */
+} fg_graph_input;
+
+/* Starts building a graph over arrays in memory. The result of the job is an fg_graph*.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and the graph. Rows of the tensors are used in place: their memory must
+ * stay until the graph and every loader over it are closed; that of edge_index until the job is closed; the
+ * struct and the descriptions are copied.
+ * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_CANCELLED. */
+int32_t fg_graph_open(FG_IN fg_graph_input *in, fg_job **job, fg_error *err);
+
+/* Blocks: no. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_graph_close(fg_graph *graph, fg_error *err);
+
+/* ---- loaders ---------------------------------------------------------- */
+
+#define FG_AUTO (-1)
+
+typedef struct fg_loader_options {
+  uint32_t struct_size;
+  int32_t num_hops;
+  FG_IN int64_t *fanouts; /* neighbours per hop, nearest the seeds first; -1: all */
+  FG_IN int64_t *seeds;   /* node ids in the caller's order */
+  int64_t num_seeds;
+  int64_t batch_size; /* seeds per batch */
+  uint64_t seed;      /* everything random follows from it */
+  int32_t all_nodes;  /* every node is a seed; `seeds` is ignored */
+  int32_t replace;    /* draw with replacement */
+  int32_t shuffle;    /* the seeds anew in every epoch */
+  int32_t drop_last;  /* leave out a last batch that is not full */
+  int32_t checksums;  /* check every page that is read */
+  int32_t workers;    /* sampling threads; 0: chosen */
+  int32_t prefetch;   /* batches prepared ahead */
+  int32_t reserved;   /* zero */
+  int64_t memory;     /* bytes for everything; 0: unlimited */
+  int64_t feature_cache;  /* bytes of it for cached rows, or FG_AUTO */
+  int64_t neighbor_cache; /* bytes of it for adjacency, or FG_AUTO */
+  FG_IN char *cache;      /* "none", "degree"; NULL: "degree" */
+  FG_IN char *io;         /* "auto", "io_uring", "pread", "buffered"; NULL: "auto" */
+} fg_loader_options;
+
+/* Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds` unchanged until the
+ * loader is closed; the rest of the options is copied.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
+int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
+                       fg_error *err);
+
+typedef struct fg_loader_details {
+  int64_t num_batches; /* per epoch */
+  int32_t max_tensors; /* no batch has more */
+  int32_t reserved;
+} fg_loader_details;
+
+/* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err);
+
+/* Ends what runs and begins `epoch` at batch `first_batch`. With `trace`, batches hold n_id and input_id only
+ * and no features are read.
+ * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t trace, fg_error *err);
+
+typedef struct fg_batch {
+  fg_tensor *tensors;  /* in: an array of the caller's ... */
+  int32_t capacity;    /* in: ... with this many places, at least max_tensors */
+  int32_t versioned;   /* in: which DLPack structure to make */
+  int32_t num_tensors; /* out */
+  int32_t reserved;
+  int64_t index;       /* out: position in the epoch */
+  int64_t num_seeds;   /* out */
+} fg_batch;
+
+/* The next batch of the epoch, in order. Its tensors: n_id [nodes], edge_index [2, edges], e_id [edges],
+ * ptr [targets + 1], input_id [seeds], num_sampled_nodes [hops + 1], num_sampled_edges [hops], all int64, then
+ * every node tensor (rows of n_id) and every edge tensor (rows of e_id).
+ * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
+ * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
+ * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */
+int32_t fg_loader_next(fg_loader *loader, int32_t timeout_ms, fg_batch *batch, fg_error *err);
+
+/* Ends the running epoch and frees what was prepared. Stopping again does nothing.
+ * Blocks: until its threads have stopped. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_stop(fg_loader *loader, fg_error *err);
+
+/* Counters since the loader was opened, a JSON object, as fg_store_describe writes it.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
+
+/* Ends the epoch and frees everything but the tensors that were handed out.
+ * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_close(fg_loader *loader, fg_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

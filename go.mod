@@ -1,0 +1,13 @@
+module freshgo
+
+go 1.25.0
+
+require (
+	github.com/golang/protobuf v1.5.4
+	github.com/mattn/go-pointer v0.0.1
+	github.com/stretchr/testify v1.12.1
+	golang.org/x/sys v0.44.0
+	google.golang.org/protobuf v1.36.11
+)
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect

@@ -1,0 +1,373 @@
+"""Native stores, graphs, loaders and conversion: the only module that the public ones call.
+
+Nothing here loads the native library at import; the first object or call does.
+Everything that takes long runs as a job of the library and is waited for in
+steps of at most 50 ms, so that Ctrl-C is answered; an interrupted job is
+cancelled and has stopped before ``KeyboardInterrupt`` leaves these functions.
+
+The library must not be called in a forked child (its threads do not exist
+there): every function raises :class:`~freshgo.errors.ForkError` in one, and
+finalizers do nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from freshgo import _abi, _dlpack
+from freshgo._dlpack import NpyFile
+from freshgo.errors import ClosedError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from freshgo._dlpack import ArrayLike
+
+__all__ = ["Graph", "Loader", "LoaderOptions", "NpyFile", "RawBatch", "Store", "convert", "counters"]
+
+Progress = Callable[[str, int, int], None]
+
+_POLL_MS = 50
+_AUTO = -1
+
+
+def counters() -> dict[str, int]:
+    """What the library holds: live ``stores``, ``graphs``, ``loaders``, ``jobs`` (handles), ``buffers`` and
+    ``buffer_bytes`` (tensor memory in use), ``pooled_bytes`` (kept for the next batch)."""
+    raw = _abi.Counters()
+    _abi.call("fg_counters", ctypes.byref(raw))
+    return {name: int(getattr(raw, name)) for name, _ in raw._fields_}
+
+
+class _Handle:
+    """A native handle that is closed once, by ``close``, by ``with`` or by the garbage collector."""
+
+    _closer = ""
+    _what = ""
+
+    def __init__(self) -> None:
+        self._pointer: int | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def closed(self) -> bool:
+        return self._pointer is None
+
+    def close(self) -> None:
+        """Free what the handle holds. Closing again does nothing."""
+        with self._lock:
+            pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._discard(pointer)
+
+    def _discard(self, pointer: int) -> None:
+        _abi.call(self._closer, pointer)
+
+    def _handle(self) -> int:
+        _abi.check_process()
+        pointer = self._pointer
+        if pointer is None:
+            raise ClosedError(f"{self._what} is closed")
+        return pointer
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # a finalizer has nobody to tell
+            if self._pointer is not None and not _abi.forked():
+                self.close()
+
+
+def _run_job(
+    starter: str, *args: Any, discard: Callable[[int], object] | None = None, progress: Progress | None = None
+) -> int:
+    """Start a job, wait for it and return its result (0 when it has none).
+
+    Ctrl-C may strike between any two steps, also right after the library handed something over: the job is closed
+    and a result that is not returned is given to ``discard``.
+    """
+    job, state = ctypes.c_void_p(), _abi.Progress()
+    shown: tuple[str, int, int] | None = None
+    try:
+        _abi.call(starter, *args, ctypes.byref(job))
+        while True:
+            code = _abi.call("fg_job_wait", job, _POLL_MS, ctypes.byref(state))
+            if progress is not None:
+                now = (state.stage.decode(), int(state.done), int(state.total))
+                if now[0] and now != shown:
+                    shown = now
+                    progress(*now)
+            if code == _abi.OK:
+                return state.result or 0
+    except BaseException:
+        if state.result and discard is not None:
+            discard(state.result)
+        raise
+    finally:
+        # Cancels what still runs and waits for it, so no input is read after this line.
+        if job:
+            _abi.call("fg_job_close", job)
+
+
+def _read_json(function: str, handle: int) -> dict[str, Any]:
+    capacity = 1 << 14
+    while True:
+        text = ctypes.create_string_buffer(capacity)
+        needed = ctypes.c_int64()
+        _abi.call(function, handle, text, capacity, ctypes.byref(needed))
+        if needed.value <= capacity:
+            parsed: dict[str, Any] = json.loads(text.raw[: needed.value])
+            return parsed
+        capacity = needed.value + 4096
+
+
+class Store(_Handle):
+    """A store on disk, opened for reading."""
+
+    _closer = "fg_store_close"
+    _what = "store"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open and validate the store at ``path`` (header, sizes, version; not every byte: see :meth:`verify`).
+
+        Raises:
+            StoreNotFoundError, StorePermissionError, FormatError, VersionError, CorruptError, ReadError
+        """
+        super().__init__()
+        out = ctypes.c_void_p()
+        try:
+            _abi.call("fg_store_open", os.fsencode(path), ctypes.byref(out))
+        finally:
+            self._pointer = out.value
+
+    def describe(self) -> dict[str, Any]:
+        """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
+        ``splits`` (name to number of ids) and so on."""
+        info = _read_json("fg_store_describe", self._handle())
+        info["splits"] = {split["name"]: split["shape"][0] for split in info["splits"]}
+        return info
+
+    def read(self, name: str, *, kind: Literal["split", "node", "edge"]) -> torch.Tensor:
+        """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified."""
+        kinds = {"split": 0, "node": 1, "edge": 2}
+        if kind not in kinds:
+            raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
+        versioned = _dlpack.use_versioned()
+        arguments = (self._handle(), kinds[kind], name.encode(), int(versioned))
+        result = _run_job("fg_store_read", *arguments, discard=lambda managed: _take(managed, versioned))
+        return _take(result, versioned)
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read everything and compare it with its checksums; the first damaged block raises CorruptError.
+
+        ``progress(stage, done, total)`` is called from this thread, in bytes.
+        """
+        _run_job("fg_store_verify", self._handle(), progress=progress)
+
+
+def _take(managed: int, versioned: bool) -> torch.Tensor:
+    return _dlpack.to_torch((_abi.Tensor * 1)(_abi.Tensor(managed=managed)), 1, versioned)[""]
+
+
+class Graph(_Handle):
+    """A graph in memory. The tensors are used in place and kept alive until :meth:`close`."""
+
+    _closer = "fg_graph_close"
+    _what = "graph"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        edge_index: ArrayLike,
+        node_tensors: Mapping[str, ArrayLike],
+        edge_tensors: Mapping[str, ArrayLike],
+        progress: Progress | None = None,
+    ) -> None:
+        """Index the edges of ``edge_index`` (int64 or int32, shape [2, edges]) by target.
+
+        Raises:
+            InvalidArgumentError: ids out of range, shapes that disagree, rows that are not contiguous
+            DTypeError: dtypes or types that cannot be used
+        """
+        super().__init__()
+        arrays = _dlpack.ArrayList()
+        raw = _abi.GraphInput(struct_size=ctypes.sizeof(_abi.GraphInput), num_nodes=num_nodes)
+        raw.edge_index = arrays.one("edge_index", edge_index)
+        raw.node_tensors, raw.num_node_tensors = arrays.many(node_tensors)
+        raw.edge_tensors, raw.num_edge_tensors = arrays.many(edge_tensors)
+        self._pointer = _run_job("fg_graph_open", ctypes.byref(raw), discard=self._discard, progress=progress)
+        self._arrays = arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderOptions:
+    """Options of :class:`Loader`; ``None`` leaves the choice to the library.
+
+    ``fanouts`` are neighbours per hop, nearest the seeds first, -1 for all. ``seeds`` is an int64 tensor of node
+    ids, ``None`` for every node. ``workers`` and ``prefetch`` count threads and batches, 0 workers are chosen.
+    ``memory``, ``feature_cache``, ``neighbor_cache`` are bytes.
+    """
+
+    fanouts: Sequence[int]
+    replace: bool = False
+    seeds: torch.Tensor | None = None
+    batch_size: int = 1
+    shuffle: bool = False
+    drop_last: bool = False
+    seed: int = 0
+    workers: int = 0
+    prefetch: int = 4
+    memory: int | None = None
+    feature_cache: int | None = None
+    neighbor_cache: int | None = None
+    cache: str = "degree"
+    io: str = "auto"
+    checksums: bool = False
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    """One batch: its position in the epoch, its number of seeds, and its tensors by name, which own their memory."""
+
+    index: int
+    num_seeds: int
+    tensors: dict[str, torch.Tensor]
+
+
+class Loader(_Handle):
+    """Batches of a store or a graph, prepared ahead in threads of the library."""
+
+    _closer = "fg_loader_close"
+    _what = "loader"
+
+    def __init__(self, source: Store | Graph, options: LoaderOptions, progress: Progress | None = None) -> None:
+        """Load the topology, fill the caches and check the options against the source, which is kept open until
+        this loader is closed.
+
+        Raises:
+            InvalidArgumentError: an option or a seed that cannot work
+            BudgetError: ``memory`` is too small; its ``minimum`` works
+            ReadError, CorruptError: the store cannot be read
+        """
+        super().__init__()
+        self._source = source
+        self._seeds = _own_seeds(options.seeds)
+        raw = _loader_options(options, self._seeds)
+        store = source._handle() if isinstance(source, Store) else None
+        graph = source._handle() if isinstance(source, Graph) else None
+        arguments = (store, graph, ctypes.byref(raw))
+        self._pointer = _run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
+        info = _abi.LoaderDetails()
+        _abi.call("fg_loader_info", self._pointer, ctypes.byref(info))
+        self.num_batches = int(info.num_batches)
+        self._tensor_slots = _abi.Tensor * int(info.max_tensors)
+        self._versioned = _dlpack.use_versioned()
+
+    def start(self, epoch: int, first_batch: int, trace: bool = False) -> None:
+        """Stop what runs and begin ``epoch`` at ``first_batch``. With ``trace`` only ids are produced."""
+        _abi.call("fg_loader_start", self._handle(), epoch, first_batch, int(trace))
+
+    def next(self) -> RawBatch | None:
+        """The next batch of the epoch, ``None`` after the last one. Waits in steps, so Ctrl-C works."""
+        slots = self._tensor_slots()
+        raw = _abi.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
+        try:
+            while True:
+                code = _abi.call("fg_loader_next", self._handle(), _POLL_MS, ctypes.byref(raw))
+                if code == _abi.END:
+                    return None
+                if code == _abi.OK:
+                    tensors = _dlpack.to_torch(slots, raw.num_tensors, self._versioned)
+                    return RawBatch(int(raw.index), int(raw.num_seeds), tensors)
+        except BaseException:  # Ctrl-C may strike right after the library handed the batch over
+            _dlpack.discard(slots, raw.num_tensors, self._versioned)
+            raise
+
+    def stop(self) -> None:
+        """End the running epoch and free what was prepared; the loader can be started again."""
+        _abi.call("fg_loader_stop", self._handle())
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the loader since it was opened."""
+        return _read_json("fg_loader_stats", self._handle())
+
+
+def _own_seeds(seeds: torch.Tensor | None) -> torch.Tensor | None:
+    """A private copy: the library reads the seeds in every epoch, and the caller may change his tensor."""
+    if seeds is None:
+        return None
+    if seeds.dtype != torch.int64 or seeds.dim() != 1:
+        raise InvalidArgumentError(
+            f"seeds must be a one-dimensional int64 tensor, got {seeds.dtype} of shape {tuple(seeds.shape)}"
+        )
+    return seeds.detach().to("cpu", copy=True).contiguous()
+
+
+def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.LoaderOptions:
+    fanouts = (ctypes.c_int64 * len(options.fanouts))(*options.fanouts)
+    raw = _abi.LoaderOptions(
+        struct_size=ctypes.sizeof(_abi.LoaderOptions),
+        num_hops=len(fanouts),
+        fanouts=fanouts,
+        all_nodes=int(seeds is None),
+        batch_size=options.batch_size,
+        seed=options.seed & 0xFFFF_FFFF_FFFF_FFFF,
+        replace=int(options.replace),
+        shuffle=int(options.shuffle),
+        drop_last=int(options.drop_last),
+        checksums=int(options.checksums),
+        workers=options.workers,
+        prefetch=options.prefetch,
+        memory=options.memory or 0,
+        feature_cache=_AUTO if options.feature_cache is None else options.feature_cache,
+        neighbor_cache=_AUTO if options.neighbor_cache is None else options.neighbor_cache,
+        cache=options.cache.encode(),
+        io=options.io.encode(),
+    )
+    if seeds is not None:
+        raw.seeds = ctypes.cast(seeds.data_ptr(), ctypes.POINTER(ctypes.c_int64))
+        raw.num_seeds = seeds.numel()
+    return raw
+
+
+def convert(
+    path: str | os.PathLike[str],
+    *,
+    num_nodes: int | None,
+    edge_index: ArrayLike | NpyFile,
+    node_tensors: Mapping[str, ArrayLike | NpyFile],
+    edge_tensors: Mapping[str, ArrayLike | NpyFile],
+    splits: Mapping[str, ArrayLike | NpyFile],
+    memory: int,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
+
+    Inputs are tensors, arrays of any strides, or :class:`NpyFile`. An array that is a shared mapping of a file
+    is read from the file, so that none of its pages are mapped in. ``num_nodes=None`` derives it from the data.
+    Splits are int64 node ids or bool masks.
+
+    Raises:
+        InvalidArgumentError, DTypeError: input that does not fit together; the message says where
+        StoreExistsError, StorePermissionError, BusyError: the path cannot be written
+        BudgetError: ``memory`` is too small; its ``minimum`` works
+        ReadError, WriteError: the disk failed or is full
+    """
+    arrays = _dlpack.ArrayList(map_files=True)
+    raw = _abi.ConvertInput(
+        struct_size=ctypes.sizeof(_abi.ConvertInput),
+        overwrite=int(overwrite),
+        num_nodes=-1 if num_nodes is None else num_nodes,
+        memory=memory,
+    )
+    raw.edge_index = arrays.one("edge_index", edge_index)
+    raw.node_tensors, raw.num_node_tensors = arrays.many(node_tensors)
+    raw.edge_tensors, raw.num_edge_tensors = arrays.many(edge_tensors)
+    raw.splits, raw.num_splits = arrays.many(splits)
+    _run_job("fg_convert_start", ctypes.byref(raw), os.fsencode(path), progress=progress)

@@ -1,0 +1,87 @@
+"""Sizes in bytes: reading them from users, printing them, and what the machine has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000 ** (i + 1) for i, letter in enumerate("kmgt")},
+    **{f"{letter}ib": 1024 ** (i + 1) for i, letter in enumerate("kmgt")},
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def parse_size(name: str, size: int | str) -> int:
+    """Return ``size`` in bytes: an int, or a string such as ``"200MiB"`` or ``"1.5GB"``."""
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        raise DTypeError(f"{name} must be a number of bytes or a string such as '200MiB', got {size!r}")
+    if isinstance(size, int):
+        if size < 0:
+            raise InvalidArgumentError(f"{name} must be at least 0 bytes, got {size}")
+        return size
+    match = _SIZE.fullmatch(size)
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise InvalidArgumentError(
+            f"{name} must be a number of bytes or a string such as '200MiB' or '1.5GB' "
+            f"(units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB), got {size!r}"
+        )
+    return int(float(match[1]) * unit)
+
+
+def format_size(n_bytes: float) -> str:
+    """Return ``n_bytes`` for people, in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(n_bytes) < 1024:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} TiB"
+
+
+def available_memory() -> int:
+    """Return the bytes this process may still use: of the machine or of its cgroup, the smaller."""
+    available = 0
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    return min([available, *_cgroup_room()])
+
+
+def _cgroup_room() -> list[int]:
+    """Return limit minus use of every cgroup that this process lies in and that has a limit."""
+    room = []
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, limit, usage = Path("/sys/fs/cgroup"), "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            root = Path("/sys/fs/cgroup/memory")
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        relative = PurePosixPath(path).relative_to("/")
+        for group in (relative, *relative.parents):
+            found = _room(root / group, limit, usage)
+            if found is not None:
+                room.append(found)
+    return room
+
+
+def _room(group: Path, limit: str, usage: str) -> int | None:
+    try:
+        allowed = int((group / limit).read_text())  # "max" means no limit: ValueError
+        used = int((group / usage).read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    # Page cache that is not in use counts as used but is given up on demand.
+    return max(0, allowed - used + int(stat.get("inactive_file", 0)))

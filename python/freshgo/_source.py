@@ -1,0 +1,129 @@
+"""Where a loader's graph comes from: a store on disk, or tensors in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo import _native
+from freshgo._inputs import Array, graph_parts
+from freshgo._size import available_memory
+from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.store import Store
+
+
+class Source(Protocol):
+    """What the loader needs to know of a graph."""
+
+    native: _native.Store | _native.Graph
+    num_nodes: int
+
+    def split(self, name: str) -> Tensor:
+        """Return the node ids, or the mask, of a split."""
+
+    def default_memory(self) -> int | None:
+        """Return the budget when the user names none; None is unlimited."""
+
+    def fingerprint(self) -> str:
+        """Identify the graph, so that a saved state is not resumed on another."""
+
+    def close(self) -> None:
+        """Close what was opened here."""
+
+
+def source_of(data: object) -> Source:
+    """Return the source for whatever a user calls data."""
+    if isinstance(data, Store):
+        return StoreSource(data, owned=False)
+    if isinstance(data, str | os.PathLike):
+        return StoreSource(Store.open(data), owned=True)
+    return MemorySource(data)
+
+
+class StoreSource:
+    """A store, closed with the loader when the loader opened it."""
+
+    def __init__(self, store: Store, *, owned: bool) -> None:
+        self._store = store
+        self._owned = owned
+        self.native: _native.Store | _native.Graph = store._native
+        self.num_nodes = store.num_nodes
+
+    def split(self, name: str) -> Tensor:
+        return self._store.split(name)
+
+    def default_memory(self) -> int | None:
+        return available_memory() // 2
+
+    def fingerprint(self) -> str:
+        return f"store {self._store.uuid}"
+
+    def close(self) -> None:
+        if self._owned:
+            self._store.close()
+
+
+class MemorySource:
+    """Tensors in memory. Contiguous ones are used in place."""
+
+    def __init__(self, data: object) -> None:
+        parts = graph_parts(data)
+        self._edge_index = _tensor("edge_index", parts.edge_index)
+        self._splits = {name: _tensor(name, ids) for name, ids in parts.splits.items()}
+        self.num_nodes = _max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
+        self.native: _native.Store | _native.Graph = _native.Graph(
+            self.num_nodes,
+            self._edge_index,
+            {name: _tensor(name, rows).contiguous() for name, rows in parts.node_tensors.items()},
+            {name: _tensor(name, rows).contiguous() for name, rows in parts.edge_tensors.items()},
+        )
+
+    def split(self, name: str) -> Tensor:
+        if name not in self._splits:
+            known = ", ".join(map(repr, self._splits)) or "none at all"
+            raise InvalidArgumentError(f"the graph has no split {name!r}, only {known}")
+        return self._splits[name]
+
+    def default_memory(self) -> int | None:
+        return None
+
+    def fingerprint(self) -> str:
+        # A sample of the edges tells graphs apart without reading all of a large one.
+        num_edges = self._edge_index.size(1)
+        sample = self._edge_index[:, :: max(1, num_edges // 100_000)]
+        digest = tensor_digest(sample)
+        return f"memory {self.num_nodes} nodes {num_edges} edges {digest}"
+
+    def close(self) -> None:
+        self.native.close()
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Return a short name of a tensor's integers."""
+    ids = tensor.to(torch.int64).contiguous().numpy()
+    return hashlib.sha256(ids.astype("<i8", copy=False).data).hexdigest()[:16]
+
+
+def _tensor(name: str, array: Array) -> Tensor:
+    if isinstance(array, _native.NpyFile):
+        raise DTypeError(f"{name} is a file: convert() reads files, a loader takes a store or tensors in memory")
+    tensor = _from_numpy(name, array) if isinstance(array, np.ndarray) else array
+    if tensor.device.type != "cpu":
+        raise DTypeError(f"{name} must be in the CPU's memory, got device {tensor.device}")
+    return tensor
+
+
+def _from_numpy(name: str, array: np.ndarray) -> Tensor:
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name} cannot be used as a tensor: {error}") from None
+
+
+def _max_id(edge_index: Tensor) -> int:
+    return int(edge_index.max()) if edge_index.numel() else -1

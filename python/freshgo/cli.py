@@ -1,0 +1,81 @@
+"""The ``freshgo`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from freshgo import __version__
+from freshgo.convert import convert
+from freshgo.errors import FreshgoError
+from freshgo.store import Store
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except FreshgoError as error:
+        print(f"freshgo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("freshgo: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="freshgo", description="Graphs on disk for GNN training.")
+    parser.add_argument("--version", action="version", version=f"freshgo {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    command = commands.add_parser("convert", help="write a directory of .npy files as a store")
+    command.add_argument(
+        "source",
+        type=Path,
+        help="directory with edge_index.npy and further <tensor>.npy, <split>_mask.npy, <split>_idx.npy",
+    )
+    command.add_argument("store", type=Path, help="directory to create")
+    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
+    command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    command.set_defaults(run=_convert)
+
+    command = commands.add_parser("inspect", help="print what a store holds")
+    command.add_argument("store", type=Path)
+    command.set_defaults(run=_inspect)
+
+    command = commands.add_parser("verify", help="read a whole store and compare it with its checksums")
+    command.add_argument("store", type=Path)
+    command.set_defaults(run=_verify)
+
+    command = commands.add_parser("demo", help="generate a graph, train on it out of core and from memory, compare")
+    command.add_argument("--out", type=Path, default=Path("out"), help="directory for the results (default: out)")
+    command.add_argument("--nodes", type=int, default=400_000, help="size of the graph (default: %(default)s)")
+    command.add_argument("--epochs", type=int, default=2, help="epochs of training (default: %(default)s)")
+    command.set_defaults(run=_demo)
+    return parser
+
+
+def _convert(options: argparse.Namespace) -> None:
+    with convert(options.source, options.store, memory=options.memory, overwrite=options.overwrite) as store:
+        print(store.inspect())
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    with Store.open(options.store) as store:
+        print(store.inspect())
+
+
+def _verify(options: argparse.Namespace) -> None:
+    with Store.open(options.store) as store:
+        store.verify(progress=True)
+        print(f"{store.path}: every block matches its checksum")
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from freshgo.demo import demo  # imports what only the demo needs
+
+    demo(options.out, options.nodes, options.epochs)

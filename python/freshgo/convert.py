@@ -1,0 +1,63 @@
+"""Writing a graph to disk."""
+
+from __future__ import annotations
+
+import os
+
+from freshgo import _native
+from freshgo._inputs import graph_parts
+from freshgo._progress import Progress, progress_of
+from freshgo._size import parse_size
+from freshgo.store import Store
+
+
+def convert(
+    data: object,
+    path: str | os.PathLike[str],
+    *,
+    memory: int | str = "1GiB",
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+) -> Store:
+    """Write ``data`` as a store at ``path`` and open it.
+
+    The conversion streams: whatever the size of the graph it uses no more than ``memory``. The store appears
+    whole or not at all; what a killed conversion left behind is removed by the next one to the same path.
+
+    Args:
+        data: a PyG ``Data``; a mapping with ``edge_index`` (integers, ``[2, num_edges]``, row 0 the source and row 1
+            the target) and further tensors; or a directory with ``edge_index.npy`` and further ``.npy`` files, where
+            ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors, NumPy arrays or
+            paths of ``.npy`` files; files are read piece by piece, memory-mapped arrays too. Tensors with one row
+            per node or per edge are kept and come with every batch. One-dimensional bool tensors named
+            ``<split>_mask`` are also splits; further ones are in ``data["splits"]``, a mapping from names to node
+            ids or masks. ``data["num_nodes"]`` is needed only when nothing else tells it.
+        path: the directory to create.
+        memory: bytes, or a string such as ``"8GiB"``.
+        overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
+        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+
+    Raises:
+        InvalidArgumentError: shapes that do not fit together, ids out of range (names the position), labels that are
+            NaN where a split needs them, an empty graph.
+        DTypeError: dtypes that cannot be used, heterogeneous graphs, pickled arrays.
+        StoreExistsError: ``path`` exists and ``overwrite`` is false.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
+        BusyError: another process converts to ``path`` now.
+        StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
+    """
+    n_bytes = parse_size("memory", memory)
+    parts = graph_parts(data)
+    with progress_of(progress) as report:
+        _native.convert(
+            path,
+            num_nodes=parts.num_nodes,
+            edge_index=parts.edge_index,
+            node_tensors=parts.node_tensors,
+            edge_tensors=parts.edge_tensors,
+            splits=parts.splits,
+            memory=n_bytes,
+            overwrite=overwrite,
+            progress=report,
+        )
+    return Store.open(path)

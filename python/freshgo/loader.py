@@ -1,0 +1,271 @@
+"""The loader: mini-batches of a graph on disk or in memory, prepared ahead."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from freshgo import _native, _options
+from freshgo._report import figure, html
+from freshgo._size import parse_size
+from freshgo._source import source_of, tensor_digest
+from freshgo.batch import batch_class, make_batch
+from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
+
+
+class Loader:
+    """Samples neighbours around batches of input nodes and brings their rows, as PyG's ``NeighborLoader`` does.
+
+    Threads of the library sample and read ahead of the consumer, at most ``prefetch`` batches and never more than
+    ``memory``. A batch depends on ``seed``, the epoch and its position alone: not on threads, caches, engine, memory,
+    nor on whether the graph lies on disk.
+
+        loader = Loader(store, num_neighbors=[15, 10, 5], input_nodes="train", batch_size=1024, shuffle=True)
+        for batch in loader:
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]
+            loss = F.cross_entropy(out, batch.y[: batch.batch_size])
+
+    A batch is a PyG ``Data`` (a :class:`freshgo.Batch` where PyG is not installed) with ``n_id`` (the input nodes
+    first, as given, then in order of discovery), ``edge_index`` (row 0 the neighbour, row 1 the target; hops one after
+    the other), ``e_id`` (the user's edge numbers), ``input_id`` (positions in ``input_nodes``), ``batch_size``, ``num_sampled_nodes``,
+    ``num_sampled_edges``, and the rows of every node-level tensor (``x``, ``y``, ...) and edge-level tensor.
+    ``batch.blocks()`` gives it layer by layer. Every ``iter`` is the next epoch. Leaving a loop early stops its work.
+
+    Args:
+        data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or a mapping of tensors
+            (features are used in place, not copied).
+        num_neighbors: neighbours per node and hop, nearest the input nodes first; -1 takes all.
+        input_nodes: node ids, a bool mask, the name of a split, or None for every node.
+        batch_size: input nodes per batch.
+        shuffle: a new order of the input nodes in every epoch.
+        drop_last: leave out a last batch that is not full.
+        replace: draw neighbours with replacement.
+        seed: everything random follows from it.
+        num_workers: threads that sample; 0 lets the loader choose.
+        prefetch: batches prepared ahead; 0 works only when asked.
+        memory: for everything the loader allocates, in bytes or as ``"8GiB"``. None is half of what is available
+            for a store, and unlimited for a graph in memory.
+        feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
+        neighbor_cache: bytes of it for neighbour lists that stay in memory; None lets the loader choose.
+        cache: which rows those are: ``"degree"`` keeps those of the nodes that are sampled most, ``"none"`` none.
+        io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``; forcing one that is refused raises.
+        checksums: compare every page read with its checksum.
+        transform: called with each batch; its result is what the loop gets.
+        **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument that cannot work; the message says what was expected.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
+        StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
+    """
+
+    def __init__(
+        self,
+        data: object,
+        num_neighbors: Sequence[int],
+        input_nodes: Any = None,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        replace: bool = False,
+        seed: int = 0,
+        num_workers: int = 0,
+        prefetch: int = 4,
+        memory: int | str | None = None,
+        feature_cache: int | str | None = None,
+        neighbor_cache: int | str | None = None,
+        cache: str = "degree",
+        io: str = "auto",
+        checksums: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        **pyg_options: Any,
+    ) -> None:
+        _options.check_pyg_options(pyg_options)
+        options = _native.LoaderOptions(
+            fanouts=_options.fanouts(num_neighbors),
+            replace=_options.flag("replace", replace),
+            batch_size=_options.count("batch_size", batch_size, 1),
+            shuffle=_options.flag("shuffle", shuffle),
+            drop_last=_options.flag("drop_last", drop_last),
+            seed=_options.count("seed", seed, None),
+            workers=_options.count("num_workers", num_workers, 0),
+            prefetch=_options.count("prefetch", prefetch, 0),
+            feature_cache=None if feature_cache is None else parse_size("feature_cache", feature_cache),
+            neighbor_cache=None if neighbor_cache is None else parse_size("neighbor_cache", neighbor_cache),
+            cache=_options.choice("cache", cache, _options.CACHES),
+            io=_options.choice("io", io, _options.ENGINES),
+            checksums=_options.flag("checksums", checksums),
+        )
+        if transform is not None and not callable(transform):
+            raise DTypeError(f"transform must be callable, got {type(transform).__name__}")
+        self._transform = transform
+        self._masked = _options.is_mask(input_nodes)
+        self._source = source_of(data)
+        try:
+            seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
+            self._options = dataclasses.replace(options, seeds=seeds, memory=self._budget(memory))
+            self._native = _native.Loader(self._source.native, self._options)
+        except BaseException:
+            self._source.close()
+            raise
+        self._batch_class = batch_class()
+        self._epoch, self._yielded = 0, 0  # what state_dict() saves
+        self._begun = False  # whether that epoch was begun: then the next iter() takes the one after it
+        self._run = 0  # numbers the iterators; only the newest one is served
+
+    def _budget(self, memory: int | str | None) -> int | None:
+        if memory is None:
+            return self._source.default_memory()
+        n_bytes = parse_size("memory", memory)
+        if n_bytes == 0:
+            raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
+        return n_bytes
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return self._native.num_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch. Its iterator takes over from any other of this loader."""
+        if self._begun:
+            self._epoch, self._yielded = self._epoch + 1, 0
+        self._begun = True
+        return self._start(self._epoch, self._yielded, trace=False)
+
+    def trace(self, epoch: int) -> Iterator[Tensor]:
+        """Yield the ``n_id`` of every batch of an epoch, reading no rows. Counts as no epoch; ends a running one."""
+        return self._start(_options.count("epoch", epoch, 0), 0, trace=True)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next ``iter`` begin ``epoch``, from its first batch."""
+        self._seek(_options.count("epoch", epoch, 0), 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far this loader is: which batches it has yielded, and what they depend on. Fits into JSON."""
+        return {"version": 1, "epoch": self._epoch, "batches": self._yielded, "config": self._config()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next ``iter`` continue where ``state`` was saved, with the identical next batch.
+
+        Raises:
+            InvalidArgumentError: ``state`` is not one, or belongs to a loader that yields other batches.
+        """
+        if not isinstance(state, dict) or state.get("version") != 1 or not isinstance(state.get("config"), dict):
+            raise InvalidArgumentError("expected what state_dict() of a freshgo.Loader returned")
+        mine, saved = self._config(), state["config"]
+        different = [
+            f"{key} was {saved.get(key)!r}, is {value!r}" for key, value in mine.items() if saved.get(key) != value
+        ]
+        if different:
+            raise InvalidArgumentError(f"the state belongs to a loader of other batches: {'; '.join(different)}")
+        batches = _options.count("batches", state.get("batches"), 0)
+        if batches > len(self):
+            raise InvalidArgumentError(f"the state has yielded {batches} batches of an epoch of {len(self)}")
+        self._seek(_options.count("epoch", state.get("epoch"), 0), batches)
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the loader did since it was opened: rows, cache hits, bytes read, waits, memory by purpose."""
+        return self._native.stats()
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of :meth:`stats`: time, bytes, cache hits, memory against the budget."""
+        return figure(self.stats())
+
+    def close(self) -> None:
+        """End what runs and free everything but the batches. Closing again does nothing."""
+        self._run += 1
+        self._native.close()
+        self._source.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise DTypeError(
+            "a Loader cannot be pickled or sent to another process: open one there, and carry over state_dict()"
+        )
+
+    def __repr__(self) -> str:
+        options = self._options
+        what = "closed" if self._native.closed else f"{len(self)} batches of {options.batch_size}"
+        return f"Loader({self._source.fingerprint()}, num_neighbors={list(options.fanouts)}, {what})"
+
+    def _repr_html_(self) -> str:
+        return html(repr(self), {} if self._native.closed else self.stats())
+
+    def _config(self) -> dict[str, Any]:
+        """Everything a batch depends on."""
+        options = self._options
+        return {
+            "graph": self._source.fingerprint(),
+            "num_neighbors": list(options.fanouts),
+            "input_nodes": "all" if options.seeds is None else tensor_digest(options.seeds),
+            "batch_size": options.batch_size,
+            "shuffle": options.shuffle,
+            "drop_last": options.drop_last,
+            "replace": options.replace,
+            "seed": options.seed,
+        }
+
+    def _seek(self, epoch: int, batch: int) -> None:
+        self._run += 1
+        self._native.stop()
+        self._epoch, self._yielded, self._begun = epoch, batch, False
+
+    def _start(self, epoch: int, first_batch: int, *, trace: bool) -> _Epoch:
+        self._run += 1
+        self._native.start(epoch, first_batch, trace)
+        return _Epoch(self, trace=trace)
+
+    def _take(self, raw: _native.RawBatch) -> Any:
+        if self._masked:
+            raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
+        batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors)
+        if self._transform is not None:
+            batch = self._transform(batch)
+        self._yielded = raw.index + 1
+        return batch
+
+    def _end_epoch(self) -> None:
+        self._epoch, self._yielded, self._begun = self._epoch + 1, 0, False
+
+
+class _Epoch(Iterator[Any]):
+    """The batches, or the trace, of one epoch.
+
+    The loader does not know its iterators, only the number of the newest, so that one that is dropped in mid-epoch
+    is collected at once, which stops the work.
+    """
+
+    def __init__(self, loader: Loader, *, trace: bool) -> None:
+        self._loader = loader
+        self._run = loader._run
+        self._trace = trace
+        self._finished = False
+
+    def __next__(self) -> Any:
+        if self._finished:
+            raise StopIteration
+        loader = self._loader
+        if loader._run != self._run:
+            raise ClosedError("this iterator has ended: its loader was closed, repositioned, or iterated anew")
+        raw = loader._native.next()
+        if raw is not None:
+            return raw.tensors["n_id"] if self._trace else loader._take(raw)
+        self._finished = True
+        if not self._trace:
+            loader._end_epoch()
+        raise StopIteration
+
+    def __del__(self) -> None:
+        if not self._finished and self._loader._run == self._run:
+            with contextlib.suppress(Exception):  # a finalizer has nobody to tell
+                self._loader._native.stop()

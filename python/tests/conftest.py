@@ -1,0 +1,83 @@
+"""Graphs that several test files share."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import freshgo
+
+
+def pytest_report_header() -> str:
+    return f"freshgo {freshgo.__version__} from {Path(freshgo.__file__).parent}"
+
+
+def random_graph(num_nodes: int = 3000, num_edges: int = 30_000, seed: int = 0) -> dict[str, Any]:
+    """A skewed multigraph with self-loops, isolated nodes, and every kind of tensor."""
+    rng = np.random.default_rng(seed)
+    connected = num_nodes - num_nodes // 20  # the last nodes are isolated
+    source = (connected * rng.random(num_edges) ** 2).astype(np.int64)
+    target = (connected * rng.random(num_edges) ** 1.5).astype(np.int64)
+    mask = rng.random(num_nodes) < 0.3
+    return {
+        "num_nodes": num_nodes,
+        "edge_index": np.stack([source, target]),
+        "x": rng.standard_normal((num_nodes, 24), dtype=np.float32),
+        "y": rng.integers(7, size=num_nodes),
+        "half": rng.standard_normal((num_nodes, 5)).astype(np.float16),
+        "train_mask": mask,
+        "edge_weight": rng.random(num_edges, dtype=np.float32),
+        "splits": {"test": np.flatnonzero(~mask)[::2]},
+    }
+
+
+@pytest.fixture(scope="session")
+def graph() -> dict[str, Any]:
+    return random_graph()
+
+
+@pytest.fixture(scope="session")
+def store_path(graph: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stores") / "graph.freshgo"
+    freshgo.convert(graph, path, memory="64MiB", progress=False).close()
+    return path
+
+
+@pytest.fixture
+def store(store_path: Path) -> Any:
+    with freshgo.Store.open(store_path) as opened:
+        yield opened
+
+
+def _test_data() -> Path | None:
+    """$FRESHGO_TEST_DATA, or a directory shared/data beside the checkout or beside one of its parents."""
+    given = os.environ.get("FRESHGO_TEST_DATA")
+    if given:
+        return Path(given)
+    for parent in Path(__file__).resolve().parents:
+        if (parent / "shared" / "data" / "README.md").is_file():
+            return parent / "shared" / "data"
+    return None
+
+
+@pytest.fixture(scope="session")
+def real_graph(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Unpack a real graph by name and return its directory; skips where the data are not there."""
+    packs = _test_data()
+    unpacked = tmp_path_factory.mktemp("real")
+
+    def unpack(name: str) -> Path:
+        if packs is None or not (packs / f"{name}.tar.xz").is_file():
+            pytest.skip(f"no {name}.tar.xz: neither $FRESHGO_TEST_DATA nor a shared/data beside the checkout has it")
+        if not (unpacked / name).exists():
+            with tarfile.open(packs / f"{name}.tar.xz") as tar:
+                tar.extractall(unpacked, filter="data")
+        return unpacked / name
+
+    unpack.packs = packs  # type: ignore[attr-defined]
+    return unpack

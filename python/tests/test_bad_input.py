@@ -1,0 +1,327 @@
+"""Every bad input raises a typed error that says what, where and what was expected, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from freshgo import FreshgoError, Loader, Store, convert, errors
+
+EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+X = np.zeros((4, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "match"),
+    [
+        ({"edge_index": EDGES + 1, "x": X}, errors.InvalidArgumentError, r"4"),
+        ({"edge_index": EDGES - 1, "x": X}, errors.InvalidArgumentError, r"-1"),
+        ({"edge_index": EDGES.T, "x": X}, errors.InvalidArgumentError, r"\[2, num_edges\], got \[4, 2\]; transpose"),
+        ({"edge_index": EDGES[0], "x": X}, errors.InvalidArgumentError, r"\[2, num_edges\], got \[4\]"),
+        ({"edge_index": EDGES.astype(float), "x": X}, errors.DTypeError, r"float64"),
+        ({"edge_index": EDGES.tolist(), "x": X}, errors.DTypeError, r"edge_index.*list"),
+        ({"edge_index": [[0, 1], [1]], "x": X}, errors.DTypeError, r"edge_index.*list"),
+        ({"x": X}, errors.InvalidArgumentError, r"no 'edge_index' \(keys: 'x'\)"),
+        ({"edge_index": EDGES, "x": X[:3]}, errors.InvalidArgumentError, r"3"),
+        (
+            {"edge_index": EDGES, "x": X, "pos": X[:3]},
+            errors.InvalidArgumentError,
+            r"'pos' has shape \[3, 2\].*4 nodes",
+        ),
+        ({"edge_index": EDGES, "x": X.astype(complex)}, errors.DTypeError, r"complex128"),
+        ({"edge_index": EDGES, "x": X.astype(">f4")}, errors.DTypeError, r"big-endian|byte order"),
+        ({"edge_index": EDGES, "x": np.array([None] * 4)}, errors.DTypeError, r"object"),
+        ({"edge_index": EDGES, "x": X, "num_nodes": -1}, errors.InvalidArgumentError, r"num_nodes.*-1"),
+        ({"edge_index": EDGES, "x": X, "num_nodes": "4"}, errors.DTypeError, r"num_nodes.*'4'"),
+        ({"edge_index": EDGES, "x": X, "n_id": X}, errors.InvalidArgumentError, r"'n_id' is taken"),
+        ({"edge_index": EDGES, "x": X, "splits": {"a": [4]}}, errors.InvalidArgumentError, r"4"),
+        ({"edge_index": EDGES, "x": X, "splits": {"a": [[1]]}}, errors.InvalidArgumentError, r"splits\['a'\]"),
+        ({"edge_index": EDGES, "x": X, "splits": {"a": [0.5]}}, errors.DTypeError, r"splits\['a'\].*float64"),
+        ({"edge_index": EDGES, "x": X, "splits": [1]}, errors.DTypeError, r"splits"),
+        (
+            {"edge_index": EDGES, "train_mask": np.ones(4, bool), "splits": {"train": [1]}},
+            errors.InvalidArgumentError,
+            r"'train' comes twice",
+        ),
+        ({"edge_index": EDGES[:, :0], "x": X[:0]}, errors.InvalidArgumentError, r"node"),
+        ({"edge_index": EDGES, 7: X}, errors.DTypeError, r"strings.*7"),
+        (17, errors.DTypeError, r"PyG Data.*int"),
+        ({"edge_index": torch.from_numpy(EDGES).to_sparse(), "x": X}, errors.DTypeError, r"edge_index.*sparse"),
+    ],
+)
+def test_graphs(tmp_path: Path, data: Any, error: type[FreshgoError], match: str) -> None:
+    with pytest.raises(error, match=match):
+        convert(data, tmp_path / "g.freshgo", memory="64MiB", progress=False)
+    assert list(tmp_path.iterdir()) == []
+    if not (isinstance(data, dict) and "splits" in data):
+        with pytest.raises(error, match=match):
+            Loader(data, [2])
+
+
+def test_heterogeneous(tmp_path: Path) -> None:
+    class HeteroData:
+        node_types = ("a", "b")
+        edge_types = ()
+
+    for action in (lambda: convert(HeteroData(), tmp_path / "g"), lambda: Loader(HeteroData(), [2])):
+        with pytest.raises(errors.DTypeError, match="heterogeneous"):
+            action()
+
+
+@pytest.mark.parametrize("splits", [None, {"train": [0, 2]}])
+def test_labels_that_are_nan(tmp_path: Path, splits: Any) -> None:
+    data = {"edge_index": EDGES, "y": np.array([0.0, 1.0, np.nan, 1.0], np.float32), "splits": splits}
+    with pytest.raises(errors.InvalidArgumentError, match="node 2"):
+        convert(data, tmp_path / "g", memory="64MiB", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_that_are_nan_outside_the_splits_are_fine(tmp_path: Path) -> None:
+    data = {"edge_index": EDGES, "y": np.array([0.0, 1.0, np.nan, 1.0], np.float32), "splits": {"train": [0, 1]}}
+    with convert(data, tmp_path / "g", memory="64MiB", progress=False) as store:
+        assert store["y"].isnan().tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        (
+            {"num_neighbors": [5, 0]},
+            errors.InvalidArgumentError,
+            r"num_neighbors\[1\] must be at least 1, or -1.*got 0",
+        ),
+        ({"num_neighbors": [-2]}, errors.InvalidArgumentError, r"num_neighbors\[0\].*-2"),
+        ({"num_neighbors": []}, errors.InvalidArgumentError, r"empty"),
+        ({"num_neighbors": 5}, errors.DTypeError, r"list of ints.*got 5"),
+        ({"num_neighbors": "5"}, errors.DTypeError, r"list of ints"),
+        ({"num_neighbors": [2.5]}, errors.DTypeError, r"num_neighbors\[0\].*2.5"),
+        ({"num_neighbors": {("a", "b", "c"): [2]}}, errors.DTypeError, r"edge types"),
+        ({"input_nodes": []}, errors.InvalidArgumentError, r"empty"),
+        ({"input_nodes": np.zeros(3000, bool)}, errors.InvalidArgumentError, r"empty"),
+        ({"input_nodes": [0, 3000]}, errors.InvalidArgumentError, r"input_nodes\[1\] is 3000.*\[0, 3000\)"),
+        ({"input_nodes": [-1]}, errors.InvalidArgumentError, r"input_nodes\[0\] is -1"),
+        ({"input_nodes": np.ones(5, bool)}, errors.InvalidArgumentError, r"3000 entries, got 5"),
+        ({"input_nodes": [[1]]}, errors.InvalidArgumentError, r"one-dimensional"),
+        ({"input_nodes": [0.5]}, errors.DTypeError, r"float64"),
+        ({"input_nodes": "valid"}, errors.InvalidArgumentError, r"'valid', only 'test', 'train'"),
+        ({"input_nodes": ("paper", [1])}, errors.DTypeError, r"heterogeneous"),
+        ({"batch_size": 0}, errors.InvalidArgumentError, r"batch_size must be at least 1, got 0"),
+        ({"batch_size": 1.5}, errors.DTypeError, r"batch_size"),
+        ({"prefetch": -1}, errors.InvalidArgumentError, r"prefetch"),
+        ({"num_workers": -1}, errors.InvalidArgumentError, r"num_workers"),
+        ({"shuffle": 1}, errors.DTypeError, r"shuffle"),
+        ({"memory": "lots"}, errors.InvalidArgumentError, r"memory.*'200MiB'"),
+        ({"memory": -1}, errors.InvalidArgumentError, r"memory"),
+        ({"memory": 0}, errors.InvalidArgumentError, r"memory"),
+        ({"memory": 1.5}, errors.DTypeError, r"memory"),
+        ({"cache": "lru"}, errors.InvalidArgumentError, r"'degree', 'none', got 'lru'"),
+        ({"io": "mmap"}, errors.InvalidArgumentError, r"'io_uring'.*got 'mmap'"),
+        ({"transform": 3}, errors.DTypeError, r"transform"),
+        ({"subgraph_type": "induced"}, errors.InvalidArgumentError, r"subgraph_type.*'directional'.*'induced'"),
+        ({"disjoint": True}, errors.InvalidArgumentError, r"disjoint"),
+    ],
+)
+def test_options(store: Any, options: dict[str, Any], error: type[FreshgoError], match: str) -> None:
+    with pytest.raises(error, match=match):
+        Loader(store, **{"num_neighbors": [2], **options})
+    with Loader(store, [2], [0]) as loader:  # the process, and the store, are as good as before
+        assert len(list(loader)) == 1
+
+
+def test_unknown_option(store: Any) -> None:
+    with pytest.raises(TypeError, match="'batchsize'"):
+        Loader(store, [2], batchsize=3)
+
+
+def test_a_budget_that_is_too_small_names_one_that_works(store: Any, graph: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"num_neighbors": [5, 5], "batch_size": 100, "num_workers": 1}
+    with pytest.raises(errors.BudgetError, match="memory") as caught:
+        Loader(store, **options, memory="10kB")
+    assert isinstance(caught.value, MemoryError)
+    assert caught.value.minimum > 10_000
+    with Loader(store, **options, memory=caught.value.minimum) as loader:
+        for _ in range(3):
+            assert len(list(loader)) == len(loader)
+        assert loader.stats()["memory_peak"] <= caught.value.minimum
+
+
+def test_a_conversion_budget_that_is_too_small(tmp_path: Path, graph: dict[str, Any]) -> None:
+    with pytest.raises(errors.BudgetError) as caught:
+        convert(graph, tmp_path / "g", memory="1kB", progress=False)
+    assert list(tmp_path.iterdir()) == []
+    convert(graph, tmp_path / "g", memory=caught.value.minimum, progress=False).close()
+
+
+def test_a_path_that_exists(tmp_path: Path, graph: dict[str, Any]) -> None:
+    convert(graph, tmp_path / "g", progress=False).close()
+    (tmp_path / "file").write_text("mine")
+    for name in ("g", "file"):
+        with pytest.raises(errors.StoreExistsError, match=name) as caught:
+            convert(graph, tmp_path / name, progress=False)
+        assert isinstance(caught.value, FileExistsError)
+    with convert({"edge_index": EDGES, "x": X}, tmp_path / "g", overwrite=True, progress=False) as store:
+        assert store.num_nodes == 4
+    with pytest.raises(FreshgoError):
+        convert(graph, tmp_path / "file", overwrite=True, progress=False)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "g"]
+
+
+def test_no_store(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        Store.open(tmp_path / "nothing")
+    for name in ("empty", "file"):
+        with pytest.raises(errors.FreshgoError, match=name) as caught:
+            Store.open(tmp_path / name)
+        assert isinstance(caught.value, errors.FormatError | errors.StoreNotFoundError)
+
+
+@pytest.fixture
+def damaged(store_path: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(store_path, tmp_path / "copy.freshgo"))
+
+
+def largest(store: Path) -> Path:
+    return max((path for path in store.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def test_truncated_file(damaged: Path) -> None:
+    victim = largest(damaged)
+    os.truncate(victim, victim.stat().st_size - 4096)
+    with pytest.raises(errors.CorruptError, match=victim.name) as caught:
+        Store.open(damaged)
+    assert isinstance(caught.value, OSError)
+
+
+def test_file_truncated_under_a_loader(damaged: Path) -> None:
+    with Loader(damaged, [5], batch_size=100, cache="none", feature_cache=0) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        os.truncate(largest(damaged), 0)
+        with pytest.raises(OSError, match=largest(damaged).parent.name):
+            list(loader)
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def test_flipped_byte_is_found_by_verify_and_by_checksums(damaged: Path) -> None:
+    with Store.open(damaged) as store:
+        store.verify()
+    victim = largest(damaged)
+    flip(victim, 8192 + 17)
+    with Store.open(damaged) as store, pytest.raises(errors.CorruptError, match=rf"{victim.name}.*8192"):
+        store.verify()
+    options: dict[str, Any] = {"num_neighbors": [-1], "batch_size": 500, "cache": "none", "feature_cache": 0}
+    with Loader(damaged, **options) as loader:
+        list(loader)
+    with pytest.raises(errors.CorruptError, match=victim.name), Loader(damaged, **options, checksums=True) as loader:
+        list(loader)
+
+
+def test_any_flipped_byte_of_any_file_is_found(damaged: Path) -> None:
+    for path in sorted(damaged.rglob("*")):
+        if path.is_file() and path.stat().st_size:
+            for offset in (0, path.stat().st_size // 2, path.stat().st_size - 1):
+                flip(path, offset)
+                with pytest.raises(FreshgoError), Store.open(damaged) as store:
+                    store.verify()
+                flip(path, offset)
+    with Store.open(damaged) as store:
+        store.verify()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_missing_permission(damaged: Path, tmp_path: Path, graph: dict[str, Any]) -> None:
+    damaged.chmod(0)
+    with pytest.raises(PermissionError):
+        Store.open(damaged)
+    damaged.chmod(0o700)
+    tmp_path.chmod(0o500)
+    with pytest.raises(errors.StorePermissionError):
+        convert(graph, tmp_path / "new", progress=False)
+    tmp_path.chmod(0o700)
+
+
+def test_closed_store(store_path: Path) -> None:
+    store = Store.open(store_path)
+    store.close()
+    store.close()
+    assert "closed" in repr(store)
+    for action in (lambda: store["x"], lambda: store.split("train"), store.verify, lambda: Loader(store, [2])):
+        with pytest.raises(errors.ClosedError):
+            action()
+
+
+@pytest.mark.parametrize("name", ["nonsense", "train"])
+def test_no_such_tensor(store: Any, name: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=f"{name}.*'x'"):
+        store[name]
+
+
+def test_no_such_split(store: Any) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"'x'.*'train'"):
+        store.split("x")
+
+
+def test_pickled_array_is_never_loaded(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "exploded",))
+
+    np.save(tmp_path / "x.npy", np.array([Bomb()] * 4), allow_pickle=True)
+    with pytest.raises(errors.DTypeError, match="pickled"):
+        convert({"edge_index": EDGES, "x": tmp_path / "x.npy"}, tmp_path / "g", progress=False)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", errors.FormatError),
+        (b"PK\x03\x04 a zip file", errors.FormatError),
+        (b"\x93NUMPY\x01\x00\xff\xff{", errors.FormatError),
+        (b"\x93NUMPY\x07\x00\x10\x00" + b" " * 16, errors.FormatError),
+    ],
+)
+def test_foreign_npy(tmp_path: Path, content: bytes, error: type[FreshgoError]) -> None:
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(error, match=r"x\.npy"):
+        convert({"edge_index": EDGES, "x": tmp_path / "x.npy"}, tmp_path / "g", progress=False)
+
+
+def test_truncated_npy(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    os.truncate(tmp_path / "x.npy", 140)
+    with pytest.raises(errors.FormatError, match=r"x\.npy: truncated: the header promises 32 bytes"):
+        convert({"edge_index": EDGES, "x": tmp_path / "x.npy"}, tmp_path / "g", progress=False)
+
+
+def test_missing_npy(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        convert({"edge_index": str(tmp_path / "nothing.npy")}, tmp_path / "g", progress=False)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        convert(tmp_path / "nowhere", tmp_path / "g", progress=False)
+
+
+def test_a_loader_takes_no_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "e.npy", EDGES)
+    with pytest.raises(errors.DTypeError, match=r"convert\(\)"):
+        Loader({"edge_index": tmp_path / "e.npy"}, [2])
+
+
+def test_what_has_no_rows_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    data = {"edge_index": EDGES, "x": X, "name": "cora", "scale": torch.tensor(3.0), "nothing": None}
+    with pytest.warns(UserWarning, match="name, scale"), convert(data, tmp_path / "g", progress=False) as store:
+        assert list(store.tensors) == ["x"]

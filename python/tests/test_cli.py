@@ -1,0 +1,57 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import freshgo
+from freshgo.cli import main
+
+
+@pytest.fixture
+def source(graph: dict[str, Any], tmp_path: Path) -> Path:
+    directory = tmp_path / "source"
+    directory.mkdir()
+    for name in ("edge_index", "x", "y", "train_mask"):
+        np.save(directory / f"{name}.npy", graph[name])
+    np.save(directory / "test_idx.npy", graph["splits"]["test"])
+    return directory
+
+
+def test_convert_inspect_verify(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "g.freshgo")
+    assert main(["convert", str(source), target, "--memory", "64MiB"]) == 0
+    assert main(["inspect", target]) == 0
+    first, second = capsys.readouterr().out.split(target)[1:]
+    assert first.strip() == second.strip()
+    assert "split    test:" in second
+    assert main(["verify", target]) == 0
+    assert "every block matches" in capsys.readouterr().out
+
+
+def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tmp_path / "nothing")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("freshgo: ")
+    assert "nothing" in error
+    assert error.count("\n") == 1
+
+
+def test_as_module() -> None:
+    answer = subprocess.run([sys.executable, "-m", "freshgo", "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout == f"freshgo {freshgo.__version__}\n"
+
+
+def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch_geometric")
+    pytest.importorskip("matplotlib")
+    assert main(["demo", "--out", str(tmp_path), "--nodes", "50000", "--epochs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "losses are equal to the last digit" in out
+    assert (tmp_path / "demo.png").stat().st_size > 10_000

