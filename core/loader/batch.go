@@ -16,11 +16,11 @@ type Array struct {
 
 // Batch is one sampled mini-batch with its rows.
 //
-// Arrays holds, in this order: n_id int64[nodes], edge_index int64[2, edges],
+// Arrays holds n_id int64[nodes], edge_index int64[2, edges],
 // e_id int64[edges] (the user's edge numbers), ptr int64[targets+1] (edges of
 // local target t are edge_index[:, ptr[t]:ptr[t+1]]), input_id int64[seeds]
 // (positions in the seed list), num_sampled_nodes int64[hops+1],
-// num_sampled_edges int64[hops], then every node tensor by n_id and every
+// num_sampled_edges int64[hops], and every node tensor by n_id and every
 // edge tensor by e_id. A trace holds n_id and input_id only.
 type Batch struct {
 	Index    int64 // position in the epoch, counted from 0

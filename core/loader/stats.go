@@ -44,9 +44,8 @@ type Stats struct {
 
 // counters are the running sums behind Stats.
 type counters struct {
-	batches, rows, hits, misses, edges       atomic.Int64
-	sampling, reading, gathering, waiting    atomic.Int64 // nanoseconds
-	opening, requests, bytes, retries, spare atomic.Int64
+	batches, rows, hits, misses, edges             atomic.Int64
+	opening, sampling, reading, gathering, waiting atomic.Int64 // nanoseconds
 }
 
 // since adds the time from start on to a sum.

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"freshgo/core/internal/asm"
-	"freshgo/core/internal/guard"
 )
 
 const (
@@ -19,8 +18,8 @@ const (
 	// unitEdges is about how many edges are drawn as one unit, for the same reason, and unitTargets at most how many targets.
 	unitEdges   = 160
 	unitTargets = 64
-	// minThreadUnits is the least work worth a thread: starting one takes a few microseconds, a unit three to ten.
-	minThreadUnits = 8
+	// pieceTargets is how many spans a thread looks up before it takes more. Arbitrary: about ten microseconds.
+	pieceTargets = 1024
 	// checkEdges is how many edges may pass between two looks at the context. Arbitrary: under a millisecond.
 	checkEdges = 4096
 )
@@ -100,7 +99,7 @@ func drawUnit[I int32 | int64](h *hop, u int, set *positionSet, indices []I) err
 // of h.row.
 func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 	h.setUnits(false)
-	err := h.parallel(func(set *positionSet) error {
+	err := h.share(&h.taken, h.units, func(set *positionSet) error {
 		for last := -1; ; {
 			u := int(h.taken.Add(1)) - 1
 			if u < h.units {
@@ -127,40 +126,6 @@ func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 		return err
 	}
 	return numberLoaded(h, ids, true)
-}
-
-// parallel runs work on the hop's threads and returns the first error; a panic is one. All have ended when it returns.
-func (h *hop) parallel(work func(set *positionSet) error) error {
-	threads := min(len(h.sets), max(1, h.units/minThreadUnits))
-	if threads == 1 {
-		return work(&h.sets[0])
-	}
-	errs := make([]error, threads)
-	end := func(thread int, err error) {
-		if err != nil {
-			errs[thread] = err
-			h.taken.Store(int64(h.units)) // the others need not go on
-		}
-	}
-	var others sync.WaitGroup
-	for thread := 1; thread < threads; thread++ {
-		others.Add(1)
-		guard.Go(func() {
-			end(thread, work(&h.sets[thread]))
-			others.Done()
-		}, func(e *guard.PanicError) {
-			end(thread, e)
-			others.Done()
-		})
-	}
-	end(0, guard.Run(func() error { return work(&h.sets[0]) }))
-	others.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // load sets the ids of unit u.

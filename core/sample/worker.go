@@ -157,28 +157,32 @@ func (b *batch) count(first, end int, k int64) error {
 	if err := b.ptr.grow(b.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
 		return err
 	}
-	indptr, replace := b.sampler.graph.Indptr, b.sampler.replace
-	targets, spans, ptr := b.nodes.data[first:end], b.spans.data, b.ptr.data[first:]
-	asked, total, widest := 0, ptr[0], int64(0)
-	for at, v := range targets {
-		if at%group == 0 {
+	targets, spans, ptr := b.nodes.data[first:end], b.spans.data[:end-first], b.ptr.data[first:]
+	var taken atomic.Int64
+	err := b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*positionSet) error {
+		for {
+			at := int(taken.Add(1)-1) * pieceTargets
+			if at >= len(targets) {
+				return nil
+			}
 			if err := b.ctx.Err(); err != nil {
 				return fmt.Errorf("sample: %w", err)
 			}
-			for ; asked < min(at+ahead, len(targets)); asked += group {
-				// One span in eight straddles two lines.
-				part := targets[asked:min(asked+group, len(targets))]
-				asm.Prefetch(indptr, part)
-				asm.Prefetch(indptr[1:], part)
-			}
+			stop := min(at+pieceTargets, len(targets))
+			findSpans(b.sampler.graph.Indptr, targets[at:stop], spans[at:stop])
 		}
-		s := span{start: indptr[v], deg: indptr[v+1] - indptr[v]}
+	})
+	if err != nil {
+		return err
+	}
+	replace, total, widest := b.sampler.replace, ptr[0], int64(0)
+	for i, s := range spans {
 		e := edges(s.deg, k, replace)
 		if e > maxEdges-total {
-			return fmt.Errorf("sample: %d edges drawn and %d for node %d, want at most %d: %w", total, e, v, int64(maxEdges), ErrTooLarge)
+			return fmt.Errorf("sample: %d edges drawn and %d for node %d, want at most %d: %w", total, e, targets[i], int64(maxEdges), ErrTooLarge)
 		}
 		total += e
-		spans[at], ptr[at+1] = s, total
+		ptr[i+1] = total
 		widest = max(widest, s.deg)
 	}
 	if replace || k <= scanLimit || widest <= k {
@@ -190,4 +194,20 @@ func (b *batch) count(first, end int, k int64) error {
 		}
 	}
 	return nil
+}
+
+// findSpans looks up the spans of the targets.
+func findSpans(indptr, targets []int64, spans []span) {
+	for at, asked := 0, 0; at < len(targets); at += group {
+		for ; asked < min(at+ahead, len(targets)); asked += group {
+			// One span in eight straddles two lines.
+			part := targets[asked:min(asked+group, len(targets))]
+			asm.Prefetch(indptr, part)
+			asm.Prefetch(indptr[1:], part)
+		}
+		for i := at; i < min(at+group, len(targets)); i++ {
+			v := targets[i]
+			spans[i] = span{start: indptr[v], deg: indptr[v+1] - indptr[v]}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,24 @@ func TestDiskFull(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, names)
 	}
+}
+
+// TestDamagedSpill overwrites the edges on disk between the two passes: what comes back is not used as an index unchecked.
+func TestDamagedSpill(t *testing.T) {
+	in, memory := faultyInput(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "g")
+	fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Read, Path: spillName, Nth: 1, Short: 1 << 30, Hook: func() {
+		name := filepath.Join(path+partialSuffix, spillName)
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte{0xff}, int(info.Size())), 0o600))
+	}})
+	err := Convert(context.Background(), fs, in, path, ConvertOptions{Memory: memory})
+	require.ErrorIs(t, err, ErrCorrupt)
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, names)
 }
 
 // TestDirectIORefused converts and reads on a file system without O_DIRECT, refused at open or at the first transfer.
