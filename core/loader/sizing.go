@@ -36,7 +36,7 @@ const (
 	// maxPool and poolShare bound what the allocator may keep of the buffers that
 	// came back: a batch or two of common sizes, and a sixteenth of the budget.
 	// Arbitrary.
-	maxPool   = 256 << 20
+	maxPool   = 512 << 20
 	poolShare = 16
 
 	fullDepth, minDepth = 128, 8

@@ -18,8 +18,8 @@ const (
 	// unitEdges is about how many edges are drawn as one unit, for the same reason, and unitTargets at most how many targets.
 	unitEdges   = 160
 	unitTargets = 64
-	// pieceTargets is how many spans a thread looks up before it takes more. Arbitrary: about ten microseconds.
-	pieceTargets = 1024
+	// pieceTargets is how many spans a thread looks up before it takes more. Arbitrary: a few microseconds.
+	pieceTargets = 256
 	// checkEdges is how many edges may pass between two looks at the context. Arbitrary: under a millisecond.
 	checkEdges = 4096
 )
