@@ -2,9 +2,9 @@
 
     python examples/train.py DIRECTORY [--features x.npy] [--memory 64MiB] [--in-memory]
 
-DIRECTORY holds edge_index.npy [2, E], y.npy [N], features [N, F] and a split: either train_idx.npy, val_idx.npy and
-test_idx.npy, or none, and 60 / 20 / 20 % of the nodes are drawn. What differs from a script with PyG's NeighborLoader are the two
-lines marked below.
+DIRECTORY holds edge_index.npy [2, E], y.npy [N], features [N, F] and either the split train_idx.npy, val_idx.npy and
+test_idx.npy or none: then 60, 20 and 20 % of the nodes are drawn. The two lines that differ from a script with PyG's
+NeighborLoader are marked below.
 """
 
 import argparse
@@ -43,13 +43,20 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--features", default="x.npy")
     parser.add_argument("--memory", default="64MiB")
-    parser.add_argument("--in-memory", action="store_true", help="load everything, for comparison: the losses are the same")
+    parser.add_argument(
+        "--in-memory", action="store_true", help="load everything, for comparison: the losses are the same"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     args = parser.parse_args()
 
     folder: Path = args.directory
     y = np.load(folder / "y.npy")
-    arrays = {"edge_index": folder / "edge_index.npy", "x": folder / args.features, "y": y, "splits": splits(folder, len(y))}
+    arrays = {
+        "edge_index": folder / "edge_index.npy",
+        "x": folder / args.features,
+        "y": y,
+        "splits": splits(folder, len(y)),
+    }
     if args.in_memory:
         data, memory = arrays | {"edge_index": np.load(arrays["edge_index"]), "x": np.load(arrays["x"])}, None
     else:
@@ -59,7 +66,9 @@ def main() -> None:
     torch.manual_seed(0)
     model = GraphSAGE(np.load(arrays["x"], mmap_mode="r").shape[1], 256, 3, int(y.max()) + 1, dropout=0.5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    loader = Loader(data, [15, 10, 5], "train", batch_size=1024, shuffle=True, memory=memory)  # instead of NeighborLoader
+    loader = Loader(
+        data, [15, 10, 5], "train", batch_size=1024, shuffle=True, memory=memory
+    )  # instead of NeighborLoader
     test = Loader(data, [15, 10, 5], "test", batch_size=1024, memory=memory)
     for epoch in range(args.epochs):
         model.train()
@@ -70,7 +79,12 @@ def main() -> None:
             loss.backward()
             optimizer.step()
         print(f"epoch {epoch}: loss {loss.item():.6f}, test accuracy {accuracy(model, test):.2%}")
-    print({key: loader.stats()[key] for key in ("rows", "hits", "misses", "bytes_read", "requests", "engine", "memory_peak")})
+    print(
+        {
+            key: loader.stats()[key]
+            for key in ("rows", "hits", "misses", "bytes_read", "requests", "engine", "memory_peak")
+        }
+    )
 
 
 if __name__ == "__main__":

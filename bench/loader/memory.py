@@ -18,8 +18,8 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import torch
 from torch_geometric.data import Data
@@ -45,13 +45,17 @@ def make_graph(nodes: int, edges: int, width: int) -> Data:
     source = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
     target = torch.randint(nodes, (edges,), generator=gen)
     x = torch.empty(nodes, width).normal_(generator=gen)
-    return Data(x=x, edge_index=torch.stack([source, target]), y=torch.randint(10, (nodes,), generator=gen), num_nodes=nodes)
+    return Data(
+        x=x, edge_index=torch.stack([source, target]), y=torch.randint(10, (nodes,), generator=gen), num_nodes=nodes
+    )
 
 
 def c_gather() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
     folder = Path(tempfile.mkdtemp())
     (folder / "gather.c").write_text(GATHER_C)
-    subprocess.run(["cc", "-O3", "-march=native", "-shared", "-fPIC", "-o", folder / "gather.so", folder / "gather.c"], check=True)
+    subprocess.run(
+        ["cc", "-O3", "-march=native", "-shared", "-fPIC", "-o", folder / "gather.so", folder / "gather.c"], check=True
+    )
     fn = ctypes.CDLL(str(folder / "gather.so")).gather
     fn.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
 
@@ -76,7 +80,10 @@ def best_gather_seconds(x: torch.Tensor, rows: int, repeats: int) -> dict[str, f
             torch.index_select(x, 0, idx, out=out)
             seconds.setdefault(f"index_select, {threads} threads", []).append(time.perf_counter() - start)
             start = time.perf_counter()
-            parts = [threading.Thread(target=gather, args=(o, x, i)) for o, i in zip(out.chunk(threads), idx.chunk(threads))]
+            parts = [
+                threading.Thread(target=gather, args=(o, x, i))
+                for o, i in zip(out.chunk(threads), idx.chunk(threads), strict=True)
+            ]
             for part in parts:
                 part.start()
             for part in parts:
@@ -105,10 +112,12 @@ def main() -> None:
 
     data = make_graph(args.nodes, args.edges, args.width)
     assert data.x is not None
-    print(f"{args.nodes:,} nodes, {args.edges:,} edges, {args.width} float32, {os.cpu_count()} cores, torch {torch.__version__}")
+    print(
+        f"{args.nodes:,} nodes, {args.edges:,} edges, {args.width} float32, {os.cpu_count()} cores, torch {torch.__version__}"
+    )
     for fanouts, batches in (([10, 10], 16), ([15, 10, 5], 8)):
         seeds = torch.randperm(args.nodes, generator=torch.Generator().manual_seed(1))[: 1024 * batches]
-        options = dict(num_neighbors=fanouts, input_nodes=seeds, batch_size=1024, shuffle=False)
+        options = {"num_neighbors": fanouts, "input_nodes": seeds, "batch_size": 1024, "shuffle": False}
         loaders: dict[str, object] = {"freshgo": Loader(data, **options)}
         try:
             loaders["pyg"] = NeighborLoader(data, **options)
@@ -116,7 +125,7 @@ def main() -> None:
             print("PyG's NeighborLoader has no sampler here:", error)
         seconds: dict[str, list[float]] = {name: [] for name in loaders}
         rows: dict[str, int] = {}
-        for name, loader in loaders.items():
+        for loader in loaders.values():
             consume(loader, data.x)  # the warm-up checks values
         for _ in range(args.rounds):
             for name, loader in loaders.items():
@@ -129,7 +138,9 @@ def main() -> None:
         ours = statistics.median(seconds["freshgo"])
         print(f"\n{fanouts}, {batches} batches, {rows['freshgo']:,} rows an epoch, {args.rounds} rounds")
         for name, s in seconds.items():
-            print(f"  {name:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)")
+            print(
+                f"  {name:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)"
+            )
         for name, s in limits.items():
             print(f"  gathering as many rows alone, {name}: {s:.3f} s")
         if "pyg" in seconds:
