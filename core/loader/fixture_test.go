@@ -24,11 +24,15 @@ type dataset struct {
 	sources  []int64
 	targets  []int64
 	x        []float32 // width columns; x[v*width+j] = v + j/1000
+	wide     []byte    // wideWidth columns; wide[v*wideWidth+j] = v + j
 	y        []int64   // y[v] = 3v
 	edgeAttr []int32   // two columns; -e and 2e
 }
 
-const width = 24 // 96 bytes: 42 rows in a page
+const (
+	width     = 24  // 96 bytes: 42 rows in a page
+	wideWidth = 170 // a second tensor too wide to be held whole first, named before x
+)
 
 func newDataset(nodes, edges int) *dataset {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -42,6 +46,9 @@ func newDataset(nodes, edges int) *dataset {
 	for v := range nodes {
 		for j := range width {
 			d.x = append(d.x, float32(v)+float32(j)/1000)
+		}
+		for j := range wideWidth {
+			d.wide = append(d.wide, byte(v+j))
 		}
 		d.y = append(d.y, int64(3*v))
 	}
@@ -67,6 +74,7 @@ func (d *dataset) graph(t *testing.T) *Graph {
 		NumNodes:  d.nodes,
 		EdgeIndex: d.edgeIndex(),
 		NodeTensors: []GraphTensor{
+			{Name: "wide", DType: manifest.DType_UINT8, RowShape: []int64{wideWidth}, Rows: d.wide},
 			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
 			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
 		},
@@ -86,6 +94,7 @@ func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
 		NumNodes:  d.nodes,
 		EdgeIndex: d.edgeIndex(),
 		NodeTensors: []store.NamedSource{
+			{Name: "wide", Source: store.Dense(manifest.DType_UINT8, []int64{d.nodes, wideWidth}, d.wide)},
 			{Name: "x", Source: store.Dense(manifest.DType_FLOAT32, []int64{d.nodes, width}, littleEndian(d.x))},
 			{Name: "y", Source: store.Dense(manifest.DType_INT64, []int64{d.nodes}, littleEndian(d.y))},
 		},

@@ -26,7 +26,7 @@ func TestBatchesAgree(t *testing.T) {
 	s := d.store(t, ssd.OS)
 	want := epochOf(t, open(t, d.graph(t), plain()), 3)
 	require.Len(t, want, 47)
-	full := int64(3000*width*4 + 3000*8)
+	full := int64(3000 * (width*4 + wideWidth + 8))
 	for name, change := range map[string]func(o *Options){
 		"defaults":               func(*Options) {},
 		"one thread":             func(o *Options) { o.Workers = 1 },
@@ -43,8 +43,8 @@ func TestBatchesAgree(t *testing.T) {
 		"all on disk, checked": func(o *Options) {
 			o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true
 		},
-		"2 MiB": func(o *Options) { o.Memory, o.Cache = 2<<20, "degree" },
-		"4 MiB": func(o *Options) { o.Memory, o.Cache, o.Prefetch = 4<<20, "degree", 8 },
+		"2.5 MiB": func(o *Options) { o.Memory, o.Cache = 5<<19, "degree" },
+		"4 MiB":   func(o *Options) { o.Memory, o.Cache, o.Prefetch = 4<<20, "degree", 8 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain()
@@ -113,6 +113,7 @@ func requireRight(t *testing.T, d *dataset, seeds []int64, o Options, b *seen) {
 	for i, v := range nID {
 		require.Equal(t, d.x[v*width:(v+1)*width], x[i*width:(i+1)*width])
 		require.Equal(t, d.y[v], y[i])
+		require.Equal(t, d.wide[v*wideWidth:(v+1)*wideWidth], b.arrays["wide"][i*wideWidth:(i+1)*wideWidth])
 	}
 }
 
@@ -213,7 +214,7 @@ func TestPrefetchBoundsWhatIsPrepared(t *testing.T) {
 		require.Eventually(t, func() bool {
 			buffers, _ := alloc.Live()
 			last := prepared
-			prepared = buffers / 10 // arrays in a batch
+			prepared = buffers / 11 // arrays in a batch
 			return prepared == int64(prefetch) && last == prepared
 		}, 5*time.Second, 20*time.Millisecond)
 		l.Stop()
@@ -338,7 +339,7 @@ func TestClosedLoader(t *testing.T) {
 func TestCountersAddUp(t *testing.T) {
 	d := newDataset(3000, 40000)
 	o := plain()
-	o.Cache, o.FeatureCache = "degree", 3000*(4+8)+1000*(width*4+8+8)
+	o.Cache, o.FeatureCache = "degree", 3000*(4+8)+1000*(width*4+wideWidth+8+8)
 	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
 	var rows, edges int64
 	for _, b := range epochOf(t, l, 0) {

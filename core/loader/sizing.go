@@ -251,9 +251,9 @@ func (z *sizer) holdFeatures(s *split, rest int64) {
 	}
 	room = z.holdAll(s, order, room)
 	room = z.holdAll(s, z.byWidth(true), room)
-	for _, i := range order {
-		if !s.resident[i] {
-			s.widths = append(s.widths, z.parts.tensors[i].width)
+	for i, t := range z.parts.tensors { // in the order in which openTables numbers them
+		if !t.byEdge && !s.resident[i] {
+			s.widths = append(s.widths, t.width)
 		}
 	}
 	// While the cache is filled, the ranked ids take eight bytes a row more.

@@ -33,8 +33,8 @@ class Loader:
     first, as given, then in order of discovery), ``edge_index`` (row 0 the neighbour, row 1 the target; hops one after
     the other), ``e_id`` (the user's edge numbers), ``input_id`` (positions in ``input_nodes``), ``batch_size``,
     ``num_sampled_nodes``, ``num_sampled_edges``, and the rows of every node-level tensor (``x``, ``y``, ...) and
-    edge-level tensor. ``batch.blocks()`` gives it layer by layer. Every ``iter`` is the next epoch. Leaving a loop early
-    stops its work.
+    edge-level tensor. ``batch.blocks()`` gives it layer by layer. Every ``iter`` is the next epoch. Leaving a loop
+    early stops its work.
 
     Args:
         data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or a mapping of tensors
