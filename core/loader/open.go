@@ -50,7 +50,7 @@ func (l *Loader) open(ctx context.Context) error {
 		return err
 	}
 	l.split = *split
-	l.demand = z.demand.scaled().sampling()
+	l.demand = z.expected().sampling()
 	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
 		return err
 	}

@@ -46,8 +46,14 @@ const (
 // demand is the most that one of the measured batches needed.
 type demand struct{ nodes, edges, hopEdges int64 }
 
-func (d demand) scaled() demand {
-	return demand{d.nodes * margin / 8, d.edges * margin / 8, d.hopEdges * margin / 8}
+// expected is the demand that batches are sized for: the measured one with a
+// margin, as far as there are nodes for it.
+func (z *sizer) expected() demand {
+	return demand{
+		nodes:    min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
+		edges:    z.demand.edges * margin / 8,
+		hopEdges: z.demand.hopEdges * margin / 8,
+	}
 }
 
 func (d demand) sampling() sample.Demand { return sample.Demand{Nodes: d.nodes, Edges: d.edges} }
@@ -107,7 +113,7 @@ func (z *sizer) batchBytes(d demand) int64 {
 
 // cost is the working set of a way to work, without caches.
 func (z *sizer) cost(w working) int64 {
-	d := z.demand.scaled()
+	d := z.expected()
 	inFlight := int64(max(w.prefetch, 1))
 	running := z.order + (inFlight+1)*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
 	if z.parts.store == nil {
@@ -173,7 +179,7 @@ func (z *sizer) split() (*split, error) {
 	} else if err := z.choose(s); err != nil {
 		return nil, err
 	} else {
-		d := z.demand.scaled()
+		d := z.expected()
 		s.batches = int64(max(s.prefetch, 1)+1) * z.batchBytes(d)
 		rest = z.options.Memory - z.cost(s.working) - z.explicit()
 		s.pool = min(maxPool, z.options.Memory/poolShare, rest)

@@ -29,7 +29,7 @@ NUM_COMMUNITIES = 32
 NUM_FEATURES = 128
 EDGES_PER_NODE = 16
 NEIGHBORS = [10, 5, 5]
-BATCH_SIZE = 256
+NODES_PER_SEED = 1500  # in the graph, per input node of a batch: two batches then fit into the budget at any size
 BUDGET = 0.8  # of the size of the features
 
 Graph = dict[str, Any]
@@ -98,6 +98,12 @@ def make_model() -> nn.Module:
     return GraphSAGE()
 
 
+def batch_size(data: Any) -> int:
+    """Return how many input nodes a batch has."""
+    num_nodes = data["num_nodes"] if isinstance(data, dict) else data.num_nodes
+    return max(1, int(num_nodes) // NODES_PER_SEED)
+
+
 @dataclasses.dataclass
 class Run:
     """One training, and what its loader did."""
@@ -109,7 +115,7 @@ class Run:
     stats: dict[str, Any]
 
 
-def train(name: str, data: object, epochs: int, memory: int | None) -> Run:
+def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
     """Train a fresh model on the split ``train`` of ``data`` and evaluate it on ``test``."""
     torch.manual_seed(0)
     model = make_model()
@@ -117,7 +123,7 @@ def train(name: str, data: object, epochs: int, memory: int | None) -> Run:
     losses = []
     start = time.perf_counter()
     with Loader(
-        data, NEIGHBORS, "train", batch_size=BATCH_SIZE, shuffle=True, seed=1, prefetch=2, memory=memory
+        data, NEIGHBORS, "train", batch_size=batch_size(data), shuffle=True, seed=1, prefetch=2, memory=memory
     ) as loader:
         with tqdm(total=epochs * len(loader), desc=f"train, {name}", unit="batch") as bar:
             for _ in range(epochs):
@@ -135,11 +141,11 @@ def train(name: str, data: object, epochs: int, memory: int | None) -> Run:
 
 
 @torch.no_grad()
-def evaluate(name: str, model: nn.Module, data: object, memory: int | None) -> float:
+def evaluate(name: str, model: nn.Module, data: Any, memory: int | None) -> float:
     """Return the accuracy on the split ``test``."""
     model.eval()
     right = total = 0
-    with Loader(data, NEIGHBORS, "test", batch_size=BATCH_SIZE, prefetch=2, memory=memory) as loader:
+    with Loader(data, NEIGHBORS, "test", batch_size=batch_size(data), prefetch=2, memory=memory) as loader:
         for batch in tqdm(loader, desc=f"test, {name}", unit="batch"):
             right += int((model(batch).argmax(1) == batch.y[: batch.batch_size]).sum())
             total += batch.batch_size

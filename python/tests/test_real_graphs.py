@@ -121,7 +121,7 @@ def test_amazon_computers(real_graph: Any, tmp_path: Path) -> None:
         [10, 5, 5], epochs=100, hidden=128, lr=0.005, batch_size=200, weight_decay=5e-4, validate_from=60
     )
     # 0.824 +- 0.018 is reported for GraphSAGE over random splits of this kind
-    assert compare(graph, tmp_path / "g", 0.95, training) >= 0.806
+    assert compare(graph, tmp_path / "g", 0.8, training) >= 0.806
 
 
 def test_a_skewed_web_graph(real_graph: Any, tmp_path: Path) -> None:
