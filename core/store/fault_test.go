@@ -100,9 +100,12 @@ func TestDamagedSpill(t *testing.T) {
 	path := filepath.Join(dir, "g")
 	fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Read, Path: spillName, Nth: 1, Short: 1 << 30, Hook: func() {
 		name := filepath.Join(path+partialSuffix, spillName)
-		info, err := os.Stat(name)
+		file, err := os.OpenFile(name, os.O_WRONLY, 0) // in place: another worker may be reading, and must not see it shorter
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte{0xff}, int(info.Size())), 0o600))
+		info, err := file.Stat()
+		require.NoError(t, err)
+		_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, int(info.Size())), 0)
+		require.NoError(t, errors.Join(err, file.Close()))
 	}})
 	err := Convert(context.Background(), fs, in, path, ConvertOptions{Memory: memory})
 	require.ErrorIs(t, err, ErrCorrupt)
