@@ -10,6 +10,9 @@ export GOTOOLCHAIN := local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GO_PACKAGES := ./core/... ./capi/... ./csrc/...
 
+# liburing, the rival of the read engines, is compared with where its header is installed.
+LIBURING := $(shell printf '\#include <liburing.h>' | cc -E - >/dev/null 2>&1 && echo -tags liburing)
+
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md
@@ -48,8 +51,15 @@ lint-python: $(VENV)/.installed
 test-python: $(VENV)/.installed
 	$(BIN)/python -P -m pytest python/tests
 
+# About a quarter of an hour and 15 GB in out/; bench/README.md says what is compared.
 bench: $(VENV)/.installed
-	@echo "see bench/README.md"
+	@mkdir -p out
+	go run ./bench/gather
+	go run ./bench/sampler
+	go run $(LIBURING) ./bench/ssd -file out/ssd-bench.bin -gib 8
+	go run ./bench/convert -dir out
+	$(BIN)/python bench/loader/memory.py
+	$(BIN)/python bench/loader/disk.py out/disk-bench
 
 sdist: $(VENV)/.tools
 	$(BIN)/pip install --quiet build
