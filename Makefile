@@ -49,7 +49,7 @@ lint-python: $(VENV)/.installed
 
 # From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
 test-python: $(VENV)/.installed
-	$(BIN)/python -P -m pytest python/tests
+	$(BIN)/python -I -m pytest python/tests
 
 # About a quarter of an hour and 15 GB in out/; bench/README.md says what is compared.
 bench: $(VENV)/.installed

@@ -49,7 +49,7 @@ func (g *gate) acquire(i, n int64) error {
 			return nil
 		case g.wanted == i:
 			return fmt.Errorf("loader: batch %d is larger than the measured ones: %w", i,
-				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.limit - g.used, Limit: g.limit})
+				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.limit - g.used, Limit: g.budget.Limit()})
 		}
 		g.changed.Wait()
 	}

@@ -205,8 +205,8 @@ func (z *sizer) choose(s *split) error {
 	last := slices.MinFunc(ladder, func(a, b working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
 	limit := z.options.Memory
 	if s.smallest = z.cost(last) + z.explicit(); limit < s.smallest {
-		return fmt.Errorf("loader: memory is %d bytes, the smallest that works with these options is %d: %w",
-			limit, s.smallest, &mem.BudgetError{Purpose: mem.Batch, Need: s.smallest, Free: limit, Limit: limit})
+		return fmt.Errorf("loader: the smallest memory that works with these options is %d bytes: %w",
+			s.smallest, &mem.BudgetError{Purpose: mem.Batch, Need: s.smallest, Free: limit, Limit: limit})
 	}
 	s.working = last
 	for _, share := range []int64{2, 1} {
