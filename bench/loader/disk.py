@@ -5,12 +5,13 @@
 DIRECTORY is on the disk to be measured and takes about twice the size of the features. Before every turn the features are dropped
 from the page cache. The rival maps x.npy with MADV_RANDOM, which is what a PyG user can do without writing a loader, and has the
 whole page cache of the machine; freshgo has --memory. Beside the figures stand what the disk gives: sequential reads, and
-random reads of 4 KiB by `fio`-like threads of this script.
+random reads of 4 KiB by 64 threads.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import mmap
 import os
 import statistics
@@ -32,6 +33,7 @@ FANOUTS, BATCH_SIZE, BATCHES = [10, 10], 1024, 16
 
 def drop(path: Path) -> None:
     """Drop a file, or the files of a directory, from the page cache."""
+    gc.collect()  # what a former turn mapped cannot be dropped
     for file in path.iterdir() if path.is_dir() else [path]:
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)

@@ -74,17 +74,21 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	b.NumSeeds = int64(len(p.seeds))
 	key := e.key
 	key.Batch = uint64(b.Index)
-	var err error
-	stopped := p.compute(func() {
+	var err, stopped error
+	draw := func() {
 		start := time.Now()
 		err = worker.Sample(e.ctx, key, p.seeds, &p.graph)
 		since(&l.counters.sampling, start)
-	})
+	}
+	if l.split.neighbors {
+		stopped = p.compute(draw)
+	} else {
+		draw() // mostly waits for the disk, which takes no thread
+	}
 	if stopped != nil || err != nil {
 		return orElse(stopped, err)
 	}
 	nodes, edges := int64(len(p.graph.Nodes)), int64(len(p.graph.Row))
-	l.counters.rows.Add(nodes)
 	l.counters.edges.Add(edges)
 	bytes := l.parts.batchBytes(nodes, edges, int64(len(p.graph.Ptr))-1, b.NumSeeds)
 	if e.trace {
@@ -189,6 +193,7 @@ func (p *preparer) addTensor(b *Batch, name string, dtype manifest.DType, shape 
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
 	nID, eID := int64s(b.Array("n_id").Buffer.Bytes()), int64s(b.Array("e_id").Buffer.Bytes())
+	l.counters.rows.Add(int64(len(nID)))
 	if err := p.numberEdges(eID); err != nil {
 		return err
 	}
