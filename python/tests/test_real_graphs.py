@@ -118,8 +118,8 @@ def test_ogbn_arxiv(real_graph: Any, tmp_path: Path) -> None:
 def test_amazon_computers(real_graph: Any, tmp_path: Path) -> None:
     graph = load(real_graph("amazon-computers"), "x")
     training = Training([10, 5, 5], epochs=40, hidden=128, lr=0.002, batch_size=25, weight_decay=5e-4, validate_from=20)
-    # 0.824 +- 0.018 is reported for GraphSAGE over random splits of this kind
-    assert compare(graph, tmp_path / "g", 0.8, training) >= 0.806
+    # 0.824 +- 0.018 is reported for GraphSAGE over random splits of this kind: at least two deviations below.
+    assert compare(graph, tmp_path / "g", 0.8, training) >= 0.824 - 2 * 0.018
 
 
 def test_a_skewed_web_graph(real_graph: Any, tmp_path: Path) -> None:
