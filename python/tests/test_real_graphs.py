@@ -111,8 +111,8 @@ def test_ogbn_arxiv(real_graph: Any, tmp_path: Path) -> None:
     graph = load(directory, "x_struct")
     graph["edge_index"] = torch.cat([graph["edge_index"], graph["edge_index"].flip(0)], dim=1)
     graph["x"] = graph["x"].float()
-    training = Training(fanouts=[10, 5, 5], epochs=3, hidden=128, lr=0.003, batch_size=512)
-    assert compare(graph, tmp_path / "g", 0.9, training) >= 0.64  # linear on the same features, smoothed: 0.649
+    training = Training(fanouts=[10, 5, 5], epochs=5, hidden=128, lr=0.003, batch_size=512)
+    assert compare(graph, tmp_path / "g", 0.9, training) >= 0.649  # of a linear model on them, smoothed
 
 
 def test_amazon_computers(real_graph: Any, tmp_path: Path) -> None:
