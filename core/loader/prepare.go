@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -86,7 +87,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 		draw() // mostly waits for the disk, which takes no thread
 	}
 	if stopped != nil || err != nil {
-		return orElse(stopped, err)
+		return cmp.Or(stopped, err)
 	}
 	nodes, edges := int64(len(p.graph.Nodes)), int64(len(p.graph.Row))
 	l.counters.edges.Add(edges)
@@ -99,14 +100,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	}
 	b.bytes = bytes
 	stopped = p.compute(func() { err = p.copyOut(b) })
-	return orElse(stopped, err)
-}
-
-func orElse(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
+	return cmp.Or(stopped, err)
 }
 
 // copyOut widens the sampler's compact output into the batch's tensors.
