@@ -26,11 +26,12 @@ const (
 	Batch                        // tensors of batches not yet given back
 	Trace                        // sampled batches waiting for their features
 	Convert                      // scratch of a conversion
+	Pack                         // rows set aside for the batch that needs them, and the buffers through which they go to a file
 	NumPurposes   = iota         // how many there are
 )
 
 var purposeNames = [NumPurposes]string{
-	"topology", "neighbor_cache", "feature_cache", "id_map", "staging", "batch", "trace", "convert",
+	"topology", "neighbor_cache", "feature_cache", "id_map", "staging", "batch", "trace", "convert", "packs",
 }
 
 // String returns the name used in statistics and messages.

@@ -20,6 +20,7 @@ func TestPurposeNames(t *testing.T) {
 	require.Len(t, names, mem.NumPurposes)
 	require.Equal(t, "topology", mem.Topology.String())
 	require.Equal(t, "convert", mem.Convert.String())
+	require.Equal(t, "packs", mem.Pack.String())
 	require.Equal(t, "purpose(200)", mem.Purpose(200).String())
 }
 

@@ -3,6 +3,8 @@
 //   - FS and File are system calls behind a small interface; all file work of core goes through them, so that faultfs can fail any call.
 //   - Writer writes a file once from beginning to end at the disk's sequential rate. The conversion uses it.
 //   - Engine reads many ranges of a file with the device's queue kept full: by io_uring, by threads in pread, or through the page cache.
+//   - Temp is a file without a name, written at any place and read through an Engine. Package scratch keeps rows and sampled batches in one.
+//   - Calibrate measures what the disk can do as an Engine drives it; plans of transfers are chosen by the Device that it returns.
 //   - Merger turns row numbers into ranges: sorted, each page once, small holes read along.
 //
 // Files are never mapped into memory: one that is cut short, or a disk that fails, is a *PathError with file and offset. Transient faults

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -104,6 +105,7 @@ type Engine struct {
 	fs      FS
 	flags   int // of open(2)
 	slot    int
+	depth   int // slots
 	queue   *queue
 	threads sync.WaitGroup
 	memory  *mem.Block
@@ -165,6 +167,7 @@ func start(kind Kind, o Options, k kernel) (*Engine, error) {
 	if kind != IOUring {
 		slots = min(slots, maxWorkers)
 	}
+	e.depth = slots
 	var err error
 	if e.memory, err = o.Budget.Alloc(mem.Staging, int64(slots)*int64(o.SlotBytes)); err != nil {
 		return nil, err
@@ -215,8 +218,12 @@ func (e *Engine) probe(path string) error {
 	if err != nil {
 		return err
 	}
-	err = e.Read(context.Background(), h, []Range{{0, PageBytes}}, func(int, []byte) error { return nil })
-	return errors.Join(err, h.Close())
+	return errors.Join(e.tryRead(h), h.Close())
+}
+
+// tryRead reads the first page.
+func (e *Engine) tryRead(h *Handle) error {
+	return e.Read(context.Background(), h, []Range{{0, PageBytes}}, func(int, []byte) error { return nil })
 }
 
 // Name returns the kind that runs.
@@ -224,6 +231,12 @@ func (e *Engine) Name() string { return string(e.name) }
 
 // Why returns why the kinds before this one were refused; it is empty when the first choice runs.
 func (e *Engine) Why() string { return e.why }
+
+// Depth returns how many requests are in flight at most.
+func (e *Engine) Depth() int { return e.depth }
+
+// SlotBytes returns the length of the longest range.
+func (e *Engine) SlotBytes() int { return e.slot }
 
 // Stats returns the counts so far.
 func (e *Engine) Stats() Stats { return e.queue.snapshot() }
@@ -238,7 +251,7 @@ func (e *Engine) Close() error {
 // Handle is a file opened for an engine.
 type Handle struct {
 	file   File
-	size   int64            // when it was opened
+	size   atomic.Int64     // when it was opened, or last set by a Temp; read by threads of the engine while it grows
 	filter CompletionFilter // nil for a real file
 
 	mu     sync.RWMutex // held for reading by each Read, so that Close cannot take the descriptor away from under it
@@ -247,7 +260,11 @@ type Handle struct {
 
 // Open opens a file in the way the engine reads.
 func (e *Engine) Open(path string) (*Handle, error) {
-	file, err := e.fs.Open(path, e.flags, 0)
+	return e.open(path, e.flags)
+}
+
+func (e *Engine) open(path string, flags int) (*Handle, error) {
+	file, err := e.fs.Open(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +272,8 @@ func (e *Engine) Open(path string) (*Handle, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	h := &Handle{file: file, size: size}
+	h := &Handle{file: file}
+	h.size.Store(size)
 	h.filter, _ = file.(CompletionFilter)
 	return h, nil
 }
@@ -264,7 +282,7 @@ func (e *Engine) Open(path string) (*Handle, error) {
 func (h *Handle) Name() string { return h.file.Name() }
 
 // Size returns the size of the file when it was opened. What is appended later is not seen.
-func (h *Handle) Size() int64 { return h.size }
+func (h *Handle) Size() int64 { return h.size.Load() }
 
 // Close waits for the Reads of the file and closes it. Calls after the first do nothing.
 func (h *Handle) Close() error {
@@ -278,17 +296,18 @@ func (h *Handle) Close() error {
 }
 
 // reach returns how many bytes of a range lie in the file.
-func (h *Handle) reach(r Range) int { return int(min(int64(r.Len), h.size-r.Off)) }
+func (h *Handle) reach(r Range) int { return int(min(int64(r.Len), h.size.Load()-r.Off)) }
 
 // check refuses ranges that are malformed, a mistake of the caller, and ranges past the end, which come from a file cut short.
 func (h *Handle) check(ranges []Range, slot int) error {
-	end := (h.size + PageBytes - 1) / PageBytes * PageBytes
+	size := h.size.Load()
+	end := pagesUp(size) * PageBytes
 	for _, r := range ranges {
 		if r.Off < 0 || r.Off%PageBytes != 0 || r.Len <= 0 || r.Len%PageBytes != 0 || int(r.Len) > slot {
 			return fmt.Errorf("ssd: range of %d bytes at offset %d of %s, want multiples of %d and at most %d bytes", r.Len, r.Off, h.file.Name(), PageBytes, slot)
 		}
 		if r.Off > end-int64(r.Len) {
-			return &PathError{Op: "read", Path: h.file.Name(), Off: h.size, Err: io.ErrUnexpectedEOF}
+			return &PathError{Op: "read", Path: h.file.Name(), Off: size, Err: io.ErrUnexpectedEOF}
 		}
 	}
 	return nil

@@ -20,7 +20,17 @@ const (
 	ModeCoop     = setupCoopTaskrun
 	MaxRetries   = maxRetries
 	DirtyBytes   = dirtyBytes
+	FastestPage  = fastestPage
 )
+
+// Fit is fit through requests of these lengths that took these times.
+func Fit(pages []int64, seconds []float64) (request, page float64) {
+	points := make([]tally, len(pages))
+	for i := range points {
+		points[i] = tally{pages: pages[i], seconds: []float64{seconds[i]}}
+	}
+	return fit(points)
+}
 
 func (k *KernelStub) setup(entries uint32, params *ringParams) (int, error) {
 	if k.Setup != nil {

@@ -36,8 +36,9 @@ type FS interface {
 
 // Info is what Stat says about a path.
 type Info struct {
-	Size  int64
-	IsDir bool
+	Size   int64
+	IsDir  bool
+	Device uint64 // the number of the device that holds it
 }
 
 // File is an open file. Pread and Pwrite are single system calls: they may transfer less than was asked and may fail with EINTR or EAGAIN; ReadFull
@@ -49,6 +50,8 @@ type File interface {
 	// Sync makes data and size durable (fsync).
 	Sync() error
 	Truncate(size int64) error
+	// Allocate takes space on the disk for n bytes from off on, and makes the file at least that long (fallocate). Not every file system can.
+	Allocate(off, n int64) error
 	Size() (int64, error)
 	// Lock takes an advisory lock on the whole file (flock) without waiting. It returns false when somebody else holds it. Close releases it.
 	Lock(exclusive bool) (bool, error)

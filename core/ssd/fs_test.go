@@ -40,10 +40,16 @@ func TestOSFileSystem(t *testing.T) {
 
 	info, err := ssd.OS.Stat(at("d/f"))
 	require.NoError(t, err)
-	require.Equal(t, ssd.Info{Size: 6}, info)
+	require.EqualValues(t, 6, info.Size)
+	require.False(t, info.IsDir)
+	onDevice := info.Device
 	info, err = ssd.OS.Stat(at("d"))
 	require.NoError(t, err)
 	require.True(t, info.IsDir)
+	require.Equal(t, onDevice, info.Device)
+	other, err := ssd.OS.Stat("/proc/self/stat")
+	require.NoError(t, err)
+	require.NotEqual(t, onDevice, other.Device)
 
 	require.NoError(t, ssd.OS.Rename(at("d/f"), at("d/a")))
 	require.NoError(t, ssd.OS.Mkdir(at("d/b"), 0o755))

@@ -48,11 +48,11 @@ func (osFS) ReadDir(path string) ([]string, error) {
 }
 
 func (osFS) Stat(path string) (Info, error) {
-	info, err := os.Stat(path)
-	if err != nil {
+	var st unix.Stat_t
+	if err := retryInterrupted(func() error { return unix.Stat(path, &st) }); err != nil {
 		return Info{}, pathError("stat", path, err)
 	}
-	return Info{Size: info.Size(), IsDir: info.IsDir()}, nil
+	return Info{Size: st.Size, IsDir: st.Mode&unix.S_IFMT == unix.S_IFDIR, Device: uint64(st.Dev)}, nil
 }
 
 func (o osFS) SyncDir(path string) error {
@@ -102,6 +102,14 @@ func (f *osFile) Sync() error {
 
 func (f *osFile) Truncate(size int64) error {
 	return pathError("truncate", f.path, retryInterrupted(func() error { return unix.Ftruncate(f.fd, size) }))
+}
+
+func (f *osFile) Allocate(off, n int64) error {
+	err := retryInterrupted(func() error { return unix.Fallocate(f.fd, 0, off, n) })
+	if err != nil {
+		return &PathError{Op: "allocate", Path: f.path, Off: off, Err: err}
+	}
+	return nil
 }
 
 func (f *osFile) Size() (int64, error) {

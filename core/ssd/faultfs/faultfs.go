@@ -31,6 +31,7 @@ const (
 	Write      Op = "write"
 	Sync       Op = "sync"
 	Truncate   Op = "truncate"
+	Allocate   Op = "allocate"
 	Size       Op = "size"
 	Lock       Op = "lock"
 	Close      Op = "close"

@@ -27,6 +27,7 @@ func calls(t *testing.T, fs *faultfs.FS, dir string) map[faultfs.Op]error {
 		_, errs[faultfs.Read] = opened.Pread(make([]byte, 1), 0)
 		errs[faultfs.Sync] = opened.Sync()
 		errs[faultfs.Truncate] = opened.Truncate(1)
+		errs[faultfs.Allocate] = opened.Allocate(0, 10)
 		_, errs[faultfs.Size] = opened.Size()
 		_, errs[faultfs.Lock] = opened.Lock(true)
 		errs[faultfs.Close] = opened.Close()
@@ -59,12 +60,12 @@ func newDir(t *testing.T) string {
 func TestEachKindOfCallCanFail(t *testing.T) {
 	healthy := faultfs.New(ssd.OS)
 	kinds := calls(t, healthy, newDir(t))
-	require.Len(t, kinds, 16)
+	require.Len(t, kinds, 17)
 	for kind, err := range kinds {
 		require.NoError(t, err, kind)
 		require.Positive(t, healthy.Calls(kind), kind)
 	}
-	require.Equal(t, 17, healthy.Calls(faultfs.Any), "two files are closed")
+	require.Equal(t, 18, healthy.Calls(faultfs.Any), "two files are closed")
 	for kind := range kinds {
 		fs := faultfs.New(ssd.OS, faultfs.Fault{Op: kind, Nth: 1, Errno: syscall.EIO})
 		for other, err := range calls(t, fs, newDir(t)) {

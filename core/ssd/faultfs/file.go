@@ -78,6 +78,10 @@ func (f *file) Truncate(size int64) error {
 	return f.fs.run(Truncate, f.Name(), func() error { return f.File.Truncate(size) })
 }
 
+func (f *file) Allocate(off, n int64) error {
+	return f.fs.run(Allocate, f.Name(), func() error { return f.File.Allocate(off, n) })
+}
+
 func (f *file) Size() (size int64, err error) {
 	err = f.fs.run(Size, f.Name(), func() (err error) {
 		size, err = f.File.Size()

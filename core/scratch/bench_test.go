@@ -1,0 +1,105 @@
+package scratch_test
+
+import (
+	"context"
+	"testing"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/scratch"
+	"freshgo/core/ssd"
+)
+
+// BenchmarkPack fills, seals and reads packs of 32 MiB with rows of 512 bytes, four at a time in the file; BenchmarkWrites is what the disk
+// takes at most in the same chunks.
+func BenchmarkPack(b *testing.B) {
+	const rows, rowBytes = 64 << 10, 512
+	for name, o := range map[string]scratch.Options{
+		"memory": {MemoryBytes: 1 << 30},
+		"file":   {MemoryBytes: 8 * mib, FileBytes: 1 << 30},
+	} {
+		for _, part := range []string{"add", "read"} {
+			b.Run(name+"/"+part, func(b *testing.B) {
+				r := newRigIn(b, b.TempDir(), ssd.Options{}, o)
+				defer r.Close()
+				if o.FileBytes > 0 {
+					r.fill(o)
+				}
+				data := row(1, 1, rowBytes)
+				b.SetBytes(4 * rows * rowBytes)
+				for b.Loop() {
+					if part == "read" {
+						b.StopTimer()
+					}
+					var packs [4]*scratch.Pack
+					for i := range packs {
+						packs[i], _ = r.pool.NewPack(rows, rowBytes)
+					}
+					for pos := range int32(rows) {
+						for _, k := range packs {
+							_ = k.Add(pos, data)
+						}
+					}
+					for _, k := range packs {
+						if err := k.Seal(); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if part == "read" {
+						b.StartTimer()
+						for _, k := range packs {
+							if err := k.Read(context.Background(), func(int32, []byte) error { return nil }); err != nil {
+								b.Fatal(err)
+							}
+						}
+						b.StopTimer()
+					}
+					for _, k := range packs {
+						k.Close()
+					}
+					if part == "read" {
+						b.StartTimer()
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkWrites(b *testing.B) {
+	const total = 128 * mib
+	r := newRigIn(b, b.TempDir(), ssd.Options{}, scratch.Options{})
+	defer r.Close()
+	temp, err := r.engine.CreateTemp(r.dir, r.budget)
+	if err != nil {
+		b.Fatal(err)
+	}
+	chunk := r.engine.TempChunk()
+	block, err := r.budget.Alloc(mem.Staging, int64(chunk))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer block.Free()
+	defer temp.Close()
+	if err := temp.Grow(total); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(total)
+	for b.Loop() {
+		errs := make(chan error, ssd.TempWriters)
+		for w := range ssd.TempWriters {
+			guard.Go(func() {
+				var err error
+				for off := w * chunk; off < total && err == nil; off += ssd.TempWriters * chunk {
+					err = temp.Write(block.Bytes(), int64(off))
+				}
+				errs <- err
+			}, func(p *guard.PanicError) { errs <- p })
+		}
+		for range ssd.TempWriters {
+			if err := <-errs; err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

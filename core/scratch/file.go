@@ -1,0 +1,225 @@
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+const (
+	// maxSpare is how many buffers are between those that fill: one for each writer, and one for it to go on with.
+	maxSpare = 2 * ssd.TempWriters
+	// growth is what the file grows by at a time, unless more is needed: seldom, and not far ahead of what is used.
+	growth = 64 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// file is the file of a Pool, in chunks that are each a range of the engine. Streams fill buffers, writers write them. A stream has a buffer
+// of its own from its beginning to its end and swaps it, when it is full, for a spare one. So the writers, who need nothing but the disk,
+// always find a way to free one: a stream may wait for them, and nobody waits for ever.
+type file struct {
+	pool  *Pool
+	temp  *ssd.Temp
+	chunk int
+
+	queue   chan job // has room for all spare buffers; streams wait when it is full
+	spare   chan *mem.Block
+	spares  int
+	writers sync.WaitGroup
+
+	mu    sync.Mutex // guards space
+	space space
+	used  int64 // chunks
+}
+
+// job is a filled buffer on its way to the disk.
+type job struct {
+	stream *stream
+	index  int // of the chunk in its stream
+	length int // of what is filled
+	buffer *mem.Block
+	last   bool // the stream needs no buffer after this one
+}
+
+// newStream returns a stream in the file, which it makes when there is none, and has owner registered. The lock is held until then, so that
+// Close either finds the owner or keeps it from coming into being.
+func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, payload, last int)) (*stream, error) {
+	p.filing.Lock()
+	defer p.filing.Unlock()
+	f, err := p.needFile()
+	if err != nil {
+		return nil, err
+	}
+	n, payload, last := size(f.chunk)
+	s, err := f.newStream(n, payload, last)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.enter(owner); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// needFile returns the file. The caller holds filing.
+func (p *Pool) needFile() (*file, error) {
+	switch err := p.failed(); {
+	case p.options.FileBytes == 0:
+		return nil, fmt.Errorf("%w, and no file", ErrFull)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrFull, err)
+	case p.file != nil:
+		return p.file, nil
+	case p.isClosed():
+		return nil, ErrClosed
+	}
+	f := &file{pool: p, chunk: p.engine.TempChunk()}
+	f.space = newSpace(p.options.FileBytes / int64(f.chunk))
+	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), maxSpare))
+	f.queue, f.spare = make(chan job, f.spares), make(chan *mem.Block, f.spares)
+	if err := f.fillSpare(); err != nil {
+		return nil, err
+	}
+	temp, err := p.engine.CreateTemp(p.dir, p.budget)
+	if err != nil {
+		f.freeSpare()
+		if errors.Is(err, mem.ErrBudget) || errors.Is(err, ssd.ErrClosed) {
+			return nil, fmt.Errorf("%w: %w", ErrFull, err) // the file system is not to blame
+		}
+		p.fail(err)
+		return nil, fmt.Errorf("%w: %w", ErrFull, p.failed())
+	}
+	f.temp = temp
+	for range ssd.TempWriters {
+		f.writers.Add(1)
+		guard.Go(func() { f.drain(); f.writers.Done() }, func(e *guard.PanicError) { p.fail(e); f.writers.Done() })
+	}
+	p.file = f
+	return f, nil
+}
+
+func (p *Pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+func (f *file) fillSpare() error {
+	for range f.spares {
+		block, err := f.pool.alloc(int64(f.chunk), false)
+		if err != nil {
+			f.freeSpare()
+			return err
+		}
+		f.spare <- block
+	}
+	return nil
+}
+
+func (f *file) freeSpare() {
+	for len(f.spare) > 0 {
+		f.pool.free(<-f.spare, false)
+	}
+}
+
+// close ends the writers. All streams are closed.
+func (f *file) close() error {
+	close(f.queue)
+	f.writers.Wait()
+	f.freeSpare()
+	return f.temp.Close()
+}
+
+// take returns extents of n chunks with space on the disk.
+func (f *file) take(n int64) ([]extent, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	extents := f.space.take(n)
+	if extents == nil {
+		return nil, fmt.Errorf("%w for %d bytes in the file", ErrFull, n*int64(f.chunk))
+	}
+	last := extents[len(extents)-1]
+	if err := f.grow((last.first + last.count) * int64(f.chunk)); err != nil {
+		f.space.give(extents)
+		f.pool.fail(err)
+		return nil, fmt.Errorf("%w: %w", ErrFull, f.pool.failed())
+	}
+	f.used += n
+	f.count()
+	return extents, nil
+}
+
+// grow makes the file at least size bytes long, and if there is room for it, longer.
+func (f *file) grow(size int64) error {
+	old := f.temp.Handle().Size()
+	if size <= old {
+		return nil
+	}
+	limit := f.pool.options.FileBytes / int64(f.chunk) * int64(f.chunk)
+	if ahead := min(old+growth, limit); ahead > size && f.temp.Grow(ahead) == nil {
+		return nil
+	}
+	return f.temp.Grow(size)
+}
+
+func (f *file) give(extents []extent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.space.give(extents)
+	f.used -= chunks(extents)
+	f.count()
+}
+
+// count brings the pool's figures up to date.
+func (f *file) count() {
+	p := f.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.File = f.used * int64(f.chunk)
+	p.stats.FilePeak = max(p.stats.FilePeak, p.stats.File)
+}
+
+// drain is a writer. Whatever becomes of a job, its buffer goes back and its stream hears of it.
+func (f *file) drain() {
+	for j := range f.queue {
+		err := guard.Run(func() error { return f.write(j) })
+		if j.last {
+			f.pool.free(j.buffer, false)
+		} else {
+			f.spare <- j.buffer
+		}
+		j.stream.written(err)
+	}
+}
+
+// write writes a chunk, padded to whole pages. After the first failure nothing is tried any more: a disk that is failing may take minutes
+// to say so each time.
+func (f *file) write(j job) error {
+	if j.stream.cancelled.Load() {
+		return nil
+	}
+	if err := f.pool.failed(); err != nil {
+		return err
+	}
+	data := j.buffer.Bytes()
+	padded := data[:roundUp(j.length)]
+	clear(padded[j.length:])
+	j.stream.crcs[j.index] = crc32.Checksum(data[:j.length], castagnoli)
+	if err := f.temp.Write(padded, j.stream.offsets[j.index]); err != nil {
+		f.pool.fail(err)
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	f.pool.mu.Lock()
+	f.pool.stats.Written += int64(len(padded))
+	f.pool.mu.Unlock()
+	return nil
+}
+
+func roundUp(n int) int { return (n + ssd.PageBytes - 1) / ssd.PageBytes * ssd.PageBytes }

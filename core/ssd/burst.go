@@ -1,0 +1,184 @@
+package ssd
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+)
+
+const (
+	firstBurst  = 8                    // requests: even a disk with moving parts answers these in a tenth of a second
+	burstGrowth = 4                    // from one burst to the next, until one lasts
+	maxBurst    = 1 << 15              // requests: half a MiB of ranges, and a third of a second at 100k IOPS
+	maxWritten  = 128 << 20            // bytes of the file that is written
+	steadyPart  = 4                    // a burst of this many times the depth is counted only while the queue is full
+	tempChunk   = 256 << 10            // the longest chunk that is written to a Temp
+	tinyTime    = time.Nanosecond * 50 // what a clock may show as nothing
+)
+
+// TempWriters is how many writes to a Temp are worth having in flight: more were no faster on the disk measured.
+const TempWriters = 4
+
+// TempChunk returns how many bytes to write to a Temp at a time so that each is one range for the engine: up to 256 KiB. Chunks of 64 KiB
+// reached 1.2 GB/s where those of 256 KiB reached 1.9 and the disk sustains 0.75.
+func (e *Engine) TempChunk() int { return min(e.slot, tempChunk) }
+
+// tally is what bursts of requests of one length took.
+type tally struct {
+	pages   int64     // of a request
+	next    int       // requests of the next burst
+	seconds []float64 // per request, by round
+}
+
+// perRequest is the median: a machine that is busy with something else disturbs one round and not all.
+func (t *tally) perRequest() float64 {
+	sorted := slices.Sorted(slices.Values(t.seconds))
+	return sorted[len(sorted)/2]
+}
+
+func (t *tally) bytesPerSecond() float64 { return float64(t.pages*PageBytes) / t.perRequest() }
+
+// burst runs ever longer bursts until one takes a good part of its share, and counts that one. run returns how many of n requests it timed,
+// and their time.
+func (t *tally) burst(share time.Duration, run func(n int) (int, time.Duration, error)) error {
+	t.next = max(t.next, firstBurst)
+	for {
+		start := time.Now()
+		n, took, err := run(t.next)
+		if err != nil {
+			return err
+		}
+		if time.Since(start) >= share/burstGrowth || t.next >= maxBurst {
+			t.seconds = append(t.seconds, max(took, tinyTime).Seconds()/float64(n))
+			return nil
+		}
+		t.next *= burstGrowth
+	}
+}
+
+// reader makes bursts of reads.
+type reader struct {
+	engine *Engine
+	handle *Handle
+	pages  int64 // of the file
+	random *rand.Rand
+	ranges []Range
+}
+
+// scattered reads n ranges at random places.
+func (r *reader) scattered(ctx context.Context, n int, pages int64) (int, time.Duration, error) {
+	return r.read(ctx, n, func(int) Range {
+		begin := r.random.Int64N(r.pages - pages + 1)
+		return pageRange(begin, begin+pages)
+	})
+}
+
+// inOrder reads n ranges one after the other from a random place on, and from the beginning again after the last whole one.
+func (r *reader) inOrder(ctx context.Context, n int, pages int64) (int, time.Duration, error) {
+	whole := r.pages / pages
+	first := r.random.Int64N(whole)
+	return r.read(ctx, n, func(i int) Range {
+		begin := (first + int64(i)) % whole * pages
+		return pageRange(begin, begin+pages)
+	})
+}
+
+// read times a Read. A long one is timed between two deliveries while the queue was full, for its beginning and its end say nothing about a
+// device at depth.
+func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (int, time.Duration, error) {
+	r.ranges = r.ranges[:0]
+	for i := range n {
+		r.ranges = append(r.ranges, at(i))
+	}
+	from, to := 0, n
+	if depth := r.engine.depth; n >= steadyPart*depth {
+		from, to = depth, n-depth
+	}
+	var delivered, began, ended atomic.Int64 // deliveries are concurrent; the two of them that take the time are unique
+	start := time.Now()
+	err := r.engine.Read(ctx, r.handle, r.ranges, func(int, []byte) error {
+		switch int(delivered.Add(1)) {
+		case from:
+			began.Store(int64(time.Since(start)))
+		case to:
+			ended.Store(int64(time.Since(start)))
+		}
+		return nil
+	})
+	return to - from, time.Duration(ended.Load() - began.Load()), err
+}
+
+// scribe makes bursts of writes to a Temp, as packs are written.
+type scribe struct {
+	tally
+	temp  *Temp
+	block *mem.Block
+	chunk int
+	end   int // of what is written
+}
+
+func newScribe(e *Engine, c Calibration) (*scribe, error) {
+	if c.WriteDir == "" {
+		return nil, errNotAsked
+	}
+	s := &scribe{chunk: e.TempChunk()}
+	s.pages = int64(s.chunk / PageBytes)
+	var err error
+	if s.block, err = c.Budget.Alloc(mem.Staging, TempWriters*int64(s.chunk)); err != nil {
+		return nil, err
+	}
+	noise := rand.New(rand.NewPCG(1, 1)) // zeros might cost a disk less
+	words := mem.Slice[uint64](s.block)
+	for i := range words {
+		words[i] = noise.Uint64()
+	}
+	if s.temp, err = e.CreateTemp(c.WriteDir, c.Budget); err != nil {
+		s.block.Free()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *scribe) close() {
+	_ = s.temp.Close() // nothing in it is needed
+	s.block.Free()
+}
+
+// write appends n chunks, or as many as may be written in all, and begins at the front again when there is no room.
+func (s *scribe) write(ctx context.Context, n int) (int, time.Duration, error) {
+	n = min(n, maxWritten/s.chunk)
+	if s.end+n*s.chunk > maxWritten {
+		s.end = 0
+	}
+	first := s.end
+	s.end += n * s.chunk
+	if err := s.temp.Grow(int64(s.end)); err != nil {
+		return 0, 0, err
+	}
+	var next atomic.Int64 // of the chunks, shared out among the writers
+	errs := make(chan error, TempWriters)
+	start := time.Now()
+	for i := range TempWriters {
+		chunk := s.block.Bytes()[i*s.chunk : (i+1)*s.chunk]
+		guard.Go(func() {
+			var err error
+			for j := int(next.Add(1)) - 1; j < n && err == nil; j = int(next.Add(1)) - 1 {
+				if err = ctx.Err(); err == nil {
+					err = s.temp.Write(chunk, int64(first+j*s.chunk))
+				}
+			}
+			errs <- err
+		}, func(p *guard.PanicError) { errs <- p })
+	}
+	var err error
+	for range TempWriters {
+		err = cmp.Or(err, <-errs)
+	}
+	return n, time.Since(start), err
+}

@@ -1,0 +1,121 @@
+package ssd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"freshgo/core/mem"
+)
+
+// Device is what a disk can do as an engine drives it: the figures by which ways to transfer are compared. The time of a request is its share
+// of the time of many while the queue is full, so that times add up: n requests of p pages each take n * (RequestSeconds + p * PageSeconds).
+// Disks are bound by requests up to some length and by bytes beyond; the straight line through that bend misses it by a fifth at most on
+// those measured.
+type Device struct {
+	RequestSeconds      float64 `json:"request_seconds"`       // per request, whatever its length
+	PageSeconds         float64 `json:"page_seconds"`          // per page of it, besides; more than 0
+	ReadBytesPerSecond  float64 `json:"read_bytes_per_second"` // in the order of the file, in ranges of the engine's slot size
+	WriteBytesPerSecond float64 `json:"write_bytes_per_second"`
+	WriteAssumed        string  `json:"write_assumed,omitempty"` // why writing is taken to be as fast as reading; empty: it was measured
+	Engine              string  `json:"engine"`
+	Depth               int     `json:"depth"`
+}
+
+// Seconds returns the time of a number of requests that read this many pages in all.
+func (d Device) Seconds(requests, pages int64) float64 {
+	return float64(requests)*d.RequestSeconds + float64(pages)*d.PageSeconds
+}
+
+// Calibration says how Calibrate measures.
+type Calibration struct {
+	WriteDir string        // where writing is measured, in a Temp; empty: nowhere
+	Budget   *mem.Budget   // required: TempWriters chunks of Staging are taken from it meanwhile
+	Limit    time.Duration // of all bursts together, a third more at worst; 0 is DefaultCalibration
+}
+
+const (
+	// DefaultCalibration leaves room, within two seconds, for bursts that take a third longer than their share.
+	DefaultCalibration = 1400 * time.Millisecond
+
+	rounds      = 3                // of all kinds of bursts; the median of each counts
+	fastestPage = PageBytes / 1e12 // seconds; no disk reads a page in less
+)
+
+// requestPages are the lengths of the random requests: a row, a few neighbours, and as many as a default slot holds.
+var requestPages = [...]int64{1, 4, 16}
+
+// errNotAsked is why writing is not measured without a directory.
+var errNotAsked = errors.New("ssd: no directory to measure writing in")
+
+// Calibrate measures the device that holds the file of h through e, with random and sequential reads of that file (the largest that there is
+// gives the best figures; one of a single page works), and with writes in WriteDir. What it finds is what a caller of Read finds: the engine's
+// own time is in it. Only reading can fail; where writing does, its rate is assumed.
+func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device, error) {
+	if c.Limit == 0 {
+		c.Limit = DefaultCalibration
+	}
+	// A host that caches answers requests that it has seen before from memory: each calibration asks for other places.
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	reading := &reader{engine: e, handle: h, pages: max(h.Size()/PageBytes, 1), random: random}
+	longest := min(int64(e.SlotBytes()/PageBytes), reading.pages)
+	var points [len(requestPages)]tally
+	for i, pages := range requestPages {
+		points[i].pages = min(pages, longest)
+	}
+	scan := tally{pages: longest}
+	writing, refused := newScribe(e, c)
+	if refused == nil {
+		defer writing.close()
+	}
+	share := c.Limit / time.Duration(rounds*(len(points)+2))
+	for range rounds {
+		for i := range points {
+			t := &points[i]
+			if err := t.burst(share, func(n int) (int, time.Duration, error) { return reading.scattered(ctx, n, t.pages) }); err != nil {
+				return Device{}, err
+			}
+		}
+		if err := scan.burst(share, func(n int) (int, time.Duration, error) { return reading.inOrder(ctx, n, longest) }); err != nil {
+			return Device{}, err
+		}
+		if refused == nil {
+			refused = writing.tally.burst(share, func(n int) (int, time.Duration, error) { return writing.write(ctx, n) })
+		}
+		if err := ctx.Err(); err != nil {
+			return Device{}, err
+		}
+	}
+	d := Device{Engine: e.Name(), Depth: e.Depth(), ReadBytesPerSecond: scan.bytesPerSecond()}
+	d.RequestSeconds, d.PageSeconds = fit(points[:])
+	if refused == nil {
+		d.WriteBytesPerSecond = writing.tally.bytesPerSecond()
+	} else {
+		d.WriteBytesPerSecond, d.WriteAssumed = d.ReadBytesPerSecond, refused.Error()
+	}
+	return d, nil
+}
+
+// fit draws the line request + pages * page through the times of requests, with the smallest relative errors (least squares), and neither
+// part negative. Where all requests are of one length, which happens in a file of one page, any line through that point will do.
+func fit(points []tally) (request, page float64) {
+	var s, sn, snn, st, snt float64
+	for _, p := range points {
+		n, t := float64(p.pages), p.perRequest()
+		w := 1 / (t * t)
+		s, sn, snn, st, snt = s+w, sn+w*n, snn+w*n*n, st+w*t, snt+w*n*t
+	}
+	if det := s*snn - sn*sn; det > 1e-9*s*snn {
+		request, page = (st*snn-sn*snt)/det, (s*snt-sn*st)/det
+	} else {
+		request = st / s
+	}
+	switch {
+	case request < 0:
+		request, page = 0, snt/snn
+	case page < fastestPage:
+		request, page = st/s, fastestPage
+	}
+	return request, page
+}
