@@ -13,8 +13,10 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"freshgo/core/cache"
 	"freshgo/core/loader"
 	"freshgo/core/mem"
+	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -62,6 +64,11 @@ var codes = []struct {
 	{store.ErrReplaced, C.FG_CLOSED},
 
 	{mem.ErrBudget, C.FG_BUDGET},
+
+	{cache.ErrHotness, C.FG_INVALID},
+	{cache.ErrPolicy, C.FG_INVALID},
+	{cache.ErrCapacity, C.FG_INVALID},
+	{plan.ErrConfig, C.FG_INVALID},
 
 	{loader.ErrOption, C.FG_INVALID},
 	{loader.ErrClosed, C.FG_CLOSED},

@@ -39,10 +39,57 @@ func fg_convert_start(in *C.fg_convert_input, path *C.char, out **C.fg_job, err 
 			input.Splits[s.Name] = s.Source
 		}
 		target, memory, overwrite := C.GoString(path), int64(opts.memory), opts.overwrite != 0
+		relayout := opts.relayout != nil
+		order := C.GoString(opts.relayout) // empty where it is NULL
 		beginJob(out, func(ctx context.Context, report report) (result, error) {
-			return result{}, store.Convert(ctx, ssd.OS, input, target, store.ConvertOptions{
-				Memory: memory, Overwrite: overwrite, Progress: report,
-			})
+			o := store.ConvertOptions{Memory: memory, Overwrite: overwrite, Progress: report}
+			if !relayout {
+				return result{}, store.Convert(ctx, ssd.OS, input, target, o)
+			}
+			draft, err := store.ConvertDraft(ctx, ssd.OS, input, target, order, o)
+			if err != nil {
+				return result{}, err
+			}
+			h := newDraftHandle(draft)
+			p := handles.add(h)
+			return result{pointer: p, discard: func() { discard[*storeHandle](p, h.drop) }}, nil
+		})
+		return nil
+	})
+}
+
+//export fg_relayout_start
+func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		opts, err := sized(in, unsafe.Sizeof(*in), "fg_relayout_input")
+		if err != nil {
+			return err
+		}
+		if opts.num_scores < 0 || (opts.num_scores > 0 && opts.scores == nil) {
+			return invalid("%d scores at %p", int64(opts.num_scores), opts.scores)
+		}
+		o := store.RelayoutOptions{
+			Order: C.GoString(opts.order), HotRows: int64(opts.hot_rows), Memory: int64(opts.memory), Overwrite: opts.overwrite != 0,
+		}
+		if opts.scores != nil {
+			o.Scores = unsafe.Slice((*float32)(unsafe.Pointer(opts.scores)), opts.num_scores) // as long as the caller says
+		}
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		if (path == nil) != (s.draft != nil) {
+			s.drop()
+			return invalid("the path is %q, expected one for a store that is published and NULL for one that is not", C.GoString(path))
+		}
+		target := C.GoString(path)
+		beginJob(out, func(ctx context.Context, report report) (result, error) {
+			defer s.drop()
+			o.Progress = report
+			if s.draft != nil {
+				return result{}, s.draft.Relayout(ctx, o)
+			}
+			return result{}, store.Relayout(ctx, s.store, target, o)
 		})
 		return nil
 	})

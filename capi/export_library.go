@@ -27,6 +27,8 @@ func fg_version(out *C.fg_version_info, err *C.fg_error) C.int32_t {
 			size_loader_details: C.sizeof_fg_loader_details,
 			size_batch:          C.sizeof_fg_batch,
 			size_python_api:     C.sizeof_fg_python_api,
+			size_simulation:     C.sizeof_fg_simulation,
+			size_relayout_input: C.sizeof_fg_relayout_input,
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"unsafe"
 
@@ -13,7 +14,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// options copies a caller's options, but for the seeds, which stay where they are.
+// options copies a caller's options, but for the seeds and the hotness, which stay where they are.
 func options(in *C.fg_loader_options) (loader.Options, error) {
 	o, err := sized(in, unsafe.Offsetof(in.memory), "fg_loader_options")
 	if err != nil {
@@ -34,9 +35,28 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Memory:        int64(o.memory),
 		FeatureCache:  int64(o.feature_cache),
 		NeighborCache: int64(o.neighbor_cache),
-		Cache:         textOr(o.cache, "degree"),
+		Cache:         textOr(o.cache, "auto"),
+		Superbatch:    int64(o.superbatch),
+		CarryOver:     o.carry_over != 0,
+		Lookahead:     o.lookahead != 0,
+		PreSCEpochs:   cmp.Or(int(o.presc_epochs), 1),
+		HotnessSeed:   uint64(o.hotness_seed),
+		Reorder:       int64(o.reorder),
+		ReorderRows:   int64(o.reorder_rows),
+		Transfer:      textOr(o.transfer, "auto"),
+		TraceMemory:   int64(o.trace_memory),
+		BufferMemory:  int64(o.buffer_memory),
+		Scratch:       textOr(o.scratch, ""),
+		ScratchBytes:  int64(o.scratch_bytes),
+		Calibration:   textOr(o.calibration, ""),
 		IO:            ssd.Kind(textOr(o.io, string(ssd.Auto))),
 		Checksums:     o.checksums != 0,
+	}
+	if size := uintptr(in.struct_size); size <= unsafe.Offsetof(in.superbatch) { // a caller from before these options
+		out.Superbatch, out.TraceMemory, out.CarryOver, out.Lookahead = loader.Auto, loader.Auto, true, true
+	}
+	if out.Hotness, err = scores(o.hotness, o.num_hotness); err != nil {
+		return loader.Options{}, err
 	}
 	if o.all_nodes != 0 {
 		return out, nil
@@ -49,6 +69,14 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		out.Seeds = []int64{} // no seeds, which is not every node
 	}
 	return out, nil
+}
+
+// scores is a caller's vector of scores, which is nil where there is none and stays where it is.
+func scores(p *C.float, n C.int64_t) ([]float32, error) {
+	if n < 0 || (n > 0 && p == nil) {
+		return nil, invalid("%d scores at %p", n, p)
+	}
+	return unsafe.Slice((*float32)(p), n), nil // as long as the caller says; his until the job or the loader is closed
 }
 
 // textOr is a C string, or what NULL stands for.
@@ -175,6 +203,19 @@ func fg_loader_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.
 			return err
 		}
 		n, err := writeJSON(l.loader.Stats(), unsafe.Pointer(out), int64(capacity))
+		*nBytes = C.int64_t(n)
+		return err
+	})
+}
+
+//export fg_loader_plan
+func fg_loader_plan(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		n, err := writeJSON(l.loader.Plan(), unsafe.Pointer(out), int64(capacity))
 		*nBytes = C.int64_t(n)
 		return err
 	})

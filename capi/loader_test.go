@@ -50,7 +50,10 @@ func testStore(t *testing.T) *storeHandle {
 func testLoader(t *testing.T, s *storeHandle) *loaderHandle {
 	t.Helper()
 	require.NoError(t, s.use())
-	o := loader.Options{Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto, Cache: "degree", IO: ssd.Auto}
+	o := loader.Options{
+		Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto, IO: ssd.Auto,
+		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto, BufferMemory: loader.Auto,
+	}
 	h, err := openLoader(t.Context(), loader.OpenStore(s.store), s.shared, 1, o)
 	require.NoError(t, err)
 	return h

@@ -16,12 +16,18 @@ import (
 type storeHandle struct {
 	*shared
 	store *store.Store
+	draft *store.Draft // what becomes of the store where it is not published, else nil
 }
 
 func (*storeHandle) kind() string { return "store" }
 
 func newStoreHandle(s *store.Store) *storeHandle {
-	return &storeHandle{newShared(func() { _ = s.Close() }), s} // closing a store that was only read has nothing to fail
+	return &storeHandle{shared: newShared(func() { _ = s.Close() }), store: s} // closing a store that was only read has nothing to fail
+}
+
+func newDraftHandle(d *store.Draft) *storeHandle {
+	// What cannot be removed is left to the next conversion to the path.
+	return &storeHandle{shared: newShared(func() { _ = d.Discard() }), store: d.Store(), draft: d}
 }
 
 // What a tensor of a store belongs to, as in the header.
@@ -65,7 +71,7 @@ func (h *storeHandle) read(ctx context.Context, kind int32, t *store.Tensor, ver
 		}
 		return copied(t.Name, manifest.DType_INT64, []int64{int64(len(ids))}, bytesOf(ids), versioned)
 	}
-	block, err := h.store.LoadTensor(ctx, &t.Array, mem.NewBudget(0), mem.Staging)
+	block, err := h.store.ReadTensor(ctx, &t.Array, mem.NewBudget(0), mem.Staging)
 	if err != nil {
 		return result{}, err
 	}

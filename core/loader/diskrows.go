@@ -46,10 +46,15 @@ func openRows(ctx context.Context, engine *ssd.Engine, st *store.Store, a *store
 // from engine threads and concurrently for different indices. Equal rows are
 // read once. The bytes are valid only during the call.
 func (d *diskRows) read(ctx context.Context, m *ssd.Merger, rows []int64, emit func(i int32, row []byte) error) error {
+	return d.readOver(ctx, m, rows, maxHolePages, emit)
+}
+
+// readOver is read with a choice of how many unwanted pages are read along.
+func (d *diskRows) readOver(ctx context.Context, m *ssd.Merger, rows []int64, holePages int, emit func(i int32, row []byte) error) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	plan := m.Plan(d.layout, rows, maxHolePages, d.slot)
+	plan := m.Plan(d.layout, rows, holePages, d.slot)
 	width := int64(d.layout.RowBytes)
 	return d.engine.Read(ctx, d.handle, plan.Ranges, func(r int, data []byte) error {
 		start := plan.Ranges[r].Off

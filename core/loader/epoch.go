@@ -6,10 +6,9 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"freshgo/core/internal/guard"
-	"freshgo/core/mem"
-	"freshgo/core/sample"
 )
 
 // epoch is one pass over the seeds. Preparers, one per batch in flight, take
@@ -22,21 +21,25 @@ import (
 // oldest batch always has one and the gate's order cannot starve it.
 type epoch struct {
 	loader *Loader
-	key    sample.Key // of batch 0
-	inputs []int64    // their positions in the user's seeds; nil: the identity
-	blocks []*mem.Block
+	order  *seedOrder // of batches that are not planned
 	first  int64
 	count  int64
 	trace  bool
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	gate   *gate
-	ask    chan struct{} // a token for each batch that may be begun
-	ticket atomic.Int64  // the next batch to begin
-	slots  []chan result // by index modulo their number
+	inspector   *inspector // of planned batches, else nil
+	firstNumber int64      // the inspector's number of the epoch's batch 0, which may lie before its start
 
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	gate    *gate
+	turn    *turnstile    // to the cache, in the order of the batches
+	decided *turnstile    // to an online policy
+	ask     chan struct{} // a token for each batch that may be begun
+	ticket  atomic.Int64  // the next batch to begin
+	slots   []chan result // by index modulo their number
+
+	started time.Time
 	yielded int64 // batches handed over; the consumer's
 	asked   bool  // whether the next batch's token has been given; the consumer's
 	err     error // what ended the epoch; the consumer's
@@ -55,11 +58,18 @@ func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 	}
 	e := &epoch{
 		loader: l, first: first, count: count, trace: trace, yielded: first,
-		key: sample.Key{Seed: l.options.Seed, Epoch: uint64(index)},
+		turn: newTurnstile(first), decided: newTurnstile(first),
 	}
-	if err := e.order(); err != nil {
-		e.free()
-		return nil, err
+	at := place{index, first}
+	if l.planner != nil && !trace && first < count {
+		e.inspector = l.inspectorAt(at)
+		n, _ := e.inspector.number(at)
+		e.firstNumber = n - first
+	} else {
+		var err error
+		if e.order, err = l.newSeedOrder(context.Background(), l.epochKey(index)); err != nil {
+			return nil, err
+		}
 	}
 	inFlight := max(l.split.prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -76,45 +86,8 @@ func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 	return e, nil
 }
 
-// order makes the permutation of this epoch.
-func (e *epoch) order() error {
-	l := e.loader
-	if !l.options.Shuffle {
-		return nil
-	}
-	block, err := l.budget.Alloc(mem.Trace, l.numSeeds()*8)
-	if err != nil {
-		return err
-	}
-	e.blocks = append(e.blocks, block)
-	e.inputs = mem.Slice[int64](block)
-	for i := range e.inputs {
-		e.inputs[i] = int64(i)
-	}
-	return sample.Shuffle(context.Background(), e.inputs, e.key.Seed, e.key.Epoch)
-}
-
-// batchSeeds writes the seeds of batch i and their positions in the user's list.
-func (e *epoch) batchSeeds(i int64, seeds, inputs []int64) ([]int64, []int64) {
-	l := e.loader
-	lo := i * l.options.BatchSize
-	hi := min(lo+l.options.BatchSize, l.numSeeds())
-	seeds, inputs = seeds[:0], inputs[:0]
-	for p := lo; p < hi; p++ {
-		input := p
-		if e.inputs != nil {
-			input = e.inputs[p]
-		}
-		inputs = append(inputs, input)
-		if l.options.Seeds != nil {
-			input = l.options.Seeds[input]
-		}
-		seeds = append(seeds, input)
-	}
-	return seeds, inputs
-}
-
 func (e *epoch) begin() {
+	e.started = time.Now()
 	for range e.loader.split.prefetch {
 		e.ask <- struct{}{}
 	}
@@ -156,6 +129,9 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		return nil, e.err
 	}
 	if e.yielded == e.count {
+		if e.first == 0 {
+			e.loader.counters.epoch.Store(int64(time.Since(e.started)))
+		}
 		e.err = io.EOF
 		return nil, io.EOF
 	}
@@ -170,6 +146,9 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 			e.err = r.err
 			e.stop()
 			return nil, r.err
+		}
+		if e.yielded == e.first {
+			e.loader.counters.firstBatch.Store(int64(time.Since(e.started)))
 		}
 		e.yielded++
 		e.asked = false
@@ -189,12 +168,27 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 func (e *epoch) abandon() {
 	e.cancel()
 	e.gate.shutdown()
+	e.turn.shutdown()
+	e.decided.shutdown()
 }
 
-// stop ends the work, waits for the preparers and frees what they made.
+// stop ends the work, waits for the preparers and frees what they made. An epoch
+// that was left in the middle ends the inspection, which was for its batches.
 func (e *epoch) stop() {
 	e.abandon()
+	l := e.loader
+	if e.yielded < e.count && e.inspector != nil {
+		e.inspector.abandon()
+	}
 	e.done.Wait()
+	if e.yielded < e.count {
+		// The budget has room for the policy it held before.
+		if err := l.leftInMiddle(e); err != nil {
+			l.policy, l.online = nil, false
+		}
+	} else if e.inspector != nil {
+		e.inspector.next = e.firstNumber + e.count
+	}
 	for _, slot := range e.slots {
 		select {
 		case r := <-slot:
@@ -209,8 +203,7 @@ func (e *epoch) stop() {
 }
 
 func (e *epoch) free() {
-	for _, b := range e.blocks {
-		b.Free()
+	if e.order != nil {
+		e.order.free()
 	}
-	e.blocks, e.inputs = nil, nil
 }

@@ -177,5 +177,7 @@ func plain() Options {
 	return Options{
 		Fanouts: []int64{4, 3}, BatchSize: 64, Seed: 5, Shuffle: true, Prefetch: 2,
 		FeatureCache: Auto, NeighborCache: Auto, Cache: "none", IO: ssd.Auto,
+		Superbatch: Auto, CarryOver: true, Lookahead: true, PreSCEpochs: 1, ReorderRows: Auto, Transfer: "random",
+		TraceMemory: Auto, BufferMemory: Auto, ScratchBytes: Auto,
 	}
 }

@@ -13,11 +13,15 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"freshgo/core/cache"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
+	"freshgo/core/plan"
 	"freshgo/core/sample"
+	"freshgo/core/scratch"
 	"freshgo/core/ssd"
 )
 
@@ -42,17 +46,34 @@ type Loader struct {
 	workers    chan *sample.Worker // free sampling workers
 	cpu        chan struct{}       // tokens: threads that may compute at a time
 	edgeIDs    idArray
+	loaded     *mem.Block // the neighbours, between measuring and opening
+	neighbors  *idArray
+	lists      *cache.Neighbors // of topology on disk; nil: none
 	tables     []table
-	rows       rowCache
-	anyOnDisk  bool // whether some node tensor is read row by row
-	cachedRows int64
+	onDisk     []*table // node tables that are read row by row
+	indptr     []int64
+	order      []uint32 // the row on disk of each node; nil: its own number
 	release    []func() // what Close undoes, last first
 
-	counters counters
-	mu       sync.Mutex // guards running, failed and closed
-	running  *epoch
-	failed   *guard.PanicError
-	closed   bool
+	cacheKind   string // what Options.Cache came to
+	cacheWhy    string // why that, where the loader chose
+	seedsRepeat bool
+	cached      *cache.Rows   // nil when no rows are cached
+	policy      cache.Policy  // nil where batches are planned or nothing is cached
+	online      bool          // whether the policy changes the cache
+	planner     *plan.Planner // of planned batches, else nil
+	pool        *scratch.Pool
+	tracesHeld  atomic.Int64 // bytes of traces in memory
+	resident    resident
+	device      ssd.Device
+	windows     windows
+
+	counters  counters
+	mu        sync.Mutex // guards running, failed and closed
+	running   *epoch
+	inspector *inspector // of the stream that running belongs to, or belonged to
+	failed    *guard.PanicError
+	closed    bool
 }
 
 // NumBatches is the number of batches of an epoch.
@@ -142,8 +163,52 @@ func (l *Loader) Close() error {
 	if closed {
 		return nil
 	}
+	l.stopInspector()
 	l.undo()
 	return nil
+}
+
+// changing says whether batches change the cache, so that they take turns at it.
+func (l *Loader) changing() bool { return l.online || l.planner != nil }
+
+// inspectorAt returns the inspector whose next batch is at a place: the one that
+// works already, when the place continues its stream, or a new one.
+func (l *Loader) inspectorAt(at place) *inspector {
+	if in := l.inspector; in != nil && in.continues(at) {
+		return in
+	}
+	l.stopInspector()
+	in := l.inspect(at)
+	l.mu.Lock()
+	l.inspector = in
+	l.mu.Unlock()
+	return in
+}
+
+func (l *Loader) stopInspector() {
+	l.mu.Lock()
+	in := l.inspector
+	l.inspector = nil
+	l.mu.Unlock()
+	if in != nil {
+		in.stop()
+	}
+}
+
+// leftInMiddle makes what was decided for batches that were not made undone: plans
+// end, and an online policy begins with an empty cache.
+func (l *Loader) leftInMiddle(e *epoch) error {
+	if e.inspector != nil {
+		l.stopInspector()
+	}
+	if e.trace || !l.online {
+		return nil
+	}
+	l.policy.Close()
+	l.resident.empty()
+	var err error
+	l.policy, err = cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.cacheRows)
+	return err
 }
 
 // undo releases what open acquired, last first.
@@ -152,6 +217,7 @@ func (l *Loader) undo() {
 		l.release[i]()
 	}
 	l.release = nil
+	l.dropLoaded()
 }
 
 // usable says whether the loader still works.
@@ -174,9 +240,12 @@ func (l *Loader) fail(p *guard.PanicError) {
 	if l.failed == nil {
 		l.failed = p
 	}
-	e := l.running
+	e, in := l.running, l.inspector
 	l.mu.Unlock()
 	if e != nil {
 		e.abandon()
+	}
+	if in != nil {
+		in.abandon()
 	}
 }

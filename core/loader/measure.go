@@ -11,16 +11,19 @@ import (
 const measuredBatches = 8
 
 // measure samples batches spread over the first epoch and tells z the most that
-// one of them needed. What it allocates is gone when it returns.
+// one of them needed. What it allocates is gone when it returns, but for the
+// neighbours: where they fit in half of the memory they are loaded first, for a
+// batch costs thousands of reads, and openIDs finds them in l.loaded.
 func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
+	limit := l.options.Memory
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
 	trial.options.Checksums = false
 	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
-	defer trial.undo()
-	if err := trial.openEngine(); err != nil {
-		return err
+	if fullDepth*minSlot <= limit/modest {
+		trial.split.depth = fullDepth
 	}
-	neighbors, err := trial.openTopology(ctx)
+	defer trial.undo()
+	neighbors, err := l.trialTopology(ctx, trial, z)
 	if err != nil {
 		return err
 	}
@@ -28,6 +31,12 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		return err
 	}
 	z.sampler = trial.sampler
+	if trial.split.neighbors {
+		// Room is made as if they stayed on disk, which takes the sampler more.
+		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}); err != nil {
+			return err
+		}
+	}
 	e, err := trial.newEpoch(0, 0, true)
 	if err != nil {
 		return err
@@ -38,15 +47,31 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	var graph sample.Subgraph
 	var seeds, inputs []int64
 	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
-		seeds, inputs = e.batchSeeds(i, seeds, inputs)
-		key := e.key
-		key.Batch = uint64(i)
-		if err := worker.Sample(ctx, key, seeds, &graph); err != nil {
+		seeds, inputs = e.order.batch(i, seeds, inputs)
+		if err := worker.Sample(ctx, e.order.batchKey(i), seeds, &graph); err != nil {
 			return err
 		}
 		z.demand.add(&graph)
 	}
 	return nil
+}
+
+func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*idArray, error) {
+	if l.parts.store != nil && z.neighbors <= l.options.Memory/2 {
+		block, err := l.parts.store.LoadIndices(ctx, trial.budget, mem.NeighborCache)
+		if err != nil {
+			return nil, err
+		}
+		l.loaded = block
+		trial.split.neighbors = true
+		ids := &idArray{limit: l.parts.numNodes}
+		ids.hold(block, l.parts.store.Topology().Indices)
+		return ids, nil
+	}
+	if err := trial.openEngine(); err != nil {
+		return nil, err
+	}
+	return trial.openTopology(ctx)
 }
 
 func (d *demand) add(g *sample.Subgraph) {

@@ -2,10 +2,8 @@ package loader
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -62,13 +60,20 @@ func (l *Loader) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.openNeighborLists(ctx, indptr, adjacency); err != nil {
+		return err
+	}
+	if err := l.openOrder(ctx); err != nil {
+		return err
+	}
 	if err := l.openTables(ctx); err != nil {
 		return err
 	}
+	l.indptr = indptr
 	if err := l.openSampler(indptr, adjacency); err != nil {
 		return err
 	}
-	if err := l.fillCache(ctx, adjacency); err != nil {
+	if err := l.openCache(ctx, adjacency); err != nil {
 		return err
 	}
 	if l.parts.store != nil {
@@ -115,6 +120,11 @@ func (l *Loader) sizer() *sizer {
 	for _, t := range l.parts.tensors {
 		arrays = append(arrays, &t.onDisk.Array)
 	}
+	if order := l.parts.store.Order(); order != nil {
+		z.reordered = 4 * l.parts.numNodes
+		z.fixed += z.reordered
+		z.loading = order.LoadBytes()
+	}
 	for _, a := range arrays {
 		z.loading = max(z.loading, a.LoadBytes())
 		if l.options.Checksums {
@@ -155,6 +165,9 @@ func (l *Loader) openTopology(ctx context.Context) (*idArray, error) {
 		return &idArray{narrow: unsigned(g.csc.Indices32), wide: g.csc.Indices64, limit: l.parts.numNodes}, nil
 	}
 	topology := l.parts.store.Topology()
+	if !l.split.neighbors {
+		l.dropLoaded()
+	}
 	neighbors, err := l.openIDs(ctx, topology.Indices, l.split.neighbors, l.parts.numNodes, l.parts.store.LoadIndices)
 	if err != nil {
 		return nil, err
@@ -179,17 +192,51 @@ func (l *Loader) openIDs(ctx context.Context, a *store.Array, inMemory bool, lim
 		ids.disk = disk
 		return ids, err
 	}
-	block, err := load(ctx, l.budget, mem.NeighborCache)
+	block, err := l.loadIDs(ctx, load)
 	if err != nil {
 		return nil, err
 	}
-	l.onClose(block.Free)
+	ids.hold(block, a)
+	return ids, nil
+}
+
+// hold puts an array that is in memory into ids.
+func (ids *idArray) hold(block *mem.Block, a *store.Array) {
 	if a.Layout.RowBytes == 4 {
 		ids.narrow = mem.Slice[uint32](block)
 	} else {
 		ids.wide = mem.Slice[int64](block)
 	}
-	return ids, nil
+}
+
+// loadIDs loads a whole array, or takes over the one that was loaded already.
+func (l *Loader) loadIDs(ctx context.Context, load loadFunc) (*mem.Block, error) {
+	block := l.loaded
+	if block == nil {
+		block, err := load(ctx, l.budget, mem.NeighborCache)
+		if err == nil {
+			l.onClose(block.Free)
+		}
+		return block, err
+	}
+	l.loaded = nil
+	n := int64(len(block.Bytes()))
+	if err := l.budget.Reserve(mem.NeighborCache, n); err != nil {
+		block.Free()
+		return nil, err
+	}
+	l.onClose(func() {
+		block.Free()
+		l.budget.Release(mem.NeighborCache, n)
+	})
+	return block, nil
+}
+
+func (l *Loader) dropLoaded() {
+	if l.loaded != nil {
+		l.loaded.Free()
+		l.loaded = nil
+	}
 }
 
 // openRows opens an array for reading by row until the loader closes.
@@ -236,13 +283,26 @@ func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray) (
 	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace})
 }
 
-// openTables loads the tensors that are held whole, opens the others and makes
-// room for cached rows.
+// openOrder loads the row of every node, of a store whose rows are not in the
+// order of the nodes. It is counted with indptr, see openIndptr.
+func (l *Loader) openOrder(ctx context.Context) error {
+	if l.parts.store == nil {
+		return nil
+	}
+	block, err := l.parts.store.RowOf(ctx, mem.NewBudget(0), mem.Topology)
+	if err != nil || block == nil {
+		return err
+	}
+	l.onClose(block.Free)
+	l.order = mem.Slice[uint32](block)
+	return nil
+}
+
+// openTables loads the tensors that are held whole and opens the others.
 func (l *Loader) openTables(ctx context.Context) error {
 	l.tables = make([]table, len(l.parts.tensors))
-	cached := 0
 	for i, t := range l.parts.tensors {
-		l.tables[i] = table{tensor: t}
+		l.tables[i] = table{tensor: t, index: i}
 		table := &l.tables[i]
 		switch {
 		case t.onDisk == nil:
@@ -259,58 +319,10 @@ func (l *Loader) openTables(ctx context.Context) error {
 				return err
 			}
 			if !t.byEdge {
-				l.anyOnDisk = true
-				table.cached = cached
-				cached++
+				table.cached = len(l.onDisk)
+				l.onDisk = append(l.onDisk, table)
 			}
 		}
 	}
 	return nil
 }
-
-// fillCache ranks the nodes and reads the rows of the hottest. The reads count
-// as I/O in the statistics.
-func (l *Loader) fillCache(ctx context.Context, neighbors *idArray) error {
-	if l.split.cacheRows == 0 {
-		return nil
-	}
-	counts, err := outDegrees(ctx, neighbors, l.parts.numNodes, l.budget)
-	if err != nil {
-		return err
-	}
-	ids := cache.CountsAsHotness(mem.Slice[uint32](counts)).Top(l.split.cacheRows)
-	counts.Free()
-	if err := l.budget.Reserve(mem.FeatureCache, int64(len(ids))*8); err != nil {
-		return err
-	}
-	defer l.budget.Release(mem.FeatureCache, int64(len(ids))*8)
-	rows, err := cache.NewRows(l.budget, l.parts.numNodes, l.split.cacheRows, l.split.widths)
-	if err != nil {
-		return err
-	}
-	l.onClose(rows.Close)
-	var m ssd.Merger
-	for start := 0; start < len(ids); start += fillChunk {
-		chunk := ids[start:min(start+fillChunk, len(ids))]
-		first := rows.Admit(chunk)
-		for i := range l.tables {
-			t := &l.tables[i]
-			if t.disk == nil || t.byEdge {
-				continue
-			}
-			err := t.disk.read(ctx, &m, chunk, func(i int32, row []byte) error {
-				copy(rows.Row(t.cached, first+int64(i)), row)
-				return nil
-			})
-			if err != nil {
-				return fmt.Errorf("loader: filling the cache from %q: %w", t.name, err)
-			}
-		}
-	}
-	l.rows, l.cachedRows = rows, rows.Len()
-	return nil
-}
-
-// fillChunk is how many rows are asked for at once while the cache is filled:
-// enough to keep the engine busy, few enough that the read plan stays small.
-const fillChunk = 1 << 16

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"freshgo/core/cache"
+	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
@@ -21,7 +23,9 @@ var (
 const Auto = -1
 
 // caches are the values of Options.Cache.
-var caches = []string{"none", "degree"}
+var caches = append([]string{
+	"auto", "none", "belady", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector",
+}, cache.OnlineNames()...)
 
 // Options says what to load and how. The zero value of a field is its own
 // meaning; where the loader may choose, Auto asks for it.
@@ -41,7 +45,25 @@ type Options struct {
 	Memory        int64  // bytes for everything the loader allocates; 0 is unlimited
 	FeatureCache  int64  // bytes of it for cached feature rows, or Auto
 	NeighborCache int64  // bytes of it for adjacency held in memory, or Auto
-	Cache         string // "none" or "degree"
+	Cache         string // which rows are cached: one of caches
+
+	// Superbatch, CarryOver and Lookahead are Belady's (Ginex, section 3.1).
+	Superbatch  int64     // batches planned together, or Auto
+	CarryOver   bool      // a superbatch begins with the rows that the one before left
+	Lookahead   bool      // a plan knows the superbatch after its own
+	PreSCEpochs int       // K of PreSC#K (FGNN, section 6.3)
+	Hotness     []float32 // by node id, for Cache "vector"; the caller's memory until the loader is closed
+	HotnessSeed uint64    // what Cache "random" is drawn from
+
+	Reorder     int64 // batches per block that may change places (FastGL, section 4.1); 0 is off, or Auto
+	ReorderRows int64 // rows of the cache that an order is judged with, or Auto: those of the cache at hand
+
+	Transfer     string // how cold rows are read: "auto", "random", "page-once", "scan", "pack", "forward" or one of the three with "+forward"
+	TraceMemory  int64  // bytes of Memory for traces and plans, or Auto
+	BufferMemory int64  // bytes of Memory for packs, or Auto
+	Scratch      string // directory of the scratch file; "" is none
+	ScratchBytes int64  // what the file may take, or Auto; 0 is none
+	Calibration  string // file that keeps the calibration of the device; "" calibrates anew
 
 	IO        ssd.Kind // which read engine; ssd.Auto probes
 	Checksums bool     // verify every page read against its checksum
@@ -72,6 +94,40 @@ func (o Options) validate(numNodes int64) error {
 		if uint64(v) >= uint64(numNodes) {
 			return fmt.Errorf("%w: input_nodes[%d] is %d, expected an id in [0, %d)", sample.ErrSeed, i, v, numNodes)
 		}
+	}
+	if err := o.validatePlan(); err != nil {
+		return err
+	}
+	if o.Cache == "vector" {
+		_, err := cache.Check(o.Hotness, numNodes)
+		return err
+	}
+	return nil
+}
+
+// validatePlan checks what a planned loader is asked for.
+func (o *Options) validatePlan() error {
+	for _, size := range []struct {
+		name  string
+		value int64
+	}{{"trace_memory", o.TraceMemory}, {"buffer_memory", o.BufferMemory}, {"scratch_size", o.ScratchBytes}, {"reorder_rows", o.ReorderRows}} {
+		if size.value < Auto {
+			return fmt.Errorf("%w: %s must be at least 0, got %d", ErrOption, size.name, size.value)
+		}
+	}
+	switch {
+	case o.Superbatch != Auto && o.Superbatch < 1:
+		return fmt.Errorf("%w: superbatch must be at least 1 batch, got %d", ErrOption, o.Superbatch)
+	case o.Reorder < Auto:
+		return fmt.Errorf("%w: reorder must be at least 0 batches, got %d", ErrOption, o.Reorder)
+	case o.Reorder != 0 && o.Cache != "auto" && o.Cache != "belady":
+		return fmt.Errorf("%w: reorder needs cache \"belady\", which samples ahead, got %q", ErrOption, o.Cache)
+	case o.Reorder > 0 && o.Superbatch != Auto && o.Reorder > o.Superbatch:
+		return fmt.Errorf("%w: reorder must be at most superbatch = %d batches, got %d", ErrOption, o.Superbatch, o.Reorder)
+	case o.Cache == "presc" && o.PreSCEpochs < 1:
+		return fmt.Errorf("%w: presc must sample at least 1 epoch, got %d", ErrOption, o.PreSCEpochs)
+	case !slices.Contains(plan.Transfers(), o.Transfer):
+		return fmt.Errorf("%w: transfer must be one of %q, got %q", ErrOption, plan.Transfers(), o.Transfer)
 	}
 	return nil
 }

@@ -2,50 +2,63 @@ package loader
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
 	"freshgo/core/manifest"
+	"freshgo/core/plan"
 	"freshgo/core/sample"
-	"freshgo/core/ssd"
 )
 
 // preparer makes one batch after the other. Its scratch is its own.
 type preparer struct {
 	epoch  *epoch
 	loader *Loader
-	merger ssd.Merger
+	fetchScratch
 	lookup lookup
+	roster roster
 	graph  sample.Subgraph
 	seeds  []int64
 	inputs []int64
+
+	// Of a planned batch.
+	number int64 // the inspector's
+	super  *superbatch
+	step   plan.Step // of any batch: where its rows are, and what moves after it
 }
 
 // compute runs fn when a thread is free.
-func (p *preparer) compute(fn func()) error {
+func (l *Loader) compute(ctx context.Context, fn func()) error {
 	select {
-	case <-p.epoch.ctx.Done():
+	case <-ctx.Done():
 		return errStopped
-	case p.loader.cpu <- struct{}{}:
+	case l.cpu <- struct{}{}:
 	}
-	defer func() { <-p.loader.cpu }()
+	defer func() { <-l.cpu }()
 	fn()
 	return nil
 }
+
+func (p *preparer) compute(fn func()) error { return p.loader.compute(p.epoch.ctx, fn) }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.
 func (p *preparer) prepare() (int64, *Batch, error) {
 	e, l := p.epoch, p.loader
-	var worker *sample.Worker
-	select {
-	case <-e.ctx.Done():
-		return 0, nil, errStopped
-	case worker = <-l.workers:
+	var worker *sample.Worker // of a batch that is not planned
+	if e.inspector == nil {
+		select {
+		case <-e.ctx.Done():
+			return 0, nil, errStopped
+		case worker = <-l.workers:
+		}
 	}
 	i := e.ticket.Add(1) - 1
 	if i >= e.count {
-		l.workers <- worker
+		if worker != nil {
+			l.workers <- worker
+		}
 		return i, nil, nil
 	}
 	b := &Batch{Index: i}
@@ -55,8 +68,13 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 			b.Release()
 		}
 	}()
-	err := p.sample(b, worker)
-	l.workers <- worker // its output has been copied out
+	var err error
+	if worker == nil {
+		err = p.takePlanned(b)
+	} else {
+		err = p.sample(b, worker)
+		l.workers <- worker // its output has been copied out
+	}
 	if err == nil && !e.trace {
 		err = p.fill(b)
 	}
@@ -71,24 +89,90 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 // copied out before it returns.
 func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
-	p.seeds, p.inputs = e.batchSeeds(b.Index, p.seeds, p.inputs)
-	b.NumSeeds = int64(len(p.seeds))
-	key := e.key
-	key.Batch = uint64(b.Index)
-	var err, stopped error
-	draw := func() {
-		start := time.Now()
-		err = worker.Sample(e.ctx, key, p.seeds, &p.graph)
-		since(&l.counters.sampling, start)
+	p.seeds, p.inputs = e.order.batch(b.Index, p.seeds, p.inputs)
+	start := time.Now()
+	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), p.seeds, &p.graph)
+	since(&l.counters.sampling, start)
+	if err != nil {
+		return err
 	}
-	if l.split.neighbors {
-		stopped = p.compute(draw)
-	} else {
-		draw() // mostly waits for the disk, which takes no thread
+	return p.makeTensors(b)
+}
+
+// takePlanned waits for the plan of a batch and makes it as far as it was sampled.
+func (p *preparer) takePlanned(b *Batch) error {
+	e := p.epoch
+	p.number = e.firstNumber + b.Index
+	s, err := e.inspector.superbatchOf(p.number)
+	if err != nil {
+		return err
 	}
-	if stopped != nil || err != nil {
-		return cmp.Or(stopped, err)
+	p.super = s
+	p.step = s.plan.Steps[p.number-s.first]
+	if p.number == s.first {
+		if err := e.turn.enter(b.Index); err != nil {
+			return err
+		}
+		s.run(e.ctx, &p.merger)
 	}
+	if err := s.await(e.ctx); err != nil {
+		return err
+	}
+	if err := p.unpack(s.batches[p.number-s.first]); err != nil {
+		return err
+	}
+	return p.makeTensors(b)
+}
+
+// unpack gets back what the inspector sampled, or samples it again.
+func (p *preparer) unpack(t *sampled) error {
+	e, l := p.epoch, p.loader
+	if t.trace != nil {
+		p.inputs = t.unpack(t.trace.Bytes(), &p.graph, p.inputs)
+		t.free()
+		return nil
+	}
+	if t.blob != nil {
+		data, release, err := t.blob.Load(e.ctx)
+		if err == nil {
+			p.inputs = t.unpack(data, &p.graph, p.inputs)
+			release()
+			t.free()
+			return nil
+		}
+		if e.ctx.Err() != nil {
+			return errStopped
+		}
+	}
+	l.counters.resampled.Add(1)
+	order, err := l.newSeedOrder(e.ctx, l.epochKey(t.epoch))
+	if err != nil {
+		return err
+	}
+	defer order.free()
+	p.seeds, p.inputs = order.batch(t.index, p.seeds, p.inputs)
+	var worker *sample.Worker
+	select {
+	case <-e.ctx.Done():
+		return errStopped
+	case worker = <-l.workers:
+	}
+	defer func() { l.workers <- worker }()
+	var g sample.Subgraph // of the worker's memory
+	if err := l.draw(e.ctx, worker, order.batchKey(t.index), p.seeds, &g); err != nil {
+		return err
+	}
+	own := &p.graph
+	own.Nodes, own.Ptr = append(own.Nodes[:0], g.Nodes...), append(own.Ptr[:0], g.Ptr...)
+	own.Row, own.Pos = append(own.Row[:0], g.Row...), append(own.Pos[:0], g.Pos...)
+	own.NodesPerHop, own.EdgesPerHop = g.NodesPerHop, g.EdgesPerHop
+	return nil
+}
+
+// makeTensors waits for room and copies what was sampled into tensors.
+func (p *preparer) makeTensors(b *Batch) error {
+	e, l := p.epoch, p.loader
+	b.NumSeeds = int64(len(p.inputs))
 	nodes, edges := int64(len(p.graph.Nodes)), int64(len(p.graph.Row))
 	l.counters.edges.Add(edges)
 	bytes := l.parts.batchBytes(nodes, edges, int64(len(p.graph.Ptr))-1, b.NumSeeds)
@@ -99,7 +183,8 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 		return err
 	}
 	b.bytes = bytes
-	stopped = p.compute(func() { err = p.copyOut(b) })
+	var err error
+	stopped := p.compute(func() { err = p.copyOut(b) })
 	return cmp.Or(stopped, err)
 }
 
@@ -181,47 +266,4 @@ func (p *preparer) addTensor(b *Batch, name string, dtype manifest.DType, shape 
 	}
 	b.Arrays = append(b.Arrays, Array{Name: name, DType: dtype, Shape: shape, Buffer: buffer})
 	return buffer.Bytes(), nil
-}
-
-// fill turns edge positions into edge numbers and gathers all rows.
-func (p *preparer) fill(b *Batch) error {
-	l := p.loader
-	nID, eID := int64s(b.Array("n_id").Buffer.Bytes()), int64s(b.Array("e_id").Buffer.Bytes())
-	l.counters.rows.Add(int64(len(nID)))
-	if err := p.numberEdges(eID); err != nil {
-		return err
-	}
-	if err := p.compute(func() { p.lookup.resolve(l, nID) }); err != nil {
-		return err
-	}
-	for i := range l.tables {
-		t := &l.tables[i]
-		ids := nID
-		if t.byEdge {
-			ids = eID
-		}
-		shape := append([]int64{int64(len(ids))}, t.rowShape...)
-		dst, err := p.addTensor(b, t.name, t.dtype, shape)
-		if err != nil {
-			return err
-		}
-		if err := p.gather(t, ids, dst); err != nil {
-			return fmt.Errorf("reading %q: %w", t.name, err)
-		}
-	}
-	return nil
-}
-
-// numberEdges replaces positions in the index array by the user's edge numbers.
-func (p *preparer) numberEdges(eID []int64) error {
-	l := p.loader
-	if l.edgeIDs.disk != nil {
-		start := time.Now()
-		defer since(&l.counters.reading, start)
-		return l.edgeIDs.gather(p.epoch.ctx, &p.merger, eID, eID)
-	}
-	return p.compute(func() {
-		// In memory nothing can fail.
-		_ = l.edgeIDs.gather(p.epoch.ctx, nil, eID, eID)
-	})
 }

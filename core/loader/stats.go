@@ -12,8 +12,10 @@ import (
 type Stats struct {
 	Batches   int64 `json:"batches"`    // handed over
 	Rows      int64 `json:"rows"`       // node rows gathered
-	Hits      int64 `json:"hits"`       // of those, found in memory
-	Misses    int64 `json:"misses"`     // of those, read from disk
+	Hits      int64 `json:"hits"`       // of those, found in memory or in the cache
+	Packed    int64 `json:"packed"`     // of those, put aside earlier for this batch
+	Misses    int64 `json:"misses"`     // of those, read from disk for this batch
+	Filled    int64 `json:"filled"`     // rows read into the cache before a batch needed them
 	Edges     int64 `json:"edges"`      // sampled
 	BytesRead int64 `json:"bytes_read"` // by the device, cache fills included
 	Requests  int64 `json:"requests"`   // to the device
@@ -24,12 +26,25 @@ type Stats struct {
 	SecondsReading  float64 `json:"seconds_reading"`  // feature rows from disk
 	SecondsGather   float64 `json:"seconds_gathering"`
 	SecondsWaiting  float64 `json:"seconds_waiting"` // of the consumer for a batch
+	SecondsPlanning float64 `json:"seconds_planning"`
+	SecondsFirst    float64 `json:"seconds_first_batch"` // of the last epoch: from its start to its first batch
+	SecondsEpoch    float64 `json:"seconds_epoch"`       // of the last epoch that was consumed whole
 
 	Engine    string `json:"engine"` // "io_uring", "pread", "buffered" or "memory"
 	EngineWhy string `json:"engine_why,omitempty"`
 
 	Cache           string           `json:"cache"`
+	CacheWhy        string           `json:"cache_why,omitempty"` // why that, where the loader chose
 	CachedRows      int64            `json:"cached_rows"`
+	CacheCapacity   int64            `json:"cache_capacity"`        // rows
+	Superbatch      int64            `json:"superbatch"`            // batches planned together at most; 0: not planned
+	PredictionError float64          `json:"prediction_error"`      // of the plans' seconds: the median of |measured/predicted - 1| over the windows
+	NeighborHits    int64            `json:"neighbor_hits"`         // sampled edges whose neighbour was in memory
+	NeighborMisses  int64            `json:"neighbor_misses"`       // and those read from disk
+	Resampled       int64            `json:"resampled"`             // batches whose trace was lost and drawn again
+	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read; their rows were read from the store
+	ScratchBytes    int64            `json:"scratch_bytes"`         // written to and read from the scratch file
+	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use
 	TopologyOnDisk  bool             `json:"topology_on_disk"`
 	IDMap           string           `json:"id_map"` // "stamp" or "hash"
 	Workers         int              `json:"num_workers"`
@@ -44,8 +59,10 @@ type Stats struct {
 
 // counters are the running sums behind Stats.
 type counters struct {
-	batches, rows, hits, misses, edges             atomic.Int64
-	opening, sampling, reading, gathering, waiting atomic.Int64 // nanoseconds
+	batches, rows, hits, misses, packed, filled, edges       atomic.Int64
+	resampled, packErrors                                    atomic.Int64
+	opening, sampling, planning, reading, gathering, waiting atomic.Int64 // nanoseconds
+	firstBatch, epoch                                        atomic.Int64 // nanoseconds, of the last one
 }
 
 // since adds the time from start on to a sum.
@@ -55,14 +72,19 @@ func since(sum *atomic.Int64, start time.Time) { sum.Add(int64(time.Since(start)
 func (l *Loader) Stats() Stats {
 	c := &l.counters
 	s := Stats{
-		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Misses: c.misses.Load(), Edges: c.edges.Load(),
+		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(), Misses: c.misses.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
 		SecondsOpening:  seconds(&c.opening),
 		SecondsSampling: seconds(&c.sampling),
 		SecondsReading:  seconds(&c.reading),
 		SecondsGather:   seconds(&c.gathering),
 		SecondsWaiting:  seconds(&c.waiting),
+		SecondsPlanning: seconds(&c.planning),
+		SecondsFirst:    seconds(&c.firstBatch),
+		SecondsEpoch:    seconds(&c.epoch),
 		Engine:          l.engineName, EngineWhy: l.engineWhy,
-		Cache: l.options.Cache, CachedRows: l.cachedRows,
+		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.resident.held.Load(), CacheCapacity: l.split.cacheRows,
+		PredictionError: l.windows.medianError(),
+		Resampled:       c.resampled.Load(), PackErrors: c.packErrors.Load(),
 		TopologyOnDisk: !l.split.neighbors || !l.split.edgeIDs,
 		IDMap:          "hash",
 		Workers:        l.split.workers, Prefetch: l.split.prefetch,
@@ -72,6 +94,14 @@ func (l *Loader) Stats() Stats {
 	}
 	if l.split.stamp {
 		s.IDMap = "stamp"
+	}
+	s.NeighborHits, s.NeighborMisses = l.neighborCounts()
+	if l.planner != nil {
+		s.Superbatch = l.split.superbatch
+	}
+	if l.planner != nil {
+		kept := l.pool.Stats()
+		s.ScratchBytes, s.ScratchWhy = kept.Written+kept.Read, kept.Why
 	}
 	reads := l.engineStats()
 	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries

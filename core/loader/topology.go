@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"freshgo/core/mem"
+	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -18,8 +20,23 @@ type idArray struct {
 	narrow []uint32 // in memory, four bytes each
 	wide   []int64  // in memory, eight bytes each
 	disk   *diskRows
-	limit  int64 // every id is below it; checked when read from disk
+	lists  *listColumn // on disk: the lists of some nodes that are in memory, or nil
+	limit  int64       // every id is below it; checked when read from disk
+	counts *fetchCounts
 }
+
+// fetchCounts says where ids of an array on disk were found.
+type fetchCounts struct{ hits, misses atomic.Int64 }
+
+// fetchScratch is what one gather at a time needs.
+type fetchScratch struct {
+	merger ssd.Merger
+	pos    []int64 // positions of the index array that no list in memory holds
+	at     []int32 // where their ids go
+}
+
+// fetchBytes is the size of a fetchScratch beside the merger, for so many edges.
+func fetchBytes(edges int64) int64 { return edges * (8 + 4) }
 
 // unsigned views ids that are not negative.
 func unsigned(ids []int32) []uint32 {
@@ -33,111 +50,103 @@ func signed(ids []uint32) []int32 {
 	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(ids))), len(ids))
 }
 
-// gather writes the ids at these positions.
-func (a *idArray) gather(ctx context.Context, m *ssd.Merger, pos []int64, out []int64) error {
+// gather writes the ids of the drawn edges, in their order. out may be the memory
+// of d.Pos. An array in memory needs no scratch.
+func (a *idArray) gather(ctx context.Context, s *fetchScratch, d sample.Drawn, out []int64) error {
 	switch {
+	case a.lists != nil:
+		if err := a.lists.serve(ctx, s, d, out); err != nil {
+			return err
+		}
+		a.count(len(out)-len(s.pos), len(s.pos))
+		return a.read(ctx, &s.merger, s.pos, s.at, out)
 	case a.disk != nil:
-		return a.read(ctx, m, pos, out)
+		a.count(0, len(out))
+		return a.read(ctx, &s.merger, d.Pos, nil, out)
 	case a.narrow != nil:
-		for i, p := range pos {
+		for i, p := range d.Pos {
 			out[i] = int64(a.narrow[p])
 		}
 	case a.wide != nil:
-		for i, p := range pos {
+		for i, p := range d.Pos {
 			out[i] = a.wide[p]
 		}
 	default:
-		copy(out, pos)
+		copy(out, d.Pos)
 	}
 	return nil
 }
 
-func (a *idArray) read(ctx context.Context, m *ssd.Merger, pos []int64, out []int64) error {
+func (a *idArray) count(hits, misses int) {
+	if a.counts != nil {
+		a.counts.hits.Add(int64(hits))
+		a.counts.misses.Add(int64(misses))
+	}
+}
+
+// read writes the ids at these positions to out, each to the place that at gives
+// it, or in order where at is nil.
+func (a *idArray) read(ctx context.Context, m *ssd.Merger, pos []int64, at []int32, out []int64) error {
 	return a.disk.read(ctx, m, pos, func(i int32, row []byte) error {
-		var id int64
-		if len(row) == 4 {
-			id = int64(binary.LittleEndian.Uint32(row))
-		} else {
-			id = int64(binary.LittleEndian.Uint64(row))
-		}
+		id := idOf(row)
 		if uint64(id) >= uint64(a.limit) {
-			return fmt.Errorf("%w: %s holds id %d at position %d, expected an id in [0, %d)",
-				store.ErrCorrupt, a.disk.handle.Name(), id, pos[i], a.limit)
+			return a.badID(id, pos[i])
+		}
+		if at != nil {
+			i = at[i]
 		}
 		out[i] = id
 		return nil
 	})
 }
 
-// diskAdjacency is the sampler's view of neighbour lists that stay on disk: only
-// the pages that hold drawn positions are read (Ginex, section 4.2), those of a
-// hop's whole frontier together.
+// idOf decodes an id of four or eight bytes.
+func idOf(row []byte) int64 {
+	if len(row) == 4 {
+		return int64(binary.LittleEndian.Uint32(row))
+	}
+	return int64(binary.LittleEndian.Uint64(row))
+}
+
+func (a *idArray) badID(id, pos int64) error {
+	return fmt.Errorf("%w: %s holds id %d at position %d, expected an id in [0, %d)",
+		store.ErrCorrupt, a.disk.handle.Name(), id, pos, a.limit)
+}
+
+// diskAdjacency is the sampler's view of neighbour lists that stay on disk, all or
+// some: only the pages that hold drawn positions are read (Ginex, section 3.2),
+// those of a hop's whole frontier together.
 type diskAdjacency struct {
 	ids     *idArray
-	mergers sync.Pool // *ssd.Merger, one per hop in flight
+	scratch sync.Pool // *fetchScratch, one per hop in flight
 }
 
 func newDiskAdjacency(ids *idArray) *diskAdjacency {
-	return &diskAdjacency{ids: ids, mergers: sync.Pool{New: func() any { return new(ssd.Merger) }}}
+	return &diskAdjacency{ids: ids, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
 }
 
 // Fetch implements sample.Adjacency.
-func (d *diskAdjacency) Fetch(ctx context.Context, pos []int64, out []int64) error {
-	m := d.mergers.Get().(*ssd.Merger)
-	defer d.mergers.Put(m)
-	return d.ids.gather(ctx, m, pos, out)
+func (d *diskAdjacency) Fetch(ctx context.Context, drawn sample.Drawn, out []int64) error {
+	s := d.scratch.Get().(*fetchScratch)
+	defer d.scratch.Put(s)
+	return d.ids.gather(ctx, s, drawn, out)
 }
 
-// outDegrees counts how often each node occurs as a neighbour, that is, for how
-// many targets it can be drawn. Neighbours on disk are read once from end to end.
-func outDegrees(ctx context.Context, neighbors *idArray, numNodes int64, budget *mem.Budget) (*mem.Block, error) {
-	block, err := budget.Alloc(mem.FeatureCache, numNodes*4)
-	if err != nil {
-		return nil, err
-	}
-	counts := mem.Slice[uint32](block)
-	if neighbors.disk != nil {
-		err = countOnDisk(ctx, neighbors, counts)
-	} else {
-		err = countInMemory(ctx, neighbors, counts)
-	}
-	if err != nil {
-		block.Free()
-		return nil, err
-	}
-	return block, nil
+// adjacency is the whole graph as a stream, for what ranks nodes by it.
+type adjacency struct {
+	indptr []int64
+	ids    *idArray
+	budget *mem.Budget
 }
 
-func countInMemory(ctx context.Context, neighbors *idArray, counts []uint32) error {
-	for _, v := range neighbors.narrow {
-		counts[v]++
-	}
-	for _, v := range neighbors.wide {
-		counts[v]++
-	}
-	return ctx.Err()
-}
+// NumNodes is the number of nodes.
+func (a *adjacency) NumNodes() int64 { return int64(len(a.indptr)) - 1 }
 
-// scanChunk is how many positions one sequential step of a scan covers: large
-// enough that the engine's queue stays full, small enough to stop promptly.
-const scanChunk = 1 << 19
+// Indptr is where the in-edges of each node begin.
+func (a *adjacency) Indptr() []int64 { return a.indptr }
 
-func countOnDisk(ctx context.Context, neighbors *idArray, counts []uint32) error {
-	var m ssd.Merger
-	numEdges := neighbors.disk.layout.NumRows
-	pos := make([]int64, 0, scanChunk)
-	ids := make([]int64, scanChunk)
-	for start := int64(0); start < numEdges; start += scanChunk {
-		pos = pos[:0]
-		for p := start; p < min(start+scanChunk, numEdges); p++ {
-			pos = append(pos, p)
-		}
-		if err := neighbors.read(ctx, &m, pos, ids); err != nil {
-			return err
-		}
-		for _, v := range ids[:len(pos)] {
-			counts[v]++
-		}
-	}
-	return nil
+// Scan calls visit with the sources of all edges in order, a piece at a time: what
+// is on disk is read from end to end, the next piece while this one is visited.
+func (a *adjacency) Scan(ctx context.Context, visit func(first int64, sources []int64) error) error {
+	return a.ids.scan(ctx, a.budget, visit)
 }

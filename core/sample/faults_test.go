@@ -139,11 +139,11 @@ type failingFetch struct {
 	good int // calls that succeed
 }
 
-func (f *failingFetch) Fetch(ctx context.Context, pos, out []int64) error {
+func (f *failingFetch) Fetch(ctx context.Context, d Drawn, out []int64) error {
 	if f.good--; f.good == -1 {
 		return f.err
 	}
-	return f.testGraph.Fetch(ctx, pos, out)
+	return f.testGraph.Fetch(ctx, d, out)
 }
 
 func TestFetchErrorsComeThrough(t *testing.T) {

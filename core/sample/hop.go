@@ -199,7 +199,9 @@ func runFetched(h *hop, source Adjacency, ids []int64) error {
 			return err
 		}
 	}
-	if err := source.Fetch(h.ctx, h.pos, ids); err != nil {
+	end := h.first + h.targets
+	drawn := Drawn{Targets: h.nodes.data[h.first:end], Ptr: h.ptr.data[h.first : end+1], Pos: h.pos}
+	if err := source.Fetch(h.ctx, drawn, ids); err != nil {
 		return fmt.Errorf("sample: fetching %d neighbours: %w", len(h.pos), err)
 	}
 	h.setUnits(true)

@@ -2,6 +2,7 @@ package sample
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"testing"
 
@@ -136,10 +137,20 @@ func (g *testGraph) seeds(n int, seed uint64) []int64 {
 	return seeds
 }
 
-// Fetch implements Adjacency.
-func (g *testGraph) Fetch(_ context.Context, pos, out []int64) error {
-	for i, p := range pos {
-		out[i] = g.wide[p]
+// Fetch implements Adjacency. It finds every edge through its target, as a cache of single lists does.
+func (g *testGraph) Fetch(_ context.Context, d Drawn, out []int64) error {
+	if len(d.Ptr) != len(d.Targets)+1 || len(d.Pos) != len(out) || d.Ptr[len(d.Targets)]-d.Ptr[0] != int64(len(out)) {
+		return fmt.Errorf("%d targets, %d offsets, %d positions for %d ids", len(d.Targets), len(d.Ptr), len(d.Pos), len(out))
+	}
+	for i, v := range d.Targets {
+		list := g.wide[g.indptr[v]:g.indptr[v+1]]
+		for e := d.Ptr[i] - d.Ptr[0]; e < d.Ptr[i+1]-d.Ptr[0]; e++ {
+			offset := d.Pos[e] - g.indptr[v]
+			if offset < 0 || offset >= int64(len(list)) {
+				return fmt.Errorf("position %d of target %d, whose edges are at %d to %d", d.Pos[e], v, g.indptr[v], g.indptr[v+1])
+			}
+			out[e] = list[offset]
+		}
 	}
 	return nil
 }

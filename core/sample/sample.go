@@ -61,9 +61,18 @@ type Graph struct {
 
 // Adjacency is an index array that is not in memory.
 type Adjacency interface {
-	// Fetch sets out[i] to element pos[i] of the index array, each in [0, NumNodes), which the implementation checks. It is
-	// called once in a hop with all positions of that hop, in no particular order, and by several Workers at a time.
-	Fetch(ctx context.Context, pos []int64, out []int64) error
+	// Fetch sets out[i] to element d.Pos[i] of the index array, each in [0, NumNodes), which the implementation checks. It is
+	// called once in a hop with all edges of that hop, and by several Workers at a time. d is valid during the call only and
+	// must not be changed.
+	Fetch(ctx context.Context, d Drawn, out []int64) error
+}
+
+// Drawn is edges by target: those of Targets[i] are at the positions Pos[Ptr[i]-Ptr[0]:Ptr[i+1]-Ptr[0]] of the index array,
+// in no particular order. So whoever keeps lists of single targets looks each target up once and not each edge.
+type Drawn struct {
+	Targets []int64 // global ids
+	Ptr     []int64 // len(Targets)+1 of them
+	Pos     []int64 // Ptr[len(Targets)]-Ptr[0] of them
 }
 
 // Config says what is drawn.

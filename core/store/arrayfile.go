@@ -42,6 +42,12 @@ func newArrayWriter(fs ssd.FS, dir, name string, dtype manifest.DType, rowShape 
 	return w, nil
 }
 
+// useLayout places rows as another array of the same type and shape does. It comes before the first write.
+func (w *arrayWriter) useLayout(l ssd.Layout) {
+	w.layout = l
+	w.array.RowsPerPage = int64(l.RowsPerPage)
+}
+
 // sumsChunk is the chunk of the checksums' writer: a thousandth of the data passes through it.
 func sumsChunk(chunk int) int { return int(roundUp(int64(chunk)/64, ssd.PageBytes)) }
 

@@ -27,9 +27,6 @@ func (s *Store) check() error {
 			s.path, len(m.GetNodeTypes()), len(m.GetEdgeTypes()), ErrVersion)
 	}
 	node, edge := m.GetNodeTypes()[0], m.GetEdgeTypes()[0]
-	if node.GetOrder() != nil {
-		return fmt.Errorf("store: %s: rows are not in the user's order: %w", s.path, ErrVersion)
-	}
 	n, e := node.GetCount(), edge.GetCount()
 	if n < 1 || n == math.MaxInt64 {
 		return c.corrupt("%d nodes, expected at least 1", n)
@@ -45,6 +42,12 @@ func (s *Store) check() error {
 	s.topology.Indices = c.column(edge.GetIndices(), "indices", e, indicesType(n))
 	if edge.GetEdgeIds() != nil {
 		s.topology.EdgeIDs = c.column(edge.GetEdgeIds(), "edge_ids", e, edgeIDType(e))
+	}
+	if node.GetOrder() != nil {
+		if n > maxOrdered {
+			return fmt.Errorf("store: %s: %d nodes in another order than the user's, expected at most %d: %w", s.path, n, int64(maxOrdered), ErrVersion)
+		}
+		s.order = c.column(node.GetOrder(), "order", n, manifest.DType_UINT32)
 	}
 	s.nodes = c.tensors(node.GetTensors(), n)
 	s.edges = c.tensors(edge.GetTensors(), e)

@@ -40,34 +40,37 @@ func Convert(ctx context.Context, fs ssd.FS, in Input, path string, opts Convert
 
 // convert is Convert with the budget given.
 func convert(ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget) error {
+	s, m, err := build(ctx, fs, in, path, opts, budget, func(*graph) error { return nil })
+	if s == nil {
+		return err
+	}
+	return s.conclude(ctx, m, err, opts.Overwrite)
+}
+
+// build writes all arrays of a store beside its path, once check has accepted the graph. It returns no site where nothing was written, else one that
+// the caller concludes or discards, whatever the error.
+func build(
+	ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget, check func(*graph) error,
+) (*site, *manifest.Manifest, error) {
 	c := &conversion{fs: fs, budget: budget, progress: opts.Progress}
 	if c.progress == nil {
 		c.progress = func(string, int64, int64) {}
 	}
 	var err error
 	if c.graph, err = in.check(ctx, fs); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := c.makePlan(); err != nil {
-		return err
+		return nil, nil, err
+	}
+	if err := check(&c.graph); err != nil {
+		return nil, nil, err
 	}
 	if c.site, err = prepareSite(fs, path, opts.Overwrite); err != nil {
-		return err
+		return nil, nil, err
 	}
 	m, err := c.write(ctx)
-	if err == nil {
-		err = c.site.seal(m)
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil {
-		err = c.site.publish(opts.Overwrite)
-	}
-	if err != nil {
-		return errors.Join(err, c.site.discard())
-	}
-	return nil
+	return c.site, m, err
 }
 
 // conversion is one run of Convert.

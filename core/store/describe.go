@@ -18,6 +18,7 @@ type Description struct {
 	NumEdges    int64              `json:"num_edges"`
 	NumBytes    int64              `json:"n_bytes"` // of all arrays, checksums excluded
 	Topology    []ArrayDescription `json:"topology"`
+	Order       *ArrayDescription  `json:"order"` // the user's id of each row of the tensors; null: the row is the id
 	Tensors     []ArrayDescription `json:"tensors"`
 	EdgeTensors []ArrayDescription `json:"edge_tensors"`
 	Splits      []ArrayDescription `json:"splits"`
@@ -47,6 +48,10 @@ func (s *Store) Describe() Description {
 	}
 	if s.topology.EdgeIDs != nil {
 		d.Topology = append(d.Topology, describe("edge_ids", s.topology.EdgeIDs))
+	}
+	if s.order != nil {
+		order := describe("order", s.order)
+		d.Order = &order
 	}
 	for _, a := range s.arrays() {
 		d.NumBytes += a.Bytes

@@ -95,7 +95,8 @@ func (s *Store) LoadSplit(ctx context.Context, name string) ([]int64, error) {
 	return slices.Clone(mem.Slice[int64](block)[:a.Rows]), nil
 }
 
-// LoadTensor returns the rows of an array of this store back to back, without the padding of its pages.
+// LoadTensor returns the rows of an array of this store back to back, without the padding of its pages, in the order in which they are
+// stored. ReadTensor has them in the user's.
 func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	l := a.Layout
 	if l.RowsPerPage == 0 || l.RowsPerPage*l.RowBytes == ssd.PageBytes {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -201,6 +202,23 @@ func (s *site) recoverReplaced() error {
 		return access(err)
 	}
 	return s.fs.RemoveAll(aside)
+}
+
+// conclude publishes a store that was written as m, or discards it where there is an error.
+func (s *site) conclude(ctx context.Context, m *manifest.Manifest, err error, overwrite bool) error {
+	if err == nil {
+		err = s.seal(m)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = s.publish(overwrite)
+	}
+	if err != nil {
+		return errors.Join(err, s.discard())
+	}
+	return nil
 }
 
 // seal writes the manifest and makes the building directory a whole and durable store.

@@ -46,6 +46,9 @@ func (s *Store) LoadCRC(ctx context.Context, a *Array, budget *mem.Budget, p mem
 	}
 	if err := s.readCRC(ctx, a, block.Bytes()); err != nil {
 		block.Free()
+		if replaced := s.CheckCurrent(); errors.Is(replaced, ErrReplaced) {
+			return nil, replaced // whose checksums disagree, as they belong to another store
+		}
 		return nil, err
 	}
 	return block, nil

@@ -54,9 +54,11 @@ type Store struct {
 	path     string
 	manifest *manifest.Manifest
 	topology Topology
+	order    *Array // the user's id of each row of nodes; nil: the row is the id
 	nodes    []Tensor
 	edges    []Tensor
 	splits   []Tensor
+	draft    bool        // not published: there is no manifest at its path
 	closed   atomic.Bool // set by Close, read by every reading method
 }
 
@@ -155,7 +157,7 @@ func (s *Store) Manifest() *manifest.Manifest { return manifest.Clone(s.manifest
 // Topology returns the adjacency arrays.
 func (s *Store) Topology() Topology { return s.topology }
 
-// Tensors returns the node-level tensors, a row for each node.
+// Tensors returns the node-level tensors, a row for each node, in the order that Order tells.
 func (s *Store) Tensors() []Tensor { return slices.Clone(s.nodes) }
 
 // EdgeTensors returns the edge-level tensors, a row for each edge in the user's order.
@@ -169,6 +171,9 @@ func (s *Store) Splits() []Tensor { return slices.Clone(s.splits) }
 func (s *Store) CheckCurrent() error {
 	if s.closed.Load() {
 		return fmt.Errorf("store: %s: %w", s.path, ErrClosed)
+	}
+	if s.draft {
+		return nil // nobody else can replace it: its directory is locked
 	}
 	m, err := readManifest(s.fs, s.path)
 	if err != nil {
@@ -190,6 +195,9 @@ func (s *Store) arrays() []*Array {
 	all := []*Array{s.topology.Indptr, s.topology.Indices}
 	if s.topology.EdgeIDs != nil {
 		all = append(all, s.topology.EdgeIDs)
+	}
+	if s.order != nil {
+		all = append(all, s.order)
 	}
 	for _, list := range [][]Tensor{s.nodes, s.edges, s.splits} {
 		for i := range list {

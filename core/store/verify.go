@@ -7,9 +7,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// Verify reads every file of the store at the device's sequential rate, compares every page with its checksum and checks every offset and id. The
-// first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read so far and those there are.
-// It needs a few MiB, and a thousandth of the largest file for its checksums.
+// Verify reads every file of the store at the device's sequential rate, compares every page with its checksum and checks every offset and id, and
+// that an order of the rows is a permutation. The first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read so far and those there are.
+// It needs a few MiB, a thousandth of the largest file for its checksums, and a bit for each node where there is an order.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) error {
 	m := meter{report: func(_ string, done, total int64) {
 		if progress != nil {
@@ -23,12 +23,22 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 	budget := mem.NewBudget(0)
 	limits := s.idLimits()
 	offsets := newIndptrCheck(s.topology.Indptr, s.topology.NumEdges)
+	var order *orderCheck
+	if s.order != nil {
+		var err error
+		if order, err = newOrderCheck(s.order, budget); err != nil {
+			return err
+		}
+		defer order.close()
+	}
 	for _, a := range s.arrays() {
 		check := anyValue
 		if limit, ok := limits[a]; ok {
 			check = idCheck(a, limit)
 		} else if a == s.topology.Indptr {
 			check = offsets.visit
+		} else if order != nil && a == s.order {
+			check = order.visit
 		}
 		err := s.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
 			defer m.add(int64(len(piece)))

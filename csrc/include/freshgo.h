@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a function changes in a way that breaks callers. */
-#define FG_ABI_VERSION 1
+#define FG_ABI_VERSION 2
 
 enum {
   FG_OK = 0,
@@ -103,6 +103,8 @@ typedef struct fg_version_info {
   uint32_t size_loader_details;
   uint32_t size_batch;
   uint32_t size_python_api;
+  uint32_t size_simulation;
+  uint32_t size_relayout_input;
 } fg_version_info;
 
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
@@ -205,7 +207,7 @@ int32_t fg_store_describe(fg_store *store, char *json, int64_t capacity, int64_t
 
 enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
 
-/* Starts reading a whole split (ids, int64) or tensor (all rows). The result of the job is a
+/* Starts reading a whole split (ids, int64) or tensor (all rows, in the user's order). The result of the job is a
  * DLManagedTensorVersioned* if `versioned`, else a DLManagedTensor*.
  * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID (no such name; the message lists those there are); the job: FG_NOT_FOUND,
@@ -234,15 +236,38 @@ typedef struct fg_convert_input {
   int32_t num_edge_tensors;
   int32_t num_splits;
   int32_t reserved; /* zero */
+  FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
 } fg_convert_input;
 
-/* Starts writing a store at `path`. It appears there whole or not at all. The job has no result.
+/* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it
+ * does not publish the store, and the result is an fg_store* that can be read as any other and that fg_relayout_start
+ * finishes, without a second copy on the disk. Closing that handle before discards the store.
  * Blocks: no. Threads: any.
  * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the struct, the
- * descriptions, names, shapes and strides are copied.
+ * descriptions, names, shapes and strides are copied. With `relayout` he closes the store.
  * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ,
  * FG_WRITE, FG_CANCELLED. */
 int32_t fg_convert_start(FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
+typedef struct fg_relayout_input {
+  uint32_t struct_size;
+  int32_t overwrite;    /* replace what is at the path */
+  int64_t memory;       /* bytes that it may use, `scores` apart */
+  int64_t hot_rows;     /* "hot+community": how many rows are laid out by score, or FG_AUTO */
+  FG_IN float *scores;  /* one for each node, by the user's id, finite and not negative; NULL: none, for "community" */
+  int64_t num_scores;
+  FG_IN char *order;    /* "hot", "community", "hot+community" */
+} fg_relayout_input;
+
+/* Starts writing a copy of a store at `path` in which the rows of the node tensors are stored in another order. What is
+ * read from it is in the user's order as before. `path` is NULL for a store that fg_convert_start did not publish: it
+ * is put in order in place, published where it belongs, and can no longer be read by this handle, even if that fails.
+ * The job has no result; its progress counts bytes read and written.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and keeps the memory of `scores` unchanged until then; the struct is copied.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE,
+ * FG_CORRUPT, FG_VERSION (the store holds what this library cannot carry over), FG_CANCELLED. */
+int32_t fg_relayout_start(fg_store *store, FG_IN fg_relayout_input *in, FG_IN char *path, fg_job **job, fg_error *err);
 
 /* ---- graphs in memory ------------------------------------------------- */
 
@@ -291,13 +316,35 @@ typedef struct fg_loader_options {
   int64_t memory;     /* bytes for everything; 0: unlimited */
   int64_t feature_cache;  /* bytes of it for cached rows, or FG_AUTO */
   int64_t neighbor_cache; /* bytes of it for adjacency, or FG_AUTO */
-  FG_IN char *cache;      /* "none", "degree"; NULL: "degree" */
+  FG_IN char *cache;      /* which rows are cached, see below; NULL: "auto" */
   FG_IN char *io;         /* "auto", "io_uring", "pread", "buffered"; NULL: "auto" */
+  int64_t superbatch;     /* "belady": batches planned together, or FG_AUTO */
+  int32_t carry_over;     /* "belady": a superbatch begins with the rows that the one before left */
+  int32_t lookahead;      /* "belady": a plan knows the superbatch after its own */
+  FG_IN float *hotness;   /* "vector": a score per node id, finite and not negative */
+  int64_t num_hotness;    /* its length */
+  uint64_t hotness_seed;  /* "random": what the scores are drawn from */
+  int32_t presc_epochs;   /* "presc": epochs that are sampled to count; 0: 1 */
+  int32_t reserved2;      /* zero */
+  int64_t reorder;        /* batches per block that may change places; 0: none, or FG_AUTO */
+  int64_t reorder_rows;   /* rows of the cache that an order is judged with, or FG_AUTO: those of this loader */
+  FG_IN char *transfer;   /* how rows that are not cached are read, see below; NULL: "auto" */
+  int64_t trace_memory;   /* bytes of `memory` for traces and plans, or FG_AUTO */
+  int64_t buffer_memory;  /* bytes of `memory` for rows read before their batch, or FG_AUTO */
+  FG_IN char *scratch;    /* directory for a temporary file; NULL: none */
+  int64_t scratch_bytes;  /* what that file may take, or FG_AUTO; 0: none */
+  FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
 } fg_loader_options;
 
-/* Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
+/* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
+ * "expected", "oracle" (counts of the epoch that runs next), "vector". Batch by batch: "lru", "clock", "sieve",
+ * "s3fifo", "match" (what the batch before held). And "none", and "auto": "belady" unless it cannot be.
+ * What `transfer` may be: "auto", "random", "page-once", "scan", "pack", "forward", and one of the middle three with
+ * "+forward". All of them change when a row is read, none what is in a batch.
+ *
+ * Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds` unchanged until the
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds` and `hotness` unchanged until the
  * loader is closed; the rest of the options is copied.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
@@ -344,9 +391,53 @@ int32_t fg_loader_stop(fg_loader *loader, fg_error *err);
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
+/* How the memory is divided and what is planned, a JSON object, as fg_store_describe writes it: "split", "superbatch",
+ * "cache", "why", "capacity_rows", "device", "reorder", "reorder_rows", and "windows" with what every option of a
+ * transfer would take, which was chosen and why, and what it took.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_plan(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
+
 /* Ends the epoch and frees everything but the tensors that were handed out.
  * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_close(fg_loader *loader, fg_error *err);
+
+/* ---- policy laboratory ------------------------------------------------ */
+
+typedef struct fg_simulation {
+  uint32_t struct_size;
+  int32_t carry_over;    /* "belady", as in fg_loader_options */
+  int32_t lookahead;     /* "belady", as in fg_loader_options */
+  int32_t reserved;      /* zero */
+  FG_IN char *policy;    /* "none", "belady", "lru", "clock", "sieve", "s3fifo", "match", "oracle", "random", "vector" */
+  int64_t superbatch;    /* "belady": batches planned together; 0: all */
+  FG_IN float *hotness;  /* "vector": a score per node id, finite and not negative */
+  int64_t num_hotness;   /* its length */
+  uint64_t hotness_seed; /* "random" */
+  int64_t num_nodes;     /* ids are below it */
+  int64_t capacity;      /* rows that the cache has room for */
+  FG_IN fg_array *trace; /* the ids of every batch, none twice in one: integers, one dimension without gaps */
+  int64_t num_batches;
+  int64_t *reads;        /* out: rows fetched for a batch, [num_batches] */
+  int64_t *hits;         /* out: rows found in the cache, [num_batches] */
+  int64_t *swaps;        /* out: rows that others took the place of, [num_batches] */
+  int64_t *fill;         /* out: rows fetched before the first batch */
+} fg_simulation;
+
+/* Starts counting what a cache of rows would do on a trace: no row is read. The job has no result.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and keeps the memory of `trace`, `hotness` and the four outputs until then; the
+ * struct and the descriptions are copied.
+ * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: FG_INVALID (an id that is out of range or comes twice), FG_BUDGET,
+ * FG_CANCELLED. */
+int32_t fg_simulate(FG_IN fg_simulation *in, fg_job **job, fg_error *err);
+
+/* Starts computing the hotness of every node: the scores by which a loader with these options and a `cache` of
+ * "degree", "in-degree", "random", "presc" or "expected" would fill it. The job has no result.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and keeps the memory of `seeds` and of `out` until then.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
+int32_t fg_hotness(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, float *out, int64_t num_out,
+                   fg_job **job, fg_error *err);
 
 #ifdef __cplusplus
 }

@@ -17,19 +17,32 @@ from freshgo import errors
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
+from freshgo.lab import Simulation, hotness, plot_policies, simulate
 from freshgo.loader import Loader
+from freshgo.plan import Plan
+from freshgo.policies import Belady, Hotness, Online
+from freshgo.relayout import relayout
 from freshgo.store import Store, TensorInfo
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "Belady",
     "Block",
     "FreshgoError",
+    "Hotness",
     "Loader",
+    "Online",
+    "Plan",
+    "Simulation",
     "Store",
     "TensorInfo",
     "__version__",
     "convert",
     "errors",
+    "hotness",
+    "plot_policies",
+    "relayout",
+    "simulate",
 ]

@@ -7,13 +7,13 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_float, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
 from freshgo import errors
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 OK, TIMEOUT, END = 0, 1, 2
 
@@ -75,6 +75,8 @@ class VersionInfo(ctypes.Structure):
         ("loader_details", c_uint32),
         ("batch", c_uint32),
         ("python_api", c_uint32),
+        ("simulation", c_uint32),
+        ("relayout_input", c_uint32),
     )
 
 
@@ -156,6 +158,21 @@ class ConvertInput(ctypes.Structure):
         ("num_edge_tensors", c_int32),
         ("num_splits", c_int32),
         ("reserved", c_int32),
+        ("relayout", c_char_p),
+    )
+
+
+class RelayoutInput(ctypes.Structure):
+    """fg_relayout_input."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("overwrite", c_int32),
+        ("memory", c_int64),
+        ("hot_rows", c_int64),
+        ("scores", POINTER(c_float)),
+        ("num_scores", c_int64),
+        ("order", c_char_p),
     )
 
 
@@ -183,6 +200,22 @@ class LoaderOptions(ctypes.Structure):
         ("neighbor_cache", c_int64),
         ("cache", c_char_p),
         ("io", c_char_p),
+        ("superbatch", c_int64),
+        ("carry_over", c_int32),
+        ("lookahead", c_int32),
+        ("hotness", POINTER(c_float)),
+        ("num_hotness", c_int64),
+        ("hotness_seed", c_uint64),
+        ("presc_epochs", c_int32),
+        ("reserved2", c_int32),
+        ("reorder", c_int64),
+        ("reorder_rows", c_int64),
+        ("transfer", c_char_p),
+        ("trace_memory", c_int64),
+        ("buffer_memory", c_int64),
+        ("scratch", c_char_p),
+        ("scratch_bytes", c_int64),
+        ("calibration", c_char_p),
     )
 
 
@@ -203,6 +236,30 @@ class Batch(ctypes.Structure):
         ("reserved", c_int32),
         ("index", c_int64),
         ("num_seeds", c_int64),
+    )
+
+
+class Simulation(ctypes.Structure):
+    """fg_simulation."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("carry_over", c_int32),
+        ("lookahead", c_int32),
+        ("reserved", c_int32),
+        ("policy", c_char_p),
+        ("superbatch", c_int64),
+        ("hotness", POINTER(c_float)),
+        ("num_hotness", c_int64),
+        ("hotness_seed", c_uint64),
+        ("num_nodes", c_int64),
+        ("capacity", c_int64),
+        ("trace", POINTER(Array)),
+        ("num_batches", c_int64),
+        ("reads", POINTER(c_int64)),
+        ("hits", POINTER(c_int64)),
+        ("swaps", POINTER(c_int64)),
+        ("fill", POINTER(c_int64)),
     )
 
 
@@ -234,6 +291,8 @@ _STRUCTS: dict[str, type[ctypes.Structure]] = {
     "loader_details": LoaderDetails,
     "batch": Batch,
     "python_api": PythonAPI,
+    "simulation": Simulation,
+    "relayout_input": RelayoutInput,
 }
 
 _JOB = POINTER(c_void_p)
@@ -250,6 +309,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_store_verify": (c_void_p, _JOB),
     "fg_store_close": (c_void_p,),
     "fg_convert_start": (POINTER(ConvertInput), c_char_p, _JOB),
+    "fg_relayout_start": (c_void_p, POINTER(RelayoutInput), c_char_p, _JOB),
     "fg_graph_open": (POINTER(GraphInput), _JOB),
     "fg_graph_close": (c_void_p,),
     "fg_loader_open": (c_void_p, c_void_p, POINTER(LoaderOptions), _JOB),
@@ -258,7 +318,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_loader_next": (c_void_p, c_int32, POINTER(Batch)),
     "fg_loader_stop": (c_void_p,),
     "fg_loader_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
+    "fg_loader_plan": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_loader_close": (c_void_p,),
+    "fg_simulate": (POINTER(Simulation), _JOB),
+    "fg_hotness": (c_void_p, c_void_p, POINTER(LoaderOptions), POINTER(c_float), c_int64, _JOB),
 }
 """Arguments of every function but the last one, which is the error."""
 

@@ -30,7 +30,18 @@ from freshgo.errors import ClosedError, InvalidArgumentError
 if TYPE_CHECKING:
     from freshgo._dlpack import ArrayLike
 
-__all__ = ["Graph", "Loader", "LoaderOptions", "NpyFile", "RawBatch", "Store", "convert", "counters"]
+__all__ = [
+    "Graph",
+    "Loader",
+    "LoaderOptions",
+    "NpyFile",
+    "RawBatch",
+    "Store",
+    "convert",
+    "counters",
+    "hotness",
+    "simulate",
+]
 
 Progress = Callable[[str, int, int], None]
 
@@ -145,6 +156,14 @@ class Store(_Handle):
         finally:
             self._pointer = out.value
 
+    @classmethod
+    def _adopt(cls, pointer: int) -> Store:
+        """The store of a handle that the library gave out."""
+        self = cls.__new__(cls)
+        _Handle.__init__(self)
+        self._pointer = pointer
+        return self
+
     def describe(self) -> dict[str, Any]:
         """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
         ``splits`` (name to number of ids) and so on."""
@@ -210,7 +229,10 @@ class LoaderOptions:
 
     ``fanouts`` are neighbours per hop, nearest the seeds first, -1 for all. ``seeds`` is an int64 tensor of node
     ids, ``None`` for every node. ``workers`` and ``prefetch`` count threads and batches, 0 workers are chosen.
-    ``memory``, ``feature_cache``, ``neighbor_cache`` are bytes.
+    ``memory``, ``feature_cache``, ``neighbor_cache``, ``trace_memory``, ``buffer_memory``, ``scratch_bytes`` are bytes.
+    ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
+    ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
+    ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     """
 
     fanouts: Sequence[int]
@@ -225,7 +247,21 @@ class LoaderOptions:
     memory: int | None = None
     feature_cache: int | None = None
     neighbor_cache: int | None = None
-    cache: str = "degree"
+    cache: str = "auto"
+    superbatch: int | None = None
+    carry_over: bool = True
+    lookahead: bool = True
+    presc_epochs: int = 1
+    hotness: torch.Tensor | None = None
+    hotness_seed: int = 0
+    reorder: int | None = 0
+    reorder_rows: int | None = None
+    transfer: str = "auto"
+    trace_memory: int | None = None
+    buffer_memory: int | None = None
+    scratch: str | os.PathLike[str] | None = None
+    scratch_bytes: int | None = None
+    calibration: str | os.PathLike[str] | None = None
     io: str = "auto"
     checksums: bool = False
 
@@ -257,10 +293,9 @@ class Loader(_Handle):
         super().__init__()
         self._source = source
         self._seeds = _own_seeds(options.seeds)
+        self._hotness = options.hotness  # the library ranks it where it lies
         raw = _loader_options(options, self._seeds)
-        store = source._handle() if isinstance(source, Store) else None
-        graph = source._handle() if isinstance(source, Graph) else None
-        arguments = (store, graph, ctypes.byref(raw))
+        arguments = (*_source_handles(source), ctypes.byref(raw))
         self._pointer = _run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
         info = _abi.LoaderDetails()
         _abi.call("fg_loader_info", self._pointer, ctypes.byref(info))
@@ -296,6 +331,79 @@ class Loader(_Handle):
         """Counters of the loader since it was opened."""
         return _read_json("fg_loader_stats", self._handle())
 
+    def plan(self) -> dict[str, Any]:
+        """How the memory is divided, what the transfer of every window would take, and what it took."""
+        return _read_json("fg_loader_plan", self._handle())
+
+
+def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
+    """The scores (float32, one per node) by which a loader of these options fills its cache: ``options.cache`` names
+    the metric.
+
+    Raises:
+        InvalidArgumentError, BudgetError, ReadError, CorruptError: as :class:`Loader`
+    """
+    out = torch.empty(num_nodes, dtype=torch.float32)
+    seeds = _own_seeds(options.seeds)
+    raw = _loader_options(options, seeds)
+    _run_job("fg_hotness", *_source_handles(source), ctypes.byref(raw), _pointer_to(out, ctypes.c_float), num_nodes)
+    return out
+
+
+def simulate(
+    trace: Sequence[torch.Tensor],
+    *,
+    policy: str,
+    capacity: int,
+    num_nodes: int,
+    superbatch: int | None = None,
+    carry_over: bool = True,
+    lookahead: bool = True,
+    hotness: torch.Tensor | None = None,
+    hotness_seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Reads, hits and swaps of every batch (int64), and the rows read before the first. ``trace`` holds int32 or int64
+    vectors without gaps.
+
+    Raises:
+        InvalidArgumentError: an id that is out of range or comes twice in a batch, an argument that cannot work
+    """
+    reads, hits, swaps = (torch.empty(len(trace), dtype=torch.int64) for _ in range(3))
+    fill = torch.zeros(1, dtype=torch.int64)
+    arrays = _dlpack.ArrayList()
+    batches = (_abi.Array * len(trace))(*(arrays.one(f"trace[{i}]", ids) for i, ids in enumerate(trace)))
+    raw = _abi.Simulation(
+        struct_size=ctypes.sizeof(_abi.Simulation),
+        carry_over=int(carry_over),
+        lookahead=int(lookahead),
+        policy=policy.encode(),
+        superbatch=superbatch or 0,
+        hotness_seed=hotness_seed & 0xFFFF_FFFF_FFFF_FFFF,
+        num_nodes=num_nodes,
+        capacity=capacity,
+        trace=batches,
+        num_batches=len(batches),
+        **{
+            name: _pointer_to(out, ctypes.c_int64)
+            for name, out in (("reads", reads), ("hits", hits), ("swaps", swaps), ("fill", fill))
+        },
+    )
+    if hotness is not None:
+        raw.hotness, raw.num_hotness = _pointer_to(hotness, ctypes.c_float), hotness.numel()
+    _run_job("fg_simulate", ctypes.byref(raw))
+    return reads, hits, swaps, int(fill)
+
+
+def _source_handles(source: Store | Graph) -> tuple[int | None, int | None]:
+    """The handle of a store and that of a graph, of which the library takes one."""
+    handle = source._handle()
+    return (handle, None) if isinstance(source, Store) else (None, handle)
+
+
+def _pointer_to(tensor: torch.Tensor, kind: Any) -> Any:
+    """A pointer to the first element of a tensor, which the caller keeps alive."""
+    return ctypes.cast(tensor.data_ptr(), ctypes.POINTER(kind))
+
 
 def _own_seeds(seeds: torch.Tensor | None) -> torch.Tensor | None:
     """A private copy: the library reads the seeds in every epoch, and the caller may change his tensor."""
@@ -328,10 +436,24 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         neighbor_cache=_AUTO if options.neighbor_cache is None else options.neighbor_cache,
         cache=options.cache.encode(),
         io=options.io.encode(),
+        superbatch=_AUTO if options.superbatch is None else options.superbatch,
+        carry_over=int(options.carry_over),
+        lookahead=int(options.lookahead),
+        hotness_seed=options.hotness_seed & 0xFFFF_FFFF_FFFF_FFFF,
+        presc_epochs=options.presc_epochs,
+        reorder=_AUTO if options.reorder is None else options.reorder,
+        reorder_rows=_AUTO if options.reorder_rows is None else options.reorder_rows,
+        transfer=options.transfer.encode(),
+        trace_memory=_AUTO if options.trace_memory is None else options.trace_memory,
+        buffer_memory=_AUTO if options.buffer_memory is None else options.buffer_memory,
+        scratch=None if options.scratch is None else os.fsencode(options.scratch),
+        scratch_bytes=_AUTO if options.scratch_bytes is None else options.scratch_bytes,
+        calibration=None if options.calibration is None else os.fsencode(options.calibration),
     )
     if seeds is not None:
-        raw.seeds = ctypes.cast(seeds.data_ptr(), ctypes.POINTER(ctypes.c_int64))
-        raw.num_seeds = seeds.numel()
+        raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
+    if options.hotness is not None:
+        raw.hotness, raw.num_hotness = _pointer_to(options.hotness, ctypes.c_float), options.hotness.numel()
     return raw
 
 
@@ -345,9 +467,13 @@ def convert(
     splits: Mapping[str, ArrayLike | NpyFile],
     memory: int,
     overwrite: bool = False,
+    relayout: str | None = None,
     progress: Progress | None = None,
-) -> None:
+) -> Store | None:
     """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
+
+    With an order for ``relayout`` it does not appear yet: what is returned can be read, :func:`relayout` finishes it,
+    and closing it discards it.
 
     Inputs are tensors, arrays of any strides, or :class:`NpyFile`. An array that is a shared mapping of a file
     is read from the file, so that none of its pages are mapped in. ``num_nodes=None`` derives it from the data.
@@ -370,4 +496,41 @@ def convert(
     raw.node_tensors, raw.num_node_tensors = arrays.many(node_tensors)
     raw.edge_tensors, raw.num_edge_tensors = arrays.many(edge_tensors)
     raw.splits, raw.num_splits = arrays.many(splits)
-    _run_job("fg_convert_start", ctypes.byref(raw), os.fsencode(path), progress=progress)
+    raw.relayout = None if relayout is None else relayout.encode()
+    arguments = (ctypes.byref(raw), os.fsencode(path))
+    pointer = _run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress)
+    return Store._adopt(pointer) if pointer else None
+
+
+def _discard_store(pointer: int) -> None:
+    _abi.call("fg_store_close", pointer)
+
+
+def relayout(
+    store: Store,
+    path: str | os.PathLike[str] | None,
+    *,
+    order: str,
+    scores: torch.Tensor | None,
+    hot_rows: int | None,
+    memory: int,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a store with the rows of the node tensors in another order at ``path``, which is None for a store that
+    :func:`convert` did not publish: it is finished in place. ``scores`` is float32, one for each node, contiguous.
+
+    Raises:
+        InvalidArgumentError, BudgetError, CorruptError, and the errors of :func:`convert` for the path
+    """
+    raw = _abi.RelayoutInput(
+        struct_size=ctypes.sizeof(_abi.RelayoutInput),
+        overwrite=int(overwrite),
+        memory=memory,
+        hot_rows=_AUTO if hot_rows is None else hot_rows,
+        order=order.encode(),
+    )
+    if scores is not None:
+        raw.scores, raw.num_scores = _pointer_to(scores, ctypes.c_float), scores.numel()
+    target = None if path is None else os.fsencode(path)
+    _run_job("fg_relayout_start", store._handle(), ctypes.byref(raw), target, progress=progress)

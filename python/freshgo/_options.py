@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo._size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-CACHES = ("degree", "none")
+TRANSFERS = (
+    *("auto", "random", "page-once", "scan", "pack"),
+    *("forward", "page-once+forward", "scan+forward", "pack+forward"),
+)
 ENGINES = ("auto", "io_uring", "pread", "buffered")
 
 _MEANINGLESS = {
@@ -59,13 +67,20 @@ def check_pyg_options(options: Mapping[str, Any]) -> None:
             raise InvalidArgumentError(f"{name} is only supported as {_ONLY[name]!r}, got {value!r}")
 
 
-def count(name: str, value: object, minimum: int | None) -> int:
-    """Return an int that is at least ``minimum``."""
+def count(name: str, value: object, minimum: int | None, maximum: int = 2**63 - 1) -> int:
+    """Return an int that is at least ``minimum``, or any where that is None, and at most ``maximum``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise DTypeError(f"{name} must be an int, got {value!r}")
     if minimum is not None and value < minimum:
         raise InvalidArgumentError(f"{name} must be at least {minimum}, got {value}")
+    if minimum is not None and value > maximum:
+        raise InvalidArgumentError(f"{name} must be at most {maximum}, got {value}")
     return int(value)
+
+
+def size(name: str, value: int | str | None) -> int | None:
+    """Return bytes, or None where the loader is to choose."""
+    return None if value is None else parse_size(name, value)
 
 
 def flag(name: str, value: object) -> bool:
@@ -77,9 +92,67 @@ def flag(name: str, value: object) -> bool:
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return one of ``allowed``."""
-    if value not in allowed:
-        raise InvalidArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-    return str(value)
+    if not isinstance(value, str) or value not in allowed:
+        near = difflib.get_close_matches(value.lower(), allowed, 1) if isinstance(value, str) else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InvalidArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}")
+    return value
+
+
+def reorder(value: object) -> int | None:
+    """Return how many batches may change places among each other: 0 is none, None lets the loader choose."""
+    if isinstance(value, bool | np.bool_):
+        return None if value else 0
+    return count("reorder", value, 2)
+
+
+def scratch(value: object, beside: Path | None) -> Path | None:
+    """Return the directory of the scratch file; the default is that of the store, or else the system's."""
+    if value is not None:
+        if not isinstance(value, str | os.PathLike):
+            raise DTypeError(f"scratch must be a directory, got {value!r}")
+        path = Path(value)
+        if not path.is_dir():
+            raise InvalidArgumentError(f"scratch must be a directory that exists, got {str(path)!r}")
+        if not _may_write(path):
+            raise InvalidArgumentError(f"scratch must be a directory that can be written, got {str(path)!r}")
+        return path
+    if beside is None:
+        return None
+    temporary = Path(tempfile.gettempdir())
+    return next((path for path in (beside, temporary) if _may_write(path) and not _in_memory(path)), None)
+
+
+def _may_write(directory: Path) -> bool:
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
+def _in_memory(directory: Path) -> bool:
+    """Whether what is written there stays in memory, which is what a scratch file is to save."""
+    try:
+        device = directory.stat().st_dev
+        with Path("/proc/self/mountinfo").open() as mounts:
+            for line in mounts:
+                fields, _, rest = line.partition(" - ")
+                major, minor = map(int, fields.split()[2].split(":"))
+                if os.makedev(major, minor) == device:
+                    return rest.split()[0] in ("tmpfs", "ramfs")
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
+
+
+def calibration_file(store_uuid: str, engine: str) -> Path | None:
+    """Return the file that keeps what the device of a store was found to do; None where there is no place for it."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The specification of XDG_CACHE_HOME says to ignore a path that is not absolute.
+        cache = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+        directory = cache / "freshgo"
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return None
+    return directory / f"device-{store_uuid}-{engine}.json" if _may_write(directory) else None
 
 
 def fanouts(value: object) -> list[int]:

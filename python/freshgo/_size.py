@@ -23,7 +23,7 @@ def parse_size(name: str, size: int | str) -> int:
     if isinstance(size, int):
         if size < 0:
             raise InvalidArgumentError(f"{name} must be at least 0 bytes, got {size}")
-        return size
+        return _bounded(name, size)
     match = _SIZE.fullmatch(size)
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
@@ -31,7 +31,13 @@ def parse_size(name: str, size: int | str) -> int:
             f"{name} must be a number of bytes or a string such as '200MiB' or '1.5GB' "
             f"(units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB), got {size!r}"
         )
-    return int(float(match[1]) * unit)
+    return _bounded(name, int(min(float(match[1]) * unit, 2.0**61)))
+
+
+def _bounded(name: str, n_bytes: int) -> int:
+    if n_bytes > 1 << 60:  # an exbibyte: sums of a few still fit into 64 bits
+        raise InvalidArgumentError(f"{name} must be at most {1 << 60} bytes, got {n_bytes}")
+    return n_bytes
 
 
 def format_size(n_bytes: float) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from freshgo import _native
+from freshgo import _native, _options
 from freshgo._inputs import Array, graph_parts
 from freshgo._size import available_memory
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -22,12 +23,17 @@ class Source(Protocol):
 
     native: _native.Store | _native.Graph
     num_nodes: int
+    directory: Path | None
+    """Where a store lies; None for tensors in memory."""
 
     def split(self, name: str) -> Tensor:
         """Return the node ids, or the mask, of a split."""
 
     def default_memory(self) -> int | None:
         """Return the budget when the user names none; None is unlimited."""
+
+    def calibration(self, engine: str) -> Path | None:
+        """Return the file that keeps what the device was found to do with this engine; None where there is none."""
 
     def fingerprint(self) -> str:
         """Identify the graph, so that a saved state is not resumed on another."""
@@ -53,12 +59,16 @@ class StoreSource:
         self._owned = owned
         self.native: _native.Store | _native.Graph = store._native
         self.num_nodes = store.num_nodes
+        self.directory: Path | None = Path(store.path).resolve().parent
 
     def split(self, name: str) -> Tensor:
         return self._store.split(name)
 
     def default_memory(self) -> int | None:
         return available_memory() // 2
+
+    def calibration(self, engine: str) -> Path | None:
+        return _options.calibration_file(self._store.uuid, engine)
 
     def fingerprint(self) -> str:
         return f"store {self._store.uuid}"
@@ -70,6 +80,8 @@ class StoreSource:
 
 class MemorySource:
     """Tensors in memory. Contiguous ones are used in place."""
+
+    directory: Path | None = None
 
     def __init__(self, data: object) -> None:
         parts = graph_parts(data)
@@ -90,6 +102,9 @@ class MemorySource:
         return self._splits[name]
 
     def default_memory(self) -> int | None:
+        return None
+
+    def calibration(self, engine: str) -> Path | None:
         return None
 
     def fingerprint(self) -> str:

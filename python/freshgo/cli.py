@@ -6,10 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from freshgo import __version__
 from freshgo.convert import convert
-from freshgo.errors import FreshgoError
+from freshgo.errors import FreshgoError, InvalidArgumentError
+from freshgo.policies import METRICS
+from freshgo.relayout import ORDERS, relayout
 from freshgo.store import Store
 
 
@@ -41,7 +44,20 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("store", type=Path, help="directory to create")
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    command.add_argument(
+        "--relayout", metavar="ORDER", choices=ORDERS, help="and store rows in this order: %(choices)s"
+    )
+    _add_hotness(command)
     command.set_defaults(run=_convert)
+
+    command = commands.add_parser("relayout", help="copy a store with its rows in the order of their use")
+    command.add_argument("source", type=Path, help="the store to copy")
+    command.add_argument("store", type=Path, help="directory to create")
+    command.add_argument("--order", choices=ORDERS, default="hot+community", help="%(choices)s (default: %(default)s)")
+    _add_hotness(command)
+    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
+    command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    command.set_defaults(run=_relayout)
 
     command = commands.add_parser("inspect", help="print what a store holds")
     command.add_argument("store", type=Path)
@@ -59,8 +75,57 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_hotness(command: argparse.ArgumentParser) -> None:
+    """The options that say which rows are used most."""
+    command.add_argument(
+        "--hotness",
+        metavar="METRIC",
+        choices=[name for name in METRICS if name != "oracle"],
+        help="how hot a node is: %(choices)s (default: expected with --num-neighbors, else degree)",
+    )
+    command.add_argument(
+        "--num-neighbors", metavar="N,N", type=_counts, help="for expected and presc: neighbours per hop, such as 10,10"
+    )
+    command.add_argument("--input-nodes", metavar="SPLIT", help="for these two: the split that is trained on")
+    command.add_argument("--hot-rows", metavar="N", type=int, help="rows that hot+community lays out by hotness alone")
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers such as 10,10, got {text!r}") from None
+
+
+def _hotness(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "hotness": options.hotness,
+        "num_neighbors": options.num_neighbors,
+        "input_nodes": options.input_nodes,
+        "hot_rows": options.hot_rows,
+    }
+
+
 def _convert(options: argparse.Namespace) -> None:
-    with convert(options.source, options.store, memory=options.memory, overwrite=options.overwrite) as store:
+    given = _hotness(options)
+    order = None if options.relayout is None else {"order": options.relayout, **given}
+    if order is None and any(value is not None for value in given.values()):
+        raise InvalidArgumentError("--hotness, --num-neighbors, --input-nodes and --hot-rows need --relayout")
+    with convert(
+        options.source, options.store, memory=options.memory, relayout=order, overwrite=options.overwrite
+    ) as store:
+        print(store.inspect())
+
+
+def _relayout(options: argparse.Namespace) -> None:
+    with relayout(
+        options.source,
+        options.store,
+        order=options.order,
+        memory=options.memory,
+        overwrite=options.overwrite,
+        **_hotness(options),
+    ) as store:
         print(store.inspect())
 
 

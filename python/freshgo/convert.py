@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from freshgo import _native
 from freshgo._inputs import graph_parts
 from freshgo._progress import Progress, progress_of
 from freshgo._size import parse_size
+from freshgo.relayout import Relayout
 from freshgo.store import Store
 
 
@@ -16,6 +20,7 @@ def convert(
     path: str | os.PathLike[str],
     *,
     memory: int | str = "1GiB",
+    relayout: str | Mapping[str, Any] | None = None,
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> Store:
@@ -34,6 +39,10 @@ def convert(
             ids or masks. ``data["num_nodes"]`` is needed only when nothing else tells it.
         path: the directory to create.
         memory: bytes, or a string such as ``"8GiB"``.
+        relayout: store the rows of node tensors in the order of their use: an order, or a mapping with options of
+            :func:`freshgo.relayout` (``order``, ``hotness``, ``num_neighbors``, ``input_nodes``, ``batch_size``,
+            ``hot_rows``). It is done in place before the store appears: on the disk it needs the store and once more
+            its largest node tensor, twice if that is larger than three times ``memory``.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``.
 
@@ -47,9 +56,10 @@ def convert(
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """
     n_bytes = parse_size("memory", memory)
+    wanted = None if relayout is None else Relayout.of(relayout)
     parts = graph_parts(data)
     with progress_of(progress) as report:
-        _native.convert(
+        draft = _native.convert(
             path,
             num_nodes=parts.num_nodes,
             edge_index=parts.edge_index,
@@ -58,6 +68,19 @@ def convert(
             splits=parts.splits,
             memory=n_bytes,
             overwrite=overwrite,
+            relayout=None if wanted is None else wanted.order,
             progress=report,
         )
+        if wanted is not None and draft is not None:
+            with contextlib.closing(draft):
+                scores = wanted.scores(Store._of(draft), n_bytes)
+                _native.relayout(
+                    draft,
+                    None,
+                    order=wanted.order,
+                    scores=scores,
+                    hot_rows=wanted.hot_rows,
+                    memory=n_bytes,
+                    progress=report,
+                )
     return Store.open(path)

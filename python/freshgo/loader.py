@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import Tensor
 
@@ -15,6 +17,11 @@ from freshgo._size import parse_size
 from freshgo._source import source_of, tensor_digest
 from freshgo.batch import batch_class, make_batch
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
+from freshgo.plan import Plan
+from freshgo.policies import Policy, resolve
+
+if TYPE_CHECKING:
+    from freshgo.policies import Scores
 
 
 class Loader:
@@ -52,7 +59,20 @@ class Loader:
             for a store, and unlimited for a graph in memory.
         feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
         neighbor_cache: bytes of it for neighbour lists that stay in memory; None lets the loader choose.
-        cache: which rows those are: ``"degree"`` keeps those of the nodes that are sampled most, ``"none"`` none.
+        cache: which rows those are, a name or an object of :mod:`freshgo.policies`, or a score per node; None is
+            ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
+            unless everything fits or nothing lies on disk.
+        transfer: how rows that are not cached are read: ``"random"``, each batch its own; ``"page-once"``, with those
+            on the same pages that a later batch needs; ``"scan"``, all of a window in the order of the file;
+            ``"pack"``, the same through a scratch file; ``"forward"``, rows that leave the cache wait for their next
+            batch, alone or as ``"scan+forward"``. ``"auto"`` takes for every window what is cheapest on this device.
+        reorder: let so many batches change places where that makes them share more rows (FastGL, 4.1); True lets the
+            loader choose how many. The order is a part of :meth:`state_dict`.
+        trace_memory: bytes of ``memory`` for batches sampled ahead and plans; None lets the loader choose.
+        buffer_memory: bytes of ``memory`` for rows read before their batch; None lets the loader choose.
+        scratch: directory for a temporary file, for what does not fit into those two. None is beside the store if that
+            can be written, else the system's directory for such files, unless that lies in memory.
+        scratch_size: what the file may take, in bytes or as ``"8GiB"``; 0 makes none, None lets the loader choose.
         io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``; forcing one that is refused raises.
         checksums: compare every page read with its checksum.
         transform: called with each batch; its result is what the loop gets.
@@ -80,13 +100,20 @@ class Loader:
         memory: int | str | None = None,
         feature_cache: int | str | None = None,
         neighbor_cache: int | str | None = None,
-        cache: str = "degree",
+        cache: Policy | Scores | None = "auto",
+        transfer: str = "auto",
+        reorder: bool | int = False,
+        trace_memory: int | str | None = None,
+        buffer_memory: int | str | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        scratch_size: int | str | None = None,
         io: str = "auto",
         checksums: bool = False,
         transform: Callable[[Any], Any] | None = None,
         **pyg_options: Any,
     ) -> None:
         _options.check_pyg_options(pyg_options)
+        policy = resolve("cache", cache)
         options = _native.LoaderOptions(
             fanouts=_options.fanouts(num_neighbors),
             replace=_options.flag("replace", replace),
@@ -96,9 +123,20 @@ class Loader:
             seed=_options.count("seed", seed, None),
             workers=_options.count("num_workers", num_workers, 0),
             prefetch=_options.count("prefetch", prefetch, 0),
-            feature_cache=None if feature_cache is None else parse_size("feature_cache", feature_cache),
-            neighbor_cache=None if neighbor_cache is None else parse_size("neighbor_cache", neighbor_cache),
-            cache=_options.choice("cache", cache, _options.CACHES),
+            feature_cache=_options.size("feature_cache", feature_cache),
+            neighbor_cache=_options.size("neighbor_cache", neighbor_cache),
+            cache=policy.name,
+            superbatch=policy.superbatch,
+            carry_over=policy.carry_over,
+            lookahead=policy.lookahead,
+            presc_epochs=policy.k,
+            hotness=policy.scores,
+            hotness_seed=policy.seed,
+            reorder=_options.reorder(reorder),
+            transfer=_options.choice("transfer", transfer, _options.TRANSFERS),
+            trace_memory=_options.size("trace_memory", trace_memory),
+            buffer_memory=_options.size("buffer_memory", buffer_memory),
+            scratch_bytes=_options.size("scratch_size", scratch_size),
             io=_options.choice("io", io, _options.ENGINES),
             checksums=_options.flag("checksums", checksums),
         )
@@ -108,9 +146,16 @@ class Loader:
         self._masked = _options.is_mask(input_nodes)
         self._source = source_of(data)
         try:
-            seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
-            self._options = dataclasses.replace(options, seeds=seeds, memory=self._budget(memory))
+            policy.check_nodes(self._source.num_nodes)
+            self._options = dataclasses.replace(
+                options,
+                seeds=_options.input_nodes(input_nodes, self._source.num_nodes, self._source.split),
+                memory=self._budget(memory),
+                scratch=_options.scratch(scratch, self._source.directory),
+                calibration=self._source.calibration(options.io),
+            )
             self._native = _native.Loader(self._source.native, self._options)
+            self._order = self._planned_order()
         except BaseException:
             self._source.close()
             raise
@@ -118,6 +163,7 @@ class Loader:
         self._epoch, self._yielded = 0, 0  # what state_dict() saves
         self._begun = False  # whether that epoch was begun: then the next iter() takes the one after it
         self._run = 0  # numbers the iterators; only the newest one is served
+        self._epochs: list[dict[str, Any]] = []  # what each whole epoch added to stats()
 
     def _budget(self, memory: int | str | None) -> int | None:
         if memory is None:
@@ -153,12 +199,15 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next ``iter`` continue where ``state`` was saved, with the identical next batch.
 
+        With ``reorder``, the order of the batches is made as it was then, whatever the memory is now.
+
         Raises:
             InvalidArgumentError: ``state`` is not one, or belongs to a loader that yields other batches.
         """
         if not isinstance(state, dict) or state.get("version") != 1 or not isinstance(state.get("config"), dict):
             raise InvalidArgumentError("expected what state_dict() of a freshgo.Loader returned")
         mine, saved = self._config(), state["config"]
+        order = mine.pop("reorder")
         different = [
             f"{key} was {saved.get(key)!r}, is {value!r}" for key, value in mine.items() if saved.get(key) != value
         ]
@@ -167,14 +216,26 @@ class Loader:
         batches = _options.count("batches", state.get("batches"), 0)
         if batches > len(self):
             raise InvalidArgumentError(f"the state has yielded {batches} batches of an epoch of {len(self)}")
-        self._seek(_options.count("epoch", state.get("epoch"), 0), batches)
+        epoch = _options.count("epoch", state.get("epoch"), 0)
+        self._adopt_order(saved.get("reorder"), order)
+        self._seek(epoch, batches)
 
     def stats(self) -> dict[str, Any]:
-        """Return what the loader did since it was opened: rows, cache hits, bytes read, waits, memory by purpose."""
-        return self._native.stats()
+        """Return what the loader did since it was opened: rows, cache hits, bytes read, waits, memory by purpose.
+
+        ``"epochs"`` lists the epochs that were consumed from their first batch to their last, with what they added.
+        """
+        return {**self._native.stats(), "epochs": list(self._epochs)}
+
+    def plan(self) -> Plan:
+        """Return how the memory is divided and how rows are read: what was chosen and why, and what it took.
+
+        Prints as text, draws itself with ``plot()``; ``data`` is a dict.
+        """
+        return Plan(self._native.plan())
 
     def plot(self) -> Any:
-        """Return a matplotlib figure of :meth:`stats`: time, bytes, cache hits, memory against the budget."""
+        """Return a matplotlib figure of :meth:`stats`: time, bytes, cache hits, memory, and epoch by epoch."""
         return figure(self.stats())
 
     def close(self) -> None:
@@ -214,7 +275,36 @@ class Loader:
             "drop_last": options.drop_last,
             "replace": options.replace,
             "seed": options.seed,
+            "reorder": self._order,
         }
+
+    def _planned_order(self) -> dict[str, int] | None:
+        """What the order of the batches depends on: how many may change places, and the cache that it is made for."""
+        if self._options.reorder == 0:
+            return None
+        plan = self._native.plan()
+        return {"block": int(plan["reorder"]), "rows": int(plan["reorder_rows"])}
+
+    def _adopt_order(self, saved: Any, mine: dict[str, int] | None) -> None:
+        """Make the order of the batches that of a saved state."""
+        if saved == mine:
+            return
+        asked = self._options.reorder
+        if mine is None or not isinstance(saved, dict) or asked not in (None, saved.get("block")):
+            raise InvalidArgumentError(
+                f"the state belongs to a loader of another order of batches: reorder was {saved!r}, is {mine!r}"
+            )
+        block, rows = (_options.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
+        self._run += 1
+        self._native.close()  # before the other is opened: both may not fit into the memory
+        options = dataclasses.replace(self._options, reorder=block, reorder_rows=rows)
+        self._native = _native.Loader(self._source.native, options)
+        self._order = self._planned_order() if block else saved
+        if self._order != saved:
+            raise InvalidArgumentError(
+                f"the state needs the order of batches {saved!r}, and this loader makes {self._order!r}: where all rows "
+                "are in memory nothing is reordered; give it less memory"
+            )
 
     def _seek(self, epoch: int, batch: int) -> None:
         self._run += 1
@@ -235,8 +325,21 @@ class Loader:
         self._yielded = raw.index + 1
         return batch
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, began: dict[str, Any] | None) -> None:
+        if began is not None:
+            self._epochs.append({"epoch": self._epoch, **_difference(began, self._snapshot())})
         self._epoch, self._yielded, self._begun = self._epoch + 1, 0, False
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {**self._native.stats(), "seconds": time.monotonic()}
+
+
+_SUMS = ("batches", "rows", "hits", "packed", "misses", "edges", "bytes_read", "requests", "seconds_waiting", "seconds")
+"""The figures of stats() that grow, and the time."""
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return {key: after[key] - before[key] for key in _SUMS if key in after}
 
 
 class _Epoch(Iterator[Any]):
@@ -251,6 +354,7 @@ class _Epoch(Iterator[Any]):
         self._run = loader._run
         self._trace = trace
         self._finished = False
+        self._began = None if trace or loader._yielded else loader._snapshot()  # of a whole epoch
 
     def __next__(self) -> Any:
         if self._finished:
@@ -263,7 +367,7 @@ class _Epoch(Iterator[Any]):
             return raw.tensors["n_id"] if self._trace else loader._take(raw)
         self._finished = True
         if not self._trace:
-            loader._end_epoch()
+            loader._end_epoch(self._began)
         raise StopIteration
 
     def __del__(self) -> None:

@@ -31,13 +31,23 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._native = _native.Store(path)
+        self._adopt(_native.Store(path))
+
+    def _adopt(self, native: _native.Store) -> None:
+        self._native = native
         self._info = self._native.describe()
         self._tensors = {
             tensor["name"]: TensorInfo(getattr(torch, tensor["dtype"]), tuple(tensor["shape"]), level)
             for level, key in (("node", "tensors"), ("edge", "edge_tensors"))
             for tensor in self._info[key]
         }
+
+    @classmethod
+    def _of(cls, native: _native.Store) -> Store:
+        """A store over a native one that is open."""
+        self = cls.__new__(cls)
+        self._adopt(native)
+        return self
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -70,6 +80,12 @@ class Store:
     def num_edges(self) -> int:
         """The number of edges."""
         return int(self._info["num_edges"])
+
+    @property
+    def reordered(self) -> bool:
+        """Whether rows of node tensors are stored in an order of their own (:func:`freshgo.relayout`). Ids, batches and
+        what is read do not change by it."""
+        return self._info["order"] is not None
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
@@ -109,6 +125,8 @@ class Store:
             f"  nodes    {self.num_nodes:,}",
             f"  edges    {self.num_edges:,}",
         ]
+        if self.reordered:
+            lines.append("  order    rows of node tensors are stored in the order of their use")
         for name, tensor in self._tensors.items():
             dtype = str(tensor.dtype).removeprefix("torch.")
             size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)

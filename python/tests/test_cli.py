@@ -35,6 +35,26 @@ def test_convert_inspect_verify(source: Path, tmp_path: Path, capsys: pytest.Cap
     assert "every block matches" in capsys.readouterr().out
 
 
+def test_relayout(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, hot, both = (str(tmp_path / name) for name in ("plain", "hot", "both"))
+    assert main(["convert", str(source), plain]) == 0
+    options = ["--hotness", "expected", "--num-neighbors", "5,5", "--input-nodes", "train", "--memory", "64MiB"]
+    assert main(["relayout", plain, hot, "--order", "hot+community", *options]) == 0
+    assert main(["convert", str(source), both, "--relayout", "hot+community", *options]) == 0
+    assert "order    rows" in capsys.readouterr().out
+    assert main(["verify", hot]) == 0
+    order = [(Path(path) / "order.bin").read_bytes() for path in (hot, both)]
+    assert order[0] == order[1]
+    with freshgo.Store.open(plain) as one, freshgo.Store.open(both) as other:
+        assert one["x"].equal(other["x"])
+    assert main(["convert", str(source), both, "--overwrite", "--hotness", "degree"]) == 1
+    assert "need --relayout" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["relayout", plain, hot, "--order", "warm"])
+    with pytest.raises(SystemExit):
+        main(["relayout", plain, hot, "--num-neighbors", "many"])
+
+
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(tmp_path / "nothing")]) == 1
     error = capsys.readouterr().err

@@ -175,14 +175,16 @@ def test_a_transform_that_fails_costs_one_batch(store: Any) -> None:
         assert list(iterator) == [1500, 2000, 2500]
 
 
-def test_stats(store: Any) -> None:
-    with Loader(store, [4, 3], batch_size=500, memory="64MiB", feature_cache="128KiB") as loader:
+@pytest.mark.parametrize("cache", ["degree", "belady", "lru"])
+def test_stats(store: Any, cache: str) -> None:
+    with Loader(store, [4, 3], batch_size=500, memory="64MiB", feature_cache="128KiB", cache=cache) as loader:
         batches = list(loader)
         stats = loader.stats()
     assert stats["batches"] == len(batches)
-    assert stats["hits"] + stats["misses"] == stats["rows"] > 0
+    assert stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"] > 0
     assert stats["hits"] > 0
-    assert stats["misses"] > 0
+    assert stats["packed"] + stats["misses"] > 0
+    assert stats["packed"] == 0 or cache == "belady"
     assert stats["edges"] == sum(batch.edge_index.size(1) for batch in batches)
     assert stats["bytes_read"] > 0
     assert stats["requests"] > 0
@@ -200,9 +202,28 @@ def test_report_and_figure(store: Any) -> None:
             "where time went",
             f"rows: {loader.stats()['rows']:,}",
             "memory, at most",
+            "found in memory, by epoch",
+            "read from disk, by epoch",
+            "took, by epoch",
         ]
     assert "closed" in repr(loader)
     assert "closed" in loader._repr_html_()
+
+
+def test_epochs_add_up(store: Any) -> None:
+    with Loader(store, [4], batch_size=500, memory="64MiB", feature_cache="128KiB") as loader:
+        assert len(loader.plot().axes) == 3
+        list(loader)
+        list(loader)
+        next(iter(loader))  # of an epoch that does not end
+        list(loader.trace(0))
+        stats = loader.stats()
+    assert [epoch["epoch"] for epoch in stats["epochs"]] == [0, 1]
+    for epoch in stats["epochs"]:
+        assert epoch["batches"] == 6
+        assert epoch["rows"] > 2000
+        assert epoch["seconds"] > 0
+    assert sum(epoch["rows"] for epoch in stats["epochs"]) <= stats["rows"]
 
 
 def test_back_pressure(store: Any) -> None:

@@ -27,8 +27,9 @@ var layers = map[string]int{
 	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0,
 	"mem": 1, "manifest": 1,
 	"rows": 2, "ssd": 2,
-	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3,
-	"loader": 4,
+	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
+	"plan":   4,
+	"loader": 5,
 }
 
 // modules are those that core may use outside of its tests.

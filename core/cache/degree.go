@@ -1,0 +1,69 @@
+package cache
+
+import (
+	"context"
+	"math"
+	"unsafe"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// OutDegree scores a node by how often it is an in-neighbour: from how many
+// nodes, and by how many edges of each, it can be drawn. It is the degree metric
+// of PaGraph (FGNN, section 6.1). It reads the adjacency once.
+func OutDegree(ctx context.Context, budget *mem.Budget, adj Adjacency) (*Vector, error) {
+	v, err := NewVector(budget, adj.NumNodes())
+	if err != nil {
+		return nil, err
+	}
+	counts := mem.Slice[uint32](v.block)
+	err = adj.Scan(ctx, func(_ int64, sources []int64) error {
+		count(counts, sources)
+		return nil
+	})
+	if err != nil {
+		v.Close()
+		return nil, err
+	}
+	countsAsHotness(counts)
+	return v, nil
+}
+
+// InDegree scores a node by the number of its in-edges.
+func InDegree(budget *mem.Budget, adj Adjacency) (*Vector, error) {
+	v, err := NewVector(budget, adj.NumNodes())
+	if err != nil {
+		return nil, err
+	}
+	indptr := adj.Indptr()
+	for node := range v.Hotness {
+		v.Hotness[node] = float32(indptr[node+1] - indptr[node])
+	}
+	return v, nil
+}
+
+// count adds 1 to the count of every element, up to the largest number.
+func count[I int64 | uint32](counts []uint32, rows []I) {
+	asm.Prefetch(counts, rows[:min(ahead, len(rows))])
+	for lo := 0; lo < len(rows); lo += ahead {
+		mid := min(lo+ahead, len(rows))
+		asm.Prefetch(counts, rows[mid:min(mid+ahead, len(rows))])
+		for _, row := range rows[lo:mid] {
+			if c := &counts[row]; *c < math.MaxUint32 {
+				*c++
+			}
+		}
+	}
+}
+
+// countsAsHotness turns counts into scores in place: both are four bytes wide,
+// so the result shares its memory with counts. Counts above 2^24 are rounded.
+func countsAsHotness(counts []uint32) Hotness {
+	// unsafe: elements of four bytes and equal alignment on both sides, and as many
+	scores := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(counts))), len(counts))
+	for i, c := range counts {
+		scores[i] = float32(c)
+	}
+	return scores
+}

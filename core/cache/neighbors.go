@@ -1,0 +1,274 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/bits"
+	"sort"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// Neighbors holds the in-edges of the most important nodes in memory while those
+// of the others stay on disk (Ginex, section 3.2): for each cached node its list,
+// whole, in one or more columns (neighbours, edge numbers). All lists of a column
+// lie back to back in the order of their nodes.
+//
+// The address table is direct, as Ginex's, but takes 4 bits a node instead of 32:
+// a word for every 16 nodes says which of their lists are cached and where the
+// first of these begins. How far a list is from it, and how long it is, follows
+// from indptr, which is in memory anyway. A look-up costs a line of the table and
+// two of indptr, once a target and not once an edge. Rejected: an offset a node,
+// which for a graph of six in-edges a node takes a sixth of what all its lists
+// take; and 2 bits a node by words for 64 nodes, with four times the work.
+//
+// It is filled before the first Find. After that it is read-only and safe for
+// concurrent use.
+type Neighbors struct {
+	indptr []int64 // borrowed
+	groups []listGroup
+	lists  int64
+	edges  int64
+	budget *mem.Budget
+	blocks []*mem.Block
+}
+
+// listGroup is the entry of the address table for 16 nodes: in its lower bits one
+// for each node whose list is cached, above them where the first of these lists
+// begins in a column.
+type listGroup uint64
+
+const (
+	groupNodes = 16
+	groupMask  = 1<<groupNodes - 1
+)
+
+func (g listGroup) cached() uint { return uint(g & groupMask) }
+
+func (g listGroup) first() int64 { return int64(g >> groupNodes) }
+
+// NeighborTableBytes is the size of the address table.
+func NeighborTableBytes(numNodes int64) int64 {
+	return (numNodes + groupNodes - 1) / groupNodes * 8
+}
+
+// NeighborBytes is what caching lists of edges in-edges in all takes, in columns
+// of these widths. With one edge it is the smallest size that can be of use.
+func NeighborBytes(numNodes, edges int64, widths []int) int64 {
+	if edges == 0 {
+		return 0
+	}
+	return NeighborTableBytes(numNodes) + edges*edgeBytes(widths)
+}
+
+// NeighborCapacity is the largest number of in-edges that take at most nBytes.
+func NeighborCapacity(nBytes, numNodes int64, widths []int) int64 {
+	room := nBytes - NeighborTableBytes(numNodes)
+	if room <= 0 || len(widths) == 0 {
+		return 0
+	}
+	return room / edgeBytes(widths)
+}
+
+func edgeBytes(widths []int) (total int64) {
+	for _, w := range widths {
+		total += int64(w)
+	}
+	return total
+}
+
+// NewNeighbors chooses the lists to cache: by falling importance, then rising
+// node, each that fits into what is left of capacity, counted in in-edges. A list
+// that does not fit is passed over. indptr stays the caller's and must outlive
+// the result; importance has a score for each node and is not needed afterwards.
+// The columns are still to be added.
+//
+// It takes a few passes over indptr and importance, NeighborScratchBytes beside
+// the address table, and stops when ctx ends.
+func NewNeighbors(ctx context.Context, budget *mem.Budget, indptr []int64, importance Hotness, capacity int64) (*Neighbors, error) {
+	numNodes := int64(len(indptr)) - 1
+	if int64(len(importance)) != numNodes {
+		return nil, fmt.Errorf("cache: importance has %d scores for %d nodes: %w", len(importance), numNodes, ErrHotness)
+	}
+	n := &Neighbors{indptr: indptr, budget: budget}
+	block, err := n.alloc(NeighborTableBytes(numNodes))
+	if err != nil {
+		return nil, err
+	}
+	n.groups = mem.Slice[listGroup](block)
+	c := chooser{ctx: ctx, neighbors: n, importance: importance, room: capacity}
+	if err := c.choose(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	n.place()
+	return n, nil
+}
+
+// alloc takes memory that lives as long as n does.
+func (n *Neighbors) alloc(nBytes int64) (*mem.Block, error) {
+	block, err := n.budget.Alloc(mem.NeighborCache, nBytes)
+	if err == nil {
+		n.blocks = append(n.blocks, block)
+	}
+	return block, err
+}
+
+func (n *Neighbors) add(v int64) {
+	n.groups[v/groupNodes] |= 1 << (v % groupNodes)
+	n.lists++
+	n.edges += n.degree(v)
+}
+
+func (n *Neighbors) degree(v int64) int64 { return n.indptr[v+1] - n.indptr[v] }
+
+// place sets where each group begins: 48 bits hold as many edges as fit on any disk.
+func (n *Neighbors) place() {
+	at := int64(0)
+	for g, group := range n.groups {
+		n.groups[g] = listGroup(at)<<groupNodes | group
+		for a, b := range setRuns(group.cached()) {
+			base := g * groupNodes
+			at += n.indptr[base+b] - n.indptr[base+a]
+		}
+	}
+}
+
+// setRuns yields the runs of set bits of a word, each from its first bit to the
+// one after its last. The highest bit of the word is not set.
+func setRuns(word uint) iter.Seq2[int, int] {
+	return func(yield func(a, b int) bool) {
+		for word != 0 {
+			a := bits.TrailingZeros(word)
+			b := a + bits.TrailingZeros(^(word >> a))
+			if !yield(a, b) {
+				return
+			}
+			word = word >> b << b
+		}
+	}
+}
+
+// findGroup is how many nodes are looked up at a time: what they need of the table
+// and of indptr comes together.
+const findGroup = 16
+
+// Find sets at[i] to where the list of nodes[i] begins in every column, or to Miss.
+// A list is as long as the node's range in indptr.
+func (n *Neighbors) Find(nodes, at []int64) {
+	var groups, heads [findGroup]int64
+	for len(nodes) > 0 {
+		part := nodes[:min(findGroup, len(nodes))]
+		for i, v := range part {
+			groups[i], heads[i] = v/groupNodes, v/groupNodes*groupNodes
+		}
+		asm.Prefetch(n.groups, groups[:len(part)])
+		asm.Prefetch(n.indptr, heads[:len(part)])
+		asm.Prefetch(n.indptr, part)
+		for i, v := range part {
+			at[i] = n.find(v)
+		}
+		nodes, at = nodes[len(part):], at[len(part):]
+	}
+}
+
+func (n *Neighbors) find(v int64) int64 {
+	group, place := n.groups[v/groupNodes], v%groupNodes
+	if group>>place&1 == 0 {
+		return Miss
+	}
+	at := group.first()
+	indptr := n.indptr[v-place : v+1]
+	// The same as setRuns, which the compiler does not inline here.
+	for before := group.cached() & (1<<place - 1); before != 0; {
+		a := bits.TrailingZeros(before)
+		b := a + bits.TrailingZeros(^(before >> a))
+		at += indptr[b] - indptr[a]
+		before = before >> b << b
+	}
+	return at
+}
+
+// Lists is the number of nodes whose lists are cached.
+func (n *Neighbors) Lists() int64 { return n.lists }
+
+// Edges is the number of in-edges that the cached lists hold together.
+func (n *Neighbors) Edges() int64 { return n.edges }
+
+// Close frees the memory. No other call may be running or follow.
+func (n *Neighbors) Close() {
+	for _, b := range n.blocks {
+		b.Free()
+	}
+	n.blocks, n.groups = nil, nil
+}
+
+// Run is a range of positions of the index array, From to To, that is cached and
+// begins in every column at At.
+type Run struct{ From, To, At int64 }
+
+// Runs yields what is cached of the positions lo to hi, in order. Runs may touch.
+func (n *Neighbors) Runs(lo, hi int64) iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		numNodes := len(n.indptr) - 1
+		// The first node whose list ends behind lo.
+		v := sort.Search(numNodes, func(v int) bool { return n.indptr[v+1] > lo })
+		for g := v / groupNodes; g < len(n.groups) && n.indptr[g*groupNodes] < hi; g++ {
+			at := n.groups[g].first()
+			indptr := n.indptr[g*groupNodes:]
+			for a, b := range setRuns(n.groups[g].cached()) {
+				from, to := max(indptr[a], lo), min(indptr[b], hi)
+				if from < to && !yield(Run{From: from, To: to, At: at + from - indptr[a]}) {
+					return
+				}
+				at += indptr[b] - indptr[a]
+			}
+		}
+	}
+}
+
+// Column holds one number for each cached in-edge. One of Narrow and Wide is set.
+type Column struct {
+	Narrow    []uint32
+	Wide      []int64
+	bytes     []byte
+	width     int64
+	neighbors *Neighbors
+}
+
+// AddColumn makes a column of numbers of width bytes, 4 or 8, to be filled by Put.
+func (n *Neighbors) AddColumn(width int) (*Column, error) {
+	block, err := n.alloc(n.edges * int64(width))
+	if err != nil {
+		return nil, err
+	}
+	c := &Column{bytes: block.Bytes(), width: int64(width), neighbors: n}
+	switch width {
+	case 4:
+		c.Narrow = mem.Slice[uint32](block)
+	case 8:
+		c.Wide = mem.Slice[int64](block)
+	default:
+		panic(fmt.Sprintf("cache: invariant: a column of %d bytes", width))
+	}
+	return c, nil
+}
+
+// Prefetch asks for the memory of these places, such as Find gives.
+func (c *Column) Prefetch(at []int64) {
+	if c.Narrow != nil {
+		asm.Prefetch(c.Narrow, at)
+	} else {
+		asm.Prefetch(c.Wide, at)
+	}
+}
+
+// Put copies into the column what is cached of the index array's positions from
+// first on, whose numbers data holds. It may run concurrently for other positions.
+func (c *Column) Put(first int64, data []byte) {
+	for r := range c.neighbors.Runs(first, first+int64(len(data))/c.width) {
+		copy(c.bytes[r.At*c.width:], data[(r.From-first)*c.width:(r.To-first)*c.width])
+	}
+}

@@ -1,0 +1,199 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/sample"
+)
+
+// blocks is the stream of sampled batches, over the ends of epochs. Batches are
+// sampled by several goroutines at a time. With Options.Reorder, blocks of that
+// many batches, counted from the start of their epoch, are sampled together and
+// put into the order that plan.Reorder finds (FastGL, section 4.1). The order is
+// a function of the batches and of Options.ReorderRows alone, so a run that was
+// resumed within a block repeats it.
+type blocks struct {
+	inspector *inspector
+	at        place // of the batch sampled next
+	order     *seedOrder
+	ready     []*sampled // of a reordered block, not yet taken
+	scratch   []samplerScratch
+}
+
+func newBlocks(in *inspector, at place) blocks {
+	return blocks{inspector: in, at: at, scratch: make([]samplerScratch, max(1, cap(in.loader.workers)))}
+}
+
+// samplerScratch is the memory of a goroutine that samples ahead.
+type samplerScratch struct {
+	graph         sample.Subgraph
+	roster        roster
+	seeds, inputs []int64
+	narrow        []uint32
+}
+
+// take samples the next batches, at least one and at most n, or says why it
+// cannot. With an error it may return those before the one that failed.
+func (s *blocks) take(n int64) ([]*sampled, error) {
+	l, ctx := s.inspector.loader, s.inspector.ctx
+	if len(s.ready) == 0 {
+		if s.at.position == l.NumBatches() {
+			s.at = place{epoch: s.at.epoch + 1}
+			s.order.free()
+			s.order = nil
+		}
+		if s.order == nil {
+			var err error
+			if s.order, err = l.newSeedOrder(ctx, l.epochKey(s.at.epoch)); err != nil {
+				return nil, err
+			}
+		}
+		if l.split.reorder == 0 {
+			n = min(n, sampledAtOnce, l.NumBatches()-s.at.position)
+			batches, err := s.sample(s.at.position, n)
+			s.at.position += int64(len(batches))
+			return batches, err
+		}
+		if err := s.fillBlock(); err != nil {
+			return nil, err
+		}
+	}
+	n = min(n, int64(len(s.ready)))
+	taken := s.ready[:n]
+	s.ready = s.ready[n:]
+	return taken, nil
+}
+
+// sampledAtOnce is how many batches are sampled before their memory is looked at.
+// Arbitrary: a few for each of several threads.
+const sampledAtOnce = 16
+
+// fillBlock samples the block that holds the next position and orders it.
+func (s *blocks) fillBlock() error {
+	l := s.inspector.loader
+	size := l.split.reorder
+	first := s.at.position / size * size
+	batches, err := s.sample(first, min(size, l.NumBatches()-first))
+	if err != nil {
+		freeAll(batches)
+		return err
+	}
+	order, err := plan.Reorder(s.inspector.ctx, l.budget, rowLists(batches), l.parts.numNodes, l.reorderRows())
+	if err != nil {
+		freeAll(batches)
+		return err
+	}
+	for i, from := range order {
+		b := batches[from]
+		b.position = first + int64(i)
+		if b.position < s.at.position {
+			b.free() // yielded before the run was resumed
+			continue
+		}
+		s.ready = append(s.ready, b)
+	}
+	s.at.position = first + int64(len(batches))
+	return nil
+}
+
+// sample samples count batches from first on. With an error it returns those
+// before the first that failed.
+func (s *blocks) sample(first, count int64) ([]*sampled, error) {
+	batches, errs := make([]*sampled, count), make([]error, count)
+	var next atomic.Int64 // the batch that nobody has taken
+	var done sync.WaitGroup
+	for i := range min(len(s.scratch), int(count)) {
+		done.Add(1)
+		guard.Go(func() {
+			defer done.Done()
+			for {
+				at := next.Add(1) - 1
+				if at >= count {
+					return
+				}
+				if batches[at], errs[at] = s.sampleOne(first+at, &s.scratch[i]); errs[at] != nil {
+					next.Store(count)
+					return
+				}
+			}
+		}, s.inspector.loader.fail)
+	}
+	done.Wait()
+	for i := range batches {
+		if batches[i] == nil {
+			freeAll(compact(batches[i:]))
+			return batches[:i], errors.Join(errs...)
+		}
+	}
+	return batches, nil
+}
+
+func compact(batches []*sampled) (present []*sampled) {
+	for _, b := range batches {
+		if b != nil {
+			present = append(present, b)
+		}
+	}
+	return present
+}
+
+// sampleOne samples a batch of the current epoch.
+func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
+	l, ctx := s.inspector.loader, s.inspector.ctx
+	own.seeds, own.inputs = s.order.batch(index, own.seeds, own.inputs)
+	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.seeds))}
+	var worker *sample.Worker
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case worker = <-l.workers:
+	}
+	defer func() { l.workers <- worker }()
+	start := time.Now()
+	defer since(&l.counters.sampling, start)
+	g := &own.graph
+	if err := l.draw(ctx, worker, s.order.batchKey(index), own.seeds, g); err != nil {
+		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, b.epoch, err)
+	}
+	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
+	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
+	own.roster.fill(l, g.Nodes, b.numSeeds)
+	rows, err := l.budget.Alloc(mem.Trace, int64(len(own.roster.rows))*4)
+	if err != nil {
+		return nil, err
+	}
+	b.rows = rows
+	copy(b.rowsOf(), own.roster.rows)
+	own.narrow = b.keep(l, g, own.inputs, own.narrow)
+	return b, nil
+}
+
+// draw samples a batch, with a computing thread where the neighbours are in memory.
+func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key, seeds []int64, g *sample.Subgraph) (err error) {
+	run := func() { err = worker.Sample(ctx, key, seeds, g) }
+	if l.split.neighbors {
+		if stopped := l.compute(ctx, run); stopped != nil {
+			return stopped
+		}
+	} else {
+		run() // mostly waits for the disk, which takes no thread
+	}
+	return err
+}
+
+func (s *blocks) free() {
+	freeAll(s.ready)
+	s.ready = nil
+	if s.order != nil {
+		s.order.free()
+		s.order = nil
+	}
+}

@@ -1,0 +1,288 @@
+package loader
+
+import (
+	"fmt"
+	"time"
+
+	"freshgo/core/sample"
+)
+
+// fill turns edge positions into edge numbers and gathers all rows, in two
+// stages. Several batches at a time read what is on disk; what is in the cache is
+// copied, and the cache changed, by one batch at a time and in their order.
+func (p *preparer) fill(b *Batch) error {
+	l := p.loader
+	nID, eID := int64s(b.Array("n_id").Buffer.Bytes()), int64s(b.Array("e_id").Buffer.Bytes())
+	l.counters.rows.Add(int64(len(nID)))
+	ptr := int64s(b.Array("ptr").Buffer.Bytes())
+	if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
+		return err
+	}
+	if err := p.resolve(b, nID); err != nil {
+		return err
+	}
+	tensors := make([][]byte, len(l.tables))
+	for i := range l.tables {
+		t := &l.tables[i]
+		count := int64(len(nID))
+		if t.byEdge {
+			count = int64(len(eID))
+		}
+		var err error
+		if tensors[i], err = p.addTensor(b, t.name, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
+			return err
+		}
+		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
+			return fmt.Errorf("reading %q: %w", t.name, err)
+		}
+	}
+	if p.super != nil {
+		p.super.read()
+		p.closeParcels()
+	}
+	return p.commit(b, tensors)
+}
+
+// numberEdges replaces positions in the index array by the user's edge numbers.
+func (p *preparer) numberEdges(d sample.Drawn) error {
+	l := p.loader
+	if l.edgeIDs.disk != nil {
+		start := time.Now()
+		defer since(&l.counters.reading, start)
+		return l.edgeIDs.gather(p.epoch.ctx, &p.fetchScratch, d, d.Pos)
+	}
+	return p.compute(func() {
+		// In memory nothing can fail.
+		_ = l.edgeIDs.gather(p.epoch.ctx, nil, d, d.Pos)
+	})
+}
+
+// resolve finds out where the rows of a batch are, once for all tables.
+func (p *preparer) resolve(b *Batch, nID []int64) error {
+	l, k := p.loader, &p.lookup
+	if len(l.onDisk) == 0 {
+		l.counters.hits.Add(int64(len(nID)))
+		return nil
+	}
+	err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) })
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.super != nil: // planned
+	case l.policy == nil:
+		p.step.Slots = nil
+	case l.online:
+		if err := p.epoch.decided.enter(b.Index); err != nil {
+			return err
+		}
+		l.policy.Step(p.roster.rows, &p.step.Step)
+		p.epoch.decided.leave()
+	default:
+		l.policy.Step(p.roster.rows, &p.step.Step)
+	}
+	err = p.compute(func() { k.sort(p.step.Slots, &p.roster) })
+	l.counters.hits.Add(int64(len(nID) - len(k.cold)))
+	if p.super == nil {
+		l.counters.misses.Add(int64(len(k.cold)))
+	}
+	return err
+}
+
+// lookup is where the rows of a batch are, by position.
+type lookup struct {
+	hitRows, hitSlots []int32 // tensor rows that are cached, and their slots
+	cold              []int32 // positions that are not
+	delivered         []bool  // by position: found in a pack of the table being read
+	wanted            []int64 // rows to read
+	from              []int32 // what each of wanted is: a position, or ^index of an extra row
+}
+
+// lookupBytes is the scratch of a preparer, per row looked up: the fields of
+// lookup, roster and step, and the read plan's sort keys, ranges and positions.
+func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
+
+func (k *lookup) sort(slots []int32, r *roster) {
+	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
+	for i := range r.rows {
+		if i < len(slots) && slots[i] >= 0 {
+			k.hitRows = append(k.hitRows, r.tensorRow(int32(i)))
+			k.hitSlots = append(k.hitSlots, slots[i])
+		} else {
+			k.cold = append(k.cold, int32(i))
+		}
+	}
+}
+
+// gather writes the rows of a table into a tensor, but for those that commit
+// copies from the cache.
+func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
+	l := p.loader
+	switch {
+	case t.disk == nil && t.byEdge:
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, eID) })
+	case t.disk == nil:
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(nID)) })
+	}
+	start := time.Now()
+	defer since(&l.counters.reading, start)
+	width := t.width
+	if t.byEdge {
+		return t.disk.read(p.epoch.ctx, &p.merger, eID, func(i int32, row []byte) error {
+			copy(dst[int(i)*width:], row)
+			return nil
+		})
+	}
+	if p.super != nil {
+		return p.readPlanned(t, dst)
+	}
+	k := &p.lookup
+	k.wanted = k.wanted[:0]
+	for _, pos := range k.cold {
+		k.wanted = append(k.wanted, int64(p.roster.rows[pos]))
+	}
+	return t.disk.read(p.epoch.ctx, &p.merger, k.wanted, func(i int32, row []byte) error {
+		copy(dst[int(p.roster.tensorRow(k.cold[i]))*width:], row)
+		return nil
+	})
+}
+
+// readPlanned reads the cold rows of a planned batch: those in its packs, then
+// the others, and along with them rows of the same pages for later batches.
+func (p *preparer) readPlanned(t *table, dst []byte) error {
+	l, k, s, width := p.loader, &p.lookup, p.super, t.width
+	k.delivered = grown(k.delivered, len(p.roster.rows))
+	clear(k.delivered)
+	for _, parcel := range s.parcelsFor(p.number) {
+		pack := parcel.packs[t.cached]
+		if pack == nil {
+			continue
+		}
+		err := pack.Seal()
+		if err == nil {
+			err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
+				// Different positions of a batch: no two calls write the same.
+				copy(dst[int(p.roster.tensorRow(pos))*width:][:width], row)
+				k.delivered[pos] = true
+				return nil
+			})
+		}
+		if p.epoch.ctx.Err() != nil {
+			return errStopped
+		}
+		if err != nil {
+			l.counters.packErrors.Add(1) // what it did not deliver is read below
+		}
+	}
+	k.wanted, k.from = k.wanted[:0], k.from[:0]
+	for _, pos := range k.cold {
+		if !k.delivered[pos] {
+			k.wanted = append(k.wanted, int64(p.roster.rows[pos]))
+			k.from = append(k.from, pos)
+		}
+	}
+	if t.cached == 0 { // a row counts once, whatever tables it is in
+		l.counters.misses.Add(int64(len(k.wanted)))
+		l.counters.packed.Add(int64(len(k.cold) - len(k.wanted)))
+	}
+	for i, e := range p.step.Extra {
+		k.wanted = append(k.wanted, int64(e.Row))
+		k.from = append(k.from, ^int32(i))
+	}
+	return t.disk.read(p.epoch.ctx, &p.merger, k.wanted, func(i int32, row []byte) error {
+		if from := k.from[i]; from >= 0 {
+			copy(dst[int(p.roster.tensorRow(from))*width:], row)
+		} else {
+			e := &p.step.Extra[^from]
+			s.parcels[e.Batch].add(t.cached, e.Pos, row)
+		}
+		return nil
+	})
+}
+
+// closeParcels frees the packs of a batch that has been read.
+func (p *preparer) closeParcels() {
+	for _, parcel := range p.super.parcelsFor(p.number) {
+		parcel.close()
+	}
+}
+
+// commit copies what is cached into the tensors and then changes the cache, when
+// every batch before has done so. A consumer may write to its tensors, so the
+// cache takes its rows from them before the batch is handed over.
+func (p *preparer) commit(b *Batch, tensors [][]byte) error {
+	l := p.loader
+	if len(l.onDisk) == 0 {
+		return nil
+	}
+	if l.changing() {
+		if err := p.epoch.turn.enter(b.Index); err != nil {
+			return err
+		}
+		defer p.epoch.turn.leave()
+	}
+	return p.timed(func() {
+		for _, t := range l.onDisk {
+			dst := tensors[t.index]
+			if len(p.lookup.hitRows) > 0 {
+				l.copyRows(dst, p.lookup.hitRows, l.cached.Table(t.cached), p.lookup.hitSlots, t.width)
+			}
+			p.roster.repeatRows(dst, t.width)
+		}
+		p.change(tensors)
+	})
+}
+
+// change applies the step: rows that leave go to their packs, then rows of the
+// batch enter.
+func (p *preparer) change(tensors [][]byte) {
+	l := p.loader
+	for _, f := range p.step.Forward {
+		parcel := p.super.parcels[f.Batch]
+		for _, t := range l.onDisk {
+			if f.From >= 0 {
+				parcel.add(t.cached, f.Pos, l.cached.Row(t.cached, int64(f.From)))
+			} else {
+				at := int(p.roster.tensorRow(^f.From)) * t.width
+				parcel.add(t.cached, f.Pos, tensors[t.index][at:at+t.width])
+			}
+		}
+	}
+	if len(p.step.In) == 0 {
+		return
+	}
+	k := &p.lookup // what it found is copied already
+	k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
+	for _, in := range p.step.In {
+		k.hitRows = append(k.hitRows, p.roster.tensorRow(in.Pos))
+		k.hitSlots = append(k.hitSlots, in.Slot)
+	}
+	for _, t := range l.onDisk {
+		l.copyRows(l.cached.Table(t.cached), k.hitSlots, tensors[t.index], k.hitRows, t.width)
+	}
+	for _, in := range p.step.In {
+		l.resident.set(in.Slot, p.roster.rows[in.Pos])
+	}
+}
+
+// timed computes and counts the time as gathering.
+func (p *preparer) timed(fn func()) error {
+	return p.compute(func() {
+		start := time.Now()
+		fn()
+		since(&p.loader.counters.gathering, start)
+	})
+}
+
+// tableRows are the rows on disk of nodes, by tensor row.
+func (p *preparer) tableRows(nID []int64) []int64 {
+	l, k := p.loader, &p.lookup
+	if l.order == nil {
+		return nID
+	}
+	k.wanted = k.wanted[:0]
+	for _, v := range nID {
+		k.wanted = append(k.wanted, int64(l.order[v]))
+	}
+	return k.wanted
+}

@@ -1,0 +1,276 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/plan"
+)
+
+// inspector samples and plans superbatches ahead of their execution (Ginex,
+// section 3.2). It follows the stream of batches over the ends of epochs, since
+// the next epoch's batches are a function of the seed as well: rows that the
+// next epoch wants first are known when this one ends.
+//
+//	sample k+2 ─► plan k+1, knowing k+2 ─► publish ─► wait until k+1 begins ─► ...
+//
+// So at most three superbatches are held: one that is executed, one planned, one
+// sampled. Batches are numbered by the inspector, from 0 where it began.
+type inspector struct {
+	loader *Loader
+	start  place // of batch 0
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	blocks    blocks // where the batches come from; run's
+	sampledTo int64  // number of the batch sampled next; run's
+	failed    error  // why there are no more; run's
+
+	mu        sync.Mutex
+	changed   sync.Cond
+	published []*superbatch // consecutive; those that are finished leave at the front
+	begun     int64         // the highest number that was asked for
+	err       error         // what ended the inspection, after the batches published
+	shut      bool
+
+	next int64 // the batch after those of the epochs that were consumed whole; the consumer's
+}
+
+// place is a position in the stream of batches.
+type place struct{ epoch, position int64 }
+
+// number is the inspector's number of the batch at a place, or false where the
+// stream never passes it.
+func (in *inspector) number(at place) (int64, bool) {
+	n := (at.epoch-in.start.epoch)*in.loader.NumBatches() + at.position - in.start.position
+	return n, n >= 0
+}
+
+// firstSuperbatches are the lengths of the first superbatches: the first batch
+// does not wait for others, the next is long enough for its rows to be worth a
+// scan, and then they grow by four, so that sampling the next one, which takes
+// a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
+var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
+
+func (l *Loader) superbatchLength(k int) int64 {
+	if k < len(firstSuperbatches) {
+		return min(l.split.superbatch, firstSuperbatches[k])
+	}
+	return l.split.superbatch
+}
+
+// inspect starts an inspector at a place of the stream. Of the planner's state it
+// takes what is really in the cache.
+func (l *Loader) inspect(at place) *inspector {
+	in := &inspector{loader: l, start: at, begun: -1}
+	in.changed.L = &in.mu
+	in.blocks = newBlocks(in, at)
+	in.ctx, in.cancel = context.WithCancel(context.Background())
+	l.planner.Reset(l.resident.all)
+	in.done.Add(1)
+	guard.Go(func() {
+		defer in.done.Done()
+		in.fail(in.run())
+	}, l.fail)
+	return in
+}
+
+// run publishes superbatch after superbatch until the inspector is stopped or
+// sampling fails, which ends the stream before the batch that failed.
+func (in *inspector) run() error {
+	l := in.loader
+	current := in.sampleAhead(l.superbatchLength(0))
+	var ahead []*sampled
+	defer func() {
+		freeAll(current)
+		freeAll(ahead)
+	}()
+	for k := 0; len(current) > 0; k++ {
+		if k > 0 {
+			ahead = in.sampleAhead(l.superbatchLength(k + 1))
+		}
+		s, err := in.plan(current, ahead)
+		if err != nil {
+			return err
+		}
+		current, ahead = ahead, nil // the superbatch owns what was current
+		if !in.publish(s) {
+			return nil
+		}
+		if k == 0 {
+			current = in.sampleAhead(l.superbatchLength(1))
+		}
+		if !in.waitBegun(s.first) {
+			return nil
+		}
+	}
+	return in.failed
+}
+
+func freeAll(batches []*sampled) {
+	for _, b := range batches {
+		b.free()
+	}
+}
+
+// plan makes a superbatch of sampled batches.
+func (in *inspector) plan(current, ahead []*sampled) (*superbatch, error) {
+	l := in.loader
+	first := in.sampledTo - int64(len(current)+len(ahead))
+	if !l.options.Lookahead {
+		ahead = nil
+	}
+	start := time.Now()
+	defer since(&l.counters.planning, start)
+	p, err := l.planner.Plan(in.ctx, first, rowLists(current), rowLists(ahead))
+	if err != nil {
+		return nil, fmt.Errorf("loader: planning batches %d to %d: %w", first, first+int64(len(current))-1, err)
+	}
+	for _, b := range current {
+		b.dropRows()
+	}
+	return newSuperbatch(in, first, current, len(ahead), p), nil
+}
+
+func rowLists(batches []*sampled) []plan.Batch {
+	lists := make([]plan.Batch, len(batches))
+	for i, b := range batches {
+		lists[i] = b.rowsOf()
+	}
+	return lists
+}
+
+// sampleAhead samples the next n batches of the stream, fewer where the traces
+// would take more than their memory or sampling fails, else at least one.
+func (in *inspector) sampleAhead(n int64) []*sampled {
+	var batches []*sampled
+	split := &in.loader.split
+	room := (split.traces - split.tracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
+	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
+		var some []*sampled
+		fit := max(1, room/plannedBytes(max(1, in.loader.demand.Nodes)))
+		some, in.failed = in.blocks.take(min(n-int64(len(batches)), fit))
+		for _, b := range some {
+			room -= plannedBytes(b.nodes)
+		}
+		batches = append(batches, some...)
+		in.sampledTo += int64(len(some))
+	}
+	return batches
+}
+
+// heldSuperbatches is how many superbatches are in memory: executed, planned,
+// sampled.
+const heldSuperbatches = 3
+
+// publish hands a superbatch to the executor.
+func (in *inspector) publish(s *superbatch) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.shut {
+		s.free()
+		return false
+	}
+	in.published = append(in.published, s)
+	in.changed.Broadcast()
+	return true
+}
+
+// waitBegun waits until the executor asks for batch n.
+func (in *inspector) waitBegun(n int64) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.begun < n && !in.shut {
+		in.changed.Wait()
+	}
+	return !in.shut
+}
+
+// fail records why nothing more is published.
+func (in *inspector) fail(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.err == nil {
+		in.err = err
+	}
+	in.changed.Broadcast()
+}
+
+// continues says whether the stream goes on at a place.
+func (in *inspector) continues(at place) bool {
+	n, passed := in.number(at)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return passed && n == in.next && !in.shut && in.err == nil
+}
+
+// superbatchOf waits for the superbatch that holds batch n.
+func (in *inspector) superbatchOf(n int64) (*superbatch, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if n > in.begun {
+		in.begun = n
+		in.changed.Broadcast()
+	}
+	for {
+		if in.shut {
+			return nil, errStopped
+		}
+		for _, s := range in.published {
+			if n >= s.first && n < s.end() {
+				return s, nil
+			}
+		}
+		if in.err != nil {
+			return nil, in.err
+		}
+		in.changed.Wait()
+	}
+}
+
+// before returns the superbatch that ends where s begins, or nil.
+func (in *inspector) before(s *superbatch) *superbatch {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, other := range in.published {
+		if other.end() == s.first {
+			return other
+		}
+	}
+	return nil
+}
+
+// forget frees the superbatches whose packs nobody needs any more: those before
+// the one that ended just before s.
+func (in *inspector) forget(s *superbatch) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for len(in.published) > 0 && in.published[0].end() < s.first {
+		in.published[0].free()
+		in.published = in.published[1:]
+	}
+}
+
+// abandon makes everybody return, without waiting for them.
+func (in *inspector) abandon() {
+	in.cancel()
+	in.mu.Lock()
+	in.shut = true
+	in.changed.Broadcast()
+	in.mu.Unlock()
+}
+
+// stop ends the inspection and frees what it made. Nobody executes any more.
+func (in *inspector) stop() {
+	in.abandon()
+	in.done.Wait()
+	for _, s := range in.published {
+		s.free()
+	}
+	in.published = nil
+	in.blocks.free()
+}

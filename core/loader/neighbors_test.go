@@ -1,0 +1,463 @@
+package loader
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
+	"freshgo/core/store"
+)
+
+// bySorted gives the dataset's edges in the order of their targets, so that its
+// store needs no edge numbers.
+func (d *dataset) bySorted() *dataset {
+	slices.Sort(d.targets)
+	return d
+}
+
+// listBytes is what all lists of the dataset's store take.
+func (d *dataset) listBytes(widths ...int) int64 {
+	return cache.NeighborBytes(d.nodes, int64(len(d.sources)), widths)
+}
+
+// onDisk keeps the topology on disk but for this many bytes of lists.
+func onDisk(o Options, nBytes int64) Options {
+	o.NeighborCache, o.Cache, o.FeatureCache = nBytes, "degree", Auto
+	return o
+}
+
+// TestNeighborCacheChangesNoBatch is the metamorphic test of the neighbour cache:
+// off, smaller than its address table, partial, full.
+func TestNeighborCacheChangesNoBatch(t *testing.T) {
+	for name, d := range map[string]*dataset{
+		"edge numbers":    newDataset(3000, 40000),
+		"no edge numbers": newDataset(2000, 30000).bySorted(),
+		"mostly empty":    newDataset(9000, 4000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := d.store(t, ssd.OS)
+			plainOptions := plain()
+			want := epochOf(t, open(t, d.graph(t), plainOptions), 1)
+			full := d.listBytes(4, 4)
+			rng := rand.New(rand.NewPCG(1, uint64(d.nodes)))
+			for _, nBytes := range []int64{0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2, full * 3 / 4} {
+				o := onDisk(plain(), nBytes)
+				o.Workers, o.Prefetch = 1+rng.IntN(8), rng.IntN(9)
+				o.IO = []ssd.Kind{ssd.Auto, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
+				o.Checksums = rng.IntN(2) == 0
+				l := open(t, OpenStore(s), o)
+				requireSame(t, want, epochOf(t, l, 1))
+				hits, misses := l.neighborCounts()
+				require.Equal(t, l.Stats().Edges, hits+misses, "%d bytes, %d workers", nBytes, o.Workers)
+				require.LessOrEqual(t, l.budget.Live()[mem.NeighborCache], nBytes)
+			}
+		})
+	}
+}
+
+func TestNeighborCacheWithReplacementAndAllNeighbours(t *testing.T) {
+	d := newDataset(1500, 20000)
+	s := d.store(t, ssd.OS)
+	for _, replace := range []bool{false, true} {
+		o := plain()
+		o.Fanouts, o.Replace = []int64{-1, 12, 2}, replace
+		o.Seeds = []int64{3, 3, 900, 0, 1499, 3, 77}
+		want := epochOf(t, open(t, d.graph(t), o), 0)
+		requireSame(t, want, epochOf(t, open(t, OpenStore(s), onDisk(o, d.listBytes(4, 4)/3)), 0))
+	}
+}
+
+// TestMoreListsReadLess: the more is cached, the fewer positions are read, down to
+// nothing where all is.
+func TestMoreListsReadLess(t *testing.T) {
+	d := newDataset(4000, 50000)
+	s := d.store(t, ssd.OS)
+	full := d.listBytes(4, 4)
+	last, lastBytes := int64(1<<60), int64(1<<60)
+	for _, nBytes := range []int64{0, full / 10, full / 4, 2 * full / 5, 2*50000*4 - 1} {
+		l := open(t, OpenStore(s), onDisk(plain(), nBytes))
+		if nBytes == 2*50000*4-1 {
+			// Neighbours alone would fit, but lists of both save more reads.
+			require.False(t, l.split.neighbors)
+			require.NotNil(t, l.edgeIDs.lists)
+		}
+		opened := l.Stats().BytesRead
+		epochOf(t, l, 0)
+		hits, misses := l.neighborCounts()
+		require.Less(t, misses, last)
+		require.LessOrEqual(t, l.Stats().BytesRead-opened, lastBytes)
+		lastBytes = l.Stats().BytesRead - opened // of topology only: the rows are all in memory
+		if nBytes > 0 && nBytes < full/2 {       // lists of neighbours
+			// The cached lists are those wanted most often for what they cost.
+			require.Greater(t, hits*int64(len(d.sources)), (hits+misses)*l.lists.Edges())
+		}
+		last = misses
+	}
+	l := open(t, OpenStore(s), onDisk(plain(), 2*50000*4))
+	require.True(t, l.split.neighbors && l.split.edgeIDs)
+	hits, misses := l.neighborCounts()
+	require.Zero(t, hits+misses)
+	epochOf(t, l, 0)
+	hits, misses = l.neighborCounts()
+	require.Zero(t, misses)
+	require.Equal(t, l.Stats().Edges, hits)
+}
+
+// handMade opens an array of ids as the loader does, of either width.
+func handMade(t *testing.T, ids []int64, width int, limit int64, slot int) *idArray {
+	t.Helper()
+	var data []byte
+	for _, id := range ids {
+		if width == 4 {
+			data = binary.LittleEndian.AppendUint32(data, uint32(id))
+		} else {
+			data = binary.LittleEndian.AppendUint64(data, uint64(id))
+		}
+	}
+	data = append(data, make([]byte, (ssd.PageBytes-len(data)%ssd.PageBytes)%ssd.PageBytes)...)
+	path := filepath.Join(t.TempDir(), "ids")
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "probe"), make([]byte, ssd.PageBytes), 0o600))
+	engine, err := ssd.NewEngine(ssd.Options{FS: ssd.OS, Budget: mem.NewBudget(0), SlotBytes: slot}, filepath.Dir(path))
+	require.NoError(t, err)
+	t.Cleanup(func() { engine.Close() })
+	handle, err := engine.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { handle.Close() })
+	layout := ssd.Layout{RowBytes: width, RowsPerPage: ssd.PageBytes / width, NumRows: int64(len(ids))}
+	return &idArray{limit: limit, disk: &diskRows{engine: engine, handle: handle, layout: layout, slot: slot}}
+}
+
+// Ids of four and of eight bytes, beyond 2^32 too, from cached lists and from disk.
+func TestListsOfBothWidths(t *testing.T) {
+	const nodes = 900
+	for _, width := range []int{4, 8} {
+		rng := rand.New(rand.NewPCG(uint64(width), 5))
+		limit := int64(1 << 32)
+		if width == 8 {
+			limit = 1 << 40
+		}
+		indptr, ids, importance := []int64{0}, []int64{}, make(cache.Hotness, nodes)
+		for v := range nodes {
+			for range rng.IntN(1 + rng.IntN(150)) {
+				ids = append(ids, rng.Int64N(limit))
+			}
+			indptr = append(indptr, int64(len(ids)))
+			importance[v] = rng.Float32()
+		}
+		total := int64(len(ids))
+		a := handMade(t, ids, width, limit, 64<<10)
+		for _, capacity := range []int64{1, total / 10, total / 2, total} {
+			lists, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), indptr, importance, capacity)
+			require.NoError(t, err)
+			column, err := lists.AddColumn(width)
+			require.NoError(t, err)
+			c := &listColumn{lists: lists, column: column, indptr: indptr}
+			require.NoError(t, fillColumn(context.Background(), a, a.disk, c))
+			cached := *a
+			cached.lists, cached.counts = c, new(fetchCounts)
+			adjacency := newDiskAdjacency(&cached)
+			for range 5 {
+				drawn := sample.Drawn{Ptr: []int64{1000}} // offsets count from the batch's first edge
+				var want []int64
+				for range rng.IntN(300) {
+					v := rng.Int64N(nodes)
+					drawn.Targets = append(drawn.Targets, v)
+					for range rng.IntN(5) {
+						if indptr[v] < indptr[v+1] {
+							p := indptr[v] + rng.Int64N(indptr[v+1]-indptr[v])
+							drawn.Pos, want = append(drawn.Pos, p), append(want, ids[p])
+						}
+					}
+					drawn.Ptr = append(drawn.Ptr, 1000+int64(len(drawn.Pos)))
+				}
+				out := make([]int64, len(want))
+				require.NoError(t, adjacency.Fetch(context.Background(), drawn, out))
+				require.Equal(t, append([]int64{}, want...), out)
+				// In place, as edge numbers are.
+				require.NoError(t, cached.gather(context.Background(), new(fetchScratch), drawn, drawn.Pos))
+				require.Equal(t, out, append([]int64{}, drawn.Pos...))
+			}
+			if capacity == total {
+				require.Zero(t, cached.counts.misses.Load())
+			}
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			err = adjacency.Fetch(gone, sample.Drawn{Targets: []int64{0}, Ptr: []int64{0, 0}}, nil)
+			require.ErrorIs(t, err, context.Canceled)
+			lists.Close()
+		}
+	}
+}
+
+func TestPageRangesCoverTheRunsOnce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 300 {
+		width := int64(4 << rng.IntN(2))
+		slot := ssd.PageBytes << (4 + rng.IntN(2))
+		var runs []cache.Run
+		wanted := map[int64]bool{}
+		at := int64(0)
+		for range rng.IntN(30) {
+			at += rng.Int64N(1 + rng.Int64N(20000))
+			r := cache.Run{From: at, To: at + 1 + rng.Int64N(1+rng.Int64N(60000))}
+			runs = append(runs, r)
+			for p := r.From * width / ssd.PageBytes; p <= (r.To*width-1)/ssd.PageBytes; p++ {
+				wanted[p] = true
+			}
+			at = r.To
+		}
+		end, unwanted := int64(0), int64(0)
+		for r := range pageRanges(slices.Values(runs), width, slot) {
+			require.GreaterOrEqual(t, r.Off, end)
+			require.Positive(t, r.Len)
+			require.LessOrEqual(t, int(r.Len), slot)
+			for p := r.Off / ssd.PageBytes; p < (r.Off+int64(r.Len))/ssd.PageBytes; p++ {
+				if !wanted[p] {
+					unwanted++
+				}
+				delete(wanted, p)
+			}
+			end = r.Off + int64(r.Len)
+		}
+		require.Empty(t, wanted)
+		require.LessOrEqual(t, unwanted, int64(maxHolePages*(len(runs)+1)))
+	}
+}
+
+func TestScanVisitsEveryIDInOrder(t *testing.T) {
+	const count = 3*scanPiece/4 + 12345 // three pieces and a part of one, of four bytes
+	ids := make([]int64, count)
+	for i := range ids {
+		ids[i] = int64(i) * 5 % 99991
+	}
+	narrow := make([]uint32, count)
+	for i, id := range ids {
+		narrow[i] = uint32(id)
+	}
+	for name, a := range map[string]*idArray{
+		"disk, 4 bytes":    handMade(t, ids, 4, 99991, 64<<10),
+		"disk, 8 bytes":    handMade(t, ids, 8, 99991, 128<<10),
+		"disk, none":       handMade(t, nil, 4, 99991, 64<<10),
+		"memory, 4 bytes":  {narrow: narrow},
+		"memory, 8 bytes":  {wide: ids},
+		"memory, one page": {wide: ids[:1024]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := mem.NewBudget(0)
+			var got []int64
+			stream := &adjacency{indptr: []int64{0, count}, ids: a, budget: budget}
+			require.NoError(t, stream.Scan(context.Background(), func(first int64, piece []int64) error {
+				require.EqualValues(t, len(got), first)
+				got = append(got, piece...)
+				return nil
+			}))
+			require.Equal(t, append([]int64(nil), ids[:len(got)]...), got)
+			require.Zero(t, budget.Used())
+			require.LessOrEqual(t, budget.Peak(), int64(2*scanPiece))
+			enough := errors.New("enough")
+			for stop := int64(0); stop < int64(len(got)); stop += 1 + int64(len(got))/3 {
+				err := stream.Scan(context.Background(), func(first int64, piece []int64) error {
+					if first+int64(len(piece)) > stop {
+						return enough
+					}
+					return nil
+				})
+				require.ErrorIs(t, err, enough)
+			}
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			if len(got) > 0 {
+				require.ErrorIs(t, stream.Scan(gone, func(int64, []int64) error { return nil }), context.Canceled)
+			}
+			require.Zero(t, budget.Used())
+		})
+	}
+}
+
+func TestScanRefusesIDsBeyondTheLimit(t *testing.T) {
+	ids := make([]int64, 50000)
+	ids[49999] = 10
+	for _, width := range []int{4, 8} {
+		a := handMade(t, ids, width, 10, 64<<10)
+		err := a.scan(context.Background(), mem.NewBudget(0), func(int64, []int64) error { return nil })
+		require.ErrorIs(t, err, store.ErrCorrupt)
+		require.ErrorContains(t, err, "id 10 at position 49999, expected an id in [0, 10)")
+	}
+}
+
+// Damage that is read while lists are cached is an error that says where, whether
+// it makes ids impossible or only wrong.
+func TestDamagedListsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		file   func(store.Topology) *store.Array
+		damage []byte
+	}{
+		"impossible neighbour": {func(t store.Topology) *store.Array { return t.Indices }, []byte{255, 255, 255, 127}},
+		"wrong neighbour":      {func(t store.Topology) *store.Array { return t.Indices }, []byte{1, 0, 0, 0}},
+		"impossible number":    {func(t store.Topology) *store.Array { return t.EdgeIDs }, []byte{255, 255, 255, 255}},
+		"wrong number":         {func(t store.Topology) *store.Array { return t.EdgeIDs }, []byte{1, 0, 0, 0}},
+	} {
+		for _, checksums := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, checksums %v", name, checksums), func(t *testing.T) {
+				d := newDataset(3000, 40000)
+				s := d.store(t, ssd.OS)
+				path := c.file(s.Topology()).Path
+				o := onDisk(plain(), d.listBytes(4, 4)/3)
+				o.Checksums = checksums
+				l := open(t, OpenStore(s), o)
+				var at int64 // the first cached position
+				for r := range l.lists.Runs(0, 40000) {
+					at = r.From
+					break
+				}
+				require.NoError(t, os.Chmod(path, 0o600))
+				f, err := os.OpenFile(path, os.O_WRONLY, 0)
+				require.NoError(t, err)
+				_, err = f.WriteAt(c.damage, at*4)
+				require.NoError(t, err)
+				require.NoError(t, f.Close())
+				_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+				require.ErrorIs(t, err, store.ErrCorrupt)
+				require.ErrorContains(t, err, path)
+			})
+		}
+	}
+}
+
+func TestFailedReadsWhileListsAreCached(t *testing.T) {
+	d := newDataset(3000, 60000)
+	fs := faultfs.New(ssd.OS)
+	s := d.store(t, fs)
+	o := onDisk(plain(), d.listBytes(4, 4)/3)
+	o.IO = ssd.Pread
+	failed := 0
+	for nth := 1; ; nth++ {
+		fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Times: 1, Errno: syscall.EIO})
+		l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+		fs.Clear()
+		if err == nil {
+			require.NoError(t, l.Close())
+			break
+		}
+		require.ErrorIs(t, err, syscall.EIO)
+		failed++
+	}
+	require.Greater(t, failed, 10)
+}
+
+// errAfter is a context whose Err fails from the n-th look on.
+type errAfter struct {
+	context.Context
+	looks chan struct{}
+}
+
+func (c errAfter) Err() error {
+	select {
+	case c.looks <- struct{}{}:
+		return nil
+	default:
+		return context.Canceled
+	}
+}
+
+func TestOpenStopsWhileListsAreCached(t *testing.T) {
+	d := newDataset(3000, 40000)
+	s := d.store(t, ssd.OS)
+	o := onDisk(plain(), d.listBytes(4, 4)/3)
+	for n := 0; ; n++ {
+		l, err := Open(errAfter{context.Background(), make(chan struct{}, n)}, OpenStore(s), o, mem.NewAllocator())
+		if err == nil {
+			require.NotNil(t, l.lists)
+			require.NoError(t, l.Close())
+			require.Greater(t, n, 10)
+			return
+		}
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// Memory given as a whole: at every size from the smallest on, batches are right,
+// the limit holds, and lists take the place of what does not fit whole.
+func TestListsWithinTheBudget(t *testing.T) {
+	d := newDataset(6000, 400000)
+	s := d.store(t, ssd.OS)
+	o := plain()
+	o.Fanouts, o.Cache, o.Memory, o.DropLast = []int64{3, 2}, "degree", 1000, true
+	o.Seeds = []int64{}
+	for v := range int64(640) {
+		o.Seeds = append(o.Seeds, v*9)
+	}
+	want := epochOf(t, open(t, d.graph(t), func() Options { o := o; o.Memory = 0; return o }()), 0)
+	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+	var tooSmall *mem.BudgetError
+	require.ErrorAs(t, err, &tooSmall)
+	seen := 0
+	for o.Memory = tooSmall.Need; o.Memory < tooSmall.Need+6<<20; o.Memory += 500_000 {
+		l := open(t, OpenStore(s), o)
+		requireSame(t, want, epochOf(t, l, 0))
+		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+		if l.lists != nil && l.lists.Edges() > 0 {
+			seen++
+			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.neighborLists, 1)+l.parts.numEdges*4)
+		}
+	}
+	require.Positive(t, seen)
+}
+
+// TestTopologyShare is the rule of who gets the memory.
+func TestTopologyShare(t *testing.T) {
+	d := newDataset(3000, 40000)
+	s := d.store(t, ssd.OS)
+	l := &Loader{options: plain(), parts: OpenStore(s).parts()}
+	whole := int64(2 * 4 * 40000)
+	rows := int64(3000 * (width*4 + wideWidth + 8))
+	edgeRows := int64(40000 * 8)
+	for name, c := range map[string]struct {
+		change      func(o *Options)
+		rest        int64
+		lists, left int64 // lists of -1: everything is in memory; of -2: neighbours are
+	}{
+		"room for all":                  {nil, whole + rows + edgeRows, -1, rows + edgeRows},
+		"half":                          {nil, whole, whole / 2, whole / 2},
+		"three quarters hold the whole": {nil, whole*4/3 + 4, -1, whole/3 + 4},
+		"little":                        {nil, whole / 100, whole / 200, whole/100 - whole/200},
+		"too little for a scan":         {nil, whole / 150, 0, whole / 150},
+		"nothing":                       {nil, 0, 0, 0},
+		"rows by name":                  {func(o *Options) { o.FeatureCache = 5 }, whole - 1, whole - 1, 0},
+		"no rows":                       {func(o *Options) { o.Cache = "none" }, whole - 1, whole - 1, 0},
+		"lists by name":                 {func(o *Options) { o.NeighborCache = 20000 }, 777, 20000, 777},
+		"whole by name":                 {func(o *Options) { o.NeighborCache = whole + 5 }, 777, -1, 782},
+		"none by name":                  {func(o *Options) { o.NeighborCache = 0 }, whole * 2, 0, whole * 2},
+		"no room to choose, all of it":  {func(o *Options) { o.Memory = 1000 }, whole, -2, whole / 2},
+		"no room to choose, neighbours": {func(o *Options) { o.Memory, o.NeighborCache = 1000, whole/2+3 }, 9, -2, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l.options = plain()
+			l.options.Cache = "degree"
+			if c.change != nil {
+				c.change(&l.options)
+			}
+			got := &split{slot: minSlot, working: working{workers: 1, prefetch: 1, depth: minDepth}}
+			left := l.sizer().holdTopology(got, c.rest)
+			require.Equal(t, max(0, c.lists), got.neighborLists)
+			require.Equal(t, c.lists == -1, got.edgeIDs)
+			require.Equal(t, c.lists < 0, got.neighbors)
+			require.Equal(t, c.left, left)
+		})
+	}
+}

@@ -1,0 +1,291 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
+)
+
+const (
+	someNodes  = 3000
+	nodeBytes  = width*4 + wideWidth // of the tables that are not held whole
+	someBatchs = 47
+)
+
+// rowsFor is a feature_cache that has room for this many rows.
+func rowsFor(rows int64) int64 { return 8*someNodes + rows*(nodeBytes+64) + 64<<10 }
+
+// TestPolicyTransferEngineThreads is the metamorphic test of the caches: whatever
+// decides what is cached, how the rest is read, and by whom, the batches of
+// several epochs are those of a loader without cache.
+func TestPolicyTransferEngineThreads(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	var want [][]*seen
+	reference := open(t, d.graph(t), plain())
+	for epoch := range int64(3) {
+		want = append(want, epochOf(t, reference, epoch))
+	}
+	kinds := append([]string{"belady", "belady", "belady", "auto", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector"}, cache.OnlineNames()...)
+	const seed = 20
+	rng := rand.New(rand.NewPCG(seed, 0))
+	calibration := filepath.Join(t.TempDir(), "device.json")
+	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
+	for round := range 90 {
+		o := plain()
+		o.Cache = kinds[round%len(kinds)]
+		o.Transfer = plan.Transfers()[rng.IntN(len(plan.Transfers()))]
+		o.FeatureCache = pick(1, rowsFor(10), rowsFor(300), rowsFor(1500), rowsFor(3100))
+		o.NeighborCache = pick(Auto, Auto, 0, 60000)
+		o.Superbatch = pick(Auto, 1, 2, 5, 16, 47, 64, 1000)
+		o.Prefetch, o.Workers = int(pick(0, 1, 2, 5)), int(pick(0, 1, 2, 8))
+		o.IO = []ssd.Kind{ssd.IOUring, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
+		o.CarryOver, o.Lookahead = pick(0, 1, 1) == 1, pick(0, 1, 1) == 1
+		o.Checksums = pick(0, 0, 1) == 1
+		o.BufferMemory = pick(Auto, 0, 50000)
+		o.Calibration = calibration
+		o.HotnessSeed, o.PreSCEpochs = 3, int(pick(1, 2))
+		if o.Cache == "vector" {
+			o.Hotness = make([]float32, someNodes)
+			for i := range o.Hotness {
+				o.Hotness[i] = rng.Float32()
+			}
+		}
+		if pick(0, 1, 1) == 1 {
+			o.Scratch, o.ScratchBytes = t.TempDir(), pick(Auto, 0, 20000, 200000)
+		}
+		t.Run(fmt.Sprintf("seed %d round %d %s %s", seed, round, o.Cache, o.Transfer), func(t *testing.T) {
+			l := open(t, OpenStore(s), o)
+			for epoch := range want {
+				requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+			}
+			st := l.Stats()
+			require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
+			require.Zero(t, st.PackErrors)
+		})
+	}
+}
+
+func belady() Options {
+	o := plain()
+	o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(500), 10
+	return o
+}
+
+// TestPlannedStreamFollowsTheConsumer walks randomly over epochs: whole ones, ones
+// left early, resumed ones, traces.
+func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	reference := open(t, d.graph(t), plain())
+	want := map[int64][]*seen{}
+	for epoch := range int64(4) {
+		want[epoch] = epochOf(t, reference, epoch)
+	}
+	for _, kind := range []string{"belady", "lru", "s3fifo"} {
+		for _, transfer := range []string{"random", "scan+forward", "page-once+forward", "pack"} {
+			t.Run(kind+" "+transfer, func(t *testing.T) {
+				o := belady()
+				o.Cache, o.Transfer, o.Scratch = kind, transfer, t.TempDir()
+				l := open(t, OpenStore(s), o)
+				rng := rand.New(rand.NewPCG(8, 8))
+				epoch := int64(0)
+				for range 14 {
+					first, take := int64(0), int64(someBatchs)
+					switch rng.IntN(5) {
+					case 0:
+						take = rng.Int64N(someBatchs)
+					case 1:
+						first = rng.Int64N(someBatchs)
+						take -= first
+					case 2:
+						epoch = rng.Int64N(4)
+					}
+					require.NoError(t, l.Start(epoch, first, false))
+					for i := range take {
+						b, err := l.Next(context.Background())
+						require.NoError(t, err)
+						require.Equal(t, want[epoch][first+i], look(b))
+						b.Release()
+					}
+					if rng.IntN(4) == 0 {
+						require.NoError(t, l.Start(2, 0, true))
+						require.Len(t, rest(t, l), someBatchs)
+					}
+					epoch = (epoch + 1) % 4
+				}
+			})
+		}
+	}
+}
+
+func TestPlansWithRepeatedSeeds(t *testing.T) {
+	d := newDataset(500, 6000)
+	seeds := make([]int64, 300)
+	rng := rand.New(rand.NewPCG(1, 9))
+	for i := range seeds {
+		seeds[i] = rng.Int64N(100)
+	}
+	s := d.store(t, ssd.OS)
+	for _, kind := range []string{"belady", "lru", "degree", "none"} {
+		o := belady()
+		o.Seeds, o.BatchSize, o.Shuffle, o.Cache, o.FeatureCache = seeds, 32, false, kind, 2000+200*nodeBytes+64<<10
+		l := open(t, OpenStore(s), o)
+		for epoch := range int64(2) {
+			for _, b := range epochOf(t, l, epoch) {
+				requireRight(t, d, seeds, o, b)
+			}
+		}
+	}
+}
+
+// TestPlanReadsLess holds that a plan is worth its work: fewer rows are read than
+// by any other policy with the same room.
+func TestPlanReadsLess(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	reads := map[string]int64{}
+	for _, kind := range append([]string{"none", "belady", "degree", "expected"}, cache.OnlineNames()...) {
+		o := belady()
+		o.Cache, o.Superbatch = kind, Auto
+		l := open(t, OpenStore(s), o)
+		for epoch := range int64(4) {
+			epochOf(t, l, epoch)
+		}
+		st := l.Stats()
+		reads[kind] = st.Misses + st.Filled
+	}
+	for kind, n := range reads {
+		if kind != "belady" {
+			require.Less(t, reads["belady"], n, kind)
+		}
+	}
+}
+
+// TestReorderedBatches holds that an order is a permutation that a resumed run
+// repeats.
+func TestReorderedBatches(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	plainly := epochOf(t, open(t, d.graph(t), plain()), 1)
+	byInput := map[string]*seen{}
+	for _, b := range plainly {
+		byInput[string(b.arrays["input_id"])] = b
+	}
+	o := belady()
+	o.Reorder = 8
+	l := open(t, OpenStore(s), o)
+	epochOf(t, l, 0)
+	order := epochOf(t, l, 1)
+	require.Len(t, order, len(plainly))
+	for i, b := range order {
+		original := byInput[string(b.arrays["input_id"])]
+		require.NotNil(t, original, "a batch came twice, or one that there is not")
+		delete(byInput, string(b.arrays["input_id"]))
+		require.Equal(t, original.arrays, b.arrays)
+		require.EqualValues(t, i, b.index)
+	}
+	for _, first := range []int64{0, 3, 8, 21, 46, 47} {
+		resumed := open(t, OpenStore(s), o)
+		require.NoError(t, resumed.Start(1, first, false))
+		requireSame(t, order[first:], rest(t, resumed))
+	}
+}
+
+// TestPlannedBudgets holds that every budget from the smallest on works and is
+// kept.
+func TestPlannedBudgets(t *testing.T) {
+	d := newDataset(4000, 20000)
+	s := d.store(t, ssd.OS)
+	o := plain()
+	o.Fanouts, o.BatchSize, o.Cache, o.Scratch, o.Transfer = []int64{5, 5}, 256, "belady", t.TempDir(), "scan+forward"
+	o.Memory = 1000
+	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+	var tooSmall *mem.BudgetError
+	require.ErrorAs(t, err, &tooSmall)
+	least := tooSmall.Need
+	want := epochOf(t, open(t, d.graph(t), func() Options { p := plain(); p.Fanouts, p.BatchSize = o.Fanouts, o.BatchSize; return p }()), 1)
+	for _, memory := range []int64{least, least + 4096, least * 11 / 10, least * 3 / 2, least * 2, least * 4} {
+		o.Memory = memory
+		l := open(t, OpenStore(s), o)
+		epochOf(t, l, 0)
+		requireSame(t, want, epochOf(t, l, 1))
+		require.LessOrEqual(t, l.Stats().MemoryPeak, memory)
+	}
+	o.Cache, o.Memory = "auto", least-1
+	l := open(t, OpenStore(s), o)
+	requireSame(t, want, epochOf(t, l, 1))
+	require.Equal(t, "none", l.Stats().Cache)
+	require.NotEmpty(t, l.Stats().CacheWhy)
+}
+
+// TestScratchFaults holds that a scratch file that fails costs nothing but time.
+func TestScratchFaults(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	want := epochOf(t, open(t, d.graph(t), plain()), 0)
+	for name, fault := range map[string]faultfs.Fault{
+		"disk full":      {Op: faultfs.Write, Nth: 3, Times: faultfs.Forever, Errno: syscall.ENOSPC},
+		"first write":    {Op: faultfs.Write, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO},
+		"one write":      {Op: faultfs.Write, Nth: 2, Times: 1, Errno: syscall.EIO},
+		"cannot be made": {Op: faultfs.Open, Nth: 1, Times: faultfs.Forever, Errno: syscall.EACCES},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := faultfs.New(ssd.OS)
+			s := d.store(t, fs)
+			o := belady()
+			o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 1<<20, 1<<20
+			l := open(t, OpenStore(s), o)
+			fs.Arm(fault)
+			requireSame(t, want, epochOf(t, l, 0))
+			fs.Clear()
+			require.NotEmpty(t, l.Stats().ScratchWhy)
+		})
+	}
+}
+
+func TestWrongPlanOptions(t *testing.T) {
+	d := newDataset(100, 500)
+	s := d.store(t, ssd.OS)
+	for name, c := range map[string]struct {
+		change func(o *Options)
+		want   error
+	}{
+		"no superbatch":                {func(o *Options) { o.Superbatch = 0 }, ErrOption},
+		"negative superbatch":          {func(o *Options) { o.Superbatch = -2 }, ErrOption},
+		"transfer":                     {func(o *Options) { o.Transfer = "fast" }, ErrOption},
+		"reorder":                      {func(o *Options) { o.Reorder = -2 }, ErrOption},
+		"reorder of lru":               {func(o *Options) { o.Reorder, o.Cache = 4, "lru" }, ErrOption},
+		"reorder beyond":               {func(o *Options) { o.Reorder, o.Superbatch = 4, 3 }, ErrOption},
+		"traces":                       {func(o *Options) { o.TraceMemory = -2 }, ErrOption},
+		"traces too small":             {func(o *Options) { o.TraceMemory = 10 }, mem.ErrBudget},
+		"buffers":                      {func(o *Options) { o.BufferMemory = -2 }, ErrOption},
+		"scratch":                      {func(o *Options) { o.ScratchBytes = -2 }, ErrOption},
+		"presc":                        {func(o *Options) { o.Cache, o.PreSCEpochs = "presc", 0 }, ErrOption},
+		"vector":                       {func(o *Options) { o.Cache, o.Hotness = "vector", make([]float32, 99) }, cache.ErrHotness},
+		"superbatch that does not fit": {func(o *Options) { o.Superbatch, o.Memory, o.FeatureCache = 1<<40, 8<<20, Auto }, mem.ErrBudget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := belady()
+			o.BatchSize, o.FeatureCache = 8, 5000
+			c.change(&o)
+			l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			if err == nil {
+				l.Close()
+			}
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+	require.True(t, slices.Contains(caches, "auto"))
+}

@@ -1,0 +1,205 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"freshgo/core/cache"
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// Hotness scores the nodes of a source as Options.Cache says, which must be one of
+// the metrics, and writes the scores by node id. It reads no rows. "presc" gives
+// the counts themselves, of the epochs of Options.Seed: what a loader's traces of
+// these epochs add up to.
+//
+// Errors: ErrOption, and those of Open.
+func Hotness(ctx context.Context, src Source, o Options, scores []float32) error {
+	l := &Loader{options: o, parts: src.parts(), cacheKind: o.Cache}
+	if !slices.Contains(metrics, o.Cache) {
+		return fmt.Errorf("%w: metric must be one of %q, got %q", ErrOption, metrics, o.Cache)
+	}
+	if err := l.options.validate(l.parts.numNodes); err != nil {
+		return err
+	}
+	if int64(len(scores)) != l.parts.numNodes {
+		return fmt.Errorf("%w: room for %d scores, expected one for each of %d nodes", ErrOption, len(scores), l.parts.numNodes)
+	}
+	defer l.undo()
+	if o.Cache != "presc" {
+		return l.scoreAll(ctx, scores)
+	}
+	l.options.Seed ^= preSamplingSeed // rank takes it off again
+	if err := l.scoreAll(ctx, scores); err != nil {
+		return err
+	}
+	for node, mean := range scores {
+		scores[node] = float32(math.Round(float64(mean) * float64(o.PreSCEpochs)))
+	}
+	return nil
+}
+
+// metrics are the kinds of cache that rank nodes.
+var metrics = []string{"degree", "in-degree", "random", "presc", "expected", "oracle"}
+
+// scoreAll opens what a metric needs, the neighbours in memory where they take
+// less than half of it, and scores the nodes.
+func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
+	l.budget = mem.NewBudget(l.options.Memory)
+	indptr, err := l.openIndptr(ctx)
+	if err != nil {
+		return err
+	}
+	l.indptr = indptr
+	z := l.sizer()
+	l.split = split{working: z.generous(), slot: minSlot}
+	l.split.stamp = int64(l.split.workers)*sample.StampBytes(l.parts.numNodes) <= l.options.Memory/modest
+	l.split.neighbors = l.options.Memory == 0 || z.neighbors <= l.options.Memory/2
+	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
+		return err
+	}
+	l.onClose(func() { l.budget.Release(mem.Topology, z.fixed) })
+	if err := l.openEngine(); err != nil {
+		return err
+	}
+	neighbors, err := l.openTopology(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.openSampler(indptr, neighbors); err != nil {
+		return err
+	}
+	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
+	ranked, err := l.rank(ctx, neighbors) // without an order of rows: by node
+	if err != nil {
+		return err
+	}
+	defer ranked.Close()
+	copy(scores, ranked.Hotness)
+	return nil
+}
+
+// rank scores the rows on disk as the kind of cache says. The caller closes the
+// scores.
+func (l *Loader) rank(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+	o := &l.options
+	switch l.cacheKind {
+	case "presc":
+		// Epochs of another seed, so that what is counted is not what will run.
+		return l.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs)
+	case "oracle":
+		return l.count(ctx, o.Seed, 1)
+	case "random":
+		return cache.Random(l.budget, l.parts.numNodes, o.HotnessSeed)
+	}
+	scores, err := l.score(ctx, neighbors)
+	if err != nil || l.order == nil {
+		return scores, err
+	}
+	// These speak of nodes, the cache of rows.
+	defer scores.Close()
+	byRow, err := cache.NewVector(l.budget, l.parts.numNodes)
+	if err != nil {
+		return nil, err
+	}
+	for node, score := range scores.Hotness {
+		byRow.Hotness[l.order[node]] = score
+	}
+	return byRow, nil
+}
+
+// score scores the nodes.
+func (l *Loader) score(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+	o := &l.options
+	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
+	switch l.cacheKind {
+	case "degree":
+		return cache.OutDegree(ctx, l.budget, edges)
+	case "in-degree":
+		return cache.InDegree(l.budget, edges)
+	case "expected":
+		return cache.Expected(ctx, l.budget, edges, cache.Sampling{
+			Seeds: o.Seeds, BatchSize: o.BatchSize, Fanouts: o.Fanouts, Replace: o.Replace,
+		})
+	}
+	v, err := cache.NewVector(l.budget, l.parts.numNodes)
+	if err == nil {
+		copy(v.Hotness, o.Hotness)
+	}
+	return v, err
+}
+
+// rankBytes is what rank takes beyond the address table, for a while.
+func (z *sizer) rankBytes() int64 {
+	switch {
+	case z.options.Cache == "expected":
+		return cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
+	case z.reordered > 0:
+		return 4 * z.parts.numNodes
+	}
+	return 0
+}
+
+// preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
+const preSamplingSeed = 0x5ca1ab1e0ddba115
+
+// count samples epochs of a seed, from epoch 0 on, and counts in how many batches
+// each row is.
+func (l *Loader) count(ctx context.Context, seed uint64, epochs int) (*cache.Vector, error) {
+	counter, err := cache.NewCounter(l.budget, l.parts.numNodes)
+	if err != nil {
+		return nil, err
+	}
+	defer counter.Close()
+	for epoch := range epochs {
+		if err := l.countEpoch(ctx, sample.Key{Seed: seed, Epoch: uint64(epoch)}, counter); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.usable(); err != nil { // a panic of those that sampled
+		return nil, err
+	}
+	return counter.Hotness(epochs), nil
+}
+
+func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter) error {
+	order, err := l.newSeedOrder(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer order.free()
+	var next atomic.Int64 // the batch that nobody has taken
+	var done sync.WaitGroup
+	var mu sync.Mutex // guards counter
+	errs := make([]error, cap(l.workers))
+	for i := range errs {
+		done.Add(1)
+		guard.Go(func() {
+			defer done.Done()
+			worker := <-l.workers
+			defer func() { l.workers <- worker }()
+			var g sample.Subgraph
+			var own roster
+			var seeds, inputs []int64
+			for b := next.Add(1) - 1; b < l.NumBatches(); b = next.Add(1) - 1 {
+				seeds, inputs = order.batch(b, seeds, inputs)
+				if errs[i] = worker.Sample(ctx, order.batchKey(b), seeds, &g); errs[i] != nil {
+					return
+				}
+				own.fill(l, g.Nodes, int64(len(seeds)))
+				mu.Lock()
+				counter.Add(own.rows)
+				mu.Unlock()
+			}
+		}, l.fail)
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,107 @@
+package loader
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"freshgo/core/plan"
+	"freshgo/core/ssd"
+)
+
+// Plan explains how a loader works: how it divided the memory, and for the
+// windows planned last what each way to read would have cost, which was chosen,
+// and what it took.
+type Plan struct {
+	Cache        string           `json:"cache"`
+	Why          string           `json:"why,omitempty"`
+	Split        map[string]int64 `json:"split"` // bytes by purpose
+	CapacityRows int64            `json:"capacity_rows"`
+	Superbatch   int64            `json:"superbatch"`
+	Reorder      int64            `json:"reorder"`
+	ReorderRows  int64            `json:"reorder_rows"` // capacity that orders are judged with
+	ScratchLimit int64            `json:"scratch_limit"`
+	Engine       string           `json:"engine"`
+	Device       *ssd.Device      `json:"device,omitempty"`
+	Windows      []Window         `json:"windows"`
+	MedianError  float64          `json:"median_error"`
+}
+
+// Window is what was planned for a superbatch and what it took.
+type Window struct {
+	First   int64 `json:"first"` // number of its first batch since planning began
+	Batches int   `json:"batches"`
+	plan.Choice
+	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy
+	WallSeconds     float64 `json:"wall_seconds"`     // from the first read to the last
+}
+
+// windows keeps the reports of the last windows. mu guards all of it.
+type windows struct {
+	mu     sync.Mutex
+	last   []Window
+	errors []float64 // |measured/predicted - 1| of the last windows
+}
+
+// Bounds of what is kept. Arbitrary.
+const (
+	keptWindows = 64
+	keptErrors  = 1024
+)
+
+func (w *windows) add(s *superbatch, wall, busy time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.last) == keptWindows {
+		w.last = slices.Delete(w.last, 0, 1)
+	}
+	report := Window{
+		First: s.first, Batches: len(s.batches), Choice: s.plan.Choice,
+		MeasuredSeconds: busy.Seconds(), WallSeconds: wall.Seconds(),
+	}
+	w.last = append(w.last, report)
+	if predicted := report.Seconds; predicted > 0 {
+		if len(w.errors) == keptErrors {
+			w.errors = slices.Delete(w.errors, 0, 1)
+		}
+		w.errors = append(w.errors, math.Abs(busy.Seconds()/predicted-1))
+	}
+}
+
+// medianError is 0 where nothing has been measured.
+func (w *windows) medianError() float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.errors) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(w.errors))
+	return sorted[len(sorted)/2]
+}
+
+func (w *windows) all() []Window {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.last)
+}
+
+// Plan reports. It may be called at any time, also after Close.
+func (l *Loader) Plan() Plan {
+	s := &l.split
+	p := Plan{
+		Cache: l.cacheKind, Why: l.cacheWhy, Engine: l.engineName,
+		CapacityRows: s.cacheRows, Windows: l.windows.all(), MedianError: l.windows.medianError(),
+		Split: map[string]int64{
+			"topology": s.topology, "neighbor_cache": s.neighborCache, "held_whole": s.held,
+			"feature_cache": s.featureCache, "traces": s.traces, "packs": s.packs,
+			"buffers_kept": s.pool, "working_set": s.shares.working,
+		},
+	}
+	if l.planner != nil {
+		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.superbatch, s.reorder, l.reorderRows(), s.scratch
+		device := l.device
+		p.Device = &device
+	}
+	return p
+}

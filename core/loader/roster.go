@@ -1,0 +1,75 @@
+package loader
+
+// roster is the rows of a batch as policies and plans see them: numbers of rows
+// on disk, each once. A position is one in this list; where no seed repeats it
+// is also the row of the batch's tensors.
+type roster struct {
+	rows   []uint32
+	at     []int32         // the tensor row of each position; nil: the position itself
+	copies []repeat        // tensor rows that repeat another
+	first  map[int64]int32 // of the seeds: scratch
+}
+
+type repeat struct{ row, of int32 }
+
+// fill lists the nodes of a batch whose first numSeeds may repeat. The nodes must
+// be below 2^32.
+func (r *roster) fill(l *Loader, nodes []int64, numSeeds int64) {
+	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
+	if !l.seedsRepeat {
+		for _, v := range nodes {
+			r.rows = append(r.rows, l.rowOf(v))
+		}
+		return
+	}
+	if r.first == nil {
+		r.first = make(map[int64]int32, numSeeds)
+	}
+	clear(r.first)
+	for i, v := range nodes {
+		if int64(i) < numSeeds {
+			if of, found := r.first[v]; found {
+				r.copies = append(r.copies, repeat{int32(i), of})
+				continue
+			}
+			r.first[v] = int32(i)
+		}
+		r.rows = append(r.rows, l.rowOf(v))
+		r.at = append(r.at, int32(i))
+	}
+}
+
+// tensorRow is where the row at a position is in the batch's tensors.
+func (r *roster) tensorRow(pos int32) int32 {
+	if len(r.at) == 0 {
+		return pos
+	}
+	return r.at[pos]
+}
+
+// repeatRows copies the rows of repeated seeds within a tensor.
+func (r *roster) repeatRows(dst []byte, width int) {
+	for _, c := range r.copies {
+		copy(dst[int(c.row)*width:][:width], dst[int(c.of)*width:])
+	}
+}
+
+// rowOf is where a node's rows are on disk.
+func (l *Loader) rowOf(node int64) uint32 {
+	if l.order == nil {
+		return uint32(node)
+	}
+	return l.order[node]
+}
+
+// repeats says whether an id occurs twice. It costs a bit per node.
+func repeats(ids []int64, numNodes int64) bool {
+	seen := make([]uint64, (numNodes+63)/64)
+	for _, v := range ids {
+		if seen[v/64]&(1<<(v%64)) != 0 {
+			return true
+		}
+		seen[v/64] |= 1 << (v % 64)
+	}
+	return false
+}

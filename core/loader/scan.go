@@ -1,0 +1,168 @@
+package loader
+
+import (
+	"context"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+const (
+	// scanPiece is what a scan reads at a time, while it works at the piece before:
+	// sixteen requests of the engine, from where on its device delivers nearly its
+	// sequential rate.
+	scanPiece = 1 << 20
+	// scanIDs is how many ids a visitor is given at a time: they stay in the
+	// second-level cache.
+	scanIDs = 1 << 14
+)
+
+// scan calls visit with all ids in order, a piece at a time. Pieces are valid
+// during the call only. Ids on disk are checked against the limit and take up to
+// two pieces of staging memory.
+func (a *idArray) scan(ctx context.Context, budget *mem.Budget, visit func(first int64, ids []int64) error) error {
+	buffer := make([]int64, scanIDs)
+	switch {
+	case a.disk != nil:
+		return a.disk.scan(ctx, budget, func(first int64, data []byte) error {
+			return a.visitRaw(first, data, buffer, visit)
+		})
+	case a.narrow != nil:
+		for first := 0; first < len(a.narrow); first += scanIDs {
+			part := a.narrow[first:min(first+scanIDs, len(a.narrow))]
+			for i, id := range part {
+				buffer[i] = int64(id)
+			}
+			if err := visitPart(ctx, int64(first), buffer[:len(part)], visit); err != nil {
+				return err
+			}
+		}
+	default:
+		for first := 0; first < len(a.wide); first += scanIDs {
+			if err := visitPart(ctx, int64(first), a.wide[first:min(first+scanIDs, len(a.wide))], visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func visitPart(ctx context.Context, first int64, ids []int64, visit func(int64, []int64) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return visit(first, ids)
+}
+
+// visitRaw decodes and checks a piece of the file.
+func (a *idArray) visitRaw(first int64, data []byte, buffer []int64, visit func(int64, []int64) error) error {
+	width := a.disk.layout.RowBytes
+	for ; len(data) > 0; data = data[min(len(data), scanIDs*width):] {
+		n := min(len(data)/width, scanIDs)
+		if err := a.decode(first, data[:n*width], buffer[:n]); err != nil {
+			return err
+		}
+		if err := visit(first, buffer[:n]); err != nil {
+			return err
+		}
+		first += int64(n)
+	}
+	return nil
+}
+
+// decode checks and widens the ids that the file holds from position first on.
+func (a *idArray) decode(first int64, data []byte, ids []int64) error {
+	if err := a.check(first, data); err != nil {
+		return err
+	}
+	if a.disk.layout.RowBytes == 8 {
+		copy(ids, mem.View[int64](data))
+		return nil
+	}
+	for i, id := range mem.View[uint32](data) {
+		ids[i] = int64(id)
+	}
+	return nil
+}
+
+// check refuses ids beyond the limit among those of the file from position first on.
+func (a *idArray) check(first int64, data []byte) error {
+	if a.disk.layout.RowBytes == 8 {
+		return checkIDs(a, first, mem.View[int64](data))
+	}
+	return checkIDs(a, first, mem.View[uint32](data))
+}
+
+func checkIDs[T uint32 | int64](a *idArray, first int64, ids []T) error {
+	for i, id := range ids {
+		if uint64(id) >= uint64(a.limit) {
+			return a.badID(int64(id), first+int64(i))
+		}
+	}
+	return nil
+}
+
+// scan calls visit with the rows of an array without padding between them, in
+// order, a piece at a time. While it visits one the engine reads the next.
+func (d *diskRows) scan(ctx context.Context, budget *mem.Budget, visit func(first int64, data []byte) error) error {
+	width := int64(d.layout.RowBytes)
+	numBytes, fileBytes := d.layout.NumRows*width, d.layout.FileBytes()
+	staging, err := budget.Alloc(mem.Staging, min(2*scanPiece, fileBytes))
+	if err != nil {
+		return err
+	}
+	defer staging.Free()
+	piece := func(off int64) []byte { // each other one in the same place
+		at := off % int64(2*scanPiece)
+		return staging.Bytes()[at:min(at+scanPiece, at+fileBytes-off)]
+	}
+	reading := make(chan error, 1)
+	begin := func(off int64) {
+		guard.Go(func() { reading <- d.readPiece(ctx, off, piece(off)) }, func(p *guard.PanicError) { reading <- p })
+	}
+	if fileBytes > 0 {
+		begin(0)
+	}
+	for off := int64(0); off < fileBytes; off += scanPiece {
+		if err := <-reading; err != nil {
+			return err
+		}
+		next := off + scanPiece
+		if next < fileBytes {
+			begin(next)
+		}
+		if err := visit(off/width, piece(off)[:min(scanPiece, numBytes-off)]); err != nil {
+			if next < fileBytes {
+				<-reading // into memory that is freed now
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// readPiece reads whole pages of the file into p.
+func (d *diskRows) readPiece(ctx context.Context, off int64, p []byte) error {
+	var ranges []ssd.Range
+	for at := 0; at < len(p); at += d.slot {
+		ranges = append(ranges, ssd.Range{Off: off + int64(at), Len: int32(min(d.slot, len(p)-at))})
+	}
+	return d.readRanges(ctx, ranges, func(at int64, data []byte) error {
+		copy(p[at-off:], data)
+		return nil
+	})
+}
+
+// readRanges calls deliver with each range of the file, checked where pages are,
+// and with where it begins, from engine threads.
+func (d *diskRows) readRanges(ctx context.Context, ranges []ssd.Range, deliver func(off int64, data []byte) error) error {
+	return d.engine.Read(ctx, d.handle, ranges, func(r int, data []byte) error {
+		if d.pages != nil {
+			if err := d.checkPages(ranges[r].Off, data); err != nil {
+				return err
+			}
+		}
+		return deliver(ranges[r].Off, data)
+	})
+}

@@ -1,0 +1,76 @@
+package loader
+
+import (
+	"context"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// seedOrder is the order in which an epoch visits the seeds.
+type seedOrder struct {
+	loader *Loader
+	key    sample.Key // of the epoch's batch 0
+	block  *mem.Block
+	inputs []int64 // positions in the user's seeds; nil: the identity
+}
+
+// epochKey selects the random numbers of an epoch.
+func (l *Loader) epochKey(epoch int64) sample.Key {
+	return sample.Key{Seed: l.options.Seed, Epoch: uint64(epoch)}
+}
+
+// newSeedOrder makes the permutation of an epoch.
+func (l *Loader) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrder, error) {
+	s := &seedOrder{loader: l, key: epoch}
+	if !l.options.Shuffle {
+		return s, nil
+	}
+	var err error
+	if s.block, err = l.budget.Alloc(mem.Trace, l.numSeeds()*8); err != nil {
+		return nil, err
+	}
+	s.inputs = mem.Slice[int64](s.block)
+	for i := range s.inputs {
+		s.inputs[i] = int64(i)
+	}
+	if err := sample.Shuffle(ctx, s.inputs, s.key.Seed, s.key.Epoch); err != nil {
+		s.free()
+		return nil, err
+	}
+	return s, nil
+}
+
+// batch writes the seeds of batch i and their positions in the user's list.
+func (s *seedOrder) batch(i int64, seeds, inputs []int64) ([]int64, []int64) {
+	l := s.loader
+	lo := i * l.options.BatchSize
+	hi := min(lo+l.options.BatchSize, l.numSeeds())
+	seeds, inputs = seeds[:0], inputs[:0]
+	for p := lo; p < hi; p++ {
+		input := p
+		if s.inputs != nil {
+			input = s.inputs[p]
+		}
+		inputs = append(inputs, input)
+		if l.options.Seeds != nil {
+			input = l.options.Seeds[input]
+		}
+		seeds = append(seeds, input)
+	}
+	return seeds, inputs
+}
+
+// batchKey selects the random numbers of batch i.
+func (s *seedOrder) batchKey(i int64) sample.Key {
+	key := s.key
+	key.Batch = uint64(i)
+	return key
+}
+
+func (s *seedOrder) free() {
+	if s.block != nil {
+		s.block.Free()
+	}
+	s.block, s.inputs = nil, nil
+}

@@ -1,0 +1,210 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/plan"
+	"freshgo/core/scratch"
+	"freshgo/core/ssd"
+)
+
+// superbatch is consecutive batches with their plan, as the executor sees them
+// (Ginex, section 3.3). Its prologue is run by the preparer of its first batch,
+// once all batches before it have been committed.
+type superbatch struct {
+	inspector *inspector
+	first     int64
+	batches   []*sampled
+	plan      *plan.Superplan
+	parcels   []*parcel // by batch from first on, those ahead included; nil: none
+
+	ready   chan struct{} // closed when the prologue has ended
+	broken  error         // why it failed; set before ready is closed
+	unread  atomic.Int64  // batches whose rows have not all been read
+	started time.Time     // of the prologue; set before ready is closed, as is busy
+	busy    time.Duration // of the engine until then
+}
+
+func newSuperbatch(in *inspector, first int64, batches []*sampled, ahead int, p *plan.Superplan) *superbatch {
+	s := &superbatch{
+		inspector: in, first: first, batches: batches, plan: p,
+		parcels: make([]*parcel, len(batches)+ahead), ready: make(chan struct{}),
+	}
+	s.unread.Store(int64(len(batches)))
+	return s
+}
+
+func (s *superbatch) end() int64 { return s.first + int64(len(s.batches)) }
+
+// free releases what the superbatch holds. Nobody executes it any more.
+func (s *superbatch) free() {
+	for _, p := range s.parcels {
+		p.close()
+	}
+	freeAll(s.batches)
+	s.plan.Release()
+}
+
+// parcel is the packs that one superbatch fills for one batch: a pack for each
+// table on disk, nil where there was no room.
+type parcel struct {
+	packs  []*scratch.Pack
+	mu     sync.RWMutex // held for reading while a row is added
+	sealed bool
+}
+
+// add leaves a row for the batch. It does nothing when the batch has begun to
+// read, for then it reads the row itself, or when the pack fails, which says so
+// when it is read.
+func (p *parcel) add(table int, pos int32, row []byte) {
+	if p == nil || p.packs[table] == nil {
+		return
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if !p.sealed {
+		_ = p.packs[table].Add(pos, row) // a pack that fails is not read
+	}
+}
+
+// seal ends the adding.
+func (p *parcel) seal() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed = true
+}
+
+func (p *parcel) close() {
+	if p == nil {
+		return
+	}
+	p.seal()
+	for i, k := range p.packs {
+		if k != nil {
+			k.Close()
+			p.packs[i] = nil
+		}
+	}
+}
+
+// parcelsFor returns what this superbatch and the one before it hold for batch n,
+// sealed.
+func (s *superbatch) parcelsFor(n int64) (found []*parcel) {
+	for _, from := range []*superbatch{s.inspector.before(s), s} {
+		if from == nil || n-from.first >= int64(len(from.parcels)) {
+			continue
+		}
+		if p := from.parcels[n-from.first]; p != nil {
+			p.seal()
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// run executes the prologue: rows that leave go to their packs, then rows that
+// several batches of the window want are read in the order of the file. All
+// batches before the superbatch have been committed.
+func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
+	l := s.inspector.loader
+	s.inspector.forget(s)
+	s.started, s.busy = time.Now(), l.engineStats().Busy
+	defer close(s.ready)
+	s.openPacks()
+	s.broken = guard.Run(func() error {
+		for _, f := range s.plan.Prologue.Forward {
+			for t, table := range l.onDisk {
+				s.parcels[f.Batch].add(t, f.Pos, l.cached.Row(table.cached, int64(f.From)))
+			}
+		}
+		return s.readAhead(ctx, m)
+	})
+}
+
+// openPacks makes room for the rows that this plan leaves for later batches, the
+// nearest first. What finds none is read when it is needed.
+func (s *superbatch) openPacks() {
+	l := s.inspector.loader
+	for _, size := range s.plan.Packs {
+		p := &parcel{packs: make([]*scratch.Pack, len(l.onDisk))}
+		for t, table := range l.onDisk {
+			p.packs[t], _ = l.pool.NewPack(int(size.Rows), table.width) // ErrFull: without
+		}
+		s.parcels[size.Dest] = p
+	}
+}
+
+// readAhead reads the rows of the prologue, a piece at a time so that the read
+// plan stays small.
+func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
+	l, p := s.inspector.loader, &s.plan.Prologue
+	for _, f := range p.Fill {
+		l.resident.clear(f.Slot)
+	}
+	// Both lists are in the order of the file: merged piece by piece they give one scan.
+	var wanted []int64
+	for i, j := 0, 0; i < len(p.Fill) || j < len(p.Pack); {
+		fromFill, fromPack := i, j
+		for n := 0; n < fillChunk && (i < len(p.Fill) || j < len(p.Pack)); n++ {
+			if j == len(p.Pack) || i < len(p.Fill) && p.Fill[i].Row <= p.Pack[j].Row {
+				i++
+			} else {
+				j++
+			}
+		}
+		fills, packs := p.Fill[fromFill:i], p.Pack[fromPack:j]
+		wanted = wanted[:0]
+		for _, f := range fills {
+			wanted = append(wanted, int64(f.Row))
+		}
+		for _, e := range packs {
+			wanted = append(wanted, int64(e.Row))
+		}
+		for t, table := range l.onDisk {
+			err := table.disk.readOver(ctx, m, wanted, p.HolePages, func(k int32, row []byte) error {
+				if int(k) < len(fills) {
+					copy(l.cached.Row(table.cached, int64(fills[k].Slot)), row)
+					return nil
+				}
+				e := &packs[int(k)-len(fills)]
+				s.parcels[e.Batch].add(t, e.Pos, row)
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("reading %q ahead: %w", table.name, err)
+			}
+		}
+	}
+	for _, f := range p.Fill {
+		l.resident.set(f.Slot, f.Row)
+	}
+	l.counters.filled.Add(int64(len(p.Fill)))
+	return nil
+}
+
+// await waits until the prologue has ended.
+func (s *superbatch) await(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return s.broken
+	case <-ctx.Done():
+		return errStopped
+	}
+}
+
+// read counts a batch whose rows have been read, and reports the window when it
+// was the last.
+func (s *superbatch) read() {
+	if s.unread.Add(-1) == 0 {
+		l := s.inspector.loader
+		l.windows.add(s, time.Since(s.started), l.engineStats().Busy-s.busy)
+	}
+}

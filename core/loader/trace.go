@@ -1,0 +1,141 @@
+package loader
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"unsafe"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/scratch"
+)
+
+// sampled is a batch that the inspector has sampled ahead. What the planner needs
+// of it, its rows, stays in memory until it is planned; its trace, the subgraph,
+// waits in memory until it is executed, or in the scratch file where memory has no
+// room. Where neither has, or the file loses it, the batch is sampled again then,
+// which gives the same: a batch is a function of its key.
+type sampled struct {
+	epoch    int64
+	position int64 // in the epoch, as the consumer counts
+	index    int64 // of its seeds and its key; differs from position where batches were reordered
+	numSeeds int64
+	nodes    int64
+	edges    int64
+	perHop   hopCounts
+	rows     *mem.Block    // its distinct rows, uint32
+	trace    *mem.Block    // in memory ...
+	held     *atomic.Int64 // ... and counted there; the loader's
+	blob     *scratch.Blob // or in the scratch file
+}
+
+type hopCounts struct{ nodes, edges []int64 }
+
+func (s *sampled) rowsOf() []uint32 { return mem.Slice[uint32](s.rows) }
+
+// dropRows frees what only the planner needs.
+func (s *sampled) dropRows() {
+	if s.rows != nil {
+		s.rows.Free()
+		s.rows = nil
+	}
+}
+
+func (s *sampled) free() {
+	s.dropRows()
+	if s.trace != nil {
+		s.held.Add(-int64(len(s.trace.Bytes())))
+		s.trace.Free()
+		s.trace = nil
+	}
+	if s.blob != nil {
+		s.blob.Close()
+		s.blob = nil
+	}
+}
+
+// keep copies a sampled subgraph to memory while less than room is in use by
+// traces, else to the scratch file. Where there is neither, s stays without a
+// trace, which is no error. It uses the memory of narrow and returns it.
+func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []uint32) []uint32 {
+	if int64(len(g.Row)) > math.MaxUint32 {
+		return narrow
+	}
+	narrow = narrow[:0]
+	for _, v := range g.Nodes {
+		narrow = append(narrow, uint32(v))
+	}
+	for _, v := range g.Ptr {
+		narrow = append(narrow, uint32(v))
+	}
+	pieces := [][]byte{bytesOf(inputs), bytesOf(g.Pos), bytesOf(narrow), bytesOf(g.Row)}
+	n := int64(0)
+	for _, piece := range pieces {
+		n += int64(len(piece))
+	}
+	if s.keepInMemory(l, n, pieces) {
+		return narrow
+	}
+	blob, err := l.pool.NewBlob(n)
+	if err != nil {
+		return narrow
+	}
+	for _, piece := range pieces {
+		err = errors.Join(err, blob.Write(piece))
+	}
+	if err = errors.Join(err, blob.Seal()); err != nil {
+		blob.Close()
+		return narrow
+	}
+	s.blob = blob
+	return narrow
+}
+
+func (s *sampled) keepInMemory(l *Loader, n int64, pieces [][]byte) bool {
+	if n > l.split.tracesHeld-l.tracesHeld.Load() {
+		return false // two at a time may exceed it by one
+	}
+	block, err := l.budget.Alloc(mem.Trace, n)
+	if err != nil {
+		return false
+	}
+	l.tracesHeld.Add(n)
+	to := block.Bytes()
+	for _, piece := range pieces {
+		to = to[copy(to, piece):]
+	}
+	s.trace, s.held = block, &l.tracesHeld
+	return true
+}
+
+// unpack reads a trace back into a subgraph and the inputs, reusing their memory.
+func (s *sampled) unpack(data []byte, g *sample.Subgraph, inputs []int64) []int64 {
+	take := func(n int64) []byte {
+		piece := data[:n]
+		data = data[n:]
+		return piece
+	}
+	inputs = append(inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
+	g.Pos = append(g.Pos[:0], mem.View[int64](take(8*s.edges))...)
+	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
+	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))
+	g.Row = append(g.Row[:0], mem.View[uint32](data[int64(len(data))-4*s.edges:])...)
+	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
+	return inputs
+}
+
+func widened(dst []int64, src []uint32) []int64 {
+	dst = dst[:0]
+	for _, v := range src {
+		dst = append(dst, int64(v))
+	}
+	return dst
+}
+
+// bytesOf views integers as they are in memory.
+func bytesOf[T uint32 | int64](values []T) []byte {
+	var zero T
+	// unsafe: exactly the memory of values
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(zero)))
+}

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// benchTrace makes batches of distinct rows, 20M accesses in all.
+func benchTrace(numRows, width, total int, skew float64) []Batch {
+	rng := rand.New(rand.NewPCG(1, 2))
+	seen := make([]int32, numRows)
+	var trace []Batch
+	for b := int32(1); total > 0; b++ {
+		batch := make(Batch, 0, width)
+		for len(batch) < width {
+			row := uint32(float64(numRows) * math.Pow(rng.Float64(), skew))
+			// spread the hot rows over the file
+			row = uint32(uint64(row) * 2654435761 % uint64(numRows))
+			if seen[row] != b {
+				seen[row] = b
+				batch = append(batch, row)
+			}
+		}
+		trace = append(trace, batch)
+		total -= width
+	}
+	return trace
+}
+
+func BenchmarkPlan(b *testing.B) {
+	const numRows, width, total = 4_000_000, 39_000, 20_000_000
+	for _, skew := range []float64{3, 1} {
+		trace := benchTrace(numRows, width, total, skew)
+		for _, size := range []int{16, 64, 1 << 20} {
+			for _, share := range []float64{0.1, 0.3} {
+				for _, name := range []string{"random", "auto"} {
+					b.Run(fmt.Sprintf("skew=%g/superbatch=%d/cache=%g/%s", skew, size, share, name), func(b *testing.B) {
+						c := Config{
+							NumRows: numRows, Capacity: int64(share * numRows), CarryOver: true, Transfer: name,
+							RowBytes: 512, PackMemory: 64 << 20, PackFile: 4 << 30, Depth: 3, SlotBytes: 64 << 10,
+						}
+						if name == "auto" {
+							c.Device = testDevice()
+							c.Tables = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows}}
+						}
+						for b.Loop() {
+							benchPlans(b, c, trace, size)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// processorTime is what this process has used, of all cores together.
+func processorTime() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		panic(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func benchPlans(b *testing.B, c Config, trace []Batch, size int) {
+	budget := mem.NewBudget(0)
+	p, err := New(budget, c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	start := processorTime()
+	chosen := map[string]int{}
+	accesses := 0
+	for first := 0; first < len(trace); first += size {
+		end := min(first+size, len(trace))
+		ahead := min(end+size, len(trace))
+		s, err := p.Plan(context.Background(), int64(first), trace[first:end], trace[end:ahead])
+		if err != nil {
+			b.Fatal(err)
+		}
+		chosen[s.Choice.Chosen]++
+		for _, t := range trace[first:end] {
+			accesses += len(t)
+		}
+		s.Release()
+	}
+	b.ReportMetric(float64((processorTime()-start).Microseconds())/1e3/float64(accesses)*1e6, "cpu-ms/Maccess")
+	b.ReportMetric(float64(budget.Peak()-StateBytes(c.NumRows, c.Capacity))/float64(accesses), "B/access")
+	b.Log(chosen)
+}
+
+// BenchmarkLimit is what the machine at hand needs for the loads alone that a plan cannot do without: for each access one from the address table
+// and one from a table of what is known, both prefetched.
+func BenchmarkLimit(b *testing.B) {
+	const numRows, width, total = 4_000_000, 39_000, 4_000_000
+	trace := benchTrace(numRows, width, total, 3)
+	index, err := mem.NewBudget(0).Alloc(mem.FeatureCache, numRows*4)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer index.Free()
+	table, err := mem.NewBudget(0).Alloc(mem.FeatureCache, 1_600_000*size[known]())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer table.Free()
+	rows, entries := mem.Slice[uint32](index), mem.Slice[known](table)
+	for i := range rows {
+		rows[i] = uint32(i) * 2654435761 % uint32(len(entries))
+	}
+	ids := make([]uint32, width)
+	start, sum := processorTime(), uint32(0)
+	n := 0
+	for b.Loop() {
+		for _, batch := range trace {
+			for lo := 0; lo < len(batch); lo += block {
+				hi := min(lo+block, len(batch))
+				asm.Prefetch(rows, batch[hi:min(hi+block, len(batch))])
+				for i, row := range batch[lo:hi] {
+					ids[lo+i] = rows[row]
+				}
+				asm.Prefetch(entries, ids[lo:hi])
+				for _, id := range ids[max(0, lo-block):lo] {
+					sum += entries[id].use
+				}
+			}
+			n += len(batch)
+		}
+	}
+	b.ReportMetric(float64((processorTime()-start).Microseconds())/1e3/float64(n)*1e6, "cpu-ms/Maccess")
+	if sum == 1 {
+		b.Log("the sum must be used")
+	}
+}

@@ -1,0 +1,343 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// Choice is what the ways to transfer the cold rows of a plan would cost, and which one it takes.
+type Choice struct {
+	Chosen string `json:"chosen"`
+	Forced bool   `json:"forced"`
+	Why    string `json:"why"`
+
+	ColdRows int64    `json:"cold_rows"` // of the superbatch: to be read, unless they are at hand earlier
+	Options  []Option `json:"options"`   // none where the device is not known
+
+	// What the device is predicted to do from the start of this superbatch to the start of the next, in the chosen way.
+	Seconds   float64 `json:"predicted_seconds"`
+	Prologue  float64 `json:"predicted_prologue_seconds"` // part of Seconds
+	Requests  int64   `json:"predicted_requests"`
+	BytesRead int64   `json:"predicted_bytes_read"` // of tables, not of packs
+}
+
+// Option is a way to transfer, with its costs over the whole window: the superbatch, and the first accesses of what is ahead to rows that are not
+// cached.
+type Option struct {
+	Name         string  `json:"name"`
+	Requests     int64   `json:"requests"`
+	BytesRead    int64   `json:"bytes_read"`    // of tables and of packs in the file
+	BytesWritten int64   `json:"bytes_written"` // of packs in the file
+	PackRows     int64   `json:"pack_rows"`
+	Seconds      float64 `json:"seconds"`
+	AheadSeconds float64 `json:"ahead_seconds"` // part of Seconds
+	Fits         bool    `json:"fits"`          // there is room for all packs that it could use
+
+	prologue             float64
+	requests, bytesTable int64 // of the superbatch
+}
+
+const (
+	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per access. Requests depend on how dense
+	// the rows of a batch lie, so that whole regions of the file are taken or left, never single rows.
+	sampleShare          = 8
+	sampleMin, sampleMax = 1 << 12, 1 << 15
+
+	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at least. Both arbitrary.
+	regionPages = 256
+	minRegions  = 64
+
+	// worthwhile is by which factor a method must be cheaper than a simpler one: less is within what two calibrations differ.
+	worthwhile = 0.98
+)
+
+// coldRow is a row that is read for an access; the two highest bits of at are flags.
+type coldRow struct{ row, at uint32 }
+
+const (
+	flagLeaving = 1 << 30
+	flagFilling = 1 << 31
+	accessMask  = flagLeaving - 1
+)
+
+// collect returns those cold rows that take says yes to, at most n of them, in the order of the file. Rows of the same number rise by access.
+func (w *window) collect(n int, take func(b int, a, row uint32) bool) ([]coldRow, func(), error) {
+	l := list[coldRow]{budget: w.budget, purpose: mem.Trace}
+	if err := l.reserve(2 * n); err != nil {
+		return nil, nil, err
+	}
+	w.eachCold(func(b int, a, row uint32) {
+		if !take(b, a, row) {
+			return
+		}
+		at := a
+		if w.leaving.has(a) {
+			at |= flagLeaving
+		}
+		if b < w.current && w.filling.has(a) {
+			at |= flagFilling
+		}
+		l.items = append(l.items, coldRow{row, at})
+	})
+	return sortByRow(l.items), l.release, nil
+}
+
+// mix spreads consecutive numbers (the finaliser of MurmurHash3).
+func mix(x uint32) uint32 {
+	x ^= x >> 16
+	x *= 0x85ebca6b
+	x ^= x >> 13
+	x *= 0xc2b2ae35
+	return x ^ x>>16
+}
+
+// sample is cold rows of the window in the order of the file, with the batch of each.
+type sample struct {
+	*window
+	rows   []coldRow
+	batch  []uint32
+	readAt []int32 // where a method reads each: a batch, atHand, scanned
+	scale  float64 // how many cold rows each stands for
+}
+
+const (
+	atHand  = -1 // not read: it is at hand earlier
+	scanned = -2 // by the prologue
+)
+
+// choose tells what every method costs, and which one is the cheapest and why.
+func (w *window) choose() (method, string, error) {
+	s, release, err := w.sample()
+	if err != nil {
+		return method{}, "", err
+	}
+	defer release()
+	c := &w.plan.Choice
+	best := 0
+	for i, m := range w.methods {
+		o := s.price(m)
+		c.Options = append(c.Options, o)
+		if o.Seconds < c.Options[best].Seconds*worthwhile {
+			best = i
+		}
+	}
+	if w.forced != nil && !slices.Contains(w.methods, *w.forced) {
+		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
+	}
+	if best == 0 {
+		return w.methods[0], "nothing is cheaper", nil
+	}
+	why := fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s", c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name)
+	return w.methods[best], why, nil
+}
+
+func (w *window) sample() (*sample, func(), error) {
+	total := int64(0)
+	for _, n := range w.cold {
+		total += n
+	}
+	regions := w.config.NumRows>>w.regionBits + 1
+	wanted := min(max(total/sampleShare, sampleMin), sampleMax)
+	stride := uint32(max(1, min(total/wanted, regions/minRegions)))
+	in := func(_ int, _, row uint32) bool { return stride == 1 || mix(row>>w.regionBits)%stride == 0 }
+	n := 0
+	w.eachCold(func(b int, a, row uint32) {
+		if in(b, a, row) {
+			n++
+		}
+	})
+	rows, release, err := w.collect(n, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &sample{window: w, rows: rows, batch: make([]uint32, n), readAt: make([]int32, n), scale: 1}
+	for i, c := range rows {
+		s.batch[i] = w.batchOf(c.at & accessMask)
+	}
+	if n > 0 {
+		s.scale = float64(total) / float64(n)
+	}
+	return s, release, nil
+}
+
+// price tells what a method costs.
+func (s *sample) price(m method) Option {
+	w := s.window
+	o := Option{Name: m.String()}
+	cuts, early := s.assign(m)
+	var tables, ahead, prologue reads
+	slot := w.config.SlotBytes
+	inOrder := scanPrice(w.config.Device, int64(slot/ssd.PageBytes))
+	for _, l := range w.config.Tables {
+		c, a := s.merge(l, slot)
+		tables.add(c)
+		ahead.add(a)
+		prologue.add(s.scan(l, inOrder.hole(int64(slot/ssd.PageBytes)), slot))
+	}
+	d := w.config.Device
+	anywhere := price{d.RequestSeconds, d.PageSeconds}
+	at := func(n int64) float64 { return float64(n) * s.scale }
+	seconds := func(p price, r reads) float64 { return p.of(at(r.requests), at(r.pages)) }
+	o.prologue = min(seconds(inOrder, prologue), seconds(anywhere, prologue))
+	o.AheadSeconds = min(seconds(anywhere, ahead), s.scanAhead(inOrder, slot))
+	o.Seconds = seconds(anywhere, tables) + o.AheadSeconds + o.prologue
+	o.Requests = int64(at(tables.requests + ahead.requests + prologue.requests))
+	o.BytesRead = int64(at(tables.pages+ahead.pages+prologue.pages)) * ssd.PageBytes
+	o.requests = int64(at(tables.requests + prologue.requests))
+	o.bytesTable = int64(at(tables.pages+prologue.pages)) * ssd.PageBytes
+	o.Fits = cuts.fits
+	w.addPacks(&o, m, cuts, early)
+	return o
+}
+
+// addPacks adds what packs in the file cost. The nearest are in memory.
+func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
+	record := float64(w.config.RowBytes + recordBytes)
+	inFile, inFileAhead, before, rows := 0.0, 0.0, 0.0, 0.0
+	for b := range w.batches {
+		n := 0.0
+		if m.forward && uint32(b) < c.leaving {
+			n = float64(w.leavingTo[b])
+		}
+		if early != nil && uint32(b) < c.early {
+			n += early[b]
+		}
+		beyond := max(0, rows+n-float64(w.room.memory)) - before
+		before += beyond
+		rows += n
+		inFile += beyond
+		if b >= w.current {
+			inFileAhead += beyond
+		}
+	}
+	o.PackRows = int64(rows)
+	o.BytesWritten = int64(inFile * record)
+	o.BytesRead += int64(inFile*record) + w.backlog
+	d := w.config.Device
+	if d.WriteBytesPerSecond > 0 {
+		o.Seconds += inFile * record / d.WriteBytesPerSecond
+	}
+	if d.ReadBytesPerSecond > 0 {
+		o.AheadSeconds += inFileAhead * record / d.ReadBytesPerSecond
+		o.Seconds += (inFile*record + float64(w.backlog)) / d.ReadBytesPerSecond
+	}
+}
+
+// merge counts the requests of the batches of the superbatch and of those ahead.
+func (s *sample) merge(l ssd.Layout, slotBytes int) (current, ahead reads) {
+	m := newMerger(l, len(s.batches), ssd.DefaultHole, slotBytes)
+	for i, c := range s.rows {
+		switch b := int(s.readAt[i]); {
+		case b < 0:
+		case b < s.current:
+			current.add(m.add(b, c.row))
+		default:
+			ahead.add(m.add(b, c.row))
+		}
+	}
+	return current, ahead
+}
+
+// scan counts the requests of the prologue.
+func (s *sample) scan(l ssd.Layout, hole, slotBytes int) (r reads) {
+	m := newMerger(l, 1, hole, slotBytes)
+	for i, c := range s.rows {
+		if s.readAt[i] == scanned {
+			r.add(m.add(0, c.row))
+		}
+	}
+	return r
+}
+
+// scanAhead tells what the prologue of the next superbatch would need for what is left to it: nothing that is saved there is worth more.
+func (s *sample) scanAhead(p price, slotBytes int) (seconds float64) {
+	rows := 0
+	for _, l := range s.config.Tables {
+		m := newMerger(l, 1, p.hole(int64(slotBytes/ssd.PageBytes)), slotBytes)
+		var r reads
+		rows = 0
+		for i, c := range s.rows {
+			if int(s.readAt[i]) >= s.current {
+				r.add(m.add(0, c.row))
+				rows++
+			}
+		}
+		seconds += p.of(float64(r.requests)*s.scale, float64(r.pages)*s.scale)
+	}
+	if float64(rows)*s.scale > float64(s.transfer.room.total()) {
+		return math.Inf(1) // there would be no room
+	}
+	return seconds
+}
+
+// assign says where a method reads each row, how far its packs go, and how many rows by batch it reads early.
+func (s *sample) assign(m method) (cuts, []float64) {
+	w := s.window
+	switch {
+	case m.scan:
+		early, limit := w.scanned(m)
+		c := w.cut(m, early, limit)
+		for i, cold := range s.rows {
+			b := s.batch[i]
+			switch {
+			case m.forward && cold.at&flagLeaving != 0 && b < c.leaving:
+				s.readAt[i] = atHand
+			case int(b) < w.current && (cold.at&flagFilling != 0 || b < c.early):
+				s.readAt[i] = scanned
+			default:
+				s.readAt[i] = int32(b)
+			}
+		}
+		return c, early
+	case w.sharesPages(m):
+		early := make([]float64, len(w.batches))
+		all := cuts{leaving: uint32(len(w.batches)), early: uint32(len(w.batches))}
+		s.leaders(m, all, func(i int, leader uint32) { early[s.batch[i]] += s.scale })
+		c := w.cut(m, early, w.room.total())
+		for i := range s.rows {
+			s.readAt[i] = int32(s.batch[i])
+			if m.forward && s.rows[i].at&flagLeaving != 0 && s.batch[i] < c.leaving {
+				s.readAt[i] = atHand
+			}
+		}
+		s.leaders(m, c, func(i int, leader uint32) { s.readAt[i] = int32(leader) })
+		return c, early
+	}
+	c := w.cut(m, nil, 0)
+	for i, cold := range s.rows {
+		s.readAt[i] = int32(s.batch[i])
+		if m.forward && cold.at&flagLeaving != 0 && s.batch[i] < c.leaving {
+			s.readAt[i] = atHand
+		}
+	}
+	return c, nil
+}
+
+// leaders finds, for every page, the first batch of the superbatch that reads it, and calls along for the rows of the page that later batches want
+// and whose packs can be ready by then.
+func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
+	l := s.config.Tables[s.pages]
+	depth := uint32(s.config.Depth)
+	skip := func(i int) bool {
+		return m.forward && s.rows[i].at&flagLeaving != 0 && s.batch[i] < c.leaving
+	}
+	for lo := 0; lo < len(s.rows); {
+		page := l.Offset(int64(s.rows[lo].row)) / ssd.PageBytes
+		leader, hi := none, lo
+		for ; hi < len(s.rows) && l.Offset(int64(s.rows[hi].row))/ssd.PageBytes == page; hi++ {
+			if b := s.batch[hi]; int(b) < s.current && !skip(hi) {
+				leader = min(leader, b)
+			}
+		}
+		for i := lo; leader != none && i < hi; i++ {
+			if b := s.batch[i]; b > leader && b-leader > depth && b < c.early && !skip(i) {
+				along(i, leader)
+			}
+		}
+		lo = hi
+	}
+}

@@ -1,0 +1,81 @@
+package plan
+
+// packed is what the packs of earlier plans hold for batches that have not been planned yet, and how much room packs take.
+type packed struct {
+	batches map[int64]*pack
+}
+
+// pack is what plans put into the packs of one batch.
+type pack struct {
+	held         bitset // positions
+	size         int    // of the batch
+	memory, file int64  // rows
+	bytes        int64  // of those in the file
+}
+
+// room is what the packs of earlier plans leave for a plan that begins at batch first, when as many batches as depth may still be in flight.
+func (p *packed) room(all room, first int64, depth int) room {
+	for at, k := range p.batches {
+		if at < first-int64(depth) {
+			delete(p.batches, at)
+			continue
+		}
+		all.memory -= k.memory
+		all.file -= k.file
+	}
+	return room{max(all.memory, 0), max(all.file, 0)}
+}
+
+// fileBytes is what the packs of the batches from lo to hi hold in the file.
+func (p *packed) fileBytes(lo, hi int64) (n int64) {
+	for at, k := range p.batches {
+		if at >= lo && at < hi {
+			n += k.bytes
+		}
+	}
+	return n
+}
+
+// mark adds the accesses that packs hold to a set.
+func (p *packed) mark(first int64, h *horizon, delivered bitset) {
+	for b, rows := range h.batches {
+		k := p.batches[first+int64(b)]
+		if k == nil || k.size != len(rows) {
+			continue
+		}
+		base := h.offsets[b]
+		for i := range rows {
+			if k.held.has(uint32(i)) {
+				delivered.set(base + uint32(i))
+			}
+		}
+	}
+}
+
+// remember keeps what a plan puts into packs. The nearest are in memory.
+func (p *packed) remember(w *window) {
+	if p.batches == nil {
+		p.batches = map[int64]*pack{}
+	}
+	s := w.plan
+	memory, record := w.room.memory, int64(w.config.RowBytes+recordBytes)
+	for _, size := range s.Packs {
+		at := s.First + int64(size.Dest)
+		k := p.batches[at]
+		if k == nil {
+			n := len(w.batches[size.Dest])
+			k = &pack{held: make(bitset, bitsetWords(n)), size: n}
+			p.batches[at] = k
+		}
+		inMemory := min(memory, int64(size.Rows))
+		memory -= inMemory
+		k.memory += inMemory
+		k.file += int64(size.Rows) - inMemory
+		k.bytes += (int64(size.Rows) - inMemory) * record
+	}
+	s.eachDest(func(d Dest) {
+		if int(d.Batch) >= w.current {
+			p.batches[s.First+int64(d.Batch)].held.set(uint32(d.Pos))
+		}
+	})
+}

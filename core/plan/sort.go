@@ -1,0 +1,35 @@
+package plan
+
+const (
+	digitBits = 11 // of a radix sort: the counts of a digit stay within the first-level cache
+	digits    = 1 << digitBits
+)
+
+// sortByRow sorts by row, and leaves those of the same row in their order: by counting digits, the lowest first. rows has room for as many again; the
+// result lies in either half.
+func sortByRow(rows []coldRow) []coldRow {
+	n := len(rows)
+	from, to := rows[:n:n], rows[n:2*n]
+	highest := uint32(0)
+	for _, c := range from {
+		highest = max(highest, c.row)
+	}
+	for shift := uint(0); highest>>shift != 0; shift += digitBits {
+		var place [digits]uint32
+		for _, c := range from {
+			place[c.row>>shift%digits]++
+		}
+		sum := uint32(0)
+		for d, count := range place {
+			place[d] = sum
+			sum += count
+		}
+		for _, c := range from {
+			d := c.row >> shift % digits
+			to[place[d]] = c
+			place[d]++
+		}
+		from, to = to, from
+	}
+	return from
+}

@@ -1,0 +1,219 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// deviceCount is what the reads of a plan are, counted with the merger that executors use.
+func deviceCount(c Config, s *Superplan, delivered func(batch int64, pos int32) bool, batch func(int64) Batch) (requests, bytes int64) {
+	var m ssd.Merger
+	count := func(rows []int64, hole int) {
+		for _, l := range c.Tables {
+			for _, r := range m.Plan(l, rows, hole, c.SlotBytes).Ranges {
+				requests++
+				bytes += int64(r.Len)
+			}
+		}
+	}
+	packed := map[Dest]bool{}
+	s.eachDest(func(d Dest) { packed[d] = true })
+	var rows []int64
+	for _, f := range s.Prologue.Fill {
+		rows = append(rows, int64(f.Row))
+	}
+	for _, x := range s.Prologue.Pack {
+		rows = append(rows, int64(x.Row))
+	}
+	count(rows, s.Prologue.HolePages)
+	for i := range s.Steps {
+		rows = rows[:0]
+		for pos, slot := range s.Steps[i].Slots {
+			if d := (Dest{int32(i), int32(pos)}); slot < 0 && !packed[d] && !delivered(s.First+int64(i), d.Pos) {
+				rows = append(rows, int64(batch(s.First + int64(i))[pos]))
+			}
+		}
+		for _, x := range s.Steps[i].Extra {
+			rows = append(rows, int64(x.Row))
+		}
+		count(rows, ssd.DefaultHole)
+	}
+	return requests, bytes
+}
+
+// Plans of few cold rows are priced without a sample: what is predicted is what a run does, under every method, with packs of earlier plans.
+func TestPredictionsAreWhatHappens(t *testing.T) {
+	used := map[string]int{}
+	for seed := range uint64(60) {
+		for _, name := range Transfers() {
+			rng := rand.New(rand.NewPCG(seed, 6))
+			numRows := 200 + rng.IntN(3000)
+			trace := makeTrace(rng, 4+rng.IntN(30), 10+rng.IntN(80), numRows, float64(1+rng.IntN(3)))
+			c := testConfig(int64(numRows), int64(rng.IntN(numRows/2)), name)
+			c.PackMemory, c.PackFile = int64(rng.IntN(500))*616, int64(rng.IntN(500))*616
+			if rng.IntN(3) == 0 {
+				c.Tables = []ssd.Layout{{RowBytes: 612, NumRows: int64(numRows)}} // rows straddle
+			}
+			p, err := New(mem.NewBudget(0), c)
+			require.NoError(t, err)
+			e := newExecutor(t, p.config.Capacity, c.Depth)
+			batch := func(i int64) Batch { return trace[i] }
+			for size, first := 1+rng.IntN(8), 0; first < len(trace); first += size {
+				end := min(first+size, len(trace))
+				delivered := map[int64]map[int32]pair{}
+				for at, k := range e.packs {
+					delivered[at] = k
+				}
+				s, err := p.Plan(context.Background(), int64(first), trace[first:end], trace[end:min(end+size, len(trace))])
+				require.NoError(t, err)
+				requests, bytes := deviceCount(c, s, func(b int64, pos int32) bool { _, ok := delivered[b][pos]; return ok }, batch)
+				require.Equal(t, requests, s.Choice.Requests, "seed %d, %s", seed, name)
+				require.Equal(t, bytes, s.Choice.BytesRead, "seed %d, %s", seed, name)
+				cold := int64(0)
+				for i := range s.Steps {
+					for pos, slot := range s.Steps[i].Slots {
+						if _, ok := delivered[s.First+int64(i)][int32(pos)]; slot < 0 && !ok {
+							cold++
+						}
+					}
+				}
+				require.Equal(t, s.Choice.ColdRows, cold+int64(len(s.Prologue.Fill)))
+				if name != auto {
+					require.Equal(t, name, s.Choice.Chosen)
+				}
+				rows := int64(0)
+				for _, k := range s.Packs {
+					rows += int64(k.Rows)
+				}
+				used[name] += int(rows) + len(s.Prologue.Fill)
+				for _, o := range s.Choice.Options {
+					require.False(t, math.IsNaN(o.Seconds) || math.IsInf(o.Seconds, 0) || o.Seconds < o.AheadSeconds)
+					if o.Name == s.Choice.Chosen {
+						require.Equal(t, rows, o.PackRows)
+					}
+				}
+				e.run(s, batch, len(s.Steps))
+				s.Release()
+			}
+			p.Close()
+		}
+	}
+	for _, name := range Transfers() {
+		require.Equal(t, name == "random", used[name] == 0, "%s sets rows aside", name)
+	}
+}
+
+// wide is a trace whose every batch has rows of all pages: a scan serves them all.
+func wide(rng *rand.Rand, batches, width, numRows int) []Batch {
+	trace := make([]Batch, batches)
+	for i := range trace {
+		step := 1 + 2*rng.IntN(numRows/2) // odd: for a power of two, every row comes once
+		for row := rng.IntN(numRows); len(trace[i]) < width; row = (row + step) % numRows {
+			trace[i] = append(trace[i], uint32(row))
+		}
+	}
+	return trace
+}
+
+func TestTheCheapestIsChosen(t *testing.T) {
+	const numRows = 1 << 16
+	rng := rand.New(rand.NewPCG(7, 7))
+	dense, sparse := wide(rng, 16, 4000, numRows), wide(rng, 16, 2, numRows)
+	slow := testDevice()
+	slow.WriteBytesPerSecond = 1e6
+	onlyFile := func(c *Config) { c.PackMemory, c.PackFile = 0, 1<<30 }
+	onlyMemory := func(c *Config) { c.PackMemory, c.PackFile = 1<<30, 0 }
+	for name, test := range map[string]struct {
+		trace  []Batch
+		change func(*Config)
+		device ssd.Device
+		want   []string
+	}{
+		"dense":                      {dense, onlyMemory, testDevice(), []string{"scan", "scan+forward"}},
+		"dense, packs in the file":   {dense, onlyFile, testDevice(), []string{"pack", "pack+forward", "page-once", "page-once+forward"}},
+		"dense, a file that is slow": {dense, onlyFile, slow, []string{"random"}},
+		"dense, no room":             {dense, func(c *Config) { c.PackMemory, c.PackFile, c.Capacity = 0, 0, 0 }, testDevice(), []string{"random"}},
+		"sparse":                     {sparse, func(c *Config) { onlyMemory(c); c.Capacity = 0 }, testDevice(), []string{"random"}},
+		"rows wider than a page": {dense, func(c *Config) {
+			onlyMemory(c)
+			c.RowBytes = 8192
+			c.Tables = []ssd.Layout{{RowBytes: 8192, NumRows: numRows}}
+		}, testDevice(), []string{"scan", "scan+forward"}},
+		"a device that is not known": {dense, onlyMemory, ssd.Device{}, []string{"random"}},
+		"sequential is no faster":    {sparse, onlyMemory, ssd.Device{RequestSeconds: 0, PageSeconds: 1e-5, ReadBytesPerSecond: 4e8, WriteBytesPerSecond: 4e8}, []string{"random"}},
+	} {
+		c := testConfig(numRows, 2000, auto)
+		test.change(&c)
+		c.Device = test.device
+		p, err := New(mem.NewBudget(0), c)
+		require.NoError(t, err)
+		s, err := p.Plan(context.Background(), 0, test.trace[:8], test.trace[8:])
+		require.NoError(t, err)
+		require.Contains(t, test.want, s.Choice.Chosen, "%s: %+v", name, s.Choice)
+		require.False(t, s.Choice.Forced)
+		for _, o := range s.Choice.Options {
+			require.LessOrEqual(t, s.Choice.Seconds, o.Seconds/worthwhile+1e-12, name)
+		}
+		text, err := json.Marshal(s.Choice)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"chosen":"`+s.Choice.Chosen+`"`)
+		require.Contains(t, string(text), `"predicted_seconds":`)
+		p.Close()
+	}
+}
+
+// A sample tells within a few per cent what all rows would.
+func TestSamplesTellTheCosts(t *testing.T) {
+	const numRows = 1 << 21
+	rng := rand.New(rand.NewPCG(8, 8))
+	trace := make([]Batch, 12)
+	for i := range trace {
+		seen := map[uint32]bool{}
+		for len(trace[i]) < 20000 {
+			u := rng.Float64()
+			if row := uint32(u * u * numRows); !seen[row] {
+				seen[row] = true
+				trace[i] = append(trace[i], row)
+			}
+		}
+	}
+	for _, name := range []string{"random", "page-once+forward", "scan", "pack+forward"} {
+		c := testConfig(numRows, 20000, name)
+		c.PackMemory, c.PackFile = 30000*616, 1<<30
+		p, err := New(mem.NewBudget(0), c)
+		require.NoError(t, err)
+		s, err := p.Plan(context.Background(), 0, trace[:6], trace[6:])
+		require.NoError(t, err)
+		require.Greater(t, s.Choice.ColdRows, int64(8*sampleMin), "it is not worth a sample")
+		nothing := func(int64, int32) bool { return false }
+		requests, bytes := deviceCount(c, s, nothing, func(i int64) Batch { return trace[i] })
+		require.InEpsilon(t, requests, s.Choice.Requests, 0.1, name)
+		require.InEpsilon(t, bytes, s.Choice.BytesRead, 0.1, name)
+		s.Release()
+		p.Close()
+	}
+}
+
+func TestScanPrice(t *testing.T) {
+	d := ssd.Device{RequestSeconds: 11e-6, PageSeconds: 4e-6, ReadBytesPerSecond: 2e9}
+	p := scanPrice(d, 16)
+	require.InDelta(t, 15e-6, p.of(1, 1), 1e-12, "a page alone costs what it costs anywhere")
+	require.InDelta(t, 16*4096/2e9, p.of(1, 16), 1e-12, "a slot what was measured")
+	require.Equal(t, 11, p.hole(16), "13.8 us for a request, 1.18 for a page")
+	require.Equal(t, ssd.DefaultHole, price{1e-6, 1e-6}.hole(16))
+	require.Equal(t, 16, price{1e-6, 0}.hole(16))
+	d.ReadBytesPerSecond = 1e6
+	require.Equal(t, price{11e-6, 4e-6}, scanPrice(d, 16), "a scan that is slower than the same requests anywhere was disturbed")
+	d.ReadBytesPerSecond = 1e12
+	p = scanPrice(d, 16)
+	require.LessOrEqual(t, p.of(1, 16), 16*4096/1e12+1e-12)
+	require.GreaterOrEqual(t, p.request, 0.0)
+}

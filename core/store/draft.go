@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// Draft is a converted store that has not been published. It can be read as any store, so that hotness can be computed from it, and Relayout
+// finishes it without a second copy. It holds the path that it will have against other conversions. It ends with Relayout or Discard.
+type Draft struct {
+	store     *Store
+	site      *site
+	overwrite bool
+	ended     atomic.Bool // set by the first of Relayout and Discard, which alone has the site from then on
+}
+
+// ConvertDraft is Convert but for the publication. order is that of the relayout to come, so that one which the graph or the budget cannot have
+// is refused before anything is written.
+func ConvertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions) (*Draft, error) {
+	return convertDraft(ctx, fs, in, path, order, opts, mem.NewBudget(opts.Memory))
+}
+
+func convertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions, budget *mem.Budget) (*Draft, error) {
+	s, m, err := build(ctx, fs, in, path, opts, budget, func(g *graph) error {
+		if err := checkOrder(order, g.numNodes); err != nil {
+			return err
+		}
+		outlook := &relayouter{src: g.outline(), opts: RelayoutOptions{Order: order}, inPlace: true}
+		return outlook.makePlan(budget.Limit())
+	})
+	if s == nil {
+		return nil, err
+	}
+	draft := &Store{fs: fs, path: s.dir, manifest: m, draft: true}
+	if err == nil {
+		err = draft.check()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return &Draft{store: draft, site: s, overwrite: opts.Overwrite}, nil
+}
+
+// outline is the store that the graph will be, as far as its shapes tell.
+func (g *graph) outline() *Store {
+	array := func(dtype manifest.DType, shape []int64, rows int64) Array {
+		rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
+		a := Array{DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
+		a.Bytes, _ = fileBytes(a.Layout) // likewise
+		return a
+	}
+	indptr, indices := array(manifest.DType_INT64, nil, g.numNodes+1), array(indicesType(g.numNodes), nil, g.edges.count)
+	s := &Store{topology: Topology{NumNodes: g.numNodes, NumEdges: g.edges.count, Indptr: &indptr, Indices: &indices}}
+	for _, t := range g.nodes {
+		s.nodes = append(s.nodes, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
+	}
+	return s
+}
+
+// Store returns the store to read from. It is closed when the draft ends.
+func (d *Draft) Store() *Store { return d.store }
+
+// Relayout puts the rows of the node tensors in another order, in place, and publishes the store. See the function Relayout for what it costs;
+// topology, edge tensors and splits are not moved, and a tensor is removed as soon as it is rewritten, so that it needs disk space for the order,
+// for one tensor and, where it goes through one, its spill. opts.Overwrite is that of the conversion. Whatever happens, the draft has ended.
+func (d *Draft) Relayout(ctx context.Context, opts RelayoutOptions) error {
+	return d.relayout(ctx, opts, mem.NewBudget(opts.Memory))
+}
+
+func (d *Draft) relayout(ctx context.Context, opts RelayoutOptions, budget *mem.Budget) error {
+	if d.ended.Swap(true) {
+		return fmt.Errorf("store: %s: %w", d.site.path, ErrClosed)
+	}
+	r, err := newRelayouter(d.store, opts, budget, true)
+	if err != nil {
+		return d.end(err)
+	}
+	r.dir = d.site.dir
+	m, err := r.write(ctx)
+	_ = d.store.Close() // never fails
+	return d.site.conclude(ctx, m, err, d.overwrite)
+}
+
+// Discard removes the store. After Relayout or Discard it does nothing.
+func (d *Draft) Discard() error {
+	if d.ended.Swap(true) {
+		return nil
+	}
+	return d.end(nil)
+}
+
+func (d *Draft) end(err error) error {
+	_ = d.store.Close() // never fails
+	return errors.Join(err, d.site.discard())
+}

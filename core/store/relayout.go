@@ -1,0 +1,437 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sort"
+	"time"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+)
+
+// The orders of rows that Relayout makes.
+const (
+	Hot          = "hot"           // by falling score, ties by id; rows without a score behind them by id
+	Community    = "community"     // rows that are used together are neighbours
+	HotCommunity = "hot+community" // the hottest rows by score, the others by community, the used before the unused
+)
+
+// Orders lists the orders.
+var Orders = []string{Hot, Community, HotCommunity}
+
+// defaultHotShare is which part of the nodes, 1/defaultHotShare, counts as hot where nobody says. Rows by score alone share few pages, which does
+// not matter for those that stay in the cache. So the hot part should be no larger than the smallest cache in use: a part of twice the cache cost
+// up to 1.9 times the pages, none at all a tenth more.
+const defaultHotShare = 50
+
+// RelayoutOptions are the choices of Relayout.
+type RelayoutOptions struct {
+	Order     string
+	Scores    []float32 // a score for each node by the user's id, finite and not negative; only Community does without
+	HotRows   int64     // how many of the rows with a score HotCommunity lays out by score; negative: a fiftieth of all
+	Memory    int64     // bytes to work in; 0 for no limit. Scores are the caller's and do not count.
+	Overwrite bool      // replace a store that is at the path
+	// Progress, which may be nil, is called with the bytes read and written so far and those that will be, by one goroutine at a time.
+	Progress func(stage string, done, total int64)
+}
+
+// Relayout writes a copy of a store at path in which the rows of the node tensors are stored in another order: NodeType.order says whose each is.
+// Topology, edge tensors and splits stay in the user's numbers and are copied; a link would let one damaged file damage both stores. A store that
+// was relaid out before may be relaid out again, over itself with opts.Overwrite.
+//
+// Everything is read and written in sequence, and checked while it is read. A tensor that fits the memory is read once and written once, one of up to
+// maxGathers times the memory is read that often, and beyond that it is read, written to a spill, read back and written. Memory: 8 bytes a node
+// for Hot, else 12, while the order is made; 4 a node and buffers while rows move. A budget that is too small is a *mem.BudgetError with the
+// smallest that works, before anything is written. Disk: the new store, and while a tensor goes through it a spill of its size.
+//
+// The store appears as one of Convert does, complete or not at all.
+func Relayout(ctx context.Context, src *Store, path string, opts RelayoutOptions) error {
+	return relayout(ctx, src, path, opts, mem.NewBudget(opts.Memory))
+}
+
+// relayout is Relayout with the budget given.
+func relayout(ctx context.Context, src *Store, path string, opts RelayoutOptions, budget *mem.Budget) error {
+	if src.closed.Load() {
+		return fmt.Errorf("store: %s: %w", src.path, ErrClosed)
+	}
+	r, err := newRelayouter(src, opts, budget, false)
+	if err != nil {
+		return err
+	}
+	s, err := prepareSite(src.fs, path, opts.Overwrite)
+	if err != nil {
+		return err
+	}
+	r.dir = s.dir
+	m, err := r.write(ctx)
+	return s.conclude(ctx, m, err, opts.Overwrite)
+}
+
+// relayouter is one run of Relayout.
+type relayouter struct {
+	src     *Store
+	opts    RelayoutOptions
+	budget  *mem.Budget
+	inPlace bool   // dir is that of src, which is not published: nothing is copied, and tensors are removed once they are rewritten
+	dir     string // where the new files are made
+	hotRows int64
+	plan    relayoutPlan
+	meter   *meter
+}
+
+// relayoutPlan are the sizes that keep every step within the budget.
+type relayoutPlan struct {
+	workers int // of the pass over the adjacency
+	chunk   int // of copies
+	tensors []permutePlan
+}
+
+// newRelayouter checks the options and makes the plan.
+func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace bool) (*relayouter, error) {
+	r := &relayouter{src: src, opts: opts, budget: budget, inPlace: inPlace}
+	n := src.topology.NumNodes
+	if err := checkOrder(opts.Order, n); err != nil {
+		return nil, err
+	}
+	switch {
+	case opts.Scores == nil && opts.Order != Community:
+		return nil, invalid("the order %q needs a score for each node", opts.Order)
+	case opts.Scores != nil && int64(len(opts.Scores)) != n:
+		return nil, invalid("%d scores, expected %d as there are nodes", len(opts.Scores), n)
+	}
+	for id, s := range opts.Scores {
+		if !(s >= 0 && s <= math.MaxFloat32) { // NaN compares false
+			return nil, invalid("the score of node %d is %v, expected a finite number of at least 0", id, s)
+		}
+	}
+	if err := src.checkCarried(); err != nil {
+		return nil, err
+	}
+	if r.hotRows = opts.HotRows; r.hotRows < 0 {
+		r.hotRows = n / defaultHotShare
+	}
+	if err := r.makePlan(budget.Limit()); err != nil {
+		return nil, err
+	}
+	r.meter = &meter{report: opts.Progress, stage: "relayout", total: r.movedBytes()}
+	if r.meter.report == nil {
+		r.meter.report = func(string, int64, int64) {}
+	}
+	return r, nil
+}
+
+// checkOrder returns an error unless the rows of so many nodes can be stored in this order.
+func checkOrder(order string, numNodes int64) error {
+	if !slices.Contains(Orders, order) {
+		return invalid("order is %q, expected one of %q", order, Orders)
+	}
+	if numNodes > maxOrdered {
+		return invalid("%d nodes, expected at most %d to store rows in another order", numNodes, int64(maxOrdered))
+	}
+	return nil
+}
+
+// checkCarried returns an error where the store has arrays that this version does not read, and so could not carry over.
+func (s *Store) checkCarried() error {
+	node, edge := s.manifest.GetNodeTypes()[0], s.manifest.GetEdgeTypes()[0]
+	if node.GetTimes() != nil || edge.GetTimes() != nil || edge.GetWeights() != nil || len(edge.GetSplits()) > 0 {
+		return fmt.Errorf("store: %s: times, weights or splits of edges would be lost: %w", s.path, ErrVersion)
+	}
+	return nil
+}
+
+// makePlan chooses sizes for this memory, unlimited where it is not positive.
+func (r *relayouter) makePlan(memory int64) error {
+	var ok bool
+	if r.plan, ok = r.fit(memory); ok {
+		return nil
+	}
+	high := int64(1 << 20)
+	for {
+		if _, ok := r.fit(high); ok {
+			break
+		}
+		high *= 2
+	}
+	const unit = 64 << 10 // precise enough for a message
+	steps := sort.Search(int(high/unit), func(i int) bool {
+		_, ok := r.fit(int64(i) * unit)
+		return ok && i > 0
+	})
+	smallest := int64(steps) * unit
+	return fmt.Errorf("store: this relayout needs a memory budget of at least %d bytes: %w", smallest,
+		&mem.BudgetError{Purpose: mem.Convert, Need: smallest, Free: memory, Limit: memory})
+}
+
+// fit makes a plan for this memory, or returns false.
+func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
+	n := r.src.topology.NumNodes
+	fits := func(bytes int64) bool { return memory <= 0 || bytes <= memory }
+	p.workers = min(runtime.NumCPU(), maxThreads)
+	for p.workers > 1 && !fits(r.orderBytes(p.workers)) {
+		p.workers--
+	}
+	if !fits(r.orderBytes(p.workers)) {
+		return p, false
+	}
+	for _, p.chunk = range tensorChunks {
+		if ok = fits(r.copyBytes(p.chunk)); ok {
+			break
+		}
+	}
+	if !ok {
+		return p, false
+	}
+	// A row for each node while tensors move; before that, where the source has an order, another and a bit, and what loading takes.
+	rest := memory
+	if memory > 0 {
+		if o := r.src.order; o != nil && !fits(2*n*4+o.LoadBytes()+orderCheckBytes(n)) {
+			return p, false
+		}
+		if rest -= n * 4; rest <= 0 {
+			return p, false
+		}
+	}
+	for i := range r.src.nodes {
+		plan, ok := planPermute(&r.src.nodes[i].Array, rest)
+		if !ok {
+			return p, false
+		}
+		p.tensors = append(p.tensors, plan)
+	}
+	return p, true
+}
+
+// orderBytes is the memory in which the order is made and written.
+func (r *relayouter) orderBytes(workers int) int64 {
+	n := r.src.topology.NumNodes
+	write := 2*n*4 + arrayWriterBytes(frugal.chunk)
+	if r.opts.Order == Hot {
+		return write
+	}
+	return max(write, 3*n*4, n*4+r.src.communityBytes(workers))
+}
+
+// carried is an array that is taken over as it is.
+type carried struct {
+	*Array
+	name string // of the new file
+	in   *manifest.Array
+}
+
+// carried lists them, with the places in m that describe them.
+func (r *relayouter) carried(m *manifest.Manifest) []carried {
+	if r.inPlace {
+		return nil
+	}
+	node, edge, t := m.NodeTypes[0], m.EdgeTypes[0], &r.src.topology
+	all := []carried{{t.Indptr, "indptr", edge.Indptr}, {t.Indices, "indices", edge.Indices}}
+	if t.EdgeIDs != nil {
+		all = append(all, carried{t.EdgeIDs, "edge_ids", edge.EdgeIds})
+	}
+	for i := range r.src.edges {
+		a := &r.src.edges[i]
+		all = append(all, carried{&a.Array, fmt.Sprintf("edge%d_%s", i, fileName(a.Name)), edge.Tensors[i].Data})
+	}
+	for i := range r.src.splits {
+		a := &r.src.splits[i]
+		all = append(all, carried{&a.Array, fmt.Sprintf("split%d_%s", i, fileName(a.Name)), node.Splits[i].Ids})
+	}
+	return all
+}
+
+// copyBytes is the memory of copying any of them.
+func (r *relayouter) copyBytes(chunk int) int64 {
+	most := int64(0)
+	for _, a := range r.carried(r.src.manifest) {
+		most = max(most, pagesOf(a.Array).rowStreamBytes(int64(chunk))+arrayWriterBytes(chunk))
+	}
+	return most
+}
+
+// movedBytes is how many bytes will be read and written.
+func (r *relayouter) movedBytes() int64 {
+	t := &r.src.topology
+	moved := t.NumNodes * 4
+	if r.opts.Order != Hot {
+		moved += t.NumNodes*8 + t.NumEdges*int64(t.Indices.Layout.RowBytes)
+	}
+	for _, a := range r.carried(r.src.manifest) {
+		moved += 2 * a.Bytes
+	}
+	for i, p := range r.plan.tensors {
+		moved += p.moved(&r.src.nodes[i].Array)
+	}
+	return moved
+}
+
+// write writes all new files and returns the manifest.
+func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
+	r.meter.add(0)
+	m := r.src.Manifest()
+	var err error
+	if m.Uuid, err = newUUID(); err != nil {
+		return nil, err
+	}
+	m.CreatedUnixNs, m.Generator = time.Now().UnixNano(), generator
+	node := m.NodeTypes[0]
+	rowOf, order, err := r.writeOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer rowOf.Free()
+	node.Order = order
+	for i := range r.src.nodes {
+		t := &r.src.nodes[i]
+		c := &permuter{src: r.src, dir: r.dir, rowOf: mem.Slice[uint32](rowOf), budget: r.budget, meter: r.meter}
+		name := fmt.Sprintf("rows%d_%s", i, fileName(t.Name))
+		if node.Tensors[i].Data, err = c.permute(ctx, &t.Array, name, r.plan.tensors[i]); err != nil {
+			return nil, err
+		}
+		if r.inPlace {
+			if err := errors.Join(r.src.fs.Remove(t.Path), r.src.fs.Remove(t.CRCPath)); err != nil {
+				return nil, access(err)
+			}
+		}
+	}
+	rowOf.Free()
+	for _, a := range r.carried(m) {
+		if err := r.carry(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// carry copies the pages of an array, checked, and describes the copy.
+func (r *relayouter) carry(ctx context.Context, a carried) error {
+	w, err := newArrayWriter(r.src.fs, r.dir, a.name, a.DType, a.RowShape, r.plan.chunk, r.budget)
+	if err != nil {
+		return err
+	}
+	defer w.abort()
+	w.useLayout(a.Layout)
+	err = r.src.streamRows(ctx, pagesOf(a.Array), int64(r.plan.chunk), r.budget, func(_ int64, pages []byte) error {
+		defer r.meter.add(2 * int64(len(pages)))
+		return w.write(pages)
+	})
+	if err != nil {
+		return err
+	}
+	written, err := w.finish(a.Rows)
+	if err != nil {
+		return err
+	}
+	a.in.File, a.in.CrcFile, a.in.CrcFileCrc = written.File, written.CrcFile, written.CrcFileCrc
+	return nil
+}
+
+// writeOrder makes the order and writes it. It returns the row to which each row of the source moves, four bytes a node of the budget.
+func (r *relayouter) writeOrder(ctx context.Context) (*mem.Block, *manifest.Array, error) {
+	order, err := r.makeOrder(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer order.Free()
+	ids := mem.Slice[uint32](order)
+	w, err := newArrayWriter(r.src.fs, r.dir, "order", manifest.DType_UINT32, nil, frugal.chunk, r.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer w.abort()
+	if err := writeWindow(ctx, w, bytesOf(ids), r.meter); err != nil {
+		return nil, nil, err
+	}
+	written, err := w.finish(int64(len(ids)))
+	if err != nil {
+		return nil, nil, err
+	}
+	rowOf, err := r.budget.Alloc(mem.Convert, int64(len(ids))*4)
+	if err != nil {
+		return nil, nil, err
+	}
+	to := mem.Slice[uint32](rowOf)
+	for row, id := range ids {
+		if row%cancelRows == 0 && ctx.Err() != nil {
+			rowOf.Free()
+			return nil, nil, ctx.Err()
+		}
+		to[id] = uint32(row)
+	}
+	if r.src.order == nil {
+		return rowOf, written, nil
+	}
+	defer rowOf.Free()
+	order.Free()
+	composed, err := r.compose(ctx, to)
+	return composed, written, err
+}
+
+// compose returns where each row of a source moves whose rows are in an order of their own already.
+func (r *relayouter) compose(ctx context.Context, rowOf []uint32) (*mem.Block, error) {
+	order, err := r.src.LoadOrder(ctx, r.budget, mem.Convert)
+	if err != nil {
+		return nil, err
+	}
+	moves := mem.Slice[uint32](order)
+	for row, id := range moves {
+		if row%cancelRows == 0 && ctx.Err() != nil {
+			order.Free()
+			return nil, ctx.Err()
+		}
+		moves[row] = rowOf[id]
+	}
+	return order, nil
+}
+
+// makeOrder returns the user's id of each row to be.
+func (r *relayouter) makeOrder(ctx context.Context) (*mem.Block, error) {
+	n := r.src.topology.NumNodes
+	if r.opts.Order == Hot {
+		return r.twoTables(func(order, scratch []uint32) error {
+			_, err := sortHot(ctx, r.opts.Scores, order, scratch)
+			return err
+		})
+	}
+	laid, err := r.budget.Alloc(mem.Convert, n*4)
+	if err != nil {
+		return nil, err
+	}
+	together := mem.Slice[uint32](laid)
+	if err := r.src.community(ctx, r.opts.Scores, together, r.plan.workers, r.budget, r.meter); err != nil {
+		laid.Free()
+		return nil, err
+	}
+	if r.opts.Order == Community {
+		return laid, nil
+	}
+	defer laid.Free()
+	return r.twoTables(func(order, scratch []uint32) error {
+		return blend(ctx, r.opts.Scores, r.hotRows, together, order, scratch)
+	})
+}
+
+// twoTables gives fn two places for each node and returns the first.
+func (r *relayouter) twoTables(fn func(order, scratch []uint32) error) (*mem.Block, error) {
+	n := r.src.topology.NumNodes
+	order, err := r.budget.Alloc(mem.Convert, n*4)
+	if err != nil {
+		return nil, err
+	}
+	scratch, err := r.budget.Alloc(mem.Convert, n*4)
+	if err != nil {
+		order.Free()
+		return nil, err
+	}
+	defer scratch.Free()
+	if err := fn(mem.Slice[uint32](order), mem.Slice[uint32](scratch)); err != nil {
+		order.Free()
+		return nil, err
+	}
+	return order, nil
+}

@@ -1,0 +1,308 @@
+"""The policy laboratory: what caches would do on a trace, without reading a row.
+
+loader = Loader(store, [10, 10], "train", batch_size=1024, shuffle=True)
+trace = list(loader.trace(0))
+simulate(trace, policy="belady", capacity=100_000, num_nodes=store.num_nodes).reads
+plot_policies(trace, num_nodes=store.num_nodes)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo import _native, _options
+from freshgo._size import parse_size
+from freshgo._source import source_of
+from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.policies import METRICS, Policy, Resolved, resolve
+
+if TYPE_CHECKING:
+    Ids = Tensor | np.ndarray[Any, Any]
+
+COMPARED: tuple[str, ...] = ("belady", "oracle", "s3fifo", "sieve", "clock", "lru", "match")
+"""The policies that :func:`plot_policies` draws: all that need nothing but the trace."""
+
+FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""The sizes of the cache that :func:`plot_policies` draws, as shares of all nodes."""
+
+_NEEDS_GRAPH = frozenset(METRICS) - {"random", "oracle"}
+
+
+@dataclass(frozen=True, repr=False)
+class Simulation:
+    """What a cache did on a trace. Counts rows; a row that is fetched was not found in the cache, or fills it.
+
+    Attributes:
+        policy: its name.
+        capacity: the rows that it had room for.
+        reads_per_batch: int64 ``[batches]``, rows fetched because a batch needed them.
+        hits_per_batch: int64 ``[batches]``, rows found in the cache.
+        swaps_per_batch: int64 ``[batches]``, cached rows that rows of the batch took the place of.
+        fill: rows fetched before the first batch, to fill a cache that does not change afterwards.
+    """
+
+    policy: str
+    capacity: int
+    reads_per_batch: Tensor
+    hits_per_batch: Tensor
+    swaps_per_batch: Tensor
+    fill: int
+
+    @property
+    def reads(self) -> int:
+        """Every row fetched, those that fill the cache included."""
+        return int(self.reads_per_batch.sum()) + self.fill
+
+    @property
+    def hits(self) -> int:
+        """Rows found in the cache."""
+        return int(self.hits_per_batch.sum())
+
+    @property
+    def swaps(self) -> int:
+        """Cached rows that others took the place of."""
+        return int(self.swaps_per_batch.sum())
+
+    @property
+    def accesses(self) -> int:
+        """Rows that the batches needed."""
+        return int(self.reads_per_batch.sum()) + self.hits
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits per access; the fill does not count."""
+        return self.hits / self.accesses if self.accesses else 0.0
+
+    @property
+    def read_rate(self) -> float:
+        """Rows fetched per access, the fill included: what policies are fairly compared by."""
+        return self.reads / self.accesses if self.accesses else 0.0
+
+    def __repr__(self) -> str:
+        fill = f", {self.fill:,} of them to fill it" if self.fill else ""
+        return (
+            f"Simulation({self.policy}, {self.capacity:,} rows: {self.accesses:,} accesses, {self.hits:,} hits "
+            f"({self.hit_rate:.1%}), {self.reads:,} reads{fill}, {self.swaps:,} swaps)"
+        )
+
+
+def simulate(
+    trace: Iterable[Ids],
+    *,
+    policy: Policy | Ids | None = "belady",
+    capacity: int,
+    num_nodes: int | None = None,
+    superbatch: int | None = None,
+    carry_over: bool = True,
+    lookahead: bool = True,
+) -> Simulation:
+    """Count what a cache of ``capacity`` rows would do on a trace.
+
+    A batch finds its rows in the cache or fetches them; then the policy decides what stays. These are the policies that
+    loaders run, on node ids in place of rows.
+
+    Args:
+        trace: the ids that each batch needs: one-dimensional vectors of integers, no id twice in one. For example
+            :meth:`freshgo.Loader.trace`.
+        policy: a name, an object of :mod:`freshgo.policies`, or a score per node for a cache that is filled once with
+            the highest. ``"oracle"`` counts the trace itself. A metric of the graph needs the graph: pass what
+            :func:`hotness` returns.
+        capacity: rows that the cache has room for; 0 caches nothing.
+        num_nodes: ids are below it; None takes the length of the scores, or one more than the largest id.
+        superbatch: for ``"belady"``: batches planned together (Ginex, 3.1); None plans the whole trace at once, which
+            is the optimum.
+        carry_over: for ``"belady"``: begin a superbatch with what the one before left, or else empty.
+        lookahead: for ``"belady"``: plan a superbatch in the knowledge of the next. These three are parameters of a
+            :class:`~freshgo.policies.Belady` too; where one is given it counts.
+
+    Returns:
+        A :class:`Simulation`: totals ``reads``, ``hits``, ``swaps``, ``fill``, and each per batch.
+
+    Raises:
+        InvalidArgumentError: ids that are out of range (the trace of another graph) or twice in a batch; the message
+            names the batch and the id. A policy, a size or scores that cannot work.
+        DTypeError: a trace that does not hold vectors of integers.
+    """
+    chosen = resolve("policy", policy)
+    if isinstance(policy, str) and chosen.name in ("auto", "belady"):
+        chosen = Resolved(
+            "belady",
+            superbatch=None if superbatch is None else _options.count("superbatch", superbatch, 1),
+            carry_over=_options.flag("carry_over", carry_over),
+            lookahead=_options.flag("lookahead", lookahead),
+        )
+    return _simulate(_trace(trace), chosen, _options.count("capacity", capacity, 0), num_nodes)
+
+
+def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes: int | None) -> Simulation:
+    if policy.name in _NEEDS_GRAPH:
+        raise InvalidArgumentError(
+            f"{policy.name!r} is a metric of the graph, which a trace does not hold: "
+            f"pass policy=freshgo.hotness(store, {policy.name!r}, ...)"
+        )
+    if num_nodes is None:
+        num_nodes = _num_nodes(batches) if policy.scores is None else policy.scores.numel()
+    _options.count("num_nodes", num_nodes, 1, 2**32 - 2)
+    policy.check_nodes(num_nodes)
+    reads, hits, swaps, fill = _native.simulate(
+        batches,
+        policy=policy.name,
+        capacity=min(capacity, num_nodes),
+        num_nodes=num_nodes,
+        superbatch=policy.superbatch,
+        carry_over=policy.carry_over,
+        lookahead=policy.lookahead,
+        hotness=policy.scores,
+        hotness_seed=policy.seed,
+    )
+    return Simulation(policy.name, capacity, reads, hits, swaps, fill)
+
+
+def hotness(
+    data: object,
+    metric: str = "expected",
+    *,
+    num_neighbors: Sequence[int] | None = None,
+    input_nodes: Any = None,
+    batch_size: int = 1024,
+    shuffle: bool = False,
+    replace: bool = False,
+    k: int = 1,
+    seed: int = 0,
+    memory: int | str | None = None,
+) -> Tensor:
+    """Compute how hot every node is: float32 ``[num_nodes]``, by node id.
+
+    Args:
+        data: a :class:`freshgo.Store`, the path of one, or a graph in memory, as :class:`freshgo.Loader` takes it.
+        metric: ``"expected"``: in how many batches of an epoch a node is expected, computed hop by hop from the input
+            nodes without sampling. ``"presc"``: in how many it was, in ``k`` sampled epochs (PreSC#K; FGNN, 6.3).
+            ``"degree"``: out-degree, for how many nodes it can be drawn. ``"in-degree"``. ``"random"``.
+        num_neighbors: for ``"expected"`` and ``"presc"``, as of a loader.
+        input_nodes: for these two, as of a loader; None is every node.
+        batch_size: for these two, as of a loader.
+        shuffle: for ``"presc"``, as of a loader.
+        replace: for these two, as of a loader.
+        k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, take
+            another than that of the training.
+        seed: of ``"presc"`` and ``"random"``.
+        memory: what computing it may take, in bytes or as ``"8GiB"``, the result apart. None is half of what is
+            available for a store, and unlimited for a graph in memory.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument that cannot work; for a metric that does not exist, those that do.
+        BudgetError: ``memory`` is too small; ``minimum`` is more than was given.
+        StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
+    """
+    _options.choice("metric", metric, [name for name in METRICS if name != "oracle"])
+    if num_neighbors is None and metric in ("expected", "presc"):
+        raise InvalidArgumentError(f"{metric!r} depends on what is sampled: give num_neighbors")
+    options: dict[str, Any] = {
+        "fanouts": [1] if num_neighbors is None else _options.fanouts(num_neighbors),
+        "batch_size": _options.count("batch_size", batch_size, 1),
+        "shuffle": _options.flag("shuffle", shuffle),
+        "replace": _options.flag("replace", replace),
+        "presc_epochs": _options.count("k", k, 1, 1 << 20),
+        "seed": _options.count("seed", seed, None),
+    }
+    options["hotness_seed"] = options["seed"]
+    source = source_of(data)
+    try:
+        seeds = _options.input_nodes(input_nodes, source.num_nodes, source.split)
+        n_bytes = source.default_memory() if memory is None else parse_size("memory", memory)
+        native = _native.LoaderOptions(cache=metric, seeds=seeds, memory=n_bytes, **options)
+        return _native.hotness(source.native, source.num_nodes, native)
+    finally:
+        source.close()
+
+
+def plot_policies(
+    trace: Iterable[Ids],
+    *,
+    num_nodes: int | None = None,
+    policies: Sequence[Any] | Mapping[str, Any] = COMPARED,
+    fractions: Sequence[float] = FRACTIONS,
+) -> Any:
+    """Return a matplotlib figure of policies over the size of the cache: hits, and rows fetched.
+
+    Args:
+        trace: as of :func:`simulate`.
+        num_nodes: as of :func:`simulate`.
+        policies: what to compare: policies as :func:`simulate` takes them, or a mapping from a label to one.
+        fractions: sizes of the cache as shares of all nodes, from 0 to 1.
+
+    Raises:
+        InvalidArgumentError, DTypeError: as :func:`simulate`.
+    """
+    from freshgo._labfigure import figure
+
+    batches = _trace(trace)
+    num_nodes = _num_nodes(batches) if num_nodes is None else _options.count("num_nodes", num_nodes, 1)
+    shares = [_fraction(f"fractions[{i}]", fraction) for i, fraction in enumerate(fractions)]
+    if not shares or not policies:
+        raise InvalidArgumentError("fractions and policies must not be empty")
+    named = policies.items() if isinstance(policies, Mapping) else ((_label(policy), policy) for policy in policies)
+    resolved = [(label, resolve("policy", policy)) for label, policy in named]
+    sizes = [round(share * num_nodes) for share in sorted(shares)]
+    return figure(
+        [
+            (label, [_simulate(batches, _planned(policy), size, num_nodes) for size in sizes])
+            for label, policy in resolved
+        ],
+        sizes,
+        num_nodes,
+        len(np.unique(torch.cat(batches).numpy())),
+    )
+
+
+def _planned(policy: Resolved) -> Resolved:
+    return Resolved("belady") if policy.name == "auto" else policy
+
+
+def _label(policy: Any) -> str:
+    if policy is None or isinstance(policy, str):
+        return policy or "none"
+    return "by scores" if isinstance(policy, Tensor | np.ndarray) else repr(policy)
+
+
+def _fraction(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise DTypeError(f"{name} must be a number, got {value!r}")
+    if not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{name} must be between 0 and 1, got {value}")
+    return float(value)
+
+
+def _trace(trace: Iterable[Ids]) -> list[Tensor]:
+    """Return the batches as vectors that the library reads in place."""
+    if isinstance(trace, str | Mapping) or not isinstance(trace, Iterable):
+        raise DTypeError(f"trace must be a list of vectors of ids, one per batch, got {type(trace).__name__}")
+    batches = [_batch(i, ids) for i, ids in enumerate(trace)]
+    if not batches:
+        raise InvalidArgumentError("trace must hold at least one batch")
+    return batches
+
+
+def _batch(i: int, ids: object) -> Tensor:
+    try:
+        vector = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids))
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"trace[{i}] must be a vector of ids: {error}") from None
+    if vector.numel() == 0 and vector.dim() == 1:
+        return torch.empty(0, dtype=torch.int64)
+    if vector.dtype == torch.bool or vector.is_floating_point() or vector.is_complex():
+        raise DTypeError(f"trace[{i}] must hold integers, got {vector.dtype}")
+    if vector.dim() != 1:
+        raise InvalidArgumentError(f"trace[{i}] must be one-dimensional, got shape {list(vector.shape)}")
+    kept = vector.dtype if vector.dtype == torch.int32 else torch.int64
+    return vector.detach().to(device="cpu", dtype=kept).contiguous()
+
+
+def _num_nodes(batches: list[Tensor]) -> int:
+    return 1 + max((int(batch.max()) for batch in batches if batch.numel()), default=0)

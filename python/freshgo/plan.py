@@ -1,0 +1,148 @@
+"""What a loader decided, and why: the division of its memory, its cache, and how every window of batches is read."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator
+from statistics import median
+from typing import Any
+
+from freshgo._size import format_size
+
+_SHOWN = 12
+"""Windows that the text lists; the data and the picture have all of them."""
+
+
+class Plan:
+    """How a loader divides its memory and reads its rows, from :meth:`freshgo.Loader.plan`.
+
+    Prints as text, shows itself in notebooks, draws itself. A loader that has run also knows what it took.
+
+    Attributes:
+        data: everything as a dict. ``"split"``: bytes by name. ``"cache"``, ``"capacity_rows"``, ``"superbatch"``,
+            ``"why"``. ``"device"``: what it was found to do. ``"windows"``: a list, each with ``"first"`` (batch),
+            ``"batches"``, ``"options"`` (``"name"``, ``"requests"``, ``"bytes_read"``, ``"bytes_written"``,
+            ``"seconds"``, ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
+            ``"predicted_seconds"`` and ``"measured_seconds"`` of the batches themselves (the latter None before they
+            have run). What does not apply to a loader is absent.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    @property
+    def windows(self) -> list[dict[str, Any]]:
+        """The windows of batches that were planned so far, in order."""
+        return list(self.data.get("windows") or ())
+
+    @property
+    def ratios(self) -> list[float]:
+        """Measured by predicted seconds of every window that has run."""
+        return [w["measured_seconds"] / w["predicted_seconds"] for w in self.windows if _ran(w)]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the plan as pairs of a name and a readable value."""
+        return [*self._summary(), *(("window", _window(w)) for w in self.windows[:_SHOWN]), *self._rest()]
+
+    def _summary(self) -> Iterator[tuple[str, str]]:
+        data = self.data
+        split = _by_size(data.get("split"))
+        if split:
+            yield "memory", ", ".join(f"{name} {format_size(n)}" for name, n in split)
+        cache = [str(data["cache"])] if data.get("cache") else []
+        if data.get("capacity_rows") is not None:
+            cache.append(f"{data['capacity_rows']:,} rows")
+        if data.get("superbatch"):
+            cache.append(f"superbatches of {data['superbatch']:,} batches")
+        if data.get("reorder"):
+            cache.append(f"reordered within {data['reorder']:,} batches")
+        if cache:
+            yield "cache", ", ".join(cache)
+        if data.get("why"):
+            yield "because", str(data["why"])
+        device = _device(data.get("device") or {})
+        if device:
+            yield "device", device
+
+    def _rest(self) -> Iterator[tuple[str, str]]:
+        if len(self.windows) > _SHOWN:
+            yield "window", f"and {len(self.windows) - _SHOWN:,} more"
+        if self.ratios:
+            took = median(self.ratios)
+            yield "prediction", f"the median window took {took:.2f} of what was predicted, of {len(self.ratios):,}"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:11} {value}" for name, value in self.rows()) or "nothing is planned"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        body = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table>{body}</table>" if body else "nothing is planned"
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: memory; seconds, bytes and requests of every option; predicted and measured."""
+        from freshgo._planfigure import figure
+
+        return figure(self)
+
+
+def _ran(window: dict[str, Any]) -> bool:
+    return bool(window.get("predicted_seconds")) and window.get("measured_seconds") is not None
+
+
+def _by_size(split: Any) -> list[tuple[str, int]]:
+    """Return the parts of the memory that have a size, largest first."""
+    parts = ((name.replace("_", " "), n) for name, n in (split or {}).items() if isinstance(n, int) and n > 0)
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def _device(device: dict[str, Any]) -> str:
+    parts = []
+    if device.get("request_seconds") is not None:
+        pages = device.get("page_seconds") or 0.0
+        parts.append(f"a request {_seconds(device['request_seconds'])} and {_seconds(pages)} a page")
+    for key, word in (("read_bytes_per_second", "reads"), ("write_bytes_per_second", "writes")):
+        if device.get(key):
+            parts.append(f"{word} {format_size(device[key])}/s in sequence")
+    return ", ".join(parts)
+
+
+def _window(window: dict[str, Any]) -> str:
+    first, count = window.get("first", 0), window.get("batches", 0)
+    text = f"batches {first:,} to {first + count - 1:,}" if count > 1 else f"batch {first:,}"
+    if window.get("ahead"):
+        text += f" (knowing {window['ahead']:,} more)"
+    if window.get("cold_rows") is not None:
+        text += f": {window['cold_rows']:,} rows to read"
+    chosen = window.get("chosen")
+    why = "forced" if window.get("forced") else window.get("why")
+    if chosen:
+        text += f", {chosen}" + (f" ({why})" if why else "")
+    if window.get("predicted_seconds") is not None:
+        text += f", predicted {_seconds(window['predicted_seconds'])}"
+    if window.get("measured_seconds") is not None:
+        text += f", took {_seconds(window['measured_seconds'])}"
+    prices = _prices(window.get("options") or (), chosen)
+    return text + (f"; with what is ahead: {', '.join(prices)}" if prices else "")
+
+
+def _prices(options: Iterable[dict[str, Any]], chosen: object) -> list[str]:
+    """Return what was weighed: the chosen way, the next best, and where all comparison begins, random reads."""
+    priced = sorted((o for o in options if o.get("name") and o.get("seconds") is not None), key=lambda o: o["seconds"])
+    others = [o for o in priced if o["name"] != chosen]
+    shown = [o for o in priced if o["name"] == chosen] + [o for o in others if o.get("fits", True)][:1]
+    shown += [o for o in others if o["name"] == "random" and o not in shown]
+    return [f"{o['name']} {_seconds(o['seconds'])}" for o in shown] if others else []
+
+
+def _seconds(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns" if seconds else "0 s"

@@ -1,0 +1,189 @@
+"""Which rows stay in memory: the objects that ``Loader(cache=…)`` and ``simulate(policy=…)`` take beside names.
+
+A name is enough where a policy has no parameters of its own, or its defaults will do:
+
+========================================  =========================================================================
+``"belady"``                              planned: what is needed again soonest stays (Ginex, 3.3), :class:`Belady`
+``"degree"``, ``"in-degree"``,            filled once with the hottest rows (FGNN, 6.1), :class:`Hotness`
+``"random"``, ``"presc"``,
+``"expected"``, ``"oracle"``
+``"lru"``, ``"clock"``, ``"sieve"``,      decides batch by batch, without a look ahead, :class:`Online`
+``"s3fifo"``, ``"match"``
+``"none"``                                nothing stays
+``"auto"``                                ``"belady"``, unless there is nothing to plan
+========================================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo import _options
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    Scores = Tensor | np.ndarray[Any, Any]
+
+METRICS = ("degree", "in-degree", "random", "presc", "expected", "oracle")
+ONLINE = ("lru", "clock", "sieve", "s3fifo", "match")
+NAMES = ("auto", "belady", "none", *METRICS, *ONLINE)
+
+
+@dataclass(frozen=True)
+class Belady:
+    """Belady's MIN at the granularity of batches, planned for a superbatch of sampled batches (Ginex, 3.3).
+
+    Nothing that knows the same batches reads fewer rows. Of equally near rows, those that are cached stay; a row that
+    is needed later than everything cached is not admitted.
+
+    Args:
+        superbatch: batches that are sampled and planned together; None lets the loader choose by its memory, and
+            :func:`freshgo.simulate` takes the whole trace.
+        carry_over: begin a superbatch with the rows that the one before left. Without it the cache is refilled each
+            time, as in Ginex.
+        lookahead: plan a superbatch in the knowledge of the one after it, which is sampled meanwhile.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument that cannot work.
+    """
+
+    superbatch: int | None = None
+    carry_over: bool = True
+    lookahead: bool = True
+
+    def __post_init__(self) -> None:
+        if self.superbatch is not None:
+            _options.count("superbatch", self.superbatch, 1)
+        _options.flag("carry_over", self.carry_over)
+        _options.flag("lookahead", self.lookahead)
+
+
+class Hotness:
+    """A cache that is filled once with the hottest rows (the general caching scheme of FGNN, 6.1).
+
+    Of equally hot nodes the one with the lower id comes first.
+
+    Args:
+        scores: a metric by name, or a score for every node: a vector ``[num_nodes]`` of any real dtype, finite and not
+            negative. A float32 vector is not copied.
+
+            - ``"degree"``: out-degree, for how many nodes it can be drawn; ``"in-degree"``.
+            - ``"presc"``: in how many batches of ``k`` sampled epochs the node occurs (PreSC#K; FGNN, 6.3). A loader
+              samples other epochs for it than those that it trains.
+            - ``"expected"``: how often it is expected to occur, computed from the degrees without sampling.
+            - ``"oracle"``: the counts of the first epoch of the training itself, or of the trace that is simulated: the
+              best that a cache filled once can be.
+            - ``"random"``: drawn from ``seed``.
+        k: epochs that ``"presc"`` samples, 1 unless given.
+        seed: of ``"random"``, 0 unless given.
+
+    Raises:
+        InvalidArgumentError: a metric that does not exist (the message lists those that do), a parameter of another
+            metric, or scores that cannot be ranked; the message says which node's.
+        DTypeError: no name and no vector of real numbers.
+    """
+
+    def __init__(self, scores: str | Scores, *, k: int | None = None, seed: int | None = None) -> None:
+        self.metric = _options.choice("hotness", scores, METRICS) if isinstance(scores, str) else None
+        self.scores = None if isinstance(scores, str) else _scores(scores)
+        for name, value, metric in (("k", k, "presc"), ("seed", seed, "random")):
+            if value is not None and self.metric != metric:
+                raise InvalidArgumentError(f"{name} is a parameter of Hotness({metric!r}), got it with {self._what()}")
+        self.k = 1 if k is None else _options.count("k", k, 1, 1 << 20)
+        self.seed = 0 if seed is None else _options.count("seed", seed, None)
+
+    def _what(self) -> str:
+        return repr(self.metric) if self.scores is None else f"a vector of {self.scores.numel()} scores"
+
+    def __repr__(self) -> str:
+        more = {"presc": f", k={self.k}", "random": f", seed={self.seed}"}.get(self.metric or "", "")
+        return f"Hotness({self._what()}{more})"
+
+
+@dataclass(frozen=True)
+class Online:
+    """A cache that decides batch by batch, knowing only the past. The honest comparison, and for endless streams.
+
+    Args:
+        name: ``"lru"``, ``"clock"``, ``"sieve"``, ``"s3fifo"``, or ``"match"``: the rows of the batch before
+            (FastGL, 4.1).
+
+    Raises:
+        InvalidArgumentError: there is no such policy; the message lists those there are.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _options.choice("policy", self.name, ONLINE)
+
+
+Policy = str | Belady | Hotness | Online
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """A policy as the library takes it: the name of a policy, and every parameter that any of them has."""
+
+    name: str
+    superbatch: int | None = None
+    carry_over: bool = True
+    lookahead: bool = True
+    k: int = 1
+    seed: int = 0
+    scores: Tensor | None = None
+
+    def check_nodes(self, num_nodes: int) -> None:
+        """Raise InvalidArgumentError unless a vector has a score for every node."""
+        if self.scores is not None and self.scores.numel() != num_nodes:
+            raise InvalidArgumentError(
+                f"a hotness needs one score for each of the {num_nodes} nodes, got {self.scores.numel()}"
+            )
+
+
+def resolve(option: str, value: object) -> Resolved:
+    """Return what a user gave as ``option``: a name, an object of this module, a vector of scores, or None."""
+    if value is None:
+        return Resolved("none")
+    if isinstance(value, str):
+        return Resolved(_options.choice(option, value, NAMES))
+    if isinstance(value, Belady):
+        return Resolved("belady", **dataclasses.asdict(value))
+    if isinstance(value, Online):
+        return Resolved(value.name)
+    if isinstance(value, Tensor | np.ndarray):
+        value = Hotness(value)
+    if isinstance(value, Hotness):
+        return Resolved(value.metric or "vector", k=value.k, seed=value.seed, scores=value.scores)
+    raise DTypeError(
+        f"{option} must be a name ({', '.join(map(repr, NAMES))}), a Belady, Hotness or Online object, or a vector of "
+        f"scores, got {type(value).__name__}"
+    )
+
+
+def _scores(value: object) -> Tensor:
+    """Return a vector of scores as float32, checked but for its length."""
+    if not isinstance(value, Tensor | np.ndarray):
+        raise DTypeError(f"hotness must be the name of a metric or a vector of scores, got {type(value).__name__}")
+    try:
+        vector = torch.as_tensor(value).detach()
+    except TypeError as error:
+        raise DTypeError(f"hotness must be a vector of real numbers: {error}") from None
+    if vector.is_complex():
+        raise DTypeError(f"hotness must be a vector of real numbers, got {vector.dtype}")
+    if vector.dim() != 1:
+        raise InvalidArgumentError(f"hotness must be one-dimensional, a score per node, got shape {list(vector.shape)}")
+    vector = vector.to(device="cpu", dtype=torch.float32).contiguous()
+    bad = ~(vector.isfinite() & (vector >= 0))
+    if bad.any():
+        node = int(bad.nonzero()[0])
+        raise InvalidArgumentError(
+            f"hotness of node {node} is {vector[node].item()}, expected a finite score that is not negative"
+        )
+    return vector

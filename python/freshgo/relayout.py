@@ -1,0 +1,178 @@
+"""Storing rows in the order in which they are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from freshgo import _native, _options
+from freshgo._progress import Progress, progress_of
+from freshgo._size import parse_size
+from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.policies import Hotness
+from freshgo.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Scores = Tensor | np.ndarray[Any, Any]
+
+ORDERS = ("hot", "community", "hot+community")
+
+
+def relayout(
+    store: Store | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    order: str = "hot+community",
+    hotness: str | Hotness | Scores | None = None,
+    num_neighbors: Sequence[int] | None = None,
+    input_nodes: Any = None,
+    batch_size: int = 1024,
+    hot_rows: int | None = None,
+    memory: int | str = "1GiB",
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+) -> Store:
+    """Write a copy of ``store`` at ``path`` whose node tensors are stored in another order, and open it.
+
+    A row of 512 bytes that is not in memory costs a read of a page, 4 KiB. Where the rows that batches use lie
+    together, each page brings several of them, and the loader reads much of it in sequence. Node ids, batches, splits
+    and whole tensors stay what they are.
+
+    Everything is read and written in sequence, within ``memory``: a node tensor is read once for each time that the
+    memory holds part of it and written once, from the fourth time on it is read, written, read back and written. The
+    store appears whole or not at all. On the disk it needs the new store and, for tensors of more than three times the
+    memory, once the largest of them.
+
+    Args:
+        store: an open store, or the path of one; it may have been relaid out before.
+        path: the directory to create. It may be that of ``store``, with ``overwrite``.
+        order: ``"hot"``: by falling hotness. ``"community"``: nodes that are drawn for the same target are neighbours.
+            ``"hot+community"``: first the hottest rows by hotness, then the others in classes of similar hotness, each
+            by community; best for most caches.
+        hotness: a score for every node (a real vector ``[num_nodes]``, finite and not negative), or a metric, as of
+            :func:`freshgo.hotness`; None is ``"expected"`` where ``num_neighbors`` are given, else ``"degree"``.
+            ``"expected"`` for the training that is to come is the best.
+        num_neighbors: for ``"expected"`` and ``"presc"``, as of the loader to come.
+        input_nodes: for these two, as of the loader to come; None is every node.
+        batch_size: for these two, as of the loader to come.
+        hot_rows: for ``"hot+community"``, how many rows are laid out by hotness alone. No more than the smallest cache
+            that will be used; None is a fiftieth of all.
+        memory: bytes, or a string such as ``"8GiB"``. The order needs 12 bytes a node.
+        overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
+        progress: show a bar; or a callable that is called with ``(stage, done, total)``, in bytes.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an order, a metric or scores that cannot work; 2^32 nodes or more.
+        StoreNotFoundError, FormatError, CorruptError: what is wrong with ``store``; every page is checked.
+        StoreExistsError: ``path`` exists and ``overwrite`` is false.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
+        BusyError: another process writes to ``path`` now.
+        StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
+    """
+    wanted = Relayout.of(
+        {
+            "order": order,
+            "hotness": hotness,
+            "num_neighbors": num_neighbors,
+            "input_nodes": input_nodes,
+            "batch_size": batch_size,
+            "hot_rows": hot_rows,
+        }
+    )
+    n_bytes = parse_size("memory", memory)
+    source = store if isinstance(store, Store) else Store.open(store)
+    try:
+        scores = wanted.scores(source, n_bytes)
+        with progress_of(progress) as report:
+            _native.relayout(
+                source._native,
+                path,
+                order=wanted.order,
+                scores=scores,
+                hot_rows=wanted.hot_rows,
+                memory=n_bytes,
+                overwrite=overwrite,
+                progress=report,
+            )
+    finally:
+        if source is not store:
+            source.close()
+    return Store.open(path)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Relayout:
+    """The choices of a relayout that do not depend on the store."""
+
+    order: str
+    hotness: Hotness
+    num_neighbors: Sequence[int] | None
+    input_nodes: Any
+    batch_size: int
+    hot_rows: int | None
+
+    @classmethod
+    def of(cls, options: str | Mapping[str, Any]) -> Relayout:
+        """Check options of :func:`relayout`, or an order alone."""
+        if isinstance(options, str):
+            options = {"order": options}
+        if not isinstance(options, Mapping):
+            raise DTypeError(
+                f"relayout must be an order ({', '.join(map(repr, ORDERS))}) or a mapping with options of "
+                f"freshgo.relayout, got {type(options).__name__}"
+            )
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            _options.choice("an option of relayout", name, known)
+        num_neighbors, input_nodes = options.get("num_neighbors"), options.get("input_nodes")
+        hotness = options.get("hotness")
+        if hotness is None:
+            if input_nodes is not None and num_neighbors is None:
+                raise InvalidArgumentError(
+                    "input_nodes tells what is hot together with num_neighbors, got no num_neighbors"
+                )
+            hotness = "degree" if num_neighbors is None else "expected"
+        if not isinstance(hotness, Hotness):
+            hotness = Hotness(hotness)
+        if hotness.metric == "oracle":
+            raise InvalidArgumentError("hotness='oracle' is the counts of an epoch that is still to come; use 'presc'")
+        if hotness.metric in ("expected", "presc") and num_neighbors is None:
+            raise InvalidArgumentError(f"{hotness.metric!r} depends on what is sampled: give num_neighbors")
+        hot_rows = options.get("hot_rows")
+        return cls(
+            order=_options.choice("order", options.get("order", "hot+community"), ORDERS),
+            hotness=hotness,
+            num_neighbors=None if num_neighbors is None else _options.fanouts(num_neighbors),
+            input_nodes=input_nodes,
+            batch_size=_options.count("batch_size", options.get("batch_size", 1024), 1),
+            hot_rows=None if hot_rows is None else _options.count("hot_rows", hot_rows, 0),
+        )
+
+    def scores(self, store: Store, memory: int) -> Tensor:
+        """A score for every node of the store: float32 ``[num_nodes]``."""
+        if self.hotness.scores is not None:
+            given = self.hotness.scores
+            if given.numel() != store.num_nodes:
+                raise InvalidArgumentError(
+                    f"hotness needs a score for each of the {store.num_nodes} nodes, got {given.numel()}"
+                )
+            return given
+        from freshgo.lab import hotness
+
+        assert self.hotness.metric is not None  # there are no scores
+        return hotness(
+            store,
+            self.hotness.metric,
+            num_neighbors=self.num_neighbors,
+            input_nodes=self.input_nodes,
+            batch_size=self.batch_size,
+            k=self.hotness.k,
+            seed=self.hotness.seed,
+            memory=memory,
+        )

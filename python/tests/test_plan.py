@@ -1,0 +1,328 @@
+"""``Loader.plan()`` and the options that it explains: any cache, any transfer, any order, the same batches."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from oracle import digest
+
+from freshgo import Belady, Hotness, Loader, Online, Plan, _options
+from freshgo.errors import BudgetError, InvalidArgumentError
+from freshgo.policies import NAMES
+
+SAMPLING: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 150, "shuffle": True, "seed": 3}
+SMALL: dict[str, Any] = {"memory": "24MiB", "feature_cache": "64KiB", "num_workers": 2}
+"""Room for about a fifth of the rows of ``x``, so that every policy has something to decide."""
+
+
+def names(count: int) -> list[dict[str, Any]]:
+    """Options of a window with this many ways to read it."""
+    return [
+        {
+            "name": name,
+            "requests": 1000 // (i + 1),
+            "bytes_read": (i + 1) << 20,
+            "bytes_written": i << 19,
+            "seconds": 0.2 / (1 + i % 3),
+            "fits": i != count - 1,
+        }
+        for i, name in enumerate(_options.TRANSFERS[1 : 1 + count])
+    ]
+
+
+def window(first: int, batches: int, measured: float | None) -> dict[str, Any]:
+    return {
+        "first": first,
+        "batches": batches,
+        "ahead": 2,
+        "options": names(5),
+        "chosen": "scan",
+        "forced": False,
+        "why": "cheapest",
+        "predicted_seconds": 0.1,
+        "measured_seconds": measured,
+        "cold_rows": 1234,
+    }
+
+
+DATA: dict[str, Any] = {
+    "split": {"feature_cache": 200 << 20, "topology": 3 << 20, "nothing": 0},
+    "superbatch": 16,
+    "cache": "belady",
+    "why": "features <do not> fit",
+    "capacity_rows": 400_000,
+    "device": {
+        "request_seconds": 3e-6,
+        "page_seconds": 1.2e-6,
+        "read_bytes_per_second": 2e9,
+        "write_bytes_per_second": 1e9,
+    },
+    "windows": [window(0, 1, 0.13), window(1, 2, 0.09), window(3, 4, None)],
+}
+
+
+def test_a_plan_in_words() -> None:
+    plan = Plan(DATA)
+    text = str(plan)
+    assert repr(plan) == text
+    for part in (
+        "feature cache 200.0 MiB, topology 3.0 MiB",
+        "belady, 400,000 rows, superbatches of 16 batches",
+        "features <do not> fit",
+        "a request 3 µs and 1.2 µs a page, reads 1.9 GiB/s in sequence",
+        "batch 0 (knowing 2 more): 1,234 rows to read, scan (cheapest), predicted 100 ms, took 130 ms; with",
+        "batches 3 to 6",
+        "with what is ahead: scan 66.7 ms, page-once 100 ms, random 200 ms",
+        "took 1.10 of what was predicted, of 2",
+    ):
+        assert part in text, part
+    assert plan.ratios == pytest.approx([1.3, 0.9])
+    assert "features &lt;do not&gt; fit" in plan._repr_html_()
+    assert "3 rows" not in str(Plan({"cache": "none"}))
+
+
+def test_a_long_plan_is_cut() -> None:
+    plan = Plan({"windows": [window(i, 1, 0.1) for i in range(100)]})
+    assert len(plan.windows) == 100
+    assert str(plan).count("knowing") == 12
+    assert "and 88 more" in str(plan)
+
+
+def test_a_plan_of_nothing() -> None:
+    for data in ({}, {"windows": []}, {"windows": None, "split": None, "device": None}):
+        assert str(Plan(data)) == "nothing is planned"
+        assert Plan(data)._repr_html_() == "nothing is planned"
+        assert Plan(data).ratios == []
+
+
+def test_parts_that_are_absent_are_left_out() -> None:
+    for keys in itertools.combinations(DATA, 3):
+        str(Plan({key: DATA[key] for key in keys}))
+    whole = DATA["windows"][0]
+    for key in whole:
+        part = {k: v for k, v in whole.items() if k != key}
+        assert str(Plan({"windows": [part]}))
+        option = {k: v for k, v in names(1)[0].items() if k != key}
+        assert str(Plan({"windows": [{**part, "options": [option]}]}))
+
+
+def test_the_picture() -> None:
+    pytest.importorskip("matplotlib")
+    axes = {axes.get_title(): axes for axes in Plan(DATA).plot().axes}
+    assert list(axes) == [
+        "a window with what is ahead, on average",
+        "moves",
+        "and makes requests",
+        "the memory is divided into",
+        "the windows, 3 so far: the median took 1.10 of what was predicted",
+    ]
+    seconds = axes["a window with what is ahead, on average"]
+    assert [label.get_text() for label in seconds.get_yticklabels()][2] == "scan (3 times)"
+    for data in ({}, {"windows": [window(0, 1, None)]}, {"windows": [{"options": [{}]}]}, {"split": {"a": 5}}):
+        assert Plan(data).plot().axes
+
+
+def batches(data: Any, epochs: int = 2, **options: Any) -> list[str]:
+    with Loader(data, **SAMPLING, **options) as loader:
+        return [digest(batch) for _ in range(epochs) for batch in loader]
+
+
+@pytest.fixture(scope="module")
+def expected(graph: dict[str, Any]) -> list[str]:
+    return batches(graph)
+
+
+POLICIES: list[Any] = [
+    *NAMES,
+    Belady(superbatch=1),
+    Belady(superbatch=7, lookahead=False),
+    Belady(superbatch=30, carry_over=False),
+    Hotness("presc", k=2),
+    Hotness("random", seed=8),
+    Online("clock"),
+    np.arange(3000),
+]
+
+
+@pytest.mark.parametrize("cache", POLICIES, ids=repr)
+def test_every_cache_gives_the_same_batches(store: Any, expected: list[str], cache: Any) -> None:
+    assert batches(store, cache=cache, **SMALL) == expected
+
+
+@pytest.mark.parametrize("scratch", [True, False])
+@pytest.mark.parametrize("transfer", _options.TRANSFERS)
+def test_every_transfer_gives_the_same_batches(
+    store: Any, expected: list[str], transfer: str, scratch: bool, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"scratch": tmp_path} if scratch else {"scratch_size": 0}
+    assert batches(store, transfer=transfer, **SMALL, **options) == expected
+    assert list(tmp_path.iterdir()) == [], "the scratch file is gone"
+
+
+@pytest.mark.parametrize("cache", ["lru", "expected", "none"])
+def test_an_order_of_transfer_without_a_plan_of_residency(store: Any, expected: list[str], cache: str) -> None:
+    assert batches(store, transfer="random", cache=cache, **SMALL) == expected
+
+
+def test_a_plan_says_what_is_done(store: Any) -> None:
+    with Loader(store, **SAMPLING, **SMALL, cache=Belady(superbatch=4), transfer="page-once") as loader:
+        assert loader.plan().data["cache"] == "belady"
+        list(loader)
+        list(loader)
+        plan = loader.plan()
+        rows = loader.stats()["rows"]
+    json.dumps(plan.data)
+    assert plan.data["superbatch"] == 4
+    assert sum(n for n in plan.data["split"].values() if isinstance(n, int)) <= 24 << 20
+    assert 0 < plan.data["capacity_rows"] < store.num_nodes
+    assert plan.windows
+    firsts = [w["first"] for w in plan.windows]
+    assert firsts == sorted(firsts)
+    for w in plan.windows:
+        assert w["chosen"] == "page-once"
+        assert w["forced"]
+        assert {"name", "requests", "bytes_read", "bytes_written", "seconds", "fits"} <= w["options"][0].keys()
+    assert plan.ratios
+    assert all(ratio > 0 for ratio in plan.ratios)
+    assert 0 < sum(w["cold_rows"] for w in plan.windows if w["measured_seconds"] is not None) <= rows
+    assert "page-once (forced)" in str(plan)
+    assert plan.plot().axes
+
+
+def test_a_plan_of_what_lies_in_memory(graph: dict[str, Any]) -> None:
+    with Loader(graph, **SAMPLING) as loader:
+        list(loader)
+        assert loader.plan().windows == []
+        assert str(loader.plan())
+        assert loader.plan().plot().axes
+
+
+def test_the_cache_that_is_chosen(store: Any, graph: dict[str, Any]) -> None:
+    with Loader(store, **SAMPLING, **SMALL) as loader:
+        assert loader.plan().data["cache"] == "belady"
+    with Loader(graph, **SAMPLING) as loader:
+        assert loader.plan().data["cache"] == "none"
+
+
+@pytest.mark.parametrize("policy", ["belady", "oracle", "presc", "expected", "lru", "sieve"])
+def test_a_loader_hits_what_its_simulation_hits(store: Any, policy: str) -> None:
+    """The executor does what the policy says: rows found and read are those of the laboratory."""
+    from freshgo import simulate
+
+    with Loader(store, **SAMPLING, **SMALL, cache=policy, transfer="random") as loader:
+        capacity = loader.plan().data["capacity_rows"]
+        list(loader)
+        stats = loader.stats()
+        trace = list(loader.trace(0))
+    if policy in ("belady", "presc", "expected"):
+        bound = simulate(trace, policy="belady", capacity=capacity, num_nodes=store.num_nodes)
+        assert stats["misses"] >= bound.reads - bound.fill - capacity
+        return
+    found = simulate(trace, policy=policy, capacity=capacity, num_nodes=store.num_nodes)
+    assert stats["hits"] == found.hits
+    assert stats["misses"] == found.reads - found.fill
+
+
+def test_superbatches_that_do_not_fit(store: Any) -> None:
+    options: dict[str, Any] = {**SAMPLING, "memory": "4MiB", "scratch_size": 0, "num_workers": 1}
+    with pytest.raises(BudgetError, match=r"(?i)superbatch") as caught:
+        Loader(store, **options, cache=Belady(superbatch=10**9), trace_memory="64KiB")
+    assert caught.value.minimum > 4 << 20
+
+
+@pytest.fixture
+def ordered() -> dict[str, Any]:
+    return {**SAMPLING, **SMALL, "reorder": True}
+
+
+def test_an_order_is_a_permutation_that_repeats(store: Any, expected: list[str], ordered: dict[str, Any]) -> None:
+    with Loader(store, **ordered) as loader:
+        epochs = [[digest(batch) for batch in loader] for _ in range(2)]
+        loader.set_epoch(0)
+        assert [digest(batch) for batch in loader] == epochs[0]
+        assert len(loader) == len(epochs[0])
+        state = loader.state_dict()
+    assert sorted(epochs[0]) == sorted(expected[: len(epochs[0])])
+    assert sorted(epochs[1]) == sorted(expected[len(epochs[0]) :])
+    assert {"block", "rows"} == state["config"]["reorder"].keys()
+    json.dumps(state)
+
+
+def test_an_order_is_resumed_with_other_memory(store: Any, ordered: dict[str, Any]) -> None:
+    with Loader(store, **ordered) as loader:
+        iterator = iter(loader)
+        for _ in range(5):
+            next(iterator)
+        state = loader.state_dict()
+        rest = [digest(batch) for batch in iterator]
+    with Loader(store, **{**ordered, "feature_cache": "16KiB", "memory": "16MiB"}) as other:
+        assert other.state_dict()["config"]["reorder"] != state["config"]["reorder"]
+        other.load_state_dict(state)
+        assert other.state_dict()["config"]["reorder"] == state["config"]["reorder"]
+        assert [digest(batch) for batch in other] == rest
+
+
+def test_an_order_is_kept_or_refused_where_everything_fits(store: Any, ordered: dict[str, Any]) -> None:
+    with Loader(store, **ordered) as loader:
+        state = loader.state_dict()
+        epoch = [digest(batch) for batch in loader]
+    with Loader(store, **{**ordered, "memory": "4GiB", "feature_cache": None}) as other:
+        try:
+            other.load_state_dict(state)
+        except InvalidArgumentError as error:
+            assert "less memory" in str(error)
+        else:
+            assert [digest(batch) for batch in other] == epoch
+
+
+def test_a_state_of_another_order_is_refused(store: Any, ordered: dict[str, Any]) -> None:
+    plain: dict[str, Any] = {**ordered, "reorder": False}
+    blocks: dict[str, Any] = {**ordered, "reorder": 3}
+    with Loader(store, **ordered) as one, Loader(store, **plain) as two, Loader(store, **blocks) as three:
+        for loader, state in ((two, one), (one, two), (three, one)):
+            with pytest.raises(InvalidArgumentError, match=r"another order of batches: reorder was .*, is "):
+                loader.load_state_dict(state.state_dict())
+        assert three.state_dict()["config"]["reorder"]["block"] == 3
+        one.load_state_dict(three.state_dict())
+        assert len(list(one)) == len(one)
+
+
+def test_states_from_before_there_were_orders(store: Any) -> None:
+    with Loader(store, **SAMPLING) as loader:
+        state = loader.state_dict()
+        del state["config"]["reorder"]
+        loader.load_state_dict(state)
+        assert len(list(loader)) == len(loader)
+
+
+def test_calibration_is_kept(store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    devices = []
+    for _ in range(2):
+        with Loader(str(store_path), **SAMPLING, **SMALL) as loader:
+            devices.append(loader.plan().data["device"])
+    assert devices[0] == devices[1]
+    (kept,) = (tmp_path / "freshgo").iterdir()
+    for damage in (b"", b"{", b"\0" * 100, kept.read_bytes()[:-5]):
+        kept.write_bytes(damage)
+        with Loader(str(store_path), **SAMPLING, **SMALL) as loader:
+            assert loader.plan().data["device"]["request_seconds"] > 0
+
+
+def test_scores_are_used_where_they_lie(store: Any) -> None:
+    scores = torch.zeros(store.num_nodes)
+    hot = torch.arange(0, store.num_nodes, 5)
+    scores[hot] = 1
+    with Loader(store, **SAMPLING, **SMALL, cache=scores) as loader:
+        capacity = loader.plan().data["capacity_rows"]
+        trace = torch.cat(list(loader.trace(0)))
+        list(loader)
+        hits = loader.stats()["hits"]
+    cached = torch.cat([hot, torch.tensor(sorted(set(range(store.num_nodes)) - set(hot.tolist())))])[:capacity]
+    assert hits == int(torch.isin(trace, cached).sum())
