@@ -8,7 +8,10 @@ type clock struct {
 	hand uint32
 }
 
-const clockBytes = orderBytes
+const (
+	clockBytes = orderBytes
+	accessed   = 1 // the state of a row whose bit is set
+)
 
 func newClock(t *table) Policy {
 	t.arrange(1)
@@ -16,9 +19,9 @@ func newClock(t *table) Policy {
 }
 
 // Step implements Policy.
-func (p *clock) Step(rows []uint32, step *Step) { p.run(p, 1, rows, step) }
+func (p *clock) Step(rows []uint32, step *Step) { p.run(p, rows, step) }
 
-func (p *clock) touch(int32) {} // the bit is the node's state
+func (p *clock) touch(slot int32) { p.nodes[slot].state = accessed }
 
 func (p *clock) evict() {
 	for {

@@ -37,14 +37,14 @@ func ExpectedBytes(numNodes int64) int64 { return 4 * numNodes * scoreBytes }
 // case in which they surely are not: where the graph is symmetric, t may have been
 // reached because u drew it, and then u is there already. So on a symmetric graph,
 // which the first pass recognises, n_l(t) is less by n_{l-1}(u) p_{l-1}(u). That
-// takes the sum over all nodes from 5 to 10 % above the truth to 1 to 3 %.
+// takes the sum over all nodes from 3 to 10 % above the truth to 1 to 3 %.
 //
 // What remains is dense communities, in which a batch comes to the same nodes
-// again and again. The order suffers little from it while a batch draws fewer
-// edges in a community than that has nodes: 98.5 % and more of the hits of the
-// optimal static cache. Beyond, PreSC is better: of a graph of 34,493 authors, on
-// which a batch of three hops needs a seventh of all rows, it has 99.3 % against
-// 94.8 %.
+// again and again. The order suffers little from it in generated graphs with
+// communities of 300 nodes and more: 98.3 % and more of the hits of the optimal
+// static cache. Where communities are small PreSC is better: of a graph of 34,493
+// authors, on which a batch of three hops needs a seventh of all rows, it has
+// 99.3 % against 94.8 % (coauthor-physics at 10 % in bench/policies).
 //
 // It reads the adjacency once for each hop.
 func Expected(ctx context.Context, budget *mem.Budget, adj Adjacency, s Sampling) (*Vector, error) {

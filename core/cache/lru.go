@@ -7,7 +7,7 @@ type lru struct{ log }
 func newLRU(t *table) Policy { return &lru{newLog(t)} }
 
 // Step implements Policy.
-func (p *lru) Step(rows []uint32, step *Step) { p.run(p, 0, rows, step) }
+func (p *lru) Step(rows []uint32, step *Step) { p.run(p, rows, step) }
 
 func (p *lru) touch(slot int32) { p.add(slot) }
 

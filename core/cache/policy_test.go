@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -255,6 +256,28 @@ func TestStaticHoldsTheTop(t *testing.T) {
 	s.Step([]uint32{4, 5}, &step)
 	require.Equal(t, []int32{Miss, Miss}, step.Slots)
 	require.Zero(t, budget.Used())
+}
+
+// TestStaticServesManyAtATime fails under the race detector if a step writes.
+func TestStaticServesManyAtATime(t *testing.T) {
+	s, err := NewStatic(mem.NewBudget(0), 100, Hotness(make([]float32, 100)).Top(50))
+	require.NoError(t, err)
+	defer s.Close()
+	var done sync.WaitGroup
+	var steps [4]Step
+	for i := range steps {
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			for range 100 {
+				s.Step([]uint32{99, uint32(i), 50, 49}, &steps[i])
+			}
+		}()
+	}
+	done.Wait()
+	for i := range steps {
+		require.Equal(t, []int32{Miss, int32(i), Miss, 49}, steps[i].Slots)
+	}
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -63,7 +63,7 @@ func (p *s3fifo) pop(r *ring) int32 {
 }
 
 // Step implements Policy.
-func (p *s3fifo) Step(rows []uint32, step *Step) { p.run(p, 0, rows, step) }
+func (p *s3fifo) Step(rows []uint32, step *Step) { p.run(p, rows, step) }
 
 func (p *s3fifo) touch(slot int32) {
 	if n := &p.nodes[slot]; n.state&maxFreq < maxFreq {

@@ -8,9 +8,9 @@ type sieve struct{ log }
 func newSieve(t *table) Policy { return &sieve{newLog(t)} }
 
 // Step implements Policy.
-func (p *sieve) Step(rows []uint32, step *Step) { p.run(p, 1, rows, step) }
+func (p *sieve) Step(rows []uint32, step *Step) { p.run(p, rows, step) }
 
-func (p *sieve) touch(int32) {} // the bit is the node's state
+func (p *sieve) touch(slot int32) { p.nodes[slot].state = accessed }
 
 func (p *sieve) evict() {
 	for pos := p.hand; ; pos++ {

@@ -18,10 +18,10 @@ import (
 // never enters, and a row that was pushed out and came back never left, so it
 // keeps its slot.
 //
-// The order is an array of slots, not a linked list: what is looked at next lies
-// next to what is looked at now, so its nodes are prefetched (linked lists took
-// six times as long where most accesses miss). An entry is valid while its slot
-// says that it is there; what moves on leaves a hole behind.
+// The order is an array of slots: what is looked at next lies next to what is
+// looked at now, so its nodes can be prefetched. A linked list, in which each miss
+// waits for the one before, was rejected. An entry is valid while its slot says
+// that it is there; what moves on leaves a hole behind.
 type table struct {
 	block     *mem.Block // nil when the capacity is 0
 	addresses []int32    // by row: its slot, Miss, or below that what a policy remembers of it
@@ -45,7 +45,7 @@ const (
 	nodeBytes    = int64(unsafe.Sizeof(node{}))
 	orderBytes   = 4  // for an entry of the order
 	vacant       = -1 // the state of a slot without a row
-	lookahead    = 32 // entries of the order between a prefetch and the use, at least; 16 to 64 measured alike
+	lookahead    = 32 // entries of the order between a prefetch and the use, at least. Arbitrary
 	orderEntries = 2  // for each slot, where a policy leaves holes
 
 	nowhere = math.MaxUint32 // the place of a row that has none yet
@@ -176,9 +176,8 @@ func (t *table) vacate(slot, address int32) {
 	t.release(slot)
 }
 
-// run is the Step of a policy. A hit adds 1 to the slot's state up to limit;
-// where limit is 0 the queue is told instead.
-func (t *table) run(q queue, limit int32, rows []uint32, step *Step) {
+// run is the Step of a policy with a queue.
+func (t *table) run(q queue, rows []uint32, step *Step) {
 	t.begin(rows, step)
 	if t.capacity == 0 {
 		return
@@ -195,14 +194,10 @@ func (t *table) run(q queue, limit int32, rows []uint32, step *Step) {
 				t.admit(q, row, int32(i), address)
 				continue
 			}
-			n := &t.nodes[address]
-			switch {
-			case n.row != row || n.state == vacant:
-				t.readmit(q, row, address)
-			case limit == 0:
+			if n := &t.nodes[address]; n.row == row && n.state != vacant {
 				q.touch(address)
-			case n.state < limit:
-				n.state++
+			} else {
+				t.readmit(q, row, address)
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (l *Loader) openStatic(ctx context.Context, neighbors *idArray, widths []in
 	if l.split.cacheRows == 0 {
 		return nil
 	}
-	ranked, err := l.rank(ctx, neighbors)
+	ranked, err := l.rankForCache(ctx, neighbors)
 	if err != nil {
 		return err
 	}

@@ -99,27 +99,37 @@ func (l *Loader) rank(ctx context.Context, neighbors *idArray) (*cache.Vector, e
 	case "random":
 		return cache.Random(l.budget, l.parts.numNodes, o.HotnessSeed)
 	}
-	scores, err := l.score(ctx, neighbors)
-	if err != nil || l.order == nil {
+	scores, err := l.score(ctx, l.cacheKind, neighbors)
+	if err == nil && l.order != nil {
+		scores.Renumber(l.order) // these speak of nodes, the cache of rows
+	}
+	return scores, err
+}
+
+// rankForCache is rank, with the many ties of PreSC broken by expected visits.
+func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+	scores, err := l.rank(ctx, neighbors)
+	if err != nil || l.cacheKind != "presc" {
 		return scores, err
 	}
-	// These speak of nodes, the cache of rows.
-	defer scores.Close()
-	byRow, err := cache.NewVector(l.budget, l.parts.numNodes)
+	expected, err := l.score(ctx, "expected", neighbors)
 	if err != nil {
+		scores.Close()
 		return nil, err
 	}
-	for node, score := range scores.Hotness {
-		byRow.Hotness[l.order[node]] = score
+	defer expected.Close()
+	if l.order != nil {
+		expected.Renumber(l.order)
 	}
-	return byRow, nil
+	scores.BreakTies(expected.Hotness, 1/float32(l.options.PreSCEpochs))
+	return scores, nil
 }
 
 // score scores the nodes.
-func (l *Loader) score(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (*cache.Vector, error) {
 	o := &l.options
 	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
-	switch l.cacheKind {
+	switch metric {
 	case "degree":
 		return cache.OutDegree(ctx, l.budget, edges)
 	case "in-degree":
@@ -138,11 +148,11 @@ func (l *Loader) score(ctx context.Context, neighbors *idArray) (*cache.Vector, 
 
 // rankBytes is what rank takes beyond the address table, for a while.
 func (z *sizer) rankBytes() int64 {
-	switch {
-	case z.options.Cache == "expected":
+	switch z.options.Cache {
+	case "expected":
 		return cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
-	case z.reordered > 0:
-		return 4 * z.parts.numNodes
+	case "presc":
+		return cache.ExpectedBytes(z.parts.numNodes)
 	}
 	return 0
 }

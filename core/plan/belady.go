@@ -119,6 +119,7 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 				}
 				continue
 			case use == none:
+				p.known[ids[i]].use = none
 				p.enqueue(uint32(slot))
 			default:
 				p.push(p.links, uint32(slot), use, p.batchOf(use))
@@ -169,7 +170,7 @@ func (p *belady) evict(b uint32, excess int64) {
 	}
 }
 
-// drop evicts a slot. A row that is not in the horizon is then not known any more.
+// drop evicts a slot. A row that is not needed within the horizon is then not known any more.
 func (p *belady) drop(s uint32) {
 	n := p.links[s].known
 	p.freed = append(p.freed, s)
@@ -207,11 +208,12 @@ func (p *belady) admit(b uint32, wanting, free int64) ([]cache.Move, error) {
 					continue
 				}
 			}
+		} else if others == 0 {
+			p.forget(p.ids[base+i])
+			continue
 		} else {
-			if others == 0 {
-				continue
-			}
 			others--
+			p.known[p.ids[base+i]].use = none
 		}
 		var s uint32
 		if freed < len(p.freed) {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"freshgo/core/mem"
@@ -42,10 +41,10 @@ type Option struct {
 }
 
 const (
-	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per access. Requests depend on how dense
+	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold row. Requests depend on how dense
 	// the rows of a batch lie, so that whole regions of the file are taken or left, never single rows.
-	sampleShare          = 8
-	sampleMin, sampleMax = 1 << 12, 1 << 15
+	sampleShare          = 16
+	sampleMin, sampleMax = 1 << 11, 1 << 14
 
 	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at least. Both arbitrary.
 	regionPages = 256
@@ -64,14 +63,12 @@ const (
 	accessMask  = flagLeaving - 1
 )
 
-// collect returns those cold rows that take says yes to, at most n of them, in the order of the file. Rows of the same number rise by access.
+// collect returns those cold rows that take says yes to, in the order of the file. Rows of the same number rise by access. About n are expected.
 func (w *window) collect(n int, take func(b int, a, row uint32) bool) ([]coldRow, func(), error) {
 	l := list[coldRow]{budget: w.budget, purpose: mem.Trace}
-	if err := l.reserve(2 * n); err != nil {
-		return nil, nil, err
-	}
+	err := l.reserve(2 * n)
 	w.eachCold(func(b int, a, row uint32) {
-		if !take(b, a, row) {
+		if err != nil || !take(b, a, row) {
 			return
 		}
 		at := a
@@ -81,8 +78,17 @@ func (w *window) collect(n int, take func(b int, a, row uint32) bool) ([]coldRow
 		if b < w.current && w.filling.has(a) {
 			at |= flagFilling
 		}
-		l.items = append(l.items, coldRow{row, at})
+		if err = l.reserve(1); err == nil {
+			l.items = append(l.items, coldRow{row, at})
+		}
 	})
+	if err == nil {
+		err = l.reserve(len(l.items)) // to sort
+	}
+	if err != nil {
+		l.release()
+		return nil, nil, err
+	}
 	return sortByRow(l.items), l.release, nil
 }
 
@@ -100,8 +106,10 @@ type sample struct {
 	*window
 	rows   []coldRow
 	batch  []uint32
-	readAt []int32 // where a method reads each: a batch, atHand, scanned
-	scale  float64 // how many cold rows each stands for
+	spans  [][]span // by table
+	readAt []int32  // where a method reads each: a batch, atHand, scanned
+	runs   []run    // by batch; scratch
+	scale  float64  // how many cold rows each stands for
 }
 
 const (
@@ -144,19 +152,21 @@ func (w *window) sample() (*sample, func(), error) {
 	wanted := min(max(total/sampleShare, sampleMin), sampleMax)
 	stride := uint32(max(1, min(total/wanted, regions/minRegions)))
 	in := func(_ int, _, row uint32) bool { return stride == 1 || mix(row>>w.regionBits)%stride == 0 }
-	n := 0
-	w.eachCold(func(b int, a, row uint32) {
-		if in(b, a, row) {
-			n++
-		}
-	})
-	rows, release, err := w.collect(n, in)
+	rows, release, err := w.collect(int(total/int64(stride)), in)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &sample{window: w, rows: rows, batch: make([]uint32, n), readAt: make([]int32, n), scale: 1}
+	n := len(rows)
+	s := &sample{window: w, rows: rows, batch: make([]uint32, n), readAt: make([]int32, n), runs: make([]run, len(w.batches)), scale: 1}
 	for i, c := range rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
+	}
+	for _, l := range w.config.Tables {
+		spans := make([]span, n)
+		for i, c := range rows {
+			spans[i] = spanOf(l, c.row)
+		}
+		s.spans = append(s.spans, spans)
 	}
 	if n > 0 {
 		s.scale = float64(total) / float64(n)
@@ -164,34 +174,72 @@ func (w *window) sample() (*sample, func(), error) {
 	return s, release, nil
 }
 
+// counts is what the device is asked for.
+type counts struct {
+	current, ahead reads // by batches of the superbatch, and of what is ahead
+	prologue       reads
+	aheadScan      reads // what the prologue of the next superbatch would read in place of ahead
+}
+
+// count counts the requests to a table, after assign.
+func (s *sample) count(table int, hole int64, to *counts) {
+	slotPages := int64(s.config.SlotBytes / ssd.PageBytes)
+	for b := range s.runs {
+		s.runs[b] = noRun
+	}
+	prologue, aheadScan := noRun, noRun
+	for i, p := range s.spans[table] {
+		switch b := int(s.readAt[i]); {
+		case b == scanned:
+			prologue.add(p, hole, slotPages, &to.prologue)
+		case b == atHand:
+		case b < s.current:
+			s.runs[b].add(p, ssd.DefaultHole, slotPages, &to.current)
+		default:
+			s.runs[b].add(p, ssd.DefaultHole, slotPages, &to.ahead)
+			aheadScan.add(p, hole, slotPages, &to.aheadScan)
+		}
+	}
+}
+
 // price tells what a method costs.
 func (s *sample) price(m method) Option {
 	w := s.window
 	o := Option{Name: m.String()}
 	cuts, early := s.assign(m)
-	var tables, ahead, prologue reads
-	slot := w.config.SlotBytes
-	inOrder := scanPrice(w.config.Device, int64(slot/ssd.PageBytes))
-	for _, l := range w.config.Tables {
-		c, a := s.merge(l, slot)
-		tables.add(c)
-		ahead.add(a)
-		prologue.add(s.scan(l, inOrder.hole(int64(slot/ssd.PageBytes)), slot))
-	}
 	d := w.config.Device
-	anywhere := price{d.RequestSeconds, d.PageSeconds}
+	slotPages := int64(w.config.SlotBytes / ssd.PageBytes)
+	anywhere, inOrder := price{d.RequestSeconds, d.PageSeconds}, scanPrice(d, slotPages)
+	var n counts
+	for table := range s.spans {
+		s.count(table, int64(inOrder.hole(slotPages)), &n)
+	}
 	at := func(n int64) float64 { return float64(n) * s.scale }
 	seconds := func(p price, r reads) float64 { return p.of(at(r.requests), at(r.pages)) }
-	o.prologue = min(seconds(inOrder, prologue), seconds(anywhere, prologue))
-	o.AheadSeconds = min(seconds(anywhere, ahead), s.scanAhead(inOrder, slot))
-	o.Seconds = seconds(anywhere, tables) + o.AheadSeconds + o.prologue
-	o.Requests = int64(at(tables.requests + ahead.requests + prologue.requests))
-	o.BytesRead = int64(at(tables.pages+ahead.pages+prologue.pages)) * ssd.PageBytes
-	o.requests = int64(at(tables.requests + prologue.requests))
-	o.bytesTable = int64(at(tables.pages+prologue.pages)) * ssd.PageBytes
+	o.prologue = min(seconds(inOrder, n.prologue), seconds(anywhere, n.prologue))
+	o.AheadSeconds = seconds(anywhere, n.ahead)
+	if s.aheadFits() { // what is saved there is worth no more than what the next prologue would need
+		o.AheadSeconds = min(o.AheadSeconds, seconds(inOrder, n.aheadScan))
+	}
+	o.Seconds = seconds(anywhere, n.current) + o.AheadSeconds + o.prologue
+	o.requests = int64(at(n.current.requests + n.prologue.requests))
+	o.bytesTable = int64(at(n.current.pages+n.prologue.pages)) * ssd.PageBytes
+	o.Requests = o.requests + int64(at(n.ahead.requests))
+	o.BytesRead = o.bytesTable + int64(at(n.ahead.pages))*ssd.PageBytes
 	o.Fits = cuts.fits
 	w.addPacks(&o, m, cuts, early)
 	return o
+}
+
+// aheadFits tells whether what the method leaves to what is ahead would find room in packs.
+func (s *sample) aheadFits() bool {
+	rows := 0
+	for _, b := range s.readAt {
+		if int(b) >= s.current {
+			rows++
+		}
+	}
+	return float64(rows)*s.scale <= float64(s.transfer.room.total())
 }
 
 // addPacks adds what packs in the file cost. The nearest are in memory.
@@ -225,53 +273,6 @@ func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
 		o.AheadSeconds += inFileAhead * record / d.ReadBytesPerSecond
 		o.Seconds += (inFile*record + float64(w.backlog)) / d.ReadBytesPerSecond
 	}
-}
-
-// merge counts the requests of the batches of the superbatch and of those ahead.
-func (s *sample) merge(l ssd.Layout, slotBytes int) (current, ahead reads) {
-	m := newMerger(l, len(s.batches), ssd.DefaultHole, slotBytes)
-	for i, c := range s.rows {
-		switch b := int(s.readAt[i]); {
-		case b < 0:
-		case b < s.current:
-			current.add(m.add(b, c.row))
-		default:
-			ahead.add(m.add(b, c.row))
-		}
-	}
-	return current, ahead
-}
-
-// scan counts the requests of the prologue.
-func (s *sample) scan(l ssd.Layout, hole, slotBytes int) (r reads) {
-	m := newMerger(l, 1, hole, slotBytes)
-	for i, c := range s.rows {
-		if s.readAt[i] == scanned {
-			r.add(m.add(0, c.row))
-		}
-	}
-	return r
-}
-
-// scanAhead tells what the prologue of the next superbatch would need for what is left to it: nothing that is saved there is worth more.
-func (s *sample) scanAhead(p price, slotBytes int) (seconds float64) {
-	rows := 0
-	for _, l := range s.config.Tables {
-		m := newMerger(l, 1, p.hole(int64(slotBytes/ssd.PageBytes)), slotBytes)
-		var r reads
-		rows = 0
-		for i, c := range s.rows {
-			if int(s.readAt[i]) >= s.current {
-				r.add(m.add(0, c.row))
-				rows++
-			}
-		}
-		seconds += p.of(float64(r.requests)*s.scale, float64(r.pages)*s.scale)
-	}
-	if float64(rows)*s.scale > float64(s.transfer.room.total()) {
-		return math.Inf(1) // there would be no room
-	}
-	return seconds
 }
 
 // assign says where a method reads each row, how far its packs go, and how many rows by batch it reads early.
@@ -320,15 +321,21 @@ func (s *sample) assign(m method) (cuts, []float64) {
 // leaders finds, for every page, the first batch of the superbatch that reads it, and calls along for the rows of the page that later batches want
 // and whose packs can be ready by then.
 func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
-	l := s.config.Tables[s.pages]
 	depth := uint32(s.config.Depth)
 	skip := func(i int) bool {
 		return m.forward && s.rows[i].at&flagLeaving != 0 && s.batch[i] < c.leaving
 	}
+	l := s.config.Tables[s.pages]
+	page := func(i int) int64 {
+		if s.spans != nil {
+			return s.spans[s.pages][i].first
+		}
+		return l.Offset(int64(s.rows[i].row)) / ssd.PageBytes
+	}
 	for lo := 0; lo < len(s.rows); {
-		page := l.Offset(int64(s.rows[lo].row)) / ssd.PageBytes
+		this := page(lo)
 		leader, hi := none, lo
-		for ; hi < len(s.rows) && l.Offset(int64(s.rows[hi].row))/ssd.PageBytes == page; hi++ {
+		for ; hi < len(s.rows) && page(hi) == this; hi++ {
 			if b := s.batch[hi]; int(b) < s.current && !skip(hi) {
 				leader = min(leader, b)
 			}

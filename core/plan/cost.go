@@ -9,8 +9,6 @@ import (
 // reads is what the device is asked for.
 type reads struct{ requests, pages int64 }
 
-func (r *reads) add(o reads) { r.requests, r.pages = r.requests+o.requests, r.pages+o.pages }
-
 // price is what a request and a page of it cost, in seconds.
 type price struct{ request, page float64 }
 
@@ -36,35 +34,36 @@ func (p price) hole(slotPages int64) int {
 	return int(min(max(p.request/p.page, ssd.DefaultHole), float64(slotPages)))
 }
 
-// merger counts the requests that rows become, as ssd.Merger makes them, for many lists at a time whose rows come in rising order.
-type merger struct {
-	layout    ssd.Layout
-	hole      int64
-	slotPages int64
-	runs      []run // by list
+// span is the pages that a row touches.
+type span struct {
+	first int64
+	count int32
 }
 
-// run is the request that is being put together.
+func spanOf(l ssd.Layout, row uint32) span {
+	offset := l.Offset(int64(row))
+	first := offset / ssd.PageBytes
+	return span{first, int32((offset+int64(l.RowBytes)-1)/ssd.PageBytes - first + 1)}
+}
+
+// run is a list of rows that become requests as by ssd.Merger: what was counted, and the request that is being put together.
 type run struct{ begin, end int64 }
 
-func newMerger(l ssd.Layout, lists, hole, slotBytes int) *merger {
-	m := &merger{layout: l, hole: int64(hole), slotPages: int64(slotBytes / ssd.PageBytes), runs: make([]run, lists)}
-	for i := range m.runs {
-		m.runs[i] = run{-1, math.MinInt64 / 2}
-	}
-	return m
-}
+// noRun is far before the first page.
+var noRun = run{math.MinInt64 / 2, math.MinInt64 / 2}
 
-// add returns what a list's next row adds to its requests.
-func (m *merger) add(list int, row uint32) reads {
-	offset := m.layout.Offset(int64(row))
-	first, last := offset/ssd.PageBytes, (offset+int64(m.layout.RowBytes)-1)/ssd.PageBytes
-	r := &m.runs[list]
-	if first <= r.end+m.hole && last < r.begin+m.slotPages {
-		grown := max(0, last+1-r.end)
-		r.end += grown
-		return reads{0, grown}
+// add puts the next row of the list in, which must not come before the one before it. Its pages join the request that is being put together where they lie
+// at most hole pages behind it and it stays within a slot.
+func (r *run) add(p span, hole, slotPages int64, to *reads) {
+	after := p.first + int64(p.count)
+	if p.first <= r.end+hole && after <= r.begin+slotPages {
+		if after > r.end {
+			to.pages += after - r.end
+			r.end = after
+		}
+		return
 	}
-	*r = run{first, last + 1}
-	return reads{1, last + 1 - first}
+	*r = run{p.first, after}
+	to.requests++
+	to.pages += int64(p.count)
 }

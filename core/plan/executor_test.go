@@ -21,6 +21,7 @@ type executor struct {
 	lose  func() bool              // whether a pack cannot be made
 	slots []int64                  // row in each slot; -1 nothing
 	packs map[int64]map[int32]pair // by batch of the stream
+	held  int64                    // rows in them
 	lost  map[int64]bool           // packs of the plan at hand that could not be made
 
 	reads, fills, extras, delivered, evicted int
@@ -44,8 +45,9 @@ func newExecutor(t *testing.T, capacity int64, depth int) *executor {
 
 func (e *executor) put(s *Superplan, now int64, sizes map[int32]int32, d Dest, row uint32, batch func(int64) Batch) {
 	at := s.First + int64(d.Batch)
-	require.Equal(e.t, row, batch(at)[d.Pos], "a row goes to where it is needed")
-	require.Greater(e.t, at, now)
+	if row != batch(at)[d.Pos] || at <= now {
+		e.t.Fatalf("row %d goes from batch %d to position %d of batch %d", row, now, d.Pos, at)
+	}
 	sizes[d.Batch]++
 	if e.lost[at] {
 		return
@@ -53,14 +55,13 @@ func (e *executor) put(s *Superplan, now int64, sizes map[int32]int32, d Dest, r
 	if e.packs[at] == nil {
 		e.packs[at] = map[int32]pair{}
 	}
-	_, twice := e.packs[at][d.Pos]
-	require.False(e.t, twice, "a row is set aside once")
-	e.packs[at][d.Pos] = pair{row, now}
-	held := int64(0)
-	for _, p := range e.packs {
-		held += int64(len(p))
+	if _, twice := e.packs[at][d.Pos]; twice {
+		e.t.Fatalf("row %d is set aside twice for batch %d", row, at)
 	}
-	require.LessOrEqual(e.t, held, e.room)
+	e.packs[at][d.Pos] = pair{row, now}
+	if e.held++; e.held > e.room {
+		e.t.Fatalf("%d rows in packs, room for %d", e.held, e.room)
+	}
 }
 
 // run executes the steps of a plan, or those below stop.
@@ -106,12 +107,13 @@ func (e *executor) step(s *Superplan, i int64, sizes map[int32]int32, batch func
 		tensor[pos] = -1
 	}
 	for pos, p := range e.packs[now] {
-		if p.added >= s.First { // packs of the prologue and of earlier plans are complete
-			require.Greater(e.t, now-p.added, int64(e.depth), "a pack is ready before its batch")
+		if p.added >= s.First && now-p.added <= int64(e.depth) { // packs of the prologue and of earlier plans are complete
+			e.t.Fatalf("a row for batch %d was set aside by batch %d", now, p.added)
 		}
 		tensor[pos] = int64(p.row)
 		e.delivered++
 	}
+	e.held -= int64(len(e.packs[now]))
 	delete(e.packs, now)
 	require.Len(e.t, step.Slots, len(rows))
 	own := 0
@@ -127,7 +129,9 @@ func (e *executor) step(s *Superplan, i int64, sizes map[int32]int32, batch func
 	e.reads += own
 	e.perBatch = append(e.perBatch, own)
 	for pos, row := range rows {
-		require.Equal(e.t, int64(row), tensor[pos], "batch %d, position %d", now, pos)
+		if tensor[pos] != int64(row) {
+			e.t.Fatalf("batch %d has row %d at position %d, not %d", now, tensor[pos], pos, row)
+		}
 	}
 	for _, x := range step.Extra {
 		e.put(s, now, sizes, x.Dest, x.Row, batch)
@@ -144,9 +148,9 @@ func (e *executor) step(s *Superplan, i int64, sizes map[int32]int32, batch func
 	}
 	last, slots := int32(-1), map[int32]bool{}
 	for _, m := range step.In {
-		require.Less(e.t, last, m.Pos)
-		require.EqualValues(e.t, cache.Miss, step.Slots[m.Pos], "what enters was a miss")
-		require.False(e.t, slots[m.Slot])
+		if m.Pos <= last || step.Slots[m.Pos] != cache.Miss || slots[m.Slot] {
+			e.t.Fatalf("batch %d: %v after position %d", now, m, last)
+		}
 		last, slots[m.Slot] = m.Pos, true
 		if e.slots[m.Slot] >= 0 {
 			e.evicted++
@@ -172,10 +176,9 @@ func (e *executor) checkAgainst(p *Planner) {
 			continue
 		}
 		n := r.lookUp(uint32(row))
-		require.NotEqual(e.t, none, n, "row %d", row)
-		require.EqualValues(e.t, slot, r.known[n].slot)
-		require.EqualValues(e.t, none, r.known[n].use)
-		require.EqualValues(e.t, n, r.links[slot].known)
+		if n == none || r.known[n].slot != int32(slot) || r.known[n].use != none || r.links[slot].known != n {
+			e.t.Fatalf("row %d is in slot %d: %+v, %+v", row, slot, r.known[n], r.links[slot])
+		}
 	}
 	known := 0
 	for row := range r.index {
@@ -261,7 +264,7 @@ func TestPlansReplay(t *testing.T) {
 					stop := rng.IntN(n)
 					e.run(s, batch, stop)
 					p.Reset(e.resident)
-					clear(e.packs)
+					e.dropPacks()
 					first += stop + 1 // the batch that failed is not asked for again
 				} else {
 					e.run(s, batch, n)
@@ -274,4 +277,10 @@ func TestPlansReplay(t *testing.T) {
 			require.Zero(t, budget.Used(), "seed %d, %s", seed, name)
 		}
 	}
+}
+
+// dropPacks is what a reset does.
+func (e *executor) dropPacks() {
+	clear(e.packs)
+	e.held = 0
 }

@@ -102,42 +102,40 @@ func (r *residency) promote(h *horizon, k *buckets, numbers []uint32) {
 	}
 }
 
-// settle ends a plan: rows of the horizon that are not cached are forgotten, and those that are cached and needed by what is ahead go back to the
-// queue, since the next plan sees farther. It calls cold for those that are first accessed by what is ahead and not cached.
+// settle ends a plan. What is ahead and not cached is forgotten, and what is cached and needed by it goes back to the queue, since the next plan sees
+// farther. (Rows that nothing ahead needs have been forgotten, or have got to the queue, at their last access.) It calls cold for those that are first
+// accessed by what is ahead and not cached.
 //
 // Every row is met once, at its last access: the order of the queue follows from that.
 func (r *residency) settle(h *horizon, cold func(access uint32)) {
 	var buffers [2][block]uint32
 	full, part := buffers[0][:0], buffers[1][:0]
-	ahead := uint32(h.currentEnd())
-	for a, next := range h.next {
+	begin := uint32(h.currentEnd())
+	for i, next := range h.next[begin:] {
 		if next != none {
 			continue
 		}
-		if part = append(part, h.ids[a]); len(part) == block {
+		if part = append(part, h.ids[int(begin)+i]); len(part) == block {
 			asm.Prefetch(r.known, part)
-			r.settleRows(full, ahead, cold)
+			r.settleRows(full, begin, cold)
 			full, part = part, full[:0]
 		}
 	}
-	r.settleRows(full, ahead, cold)
-	r.settleRows(part, ahead, cold)
+	r.settleRows(full, begin, cold)
+	r.settleRows(part, begin, cold)
 }
 
 func (r *residency) settleRows(numbers []uint32, ahead uint32, cold func(access uint32)) {
 	for _, n := range numbers {
 		k := &r.known[n]
-		switch {
-		case k.slot < 0:
-			if k.use >= ahead {
-				cold(k.use)
-			}
-			r.forget(n)
-		default:
+		if k.slot >= 0 {
 			k.use = none
-			if l := &r.links[k.slot]; l.next != idle {
-				r.enqueue(uint32(k.slot))
-			}
+			r.enqueue(uint32(k.slot))
+			continue
 		}
+		if k.use >= ahead {
+			cold(k.use)
+		}
+		r.forget(n)
 	}
 }

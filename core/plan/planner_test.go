@@ -128,7 +128,7 @@ func TestCancelledPlansLeaveNothing(t *testing.T) {
 			_, err = p.Plan(context.Background(), 5, trace[5:10], nil)
 			require.ErrorIs(t, err, ErrReset)
 			p.Reset(e.resident)
-			clear(e.packs)
+			e.dropPacks()
 			s, err = p.Plan(context.Background(), 5, trace[5:10], trace[10:15])
 			require.NoError(t, err)
 		} else {
@@ -224,7 +224,7 @@ func TestPlansFitTheirMemory(t *testing.T) {
 				c := testConfig(numRows, capacity, name)
 				c.PackMemory, c.PackFile = 1<<30, 1<<30
 				state := StateBytes(numRows, capacity)
-				batches := 200_000 / width
+				batches := max(60_000/width, 2)
 				trace := wide(rng, batches, width, numRows)
 				size := max(1, batches/3)
 				budget := mem.NewBudget(state + SuperbatchBytes(int64(2*size*width)))
@@ -246,16 +246,16 @@ func TestPlansFitTheirMemory(t *testing.T) {
 
 func TestWithoutMemoryForItATransferIsNotPlanned(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
-	trace := wide(rng, 40, 2000, 1<<14)
+	trace := wide(rng, 40, 500, 1<<12)
 	refused := 0
-	for extra := int64(0); extra < 60; extra++ {
+	for extra := int64(0); extra < 120; extra++ {
 		for _, name := range []string{"pack+forward", "page-once+forward", "auto"} {
-			c := testConfig(1<<14, 3000, name)
+			c := testConfig(1<<12, 800, name)
 			c.PackMemory, c.PackFile = 1<<30, 1<<30
-			budget := mem.NewBudget(StateBytes(1<<14, 3000) + extra*80_000)
+			budget := mem.NewBudget(StateBytes(1<<12, 800) + extra*8_000)
 			p, err := New(budget, c)
 			require.NoError(t, err)
-			s, err := p.Plan(context.Background(), 0, trace[:20], trace[20:])
+			s, err := p.Plan(context.Background(), 0, trace[:40], nil)
 			if err != nil {
 				require.ErrorIs(t, err, mem.ErrBudget)
 			} else {
@@ -263,8 +263,8 @@ func TestWithoutMemoryForItATransferIsNotPlanned(t *testing.T) {
 					require.Contains(t, s.Choice.Why, "there is no memory to plan")
 					refused++
 				}
-				e := newExecutor(t, 3000, c.Depth)
-				e.run(s, func(i int64) Batch { return trace[i] }, 20)
+				e := newExecutor(t, 800, c.Depth)
+				e.run(s, func(i int64) Batch { return trace[i] }, 40)
 				e.checkAgainst(p)
 				s.Release()
 			}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"sort"
 	"time"
 
 	"freshgo/core/manifest"
@@ -84,13 +82,6 @@ type relayouter struct {
 	meter   *meter
 }
 
-// relayoutPlan are the sizes that keep every step within the budget.
-type relayoutPlan struct {
-	workers int // of the pass over the adjacency
-	chunk   int // of copies
-	tensors []permutePlan
-}
-
 // newRelayouter checks the options and makes the plan.
 func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace bool) (*relayouter, error) {
 	r := &relayouter{src: src, opts: opts, budget: budget, inPlace: inPlace}
@@ -145,78 +136,6 @@ func (s *Store) checkCarried() error {
 	return nil
 }
 
-// makePlan chooses sizes for this memory, unlimited where it is not positive.
-func (r *relayouter) makePlan(memory int64) error {
-	var ok bool
-	if r.plan, ok = r.fit(memory); ok {
-		return nil
-	}
-	high := int64(1 << 20)
-	for {
-		if _, ok := r.fit(high); ok {
-			break
-		}
-		high *= 2
-	}
-	const unit = 64 << 10 // precise enough for a message
-	steps := sort.Search(int(high/unit), func(i int) bool {
-		_, ok := r.fit(int64(i) * unit)
-		return ok && i > 0
-	})
-	smallest := int64(steps) * unit
-	return fmt.Errorf("store: this relayout needs a memory budget of at least %d bytes: %w", smallest,
-		&mem.BudgetError{Purpose: mem.Convert, Need: smallest, Free: memory, Limit: memory})
-}
-
-// fit makes a plan for this memory, or returns false.
-func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
-	n := r.src.topology.NumNodes
-	fits := func(bytes int64) bool { return memory <= 0 || bytes <= memory }
-	p.workers = min(runtime.NumCPU(), maxThreads)
-	for p.workers > 1 && !fits(r.orderBytes(p.workers)) {
-		p.workers--
-	}
-	if !fits(r.orderBytes(p.workers)) {
-		return p, false
-	}
-	for _, p.chunk = range tensorChunks {
-		if ok = fits(r.copyBytes(p.chunk)); ok {
-			break
-		}
-	}
-	if !ok {
-		return p, false
-	}
-	// A row for each node while tensors move; before that, where the source has an order, another and a bit, and what loading takes.
-	rest := memory
-	if memory > 0 {
-		if o := r.src.order; o != nil && !fits(2*n*4+o.LoadBytes()+orderCheckBytes(n)) {
-			return p, false
-		}
-		if rest -= n * 4; rest <= 0 {
-			return p, false
-		}
-	}
-	for i := range r.src.nodes {
-		plan, ok := planPermute(&r.src.nodes[i].Array, rest)
-		if !ok {
-			return p, false
-		}
-		p.tensors = append(p.tensors, plan)
-	}
-	return p, true
-}
-
-// orderBytes is the memory in which the order is made and written.
-func (r *relayouter) orderBytes(workers int) int64 {
-	n := r.src.topology.NumNodes
-	write := 2*n*4 + arrayWriterBytes(frugal.chunk)
-	if r.opts.Order == Hot {
-		return write
-	}
-	return max(write, 3*n*4, n*4+r.src.communityBytes(workers))
-}
-
 // carried is an array that is taken over as it is.
 type carried struct {
 	*Array
@@ -243,31 +162,6 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 		all = append(all, carried{&a.Array, fmt.Sprintf("split%d_%s", i, fileName(a.Name)), node.Splits[i].Ids})
 	}
 	return all
-}
-
-// copyBytes is the memory of copying any of them.
-func (r *relayouter) copyBytes(chunk int) int64 {
-	most := int64(0)
-	for _, a := range r.carried(r.src.manifest) {
-		most = max(most, pagesOf(a.Array).rowStreamBytes(int64(chunk))+arrayWriterBytes(chunk))
-	}
-	return most
-}
-
-// movedBytes is how many bytes will be read and written.
-func (r *relayouter) movedBytes() int64 {
-	t := &r.src.topology
-	moved := t.NumNodes * 4
-	if r.opts.Order != Hot {
-		moved += t.NumNodes*8 + t.NumEdges*int64(t.Indices.Layout.RowBytes)
-	}
-	for _, a := range r.carried(r.src.manifest) {
-		moved += 2 * a.Bytes
-	}
-	for i, p := range r.plan.tensors {
-		moved += p.moved(&r.src.nodes[i].Array)
-	}
-	return moved
 }
 
 // write writes all new files and returns the manifest.
@@ -329,109 +223,4 @@ func (r *relayouter) carry(ctx context.Context, a carried) error {
 	}
 	a.in.File, a.in.CrcFile, a.in.CrcFileCrc = written.File, written.CrcFile, written.CrcFileCrc
 	return nil
-}
-
-// writeOrder makes the order and writes it. It returns the row to which each row of the source moves, four bytes a node of the budget.
-func (r *relayouter) writeOrder(ctx context.Context) (*mem.Block, *manifest.Array, error) {
-	order, err := r.makeOrder(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer order.Free()
-	ids := mem.Slice[uint32](order)
-	w, err := newArrayWriter(r.src.fs, r.dir, "order", manifest.DType_UINT32, nil, frugal.chunk, r.budget)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer w.abort()
-	if err := writeWindow(ctx, w, bytesOf(ids), r.meter); err != nil {
-		return nil, nil, err
-	}
-	written, err := w.finish(int64(len(ids)))
-	if err != nil {
-		return nil, nil, err
-	}
-	rowOf, err := r.budget.Alloc(mem.Convert, int64(len(ids))*4)
-	if err != nil {
-		return nil, nil, err
-	}
-	to := mem.Slice[uint32](rowOf)
-	for row, id := range ids {
-		if row%cancelRows == 0 && ctx.Err() != nil {
-			rowOf.Free()
-			return nil, nil, ctx.Err()
-		}
-		to[id] = uint32(row)
-	}
-	if r.src.order == nil {
-		return rowOf, written, nil
-	}
-	defer rowOf.Free()
-	order.Free()
-	composed, err := r.compose(ctx, to)
-	return composed, written, err
-}
-
-// compose returns where each row of a source moves whose rows are in an order of their own already.
-func (r *relayouter) compose(ctx context.Context, rowOf []uint32) (*mem.Block, error) {
-	order, err := r.src.LoadOrder(ctx, r.budget, mem.Convert)
-	if err != nil {
-		return nil, err
-	}
-	moves := mem.Slice[uint32](order)
-	for row, id := range moves {
-		if row%cancelRows == 0 && ctx.Err() != nil {
-			order.Free()
-			return nil, ctx.Err()
-		}
-		moves[row] = rowOf[id]
-	}
-	return order, nil
-}
-
-// makeOrder returns the user's id of each row to be.
-func (r *relayouter) makeOrder(ctx context.Context) (*mem.Block, error) {
-	n := r.src.topology.NumNodes
-	if r.opts.Order == Hot {
-		return r.twoTables(func(order, scratch []uint32) error {
-			_, err := sortHot(ctx, r.opts.Scores, order, scratch)
-			return err
-		})
-	}
-	laid, err := r.budget.Alloc(mem.Convert, n*4)
-	if err != nil {
-		return nil, err
-	}
-	together := mem.Slice[uint32](laid)
-	if err := r.src.community(ctx, r.opts.Scores, together, r.plan.workers, r.budget, r.meter); err != nil {
-		laid.Free()
-		return nil, err
-	}
-	if r.opts.Order == Community {
-		return laid, nil
-	}
-	defer laid.Free()
-	return r.twoTables(func(order, scratch []uint32) error {
-		return blend(ctx, r.opts.Scores, r.hotRows, together, order, scratch)
-	})
-}
-
-// twoTables gives fn two places for each node and returns the first.
-func (r *relayouter) twoTables(fn func(order, scratch []uint32) error) (*mem.Block, error) {
-	n := r.src.topology.NumNodes
-	order, err := r.budget.Alloc(mem.Convert, n*4)
-	if err != nil {
-		return nil, err
-	}
-	scratch, err := r.budget.Alloc(mem.Convert, n*4)
-	if err != nil {
-		order.Free()
-		return nil, err
-	}
-	defer scratch.Free()
-	if err := fn(mem.Slice[uint32](order), mem.Slice[uint32](scratch)); err != nil {
-		order.Free()
-		return nil, err
-	}
-	return order, nil
 }

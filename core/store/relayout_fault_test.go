@@ -158,11 +158,13 @@ func faultySource(t *testing.T) (string, RelayoutOptions) {
 // TestEveryCallOfARelayoutFails fails each call to the file system in turn, as TestEveryCallFails does.
 func TestEveryCallOfARelayoutFails(t *testing.T) {
 	source, opts := faultySource(t)
-	for overwrite, errno := range map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO} {
-		for _, op := range []faultfs.Op{
-			faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Remove, faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat,
-			faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock,
-		} {
+	errnos := map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO}
+	for overwrite, ops := range map[bool][]faultfs.Op{
+		true:  {faultfs.Open, faultfs.Rename, faultfs.Remove, faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Stat},
+		false: {faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock},
+	} {
+		for _, op := range ops {
+			errno := errnos[overwrite]
 			t.Run(fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "g")
 				if overwrite {

@@ -302,8 +302,8 @@ class Loader:
         self._order = self._planned_order() if block else saved
         if self._order != saved:
             raise InvalidArgumentError(
-                f"the state needs the order of batches {saved!r}, and this loader makes {self._order!r}: where all rows "
-                "are in memory nothing is reordered; give it less memory"
+                f"the state needs the order of batches {saved!r}, this loader makes {self._order!r}: nothing is "
+                "reordered where all rows are in memory; give it less memory"
             )
 
     def _seek(self, epoch: int, batch: int) -> None:

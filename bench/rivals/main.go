@@ -1,0 +1,152 @@
+// Command rivals loads the feature rows of recorded batches as other systems do, at their best, for bench/loader/planned.py to compare with.
+//
+//	go run ./bench/rivals -store graph.freshgo -trace trace.bin -check check.bin -policy sieve -capacity 400000
+//	go run ./bench/rivals -store graph.freshgo -limits
+//
+// The policies are "lru" and "sieve" (GraphBolt's gpu-less cache), and "ginex": Belady over a superbatch that is an epoch, the cache emptied
+// before each. Every missed row is a request of one page, in the order of the batch and with no regard to others on the same page. What a
+// real rival would pay besides is left out: batches are sampled and the policy has decided before the clock starts; while it runs, only rows
+// are read, copied and checked. Several batches are read at a time, so that the engine's queue stays full across them.
+//
+// It prints a line of JSON for every epoch, or for the limits of the device.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+type config struct {
+	store, trace, check string
+	policy              string
+	capacity            int64
+	depth, flight       int
+}
+
+func main() {
+	log.SetFlags(0)
+	var c config
+	flag.StringVar(&c.store, "store", "", "the store; its tensor x is read")
+	flag.StringVar(&c.trace, "trace", "", "the batches: uint32 little-endian: epochs, batches of one, rows of each batch of all epochs, then the rows")
+	flag.StringVar(&c.check, "check", "", "float32 for every row: what it begins with")
+	flag.StringVar(&c.policy, "policy", "sieve", "lru, sieve or ginex")
+	flag.Int64Var(&c.capacity, "capacity", 0, "rows that the cache holds")
+	flag.IntVar(&c.depth, "depth", ssd.DefaultDepth, "requests in flight")
+	flag.IntVar(&c.flight, "flight", 4, "batches in flight")
+	limits := flag.Bool("limits", false, "measure what the device gives instead")
+	flag.Parse()
+	run := replay
+	if *limits {
+		run = measure
+	}
+	if err := run(c); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// table is the features on disk.
+type table struct {
+	engine *ssd.Engine
+	handle *ssd.Handle
+	layout ssd.Layout
+}
+
+func open(c config, slot int) (t *table, err error) {
+	st, err := store.Open(ssd.OS, c.store)
+	if err != nil {
+		return nil, err
+	}
+	for _, tensor := range st.Tensors() {
+		if tensor.Name != "x" {
+			continue
+		}
+		if st.Order() != nil || tensor.Layout.SpanBytes() != ssd.PageBytes {
+			return nil, errors.New("the rows of x must be in the user's order, each within a page")
+		}
+		t := &table{layout: tensor.Layout}
+		if t.engine, err = ssd.NewEngine(ssd.Options{Depth: c.depth, SlotBytes: slot, FS: ssd.OS, Budget: mem.NewBudget(0)}, c.store); err != nil {
+			return nil, err
+		}
+		t.handle, err = t.engine.Open(tensor.Path)
+		return t, err
+	}
+	return nil, fmt.Errorf("%s has no tensor x", c.store)
+}
+
+// limit is what the device gives through the engine.
+type limit struct {
+	Engine     string  `json:"engine"`
+	RandomIOPS float64 `json:"random_iops"` // 4 KiB, distinct pages, the queue always full
+	Sequential float64 `json:"sequential"`  // bytes a second, requests of 256 KiB in the order of the file
+}
+
+const (
+	randomReads = 60_000
+	callers     = 4       // lists of requests that wait, so that the queue never runs dry
+	list        = 2048    // requests of one
+	scanBytes   = 1 << 30 // read in sequence at most
+	scanRequest = 256 << 10
+)
+
+func measure(c config) error {
+	t, err := open(c, scanRequest)
+	if err != nil {
+		return err
+	}
+	defer t.engine.Close()
+	size := t.layout.FileBytes()
+	pages := int(size / ssd.PageBytes)
+	var random, scan []ssd.Range
+	for _, page := range rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(pages)[:min(randomReads, pages)] {
+		random = append(random, ssd.Range{Off: int64(page) * ssd.PageBytes, Len: ssd.PageBytes})
+	}
+	for off := int64(0); off+scanRequest <= min(size, scanBytes); off += scanRequest {
+		scan = append(scan, ssd.Range{Off: off, Len: scanRequest})
+	}
+	l := limit{Engine: t.engine.Name()}
+	seconds, err := t.readAll(random)
+	if err != nil {
+		return err
+	}
+	l.RandomIOPS = float64(len(random)) / seconds
+	if seconds, err = t.readAll(scan); err != nil {
+		return err
+	}
+	l.Sequential = float64(len(scan)) * scanRequest / seconds
+	return json.NewEncoder(os.Stdout).Encode(l)
+}
+
+// readAll reads and drops, and returns the seconds that took.
+func (t *table) readAll(ranges []ssd.Range) (float64, error) {
+	lists := make(chan []ssd.Range, len(ranges)/list+1)
+	for first := 0; first < len(ranges); first += list {
+		lists <- ranges[first:min(first+list, len(ranges))]
+	}
+	close(lists)
+	var wg sync.WaitGroup
+	errs := make([]error, callers)
+	start := time.Now()
+	for caller := range callers {
+		wg.Go(func() {
+			for some := range lists {
+				if errs[caller] == nil {
+					errs[caller] = t.engine.Read(context.Background(), t.handle, some, func(int, []byte) error { return nil })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(start).Seconds(), errors.Join(errs...)
+}

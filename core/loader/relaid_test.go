@@ -1,0 +1,84 @@
+package loader
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// relaid is the store again, with its rows in another order.
+func relaid(t *testing.T, s *store.Store, order string) *store.Store {
+	t.Helper()
+	scores := make([]float32, s.Topology().NumNodes)
+	rng := rand.New(rand.NewPCG(4, 4))
+	for i := range scores {
+		scores[i] = float32(rng.IntN(20))
+	}
+	path := filepath.Join(t.TempDir(), "relaid.freshgo")
+	require.NoError(t, store.Relayout(context.Background(), s, path, store.RelayoutOptions{Order: order, Scores: scores, HotRows: -1}))
+	other, err := store.Open(ssd.OS, path)
+	require.NoError(t, err)
+	t.Cleanup(func() { other.Close() })
+	return other
+}
+
+// TestRelaidStoreGivesTheSameBatches holds that the order of rows on disk shows in
+// nothing, whoever decides over the cache.
+func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	original := d.store(t, ssd.OS)
+	var want [][]*seen
+	reference := open(t, d.graph(t), plain())
+	for epoch := range int64(2) {
+		want = append(want, epochOf(t, reference, epoch))
+	}
+	for _, order := range store.Orders {
+		s := relaid(t, original, order)
+		for _, kind := range []string{"none", "belady", "degree", "in-degree", "expected", "presc", "oracle", "vector", "lru"} {
+			t.Run(order+" "+kind, func(t *testing.T) {
+				o := belady()
+				o.Cache, o.Transfer, o.Scratch = kind, "pack+forward", t.TempDir()
+				if kind == "vector" {
+					o.Hotness = make([]float32, someNodes)
+					o.Hotness[7] = 1
+				}
+				l := open(t, OpenStore(s), o)
+				for epoch := range want {
+					requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+				}
+			})
+		}
+		t.Run(order+" in a budget", func(t *testing.T) {
+			o := plain()
+			o.Cache, o.Memory = "auto", 3<<20
+			l := open(t, OpenStore(s), o)
+			requireSame(t, want[0], epochOf(t, l, 0))
+			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+		})
+	}
+}
+
+// TestRanksFollowTheRows holds that a ranking of nodes caches the rows of these
+// nodes, wherever they are.
+func TestRanksFollowTheRows(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	original := d.store(t, ssd.OS)
+	for _, kind := range []string{"degree", "expected", "presc"} {
+		o := belady()
+		o.Cache = kind
+		var hits []int64
+		for _, s := range []*store.Store{original, relaid(t, original, store.Hot)} {
+			l := open(t, OpenStore(s), o)
+			epochOf(t, l, 0)
+			hits = append(hits, l.Stats().Hits)
+		}
+		// Rows of equal score rank by their place, so a few differ.
+		require.InEpsilon(t, hits[0], hits[1], 0.02, kind)
+	}
+}
