@@ -3,10 +3,8 @@ package loader
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
-	"sort"
 
 	"freshgo/core/cache"
 	"freshgo/core/mem"
@@ -46,28 +44,6 @@ const (
 	minSlot             = 64 << 10
 )
 
-// demand is the most that one of the measured batches needed.
-type demand struct{ nodes, edges, hopEdges int64 }
-
-// expected is the demand that batches are sized for: the measured one with a
-// margin, as far as there are nodes for it.
-func (z *sizer) expected() demand {
-	return demand{
-		nodes:    min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
-		edges:    z.demand.edges * margin / 8,
-		hopEdges: z.demand.hopEdges * margin / 8,
-	}
-}
-
-func (d demand) sampling() sample.Demand { return sample.Demand{Nodes: d.nodes, Edges: d.edges} }
-
-// working is a way to work: what the parts other than caches are sized for.
-type working struct {
-	workers, prefetch int
-	stamp             bool
-	depth             int
-}
-
 // split is the outcome: a way to work, and what is held in memory.
 type split struct {
 	working
@@ -99,64 +75,6 @@ type split struct {
 
 // shares are the bytes of the parts that are not fields of split.
 type shares struct{ topology, neighborCache, held, featureCache, working int64 }
-
-// sizer knows what each part costs.
-type sizer struct {
-	options   Options
-	parts     parts
-	sampler   *sample.Sampler // any of this graph: for what its workers cost
-	demand    demand
-	fixed     int64 // indptr and seeds; for a Graph its index
-	order     int64 // a permutation of the seeds
-	checks    int64 // checksums of the pages that may be read one by one
-	loading   int64 // what loading an array takes for a while, at most
-	reordered int64 // bytes of the row of every node, where rows are in another order
-	neighbors int64 // bytes of adjacency held in memory
-	edgeIDs   int64 // bytes of edge numbers held in memory
-}
-
-// batchBytes is what the tensors of a batch take.
-func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
-	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8
-	for _, t := range p.tensors {
-		if t.byEdge {
-			total += edges * int64(t.width)
-		} else {
-			total += nodes * int64(t.width)
-		}
-	}
-	return total
-}
-
-// batchBytes is what the tensors of a batch of this size take at most.
-func (z *sizer) batchBytes(d demand) int64 {
-	return z.parts.batchBytes(d.nodes, d.edges, d.nodes, z.options.BatchSize)
-}
-
-// cost is the working set of a way to work, without caches.
-func (z *sizer) cost(w working) int64 {
-	d := z.expected()
-	inFlight := int64(max(w.prefetch, 1))
-	running := z.order + (inFlight+1)*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
-	if z.parts.store == nil {
-		return z.fixed + running
-	}
-	running += inFlight * lookupBytes(max(d.nodes, d.hopEdges))
-	// What is loaded whole is loaded before anything runs.
-	return z.fixed + z.checks + int64(w.depth*z.slot()) + max(running, z.loading)
-}
-
-// slot is the size of one buffer of the read engine: it takes the pages of the
-// largest row.
-func (z *sizer) slot() int {
-	slot := minSlot
-	for _, t := range z.parts.tensors {
-		if t.onDisk != nil {
-			slot = max(slot, int(t.onDisk.Layout.SpanBytes()))
-		}
-	}
-	return slot
-}
 
 // generous is how the options ask to work.
 func (z *sizer) generous() working {
@@ -293,33 +211,12 @@ func (z *sizer) holdTopology(s *split, rest int64) int64 {
 // bytes served 15 to 29 % of the edges drawn.
 const fewLists = 256
 
-func (z *sizer) topology() int64 { return z.neighbors + z.edgeIDs }
-
-// wanted is what all rows would take of memory that is not reserved by name.
-func (z *sizer) wanted() (total int64) {
-	if z.options.Cache == "none" || z.options.FeatureCache != Auto {
-		return 0
-	}
-	for i := range z.parts.tensors {
-		if t := &z.parts.tensors[i]; t.onDisk != nil {
-			total += t.bytes()
-		}
-	}
-	return total
-}
-
 // canChoose says whether the lists to cache can be chosen: what that takes for a
 // while is what is free as long as nothing runs.
 func (z *sizer) canChoose(s *split) bool {
 	choosing := cache.NeighborTableBytes(z.parts.numNodes) + choosingBytes(z.parts.numNodes)
 	fits := z.options.Memory == 0 || z.fixed+z.checks+int64(s.depth*s.slot)+choosing <= z.options.Memory
 	return fits && z.parts.store != nil && z.parts.numNodes <= cache.MaxRows
-}
-
-// fetchScratch is what telling cached edges from others takes of those who do so.
-func (z *sizer) fetchScratch(s *split) int64 {
-	d := z.expected()
-	return int64(s.workers)*fetchBytes(d.hopEdges) + int64(max(s.prefetch, 1))*fetchBytes(d.edges)
 }
 
 // holdFeatures decides which tensors are held whole and how many rows of the
@@ -390,22 +287,6 @@ func (z *sizer) sumUp(s *split) {
 	}
 }
 
-// residentBytes is what is kept of each row of a cache that changes.
-func (z *sizer) residentBytes() int {
-	if z.mechanism() == "static" {
-		return 0
-	}
-	return residentBytes
-}
-
-// mechanism is the policy that holds the rows of Options.Cache.
-func (z *sizer) mechanism() string {
-	if slices.Contains(cache.OnlineNames(), z.options.Cache) {
-		return z.options.Cache
-	}
-	return "static"
-}
-
 // holdAll holds all of these tensors when there is room for all.
 func (z *sizer) holdAll(s *split, which []int, room int64) int64 {
 	var need int64
@@ -462,15 +343,6 @@ const (
 	// unlimitedTraces and unlimitedPacks bound what a loader without a limit takes.
 	unlimitedTraces, unlimitedPacks = 1 << 30, 1 << 30
 )
-
-// plannedBytes is what a batch of this many rows adds to the memory of plans: a
-// third of what superbatches of such batches take, of which one is executed, one
-// planned and one ahead. With every row: its id until it is planned, the planner's
-// own tables for the last two, and what is left of the plan being executed.
-func plannedBytes(rows int64) int64 {
-	const ids, executed = 4, 20
-	return (plan.SuperbatchBytes(2*rows) - plan.SuperbatchBytes(0) + (2*ids+executed)*rows) / heldSuperbatches
-}
 
 // reserve decides whether batches are planned, and how much that takes at least,
 // which is set aside before anything else is given room.
@@ -547,41 +419,4 @@ func (z *sizer) planned(s *split, room, shared int64, widths []int) {
 			}
 		}
 	}
-}
-
-// traceBytes is what superbatches of n batches take, those that are sampled and
-// executed beside the one that is planned included.
-func (z *sizer) traceBytes(n int64) int64 {
-	n = min(n, 1<<32) // far above any memory, far from overflow
-	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*plannedBytes(max(1, z.expected().nodes))
-	return plans + plans/(z.heldShare()-1)
-}
-
-// heldShare is the share, as a divisor, of the memory for traces and plans that
-// traces have: less where they can go to the scratch file, which costs a twentieth
-// of what a batch reads.
-func (z *sizer) heldShare() int64 {
-	if z.options.Scratch != "" && z.options.ScratchBytes != 0 {
-		return 4
-	}
-	return 2
-}
-
-func (z *sizer) numBatches() int64 {
-	seeds := int64(len(z.options.Seeds))
-	if z.options.Seeds == nil {
-		seeds = z.parts.numNodes
-	}
-	return seeds/z.options.BatchSize + 1
-}
-
-// plannedRows is the largest capacity that room allows: rows, the record of what
-// is in each slot, and the planner's tables.
-func plannedRows(room, numRows int64, widths []int) int64 {
-	most := min(numRows, math.MaxInt32)
-	return int64(sort.Search(int(most), func(c int) bool {
-		capacity := int64(c) + 1
-		tables := plan.StateBytes(numRows, capacity) - plan.StateBytes(numRows, 0) // the rest is reserved
-		return cache.RowsBytes(capacity, widths)+capacity*residentBytes+tables > room
-	}))
 }
