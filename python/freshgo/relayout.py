@@ -61,8 +61,8 @@ def relayout(
         num_neighbors: for ``"expected"`` and ``"presc"``, as of the loader to come.
         input_nodes: for these two, as of the loader to come; None is every node.
         batch_size: for these two, as of the loader to come.
-        hot_rows: for ``"hot+community"``, how many rows are laid out by hotness alone. No more than the smallest cache
-            that will be used; None is a fiftieth of all.
+        hot_rows: for ``"hot+community"``, how many rows are laid out by hotness alone. Best are as many as the cache
+            will hold, and rather too few than too many; None is a fiftieth of all.
         memory: bytes, or a string such as ``"8GiB"``. The order needs 12 bytes a node.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``, in bytes.

@@ -104,6 +104,9 @@ def test_hot_rows_come_first_and_unused_ones_last(store: Store, tmp_path: Path) 
 
 def test_metrics(store: Store, tmp_path: Path) -> None:
     orders = {}
+    scored = {
+        metric: freshgo.hotness(store, metric, num_neighbors=[3, 3]) for metric in ("degree", "expected", "presc")
+    }
     for name, options in {
         "default": {},
         "degree": {"hotness": "degree"},
@@ -114,6 +117,8 @@ def test_metrics(store: Store, tmp_path: Path) -> None:
     }.items():
         with relayout(store, tmp_path / name, order="hot", **options, **QUIET) as reordered:
             orders[name] = stored_order(reordered).tolist()
+            for metric, by_node in scored.items():
+                assert freshgo.hotness(reordered, metric, num_neighbors=[3, 3]).equal(by_node), metric
     assert orders["default"] == orders["degree"]
     assert orders["sampled"] == orders["expected"] == orders["by hand"]
     assert len({tuple(order) for order in orders.values()}) == 3

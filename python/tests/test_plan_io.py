@@ -1,0 +1,137 @@
+"""What a loader says that it reads is what the kernel reads from the device for its process.
+
+Reads are direct, so nothing of a store comes from the page cache and every byte of a request is a byte of the device. Besides what the
+loader reads, a process reads little: blocks in which the file system keeps where a file lies, and pages of the interpreter that were
+dropped meanwhile. So the kernel may count a little more, but never less.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import freshgo
+
+NODES, WIDTH = 40_000, 128
+LITTLE = 1 << 20
+"""Bytes besides those of the loader; about 5% of the least that a test reads, were it needed at all."""
+
+LOADERS: dict[str, dict[str, Any]] = {
+    "neighbours on disk": {"cache": None, "neighbor_cache": 0},
+    "lru": {"cache": "lru", "feature_cache": "2MiB"},
+    "page-once": {"cache": "belady", "feature_cache": "2MiB", "transfer": "page-once"},
+    "scratch file": {
+        "cache": "belady",
+        "feature_cache": "2MiB",
+        "buffer_memory": "2MiB",
+        "trace_memory": "8MiB",
+        "transfer": "pack+forward",
+    },
+}
+
+PAGE = 4096
+
+MEASURE = """
+    import json, mmap, os, re, sys
+    from pathlib import Path
+    import freshgo
+
+    def counted():
+        text = Path("/proc/self/io").read_text()
+        return {key: int(re.search(rf"^{key}_bytes: (\\d+)", text, re.M)[1]) for key in ("read", "write")}
+
+    def skip(why):
+        print(json.dumps({"skip": why}))
+        sys.exit()
+
+    path = sys.argv[1]
+    try:
+        counted()
+    except OSError as error:
+        skip(str(error))
+    largest = max(Path(path).iterdir(), key=lambda file: file.stat().st_size)
+    piece = mmap.mmap(-1, 1 << 20)
+    try:
+        descriptor = os.open(largest, os.O_RDONLY | os.O_DIRECT)
+        os.preadv(descriptor, [piece], 0)  # the file system now knows where the file lies
+        before = counted()["read"]
+        os.preadv(descriptor, [piece], 0)
+    except OSError as error:
+        skip(f"direct reads are refused: {error}")
+    if counted()["read"] - before != len(piece):
+        skip("the kernel does not count what this file system reads")
+    def epoch(loader):
+        for batch in loader:
+            assert bool((batch.x[:, 0] == batch.n_id).all())
+
+    def measure(options):
+        loader = freshgo.Loader(
+            path, [8, 4], range(6000), batch_size=1000, shuffle=True, seed=1, memory="64MiB", **options
+        )
+        opened = counted()
+        epoch(loader)  # whatever happens for the first time
+        loader.set_epoch(1)  # and what was prepared beyond it has ended
+        before, kernel = loader.stats(), counted()
+        epoch(loader)
+        loader.set_epoch(2)
+        after, now = loader.stats(), counted()
+        loader.close()
+        return {
+            "engine": after["engine"],
+            "ours": after["bytes_read"] - before["bytes_read"],
+            "kernel": now["read"] - kernel["read"],
+            "neighbors": after["neighbor_misses"],
+            "scratch": after["scratch_bytes"],
+            "written": now["write"] - opened["write"],
+        }
+
+    try:
+        print(json.dumps([measure(options) for options in json.loads(sys.argv[2])]))
+    except freshgo.errors.InvalidArgumentError as error:
+        if "refused" not in str(error):
+            raise
+        skip(str(error))
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows that begin with their number, so that what is read is seen to be right."""
+    rng = np.random.default_rng(0)
+    x = np.zeros((NODES, WIDTH), np.float32)
+    x[:, 0] = np.arange(NODES)
+    path = tmp_path_factory.mktemp("io") / "wide.freshgo"
+    graph = {"edge_index": rng.integers(NODES, size=(2, 10 * NODES)), "x": x}
+    freshgo.convert(graph, path, memory="64MiB", progress=False).close()
+    return path
+
+
+@pytest.mark.parametrize("io", ["io_uring", "pread"])
+def test_the_kernel_counts_the_same(wide: Path, io: str) -> None:
+    options = [{**o, "io": io, "scratch": str(wide.parent)} for o in LOADERS.values()]
+    answer = subprocess.run(
+        [sys.executable, "-B", "-c", textwrap.dedent(MEASURE), str(wide), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    if isinstance(told, dict):
+        pytest.skip(told["skip"])
+    print(told)
+    for name, loader in zip(LOADERS, told, strict=True):
+        assert loader["engine"] == io
+        assert loader["ours"] > 20 * LITTLE, (name, loader)
+        assert loader["ours"] <= loader["kernel"] <= loader["ours"] + LITTLE, (name, loader)
+        # What is written to the scratch file is read once, or not at all where an epoch was left; its first page is a trial.
+        assert loader["scratch"] / 2 <= loader["written"] <= loader["scratch"] + PAGE, (name, loader)
+    assert told[0]["neighbors"] > 0
+    assert told[-1]["scratch"] > LITTLE
