@@ -36,6 +36,7 @@ type belady struct {
 	*residency
 	*horizon
 	*buckets
+	missed int64    // misses so far
 	misses []uint32 // positions of the batch at hand that are not cached, rising
 	queued []uint32 // by position: the next entrant of the same bucket; rejected
 	freed  []uint32 // slots evicted for the batch at hand
@@ -74,7 +75,7 @@ type leaver struct {
 // note collects a row that leaves at batch now and is needed by an access of batch then. Without memory for it, it is read once more.
 func (l *leavers) note(now, then, access uint32, from int32) {
 	l.cold(access)
-	if l.wanted && then-now > l.depth && l.events.reserve(1) == nil {
+	if l.wanted && then-now > l.depth && l.events.reserve() == nil {
 		l.events.items = append(l.events.items, leaver{access, from})
 	}
 }
@@ -127,6 +128,7 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 			p.touched.set(uint32(slot))
 		}
 	}
+	p.missed += int64(len(p.misses))
 	return wanting
 }
 

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"freshgo/core/cache"
-	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
@@ -56,19 +55,9 @@ func (b *builder) all() error {
 
 // buildPages gives the steps what they read for later batches.
 func (b *builder) buildPages() error {
-	total := 0
-	for _, n := range b.cold {
-		total += int(n)
-	}
-	rows, release, err := b.collect(total, func(int, uint32, uint32) bool { return true })
-	if err != nil {
-		return err
-	}
-	defer release()
-	memory := arena{budget: b.budget, purpose: mem.Trace}
-	defer memory.release()
-	s := &sample{window: b.window, rows: rows, scale: 1}
-	if s.batch, err = alloc[uint32](&memory, len(rows)); err != nil {
+	s := &sample{window: b.window, rows: b.cold.sorted(func(_ int, r coldRow) (coldRow, bool) { return r, true }), scale: 1}
+	var err error
+	if s.batch, err = alloc[uint32](b.horizon.memory, len(s.rows)); err != nil {
 		return err
 	}
 	for i, c := range s.rows {
@@ -107,20 +96,23 @@ func (b *builder) buildScan() error {
 	if b.priced {
 		p.HolePages = scanPrice(b.config.Device, slotPages).hole(slotPages)
 	}
-	n := 0 // at most
-	for i := range b.plan.Steps {
-		n += int(b.cold[i])
-		if uint32(i) >= b.cuts.early {
-			n -= int(b.packing[i])
+	batch, in := -1, []cache.Move(nil)
+	s := b.cold.sorted(func(of int, r coldRow) (coldRow, bool) {
+		a := r.at & accessMask
+		switch {
+		case of >= b.current || b.forward && r.at&flagLeaving != 0 && uint32(of) < b.cuts.leaving:
+			return r, false
+		case r.at&flagFilling == 0:
+			return coldRow{r.row, a}, uint32(of) < b.cuts.early
 		}
-	}
-	s, release, err := b.collect(n, func(batch int, a, _ uint32) bool {
-		return batch < b.current && !b.atHand(uint32(batch), a) && (uint32(batch) < b.cuts.early || b.filling.has(a))
+		if of != batch {
+			batch, in = of, b.plan.Steps[of].In
+		}
+		for pos := int32(a - b.offsets[of]); in[0].Pos < pos; {
+			in = in[1:]
+		}
+		return coldRow{r.row, flagFilling | uint32(in[0].Slot)}, true
 	})
-	if err != nil {
-		return err
-	}
-	defer release()
 	var fills, packs int
 	for _, c := range s {
 		if c.at&flagFilling != 0 {
@@ -129,6 +121,7 @@ func (b *builder) buildScan() error {
 			packs++
 		}
 	}
+	var err error
 	if p.Fill, err = alloc[Fill](&b.plan.memory, fills); err != nil {
 		return err
 	}
@@ -146,12 +139,11 @@ func (b *builder) buildScan() error {
 		})
 	}
 	p.Fill, p.Pack = p.Fill[:0], p.Pack[:0]
-	for _, c := range s {
-		if c.at&flagFilling != 0 {
-			d := b.dest(c.at & accessMask)
-			p.Fill = append(p.Fill, Fill{Row: c.row, Slot: b.plan.Steps[d.Batch].Slots[d.Pos]})
+	for _, r := range s {
+		if r.at&flagFilling != 0 {
+			p.Fill = append(p.Fill, Fill{Row: r.row, Slot: int32(r.at &^ flagFilling)})
 		} else {
-			p.Pack = append(p.Pack, b.extra(c))
+			p.Pack = append(p.Pack, b.extra(r))
 		}
 	}
 	return nil

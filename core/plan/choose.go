@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
@@ -54,44 +53,6 @@ const (
 	worthwhile = 0.98
 )
 
-// coldRow is a row that is read for an access; the two highest bits of at are flags.
-type coldRow struct{ row, at uint32 }
-
-const (
-	flagLeaving = 1 << 30
-	flagFilling = 1 << 31
-	accessMask  = flagLeaving - 1
-)
-
-// collect returns those cold rows that take says yes to, in the order of the file. Rows of the same number rise by access. About n are expected.
-func (w *window) collect(n int, take func(b int, a, row uint32) bool) ([]coldRow, func(), error) {
-	l := list[coldRow]{budget: w.budget, purpose: mem.Trace}
-	err := l.reserve(2 * n)
-	w.eachCold(func(b int, a, row uint32) {
-		if err != nil || !take(b, a, row) {
-			return
-		}
-		at := a
-		if w.leaving.has(a) {
-			at |= flagLeaving
-		}
-		if b < w.current && w.filling.has(a) {
-			at |= flagFilling
-		}
-		if err = l.reserve(1); err == nil {
-			l.items = append(l.items, coldRow{row, at})
-		}
-	})
-	if err == nil {
-		err = l.reserve(len(l.items)) // to sort
-	}
-	if err != nil {
-		l.release()
-		return nil, nil, err
-	}
-	return sortByRow(l.items), l.release, nil
-}
-
 // mix spreads consecutive numbers (the finaliser of MurmurHash3).
 func mix(x uint32) uint32 {
 	x ^= x >> 16
@@ -118,12 +79,8 @@ const (
 )
 
 // choose tells what every method costs, and which one is the cheapest and why.
-func (w *window) choose() (method, string, error) {
-	s, release, err := w.sample()
-	if err != nil {
-		return method{}, "", err
-	}
-	defer release()
+func (w *window) choose() (method, string) {
+	s := w.sample()
 	c := &w.plan.Choice
 	best := 0
 	for i, m := range w.methods {
@@ -137,33 +94,36 @@ func (w *window) choose() (method, string, error) {
 		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
 	}
 	if best == 0 {
-		return w.methods[0], "nothing is cheaper", nil
+		return w.methods[0], "nothing is cheaper"
 	}
-	why := fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s", c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name)
-	return w.methods[best], why, nil
+	return w.methods[best], fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s", c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name)
 }
 
-func (w *window) sample() (*sample, func(), error) {
-	total := int64(0)
-	for _, n := range w.cold {
-		total += n
-	}
-	regions := w.config.NumRows>>w.regionBits + 1
+// sample takes a part of the cold rows.
+func (w *window) sample() *sample {
+	total := len(w.cold.all)
 	wanted := min(max(total/sampleShare, sampleMin), sampleMax)
-	stride := uint32(max(1, min(total/wanted, regions/minRegions)))
-	in := func(_ int, _, row uint32) bool { return stride == 1 || mix(row>>w.regionBits)%stride == 0 }
-	rows, release, err := w.collect(int(total/int64(stride)), in)
-	if err != nil {
-		return nil, nil, err
+	regions := int(w.config.NumRows>>w.regionBits) + 1
+	var rows []coldRow
+	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
+		rows = rows[:0]
+		for _, r := range w.cold.all {
+			if stride == 1 || mix(r.row>>w.regionBits)%stride == 0 {
+				rows = append(rows, r)
+			}
+		}
+		if stride == 1 || len(rows) >= wanted/2 { // else the rows crowd into regions that were left
+			break
+		}
 	}
 	n := len(rows)
-	s := &sample{window: w, rows: rows, batch: make([]uint32, n), readAt: make([]int32, n), runs: make([]run, len(w.batches)), scale: 1}
-	for i, c := range rows {
+	s := &sample{window: w, rows: sortByRow(slices.Grow(rows, n)), batch: make([]uint32, n), readAt: make([]int32, n), runs: make([]run, len(w.batches)), scale: 1}
+	for i, c := range s.rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
 	}
 	for _, l := range w.config.Tables {
 		spans := make([]span, n)
-		for i, c := range rows {
+		for i, c := range s.rows {
 			spans[i] = spanOf(l, c.row)
 		}
 		s.spans = append(s.spans, spans)
@@ -171,7 +131,7 @@ func (w *window) sample() (*sample, func(), error) {
 	if n > 0 {
 		s.scale = float64(total) / float64(n)
 	}
-	return s, release, nil
+	return s
 }
 
 // counts is what the device is asked for.
@@ -244,12 +204,12 @@ func (s *sample) aheadFits() bool {
 
 // addPacks adds what packs in the file cost. The nearest are in memory.
 func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
-	record := float64(w.config.RowBytes + recordBytes)
+	record := float64(w.config.recordBytes())
 	inFile, inFileAhead, before, rows := 0.0, 0.0, 0.0, 0.0
 	for b := range w.batches {
 		n := 0.0
 		if m.forward && uint32(b) < c.leaving {
-			n = float64(w.leavingTo[b])
+			n = float64(w.cold.leaving[b])
 		}
 		if early != nil && uint32(b) < c.early {
 			n += early[b]

@@ -225,7 +225,7 @@ func testConfig(numRows, capacity int64, name string) Config {
 	return Config{
 		NumRows: numRows, Capacity: capacity, CarryOver: true, Transfer: name,
 		Tables:   []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows}, {RowBytes: 100, RowsPerPage: 40, NumRows: numRows}},
-		RowBytes: 612, Device: testDevice(), PackMemory: 20 * 616, PackFile: 30 * 616, Depth: 2, SlotBytes: 64 << 10,
+		RowBytes: 612, Device: testDevice(), PackMemory: 20 * 620, PackFile: 30 * 620, Depth: 2, SlotBytes: 64 << 10,
 	}
 }
 
@@ -238,13 +238,13 @@ func TestPlansReplay(t *testing.T) {
 			c := testConfig(int64(numRows), int64(rng.IntN(numRows+20)), name)
 			c.CarryOver = rng.IntN(5) > 0
 			c.Depth = rng.IntN(4)
-			c.PackMemory, c.PackFile = int64(rng.IntN(100))*616, int64(rng.IntN(100))*616
+			c.PackMemory, c.PackFile = int64(rng.IntN(100))*620, int64(rng.IntN(100))*620
 			failing := rng.IntN(2) == 0
 			budget := mem.NewBudget(0)
 			p, err := New(budget, c)
 			require.NoError(t, err)
 			e := newExecutor(t, p.config.Capacity, c.Depth)
-			e.room = c.PackMemory/616 + c.PackFile/616
+			e.room = c.PackMemory/620 + c.PackFile/620
 			if failing {
 				e.lose = func() bool { return rng.IntN(4) == 0 }
 			}

@@ -15,7 +15,7 @@ type horizon struct {
 	offsets []uint32 // access number of the first row of each batch, and the end
 	ids     []uint32 // by access: the row's number
 	next    []uint32 // by access: the next access to the row, or none
-	memory  arena
+	memory  *arena   // scratch: until residency is planned
 
 	// begins[a>>shift] is the batch of access a with its low bits cleared: the search for the batch of an access begins there, and nearly
 	// always ends after one comparison.
@@ -23,8 +23,8 @@ type horizon struct {
 	shift  uint
 }
 
-// perBegin is how many entries of begins there are for a batch. Arbitrary; 4 makes one comparison enough for three accesses in four.
-const perBegin = 4
+// perBegin is how many entries of begins there are for a batch, at least: with 32 the entry alone answers for 31 accesses of 32.
+const perBegin = 32
 
 func newHorizon(current, ahead []Batch) (*horizon, error) {
 	h := &horizon{batches: make([]Batch, 0, len(current)+len(ahead)), current: len(current)}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"freshgo/core/internal/asm"
-	"freshgo/core/mem"
 )
 
 // block is how many accesses a loop handles while the memory for the next block is on its way. 64 to 256 measured within 10 %.
@@ -16,17 +15,17 @@ const block = 128
 func (r *residency) scan(ctx context.Context, h *horizon, k *buckets) error {
 	total := h.accesses()
 	var err error
-	if h.ids, err = alloc[uint32](&h.memory, total); err != nil {
+	if h.ids, err = alloc[uint32](h.memory, total); err != nil {
 		return err
 	}
-	if h.next, err = alloc[uint32](&h.memory, total); err != nil {
+	if h.next, err = alloc[uint32](h.memory, total); err != nil {
 		return err
 	}
-	needed := list[uint32]{budget: r.budget, purpose: mem.Trace}
-	defer needed.release()
-	if err := needed.reserve(int(min(int64(total), r.capacity-r.freeSlots))); err != nil {
+	needed, err := alloc[uint32](h.memory, int(min(int64(total), r.capacity-r.freeSlots)))
+	if err != nil {
 		return err
 	}
+	needed = needed[:0]
 	for b := len(h.batches) - 1; b >= 0; b-- {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("plan: %w", err)
@@ -35,11 +34,11 @@ func (r *residency) scan(ctx context.Context, h *horizon, k *buckets) error {
 			return err
 		}
 	}
-	r.promote(h, k, needed.items)
+	r.promote(h, k, needed)
 	return nil
 }
 
-func (r *residency) scanBatch(h *horizon, b int, needed *list[uint32]) error {
+func (r *residency) scanBatch(h *horizon, b int, needed *[]uint32) error {
 	rows, base, end := h.batches[b], h.offsets[b], h.offsets[b+1]
 	ids, next := h.ids[base:end], h.next[base:end]
 	asm.Prefetch(r.index, rows[:min(block, len(rows))])
@@ -77,7 +76,7 @@ func (r *residency) scanBatch(h *horizon, b int, needed *list[uint32]) error {
 			next[i] = use
 			k.use = base + uint32(i)
 			if use == none && k.slot >= 0 {
-				needed.items = append(needed.items, n)
+				*needed = append(*needed, n)
 			}
 		}
 	}

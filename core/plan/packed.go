@@ -58,7 +58,7 @@ func (p *packed) remember(w *window) {
 		p.batches = map[int64]*pack{}
 	}
 	s := w.plan
-	memory, record := w.room.memory, int64(w.config.RowBytes+recordBytes)
+	memory, record := w.room.memory, w.config.recordBytes()
 	for _, size := range s.Packs {
 		at := s.First + int64(size.Dest)
 		k := p.batches[at]

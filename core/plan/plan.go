@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"freshgo/core/cache"
-	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
@@ -36,7 +35,7 @@ type Config struct {
 	SlotBytes  int   // of an engine buffer: the longest request
 }
 
-// Superplan is the plan of one superbatch. It is read-only and may be shared; its slices lie outside the Go heap and die with Release.
+// Superplan is the plan of one superbatch. It is read-only and may be shared; its slices end with Release.
 type Superplan struct {
 	First    int64 // number of its first batch in the stream
 	Steps    []Step
@@ -45,11 +44,12 @@ type Superplan struct {
 	Choice   Choice
 
 	memory arena
+	spare  *spare
 }
 
-// Release frees the plan. It is called once, after its last use.
+// Release gives the plan's memory back. It is called once, after its last use, by any goroutine.
 func (s *Superplan) Release() {
-	s.memory.release()
+	s.spare.give(s.memory)
 	*s = Superplan{First: s.First, Choice: s.Choice}
 }
 
@@ -100,58 +100,10 @@ type PackSize struct {
 	Rows int32
 }
 
-// recordBytes is what a row takes in a pack besides its bytes: its position.
-const recordBytes = 4
+// posBytes is what a row takes in the pack of each table besides its bytes there: its position.
+const posBytes = 4
 
-// arena is memory that is freed as a whole.
-type arena struct {
-	budget  *mem.Budget
-	purpose mem.Purpose
-	blocks  []*mem.Block
-	free    []byte // rest of the last shared block
-}
-
-// chunkBytes is the size of the blocks that small slices share. Those above a quarter of it get a block of their own, so that at most a
-// quarter of a shared block is left over.
-const chunkBytes = 64 << 10
-
-// alloc returns memory for n elements of T, which must contain no pointers, zeroed.
-func alloc[T any](a *arena, n int) ([]T, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	nBytes := int64(n) * size[T]()
-	if nBytes > chunkBytes/4 {
-		block, err := a.add(nBytes)
-		if err != nil {
-			return nil, err
-		}
-		return mem.Slice[T](block), nil
-	}
-	rounded := (nBytes + 7) &^ 7
-	if int64(len(a.free)) < rounded {
-		block, err := a.add(chunkBytes)
-		if err != nil {
-			return nil, err
-		}
-		a.free = block.Bytes()
-	}
-	part := a.free[:nBytes:nBytes]
-	a.free = a.free[rounded:]
-	return mem.View[T](part), nil
-}
-
-func (a *arena) add(nBytes int64) (*mem.Block, error) {
-	block, err := a.budget.Alloc(a.purpose, nBytes)
-	if err == nil {
-		a.blocks = append(a.blocks, block)
-	}
-	return block, err
-}
-
-func (a *arena) release() {
-	for _, b := range a.blocks {
-		b.Free()
-	}
-	a.blocks, a.free = nil, nil
+// recordBytes is what a row takes in packs.
+func (c *Config) recordBytes() int64 {
+	return int64(c.RowBytes) + posBytes*int64(max(len(c.Tables), 1))
 }

@@ -16,9 +16,11 @@ type Planner struct {
 	config   Config
 	transfer transfer
 	budget   *mem.Budget
+	scratch  arena // of one plan at a time
 	cached   *residency
 	packed   packed // what earlier plans put into packs
 	failed   bool   // a plan was given up half-way
+	spare    spare
 }
 
 // New makes a planner whose cache is empty.
@@ -29,7 +31,7 @@ func New(budget *mem.Budget, c Config) (*Planner, error) {
 		return nil, err
 	}
 	c.Capacity = min(c.Capacity, c.NumRows)
-	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c)}
+	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c), scratch: arena{budget: budget, purpose: mem.Trace, keep: true}}
 	var err error
 	p.cached, err = newResidency(budget, c.NumRows, c.Capacity)
 	return p, err
@@ -66,8 +68,9 @@ func StateBytes(numRows, capacity int64) int64 {
 	return residencyBytes(numRows, capacity) + numberBytes(capacity)
 }
 
-// SuperbatchBytes is what Plan takes from the budget at most, its plan included, when the superbatch and what is ahead have so many rows together: if every one of
-// them is another, and all are one batch. Half of it is usual. What packs need beyond it is done without.
+// SuperbatchBytes is what Plan takes from the budget at most, its plan included, when the superbatch and what is ahead have so many rows together:
+// if every one of them is another, and all are one batch. Half of it is usual. All of it is kept for the next one, and so is a plan once it was
+// released; plans that are not released yet come on top. What packs need beyond it is done without.
 func SuperbatchBytes(accesses int64) int64 { return accesses*superbatchBytes + 4*chunkBytes }
 
 // superbatchBytes adds up for each access, while residency is planned: 8 for its number and next use, 13 for a known row, 12 for the slot and the move of
@@ -88,9 +91,9 @@ func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Batch)
 		p.cached.clear()
 		ahead = nil // what it needs will be forgotten before
 	}
-	s := &Superplan{First: first, memory: arena{budget: p.budget, purpose: mem.Trace}}
+	s := &Superplan{First: first, spare: &p.spare}
 	if err := p.plan(ctx, s, current, ahead); err != nil {
-		s.memory.release()
+		s.Release()
 		return nil, err
 	}
 	p.failed = false
@@ -102,8 +105,10 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Batch
 	if err != nil {
 		return err
 	}
-	h.memory = arena{budget: p.budget, purpose: mem.Trace}
-	defer h.memory.release()
+	p.makeRoom(h)
+	h.memory = &p.scratch
+	defer p.scratch.reset()
+	s.memory = p.spare.take(p.budget)
 	w, err := p.window(h, s)
 	defer w.release()
 	if err != nil {
@@ -112,12 +117,31 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Batch
 	if err := p.residency(ctx, h, s, w); err != nil {
 		return err
 	}
-	h.memory.release() // what follows needs the room
+	p.scratch.reset()
 	if err := w.finish(ctx); err != nil {
 		return err
 	}
 	p.packed.remember(w)
 	return nil
+}
+
+// makeRoom gives memory back that earlier plans have left where its division among the tables might not suit this one.
+func (p *Planner) makeRoom(h *horizon) {
+	widest := 0
+	for _, b := range current(h) {
+		widest = max(widest, len(b))
+	}
+	all := int64(h.accesses())
+	numbers := int64(0)
+	if n := p.config.Capacity + min(all, p.config.NumRows); n > int64(len(p.cached.known)) {
+		numbers = numberBytes(n) // beside the old ones, until they are copied
+	}
+	scratch := max(0, all*12+int64(widest)*12+chunkBytes-p.scratch.bytes())
+	plan := int64(h.currentEnd())*12 + 2*chunkBytes
+	if p.budget.Free() < numbers+scratch+plan {
+		p.spare.drop()
+		p.scratch.release()
+	}
 }
 
 // residency plans what is cached when, and collects for t what is cold.
@@ -136,7 +160,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 	}
 	var scratch [3][]uint32
 	for i := range scratch {
-		if scratch[i], err = alloc[uint32](&h.memory, widest); err != nil {
+		if scratch[i], err = alloc[uint32](h.memory, widest); err != nil {
 			return err
 		}
 	}
@@ -145,6 +169,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 		misses: scratch[0], queued: scratch[1], freed: scratch[2],
 		leave: &w.leave, fills: w.mayFill,
 	}
+	clear(run.queued)
 	clear(p.cached.touched)
 	s.Steps = make([]Step, h.current)
 	for b := range s.Steps {
@@ -159,6 +184,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 		w.leave.ends = append(w.leave.ends, len(w.leave.events.items))
 	}
 	p.cached.settle(h, w.noteCold)
+	w.missed = run.missed
 	return nil
 }
 
@@ -195,5 +221,7 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 
 // Close frees the planner's memory. Plans that it made live on. Idempotent.
 func (p *Planner) Close() {
+	p.spare.close()
+	p.scratch.release()
 	p.cached.close()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"freshgo/core/mem"
@@ -79,7 +78,7 @@ type room struct{ memory, file int64 }
 func (r room) total() int64 { return r.memory + r.file }
 
 func newTransfer(c *Config) transfer {
-	record := int64(c.RowBytes + recordBytes)
+	record := c.recordBytes()
 	t := transfer{config: c, room: room{c.PackMemory / record, c.PackFile / record}, pages: -1}
 	t.priced = len(c.Tables) > 0 && c.Device.PageSeconds > 0
 	perPage := 1
@@ -128,7 +127,6 @@ type window struct {
 	*transfer
 	*horizon
 	plan      *Superplan
-	budget    *mem.Budget
 	memory    arena
 	delivered bitset // accesses that packs of earlier plans hold
 	backlog   int64  // bytes of those packs that lie in the file and are read by this superbatch
@@ -139,17 +137,13 @@ type window struct {
 	aheadCold bitset // accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends
 	leaving   bitset // accesses whose rows are at hand earlier: those of leave
 	filling   bitset // accesses whose rows a prologue could read into their slots
-
-	leavingTo []int64 // by batch: accesses in leaving
-	cold      []int64 // by batch: rows to read
-	packing   []int64 // by batch: of those, not in filling
-	packingF  []int64 // and not in leaving either
-	coldRows  int64   // of the superbatch
+	missed    int64  // accesses of the superbatch to rows that are not cached
+	cold      cold
 }
 
 func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	w := &window{
-		transfer: &p.transfer, horizon: h, plan: s, budget: p.budget,
+		transfer: &p.transfer, horizon: h, plan: s,
 		memory:  arena{budget: p.budget, purpose: mem.Trace},
 		room:    p.packed.room(p.transfer.room, s.First, p.config.Depth),
 		backlog: p.packed.fileBytes(s.First, s.First+int64(h.current)),
@@ -161,14 +155,19 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 		events: list[leaver]{budget: p.budget, purpose: mem.Trace},
 	}
 	w.fillable = w.considers(func(m method) bool { return m.scan })
-	err := w.bits(&w.delivered, h.accesses())
-	if err == nil && w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0 {
-		err = w.bits(&w.aheadCold, h.accesses()-h.currentEnd())
+	sets := []*bitset{&w.delivered, &w.leaving, &w.filling}
+	if w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0 {
+		sets = append(sets, &w.aheadCold)
 	}
-	if err == nil {
-		p.packed.mark(s.First, h, w.delivered)
+	for _, set := range sets {
+		words, err := alloc[uint64](&w.memory, bitsetWords(h.accesses()))
+		if err != nil {
+			return w, err
+		}
+		*set = words
 	}
-	return w, err
+	p.packed.mark(s.First, h, w.delivered)
+	return w, nil
 }
 
 // noteCold learns of the first access after a row has left the cache, or the first of all to one that is not cached.
@@ -181,120 +180,50 @@ func (w *window) noteCold(access uint32) {
 // mayFill tells whether a row that enters could be read by a prologue: it is, unless an earlier plan has set it aside.
 func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered.has(access) }
 
-func (w *window) bits(set *bitset, n int) error {
-	words, err := alloc[uint64](&w.memory, bitsetWords(n))
-	*set = words
-	return err
-}
-
 func (w *window) release() {
 	w.memory.release()
 	w.leave.events.release()
 }
 
-// eachCold calls visit for every access to a row that is neither cached then nor set aside by an earlier plan, in order. Of what is ahead, only first
-// accesses are known to be.
-func (w *window) eachCold(visit func(b int, a, row uint32)) {
-	for b := range w.plan.Steps {
-		base, rows := w.offsets[b], w.batches[b]
-		for i, slot := range w.plan.Steps[b].Slots {
-			if a := base + uint32(i); slot < 0 && !w.delivered.has(a) {
-				visit(b, a, rows[i])
-			}
-		}
-	}
-	b := w.current
-	for i, word := range w.aheadCold {
-		for ; word != 0; word &= word - 1 {
-			a := uint32(w.currentEnd() + i<<6 + bits.TrailingZeros64(word))
-			for w.offsets[b+1] <= a {
-				b++
-			}
-			if !w.delivered.has(a) {
-				visit(b, a, w.batches[b][a-w.offsets[b]])
-			}
-		}
-	}
-}
-
-// classify turns what the steps say into sets of accesses, and counts them by batch. Slots of marked moves become plain.
-func (w *window) classify() error {
-	if w.plain() {
-		w.eachCold(func(int, uint32, uint32) { w.coldRows++ })
-		return nil
-	}
-	if err := w.bits(&w.leaving, w.accesses()); err != nil {
-		return err
-	}
-	if err := w.bits(&w.filling, w.currentEnd()); err != nil {
-		return err
-	}
-	n := len(w.batches)
-	w.leavingTo, w.cold, w.packing, w.packingF = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	for _, e := range w.leave.events.items {
-		if !w.delivered.has(e.access) {
-			w.leaving.set(e.access)
-			w.leavingTo[w.batchOf(e.access)]++
-		}
-	}
-	for b := range w.plan.Steps {
-		for i, m := range w.plan.Steps[b].In {
-			if m.Slot < 0 {
-				w.plan.Steps[b].In[i].Slot = ^m.Slot
-				if a := w.offsets[b] + uint32(m.Pos); !w.delivered.has(a) {
-					w.filling.set(a)
-				}
-			}
-		}
-	}
-	w.eachCold(func(b int, a, _ uint32) {
-		w.cold[b]++
-		if b < w.current && !w.filling.has(a) {
-			w.packing[b]++
-			if !w.leaving.has(a) {
-				w.packingF[b]++
-			}
-		}
-	})
-	for _, c := range w.cold[:w.current] {
-		w.coldRows += c
-	}
-	return nil
-}
-
-// finish chooses the method and writes what it needs into the plan.
+// finish chooses the method and writes what it needs into the plan. Where there is no memory for that, every batch reads its own rows.
 func (w *window) finish(ctx context.Context) error {
-	if err := w.classify(); err != nil {
-		return err
-	}
+	w.unmark()
 	chosen := method{}
 	if w.forced != nil {
 		chosen = *w.forced
 	}
-	w.plan.Choice = Choice{Chosen: chosen.String(), Forced: w.forced != nil, Why: "forced", ColdRows: w.coldRows}
+	w.plan.Choice = Choice{Chosen: chosen.String(), Forced: w.forced != nil, Why: "forced"}
 	if w.plain() {
+		w.plan.Choice.ColdRows = w.missed
 		return nil
 	}
-	if w.priced {
-		switch cheapest, why, err := w.choose(); {
-		case err != nil:
-			return err
-		case w.forced == nil:
+	err := w.collect()
+	switch {
+	case err != nil:
+	case w.priced:
+		cheapest, why := w.choose()
+		if w.forced == nil {
 			chosen = cheapest
-			w.took(chosen, why)
-		default:
-			w.took(chosen, "forced")
+		} else {
+			why = "forced"
 		}
-	} else if w.forced == nil {
+		w.took(chosen, why)
+	case w.forced == nil:
 		w.plan.Choice.Why = "the device is not known"
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
-	err := w.build(chosen)
-	if errors.Is(err, mem.ErrBudget) && chosen != (method{}) {
-		w.took(method{}, fmt.Sprintf("there is no memory to plan %s", chosen))
-		err = w.build(method{})
+	if err == nil {
+		err = w.build(chosen)
+	}
+	if errors.Is(err, mem.ErrBudget) {
+		what := "the transfer"
+		if chosen != (method{}) {
+			what = chosen.String()
+		}
+		w.took(method{}, "there is no memory to plan "+what)
+		return nil
 	}
 	return err
 }
@@ -325,7 +254,7 @@ func (w *window) cut(m method, early []float64, limit int64) cuts {
 	for b := range w.batches {
 		leaving := 0.0
 		if m.forward {
-			leaving = float64(w.leavingTo[b])
+			leaving = float64(w.cold.leaving[b])
 		}
 		if open && early != nil && early[b] > 0 {
 			if used+leaving+early[b] <= float64(limit) {
@@ -348,9 +277,9 @@ func (w *window) cut(m method, early []float64, limit int64) cuts {
 
 // scanned is the number of rows by batch that a scan would set aside, and how many find room.
 func (w *window) scanned(m method) (early []float64, limit int64) {
-	rows := w.packing
+	rows := w.cold.packing
 	if m.forward {
-		rows = w.packingF
+		rows = w.cold.packingF
 	}
 	early = make([]float64, len(rows))
 	for b, n := range rows {

@@ -58,7 +58,7 @@ func TestPredictionsAreWhatHappens(t *testing.T) {
 			numRows := 200 + rng.IntN(3000)
 			trace := makeTrace(rng, 4+rng.IntN(30), 10+rng.IntN(80), numRows, float64(1+rng.IntN(3)))
 			c := testConfig(int64(numRows), int64(rng.IntN(numRows/2)), name)
-			c.PackMemory, c.PackFile = int64(rng.IntN(500))*616, int64(rng.IntN(500))*616
+			c.PackMemory, c.PackFile = int64(rng.IntN(500))*620, int64(rng.IntN(500))*620
 			if rng.IntN(3) == 0 {
 				c.Tables = []ssd.Layout{{RowBytes: 612, NumRows: int64(numRows)}} // rows straddle
 			}
@@ -187,7 +187,7 @@ func TestSamplesTellTheCosts(t *testing.T) {
 	}
 	for _, name := range []string{"random", "page-once+forward", "scan", "pack+forward"} {
 		c := testConfig(numRows, 20000, name)
-		c.PackMemory, c.PackFile = 30000*616, 1<<30
+		c.PackMemory, c.PackFile = 30000*620, 1<<30
 		p, err := New(mem.NewBudget(0), c)
 		require.NoError(t, err)
 		s, err := p.Plan(context.Background(), 0, trace[:6], trace[6:])
