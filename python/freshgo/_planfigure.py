@@ -53,7 +53,7 @@ class _Options:
 
     def labels(self) -> list[str]:
         many = self.windows > 1
-        return [f"{n} ({self.chosen[n]} times)" if many and self.chosen[n] else n for n in self.names]
+        return [f"{n}: {self.chosen[n]} x" if many and self.chosen[n] else n for n in self.names]
 
 
 def draw_memory(axes: Any, plan: Plan) -> None:

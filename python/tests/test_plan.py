@@ -123,7 +123,7 @@ def test_the_picture() -> None:
         "the windows, 3 so far: the median took 1.10 of what was predicted",
     ]
     seconds = axes["a window with what is ahead, on average"]
-    assert [label.get_text() for label in seconds.get_yticklabels()][2] == "scan (3 times)"
+    assert [label.get_text() for label in seconds.get_yticklabels()][2] == "scan: 3 x"
     for data in ({}, {"windows": [window(0, 1, None)]}, {"windows": [{"options": [{}]}]}, {"split": {"a": 5}}):
         assert Plan(data).plot().axes
 
