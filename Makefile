@@ -51,7 +51,7 @@ lint-python: $(VENV)/.installed
 test-python: $(VENV)/.installed
 	$(BIN)/python -I -m pytest python/tests
 
-# About a quarter of an hour and 15 GB in out/; bench/README.md says what is compared.
+# About half an hour and 25 GB in out/; bench/README.md says what is compared.
 bench: $(VENV)/.installed
 	@mkdir -p out
 	go run ./bench/gather
@@ -60,6 +60,7 @@ bench: $(VENV)/.installed
 	go run ./bench/convert -dir out
 	$(BIN)/python bench/loader/memory.py
 	$(BIN)/python bench/loader/disk.py out/disk-bench
+	$(BIN)/python bench/loader/planned.py out/planned-bench
 
 sdist: $(VENV)/.tools
 	$(BIN)/pip install --quiet build

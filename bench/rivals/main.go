@@ -1,12 +1,13 @@
-// Command rivals loads the feature rows of recorded batches as other systems do, at their best, for bench/loader/planned.py to compare with.
+// Command rivals is a loader as other systems are, at their best, for bench/loader/planned.py to compare with.
 //
-//	go run ./bench/rivals -store graph.freshgo -trace trace.bin -check check.bin -policy sieve -capacity 400000
+//	go run ./bench/rivals -store graph.freshgo -seeds seeds.bin -check check.bin -policy sieve -capacity 400000
 //	go run ./bench/rivals -store graph.freshgo -limits
 //
-// The policies are "lru" and "sieve" (GraphBolt's gpu-less cache), and "ginex": Belady over a superbatch that is an epoch, the cache emptied
-// before each. Every missed row is a request of one page, in the order of the batch and with no regard to others on the same page. What a
-// real rival would pay besides is left out: batches are sampled and the policy has decided before the clock starts; while it runs, only rows
-// are read, copied and checked. Several batches are read at a time, so that the engine's queue stays full across them.
+// The policies are "lru" and "sieve", as in GraphBolt, and "ginex": Belady over a superbatch that is an epoch, the cache emptied before each.
+// Every missed row is a request of one page, in the order of the batch and with no regard to others on the same page. Batches are sampled
+// with this repository's sampler on all processors, and read, several at a time, with its engine, so that the queue stays full across them;
+// hits are copied with its gather. What a real rival would pay besides is left out: the policy has decided before the clock starts, and
+// batches go nowhere once their rows have been checked.
 //
 // It prints a line of JSON for every epoch, or for the limits of the device.
 package main
@@ -29,7 +30,9 @@ import (
 )
 
 type config struct {
-	store, trace, check string
+	store, seeds, check string
+	fanouts             []int64
+	batch, epochs       int
 	policy              string
 	capacity            int64
 	depth, flight       int
@@ -39,7 +42,12 @@ func main() {
 	log.SetFlags(0)
 	var c config
 	flag.StringVar(&c.store, "store", "", "the store; its tensor x is read")
-	flag.StringVar(&c.trace, "trace", "", "the batches: uint32 little-endian: epochs, batches of one, rows of each batch of all epochs, then the rows")
+	flag.StringVar(&c.seeds, "seeds", "", "int64 for every seed")
+	flag.Func("fanouts", "neighbours per hop, separated by commas", func(s string) (err error) {
+		return json.Unmarshal([]byte("["+s+"]"), &c.fanouts)
+	})
+	flag.IntVar(&c.batch, "batch", 1024, "seeds of a batch")
+	flag.IntVar(&c.epochs, "epochs", 3, "epochs")
 	flag.StringVar(&c.check, "check", "", "float32 for every row: what it begins with")
 	flag.StringVar(&c.policy, "policy", "sieve", "lru, sieve or ginex")
 	flag.Int64Var(&c.capacity, "capacity", 0, "rows that the cache holds")
@@ -47,7 +55,7 @@ func main() {
 	flag.IntVar(&c.flight, "flight", 4, "batches in flight")
 	limits := flag.Bool("limits", false, "measure what the device gives instead")
 	flag.Parse()
-	run := replay
+	run := load
 	if *limits {
 		run = measure
 	}
@@ -89,11 +97,13 @@ func open(c config, slot int) (t *table, err error) {
 type limit struct {
 	Engine     string  `json:"engine"`
 	RandomIOPS float64 `json:"random_iops"` // 4 KiB, distinct pages, the queue always full
+	SingleIOPS float64 `json:"single_iops"` // the same one after the other, which is how a memory map reads
 	Sequential float64 `json:"sequential"`  // bytes a second, requests of 256 KiB in the order of the file
 }
 
 const (
 	randomReads = 60_000
+	singleReads = 2_000
 	callers     = 4       // lists of requests that wait, so that the queue never runs dry
 	list        = 2048    // requests of one
 	scanBytes   = 1 << 30 // read in sequence at most
@@ -109,13 +119,22 @@ func measure(c config) error {
 	size := t.layout.FileBytes()
 	pages := int(size / ssd.PageBytes)
 	var random, scan []ssd.Range
-	for _, page := range rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(pages)[:min(randomReads, pages)] {
+	for _, page := range rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(pages)[:min(randomReads+singleReads, pages)] {
 		random = append(random, ssd.Range{Off: int64(page) * ssd.PageBytes, Len: ssd.PageBytes})
 	}
 	for off := int64(0); off+scanRequest <= min(size, scanBytes); off += scanRequest {
 		scan = append(scan, ssd.Range{Off: off, Len: scanRequest})
 	}
 	l := limit{Engine: t.engine.Name()}
+	single := random[:min(singleReads, len(random)/2)]
+	random = random[len(single):]
+	start := time.Now()
+	for i := range single {
+		if err := t.engine.Read(context.Background(), t.handle, single[i:i+1], drop); err != nil {
+			return err
+		}
+	}
+	l.SingleIOPS = float64(len(single)) / time.Since(start).Seconds()
 	seconds, err := t.readAll(random)
 	if err != nil {
 		return err
@@ -127,6 +146,8 @@ func measure(c config) error {
 	l.Sequential = float64(len(scan)) * scanRequest / seconds
 	return json.NewEncoder(os.Stdout).Encode(l)
 }
+
+func drop(int, []byte) error { return nil }
 
 // readAll reads and drops, and returns the seconds that took.
 func (t *table) readAll(ranges []ssd.Range) (float64, error) {
@@ -142,7 +163,7 @@ func (t *table) readAll(ranges []ssd.Range) (float64, error) {
 		wg.Go(func() {
 			for some := range lists {
 				if errs[caller] == nil {
-					errs[caller] = t.engine.Read(context.Background(), t.handle, some, func(int, []byte) error { return nil })
+					errs[caller] = t.engine.Read(context.Background(), t.handle, some, drop)
 				}
 			}
 		})

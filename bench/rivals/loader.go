@@ -42,8 +42,12 @@ type pass struct {
 	ready  chan error
 }
 
-func replay(c config) error {
-	epochs, err := load(c.trace)
+func load(c config) error {
+	drawn, err := newBatches(c)
+	if err != nil {
+		return err
+	}
+	epochs, err := drawn.trace()
 	if err != nil {
 		return err
 	}
@@ -78,8 +82,9 @@ func replay(c config) error {
 		}
 		tensors <- tensor
 	}
-	for _, batches := range passes {
-		r, err := t.epoch(batches, cached, tensors, values)
+	l := &loader{table: t, drawn: drawn, cached: cached, tensors: tensors, values: values}
+	for e, batches := range passes {
+		r, err := l.epoch(e, batches)
 		if err != nil {
 			return err
 		}
@@ -90,36 +95,52 @@ func replay(c config) error {
 	return nil
 }
 
-// epoch reads several batches at a time and completes them in their order.
-func (t *table) epoch(batches []*pass, cached *cache.Rows, tensors chan []byte, values []byte) (r result, err error) {
+// loader is what all epochs share.
+type loader struct {
+	*table
+	drawn   *batches
+	cached  *cache.Rows
+	tensors chan []byte
+	values  []byte
+}
+
+// epoch samples and reads several batches at a time and completes them in their order.
+func (l *loader) epoch(number int, batches []*pass) (r result, err error) {
 	kernel, err := kernelReads()
 	if err != nil {
 		return r, err
 	}
-	before, start := t.engine.Stats(), time.Now()
+	width := l.layout.RowBytes
+	before, start := l.engine.Stats(), time.Now()
 	go func() {
-		for _, b := range batches {
-			b.tensor = <-tensors
-			go func() { b.ready <- t.read(b) }()
+		for i, b := range batches {
+			b.tensor = <-l.tensors
+			go func() {
+				if err := l.drawn.draw(number, i, b.check); err != nil {
+					b.ready <- err
+					return
+				}
+				b.ready <- l.read(b)
+			}()
 		}
 	}()
 	for i, b := range batches {
 		if err := <-b.ready; err != nil {
 			return r, err
 		}
-		b.complete(cached, t.layout.RowBytes)
+		b.complete(l.cached, width)
 		if i == 0 {
 			r.First = time.Since(start).Seconds()
 		}
-		if err := b.verify(t.layout.RowBytes, values); err != nil {
+		if err := b.verify(width, l.values); err != nil {
 			return r, err
 		}
-		tensors <- b.tensor
+		l.tensors <- b.tensor
 		r.Rows += len(b.rows)
 		r.Reads += len(b.misses)
 	}
 	r.Seconds = time.Since(start).Seconds()
-	after := t.engine.Stats()
+	after := l.engine.Stats()
 	r.Requests, r.Bytes = after.Requests-before.Requests, after.Bytes-before.Bytes
 	now, err := kernelReads()
 	r.Kernel = now - kernel
@@ -206,27 +227,6 @@ func newPass(batch plan.Batch, s *cache.Step) *pass {
 		}
 	}
 	return p
-}
-
-// load reads a trace.
-func load(path string) ([][]plan.Batch, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	words := make([]uint32, len(data)/4)
-	for i := range words {
-		words[i] = binary.LittleEndian.Uint32(data[4*i:])
-	}
-	epochs := make([][]plan.Batch, words[0])
-	batches := int(words[1])
-	sizes := words[2 : 2+len(epochs)*batches]
-	at := 2 + len(sizes)
-	for i, n := range sizes {
-		epochs[i/batches] = append(epochs[i/batches], words[at:at+int(n)])
-		at += int(n)
-	}
-	return epochs, nil
 }
 
 // kernelReads is what the kernel has read from devices for this process.

@@ -1,0 +1,382 @@
+"""The planned cache out of core against what other systems do with the same memory for features, on the same batches.
+
+    python bench/loader/planned.py DIRECTORY [--budgets 0.05,0.1,0.3] [--rounds 3] [--only REGEX] [--disk 63000,750]
+
+DIRECTORY is on the disk to be measured and takes five times the size of the features. Every turn is a process of its own, in a control
+group whose memory is limited where this machine lets it be (else run it by `systemd-run --user --scope -p Delegate=yes`), and before it
+the features are dropped from the page cache. Turns are interleaved and every value of a batch's first column is checked. With --disk the
+kernel lets no turn have more requests and megabytes a second than these: a slower disk, and one that no host caches.
+
+  freshgo ...     the loader: "auto" (Belady and the transfer plan), on stores that were relaid out, and with other caches or none
+  lru, sieve      a request of 4 KiB per missed row, as GraphBolt does; ginex: Belady for an epoch, the cache emptied before each, a
+                  request per row. Their policies have decided before the clock starts (bench/rivals)
+  sieve, larger   with as much memory for rows as freshgo has for rows, plans and what is put aside
+  map             PyG's NeighborLoader over a memory map with MADV_RANDOM; the page cache has as much as freshgo for rows, plans and batches
+  in memory       freshgo with everything in memory
+
+With "+ matmul" and "+ sleep" a model's computing follows each batch that takes as long as loading it in memory does: on the processor,
+where it takes a core from the loader, or elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import limited
+import numpy as np
+import torch
+import turns
+from memory import make_graph
+from turns import BATCH_SIZE, BATCHES, EPOCHS, FANOUTS, ROW, WIDTH
+
+from freshgo import convert
+
+BESIDE = 800 << 20
+"""Bytes that freshgo gets beside the feature cache: topology, a working set of which it uses half, traces, plans and packs."""
+PAGES = 256 << 20
+"""Bytes that the map's page cache gets beside as many as freshgo's feature cache: about what freshgo uses for plans and batches."""
+RELAID = {"relaid hot": "hot", "relaid": "hot+community"}
+
+
+def drop(path: Path) -> None:
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+class Runner:
+    """Runs turns and keeps what they say."""
+
+    def __init__(self, folder: Path, disk: list[int]) -> None:
+        self.folder = folder
+        self.disk = disk  # requests and bytes a second; empty: as it is
+        self.epochs: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)  # by name, round and epoch
+        self.ends: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.limits: list[dict[str, Any]] = []
+        self.unlimited = ""
+        self.count = 0
+
+    def ask(self, command: list[str], request: dict[str, Any] | None, limit: int | None = None) -> list[dict[str, Any]]:
+        group = None
+        self.count += 1
+        try:
+            group = limited.make(f"freshgo-bench-{os.getpid()}-{self.count}")
+        except OSError as error:
+            if self.disk:
+                sys.exit(f"--disk: {error}")
+            self.unlimited = str(error)
+        drop(self.folder)
+        if request is not None:
+            request |= {"folder": str(self.folder), "group": group.names if group else None}
+            command = [*command, json.dumps(request)]
+        if group and limit:
+            group.limit(limit)
+        if group and self.disk:
+            group.slow(self.folder, *self.disk)
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}  # calibrations of this run
+        try:
+            answer = subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=group.enter if group else None
+            )
+        finally:
+            if group:
+                group.remove()
+        if answer.returncode:
+            sys.exit(f"{command} ended with {answer.returncode}")
+        return [json.loads(line) for line in answer.stdout.splitlines()]
+
+    def python(self, name: str, function: Callable[..., Any], **args: Any) -> list[dict[str, Any]]:
+        lines = self.ask([sys.executable, turns.__file__], {"turn": function.__name__, **args})
+        return self.keep(name, lines)
+
+    def rival(self, name: str, policy: str, rows: int) -> list[dict[str, Any]]:
+        files = [
+            f"-{key}={self.folder / file}"
+            for key, file in (("store", "graph.freshgo"), ("seeds", "seeds.bin"), ("check", "check.bin"))
+        ]
+        fanouts = "-fanouts=" + ",".join(map(str, FANOUTS))
+        command = [
+            str(self.folder / "rivals"),
+            *files,
+            fanouts,
+            f"-batch={BATCH_SIZE}",
+            f"-epochs={EPOCHS}",
+            f"-policy={policy}",
+            f"-capacity={rows}",
+        ]
+        return self.keep(name, self.ask(command, None, rows * ROW + (512 << 20)))
+
+    def keep(self, name: str, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        epochs = [line for line in lines if "rows" in line and "seconds" in line]
+        self.epochs[name].append(epochs)
+        self.ends[name] += [line for line in lines if line not in epochs]
+        shown = epochs or [line for line in lines if "seconds" in line]
+        print(f"  {name}: " + ", ".join(f"{line['seconds']:.2f}" for line in shown) + " s", flush=True)
+        return lines
+
+    def median(self, name: str, number: int, key: str) -> float:
+        values = [epochs[number][key] for epochs in self.epochs[name] if len(epochs) > number and key in epochs[number]]
+        return statistics.median(values) if values else float("nan")
+
+    def ratio(self, name: str, base: str, number: int, key: str = "seconds") -> float:
+        """Median of the rounds' ratios: a disk that changes its speed disturbs those little."""
+        pairs = zip(self.epochs[name], self.epochs[base], strict=False)
+        return statistics.median(a[number][key] / b[number][key] for a, b in pairs)
+
+
+def prepare(folder: Path, nodes: int, edges: int, runner: Runner) -> dict[str, dict[str, Any]]:
+    """Generate what is not there; return what relaying out cost."""
+    if not (folder / "graph.freshgo").exists():
+        data = make_graph(nodes, edges, WIDTH)
+        assert data.x is not None
+        seeds = torch.randperm(nodes, generator=torch.Generator().manual_seed(1))[: BATCH_SIZE * BATCHES]
+        np.save(folder / "seeds.npy", seeds.numpy())
+        seeds.numpy().tofile(folder / "seeds.bin")
+        np.save(folder / "x.npy", data.x.numpy())
+        np.save(folder / "check.npy", data.x[:, 0].numpy())
+        data.x[:, 0].numpy().tofile(folder / "check.bin")
+        torch.save(data.edge_index, folder / "edge_index.pt")
+        convert(
+            {"edge_index": data.edge_index, "x": folder / "x.npy"},
+            folder / "graph.freshgo",
+            memory="1GiB",
+            progress=False,
+        ).close()
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run(["go", "build", "-o", folder / "rivals", "./bench/rivals"], cwd=root, check=True)
+    costs = {}
+    for name, order in RELAID.items():
+        (costs[name],) = runner.python(f"relaying out, {order}", turns.relay, store=f"{order}.freshgo", order=order)
+    return costs
+
+
+def compare(runner: Runner, costs: dict[str, Any], budgets: list[float], only: str) -> None:
+    """One round of everything."""
+    wanted = re.compile(only).search
+    shares = {budget: int(budget * rows_of(runner.folder)) for budget in budgets}
+    runner.limits += runner.ask(
+        [str(runner.folder / "rivals"), f"-store={runner.folder / 'graph.freshgo'}", "-limits"], None
+    )
+    known = runner.ends["in memory"][0]["amounts"] if runner.ends["in memory"] else None
+    if wanted("in memory"):
+        runner.python("in memory", turns.in_memory, amounts=known)
+        known = runner.ends["in memory"][0]["amounts"]
+    for budget, rows in shares.items():
+        options = {"memory": rows * ROW + BESIDE, "feature_cache": rows * ROW}
+        mine = {
+            "freshgo": ("graph.freshgo", {}),
+            **{f"freshgo {name}": (f"{RELAID[name]}.freshgo", {}) for name in costs},
+        }
+        if budget == min(budgets, key=lambda b: abs(b - 0.1)):
+            mine |= {
+                'freshgo cache="lru"': ("graph.freshgo", {"cache": "lru"}),
+                "freshgo cache=None": ("graph.freshgo", {"cache": None}),
+            }
+        if budget == max(budgets):
+            mine['freshgo cache="sieve"'] = ("graph.freshgo", {"cache": "sieve"})
+            for kind, amount in (known or {}).items():
+                for name in ("freshgo", "freshgo relaid"):
+                    if wanted(f"{name} + {kind}"):
+                        turn = {"store": mine[name][0], "options": options, "work": kind, "amount": amount}
+                        runner.python(title(f"{name} + {kind}", budget), turns.ours, **turn)
+            if wanted("map"):
+                runner.python(title("map", budget), turns.mapped, cache=rows * ROW + PAGES, epochs=2)
+        for name, (store, more) in mine.items():
+            if wanted(name):
+                runner.python(title(name, budget), turns.ours, store=store, options=options | more)
+        for policy in ("lru", "sieve", "ginex"):
+            if wanted(policy):
+                runner.rival(title(policy, budget), policy, rows)
+        if wanted("sieve, larger") and runner.ends[title("freshgo", budget)]:
+            split = runner.ends[title("freshgo", budget)][-1]["plan"]["split"]
+            runner.rival(title("sieve, larger", budget), "sieve", rows + (split["traces"] + split["packs"]) // ROW)
+
+
+def rows_of(folder: Path) -> int:
+    return len(np.load(folder / "check.npy", mmap_mode="r"))
+
+
+def title(name: str, budget: float) -> str:
+    return f"{name}, {budget:.0%}"
+
+
+COLUMNS = {
+    "rows read": ("reads", 1e3, "k"),
+    "requests": ("requests", 1e3, "k"),
+    "MB": ("bytes", 1e6, ""),
+    "kernel MB": ("kernel", 1e6, ""),
+}
+
+
+def report(runner: Runner, costs: dict[str, Any], budgets: list[float]) -> None:
+    limits = {
+        key: statistics.median(limit[key] for limit in runner.limits) for key in runner.limits[0] if key != "engine"
+    }
+    print(
+        f"\nlimits: {limits['random_iops']:,.0f} random reads of 4 KiB a second, {limits['single_iops']:,.0f} one after the other, "
+        f"{limits['sequential'] / 1e6:,.0f} MB/s in sequence ({runner.limits[0]['engine']})",
+        end="",
+    )
+    ends = runner.ends
+    if ends["in memory"]:
+        print(f", gather {statistics.median(end['gather'] for end in ends['in memory']) / 1e9:.1f} GB/s", end="")
+    print(
+        "\nmemory "
+        + (
+            f"not limited by the kernel: {runner.unlimited}"
+            if runner.unlimited
+            else "limited by the kernel, by control groups"
+        )
+    )
+    for name, cost in costs.items():
+        print(f"{name} ({RELAID[name]}): the pass took {cost['seconds']:.1f} s and read {cost['read'] / 1e9:.2f} GB")
+    names = [name for name, rounds in runner.epochs.items() if rounds[0]]
+    sampled = {
+        tuple(e["rows"] for e in epochs) for name in names if "map" not in name for epochs in runner.epochs[name]
+    }
+    assert len(sampled) == 1, f"the batches differ: {sampled}"  # PyG draws others
+    print(f"\n{'epochs 1, 2, 3':34}{'seconds':>19}" + "".join(f"{column:>22}" for column in COLUMNS))
+    for name in names:
+        count = len(runner.epochs[name][0])
+        seconds = "  ".join(f"{runner.median(name, i, 'seconds'):.2f}" for i in range(count))
+        line = f"{name:34}{seconds:>19}"
+        for key, unit, suffix in COLUMNS.values():
+            values = [runner.median(name, i, key) for i in range(count)]
+            line += f"{'  '.join(f'{v / unit:.0f}{suffix}' for v in values) if values[0] == values[0] else '':>22}"
+        print(line)
+    for name in names:
+        if ends[name] and "plan" in ends[name][0]:
+            print(explain(runner, name))
+    for number, end in enumerate(ends["in memory"]):
+        plain = sum(e["seconds"] for e in runner.epochs["in memory"][number]) / EPOCHS
+        print(
+            f"in memory: {plain:.3f} s an epoch, "
+            + ", ".join(f"+ {kind} {sum(s) / EPOCHS:.3f} s" for kind, s in end["work"].items())
+        )
+    print("\ngoals (median of the rounds' ratios)")
+    for goal, least, ratios in goals(runner, budgets):
+        met = all(r >= least if least >= 0 else r <= -least for r in ratios)
+        verdict = "      " if least == 0 else "met   " if met else "MISSED"
+        print(f"  {verdict} {goal}: " + ", ".join(f"{r:.2f}" for r in ratios))
+
+
+def explain(runner: Runner, name: str) -> str:
+    """What a loader of ours says of its plan and its time, in the last round; shares of the medians."""
+    end, plan = runner.ends[name][-1], runner.ends[name][-1]["plan"]
+    epochs = range(EPOCHS)
+    seconds = [runner.median(name, i, "seconds") for i in epochs]
+    share = [
+        sum(runner.median(name, i, f"seconds_{key}") for key in ("planning", "sampling")) / seconds[i] for i in epochs
+    ]
+    first = [runner.median(name, i, "first") / seconds[i] for i in epochs]
+    chosen = " ".join(f"{w['chosen']}x{w['batches']}" for w in plan["windows"] or ())
+    split = ", ".join(f"{key} {n >> 20}" for key, n in plan["split"].items() if n >> 20)
+    return (
+        f"{name}: first batch {first[0]:.0%} {first[1]:.0%} {first[2]:.0%} of the epoch, sampling and planning {share[0]:.0%} {share[1]:.0%} {share[2]:.0%} (of one core)"
+        f"; opening {end['opened']['seconds']:.1f} s, {end['opened']['kernel'] / 1e6:.0f} MB; peak {end['peak'] >> 20} MiB ({split})"
+        f"; prediction off by {end['error']:.0%}; {chosen}"
+    )
+
+
+def goals(runner: Runner, budgets: list[float]) -> Iterator[tuple[str, float, list[float]]]:
+    """Every goal that was measured: its text, the least ratio (negative: minus the largest), the ratios."""
+
+    def faster(base: str, rivals: list[str], numbers: range, key: str = "seconds") -> list[float]:
+        found = [rival for rival in rivals if runner.epochs[rival] and runner.epochs[base]]
+        return [min(runner.ratio(rival, base, i, key) for rival in found) for i in numbers] if found else []
+
+    rivals = [title("lru", 0.1), title("sieve", 0.1)]
+    plain, relaid, hot = (title(name, 0.1) for name in ("freshgo", "freshgo relaid", "freshgo relaid hot"))
+    all_epochs, later = range(EPOCHS), range(1, EPOCHS)
+    rows = [
+        ("10%, first epoch against lru and sieve, >= 3", 3, faster(plain, rivals, range(1))),
+        ("10%, later epochs, >= 4", 4, faster(plain, rivals, later)),
+        ("10%, relaid hot+community, every epoch, >= 8", 8, faster(relaid, rivals, all_epochs)),
+        ("10%, relaid hot, every epoch, >= 8", 8, faster(hot, rivals, all_epochs)),
+        ("10%, against the map, epochs 1 and 2, >= 12", 12, faster(plain, [title("map", 0.1)], range(2))),
+        ("10%, bytes of ginex by ours, >= 4", 4, faster(plain, [title("ginex", 0.1)], all_epochs, "bytes")),
+        ("10%, bytes of ginex by ours, relaid, >= 4", 4, faster(relaid, [title("ginex", 0.1)], all_epochs, "bytes")),
+        ("10%, epochs 1, 2, 3 against a larger sieve", 0.0, faster(plain, [title("sieve, larger", 0.1)], all_epochs)),
+        ("30%, against sieve, >= 1", 1, faster(title("freshgo", 0.3), [title("sieve", 0.3)], all_epochs)),
+        (
+            "30%, against sieve in freshgo, >= 1",
+            1,
+            faster(title("freshgo", 0.3), [title('freshgo cache="sieve"', 0.3)], all_epochs),
+        ),
+        ("30%, against in memory", 0.0, faster(title("freshgo", 0.3), ["in memory"], all_epochs)),
+    ]
+    for kind in ("matmul", "sleep"):
+        for name in ("freshgo", "freshgo relaid"):
+            rounds = runner.epochs[title(f"{name} + {kind}", 0.1)]
+            pairs = list(zip(rounds, runner.ends["in memory"], strict=False))
+            ratios = (
+                [
+                    statistics.median(e[i]["seconds"] / statistics.mean(m["work"][kind]) for e, m in pairs)
+                    for i in all_epochs
+                ]
+                if pairs
+                else []
+            )
+            rows.append((f"10%, {name} + {kind} against in memory + {kind}, <= 1.15", -1.15, ratios))
+    for name in (plain, relaid):
+        if runner.epochs[name]:
+            rows.append(
+                (
+                    f"{name}, first batch by epoch, <= 0.05",
+                    -0.05,
+                    [runner.median(name, i, "first") / runner.median(name, i, "seconds") for i in all_epochs],
+                )
+            )
+            rows.append(
+                (
+                    f"{name}, error of the prediction, <= 0.3",
+                    -0.3,
+                    [statistics.median(end["error"] for end in runner.ends[name])],
+                )
+            )
+    yield from (row for row in rows if row[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--nodes", type=int, default=4_000_000)
+    parser.add_argument("--edges", type=int, default=24_000_000)
+    parser.add_argument("--budgets", default="0.05,0.1,0.3", help="feature caches, as shares of the features")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--disk", default="", help="requests and megabytes a second that the disk is limited to")
+    parser.add_argument("--only", default="", help="regular expression of the turns to run, as printed")
+    args = parser.parse_args()
+    args.directory.mkdir(parents=True, exist_ok=True)
+    budgets = [float(budget) for budget in args.budgets.split(",")]
+    requests, _, megabytes = args.disk.partition(",")
+    runner = Runner(args.directory.resolve(), [int(requests), int(megabytes) * 10**6] if args.disk else [])
+    shutil.rmtree(args.directory / "cache", ignore_errors=True)
+    costs = prepare(args.directory, args.nodes, args.edges, runner)
+    print(
+        f"{args.nodes:,} nodes, {args.edges:,} edges, {BATCHES} batches of {BATCH_SIZE}, {FANOUTS}; a cache of 10% is {args.nodes * ROW / 1e7:.0f} MB"
+    )
+    for number in range(args.rounds):
+        print(f"round {number + 1}")
+        compare(runner, costs, budgets, args.only)
+    report(runner, costs, budgets)
+    results = {"limits": runner.limits, "epochs": runner.epochs, "ends": runner.ends, "relayout": costs}
+    (runner.folder / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
