@@ -37,6 +37,7 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Cache:         textOr(o.cache, "degree"),
 		IO:            ssd.Kind(textOr(o.io, string(ssd.Auto))),
 		Checksums:     o.checksums != 0,
+		Transpose:     o.transpose != 0,
 	}
 	if o.all_nodes != 0 {
 		return out, nil

@@ -21,6 +21,11 @@ typedef struct attend {
 static void exp_float(float *x, int64_t n) { fgi_kernels_of(FGI_F32)->exp(x, n); }
 static void exp_double(double *x, int64_t n) { fgi_kernels_of(FGI_F64)->exp(x, n); }
 
+enum { AHEAD = 16 }; /* edges: rows of src are prefetched that far */
+
+/* NaN if the second is NaN. */
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+
 #define FORWARD(T, EXP)                                                                                             \
   static bool forward_##T(const fg_attention *in, int64_t row, T *most, T *total) {                                 \
     const int64_t heads = in->heads, first = in->ptr[row], n = in->ptr[row + 1] - first;                            \
@@ -29,24 +34,29 @@ static void exp_double(double *x, int64_t n) { fgi_kernels_of(FGI_F64)->exp(x, n
     T *alpha = (T *)in->alpha + first * heads;                                                                      \
     T *own = row < in->self_rows ? (T *)in->alpha_self + row * heads : NULL;                                        \
     for (int64_t h = 0; h < heads; h++) most[h] = -(T)INFINITY, total[h] = 0;                                       \
+    T *base = total + heads;                                                                                        \
+    for (int64_t h = 0; h < heads; h++) base[h] = dst != NULL ? dst[h] : 0;                                         \
     for (int64_t i = 0; i < n; i++) {                                                                               \
       int64_t s = fgi_index(in->index, in->index_bytes, first + i);                                                 \
       if ((uint64_t)s >= (uint64_t)in->src_rows) return false;                                                      \
-      const bool listed_self = own != NULL && s == row;                                                             \
-      for (int64_t h = 0; h < heads; h++) {                                                                         \
-        T v = src[s * heads + h];                                                                                   \
-        if (dst != NULL) v += dst[h];                                                                               \
-        if (edge != NULL) v += edge[i * heads + h];                                                                 \
-        v = v > 0 ? v : v * slope;                                                                                  \
-        if (listed_self) v = -(T)INFINITY;                                                                          \
-        alpha[i * heads + h] = v;                                                                                   \
-        if (!(v <= most[h])) most[h] = v;                                                                           \
-      }                                                                                                             \
+      if (first + i + AHEAD < in->num_index)                                                                        \
+        __builtin_prefetch(src + fgi_index(in->index, in->index_bytes, first + i + AHEAD) * heads);                 \
+      const T *restrict from = src + s * heads;                                                                     \
+      T *restrict to = alpha + i * heads;                                                                           \
+      for (int64_t h = 0; h < heads; h++) to[h] = from[h] + base[h];                                                \
+      for (int64_t h = 0; edge != NULL && h < heads; h++) to[h] += edge[i * heads + h];                             \
+      if (slope <= 1) /* leaky_relu in a form that needs no branch */                                               \
+        for (int64_t h = 0; h < heads; h++) to[h] = LARGER(to[h], to[h] * slope);                                   \
+      else                                                                                                          \
+        for (int64_t h = 0; h < heads; h++) to[h] = to[h] > 0 ? to[h] : to[h] * slope;                              \
+      if (own != NULL && s == row)                                                                                  \
+        for (int64_t h = 0; h < heads; h++) to[h] = -(T)INFINITY;                                                   \
+      for (int64_t h = 0; h < heads; h++) most[h] = LARGER(to[h], most[h]);                                         \
     }                                                                                                               \
     for (int64_t h = 0; own != NULL && h < heads; h++) {                                                            \
       T v = src[row * heads + h] + (dst != NULL ? dst[h] : 0);                                                      \
       own[h] = v = v > 0 ? v : v * slope;                                                                           \
-      if (!(v <= most[h])) most[h] = v;                                                                             \
+      most[h] = v > most[h] ? v : most[h];                                                                          \
     }                                                                                                               \
     for (int64_t i = 0; i < n; i++)                                                                                 \
       for (int64_t h = 0; h < heads; h++) alpha[i * heads + h] -= most[h];                                          \
@@ -79,20 +89,24 @@ FORWARD(double, exp_double)
     for (int64_t h = 0; h < heads; h++) mean[h] = has_self ? own[h] * own_grad[h] : 0, total[h] = 0;                \
     for (int64_t i = 0; i < n; i++)                                                                                 \
       for (int64_t h = 0; h < heads; h++) mean[h] += alpha[i * heads + h] * grad[i * heads + h];                    \
+    T *base = total + heads;                                                                                        \
+    for (int64_t h = 0; h < heads; h++) base[h] = dst != NULL ? dst[h] : 0;                                         \
     for (int64_t i = 0; i < n; i++) {                                                                               \
       int64_t s = fgi_index(in->index, in->index_bytes, first + i);                                                 \
       if ((uint64_t)s >= (uint64_t)in->src_rows) return false;                                                      \
-      const bool listed_self = has_self && s == row;                                                                \
+      if (first + i + AHEAD < in->num_index)                                                                        \
+        __builtin_prefetch(src + fgi_index(in->index, in->index_bytes, first + i + AHEAD) * heads);                 \
+      const T *restrict from = src + s * heads, *restrict a = alpha + i * heads, *restrict g = grad + i * heads;    \
+      T *restrict to = out + i * heads;                                                                             \
+      for (int64_t h = 0; h < heads; h++) to[h] = from[h] + base[h];                                                \
+      for (int64_t h = 0; edge != NULL && h < heads; h++) to[h] += edge[i * heads + h];                             \
       for (int64_t h = 0; h < heads; h++) {                                                                         \
-        T v = src[s * heads + h];                                                                                   \
-        if (dst != NULL) v += dst[h];                                                                               \
-        if (edge != NULL) v += edge[i * heads + h];                                                                 \
-        T d = alpha[i * heads + h] * (grad[i * heads + h] - mean[h]);                                               \
-        d = v > 0 ? d : d * slope;                                                                                  \
-        if (listed_self) d = 0;                                                                                     \
-        out[i * heads + h] = d;                                                                                     \
-        total[h] += d;                                                                                              \
+        T d = a[h] * (g[h] - mean[h]), less = d * slope;                                                            \
+        to[h] = to[h] > 0 ? d : less;                                                                               \
       }                                                                                                             \
+      if (has_self && s == row) /* its alpha is 0, but 0 times what is not finite is not */                         \
+        for (int64_t h = 0; h < heads; h++) to[h] = 0;                                                              \
+      for (int64_t h = 0; h < heads; h++) total[h] += to[h];                                                        \
     }                                                                                                               \
     for (int64_t h = 0; has_self && h < heads; h++) {                                                               \
       T v = src[row * heads + h] + (dst != NULL ? dst[h] : 0), d = own[h] * (own_grad[h] - mean[h]);                \
@@ -127,7 +141,7 @@ static int32_t attend_with(const fg_attention *in, fgi_piece run, fg_error *err)
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->heads < 1 || in->self_rows > in->rows || in->self_rows > in->src_rows)
     return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
   attend a = {.in = in, .pieces = fgi_pieces(in->threads, (double)(in->num_index + in->rows) * (double)in->heads * 16)};
-  if (fgi_share(in->threads, a.pieces, run, &a, (size_t)in->heads * 2 * sizeof(double)) != 0) return fgi_no_memory(err);
+  if (fgi_share(in->threads, a.pieces, run, &a, (size_t)in->heads * 3 * sizeof(double)) != 0) return fgi_no_memory(err);
   if (!atomic_load(&a.bad)) return FG_OK;
   return fgi_bad_index(in->index, in->index_bytes, in->num_index, in->src_rows, 0, "index", err);
 }

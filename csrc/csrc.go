@@ -6,7 +6,7 @@
 package csrc
 
 /*
-#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/include
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra -I${SRCDIR}/include
 #cgo LDFLAGS: -lm
 #include "buffer.h"
 */

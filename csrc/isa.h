@@ -14,10 +14,26 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__clang__) /* has no shuffle by a vector; turns these lanes into one */
+#define PERMUTE(a, lanes)                                                         \
+  ({                                                                              \
+    __typeof__(a) from_ = (a), to_;                                               \
+    __typeof__(lanes) lanes_ = (lanes);                                           \
+    for (unsigned i_ = 0; i_ < sizeof from_ / sizeof from_[0]; i_++) to_[i_] = from_[lanes_[i_]]; \
+    to_;                                                                          \
+  })
+#else
+#define PERMUTE(a, lanes) __builtin_shuffle(a, lanes)
+#endif
+
+static const uint32_t LANE_NUMBERS_32[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const uint64_t LANE_NUMBERS_64[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+
 /* ---- float32 and float64 are loaded as they are ------------------------ */
 
 #define ELEMENT float
 #define REAL float
+#define LANE_NUMBERS LANE_NUMBERS_32
 #define BITS uint32_t
 #define LOAD(p) ((V)(*(const VU *)(p)))
 #define STORE(p, v) (*(VU *)(p) = (v))
@@ -46,9 +62,11 @@
 #undef ELEMENT
 #undef REAL
 #undef BITS
+#undef LANE_NUMBERS
 
 #define ELEMENT double
 #define REAL double
+#define LANE_NUMBERS LANE_NUMBERS_64
 #define BITS uint64_t
 #if WIDE >= 64
 #define LOAD(p) ((V)(*(const VU *)(p)))
@@ -77,11 +95,13 @@
 #undef ELEMENT
 #undef REAL
 #undef BITS
+#undef LANE_NUMBERS
 
 /* ---- bfloat16: the upper half of a float -------------------------------- */
 
 #define ELEMENT uint16_t
 #define REAL float
+#define LANE_NUMBERS LANE_NUMBERS_32
 #define BITS uint32_t
 
 /* Rounds to nearest even; NaN stays NaN, though rounding alone could carry it into infinity. */

@@ -18,6 +18,7 @@
 typedef REAL V __attribute__((vector_size(LANES * sizeof(REAL))));
 typedef REAL VU __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 typedef BITS M __attribute__((vector_size(LANES * sizeof(REAL))));
+typedef BITS FN(masku) __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 #define PUT(p, c, v) (*(VU *)((REAL *)(p) + (c)) = (v))
 #define GET(p, c) ((V)(*(const VU *)((const REAL *)(p) + (c))))
@@ -43,15 +44,12 @@ static inline __attribute__((always_inline)) void FN(prefetch)(const char *row, 
   for (int64_t b = 0; b < BYTES((int64_t)nv * LANES); b += 64) __builtin_prefetch(row + b);
 }
 
-/* The sum of a vector, by halves. */
+/* The sum of a vector, by halves that stay in the register: many of these are in flight at a time. */
 static inline __attribute__((always_inline)) REAL FN(total)(V a) {
-  REAL part[LANES];
-  memcpy(part, &a, sizeof a);
+  const M lane = *(const FN(masku) *)LANE_NUMBERS;
 #pragma GCC unroll 4
-  for (int half = LANES / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < half; i++) part[i] += part[i + half];
-  return part[0];
+  for (int half = LANES / 2; half > 0; half /= 2) a += PERMUTE(a, lane ^ (BITS)half);
+  return a[0];
 }
 
 /* Weighted: one weight for each head of a row, heads being whole vectors, or a single head. */

@@ -287,7 +287,7 @@ typedef struct fg_loader_options {
   int32_t checksums;  /* check every page that is read */
   int32_t workers;    /* sampling threads; 0: chosen */
   int32_t prefetch;   /* batches prepared ahead */
-  int32_t reserved;   /* zero */
+  int32_t transpose;  /* batches bring their edges grouped by source too */
   int64_t memory;     /* bytes for everything; 0: unlimited */
   int64_t feature_cache;  /* bytes of it for cached rows, or FG_AUTO */
   int64_t neighbor_cache; /* bytes of it for adjacency, or FG_AUTO */
@@ -330,7 +330,8 @@ typedef struct fg_batch {
 
 /* The next batch of the epoch, in order. Its tensors: n_id [nodes], edge_index [2, edges], e_id [edges],
  * ptr [targets + 1], input_id [seeds], num_sampled_nodes [hops + 1], num_sampled_edges [hops], all int64, then
- * every node tensor (rows of n_id) and every edge tensor (rows of e_id).
+ * every node tensor (rows of n_id) and every edge tensor (rows of e_id). With `transpose`, unless there are 2^31
+ * edges: source_ptr int64 [nodes + 1], source_target and source_edge int32 [edges], the edges grouped by source.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */
@@ -356,11 +357,12 @@ int32_t fg_loader_close(fg_loader *loader, fg_error *err);
  * Every index and pointer is checked as it is used; memory outside of the arrays is never read. Results do not depend
  * on `threads`. `real` is double where dtype is float64, else float: the type of sums, weights and scales. */
 
-/* How the operators run. Returns which instruction set they use, an FG_ISA_ value: `isa` or, where the processor does
- * not have it, the best that it has. `team` is GOMP_parallel of the OpenMP runtime that the process uses for other
- * things, whose threads then run the operators too, or NULL: threads of our own.
- * Blocks: no. Threads: none may be in an operator. Ownership: none passes. */
 enum { FG_ISA_PORTABLE = 0, FG_ISA_AVX2 = 1, FG_ISA_AVX512 = 2 };
+
+/* How the operators run: with the instruction set `isa`, or the best where the processor does not have that one
+ * (negative: the best). `team` is GOMP_parallel of the OpenMP runtime that the process uses for other things, whose
+ * threads then run the operators too, or NULL: threads of our own.
+ * Blocks: no. Threads: any, while no operator runs. Ownership: none passes. Returns: the FG_ISA_ value in use. */
 int32_t fg_operators_init(void *team, int32_t isa);
 
 enum {
@@ -435,6 +437,9 @@ typedef struct fg_attention {
 /* alpha = softmax over the edges of a target of leaky_relu(src[s] + dst[t] + edge[e]).
  * Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_BUDGET. */
 int32_t fg_attention_forward(FG_IN fg_attention *in, fg_error *err);
+
+/* Its derivative: from that by alpha to that by src + dst + edge, and summed by target.
+ * Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_BUDGET. */
 int32_t fg_attention_back(FG_IN fg_attention *in, fg_error *err);
 
 typedef struct fg_transposition {

@@ -189,7 +189,7 @@ class LoaderOptions(ctypes.Structure):
         ("checksums", c_int32),
         ("workers", c_int32),
         ("prefetch", c_int32),
-        ("reserved", c_int32),
+        ("transpose", c_int32),
         ("memory", c_int64),
         ("feature_cache", c_int64),
         ("neighbor_cache", c_int64),

@@ -1,7 +1,7 @@
 """The graph behind an ``edge_index``: grouped by target, and by source once a derivative asks for it.
 
 PyG's layers get ``edge_index`` and nothing else. What is known of one is kept as an attribute of the tensor, so that
-the layers and steps that share it share the work, and so that a batch can bring it along (:func:`remember`). A tensor
+the layers and steps that share it share the work, and so that a batch can bring it along (``_graph``). A tensor
 that has been written to since is another one. Views of the first edges, as blocks and ``trim_to_layer`` make them,
 find what their base knows.
 """
@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from freshgo import _kernels, ops
-from freshgo.ops import Transposed
-
-_ATTRIBUTE = "_freshgo_graph"
+from freshgo._graph import Known, Transposed, recall, remember
 
 
 @dataclasses.dataclass
@@ -49,45 +47,25 @@ class Adjacency:
         return self.scales[kind]
 
 
-class _Known:
-    """What is known of one state of an edge_index."""
-
-    def __init__(self, version: int, ptr: Tensor | None, transposed: Transposed | None) -> None:
-        self.version = version
-        self.ptr = ptr  # of its sorted targets, as far as they have edges
-        self.transposed = transposed
-        self.made: dict[tuple[int, int, int], Adjacency] = {}  # by edges, sources, targets
-
-
-def remember(edge_index: Tensor, ptr: Tensor, transposed: Transposed | None) -> None:
-    """Attach what the sampler knows: targets do not decrease, ``ptr`` of the expanded ones, the graph by source."""
-    setattr(edge_index, _ATTRIBUTE, _Known(edge_index._version, ptr, transposed))
-
-
-def transposed_of(edge_index: Tensor) -> Transposed | None:
-    """The graph by source that came with ``edge_index``, if any."""
-    known = _known(edge_index)
-    return None if known is None else known.transposed
-
-
 def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
     """The graph of ``edge_index`` between so many sources and targets."""
     if torch.compiler.is_compiling():  # what is kept beside a tensor does not exist in a graph
         return Adjacency(*ops.group(edge_index, targets))
-    known = _known(edge_index)
+    known = recall(edge_index)
     if known is None:
         base = _base(edge_index)
-        whole = None if base is None else _known(base)
+        whole = None if base is None else recall(base)
         if whole is not None and whole.ptr is not None:
             return _prefix(edge_index, whole, sources, targets)
-        known = _Known(edge_index._version, None, None)
-        setattr(edge_index, _ATTRIBUTE, known)
+        known = Known(edge_index, None, None)
+        remember(edge_index, known)
     if known.ptr is not None:
         return _prefix(edge_index, known, sources, targets)
     key = (edge_index.size(1), sources, targets)
     if key not in known.made:
         known.made[key] = _group(_plain(edge_index), targets)
-    return known.made[key]
+    made: Adjacency = known.made[key]
+    return made
 
 
 def _plain(edge_index: Any) -> Tensor:
@@ -96,15 +74,16 @@ def _plain(edge_index: Any) -> Tensor:
     return plain
 
 
+def _sources(edge_index: Tensor) -> Tensor:
+    """Row 0 over the same memory, not as a view: that would keep edge_index alive, which keeps what is made of it."""
+    row = edge_index[0]
+    return row.new_empty(0).set_(row.untyped_storage(), row.storage_offset(), row.size(), row.stride())
+
+
 def _group(edge_index: Tensor, targets: int) -> Adjacency:
     ptr, order = _kernels.group(edge_index[1], targets)
-    index = edge_index[0] if order is None else edge_index[0].index_select(0, order)
-    return Adjacency(index.contiguous(), ptr, order)
-
-
-def _known(edge_index: Tensor) -> _Known | None:
-    known = getattr(edge_index, _ATTRIBUTE, None)
-    return known if known is not None and known.version == edge_index._version else None
+    index = _sources(edge_index) if order is None else edge_index[0].index_select(0, order)
+    return Adjacency(index, ptr, order)
 
 
 def _base(edge_index: Tensor) -> Tensor | None:
@@ -122,12 +101,13 @@ def _base(edge_index: Tensor) -> Tensor | None:
     return base
 
 
-def _prefix(edge_index: Tensor, known: _Known, sources: int, targets: int) -> Adjacency:
+def _prefix(edge_index: Tensor, known: Known, sources: int, targets: int) -> Adjacency:
     """The first edges of a graph whose targets are sorted."""
     edges = edge_index.size(1)
     key = (edges, sources, targets)
     if key in known.made:
-        return known.made[key]
+        found: Adjacency = known.made[key]
+        return found
     assert known.ptr is not None
     ptr = known.ptr[: targets + 1].clamp(max=edges)
     if ptr.size(0) <= targets:
@@ -140,5 +120,6 @@ def _prefix(edge_index: Tensor, known: _Known, sources: int, targets: int) -> Ad
         at = int(torch.searchsorted(known.ptr, edges))
         if int(known.ptr[at]) != edges or sources >= transposed.ptr.size(0):
             transposed = None
-    known.made[key] = Adjacency(_plain(edge_index)[0].contiguous(), ptr, None, transposed)
-    return known.made[key]
+    known.made[key] = Adjacency(_sources(_plain(edge_index)), ptr, None, transposed)
+    made: Adjacency = known.made[key]
+    return made

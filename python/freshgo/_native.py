@@ -228,6 +228,7 @@ class LoaderOptions:
     cache: str = "degree"
     io: str = "auto"
     checksums: bool = False
+    transpose: bool = False
 
 
 @dataclass(frozen=True)
@@ -323,6 +324,7 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         checksums=int(options.checksums),
         workers=options.workers,
         prefetch=options.prefetch,
+        transpose=int(options.transpose),
         memory=options.memory or 0,
         feature_cache=_AUTO if options.feature_cache is None else options.feature_cache,
         neighbor_cache=_AUTO if options.neighbor_cache is None else options.neighbor_cache,

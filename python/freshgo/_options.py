@@ -13,6 +13,7 @@ from torch import Tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 CACHES = ("degree", "none")
+EDGE_INDEXES = ("tensor", "EdgeIndex")
 ENGINES = ("auto", "io_uring", "pread", "buffered")
 
 _MEANINGLESS = {

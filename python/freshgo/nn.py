@@ -205,17 +205,18 @@ class _GATConv(pyg.GATConv):  # type: ignore[misc]
         ):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         source, target = pair
-        shape = (-1, self.heads, self.out_channels)
-        if self.lin is not None:
-            src = self.lin(source).view(shape)
-            dst = src if target is source else self.lin(target).view(shape)
-        else:
-            src, dst = self.lin_src(source).view(shape), self.lin_dst(target).view(shape)
-        graph = adjacency(edge_index, src.size(0), dst.size(0))
+        lin, lin_dst = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
+        src = lin(source)
+        if target is source and lin_dst is lin:
+            alpha_src, alpha_dst = src.mm(torch.cat([_blocks(self.att_src), _blocks(self.att_dst)], 1)).chunk(2, 1)
+        else:  # of the targets only the logits are needed, which the layer's weights give at once
+            alpha_src = src.mm(_blocks(self.att_src))
+            alpha_dst = target.mm(lin_dst.weight.t().mm(_blocks(self.att_dst)))
+        graph = adjacency(edge_index, source.size(0), target.size(0))
         out = ops.attention(
-            src,
-            _per_head(src, self.att_src),
-            _per_head(dst, self.att_dst),
+            src.view(-1, self.heads, self.out_channels),
+            alpha_src,
+            alpha_dst,
             graph.index,
             graph.ptr,
             negative_slope=self.negative_slope,
@@ -231,9 +232,13 @@ class _GATConv(pyg.GATConv):  # type: ignore[misc]
         return out if self.bias is None else out + self.bias
 
 
-def _per_head(x: Tensor, att: Tensor) -> Tensor:
-    """``(x * att).sum(-1)`` without the product as a tensor."""
-    return torch.einsum("nhc,hc->nh", x, att.squeeze(0))
+def _blocks(att: Tensor) -> Tensor:
+    """``att`` [1, heads, channels] as a matrix [heads * channels, heads] that is zero outside of each head's block.
+
+    A product with it is ``(x * att).sum(-1)`` in one pass over x and without the product as a tensor.
+    """
+    heads = att.size(1)
+    return (att.squeeze(0).unsqueeze(-1) * torch.eye(heads, dtype=att.dtype).unsqueeze(1)).view(-1, heads)
 
 
 _SWAPS: dict[type[nn.Module], type[nn.Module]] = {

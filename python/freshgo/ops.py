@@ -19,32 +19,19 @@ outside of a tensor: :class:`~freshgo.errors.InvalidArgumentError` names argumen
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from freshgo import _kernels, _operators  # noqa: F401  (registers torch.ops.freshgo)
+from freshgo._graph import Transposed
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 __all__ = ["Transposed", "aggregate", "attention", "gcn", "group", "transpose"]
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
-
-
-class Transposed(NamedTuple):
-    """A graph grouped by source, for the way back: source ``s`` has the edges ``ptr[s]`` to ``ptr[s + 1]``.
-
-    It serves every graph that has its first edges, up to those of some target: that of a batch serves all its blocks.
-    """
-
-    ptr: Tensor
-    """int64 ``[sources + 1]``."""
-    target: Tensor
-    """The target of each edge, ascending for a source."""
-    edge: Tensor
-    """Where the edge is in the graph grouped by target."""
 
 
 def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
@@ -231,8 +218,10 @@ def _gcn_weighted(
     own = None
     if loops:
         own = weight.new_full((rows,), fill)
-        listed = (index == target).nonzero().view(-1)
-        own = own.index_put((target[listed],), weight[listed])
+        if index.size(0) > 0:
+            place = torch.where(index == target, torch.arange(index.size(0)), -1)
+            last = place.new_full((rows,), -1).scatter_reduce(0, target, place, "amax")
+            own = torch.where(last >= 0, weight[last.clamp(min=0)], own)
     root = _inverse_root(degree, rows, 0.0 if own is None else own)
     norm = root.index_select(0, index) * weight * root.index_select(0, target)
     self_weight = None if own is None else (root * root * own)[:targets].unsqueeze(1)
