@@ -81,7 +81,7 @@ def main() -> None:
                 seconds[name].append(s)
     ours = statistics.median(seconds["freshgo, accelerate"])
     for name, s in seconds.items():
-        print(f"  {name:24} {statistics.median(s):.2f} s ({statistics.median(s) / ours:.2f} x)")
+        print(f"  {name:24} {statistics.median(s):.2f} s ({statistics.median(s) / ours:.2f} x)", flush=True)
 
 
 if __name__ == "__main__":
