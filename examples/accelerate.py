@@ -41,7 +41,7 @@ def train(model: torch.nn.Module, loader: Loader) -> tuple[float, float]:
     start = time.perf_counter()
     for batch in loader:
         out = model(
-            batch.x,
+            batch.x.float(),
             batch.edge_index,
             num_sampled_nodes_per_hop=batch.num_sampled_nodes,
             num_sampled_edges_per_hop=batch.num_sampled_edges,
