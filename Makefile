@@ -59,6 +59,8 @@ bench: $(VENV)/.installed
 	go run $(LIBURING) ./bench/ssd -file out/ssd-bench.bin -gib 8
 	go run ./bench/convert -dir out
 	$(BIN)/python bench/loader/memory.py
+	$(BIN)/python bench/ops/operators.py
+	$(BIN)/python bench/ops/epoch.py
 	$(BIN)/python bench/loader/disk.py out/disk-bench
 	$(BIN)/python bench/loader/planned.py out/planned-bench
 

@@ -51,6 +51,7 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Calibration:   textOr(o.calibration, ""),
 		IO:            ssd.Kind(textOr(o.io, string(ssd.Auto))),
 		Checksums:     o.checksums != 0,
+		Transpose:     o.transpose != 0,
 	}
 	if size := uintptr(in.struct_size); size <= unsafe.Offsetof(in.superbatch) { // a caller from before these options
 		out.Superbatch, out.TraceMemory, out.CarryOver, out.Lookahead = loader.Auto, loader.Auto, true, true

@@ -52,6 +52,9 @@ type sizer struct {
 // batchBytes is what the tensors of a batch take.
 func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
 	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8
+	if p.transposed {
+		total += transposedBytes(nodes, edges)
+	}
 	for _, t := range p.tensors {
 		if t.byEdge {
 			total += edges * int64(t.width)

@@ -67,6 +67,8 @@ type Options struct {
 
 	IO        ssd.Kind // which read engine; ssd.Auto probes
 	Checksums bool     // verify every page read against its checksum
+
+	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
 }
 
 func (o Options) validate(numNodes int64) error {

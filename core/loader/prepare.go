@@ -242,7 +242,7 @@ func (p *preparer) copyOut(b *Batch) error {
 		return err
 	}
 	copy(eID, g.Pos)
-	return nil
+	return p.transpose(b)
 }
 
 // add appends an int64 tensor to the batch and returns its elements.

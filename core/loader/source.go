@@ -21,6 +21,7 @@ type parts struct {
 	store              *store.Store // nil for a Graph
 	graph              *Graph       // nil for a store
 	tensors            []tensor     // node tensors, then edge tensors
+	transposed         bool         // batches bring their edges grouped by source too
 }
 
 // tensor is a named table of rows, one per node or one per edge.

@@ -8,10 +8,14 @@
     for batch in loader:
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
-Importing this package loads no native code; the first store, graph or conversion does.
+Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops`` and
+``freshgo.nn`` are imported when they are first named.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from freshgo import errors
 from freshgo.batch import Batch, Block
@@ -46,3 +50,9 @@ __all__ = [
     "relayout",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("nn", "ops"):  # nn needs PyG, and ops registers operators with torch
+        return importlib.import_module(f"freshgo.{name}")
+    raise AttributeError(f"module 'freshgo' has no attribute {name!r}")

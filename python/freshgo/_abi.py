@@ -7,7 +7,20 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from ctypes import POINTER, c_char, c_char_p, c_float, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +207,7 @@ class LoaderOptions(ctypes.Structure):
         ("checksums", c_int32),
         ("workers", c_int32),
         ("prefetch", c_int32),
-        ("reserved", c_int32),
+        ("transpose", c_int32),
         ("memory", c_int64),
         ("feature_cache", c_int64),
         ("neighbor_cache", c_int64),
@@ -279,6 +292,90 @@ class PythonAPI(ctypes.Structure):
     _fields_ = tuple((name, c_void_p) for name in _PYTHON_FUNCTIONS)
 
 
+class Aggregation(ctypes.Structure):
+    """fg_aggregation."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("threads", c_int32),
+        ("index_bytes", c_int32),
+        ("dtype", DataType),
+        ("skip_self", c_int32),
+        ("cut", c_int64),
+        ("columns", c_int64),
+        ("heads", c_int64),
+        ("x", c_void_p),
+        ("x_rows", c_int64),
+        ("x_stride", c_int64),
+        ("y", c_void_p),
+        ("own", c_void_p),
+        ("own_stride", c_int64),
+        ("ptr", c_void_p),
+        ("rows", c_int64),
+        ("index", c_void_p),
+        ("num_index", c_int64),
+        ("edge", c_void_p),
+        ("weight", c_void_p),
+        ("num_weights", c_int64),
+        ("row_scale", c_void_p),
+        ("col_scale", c_void_p),
+        ("self_weight", c_void_p),
+        ("self_rows", c_int64),
+        ("self_heads", c_int64),
+        ("out", c_void_p),
+        ("count", c_void_p),
+    )
+
+
+class Attention(ctypes.Structure):
+    """fg_attention."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("threads", c_int32),
+        ("index_bytes", c_int32),
+        ("is_double", c_int32),
+        ("heads", c_int64),
+        ("src", c_void_p),
+        ("src_rows", c_int64),
+        ("dst", c_void_p),
+        ("edge", c_void_p),
+        ("ptr", c_void_p),
+        ("rows", c_int64),
+        ("index", c_void_p),
+        ("num_index", c_int64),
+        ("self_rows", c_int64),
+        ("slope", c_double),
+        ("alpha", c_void_p),
+        ("alpha_self", c_void_p),
+        ("grad", c_void_p),
+        ("grad_self", c_void_p),
+        ("grad_edge", c_void_p),
+        ("grad_edge_self", c_void_p),
+        ("grad_dst", c_void_p),
+    )
+
+
+class Transposition(ctypes.Structure):
+    """fg_transposition."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("threads", c_int32),
+        ("index_bytes", c_int32),
+        ("reserved", c_int32),
+        ("ptr", c_void_p),
+        ("rows", c_int64),
+        ("index", c_void_p),
+        ("num_index", c_int64),
+        ("sources", c_int64),
+        ("source_ptr", c_void_p),
+        ("target", c_void_p),
+        ("edge", c_void_p),
+    )
+
+
 _STRUCTS: dict[str, type[ctypes.Structure]] = {
     "error": Error,
     "counters": Counters,
@@ -325,6 +422,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 """Arguments of every function but the last one, which is the error."""
 
+_OPERATORS: dict[str, tuple[Any, ...]] = {
+    "fg_aggregate": (POINTER(Aggregation),),
+    "fg_attention_forward": (POINTER(Attention),),
+    "fg_attention_back": (POINTER(Attention),),
+    "fg_transpose": (POINTER(Transposition),),
+    "fg_group": (c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p, POINTER(c_int32)),
+}
+"""The same of the operators, which may also be called in a forked child: see :func:`operate`."""
+
 _functions: dict[str, Callable[..., int]] = {}
 _new_capsules: Callable[[Any, int, int], list[object]] | None = None
 _begun = False  # loading the library, whose threads do not survive a fork
@@ -342,6 +448,22 @@ def call(name: str, *args: Any) -> int:
     if code > END:
         raise _exception(error)
     return code
+
+
+def operate(name: str, *args: Any) -> None:
+    """Call an operator of the library, in a forked child too: operators are plain C and start over there."""
+    if not _functions:
+        _load()
+    error = Error()
+    if _functions[name](*args, ctypes.byref(error)) != OK:
+        raise _exception(error)
+
+
+def operators_init(team: int | None, isa: int) -> int:
+    """Say whose threads run the operators and which instruction set they use; returns the one in use."""
+    if not _functions:
+        _load()
+    return _functions["fg_operators_init"](team, isa)
 
 
 def new_capsules(tensors: ctypes.Array[Tensor], count: int, versioned: bool) -> list[object]:
@@ -400,11 +522,14 @@ def _load() -> None:
         try:
             library = ctypes.CDLL(str(path))  # RTLD_LOCAL
             functions: dict[str, Callable[..., int]] = {}
-            for name, arguments in _SIGNATURES.items():
+            for name, arguments in {**_SIGNATURES, **_OPERATORS}.items():
                 function = getattr(library, name)
                 function.argtypes = (*arguments, POINTER(Error))
                 function.restype = c_int32
                 functions[name] = function
+            choose = library.fg_operators_init
+            choose.argtypes, choose.restype = (c_void_p, c_int32), c_int32
+            functions[choose.__name__] = choose
             capsules = ctypes.PyDLL(str(path))  # the same library; these calls keep the GIL
             init, new = capsules.fg_python_init, capsules.fg_capsules_new
         except (OSError, AttributeError) as cause:

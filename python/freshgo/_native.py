@@ -264,6 +264,7 @@ class LoaderOptions:
     calibration: str | os.PathLike[str] | None = None
     io: str = "auto"
     checksums: bool = False
+    transpose: bool = False
 
 
 @dataclass(frozen=True)
@@ -431,6 +432,7 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         checksums=int(options.checksums),
         workers=options.workers,
         prefetch=options.prefetch,
+        transpose=int(options.transpose),
         memory=options.memory or 0,
         feature_cache=_AUTO if options.feature_cache is None else options.feature_cache,
         neighbor_cache=_AUTO if options.neighbor_cache is None else options.neighbor_cache,

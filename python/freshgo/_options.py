@@ -21,6 +21,7 @@ TRANSFERS = (
     *("auto", "random", "page-once", "scan", "pack"),
     *("forward", "page-once+forward", "scan+forward", "pack+forward"),
 )
+EDGE_INDEXES = ("tensor", "EdgeIndex")
 ENGINES = ("auto", "io_uring", "pread", "buffered")
 
 _MEANINGLESS = {

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._graph import Known, Transposed, recall, remember
+
 
 @dataclasses.dataclass(frozen=True)
 class Block:
@@ -27,6 +29,8 @@ class Block:
     """int64 ``[2, num_edges]``: row 0 the source, row 1 the target; targets do not decrease."""
     e_id: Tensor
     """int64 ``[num_edges]``: the user's edge numbers."""
+    transposed: Transposed | None = None
+    """The batch's edges grouped by source, of which :mod:`freshgo.ops` uses this block's; from ``transpose=True``."""
 
     @property
     def index(self) -> Tensor:
@@ -59,11 +63,14 @@ class Blocks:
                 h = conv((h, h[: block.num_dst]), block.edge_index)
         """
         targets = sum(self.num_sampled_nodes[:-1])
-        # Targets do not decrease, so a binary search finds where each one's edges begin.
-        ptr = torch.searchsorted(
-            self.edge_index[1].contiguous(),
-            torch.arange(targets + 1, device=self.edge_index.device),
-        )
+        known = recall(self.edge_index)
+        if known is not None and known.ptr is not None:
+            ptr = known.ptr
+        else:  # Targets do not decrease, so a binary search finds where each one's edges begin.
+            ptr = torch.searchsorted(
+                self.edge_index[1].contiguous(),
+                torch.arange(targets + 1, device=self.edge_index.device),
+            )
         blocks = []
         for hop in reversed(range(len(self.num_sampled_edges))):
             num_dst = sum(self.num_sampled_nodes[: hop + 1])
@@ -75,6 +82,7 @@ class Blocks:
                     ptr=ptr[: num_dst + 1],
                     edge_index=self.edge_index[:, :num_edges],
                     e_id=self.e_id[:num_edges],
+                    transposed=None if known is None else known.transposed,
                 )
             )
         return blocks
@@ -130,9 +138,16 @@ def batch_class() -> type[Any]:
     return Data
 
 
-def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor]) -> Any:
+def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_index: str = "tensor") -> Any:
     """Arrange the tensors of a native batch as PyG does."""
-    del tensors["ptr"]  # blocks() finds it again, on whatever device the batch then is
+    ptr = tensors.pop("ptr")  # stays beside edge_index, as long as that is the tensor it is now
+    by_source = [tensors.pop(name, None) for name in ("source_ptr", "source_target", "source_edge")]
+    transposed = None if by_source[0] is None else Transposed(*by_source)  # type: ignore[arg-type]  # all or none
+    if edge_index == "EdgeIndex":
+        from freshgo.pyg import make_edge_index
+
+        tensors["edge_index"] = make_edge_index(tensors["edge_index"], tensors["n_id"].numel(), ptr, transposed)
+    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed))
     values: dict[str, Any] = dict(tensors)
     for counts in ("num_sampled_nodes", "num_sampled_edges"):
         values[counts] = values[counts].tolist()

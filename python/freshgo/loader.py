@@ -15,7 +15,7 @@ from freshgo import _native, _options
 from freshgo._report import figure, html
 from freshgo._size import parse_size
 from freshgo._source import source_of, tensor_digest
-from freshgo.batch import batch_class, make_batch
+from freshgo.batch import Batch, batch_class, make_batch
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
@@ -75,6 +75,10 @@ class Loader:
         scratch_size: what the file may take, in bytes or as ``"8GiB"``; 0 makes none, None lets the loader choose.
         io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``; forcing one that is refused raises.
         checksums: compare every page read with its checksum.
+        transpose: batches bring their edges grouped by source too, made in the loader's threads, which the derivatives
+            of :mod:`freshgo.ops` and of accelerated layers otherwise make in the training thread.
+        edge_index: ``"EdgeIndex"`` makes that of a batch PyG's ``EdgeIndex`` with its order and pointers, so that
+            PyG's own layers take their fused path.
         transform: called with each batch; its result is what the loop gets.
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
 
@@ -109,6 +113,8 @@ class Loader:
         scratch_size: int | str | None = None,
         io: str = "auto",
         checksums: bool = False,
+        transpose: bool = False,
+        edge_index: str = "tensor",
         transform: Callable[[Any], Any] | None = None,
         **pyg_options: Any,
     ) -> None:
@@ -139,7 +145,11 @@ class Loader:
             scratch_bytes=_options.size("scratch_size", scratch_size),
             io=_options.choice("io", io, _options.ENGINES),
             checksums=_options.flag("checksums", checksums),
+            transpose=_options.flag("transpose", transpose),
         )
+        self._edge_index = _options.choice("edge_index", edge_index, _options.EDGE_INDEXES)
+        if self._edge_index == "EdgeIndex" and batch_class() is Batch:
+            raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
         if transform is not None and not callable(transform):
             raise DTypeError(f"transform must be callable, got {type(transform).__name__}")
         self._transform = transform
@@ -319,7 +329,7 @@ class Loader:
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._masked:
             raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
-        batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors)
+        batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
         if self._transform is not None:
             batch = self._transform(batch)
         self._yielded = raw.index + 1

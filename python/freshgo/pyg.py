@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-import torch_geometric.data
+from typing import Any
 
+import torch
+import torch_geometric.data
+from torch import Tensor
+from torch_geometric import EdgeIndex
+
+from freshgo._graph import Transposed
 from freshgo.batch import Blocks
 
 
 class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
     """PyG's Data, with :meth:`~freshgo.batch.Blocks.blocks`."""
+
+
+def make_edge_index(edge_index: Tensor, num_nodes: int, ptr: Tensor, transposed: Transposed | None) -> Any:
+    """PyG's EdgeIndex over the edges of a batch, with what the sampler knows filled in where PyG keeps it.
+
+    What PyG would otherwise compute at the first product: the pointers of the targets and, for the derivative, the
+    permutation by source with its pointers.
+    """
+    result = EdgeIndex(edge_index, sparse_size=(num_nodes, num_nodes), sort_order="col")
+    edges = edge_index.size(1)
+    result._indptr = torch.cat([ptr, ptr.new_full((num_nodes + 1 - ptr.numel(),), edges)])
+    if transposed is not None:
+        sources = torch.repeat_interleave(transposed.ptr.diff(), output_size=edges)
+        result._T_perm = transposed.edge.to(torch.int64)
+        result._T_index = (sources, transposed.target.to(torch.int64))
+        result._T_indptr = transposed.ptr
+    return result

@@ -48,7 +48,8 @@ def test_only_the_c_api_is_exported() -> None:
 
 
 def test_ctypes_knows_every_function() -> None:
-    assert set(_abi._SIGNATURES) | {"fg_python_init", "fg_capsules_new"} == declared()
+    special = {"fg_python_init", "fg_capsules_new", "fg_operators_init"}
+    assert {*_abi._SIGNATURES, *_abi._OPERATORS} | special == declared()
 
 
 def test_every_function_is_documented() -> None:

@@ -1,0 +1,38 @@
+package loader
+
+import (
+	"math"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+)
+
+// TransposedNames are the tensors that Options.Transpose adds to a batch: int64[nodes+1], int32[edges], int32[edges], as
+// sample.Subgraph.Transpose says. A batch of 2^31 edges or more goes without.
+var TransposedNames = [3]string{"source_ptr", "source_target", "source_edge"}
+
+// transposedBytes is what they take.
+func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
+
+// transpose adds the sampled edges grouped by source, if that was asked for. It runs where the batch is copied out, in a
+// thread of the loader, so that the way back of the training step finds it ready.
+func (p *preparer) transpose(b *Batch) error {
+	g := &p.graph
+	if edges := int64(len(g.Row)); !p.loader.parts.transposed || edges > math.MaxInt32 {
+		return nil
+	}
+	ptr, err := p.add(b, TransposedNames[0], int64(len(g.Nodes))+1)
+	if err != nil {
+		return err
+	}
+	var lists [2][]int32
+	for i, name := range TransposedNames[1:] {
+		data, err := p.addTensor(b, name, manifest.DType_INT32, []int64{int64(len(g.Row))})
+		if err != nil {
+			return err
+		}
+		lists[i] = mem.View[int32](data)
+	}
+	g.Transpose(ptr, lists[0], lists[1])
+	return nil
+}

@@ -1,0 +1,317 @@
+/*
+ * fg_aggregate: cuts the rows into pieces for the threads and brings each piece's edges to the kernels.
+ *
+ * Edges pass through a small buffer that stays in the first-level cache: there an index is checked and becomes an
+ * address, and weight, scales and the edge's place become one number. So the kernels know one kind of input only, and
+ * a wild index is found before the row behind it is touched.
+ */
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "operators.h"
+#include "threads.h"
+
+enum {
+  BUFFER = 512,          /* edges: with their addresses 4 KiB */
+  MOST_AHEAD = 16,       /* rows */
+  AHEAD_BYTES = 4096,    /* prefetched at a time: 64 lines, a little more than a core keeps on their way */
+  WEIGHTS = 4096         /* of a buffer: fewer edges where there are many heads */
+};
+
+typedef struct segment {
+  int64_t row, first_edge;
+  int32_t begin, n; /* in the buffer */
+  bool fresh, last;
+} segment;
+
+typedef struct job {
+  const fg_aggregation *in;
+  const fgi_kernels *kernels;
+  int64_t pieces, element, real; /* sizes in bytes */
+  int64_t buffer, ahead;
+  bool is_double, weighted;
+  _Atomic int32_t bad; /* atomic: any thread may find a wrong index; what it is, is looked up afterwards */
+} job;
+
+typedef struct scratch {
+  int64_t at[BUFFER + MOST_AHEAD];
+  segment segments[BUFFER];
+  int64_t filled, num_segments;
+  char *weights, *sum, *count, *dot; /* behind this struct */
+} scratch;
+
+enum { BAD_INDEX = 1, BAD_EDGE = 2 };
+
+static size_t align(size_t n) { return (n + 63) / 64 * 64; }
+
+static size_t weight_bytes(const job *j) { return align((size_t)(j->buffer * j->in->heads * j->real)); }
+static size_t row_bytes(const job *j) { return align((size_t)((j->in->columns + 16 * j->in->heads) * j->real)); }
+
+static size_t scratch_bytes(const job *j) { return align(sizeof(scratch)) + weight_bytes(j) + 3 * row_bytes(j); }
+
+static void lay_out(const job *j, scratch *s) {
+  s->weights = (char *)s + align(sizeof *s);
+  s->sum = s->weights + weight_bytes(j);
+  s->count = s->sum + row_bytes(j);
+  s->dot = s->count + row_bytes(j);
+  s->filled = s->num_segments = 0;
+}
+
+/* Addresses of n edges from edge k on. Returns how many there are before the list is cut, or -1. */
+#define ADDRESSES(T)                                                                                  \
+  static int64_t addresses_##T(const fg_aggregation *in, int64_t k, int64_t n, int64_t stride, int64_t *at) { \
+    const T *index = (const T *)in->index + k;                                                        \
+    const uint64_t rows = (uint64_t)(in->cut >= 0 ? in->cut : in->x_rows);                            \
+    if (in->cut >= 0) {                                                                               \
+      int64_t i = 0;                                                                                  \
+      for (; i < n && (uint64_t)index[i] < rows; i++) at[i] = index[i] * stride;                      \
+      return i < n && index[i] < 0 ? -1 : i;                                                          \
+    }                                                                                                 \
+    uint64_t bad = 0;                                                                                 \
+    for (int64_t i = 0; i < n; i++) {                                                                 \
+      bad |= (uint64_t)index[i] >= rows;                                                              \
+      at[i] = index[i] * stride;                                                                      \
+    }                                                                                                 \
+    return bad ? -1 : n;                                                                              \
+  }
+ADDRESSES(int32_t)
+ADDRESSES(int64_t)
+
+/* Weights of the n edges from edge k on, of a row. Returns false where `edge` is out of range. */
+#define STAGE(T)                                                                                      \
+  static bool stage_##T(const fg_aggregation *in, int64_t row, int64_t k, int64_t n, T *w) {          \
+    const T *weight = in->weight, *scale = in->col_scale;                                             \
+    const int64_t heads = in->heads;                                                                  \
+    for (int64_t i = 0; i < n; i++, w += heads) {                                                     \
+      int64_t source = fgi_index(in->index, in->index_bytes, k + i), e = k + i;                       \
+      T factor = scale != NULL ? scale[source] : 1;                                                   \
+      if (in->skip_self && source == row) factor = 0;                                                 \
+      if (weight == NULL) {                                                                           \
+        for (int64_t h = 0; h < heads; h++) w[h] = factor;                                            \
+        continue;                                                                                     \
+      }                                                                                               \
+      if (in->edge != NULL) e = fgi_index(in->edge, in->index_bytes, k + i);                          \
+      if ((uint64_t)e >= (uint64_t)in->num_weights) return false;                                     \
+      if (in->skip_self && source == row)                                                             \
+        for (int64_t h = 0; h < heads; h++) w[h] = 0;                                                 \
+      else                                                                                            \
+        for (int64_t h = 0; h < heads; h++) w[h] = weight[e * heads + h] * factor;                    \
+    }                                                                                                 \
+    return true;                                                                                      \
+  }
+STAGE(float)
+STAGE(double)
+
+static double real_at(const job *j, const void *p, int64_t i) {
+  return j->is_double ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
+
+static void finish_row(const job *j, const segment *g, const void *sum, char *out) {
+  const fg_aggregation *in = j->in;
+  fgi_finish f = {.sum = sum, .out = out, .width = in->columns, .heads = 1, .scale = 1};
+  if (in->row_scale != NULL) f.scale = real_at(j, in->row_scale, g->row);
+  if (in->self_weight != NULL && g->row < in->self_rows) {
+    f.own = (const char *)in->x + g->row * in->x_stride * j->element;
+    f.self = (const char *)in->self_weight + g->row * in->self_heads * j->real;
+    if (in->self_heads > 1) {
+      f.heads = in->self_heads;
+      f.width = in->columns / f.heads;
+      f.self_stride = 1;
+    }
+  }
+  j->kernels->finish(&f);
+}
+
+/* An extreme over nothing is 0, as in PyTorch; one row is its own. */
+static void finish_empty(const job *j, char *out, char *count) {
+  memset(out, 0, (size_t)(j->in->columns * j->element));
+  for (int64_t c = 0; count != NULL && c < j->in->columns; c++) {
+    if (j->is_double)
+      ((double *)count)[c] = 1;
+    else
+      ((float *)count)[c] = 1;
+  }
+}
+
+static void scale_dots(const job *j, const segment *g, char *out) {
+  const fg_aggregation *in = j->in;
+  for (int64_t i = 0; i < g->n; i++) {
+    int64_t source = fgi_index(in->index, in->index_bytes, g->first_edge + i);
+    double factor = in->row_scale != NULL ? real_at(j, in->row_scale, g->row) : 1;
+    if (in->col_scale != NULL) factor *= real_at(j, in->col_scale, source);
+    if (in->skip_self && source == g->row) factor = 0;
+    for (int64_t h = 0; h < in->heads; h++) {
+      if (j->is_double)
+        ((double *)out)[i * in->heads + h] *= factor;
+      else
+        ((float *)out)[i * in->heads + h] *= (float)factor;
+    }
+  }
+}
+
+static void run_segment(const job *j, scratch *s, const segment *g) {
+  const fg_aggregation *in = j->in;
+  const bool in_place = j->element == j->real; /* sums need no room of their own */
+  char *out = (char *)in->out + g->row * in->columns * j->element;
+  char *count = in->count != NULL ? (char *)in->count + g->row * in->columns * j->real : NULL;
+  fgi_slice k = {
+      .x = in->x,
+      .at = s->at + g->begin,
+      .n = g->n,
+      .ahead = j->ahead,
+      .width = in->columns,
+      .heads = 1,
+      .sum = in_place ? out : s->sum,
+      .fresh = g->fresh,
+  };
+  switch (in->kind) {
+    case FG_SUM:
+      if (j->weighted) {
+        k.heads = in->heads;
+        k.width = in->columns / in->heads;
+        k.weight = s->weights + g->begin * in->heads * j->real;
+        k.weight_stride = in->heads;
+      }
+      j->kernels->sum(&k);
+      if (g->last && (!in_place || in->row_scale != NULL || in->self_weight != NULL)) finish_row(j, g, k.sum, out);
+      return;
+    case FG_MAX:
+    case FG_MIN:
+      if (g->fresh && g->last && g->n == 0) {
+        finish_empty(j, out, count);
+        return;
+      }
+      k.least = in->kind == FG_MIN;
+      k.count = count;
+      j->kernels->extreme(&k);
+      if (g->last && !in_place) finish_row(j, g, k.sum, out);
+      return;
+    case FG_EXTREME_BACK:
+      k.y = in->y;
+      k.own = (const char *)in->own + g->row * in->own_stride * j->element;
+      j->kernels->extreme_back(&k);
+      if (g->last && !in_place) finish_row(j, g, k.sum, out);
+      return;
+    default:
+      k.heads = in->heads;
+      k.width = in->columns / in->heads;
+      k.own = (const char *)in->own + g->row * in->own_stride * j->element;
+      k.scratch = s->dot;
+      k.sum = (char *)in->out + g->first_edge * in->heads * j->real;
+      j->kernels->dot(&k);
+      if (in->row_scale != NULL || in->col_scale != NULL || in->skip_self) scale_dots(j, g, k.sum);
+  }
+}
+
+/* Hands the buffer to the kernels. Its first rows were nobody's to prefetch. */
+static void flush(const job *j, scratch *s) {
+  const fg_aggregation *in = j->in;
+  int64_t last = s->filled > 0 ? s->at[s->filled - 1] : 0;
+  for (int64_t i = 0; i < j->ahead; i++) s->at[s->filled + i] = last;
+  for (int64_t i = 0; i < j->ahead && i < s->filled; i++)
+    for (int64_t b = 0; b < in->columns * j->element && b < AHEAD_BYTES; b += 64)
+      __builtin_prefetch((const char *)in->x + s->at[i] + b);
+  for (int64_t i = 0; i < s->num_segments; i++) run_segment(j, s, &s->segments[i]);
+  s->filled = s->num_segments = 0;
+}
+
+static void run_piece(void *data, int64_t piece, void *memory) {
+  job *j = data;
+  const fg_aggregation *in = j->in;
+  scratch *s = memory;
+  lay_out(j, s);
+  const int64_t stride = in->x_stride * j->element;
+  const int64_t end = fgi_cut(in->ptr, in->rows, j->pieces, piece + 1);
+  for (int64_t row = fgi_cut(in->ptr, in->rows, j->pieces, piece); row < end; row++) {
+    int64_t k = in->ptr[row], stop = in->ptr[row + 1];
+    bool fresh = true, last;
+    do {
+      if (s->filled == j->buffer || s->num_segments == BUFFER) flush(j, s);
+      int64_t n = stop - k < j->buffer - s->filled ? stop - k : j->buffer - s->filled;
+      int64_t got = in->index_bytes == 4 ? addresses_int32_t(in, k, n, stride, s->at + s->filled)
+                                         : addresses_int64_t(in, k, n, stride, s->at + s->filled);
+      if (got < 0) {
+        atomic_store(&j->bad, BAD_INDEX);
+        return;
+      }
+      if (j->weighted && !(j->is_double ? stage_double(in, row, k, got, (double *)s->weights + s->filled * in->heads)
+                                        : stage_float(in, row, k, got, (float *)s->weights + s->filled * in->heads))) {
+        atomic_store(&j->bad, BAD_EDGE);
+        return;
+      }
+      last = got < n || k + n == stop;
+      s->segments[s->num_segments++] =
+          (segment){.row = row, .first_edge = k, .begin = (int32_t)s->filled, .n = (int32_t)got, .fresh = fresh, .last = last};
+      s->filled += got;
+      k += n;
+      fresh = false;
+    } while (!last);
+  }
+  flush(j, s);
+}
+
+/* A large result is fresh memory as a rule: its first touch costs more than all that is computed (50 MB in pages of
+ * 4 KiB: 25 ms, in pages of 2 MiB: 6 ms). A hint; what was mapped before stays as it is. */
+static void expect_large(void *out, int64_t n_bytes) {
+  const uintptr_t huge = (uintptr_t)2 << 20;
+  uintptr_t first = ((uintptr_t)out + huge - 1) / huge * huge, end = ((uintptr_t)out + (uintptr_t)n_bytes) / huge * huge;
+  if (end > first + huge) madvise((void *)first, end - first, MADV_HUGEPAGE);
+}
+
+static bool dtype_of(DLDataType t, fgi_dtype *out) {
+  if (t.lanes != 1) return false;
+  if (t.code == kDLFloat && t.bits == 32)
+    *out = FGI_F32;
+  else if (t.code == kDLFloat && t.bits == 64)
+    *out = FGI_F64;
+  else if (t.code == kDLFloat && t.bits == 16)
+    *out = FGI_F16;
+  else if (t.code == kDLBfloat && t.bits == 16)
+    *out = FGI_BF16;
+  else
+    return false;
+  return true;
+}
+
+static int32_t check(const fg_aggregation *in, fg_error *err) {
+  if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
+      in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
+      (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
+      in->self_rows > in->x_rows || in->cut > in->x_rows)
+    return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
+  return fgi_check_ptr(in->ptr, in->rows, in->num_index, err);
+}
+
+int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
+  int32_t code = fgi_struct_size(err, in->struct_size, sizeof *in);
+  if (code != FG_OK) return code;
+  fgi_dtype dtype;
+  if (!dtype_of(in->dtype, &dtype)) return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
+  if ((code = check(in, err)) != FG_OK) return code;
+  if (in->columns == 0) return FG_OK;
+
+  static const int64_t SIZES[FGI_DTYPES] = {4, 8, 2, 2};
+  job j = {.in = in, .kernels = fgi_kernels_of(dtype), .element = SIZES[dtype], .is_double = dtype == FGI_F64};
+  j.real = j.is_double ? 8 : 4;
+  j.weighted = in->kind == FG_SUM && (in->weight != NULL || in->col_scale != NULL || in->skip_self);
+  j.buffer = in->heads > WEIGHTS / BUFFER ? WEIGHTS / in->heads + 1 : BUFFER;
+  int64_t row = in->columns * j.element;
+  j.ahead = AHEAD_BYTES / row < 2 ? 2 : AHEAD_BYTES / row > MOST_AHEAD ? MOST_AHEAD : AHEAD_BYTES / row;
+  double work = (double)(in->num_index + in->rows) * (double)row;
+  j.pieces = fgi_pieces(in->threads, work);
+  if (in->kind != FG_DOT) expect_large(in->out, in->rows * row);
+  if (fgi_share(in->threads, j.pieces, run_piece, &j, scratch_bytes(&j)) != 0) return fgi_no_memory(err);
+  switch (atomic_load(&j.bad)) {
+    case BAD_INDEX:
+      return fgi_bad_index(in->index, in->index_bytes, in->num_index, in->x_rows, in->cut >= 0, "index", err);
+    case BAD_EDGE:
+      return in->edge == NULL ? fgi_fail(err, FG_INVALID, "weight has %lld rows for %lld edges", (long long)in->num_weights,
+                                         (long long)in->num_index)
+                              : fgi_bad_index(in->edge, in->index_bytes, in->num_index, in->num_weights, 0, "edge", err);
+    default:
+      return FG_OK;
+  }
+}

@@ -1,0 +1,44 @@
+"""What is known of the graph in an ``edge_index``, kept beside the tensor: light enough for every batch to bring it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+_ATTRIBUTE = "_freshgo_graph"
+
+
+class Transposed(NamedTuple):
+    """A graph grouped by source, for the way back: source ``s`` has the edges ``ptr[s]`` to ``ptr[s + 1]``.
+
+    It serves every graph that has its first edges, up to those of some target: that of a batch serves all its blocks.
+    """
+
+    ptr: Tensor
+    """int64 ``[sources + 1]``."""
+    target: Tensor
+    """The target of each edge, ascending for a source."""
+    edge: Tensor
+    """Where the edge is in the graph grouped by target."""
+
+
+class Known:
+    """What is known of one state of an edge_index: a tensor that is written to afterwards is another one."""
+
+    def __init__(self, edge_index: Tensor, ptr: Tensor | None, transposed: Transposed | None) -> None:
+        self.version = edge_index._version
+        self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
+        self.transposed = transposed
+        self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
+
+
+def remember(edge_index: Tensor, known: Known) -> None:
+    """Keep what is known."""
+    setattr(edge_index, _ATTRIBUTE, known)
+
+
+def recall(edge_index: Tensor) -> Known | None:
+    """Return what is known, unless the tensor has changed since."""
+    known: Known | None = getattr(edge_index, _ATTRIBUTE, None)
+    return known if known is not None and known.version == edge_index._version else None

@@ -1,0 +1,221 @@
+"""The operators of the library over tensors: addresses and sizes into a struct, one call, an error out.
+
+Callers (``_operators``) hand over tensors of the right dtypes, sizes and devices; everything that is inside an index or
+a pointer array the library checks itself, as it uses it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from freshgo import _abi
+
+SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
+
+_FLOAT, _BFLOAT = 2, 4
+_DTYPES = {
+    torch.float32: (_FLOAT, 32),
+    torch.float64: (_FLOAT, 64),
+    torch.float16: (_FLOAT, 16),
+    torch.bfloat16: (_BFLOAT, 16),
+}
+DTYPES = tuple(_DTYPES)
+"""What rows may consist of."""
+
+INDEX_DTYPES = (torch.int64, torch.int32)
+
+_ready = False
+_in_child = False
+_lock = threading.Lock()
+
+
+def real(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums, weights and scales over rows of ``dtype``."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def prepare(isa: int = -1) -> int:
+    """Choose the instruction set (-1: the best, 0: portable, 1: AVX2, 2: AVX-512) and hand torch's threads over.
+
+    Returns the instruction set in use. Called before the first operator; calling it again is for tests.
+    """
+    global _ready
+    with _lock:
+        used = _abi.operators_init(None if _in_child else _torch_team(), isa)
+        _ready = True
+        return used
+
+
+def _torch_team() -> int | None:
+    """GOMP_parallel of the very OpenMP runtime that torch uses, so that the operators run in its threads.
+
+    A second team would compete with torch's, whose threads wait busily for a while after each parallel region.
+    """
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        loaded = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return ctypes.cast(loaded.GOMP_parallel, ctypes.c_void_p).value
+    except (OSError, AttributeError):  # another build of torch, with another runtime
+        return None
+
+
+def _after_fork_in_child() -> None:
+    global _in_child, _lock
+    _in_child = True  # the OpenMP threads of the parent do not exist here
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _rows(x: Tensor) -> Tensor:
+    """``x`` with elements of a row side by side and rows in any distance that does not fold them."""
+    if x.stride(1) == 1 and x.stride(0) >= x.size(1):
+        return x
+    return x.contiguous()
+
+
+def aggregate(
+    kind: int,
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    out: Tensor,
+    *,
+    heads: int = 1,
+    y: Tensor | None = None,
+    own: Tensor | None = None,
+    edge: Tensor | None = None,
+    weight: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    col_scale: Tensor | None = None,
+    self_weight: Tensor | None = None,
+    skip_self: bool = False,
+    cut: int = -1,
+    count: Tensor | None = None,
+) -> None:
+    """fg_aggregate over 2-dimensional ``x``; ``out`` and ``count`` are contiguous and filled."""
+    if not _ready:
+        prepare()
+    if y is not None:
+        x, y = x.contiguous(), y.contiguous()  # one layout for both
+    else:
+        x = _rows(x)
+    own = None if own is None else _rows(own)
+    index, ptr = index.contiguous(), ptr.contiguous()
+    edge, weight, self_weight, row_scale, col_scale = (
+        None if t is None else t.contiguous() for t in (edge, weight, self_weight, row_scale, col_scale)
+    )
+    code, bits = _DTYPES[x.dtype]
+    raw = _abi.Aggregation(
+        struct_size=ctypes.sizeof(_abi.Aggregation),
+        kind=kind,
+        threads=torch.get_num_threads(),
+        index_bytes=index.element_size(),
+        dtype=_abi.DataType(code, bits, 1),
+        skip_self=skip_self,
+        cut=cut,
+        columns=x.size(1),
+        heads=heads,
+        x=x.data_ptr(),
+        x_rows=x.size(0),
+        x_stride=x.stride(0),
+        y=_address(y),
+        own=_address(own),
+        own_stride=0 if own is None else own.stride(0),
+        ptr=ptr.data_ptr(),
+        rows=ptr.numel() - 1,
+        index=index.data_ptr(),
+        num_index=index.numel(),
+        edge=_address(edge),
+        weight=_address(weight),
+        num_weights=0 if weight is None else weight.size(0),
+        row_scale=_address(row_scale),
+        col_scale=_address(col_scale),
+        self_weight=_address(self_weight),
+        self_rows=0 if self_weight is None else self_weight.size(0),
+        self_heads=1 if self_weight is None else self_weight.size(1),
+        out=out.data_ptr(),
+        count=_address(count),
+    )
+    _abi.operate("fg_aggregate", ctypes.byref(raw))
+
+
+def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors: Tensor | None) -> None:
+    """``function`` is fg_attention_forward or fg_attention_back; tensors by the names of the struct."""
+    if not _ready:
+        prepare()
+    kept = {name: None if t is None else t.contiguous() for name, t in tensors.items()}
+    index, ptr = index.contiguous(), ptr.contiguous()
+    src, own = kept["src"], kept["alpha_self"]
+    assert src is not None
+    assert own is not None
+    raw = _abi.Attention(
+        struct_size=ctypes.sizeof(_abi.Attention),
+        threads=torch.get_num_threads(),
+        index_bytes=index.element_size(),
+        is_double=src.dtype == torch.float64,
+        heads=src.size(1),
+        src_rows=src.size(0),
+        ptr=ptr.data_ptr(),
+        rows=ptr.numel() - 1,
+        index=index.data_ptr(),
+        num_index=index.numel(),
+        self_rows=own.size(0),
+        slope=slope,
+        **{name: _address(t) for name, t in kept.items()},
+    )
+    _abi.operate(function, ctypes.byref(raw))
+
+
+def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    """fg_transpose: ``source_ptr``, ``target``, ``edge``."""
+    if not _ready:
+        prepare()
+    index, ptr = index.contiguous(), ptr.contiguous()
+    source_ptr = ptr.new_empty(sources + 1)
+    target, edge = torch.empty_like(index), torch.empty_like(index)
+    raw = _abi.Transposition(
+        struct_size=ctypes.sizeof(_abi.Transposition),
+        threads=torch.get_num_threads(),
+        index_bytes=index.element_size(),
+        ptr=ptr.data_ptr(),
+        rows=ptr.numel() - 1,
+        index=index.data_ptr(),
+        num_index=index.numel(),
+        sources=sources,
+        source_ptr=source_ptr.data_ptr(),
+        target=target.data_ptr(),
+        edge=edge.data_ptr(),
+    )
+    _abi.operate("fg_transpose", ctypes.byref(raw))
+    return source_ptr, target, edge
+
+
+def group(target: Tensor, targets: int) -> tuple[Tensor, Tensor | None]:
+    """fg_group: ``ptr``, and ``order`` where ``target`` decreases somewhere."""
+    target = target.contiguous()
+    ptr = torch.empty(targets + 1, dtype=torch.int64)
+    order = torch.empty_like(target)
+    is_sorted = ctypes.c_int32()
+    _abi.operate(
+        "fg_group",
+        target.data_ptr(),
+        target.element_size(),
+        target.numel(),
+        targets,
+        ptr.data_ptr(),
+        order.data_ptr(),
+        ctypes.byref(is_sorted),
+    )
+    return ptr, None if is_sorted.value else order

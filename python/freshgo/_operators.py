@@ -1,0 +1,438 @@
+"""The operators as torch sees them: schemas, shapes for tracing, the kernels, derivatives.
+
+They are registered in the namespace ``freshgo`` of ``torch.ops``. ``freshgo.ops`` is what users call: it checks
+arguments and brings them to the few forms that these take. All are functional, none keeps state. Rows are
+2-dimensional; ``index`` is [edges], ``ptr`` int64 [targets + 1]; weights are [edges, heads] of the dtype of sums.
+
+The way back through a graph needs it grouped by source: ``source_ptr``, ``target``, ``edge``, in which every list
+ascends. They may belong to a larger graph of which this one has the first edges, up to those of some target: a list
+then ends where its edges do. Where they are absent, the derivative makes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo import _kernels
+
+_library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
+_Optional = Tensor | None
+
+
+def _define(schema: str, cpu: Any, fake: Any, setup: Any = None, backward: Any = None) -> None:
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, cpu, "CPU")
+    torch.library.register_fake(f"freshgo::{name}", fake, lib=_library)
+    if backward is not None:
+        torch.library.register_autograd(f"freshgo::{name}", backward, setup_context=setup, lib=_library)
+
+
+# ---- grouping ----------------------------------------------------------------------------------------------------
+
+
+def _transpose_fake(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    return ptr.new_empty(sources + 1), torch.empty_like(index), torch.empty_like(index)
+
+
+_define(
+    "transpose(Tensor index, Tensor ptr, SymInt sources) -> (Tensor, Tensor, Tensor)",
+    _kernels.transpose,
+    _transpose_fake,
+)
+
+
+def _group(target: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+    ptr, order = _kernels.group(target, targets)
+    return ptr, torch.arange(target.numel(), dtype=target.dtype) if order is None else order
+
+
+def _group_fake(target: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+    return target.new_empty(targets + 1, dtype=torch.int64), torch.empty_like(target)
+
+
+_define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _group_fake)
+
+
+def _grouped_by_source(
+    index: Tensor, ptr: Tensor, sources: int, source_ptr: _Optional, target: _Optional, edge: _Optional
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """The graph by source, and how many targets have edges here: the lists end at the first that has none."""
+    if source_ptr is None or target is None or edge is None:
+        return *_kernels.transpose(index, ptr, sources), ptr.numel() - 1
+    source_ptr = source_ptr[: sources + 1]
+    end = int(source_ptr[-1])
+    return source_ptr, target[:end], edge[:end], int(torch.searchsorted(ptr, ptr[-1:]))
+
+
+# ---- sums ----------------------------------------------------------------------------------------------------------
+
+
+def _sum(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: _Optional,
+    self_weight: _Optional,
+    row_scale: _Optional,
+    col_scale: _Optional,
+    skip_self: bool,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> Tensor:
+    out = x.new_empty(ptr.numel() - 1, x.size(1))
+    _kernels.aggregate(
+        _kernels.SUM,
+        x,
+        index,
+        ptr,
+        out,
+        heads=1 if weight is None else weight.size(1),
+        weight=weight,
+        self_weight=self_weight,
+        row_scale=row_scale,
+        col_scale=col_scale,
+        skip_self=skip_self,
+    )
+    return out
+
+
+def _sum_fake(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty(ptr.size(0) - 1, x.size(1))
+
+
+def _sum_back(
+    grad: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: _Optional,
+    self_weight: _Optional,
+    row_scale: _Optional,
+    col_scale: _Optional,
+    skip_self: bool,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+    sources: int,
+) -> Tensor:
+    source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
+    out = grad.new_empty(sources, grad.size(1))
+    _kernels.aggregate(
+        _kernels.SUM,
+        grad,
+        target,
+        source_ptr,
+        out,
+        heads=1 if weight is None else weight.size(1),
+        edge=edge,
+        weight=weight,
+        self_weight=self_weight,
+        row_scale=col_scale,
+        col_scale=row_scale,
+        skip_self=skip_self,
+        cut=cut,
+    )
+    return out
+
+
+def _sum_back_fake(grad: Tensor, *rest: Any) -> Tensor:
+    return grad.new_empty(rest[-1], grad.size(1))
+
+
+def _dot(
+    x: Tensor,
+    grad: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    row_scale: _Optional,
+    col_scale: _Optional,
+    skip_self: bool,
+    heads: int,
+) -> Tensor:
+    out = x.new_empty(index.numel(), heads, dtype=_kernels.real(x.dtype))
+    if x.size(1) == 0:
+        return out.zero_()
+    _kernels.aggregate(
+        _kernels.DOT,
+        x,
+        index,
+        ptr,
+        out,
+        heads=heads,
+        own=grad,
+        row_scale=row_scale,
+        col_scale=col_scale,
+        skip_self=skip_self,
+    )
+    return out
+
+
+def _dot_fake(
+    x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, row: _Optional, col: _Optional, skip: bool, heads: int
+) -> Tensor:
+    return x.new_empty(index.size(0), heads, dtype=_kernels.real(x.dtype))
+
+
+def _sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *transposed = inputs
+    products = ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
+    ctx.save_for_backward(x if products else None, index, ptr, weight, self_weight, row_scale, col_scale, *transposed)
+    ctx.skip_self, ctx.sources = skip_self, x.size(0)
+
+
+def _sum_backward(ctx: Any, grad: Tensor) -> tuple[_Optional, ...]:
+    x, index, ptr, weight, self_weight, row_scale, col_scale, *transposed = ctx.saved_tensors
+    ops = torch.ops.freshgo
+    of_x = of_weight = of_self = None
+    if ctx.needs_input_grad[0]:
+        of_x = ops.sum_back(
+            grad, index, ptr, weight, self_weight, row_scale, col_scale, ctx.skip_self, *transposed, ctx.sources
+        )
+    if ctx.needs_input_grad[3]:
+        of_weight = ops.dot(x, grad, index, ptr, row_scale, col_scale, ctx.skip_self, weight.size(1))
+    if ctx.needs_input_grad[4]:
+        rows, heads = self_weight.shape
+        shape = (rows, heads, x.size(1) // heads)
+        of_self = (x[:rows].reshape(shape).to(self_weight.dtype) * grad[:rows].reshape(shape)).sum(-1)
+    return of_x, None, None, of_weight, of_self, None, None, None, None, None, None
+
+
+_GRAPH = "Tensor? source_ptr, Tensor? target, Tensor? edge"
+_FACTORS = "Tensor? weight, Tensor? self_weight, Tensor? row_scale, Tensor? col_scale, bool skip_self"
+
+_define(
+    f"sum(Tensor x, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> Tensor",
+    _sum,
+    _sum_fake,
+    _sum_setup,
+    _sum_backward,
+)
+_define(
+    f"sum_back(Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}, SymInt sources) -> Tensor",
+    _sum_back,
+    _sum_back_fake,
+)
+_define(
+    "dot(Tensor x, Tensor grad, Tensor index, Tensor ptr, Tensor? row_scale, Tensor? col_scale, bool skip_self, "
+    "SymInt heads) -> Tensor",
+    _dot,
+    _dot_fake,
+)
+
+
+# ---- maximum and minimum -------------------------------------------------------------------------------------------
+
+
+def _extreme(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    least: bool,
+    counted: bool,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> tuple[Tensor, Tensor]:
+    out, count = _extreme_fake(x, index, ptr, least, counted)
+    _kernels.aggregate(_kernels.MIN if least else _kernels.MAX, x, index, ptr, out, count=count if counted else None)
+    return out, count
+
+
+def _extreme_fake(
+    x: Tensor, index: Tensor, ptr: Tensor, least: bool, counted: bool, *transposed: _Optional
+) -> tuple[Tensor, Tensor]:
+    rows, columns = ptr.size(0) - 1, x.size(1)
+    counts = (rows, columns) if counted else (0, columns)
+    return x.new_empty(rows, columns), x.new_empty(counts, dtype=_kernels.real(x.dtype))
+
+
+def _extreme_back(
+    x: Tensor,
+    out: Tensor,
+    share: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> Tensor:
+    source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
+    grad = x.new_empty(x.shape)
+    _kernels.aggregate(_kernels.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
+    return grad
+
+
+def _extreme_back_fake(x: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _extreme_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, index, ptr, _, counted, *transposed = inputs
+    out, count = output
+    ctx.mark_non_differentiable(count)
+    ctx.counted = counted
+    ctx.save_for_backward(x, out, count, index, ptr, *transposed)
+
+
+def _extreme_backward(ctx: Any, grad: Tensor, of_count: _Optional) -> tuple[_Optional, ...]:
+    x, out, count, index, ptr, *transposed = ctx.saved_tensors
+    if not ctx.counted:
+        raise RuntimeError("freshgo::extreme was called without counted=True, which its derivative needs")
+    share = (grad / count).to(x.dtype)  # rows that tie share evenly, as in torch.scatter_reduce
+    of_x = torch.ops.freshgo.extreme_back(x, out, share, index, ptr, *transposed)
+    return of_x, None, None, None, None, None, None, None
+
+
+_define(
+    f"extreme(Tensor x, Tensor index, Tensor ptr, bool least, bool counted, {_GRAPH}) -> (Tensor, Tensor)",
+    _extreme,
+    _extreme_fake,
+    _extreme_setup,
+    _extreme_backward,
+)
+_define(
+    f"extreme_back(Tensor x, Tensor out, Tensor share, Tensor index, Tensor ptr, {_GRAPH}) -> Tensor",
+    _extreme_back,
+    _extreme_back_fake,
+)
+
+
+# ---- attention -----------------------------------------------------------------------------------------------------
+
+
+def _attention(
+    src: Tensor,
+    dst: _Optional,
+    logit: _Optional,
+    index: Tensor,
+    ptr: Tensor,
+    self_rows: int,
+    slope: float,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> tuple[Tensor, Tensor]:
+    alpha, own = _attention_fake(src, dst, logit, index, ptr, self_rows, slope)
+    _kernels.attention(
+        "fg_attention_forward", index, ptr, slope, src=src, dst=dst, edge=logit, alpha=alpha, alpha_self=own
+    )
+    return alpha, own
+
+
+def _attention_fake(
+    src: Tensor, dst: _Optional, logit: _Optional, index: Tensor, ptr: Tensor, self_rows: int, slope: float, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    heads = src.size(1)
+    return src.new_empty(index.size(0), heads), src.new_empty(self_rows, heads)
+
+
+def _attention_back(
+    alpha: Tensor,
+    alpha_self: Tensor,
+    grad: Tensor,
+    grad_self: Tensor,
+    src: Tensor,
+    dst: _Optional,
+    logit: _Optional,
+    index: Tensor,
+    ptr: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    out = _attention_back_fake(alpha, alpha_self, grad, grad_self, src, dst, logit, index, ptr, slope)
+    _kernels.attention(
+        "fg_attention_back",
+        index,
+        ptr,
+        slope,
+        src=src,
+        dst=dst,
+        edge=logit,
+        alpha=alpha,
+        alpha_self=alpha_self,
+        grad=grad,
+        grad_self=grad_self,
+        grad_edge=out[0],
+        grad_edge_self=out[1],
+        grad_dst=out[2],
+    )
+    return out
+
+
+def _attention_back_fake(
+    alpha: Tensor, alpha_self: Tensor, grad: Tensor, grad_self: Tensor, src: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    ptr = rest[3]
+    return (
+        src.new_empty(alpha.shape),
+        src.new_empty(alpha_self.shape),
+        src.new_empty(ptr.size(0) - 1, src.size(1)),
+    )
+
+
+def _by_source(
+    of_edge: Tensor,
+    of_self: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+    sources: int,
+) -> Tensor:
+    source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
+    out = of_edge.new_empty(sources, of_edge.size(1))
+    _kernels.aggregate(_kernels.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
+    out[: of_self.size(0)] += of_self
+    return out
+
+
+def _by_source_fake(of_edge: Tensor, *rest: Any) -> Tensor:
+    return of_edge.new_empty(rest[-1], of_edge.size(1))
+
+
+def _attention_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    src, dst, logit, index, ptr, _, slope, *transposed = inputs
+    ctx.save_for_backward(src, dst, logit, index, ptr, *output, *transposed)
+    ctx.slope = slope
+
+
+def _attention_backward(ctx: Any, grad: Tensor, grad_self: Tensor) -> tuple[_Optional, ...]:
+    src, dst, logit, index, ptr, alpha, alpha_self, *transposed = ctx.saved_tensors
+    ops = torch.ops.freshgo
+    of_edge, of_self, of_dst = ops.attention_back(
+        alpha, alpha_self, grad, grad_self, src, dst, logit, index, ptr, ctx.slope
+    )
+    of_src = None
+    if ctx.needs_input_grad[0]:
+        of_src = ops.by_source(of_edge, of_self, index, ptr, *transposed, src.size(0))
+    return (
+        of_src,
+        of_dst if ctx.needs_input_grad[1] else None,
+        of_edge if ctx.needs_input_grad[2] else None,
+        *(None,) * 7,
+    )
+
+
+_define(
+    "attention(Tensor src, Tensor? dst, Tensor? logit, Tensor index, Tensor ptr, SymInt self_rows, float slope, "
+    f"{_GRAPH}) -> (Tensor, Tensor)",
+    _attention,
+    _attention_fake,
+    _attention_setup,
+    _attention_backward,
+)
+_define(
+    "attention_back(Tensor alpha, Tensor alpha_self, Tensor grad, Tensor grad_self, Tensor src, Tensor? dst, "
+    "Tensor? logit, Tensor index, Tensor ptr, float slope) -> (Tensor, Tensor, Tensor)",
+    _attention_back,
+    _attention_back_fake,
+)
+_define(
+    f"by_source(Tensor of_edge, Tensor of_self, Tensor index, Tensor ptr, {_GRAPH}, SymInt sources) -> Tensor",
+    _by_source,
+    _by_source_fake,
+)

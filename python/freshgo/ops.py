@@ -1,0 +1,399 @@
+"""Message passing that writes no messages: aggregation over grouped edges as PyTorch operators.
+
+    from freshgo import ops
+
+    for block in batch.blocks():
+        h = ops.aggregate(h, block.index, block.ptr, reduce="mean", transposed=block.transposed)
+
+A graph is ``index``, the source row of every edge, grouped by target, and ``ptr``: target ``t`` has the edges
+``ptr[t]`` to ``ptr[t + 1]``. Partial sums stay in registers and source rows are streamed past them (FastGL, section
+4.2), forwards and backwards; no tensor of edges by columns exists at any time.
+
+All of these are differentiable and work under ``torch.compile``, ``torch.export``, autocast and fake tensors. Rows
+are float32, float64, bfloat16 or float16 (the last two are summed in float32); ``index`` is int64 or int32. They run
+on ``torch.get_num_threads()`` threads, and their results do not depend on how many.
+
+Every index is checked as it is used, which costs nothing beside the row behind it, so that no input makes them read
+outside of a tensor: :class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from freshgo import _kernels, _operators  # noqa: F401  (registers torch.ops.freshgo)
+from freshgo._graph import Transposed
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+__all__ = ["Transposed", "aggregate", "attention", "gcn", "group", "transpose"]
+
+_REDUCTIONS = ("sum", "mean", "max", "min")
+
+
+def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
+    """Group a graph by source.
+
+    Derivatives need it and make it when none is given. Made once, it serves every layer and every epoch over the
+    same graph; the batches of a :class:`~freshgo.Loader` with ``transpose=True`` bring it along.
+
+    Args:
+        index: int64 or int32 ``[edges]``, the source of each edge, grouped by target.
+        ptr: int64 ``[targets + 1]``.
+        num_rows: number of sources.
+
+    Raises:
+        InvalidArgumentError: an index that is not below ``num_rows``, or pointers that decrease.
+    """
+    ptr = _check_graph(index, ptr)
+    if num_rows < 0:
+        raise InvalidArgumentError(f"num_rows must not be negative, got {num_rows}")
+    return Transposed(*torch.ops.freshgo.transpose(index, ptr, num_rows))
+
+
+def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Group the edges of ``edge_index`` (row 0 the source, row 1 the target) by target.
+
+    Returns:
+        ``index`` and ``ptr``, as the operators take them, and ``order``: the edges of ``edge_index`` as they come in
+        ``index`` (``weight[order]`` belongs to them). Edges of one target keep their order.
+
+    Raises:
+        InvalidArgumentError: a target that is not below ``num_targets``.
+    """
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise InvalidArgumentError(f"edge_index has shape {_shape(edge_index)}, expected [2, edges]")
+    if edge_index.dtype not in _kernels.INDEX_DTYPES:
+        raise DTypeError(f"edge_index has dtype {edge_index.dtype}, expected int64 or int32")
+    ptr, order = torch.ops.freshgo.group(edge_index[1], num_targets)
+    return edge_index[0].index_select(0, order), ptr, order
+
+
+def aggregate(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: Tensor | None = None,
+    reduce: Literal["sum", "mean", "max", "min"] = "sum",
+    *,
+    transposed: Transposed | None = None,
+) -> Tensor:
+    """Reduce the rows of ``x`` that ``index`` names for each target.
+
+    Args:
+        x: ``[rows, ...]``.
+        index: int64 or int32 ``[edges]``, rows of ``x``, grouped by target.
+        ptr: int64 ``[targets + 1]``.
+        weight: ``[edges]``, or ``[edges, heads]`` for ``x`` of shape ``[rows, heads, channels]``; rows are multiplied
+            by it. For "sum" and "mean", which divides by the number of edges.
+        reduce: "sum", "mean", "max" or "min"; 0 where a target has no edges. The gradient of an extreme that several
+            rows attain is shared evenly among them, as by ``torch.scatter_reduce``.
+        transposed: the graph grouped by source; made when it is needed and not given.
+
+    Returns:
+        ``[targets, ...]`` of the dtype of ``x`` (with ``weight`` the one both promote to).
+
+    Raises:
+        InvalidArgumentError, DTypeError: what does not fit together; the message names arguments and shapes.
+    """
+    if reduce not in _REDUCTIONS:
+        raise InvalidArgumentError(f"reduce must be one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
+    ptr = _check_graph(index, ptr, x, transposed)
+    if reduce in ("max", "min"):
+        if weight is not None:
+            raise InvalidArgumentError(f"weight goes with reduce='sum' and 'mean', not {reduce!r}")
+        counted = torch.is_grad_enabled() and x.requires_grad
+        rows = _flat(x)
+        graph = _for_derivative(transposed, x)
+        out = torch.ops.freshgo.extreme(rows, index, ptr, reduce == "min", counted, *graph)[0]
+        return _shaped(out, x)
+    if weight is not None:
+        heads = _heads_of(x, weight, index)
+        x, weight = _promoted(x, weight)
+        weight = weight.reshape(-1, heads)
+    scale = mean_scale(ptr, x.dtype) if reduce == "mean" else None
+    return _shaped(_sum(x, index, ptr, weight, row_scale=scale, transposed=transposed), x)
+
+
+def mean_scale(ptr: Tensor, dtype: torch.dtype) -> Tensor:
+    """What sums over rows of ``dtype`` are multiplied by for a mean: ``[targets]``."""
+    return ptr.diff().clamp_(min=1).to(_kernels.real(dtype)).reciprocal_()
+
+
+def scaled_sum(x: Tensor, index: Tensor, ptr: Tensor, scale: Tensor, transposed: Transposed | None) -> Tensor:
+    """Sum, and multiply the result of each target by its ``scale``."""
+    return _shaped(_sum(x, index, ptr, row_scale=scale, transposed=transposed), x)
+
+
+def gcn(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: Tensor | None = None,
+    *,
+    add_self_loops: bool = True,
+    fill_value: float = 1.0,
+    transposed: Transposed | None = None,
+) -> Tensor:
+    """Sum with the symmetric normalisation of graph convolutions, ``D^-1/2 A D^-1/2 x``.
+
+    Rows and targets share their numbering: targets are the first rows, rows beyond the last target have no in-edges.
+
+    Args:
+        x: ``[rows, ...]``.
+        index: int64 or int32 ``[edges]``, rows of ``x``, grouped by target.
+        ptr: int64 ``[targets + 1]``.
+        weight: ``[edges]``; degrees are then sums of weights.
+        add_self_loops: every row has an edge to itself, in place of any in ``index``; as in PyG it keeps the weight
+            of the last one there and has else ``fill_value``.
+        fill_value: see there.
+        transposed: the graph grouped by source.
+
+    Returns:
+        ``[targets, ...]``.
+    """
+    ptr = _check_graph(index, ptr, x, transposed)
+    rows, targets = x.size(0), ptr.size(0) - 1
+    if targets > rows:
+        raise InvalidArgumentError(
+            f"ptr has shape {_shape(ptr)} but targets are rows of x, which has shape {_shape(x)}"
+        )
+    if weight is not None:
+        if weight.dim() != 1:
+            raise InvalidArgumentError(f"weight has shape {_shape(weight)}, expected [{index.numel()}]")
+        _heads_of(x, weight, index)
+        return _gcn_weighted(x, index, ptr, weight, add_self_loops, fill_value, transposed)
+    scale = gcn_scale(index, ptr, rows, _kernels.real(x.dtype), add_self_loops, fill_value)
+    return gcn_scaled(x, index, ptr, scale, add_self_loops, fill_value, transposed)
+
+
+def gcn_scaled(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    scale: Tensor,
+    add_self_loops: bool,
+    fill: float,
+    transposed: Transposed | None,
+) -> Tensor:
+    """:func:`gcn` without weights where ``scale`` (:func:`gcn_scale`) is known."""
+    targets = ptr.size(0) - 1
+    self_weight = fill * (scale[:targets] ** 2).unsqueeze(1) if add_self_loops else None
+    out = _sum(
+        x,
+        index,
+        ptr,
+        self_weight=self_weight,
+        row_scale=scale[:targets],
+        col_scale=scale,
+        skip_self=add_self_loops,
+        transposed=transposed,
+    )
+    return _shaped(out, x)
+
+
+def gcn_scale(index: Tensor, ptr: Tensor, rows: int, dtype: torch.dtype, add_self_loops: bool, fill: float) -> Tensor:
+    """``D^-1/2`` of every row, without weights."""
+    ones = torch.ones(rows, 1, dtype=dtype, device=index.device)
+    return _inverse_root(_sum(ones, index, ptr, skip_self=add_self_loops), rows, fill if add_self_loops else 0.0)
+
+
+def _inverse_root(degree: Tensor, rows: int, fill: float | Tensor) -> Tensor:
+    degree = F.pad(degree.view(-1), (0, rows - degree.size(0))) + fill
+    root = degree.pow(-0.5)
+    return root.masked_fill(root == float("inf"), 0.0)
+
+
+def _gcn_weighted(
+    x: Tensor, index: Tensor, ptr: Tensor, weight: Tensor, loops: bool, fill: float, transposed: Transposed | None
+) -> Tensor:
+    x, weight = _promoted(x, weight)
+    rows, targets = x.size(0), ptr.size(0) - 1
+    target = torch.repeat_interleave(ptr.diff(), output_size=index.size(0))
+    ones = weight.new_ones(rows, 1)
+    degree = _sum(ones, index, ptr, weight.unsqueeze(1), skip_self=loops, transposed=transposed)
+    own = None
+    if loops:
+        own = weight.new_full((rows,), fill)
+        if index.size(0) > 0:
+            place = torch.where(index == target, torch.arange(index.size(0)), -1)
+            last = place.new_full((rows,), -1).scatter_reduce(0, target, place, "amax")
+            own = torch.where(last >= 0, weight[last.clamp(min=0)], own)
+    root = _inverse_root(degree, rows, 0.0 if own is None else own)
+    norm = root.index_select(0, index) * weight * root.index_select(0, target)
+    self_weight = None if own is None else (root * root * own)[:targets].unsqueeze(1)
+    out = _sum(x, index, ptr, norm.unsqueeze(1), self_weight=self_weight, skip_self=loops, transposed=transposed)
+    return _shaped(out, x)
+
+
+def attention(
+    x: Tensor,
+    alpha_src: Tensor,
+    alpha_dst: Tensor | None,
+    index: Tensor,
+    ptr: Tensor,
+    *,
+    alpha_edge: Tensor | None = None,
+    negative_slope: float = 0.2,
+    add_self_loops: bool = False,
+    dropout: float = 0.0,
+    training: bool = True,
+    transposed: Transposed | None = None,
+) -> Tensor:
+    """Sum rows weighted by attention (GAT): softmax over a target's edges of ``leaky_relu(src + dst + edge)``.
+
+    One number for an edge and head is kept for the way back, none for an edge and column.
+
+    Args:
+        x: ``[rows, heads, channels]``.
+        alpha_src: ``[rows, heads]``, what a row adds to the logits of its edges.
+        alpha_dst: ``[targets, heads]``, what a target adds, or None.
+        index: int64 or int32 ``[edges]``, rows of ``x``, grouped by target.
+        ptr: int64 ``[targets + 1]``.
+        alpha_edge: ``[edges, heads]``, what the edge adds, or None.
+        negative_slope: of the leaky ReLU.
+        add_self_loops: every target that is also a row has an edge from itself, in place of any in ``index``.
+        dropout: probability with which an edge's attention is set to 0 in training (the others grow in proportion).
+        training: whether dropout is applied.
+        transposed: the graph grouped by source.
+
+    Returns:
+        ``[targets, heads, channels]`` of the dtype of ``x``; the softmax is computed in float32, for float64 in that.
+    """
+    ptr = _check_graph(index, ptr, x, transposed)
+    if x.dim() != 3:
+        raise InvalidArgumentError(f"x has shape {_shape(x)}, expected [rows, heads, channels]")
+    rows, heads, targets = x.size(0), x.size(1), ptr.size(0) - 1
+    for name, tensor, want in (
+        ("alpha_src", alpha_src, rows),
+        ("alpha_dst", alpha_dst, targets),
+        ("alpha_edge", alpha_edge, index.size(0)),
+    ):
+        if tensor is not None and tuple(tensor.shape) != (want, heads):
+            raise InvalidArgumentError(
+                f"{name} has shape {_shape(tensor)}, expected [{want}, {heads}]: x has shape {_shape(x)}, "
+                f"index {_shape(index)}, ptr {_shape(ptr)}"
+            )
+    real = _kernels.real(x.dtype)
+    src = alpha_src.to(real)
+    dst = None if alpha_dst is None else alpha_dst.to(real)
+    edge = None if alpha_edge is None else alpha_edge.to(real)
+    self_rows = min(rows, targets) if add_self_loops else 0
+    graph = _for_derivative(transposed, src, dst, edge)
+    alpha, own = torch.ops.freshgo.attention(src, dst, edge, index, ptr, self_rows, negative_slope, *graph)
+    if training and dropout > 0:
+        # the edges and then the targets, in one draw: PyG's order where it adds self-loops
+        both = F.dropout(torch.cat([alpha, own]), dropout)
+        alpha, own = both[: index.size(0)], both[index.size(0) :]
+    self_weight = own if add_self_loops else None
+    return _shaped(_sum(x, index, ptr, alpha, self_weight=self_weight, transposed=transposed), x)
+
+
+def _sum(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: Tensor | None = None,
+    *,
+    self_weight: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    col_scale: Tensor | None = None,
+    skip_self: bool = False,
+    transposed: Transposed | None = None,
+) -> Tensor:
+    graph = _for_derivative(transposed, x)
+    out: Tensor = torch.ops.freshgo.sum(
+        _flat(x), index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *graph
+    )
+    return out
+
+
+def _for_derivative(transposed: Transposed | None, *of: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What an operator keeps for its derivative: nothing where there will be none."""
+    if transposed is None or not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in of):
+        return None, None, None
+    return tuple(transposed)
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x if x.dim() == 2 else x.unsqueeze(1) if x.dim() == 1 else x.flatten(1)
+
+
+def _shaped(out: Tensor, x: Tensor) -> Tensor:
+    return out if x.dim() == 2 else out.view(-1, *x.shape[1:])
+
+
+def _promoted(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """As if they were multiplied: rows of the dtype that both promote to, weights of that of its sums."""
+    dtype = torch.promote_types(x.dtype, weight.dtype)
+    if dtype not in _kernels.DTYPES:
+        raise DTypeError(f"weight has dtype {weight.dtype}, expected a floating one like that of x, {x.dtype}")
+    return x.to(dtype), weight.to(_kernels.real(dtype))
+
+
+def _heads_of(x: Tensor, weight: Tensor, index: Tensor) -> int:
+    if weight.dim() not in (1, 2) or weight.size(0) != index.size(0):
+        raise InvalidArgumentError(
+            f"weight has shape {_shape(weight)}, expected [{index.size(0)}] or [{index.size(0)}, heads]: "
+            f"index has shape {_shape(index)}"
+        )
+    heads = weight.size(1) if weight.dim() == 2 else 1
+    if heads != 1 and (x.dim() != 3 or x.size(1) != heads):
+        raise InvalidArgumentError(
+            f"weight has shape {_shape(weight)}, {heads} for each edge, so x must have shape "
+            f"[rows, {heads}, channels], got {_shape(x)}"
+        )
+    return heads
+
+
+def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed: Transposed | None = None) -> Tensor:
+    """Check what tensors are, not what is in them: the kernels do that. Returns ptr as int64."""
+    for name, tensor in (("x", x), ("index", index), ("ptr", ptr)):
+        if not isinstance(tensor, Tensor):
+            if name == "x" and tensor is None:
+                continue
+            raise DTypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.device.type != "cpu":
+            raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU, where these operators run")
+    if index.dtype not in _kernels.INDEX_DTYPES:
+        raise DTypeError(f"index has dtype {index.dtype}, expected int64 or int32")
+    if ptr.dtype not in _kernels.INDEX_DTYPES:
+        raise DTypeError(f"ptr has dtype {ptr.dtype}, expected int64")
+    if index.dim() != 1:
+        raise InvalidArgumentError(f"index has shape {_shape(index)}, expected [edges]")
+    if ptr.dim() != 1 or ptr.size(0) == 0:
+        raise InvalidArgumentError(f"ptr has shape {_shape(ptr)}, expected [targets + 1]")
+    if x is not None:
+        if x.dtype not in _kernels.DTYPES:
+            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _kernels.DTYPES)
+            raise DTypeError(f"x has dtype {x.dtype}, expected one of {names}")
+        if x.dim() == 0:
+            raise InvalidArgumentError("x has shape [], expected [rows, ...]")
+    if transposed is not None:
+        _check_transposed(transposed, index, x)
+    return ptr.to(torch.int64)
+
+
+def _check_transposed(transposed: Transposed, index: Tensor, x: Tensor | None) -> None:
+    if len(transposed) != 3 or not all(isinstance(t, Tensor) and t.dim() == 1 for t in transposed):
+        raise DTypeError("transposed must be what freshgo.ops.transpose returned")
+    ptr, target, edge = transposed
+    if (
+        ptr.dtype != torch.int64
+        or target.dtype != edge.dtype
+        or target.dtype not in _kernels.INDEX_DTYPES
+        or target.size(0) != edge.size(0)
+        or target.size(0) < index.size(0)
+        or (x is not None and ptr.size(0) <= x.size(0))
+    ):
+        raise InvalidArgumentError(
+            f"transposed has shapes {_shape(ptr)}, {_shape(target)}, {_shape(edge)}: it belongs to another graph than "
+            f"index of shape {_shape(index)}" + ("" if x is None else f" over x of shape {_shape(x)}")
+        )
+
+
+def _shape(tensor: Tensor) -> list[int]:
+    return list(tensor.shape)

@@ -1,0 +1,330 @@
+"""PyG's layers over the operators: equal results, equal training, what is swapped and what is left."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from freshgo import Loader, ops
+from freshgo._graph import recall
+
+pytest.importorskip("torch_geometric")
+
+import torch_geometric.nn as pyg
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import trim_to_layer
+
+from freshgo.nn import accelerate
+
+LAYERS: dict[str, Callable[[], Any]] = {
+    "sage": lambda: pyg.SAGEConv(16, 8),
+    "sage-sum": lambda: pyg.SAGEConv(16, 8, aggr="sum", normalize=True),
+    "sage-max": lambda: pyg.SAGEConv(16, 8, aggr="max"),
+    "sage-min": lambda: pyg.SAGEConv(16, 8, aggr="min", project=True),
+    "gin": lambda: pyg.GINConv(nn.Linear(16, 8), train_eps=True),
+    "gcn": lambda: pyg.GCNConv(16, 8),
+    "gcn-improved": lambda: pyg.GCNConv(16, 8, improved=True),
+    "gcn-plain": lambda: pyg.GCNConv(16, 8, normalize=False),
+    "gcn-loopless": lambda: pyg.GCNConv(16, 8, add_self_loops=False, bias=False),
+    "gat": lambda: pyg.GATConv(16, 8, heads=4),
+    "gat-mean": lambda: pyg.GATConv(16, 7, heads=3, concat=False, residual=True),
+    "gat-loopless": lambda: pyg.GATConv(16, 5, add_self_loops=False, negative_slope=0.1),
+}
+
+
+def pair(layer: Any) -> tuple[Any, Any]:
+    other = copy.deepcopy(layer)
+    report = accelerate(other)
+    assert list(report.swapped) == [""]
+    assert not report.left
+    assert isinstance(other, type(layer))
+    assert list(other.state_dict()) == list(layer.state_dict())
+    return layer, other
+
+
+def compare(layers: tuple[Any, Any], call: Callable[[Any, Tensor], Tensor], x: Tensor) -> None:
+    results = []
+    for layer in layers:
+        leaf = x.clone().requires_grad_()
+        layer.zero_grad()
+        out = call(layer, leaf)
+        (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+        results.append([out, leaf.grad, *(p.grad for p in layer.parameters())])
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_layers_equal_those_of_pyg(kind: str, is_sorted: bool) -> None:
+    torch.manual_seed(0)
+    edge_index = torch.stack([torch.randint(60, (400,)), torch.randint(50, (400,))])  # with loops and repeated edges
+    if is_sorted:
+        edge_index = edge_index[:, edge_index[1].argsort(stable=True)].contiguous()
+    layers, x, weight = pair(LAYERS[kind]()), torch.randn(60, 16), torch.rand(400)
+    compare(layers, lambda layer, x: layer(x, edge_index), x)
+    if kind.startswith("gcn"):
+        compare(layers, lambda layer, x: layer(x, edge_index, weight), x)
+    else:
+        keep = edge_index[:, edge_index[1] < 40].contiguous()
+        compare(layers, lambda layer, x: layer((x, x[:40]), keep), x)
+    again = edge_index.clone()
+    layers[1](x, again)
+    again[0, :] = 3  # another graph in the same tensor
+    compare(layers, lambda layer, x: layer(x, again), x)
+
+
+class Net(nn.Module):
+    def __init__(self, layers: list[Any]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(layers)
+
+    def forward(self, batch: Any, how: str) -> Tensor:
+        h, edge_index, blocks = batch.x, batch.edge_index, batch.blocks()
+        for i, conv in enumerate(self.convs):
+            if how == "blocks":
+                h = conv((h, h[: blocks[i].num_dst]), blocks[i].edge_index)
+                continue
+            if how == "trim":
+                h, edge_index, _ = trim_to_layer(i, batch.num_sampled_nodes, batch.num_sampled_edges, h, edge_index)
+            h = conv(h, edge_index)
+        return h[: batch.batch_size]
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("kind", ["sage", "sage-max", "gin", "gcn", "gat"])
+def test_batches_of_the_loader(graph: dict[str, Any], kind: str, transpose: bool) -> None:
+    torch.manual_seed(0)
+    shapes = [(24, 16), (16, 12), (12, 7)]
+    make: dict[str, Callable[[int, int], Any]] = {
+        "sage": pyg.SAGEConv,
+        "sage-max": lambda a, b: pyg.SAGEConv(a, b, aggr="max"),
+        "gin": lambda a, b: pyg.GINConv(nn.Linear(a, b)),
+        "gcn": pyg.GCNConv,
+        "gat": lambda a, b: pyg.GATConv(a, b),
+    }
+    theirs = Net([make[kind](a, b) for a, b in shapes])
+    ours = copy.deepcopy(theirs)
+    assert len(accelerate(ours).swapped) == 3
+    with Loader(graph, [5, 4, 3], np.arange(300), batch_size=100, transpose=transpose) as loader:
+        for batch in loader:
+            known = recall(batch.edge_index)
+            assert known is not None
+            assert (known.transposed is not None) == transpose
+            if known.transposed is not None:
+                expected = ops.transpose(batch.edge_index[0], nn.functional.pad(known.ptr, (0, 0)), batch.num_nodes)
+                for mine, other in zip(known.transposed, expected, strict=True):
+                    assert mine.long().equal(other)
+            for how in ("whole", "trim", "blocks"):
+                if kind == "gcn" and how == "blocks":
+                    continue  # PyG's GCNConv takes no bipartite graphs
+                compare((theirs, ours), lambda net, x, b=batch, h=how: net(with_x(b, x), h), batch.x)
+
+
+def with_x(batch: Any, x: Tensor) -> Any:
+    other = copy.copy(batch)
+    other.x = x
+    return other
+
+
+def test_what_is_known_dies_with_its_edge_index(graph: dict[str, Any]) -> None:
+    conv = pyg.SAGEConv(24, 4)
+    accelerate(conv)
+    with Loader(graph, [5, 4], np.arange(50), batch_size=50, transpose=True) as loader:
+        (batch,) = loader
+    edge_index = torch.randint(50, (2, 300))
+    ordered = edge_index[:, edge_index[1].argsort()].contiguous()
+    block = batch.blocks()[-1]
+    conv((batch.x[: block.num_src], batch.x[: block.num_dst]), block.edge_index).sum().backward()
+    for graph_of in (batch.edge_index, edge_index, ordered):
+        conv(batch.x, graph_of).sum().backward()
+    dead = [weakref.ref(t) for t in (batch.edge_index, edge_index, ordered)]
+    del batch, edge_index, ordered, block, graph_of
+    gc.collect()
+    assert [ref() for ref in dead] == [None, None, None]
+
+
+def test_blocks_with_the_operators_alone(graph: dict[str, Any]) -> None:
+    with Loader(graph, [5, 4], np.arange(100), batch_size=50, transpose=True) as loader:
+        for batch in loader:
+            h = batch.x.clone().requires_grad_()
+            top, plain = h, h
+            for block in batch.blocks():
+                top = ops.aggregate(top, block.index, block.ptr, reduce="mean", transposed=block.transposed)
+                degree = block.ptr.diff().clamp(min=1).unsqueeze(1)
+                plain = torch.zeros(block.num_dst, 24).index_add_(0, block.edge_index[1], plain[block.index]) / degree
+            torch.testing.assert_close(top, plain)
+            grads = [torch.autograd.grad(out.square().sum(), h)[0] for out in (top, plain)]
+            torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_batches_with_an_edge_index_of_pyg(graph: dict[str, Any], transpose: bool) -> None:
+    options: dict[str, Any] = {"batch_size": 50, "transpose": transpose}
+    layers = [pyg.SAGEConv(24, 8), pyg.GINConv(nn.Linear(24, 8)), pyg.GCNConv(24, 8), pyg.GATConv(24, 8)]
+    with Loader(graph, [5, 4], np.arange(100), edge_index="EdgeIndex", **options) as loader:
+        with Loader(graph, [5, 4], np.arange(100), **options) as other:
+            for batch, same in zip(loader, other, strict=True):
+                assert isinstance(batch.edge_index, EdgeIndex)
+                batch.edge_index.validate()
+                (colptr, _), perm = batch.edge_index.get_csc()
+                assert perm is None
+                assert colptr.diff().equal(torch.bincount(same.edge_index[1], minlength=same.num_nodes))
+                (rowptr, col), perm = batch.edge_index.get_csr()
+                assert same.edge_index[1][perm].equal(col)
+                assert rowptr.diff().equal(torch.bincount(same.edge_index[0], minlength=same.num_nodes))
+                for layer in layers:
+                    for one in pair(copy.deepcopy(layer)):
+                        results = []
+                        for edge_index in (batch.edge_index, same.edge_index):
+                            x = same.x.clone().requires_grad_()
+                            out = one(x, edge_index)
+                            results.append((out, *torch.autograd.grad(out.square().sum(), x)))
+                        for mine, expected in zip(*results, strict=True):
+                            torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_report_and_undo() -> None:
+    class Own(pyg.SAGEConv):  # type: ignore[misc, name-defined]
+        def message(self, x_j: Tensor) -> Tensor:
+            return 2 * x_j
+
+    model = nn.ModuleDict(
+        {
+            "good": pyg.SAGEConv(4, 4),
+            "own": Own(4, 4),
+            "lstm": pyg.SAGEConv(4, 4, aggr="lstm"),
+            "many": pyg.SAGEConv(4, 4, aggr=["max", "mean"]),
+            "back": pyg.GCNConv(4, 4, flow="target_to_source"),
+            "graph": pyg.GraphConv(4, 4),
+            "linear": nn.Linear(4, 4),
+        }
+    )
+    report = accelerate(model)
+    assert report.swapped == {"good": "SAGEConv"}
+    assert list(report.left) == ["own", "lstm", "many", "back", "graph"]
+    text = str(report)
+    assert "swapped 1 of 6" in text
+    assert "own: left alone, Own is not one of SAGEConv, GCNConv, GINConv, GATConv" in text
+    assert "flow='target_to_source'" in text
+    assert accelerate(model).swapped == report.swapped
+    report.undo()
+    assert type(model["good"]) is pyg.SAGEConv
+
+
+def test_hooks_and_foreign_inputs_take_pygs_way() -> None:
+    conv, plain = pyg.SAGEConv(4, 4), pyg.SAGEConv(4, 4)
+    plain.load_state_dict(conv.state_dict())
+    accelerate(conv)
+    x, edge_index = torch.randn(5, 4), torch.randint(5, (2, 12))
+    seen: list[int] = []
+    hook = conv.register_message_forward_hook(lambda *_: seen.append(1))
+    torch.testing.assert_close(conv(x, edge_index), plain(x, edge_index))
+    assert seen
+    hook.remove()
+    adjacency = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(12), (5, 5)).coalesce().to_sparse_csr()
+    torch.testing.assert_close(conv(x, adjacency), plain(x, adjacency))
+    gat, other = pair(pyg.GATConv(4, 2))
+    for mine, expected in zip(
+        other(x, edge_index, return_attention_weights=True),
+        gat(x, edge_index, return_attention_weights=True),
+        strict=True,
+    ):
+        if isinstance(mine, Tensor):
+            torch.testing.assert_close(mine, expected)
+
+
+def test_heterogeneous_models() -> None:
+    torch.manual_seed(0)
+    x = {"paper": torch.randn(30, 6), "author": torch.randn(20, 6)}
+    edges = {
+        ("author", "writes", "paper"): torch.stack([torch.randint(20, (80,)), torch.randint(30, (80,))]),
+        ("paper", "cites", "paper"): torch.randint(30, (2, 90)),
+        ("paper", "rev", "author"): torch.stack([torch.randint(30, (70,)), torch.randint(20, (70,))]),
+    }
+    kinds: list[Callable[[], Any]] = [
+        lambda: pyg.SAGEConv((-1, -1), 5),
+        lambda: pyg.GATConv((-1, -1), 5, add_self_loops=False),
+    ]
+    for kind in kinds:
+        theirs = pyg.HeteroConv({key: kind() for key in edges}, aggr="sum")
+        theirs(x, edges)
+        ours = copy.deepcopy(theirs)
+        assert len(accelerate(ours).swapped) == 3
+        for name, out in theirs(x, edges).items():
+            torch.testing.assert_close(ours(x, edges)[name], out, rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_model_equals_the_eager_one() -> None:
+    torch.manual_seed(0)
+    edge_index, x = torch.randint(40, (2, 200)), torch.randn(40, 16)
+    for kind in ("sage", "sage-max", "gin", "gcn", "gat"):
+        model = LAYERS[kind]()
+        accelerate(model)
+        compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend="aot_eager")
+        compare((model, compiled), lambda layer, x: layer(x, edge_index), x)
+
+
+def test_autocast() -> None:
+    edge_index, x = torch.randint(40, (2, 200)), torch.randn(40, 16)
+    for kind in ("sage", "sage-max", "gin", "gcn", "gat"):
+        theirs, ours = pair(LAYERS[kind]())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected, out = theirs(x, edge_index), ours(x, edge_index)
+        torch.testing.assert_close(out.float(), expected.float(), rtol=5e-2, atol=5e-2)
+
+
+def train(
+    model: nn.Module, x: Tensor, y: Tensor, edge_index: Tensor, batches: list[Any] | None, steps: int
+) -> list[float]:
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.05), []
+    for step in range(steps):
+        if batches is None:
+            loss = F.cross_entropy(model(x, edge_index), y)
+        else:
+            batch = batches[step % len(batches)]
+            loss = F.cross_entropy(model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("kind", ["GraphSAGE", "GCN", "GAT", "GIN"])
+@pytest.mark.parametrize("name", ["amazon-computers", "ogbn-arxiv-nofeat"])
+def test_training_curves_on_real_graphs(real_graph: Any, name: str, kind: str) -> None:
+    """Step for step the same loss, with attention dropout too, over batches of the loader."""
+    path = real_graph(name)
+    edge_index = torch.from_numpy(np.load(path / "edge_index.npy"))
+    y = torch.from_numpy(np.load(path / "y.npy")).long().view(-1)
+    file = path / "x.npy"
+    gen = torch.Generator().manual_seed(0)
+    x = torch.from_numpy(np.load(file)).float() if file.is_file() else torch.randn(y.numel(), 32, generator=gen)
+    torch.manual_seed(0)
+    options = {"heads": 4, "dropout": 0.3} if kind == "GAT" else {}
+    theirs = getattr(pyg, kind)(x.size(1), 32, num_layers=2, out_channels=int(y.max()) + 1, **options)
+    ours = copy.deepcopy(theirs)
+    assert len(accelerate(ours).swapped) == 2
+    data = {"edge_index": edge_index, "x": x, "y": y, "num_nodes": y.numel()}
+    with Loader(data, [10, 5], np.arange(4096), batch_size=512, seed=1, transpose=True) as loader:
+        batches = list(itertools.islice(loader, 6))
+    curves = []
+    for model in (theirs, ours):
+        torch.manual_seed(1)
+        curves.append(train(model, x, y, edge_index, batches, 18))
+    # A target that lists a loop shifts the draws of attention dropout; real batches seldom have one.
+    loops = any(bool((b.edge_index[0] == b.edge_index[1]).any()) for b in batches)
+    if kind != "GAT" or not loops:
+        np.testing.assert_allclose(curves[1], curves[0], rtol=2e-3)
+    assert curves[1][-1] < curves[1][0]
