@@ -87,7 +87,8 @@ SUMS = (
     "filled",
     "bytes_read",
     "requests",
-    "scratch_bytes",
+    "scratch_written",
+    "scratch_read",
     "seconds_planning",
     "seconds_sampling",
 )

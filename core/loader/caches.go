@@ -185,6 +185,11 @@ func (l *Loader) calibrate(ctx context.Context) (ssd.Device, error) {
 		return ssd.Device{}, err
 	}
 	if path != "" {
+		l.onClose(func() {
+			if l.windows.misjudged() {
+				ssd.ForgetDevice(fs, path, key) // the next loader measures again
+			}
+		})
 		if d, found := ssd.LoadDevice(fs, path, key); found {
 			return d, nil
 		}

@@ -41,13 +41,13 @@ type Window struct {
 type windows struct {
 	mu     sync.Mutex
 	last   []Window
-	errors []float64 // |measured/predicted - 1| of the last windows
+	ratios []float64 // measured by predicted seconds, of the last windows
 }
 
 // Bounds of what is kept. Arbitrary.
 const (
 	keptWindows = 64
-	keptErrors  = 1024
+	keptRatios  = 1024
 )
 
 func (w *windows) add(s *superbatch, wall, busy time.Duration) {
@@ -62,22 +62,49 @@ func (w *windows) add(s *superbatch, wall, busy time.Duration) {
 	}
 	w.last = append(w.last, report)
 	if predicted := report.Seconds; predicted > 0 {
-		if len(w.errors) == keptErrors {
-			w.errors = slices.Delete(w.errors, 0, 1)
+		if len(w.ratios) == keptRatios {
+			w.ratios = slices.Delete(w.ratios, 0, 1)
 		}
-		w.errors = append(w.errors, math.Abs(busy.Seconds()/predicted-1))
+		w.ratios = append(w.ratios, busy.Seconds()/predicted)
 	}
 }
 
-// medianError is 0 where nothing has been measured.
+// medianError is the median of |measured/predicted - 1|, 0 where nothing has been
+// measured.
 func (w *windows) medianError() float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.errors) == 0 {
+	errors := make([]float64, len(w.ratios))
+	for i, r := range w.ratios {
+		errors[i] = math.Abs(r - 1)
+	}
+	return median(errors)
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(w.errors))
-	return sorted[len(sorted)/2]
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// Predictions that were off by misjudged in either direction, in the median of at
+// least fewWindows, mean that the calibration was taken at another time than this.
+const (
+	misjudged  = 2
+	fewWindows = 8
+)
+
+// misjudged says whether the device should be calibrated again.
+func (w *windows) misjudged() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ratios) < fewWindows {
+		return false
+	}
+	ratio := median(slices.Clone(w.ratios))
+	return ratio > misjudged || ratio < 1./misjudged
 }
 
 func (w *windows) all() []Window {

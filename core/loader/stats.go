@@ -43,7 +43,8 @@ type Stats struct {
 	NeighborMisses  int64            `json:"neighbor_misses"`       // and those read from disk
 	Resampled       int64            `json:"resampled"`             // batches whose trace was lost and drawn again
 	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read; their rows were read from the store
-	ScratchBytes    int64            `json:"scratch_bytes"`         // written to and read from the scratch file
+	ScratchWritten  int64            `json:"scratch_written"`       // bytes, to the scratch file
+	ScratchRead     int64            `json:"scratch_read"`          // and from it; they are in BytesRead too
 	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use
 	TopologyOnDisk  bool             `json:"topology_on_disk"`
 	IDMap           string           `json:"id_map"` // "stamp" or "hash"
@@ -101,7 +102,7 @@ func (l *Loader) Stats() Stats {
 	}
 	if l.planner != nil {
 		kept := l.pool.Stats()
-		s.ScratchBytes, s.ScratchWhy = kept.Written+kept.Read, kept.Why
+		s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
 	}
 	reads := l.engineStats()
 	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries

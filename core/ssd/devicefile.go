@@ -44,6 +44,9 @@ func LoadDevice(fs FS, path, key string) (Device, bool) {
 	return Device{}, false
 }
 
+// ForgetDevice makes LoadDevice find nothing under key, because what was saved proved wrong.
+func ForgetDevice(fs FS, path, key string) bool { return SaveDevice(fs, path, key, Device{}) }
+
 func readDevices(fs FS, path string) []savedDevice {
 	file, err := fs.Open(path, syscall.O_RDONLY, 0)
 	if err != nil {

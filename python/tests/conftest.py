@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 import freshgo
+
+# Calibrations of the tests' stores stay out of the user's cache.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="freshgo-tests-")
 
 
 def pytest_report_header() -> str:

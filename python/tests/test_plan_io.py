@@ -37,7 +37,6 @@ LOADERS: dict[str, dict[str, Any]] = {
     },
 }
 
-PAGE = 4096
 
 MEASURE = """
     import json, mmap, os, re, sys
@@ -90,7 +89,7 @@ MEASURE = """
             "ours": after["bytes_read"] - before["bytes_read"],
             "kernel": now["read"] - kernel["read"],
             "neighbors": after["neighbor_misses"],
-            "scratch": after["scratch_bytes"],
+            "scratch": after["scratch_written"],
             "written": now["write"] - opened["write"],
         }
 
@@ -133,7 +132,7 @@ def test_the_kernel_counts_the_same(wide: Path, io: str) -> None:
         assert loader["engine"] == io
         assert loader["ours"] > 20 * LITTLE, (name, loader)
         assert loader["ours"] <= loader["kernel"] <= loader["ours"] + LITTLE, (name, loader)
-        # What is written is read once, or not at all where an epoch was left; the first page of the file is a trial.
-        assert loader["scratch"] / 2 <= loader["written"] <= loader["scratch"] + PAGE, (name, loader)
+        # Chunks that wait for a writer when the figures are taken are counted by one side only.
+        assert abs(loader["written"] - loader["scratch"]) <= LITTLE, (name, loader)
     assert told[0]["neighbors"] > 0
     assert told[-1]["scratch"] > LITTLE
