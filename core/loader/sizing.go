@@ -319,18 +319,20 @@ func (z *sizer) byWidth(edges bool) []int {
 // 3.5, sizes the superbatch by the room for its runtime files). Of the room for
 // features
 //
-//   - at most a quarter is for traces and plans, as far as superbatches of two
-//     epochs need it: how far a plan looks ahead decides more than how many rows it
-//     can keep, until every row's next use is known. Measured on 2 GB of features
-//     with a tenth of them cached, epochs of 16 batches: superbatches of 2 batches
-//     read 1100 MB an epoch, those of an epoch 110 MB;
+//   - traces and plans get what superbatches of an epoch need, where that is at
+//     most half, for how far a plan looks ahead decides more than how many rows it
+//     can keep. Measured on 2 GB of features with a tenth of that to divide, epochs
+//     of 16 batches: with 32 MB for traces 355k rows are cached and an epoch reads
+//     1050 MB, with 64 MB 304k rows and 770 MB, with 110 MB 230k rows and 155 MB,
+//     and nothing less with 140 MB. Where an epoch is far from fitting they get a
+//     quarter;
 //   - an eighth is for packs in memory; a scratch file may take as much as the
 //     features;
 //   - the planner's tables take what they need;
 //   - the rest is for cached rows.
 const (
-	traceShare = 4
-	packShare  = 8
+	mostTraces, someTraces = 2, 4 // shares, as divisors
+	packShare              = 8
 
 	// mostBatches is how far ahead a plan looks at most. Arbitrary: ids of the rows
 	// in a plan are numbered with 30 bits.
@@ -394,14 +396,18 @@ func (z *sizer) planned(s *split, room, shared int64, widths []int) {
 		}
 	}
 	s.superbatch = min(mostBatches, max(reorderBatches, 2*z.numBatches()))
-	ideal := z.traceBytes(s.superbatch)
+	ideal := z.traceBytes(min(mostBatches, z.numBatches()))
+	if ideal > total { // falls from one share to the other without a step
+		ideal = max(total/someTraces, int64(float64(total)/float64(ideal)*float64(total/mostTraces)))
+	}
+	ideal = min(ideal, total/mostTraces)
 	if o.Superbatch != Auto {
 		s.superbatch = o.Superbatch
 	}
 	if o.Memory == 0 { // batches have not been measured
 		ideal = unlimitedTraces
 	}
-	more(&s.traces, o.TraceMemory, min(total/traceShare, ideal, unlimitedTraces))
+	more(&s.traces, o.TraceMemory, min(ideal, unlimitedTraces))
 	more(&s.packs, o.BufferMemory, min(total/packShare, unlimitedPacks))
 	s.cacheRows = plannedRows(room, z.parts.numNodes, widths)
 	s.tracesHeld = s.traces / z.heldShare()
