@@ -129,9 +129,13 @@ func (l *Loader) openPlanner(ctx context.Context) error {
 	if l.device, err = l.calibrate(ctx); err != nil {
 		return err
 	}
+	packFile := limits.FileBytes * packFileShare / 4
+	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
+		packFile = 0 // no pack in the file would find a buffer
+	}
 	c := plan.Config{
 		NumRows: l.parts.numNodes, Capacity: l.split.cacheRows, CarryOver: o.CarryOver, Transfer: o.Transfer,
-		Device: l.device, PackMemory: limits.PackMemory(), PackFile: limits.FileBytes * packFileShare / 4,
+		Device: l.device, PackMemory: limits.PackMemory(), PackFile: packFile,
 		Depth: max(l.split.prefetch, 1), SlotBytes: l.split.slot,
 	}
 	for _, t := range l.onDisk {
@@ -159,6 +163,10 @@ func (l *Loader) openResident() error {
 	}
 	return err
 }
+
+// leastBuffers is what the scratch pool needs for buffers before a dozen packs can
+// fill in its file at a time.
+const leastBuffers = 20 * minSlot
 
 // packFileShare is how much of the scratch file plans count on, in quarters: the
 // rest is for traces.

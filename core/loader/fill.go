@@ -186,6 +186,9 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 		l.counters.packed.Add(int64(len(k.cold) - len(k.wanted)))
 	}
 	for i, e := range p.step.Extra {
+		if s.parcels[e.Batch].empty() {
+			continue
+		}
 		k.wanted = append(k.wanted, int64(e.Row))
 		k.from = append(k.from, ^int32(i))
 	}

@@ -245,7 +245,8 @@ func TestScratchFaults(t *testing.T) {
 			fs := faultfs.New(ssd.OS)
 			s := d.store(t, fs)
 			o := belady()
-			o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 1<<20, 1<<20
+			o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 1<<20
+			o.TraceMemory = 1 << 20 // most traces go to the file
 			l := open(t, OpenStore(s), o)
 			fs.Arm(fault)
 			requireSame(t, want, epochOf(t, l, 0))

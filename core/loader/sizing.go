@@ -149,8 +149,8 @@ func (z *sizer) choose(s *split) error {
 	last := slices.MinFunc(ladder, func(a, b working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
 	limit := z.options.Memory
 	s.smallest = z.cost(last) + z.explicit()
-	if short := s.smallest + s.reserved - limit; short > 0 && z.options.Cache == "auto" && s.reserved > 0 {
-		s.unplanned(fmt.Sprintf("planning needs %d bytes more memory", short))
+	if short := s.smallest + z.worthwhile(s) - limit; short > 0 && z.options.Cache == "auto" && s.reserved > 0 {
+		s.unplanned(fmt.Sprintf("planning is worth its memory with %d bytes more", short))
 	}
 	if s.smallest += s.reserved; limit < s.smallest {
 		return fmt.Errorf("loader: the smallest memory that works with these options is %d bytes: %w",
@@ -247,14 +247,17 @@ func (z *sizer) holdFeatures(s *split, rest int64) {
 	}
 	switch {
 	case len(widths) == 0:
-		if s.cache == "belady" {
-			s.unplanned("everything is held in memory")
-		}
+		s.unplanned("everything is held in memory")
 	case s.cache == "belady":
 		z.planned(s, room, shared, widths)
-	case z.options.Cache != "auto":
-		s.cache = z.options.Cache
+	default:
+		if s.cache = z.options.Cache; s.cache == "auto" {
+			s.cache = "degree" // the ranking that costs least
+		}
 		s.cacheRows = cache.Capacity(z.mechanism(), room-z.rankBytes(), z.parts.numNodes, append(widths, z.residentBytes()))
+		if s.cacheRows == 0 && z.options.Cache == "auto" {
+			s.cache = "none"
+		}
 	}
 }
 
@@ -371,6 +374,23 @@ func (z *sizer) reserve(s *split) error {
 	s.reserved = s.traces + s.packs + plan.StateBytes(z.parts.numNodes, 0)
 	s.cache = "belady"
 	return nil
+}
+
+// worthBatches is how many batches a superbatch must have at least for planning to
+// be worth its memory, beside a cache of the rows of one. With fewer, measured on
+// ogbn-arxiv with as much memory as its features, planning took longer than it
+// saved.
+const worthBatches = 8
+
+// worthwhile is what a planned loader takes before it is better than an unplanned one.
+func (z *sizer) worthwhile(s *split) int64 {
+	rows := int64(0)
+	for _, t := range z.parts.tensors {
+		if !t.byEdge && t.width > smallRow {
+			rows += z.expected().nodes * int64(t.width)
+		}
+	}
+	return max(s.reserved, z.traceBytes(worthBatches)+plan.StateBytes(z.parts.numNodes, 0)+rows)
 }
 
 // unplanned takes back what reserve decided.

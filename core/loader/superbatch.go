@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,11 @@ func (p *parcel) add(table int, pos int32, row []byte) {
 	if !p.sealed {
 		_ = p.packs[table].Add(pos, row) // a pack that fails is not read
 	}
+}
+
+// empty says whether there is no pack at all.
+func (p *parcel) empty() bool {
+	return p == nil || !slices.ContainsFunc(p.packs, func(k *scratch.Pack) bool { return k != nil })
 }
 
 // seal ends the adding.
@@ -162,6 +168,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 		}
 		fills, packs := p.Fill[fromFill:i], p.Pack[fromPack:j]
 		wanted = wanted[:0]
+		packs = s.withPack(packs)
 		for _, f := range fills {
 			wanted = append(wanted, int64(f.Row))
 		}
@@ -188,6 +195,16 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 	}
 	l.counters.filled.Add(int64(len(p.Fill)))
 	return nil
+}
+
+// withPack returns those rows whose pack found room. The others are read by the
+// batch that needs them.
+func (s *superbatch) withPack(rows []plan.Extra) []plan.Extra {
+	missing := func(e plan.Extra) bool { return s.parcels[e.Batch].empty() }
+	if !slices.ContainsFunc(rows, missing) {
+		return rows
+	}
+	return slices.DeleteFunc(slices.Clone(rows), missing)
 }
 
 // await waits until the prologue has ended.
