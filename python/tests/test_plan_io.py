@@ -21,7 +21,7 @@ import pytest
 import freshgo
 
 NODES, WIDTH = 40_000, 128
-LITTLE = 256 << 10
+LITTLE = 2 << 20
 """Bytes besides those of the loader; a twentieth of the least that a test reads, were it needed at all."""
 
 LOADERS: dict[str, dict[str, Any]] = {
