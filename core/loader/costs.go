@@ -44,7 +44,6 @@ type sizer struct {
 	order     int64 // a permutation of the seeds
 	checks    int64 // checksums of the pages that may be read one by one
 	loading   int64 // what loading an array takes for a while, at most
-	reordered int64 // bytes of the row of every node, where rows are in another order
 	neighbors int64 // bytes of adjacency held in memory
 	edgeIDs   int64 // bytes of edge numbers held in memory
 }

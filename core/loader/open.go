@@ -122,8 +122,7 @@ func (l *Loader) sizer() *sizer {
 		arrays = append(arrays, &t.onDisk.Array)
 	}
 	if order := l.parts.store.Order(); order != nil {
-		z.reordered = 4 * l.parts.numNodes
-		z.fixed += z.reordered
+		z.fixed += 4 * l.parts.numNodes // the row of every node
 		z.loading = order.LoadBytes()
 	}
 	for _, a := range arrays {

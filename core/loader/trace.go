@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"sync/atomic"
-	"unsafe"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -69,7 +68,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []u
 	for _, v := range g.Ptr {
 		narrow = append(narrow, uint32(v))
 	}
-	pieces := [][]byte{bytesOf(inputs), bytesOf(g.Pos), bytesOf(narrow), bytesOf(g.Row)}
+	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(narrow), mem.Bytes(g.Row)}
 	n := int64(0)
 	for _, piece := range pieces {
 		n += int64(len(piece))
@@ -131,11 +130,4 @@ func widened(dst []int64, src []uint32) []int64 {
 		dst = append(dst, int64(v))
 	}
 	return dst
-}
-
-// bytesOf views integers as they are in memory.
-func bytesOf[T uint32 | int64](values []T) []byte {
-	var zero T
-	// unsafe: exactly the memory of values
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(zero)))
 }

@@ -67,6 +67,12 @@ func View[T any](p []byte) []T {
 	return unsafe.Slice((*T)(base), uintptr(len(p))/size) // aligned, and exactly as long as p
 }
 
+// Bytes returns the memory of values, which must contain no pointers: the inverse of View.
+func Bytes[T any](values []T) []byte {
+	var zero T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), uintptr(len(values))*unsafe.Sizeof(zero)) // exactly the values
+}
+
 func mapAnonymous(n int64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

@@ -148,7 +148,7 @@ func testRecords[I int32 | int64, E uint32 | int64](t *testing.T) {
 	const n, e = 5000, 100_000
 	var index I
 	var id E
-	indexSize, idSize := int64(len(bytesOf([]I{index}))), int64(len(bytesOf([]E{id})))
+	indexSize, idSize := int64(len(mem.Bytes([]I{index}))), int64(len(mem.Bytes([]E{id})))
 	indexType, idType := manifest.DType_INT32, manifest.DType_UINT32
 	if indexSize == 8 {
 		indexType = manifest.DType_INT64

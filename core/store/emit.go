@@ -134,7 +134,7 @@ func (w *emitter[I, E]) run() error {
 	if err := w.myTurn(); err != nil {
 		return err
 	}
-	return w.out.indptr.write(bytesOf(w.ends))
+	return w.out.indptr.write(mem.Bytes(w.ends))
 }
 
 // end is where the edges of a target end, as long as those of the next are not placed.
@@ -199,13 +199,13 @@ func (w *emitter[I, E]) write(n int64) error {
 	if err := w.myTurn(); err != nil {
 		return err
 	}
-	if err := w.out.indices.write(bytesOf(w.indices[:n])); err != nil {
+	if err := w.out.indices.write(mem.Bytes(w.indices[:n])); err != nil {
 		return err
 	}
 	if w.out.edgeIDs == nil {
 		return nil
 	}
-	return w.out.edgeIDs.write(bytesOf(w.edgeIDs[:n]))
+	return w.out.edgeIDs.write(mem.Bytes(w.edgeIDs[:n]))
 }
 
 func (w *emitter[I, E]) myTurn() error {
@@ -270,10 +270,4 @@ func (w *emitter[I, E]) each(visit func([]record[I, E]) error) error {
 // damaged is the error for records that are not those that were written.
 func (w *emitter[I, E]) damaged() error {
 	return &CorruptError{Path: w.sorter.dir, Off: w.partition.runs[0].off, Reason: "an edge came back from " + spillName + " changed"}
-}
-
-// bytesOf views values as they are in memory, which is little-endian on every architecture supported.
-func bytesOf[T int32 | uint32 | int64](values []T) []byte {
-	var zero T
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(zero))) // exactly the values
 }

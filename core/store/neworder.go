@@ -20,7 +20,7 @@ func (r *relayouter) writeOrder(ctx context.Context) (*mem.Block, *manifest.Arra
 		return nil, nil, err
 	}
 	defer w.abort()
-	if err := writeWindow(ctx, w, bytesOf(ids), r.meter); err != nil {
+	if err := writeWindow(ctx, w, mem.Bytes(ids), r.meter); err != nil {
 		return nil, nil, err
 	}
 	written, err := w.finish(int64(len(ids)))

@@ -148,7 +148,7 @@ func (c *conversion) writeSplit(ctx context.Context, file string, t NamedSource,
 				members[id/64] |= 1 << (id % 64)
 			}
 		}
-		if err := w.write(bytesOf(ids)); err != nil {
+		if err := w.write(mem.Bytes(ids)); err != nil {
 			return nil, err
 		}
 		count += int64(len(ids))
