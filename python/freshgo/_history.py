@@ -1,0 +1,98 @@
+"""What a pruned batch says of its levels, and what a loader asks of a :class:`~freshgo.History`.
+
+Level 0 are the features, level ``l`` the output of layer ``l``. The table of a level is what the next layer reads: first
+the rows that this layer computes (its targets, in the order of its outputs), then the other sources (papers: FreshGNN,
+section 4). A row of a hidden level's table is either computed or a hit; computed rows stand in the order of their
+position in the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from freshgo.batch import Block
+
+
+@dataclasses.dataclass(eq=False)
+class Levels:
+    """The level tables of a batch of ``num_layers`` layers. All tensors are int64 and lie where the batch lies.
+
+    Lists over levels have an entry for each of 0..num_layers - 1; that of level 0 is None in ``computed``, ``hit``,
+    ``slot`` and the probes, as features have no history.
+    """
+
+    index: int
+    """Position of the batch among those handed over by training epochs."""
+    num_layers: int
+    degree: Tensor
+    """``[nodes]``: in-edges of each node of the batch before pruning."""
+    nodes: list[Tensor]
+    """``nodes[l]``: the table of level ``l``, as rows of the batch."""
+    computed: list[Tensor | None]
+    """``computed[l]``: positions in the table of the rows that layer ``l`` computes, ascending, one for each output."""
+    hit: list[Tensor | None]
+    """``hit[l]``: positions in the table of the rows that history has."""
+    slot: list[Tensor | None]
+    """``slot[l]``: where each of those lies in the buffer."""
+    layers: list[Block]
+    """``layers[l - 1]``: the message passing of layer ``l``, sources and targets as positions in the table of level
+    ``l - 1``; ``edge`` are positions in the batch's list of edges, for tensors of edges."""
+    loops: Tensor | None = None
+    """``[nodes]``: how many of ``degree`` lead from the node to itself; None where no node has one."""
+    probe: list[Tensor | None] | None = None
+    """Only in batches that measure the estimation error, which have no hits: ``probe[l]`` are positions in the table of
+    computed rows that history has, ..."""
+    probe_slot: list[Tensor | None] | None = None
+    """... where each of those lies in the buffer ..."""
+    probe_age: list[Tensor | None] | None = None
+    """... and its age in iterations."""
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Levels:
+        """Return these levels with their tensors on ``device``."""
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.to(device, non_blocking=non_blocking)
+            if isinstance(value, list):
+                return [moved(one) for one in value]
+            if dataclasses.is_dataclass(value) and not isinstance(value, type):  # a block
+                values = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "levels"}
+                return dataclasses.replace(value, **{name: moved(one) for name, one in values.items()})
+            return value
+
+        return Levels(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A history's options in iterations and bytes, as the loader that it is bound to takes them."""
+
+    policy: str
+    """"performance", "gradient" or "all" (every computed row, for ever, in its own slot)."""
+    grad_fraction: float
+    stale: int | None
+    """Iterations that an entry may be read after; None for ever."""
+    start: int
+    """The first iteration that uses history."""
+    memory: int | None
+    """Bytes of the buffer; None lets the loader choose."""
+    features: bool
+    """Whether features lie at the other end of the buffer."""
+    lag: int
+    sample_every: int
+    """Every so manyth iteration is not pruned but brings probes; 0 never."""
+    device: torch.device | None
+    """Where the buffer is, if that is not the CPU: then the loader allocates none."""
+
+
+def iterations(value: int | float, num_batches: int) -> int | None:
+    """``value`` as a number of iterations: floats count epochs, rounded to the nearest iteration; None is for ever."""
+    if isinstance(value, int):
+        return value
+    return None if math.isinf(value) else math.floor(value * num_batches + 0.5)
