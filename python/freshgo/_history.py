@@ -1,9 +1,8 @@
 """What a pruned batch says of its levels, and what a loader asks of a :class:`~freshgo.History`.
 
-Level 0 are the features, level ``l`` the output of layer ``l``. The table of a level is what the next layer reads: first
-the rows that this layer computes (its targets, in the order of its outputs), then the other sources (papers: FreshGNN,
-section 4). A row of a hidden level's table is either computed or a hit; computed rows stand in the order of their
-position in the table.
+Level 0 are the features, level ``l`` the output of layer ``l``. The table of a level is what the next layer reads: the
+rows that this layer computes (its targets, in the order of its outputs), then the other sources (FreshGNN, section 4).
+A row of a hidden level's table is either computed or a hit; layers compute their rows in the order of the table.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from freshgo.batch import Block
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Levels:
     """The level tables of a batch of ``num_layers`` layers. All tensors are int64 and lie where the batch lies.
 
@@ -42,9 +41,15 @@ class Levels:
     """``slot[l]``: where each of those lies in the buffer."""
     layers: list[Block]
     """``layers[l - 1]``: the message passing of layer ``l``, sources and targets as positions in the table of level
-    ``l - 1``; ``edge`` are positions in the batch's list of edges, for tensors of edges."""
+    ``l - 1``, which is its ``level``; its ``edge`` are positions in the batch's list of edges, for tensors of edges."""
     loops: Tensor | None = None
-    """``[nodes]``: how many of ``degree`` lead from the node to itself; None where no node has one."""
+    """``[nodes]``: how many of ``degree`` lead from the node to itself; None where no node has one. GCN replaces them."""
+    loaded: int = 0
+    """Rows of features that the batch brings: those of seeds and of level 0."""
+    plain_nodes: int = 0
+    """Rows that it would have brought unpruned."""
+    plain_edges: int = 0
+    """Edges that it would have had."""
     probe: list[Tensor | None] | None = None
     """Only in batches that measure the estimation error, which have no hits: ``probe[l]`` are positions in the table of
     computed rows that history has, ..."""
