@@ -8,8 +8,7 @@ A row of a hidden level's table is either computed or a hit; layers compute thei
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,7 +42,7 @@ class Levels:
     """``layers[l - 1]``: the message passing of layer ``l``, sources and targets as positions in the table of level
     ``l - 1``, which is its ``level``; its ``edge`` are positions in the batch's list of edges, for tensors of edges."""
     loops: Tensor | None = None
-    """``[nodes]``: how many of ``degree`` lead from the node to itself; None where no node has one. GCN replaces them."""
+    """``[nodes]``: how many of ``degree`` lead from the node to itself, which GCN replaces; None where none does."""
     loaded: int = 0
     """Rows of features that the batch brings: those of seeds and of level 0."""
     plain_nodes: int = 0
@@ -74,30 +73,28 @@ class Levels:
         return Levels(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
+class Span(NamedTuple):
+    """A number of iterations, or of epochs; ``math.inf`` for ever."""
+
+    count: float
+    epochs: bool
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A history's options in iterations and bytes, as the loader that it is bound to takes them."""
+    """A history's options as the loader that it is bound to takes them: ``history._settings``."""
 
     policy: str
-    """"performance", "gradient" or "all" (every computed row, for ever, in its own slot)."""
-    grad_fraction: float
-    stale: int | None
-    """Iterations that an entry may be read after; None for ever."""
-    start: int
-    """The first iteration that uses history."""
+    """"performance", "gradient" or "all": every computed row, for ever, in a slot of its own."""
+    p_grad: float
+    t_stale: Span
+    start: Span
     memory: int | None
     """Bytes of the buffer; None lets the loader choose."""
+    device: torch.device | None
+    """Where the buffer is; None is the CPU, where the loader allocates it."""
     features: bool
     """Whether features lie at the other end of the buffer."""
     lag: int
-    sample_every: int
+    probe_every: int
     """Every so manyth iteration is not pruned but brings probes; 0 never."""
-    device: torch.device | None
-    """Where the buffer is, if that is not the CPU: then the loader allocates none."""
-
-
-def iterations(value: int | float, num_batches: int) -> int | None:
-    """``value`` as a number of iterations: floats count epochs, rounded to the nearest iteration; None is for ever."""
-    if isinstance(value, int):
-        return value
-    return None if math.isinf(value) else math.floor(value * num_batches + 0.5)
