@@ -37,6 +37,7 @@ type Pruned struct {
 	// edges of the rows that any layer computes.
 	Graph  sample.Subgraph
 	Degree []int32 // by node of Graph: in-edges drawn, those pruned included; 0 in the last hop
+	Kept   []int32 // by node of Graph: its local id in the batch before
 	Loaded []int32 // nodes of Graph whose features are read, ascending: the seeds and those of level 0
 	Levels []Level // of level l at l, 0 <= l < L
 	Layers []Layer // of layer l at l-1, 1 <= l <= L
@@ -74,7 +75,7 @@ func sum(counts []int64) (total int64) {
 func (h hops) prunedBytes() int64 {
 	layers := h.layers()
 	nodes, edges := h.nodesTo(layers), h.edgesTo(layers-1)
-	total := pieceBytes(nodes, 8) + pieceBytes(h.nodesTo(layers-1)+1, 8) + pieceBytes(edges, 8) + pieceBytes(edges, 4) + 2*pieceBytes(nodes, 4)
+	total := pieceBytes(nodes, 8) + pieceBytes(h.nodesTo(layers-1)+1, 8) + pieceBytes(edges, 8) + pieceBytes(edges, 4) + 3*pieceBytes(nodes, 4)
 	for l := range layers {
 		rows, drawn := h.nodesTo(layers-l), h.edgesTo(layers-l-1)
 		total += pieceBytes(rows, 4) + pieceBytes(h.nodesTo(layers-l-1)+1, 8) + 2*pieceBytes(drawn, 4)
@@ -98,7 +99,7 @@ func (o *Pruned) lay(budget *mem.Budget, h hops) error {
 		Pos: take[int64](a, edges), Row: take[uint32](a, edges),
 		NodesPerHop: zeros(o.Graph.NodesPerHop, layers+1), EdgesPerHop: zeros(o.Graph.EdgesPerHop, layers),
 	}
-	o.Degree, o.Loaded = take[int32](a, nodes), take[int32](a, nodes)
+	o.Degree, o.Kept, o.Loaded = take[int32](a, nodes), take[int32](a, nodes), take[int32](a, nodes)
 	o.Levels, o.Layers = zeros(o.Levels, layers), zeros(o.Layers, layers)
 	for l := range layers {
 		rows, drawn := h.nodesTo(layers-l), h.edgesTo(layers-l-1)

@@ -56,7 +56,7 @@ func (h hops) scratchBytes() int64 {
 
 // roundings is how much more scratchBytes and prunedBytes can be for a batch whose nodes are spread over the hops than for
 // one that is all seeds: each piece is rounded up by less than pieceAlign.
-func roundings(layers int) int64 { return int64(7*layers+12) * pieceAlign }
+func roundings(layers int) int64 { return int64(7*layers+13) * pieceAlign }
 
 // lay makes the scratch of a batch, in which everything is pruned.
 func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
@@ -91,9 +91,9 @@ func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *P
 	if layers == 0 || len(h.nodes) != layers+1 || h.nodes[0] != numSeeds || h.nodesTo(layers-1) != int64(len(g.Ptr))-1 {
 		panic(fmt.Sprintf("history: pruning %d seeds in hops of %d nodes and %d edges, %d targets", numSeeds, h.nodes, h.edges, len(g.Ptr)-1))
 	}
-	if len(g.Row) > math.MaxInt32 {
+	if edges := h.edgesTo(layers - 1); edges > math.MaxInt32 {
 		out.Free()
-		return fmt.Errorf("history: pruning a batch of %d edges, want at most %d: %w", len(g.Row), math.MaxInt32, sample.ErrTooLarge)
+		return fmt.Errorf("history: pruning a batch of %d edges, want at most %d: %w", edges, math.MaxInt32, sample.ErrTooLarge)
 	}
 	if err := p.lay(g, h); err != nil {
 		out.Free()
@@ -258,7 +258,7 @@ func (p *Pruner) renumber(g *sample.Subgraph, h hops, out *Pruned) {
 				end += h.nodes[hop]
 			}
 			p.id[v] = int32(n)
-			sub.Nodes[n] = g.Nodes[v]
+			sub.Nodes[n], out.Kept[n] = g.Nodes[v], int32(v)
 			out.Degree[n] = int32(g.Ptr[v+1] - g.Ptr[v])
 			kept := int64(0)
 			for l := 1; l <= layers-hop; l++ {
@@ -280,12 +280,11 @@ func (p *Pruner) renumber(g *sample.Subgraph, h hops, out *Pruned) {
 	sub.Row, sub.Pos = sub.Row[:edges], sub.Pos[:edges]
 	sub.NodesPerHop[layers] = int64(len(p.leaves))
 	for _, v := range p.leaves {
-		sub.Nodes[n] = g.Nodes[v]
-		out.Degree[n] = 0
+		sub.Nodes[n], out.Kept[n], out.Degree[n] = g.Nodes[v], v, 0
 		loaded = append(loaded, int32(n))
 		n++
 	}
-	sub.Nodes, out.Degree, out.Loaded = sub.Nodes[:n], out.Degree[:n], loaded
+	sub.Nodes, out.Degree, out.Kept, out.Loaded = sub.Nodes[:n], out.Degree[:n], out.Kept[:n], loaded
 }
 
 // number writes the nodes of a level and the edges of the layer above it in the numbers of Pruned.Graph, and the edges'
