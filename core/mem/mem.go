@@ -27,11 +27,12 @@ const (
 	Trace                        // sampled batches waiting for their features
 	Convert                      // scratch of a conversion
 	Pack                         // rows set aside for the batch that needs them, and the buffers through which they go to a file
+	History                      // the buffer of historical embeddings, and what is known of its rows
 	NumPurposes   = iota         // how many there are
 )
 
 var purposeNames = [NumPurposes]string{
-	"topology", "neighbor_cache", "feature_cache", "id_map", "staging", "batch", "trace", "convert", "packs",
+	"topology", "neighbor_cache", "feature_cache", "id_map", "staging", "batch", "trace", "convert", "packs", "history",
 }
 
 // String returns the name used in statistics and messages.

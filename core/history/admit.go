@@ -1,0 +1,287 @@
+package history
+
+import "math"
+
+// judge decides by gradients (section 4.1). It keeps scratch between updates.
+type judge struct {
+	firsts     []int32  // computed rows of the layer at hand, without those of nodes that came before
+	olds       []int32  // the slots that their nodes had, or absent
+	keys       []uint32 // of their norms
+	candidates []candidate
+	sorted     []candidate
+}
+
+// candidate is a computed row that may enter.
+type candidate struct {
+	row    int32
+	need   uint32 // as in slot
+	bucket uint16
+	layer  uint8
+}
+
+// never is the key of norms that are not finite. It is above all others.
+const never = math.MaxUint32
+
+// keyOf maps norms to integers of the same order.
+func keyOf(norm float32) uint32 {
+	if !(norm >= -math.MaxFloat32 && norm <= math.MaxFloat32) { // NaN fails
+		return never
+	}
+	b := math.Float32bits(norm + 0) // -0 + 0 is 0
+	if b>>31 != 0 {
+		return ^b
+	}
+	return b | 1<<31
+}
+
+// smallest returns the k-th smallest key, k > 0, and how many of the keys that equal it are among the k smallest. It counts the keys by
+// one byte after the other from the highest: four passes whatever the keys are.
+func smallest(keys []uint32, k int) (kth uint32, ties int) {
+	for shift := 24; shift >= 0; shift -= 8 {
+		var count [256]int
+		for _, key := range keys {
+			if uint64(key)>>(shift+8) == uint64(kth) {
+				count[key>>shift&255]++
+			}
+		}
+		b := 0
+		for ; k > count[b]; b++ {
+			k -= count[b]
+		}
+		kth = kth<<8 | uint32(b)
+	}
+	return kth, k
+}
+
+// judgeLayer collects the rows of a layer that may enter and ends the entries that gradients speak against, and those of all computed
+// rows: what was computed is newer.
+//
+// Of n computed rows the k = floor(GradFraction*n + 0.5) with the smallest norms may enter, where a norm that is not finite is above all
+// others and never enters. The k-th norm is the threshold above which hits are evicted: none with k = n, all of them with k = 0 < n.
+func (h *History) judgeLayer(layer int, o *Observed) {
+	j, t, all := &h.judge, &h.tables[layer], h.config.Policy == All
+	j.firsts, j.olds, j.keys = j.firsts[:0], j.olds[:0], j.keys[:0]
+	for row, node := range o.Nodes {
+		old := t.get(node)
+		if old == marked {
+			continue
+		}
+		if old >= 0 && !all {
+			h.drop(old)
+		}
+		j.firsts, j.olds, j.keys = append(j.firsts, int32(row)), append(j.olds, old), append(j.keys, keyOf(o.Norms[row]))
+		t.set(node, marked)
+	}
+	n := len(j.keys)
+	k := n
+	if !all {
+		k = min(int(math.Floor(h.config.GradFraction*float64(n)+0.5)), n)
+	}
+	threshold, ties := uint32(0), 0 // finite norms have no key 0
+	if k > 0 {
+		threshold, ties = smallest(j.keys, k)
+	}
+	for x, row := range j.firsts {
+		node, key, old := o.Nodes[row], j.keys[x], j.olds[x]
+		if all {
+			t.set(node, old)
+		} else {
+			t.set(node, absent)
+		}
+		enters := key < threshold || key == threshold && ties > 0
+		if key == threshold {
+			ties--
+		}
+		if key == never {
+			h.counts.RefusedNotFinite++
+			enters = false
+		}
+		switch {
+		case enters:
+			j.candidates = append(j.candidates, h.weigh(layer, row, o))
+			if old >= 0 && !all {
+				h.counts.Replaced++
+			}
+		case old >= 0 && !all:
+			h.counts.Evicted++
+		}
+	}
+	if !all {
+		h.judgeHits(layer, o, threshold, k == n)
+	}
+}
+
+// judgeHits evicts the rows that history gave and whose gradients are above the threshold. An entry that has taken the place of the one
+// that was read is judged as well: it is of the same node and layer.
+func (h *History) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
+	t := &h.tables[layer]
+	for x, node := range o.HitNodes {
+		key := keyOf(o.HitNorms[x])
+		if key == never {
+			h.counts.RefusedNotFinite++
+		} else if unbounded || key <= threshold {
+			continue
+		}
+		if at := t.get(node); at >= 0 {
+			h.drop(at)
+			h.counts.Evicted++
+		}
+	}
+}
+
+// admit gives slots to the candidates, in the order in which they stand: highest layer first, which saves most, then by position.
+func (h *History) admit(i int64, layers []Observed, out []Admitted) {
+	sweep := sweep{ring: &h.ring, now: i}
+	for x, c := range h.ranked() {
+		o := &layers[c.layer-1]
+		node := o.Nodes[c.row]
+		at := int32(-1)
+		if h.config.Policy == All {
+			if at = h.rewritable(int(c.layer), node); at == refused {
+				continue
+			}
+		}
+		if at < 0 {
+			if at = h.place(&c, &sweep); at < 0 {
+				if h.config.Policy == All {
+					h.counts.RefusedFull++
+					continue // others are written in place
+				}
+				h.refuse(at, int64(len(h.judge.candidates)-x)) // none of the others costs less
+				break
+			}
+		}
+		h.enter(at, node, i, &c)
+		to := &out[c.layer-1]
+		to.Rows, to.Slots = append(to.Rows, c.row), append(to.Slots, at)
+	}
+}
+
+// Why place has no slot.
+const (
+	noRoom  = -1 // every slot is of this update
+	refused = -2 // every other slot is pinned
+	notDear = -3 // what would have to give way saves more
+)
+
+func (h *History) refuse(why int32, n int64) {
+	switch why {
+	case noRoom:
+		h.counts.RefusedFull += n
+	case refused:
+		h.counts.RefusedPinned += n
+	case notDear:
+		h.counts.RefusedWorth += n
+	}
+}
+
+// rewritable returns the slot that a node has, for the policy that writes in place, or absent, or refused when a batch relies on it.
+func (h *History) rewritable(layer int, node int64) int32 {
+	at := h.tables[layer].get(node)
+	if at < 0 {
+		return noRoom
+	}
+	if h.slots[at].pins > 0 {
+		h.counts.RefusedPinned++
+		return refused
+	}
+	h.drop(at)
+	h.claim(at)
+	h.counts.Replaced++
+	return at
+}
+
+// place finds a slot for a candidate: a free one, one more, or the oldest entry's.
+func (h *History) place(c *candidate, s *sweep) int32 {
+	if h.config.Policy == Performance {
+		return h.placeByWorth(c, s)
+	}
+	if at := h.takeFree(); at >= 0 {
+		return at
+	}
+	if at := h.grow(); at >= 0 {
+		return at
+	}
+	if h.config.Policy == All {
+		return noRoom
+	}
+	if s.find() {
+		return h.overwrite(s)
+	}
+	return s.why()
+}
+
+// overwrite ends the entry that the sweep has found and returns its slot.
+func (h *History) overwrite(s *sweep) int32 {
+	at := s.take()
+	h.drop(at)
+	h.claim(at)
+	h.counts.Overwritten++
+	return at
+}
+
+// enter makes the entry of a slot that holds none.
+func (h *History) enter(at int32, node, i int64, c *candidate) {
+	s := &h.slots[at]
+	s.admitted, s.node, s.layer, s.bucket, s.need = i, uint32(node), c.layer, c.bucket, c.need
+	h.link(at)
+	h.tables[c.layer].set(node, at)
+	h.price.add(s)
+	count := &h.counts.layers[c.layer-1]
+	count.Live++
+	count.Admitted++
+}
+
+// sweep goes over the entries that may give way: the lowest bucket first, in it the oldest first, without those of this update and those
+// that batches rely on. Each entry is passed once in an update.
+type sweep struct {
+	ring   *ring
+	now    int64
+	bucket int
+	at     int32 // the next to look at, or -1
+	begun  bool
+	pinned bool // some were passed because of pins
+}
+
+// find stops at an entry and tells whether there is one.
+func (s *sweep) find() bool {
+	if !s.begun {
+		s.begun = true
+		s.start(0)
+	}
+	for s.bucket < numBuckets {
+		for s.at >= 0 {
+			e := &s.ring.slots[s.at]
+			if e.admitted == s.now {
+				break // and so are those behind it
+			}
+			if e.pins == 0 {
+				return true
+			}
+			s.pinned = true
+			s.at = e.next
+		}
+		s.start(s.bucket + 1)
+	}
+	return false
+}
+
+func (s *sweep) start(bucket int) {
+	if s.bucket = s.ring.lowest(bucket); s.bucket < numBuckets {
+		s.at = s.ring.heads[s.bucket]
+	}
+}
+
+// take returns the entry that was found and goes on to the next.
+func (s *sweep) take() int32 {
+	at := s.at
+	s.at = s.ring.slots[at].next
+	return at
+}
+
+func (s *sweep) why() int32 {
+	if s.pinned {
+		return refused
+	}
+	return noRoom
+}

@@ -1,0 +1,302 @@
+// Package history decides which embeddings of earlier iterations a training run reuses (FreshGNN, sections 3 to 5).
+//
+// A History knows for each hidden layer and node in which slot of one buffer its embedding lies and when it was admitted; the rows
+// themselves are a tensor of the training framework, which moves them as it is told. A Pruner takes out of a sampled batch what the
+// reused embeddings make needless, before any feature is read.
+//
+// It guarantees: an entry admitted at iteration a is found at i only if 1 <= i-a <= Stale. A slot holds what was admitted to it until
+// its entry is gone and no batch that relies on it is pinned. Slots and the features at the other end of the buffer never overlap. The
+// same node has at most one entry in a layer. Every answer is a function of the arguments and the calls so far: ties go to the lower
+// position, the older entry, the lower slot. A restored History continues as the saved one would have.
+//
+// The loader calls it and serialises all calls; nothing here is locked and nothing waits. A Lookup costs two dependent reads of
+// memory, an Update a few passes over the rows of the batch, without a sort. Tables by node and by slot are off the heap and counted
+// under mem.History; scratch of the size of a batch is on it.
+package history
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"freshgo/core/mem"
+)
+
+// Forever is a Stale that no age exceeds.
+const Forever = math.MaxInt64
+
+// The policies of admission.
+const (
+	Gradient    = "gradient"    // the paper's section 4.1: the smallest gradients enter, the oldest entries give way
+	Performance = "performance" // of those, the ones that save the most reads: see performance.go
+	All         = "all"         // everything enters, nothing leaves: the policy of VR-GCN and GNNAutoScale
+)
+
+// What can be wrong. Errors of this package wrap one of these or mem.ErrBudget.
+var (
+	ErrConfig = errors.New("invalid configuration")
+	ErrRow    = errors.New("embedding rows do not fit the history")
+	ErrState  = errors.New("not a state of this history")
+	ErrOrder  = errors.New("updates out of order")
+)
+
+// Config says what is kept, where and for how long.
+type Config struct {
+	NumNodes     int64
+	Layers       int     // hidden layers, numbered from 1
+	Bytes        int64   // the buffer
+	RowBytes     int64   // the narrowest embedding for which there are tables for all of the buffer; narrower ones use a part. 0: 256
+	Stale        int64   // an entry is used up to this age, in iterations; 0: never. All has Forever
+	Start        int64   // nothing enters before this iteration
+	GradFraction float64 // of the computed rows of a layer that may enter, those with the smallest gradients (p_grad). All has 1
+	Policy       string
+	Lag          int64 // how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
+
+	// Reuse is how many times in an iteration the row of a node is needed at a layer, on average, if nothing is pruned. For Performance.
+	Reuse func(layer int, node int64) float32
+
+	// The hottest features lie at the other end of the buffer, feature 0 at the very end. NumFeatures is how many there are to place.
+	// FeatureWorth is how many reads in an iteration a feature saves, on average, if nothing is pruned, descending. For Performance.
+	FeatureBytes int64
+	NumFeatures  int64
+	FeatureWorth func(rank int64) float32
+}
+
+const (
+	defaultRowBytes = 256       // 64 floats, the narrowest hidden layer in common use
+	fewSlots        = 1 << 16   // the tables hold at least so many slots, or all there can be: 2 MiB
+	maxSlots        = 1<<31 - 2 // slots are int32, and two codes of a table are no slots
+)
+
+func (c *Config) check() error {
+	switch {
+	case c.NumNodes < 0 || c.NumNodes > 1<<32:
+		return fmt.Errorf("history: number of nodes must be within [0, 2^32], got %d: %w", c.NumNodes, ErrConfig)
+	case c.Layers < 1 || c.Layers > math.MaxUint8:
+		return fmt.Errorf("history: hidden layers must be within [1, 255], got %d: %w", c.Layers, ErrConfig)
+	case c.Bytes < 0 || c.RowBytes < 0 || c.FeatureBytes < 0 || c.NumFeatures < 0:
+		return fmt.Errorf("history: sizes must not be negative, got a buffer of %d bytes, rows of %d, %d features of %d: %w",
+			c.Bytes, c.RowBytes, c.NumFeatures, c.FeatureBytes, ErrConfig)
+	case c.Stale < 0 || c.Start < 0:
+		return fmt.Errorf("history: stale and start must not be negative, got %d and %d: %w", c.Stale, c.Start, ErrConfig)
+	case !(c.GradFraction >= 0 && c.GradFraction <= 1): // NaN fails
+		return fmt.Errorf("history: grad fraction must be within [0, 1], got %v: %w", c.GradFraction, ErrConfig)
+	case c.Policy != Gradient && c.Policy != Performance && c.Policy != All:
+		return fmt.Errorf("history: policy must be one of %q, got %q: %w", []string{Gradient, Performance, All}, c.Policy, ErrConfig)
+	case c.Policy == Performance && (c.Reuse == nil || c.places() && c.FeatureWorth == nil):
+		return fmt.Errorf("history: policy %q needs Reuse, and FeatureWorth where features are placed: %w", Performance, ErrConfig)
+	}
+	return nil
+}
+
+// places says whether features lie in the buffer.
+func (c *Config) places() bool { return c.FeatureBytes > 0 && c.NumFeatures > 0 }
+
+// slotLimit is for how many slots there are tables.
+func (c *Config) slotLimit() int64 {
+	row := c.RowBytes
+	if row == 0 {
+		row = defaultRowBytes
+	}
+	perNode := c.NumNodes * int64(c.Layers) // at most 2^40
+	return min(perNode, max(c.Bytes/row, min(c.Bytes, fewSlots)), maxSlots)
+}
+
+// tableWidth is how many bytes of a table tell slots apart, beside the two codes that are none.
+func (c *Config) tableWidth() int { return (bits.Len64(uint64(c.slotLimit()+1)) + 7) / 8 }
+
+// MetadataBytes is what New takes from the budget: for each node and hidden layer the number of a slot in as few bytes as it needs, and
+// 32 bytes and a bit for each slot.
+func MetadataBytes(c Config) int64 {
+	return int64(c.Layers)*tableBytes(c.NumNodes, c.tableWidth()) + slotBytes(c.slotLimit())
+}
+
+// History is the cache's state. The zero value is of no use; see New.
+type History struct {
+	config Config
+	ring
+	junction
+	tables  []table // by layer, from 1: the slot of each node
+	blocks  []*mem.Block
+	pinned  pins
+	judge   judge
+	price   prices
+	counts  counters
+	updated int64 // the iteration of the latest update, or -1
+}
+
+// New makes an empty history, or returns ErrConfig or mem.ErrBudget.
+func New(budget *mem.Budget, c Config) (*History, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.Policy == All {
+		c.Stale, c.GradFraction = Forever, 1
+	}
+	h := &History{config: c, updated: -1}
+	h.counts.layers = make([]LayerStats, c.Layers)
+	h.tables = make([]table, c.Layers+1)
+	for l := 1; l <= c.Layers; l++ {
+		block, err := budget.Alloc(mem.History, tableBytes(c.NumNodes, c.tableWidth()))
+		if err != nil {
+			h.Close()
+			return nil, err
+		}
+		h.blocks = append(h.blocks, block)
+		h.tables[l] = newTable(block.Bytes(), c.tableWidth())
+	}
+	block, err := budget.Alloc(mem.History, slotBytes(c.slotLimit()))
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	h.blocks = append(h.blocks, block)
+	h.ring.init(block.Bytes(), c.slotLimit())
+	h.junction.config = &h.config
+	h.price.init(&h.config)
+	return h, nil
+}
+
+// Close frees the tables; further calls do nothing.
+func (h *History) Close() {
+	for _, block := range h.blocks {
+		block.Free()
+	}
+	h.blocks, h.tables = nil, nil
+}
+
+// SetRow sets the bytes of an embedding, those of the widest layer, and so the number of slots. It returns ErrRow when rows had another
+// size before or when the buffer is smaller than one.
+func (h *History) SetRow(nBytes int64) error {
+	switch {
+	case h.rowBytes == nBytes && nBytes > 0:
+		return nil
+	case h.rowBytes > 0:
+		return fmt.Errorf("history: embeddings of %d bytes, earlier ones had %d: %w", nBytes, h.rowBytes, ErrRow)
+	case nBytes <= 0 || nBytes > h.config.Bytes:
+		return fmt.Errorf("history: embeddings of %d bytes, want from 1 to the buffer's %d: %w", nBytes, h.config.Bytes, ErrRow)
+	}
+	h.junction.setRow(nBytes, h.config.slotLimit())
+	return nil
+}
+
+// Lookup returns the slot in which the row of a node at a layer lies for iteration i, or Miss.
+func (h *History) Lookup(i int64, layer int, node int64) int32 {
+	slot := h.tables[layer].get(node)
+	count := &h.counts.layers[layer-1]
+	if slot < 0 {
+		count.Misses++
+		return Miss
+	}
+	age := i - h.slots[slot].admitted
+	if age < 1 || age > h.config.Stale {
+		count.Misses++
+		return Miss
+	}
+	count.Hits++
+	h.counts.ages[bits.Len64(uint64(age))-1]++
+	return slot
+}
+
+// Admission returns the iteration at which the entry of a node at a layer was admitted, or -1 when it has none.
+func (h *History) Admission(layer int, node int64) int64 {
+	if slot := h.tables[layer].get(node); slot >= 0 {
+		return h.slots[slot].admitted
+	}
+	return -1
+}
+
+// Observed is one hidden layer of a batch after its backward pass. A node that comes again in Nodes is judged once, by its first row.
+type Observed struct {
+	Nodes    []int64   // of the computed rows
+	Norms    []float32 // of their gradients. A norm that is not finite keeps the row out, and evicts what is cached of it
+	HitNodes []int64   // of the rows that history gave
+	HitNorms []float32
+	Saves    []float32 // by computed row: how many reads its entry would have saved in this batch; for Performance
+}
+
+// Admitted is which computed rows of a layer are kept: row Rows[k] of Nodes goes to slot Slots[k]. No slot comes twice in an update.
+type Admitted struct {
+	Rows  []int32
+	Slots []int32
+}
+
+// Update judges the rows of iteration i (sections 4.1 and 4.2) and says in out, by layer, which of them to keep. The rows are to be
+// written before any batch is pruned that may rely on them. Without layers, only what is too old leaves.
+//
+// Iterations ascend; ErrOrder says that they did not, ErrRow that SetRow was not called, ErrConfig that slices do not fit together.
+func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
+	if i <= h.updated {
+		return fmt.Errorf("history: update of iteration %d after that of %d: %w", i, h.updated, ErrOrder)
+	}
+	if len(layers) != 0 {
+		if err := h.fits(layers, out); err != nil {
+			return err
+		}
+	}
+	h.updated = i
+	h.expire(i)
+	for l := range layers {
+		out[l].Rows, out[l].Slots = out[l].Rows[:0], out[l].Slots[:0]
+	}
+	if len(layers) != 0 && i >= h.config.Start && h.config.Stale > 0 && h.config.GradFraction > 0 {
+		h.judge.candidates = h.judge.candidates[:0]
+		h.price.observe(layers)
+		for l := len(layers); l > 0; l-- {
+			h.judgeLayer(l, &layers[l-1])
+		}
+		h.admit(i, layers, out)
+	}
+	h.shrink()
+	return nil
+}
+
+func (h *History) fits(layers []Observed, out []Admitted) error {
+	if h.rowBytes == 0 {
+		return fmt.Errorf("history: update before the size of rows is known: %w", ErrRow)
+	}
+	if len(layers) != h.config.Layers || len(out) != h.config.Layers {
+		return fmt.Errorf("history: update of %d layers into %d, want %d: %w", len(layers), len(out), h.config.Layers, ErrConfig)
+	}
+	for l := range layers {
+		o := &layers[l]
+		if len(o.Nodes) != len(o.Norms) || len(o.HitNodes) != len(o.HitNorms) {
+			return fmt.Errorf("history: layer %d has %d norms of %d rows and %d of %d hits: %w",
+				l+1, len(o.Norms), len(o.Nodes), len(o.HitNorms), len(o.HitNodes), ErrConfig)
+		}
+		if h.config.Policy == Performance && len(o.Saves) != len(o.Nodes) {
+			return fmt.Errorf("history: layer %d has savings of %d of %d rows: %w", l+1, len(o.Saves), len(o.Nodes), ErrConfig)
+		}
+		for _, nodes := range [][]int64{o.Nodes, o.HitNodes} {
+			for _, node := range nodes {
+				if uint64(node) >= uint64(h.config.NumNodes) {
+					return fmt.Errorf("history: layer %d has node %d, want one of %d: %w", l+1, node, h.config.NumNodes, ErrConfig)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// expire ends the entries that no later iteration can use.
+func (h *History) expire(i int64) {
+	for b := h.lowest(0); b < numBuckets; b = h.lowest(b + 1) {
+		for slot := h.heads[b]; slot >= 0 && h.config.Stale <= i-h.slots[slot].admitted; slot = h.heads[b] { // i+1 - admitted > Stale
+			h.drop(slot)
+			h.counts.Expired++
+		}
+	}
+}
+
+// drop ends the entry of a slot.
+func (h *History) drop(slot int32) {
+	s := &h.slots[slot]
+	h.tables[s.layer].set(int64(s.node), absent)
+	h.price.forget(s)
+	h.counts.layers[s.layer-1].Live--
+	h.unlink(slot)
+	if s.layer = 0; s.pins == 0 {
+		h.release(slot)
+	}
+}

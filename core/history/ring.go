@@ -1,0 +1,192 @@
+package history
+
+import (
+	"math/bits"
+
+	"freshgo/core/mem"
+)
+
+// slot is what is known of one embedding row, half a cache line.
+type slot struct {
+	admitted   int64 // iteration
+	node       uint32
+	prev, next int32  // in the list of its bucket, or -1
+	need       uint32 // how often it is expected to be needed: see prices
+	bucket     uint16 // of the entry's rate, or 0
+	pins       uint16 // batches that rely on the row
+	layer      uint8  // of the entry, or 0: the slot has none
+	_          [3]byte
+}
+
+const slotSize = 32
+
+// numBuckets is for rates; see bucketOf.
+const numBuckets = 1024
+
+// ring is the embedding side of the buffer (section 4.2): slots 0 to top-1, entries in the order of their admission.
+//
+// Entries stand in lists by the bucket of what they save, all in one where the policy does not weigh them; each list is in the order of
+// admission, so that what is too old stands at the heads. When no slot is free and there is no room to grow, the oldest entry of the
+// lowest bucket gives way: with one bucket that is the paper's ring, whose header writes over the oldest rows, without the rows that
+// its reset left behind. A new entry takes the lowest free slot. That is a header that is reset at every iteration: the region ends as
+// low as it can, so features come back early. Rejected: a cursor that continues where it was, which spreads entries over the region.
+type ring struct {
+	slots []slot
+	free  []uint64 // bits: slots below top that hold nothing and are not pinned
+	low   int      // words of free before it are 0
+	top   int32    // slots from here on hold nothing and are not pinned
+	live  int64
+	holes int64 // bits set in free
+
+	heads, tails [numBuckets]int32
+	filled       [numBuckets / 64]uint64 // bits: lists that are not empty
+}
+
+func slotBytes(n int64) int64 { return n*slotSize + (n+63)/64*8 }
+
+func (r *ring) init(data []byte, n int64) {
+	r.slots = mem.View[slot](data[:n*slotSize])
+	r.free = mem.View[uint64](data[n*slotSize:])
+	for b := range numBuckets {
+		r.heads[b], r.tails[b] = -1, -1
+	}
+}
+
+// lowest returns the first bucket from b on that is not empty, or numBuckets.
+func (r *ring) lowest(b int) int {
+	for b < numBuckets {
+		if word := r.filled[b>>6] >> (b & 63); word != 0 {
+			return b + bits.TrailingZeros64(word)
+		}
+		b = (b | 63) + 1
+	}
+	return numBuckets
+}
+
+// link puts an entry at the end of its bucket.
+func (r *ring) link(at int32) {
+	s := &r.slots[at]
+	b := s.bucket
+	s.prev, s.next = r.tails[b], -1
+	if s.prev >= 0 {
+		r.slots[s.prev].next = at
+	} else {
+		r.heads[b] = at
+		r.filled[b>>6] |= 1 << (b & 63)
+	}
+	r.tails[b] = at
+	r.live++
+}
+
+func (r *ring) unlink(at int32) {
+	s := &r.slots[at]
+	b := s.bucket
+	if s.prev >= 0 {
+		r.slots[s.prev].next = s.next
+	} else {
+		r.heads[b] = s.next
+	}
+	if s.next >= 0 {
+		r.slots[s.next].prev = s.prev
+	} else {
+		r.tails[b] = s.prev
+	}
+	if r.heads[b] < 0 {
+		r.filled[b>>6] &^= 1 << (b & 63)
+	}
+	r.live--
+}
+
+// release makes a slot free.
+func (r *ring) release(at int32) {
+	w := int(at >> 6)
+	r.free[w] |= 1 << (at & 63)
+	r.low = min(r.low, w)
+	r.holes++
+}
+
+// claim takes a slot out of the free ones.
+func (r *ring) claim(at int32) {
+	r.free[at>>6] &^= 1 << (at & 63)
+	r.holes--
+}
+
+func (r *ring) isFree(at int32) bool { return r.free[at>>6]>>(at&63)&1 != 0 }
+
+// takeFree returns the lowest free slot, or -1.
+func (r *ring) takeFree() int32 {
+	if r.holes == 0 {
+		return -1
+	}
+	for r.free[r.low] == 0 {
+		r.low++
+	}
+	at := int32(r.low<<6 + bits.TrailingZeros64(r.free[r.low]))
+	r.claim(at)
+	return at
+}
+
+// reach makes the region at least so many slots long.
+func (r *ring) reach(top int32) {
+	for ; r.top < top; r.top++ {
+		r.release(r.top)
+	}
+}
+
+// shrink gives up the free slots at the top.
+func (r *ring) shrink() {
+	for r.top > 0 && r.isFree(r.top-1) {
+		r.top--
+		r.claim(r.top)
+	}
+}
+
+// pins are the slots that batches rely on, by iteration.
+type pins struct {
+	held  map[int64][]int32
+	spare [][]int32
+}
+
+// Pin keeps rows until Unpin of the same iteration, whatever becomes of their entries. It may be called several times.
+func (h *History) Pin(i int64, slots []int32) {
+	if len(slots) == 0 {
+		return
+	}
+	list, held := h.pinned.held[i]
+	if n := len(h.pinned.spare); !held && n > 0 {
+		list = h.pinned.spare[n-1][:0]
+		h.pinned.spare = h.pinned.spare[:n-1]
+	}
+	for _, at := range slots {
+		s := &h.slots[at]
+		if s.pins++; s.pins == 0 {
+			panic("history: 65536 batches rely on one slot")
+		}
+		// Only a restored run pins what has no entry: a slot that was pinned when the state was saved.
+		h.reach(at + 1)
+		if h.isFree(at) {
+			h.claim(at)
+		}
+	}
+	if h.pinned.held == nil {
+		h.pinned.held = map[int64][]int32{}
+	}
+	h.pinned.held[i] = append(list, slots...)
+}
+
+// Unpin ends the pins of an iteration. Without any it does nothing.
+func (h *History) Unpin(i int64) {
+	list, held := h.pinned.held[i]
+	if !held {
+		return
+	}
+	delete(h.pinned.held, i)
+	for _, at := range list {
+		s := &h.slots[at]
+		if s.pins--; s.pins == 0 && s.layer == 0 {
+			h.release(at)
+		}
+	}
+	h.pinned.spare = append(h.pinned.spare, list)
+	h.shrink()
+}

@@ -1,0 +1,222 @@
+package history
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+)
+
+// A state is little-endian 64-bit words: the magic, the configuration, what is known of rows and rates, the counters, the number of
+// entries, three words for each entry by bucket and age, and a checksum. Pins are no part of it; a slot that only pins keep is free.
+
+const (
+	stateMagic = "fghist01"
+	entryWords = 3
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// fingerprint is what a state and the history that takes it must have in common.
+func (c *Config) fingerprint() []uint64 {
+	policy := slices.Index([]string{Gradient, Performance, All}, c.Policy)
+	return []uint64{
+		uint64(c.NumNodes), uint64(c.Layers), uint64(c.Bytes), uint64(c.slotLimit()), uint64(c.Stale), uint64(c.Start),
+		math.Float64bits(c.GradFraction), uint64(policy), uint64(c.FeatureBytes), uint64(c.NumFeatures),
+	}
+}
+
+// sums are the counters that a state has, beside those by layer and age.
+func (s *Stats) sums() []*int64 {
+	return []*int64{
+		&s.Replaced, &s.Evicted, &s.Overwritten, &s.Expired, &s.Displaced,
+		&s.RefusedNotFinite, &s.RefusedPinned, &s.RefusedFull, &s.RefusedWorth,
+	}
+}
+
+// Save returns the state: 24 bytes for each entry, and a little. The rows in the slots are the caller's to save.
+func (h *History) Save() []byte {
+	state := make([]byte, 0, 8*(64+len(h.counts.ages)+5*h.config.Layers+entryWords*int(h.live)))
+	state = append(state, stateMagic...)
+	word := func(values ...uint64) {
+		for _, v := range values {
+			state = binary.LittleEndian.AppendUint64(state, v)
+		}
+	}
+	word(h.config.fingerprint()...)
+	word(uint64(h.rowBytes), uint64(h.updated), math.Float64bits(h.price.computed), math.Float64bits(h.price.weight))
+	for _, sum := range h.counts.sums() {
+		word(uint64(*sum))
+	}
+	for _, n := range h.counts.ages {
+		word(uint64(n))
+	}
+	for l, n := range h.counts.layers {
+		word(uint64(n.Hits), uint64(n.Misses), uint64(n.Admitted), math.Float64bits(h.price.hits[l]), math.Float64bits(h.price.expected[l]))
+	}
+	word(uint64(h.live))
+	for b := h.lowest(0); b < numBuckets; b = h.lowest(b + 1) {
+		for at := h.heads[b]; at >= 0; at = h.slots[at].next {
+			s := &h.slots[at]
+			word(uint64(s.admitted), uint64(s.node)|uint64(at)<<32, uint64(s.need)|uint64(s.bucket)<<32|uint64(s.layer)<<48)
+		}
+	}
+	return binary.LittleEndian.AppendUint64(state, uint64(crc32.Checksum(state, castagnoli)))
+}
+
+// reader takes words off a state; past its end they are 0.
+type reader struct{ state []byte }
+
+func (r *reader) word() uint64 {
+	if len(r.state) < 8 {
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.state)
+	r.state = r.state[8:]
+	return v
+}
+
+// count and average take a number that must not be negative; *ok becomes false when it is, or when it is not finite.
+func (r *reader) count(ok *bool) int64 {
+	v := int64(r.word())
+	*ok = *ok && v >= 0
+	return v
+}
+
+func (r *reader) average(ok *bool) float64 {
+	v := math.Float64frombits(r.word())
+	*ok = *ok && v >= 0 && v <= math.MaxFloat64
+	return v
+}
+
+// saved is a state that has been read.
+type saved struct {
+	rowBytes, updated int64
+	counts            counters
+	price             prices
+	entries           []byte
+}
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("history: state %s: %w", fmt.Sprintf(format, args...), ErrState)
+}
+
+// Restore takes a state that Save has made, by a history of the same configuration; SetRow is part of it. It returns ErrState when the
+// bytes are anything else, ErrRow when rows have another size here, and ErrOrder while batches pin slots; the history is then as it was.
+func (h *History) Restore(state []byte) error {
+	if n := len(h.pinned.held); n > 0 {
+		return fmt.Errorf("history: restored while %d batches rely on slots: %w", n, ErrOrder)
+	}
+	s, err := h.read(state)
+	if err != nil {
+		return err
+	}
+	if h.rowBytes > 0 && s.rowBytes > 0 && h.rowBytes != s.rowBytes {
+		return fmt.Errorf("history: state has embeddings of %d bytes, these have %d: %w", s.rowBytes, h.rowBytes, ErrRow)
+	}
+	for b := h.lowest(0); b < numBuckets; b = h.lowest(b) {
+		h.drop(h.heads[b])
+	}
+	h.shrink() // to nothing: no slot is pinned
+	if s.rowBytes > 0 {
+		h.setRow(s.rowBytes, h.config.slotLimit())
+	}
+	h.updated, h.counts, h.price = s.updated, s.counts, s.price
+	for r := (reader{s.entries}); len(r.state) > 0; {
+		at, node, e := r.entry()
+		h.slots[at] = e
+		h.reach(at + 1)
+		h.claim(at)
+		h.link(at)
+		h.tables[e.layer].set(node, at)
+		h.price.add(&e)
+		h.counts.layers[e.layer-1].Live++
+	}
+	return nil
+}
+
+// entry takes an entry off a state.
+func (r *reader) entry() (at int32, node int64, e slot) {
+	admitted, place, rest := r.word(), r.word(), r.word()
+	e = slot{admitted: int64(admitted), node: uint32(place), need: uint32(rest), bucket: uint16(rest >> 32), layer: uint8(rest >> 48)}
+	return int32(place >> 32), int64(e.node), e
+}
+
+// read checks a state and changes nothing.
+func (h *History) read(state []byte) (s saved, err error) {
+	body := len(state) - 8
+	if body < len(stateMagic) || string(state[:len(stateMagic)]) != stateMagic {
+		return s, damaged("of %d bytes does not begin like one", len(state))
+	}
+	if binary.LittleEndian.Uint64(state[body:]) != uint64(crc32.Checksum(state[:body], castagnoli)) {
+		return s, damaged("of %d bytes is damaged", len(state))
+	}
+	r := reader{state[len(stateMagic):body]}
+	for k, want := range h.config.fingerprint() {
+		if got := r.word(); got != want {
+			return s, damaged("is of another configuration: field %d is %d, want %d", k, int64(got), int64(want))
+		}
+	}
+	ok := true
+	s.rowBytes, s.updated = r.count(&ok), int64(r.word())
+	s.price = prices{config: &h.config, plain: h.price.plain, needs: make([]uint64, h.config.Layers)}
+	s.price.computed, s.price.weight = r.average(&ok), r.average(&ok)
+	for _, sum := range s.counts.sums() {
+		*sum = r.count(&ok)
+	}
+	for k := range s.counts.ages {
+		s.counts.ages[k] = r.count(&ok)
+	}
+	for range h.config.Layers {
+		s.counts.layers = append(s.counts.layers, LayerStats{Hits: r.count(&ok), Misses: r.count(&ok), Admitted: r.count(&ok)})
+		s.price.hits = append(s.price.hits, r.average(&ok))
+		s.price.expected = append(s.price.expected, r.average(&ok))
+	}
+	n := r.count(&ok)
+	s.entries = r.state
+	switch {
+	case !ok || s.updated < -1 || s.rowBytes > h.config.Bytes:
+		return s, damaged("has numbers out of range")
+	case len(s.entries)%(8*entryWords) != 0 || n != int64(len(s.entries)/(8*entryWords)):
+		return s, damaged("has %d bytes for %d entries", len(s.entries), n)
+	case n > 0 && s.rowBytes == 0:
+		return s, damaged("has entries of unknown size")
+	}
+	return s, h.readEntries(&s)
+}
+
+// readEntries checks that each entry could be in its place: slots and rows come once, and they stand by bucket and age.
+func (h *History) readEntries(s *saved) error {
+	numSlots := int64(0)
+	if s.rowBytes > 0 {
+		numSlots = min(h.config.Bytes/s.rowBytes, h.config.slotLimit())
+	}
+	taken := make([]uint64, (numSlots+63)/64)
+	keys := make([]uint64, 0, len(s.entries)/(8*entryWords))
+	previous := slot{admitted: -1}
+	for r := (reader{s.entries}); len(r.state) > 0; {
+		tail := binary.LittleEndian.Uint64(r.state[16:])
+		at, node, e := r.entry()
+		ordered := e.bucket > previous.bucket || e.bucket == previous.bucket && e.admitted >= previous.admitted
+		weighed := h.config.Policy == Performance || e.bucket == 0 && e.need == 0
+		switch {
+		case at < 0 || int64(at) >= numSlots || taken[at>>6]>>(at&63)&1 != 0:
+			return damaged("has slot %d twice or beyond %d", at, numSlots)
+		case e.layer < 1 || int(e.layer) > h.config.Layers || node >= h.config.NumNodes || tail>>56 != 0:
+			return damaged("has an entry of node %d, layer %d", node, tail>>48)
+		case e.admitted < h.config.Start || e.admitted > s.updated || s.updated-e.admitted >= h.config.Stale:
+			return damaged("of iteration %d has an entry of iteration %d", s.updated, e.admitted)
+		case !ordered || !weighed || e.bucket >= numBuckets || e.need > 3*needUnit:
+			return damaged("has an entry that is out of order")
+		}
+		taken[at>>6] |= 1 << (at & 63)
+		keys = append(keys, uint64(e.layer)<<32|uint64(node))
+		previous = e
+	}
+	slices.Sort(keys)
+	if n := len(keys); len(slices.Compact(keys)) != n {
+		return damaged("has two entries of one row")
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package history
+
+// Stats is what a history has done and holds. Rows are counted by layer, embeddings of one node at two layers apart.
+type Stats struct {
+	Policy string       `json:"policy"`
+	Lag    int64        `json:"lag"`
+	Layers []LayerStats `json:"layers"`
+
+	Ages []int64 `json:"ages"` // hits by age: element k counts ages from 2^k to 2^(k+1)-1
+
+	Replaced    int64 `json:"replaced"`    // entries whose rows were computed again and entered again
+	Evicted     int64 `json:"evicted"`     // because of their gradients
+	Overwritten int64 `json:"overwritten"` // because there was no room
+	Expired     int64 `json:"expired"`     // because of their age
+	Displaced   int64 `json:"displaced"`   // features that gave way to embeddings, each time
+
+	RefusedNotFinite int64 `json:"refused_not_finite"` // norms that were not finite, of computed rows and of hits
+	RefusedPinned    int64 `json:"refused_pinned"`     // candidates, because batches rely on the slots
+	RefusedFull      int64 `json:"refused_full"`       // because every slot was filled in the same iteration, or for ever
+	RefusedWorth     int64 `json:"refused_worth"`      // because what would have given way saves more
+
+	RowBytes       int64 `json:"row_bytes"`       // 0: not known yet
+	Slots          int64 `json:"slots"`           // that fit into the buffer
+	EmbeddingBytes int64 `json:"embedding_bytes"` // of the embeddings' end of the buffer, free slots included
+	FeatureBytes   int64 `json:"feature_bytes"`   // of the features' end
+	FeatureRows    int64 `json:"feature_rows"`
+	Pinned         int64 `json:"pinned"` // batches that pin slots
+}
+
+// LayerStats is one hidden layer.
+type LayerStats struct {
+	Hits     int64 `json:"hits"`   // of Lookup
+	Misses   int64 `json:"misses"` // of Lookup
+	Admitted int64 `json:"admitted"`
+	Live     int64 `json:"live"` // entries now
+}
+
+// counters are the running sums: those of Stats, of which the rest is filled in when it is asked for.
+type counters struct {
+	Stats
+	layers []LayerStats
+	ages   [63]int64
+}
+
+// Stats returns the figures so far.
+func (h *History) Stats() Stats {
+	s := h.counts.Stats
+	s.Policy, s.Lag = h.config.Policy, h.config.Lag
+	s.Layers = append([]LayerStats{}, h.counts.layers...)
+	last := 0
+	for k, n := range h.counts.ages {
+		if n > 0 {
+			last = k + 1
+		}
+	}
+	s.Ages = append([]int64{}, h.counts.ages[:last]...)
+	s.RowBytes, s.Slots, s.EmbeddingBytes = h.rowBytes, int64(h.numSlots), int64(h.top)*h.rowBytes
+	s.FeatureRows = h.FeatureRoom()
+	s.FeatureBytes = s.FeatureRows * h.config.FeatureBytes
+	s.Pinned = int64(len(h.pinned.held))
+	return s
+}
