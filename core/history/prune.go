@@ -56,7 +56,7 @@ func (h hops) scratchBytes() int64 {
 
 // roundings is how much more scratchBytes and prunedBytes can be for a batch whose nodes are spread over the hops than for
 // one that is all seeds: each piece is rounded up by less than pieceAlign.
-func roundings(layers int) int64 { return int64(7*layers+13) * pieceAlign }
+func roundings(layers int) int64 { return int64(7*layers+11) * pieceAlign }
 
 // lay makes the scratch of a batch, in which everything is pruned.
 func (p *Pruner) lay(g *sample.Subgraph, h hops) error {

@@ -1,0 +1,382 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// drawn is a batch of a random graph with isolated nodes, self loops, repeated edges and hubs, of seeds that repeat.
+func drawn(t testing.TB, seed uint64, fanouts []int64, numSeeds int) *sample.Subgraph {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	nodes := 1 + rng.IntN(120)
+	indptr, indices := []int64{0}, []int32{}
+	for v := range nodes {
+		degree := []int{0, 0, 1, 2, 4, 9}[rng.IntN(6)]
+		for range degree {
+			switch source := rng.IntN(nodes); rng.IntN(8) {
+			case 0:
+				indices = append(indices, int32(v), int32(v)) // twice, so that draws without replacement repeat it
+			case 1:
+				indices = append(indices, int32(source), int32(source))
+			case 2:
+				indices = append(indices, int32(source%(1+nodes/20)))
+			default:
+				indices = append(indices, int32(source))
+			}
+		}
+		indptr = append(indptr, int64(len(indices)))
+	}
+	sampler, err := sample.New(sample.Graph{NumNodes: int64(nodes), Indptr: indptr, Indices32: indices}, sample.Config{Fanouts: fanouts, Replace: seed%3 == 0})
+	require.NoError(t, err)
+	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)
+	require.NoError(t, err)
+	t.Cleanup(worker.Close)
+	seeds := make([]int64, numSeeds)
+	for i := range seeds {
+		seeds[i] = rng.Int64N(int64(nodes))
+	}
+	var g sample.Subgraph
+	require.NoError(t, worker.Sample(context.Background(), sample.Key{Seed: seed}, seeds, &g))
+	return &g
+}
+
+// slots is a history that has about a fraction of the rows, of each layer and node by themselves.
+func slots(seed uint64, fraction float64) Lookup {
+	return func(layer int, node int64) int32 {
+		rng := rand.New(rand.NewPCG(seed, uint64(layer)<<32|uint64(node)))
+		if rng.Float64() < fraction {
+			return rng.Int32()
+		}
+		return Miss
+	}
+}
+
+func hits(lookup Lookup) func(int, int64) bool {
+	return func(layer int, node int64) bool { return lookup(layer, node) != Miss }
+}
+
+func newPruner(t testing.TB) (*Pruner, *Pruned) {
+	p, out := NewPruner(mem.NewBudget(0)), new(Pruned)
+	t.Cleanup(func() {
+		p.Close()
+		out.Free()
+		require.Zero(t, p.budget.Used())
+	})
+	return p, out
+}
+
+// cases calls check with many batches and histories.
+func cases(t *testing.T, check func(t *testing.T, g *sample.Subgraph, lookup Lookup)) {
+	for _, fanouts := range [][]int64{{3}, {-1}, {3, 2}, {-1, 4}, {4, 3, 2}, {2, -1, 3}, {3, 2, 2, 2}, {1, 1, 1, 1}} {
+		for _, fraction := range []float64{0, 0.1, 0.5, 0.9, 1} {
+			t.Run(fmt.Sprintf("%v/%v", fanouts, fraction), func(t *testing.T) {
+				for seed := range uint64(20) {
+					check(t, drawn(t, seed, fanouts, []int{0, 1, 5, 30}[seed%4]), slots(seed, fraction))
+				}
+			})
+		}
+	}
+}
+
+// A pruned batch is what a breadth-first search leaves of it, from the same Pruner for batch after batch.
+func TestPruneEqualsReference(t *testing.T) {
+	p, out := newPruner(t)
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		reference := referencePrune(g, hits(lookup))
+		require.Equal(t, reference.flat(g, lookup), flatten(out))
+		for l := 1; l <= reference.layers; l++ {
+			csr := &p.rows[l-1]
+			for v := range csr.End {
+				want := []int{}
+				if reference.computed[state{l, v}] {
+					want = append(want, inEdges(g, v)...)
+				}
+				require.Equal(t, want, ints(csr.Row(v)), "layer %d, row %d", l, v)
+				require.Equal(t, int64(len(want)), csr.Len(v))
+			}
+			for v := len(csr.End); v < len(g.Nodes); v++ {
+				require.False(t, reference.computed[state{l, v}])
+			}
+		}
+	})
+}
+
+// Lookup is asked once for each row of a hidden level, from the outermost inwards.
+func TestLookups(t *testing.T) {
+	p, out := newPruner(t)
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+		got := [][2]int64{}
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], func(layer int, node int64) int32 {
+			got = append(got, [2]int64{int64(layer), node})
+			return lookup(layer, node)
+		}, out))
+		want := [][2]int64{}
+		for l := len(out.Levels) - 1; l > 0; l-- {
+			for _, v := range out.Levels[l].Nodes {
+				want = append(want, [2]int64{int64(l), out.Graph.Nodes[v]})
+			}
+		}
+		require.Equal(t, want, got)
+	})
+}
+
+func misses(int, int64) int32 { return Miss }
+
+// Where the history has nothing the batch is untouched, and the levels are its hops.
+func TestNothingHit(t *testing.T) {
+	p, out := newPruner(t)
+	cases(t, func(t *testing.T, g *sample.Subgraph, _ Lookup) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], misses, out))
+		require.Equal(t, flatten(&Pruned{Graph: *g}).Row, flatten(out).Row)
+		require.Equal(t, longs(g.Nodes), longs(out.Graph.Nodes))
+		require.Equal(t, longs(g.Ptr), longs(out.Graph.Ptr))
+		require.Equal(t, longs(g.Pos), longs(out.Graph.Pos))
+		require.Equal(t, g.NodesPerHop, out.Graph.NodesPerHop)
+		require.Equal(t, g.EdgesPerHop, out.Graph.EdgesPerHop)
+		all := upTo(len(g.Nodes))
+		require.Equal(t, all, ints(out.Loaded))
+		require.Equal(t, all, ints(out.Kept))
+		layers, rows := len(g.EdgesPerHop), 0
+		for l := layers; l >= 0; l-- {
+			rows += int(g.NodesPerHop[layers-l])
+			if l == layers {
+				require.Equal(t, int64(rows), out.Layers[l-1].NumDst)
+				continue
+			}
+			require.Equal(t, all[:rows], ints(out.Levels[l].Nodes))
+			require.Equal(t, ints(g.Row[:g.Ptr[out.Layers[l].NumDst]]), ints(out.Layers[l].Source))
+			require.Equal(t, upTo(len(out.Layers[l].Edge)), ints(out.Layers[l].Edge))
+			if l > 0 {
+				require.Equal(t, all[:rows], ints(out.Levels[l].Computed))
+				require.Empty(t, out.Levels[l].Hits)
+			}
+		}
+	})
+}
+
+func upTo(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+// Where the history has everything only the outputs are computed, from their direct sources; of several layers none reads
+// features.
+func TestEverythingHit(t *testing.T) {
+	p, out := newPruner(t)
+	for layers := 2; layers <= 4; layers++ {
+		for seed := range uint64(40) {
+			g := drawn(t, seed, []int64{3, 2, 2, 2}[:layers], 8)
+			require.NoError(t, p.Prune(g, 8, slots(seed, 1), out))
+			edges, hop1 := int(g.EdgesPerHop[0]), 8+int(g.NodesPerHop[1])
+			require.Equal(t, longs(g.Nodes[:hop1]), longs(out.Graph.Nodes))
+			require.Equal(t, ints(g.Row[:edges]), ints(out.Graph.Row))
+			require.Equal(t, upTo(hop1), ints(out.Levels[layers-1].Hits))
+			require.Equal(t, upTo(8), ints(out.Loaded))
+			for l := range layers - 1 {
+				require.Empty(t, out.Levels[l].Nodes)
+				require.Zero(t, out.Layers[l].NumDst)
+				require.Equal(t, []int64{0}, longs(out.Layers[l].Ptr))
+			}
+		}
+	}
+}
+
+// The graph of a level is the sampled one: every output has its row's sources, in their order, and reads itself.
+func TestLayersAreTheSampledGraph(t *testing.T) {
+	p, out := newPruner(t)
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		require.True(t, slices.IsSorted(out.Loaded))
+		for n, v := range out.Kept {
+			require.Equal(t, g.Nodes[v], out.Graph.Nodes[n])
+		}
+		for l := 1; l <= len(out.Layers); l++ {
+			layer, below := &out.Layers[l-1], &out.Levels[l-1]
+			outputs := upTo(int(layer.NumDst))
+			if l < len(out.Layers) {
+				outputs = outputs[:0]
+				for _, at := range out.Levels[l].Computed {
+					outputs = append(outputs, int(out.Levels[l].Nodes[at]))
+				}
+			}
+			require.Len(t, outputs, int(layer.NumDst))
+			for i, n := range outputs {
+				require.Equal(t, n, int(below.Nodes[i]))
+				v := int(out.Kept[n])
+				sources := []int{}
+				for e := layer.Ptr[i]; e < layer.Ptr[i+1]; e++ {
+					source := below.Nodes[layer.Source[e]]
+					require.Equal(t, int(source), int(out.Graph.Row[layer.Edge[e]]))
+					require.Equal(t, g.Pos[g.Ptr[v]+e-layer.Ptr[i]], out.Graph.Pos[layer.Edge[e]])
+					sources = append(sources, int(out.Kept[source]))
+				}
+				require.Equal(t, append([]int{}, inEdges(g, v)...), sources)
+			}
+		}
+	})
+}
+
+// Lists that are pruned need not have been drawn: their content changes nothing, and leaving those of the last hop out
+// changes nothing but what is said of them.
+func TestPrunedListsDoNotMatter(t *testing.T) {
+	p, out := newPruner(t)
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		want := flatten(out)
+		reference := referencePrune(g, hits(lookup))
+
+		spoilt := *g
+		spoilt.Row = slices.Clone(g.Row)
+		spoilt.Pos = slices.Clone(g.Pos)
+		for v := range len(g.Ptr) - 1 {
+			if !reference.any(reference.computed, v) {
+				for e := g.Ptr[v]; e < g.Ptr[v+1]; e++ {
+					spoilt.Row[e], spoilt.Pos[e] = math.MaxUint32, math.MinInt64
+				}
+			}
+		}
+		require.NoError(t, p.Prune(&spoilt, g.NodesPerHop[0], lookup, out))
+		require.Equal(t, want, flatten(out))
+
+		less := withoutLists(g, reference)
+		require.NoError(t, p.Prune(less, g.NodesPerHop[0], lookup, out))
+		got := flatten(out)
+		for n, v := range want.Kept {
+			if v < len(g.Ptr)-1 && !reference.any(reference.computed, v) {
+				require.Contains(t, []int{0, want.Degree[n]}, got.Degree[n])
+			} else {
+				require.Equal(t, want.Degree[n], got.Degree[n])
+			}
+		}
+		for _, f := range []*flat{&want, &got} {
+			f.Degree, f.Kept, f.PlainNodes, f.PlainEdges = nil, nil, 0, 0
+		}
+		require.Equal(t, want, got)
+	})
+}
+
+// withoutLists is g without the lists of nodes of the last expanded hop that are not computed, and so without the leaves
+// that only they name: what a sampler would draw that asked the history first.
+func withoutLists(g *sample.Subgraph, r *plainReference) *sample.Subgraph {
+	inner := len(g.Ptr) - 1
+	last := inner - int(g.NodesPerHop[r.layers-1])
+	less := &sample.Subgraph{
+		Nodes: slices.Clone(g.Nodes[:inner]), Ptr: []int64{0},
+		NodesPerHop: slices.Clone(g.NodesPerHop), EdgesPerHop: slices.Clone(g.EdgesPerHop),
+	}
+	less.NodesPerHop[r.layers], less.EdgesPerHop[r.layers-1] = 0, 0
+	leaf := map[uint32]uint32{}
+	for v := range inner {
+		for e := g.Ptr[v]; e < g.Ptr[v+1] && (v < last || r.any(r.computed, v)); e++ {
+			source := g.Row[e]
+			if int(source) >= inner {
+				if _, found := leaf[source]; !found {
+					leaf[source] = uint32(len(less.Nodes))
+					less.Nodes = append(less.Nodes, g.Nodes[source])
+					less.NodesPerHop[r.layers]++
+				}
+				source = leaf[source]
+			}
+			less.Row, less.Pos = append(less.Row, source), append(less.Pos, g.Pos[e])
+			if v >= last {
+				less.EdgesPerHop[r.layers-1]++
+			}
+		}
+		less.Ptr = append(less.Ptr, int64(len(less.Row)))
+	}
+	return less
+}
+
+// With more in the history nothing more is loaded or kept.
+func TestMoreHitsLoadNoMore(t *testing.T) {
+	p, out := newPruner(t)
+	for seed := range uint64(60) {
+		g := drawn(t, seed, []int64{4, 3, 2}, 12)
+		var before map[int32]bool
+		for _, fraction := range []float64{0, 0.2, 0.4, 0.8, 1} { // each history has what the one before has
+			require.NoError(t, p.Prune(g, 12, slots(seed, fraction), out))
+			loaded := map[int32]bool{}
+			for _, n := range out.Loaded {
+				loaded[out.Kept[n]] = true
+			}
+			for v := range loaded {
+				require.True(t, before == nil || before[v])
+			}
+			before = loaded
+		}
+	}
+}
+
+// The memory is what PrunedBytesByHop says, and PrunedBytes bounds it however the batch is made up.
+func TestPrunedBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	for range 20_000 {
+		layers := 1 + rng.IntN(5)
+		nodes, edges := make([]int64, layers+1), make([]int64, layers)
+		for hop := range nodes {
+			nodes[hop] = rng.Int64N(1 << rng.IntN(9))
+		}
+		for hop := range edges {
+			edges[hop] = rng.Int64N(1 << rng.IntN(9))
+		}
+		require.LessOrEqual(t, PrunedBytesByHop(nodes, edges), PrunedBytes(sum(nodes), sum(edges), layers), "%d nodes, %d edges", nodes, edges)
+	}
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+		need := PrunedBytesByHop(g.NodesPerHop, g.EdgesPerHop)
+		p, out := NewPruner(mem.NewBudget(need)), new(Pruned)
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		require.Equal(t, need, p.budget.Peak())
+		require.NoError(t, p.Saves(out, one, roomForSaves(out)))
+		require.Equal(t, need, p.budget.Peak())
+		out.Free()
+		p.Close()
+		require.Zero(t, p.budget.Used())
+	})
+}
+
+// Without memory nothing is pruned and nothing is kept; with it, the same Pruner works.
+func TestPruneWithoutMemory(t *testing.T) {
+	g := drawn(t, 5, []int64{3, 3, 3}, 20)
+	need := PrunedBytesByHop(g.NodesPerHop, g.EdgesPerHop)
+	for _, free := range []int64{1, need / 2, need - 1} {
+		budget := mem.NewBudget(need)
+		p, out := NewPruner(budget), new(Pruned)
+		require.NoError(t, budget.Reserve(mem.Batch, need-free))
+		require.ErrorIs(t, p.Prune(g, 20, misses, out), mem.ErrBudget)
+		require.Equal(t, flatten(&Pruned{}), flatten(out))
+		budget.Release(mem.Batch, need-free)
+		require.NoError(t, p.Prune(g, 20, misses, out))
+		require.Equal(t, longs(g.Nodes), longs(out.Graph.Nodes))
+		out.Free()
+		p.Close()
+		require.Zero(t, budget.Used())
+	}
+}
+
+func TestPruneTooLarge(t *testing.T) {
+	p, out := newPruner(t)
+	g := drawn(t, 5, []int64{3}, 20)
+	require.NoError(t, p.Prune(g, 20, misses, out))
+	huge := sample.Subgraph{Ptr: []int64{0, 0}, NodesPerHop: []int64{1, 0}, EdgesPerHop: []int64{math.MaxInt32 + 1}}
+	require.ErrorIs(t, p.Prune(&huge, 1, misses, out), sample.ErrTooLarge)
+	require.Equal(t, flatten(&Pruned{}), flatten(out))
+}
+
+func TestPruneTakesTheSeedsOfTheBatch(t *testing.T) {
+	p, out := newPruner(t)
+	g := drawn(t, 5, []int64{3, 2}, 20)
+	require.Panics(t, func() { _ = p.Prune(g, 19, misses, out) })
+}

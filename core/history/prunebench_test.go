@@ -1,0 +1,121 @@
+package history
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// million is the batch of the paper's setting, 1000 seeds and fanouts 20, 15, 10, of a random graph of 1 M nodes, and what
+// draws the next one like it.
+func million(b *testing.B) (next func() *sample.Subgraph) {
+	const nodes, degree = 1_000_000, 20
+	budget := mem.NewBudget(0)
+	indptrs, err := budget.Alloc(mem.Topology, (nodes+1)*8)
+	require.NoError(b, err)
+	b.Cleanup(indptrs.Free)
+	sources, err := budget.Alloc(mem.Topology, nodes*degree*4)
+	require.NoError(b, err)
+	b.Cleanup(sources.Free)
+	indptr, indices := mem.Slice[int64](indptrs), mem.Slice[int32](sources)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for v := range indptr {
+		indptr[v] = int64(v) * degree
+	}
+	for i := range indices {
+		indices[i] = rng.Int32N(nodes)
+	}
+	sampler, err := sample.New(sample.Graph{NumNodes: nodes, Indptr: indptr, Indices32: indices}, sample.Config{Fanouts: []int64{20, 15, 10}})
+	require.NoError(b, err)
+	worker, err := sampler.NewWorker(budget, true, 1)
+	require.NoError(b, err)
+	b.Cleanup(worker.Close)
+	seeds := make([]int64, 1000)
+	key := sample.Key{Seed: 1}
+	g := new(sample.Subgraph)
+	return func() *sample.Subgraph {
+		for i := range seeds {
+			seeds[i] = rng.Int64N(nodes)
+		}
+		key.Batch++
+		require.NoError(b, worker.Sample(context.Background(), key, seeds, g))
+		return g
+	}
+}
+
+// Pruning beside sampling the same batch, for shares of the rows that the history has. ns/edge is by edges drawn, of/sample
+// the time of pruning (and of estimating the saves) over that of sampling, and left what remains of the edges.
+func BenchmarkPrune(b *testing.B) {
+	next := million(b)
+	for _, c := range []struct {
+		name     string
+		fraction uint64 // of 256
+	}{{"none", 0}, {"half", 128}, {"nine-tenths", 230}} {
+		b.Run(c.name, func(b *testing.B) {
+			p, out := NewPruner(mem.NewBudget(0)), new(Pruned)
+			defer p.Close()
+			defer out.Free()
+			slots := make([]int32, 1_000_000) // one table for both layers: what matters is that its misses are as a history's
+			for v := range slots {
+				slots[v] = Miss
+				if rand.New(rand.NewPCG(3, uint64(v))).Uint64()%256 < c.fraction {
+					slots[v] = int32(v)
+				}
+			}
+			lookup := func(_ int, node int64) int32 { return slots[node] }
+			cost := func(node int64) float32 { return float32(node & 1) }
+			var sampling, pruning, saving time.Duration
+			var edges, left int64
+			round := func() {
+				start := time.Now()
+				g := next()
+				sampled := time.Now()
+				require.NoError(b, p.Prune(g, 1000, lookup, out))
+				pruned := time.Now()
+				saves := roomForSaves(out)
+				estimate := time.Now()
+				require.NoError(b, p.Saves(out, cost, saves))
+				saving += time.Since(estimate)
+				pruning += pruned.Sub(sampled)
+				sampling += sampled.Sub(start)
+				edges += int64(len(g.Row))
+				left += int64(len(out.Graph.Row))
+			}
+			round()
+			sampling, pruning, saving, edges, left = 0, 0, 0, 0, 0
+			for b.Loop() {
+				round()
+			}
+			b.ReportMetric(float64(pruning.Nanoseconds())/float64(edges), "prune-ns/edge")
+			b.ReportMetric(float64(saving.Nanoseconds())/float64(edges), "saves-ns/edge")
+			b.ReportMetric(float64(sampling.Nanoseconds())/float64(edges), "sample-ns/edge")
+			b.ReportMetric(float64(pruning)/float64(sampling), "prune/sample")
+			b.ReportMetric(float64(saving)/float64(sampling), "saves/sample")
+			b.ReportMetric(float64(left)/float64(edges), "left")
+		})
+	}
+}
+
+// In steady state nothing is allocated.
+func TestPruneAllocatesNothing(t *testing.T) {
+	p, out := newPruner(t)
+	batches := []*sample.Subgraph{drawn(t, 1, []int64{4, 3, 2}, 30), drawn(t, 2, []int64{4, 3, 2}, 20)}
+	var saves [2][][]float32
+	for i, g := range batches {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], slots(0, 0), out))
+		saves[i] = roomForSaves(out)
+	}
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		for i, g := range batches {
+			if p.Prune(g, g.NodesPerHop[0], misses, out) != nil || p.Saves(out, one, saves[i]) != nil {
+				t.FailNow()
+			}
+		}
+	}))
+}
