@@ -8,7 +8,7 @@ A row of a hidden level's table is either computed or a hit; layers compute thei
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -41,14 +41,16 @@ class Levels:
     layers: list[Block]
     """``layers[l - 1]``: the message passing of layer ``l``, sources and targets as positions in the table of level
     ``l - 1``, which is its ``level``; its ``edge`` are positions in the batch's list of edges, for tensors of edges."""
+    loaded: int
+    """Rows of features that the batch brings: those of seeds and of level 0."""
+    edges: int
+    """Edges of the batch."""
+    plain_nodes: int
+    """Rows that it would have brought unpruned."""
+    plain_edges: int
+    """Edges that it would have had."""
     loops: Tensor | None = None
     """``[nodes]``: how many of ``degree`` lead from the node to itself, which GCN replaces; None where none does."""
-    loaded: int = 0
-    """Rows of features that the batch brings: those of seeds and of level 0."""
-    plain_nodes: int = 0
-    """Rows that it would have brought unpruned."""
-    plain_edges: int = 0
-    """Edges that it would have had."""
     probe: list[Tensor | None] | None = None
     """Only in batches that measure the estimation error, which have no hits: ``probe[l]`` are positions in the table of
     computed rows that history has, ..."""
@@ -73,7 +75,8 @@ class Levels:
         return Levels(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
-class Span(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Span:
     """A number of iterations, or of epochs; ``math.inf`` for ever."""
 
     count: float

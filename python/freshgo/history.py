@@ -1,0 +1,458 @@
+"""Stable embeddings replace subtrees: FreshGNN's cache of historical embeddings, exactly bounded in age.
+
+history = History(t_stale=1.0)
+loader = Loader(store, num_neighbors=[20, 15, 10], input_nodes="train", batch_size=1000, history=history)
+history.attach(model)
+for batch in loader:
+    loss = F.cross_entropy(model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size])
+    loss.backward()
+    optimizer.step()
+    history.update()
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from freshgo import _options
+from freshgo._attach import Attachment
+from freshgo._estimation import Estimation, Trail
+from freshgo._history import Levels, Settings, Span
+from freshgo._size import format_size, parse_size
+from freshgo._step import Buffer, Step
+from freshgo.errors import ClosedError, DTypeError, FormatError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from freshgo import _native
+    from freshgo.batch import Block
+    from freshgo.loader import Loader
+
+__all__ = ["History"]
+
+_POLICIES = ("performance", "gradient", "gas")
+_VERSION = 1
+
+
+class History:
+    """A cache of embeddings h^(l) of hidden layers, which prunes what a loader samples (FreshGNN, sections 3 and 4).
+
+    A node of a hidden layer whose embedding is cached is not computed: its neighbours are not sampled further, read or
+    aggregated on its account. After the backward pass the rows with the smallest gradients are kept, as they change
+    least, and cached rows whose gradient has grown are dropped. An entry is never read after ``t_stale`` iterations.
+
+    Give it to one loader, as ``Loader(..., history=history)``, and let the model ask for its rows in one of two ways:
+    ``history.attach(model)``, or in the model's ``forward``::
+
+        h = batch.x
+        for conv, block in zip(self.convs, batch.blocks()):
+            h = history(h, block)
+            h = conv((h, h[: block.num_dst]), block.edge_index)
+
+    Call :meth:`update` after every backward pass. With dropout, what is stored has been dropped out as it was used.
+    Attention is taken over the sampled neighbours of each computed row and its self-loop, cached or not; the
+    coefficients of GCN are those of the sampled batch before pruning. With ``p_grad=0`` or ``t_stale=0``, before
+    ``start`` and in evaluation the loader's plain batches are used, to the last bit.
+
+    Args:
+        p_grad: the fraction of newly computed rows, those of the smallest gradients, that may be kept.
+        t_stale: iterations (int) or epochs (float, 1.0 is one) that an entry may be read after; ``math.inf`` for ever.
+        policy: ``"performance"`` keeps among those rows the ones that save the most reads per byte; ``"gradient"``
+            keeps all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
+        start: iterations or epochs before the cache is used: embeddings change fast at first.
+        memory: bytes of the buffer, or as ``"512MiB"``; part of the loader's ``memory`` on the CPU. None is a tenth of
+            the bytes of the features.
+        features: the other end of the buffer holds the hottest features, as far as embeddings leave room.
+        lag: a batch is pruned by the cache as it was so many iterations before its own, so that it can be prepared
+            ahead; the bound on the age includes it.
+        device: where the buffer is, which is where the model computes; None is the CPU.
+        sample_error: so large a fraction of the iterations is not pruned but compares the cached rows with computed
+            ones; see ``"error"`` in :meth:`stats`.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument that cannot work; the message says what was expected.
+    """
+
+    def __init__(
+        self,
+        p_grad: float = 0.9,
+        t_stale: int | float = 200,
+        *,
+        policy: str = "performance",
+        start: int | float = 0,
+        memory: int | str | None = None,
+        features: bool = True,
+        lag: int = 1,
+        device: torch.device | str | None = None,
+        sample_error: float = 0.0,
+    ) -> None:
+        policy = _options.choice("policy", policy, _POLICIES)
+        fraction, stale = _fraction("p_grad", p_grad), _span("t_stale", t_stale)
+        if policy == "gas":
+            if fraction not in (0.9, 1.0) or (stale != Span(200, False) and not math.isinf(stale.count)):
+                raise InvalidArgumentError(
+                    f"policy='gas' keeps every row for ever, got p_grad={p_grad!r} and t_stale={t_stale!r}: leave them "
+                    "away, or use policy='gradient'"
+                )
+            fraction, stale = 1.0, Span(math.inf, False)
+        n_bytes = None if memory is None else parse_size("memory", memory)
+        if n_bytes == 0:
+            raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
+        sampled = _fraction("sample_error", sample_error)
+        self._settings = Settings(
+            policy="all" if policy == "gas" else policy,
+            p_grad=fraction,
+            t_stale=stale,
+            start=_span("start", start),
+            memory=n_bytes,
+            device=_device(device),
+            features=_options.flag("features", features),
+            lag=_options.count("lag", lag, 0, 1 << 20),
+            probe_every=round(1 / sampled) if sampled else 0,
+        )
+        self._policy = policy
+        self.training = True
+        self._loader: weakref.ref[Loader] | None = None
+        self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
+        self._attached: Attachment | None = None
+        self._step: Step | None = None
+        self._restored: dict[str, Any] | None = None  # waits for the loader
+        self._warned = False
+        self._estimation = Estimation()
+        self._trail = Trail()
+
+    def __call__(self, h: Tensor, block: Block) -> Tensor:
+        """Return the rows that a layer reads: the input of ``conv((h, h[:block.num_dst]), block.edge_index)``.
+
+        Args:
+            h: ``[nodes, columns]``, ``batch.x`` for the first block, then what the layer before has computed.
+            block: one of ``batch.blocks()``, in order.
+
+        Returns:
+            ``[block.num_src, columns]``. Rows from the cache are the stored ones to the last bit, and no gradient goes
+            on from them. For a plain batch ``h`` itself.
+
+        Raises:
+            InvalidArgumentError, DTypeError: rows that do not fit, a batch that is not the newest, or that was pruned
+                and meets an evaluating history.
+        """
+        levels = getattr(block, "levels", None)
+        return h if levels is None else self._input(levels, block.level, h)
+
+    def attach(self, model: nn.Module, layers: Iterable[nn.Module] | None = None) -> None:
+        """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
+
+        Every layer is then called with the rows that it reads and a bipartite graph to those that it computes, as
+        ``layer((h, h[:num_dst]), edge_index)``, and returns ``num_dst`` rows, which activations, norms and dropout of
+        the model see. Tensors of edges among the arguments are brought along.
+
+        Args:
+            model: a model of PyG's ``BasicGNN`` family (``GraphSAGE``, ``GCN``, ``GAT``, ``GIN``, ``PNA``,
+                ``EdgeCNN``), or any with ``layers``. May be compiled, before or after, and accelerated (:mod:`freshgo.nn`).
+            layers: the model's message-passing layers, one for each hop, in the order in which it calls each of them
+                once as ``layer(h, edge_index, ...)``, with the edges of the batch as they are. Layers must take a pair
+                of tensors for ``h``; GCNConv and PNAConv need not.
+
+        Raises:
+            InvalidArgumentError: a layer or a model that cannot work; the message says why.
+        """
+        if self._attached is not None:
+            raise InvalidArgumentError("a model is attached to this history already: call detach() first")
+        self._attached = Attachment(self, model, layers)
+
+    def detach(self) -> None:
+        """Give the attached model back as it was. Without one, do nothing."""
+        if self._attached is not None:
+            self._attached.remove()
+            self._attached = None
+
+    def train(self, mode: bool = True) -> History:
+        """Use history from the next epoch on, or with False not; of an attached model ``train()`` does."""
+        self.training = _options.flag("mode", mode)
+        return self
+
+    def eval(self) -> History:
+        """Neither read nor write: epochs that begin now have plain batches."""
+        return self.train(False)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    def update(self) -> None:
+        """Keep the stable rows of the batch, after its backward pass; of several passes the gradients are summed.
+
+        Does nothing for plain batches, and when called again. A batch without it keeps nothing.
+
+        Raises:
+            InvalidArgumentError: no backward pass reached the batch, or the model did not ask for its rows.
+            DTypeError, InvalidArgumentError: dtype or width of hidden rows have changed since the first update.
+            BudgetError: the buffer is smaller than one row.
+        """
+        step = self._step
+        if step is None or step.done:
+            return
+        native, index = self._native(), step.levels.index
+        try:
+            if self._evaluating():
+                native.history_skip(index)
+                return
+            try:
+                dtype, width, norms = step.observed()
+                buffer = self._buffer()
+                for level in range(1, step.levels.num_layers):
+                    buffer.check(step.seen[level].rows, level)
+            except BaseException:
+                native.history_skip(index)
+                raise
+            row_bytes = buffer.row_bytes or width * dtype.itemsize
+            admitted = native.history_update(index, row_bytes, norms)
+            if buffer.dtype is None:
+                buffer.dtype, buffer.width = dtype, width
+            for level, (rows, slots) in enumerate(admitted, start=1):
+                if rows.numel():
+                    h = step.seen[level].rows
+                    values = h.index_select(0, rows.to(h.device))
+                    buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
+        finally:
+            step.forget()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the cache did: hits by layer, ages, entries, the split of the buffer, rows saved.
+
+        ``"saving"``: for consecutive spans of iterations their first (``"iteration"``) and the rows and edges that were
+        loaded and that plain batches would have had. ``"error"`` (with ``sample_error``): by age, which doubles from
+        entry to entry, the number of compared rows, their mean cosine and mean relative error ``|stored - exact| /
+        |exact|``.
+        """
+        return {
+            "policy": self._policy,
+            **({} if self._live() is None else self._native().history_stats()),
+            "saving": self._trail.rows(),
+            "error": self._estimation.rows(),
+        }
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of :meth:`stats`: saving over time, hits by layer, ages, buffer, error by age."""
+        from freshgo._historyfigure import figure
+
+        return figure(self.stats())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to go on identically: entries, their rows, counters. ``torch.save`` takes it, and
+        ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer holds."""
+        if self._restored is not None:
+            return self._restored
+        state = {"version": _VERSION, "settings": self._described(), "python": self._trail.save()}
+        state["error"] = self._estimation.save()
+        if self._live() is None:
+            return state
+        native = self._native()
+        state["entries"] = torch.frombuffer(bytearray(native.history_save()), dtype=torch.uint8)
+        buffer = self._buffer()
+        if buffer.dtype is not None:
+            used = min(int(native.history_stats()["slots"]) * buffer.row_bytes, buffer.raw.numel())
+            state |= {"dtype": str(buffer.dtype).removeprefix("torch."), "width": buffer.width}
+            state["rows"] = buffer.raw[:used].clone().cpu()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state`` was saved; together with the loader's state, with the identical next batch.
+
+        Raises:
+            InvalidArgumentError: ``state`` is not one, or belongs to a history of other options or another graph.
+            FormatError: it is damaged.
+        """
+        if not isinstance(state, dict) or state.get("version") != _VERSION:
+            raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
+        mine, saved = self._described(), state.get("settings")
+        if not isinstance(saved, dict):
+            raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
+        different = [
+            f"{key} was {saved.get(key)!r}, is {value!r}" for key, value in mine.items() if saved.get(key) != value
+        ]
+        if different:
+            raise InvalidArgumentError(f"the state belongs to a history of other options: {'; '.join(different)}")
+        self._step = None
+        self._trail.load(state.get("python"))
+        self._estimation.load(state.get("error"))
+        if "entries" not in state:
+            return
+        if self._live() is None:
+            self._restored = state
+        else:
+            self._restore(state)
+
+    def __repr__(self) -> str:
+        s = self._settings
+        parts = [f"p_grad={s.p_grad:g}", f"t_stale={_spoken(s.t_stale)}", f"policy={self._policy!r}"]
+        if s.start.count:
+            parts.append(f"start={_spoken(s.start)}")
+        if s.memory is not None:
+            parts.append(f"memory={format_size(s.memory)}")
+        return f"History({', '.join(parts)})"
+
+    def __reduce__(self) -> NoReturn:
+        raise DTypeError("a History cannot be pickled or copied: make another one, and carry over state_dict()")
+
+    # What the loader and the attached layers call.
+
+    def _bind(self, loader: Loader) -> None:
+        """Belong to a loader."""
+        live = self._live()
+        if live is not None and live is not loader:
+            raise InvalidArgumentError(
+                "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
+            )
+        self._loader, self._exported, self._step = weakref.ref(loader), None, None
+
+    def _evaluating(self) -> bool:
+        return not self.training or (self._attached is not None and not self._attached.model.training)
+
+    def _training(self) -> bool:
+        """Return whether the epoch that begins now uses history."""
+        if self._step is not None and not self._step.asked:
+            self._step = None  # handed over, and the loop was left
+        if self._restored is not None:
+            state, self._restored = self._restored, None
+            self._restore(state)
+        return not self._evaluating()
+
+    def _handed(self, levels: Levels | None) -> None:
+        """Take note of a batch that the loader yields; None for a plain one."""
+        step = self._step
+        self._step = None if levels is None else Step(levels)
+        if levels is not None:
+            self._trail.add(levels)
+        if step is not None and not step.done and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "history.update() was not called for a batch before the next one was asked for: nothing is kept of "
+                "such batches, nor saved by them; call it after every loss.backward()",
+                UserWarning,
+                stacklevel=_caller(),
+            )
+
+    def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
+        """The rows that layer ``level + 1`` reads of the batch of these levels."""
+        step = self._step
+        if self._evaluating():
+            raise InvalidArgumentError(
+                "the batch was pruned for training, but the history or its model is in evaluation: evaluate with a "
+                "loader that has no history, or begin an epoch of this one after eval()"
+            )
+        if step is None or step.levels.index != levels.index:
+            raise InvalidArgumentError(
+                f"batch {levels.index} is not the newest one of its loader: what it needs of the cache is kept only "
+                "until the next batch is asked for, so train on each batch before the next"
+            )
+        if step.done:
+            raise InvalidArgumentError(
+                f"update() has been called for batch {levels.index}, what it needs of the cache may be gone: run a "
+                "batch through the model before its update()"
+            )
+        return step.input(level, h, self._buffer, self._estimation.add)
+
+    def _live(self) -> Loader | None:
+        """The loader, if there is one that is open."""
+        loader = None if self._loader is None else self._loader()
+        native = getattr(loader, "_native", None)
+        return None if native is None or native.closed else loader
+
+    def _native(self) -> _native.Loader:
+        loader = self._live()
+        if loader is None:
+            raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")
+        return loader._native
+
+    def _buffer(self) -> Buffer:
+        native = self._native()
+        if self._exported is None or self._exported[0] is not native:
+            raw = native.history_buffer()
+            if raw is None:
+                n_bytes = int(native.history_stats()["bytes"])
+                raw = torch.empty(n_bytes, dtype=torch.uint8, device=self._settings.device)
+            self._exported = (native, Buffer(raw))
+        return self._exported[1]
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        entries, rows = state["entries"], state.get("rows")
+        if not isinstance(entries, Tensor) or entries.dtype != torch.uint8 or entries.dim() != 1:
+            raise FormatError("history state: entries must be a vector of bytes")
+        buffer = self._buffer()
+        dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width", 0)
+        if rows is not None:
+            if not isinstance(dtype, torch.dtype) or not isinstance(width, int) or width < 1:
+                raise FormatError(f"history state: rows of {state.get('dtype')!r} and width {width!r}")
+            if not isinstance(rows, Tensor) or rows.dtype != torch.uint8 or rows.numel() > buffer.raw.numel():
+                raise FormatError("history state: rows must be bytes that fit into the buffer")
+        self._native().history_restore(entries.numpy().tobytes())
+        buffer.dtype, buffer.width = (None, 0) if rows is None else (dtype, width)
+        if rows is not None:
+            buffer.raw[: rows.numel()].copy_(rows)
+
+    def _described(self) -> dict[str, Any]:
+        s = self._settings
+        return {
+            "policy": self._policy,
+            "p_grad": s.p_grad,
+            "t_stale": _spoken(s.t_stale),
+            "start": _spoken(s.start),
+            "memory": s.memory,
+            "features": s.features,
+            "lag": s.lag,
+            "probe_every": s.probe_every,
+        }
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise DTypeError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def _fraction(name: str, value: object) -> float:
+    number = _number(name, value)
+    if not 0 <= number <= 1:  # nor NaN
+        raise InvalidArgumentError(f"{name} must be within [0, 1], got {value!r}")
+    return number
+
+
+def _span(name: str, value: object) -> Span:
+    number = _number(name, value)
+    if not number >= 0:
+        raise InvalidArgumentError(
+            f"{name} must be at least 0, as iterations (int) or epochs (float; math.inf for ever), got {value!r}"
+        )
+    return Span(number, isinstance(value, float | np.floating) and not math.isinf(number))
+
+
+def _spoken(span: Span) -> str:
+    if math.isinf(span.count):
+        return "for ever"
+    return f"{span.count:g} epochs" if span.epochs else f"{span.count:.0f} iterations"
+
+
+def _device(value: object) -> torch.device | None:
+    if value is None:
+        return None
+    try:
+        device = torch.empty(0, device=value).device  # type: ignore[call-overload]  # whatever it is, torch knows
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise InvalidArgumentError(f"device must be one that torch has, got {value!r}: {error}") from None
+    if device.type == "meta":
+        raise InvalidArgumentError("device must hold data, got 'meta'")
+    return None if device.type == "cpu" else device
+
+
+def _caller() -> int:
+    """How many frames up the code outside of freshgo is that is being run."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "freshgo":
+        level, frame = level + 1, frame.f_back
+    return level
