@@ -181,21 +181,27 @@ func (h *History) SetRow(nBytes int64) error {
 	return nil
 }
 
-// Lookup returns the slot in which the row of a node at a layer lies for iteration i, or Miss.
+// Lookup returns the slot in which the row of a node at a layer lies for iteration i, or Miss, and counts it.
 func (h *History) Lookup(i int64, layer int, node int64) int32 {
-	slot := h.tables[layer].get(node)
-	count := &h.counts.layers[layer-1]
+	slot, count := h.Find(i, layer, node), &h.counts.layers[layer-1]
 	if slot < 0 {
 		count.Misses++
 		return Miss
 	}
-	age := i - h.slots[slot].admitted
-	if age < 1 || age > h.config.Stale {
-		count.Misses++
+	count.Hits++
+	h.counts.ages[bits.Len64(uint64(i-h.slots[slot].admitted))-1]++
+	return slot
+}
+
+// Find is Lookup without counting.
+func (h *History) Find(i int64, layer int, node int64) int32 {
+	slot := h.tables[layer].get(node)
+	if slot < 0 {
 		return Miss
 	}
-	count.Hits++
-	h.counts.ages[bits.Len64(uint64(age))-1]++
+	if age := i - h.slots[slot].admitted; age < 1 || age > h.config.Stale {
+		return Miss
+	}
 	return slot
 }
 

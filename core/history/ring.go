@@ -174,6 +174,12 @@ func (h *History) Pin(i int64, slots []int32) {
 	h.pinned.held[i] = append(list, slots...)
 }
 
+// Pinnable says whether a slot can hold the row of a node at a layer for iteration i, as one that was pinned when the state was saved: its
+// entry is there, or the slot has none, because the entry ended while the row was relied on.
+func (h *History) Pinnable(i int64, layer int, node int64, slot int32) bool {
+	return slot >= 0 && slot < h.numSlots && (h.slots[slot].layer == 0 || h.Find(i, layer, node) == slot)
+}
+
 // Unpin ends the pins of an iteration. Without any it does nothing.
 func (h *History) Unpin(i int64) {
 	list, held := h.pinned.held[i]
