@@ -130,6 +130,26 @@ func TestLookups(t *testing.T) {
 	})
 }
 
+// After Decide the hidden levels are as they remain, in numbers of the batch before.
+func TestDecide(t *testing.T) {
+	p, out := newPruner(t)
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+		require.NoError(t, p.Decide(g, g.NodesPerHop[0], lookup, out))
+		decided := flatten(out)
+		p.Build(g, out)
+		built := flatten(out)
+		for l := 1; l < len(out.Levels); l++ {
+			require.Equal(t, decided.Computed[l], built.Computed[l])
+			require.Equal(t, decided.Hits[l], built.Hits[l])
+			require.Equal(t, decided.Slots[l], built.Slots[l])
+			require.Len(t, decided.Tables[l], len(built.Tables[l]))
+			for i, n := range built.Tables[l] {
+				require.Equal(t, built.Kept[n], decided.Tables[l][i])
+			}
+		}
+	})
+}
+
 func misses(int, int64) int32 { return Miss }
 
 // Where the history has nothing the batch is untouched, and the levels are its hops.

@@ -3,12 +3,14 @@ package history
 import (
 	"context"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/mem"
+	"freshgo/core/rows"
 	"freshgo/core/sample"
 )
 
@@ -49,19 +51,38 @@ func million(b *testing.B) (next func() *sample.Subgraph) {
 	}
 }
 
-// Pruning beside sampling the same batch, for shares of the rows that the history has. ns/edge is by edges drawn, of/sample
-// the time of pruning (and of estimating the saves) over that of sampling, and left what remains of the edges.
+// busy is the processor time of this process: others on the machine do not count.
+func busy(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// Pruning beside sampling the same batch and gathering its rows of 128 float32, for shares of the rows that the history has.
+// ns/edge is processor time by edges drawn; prune/sample and saves/sample are its ratios to sampling, prune/plain that to
+// sampling and gathering the plain batch, decide/prune the share of Decide; left is what remains of the edges, and loaded of the rows.
 func BenchmarkPrune(b *testing.B) {
+	const nodes, rowBytes = 1_000_000, 512
 	next := million(b)
+	budget := mem.NewBudget(0)
+	features, err := budget.Alloc(mem.FeatureCache, nodes*rowBytes)
+	require.NoError(b, err)
+	defer features.Free()
+	batch, err := budget.Alloc(mem.Batch, nodes*rowBytes)
+	require.NoError(b, err)
+	defer batch.Free()
+	for i := 0; i < nodes*rowBytes; i += 4096 {
+		features.Bytes()[i], batch.Bytes()[i] = 1, 1 // a page each, so that none is touched for the first time below
+	}
 	for _, c := range []struct {
 		name     string
 		fraction uint64 // of 256
 	}{{"none", 0}, {"half", 128}, {"nine-tenths", 230}} {
 		b.Run(c.name, func(b *testing.B) {
-			p, out := NewPruner(mem.NewBudget(0)), new(Pruned)
+			p, out := NewPruner(budget), new(Pruned)
 			defer p.Close()
 			defer out.Free()
-			slots := make([]int32, 1_000_000) // one table for both layers: what matters is that its misses are as a history's
+			slots := make([]int32, nodes) // one for both layers: what matters is that its misses are as a history's
 			for v := range slots {
 				slots[v] = Miss
 				if rand.New(rand.NewPCG(3, uint64(v))).Uint64()%256 < c.fraction {
@@ -70,25 +91,32 @@ func BenchmarkPrune(b *testing.B) {
 			}
 			lookup := func(_ int, node int64) int32 { return slots[node] }
 			cost := func(node int64) float32 { return float32(node & 1) }
-			var sampling, pruning, saving time.Duration
-			var edges, left int64
+			var sampling, gathering, deciding, pruning, saving time.Duration
+			var edges, left, drawn, loaded int
 			round := func() {
-				start := time.Now()
+				start := busy(b)
 				g := next()
-				sampled := time.Now()
-				require.NoError(b, p.Prune(g, 1000, lookup, out))
-				pruned := time.Now()
+				sampled := busy(b)
+				rows.Gather(batch.Bytes()[:len(g.Nodes)*rowBytes], features.Bytes(), rowBytes, g.Nodes)
+				gathered := busy(b)
+				require.NoError(b, p.Decide(g, 1000, lookup, out))
+				decided := busy(b)
+				p.Build(g, out)
+				pruned := busy(b)
+				deciding += decided - gathered
 				saves := roomForSaves(out)
-				estimate := time.Now()
+				estimate := busy(b)
 				require.NoError(b, p.Saves(out, cost, saves))
-				saving += time.Since(estimate)
-				pruning += pruned.Sub(sampled)
-				sampling += sampled.Sub(start)
-				edges += int64(len(g.Row))
-				left += int64(len(out.Graph.Row))
+				saving += busy(b) - estimate
+				sampling += sampled - start
+				gathering += gathered - sampled
+				pruning += pruned - gathered
+				edges, left = edges+len(g.Row), left+len(out.Graph.Row)
+				drawn, loaded = drawn+len(g.Nodes), loaded+len(out.Loaded)
 			}
 			round()
-			sampling, pruning, saving, edges, left = 0, 0, 0, 0, 0
+			sampling, gathering, deciding, pruning, saving = 0, 0, 0, 0, 0
+			edges, left, drawn, loaded = 0, 0, 0, 0
 			for b.Loop() {
 				round()
 			}
@@ -97,7 +125,10 @@ func BenchmarkPrune(b *testing.B) {
 			b.ReportMetric(float64(sampling.Nanoseconds())/float64(edges), "sample-ns/edge")
 			b.ReportMetric(float64(pruning)/float64(sampling), "prune/sample")
 			b.ReportMetric(float64(saving)/float64(sampling), "saves/sample")
+			b.ReportMetric(float64(pruning)/float64(sampling+gathering), "prune/plain")
+			b.ReportMetric(float64(deciding)/float64(pruning), "decide/prune")
 			b.ReportMetric(float64(left)/float64(edges), "left")
+			b.ReportMetric(float64(loaded)/float64(drawn), "loaded")
 		})
 	}
 }
