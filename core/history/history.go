@@ -177,7 +177,7 @@ func (h *History) SetRow(nBytes int64) error {
 	case nBytes <= 0 || nBytes > h.config.Bytes:
 		return fmt.Errorf("history: embeddings of %d bytes, want from 1 to the buffer's %d: %w", nBytes, h.config.Bytes, ErrRow)
 	}
-	h.junction.setRow(nBytes, h.config.slotLimit())
+	h.setRow(nBytes)
 	return nil
 }
 

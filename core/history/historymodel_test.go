@@ -235,14 +235,14 @@ func (r *trainer) update(i int64) {
 // restart goes on with another History.
 func (r *trainer) restart() {
 	state := r.h.Save()
-	require.Equal(r.t, state, r.h.Save())
+	require.True(r.t, bytes.Equal(state, r.h.Save()))
 	r.h.Close()
 	require.Zero(r.t, r.budget.Used())
 	h, err := New(r.budget, r.c)
 	require.NoError(r.t, err)
 	r.h = h
 	require.NoError(r.t, h.Restore(state))
-	require.Equal(r.t, state, h.Save())
+	require.True(r.t, bytes.Equal(state, h.Save()))
 	for i, b := range r.ahead {
 		for l, o := range b.layers {
 			for _, node := range o.HitNodes {

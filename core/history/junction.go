@@ -8,9 +8,16 @@ type junction struct {
 	numSlots int32 // that fit into the buffer and the tables
 }
 
-func (j *junction) setRow(nBytes, limit int64) {
-	j.rowBytes = nBytes
-	j.numSlots = int32(min(j.config.Bytes/nBytes, limit))
+func (j *junction) setRow(nBytes int64) {
+	j.rowBytes, j.numSlots = nBytes, int32(j.config.numSlots(nBytes))
+}
+
+// numSlots is how many rows of a size fit.
+func (c *Config) numSlots(rowBytes int64) int64 {
+	if rowBytes == 0 {
+		return 0
+	}
+	return min(c.Bytes/rowBytes, c.slotLimit())
 }
 
 // featureRoom is how many features there is room for beside so many slots.

@@ -6,13 +6,18 @@ import "math"
 // in reads of feature rows per iteration, so that embeddings of all layers and features compare:
 //
 //	rate(entry)      = Saves * Reuse * hits/expected of its layer
-//	rate(features)   = FeatureWorth(rank at the junction) * RowBytes/FeatureBytes * computed/expected of layer 1
+//	rate(features)   = FeatureWorth(rank at the junction) * RowBytes/FeatureBytes * computed/expected of layer 1 * doubt
 //
 // Saves is what the entry would have saved in the batch that computed it: reads that the cached features do not spare, shared among the
 // rows that need them. Reuse counts needs where nothing is pruned; with a history a row of layer 1 is needed less often, because entries
 // of layer 2 make it needless. hits/expected is the quotient of the hits that the layer really had and those that the Reuse of its live
 // entries lets expect, averaged over some 32 iterations: it corrects this, and a Reuse that is wrong by a factor. In the same way a
 // feature is read less often where fewer rows of layer 1 are computed.
+//
+// doubt is 2: what an entry saves is less sure than what a feature saves. Saves is what one batch has shown, and those are chosen of
+// which it shows the most; and of the rows that entries share, a single one saves nothing. In simulated runs (TestPolicies) the reads
+// saved are the same within 0.1 % for a doubt of 1.6 to 2 and never fewer than with features alone; with 1 they are 0.9 % fewer on average
+// and up to 0.8 % of all rows fewer than with features alone, with 3.3 they are 0.8 % fewer on average.
 //
 // A slot goes to the candidates with the highest rates: to a free slot unless the features that would come back are worth more; into one
 // slot more or over the live entry of the lowest rate, whichever costs less, and only if the candidate's rate is higher than that. All
@@ -31,6 +36,7 @@ func bucketOf(rate float32) uint16 { return uint16(math.Float32bits(rate) >> 21)
 const (
 	needUnit = 1 << 30 // of slot.need: sums of it are exact, whatever their order
 	memory   = 31. / 32
+	doubt    = 2
 )
 
 // prices keep what corrects the rates.
@@ -79,7 +85,7 @@ func (p *prices) feature(rank, rowBytes int64) float32 {
 	if p.plain > 0 && p.weight > 0 {
 		remaining = min(1, p.computed/p.weight/p.plain)
 	}
-	worth := float64(c.FeatureWorth(rank)) * float64(rowBytes) / float64(c.FeatureBytes) * remaining
+	worth := float64(c.FeatureWorth(rank)) * float64(rowBytes) / float64(c.FeatureBytes) * remaining * doubt
 	return float32(min(max(worth, 0), math.MaxFloat32)) // NaN stays and is above all
 }
 

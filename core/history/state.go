@@ -65,11 +65,15 @@ func (h *History) Save() []byte {
 	return binary.LittleEndian.AppendUint64(state, uint64(crc32.Checksum(state, castagnoli)))
 }
 
-// reader takes words off a state; past its end they are 0.
-type reader struct{ state []byte }
+// reader takes words off a state. bad says that there were too few, or some that cannot be.
+type reader struct {
+	state []byte
+	bad   bool
+}
 
 func (r *reader) word() uint64 {
 	if len(r.state) < 8 {
+		r.bad = true
 		return 0
 	}
 	v := binary.LittleEndian.Uint64(r.state)
@@ -77,16 +81,17 @@ func (r *reader) word() uint64 {
 	return v
 }
 
-// count and average take a number that must not be negative; *ok becomes false when it is, or when it is not finite.
-func (r *reader) count(ok *bool) int64 {
+// count takes a number that is not negative.
+func (r *reader) count() int64 {
 	v := int64(r.word())
-	*ok = *ok && v >= 0
+	r.bad = r.bad || v < 0
 	return v
 }
 
-func (r *reader) average(ok *bool) float64 {
+// average takes one that is finite as well.
+func (r *reader) average() float64 {
 	v := math.Float64frombits(r.word())
-	*ok = *ok && v >= 0 && v <= math.MaxFloat64
+	r.bad = r.bad || !(v >= 0 && v <= math.MaxFloat64) // NaN fails
 	return v
 }
 
@@ -119,11 +124,9 @@ func (h *History) Restore(state []byte) error {
 		h.drop(h.heads[b])
 	}
 	h.shrink() // to nothing: no slot is pinned
-	if s.rowBytes > 0 {
-		h.setRow(s.rowBytes, h.config.slotLimit())
-	}
+	h.setRow(s.rowBytes)
 	h.updated, h.counts, h.price = s.updated, s.counts, s.price
-	for r := (reader{s.entries}); len(r.state) > 0; {
+	for r := (reader{state: s.entries}); len(r.state) > 0; {
 		at, node, e := r.entry()
 		h.slots[at] = e
 		h.reach(at + 1)
@@ -152,31 +155,30 @@ func (h *History) read(state []byte) (s saved, err error) {
 	if binary.LittleEndian.Uint64(state[body:]) != uint64(crc32.Checksum(state[:body], castagnoli)) {
 		return s, damaged("of %d bytes is damaged", len(state))
 	}
-	r := reader{state[len(stateMagic):body]}
+	r := reader{state: state[len(stateMagic):body]}
 	for k, want := range h.config.fingerprint() {
 		if got := r.word(); got != want {
 			return s, damaged("is of another configuration: field %d is %d, want %d", k, int64(got), int64(want))
 		}
 	}
-	ok := true
-	s.rowBytes, s.updated = r.count(&ok), int64(r.word())
+	s.rowBytes, s.updated = r.count(), int64(r.word())
 	s.price = prices{config: &h.config, plain: h.price.plain, needs: make([]uint64, h.config.Layers)}
-	s.price.computed, s.price.weight = r.average(&ok), r.average(&ok)
+	s.price.computed, s.price.weight = r.average(), r.average()
 	for _, sum := range s.counts.sums() {
-		*sum = r.count(&ok)
+		*sum = r.count()
 	}
 	for k := range s.counts.ages {
-		s.counts.ages[k] = r.count(&ok)
+		s.counts.ages[k] = r.count()
 	}
 	for range h.config.Layers {
-		s.counts.layers = append(s.counts.layers, LayerStats{Hits: r.count(&ok), Misses: r.count(&ok), Admitted: r.count(&ok)})
-		s.price.hits = append(s.price.hits, r.average(&ok))
-		s.price.expected = append(s.price.expected, r.average(&ok))
+		s.counts.layers = append(s.counts.layers, LayerStats{Hits: r.count(), Misses: r.count(), Admitted: r.count()})
+		s.price.hits = append(s.price.hits, r.average())
+		s.price.expected = append(s.price.expected, r.average())
 	}
-	n := r.count(&ok)
+	n := r.count()
 	s.entries = r.state
 	switch {
-	case !ok || s.updated < -1 || s.rowBytes > h.config.Bytes:
+	case r.bad || s.updated < -1 || s.rowBytes > h.config.Bytes:
 		return s, damaged("has numbers out of range")
 	case len(s.entries)%(8*entryWords) != 0 || n != int64(len(s.entries)/(8*entryWords)):
 		return s, damaged("has %d bytes for %d entries", len(s.entries), n)
@@ -188,14 +190,11 @@ func (h *History) read(state []byte) (s saved, err error) {
 
 // readEntries checks that each entry could be in its place: slots and rows come once, and they stand by bucket and age.
 func (h *History) readEntries(s *saved) error {
-	numSlots := int64(0)
-	if s.rowBytes > 0 {
-		numSlots = min(h.config.Bytes/s.rowBytes, h.config.slotLimit())
-	}
+	numSlots := h.config.numSlots(s.rowBytes)
 	taken := make([]uint64, (numSlots+63)/64)
 	keys := make([]uint64, 0, len(s.entries)/(8*entryWords))
 	previous := slot{admitted: -1}
-	for r := (reader{s.entries}); len(r.state) > 0; {
+	for r := (reader{state: s.entries}); len(r.state) > 0; {
 		tail := binary.LittleEndian.Uint64(r.state[16:])
 		at, node, e := r.entry()
 		ordered := e.bucket > previous.bucket || e.bucket == previous.bucket && e.admitted >= previous.admitted

@@ -1,0 +1,237 @@
+package history
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+func small() Config {
+	return Config{NumNodes: 10, Layers: 2, Bytes: 80, Stale: 3, GradFraction: 1, Policy: Gradient}
+}
+
+func TestConfigErrors(t *testing.T) {
+	reuse, worth := func(int, int64) float32 { return 1 }, func(int64) float32 { return 1 }
+	for name, change := range map[string]func(c *Config){
+		"nodes":         func(c *Config) { c.NumNodes = -1 },
+		"too many":      func(c *Config) { c.NumNodes = 1<<32 + 1 },
+		"layers":        func(c *Config) { c.Layers = 0 },
+		"many layers":   func(c *Config) { c.Layers = 256 },
+		"bytes":         func(c *Config) { c.Bytes = -1 },
+		"row":           func(c *Config) { c.RowBytes = -1 },
+		"stale":         func(c *Config) { c.Stale = -1 },
+		"start":         func(c *Config) { c.Start = -1 },
+		"negative":      func(c *Config) { c.GradFraction = -0.1 },
+		"above one":     func(c *Config) { c.GradFraction = 1.1 },
+		"not a number":  func(c *Config) { c.GradFraction = math.NaN() },
+		"policy":        func(c *Config) { c.Policy = "lru" },
+		"no reuse":      func(c *Config) { c.Policy = Performance },
+		"no worth":      func(c *Config) { c.Policy, c.Reuse, c.FeatureBytes, c.NumFeatures = Performance, reuse, 8, 2 },
+		"feature bytes": func(c *Config) { c.FeatureBytes = -1 },
+		"features":      func(c *Config) { c.NumFeatures = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := small()
+			change(&c)
+			budget := mem.NewBudget(0)
+			_, err := New(budget, c)
+			require.ErrorIs(t, err, ErrConfig)
+			require.Zero(t, budget.Used())
+		})
+	}
+	c := small()
+	c.Policy, c.Reuse, c.FeatureBytes, c.NumFeatures, c.FeatureWorth = Performance, reuse, 8, 2, worth
+	newHistory(t, c, 8)
+}
+
+func TestMetadataIsInTheBudget(t *testing.T) {
+	c := small()
+	need := MetadataBytes(c)
+	require.Less(t, need, int64(1000))
+	for limit := int64(1); limit < need; limit += 7 {
+		budget := mem.NewBudget(limit)
+		_, err := New(budget, c)
+		require.ErrorIs(t, err, mem.ErrBudget)
+		require.Zero(t, budget.Used())
+	}
+	budget := mem.NewBudget(need)
+	h, err := New(budget, c)
+	require.NoError(t, err)
+	h.Close()
+	h.Close()
+	require.Zero(t, budget.Used())
+
+	// 111 M nodes, two hidden layers, 10 % of features of 512 bytes: a slot takes three bytes of a table where 2^24 are enough.
+	large := Config{NumNodes: 111_000_000, Layers: 2, Bytes: 5_683_200_000, RowBytes: 1024, Policy: Gradient}
+	require.InEpsilon(t, 111e6*2*3+5.55e6*32.125, MetadataBytes(large), 0.001)
+}
+
+func TestRowErrors(t *testing.T) {
+	h := newHistory(t, small(), 0)
+	out := make([]Admitted, 2)
+	require.ErrorIs(t, h.Update(0, make([]Observed, 2), out), ErrRow, "before SetRow")
+	for _, n := range []int64{-1, 0, 81, math.MaxInt64} {
+		require.ErrorIs(t, h.SetRow(n), ErrRow)
+	}
+	require.NoError(t, h.SetRow(80))
+	require.NoError(t, h.SetRow(80))
+	require.ErrorIs(t, h.SetRow(40), ErrRow)
+	require.EqualValues(t, 1, h.Stats().Slots)
+	require.NoError(t, h.Update(0, make([]Observed, 2), out), "the update that failed did not count")
+}
+
+func TestUpdateErrors(t *testing.T) {
+	c := small()
+	c.Policy, c.Reuse = Performance, func(int, int64) float32 { return 1 }
+	h := newHistory(t, c, 8)
+	out := make([]Admitted, 2)
+	good := Observed{Nodes: []int64{1}, Norms: []float32{0}, Saves: []float32{1}}
+	require.NoError(t, h.Update(5, []Observed{good, good}, out))
+	before := h.Save()
+	for _, i := range []int64{5, 4, -1} {
+		require.ErrorIs(t, h.Update(i, nil, nil), ErrOrder)
+	}
+	for name, bad := range map[string]Observed{
+		"norms":     {Nodes: []int64{1}},
+		"hit norms": {HitNodes: []int64{1}},
+		"saves":     {Nodes: []int64{1}, Norms: []float32{0}},
+		"node":      {Nodes: []int64{10}, Norms: []float32{0}, Saves: []float32{1}},
+		"negative":  {HitNodes: []int64{-1}, HitNorms: []float32{0}},
+	} {
+		require.ErrorIs(t, h.Update(6, []Observed{good, bad}, out), ErrConfig, name)
+	}
+	require.ErrorIs(t, h.Update(6, []Observed{good}, out), ErrConfig)
+	require.ErrorIs(t, h.Update(6, []Observed{good, good}, out[:1]), ErrConfig)
+	require.Equal(t, before, h.Save(), "nothing has changed")
+	require.NoError(t, h.Update(6, nil, nil))
+}
+
+// TestAges: an entry is used from the next iteration on to the age Stale, also above slots that are free, and its slot is used again.
+func TestAges(t *testing.T) {
+	h := newHistory(t, small(), 8)
+	out := make([]Admitted, 2)
+	update := func(i int64, nodes ...int64) {
+		o := Observed{Nodes: nodes, Norms: make([]float32, len(nodes))}
+		require.NoError(t, h.Update(i, []Observed{o, {}}, out))
+	}
+	update(0, 1, 2, 3)
+	update(1, 4, 5)
+	for i, want := range map[int64]bool{0: false, 1: true, 2: true, 3: true, 4: false, 100: false} {
+		require.Equal(t, want, h.Find(i, 1, 1) != Miss, "iteration %d", i)
+		require.Equal(t, int32(Miss), h.Find(i, 2, 1), "of another layer")
+	}
+	h.Lookup(1, 1, 1)
+	h.Lookup(3, 1, 2)
+	h.Lookup(4, 1, 2)
+	require.NoError(t, h.Update(2, nil, nil))
+	require.EqualValues(t, 5, h.Stats().Layers[0].Live, "1, 2 and 3 can be used at 3")
+	update(3, 6)
+	require.Equal(t, []int32{0}, out[0].Slots, "the lowest of 0, 1 and 2, which are free")
+	s := h.Stats()
+	require.EqualValues(t, 3, s.Expired)
+	require.Equal(t, LayerStats{Hits: 2, Misses: 1, Admitted: 6, Live: 3}, s.Layers[0])
+	require.Equal(t, []int64{1, 1}, s.Ages)
+	require.EqualValues(t, 5*8, s.EmbeddingBytes)
+	require.NotEqual(t, int32(Miss), h.Find(4, 1, 5), "slot 4, above those that are free")
+	require.NoError(t, h.Update(4, nil, nil))
+	require.EqualValues(t, 8, h.Stats().EmbeddingBytes, "the region ends behind 6")
+	require.Equal(t, int32(Miss), h.Find(5, 1, 5))
+}
+
+// TestFeaturesComeBack: embeddings displace the coldest features and give the room back.
+func TestFeaturesComeBack(t *testing.T) {
+	c := small()
+	c.FeatureBytes, c.NumFeatures, c.GradFraction = 16, 4, 1
+	h := newHistory(t, c, 0)
+	require.EqualValues(t, 4, h.FeatureRoom())
+	require.NoError(t, h.SetRow(8))
+	out := make([]Admitted, 2)
+	for i, room := range []int64{4, 4, 3, 3, 2} { // 80 bytes, 64 of them features: the third embedding reaches one
+		o := Observed{Nodes: []int64{int64(i)}, Norms: []float32{0}}
+		require.NoError(t, h.Update(int64(i), []Observed{o, {}}, out))
+		if i < 3 { // from then on as many expire as enter
+			require.Equal(t, room, h.FeatureRoom(), "iteration %d", i)
+		}
+	}
+	require.EqualValues(t, 3, h.FeatureRoom())
+	h.Pin(5, []int32{2})
+	for i := int64(5); i < 10; i++ {
+		require.NoError(t, h.Update(i, nil, nil))
+	}
+	require.Zero(t, h.Stats().Layers[0].Live)
+	require.EqualValues(t, 3, h.FeatureRoom(), "a batch relies on slot 2")
+	h.Unpin(5)
+	require.EqualValues(t, 4, h.FeatureRoom())
+	require.EqualValues(t, 1, h.Stats().Displaced)
+	h.Unpin(5)
+	h.Unpin(77)
+}
+
+// TestOverflow: with no room the oldest entries give way, in their order, but not those that batches rely on nor those of the update.
+func TestOverflow(t *testing.T) {
+	c := small()
+	c.Bytes, c.Stale = 8*4, Forever
+	h := newHistory(t, c, 8)
+	out := make([]Admitted, 2)
+	update := func(i int64, nodes ...int64) ([]int32, []int32) {
+		o := Observed{Nodes: nodes, Norms: make([]float32, len(nodes))}
+		require.NoError(t, h.Update(i, []Observed{o, {}}, out))
+		return out[0].Rows, out[0].Slots
+	}
+	update(0, 0, 1)
+	update(1, 2, 3)
+	_, slots := update(2, 4)
+	require.Equal(t, []int32{0}, slots, "of node 0, the oldest")
+	h.Pin(3, []int32{1})
+	rows, slots := update(3, 5, 6, 7, 8, 9)
+	require.Equal(t, []int32{0, 1, 2}, rows)
+	require.Equal(t, []int32{2, 3, 0}, slots, "around the slot that is relied on, and none twice")
+	s := h.Stats()
+	require.EqualValues(t, 2, s.RefusedPinned)
+	require.EqualValues(t, 4, s.Overwritten)
+	h.Unpin(3)
+	rows, _ = update(4, 0, 1, 2, 3, 4)
+	require.Equal(t, []int32{0, 1, 2, 3}, rows)
+	require.EqualValues(t, 1, h.Stats().RefusedFull)
+}
+
+func TestStart(t *testing.T) {
+	c := small()
+	c.Start = 3
+	h := newHistory(t, c, 8)
+	out := make([]Admitted, 2)
+	o := []Observed{{Nodes: []int64{1}, Norms: []float32{0}}, {}}
+	require.NoError(t, h.Update(2, o, out))
+	require.Empty(t, out[0].Rows)
+	require.NoError(t, h.Update(3, o, out))
+	require.Len(t, out[0].Rows, 1)
+}
+
+// TestUpdateAllocatesNothing in steady state.
+func TestUpdateAllocatesNothing(t *testing.T) {
+	for _, policy := range []string{Gradient, Performance, All} {
+		c := Config{NumNodes: 1000, Layers: 2, Bytes: 8 * 500, Stale: 3, GradFraction: 0.9, Policy: policy, Reuse: func(int, int64) float32 { return 0.1 }}
+		h := newHistory(t, c, 8)
+		o := Observed{}
+		for node := range int64(300) {
+			o.Nodes, o.Norms, o.Saves = append(o.Nodes, node*3), append(o.Norms, float32(node%7)), append(o.Saves, float32(node%5))
+		}
+		layers, out, i := []Observed{o, o}, make([]Admitted, 2), int64(0)
+		round := func() {
+			var slots [1]int32
+			if slots[0] = h.Lookup(i, 1, 3); slots[0] >= 0 {
+				h.Pin(i, slots[:])
+			}
+			require.NoError(t, h.Update(i, layers, out))
+			h.Unpin(i)
+			i++
+		}
+		for range 20 {
+			round()
+		}
+		require.Zero(t, testing.AllocsPerRun(50, round), policy)
+	}
+}

@@ -1,0 +1,217 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// A simulated training run: real sampling and pruning, norms at random, and rows that are only counted.
+type simulation struct {
+	nodes    int64
+	fanouts  []int64
+	batch    int
+	seeds    []int64 // of an epoch
+	worker   *sample.Worker
+	rng      *rand.Rand
+	needs    [][]float32 // by layer and node: needs in an iteration, counted in epochs of their own; layer 0 is the features
+	hottest  []int64     // nodes by needs of layer 0
+	rank     []int64
+	preEpoch uint64
+}
+
+// zipfGraph has in-degrees of a long tail, so that subtrees differ in size, and sources whose popularity is Zipf's.
+func zipfGraph(seed uint64, nodes int, exponent float64) sample.Graph {
+	rng := rand.New(rand.NewPCG(seed, 11))
+	cumulative := make([]float64, nodes)
+	total := 0.
+	for k := range cumulative {
+		total += math.Pow(float64(k+1), -exponent)
+		cumulative[k] = total
+	}
+	name := rng.Perm(nodes) // so that popularity has nothing to do with degree
+	indptr, indices := []int64{0}, []int32{}
+	for range nodes {
+		for range 1 + min(int(4*math.Exp(1.2*rng.NormFloat64())), 200) {
+			at, _ := slices.BinarySearch(cumulative, rng.Float64()*total)
+			indices = append(indices, int32(name[at]))
+		}
+		indptr = append(indptr, int64(len(indices)))
+	}
+	return sample.Graph{NumNodes: int64(nodes), Indptr: indptr, Indices32: indices}
+}
+
+func newSimulation(t testing.TB, g sample.Graph, fanouts []int64, batch, batches, preSampled int) *simulation {
+	sampler, err := sample.New(g, sample.Config{Fanouts: fanouts})
+	require.NoError(t, err)
+	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)
+	require.NoError(t, err)
+	t.Cleanup(worker.Close)
+	s := &simulation{nodes: g.NumNodes, fanouts: fanouts, batch: batch, worker: worker, rng: rand.New(rand.NewPCG(3, 4))}
+	for _, v := range s.rng.Perm(int(g.NumNodes))[:batch*batches] {
+		s.seeds = append(s.seeds, int64(v))
+	}
+	s.needs = make([][]float32, len(fanouts))
+	for l := range s.needs {
+		s.needs[l] = make([]float32, g.NumNodes)
+	}
+	for epoch := range preSampled {
+		s.epoch(t, uint64(1000+epoch), func(_ int, g *sample.Subgraph) {
+			nodes := int64(0)
+			for hop, n := range g.NodesPerHop {
+				for _, v := range g.Nodes[nodes : nodes+n] {
+					for l := range len(fanouts) - hop + 1 {
+						if l < len(fanouts) {
+							s.needs[l][v] += 1 / float32(preSampled*batches)
+						}
+					}
+				}
+				nodes += n
+			}
+		})
+	}
+	s.hottest, s.rank = make([]int64, g.NumNodes), make([]int64, g.NumNodes)
+	for v := range s.hottest {
+		s.hottest[v] = int64(v)
+	}
+	slices.SortStableFunc(s.hottest, func(a, b int64) int { return cmp.Compare(s.needs[0][b], s.needs[0][a]) })
+	for rank, v := range s.hottest {
+		s.rank[v] = int64(rank)
+	}
+	return s
+}
+
+func (s *simulation) epoch(t testing.TB, epoch uint64, each func(number int, g *sample.Subgraph)) {
+	order := slices.Clone(s.seeds)
+	rng := rand.New(rand.NewPCG(epoch, 5))
+	rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
+	g := new(sample.Subgraph)
+	for number := range len(order) / s.batch {
+		seeds := order[number*s.batch:][:s.batch]
+		require.NoError(t, s.worker.Sample(context.Background(), sample.Key{Seed: 1, Epoch: epoch, Batch: uint64(number)}, seeds, g))
+		each(number, g)
+	}
+}
+
+// outcome is how many rows were read, without the first epoch, and were asked for.
+type outcome struct{ read, plain int64 }
+
+func (o outcome) saved() float64 { return 1 - float64(o.read)/float64(o.plain) }
+
+// features is a cache of the hottest features alone.
+func (s *simulation) features(t testing.TB, epochs int, capacity int64) (o outcome) {
+	for epoch := 1; epoch < epochs; epoch++ {
+		s.epoch(t, uint64(epoch), func(_ int, g *sample.Subgraph) {
+			for _, v := range g.Nodes {
+				if o.plain++; s.rank[v] >= capacity {
+					o.read++
+				}
+			}
+		})
+	}
+	return o
+}
+
+// history is a run with a buffer in which an embedding takes rowBytes and a feature featureBytes.
+func (s *simulation) history(t testing.TB, epochs int, c Config, rowBytes int64) (o outcome, stats Stats) {
+	c.NumNodes, c.Layers, c.RowBytes, c.GradFraction, c.NumFeatures = s.nodes, len(s.fanouts)-1, rowBytes, 0.9, s.nodes
+	c.Reuse = func(layer int, node int64) float32 { return s.needs[layer][node] }
+	c.FeatureWorth = func(rank int64) float32 { return s.needs[0][s.hottest[rank]] }
+	h, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer h.Close()
+	require.NoError(t, h.SetRow(rowBytes))
+	pruner, out := NewPruner(mem.NewBudget(0)), new(Pruned)
+	defer pruner.Close()
+	defer out.Free()
+	rng := rand.New(rand.NewPCG(8, 9))
+	admitted := make([]Admitted, c.Layers)
+	i := int64(0)
+	for epoch := range epochs {
+		s.epoch(t, uint64(epoch), func(_ int, g *sample.Subgraph) {
+			lookup := func(layer int, node int64) int32 { return h.Lookup(i, layer, node) }
+			require.NoError(t, pruner.Prune(g, int64(s.batch), lookup, out))
+			room := h.FeatureRoom()
+			if epoch > 0 {
+				o.plain += int64(len(g.Nodes))
+				for _, at := range out.Loaded {
+					if s.rank[out.Graph.Nodes[at]] >= room {
+						o.read++
+					}
+				}
+			}
+			saves := roomForSaves(out)
+			require.NoError(t, pruner.Saves(out, func(node int64) float32 {
+				if s.rank[node] < room {
+					return 0
+				}
+				return 1
+			}, saves))
+			layers := make([]Observed, c.Layers)
+			for l := range layers {
+				level, of := &out.Levels[l+1], &layers[l]
+				for _, at := range level.Computed {
+					of.Nodes, of.Norms = append(of.Nodes, out.Graph.Nodes[level.Nodes[at]]), append(of.Norms, rng.Float32())
+				}
+				for _, at := range level.Hits {
+					of.HitNodes, of.HitNorms = append(of.HitNodes, out.Graph.Nodes[level.Nodes[at]]), append(of.HitNorms, rng.Float32())
+				}
+				of.Saves = saves[l]
+			}
+			require.NoError(t, h.Update(i, layers, admitted))
+			i++
+		})
+	}
+	return o, h.Stats()
+}
+
+// TestPolicies: in reads saved, "performance" is above "gradient" at every size of the buffer, by far where the buffer is small, and never
+// below a cache of features of equal bytes. Both hold with room to spare for popularity flat and steep, ages short and long, embeddings as
+// wide as features and wider. -v prints the figures.
+func TestPolicies(t *testing.T) {
+	for _, exponent := range []float64{0.6, 1} {
+		s := newSimulation(t, zipfGraph(1, 20_000, exponent), []int64{10, 8, 5}, 20, 50, 4)
+		for _, stale := range []int64{12, 50, 200} { // iterations; an epoch has 50
+			for _, wide := range []int64{1, 2} {
+				for _, percent := range []int64{2, 5, 10, 20, 50} {
+					c := Config{FeatureBytes: 64, Bytes: 64 * s.nodes * percent / 100, Stale: stale, Policy: Gradient}
+					features := s.features(t, 3, c.Bytes/c.FeatureBytes).saved()
+					gradient, _ := s.history(t, 3, c, c.FeatureBytes*wide)
+					c.Policy = Performance
+					performance, stats := s.history(t, 3, c, c.FeatureBytes*wide)
+					name := fmt.Sprintf("Zipf %.1f, age %3d, width %d, %2d %%", exponent, stale, wide, percent)
+					t.Logf("%s: features %.3f, gradient %.3f, performance %.3f with %d + %d embeddings and %d features", name,
+						features, gradient.saved(), performance.saved(), stats.Layers[0].Live, stats.Layers[1].Live, stats.FeatureRows)
+					require.Greater(t, performance.saved(), gradient.saved(), name)
+					if percent <= 10 {
+						require.Greater(t, performance.saved(), 1.5*gradient.saved(), name)
+					}
+					require.GreaterOrEqual(t, performance.saved(), features-0.002, name) // fewer are saved while the first embeddings displace features
+				}
+			}
+		}
+	}
+}
+
+// TestPoliciesWithRoom: where everything fits, what is saved does not depend on the policy.
+func TestPoliciesWithRoom(t *testing.T) {
+	s := newSimulation(t, zipfGraph(2, 5000, 0.8), []int64{6, 5, 4}, 20, 20, 2)
+	for _, stale := range []int64{5, 30, Forever} {
+		c := Config{Bytes: 64 * 2 * s.nodes, Stale: stale, Policy: Gradient}
+		gradient, of := s.history(t, 3, c, 64)
+		c.Policy = Performance
+		performance, with := s.history(t, 3, c, 64)
+		require.Equal(t, gradient, performance)
+		require.Equal(t, of.Layers, with.Layers)
+		require.Zero(t, with.RefusedWorth+with.Overwritten)
+	}
+}
