@@ -158,7 +158,7 @@ class _Before(_Hook):
         step = None if self.history is None else self.history._step
         if step is None or step.done or self._level != 0 or self.history is None or self.history._evaluating():
             return
-        if isinstance(x, Tensor) and x.dim() and x.size(0) == step.levels.degree.numel():
+        if isinstance(x, Tensor) and step.has_gaps(x):
             raise InvalidArgumentError(
                 "layer 1 got the rows of a pruned batch with other edges than its edge_index: with history the "
                 "edges cannot be changed, neither by a transform of the loader nor in the model"
@@ -298,12 +298,18 @@ def _form(position: int, conv: Any) -> str:
             )
         return _GCN if origin == "GCNConv" else _SQUARE
     annotation = parameters[0].annotation
-    if annotation is not inspect.Parameter.empty and "tuple" not in str(annotation).lower().replace("pair", "tuple"):
+    if annotation not in (inspect.Parameter.empty, Any, "Any") and not _takes_pairs(annotation):
         raise InvalidArgumentError(
             f"{where}: {name} takes {_spoken(annotation)} for its rows, history needs layers that take (rows of "
             "sources, rows of targets), such as SAGEConv, GATConv, GINConv or GraphConv; GCNConv works too"
         )
     return _PAIR
+
+
+def _takes_pairs(annotation: object) -> bool:
+    """Whether a type admits (rows of sources, rows of targets); it may be a string, or PyG's name for such a pair."""
+    text = str(annotation).lower()
+    return "tuple" in text or "pair" in text
 
 
 def _spoken(annotation: object) -> str:

@@ -99,6 +99,16 @@ class Step:
         self._alias = (edge_index, levels)
         return levels
 
+    def has_gaps(self, x: Tensor) -> bool:
+        """Whether ``x`` are the features of this batch, which are zeros for nodes that need none, and has such."""
+        levels = self.levels
+        if x.dim() == 0 or x.size(0) != levels.degree.numel() or levels.loaded == x.size(0):
+            return False
+        gaps = torch.ones(x.size(0), dtype=torch.bool)
+        gaps[levels.nodes[0].cpu()] = False
+        gaps[: levels.layers[-1].num_dst] = False
+        return not bool(x[gaps.to(x.device)].any())
+
     def input(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
         """Return the rows that layer ``level + 1`` reads: of the features, or computed and stored ones in their places.
 
@@ -140,9 +150,8 @@ class Step:
         return x.index_select(0, nodes)
 
     def _observe(self, level: int, h: Tensor, table: Tensor) -> None:
-        before = self.seen.get(level)
-        seen = _Seen(h.detach(), _version(h), None if before is None else before.gradient)
-        self.seen[level] = seen
+        seen = self.seen.setdefault(level, _Seen(h.detach(), _version(h)))
+        seen.rows, seen.version = h.detach(), _version(h)  # of several passes the last is kept
         if not torch.is_grad_enabled():
             return
         if not table.requires_grad:  # nothing below learns, and the gradient is wanted all the same

@@ -156,7 +156,7 @@ class History:
 
         Args:
             model: a model of PyG's ``BasicGNN`` family (``GraphSAGE``, ``GCN``, ``GAT``, ``GIN``, ``PNA``,
-                ``EdgeCNN``), or any with ``layers``. May be compiled, before or after, and accelerated (:mod:`freshgo.nn`).
+                ``EdgeCNN``), or any with ``layers``. May be compiled and accelerated (:mod:`freshgo.nn`).
             layers: the model's message-passing layers, one for each hop, in the order in which it calls each of them
                 once as ``layer(h, edge_index, ...)``, with the edges of the batch as they are. Layers must take a pair
                 of tensors for ``h``; GCNConv and PNAConv need not.
@@ -232,7 +232,7 @@ class History:
         """
         return {
             "policy": self._policy,
-            **({} if self._live() is None else self._native().history_stats()),
+            **(self._native().history_stats() if self._kept() else {}),
             "saving": self._trail.rows(),
             "error": self._estimation.rows(),
         }
@@ -250,13 +250,13 @@ class History:
             return self._restored
         state = {"version": _VERSION, "settings": self._described(), "python": self._trail.save()}
         state["error"] = self._estimation.save()
-        if self._live() is None:
+        if not self._kept():
             return state
         native = self._native()
         state["entries"] = torch.frombuffer(bytearray(native.history_save()), dtype=torch.uint8)
         buffer = self._buffer()
         if buffer.dtype is not None:
-            used = min(int(native.history_stats()["slots"]) * buffer.row_bytes, buffer.raw.numel())
+            used = min(int(native.history_stats()["embedding_bytes"]), buffer.raw.numel())
             state |= {"dtype": str(buffer.dtype).removeprefix("torch."), "width": buffer.width}
             state["rows"] = buffer.raw[:used].clone().cpu()
         return state
@@ -283,10 +283,10 @@ class History:
         self._estimation.load(state.get("error"))
         if "entries" not in state:
             return
-        if self._live() is None:
-            self._restored = state
-        else:
+        if self._kept():
             self._restore(state)
+        else:
+            self._restored = state
 
     def __repr__(self) -> str:
         s = self._settings
@@ -363,6 +363,10 @@ class History:
         loader = None if self._loader is None else self._loader()
         native = getattr(loader, "_native", None)
         return None if native is None or native.closed else loader
+
+    def _kept(self) -> bool:
+        """Whether the loader keeps anything: not before there is one, nor where it never would."""
+        return self._live() is not None and self._settings.p_grad > 0 and self._settings.t_stale.count > 0
 
     def _native(self) -> _native.Loader:
         loader = self._live()
