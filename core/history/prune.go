@@ -62,10 +62,6 @@ func (h hops) scratchBytes() int64 {
 	return total
 }
 
-// roundings is how much more scratchBytes and prunedBytes can be for a batch whose nodes are spread over the hops than for
-// one that is all seeds: each piece is rounded up by less than pieceAlign.
-func roundings(layers int) int64 { return int64(7*layers+10) * pieceAlign }
-
 // lay makes the scratch of a batch, in which everything is pruned.
 func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
 	if err := p.arena.begin(p.budget, h.scratchBytes()); err != nil {

@@ -16,8 +16,11 @@ import (
 
 // drawn is a batch of a random graph with isolated nodes, self loops, repeated edges and hubs, of seeds that repeat.
 func drawn(t testing.TB, seed uint64, fanouts []int64, numSeeds int) *sample.Subgraph {
+	return drawnOf(t, 1+int(seed*37%120), seed, fanouts, numSeeds)
+}
+
+func drawnOf(t testing.TB, nodes int, seed uint64, fanouts []int64, numSeeds int) *sample.Subgraph {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	nodes := 1 + rng.IntN(120)
 	indptr, indices := []int64{0}, []int32{}
 	for v := range nodes {
 		degree := []int{0, 0, 1, 2, 4, 9}[rng.IntN(6)]
@@ -109,6 +112,17 @@ func TestPruneEqualsReference(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Layers of several chunks, and leaves that are named in more than one of them.
+func TestPruneLargeBatch(t *testing.T) {
+	p, out := newPruner(t)
+	for seed, fraction := range []float64{0, 0.2, 0.4} {
+		g, lookup := drawnOf(t, 20_000, uint64(seed), []int64{5, 6, 7}, 1000), slots(uint64(seed), fraction)
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		require.Greater(t, len(out.Layers[0].Edge), 2*chunk)
+		require.Equal(t, referencePrune(g, hits(lookup)).flat(g, lookup), flatten(out))
+	}
 }
 
 // Lookup is asked once for each row of a hidden level, from the outermost inwards.

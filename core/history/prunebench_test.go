@@ -97,20 +97,20 @@ func BenchmarkPrune(b *testing.B) {
 				start := busy(b)
 				g := next()
 				sampled := busy(b)
-				rows.Gather(batch.Bytes()[:len(g.Nodes)*rowBytes], features.Bytes(), rowBytes, g.Nodes)
-				gathered := busy(b)
 				require.NoError(b, p.Decide(g, 1000, lookup, out))
 				decided := busy(b)
 				p.Build(g, out)
 				pruned := busy(b)
-				deciding += decided - gathered
+				deciding += decided - sampled
 				saves := roomForSaves(out)
 				estimate := busy(b)
 				require.NoError(b, p.Saves(out, cost, saves))
-				saving += busy(b) - estimate
+				saved := busy(b)
+				rows.Gather(batch.Bytes()[:len(g.Nodes)*rowBytes], features.Bytes(), rowBytes, g.Nodes)
+				gathering += busy(b) - saved
+				saving += saved - estimate
+				pruning += pruned - sampled
 				sampling += sampled - start
-				gathering += gathered - sampled
-				pruning += pruned - gathered
 				edges, left = edges+len(g.Row), left+len(out.Graph.Row)
 				drawn, loaded = drawn+len(g.Nodes), loaded+len(out.Loaded)
 			}

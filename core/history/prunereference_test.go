@@ -1,10 +1,6 @@
 package history
 
-import (
-	"slices"
-
-	"freshgo/core/sample"
-)
+import "freshgo/core/sample"
 
 // state is a row of a level: what a breadth-first search over a batch and its layers visits.
 type state struct{ level, node int } // node: local id in the plain batch
@@ -86,8 +82,10 @@ func (r *plainReference) rebuild(g *sample.Subgraph, seeds int) {
 			}
 		}
 	}
+	named := map[int]bool{}
 	for _, e := range r.edges {
-		if e[0] >= inner && !slices.Contains(r.kept[max(0, len(r.kept)-len(r.edges)):], e[0]) {
+		if e[0] >= inner && !named[e[0]] {
+			named[e[0]] = true
 			r.kept = append(r.kept, e[0])
 		}
 	}
