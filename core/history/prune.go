@@ -156,7 +156,7 @@ func (p *Pruner) expand(l int, level *Level, layer *Layer) {
 		layer.Ptr[i] = n
 		csr.Keep(int(t))
 		n += int64(copy(source[n:], csr.Row(int(t))))
-		if n-done >= chunk {
+		if n-done >= edgeChunk {
 			leaves = p.compact(source[done:n], leaves)
 			done = n
 		}
@@ -172,20 +172,20 @@ func (p *Pruner) expand(l int, level *Level, layer *Layer) {
 }
 
 const (
-	// group and ahead are how prefetch runs ahead of the work, as in core/sample.
-	group = 16
-	ahead = 128
-	// chunk is how many edges are copied before they are looked at: they are still in a first-level cache.
-	chunk = 2048
+	// edgeGroup and edgesAhead are how prefetch runs ahead of the work on edges, as in core/sample.
+	edgeGroup  = 16
+	edgesAhead = 128
+	// edgeChunk is how many edges are copied before they are looked at: they are still in a first-level cache.
+	edgeChunk = 2048
 )
 
 // compact turns nodes into compact ids and marks them as found. Of the leaves it knows so many, and returns their new number.
 func (p *Pruner) compact(nodes []uint32, leaves int) int {
 	rank, known, inner := p.rank, p.leaves, uint32(len(p.id))
-	asm.Prefetch(rank, nodes[:min(ahead, len(nodes))])
-	for at := 0; at < len(nodes); at += group {
-		asm.Prefetch(rank, nodes[min(at+ahead, len(nodes)):min(at+ahead+group, len(nodes))])
-		part := nodes[at:min(at+group, len(nodes))]
+	asm.Prefetch(rank, nodes[:min(edgesAhead, len(nodes))])
+	for at := 0; at < len(nodes); at += edgeGroup {
+		asm.Prefetch(rank, nodes[min(at+edgesAhead, len(nodes)):min(at+edgesAhead+edgeGroup, len(nodes))])
+		part := nodes[at:min(at+edgeGroup, len(nodes))]
 		for i, v := range part {
 			r := rank[v]
 			if r == 0 {

@@ -120,7 +120,7 @@ func TestPruneLargeBatch(t *testing.T) {
 	for seed, fraction := range []float64{0, 0.2, 0.4} {
 		g, lookup := drawnOf(t, 20_000, uint64(seed), []int64{5, 6, 7}, 1000), slots(uint64(seed), fraction)
 		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
-		require.Greater(t, len(out.Layers[0].Edge), 2*chunk)
+		require.Greater(t, len(out.Layers[0].Edge), 2*edgeChunk)
 		require.Equal(t, referencePrune(g, hits(lookup)).flat(g, lookup), flatten(out))
 	}
 }
