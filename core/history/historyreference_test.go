@@ -15,7 +15,6 @@ type historyReference struct {
 	top     int32
 	clock   int64 // admissions so far
 	stats   Stats
-	live    []int64
 	plain   float64
 
 	hits, expected           []float64

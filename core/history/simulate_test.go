@@ -17,16 +17,15 @@ import (
 
 // A simulated training run: real sampling and pruning, norms at random, and rows that are only counted.
 type simulation struct {
-	nodes    int64
-	fanouts  []int64
-	batch    int
-	seeds    []int64 // of an epoch
-	worker   *sample.Worker
-	rng      *rand.Rand
-	needs    [][]float32 // by layer and node: needs in an iteration, counted in epochs of their own; layer 0 is the features
-	hottest  []int64     // nodes by needs of layer 0
-	rank     []int64
-	preEpoch uint64
+	nodes   int64
+	fanouts []int64
+	batch   int
+	seeds   []int64 // of an epoch
+	worker  *sample.Worker
+	rng     *rand.Rand
+	needs   [][]float32 // by layer and node: needs in an iteration, counted in epochs of their own; layer 0 is the features
+	hottest []int64     // nodes by needs of layer 0
+	rank    []int64
 }
 
 // zipfGraph has in-degrees of a long tail, so that subtrees differ in size, and sources whose popularity is Zipf's.
