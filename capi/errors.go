@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"freshgo/core/cache"
+	"freshgo/core/history"
 	"freshgo/core/loader"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
@@ -71,6 +72,9 @@ var codes = []struct {
 	{plan.ErrConfig, C.FG_INVALID},
 
 	{loader.ErrOption, C.FG_INVALID},
+	{history.ErrConfig, C.FG_INVALID},
+	{history.ErrRow, C.FG_INVALID},
+	{history.ErrState, C.FG_FORMAT},
 	{loader.ErrClosed, C.FG_CLOSED},
 	{loader.ErrNoEpoch, C.FG_CLOSED},
 	{sample.ErrFanout, C.FG_INVALID},

@@ -15,20 +15,22 @@ import (
 func fg_version(out *C.fg_version_info, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		*out = C.fg_version_info{
-			abi:                 C.FG_ABI_VERSION,
-			size_error:          C.sizeof_fg_error,
-			size_counters:       C.sizeof_fg_counters_info,
-			size_array:          C.sizeof_fg_array,
-			size_tensor:         C.sizeof_fg_tensor,
-			size_progress:       C.sizeof_fg_progress,
-			size_graph_input:    C.sizeof_fg_graph_input,
-			size_convert_input:  C.sizeof_fg_convert_input,
-			size_loader_options: C.sizeof_fg_loader_options,
-			size_loader_details: C.sizeof_fg_loader_details,
-			size_batch:          C.sizeof_fg_batch,
-			size_python_api:     C.sizeof_fg_python_api,
-			size_simulation:     C.sizeof_fg_simulation,
-			size_relayout_input: C.sizeof_fg_relayout_input,
+			abi:                  C.FG_ABI_VERSION,
+			size_error:           C.sizeof_fg_error,
+			size_counters:        C.sizeof_fg_counters_info,
+			size_array:           C.sizeof_fg_array,
+			size_tensor:          C.sizeof_fg_tensor,
+			size_progress:        C.sizeof_fg_progress,
+			size_graph_input:     C.sizeof_fg_graph_input,
+			size_convert_input:   C.sizeof_fg_convert_input,
+			size_loader_options:  C.sizeof_fg_loader_options,
+			size_loader_details:  C.sizeof_fg_loader_details,
+			size_batch:           C.sizeof_fg_batch,
+			size_python_api:      C.sizeof_fg_python_api,
+			size_simulation:      C.sizeof_fg_simulation,
+			size_relayout_input:  C.sizeof_fg_relayout_input,
+			size_history_options: C.sizeof_fg_history_options,
+			size_history_layer:   C.sizeof_fg_history_layer,
 		}
 		return nil
 	})

@@ -59,6 +59,9 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	if out.Hotness, err = scores(o.hotness, o.num_hotness); err != nil {
 		return loader.Options{}, err
 	}
+	if out.History, err = historyOptions(o.history); err != nil {
+		return loader.Options{}, err
+	}
 	if o.all_nodes != 0 {
 		return out, nil
 	}
@@ -143,13 +146,18 @@ func fg_loader_info(h *C.fg_loader, out *C.fg_loader_details, err *C.fg_error) C
 }
 
 //export fg_loader_start
-func fg_loader_start(h *C.fg_loader, epoch, firstBatch C.int64_t, trace C.int32_t, err *C.fg_error) C.int32_t {
+func fg_loader_start(h *C.fg_loader, epoch, firstBatch C.int64_t, mode C.int32_t, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
 		if err != nil {
 			return err
 		}
-		return l.alone(func() error { return l.loader.Start(int64(epoch), int64(firstBatch), trace != 0) })
+		modes := map[C.int32_t]loader.Mode{C.FG_TRAIN: loader.Train, C.FG_TRACE: loader.Trace, C.FG_PLAIN: loader.Plain}
+		as, known := modes[mode]
+		if !known {
+			return invalid("mode is %d, expected one of FG_TRAIN, FG_TRACE, FG_PLAIN", mode)
+		}
+		return l.alone(func() error { return l.loader.Start(int64(epoch), int64(firstBatch), as) })
 	})
 }
 

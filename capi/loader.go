@@ -38,15 +38,35 @@ func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors i
 		s.drop()
 		return nil, err
 	}
-	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors, pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
 	return h, nil
 }
 
-// next waits for the next batch, at most timeoutMS (negative: for ever). It fails with loader.ErrNoEpoch where another thread ends the epoch meanwhile.
-func (h *loaderHandle) next(timeoutMS int32) (*loader.Batch, error) {
+func historyTensors(o *loader.Options) int {
+	if o.History == nil {
+		return 0
+	}
+	return loader.HistoryTensors(len(o.Fanouts))
+}
+
+// next waits for the next batch, at most timeoutMS (negative: for ever).
+func (h *loaderHandle) next(timeoutMS int32) (b *loader.Batch, err error) {
+	err = h.within(timeoutMS, func(ctx context.Context) error {
+		b, err = h.loader.Next(ctx)
+		return err
+	})
+	if errors.Is(err, io.EOF) {
+		err = errEnd
+	}
+	return b, err
+}
+
+// within runs fn, which may use the loader and returns when ctx ends: after timeoutMS (negative: never). It fails with loader.ErrNoEpoch where another
+// thread ends the epoch meanwhile.
+func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) error) error {
 	h.mu.Lock()
 	waits := h.waits
 	h.mu.Unlock()
@@ -56,28 +76,23 @@ func (h *loaderHandle) next(timeoutMS int32) (*loader.Batch, error) {
 	}
 	defer cancel()
 
-	var b *loader.Batch
 	err := context.Cause(waits)
 	if err == nil {
 		select {
 		case <-h.turn:
-			b, err = h.loader.Next(ctx)
+			err = fn(ctx)
 			h.turn <- struct{}{}
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 	}
 	switch {
-	case err == nil:
-		return b, nil
-	case errors.Is(err, io.EOF):
-		return nil, errEnd
 	case waits.Err() != nil && errors.Is(err, context.Canceled):
-		return nil, loader.ErrNoEpoch
+		return loader.ErrNoEpoch
 	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
-		return nil, errTimeout
+		return errTimeout
 	}
-	return nil, err
+	return err
 }
 
 // alone ends the calls that wait for a batch and runs fn, during which no other call reaches the loader.

@@ -105,7 +105,7 @@ func TestBatchesBecomeTensors(t *testing.T) {
 	s.drop() // the loader keeps it open
 	assert.Equal(t, 11, h.maxTensors)
 	for epoch := range int64(3) {
-		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, epoch == 1) }))
+		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, map[bool]loader.Mode{true: loader.Trace}[epoch == 1]) }))
 		for i := range h.loader.NumBatches() {
 			b, err := h.next(-1)
 			require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestConsumersTakeTurnsAndStopWakesThem(t *testing.T) {
 	defer s.drop()
 	h := testLoader(t, s)
 	for epoch := range int64(20) {
-		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, false) }))
+		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, loader.Train) }))
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -175,7 +175,7 @@ func TestNextTimesOutAndLosesNothing(t *testing.T) {
 		require.ErrorIs(t, err, errTimeout)
 	}
 	h.turn <- struct{}{}
-	require.NoError(t, h.alone(func() error { return h.loader.Start(0, 0, false) }))
+	require.NoError(t, h.alone(func() error { return h.loader.Start(0, 0, loader.Train) }))
 	for i := int64(0); i < h.loader.NumBatches(); {
 		b, err := h.next(0)
 		if err == errTimeout {

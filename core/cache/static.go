@@ -25,8 +25,8 @@ type Static struct {
 	held  int64
 }
 
-// NewStatic gives the slots 0, 1, 2 and so on to these rows, which rise, as those
-// of Hotness.Top do. The caller then fills the slots (see Rows).
+// NewStatic gives the slots 0, 1, 2 and so on to these rows, in their order: those
+// of Hotness.Top rise. The caller then fills the slots (see Rows).
 //
 // Errors: ErrCapacity for more than MaxRows rows, mem.ErrBudget.
 func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Static, error) {
@@ -55,10 +55,18 @@ func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Stati
 	return s, nil
 }
 
+// Slot is where a row is, or Miss.
+func (s *Static) Slot(row uint32) int32 {
+	if len(s.slots) == 0 {
+		return Miss
+	}
+	return s.slots[row]
+}
+
 // Len is the number of cached rows.
 func (s *Static) Len() int64 { return s.held }
 
-// Rows yields the cached rows with their slots; both rise.
+// Rows yields the cached rows with their slots; the rows rise.
 func (s *Static) Rows() iter.Seq2[int32, uint32] {
 	return func(yield func(slot int32, row uint32) bool) {
 		for row, slot := range s.slots {

@@ -16,12 +16,7 @@ import (
 
 // openCache makes the cache that the split has room for, and what decides over it.
 func (l *Loader) openCache(ctx context.Context, neighbors *idArray) error {
-	l.cacheKind, l.cacheWhy = l.split.cache, l.split.cacheWhy
-	if len(l.onDisk) == 0 {
-		return nil
-	}
-	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
-	if l.cacheKind == "none" {
+	if len(l.onDisk) == 0 || l.cacheKind == "none" || l.outermost != nil {
 		return nil
 	}
 	var widths []int
@@ -125,6 +120,12 @@ func (l *Loader) openPlanner(ctx context.Context) error {
 	l.onClose(func() { _ = pool.Close() }) // it only gives back
 	if err := l.openResident(); err != nil {
 		return err
+	}
+	if o.History != nil {
+		if err := l.promises.open(l.budget, l.split.cacheRows); err != nil {
+			return err
+		}
+		l.onClose(l.promises.block.Free)
 	}
 	if l.device, err = l.calibrate(ctx); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"freshgo/core/cache"
+	"freshgo/core/history"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -13,16 +14,30 @@ import (
 // What each part of a loader costs; sizing.go divides the memory by it.
 
 // demand is the most that one of the measured batches needed.
-type demand struct{ nodes, edges, hopEdges int64 }
+type demand struct {
+	nodes, edges, hopEdges int64
+	nodesPerHop            []int64
+	edgesPerHop            []int64
+}
 
 // expected is the demand that batches are sized for: the measured one with a
 // margin, as far as there are nodes for it.
 func (z *sizer) expected() demand {
 	return demand{
-		nodes:    min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
-		edges:    z.demand.edges * margin / 8,
-		hopEdges: z.demand.hopEdges * margin / 8,
+		nodes:       min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
+		edges:       z.demand.edges * margin / 8,
+		hopEdges:    z.demand.hopEdges * margin / 8,
+		nodesPerHop: withMargin(z.demand.nodesPerHop),
+		edgesPerHop: withMargin(z.demand.edgesPerHop),
 	}
+}
+
+func withMargin(counts []int64) []int64 {
+	more := make([]int64, len(counts))
+	for i, n := range counts {
+		more[i] = n * margin / 8
+	}
+	return more
 }
 
 func (d demand) sampling() sample.Demand { return sample.Demand{Nodes: d.nodes, Edges: d.edges} }
@@ -46,6 +61,8 @@ type sizer struct {
 	loading   int64 // what loading an array takes for a while, at most
 	neighbors int64 // bytes of adjacency held in memory
 	edgeIDs   int64 // bytes of edge numbers held in memory
+	buffer    int64 // of the history
+	history   int64 // what it takes of the memory
 }
 
 // batchBytes is what the tensors of a batch take.
@@ -66,7 +83,11 @@ func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
 
 // batchBytes is what the tensors of a batch of this size take at most.
 func (z *sizer) batchBytes(d demand) int64 {
-	return z.parts.batchBytes(d.nodes, d.edges, d.nodes, z.options.BatchSize)
+	total := z.parts.batchBytes(d.nodes, d.edges, d.nodes, z.options.BatchSize)
+	if z.options.History != nil {
+		total += d.levelBytes()
+	}
+	return total
 }
 
 // cost is the working set of a way to work, without caches.
@@ -74,6 +95,9 @@ func (z *sizer) cost(w working) int64 {
 	d := z.expected()
 	inFlight := int64(max(w.prefetch, 1))
 	running := z.order + (inFlight+1)*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
+	if z.options.History != nil && len(d.edgesPerHop) > 0 {
+		running += inFlight * (history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d))
+	}
 	if z.parts.store == nil {
 		return z.fixed + running
 	}
@@ -150,14 +174,14 @@ func (z *sizer) numBatches() int64 {
 	return seeds/z.options.BatchSize + 1
 }
 
-// plannedRows is the largest capacity that room allows: rows, the record of what
-// is in each slot, and the planner's tables.
-func plannedRows(room, numRows int64, widths []int) int64 {
+// plannedRows is the largest capacity that room allows: rows, what is kept of each
+// slot, and the planner's tables.
+func plannedRows(room, numRows, slotBytes int64, widths []int) int64 {
 	most := min(numRows, math.MaxInt32)
 	return int64(sort.Search(int(most), func(c int) bool {
 		capacity := int64(c) + 1
 		tables := plan.StateBytes(numRows, capacity) - plan.StateBytes(numRows, 0) // the rest is reserved
-		return cache.RowsBytes(capacity, widths)+capacity*residentBytes+tables > room
+		return cache.RowsBytes(capacity, widths)+capacity*slotBytes+tables > room
 	}))
 }
 
@@ -165,6 +189,14 @@ func plannedRows(room, numRows int64, widths []int) int64 {
 func (z *sizer) residentBytes() int {
 	if z.mechanism() == "static" {
 		return 0
+	}
+	return residentBytes
+}
+
+// slotBytes is what a planned loader keeps of each row of its cache beside the planner.
+func (z *sizer) slotBytes() int64 {
+	if z.options.History != nil {
+		return residentBytes + promiseBytes
 	}
 	return residentBytes
 }

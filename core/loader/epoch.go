@@ -103,6 +103,10 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	p := &preparer{epoch: e, loader: e.loader}
+	if h := e.loader.past; h != nil {
+		p.pruning = h.take()
+		defer h.put(p.pruning)
+	}
 	for {
 		select {
 		case <-e.ctx.Done():
@@ -170,6 +174,9 @@ func (e *epoch) abandon() {
 	e.gate.shutdown()
 	e.turn.shutdown()
 	e.decided.shutdown()
+	if e.loader.past != nil {
+		e.loader.past.abandon()
+	}
 }
 
 // stop ends the work, waits for the preparers and frees what they made. An epoch
@@ -181,6 +188,9 @@ func (e *epoch) stop() {
 		e.inspector.abandon()
 	}
 	e.done.Wait()
+	if e.loader.past != nil {
+		e.loader.past.stop()
+	}
 	if e.yielded < e.count {
 		// The budget has room for the policy it held before.
 		if err := l.leftInMiddle(e); err != nil {

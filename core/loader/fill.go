@@ -13,12 +13,8 @@ import (
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
 	nID, eID := int64s(b.Array("n_id").Buffer.Bytes()), int64s(b.Array("e_id").Buffer.Bytes())
-	l.counters.rows.Add(int64(len(nID)))
 	ptr := int64s(b.Array("ptr").Buffer.Bytes())
 	if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
-		return err
-	}
-	if err := p.resolve(b, nID); err != nil {
 		return err
 	}
 	tensors := make([][]byte, len(l.tables))
@@ -32,6 +28,15 @@ func (p *preparer) fill(b *Batch) error {
 		if tensors[i], err = p.addTensor(b, t.name, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
 			return err
 		}
+		if p.pruned() && !t.byEdge {
+			p.clearUnloaded(tensors[i], t.width)
+		}
+	}
+	if err := p.resolve(b, nID, tensors); err != nil {
+		return err
+	}
+	for i := range l.tables {
+		t := &l.tables[i]
 		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
 			return fmt.Errorf("reading %q: %w", t.name, err)
 		}
@@ -58,15 +63,21 @@ func (p *preparer) numberEdges(d sample.Drawn) error {
 }
 
 // resolve finds out where the rows of a batch are, once for all tables.
-func (p *preparer) resolve(b *Batch, nID []int64) error {
+func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
+	rows := int64(len(nID))
+	if p.pruned() {
+		rows = int64(len(p.out.Loaded))
+	}
+	l.counters.rows.Add(rows)
 	if len(l.onDisk) == 0 {
-		l.counters.hits.Add(int64(len(nID)))
+		l.counters.hits.Add(rows)
 		return nil
 	}
-	err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) })
-	if err != nil {
-		return err
+	if l.past == nil { // else pruning has filled it
+		if err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) }); err != nil {
+			return err
+		}
 	}
 	switch {
 	case p.super != nil: // planned
@@ -80,9 +91,12 @@ func (p *preparer) resolve(b *Batch, nID []int64) error {
 		p.epoch.decided.leave()
 	default:
 		l.policy.Step(p.roster.rows, &p.step.Step)
+		if l.outermost != nil {
+			l.outermost.take(p.step.Slots, &p.roster, tensors)
+		}
 	}
-	err = p.compute(func() { k.sort(p.step.Slots, &p.roster) })
-	l.counters.hits.Add(int64(len(nID) - len(k.cold)))
+	err := p.compute(func() { k.sort(p.step.Slots, &p.roster) })
+	l.counters.hits.Add(rows - int64(len(k.cold)))
 	if p.super == nil {
 		l.counters.misses.Add(int64(len(k.cold)))
 	}
@@ -105,6 +119,9 @@ func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 
 func (k *lookup) sort(slots []int32, r *roster) {
 	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
 	for i := range r.rows {
+		if r.tensorRow(int32(i)) < 0 {
+			continue // pruned
+		}
 		if i < len(slots) && slots[i] >= 0 {
 			k.hitRows = append(k.hitRows, r.tensorRow(int32(i)))
 			k.hitSlots = append(k.hitSlots, slots[i])
@@ -121,6 +138,8 @@ func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
 	switch {
 	case t.disk == nil && t.byEdge:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, eID) })
+	case t.disk == nil && p.pruned():
+		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(nID)) })
 	case t.disk == nil:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(nID)) })
 	}
@@ -162,8 +181,10 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 		if err == nil {
 			err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
 				// Different positions of a batch: no two calls write the same.
-				copy(dst[int(p.roster.tensorRow(pos))*width:][:width], row)
-				k.delivered[pos] = true
+				if to := int(p.roster.tensorRow(pos)); to >= 0 {
+					copy(dst[to*width:][:width], row)
+					k.delivered[pos] = true
+				}
 				return nil
 			})
 		}
@@ -227,10 +248,13 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 	return p.timed(func() {
 		for _, t := range l.onDisk {
 			dst := tensors[t.index]
-			if len(p.lookup.hitRows) > 0 {
+			if len(p.lookup.hitRows) > 0 && l.outermost == nil {
 				l.copyRows(dst, p.lookup.hitRows, l.cached.Table(t.cached), p.lookup.hitSlots, t.width)
 			}
 			p.roster.repeatRows(dst, t.width)
+		}
+		if l.outermost != nil {
+			l.outermost.bringBack(p.roster.rows, p.lookup.cold, &p.roster, tensors)
 		}
 		p.change(tensors)
 	})
@@ -250,6 +274,9 @@ func (p *preparer) change(tensors [][]byte) {
 				parcel.add(t.cached, f.Pos, tensors[t.index][at:at+t.width])
 			}
 		}
+	}
+	for _, slot := range p.adapted.vacate {
+		l.resident.clear(slot)
 	}
 	if len(p.step.In) == 0 {
 		return

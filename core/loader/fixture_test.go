@@ -169,7 +169,7 @@ func rest(t *testing.T, l *Loader) []*seen {
 
 func epochOf(t *testing.T, l *Loader, epoch int64) []*seen {
 	t.Helper()
-	require.NoError(t, l.Start(epoch, 0, false))
+	require.NoError(t, l.Start(epoch, 0, Train))
 	return rest(t, l)
 }
 

@@ -65,6 +65,9 @@ type Loader struct {
 	pool        *scratch.Pool
 	tracesHeld  atomic.Int64 // bytes of traces in memory
 	resident    resident
+	promises    promises   // of a planned cache whose batches are pruned
+	past        *past      // nil: no history
+	outermost   *outermost // features in the history's buffer; nil: none
 	device      ssd.Device
 	windows     windows
 
@@ -96,16 +99,28 @@ func (l *Loader) numSeeds() int64 {
 	return int64(len(l.options.Seeds))
 }
 
+// Mode is what an epoch is for.
+type Mode int
+
+const (
+	Train Mode = iota // the batches, pruned where there is a history
+	Trace             // n_id and input_id only: nothing is read
+	Plain             // the batches as if there were no history
+)
+
 // Start ends the epoch that runs, if any, and begins another at a batch of the
-// caller's choice. A trace samples only: its batches hold n_id and input_id.
-func (l *Loader) Start(epochIndex, firstBatch int64, trace bool) error {
+// caller's choice.
+func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
 	l.Stop()
-	e, err := l.newEpoch(epochIndex, firstBatch, trace)
+	e, err := l.newEpoch(epochIndex, firstBatch, mode == Trace)
 	if err != nil {
 		return err
+	}
+	if l.past != nil && mode != Trace {
+		l.past.begin(firstBatch, e.count, mode == Plain)
 	}
 	l.mu.Lock()
 	l.running = e
@@ -129,10 +144,18 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		return nil, ErrNoEpoch
 	}
 	start := time.Now()
+	if l.past != nil && !e.trace {
+		if err := l.past.skip(ctx); err != nil {
+			return nil, err
+		}
+	}
 	b, err := e.next(ctx)
 	since(&l.counters.waiting, start)
 	if err == nil {
 		l.counters.batches.Add(1)
+		if l.past != nil && !e.trace {
+			l.past.handOver()
+		}
 	} else if !errors.Is(err, io.EOF) {
 		if failed := l.usable(); failed != nil {
 			return nil, failed

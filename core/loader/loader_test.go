@@ -153,12 +153,12 @@ func TestStartResumesInTheMiddle(t *testing.T) {
 	d := newDataset(1000, 9000)
 	l := open(t, OpenStore(d.store(t, ssd.OS)), plain())
 	want := epochOf(t, l, 1)
-	require.NoError(t, l.Start(1, 5, false))
+	require.NoError(t, l.Start(1, 5, Train))
 	requireSame(t, want[5:], rest(t, l))
-	require.NoError(t, l.Start(1, int64(len(want)), false))
+	require.NoError(t, l.Start(1, int64(len(want)), Train))
 	require.Empty(t, rest(t, l))
-	require.ErrorIs(t, l.Start(1, int64(len(want))+1, false), ErrOption)
-	require.ErrorIs(t, l.Start(-1, 0, false), ErrOption)
+	require.ErrorIs(t, l.Start(1, int64(len(want))+1, Train), ErrOption)
+	require.ErrorIs(t, l.Start(-1, 0, Train), ErrOption)
 }
 
 func TestTraceSamplesOnly(t *testing.T) {
@@ -167,7 +167,7 @@ func TestTraceSamplesOnly(t *testing.T) {
 	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
 	want := epochOf(t, l, 2)
 	before := l.Stats().BytesRead
-	require.NoError(t, l.Start(2, 0, true))
+	require.NoError(t, l.Start(2, 0, Trace))
 	for i, b := range rest(t, l) {
 		require.Equal(t, want[i].arrays["n_id"], b.arrays["n_id"])
 		require.Len(t, b.arrays, 2)
@@ -182,7 +182,7 @@ func TestNextKeepsTheBatchOnTimeout(t *testing.T) {
 		o.Prefetch = prefetch
 		l := open(t, d.graph(t), o)
 		want := epochOf(t, l, 0)
-		require.NoError(t, l.Start(0, 0, false))
+		require.NoError(t, l.Start(0, 0, Train))
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
 		var got []*seen
@@ -209,7 +209,7 @@ func TestPrefetchBoundsWhatIsPrepared(t *testing.T) {
 		alloc := mem.NewAllocator()
 		l, err := Open(context.Background(), d.graph(t), o, alloc)
 		require.NoError(t, err)
-		require.NoError(t, l.Start(0, 0, false))
+		require.NoError(t, l.Start(0, 0, Train))
 		var prepared int64
 		require.Eventually(t, func() bool {
 			buffers, _ := alloc.Live()
@@ -290,7 +290,7 @@ func TestReadErrorEndsTheEpochAndNamesTheFile(t *testing.T) {
 	o.IO = ssd.Pread
 	l := open(t, OpenStore(s), o)
 	want := epochOf(t, l, 0)
-	require.NoError(t, l.Start(0, 0, false))
+	require.NoError(t, l.Start(0, 0, Train))
 	first, err := l.Next(context.Background())
 	require.NoError(t, err)
 	first.Release()
@@ -315,11 +315,11 @@ func TestPanicFailsTheLoader(t *testing.T) {
 	d := newDataset(300, 3000)
 	l := open(t, d.graph(t), plain())
 	l.tables[0].memory = nil // breaks the invariant that the gather checks
-	require.NoError(t, l.Start(0, 0, false))
+	require.NoError(t, l.Start(0, 0, Train))
 	_, err := l.Next(context.Background())
 	var broken *guard.PanicError
 	require.ErrorAs(t, err, &broken)
-	require.ErrorAs(t, l.Start(0, 0, false), &broken)
+	require.ErrorAs(t, l.Start(0, 0, Train), &broken)
 }
 
 func TestClosedLoader(t *testing.T) {
@@ -327,12 +327,12 @@ func TestClosedLoader(t *testing.T) {
 	l := open(t, d.graph(t), plain())
 	_, err := l.Next(context.Background())
 	require.ErrorIs(t, err, ErrNoEpoch)
-	require.NoError(t, l.Start(0, 0, false))
+	require.NoError(t, l.Start(0, 0, Train))
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
 	_, err = l.Next(context.Background())
 	require.ErrorIs(t, err, ErrClosed)
-	require.ErrorIs(t, l.Start(0, 0, false), ErrClosed)
+	require.ErrorIs(t, l.Start(0, 0, Train), ErrClosed)
 	require.Zero(t, l.Stats().Batches)
 }
 

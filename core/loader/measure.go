@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"slices"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -80,4 +81,16 @@ func (d *demand) add(g *sample.Subgraph) {
 	for _, n := range g.EdgesPerHop {
 		d.hopEdges = max(d.hopEdges, n)
 	}
+	d.nodesPerHop, d.edgesPerHop = most(d.nodesPerHop, g.NodesPerHop), most(d.edgesPerHop, g.EdgesPerHop)
+}
+
+// most is the larger of two numbers in each place.
+func most(a, b []int64) []int64 {
+	if a == nil {
+		return slices.Clone(b)
+	}
+	for i, n := range b {
+		a[i] = max(a[i], n)
+	}
+	return a
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -74,6 +75,11 @@ func (l *Loader) open(ctx context.Context) error {
 	if err := l.openSampler(indptr, adjacency); err != nil {
 		return err
 	}
+	l.cacheKind, l.cacheWhy = l.split.cache, l.split.cacheWhy
+	l.seedsRepeat = len(l.onDisk) > 0 && l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
+	if err := l.openHistory(ctx, adjacency); err != nil {
+		return err
+	}
 	if err := l.openCache(ctx, adjacency); err != nil {
 		return err
 	}
@@ -106,6 +112,7 @@ func (l *Loader) sizer() *sizer {
 	if l.options.Shuffle {
 		z.order = l.numSeeds() * 8
 	}
+	z.sizeHistory()
 	if l.parts.store == nil {
 		z.fixed += l.parts.graph.budget.Used()
 		return z
@@ -124,6 +131,9 @@ func (l *Loader) sizer() *sizer {
 	if order := l.parts.store.Order(); order != nil {
 		z.fixed += 4 * l.parts.numNodes // the row of every node
 		z.loading = order.LoadBytes()
+	}
+	if z.weighs() {
+		z.loading = max(z.loading, cache.ExpectedBytes(l.parts.numNodes))
 	}
 	for _, a := range arrays {
 		z.loading = max(z.loading, a.LoadBytes())

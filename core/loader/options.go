@@ -69,6 +69,8 @@ type Options struct {
 	Checksums bool     // verify every page read against its checksum
 
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
+
+	History *HistoryOptions // nil: none
 }
 
 func (o Options) validate(numNodes int64) error {
@@ -99,6 +101,11 @@ func (o Options) validate(numNodes int64) error {
 	}
 	if err := o.validatePlan(); err != nil {
 		return err
+	}
+	if o.History != nil {
+		if err := o.History.validate(len(o.Fanouts)); err != nil {
+			return err
+		}
 	}
 	if o.Cache == "vector" {
 		_, err := cache.Check(o.Hotness, numNodes)

@@ -113,7 +113,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 					case 2:
 						epoch = rng.Int64N(4)
 					}
-					require.NoError(t, l.Start(epoch, first, false))
+					require.NoError(t, l.Start(epoch, first, Train))
 					for i := range take {
 						b, err := l.Next(context.Background())
 						require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 						b.Release()
 					}
 					if rng.IntN(4) == 0 {
-						require.NoError(t, l.Start(2, 0, true))
+						require.NoError(t, l.Start(2, 0, Trace))
 						require.Len(t, rest(t, l), someBatchs)
 					}
 					epoch = (epoch + 1) % 4
@@ -199,7 +199,7 @@ func TestReorderedBatches(t *testing.T) {
 	}
 	for _, first := range []int64{0, 3, 8, 21, 46, 47} {
 		resumed := open(t, OpenStore(s), o)
-		require.NoError(t, resumed.Start(1, first, false))
+		require.NoError(t, resumed.Start(1, first, Train))
 		requireSame(t, order[first:], rest(t, resumed))
 	}
 }

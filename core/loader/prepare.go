@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"freshgo/core/manifest"
@@ -16,16 +17,19 @@ type preparer struct {
 	epoch  *epoch
 	loader *Loader
 	fetchScratch
-	lookup lookup
-	roster roster
-	graph  sample.Subgraph
-	seeds  []int64
-	inputs []int64
+	lookup   lookup
+	roster   roster
+	graph    sample.Subgraph  // as it was drawn
+	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
+	seeds    []int64
+	inputs   []int64
+	*pruning // nil: no history
 
 	// Of a planned batch.
-	number int64 // the inspector's
-	super  *superbatch
-	step   plan.Step // of any batch: where its rows are, and what moves after it
+	number  int64 // the inspector's
+	super   *superbatch
+	step    plan.Step // of any batch: where its rows are, and what moves after it
+	adapted adaptedStep
 }
 
 // compute runs fn when a thread is free.
@@ -73,12 +77,14 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 		err = p.takePlanned(b)
 	} else {
 		err = p.sample(b, worker)
-		l.workers <- worker // its output has been copied out
 	}
 	if err == nil && !e.trace {
 		err = p.fill(b)
 	}
 	if err != nil {
+		if l.past != nil {
+			l.past.fail(i)
+		}
 		return i, nil, fmt.Errorf("loader: batch %d: %w", i, err)
 	}
 	whole = true
@@ -86,14 +92,27 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 }
 
 // sample makes a batch as far as the sampler takes it. The worker's output is
-// copied out before it returns.
+// copied out before it gives the worker back.
 func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
+	giveBack := sync.OnceFunc(func() { l.workers <- worker })
+	defer giveBack()
 	p.seeds, p.inputs = e.order.batch(b.Index, p.seeds, p.inputs)
 	start := time.Now()
-	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), p.seeds, &p.graph)
+	var drawn sample.Subgraph
+	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), p.seeds, &drawn)
 	since(&l.counters.sampling, start)
 	if err != nil {
+		return err
+	}
+	p.batch = &drawn
+	if l.past == nil || e.trace {
+		return p.makeTensors(b)
+	}
+	keep(&p.graph, &drawn)
+	giveBack() // batches that come later may have to be pruned before there is room for this one
+	p.batch = &p.graph
+	if err := p.prune(b); err != nil {
 		return err
 	}
 	return p.makeTensors(b)
@@ -109,6 +128,15 @@ func (p *preparer) takePlanned(b *Batch) error {
 	}
 	p.super = s
 	p.step = s.plan.Steps[p.number-s.first]
+	if err := p.unpack(s.batches[p.number-s.first]); err != nil {
+		return err
+	}
+	p.batch = &p.graph
+	if e.loader.past != nil {
+		if err := p.prune(b); err != nil {
+			return err
+		}
+	}
 	if p.number == s.first {
 		if err := e.turn.enter(b.Index); err != nil {
 			return err
@@ -116,9 +144,6 @@ func (p *preparer) takePlanned(b *Batch) error {
 		s.run(e.ctx, &p.merger)
 	}
 	if err := s.await(e.ctx); err != nil {
-		return err
-	}
-	if err := p.unpack(s.batches[p.number-s.first]); err != nil {
 		return err
 	}
 	return p.makeTensors(b)
@@ -162,10 +187,7 @@ func (p *preparer) unpack(t *sampled) error {
 	if err := l.draw(e.ctx, worker, order.batchKey(t.index), p.seeds, &g); err != nil {
 		return err
 	}
-	own := &p.graph
-	own.Nodes, own.Ptr = append(own.Nodes[:0], g.Nodes...), append(own.Ptr[:0], g.Ptr...)
-	own.Row, own.Pos = append(own.Row[:0], g.Row...), append(own.Pos[:0], g.Pos...)
-	own.NodesPerHop, own.EdgesPerHop = g.NodesPerHop, g.EdgesPerHop
+	keep(&p.graph, &g)
 	return nil
 }
 
@@ -173,11 +195,13 @@ func (p *preparer) unpack(t *sampled) error {
 func (p *preparer) makeTensors(b *Batch) error {
 	e, l := p.epoch, p.loader
 	b.NumSeeds = int64(len(p.inputs))
-	nodes, edges := int64(len(p.graph.Nodes)), int64(len(p.graph.Row))
+	nodes, edges := int64(len(p.batch.Nodes)), int64(len(p.batch.Row))
 	l.counters.edges.Add(edges)
-	bytes := l.parts.batchBytes(nodes, edges, int64(len(p.graph.Ptr))-1, b.NumSeeds)
+	bytes := l.parts.batchBytes(nodes, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
+	} else if p.pruned() {
+		bytes += levelBytes(&p.out)
 	}
 	if err := e.gate.acquire(b.Index, bytes); err != nil {
 		return err
@@ -190,7 +214,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
-	g := &p.graph
+	g := p.batch
 	edges := int64(len(g.Row))
 	nID, err := p.add(b, "n_id", int64(len(g.Nodes)))
 	if err != nil {
@@ -242,6 +266,12 @@ func (p *preparer) copyOut(b *Batch) error {
 		return err
 	}
 	copy(eID, g.Pos)
+	if p.pruned() {
+		if err := p.estimate(b); err != nil {
+			return err
+		}
+		return p.levelTensors(b)
+	}
 	return p.transpose(b)
 }
 

@@ -39,7 +39,29 @@ func (r *roster) fill(l *Loader, nodes []int64, numSeeds int64) {
 	}
 }
 
-// tensorRow is where the row at a position is in the batch's tensors.
+// cut makes the roster that of what pruning has left: at[node] is where the row of
+// a node goes, or -1. With the positions of a plan, nodes that go nowhere stay in
+// the list.
+func (r *roster) cut(at []int32, planned bool) {
+	if len(r.at) == 0 {
+		for node := range r.rows {
+			r.at = append(r.at, int32(node))
+		}
+	}
+	n := 0
+	for pos, row := range r.rows {
+		if to := at[r.at[pos]]; to >= 0 || planned {
+			r.rows[n], r.at[n] = row, to
+			n++
+		}
+	}
+	r.rows, r.at = r.rows[:n], r.at[:n]
+	for i, c := range r.copies {
+		r.copies[i] = repeat{at[c.row], at[c.of]} // seeds, which are all there
+	}
+}
+
+// tensorRow is where the row at a position is in the batch's tensors; -1: nowhere.
 func (r *roster) tensorRow(pos int32) int32 {
 	if len(r.at) == 0 {
 		return pos

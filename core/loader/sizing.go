@@ -67,6 +67,9 @@ type split struct {
 	scratch    int64 // bytes of the scratch file
 	reserved   int64 // what planning takes at least, before shares are given out
 
+	history   int64 // bytes of the history's buffer
+	outermost bool  // the cached rows are in that
+
 	batches  int64 // bytes that batches may have, in flight and at the consumer
 	pool     int64 // bytes of buffers that the allocator may keep for reuse
 	smallest int64 // the smallest budget that works
@@ -111,7 +114,7 @@ func (z *sizer) ladder() []working {
 
 // split divides the budget, or says which is the smallest that works.
 func (z *sizer) split() (*split, error) {
-	s := &split{slot: z.slot(), resident: make([]bool, len(z.parts.tensors))}
+	s := &split{slot: z.slot(), resident: make([]bool, len(z.parts.tensors)), history: z.buffer}
 	if err := z.reserve(s); err != nil {
 		return nil, err
 	}
@@ -137,9 +140,9 @@ func (z *sizer) split() (*split, error) {
 // unlimited stands for the room in a budget without a limit: far from overflow.
 const unlimited = 1 << 60
 
-// explicit is what the caller has reserved for caches by name.
+// explicit is what the caller has reserved for caches by name, and the history.
 func (z *sizer) explicit() int64 {
-	return max(z.options.FeatureCache, 0) + max(z.options.NeighborCache, 0)
+	return max(z.options.FeatureCache, 0) + max(z.options.NeighborCache, 0) + z.history
 }
 
 // choose picks the most generous way to work that leaves half of the budget to
@@ -250,6 +253,8 @@ func (z *sizer) holdFeatures(s *split, rest int64) {
 		s.unplanned("everything is held in memory")
 	case s.cache == "belady":
 		z.planned(s, room, shared, widths)
+	case z.placesFeatures():
+		s.cache, s.outermost = z.options.Cache, true
 	default:
 		if s.cache = z.options.Cache; s.cache == "auto" {
 			s.cache = "degree" // the ranking that costs least
@@ -429,7 +434,7 @@ func (z *sizer) planned(s *split, room, shared int64, widths []int) {
 	}
 	more(&s.traces, o.TraceMemory, min(ideal, unlimitedTraces))
 	more(&s.packs, o.BufferMemory, min(total/packShare, unlimitedPacks))
-	s.cacheRows = plannedRows(room, z.parts.numNodes, widths)
+	s.cacheRows = plannedRows(room, z.parts.numNodes, z.slotBytes(), widths)
 	s.tracesHeld = s.traces / z.heldShare()
 	if s.reorder = o.Reorder; s.reorder == Auto {
 		s.reorder = max(1, min(reorderBatches, s.superbatch, s.traces/z.traceBytes(1)))

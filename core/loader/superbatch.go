@@ -127,6 +127,9 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.openPacks()
 	s.broken = guard.Run(func() error {
 		for _, f := range s.plan.Prologue.Forward {
+			if l.resident.rows[f.From] == vacant {
+				continue // it was not needed when it should have entered
+			}
 			for t, table := range l.onDisk {
 				s.parcels[f.Batch].add(t, f.Pos, l.cached.Row(table.cached, int64(f.From)))
 			}

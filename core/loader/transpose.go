@@ -17,7 +17,7 @@ func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 // transpose adds the sampled edges grouped by source, if that was asked for. It runs where the batch is copied out, in a
 // thread of the loader, so that the way back of the training step finds it ready.
 func (p *preparer) transpose(b *Batch) error {
-	g := &p.graph
+	g := p.batch
 	if edges := int64(len(g.Row)); !p.loader.parts.transposed || edges > math.MaxInt32 {
 		return nil
 	}

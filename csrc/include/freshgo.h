@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a function changes in a way that breaks callers. */
-#define FG_ABI_VERSION 2
+#define FG_ABI_VERSION 3
 
 enum {
   FG_OK = 0,
@@ -105,6 +105,8 @@ typedef struct fg_version_info {
   uint32_t size_python_api;
   uint32_t size_simulation;
   uint32_t size_relayout_input;
+  uint32_t size_history_options;
+  uint32_t size_history_layer;
 } fg_version_info;
 
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
@@ -297,6 +299,22 @@ int32_t fg_graph_close(fg_graph *graph, fg_error *err);
 
 #define FG_AUTO (-1)
 
+/* A cache of historical embeddings, see "history" below. */
+typedef struct fg_history_options {
+  uint32_t struct_size;
+  int32_t lag;            /* batches are pruned with the cache of so many iterations ago, at most as many as are prefetched */
+  double p_grad;          /* of the computed rows of a layer, those with the smallest gradients that may enter: 0 to 1 */
+  double t_stale;         /* how old an entry may be that is used; infinity: any age */
+  double start;           /* when the cache begins */
+  int32_t t_stale_epochs; /* t_stale is in epochs, else in iterations */
+  int32_t start_epochs;   /* start is */
+  FG_IN char *policy;     /* "gradient", "performance" or "all" */
+  int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features */
+  int32_t outside;        /* the buffer is the caller's and no part of the loader's memory */
+  int32_t features;       /* with a cache that is filled by hotness, its rows lie at the other end of the buffer */
+  int64_t probe_every;    /* every so many iterations no batch is pruned, so that embeddings can be compared; 0: never */
+} fg_history_options;
+
 typedef struct fg_loader_options {
   uint32_t struct_size;
   int32_t num_hops;
@@ -334,6 +352,7 @@ typedef struct fg_loader_options {
   FG_IN char *scratch;    /* directory for a temporary file; NULL: none */
   int64_t scratch_bytes;  /* what that file may take, or FG_AUTO; 0: none */
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
+  FG_IN fg_history_options *history; /* NULL: none */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -359,11 +378,16 @@ typedef struct fg_loader_details {
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err);
 
-/* Ends what runs and begins `epoch` at batch `first_batch`. With `trace`, batches hold n_id and input_id only
- * and no features are read.
+enum {
+  FG_TRAIN = 0, /* the batches, pruned by the history if there is one */
+  FG_TRACE = 1, /* n_id and input_id only; no features are read */
+  FG_PLAIN = 2  /* the batches as if there were no history */
+};
+
+/* Ends what runs and begins `epoch` at batch `first_batch`. `mode` is FG_TRAIN, FG_TRACE or FG_PLAIN.
  * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
-int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t trace, fg_error *err);
+int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t mode, fg_error *err);
 
 typedef struct fg_batch {
   fg_tensor *tensors;  /* in: an array of the caller's ... */
@@ -379,6 +403,7 @@ typedef struct fg_batch {
  * ptr [targets + 1], input_id [seeds], num_sampled_nodes [hops + 1], num_sampled_edges [hops], all int64, then
  * every node tensor (rows of n_id) and every edge tensor (rows of e_id). With `transpose`, unless there are 2^31
  * edges: source_ptr int64 [nodes + 1], source_target and source_edge int32 [edges], the edges grouped by source.
+ * A batch pruned by the history brings, instead of those, the tensors that are listed there.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */
@@ -401,6 +426,63 @@ int32_t fg_loader_plan(fg_loader *loader, char *json, int64_t capacity, int64_t 
 /* Ends the epoch and frees everything but the tensors that were handed out.
  * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_close(fg_loader *loader, fg_error *err);
+
+/* ---- history ---------------------------------------------------------- */
+
+/* Historical embeddings (FreshGNN). Of L layers, layer l = 1 .. L makes rows of level l from rows of level l - 1; level 0
+ * is the features. A row of a level 1 .. L - 1 whose embedding the history has is not computed: its edges, and all that
+ * only they need, are taken out of the batch before any feature is read. The library decides; the caller has the rows,
+ * in one buffer, slot s at byte s * row_bytes.
+ *
+ * A pruned batch has the nodes that are still needed and the edges of the rows that any layer computes; rows of node
+ * tensors that are neither of seeds nor of level 0 are zero. Beside its other tensors it has, all int64:
+ *   history_counts [4]             iteration, rows of features loaded, and the nodes and edges that it would have had
+ *   history_degree [nodes]         in-edges drawn, those pruned included
+ *   history_loops [nodes]          and how many of them lead from the node to itself; missing where none does
+ *   history_nodes_l [rows]         level l = 0 .. L - 1: the rows that layer l + 1 reads, as nodes of the batch: first those that it computes
+ *   history_computed_l, history_hit_l, history_slot_l   for l = 1 .. L - 1: positions in that list which layer l computes, in the order
+ *                                  of its rows; which the history has; and their slots
+ *   history_ptr_l, history_edge_index_l, history_edge_l   layer l = 1 .. L: its edges by target, as positions in the lists of levels
+ *                                  l - 1 and l, and as edges of the batch
+ *   history_probe_l, history_probe_slot_l, history_probe_age_l   of a batch that was left whole to compare: positions of
+ *                                  computed rows that the history has too, their slots and ages
+ *
+ * Iterations are batches handed over in FG_TRAIN epochs, from 0 on. Each pruned batch is updated once, before the next
+ * is asked for; one that is not counts as updated with nothing. */
+
+/* The buffer, a uint8 tensor of `memory` bytes. *out is empty where the caller has it.
+ * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK, FG_CLOSED, FG_INVALID (no history). */
+int32_t fg_history_buffer(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
+
+typedef struct fg_history_layer {
+  FG_IN float *computed; /* gradient norms of the rows in history_computed, in that order */
+  FG_IN float *hits;     /* and of those in history_hit */
+  int64_t num_computed;
+  int64_t num_hits;
+  int64_t *rows;         /* out, [num_computed]: which of the computed rows are kept, and ... */
+  int64_t *slots;        /* out, [num_computed]: ... where; written by the caller before he asks for the next batch */
+  int64_t num_admitted;  /* out: how many those are */
+} fg_history_layer;
+
+/* Updates the batch of an iteration, the one that was handed over last, after its backward pass. `layers` are the hidden
+ * layers in order; row_bytes is the size of an embedding of the widest, always the same. Without layers nothing is kept.
+ * Blocks: up to timeout_ms, until the batches are sampled that may not know of this one yet. Threads: any.
+ * Ownership: none passes. Returns: FG_OK, FG_TIMEOUT (nothing happened, call again), FG_CLOSED, FG_INVALID. */
+int32_t fg_history_update(fg_loader *loader, int64_t iteration, int64_t row_bytes, fg_history_layer *layers,
+                          int32_t num_layers, int32_t timeout_ms, fg_error *err);
+
+/* What the history did, a JSON object, as fg_store_describe writes it.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_history_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
+
+/* The state of the decisions, a uint8 tensor; with the buffer it is all there is.
+ * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_BUDGET. */
+int32_t fg_history_save(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
+
+/* Takes over a saved state and ends the running epoch. Bytes that are no state of this history change nothing.
+ * Blocks: until the threads of the epoch have stopped. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_FORMAT. */
+int32_t fg_history_restore(fg_loader *loader, FG_IN void *data, int64_t n_bytes, fg_error *err);
 
 /* ---- policy laboratory ------------------------------------------------ */
 

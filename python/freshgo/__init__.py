@@ -21,6 +21,7 @@ from freshgo import errors
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
+from freshgo.history import History
 from freshgo.lab import Simulation, hotness, plot_policies, simulate
 from freshgo.loader import Loader
 from freshgo.plan import Plan
@@ -35,6 +36,7 @@ __all__ = [
     "Belady",
     "Block",
     "FreshgoError",
+    "History",
     "Hotness",
     "Loader",
     "Online",

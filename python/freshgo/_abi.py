@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -26,7 +27,8 @@ from typing import Any
 
 from freshgo import errors
 
-ABI_VERSION = 2
+ABI_VERSION = 3
+AUTO = -1
 
 OK, TIMEOUT, END = 0, 1, 2
 
@@ -90,6 +92,8 @@ class VersionInfo(ctypes.Structure):
         ("python_api", c_uint32),
         ("simulation", c_uint32),
         ("relayout_input", c_uint32),
+        ("history_options", c_uint32),
+        ("history_layer", c_uint32),
     )
 
 
@@ -189,6 +193,25 @@ class RelayoutInput(ctypes.Structure):
     )
 
 
+class HistoryOptions(ctypes.Structure):
+    """fg_history_options."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("lag", c_int32),
+        ("p_grad", c_double),
+        ("t_stale", c_double),
+        ("start", c_double),
+        ("t_stale_epochs", c_int32),
+        ("start_epochs", c_int32),
+        ("policy", c_char_p),
+        ("memory", c_int64),
+        ("outside", c_int32),
+        ("features", c_int32),
+        ("probe_every", c_int64),
+    )
+
+
 class LoaderOptions(ctypes.Structure):
     """fg_loader_options."""
 
@@ -229,6 +252,7 @@ class LoaderOptions(ctypes.Structure):
         ("scratch", c_char_p),
         ("scratch_bytes", c_int64),
         ("calibration", c_char_p),
+        ("history", POINTER(HistoryOptions)),
     )
 
 
@@ -249,6 +273,20 @@ class Batch(ctypes.Structure):
         ("reserved", c_int32),
         ("index", c_int64),
         ("num_seeds", c_int64),
+    )
+
+
+class HistoryLayer(ctypes.Structure):
+    """fg_history_layer."""
+
+    _fields_ = (
+        ("computed", POINTER(c_float)),
+        ("hits", POINTER(c_float)),
+        ("num_computed", c_int64),
+        ("num_hits", c_int64),
+        ("rows", POINTER(c_int64)),
+        ("slots", POINTER(c_int64)),
+        ("num_admitted", c_int64),
     )
 
 
@@ -390,6 +428,8 @@ _STRUCTS: dict[str, type[ctypes.Structure]] = {
     "python_api": PythonAPI,
     "simulation": Simulation,
     "relayout_input": RelayoutInput,
+    "history_options": HistoryOptions,
+    "history_layer": HistoryLayer,
 }
 
 _JOB = POINTER(c_void_p)
@@ -417,6 +457,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_loader_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_loader_plan": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_loader_close": (c_void_p,),
+    "fg_history_buffer": (c_void_p, c_int32, POINTER(Tensor)),
+    "fg_history_update": (c_void_p, c_int64, c_int64, POINTER(HistoryLayer), c_int32, c_int32),
+    "fg_history_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
+    "fg_history_save": (c_void_p, c_int32, POINTER(Tensor)),
+    "fg_history_restore": (c_void_p, c_void_p, c_int64),
     "fg_simulate": (POINTER(Simulation), _JOB),
     "fg_hotness": (c_void_p, c_void_p, POINTER(LoaderOptions), POINTER(c_float), c_int64, _JOB),
 }
@@ -448,6 +493,19 @@ def call(name: str, *args: Any) -> int:
     if code > END:
         raise _exception(error)
     return code
+
+
+def read_json(function: str, handle: int) -> dict[str, Any]:
+    """The JSON object that a function writes."""
+    capacity = 1 << 14
+    while True:
+        text = ctypes.create_string_buffer(capacity)
+        needed = ctypes.c_int64()
+        call(function, handle, text, capacity, ctypes.byref(needed))
+        if needed.value <= capacity:
+            parsed: dict[str, Any] = json.loads(text.raw[: needed.value])
+            return parsed
+        capacity = needed.value + 4096
 
 
 def operate(name: str, *args: Any) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from freshgo._history import Levels
 
 _ATTRIBUTE = "_freshgo_graph"
 
@@ -26,10 +29,13 @@ class Transposed(NamedTuple):
 class Known:
     """What is known of one state of an edge_index: a tensor that is written to afterwards is another one."""
 
-    def __init__(self, edge_index: Tensor, ptr: Tensor | None, transposed: Transposed | None) -> None:
+    def __init__(
+        self, edge_index: Tensor, ptr: Tensor | None, transposed: Transposed | None, levels: Levels | None = None
+    ) -> None:
         self.version = edge_index._version
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
+        self.levels = levels  # of a batch that history has pruned
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from freshgo import _abi, _dlpack
+from freshgo import _abi, _dlpack, _nativehistory
 from freshgo._dlpack import NpyFile
+from freshgo._nativehistory import HistoryCalls
 from freshgo.errors import ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._dlpack import ArrayLike
+    from freshgo._history import Settings
 
 __all__ = [
     "Graph",
@@ -46,7 +47,6 @@ __all__ = [
 Progress = Callable[[str, int, int], None]
 
 _POLL_MS = 50
-_AUTO = -1
 
 
 def counters() -> dict[str, int]:
@@ -125,18 +125,6 @@ def _run_job(
             _abi.call("fg_job_close", job)
 
 
-def _read_json(function: str, handle: int) -> dict[str, Any]:
-    capacity = 1 << 14
-    while True:
-        text = ctypes.create_string_buffer(capacity)
-        needed = ctypes.c_int64()
-        _abi.call(function, handle, text, capacity, ctypes.byref(needed))
-        if needed.value <= capacity:
-            parsed: dict[str, Any] = json.loads(text.raw[: needed.value])
-            return parsed
-        capacity = needed.value + 4096
-
-
 class Store(_Handle):
     """A store on disk, opened for reading."""
 
@@ -167,7 +155,7 @@ class Store(_Handle):
     def describe(self) -> dict[str, Any]:
         """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
         ``splits`` (name to number of ids) and so on."""
-        info = _read_json("fg_store_describe", self._handle())
+        info = _abi.read_json("fg_store_describe", self._handle())
         info["splits"] = {split["name"]: split["shape"][0] for split in info["splits"]}
         return info
 
@@ -233,6 +221,7 @@ class LoaderOptions:
     ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
+    ``history`` makes the loader prune its batches.
     """
 
     fanouts: Sequence[int]
@@ -265,6 +254,7 @@ class LoaderOptions:
     io: str = "auto"
     checksums: bool = False
     transpose: bool = False
+    history: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -276,7 +266,10 @@ class RawBatch:
     tensors: dict[str, torch.Tensor]
 
 
-class Loader(_Handle):
+_MODES = {"train": 0, "trace": 1, "plain": 2}
+
+
+class Loader(_Handle, HistoryCalls):
     """Batches of a store or a graph, prepared ahead in threads of the library."""
 
     _closer = "fg_loader_close"
@@ -304,9 +297,10 @@ class Loader(_Handle):
         self._tensor_slots = _abi.Tensor * int(info.max_tensors)
         self._versioned = _dlpack.use_versioned()
 
-    def start(self, epoch: int, first_batch: int, trace: bool = False) -> None:
-        """Stop what runs and begin ``epoch`` at ``first_batch``. With ``trace`` only ids are produced."""
-        _abi.call("fg_loader_start", self._handle(), epoch, first_batch, int(trace))
+    def start(self, epoch: int, first_batch: int, mode: Literal["train", "trace", "plain"] = "train") -> None:
+        """Stop what runs and begin ``epoch`` at ``first_batch``. A trace produces only ids, a plain epoch uses no
+        history."""
+        _abi.call("fg_loader_start", self._handle(), epoch, first_batch, _MODES[mode])
 
     def next(self) -> RawBatch | None:
         """The next batch of the epoch, ``None`` after the last one. Waits in steps, so Ctrl-C works."""
@@ -330,11 +324,11 @@ class Loader(_Handle):
 
     def stats(self) -> dict[str, Any]:
         """Counters of the loader since it was opened."""
-        return _read_json("fg_loader_stats", self._handle())
+        return _abi.read_json("fg_loader_stats", self._handle())
 
     def plan(self) -> dict[str, Any]:
         """How the memory is divided, what the transfer of every window would take, and what it took."""
-        return _read_json("fg_loader_plan", self._handle())
+        return _abi.read_json("fg_loader_plan", self._handle())
 
 
 def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
@@ -434,24 +428,26 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         prefetch=options.prefetch,
         transpose=int(options.transpose),
         memory=options.memory or 0,
-        feature_cache=_AUTO if options.feature_cache is None else options.feature_cache,
-        neighbor_cache=_AUTO if options.neighbor_cache is None else options.neighbor_cache,
+        feature_cache=_abi.AUTO if options.feature_cache is None else options.feature_cache,
+        neighbor_cache=_abi.AUTO if options.neighbor_cache is None else options.neighbor_cache,
         cache=options.cache.encode(),
         io=options.io.encode(),
-        superbatch=_AUTO if options.superbatch is None else options.superbatch,
+        superbatch=_abi.AUTO if options.superbatch is None else options.superbatch,
         carry_over=int(options.carry_over),
         lookahead=int(options.lookahead),
         hotness_seed=options.hotness_seed & 0xFFFF_FFFF_FFFF_FFFF,
         presc_epochs=options.presc_epochs,
-        reorder=_AUTO if options.reorder is None else options.reorder,
-        reorder_rows=_AUTO if options.reorder_rows is None else options.reorder_rows,
+        reorder=_abi.AUTO if options.reorder is None else options.reorder,
+        reorder_rows=_abi.AUTO if options.reorder_rows is None else options.reorder_rows,
         transfer=options.transfer.encode(),
-        trace_memory=_AUTO if options.trace_memory is None else options.trace_memory,
-        buffer_memory=_AUTO if options.buffer_memory is None else options.buffer_memory,
+        trace_memory=_abi.AUTO if options.trace_memory is None else options.trace_memory,
+        buffer_memory=_abi.AUTO if options.buffer_memory is None else options.buffer_memory,
         scratch=None if options.scratch is None else os.fsencode(options.scratch),
-        scratch_bytes=_AUTO if options.scratch_bytes is None else options.scratch_bytes,
+        scratch_bytes=_abi.AUTO if options.scratch_bytes is None else options.scratch_bytes,
         calibration=None if options.calibration is None else os.fsencode(options.calibration),
     )
+    if options.history is not None:
+        raw.history = ctypes.pointer(_nativehistory.options(options.history))
     if seeds is not None:
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:
@@ -529,7 +525,7 @@ def relayout(
         struct_size=ctypes.sizeof(_abi.RelayoutInput),
         overwrite=int(overwrite),
         memory=memory,
-        hot_rows=_AUTO if hot_rows is None else hot_rows,
+        hot_rows=_abi.AUTO if hot_rows is None else hot_rows,
         order=order.encode(),
     )
     if scores is not None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from freshgo._graph import Known, Transposed, recall, remember
 
+if TYPE_CHECKING:
+    from freshgo._history import Levels
+
 
 @dataclasses.dataclass(frozen=True)
 class Block:
     """One layer's message passing, from ``num_src`` nodes to the first ``num_dst`` of them.
 
-    Both ends are numbered as in the batch, so the targets of a block are its first ``num_dst``
-    sources, and the sources of the next block are the targets of this one.
+    The targets of a block are its first ``num_dst`` sources. Both ends are numbered as in the batch, so that the
+    sources of the next block are the targets of this one; in a batch that a :class:`~freshgo.History` has pruned they
+    are rows of levels, which ``history(h, block)`` gives.
     """
 
     num_src: int
@@ -31,6 +35,12 @@ class Block:
     """int64 ``[num_edges]``: the user's edge numbers."""
     transposed: Transposed | None = None
     """The batch's edges grouped by source, of which :mod:`freshgo.ops` uses this block's; from ``transpose=True``."""
+    edge: Tensor | None = None
+    """int64 ``[num_edges]``: the block's edges among the batch's, where they are not its first ones: with history."""
+    level: int = 0
+    """With history, which level of the batch the sources are: 0 are features."""
+    levels: Levels | None = None
+    """With history, the levels of the batch."""
 
     @property
     def index(self) -> Tensor:
@@ -61,7 +71,12 @@ class Blocks:
             h = batch.x
             for conv, block in zip(model.convs, batch.blocks()):
                 h = conv((h, h[: block.num_dst]), block.edge_index)
+
+        With a :class:`~freshgo.History` each layer begins with ``h = history(h, block)``.
         """
+        levels = getattr(recall(self.edge_index), "levels", None)
+        if levels is not None:
+            return list(levels.layers)
         targets = sum(self.num_sampled_nodes[:-1])
         known = recall(self.edge_index)
         if known is not None and known.ptr is not None:
@@ -138,6 +153,54 @@ def batch_class() -> type[Any]:
     return Data
 
 
+def take_levels(tensors: dict[str, Tensor]) -> Levels:
+    """Take the level tables out of the tensors of a pruned batch."""
+    from freshgo._history import Levels
+
+    iteration, loaded, plain_nodes, plain_edges = tensors.pop("history_counts").tolist()
+    hops = tensors["num_sampled_edges"].numel()
+
+    def of_levels(what: str, first: int) -> list[Any]:
+        return [tensors.pop(f"history_{what}_{level}", None) if level >= first else None for level in range(hops)]
+
+    probe = of_levels("probe", 1)
+    probing = any(rows is not None for rows in probe)
+    levels = Levels(
+        index=iteration,
+        edges=int(tensors["e_id"].numel()),
+        num_layers=hops,
+        degree=tensors.pop("history_degree"),
+        loops=tensors.pop("history_loops", None),
+        nodes=of_levels("nodes", 0),
+        computed=of_levels("computed", 1),
+        hit=of_levels("hit", 1),
+        slot=of_levels("slot", 1),
+        layers=[],
+        loaded=loaded,
+        plain_nodes=plain_nodes,
+        plain_edges=plain_edges,
+        probe=probe if probing else None,
+        probe_slot=of_levels("probe_slot", 1) if probing else None,
+        probe_age=of_levels("probe_age", 1) if probing else None,
+    )
+    for level in range(hops):
+        ptr, edge_index, edge = (tensors.pop(f"history_{name}_{level + 1}") for name in ("ptr", "edge_index", "edge"))
+        remember(edge_index, Known(edge_index, ptr, None))
+        levels.layers.append(
+            Block(
+                num_src=levels.nodes[level].numel(),
+                num_dst=ptr.numel() - 1,
+                ptr=ptr,
+                edge_index=edge_index,
+                e_id=tensors["e_id"].index_select(0, edge),
+                edge=edge,
+                level=level,
+                levels=levels,
+            )
+        )
+    return levels
+
+
 def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_index: str = "tensor") -> Any:
     """Arrange the tensors of a native batch as PyG does."""
     ptr = tensors.pop("ptr")  # stays beside edge_index, as long as that is the tensor it is now
@@ -147,7 +210,8 @@ def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_
         from freshgo.pyg import make_edge_index
 
         tensors["edge_index"] = make_edge_index(tensors["edge_index"], tensors["n_id"].numel(), ptr, transposed)
-    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed))
+    levels = take_levels(tensors) if "history_counts" in tensors else None
+    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, levels))
     values: dict[str, Any] = dict(tensors)
     for counts in ("num_sampled_nodes", "num_sampled_edges"):
         values[counts] = values[counts].tolist()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch import Tensor
 
 from freshgo import _native, _options
+from freshgo._graph import recall
 from freshgo._report import figure, html
 from freshgo._size import parse_size
 from freshgo._source import source_of, tensor_digest
@@ -21,6 +22,8 @@ from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
 
 if TYPE_CHECKING:
+    from freshgo._history import Settings
+    from freshgo.history import History
     from freshgo.policies import Scores
 
 
@@ -79,6 +82,7 @@ class Loader:
             of :mod:`freshgo.ops` and of accelerated layers otherwise make in the training thread.
         edge_index: ``"EdgeIndex"`` makes that of a batch PyG's ``EdgeIndex`` with its order and pointers, so that
             PyG's own layers take their fused path.
+        history: prune the batches by a cache of embeddings: see :class:`History`.
         transform: called with each batch; its result is what the loop gets.
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
 
@@ -115,6 +119,7 @@ class Loader:
         checksums: bool = False,
         transpose: bool = False,
         edge_index: str = "tensor",
+        history: History | None = None,
         transform: Callable[[Any], Any] | None = None,
         **pyg_options: Any,
     ) -> None:
@@ -146,6 +151,7 @@ class Loader:
             io=_options.choice("io", io, _options.ENGINES),
             checksums=_options.flag("checksums", checksums),
             transpose=_options.flag("transpose", transpose),
+            history=_settings(history),
         )
         self._edge_index = _options.choice("edge_index", edge_index, _options.EDGE_INDEXES)
         if self._edge_index == "EdgeIndex" and batch_class() is Batch:
@@ -153,6 +159,7 @@ class Loader:
         if transform is not None and not callable(transform):
             raise DTypeError(f"transform must be callable, got {type(transform).__name__}")
         self._transform = transform
+        self._history = history
         self._masked = _options.is_mask(input_nodes)
         self._source = source_of(data)
         try:
@@ -164,6 +171,8 @@ class Loader:
                 scratch=_options.scratch(scratch, self._source.directory),
                 calibration=self._source.calibration(options.io),
             )
+            if history is not None:
+                history._bind(self)
             self._native = _native.Loader(self._source.native, self._options)
             self._order = self._planned_order()
         except BaseException:
@@ -323,13 +332,16 @@ class Loader:
 
     def _start(self, epoch: int, first_batch: int, *, trace: bool) -> _Epoch:
         self._run += 1
-        self._native.start(epoch, first_batch, trace)
+        plain = self._history is not None and not trace and not self._history._training()
+        self._native.start(epoch, first_batch, "trace" if trace else "plain" if plain else "train")
         return _Epoch(self, trace=trace)
 
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._masked:
             raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
         batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
+        if self._history is not None:
+            self._history._handed(recall(batch.edge_index).levels)
         if self._transform is not None:
             batch = self._transform(batch)
         self._yielded = raw.index + 1
@@ -342,6 +354,16 @@ class Loader:
 
     def _snapshot(self) -> dict[str, Any]:
         return {**self._native.stats(), "seconds": time.monotonic()}
+
+
+def _settings(history: History | None) -> Settings | None:
+    """Return what the library is told of a history: nothing where it would keep nothing."""
+    if history is None:
+        return None
+    settings = getattr(history, "_settings", None)
+    if settings is None:
+        raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
+    return settings if settings.p_grad > 0 and settings.t_stale.count > 0 else None
 
 
 _SUMS = ("batches", "rows", "hits", "packed", "misses", "edges", "bytes_read", "requests", "seconds_waiting", "seconds")

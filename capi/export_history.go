@@ -1,0 +1,165 @@
+package main
+
+/*
+#include "freshgo.h"
+*/
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"freshgo/core/loader"
+	"freshgo/core/mem"
+	"freshgo/csrc"
+)
+
+// historyOptions copies a caller's options; NULL stays none.
+func historyOptions(in *C.fg_history_options) (*loader.HistoryOptions, error) {
+	if in == nil {
+		return nil, nil
+	}
+	o, err := sized(in, unsafe.Offsetof(in.policy), "fg_history_options")
+	if err != nil {
+		return nil, err
+	}
+	return &loader.HistoryOptions{
+		GradFraction: float64(o.p_grad),
+		Stale:        loader.Span{Count: float64(o.t_stale), Epochs: o.t_stale_epochs != 0},
+		Start:        loader.Span{Count: float64(o.start), Epochs: o.start_epochs != 0},
+		Policy:       textOr(o.policy, "performance"),
+		Memory:       int64(o.memory),
+		Outside:      o.outside != 0,
+		Features:     o.features != 0,
+		Lag:          int(o.lag),
+		ProbeEvery:   int64(o.probe_every),
+	}, nil
+}
+
+//export fg_history_buffer
+func fg_history_buffer(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		*out = C.fg_tensor{}
+		return l.alone(func() error {
+			buffer, err := l.loader.HistoryBuffer()
+			if err != nil || buffer == nil {
+				return err
+			}
+			return giveBytes(buffer, "history", versioned, out)
+		})
+	})
+}
+
+// giveBytes makes a tensor of a buffer, which it then holds too.
+func giveBytes(buffer mem.Buffer, name string, versioned C.int32_t, out *C.fg_tensor) error {
+	shape := []int64{int64(len(buffer.Bytes()))}
+	t, err := buffer.(*csrc.Buffer).Tensor(name, csrc.DType{Code: C.kDLUInt, Bits: 8}, shape, versioned != 0)
+	if err == nil {
+		*out = C.fg_tensor{name: (*C.char)(t.Name), managed: t.Managed}
+	}
+	return err
+}
+
+//export fg_history_update
+func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.fg_history_layer, numLayers, timeoutMS C.int32_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		if numLayers < 0 || numLayers > 0 && layers == nil {
+			return invalid("%d layers at %p", numLayers, layers)
+		}
+		raw := unsafe.Slice(layers, numLayers) // as long as the caller says, as are the lists in it
+		norms := make([]loader.Norms, len(raw))
+		for i := range raw {
+			layer := &raw[i]
+			layer.num_admitted = 0
+			if norms[i].Computed, err = scores(layer.computed, layer.num_computed); err != nil {
+				return err
+			}
+			if norms[i].Hits, err = scores(layer.hits, layer.num_hits); err != nil {
+				return err
+			}
+			if layer.num_computed > 0 && (layer.rows == nil || layer.slots == nil) {
+				return invalid("layer %d has no room for the rows that are kept", i+1)
+			}
+		}
+		return l.within(int32(timeoutMS), func(ctx context.Context) error {
+			if len(norms) == 0 {
+				return l.loader.SkipHistory(ctx, int64(iteration))
+			}
+			admitted, err := l.loader.UpdateHistory(ctx, int64(iteration), int64(rowBytes), norms)
+			if err != nil {
+				return err
+			}
+			for i, a := range admitted {
+				rows := unsafe.Slice((*int64)(raw[i].rows), raw[i].num_computed)
+				slots := unsafe.Slice((*int64)(raw[i].slots), raw[i].num_computed)
+				for k, row := range a.Rows {
+					rows[k], slots[k] = int64(row), int64(a.Slots[k])
+				}
+				raw[i].num_admitted = C.int64_t(len(a.Rows))
+			}
+			return nil
+		})
+	})
+}
+
+//export fg_history_stats
+func fg_history_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		stats, err := l.loader.HistoryStats()
+		if err != nil {
+			return err
+		}
+		n, err := writeJSON(stats, unsafe.Pointer(out), int64(capacity))
+		*nBytes = C.int64_t(n)
+		return err
+	})
+}
+
+//export fg_history_save
+func fg_history_save(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		*out = C.fg_tensor{}
+		state, err := l.loader.SaveHistory()
+		if err != nil {
+			return err
+		}
+		buffer, err := csrc.Allocator{}.Acquire(int64(len(state)))
+		if err != nil {
+			return err
+		}
+		defer buffer.Release()
+		copy(buffer.Bytes(), state)
+		return giveBytes(buffer, "history", versioned, out)
+	})
+}
+
+//export fg_history_restore
+func fg_history_restore(h *C.fg_loader, data unsafe.Pointer, nBytes C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		if nBytes < 0 || nBytes > 0 && data == nil {
+			return invalid("%d bytes at %p", nBytes, data)
+		}
+		state := unsafe.Slice((*byte)(data), nBytes) // as long as the caller says
+		return l.alone(func() error { return l.loader.RestoreHistory(state) })
+	})
+}

@@ -1,0 +1,322 @@
+package loader
+
+import (
+	"fmt"
+
+	"freshgo/core/history"
+	"freshgo/core/sample"
+)
+
+// pruning is what a preparer keeps to prune its batches.
+type pruning struct {
+	on     bool // whether the batch at hand is pruned
+	pruner *history.Pruner
+	out    history.Pruned
+	wanted []int32 // by node of the batch as it was drawn: where its rows go, or -1
+	probes []probe // by hidden layer
+	saves  [][]float32
+	loops  []int32 // by node of the batch: edges to itself, before pruning; empty: none at all
+}
+
+// pruned says whether the batch at hand is pruned.
+func (p *preparer) pruned() bool { return p.pruning != nil && p.on }
+
+// probe is the computed rows of a layer that the cache holds as well, of a batch
+// that was left whole to compare them.
+type probe struct{ rows, slots, ages []int64 }
+
+// keep copies what a worker has drawn, so that the worker may draw the next batch
+// while this one waits to be pruned.
+func keep(to, from *sample.Subgraph) {
+	to.Nodes, to.Ptr = append(to.Nodes[:0], from.Nodes...), append(to.Ptr[:0], from.Ptr...)
+	to.Row, to.Pos = append(to.Row[:0], from.Row...), append(to.Pos[:0], from.Pos...)
+	to.NodesPerHop, to.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
+}
+
+// prune waits for the batch's turn and takes out of it what the history makes
+// needless, before any row is read.
+func (p *preparer) prune(b *Batch) error {
+	h := p.loader.past
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := h.first + b.Index
+	err := h.wait(p.epoch.ctx, func() bool { return h.next == b.Index && (h.plain || h.updated >= i-h.lag) })
+	if err != nil {
+		return errStopped
+	}
+	p.pruning.on = !h.plain && i >= h.start
+	if p.pruning.on {
+		p.cut(h, i, int64(len(p.inputs)))
+		p.batch = &p.pruning.out.Graph
+		p.findWanted()
+	}
+	if l := p.loader; len(l.onDisk) > 0 {
+		p.roster.fill(l, p.graph.Nodes, int64(len(p.inputs)))
+		if p.pruned() {
+			p.roster.cut(p.wanted, p.super != nil)
+		}
+	}
+	if p.super != nil {
+		p.adapt()
+	}
+	h.next++
+	h.changed.Broadcast()
+	return nil
+}
+
+// cut prunes the batch of iteration i, pins what it relies on and notes what its
+// update has to judge.
+func (p *preparer) cut(h *past, i, numSeeds int64) error {
+	own := p.pruning
+	probing := h.probe > 0 && (i-h.start)%h.probe == h.probe-1
+	saved, restored := h.saved[i]
+	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node) }
+	switch {
+	case probing:
+		lookup = func(int, int64) int32 { return history.Miss }
+	case restored:
+		lookup = func(layer int, node int64) int32 {
+			if slot, found := saved[layer-1][node]; found {
+				return slot
+			}
+			return history.Miss
+		}
+	}
+	if restored {
+		h.state.Unpin(i) // pinned when it was restored
+	}
+	if err := own.pruner.Prune(&p.graph, numSeeds, lookup, &own.out); err != nil {
+		return err
+	}
+	own.probes = own.probes[:0]
+	d := h.newDecision()
+	for l := range d.layers {
+		level, o := &own.out.Levels[l+1], &d.layers[l]
+		o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
+		for _, at := range level.Computed {
+			o.Nodes = append(o.Nodes, own.out.Graph.Nodes[level.Nodes[at]])
+		}
+		for _, at := range level.Hits {
+			o.HitNodes = append(o.HitNodes, own.out.Graph.Nodes[level.Nodes[at]])
+		}
+		d.slots[l] = append(d.slots[l][:0], level.Slots...)
+		if probing {
+			own.probes = append(own.probes, h.probeLayer(i, l+1, level, o.Nodes))
+			d.slots[l] = narrow(d.slots[l], own.probes[l].slots)
+		}
+		h.state.Pin(i, d.slots[l])
+	}
+	delete(h.saved, i)
+	h.waiting[i] = d
+	return nil
+}
+
+func narrow(dst []int32, src []int64) []int32 {
+	dst = dst[:0]
+	for _, v := range src {
+		dst = append(dst, int32(v))
+	}
+	return dst
+}
+
+// probeLayer finds what the cache has of the rows that a layer computes.
+func (h *past) probeLayer(i int64, layer int, level *history.Level, nodes []int64) (found probe) {
+	for k, node := range nodes {
+		if slot := h.state.Find(i, layer, node); slot != history.Miss {
+			found.rows = append(found.rows, int64(level.Computed[k]))
+			found.slots = append(found.slots, int64(slot))
+			found.ages = append(found.ages, i-h.state.Admission(layer, node))
+		}
+	}
+	return found
+}
+
+// findWanted sets wanted.
+func (p *preparer) findWanted() {
+	own := p.pruning
+	own.wanted = grown(own.wanted, len(p.graph.Nodes))
+	for node := range own.wanted {
+		own.wanted[node] = -1
+	}
+	for _, at := range own.out.Loaded {
+		own.wanted[own.out.Kept[at]] = at
+	}
+}
+
+// estimate computes what each new embedding would have saved, for the update.
+func (p *preparer) estimate(b *Batch) error {
+	h, own := p.loader.past, p.pruning
+	if len(h.reuse) == 0 {
+		return nil
+	}
+	h.mu.Lock()
+	d := h.waiting[h.first+b.Index]
+	h.mu.Unlock()
+	if d == nil {
+		return errStopped
+	}
+	own.saves = grown(own.saves, len(d.layers))
+	for l := range d.layers {
+		d.layers[l].Saves = grown(d.layers[l].Saves, len(d.layers[l].Nodes))
+		own.saves[l] = d.layers[l].Saves
+	}
+	return own.pruner.Saves(&own.out, p.loader.readCost, own.saves)
+}
+
+// readCost is what loading the row of a node costs: nothing where it lies in the
+// buffer with the embeddings.
+func (l *Loader) readCost(node int64) float32 {
+	if l.past.outermost != nil && l.past.outermost.has(l.rowOf(node)) {
+		return 0
+	}
+	return 1
+}
+
+// findLoops counts the edges of the batch, before pruning, from nodes to themselves.
+func (p *preparer) findLoops() {
+	g, own := &p.graph, p.pruning
+	any := false
+	own.loops = grown(own.loops, len(own.out.Graph.Nodes))
+	for at, node := range own.out.Kept {
+		own.loops[at] = 0
+		if int(node) >= len(g.Ptr)-1 {
+			continue
+		}
+		for _, source := range g.Row[g.Ptr[node]:g.Ptr[node+1]] {
+			if g.Nodes[source] == g.Nodes[node] {
+				own.loops[at]++
+				any = true
+			}
+		}
+	}
+	if !any {
+		own.loops = own.loops[:0]
+	}
+}
+
+// levelTensors adds the level tables of a pruned batch: what the model computes,
+// layer by layer, and where the rest is. See Batch.
+func (p *preparer) levelTensors(b *Batch) error {
+	out, h := &p.out, p.loader.past
+	counts, err := p.add(b, "history_counts", 4)
+	if err != nil {
+		return err
+	}
+	copy(counts, []int64{h.first + b.Index, int64(len(out.Loaded)), out.PlainNodes, out.PlainEdges})
+	if err := p.addNarrow(b, "history_degree", out.Degree); err != nil {
+		return err
+	}
+	if len(p.loops) > 0 {
+		if err := p.addNarrow(b, "history_loops", p.loops); err != nil {
+			return err
+		}
+	}
+	for l := range out.Levels {
+		level := &out.Levels[l]
+		if err := p.addNarrow(b, fmt.Sprintf("history_nodes_%d", l), level.Nodes); err != nil {
+			return err
+		}
+		if l == 0 {
+			continue
+		}
+		for _, part := range []struct {
+			name   string
+			values []int32
+		}{{"computed", level.Computed}, {"hit", level.Hits}, {"slot", level.Slots}} {
+			if err := p.addNarrow(b, fmt.Sprintf("history_%s_%d", part.name, l), part.values); err != nil {
+				return err
+			}
+		}
+	}
+	for l := range out.Layers {
+		if err := p.layerTensors(b, l+1, &out.Layers[l]); err != nil {
+			return err
+		}
+	}
+	for l, found := range p.pruning.probes {
+		for _, part := range []struct {
+			name   string
+			values []int64
+		}{{"probe", found.rows}, {"probe_slot", found.slots}, {"probe_age", found.ages}} {
+			data, err := p.add(b, fmt.Sprintf("history_%s_%d", part.name, l+1), int64(len(part.values)))
+			if err != nil {
+				return err
+			}
+			copy(data, part.values)
+		}
+	}
+	return nil
+}
+
+func (p *preparer) layerTensors(b *Batch, number int, layer *history.Layer) error {
+	edges := int64(len(layer.Source))
+	ptr, err := p.add(b, fmt.Sprintf("history_ptr_%d", number), int64(len(layer.Ptr)))
+	if err != nil {
+		return err
+	}
+	copy(ptr, layer.Ptr)
+	index, err := p.add(b, fmt.Sprintf("history_edge_index_%d", number), 2, edges)
+	if err != nil {
+		return err
+	}
+	for i, s := range layer.Source {
+		index[i] = int64(s)
+	}
+	for t := range len(ptr) - 1 {
+		for e := ptr[t]; e < ptr[t+1]; e++ {
+			index[edges+e] = int64(t)
+		}
+	}
+	return p.addNarrow(b, fmt.Sprintf("history_edge_%d", number), layer.Edge)
+}
+
+// addNarrow appends a list as an int64 tensor.
+func (p *preparer) addNarrow(b *Batch, name string, values []int32) error {
+	data, err := p.add(b, name, int64(len(values)))
+	if err != nil {
+		return err
+	}
+	for i, v := range values {
+		data[i] = int64(v)
+	}
+	return nil
+}
+
+// HistoryTensors is how many tensors a history adds to a batch at most.
+func HistoryTensors(hops int) int { return 3 + 10*hops }
+
+// levelBytes is what they take.
+func levelBytes(out *history.Pruned) int64 {
+	total := int64(len(out.Degree)) * 16
+	for l := range out.Levels {
+		level := &out.Levels[l]
+		total += 8 * int64(len(level.Nodes)+len(level.Computed)+2*len(level.Hits))
+	}
+	for l := range out.Layers {
+		total += 8 * int64(len(out.Layers[l].Ptr)+3*len(out.Layers[l].Edge))
+	}
+	return total
+}
+
+// gatherLoaded copies the rows that are loaded out of a table in memory.
+func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
+	loaded := p.out.Loaded
+	for len(loaded) > 0 {
+		n := 1
+		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
+			n++
+		}
+		at := int(loaded[0])
+		p.loader.gatherRows(dst[at*t.width:(at+n)*t.width], t.memory, t.width, rows[at:at+n])
+		loaded = loaded[n:]
+	}
+}
+
+// clearUnloaded zeroes the rows of a node tensor that are not loaded.
+func (p *preparer) clearUnloaded(dst []byte, width int) {
+	next := 0
+	for _, at := range append(p.pruning.out.Loaded, int32(len(p.batch.Nodes))) {
+		clear(dst[next*width : int(at)*width])
+		next = int(at) + 1
+	}
+}

@@ -1,0 +1,108 @@
+"""The calls of a loader that concern its history cache; see "history" in freshgo.h."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from freshgo import _abi, _dlpack
+
+if TYPE_CHECKING:
+    from freshgo._history import Settings
+
+POLL_MS = 50
+"""How long a call may block before Ctrl-C is looked for."""
+
+
+def options(settings: Settings) -> _abi.HistoryOptions:
+    """Describe a history to the library."""
+    return _abi.HistoryOptions(
+        struct_size=ctypes.sizeof(_abi.HistoryOptions),
+        lag=settings.lag,
+        p_grad=settings.p_grad,
+        t_stale=settings.t_stale.count,
+        start=settings.start.count,
+        t_stale_epochs=int(settings.t_stale.epochs),
+        start_epochs=int(settings.start.epochs),
+        policy=settings.policy.encode(),
+        memory=_abi.AUTO if settings.memory is None else settings.memory,
+        outside=int(settings.device is not None and settings.device.type != "cpu"),
+        features=int(settings.features),
+        probe_every=settings.probe_every,
+    )
+
+
+class HistoryCalls:
+    """A part of :class:`freshgo._native.Loader`."""
+
+    _handle: Callable[[], int]
+
+    def history_buffer(self) -> torch.Tensor | None:
+        """The buffer (uint8), or None where it is on another device."""
+        return _tensor("fg_history_buffer", self._handle())
+
+    def history_update(
+        self, iteration: int, row_bytes: int, norms: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Judge a batch by the gradient norms (float32) of each hidden layer's computed rows and hits.
+
+        Returns:
+            For each hidden layer which of the computed rows are kept and in which slots (int64, one dimension).
+        """
+        raw, kept = (_abi.HistoryLayer * len(norms))(), []
+        alive = [(computed.contiguous(), hits.contiguous()) for computed, hits in norms]
+        for layer, (computed, hits) in zip(raw, alive, strict=True):
+            rows, slots = (torch.empty(computed.numel(), dtype=torch.int64) for _ in range(2))
+            kept.append((rows, slots))
+            layer.computed, layer.num_computed = _pointer(computed, ctypes.c_float), computed.numel()
+            layer.hits, layer.num_hits = _pointer(hits, ctypes.c_float), hits.numel()
+            layer.rows, layer.slots = _pointer(rows, ctypes.c_int64), _pointer(slots, ctypes.c_int64)
+        self._update(iteration, row_bytes, raw, len(norms))
+        return [
+            (rows[: layer.num_admitted], slots[: layer.num_admitted])
+            for layer, (rows, slots) in zip(raw, kept, strict=True)
+        ]
+
+    def history_skip(self, iteration: int) -> None:
+        """End the update of a batch with nothing kept or judged."""
+        self._update(iteration, 0, None, 0)
+
+    def _update(self, iteration: int, row_bytes: int, layers: Any, count: int) -> None:
+        arguments = (self._handle(), iteration, row_bytes, layers, count, POLL_MS)
+        while _abi.call("fg_history_update", *arguments) == _abi.TIMEOUT:
+            pass
+
+    def history_stats(self) -> dict[str, Any]:
+        """What the history did."""
+        return _abi.read_json("fg_history_stats", self._handle())
+
+    def history_save(self) -> bytes:
+        """The state of the decisions."""
+        state = _tensor("fg_history_save", self._handle())
+        return b"" if state is None else state.numpy().tobytes()
+
+    def history_restore(self, state: bytes) -> None:
+        """Take over a saved state, which ends the running epoch.
+
+        Raises:
+            FormatError: these bytes are no state of this history
+        """
+        _abi.call("fg_history_restore", self._handle(), state, len(state))
+
+
+def _pointer(tensor: torch.Tensor, kind: Any) -> Any:
+    """A pointer to the first element of a tensor, which the caller keeps alive; NULL where it has none."""
+    return ctypes.cast(tensor.data_ptr() or None, ctypes.POINTER(kind))
+
+
+def _tensor(function: str, handle: int) -> torch.Tensor | None:
+    """The one tensor that a function gives."""
+    slots, versioned = (_abi.Tensor * 1)(), _dlpack.use_versioned()
+    _abi.call(function, handle, int(versioned), slots)
+    if not slots[0].managed:
+        return None
+    (tensor,) = _dlpack.to_torch(slots, 1, versioned).values()
+    return tensor
