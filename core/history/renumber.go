@@ -64,17 +64,9 @@ func (p *Pruner) number(level *Level, layer *Layer, sub *sample.Subgraph) {
 		first := sub.Ptr[level.Nodes[i]]
 		source, edge, row := layer.Source[from:end], layer.Edge[from:end], sub.Row[first:][:end-from]
 		for k, c := range source {
-			known, beyond := clamp(c, inner)
-			at := places[known]
+			known := min(c, inner)
+			at, beyond := places[known], c-known // leaves follow the first one by one
 			source[k], row[k], edge[k] = at.row+beyond, uint32(at.id+beyond), int32(first)+int32(k)
 		}
 	}
-}
-
-// clamp returns the lesser of c and limit, and what of c is beyond it. It has no branch, as min has, for whether a source is
-// a leaf is hard to predict.
-func clamp(c, limit int32) (lesser, beyond int32) {
-	over := c - limit
-	below := over >> 31 // all ones where c is less
-	return limit + over&below, over &^ below
 }
