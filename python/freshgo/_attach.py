@@ -169,6 +169,7 @@ class _Before(_Hook):
         if not isinstance(value, Tensor) or value.dim() == 0:
             return value
         if value.size(0) == edges:
+            assert block.edge is not None  # as of every block of levels
             return value.index_select(0, block.edge)
         raise InvalidArgumentError(
             f"layer {self._level + 1}: {name} has shape {list(value.shape)}, with history an argument beside the rows "

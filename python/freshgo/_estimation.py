@@ -22,6 +22,7 @@ class Trail:
     def __init__(self) -> None:
         self._span = 1
         self._points: list[list[int]] = []
+        self.bytes_saved = 0  # of the features that the first layer reads
 
     def add(self, levels: Levels) -> None:
         """Add the counts of a batch."""
@@ -43,18 +44,24 @@ class Trail:
     def _sum(point: list[int], other: list[int]) -> None:
         point[1:] = [a + b for a, b in zip(point[1:], other[1:], strict=True)]
 
+    def total(self, field: str) -> int:
+        """The sum of a field over all iterations."""
+        at = self._FIELDS.index(field)
+        return sum(point[at] for point in self._points)
+
     def rows(self) -> list[dict[str, int]]:
         """The points by name."""
         return [dict(zip(self._FIELDS, point, strict=True)) for point in self._points]
 
     def save(self) -> dict[str, Any]:
         """A state of plain numbers."""
-        return {"span": self._span, "points": [list(point) for point in self._points]}
+        points = [list(point) for point in self._points]
+        return {"span": self._span, "points": points, "bytes_saved": self.bytes_saved}
 
     def load(self, state: Any) -> None:
         """Go on from a saved state."""
         try:
-            self._span = int(state["span"])
+            self._span, self.bytes_saved = int(state["span"]), int(state["bytes_saved"])
             self._points = [[int(value) for value in point] for point in state["points"]]
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"history state: no trail of its saving: {error!r}") from None

@@ -77,6 +77,7 @@ class Step:
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
+        self.row_bytes = 0  # of the features, once they were read
         self._alias: tuple[Tensor, Levels] | None = None
 
     def on(self, device: torch.device) -> Levels:
@@ -94,6 +95,7 @@ class Step:
             return None
         levels = self.on(edge_index.device)
         for nodes, block in zip(levels.nodes, levels.layers, strict=True):
+            assert block.edge is not None  # as of every block of levels
             if not torch.equal(edge_index.index_select(1, block.edge), nodes[block.edge_index]):
                 return None
         self._alias = (edge_index, levels)
@@ -144,6 +146,7 @@ class Step:
                 f"level 0: the batch has {levels.degree.numel()} nodes, got {x.size(0)} rows: the first layer gets a "
                 "row for each node of the batch"
             )
+        self.row_bytes = x.size(1) * x.element_size()
         nodes = levels.nodes[0]
         if nodes.numel() == x.size(0) and torch.equal(nodes, torch.arange(x.size(0), device=x.device)):
             return x

@@ -219,20 +219,30 @@ class History:
                     h = step.seen[level].rows
                     values = h.index_select(0, rows.to(h.device))
                     buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
+            self._trail.bytes_saved += (step.levels.plain_nodes - step.levels.loaded) * step.row_bytes
         finally:
             step.forget()
 
     def stats(self) -> dict[str, Any]:
-        """Return what the cache did: hits by layer, ages, entries, the split of the buffer, rows saved.
+        """Return what the cache did.
 
-        ``"saving"``: for consecutive spans of iterations their first (``"iteration"``) and the rows and edges that were
-        loaded and that plain batches would have had. ``"error"`` (with ``sample_error``): by age, which doubles from
-        entry to entry, the number of compared rows, their mean cosine and mean relative error ``|stored - exact| /
-        |exact|``.
+        Of the library, once there is a loader: ``"layers"`` (``"hits"``, ``"misses"``, ``"admitted"``, ``"live"`` of
+        each hidden layer), ``"ages"`` of hits (element k counts ages from 2^k), why entries ended (``"replaced"``,
+        ``"evicted"`` by their gradients, ``"overwritten"``, ``"expired"``) and rows were refused (``"refused_..."``),
+        the split of the buffer (``"embedding_bytes"``, ``"feature_bytes"``), ``"lag"``.
+
+        ``"rows_saved"``, ``"edges_saved"``: what plain batches would have had more; ``"bytes_saved"`` of the features
+        that the first layer reads. Whether these rows would have been cached is not asked. ``"saving"``: the same for
+        consecutive spans of iterations, each with its first. ``"error"`` (with ``sample_error``): by age, which doubles
+        from entry to entry, the number of compared rows, their mean cosine, and their mean relative error
+        ``|stored - computed| / |computed|``; with dropout it includes that of both.
         """
         return {
             "policy": self._policy,
             **(self._native().history_stats() if self._kept() else {}),
+            "rows_saved": self._trail.total("plain_rows") - self._trail.total("loaded"),
+            "edges_saved": self._trail.total("plain_edges") - self._trail.total("edges"),
+            "bytes_saved": self._trail.bytes_saved,
             "saving": self._trail.rows(),
             "error": self._estimation.rows(),
         }
@@ -248,7 +258,7 @@ class History:
         ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer holds."""
         if self._restored is not None:
             return self._restored
-        state = {"version": _VERSION, "settings": self._described(), "python": self._trail.save()}
+        state = {"version": _VERSION, "settings": self._described(), "saving": self._trail.save()}
         state["error"] = self._estimation.save()
         if not self._kept():
             return state
@@ -278,15 +288,17 @@ class History:
         ]
         if different:
             raise InvalidArgumentError(f"the state belongs to a history of other options: {'; '.join(different)}")
-        self._step = None
-        self._trail.load(state.get("python"))
-        self._estimation.load(state.get("error"))
+        trail, estimation = Trail(), Estimation()
+        trail.load(state.get("saving"))
+        estimation.load(state.get("error"))
+        _check_rows(state)
         if "entries" not in state:
-            return
-        if self._kept():
+            pass  # it was saved before there was a loader
+        elif self._kept():
             self._restore(state)
         else:
             self._restored = state
+        self._step, self._trail, self._estimation = None, trail, estimation
 
     def __repr__(self) -> str:
         s = self._settings
@@ -385,19 +397,15 @@ class History:
         return self._exported[1]
 
     def _restore(self, state: dict[str, Any]) -> None:
-        entries, rows = state["entries"], state.get("rows")
-        if not isinstance(entries, Tensor) or entries.dtype != torch.uint8 or entries.dim() != 1:
-            raise FormatError("history state: entries must be a vector of bytes")
-        buffer = self._buffer()
-        dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width", 0)
+        buffer, rows = self._buffer(), state.get("rows")
+        if rows is not None and rows.numel() > buffer.raw.numel():
+            raise InvalidArgumentError(
+                f"the state has {rows.numel()} bytes of rows, the buffer {buffer.raw.numel()}: use the memory it had"
+            )
+        self._native().history_restore(state["entries"].numpy().tobytes())
+        buffer.dtype, buffer.width = None, 0
         if rows is not None:
-            if not isinstance(dtype, torch.dtype) or not isinstance(width, int) or width < 1:
-                raise FormatError(f"history state: rows of {state.get('dtype')!r} and width {width!r}")
-            if not isinstance(rows, Tensor) or rows.dtype != torch.uint8 or rows.numel() > buffer.raw.numel():
-                raise FormatError("history state: rows must be bytes that fit into the buffer")
-        self._native().history_restore(entries.numpy().tobytes())
-        buffer.dtype, buffer.width = (None, 0) if rows is None else (dtype, width)
-        if rows is not None:
+            buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]
             buffer.raw[: rows.numel()].copy_(rows)
 
     def _described(self) -> dict[str, Any]:
@@ -412,6 +420,18 @@ class History:
             "lag": s.lag,
             "probe_every": s.probe_every,
         }
+
+
+def _check_rows(state: dict[str, Any]) -> None:
+    """Check what the entries and their rows are made of; what the entries say the library checks."""
+    for name in ("entries", "rows"):
+        value = state.get(name)
+        if name in state and not (isinstance(value, Tensor) and value.dtype == torch.uint8 and value.dim() == 1):
+            raise FormatError(f"history state: {name} must be a vector of bytes")
+    if "rows" in state:
+        dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width")
+        if not isinstance(dtype, torch.dtype) or not isinstance(width, int) or width < 1:
+            raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
 
 
 def _number(name: str, value: object) -> float:
