@@ -91,7 +91,7 @@ func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
 //
 // Cost: each edge that remains is read once and written twice, with a random access to 4 bytes by node and one to 8 bytes by
 // inner node; its row's edges lie apart from those of others once rows are pruned. lookup is called for each row of a hidden
-// level. 12 bytes are written for each node of g and 8 for each target of a layer. See BenchmarkPrune.
+// level. Up to 5 bytes are written for each node of g, and 8 for each target that a layer could have. See BenchmarkPrune.
 func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
 	if err := p.Decide(g, numSeeds, lookup, out); err != nil {
 		return err

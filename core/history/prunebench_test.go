@@ -132,21 +132,3 @@ func BenchmarkPrune(b *testing.B) {
 		})
 	}
 }
-
-// In steady state nothing is allocated.
-func TestPruneAllocatesNothing(t *testing.T) {
-	p, out := newPruner(t)
-	batches := []*sample.Subgraph{drawn(t, 1, []int64{4, 3, 2}, 30), drawn(t, 2, []int64{4, 3, 2}, 20)}
-	var saves [2][][]float32
-	for i, g := range batches {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], slots(0, 0), out))
-		saves[i] = roomForSaves(out)
-	}
-	require.Zero(t, testing.AllocsPerRun(20, func() {
-		for i, g := range batches {
-			if p.Prune(g, g.NodesPerHop[0], misses, out) != nil || p.Saves(out, one, saves[i]) != nil {
-				t.FailNow()
-			}
-		}
-	}))
-}
