@@ -159,8 +159,8 @@ func (h *History) admit(i int64, layers []Observed, out []Admitted) {
 
 // Why place has no slot.
 const (
-	noRoom  = -1 // every slot is of this update
-	refused = -2 // every other slot is pinned
+	noRoom  = -1 // every entry is of this update
+	refused = -2 // batches rely on every other
 	notDear = -3 // what would have to give way saves more
 )
 

@@ -198,6 +198,29 @@ func TestOverflow(t *testing.T) {
 	require.EqualValues(t, 1, h.Stats().RefusedFull)
 }
 
+// TestPinnable: what a restored run may rely on is an entry in its place, or a slot without any, which the pin keeps free of others.
+func TestPinnable(t *testing.T) {
+	h := newHistory(t, small(), 8)
+	out := make([]Admitted, 2)
+	o := []Observed{{Nodes: []int64{4, 5}, Norms: []float32{0, 0}}, {}}
+	require.NoError(t, h.Update(0, o, out))
+	for _, c := range []struct {
+		i    int64
+		node int64
+		slot int32
+		want bool
+	}{{1, 4, 0, true}, {3, 5, 1, true}, {0, 4, 0, false}, {4, 4, 0, false}, {1, 5, 0, false}, {1, 7, 6, true}, {1, 7, 10, false}, {1, 7, -1, false}} {
+		require.Equal(t, c.want, h.Pinnable(c.i, 1, c.node, c.slot), "%+v", c)
+	}
+	h.Pin(1, []int32{3})
+	require.EqualValues(t, 4*8, h.Stats().EmbeddingBytes)
+	o[0].Nodes = []int64{6, 7}
+	require.NoError(t, h.Update(1, o, out))
+	require.Equal(t, []int32{2, 4}, out[0].Slots, "not 3")
+	h.Unpin(1)
+	verify(t, h)
+}
+
 func TestStart(t *testing.T) {
 	c := small()
 	c.Start = 3

@@ -15,8 +15,8 @@ type Stats struct {
 	Displaced   int64 `json:"displaced"`   // features that gave way to embeddings, each time
 
 	RefusedNotFinite int64 `json:"refused_not_finite"` // norms that were not finite, of computed rows and of hits
-	RefusedPinned    int64 `json:"refused_pinned"`     // candidates, because batches rely on the slots
-	RefusedFull      int64 `json:"refused_full"`       // because every slot was filled in the same iteration, or for ever
+	RefusedPinned    int64 `json:"refused_pinned"`     // candidates, because batches rely on the entries that would give way
+	RefusedFull      int64 `json:"refused_full"`       // because there is nothing that could: every entry is of the same iteration, or stays for ever
 	RefusedWorth     int64 `json:"refused_worth"`      // because what would have given way saves more
 
 	RowBytes       int64 `json:"row_bytes"`       // 0: not known yet
