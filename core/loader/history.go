@@ -202,8 +202,9 @@ func (h *past) begin(from, count int64, plain bool) {
 	defer h.mu.Unlock()
 	h.first, h.count, h.next = h.given-from, count, from
 	h.plain, h.shut, h.failed = plain, false, count
-	for i := range h.waiting {
-		h.forget(i) // the last of the epoch before: it was not updated
+	for i := range h.waiting { // the last of the epoch before: it was not updated
+		h.forget(i)
+		h.skipped++
 	}
 	h.updated = h.given
 	if h.loader.planner != nil {

@@ -15,6 +15,7 @@ type pruning struct {
 	wanted []int32 // by node of the batch as it was drawn: where its rows go, or -1
 	probes []probe // by hidden layer
 	saves  [][]float32
+	seeds  map[int64]bool
 	loops  []int32 // by node of the batch: edges to itself, before pruning; empty: none at all
 }
 
@@ -44,30 +45,29 @@ func (p *preparer) prune(b *Batch) error {
 	if err != nil {
 		return errStopped
 	}
-	p.pruning.on = !h.plain && i >= h.start
-	if p.pruning.on {
-		p.cut(h, i, int64(len(p.inputs)))
-		p.batch = &p.pruning.out.Graph
-		p.findWanted()
-	}
-	if l := p.loader; len(l.onDisk) > 0 {
-		p.roster.fill(l, p.graph.Nodes, int64(len(p.inputs)))
-		if p.pruned() {
-			p.roster.cut(p.wanted, p.super != nil)
+	if p.on = !h.plain && i >= h.start; p.on {
+		if err := p.decide(h, i, int64(len(p.inputs))); err != nil {
+			return err
 		}
 	}
-	if p.super != nil {
+	if p.super != nil { // what the cache will hold depends on it, batch by batch
+		p.build()
 		p.adapt()
 	}
 	h.next++
 	h.changed.Broadcast()
+	if p.super == nil {
+		h.mu.Unlock()
+		defer h.mu.Lock()
+		p.build()
+	}
 	return nil
 }
 
-// cut prunes the batch of iteration i, pins what it relies on and notes what its
-// update has to judge.
-func (p *preparer) cut(h *past, i, numSeeds int64) error {
-	own := p.pruning
+// decide finds the rows of the batch of iteration i that the history has, pins them
+// and notes what the update has to judge.
+func (p *preparer) decide(h *past, i, numSeeds int64) error {
+	own, g := p.pruning, &p.graph
 	probing := h.probe > 0 && (i-h.start)%h.probe == h.probe-1
 	saved, restored := h.saved[i]
 	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node) }
@@ -81,11 +81,20 @@ func (p *preparer) cut(h *past, i, numSeeds int64) error {
 			}
 			return history.Miss
 		}
+	case h.loader.options.History.Policy == history.All:
+		own.takeSeeds(g.Nodes[:numSeeds])
+		lookup = func(layer int, node int64) int32 {
+			if own.seeds[node] {
+				return history.Miss // a batch renews its own nodes, or nothing ever would
+			}
+			return h.state.Lookup(i, layer, node)
+		}
 	}
 	if restored {
 		h.state.Unpin(i) // pinned when it was restored
+		delete(h.saved, i)
 	}
-	if err := own.pruner.Prune(&p.graph, numSeeds, lookup, &own.out); err != nil {
+	if err := own.pruner.Decide(g, numSeeds, lookup, &own.out); err != nil {
 		return err
 	}
 	own.probes = own.probes[:0]
@@ -94,10 +103,10 @@ func (p *preparer) cut(h *past, i, numSeeds int64) error {
 		level, o := &own.out.Levels[l+1], &d.layers[l]
 		o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
 		for _, at := range level.Computed {
-			o.Nodes = append(o.Nodes, own.out.Graph.Nodes[level.Nodes[at]])
+			o.Nodes = append(o.Nodes, g.Nodes[level.Nodes[at]])
 		}
 		for _, at := range level.Hits {
-			o.HitNodes = append(o.HitNodes, own.out.Graph.Nodes[level.Nodes[at]])
+			o.HitNodes = append(o.HitNodes, g.Nodes[level.Nodes[at]])
 		}
 		d.slots[l] = append(d.slots[l][:0], level.Slots...)
 		if probing {
@@ -106,9 +115,36 @@ func (p *preparer) cut(h *past, i, numSeeds int64) error {
 		}
 		h.state.Pin(i, d.slots[l])
 	}
-	delete(h.saved, i)
 	h.waiting[i] = d
 	return nil
+}
+
+// takeSeeds makes the set of a batch's seeds.
+func (p *pruning) takeSeeds(seeds []int64) {
+	if p.seeds == nil {
+		p.seeds = make(map[int64]bool, len(seeds))
+	}
+	clear(p.seeds)
+	for _, v := range seeds {
+		p.seeds[v] = true
+	}
+}
+
+// build makes the batch of what was decided, and the list of the rows it needs.
+func (p *preparer) build() {
+	l := p.loader
+	if p.on {
+		p.pruner.Build(&p.graph, &p.out)
+		p.batch = &p.out.Graph
+		p.findWanted()
+	}
+	if len(l.onDisk) == 0 {
+		return
+	}
+	p.roster.fill(l, p.graph.Nodes, int64(len(p.inputs)))
+	if p.on {
+		p.roster.cut(p.wanted, p.super != nil)
+	}
 }
 
 func narrow(dst []int32, src []int64) []int32 {
@@ -172,7 +208,7 @@ func (l *Loader) readCost(node int64) float32 {
 	return 1
 }
 
-// findLoops counts the edges of the batch, before pruning, from nodes to themselves.
+// findLoops counts the edges of the batch, before pruning, from rows to themselves.
 func (p *preparer) findLoops() {
 	g, own := &p.graph, p.pruning
 	any := false
@@ -183,7 +219,7 @@ func (p *preparer) findLoops() {
 			continue
 		}
 		for _, source := range g.Row[g.Ptr[node]:g.Ptr[node+1]] {
-			if g.Nodes[source] == g.Nodes[node] {
+			if int32(source) == node {
 				own.loops[at]++
 				any = true
 			}

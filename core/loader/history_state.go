@@ -51,7 +51,7 @@ func (l *Loader) SaveHistory() ([]byte, error) {
 var errNoHistory = fmt.Errorf("%w: the loader has no history", ErrOption)
 
 // RestoreHistory takes over a saved state, and ends the epoch that runs. Bytes that
-// are not the state of such a history change nothing: history.ErrState.
+// are not the state of such a history change no entry: history.ErrState.
 func (l *Loader) RestoreHistory(data []byte) error {
 	h := l.past
 	if h == nil {
@@ -78,6 +78,13 @@ func (l *Loader) RestoreHistory(data []byte) error {
 	if r.short {
 		return fmt.Errorf("loader: state of %d bytes ends early: %w", len(data), history.ErrState)
 	}
+	for i := range h.waiting {
+		h.forget(i)
+	}
+	for i := range h.saved {
+		h.state.Unpin(i)
+	}
+	h.saved = nil
 	before := h.state.Save()
 	if err := h.state.Restore(r.data); err != nil {
 		return err
@@ -95,9 +102,6 @@ func (l *Loader) RestoreHistory(data []byte) error {
 // pinSaved checks that the cache has the hits of batches pruned before, and pins
 // them for those.
 func (h *past) pinSaved(saved map[int64][]map[int64]int32) error {
-	for i := range h.waiting {
-		h.forget(i)
-	}
 	for i, layers := range saved {
 		for l, hits := range layers {
 			for node, slot := range hits {
@@ -106,9 +110,6 @@ func (h *past) pinSaved(saved map[int64][]map[int64]int32) error {
 				}
 			}
 		}
-	}
-	for i := range h.saved {
-		h.state.Unpin(i)
 	}
 	h.saved = saved
 	for i, layers := range saved {

@@ -270,6 +270,7 @@ func (p *preparer) copyOut(b *Batch) error {
 		if err := p.estimate(b); err != nil {
 			return err
 		}
+		p.findLoops()
 		return p.levelTensors(b)
 	}
 	return p.transpose(b)

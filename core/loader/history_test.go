@@ -1,0 +1,523 @@
+package loader
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/history"
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
+)
+
+// embedding is the size of a row in these tests: its layer, node and iteration.
+const embedding = 24
+
+// trainer consumes batches as a training loop does: it looks at what the history
+// gives, judges the rows by made-up gradients and writes what is to be kept.
+type trainer struct {
+	*testing.T
+	d     *dataset
+	l     *Loader
+	stale int64
+	hits  int
+}
+
+func withHistory(o Options, policy string) Options {
+	o.Fanouts = []int64{4, 3, 3}
+	o.History = &HistoryOptions{
+		GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 30000, Lag: 2, Features: true,
+	}
+	o.Prefetch = max(o.Prefetch, 2)
+	return o
+}
+
+func train(t *testing.T, d *dataset, l *Loader) *trainer {
+	r := &trainer{T: t, d: d, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
+	if l.options.History.Policy == history.All {
+		r.stale = history.Forever
+	}
+	return r
+}
+
+// norm is a made-up gradient, with ties.
+func norm(i int64, layer int, node int64) float32 {
+	h := uint64(i*31+int64(layer)*17+node) * 0x9e3779b97f4a7c15
+	return float32(h>>60) + 0.5
+}
+
+// next takes a batch, or nil at the end of the epoch.
+func (r *trainer) next() *seen {
+	b, err := r.l.Next(context.Background())
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	require.NoError(r, err)
+	s := look(b)
+	b.Release()
+	r.check(s)
+	return s
+}
+
+// row is what lies in a slot.
+func (r *trainer) row(slot int64) []byte {
+	return r.l.past.buffer.Bytes()[slot*embedding:][:embedding]
+}
+
+func (r *trainer) check(b *seen) {
+	nodes, x := b.int64s("n_id"), b.float32s("x")
+	loaded := make([]bool, len(nodes))
+	for seed := range b.numSeeds {
+		loaded[seed] = true
+	}
+	if _, pruned := b.arrays["history_counts"]; !pruned {
+		for at := range loaded {
+			loaded[at] = true
+		}
+	}
+	for _, at := range b.int64s("history_nodes_0") {
+		loaded[at] = true
+	}
+	y, wide := b.int64s("y"), b.arrays["wide"]
+	for at, node := range nodes {
+		want, wantWide, wantY := make([]float32, width), make([]byte, wideWidth), int64(0)
+		if loaded[at] {
+			want, wantWide, wantY = r.d.x[node*width:][:width], r.d.wide[node*wideWidth:][:wideWidth], r.d.y[node]
+		}
+		if !slices.Equal(want, x[at*width:][:width]) || string(wantWide) != string(wide[at*wideWidth:][:wideWidth]) || wantY != y[at] {
+			require.Failf(r, "wrong row", "batch %d: node %d, loaded %v: got x %v, y %d", b.index, node, loaded[at], x[at*width:][:width], y[at])
+		}
+	}
+	edge := b.int64s("edge_index")
+	for i, e := range b.int64s("e_id") {
+		require.Equal(r, r.d.sources[e], nodes[edge[i]])
+		require.Equal(r, r.d.targets[e], nodes[edge[len(edge)/2+i]])
+		require.Equal(r, uint32(-e), binary.LittleEndian.Uint32(b.arrays["edge_attr"][8*i:]))
+	}
+	r.checkHits(b)
+}
+
+// checkHits holds that every hit is an embedding of that node and layer, of an age
+// that is allowed.
+func (r *trainer) checkHits(b *seen) {
+	if b.arrays["history_counts"] == nil {
+		return
+	}
+	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
+	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
+		level := b.int64s(fmt.Sprint("history_nodes_", layer))
+		slots := b.int64s(fmt.Sprint("history_slot_", layer))
+		for k, at := range b.int64s(fmt.Sprint("history_hit_", layer)) {
+			tag := mem.View[int64](r.row(slots[k]))
+			require.EqualValues(r, []int64{int64(layer), nodes[level[at]]}, tag[:2], "iteration %d", i)
+			require.LessOrEqual(r, int64(1), i-tag[2])
+			require.LessOrEqual(r, i-tag[2], r.stale)
+			r.hits++
+		}
+	}
+}
+
+// update judges a batch and writes the rows that are kept.
+func (r *trainer) update(b *seen) {
+	if b.arrays["history_counts"] == nil {
+		return
+	}
+	r.checkHits(b) // still there
+	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
+	var norms []Norms
+	of := make([][]int64, len(r.l.options.Fanouts))
+	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
+		level := b.int64s(fmt.Sprint("history_nodes_", layer))
+		var n Norms
+		for _, at := range b.int64s(fmt.Sprint("history_computed_", layer)) {
+			of[layer] = append(of[layer], nodes[level[at]])
+			n.Computed = append(n.Computed, norm(i, layer, nodes[level[at]]))
+		}
+		for _, at := range b.int64s(fmt.Sprint("history_hit_", layer)) {
+			n.Hits = append(n.Hits, norm(i, layer, nodes[level[at]]))
+		}
+		norms = append(norms, n)
+	}
+	admitted, err := r.l.UpdateHistory(context.Background(), i, embedding, norms)
+	require.NoError(r, err)
+	for l, a := range admitted {
+		for k, row := range a.Rows {
+			copy(mem.View[int64](r.row(int64(a.Slots[k]))), []int64{int64(l + 1), of[l+1][row], i})
+		}
+	}
+}
+
+// epoch trains on the rest of the running epoch and returns what it saw.
+func (r *trainer) epoch() (all []*seen) {
+	for b := r.next(); b != nil; b = r.next() {
+		r.update(b)
+		all = append(all, b)
+	}
+	return all
+}
+
+func (r *trainer) epochOf(epoch int64) []*seen {
+	require.NoError(r, r.l.Start(epoch, 0, Train))
+	return r.epoch()
+}
+
+// TestHistoryDecidesAlike is the metamorphic test of pruning: caches, transfers,
+// threads, memory and where the graph lies change nothing of what is pruned.
+func TestHistoryDecidesAlike(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	const seed = 4
+	rng := rand.New(rand.NewPCG(seed, 1))
+	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
+	kinds := []string{"belady", "degree", "belady", "lru", "expected", "belady", "none", "auto", "s3fifo"}
+	for _, lag := range []int{0, 1, 3} {
+		o := withHistory(plain(), history.Gradient)
+		o.History.Lag, o.Prefetch = lag, 5
+		reference := train(t, d, open(t, d.graph(t), o))
+		var want [][]*seen
+		for epoch := range int64(2) {
+			want = append(want, reference.epochOf(epoch))
+		}
+		require.Positive(t, reference.hits)
+		for round := range 14 {
+			o := o
+			o.Cache, o.Transfer = kinds[round%len(kinds)], plan.Transfers()[rng.IntN(len(plan.Transfers()))]
+			o.Prefetch, o.Workers = int(pick(3, 4, 6)), int(pick(0, 1, 2, 8))
+			o.FeatureCache = pick(1, rowsFor(10), rowsFor(300), rowsFor(1500))
+			o.NeighborCache = pick(Auto, 0, 60000)
+			o.Superbatch = pick(Auto, 1, 5, 16, 64)
+			o.BufferMemory = pick(Auto, 0, 50000)
+			o.IO = []ssd.Kind{ssd.IOUring, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
+			if pick(0, 1) == 1 {
+				o.Scratch = t.TempDir()
+			}
+			h := *o.History
+			h.Features = pick(0, 1) == 1
+			o.History = &h
+			t.Run(fmt.Sprintf("seed %d lag %d round %d %s %s features %v", seed, lag, round, o.Cache, o.Transfer, h.Features), func(t *testing.T) {
+				r := train(t, d, open(t, OpenStore(s), o))
+				for epoch := range want {
+					requireSame(t, want[epoch], r.epochOf(int64(epoch)))
+				}
+				st := r.l.Stats()
+				require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
+				require.Zero(t, st.PackErrors)
+			})
+		}
+	}
+}
+
+// TestPrunedBatchesArePartsOfPlainOnes holds that history never makes a loader read
+// what it would not have read, and that it saves something.
+func TestPrunedBatchesArePartsOfPlainOnes(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	g := d.graph(t)
+	o := withHistory(plain(), history.Performance)
+	pruned := train(t, d, open(t, g, o))
+	o.History = nil
+	whole := open(t, g, o)
+	var rows, before int64
+	for epoch := range int64(3) {
+		batches := epochOf(t, whole, epoch)
+		for i, b := range pruned.epochOf(epoch) {
+			counts := b.int64s("history_counts")
+			rows, before = rows+counts[1], before+counts[2]
+			require.EqualValues(t, len(batches[i].int64s("n_id")), counts[2])
+			require.EqualValues(t, len(batches[i].int64s("e_id")), counts[3])
+			require.Subset(t, batches[i].int64s("n_id"), b.int64s("n_id"))
+			require.Subset(t, batches[i].int64s("e_id"), b.int64s("e_id"))
+			require.Equal(t, batches[i].arrays["input_id"], b.arrays["input_id"])
+		}
+	}
+	require.Less(t, rows, before*9/10)
+}
+
+// TestHistoryThatDoesNothing holds that the batches are the plain ones to the last
+// byte where nothing is ever kept, and in plain epochs.
+func TestHistoryThatDoesNothing(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	for _, kind := range []string{"none", "degree", "belady", "lru"} {
+		t.Run(kind, func(t *testing.T) {
+			o := withHistory(belady(), history.Gradient)
+			o.Cache, o.FeatureCache = kind, rowsFor(500)
+			h := o.History
+			o.History = nil
+			want := [][]*seen{}
+			for epoch := range int64(3) {
+				want = append(want, epochOf(t, open(t, d.graph(t), o), epoch))
+			}
+			late := *h
+			late.Start = Span{Count: 1, Epochs: true}
+			o.History = &late
+			r := train(t, d, open(t, OpenStore(s), o))
+			requireSame(t, want[0], r.epochOf(0)) // before it starts
+			r.epochOf(1)
+			require.Positive(t, r.hits)
+			for epoch := range want { // evaluation, in between
+				require.NoError(t, r.l.Start(int64(epoch), 0, Plain))
+				requireSame(t, want[epoch], rest(t, r.l))
+			}
+			hits := r.hits
+			r.epochOf(2)
+			require.Greater(t, r.hits, hits)
+			stats, err := r.l.HistoryStats()
+			require.NoError(t, err)
+			require.EqualValues(t, 3*r.l.NumBatches(), stats.Iterations)
+			require.Zero(t, stats.Skipped)
+		})
+	}
+}
+
+// TestHistoryLeavesFeaturesAlone holds the two ends of the buffer apart while
+// embeddings come and go.
+func TestHistoryLeavesFeaturesAlone(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	s := d.store(t, ssd.OS)
+	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
+		t.Run(policy, func(t *testing.T) {
+			o := withHistory(plain(), policy)
+			o.Cache, o.FeatureCache, o.Prefetch = "expected", 8*someNodes, 4
+			o.History.Memory, o.History.Stale = 200<<10, Span{Count: 9}
+			l := open(t, OpenStore(s), o)
+			r := train(t, d, l)
+			full := l.outermost.count
+			require.Positive(t, full)
+			require.Equal(t, full, l.Stats().CachedRows)
+			least := full
+			for epoch := range int64(3) {
+				require.NoError(t, l.Start(epoch, 0, Train))
+				for b := r.next(); b != nil; b = r.next() {
+					r.update(b)
+					least = min(least, l.Stats().CachedRows)
+				}
+			}
+			require.Less(t, least, full, "embeddings displaced no feature")
+			stats, err := l.HistoryStats()
+			require.NoError(t, err)
+			require.Equal(t, stats.Features, l.Stats().CachedRows)
+			require.LessOrEqual(t, stats.EmbeddingBytes+stats.FeatureBytes, stats.Bytes)
+			if policy != history.All {
+				for range int64(12) { // everything grows old: batches that are not updated
+					if r.next() == nil {
+						require.NoError(t, l.Start(7, 0, Train))
+					}
+				}
+				r.epochOf(8)
+				require.Positive(t, l.Stats().CachedRows)
+			}
+		})
+	}
+}
+
+// TestHistoryResumes holds that a run which was saved in the middle of an epoch
+// goes on with the same batches.
+func TestHistoryResumes(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	g := d.graph(t)
+	for _, lag := range []int{0, 2} {
+		for _, policy := range []string{history.Gradient, history.Performance, history.All} {
+			o := withHistory(plain(), policy)
+			o.History.Lag = lag
+			r := train(t, d, open(t, g, o))
+			r.epochOf(0)
+			require.NoError(t, r.l.Start(1, 0, Train))
+			for range 11 {
+				r.update(r.next())
+			}
+			state, err := r.l.SaveHistory()
+			require.NoError(t, err)
+			rows := slices.Clone(r.l.past.buffer.Bytes())
+			want := r.epoch()
+
+			resumed := train(t, d, open(t, g, o))
+			resumed.epochOf(5) // what it holds is replaced
+			for _, bad := range [][]byte{nil, state[:8], state[:len(state)/2], append([]byte{255, 255, 255, 255, 255, 255, 255, 255}, state[8:]...)} {
+				require.ErrorIs(t, resumed.l.RestoreHistory(bad), history.ErrState)
+			}
+			require.NoError(t, resumed.l.RestoreHistory(state))
+			copy(resumed.l.past.buffer.Bytes(), rows)
+			require.NoError(t, resumed.l.Start(1, 11, Train))
+			requireSame(t, want, resumed.epoch())
+			require.Positive(t, resumed.hits)
+		}
+	}
+}
+
+// TestUpdatesThatDoNotCome holds that a batch without update is one with nothing
+// kept, in any order of calls.
+func TestUpdatesThatDoNotCome(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	g := d.graph(t)
+	r := train(t, d, open(t, g, withHistory(plain(), history.Gradient)))
+	rng := rand.New(rand.NewPCG(3, 3))
+	skipped := int64(0)
+	for epoch := range int64(5) {
+		require.NoError(t, r.l.Start(epoch, 0, Train))
+		for range rng.Int64N(r.l.NumBatches()) + 1 {
+			b := r.next()
+			switch rng.IntN(4) {
+			case 0:
+				skipped++
+			case 1:
+				require.NoError(t, r.l.SkipHistory(context.Background(), b.int64s("history_counts")[0]))
+				skipped++
+			default:
+				r.update(b)
+				_, err := r.l.UpdateHistory(context.Background(), b.int64s("history_counts")[0], embedding, nil)
+				require.ErrorIs(t, err, ErrOption, "a second time")
+			}
+		}
+	}
+	require.Positive(t, r.hits)
+	require.NoError(t, r.l.Start(9, 0, Train)) // the last one counts now
+	stats, err := r.l.HistoryStats()
+	require.NoError(t, err)
+	require.Equal(t, skipped, stats.Skipped)
+}
+
+func TestHistoryWithRepeatedSeeds(t *testing.T) {
+	d := newDataset(500, 6000)
+	seeds := make([]int64, 300)
+	rng := rand.New(rand.NewPCG(1, 9))
+	for i := range seeds {
+		seeds[i] = rng.Int64N(100)
+	}
+	s := d.store(t, ssd.OS)
+	for _, kind := range []string{"belady", "lru", "degree", "none"} {
+		o := withHistory(belady(), history.Performance)
+		o.Seeds, o.BatchSize, o.Cache, o.FeatureCache = seeds, 32, kind, 2000+200*nodeBytes+64<<10
+		r := train(t, d, open(t, OpenStore(s), o))
+		for epoch := range int64(3) {
+			r.epochOf(epoch)
+		}
+		require.Positive(t, r.hits)
+	}
+}
+
+// TestProbes holds that a batch which compares is whole and names what the cache
+// holds of it.
+func TestProbes(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	o := withHistory(plain(), history.Gradient)
+	o.History.ProbeEvery = 5
+	r := train(t, d, open(t, d.graph(t), o))
+	compared := 0
+	for epoch := range int64(2) {
+		for _, b := range r.epochOf(epoch) {
+			counts := b.int64s("history_counts")
+			rows, probing := b.arrays["history_probe_1"]
+			require.Equal(t, counts[0]%5 == 4, probing)
+			if probing {
+				require.Equal(t, counts[1], counts[2])
+				compared += len(rows) / 8
+				for _, age := range b.int64s("history_probe_age_1") {
+					require.True(t, 1 <= age && age <= 20, age)
+				}
+			}
+		}
+	}
+	require.Positive(t, compared)
+}
+
+// TestHistoryWithinItsMemory holds that every budget from the smallest on works and
+// is kept.
+func TestHistoryWithinItsMemory(t *testing.T) {
+	d := newDataset(4000, 20000)
+	s := d.store(t, ssd.OS)
+	for _, kind := range []string{"belady", "expected", "lru", "auto"} {
+		o := withHistory(plain(), history.Performance)
+		o.BatchSize, o.Cache, o.Scratch, o.Memory = 256, kind, t.TempDir(), 1000
+		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+		var small *mem.BudgetError
+		require.ErrorAs(t, err, &small)
+		for _, more := range []int64{0, 100 << 10, 1 << 20, 4 << 20} {
+			o.Memory = small.Need + more
+			l := open(t, OpenStore(s), o)
+			train(t, d, l).epochOf(0)
+			train(t, d, l).epochOf(1)
+			require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+		}
+	}
+}
+
+// TestHistoryFailsWithItsLoader holds that a read error ends the epoch and no
+// update waits for batches that will not come.
+func TestHistoryFailsWithItsLoader(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	for _, kind := range []string{"none", "belady", "degree"} {
+		fs := faultfs.New(ssd.OS)
+		s := d.store(t, fs)
+		o := withHistory(plain(), history.Gradient)
+		o.Cache, o.FeatureCache, o.IO = kind, rowsFor(300), ssd.Pread
+		r := train(t, d, open(t, OpenStore(s), o))
+		require.NoError(t, r.l.Start(0, 0, Train))
+		failed := errors.New("nothing failed")
+		for n := range int64(someBatchs) {
+			b, err := r.l.Next(context.Background())
+			if err != nil {
+				failed = err
+				break
+			}
+			batch := look(b)
+			b.Release()
+			if n == 5 {
+				fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO})
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			require.NoError(t, r.l.SkipHistory(ctx, batch.int64s("history_counts")[0]))
+			cancel()
+		}
+		var broken *ssd.PathError
+		require.ErrorAs(t, failed, &broken)
+		require.NoError(t, r.l.Close())
+	}
+}
+
+func TestHistoryOptions(t *testing.T) {
+	d := newDataset(300, 1000)
+	g := d.graph(t)
+	for name, change := range map[string]func(*Options){
+		"p_grad":  func(o *Options) { o.History.GradFraction = 1.5 },
+		"p_grad ": func(o *Options) { o.History.GradFraction = math.NaN() },
+		"t_stale": func(o *Options) { o.History.Stale.Count = -1 },
+		"start":   func(o *Options) { o.History.Start.Count = math.NaN() },
+		"memory":  func(o *Options) { o.History.Memory = 0 },
+		"lag":     func(o *Options) { o.History.Lag = -1 },
+		"probed":  func(o *Options) { o.History.ProbeEvery = -1 },
+		"layers":  func(o *Options) { o.Fanouts = []int64{3} },
+	} {
+		o := withHistory(plain(), history.Gradient)
+		change(&o)
+		_, err := Open(context.Background(), g, o, mem.NewAllocator())
+		require.ErrorIs(t, err, ErrOption, name)
+	}
+	o := withHistory(plain(), "newest")
+	_, err := Open(context.Background(), g, o, mem.NewAllocator())
+	require.ErrorIs(t, err, history.ErrConfig)
+	l := open(t, g, plain())
+	_, err = l.UpdateHistory(context.Background(), 0, 8, nil)
+	require.ErrorIs(t, err, ErrOption)
+
+	r := train(t, d, open(t, g, withHistory(plain(), history.Gradient)))
+	require.NoError(t, r.l.Start(0, 0, Train))
+	i := r.next().int64s("history_counts")[0]
+	for _, norms := range [][]Norms{{}, {{}, {}}, {{Computed: make([]float32, 3)}, {}}} {
+		_, err = r.l.UpdateHistory(context.Background(), i, embedding, norms)
+		require.ErrorIs(t, err, ErrOption)
+	}
+	_, err = r.l.UpdateHistory(context.Background(), i+1, embedding, nil)
+	require.ErrorIs(t, err, ErrOption)
+}
