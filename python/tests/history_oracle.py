@@ -61,6 +61,9 @@ def prune(batch: Any, lookup: Lookup) -> Pruned:
     inner = [n for n in range(starts[-2]) if n in needed]
     outer = [source[e] for e in kept if source[e] >= starts[-2]]
     nodes = inner + list(dict.fromkeys(outer))
+    place = {node: i for i, node in enumerate(nodes)}
+    targets = len(computed[1])
+    tables[0][targets:] = sorted(tables[0][targets:], key=place.__getitem__)  # ascending in the new numbers too
     hop = np.searchsorted(starts, nodes, side="right") - 1
     edge_hop = np.searchsorted(np.cumsum(batch.num_sampled_edges), kept, side="right")
     return Pruned(
