@@ -85,7 +85,7 @@ func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
 func (z *sizer) batchBytes(d demand) int64 {
 	total := z.parts.batchBytes(d.nodes, d.edges, d.nodes, z.options.BatchSize)
 	if z.options.History != nil {
-		total += d.levelBytes()
+		total += d.levelBytes(z.parts.transposed)
 	}
 	return total
 }

@@ -303,7 +303,11 @@ func (p *preparer) layerTensors(b *Batch, number int, layer *history.Layer) erro
 			index[edges+e] = int64(t)
 		}
 	}
-	return p.addNarrow(b, fmt.Sprintf("history_edge_%d", number), layer.Edge)
+	if err := p.addNarrow(b, fmt.Sprintf("history_edge_%d", number), layer.Edge); err != nil {
+		return err
+	}
+	g := sample.Subgraph{Nodes: p.batch.Nodes[:layer.NumSrc], Ptr: layer.Ptr, Row: unsigned(layer.Source)}
+	return p.transposeGraph(b, &g, "history_", fmt.Sprint("_", number))
 }
 
 // addNarrow appends a list as an int64 tensor.
@@ -319,10 +323,10 @@ func (p *preparer) addNarrow(b *Batch, name string, values []int32) error {
 }
 
 // HistoryTensors is how many tensors a history adds to a batch at most.
-func HistoryTensors(hops int) int { return 3 + 10*hops }
+func HistoryTensors(hops int) int { return 3 + (10+len(TransposedNames))*hops }
 
 // levelBytes is what they take.
-func levelBytes(out *history.Pruned) int64 {
+func levelBytes(out *history.Pruned, transposed bool) int64 {
 	total := int64(len(out.Degree)) * 16
 	for l := range out.Levels {
 		level := &out.Levels[l]
@@ -330,6 +334,9 @@ func levelBytes(out *history.Pruned) int64 {
 	}
 	for l := range out.Layers {
 		total += 8 * int64(len(out.Layers[l].Ptr)+3*len(out.Layers[l].Edge))
+		if transposed {
+			total += transposedBytes(out.Layers[l].NumSrc, int64(len(out.Layers[l].Edge)))
+		}
 	}
 	return total
 }

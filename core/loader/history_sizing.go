@@ -62,12 +62,15 @@ var rankings = append([]string{"vector"}, metrics...)
 // levelBytes is what the level tables of a batch take when nothing is pruned, which
 // is the most: a node of hop j is in the levels 0 to L-j, its edges in the layers 1
 // to L-j.
-func (d demand) levelBytes() int64 {
+func (d demand) levelBytes(transposed bool) int64 {
 	hops := len(d.edgesPerHop)
 	total := 16 * d.nodes
 	for l := range hops {
 		for hop := range hops - l {
 			total += 8 * (3*d.nodesPerHop[hop] + 3*d.edgesPerHop[hop])
+			if transposed {
+				total += transposedBytes(d.nodesPerHop[hop]+d.nodesPerHop[hop+1], d.edgesPerHop[hop])
+			}
 		}
 	}
 	return total

@@ -388,6 +388,32 @@ func TestUpdatesThatDoNotCome(t *testing.T) {
 	require.Equal(t, skipped, stats.Skipped)
 }
 
+// TestLayersBySource holds that each layer brings its own edges grouped by source.
+func TestLayersBySource(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	o := withHistory(plain(), history.Gradient)
+	o.Transpose = true
+	r := train(t, d, open(t, d.graph(t), o))
+	r.epochOf(0)
+	b := r.epochOf(1)[5]
+	require.NotContains(t, b.arrays, "source_ptr")
+	for layer := 1; layer <= len(o.Fanouts); layer++ {
+		name := func(what string) string { return fmt.Sprintf("history_%s_%d", what, layer) }
+		edges := b.int64s(name("edge_index"))
+		sources, targets := edges[:len(edges)/2], edges[len(edges)/2:]
+		ptr := b.int64s(name("source_ptr"))
+		target, edge := mem.View[int32](b.arrays[name("source_target")]), mem.View[int32](b.arrays[name("source_edge")])
+		require.Len(t, ptr, len(b.int64s(fmt.Sprint("history_nodes_", layer-1)))+1)
+		require.EqualValues(t, len(sources), ptr[len(ptr)-1])
+		for s := range len(ptr) - 1 {
+			for at := ptr[s]; at < ptr[s+1]; at++ {
+				require.EqualValues(t, s, sources[edge[at]])
+				require.EqualValues(t, targets[edge[at]], target[at])
+			}
+		}
+	}
+}
+
 func TestHistoryWithRepeatedSeeds(t *testing.T) {
 	d := newDataset(500, 6000)
 	seeds := make([]int64, 300)

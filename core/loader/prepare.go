@@ -201,7 +201,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
 	} else if p.pruned() {
-		bytes += levelBytes(&p.out)
+		bytes += levelBytes(&p.out, l.parts.transposed)
 	}
 	if err := e.gate.acquire(b.Index, bytes); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/sample"
 )
 
 // TransposedNames are the tensors that Options.Transpose adds to a batch: int64[nodes+1], int32[edges], int32[edges], as
@@ -16,18 +17,20 @@ func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
 // transpose adds the sampled edges grouped by source, if that was asked for. It runs where the batch is copied out, in a
 // thread of the loader, so that the way back of the training step finds it ready.
-func (p *preparer) transpose(b *Batch) error {
-	g := p.batch
+func (p *preparer) transpose(b *Batch) error { return p.transposeGraph(b, p.batch, "", "") }
+
+// transposeGraph adds a graph grouped by source, under names between a prefix and a suffix.
+func (p *preparer) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
 	if edges := int64(len(g.Row)); !p.loader.parts.transposed || edges > math.MaxInt32 {
 		return nil
 	}
-	ptr, err := p.add(b, TransposedNames[0], int64(len(g.Nodes))+1)
+	ptr, err := p.add(b, prefix+TransposedNames[0]+suffix, int64(len(g.Nodes))+1)
 	if err != nil {
 		return err
 	}
 	var lists [2][]int32
 	for i, name := range TransposedNames[1:] {
-		data, err := p.addTensor(b, name, manifest.DType_INT32, []int64{int64(len(g.Row))})
+		data, err := p.addTensor(b, prefix+name+suffix, manifest.DType_INT32, []int64{int64(len(g.Row))})
 		if err != nil {
 			return err
 		}

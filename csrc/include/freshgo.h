@@ -444,6 +444,7 @@ int32_t fg_loader_close(fg_loader *loader, fg_error *err);
  *                                  of its rows; which the history has; and their slots
  *   history_ptr_l, history_edge_index_l, history_edge_l   layer l = 1 .. L: its edges by target, as positions in the lists of levels
  *                                  l - 1 and l, and as edges of the batch
+ *   history_source_ptr_l, history_source_target_l, history_source_edge_l   with `transpose`, its edges grouped by source
  *   history_probe_l, history_probe_slot_l, history_probe_age_l   of a batch that was left whole to compare: positions of
  *                                  computed rows that the history has too, their slots and ages
  *

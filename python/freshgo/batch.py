@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from freshgo._graph import Known, Transposed, recall, remember
+from freshgo._graph import Known, Transposed, carry, recall, remember
 
 if TYPE_CHECKING:
     from freshgo._history import Levels
@@ -132,12 +132,14 @@ class Batch(Blocks):
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return a batch whose tensors are on ``device``."""
-        return Batch(
+        moved = Batch(
             **{
                 name: value.to(device, non_blocking=non_blocking) if isinstance(value, Tensor) else value
                 for name, value in self
             }
         )
+        carry(self.edge_index, moved.edge_index)
+        return moved
 
     def __repr__(self) -> str:
         parts = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in self)
@@ -151,6 +153,12 @@ def batch_class() -> type[Any]:
     from freshgo.pyg import Data
 
     return Data
+
+
+def _transposed(tensors: dict[str, Tensor], prefix: str = "", suffix: str = "") -> Transposed | None:
+    """Take a graph grouped by source out of the tensors of a batch, if it is there."""
+    names = [f"{prefix}{name}{suffix}" for name in ("source_ptr", "source_target", "source_edge")]
+    return Transposed(*(tensors.pop(name) for name in names)) if names[0] in tensors else None
 
 
 def take_levels(tensors: dict[str, Tensor]) -> Levels:
@@ -185,7 +193,8 @@ def take_levels(tensors: dict[str, Tensor]) -> Levels:
     )
     for level in range(hops):
         ptr, edge_index, edge = (tensors.pop(f"history_{name}_{level + 1}") for name in ("ptr", "edge_index", "edge"))
-        remember(edge_index, Known(edge_index, ptr, None))
+        transposed = _transposed(tensors, "history_", f"_{level + 1}")
+        remember(edge_index, Known(edge_index, ptr, transposed))
         levels.layers.append(
             Block(
                 num_src=levels.nodes[level].numel(),
@@ -193,6 +202,7 @@ def take_levels(tensors: dict[str, Tensor]) -> Levels:
                 ptr=ptr,
                 edge_index=edge_index,
                 e_id=tensors["e_id"].index_select(0, edge),
+                transposed=transposed,
                 edge=edge,
                 level=level,
                 levels=levels,
@@ -204,8 +214,7 @@ def take_levels(tensors: dict[str, Tensor]) -> Levels:
 def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_index: str = "tensor") -> Any:
     """Arrange the tensors of a native batch as PyG does."""
     ptr = tensors.pop("ptr")  # stays beside edge_index, as long as that is the tensor it is now
-    by_source = [tensors.pop(name, None) for name in ("source_ptr", "source_target", "source_edge")]
-    transposed = None if by_source[0] is None else Transposed(*by_source)  # type: ignore[arg-type]  # all or none
+    transposed = _transposed(tensors)
     if edge_index == "EdgeIndex":
         from freshgo.pyg import make_edge_index
 
