@@ -48,3 +48,10 @@ def recall(edge_index: Tensor) -> Known | None:
     """Return what is known, unless the tensor has changed since."""
     known: Known | None = getattr(edge_index, _ATTRIBUTE, None)
     return known if known is not None and known.version == edge_index._version else None
+
+
+def carry(before: Tensor, after: Tensor) -> None:
+    """Let a copy of an edge_index, perhaps on another device, know the levels that it has."""
+    known = recall(before)
+    if after is not before and known is not None and known.levels is not None:
+        remember(after, Known(after, None, None, known.levels.to(after.device)))

@@ -67,6 +67,8 @@ class Levels:
                 return value.to(device, non_blocking=non_blocking)
             if isinstance(value, list):
                 return [moved(one) for one in value]
+            if isinstance(value, tuple):  # a block's edges by source
+                return type(value)(*map(moved, value))
             if dataclasses.is_dataclass(value) and not isinstance(value, type):  # a block
                 values = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "levels"}
                 return dataclasses.replace(value, **{name: moved(one) for name, one in values.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,12 +10,20 @@ import torch_geometric.data
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from freshgo._graph import Transposed
+from freshgo._graph import Transposed, carry
 from freshgo.batch import Blocks
 
 
 class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
     """PyG's Data, with :meth:`~freshgo.batch.Blocks.blocks`."""
+
+    def apply(self, func: Callable[..., Any], *args: str) -> Any:
+        """As PyG's, which moves and copies batches with it; what history has pruned stays known."""
+        before = self._store.get("edge_index")
+        result = super().apply(func, *args)
+        if before is not None:
+            carry(before, self._store["edge_index"])
+        return result
 
 
 def make_edge_index(edge_index: Tensor, num_nodes: int, ptr: Tensor, transposed: Transposed | None) -> Any:

@@ -346,6 +346,43 @@ def test_evaluation_has_plain_batches() -> None:
     assert watched.seen[-1][2]
 
 
+@pytest.mark.parametrize("pyg", [True, False])
+@pytest.mark.parametrize("how", ["attach", "blocks"])
+def test_batches_that_are_copied_stay_pruned(how: str, pyg: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moving a batch to another device makes such copies."""
+    losses = []
+    for copied in (False, True):
+        watched = Watched()
+        if not pyg:
+            watched.loader._batch_class = freshgo.Batch
+        if how == "blocks":
+            watched.history.detach()
+        for _ in range(2):
+            for one in watched.loader:
+                batch = one
+                if copied and pyg:
+                    batch = one.clone()
+                elif copied:
+                    with monkeypatch.context() as patch:
+                        patch.setattr(torch.Tensor, "to", lambda x, *_, **__: x.clone())
+                        batch = one.to("cpu")
+                assert (batch.edge_index is not one.edge_index) == copied
+                if how == "attach":
+                    out = watched.model(batch.x, batch.edge_index)
+                else:
+                    out = batch.x
+                    for at, (conv, block) in enumerate(zip(watched.model.convs, batch.blocks(), strict=True)):
+                        out = watched.history(out, block)
+                        out = conv((out, out[: block.num_dst]), block.edge_index)
+                        out = out.relu() if at < 2 else out
+                loss = loss_of(out, batch)
+                loss.backward()
+                watched.history.update()
+                losses.append(float(loss.detach()))
+        assert watched.history.stats()["rows_saved"] > 500
+    assert losses[: len(losses) // 2] == losses[len(losses) // 2 :]
+
+
 def test_updates_that_are_missing_are_noticed_once_and_do_no_harm() -> None:
     watched = Watched(lag=1)
     model, history = watched.model, watched.history
