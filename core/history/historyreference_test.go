@@ -258,7 +258,7 @@ func (r *historyReference) featureLevel(rank int64) int {
 	if r.plain > 0 && r.observedWeight > 0 {
 		share = min(1, r.computed/r.observedWeight/r.plain)
 	}
-	return level(float64(r.c.FeatureWorth(rank)) * float64(r.row) / float64(r.c.FeatureBytes) * share * 2)
+	return level(float64(r.c.FeatureWorth(rank)) * float64(r.row) / float64(r.c.FeatureBytes) * share * 2.5)
 }
 
 func (r *historyReference) admit(i int64, candidates []refCandidate, layers []Observed, out []Admitted) {

@@ -173,28 +173,39 @@ func (s *simulation) history(t testing.TB, epochs int, c Config, rowBytes int64)
 	return o, h.Stats()
 }
 
-// TestPolicies: in reads saved, "performance" is above "gradient" at every size of the buffer, by far where the buffer is small, and never
-// below a cache of features of equal bytes. Both hold with room to spare for popularity flat and steep, ages short and long, embeddings as
-// wide as features and wider. -v prints the figures.
+// TestPolicies: in reads saved, "performance" is above "gradient", by far where the buffer is small, and never below a cache of features of
+// equal bytes. Both hold for popularity flat and steep, batches that need a tenth of the graph and nearly all of it, ages short and long,
+// embeddings as wide as features and wider. -v prints the figures.
 func TestPolicies(t *testing.T) {
-	for _, exponent := range []float64{0.6, 1} {
-		s := newSimulation(t, zipfGraph(1, 20_000, exponent), []int64{10, 8, 5}, 20, 50, 4)
-		for _, stale := range []int64{12, 100} { // iterations; an epoch has 50
-			for _, wide := range []int64{1, 2} {
-				for _, percent := range []int64{2, 5, 10, 20, 50} {
-					c := Config{FeatureBytes: 64, Bytes: 64 * s.nodes * percent / 100, Stale: stale, Policy: Gradient}
-					features := s.features(t, 3, c.Bytes/c.FeatureBytes).saved()
-					gradient, _ := s.history(t, 3, c, c.FeatureBytes*wide)
-					c.Policy = Performance
-					performance, stats := s.history(t, 3, c, c.FeatureBytes*wide)
-					name := fmt.Sprintf("Zipf %.1f, age %3d, width %d, %2d %%", exponent, stale, wide, percent)
-					t.Logf("%s: features %.3f, gradient %.3f, performance %.3f with %d + %d embeddings and %d features", name,
-						features, gradient.saved(), performance.saved(), stats.Layers[0].Live, stats.Layers[1].Live, stats.FeatureRows)
-					require.Greater(t, performance.saved(), gradient.saved(), name)
-					if percent <= 10 {
-						require.Greater(t, performance.saved(), 1.5*gradient.saved(), name)
+	for _, c := range []struct {
+		nodes          int
+		fanouts        []int64
+		batch, batches int
+		stale          []int64
+		percents       []int64 // of the features' bytes
+	}{
+		{20_000, []int64{10, 8, 5}, 20, 50, []int64{12, 100}, []int64{2, 5, 10, 20, 50}},
+		{8_000, []int64{15, 10, 8}, 150, 12, []int64{40}, []int64{2, 10, 20, 50}},
+	} {
+		for _, exponent := range []float64{0.6, 1} {
+			s := newSimulation(t, zipfGraph(1, c.nodes, exponent), c.fanouts, c.batch, c.batches, 4)
+			for _, stale := range c.stale {
+				for _, wide := range []int64{1, 2} {
+					for _, percent := range c.percents {
+						o := Config{FeatureBytes: 64, Bytes: 64 * s.nodes * percent / 100, Stale: stale, Policy: Gradient}
+						features := s.features(t, 3, o.Bytes/o.FeatureBytes).saved()
+						gradient, _ := s.history(t, 3, o, o.FeatureBytes*wide)
+						o.Policy = Performance
+						performance, stats := s.history(t, 3, o, o.FeatureBytes*wide)
+						name := fmt.Sprintf("%5d nodes, Zipf %.1f, age %3d, width %d, %2d %%", c.nodes, exponent, stale, wide, percent)
+						t.Logf("%s: features %.3f, gradient %.3f, performance %.3f with %d + %d embeddings and %d features", name,
+							features, gradient.saved(), performance.saved(), stats.Layers[0].Live, stats.Layers[1].Live, stats.FeatureRows)
+						require.Greater(t, performance.saved(), gradient.saved(), name)
+						if percent <= 10 {
+							require.Greater(t, performance.saved(), 1.5*gradient.saved(), name)
+						}
+						require.GreaterOrEqual(t, performance.saved(), features-0.002, name) // fewer are saved while the first embeddings displace features
 					}
-					require.GreaterOrEqual(t, performance.saved(), features-0.002, name) // fewer are saved while the first embeddings displace features
 				}
 			}
 		}
