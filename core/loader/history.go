@@ -76,6 +76,7 @@ type past struct {
 	lag       int64
 	start     int64
 	probe     int64
+	skipLists bool            // lists that would be pruned are not read from disk
 	buffer    mem.Buffer      // nil: the caller's
 	reuse     []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	outermost *outermost      // nil: no features in the buffer
@@ -124,6 +125,9 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 		if err := h.expect(ctx, neighbors, &c); err != nil {
 			return err
 		}
+	}
+	if err := h.findSelfLoops(ctx, neighbors); err != nil {
+		return err
 	}
 	if !o.Outside {
 		if err := h.openBuffer(c.Bytes); err != nil {

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"context"
 	"fmt"
 
 	"freshgo/core/history"
@@ -16,6 +17,7 @@ type pruning struct {
 	probes []probe // by hidden layer
 	saves  [][]float32
 	seeds  map[int64]bool
+	lists  lastHop // where the topology is on disk
 	loops  []int32 // by node of the batch: edges to itself, before pruning; empty: none at all
 }
 
@@ -41,8 +43,7 @@ func (p *preparer) prune(b *Batch) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := h.first + b.Index
-	err := h.wait(p.epoch.ctx, func() bool { return h.next == b.Index && (h.plain || h.updated >= i-h.lag) })
-	if err != nil {
+	if h.awaitTurn(p.epoch.ctx, b.Index) != nil {
 		return errStopped
 	}
 	if p.on = !h.plain && i >= h.start; p.on {
@@ -64,23 +65,41 @@ func (p *preparer) prune(b *Batch) error {
 	return nil
 }
 
+// awaitTurn waits until a batch is the one to be pruned.
+func (h *past) awaitTurn(ctx context.Context, index int64) error {
+	return h.wait(ctx, func() bool { return h.next == index && (h.plain || h.updated >= h.first+index-h.lag) })
+}
+
+// probes says whether the batch of an iteration is left whole, to compare.
+func (h *past) probes(i int64) bool { return h.probe > 0 && (i-h.start)%h.probe == h.probe-1 }
+
+// reads says whether the batch of an iteration may use the history.
+func (h *past) reads(i int64) bool { return !h.plain && i >= h.start && !h.probes(i) }
+
+// finds is where the batch of iteration i finds a row: in a restored run, what it had found before.
+func (h *past) finds(i int64, layer int, node int64) int32 {
+	if saved, restored := h.saved[i]; restored {
+		if slot, found := saved[layer-1][node]; found {
+			return slot
+		}
+		return history.Miss
+	}
+	return h.state.Find(i, layer, node)
+}
+
 // decide finds the rows of the batch of iteration i that the history has, pins them
 // and notes what the update has to judge.
 func (p *preparer) decide(h *past, i, numSeeds int64) error {
 	own, g := p.pruning, &p.graph
-	probing := h.probe > 0 && (i-h.start)%h.probe == h.probe-1
-	saved, restored := h.saved[i]
+	probing := h.probes(i)
+	_, restored := h.saved[i]
 	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node) }
 	switch {
 	case probing:
 		lookup = func(int, int64) int32 { return history.Miss }
-	case restored:
-		lookup = func(layer int, node int64) int32 {
-			if slot, found := saved[layer-1][node]; found {
-				return slot
-			}
-			return history.Miss
-		}
+	case restored: // counted before
+		h.state.Unpin(i)
+		lookup = func(layer int, node int64) int32 { return h.finds(i, layer, node) }
 	case h.loader.options.History.Policy == history.All:
 		own.takeSeeds(g.Nodes[:numSeeds])
 		lookup = func(layer int, node int64) int32 {
@@ -90,13 +109,10 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 			return h.state.Lookup(i, layer, node)
 		}
 	}
-	if restored {
-		h.state.Unpin(i) // pinned when it was restored
-		delete(h.saved, i)
-	}
 	if err := own.pruner.Decide(g, numSeeds, lookup, &own.out); err != nil {
 		return err
 	}
+	delete(h.saved, i)
 	own.probes = own.probes[:0]
 	d := h.newDecision()
 	for l := range d.layers {

@@ -100,7 +100,12 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	p.seeds, p.inputs = e.order.batch(b.Index, p.seeds, p.inputs)
 	start := time.Now()
 	var drawn sample.Subgraph
-	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), p.seeds, &drawn)
+	ctx := e.ctx
+	if p.pruning != nil && l.past.skipLists && !e.trace {
+		p.lists.p, p.lists.index, p.lists.hops = p, b.Index, len(l.options.Fanouts)
+		ctx = context.WithValue(ctx, lastHopKey{}, &p.lists)
+	}
+	err := l.draw(ctx, worker, e.order.batchKey(b.Index), p.seeds, &drawn)
 	since(&l.counters.sampling, start)
 	if err != nil {
 		return err
