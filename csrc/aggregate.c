@@ -5,11 +5,9 @@
  * address, and weight, scales and the edge's place become one number. So the kernels know one kind of input only, and
  * a wild index is found before the row behind it is touched.
  */
-#define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "operators.h"
 #include "threads.h"
@@ -253,14 +251,6 @@ static void run_piece(void *data, int64_t piece, void *memory) {
   flush(j, s);
 }
 
-/* A large result is fresh memory as a rule: its first touch costs more than all that is computed (50 MB in pages of
- * 4 KiB: 25 ms, in pages of 2 MiB: 6 ms). A hint; what was mapped before stays as it is. */
-static void expect_large(void *out, int64_t n_bytes) {
-  const uintptr_t huge = (uintptr_t)2 << 20;
-  uintptr_t first = ((uintptr_t)out + huge - 1) / huge * huge, end = ((uintptr_t)out + (uintptr_t)n_bytes) / huge * huge;
-  if (end > first + huge) madvise((void *)first, end - first, MADV_HUGEPAGE);
-}
-
 static bool dtype_of(DLDataType t, fgi_dtype *out) {
   if (t.lanes != 1) return false;
   if (t.code == kDLFloat && t.bits == 32)
@@ -302,7 +292,6 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
   j.ahead = AHEAD_BYTES / row < 2 ? 2 : AHEAD_BYTES / row > MOST_AHEAD ? MOST_AHEAD : AHEAD_BYTES / row;
   double work = (double)(in->num_index + in->rows) * (double)row;
   j.pieces = fgi_pieces(in->threads, work);
-  if (in->kind != FG_DOT) expect_large(in->out, in->rows * row);
   if (fgi_share(in->threads, j.pieces, run_piece, &j, scratch_bytes(&j)) != 0) return fgi_no_memory(err);
   switch (atomic_load(&j.bad)) {
     case BAD_INDEX:

@@ -547,6 +547,13 @@ typedef struct fg_transposition {
   void *edge;           /* out: [num_index]: where in index */
 } fg_transposition;
 
+/* Memory for a result, a tensor without gaps whose contents are undefined. What its deleter gives back is used for later
+ * results: at most a sixteenth of the machine's memory is kept, and 512 MiB. Worth its calls from 2 MiB on, where the
+ * memory is huge pages.
+ * Blocks: no. Threads: any. Ownership: `out` passes to the caller, as those of a batch do.
+ * Returns: FG_OK, FG_INVALID, FG_BUDGET (the system has no memory). */
+int32_t fg_result(FG_IN int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out, fg_error *err);
+
 /* The same graph grouped by source, for the way back.
  * Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_BUDGET. */
 int32_t fg_transpose(FG_IN fg_transposition *in, fg_error *err);

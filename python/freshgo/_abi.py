@@ -427,6 +427,7 @@ _OPERATORS: dict[str, tuple[Any, ...]] = {
     "fg_attention_forward": (POINTER(Attention),),
     "fg_attention_back": (POINTER(Attention),),
     "fg_transpose": (POINTER(Transposition),),
+    "fg_result": (POINTER(c_int64), c_int32, DataType, c_int32, POINTER(Tensor)),
     "fg_group": (c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p, POINTER(c_int32)),
 }
 """The same of the operators, which may also be called in a forked child: see :func:`operate`."""
@@ -468,7 +469,6 @@ def operators_init(team: int | None, isa: int) -> int:
 
 def new_capsules(tensors: ctypes.Array[Tensor], count: int, versioned: bool) -> list[object]:
     """DLPack capsules that own the first ``count`` tensors, whose ``managed`` becomes None in the same step."""
-    check_process()
     assert _new_capsules is not None  # the tensors came from the library
     return _new_capsules(tensors, count, int(versioned))
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from freshgo import _abi
+from freshgo._dlpack import use_versioned
 
 SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
 
@@ -72,6 +74,20 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+_REUSED_FROM = 2 << 20  # bytes; below, malloc keeps what is freed by itself
+
+
+def empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """A result ``[rows, columns]`` with undefined contents: memory of earlier results, where it is large."""
+    if rows * columns * dtype.itemsize < _REUSED_FROM:
+        return torch.empty(rows, columns, dtype=dtype)
+    code, bits = _DTYPES[dtype]
+    versioned = use_versioned()
+    out = (_abi.Tensor * 1)()
+    _abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, _abi.DataType(code, bits, 1), versioned, out)
+    return from_dlpack(_abi.new_capsules(out, 1, versioned)[0])
 
 
 def _address(tensor: Tensor | None) -> int | None:

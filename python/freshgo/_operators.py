@@ -84,7 +84,7 @@ def _sum(
     target: _Optional,
     edge: _Optional,
 ) -> Tensor:
-    out = x.new_empty(ptr.numel() - 1, x.size(1))
+    out = _kernels.empty(ptr.numel() - 1, x.size(1), x.dtype)
     _kernels.aggregate(
         _kernels.SUM,
         x,
@@ -120,7 +120,7 @@ def _sum_back(
     sources: int,
 ) -> Tensor:
     source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
-    out = grad.new_empty(sources, grad.size(1))
+    out = _kernels.empty(sources, grad.size(1), grad.dtype)
     _kernels.aggregate(
         _kernels.SUM,
         grad,
@@ -153,7 +153,7 @@ def _dot(
     skip_self: bool,
     heads: int,
 ) -> Tensor:
-    out = x.new_empty(index.numel(), heads, dtype=_kernels.real(x.dtype))
+    out = _kernels.empty(index.numel(), heads, _kernels.real(x.dtype))
     if x.size(1) == 0:
         return out.zero_()
     _kernels.aggregate(
@@ -237,7 +237,9 @@ def _extreme(
     target: _Optional,
     edge: _Optional,
 ) -> tuple[Tensor, Tensor]:
-    out, count = _extreme_fake(x, index, ptr, least, counted)
+    rows, columns = ptr.numel() - 1, x.size(1)
+    out = _kernels.empty(rows, columns, x.dtype)
+    count = _kernels.empty(rows if counted else 0, columns, _kernels.real(x.dtype))
     _kernels.aggregate(_kernels.MIN if least else _kernels.MAX, x, index, ptr, out, count=count if counted else None)
     return out, count
 
@@ -261,7 +263,7 @@ def _extreme_back(
     edge: _Optional,
 ) -> Tensor:
     source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
-    grad = x.new_empty(x.shape)
+    grad = _kernels.empty(x.size(0), x.size(1), x.dtype)
     _kernels.aggregate(_kernels.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
     return grad
 
@@ -316,7 +318,8 @@ def _attention(
     target: _Optional,
     edge: _Optional,
 ) -> tuple[Tensor, Tensor]:
-    alpha, own = _attention_fake(src, dst, logit, index, ptr, self_rows, slope)
+    heads = src.size(1)
+    alpha, own = _kernels.empty(index.numel(), heads, src.dtype), _kernels.empty(self_rows, heads, src.dtype)
     _kernels.attention(
         "fg_attention_forward", index, ptr, slope, src=src, dst=dst, edge=logit, alpha=alpha, alpha_self=own
     )
@@ -342,7 +345,8 @@ def _attention_back(
     ptr: Tensor,
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    out = _attention_back_fake(alpha, alpha_self, grad, grad_self, src, dst, logit, index, ptr, slope)
+    rows = (alpha.size(0), alpha_self.size(0), ptr.numel() - 1)
+    out = tuple(_kernels.empty(n, src.size(1), src.dtype) for n in rows)
     _kernels.attention(
         "fg_attention_back",
         index,
@@ -384,7 +388,7 @@ def _by_source(
     sources: int,
 ) -> Tensor:
     source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
-    out = of_edge.new_empty(sources, of_edge.size(1))
+    out = _kernels.empty(sources, of_edge.size(1), of_edge.dtype)
     _kernels.aggregate(_kernels.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
     out[: of_self.size(0)] += of_self
     return out
