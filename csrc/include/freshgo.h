@@ -493,6 +493,8 @@ typedef struct fg_aggregation {
   int64_t self_heads;        /* 1 or heads */
   void *out;                 /* row-major without gaps */
   void *count;               /* real [rows, columns], or NULL */
+  void *dot;                 /* of FG_SUM with `own`: real [num_weights, heads], out[e] = row_scale[t] * col_scale[s] *
+                                (x[s] . own[t]), the derivative by `weight`, while the rows are at hand; or NULL */
 } fg_aggregation;
 
 /* Blocks: while it computes. Threads: any. Ownership: none passes.
@@ -531,6 +533,33 @@ int32_t fg_attention_forward(FG_IN fg_attention *in, fg_error *err);
 /* Its derivative: from that by alpha to that by src + dst + edge, and summed by target.
  * Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_BUDGET. */
 int32_t fg_attention_back(FG_IN fg_attention *in, fg_error *err);
+
+enum {
+  FG_ROW_DOT = 0, /* d[r, h] = x[r] . y[r], of the columns of each head */
+  FG_SPREAD = 1,  /* out[r] += d[r, h] * y of the columns of head h; float32 and float64 */
+  FG_TOTAL = 2    /* out = sum over r of d[r, h] * x[r] */
+};
+
+typedef struct fg_heads {
+  uint32_t struct_size;
+  int32_t kind;
+  int32_t threads;
+  int32_t reserved;  /* zero */
+  DLDataType dtype;  /* of x and y: as that of fg_aggregation */
+  int32_t reserved2; /* zero */
+  int64_t rows;
+  int64_t columns;   /* of every row, head after head, at least one for each */
+  int64_t heads;
+  FG_IN void *x;     /* [rows, columns] */
+  int64_t x_stride;  /* elements from row to row */
+  FG_IN void *y;     /* [rows, columns], or with y_stride 0 one row for all; of FG_SPREAD one row */
+  int64_t y_stride;
+  void *d;           /* real [rows, heads] */
+  void *out;         /* FG_SPREAD: [rows, columns] in and out; FG_TOTAL: real [columns] */
+} fg_heads;
+
+/* Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_DTYPE, FG_BUDGET. */
+int32_t fg_heads_run(FG_IN fg_heads *in, fg_error *err);
 
 typedef struct fg_transposition {
   uint32_t struct_size;

@@ -325,6 +325,7 @@ class Aggregation(ctypes.Structure):
         ("self_heads", c_int64),
         ("out", c_void_p),
         ("count", c_void_p),
+        ("dot", c_void_p),
     )
 
 
@@ -354,6 +355,28 @@ class Attention(ctypes.Structure):
         ("grad_edge", c_void_p),
         ("grad_edge_self", c_void_p),
         ("grad_dst", c_void_p),
+    )
+
+
+class Heads(ctypes.Structure):
+    """fg_heads."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("threads", c_int32),
+        ("reserved", c_int32),
+        ("dtype", DataType),
+        ("reserved2", c_int32),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("heads", c_int64),
+        ("x", c_void_p),
+        ("x_stride", c_int64),
+        ("y", c_void_p),
+        ("y_stride", c_int64),
+        ("d", c_void_p),
+        ("out", c_void_p),
     )
 
 
@@ -426,6 +449,7 @@ _OPERATORS: dict[str, tuple[Any, ...]] = {
     "fg_aggregate": (POINTER(Aggregation),),
     "fg_attention_forward": (POINTER(Attention),),
     "fg_attention_back": (POINTER(Attention),),
+    "fg_heads_run": (POINTER(Heads),),
     "fg_transpose": (POINTER(Transposition),),
     "fg_result": (POINTER(c_int64), c_int32, DataType, c_int32, POINTER(Tensor)),
     "fg_group": (c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p, POINTER(c_int32)),

@@ -31,6 +31,7 @@ class Known:
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
+        self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation
 
 
 def remember(edge_index: Tensor, known: Known) -> None:

@@ -19,6 +19,7 @@ from freshgo import _abi
 from freshgo._dlpack import use_versioned
 
 SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
+ROW_DOT, SPREAD, TOTAL = range(3)
 
 _FLOAT, _BFLOAT = 2, 4
 _DTYPES = {
@@ -119,8 +120,9 @@ def aggregate(
     skip_self: bool = False,
     cut: int = -1,
     count: Tensor | None = None,
+    dot: Tensor | None = None,
 ) -> None:
-    """fg_aggregate over 2-dimensional ``x``; ``out`` and ``count`` are contiguous and filled."""
+    """fg_aggregate over 2-dimensional ``x``; ``out``, ``count`` and ``dot`` are contiguous and filled."""
     if not _ready:
         prepare()
     if y is not None:
@@ -163,6 +165,7 @@ def aggregate(
         self_heads=1 if self_weight is None else self_weight.size(1),
         out=out.data_ptr(),
         count=_address(count),
+        dot=_address(dot),
     )
     _abi.operate("fg_aggregate", ctypes.byref(raw))
 
@@ -192,6 +195,31 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
         **{name: _address(t) for name, t in kept.items()},
     )
     _abi.operate(function, ctypes.byref(raw))
+
+
+def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None = None) -> None:
+    """fg_heads_run over 2-dimensional ``x``; ``y`` is like it, or one row. ``d`` and ``out`` are contiguous."""
+    if not _ready:
+        prepare()
+    x = _rows(x)
+    y = None if y is None else _rows(y)
+    code, bits = _DTYPES[x.dtype]
+    raw = _abi.Heads(
+        struct_size=ctypes.sizeof(_abi.Heads),
+        kind=kind,
+        threads=torch.get_num_threads(),
+        dtype=_abi.DataType(code, bits, 1),
+        rows=d.size(0),
+        columns=x.size(1),
+        heads=d.size(1),
+        x=x.data_ptr(),
+        x_stride=x.stride(0),
+        y=_address(y),
+        y_stride=0 if y is None or y.size(0) == 1 else y.stride(0),
+        d=d.data_ptr(),
+        out=_address(out),
+    )
+    _abi.operate("fg_heads_run", ctypes.byref(raw))
 
 
 def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
