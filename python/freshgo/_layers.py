@@ -184,7 +184,6 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
             or return_attention_weights is not None
             or size is not None
             or pair[1] is None
-            or isinstance(lin_dst.weight, nn.UninitializedParameter)
             or not _usable(self, edge_index, *pair)
         ):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
@@ -192,8 +191,11 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
         src = _applied(lin, source)
         att_src, att_dst = self.att_src.squeeze(0), self.att_dst.squeeze(0)
         shared = target is source and lin_dst is lin
-        # of the targets only the logits are needed, which the layer's weights give at once
-        dst = None if shared else target.mm(lin_dst.weight.t().mm(_blocks(att_dst)))
+        dst = None
+        if not shared and _is_plain(lin_dst, target):  # only logits are needed, which the layer's weights give at once
+            dst = target.mm(lin_dst.weight.t().mm(_blocks(att_dst)))
+        elif not shared:
+            dst = (lin_dst(target).view(-1, self.heads, self.out_channels) * att_dst).sum(-1)
         graph = adjacency(edge_index, source.size(0), target.size(0))
         out = ops.gat(
             src,
