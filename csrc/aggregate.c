@@ -5,11 +5,9 @@
  * address, and weight, scales and the edge's place become one number. So the kernels know one kind of input only, and
  * a wild index is found before the row behind it is touched.
  */
-#define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "operators.h"
 #include "threads.h"
@@ -18,7 +16,8 @@ enum {
   BUFFER = 512,          /* edges: with their addresses 4 KiB */
   MOST_AHEAD = 16,       /* rows */
   AHEAD_BYTES = 4096,    /* prefetched at a time: 64 lines, a little more than a core keeps on their way */
-  WEIGHTS = 4096         /* of a buffer: fewer edges where there are many heads */
+  WEIGHTS = 4096,        /* of a buffer: fewer edges where there are many heads */
+  WEIGHTS_AHEAD = 24     /* edges: their weights are prefetched that far where they come in another order */
 };
 
 typedef struct segment {
@@ -40,7 +39,7 @@ typedef struct scratch {
   int64_t at[BUFFER + MOST_AHEAD];
   segment segments[BUFFER];
   int64_t filled, num_segments;
-  char *weights, *sum, *count, *dot; /* behind this struct */
+  char *weights, *dots, *sum, *count, *dot; /* behind this struct */
 } scratch;
 
 enum { BAD_INDEX = 1, BAD_EDGE = 2 };
@@ -50,11 +49,12 @@ static size_t align(size_t n) { return (n + 63) / 64 * 64; }
 static size_t weight_bytes(const job *j) { return align((size_t)(j->buffer * j->in->heads * j->real)); }
 static size_t row_bytes(const job *j) { return align((size_t)((j->in->columns + 16 * j->in->heads) * j->real)); }
 
-static size_t scratch_bytes(const job *j) { return align(sizeof(scratch)) + weight_bytes(j) + 3 * row_bytes(j); }
+static size_t scratch_bytes(const job *j) { return align(sizeof(scratch)) + 2 * weight_bytes(j) + 3 * row_bytes(j); }
 
 static void lay_out(const job *j, scratch *s) {
   s->weights = (char *)s + align(sizeof *s);
-  s->sum = s->weights + weight_bytes(j);
+  s->dots = s->weights + weight_bytes(j);
+  s->sum = s->dots + weight_bytes(j);
   s->count = s->sum + row_bytes(j);
   s->dot = s->count + row_bytes(j);
   s->filled = s->num_segments = 0;
@@ -80,6 +80,14 @@ static void lay_out(const job *j, scratch *s) {
 ADDRESSES(int32_t)
 ADDRESSES(int64_t)
 
+/* Brings what edge k of the list reads and writes of `weight` and `dot` nearer; a wild address does no harm here. */
+static inline void expect_edge(const fg_aggregation *in, int64_t k, size_t real) {
+  if (k >= in->num_index) return;
+  const int64_t at = fgi_index(in->edge, in->index_bytes, k) * in->heads * (int64_t)real;
+  __builtin_prefetch((const void *)((uintptr_t)in->weight + (uintptr_t)at));
+  if (in->dot != NULL) __builtin_prefetch((const void *)((uintptr_t)in->dot + (uintptr_t)at), 1);
+}
+
 /* Weights of the n edges from edge k on, of a row. Returns false where `edge` is out of range. */
 #define STAGE(T)                                                                                      \
   static bool stage_##T(const fg_aggregation *in, int64_t row, int64_t k, int64_t n, T *w) {          \
@@ -93,7 +101,10 @@ ADDRESSES(int64_t)
         for (int64_t h = 0; h < heads; h++) w[h] = factor;                                            \
         continue;                                                                                     \
       }                                                                                               \
-      if (in->edge != NULL) e = fgi_index(in->edge, in->index_bytes, k + i);                          \
+      if (in->edge != NULL) {                                                                         \
+        e = fgi_index(in->edge, in->index_bytes, k + i);                                              \
+        expect_edge(in, k + i + WEIGHTS_AHEAD, sizeof(T));                                            \
+      }                                                                                               \
       if ((uint64_t)e >= (uint64_t)in->num_weights) return false;                                     \
       if (in->skip_self && source == row)                                                             \
         for (int64_t h = 0; h < heads; h++) w[h] = 0;                                                 \
@@ -136,19 +147,40 @@ static void finish_empty(const job *j, char *out, char *count) {
   }
 }
 
-static void scale_dots(const job *j, const segment *g, char *out) {
+/* What a product of edge i of a segment is multiplied by. */
+static double dot_factor(const job *j, const segment *g, int64_t i) {
   const fg_aggregation *in = j->in;
+  int64_t source = fgi_index(in->index, in->index_bytes, g->first_edge + i);
+  if (in->skip_self && source == g->row) return 0;
+  return (in->row_scale != NULL ? real_at(j, in->row_scale, g->row) : 1) *
+         (in->col_scale != NULL ? real_at(j, in->col_scale, source) : 1);
+}
+
+#define SCALE(T)                                                                                      \
+  static void scale_##T(const T *from, T *to, int64_t heads, double factor) {                         \
+    for (int64_t h = 0; h < heads; h++) to[h] = from[h] * (T)factor;                                  \
+  }
+SCALE(float)
+SCALE(double)
+
+/* Products of a segment go to their edges: to `edge` of an edge (which staging its weight has checked), or in order. */
+static void deliver_dots(const job *j, const segment *g, const char *from, char *to, bool by_edge) {
+  const fg_aggregation *in = j->in;
+  const bool scaled = in->row_scale != NULL || in->col_scale != NULL || in->skip_self;
+  if (!by_edge && !scaled) return; /* they are where they belong */
+  const int64_t bytes = in->heads * j->real;
   for (int64_t i = 0; i < g->n; i++) {
-    int64_t source = fgi_index(in->index, in->index_bytes, g->first_edge + i);
-    double factor = in->row_scale != NULL ? real_at(j, in->row_scale, g->row) : 1;
-    if (in->col_scale != NULL) factor *= real_at(j, in->col_scale, source);
-    if (in->skip_self && source == g->row) factor = 0;
-    for (int64_t h = 0; h < in->heads; h++) {
-      if (j->is_double)
-        ((double *)out)[i * in->heads + h] *= factor;
-      else
-        ((float *)out)[i * in->heads + h] *= (float)factor;
+    char *place = to + i * bytes;
+    if (by_edge && in->edge != NULL) {
+      int64_t e = fgi_index(in->edge, in->index_bytes, g->first_edge + i);
+      if ((uint64_t)e >= (uint64_t)in->num_weights) continue; /* changed since it was checked */
+      place = (char *)in->dot + e * bytes;
     }
+    const double factor = scaled ? dot_factor(j, g, i) : 1;
+    if (j->is_double)
+      scale_double((const double *)(from + i * bytes), (double *)place, in->heads, factor);
+    else
+      scale_float((const float *)(from + i * bytes), (float *)place, in->heads, factor);
   }
 }
 
@@ -176,6 +208,15 @@ static void run_segment(const job *j, scratch *s, const segment *g) {
         k.weight_stride = in->heads;
       }
       j->kernels->sum(&k);
+      if (in->dot != NULL) { /* the rows are in the first-level cache now */
+        fgi_slice d = k;
+        d.own = (const char *)in->own + g->row * in->own_stride * j->element;
+        d.scratch = s->dot;
+        d.sum = s->dots;
+        d.ahead = 0; /* nothing is left to prefetch */
+        j->kernels->dot(&d);
+        deliver_dots(j, g, s->dots, (char *)in->dot + g->first_edge * in->heads * j->real, true);
+      }
       if (g->last && (!in_place || in->row_scale != NULL || in->self_weight != NULL)) finish_row(j, g, k.sum, out);
       return;
     case FG_MAX:
@@ -202,7 +243,7 @@ static void run_segment(const job *j, scratch *s, const segment *g) {
       k.scratch = s->dot;
       k.sum = (char *)in->out + g->first_edge * in->heads * j->real;
       j->kernels->dot(&k);
-      if (in->row_scale != NULL || in->col_scale != NULL || in->skip_self) scale_dots(j, g, k.sum);
+      deliver_dots(j, g, k.sum, k.sum, false);
   }
 }
 
@@ -253,34 +294,12 @@ static void run_piece(void *data, int64_t piece, void *memory) {
   flush(j, s);
 }
 
-/* A large result is fresh memory as a rule: its first touch costs more than all that is computed (50 MB in pages of
- * 4 KiB: 25 ms, in pages of 2 MiB: 6 ms). A hint; what was mapped before stays as it is. */
-static void expect_large(void *out, int64_t n_bytes) {
-  const uintptr_t huge = (uintptr_t)2 << 20;
-  uintptr_t first = ((uintptr_t)out + huge - 1) / huge * huge, end = ((uintptr_t)out + (uintptr_t)n_bytes) / huge * huge;
-  if (end > first + huge) madvise((void *)first, end - first, MADV_HUGEPAGE);
-}
-
-static bool dtype_of(DLDataType t, fgi_dtype *out) {
-  if (t.lanes != 1) return false;
-  if (t.code == kDLFloat && t.bits == 32)
-    *out = FGI_F32;
-  else if (t.code == kDLFloat && t.bits == 64)
-    *out = FGI_F64;
-  else if (t.code == kDLFloat && t.bits == 16)
-    *out = FGI_F16;
-  else if (t.code == kDLBfloat && t.bits == 16)
-    *out = FGI_BF16;
-  else
-    return false;
-  return true;
-}
-
 static int32_t check(const fg_aggregation *in, fg_error *err) {
   if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
       in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
-      in->self_rows > in->x_rows || in->cut > in->x_rows)
+      in->self_rows > in->x_rows || in->cut > in->x_rows ||
+      (in->dot != NULL && (in->kind != FG_SUM || in->weight == NULL || in->own == NULL)))
     return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
   return fgi_check_ptr(in->ptr, in->rows, in->num_index, err);
 }
@@ -289,12 +308,13 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
   int32_t code = fgi_struct_size(err, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
   fgi_dtype dtype;
-  if (!dtype_of(in->dtype, &dtype)) return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
+  job j = {.in = in};
+  if (!fgi_dtype_of(in->dtype, &dtype, &j.element)) return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
   if ((code = check(in, err)) != FG_OK) return code;
   if (in->columns == 0) return FG_OK;
 
-  static const int64_t SIZES[FGI_DTYPES] = {4, 8, 2, 2};
-  job j = {.in = in, .kernels = fgi_kernels_of(dtype), .element = SIZES[dtype], .is_double = dtype == FGI_F64};
+  j.kernels = fgi_kernels_of(dtype);
+  j.is_double = dtype == FGI_F64;
   j.real = j.is_double ? 8 : 4;
   j.weighted = in->kind == FG_SUM && (in->weight != NULL || in->col_scale != NULL || in->skip_self);
   j.buffer = in->heads > WEIGHTS / BUFFER ? WEIGHTS / in->heads + 1 : BUFFER;
@@ -302,7 +322,6 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
   j.ahead = AHEAD_BYTES / row < 2 ? 2 : AHEAD_BYTES / row > MOST_AHEAD ? MOST_AHEAD : AHEAD_BYTES / row;
   double work = (double)(in->num_index + in->rows) * (double)row;
   j.pieces = fgi_pieces(in->threads, work);
-  if (in->kind != FG_DOT) expect_large(in->out, in->rows * row);
   if (fgi_share(in->threads, j.pieces, run_piece, &j, scratch_bytes(&j)) != 0) return fgi_no_memory(err);
   switch (atomic_load(&j.bad)) {
     case BAD_INDEX:

@@ -14,6 +14,7 @@ static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack as
 static const size_t HUGE_PAGE = (size_t)2 << 20;
 
 struct fgi_buffer {
+  fgi_pool *pool;
   _Atomic int32_t references;
   int32_t size_class;
   size_t capacity;
@@ -25,19 +26,24 @@ struct fgi_buffer {
 
 /* Unused buffers, per class a queue from the oldest to the youngest, all of them in one list by age. Both
  * acquire and evict take the oldest, so both take heads of queues. */
-static struct {
+struct fgi_pool {
   pthread_mutex_t lock;
   fgi_buffer *head[NUM_CLASSES], *tail[NUM_CLASSES];
   fgi_buffer *oldest, *youngest;
   int64_t limit;
   fgi_buffer_counters count;
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+};
 
-/* Tensors may be deleted in a forked child, whatever another thread of the parent was doing in the pool. */
-static void lock_pool(void) { pthread_mutex_lock(&pool.lock); }
-static void unlock_pool(void) { pthread_mutex_unlock(&pool.lock); }
-__attribute__((constructor)) static void keep_pool_whole_across_fork(void) {
-  pthread_atfork(lock_pool, unlock_pool, unlock_pool);
+fgi_pool fgi_batches = {.lock = PTHREAD_MUTEX_INITIALIZER}, fgi_results = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(fgi_pool *p) { pthread_mutex_lock(&p->lock); }
+static void unlock(fgi_pool *p) { pthread_mutex_unlock(&p->lock); }
+
+/* Tensors may be deleted in a forked child, whatever another thread of the parent was doing in a pool. */
+static void lock_pools(void) { lock(&fgi_batches), lock(&fgi_results); }
+static void unlock_pools(void) { unlock(&fgi_results), unlock(&fgi_batches); }
+__attribute__((constructor)) static void keep_pools_whole_across_fork(void) {
+  pthread_atfork(lock_pools, unlock_pools, unlock_pools);
 }
 
 /* The class of a size, and the size of that class: 2^k * (1, 1.25, 1.5, 1.75). */
@@ -85,34 +91,35 @@ static void deallocate(fgi_buffer *b) {
   free(b);
 }
 
-/* Under the lock: takes the oldest buffer of its class out of the pool. */
-static fgi_buffer *take(int size_class) {
-  fgi_buffer *b = pool.head[size_class];
+/* Under the lock: takes the oldest buffer of its class out of the pool-> */
+static fgi_buffer *take(fgi_pool *pool, int size_class) {
+  fgi_buffer *b = pool->head[size_class];
   if (b == NULL) return NULL;
-  pool.head[size_class] = b->next_of_class;
-  if (pool.head[size_class] == NULL) pool.tail[size_class] = NULL;
-  *(b->older != NULL ? &b->older->younger : &pool.oldest) = b->younger;
-  *(b->younger != NULL ? &b->younger->older : &pool.youngest) = b->older;
+  pool->head[size_class] = b->next_of_class;
+  if (pool->head[size_class] == NULL) pool->tail[size_class] = NULL;
+  *(b->older != NULL ? &b->older->younger : &pool->oldest) = b->younger;
+  *(b->younger != NULL ? &b->younger->older : &pool->youngest) = b->older;
   b->next_of_class = b->older = b->younger = NULL;
-  pool.count.pooled_bytes -= (int64_t)b->capacity;
+  pool->count.pooled_bytes -= (int64_t)b->capacity;
   return b;
 }
 
 /* Under the lock: puts b in as the youngest. */
 static void put(fgi_buffer *b) {
-  *(pool.tail[b->size_class] != NULL ? &pool.tail[b->size_class]->next_of_class : &pool.head[b->size_class]) = b;
-  pool.tail[b->size_class] = b;
-  b->older = pool.youngest;
-  *(b->older != NULL ? &b->older->younger : &pool.oldest) = b;
-  pool.youngest = b;
-  pool.count.pooled_bytes += (int64_t)b->capacity;
+  fgi_pool *pool = b->pool;
+  *(pool->tail[b->size_class] != NULL ? &pool->tail[b->size_class]->next_of_class : &pool->head[b->size_class]) = b;
+  pool->tail[b->size_class] = b;
+  b->older = pool->youngest;
+  *(b->older != NULL ? &b->older->younger : &pool->oldest) = b;
+  pool->youngest = b;
+  pool->count.pooled_bytes += (int64_t)b->capacity;
 }
 
 /* Under the lock: takes out the oldest until the rest fits the limit; the caller frees the chain after unlocking. */
-static fgi_buffer *evict(void) {
+static fgi_buffer *evict(fgi_pool *pool) {
   fgi_buffer *out = NULL;
-  while (pool.count.pooled_bytes > pool.limit) {
-    fgi_buffer *b = take(pool.oldest->size_class);
+  while (pool->count.pooled_bytes > pool->limit) {
+    fgi_buffer *b = take(pool, pool->oldest->size_class);
     b->next_of_class = out;
     out = b;
   }
@@ -127,19 +134,20 @@ static void deallocate_all(fgi_buffer *b) {
   }
 }
 
-fgi_buffer *fgi_buffer_acquire(size_t n_bytes) {
+fgi_buffer *fgi_buffer_acquire(fgi_pool *pool, size_t n_bytes) {
   if (n_bytes > (size_t)1 << LARGEST_LOG2) return NULL;
   size_t capacity;
   int size_class = class_of(n_bytes, &capacity);
-  lock_pool();
-  fgi_buffer *b = take(size_class);
-  unlock_pool();
+  lock(pool);
+  fgi_buffer *b = take(pool, size_class);
+  unlock(pool);
   if (b == NULL && (b = allocate(size_class, capacity)) == NULL) return NULL;
+  b->pool = pool;
   atomic_init(&b->references, 1);
-  lock_pool();
-  pool.count.live++;
-  pool.count.live_bytes += (int64_t)capacity;
-  unlock_pool();
+  lock(pool);
+  pool->count.live++;
+  pool->count.live_bytes += (int64_t)capacity;
+  unlock(pool);
   return b;
 }
 
@@ -153,25 +161,26 @@ void fgi_buffer_retain(fgi_buffer *b) {
 void fgi_buffer_release(fgi_buffer *b) {
   /* acq_rel: every use through other references happened before the memory is reused */
   if (atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
-  lock_pool();
-  pool.count.live--;
-  pool.count.live_bytes -= (int64_t)b->capacity;
+  fgi_pool *pool = b->pool;
+  lock(pool);
+  pool->count.live--;
+  pool->count.live_bytes -= (int64_t)b->capacity;
   put(b);
-  fgi_buffer *evicted = evict();
-  unlock_pool();
+  fgi_buffer *evicted = evict(pool);
+  unlock(pool);
   deallocate_all(evicted);
 }
 
-void fgi_pool_grow(int64_t n_bytes) {
-  lock_pool();
-  pool.limit += n_bytes;
-  fgi_buffer *evicted = evict();
-  unlock_pool();
+void fgi_pool_grow(fgi_pool *pool, int64_t n_bytes) {
+  lock(pool);
+  pool->limit += n_bytes;
+  fgi_buffer *evicted = evict(pool);
+  unlock(pool);
   deallocate_all(evicted);
 }
 
-void fgi_buffer_count(fgi_buffer_counters *out) {
-  lock_pool();
-  *out = pool.count;
-  unlock_pool();
+void fgi_buffer_count(fgi_pool *pool, fgi_buffer_counters *out) {
+  lock(pool);
+  *out = pool->count;
+  unlock(pool);
 }

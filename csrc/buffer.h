@@ -15,15 +15,19 @@
 #include "dlpack.h"
 
 typedef struct fgi_buffer fgi_buffer;
+typedef struct fgi_pool fgi_pool;
+
+/* Where buffers go back to: those of the loaders' batches, whose budgets they count in, and results of operators. */
+extern fgi_pool fgi_batches, fgi_results;
 
 /* A buffer of at least n_bytes with one reference; contents undefined. NULL: no memory. */
-fgi_buffer *fgi_buffer_acquire(size_t n_bytes);
+fgi_buffer *fgi_buffer_acquire(fgi_pool *pool, size_t n_bytes);
 void *fgi_buffer_data(const fgi_buffer *b);
 void fgi_buffer_retain(fgi_buffer *b);
 void fgi_buffer_release(fgi_buffer *b);
 
 /* Lets the pool keep n_bytes more (or fewer: negative) of unused buffers. It begins with none. */
-void fgi_pool_grow(int64_t n_bytes);
+void fgi_pool_grow(fgi_pool *pool, int64_t n_bytes);
 
 typedef struct fgi_buffer_counters {
   int64_t live;
@@ -31,7 +35,7 @@ typedef struct fgi_buffer_counters {
   int64_t pooled_bytes;
 } fgi_buffer_counters;
 
-void fgi_buffer_count(fgi_buffer_counters *out);
+void fgi_buffer_count(fgi_pool *pool, fgi_buffer_counters *out);
 
 /* A DLManagedTensorVersioned, or else a DLManagedTensor, over the start of b; row-major. It takes a reference of
  * its own, which its deleter drops. Shape and name are copied. NULL: no memory. */

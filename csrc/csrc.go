@@ -35,7 +35,7 @@ type Buffer struct {
 	held  atomic.Bool
 }
 
-// Allocator hands out Buffers. It implements mem.Allocator and is safe for concurrent use.
+// Allocator hands out Buffers of batches. It implements mem.Allocator and is safe for concurrent use.
 type Allocator struct{}
 
 // Acquire returns a buffer of n bytes with undefined contents. Its error wraps mem.ErrBudget.
@@ -43,7 +43,7 @@ func (Allocator) Acquire(n int64) (mem.Buffer, error) {
 	if n < 0 {
 		panic(fmt.Sprintf("csrc: negative buffer size %d", n))
 	}
-	c := C.fgi_buffer_acquire(C.size_t(n))
+	c := C.fgi_buffer_acquire(&C.fgi_batches, C.size_t(n))
 	if c == nil {
 		return nil, fmt.Errorf("csrc: the system has no memory for a buffer of %d bytes: %w", n, mem.ErrBudget)
 	}
@@ -94,11 +94,11 @@ func (b *Buffer) Tensor(name string, dtype DType, shape []int64, versioned bool)
 func (t Tensor) Delete() { C.fgi_tensor_delete(t.Managed, t.versioned) }
 
 // GrowPool lets the pool keep n more bytes (fewer if negative) of unused buffers. It begins with none.
-func GrowPool(n int64) { C.fgi_pool_grow(C.int64_t(n)) }
+func GrowPool(n int64) { C.fgi_pool_grow(&C.fgi_batches, C.int64_t(n)) }
 
 // Counters says how many buffers are in use, how much memory they are, and how much more the pool keeps.
 func Counters() (live, liveBytes, pooledBytes int64) {
 	var c C.fgi_buffer_counters
-	C.fgi_buffer_count(&c)
+	C.fgi_buffer_count(&C.fgi_batches, &c)
 	return int64(c.live), int64(c.live_bytes), int64(c.pooled_bytes)
 }

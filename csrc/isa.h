@@ -5,10 +5,11 @@
  *   F16C   1 where the processor converts float16
  */
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "operators.h"
 
 #if F16C
 #include <immintrin.h>
@@ -273,6 +274,8 @@ ENTRIES(f64, 8, 4, 2)
 
 /* ---- exponentials ------------------------------------------------------ */
 
+/* x[i] = e^x[i], none positive; NaN stays NaN. Of float to 2 units in the last place, and 0 below -87.3. */
+
 typedef float exp_vec __attribute__((vector_size(WIDE)));
 typedef float exp_vec_at __attribute__((vector_size(WIDE), aligned(4), may_alias));
 typedef int32_t exp_bits __attribute__((vector_size(WIDE)));
@@ -310,7 +313,47 @@ static void exp_double(void *data, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = exp(x[i]);
 }
 
-#define KERNELS(t, real) {t##_sum, t##_extreme, t##_extreme_back, t##_dot, t##_finish, exp_##real}
+/* ---- attention --------------------------------------------------------- */
+
+enum { EDGES_AHEAD = 16 }; /* whose rows of src are prefetched */
+
+#define REAL float
+#define BITS uint32_t
+#define EXP exp_float
+#define LANES 8
+#define SOFT(f) f##_float_8
+#include "softmax.h"
+#define LANES 4
+#define SOFT(f) f##_float_4
+#include "softmax.h"
+#define LANES 1
+#define SOFT(f) f##_float_1
+#include "softmax.h"
+#undef REAL
+#undef BITS
+#undef EXP
+
+#define REAL double
+#define BITS uint64_t
+#define EXP exp_double
+#define LANES 4
+#define SOFT(f) f##_double_4
+#include "softmax.h"
+#define LANES 1
+#define SOFT(f) f##_double_1
+#include "softmax.h"
+
+#define ATTENTION(name)                                                                               \
+  static bool name##_float(const fg_attention *in, int64_t row, int64_t end, void *scratch) {         \
+    return (in->heads % 8 == 0 ? name##_float_8 : in->heads % 4 == 0 ? name##_float_4 : name##_float_1)(in, row, end, scratch); \
+  }                                                                                                   \
+  static bool name##_double(const fg_attention *in, int64_t row, int64_t end, void *scratch) {        \
+    return (in->heads % 4 == 0 ? name##_double_4 : name##_double_1)(in, row, end, scratch);           \
+  }
+ATTENTION(attention)
+ATTENTION(attention_back)
+
+#define KERNELS(t, real) {t##_sum, t##_extreme, t##_extreme_back, t##_dot, t##_finish, attention_##real, attention_back_##real}
 const fgi_kernels TABLE[FGI_DTYPES] = {
     [FGI_F32] = KERNELS(f32, float),
     [FGI_F64] = KERNELS(f64, double),

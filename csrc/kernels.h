@@ -8,7 +8,10 @@
 #ifndef FRESHGO_KERNELS_H
 #define FRESHGO_KERNELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "freshgo.h"
 
 typedef enum { FGI_F32, FGI_F64, FGI_BF16, FGI_F16, FGI_DTYPES } fgi_dtype;
 
@@ -53,8 +56,9 @@ typedef struct fgi_kernels {
   /* sum[row, head] = x . own; here sum is [n, heads] */
   void (*dot)(const fgi_slice *s);
   void (*finish)(const fgi_finish *f);
-  /* x[i] = e^x[i] for n reals, none positive; NaN stays NaN. Of float to 2 units in the last place, and 0 below -87.3 */
-  void (*exp)(void *x, int64_t n);
+  /* fg_attention_forward and _back over some targets; false: an index out of range. Scratch is real [3 * heads] */
+  bool (*attention)(const fg_attention *in, int64_t row, int64_t end, void *scratch);
+  bool (*attention_back)(const fg_attention *in, int64_t row, int64_t end, void *scratch);
 } fgi_kernels;
 
 extern const fgi_kernels fgi_portable[FGI_DTYPES];

@@ -190,10 +190,11 @@ static void FN(extreme)(const fgi_slice *s) {
 
 static void FN(extreme_back)(const fgi_slice *s) { GROUPS(s->width, PAIRS, FN(back_group)(s, s->width, c0, NV)) }
 
-/* The row multiplied by is widened once; its last vector is zero where it overlaps the one before. */
-static void FN(dot)(const fgi_slice *s) {
-  const int64_t nv = (s->width + LANES - 1) / LANES, last = s->width - LANES, overlap = nv * LANES - s->width;
-  REAL *own = s->scratch, *out = s->sum;
+/* The row multiplied by as reals, whole vectors for each head: the last one is zero where it overlaps the one before. */
+static const REAL *FN(widened)(const fgi_slice *s, int64_t nv) {
+  const int64_t last = s->width - LANES, overlap = nv * LANES - s->width;
+  if (sizeof(ELEMENT) == sizeof(REAL) && overlap == 0) return (const REAL *)s->own; /* it is that already */
+  REAL *own = s->scratch;
   for (int64_t h = 0; h < s->heads; h++)
     for (int64_t v = 0; v < nv; v++) {
       V g = LOAD(s->own + BYTES(h * s->width + (v == nv - 1 ? last : v * LANES)));
@@ -201,22 +202,34 @@ static void FN(dot)(const fgi_slice *s) {
         for (int64_t i = 0; i < overlap; i++) g[i] = 0;
       PUT(own, (h * nv + v) * LANES, g);
     }
+  return own;
+}
+
+/* A row's product, of one head; g is what its columns are multiplied by. */
+static inline __attribute__((always_inline)) V FN(product)(const char *row, const REAL *g, int64_t nv, int64_t last) {
+  V a = {0}, b = {0}; /* two chains: one would wait for its own latency */
+  int64_t v = 0;
+  for (; v + 2 < nv; v += 2) {
+    a += LOAD(row + BYTES(v * LANES)) * GET(g, v * LANES);
+    b += LOAD(row + BYTES((v + 1) * LANES)) * GET(g, (v + 1) * LANES);
+  }
+  if (v + 1 < nv) a += LOAD(row + BYTES(v * LANES)) * GET(g, v * LANES);
+  b += LOAD(row + BYTES(last)) * GET(g, (nv - 1) * LANES);
+  return a + b;
+}
+
+static void FN(dot)(const fgi_slice *s) {
+  const int64_t nv = (s->width + LANES - 1) / LANES, last = s->width - LANES;
+  const REAL *own = FN(widened)(s, nv);
+  REAL *out = s->sum;
   for (int64_t k = 0; k < s->n; k++) {
     const char *next = s->x + s->at[k + s->ahead], *row = s->x + s->at[k];
     for (int64_t b = 0; b < BYTES(s->heads * s->width); b += 64) __builtin_prefetch(next + b);
-    const REAL *g = own;
-    for (int64_t h = 0; h < s->heads; h++, row += BYTES(s->width), g += nv * LANES) {
-      V a = {0}, b = {0}; /* two chains: one would wait for its own latency */
-      int64_t v = 0;
-      for (; v + 2 < nv; v += 2) {
-        a += LOAD(row + BYTES(v * LANES)) * GET(g, v * LANES);
-        b += LOAD(row + BYTES((v + 1) * LANES)) * GET(g, (v + 1) * LANES);
-      }
-      if (v + 1 < nv) a += LOAD(row + BYTES(v * LANES)) * GET(g, v * LANES);
-      b += LOAD(row + BYTES(last)) * GET(g, (nv - 1) * LANES);
-      a += b;
-      *out++ = FN(total)(a);
-    }
+    if (nv == 1) /* a head is a vector */
+      for (int64_t h = 0; h < s->heads; h++) *out++ = FN(total)(LOAD(row + BYTES(h * LANES)) * GET(own, h * LANES));
+    else
+      for (int64_t h = 0; h < s->heads; h++)
+        *out++ = FN(total)(FN(product)(row + BYTES(h * s->width), own + h * nv * LANES, nv, last));
   }
 }
 

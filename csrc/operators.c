@@ -64,6 +64,19 @@ int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want) {
   return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "operators: struct_size is %u, want %u", have, want);
 }
 
+bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element) {
+  static const struct {
+    uint8_t code, bits;
+  } DTYPES[FGI_DTYPES] = {[FGI_F32] = {kDLFloat, 32}, [FGI_F64] = {kDLFloat, 64}, [FGI_BF16] = {kDLBfloat, 16}, [FGI_F16] = {kDLFloat, 16}};
+  for (int d = 0; d < FGI_DTYPES; d++)
+    if (t.lanes == 1 && t.code == DTYPES[d].code && t.bits == DTYPES[d].bits) {
+      *out = (fgi_dtype)d;
+      *element = t.bits / 8;
+      return true;
+    }
+  return false;
+}
+
 int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_error *err) {
   int64_t falls = 0;
   for (int64_t r = 0; r < rows; r++) falls |= ptr[r + 1] - ptr[r]; /* the sign bit */

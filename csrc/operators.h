@@ -2,6 +2,7 @@
 #ifndef FRESHGO_OPERATORS_H
 #define FRESHGO_OPERATORS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "freshgo.h"
@@ -15,6 +16,9 @@ int32_t fgi_fail(fg_error *err, int32_t code, const char *format, ...) __attribu
 
 int32_t fgi_no_memory(fg_error *err);
 int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want);
+
+/* Which dtype of rows it is and the bytes of an element; false: none. */
+bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element);
 
 /* Whether ptr begins with 0, never decreases and ends with num_index. */
 int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_error *err);

@@ -1,25 +1,24 @@
-"""Message passing: freshgo.ops against PyG's default layers and torch.sparse, interleaved in one process.
+"""Message passing: freshgo.ops and accelerate() against PyG's default layers and torch.sparse, interleaved in one process.
 
-    python bench/ops/operators.py [--graph DIR] [--columns 128] [--rounds 7] [--threads 2]
+    python bench/ops/operators.py [--graph DIR] [--columns 128] [--rounds 9] [--threads 2] [--table]
 
-Every contestant aggregates the same graph and the same rows, checked against each other before anything is timed:
-the batches that the loader makes of a synthetic graph, [15, 10, 5] and batch 1024, and with --graph the whole of a real
-one (a directory with edge_index.npy). "forward" runs without gradients, "both" is forward and backward with a
-gradient for the rows. Medians of interleaved rounds.
+Every contestant works on the same graph and the same rows, and their results are compared before anything is timed: on
+the batch that the loader makes of a synthetic graph, [15, 10, 5] and batch 1024, block by block, and with --graph on the
+whole of a real one (a directory with edge_index.npy). "forward" runs without gradients, "both" is forward and backward
+with a gradient for the rows. A ratio is the median of the ratios of the rounds, in each of which all ran once.
 
-The machine's limit is measured beside them: a C loop with prefetch that reads the same rows in the same order and adds
-them into one cache line, on as many threads. What the operators must also do, write a row for each target, is not in it.
+Operators are the message passing alone: sum, mean, max; GCN with its normalisation, GAT with its logits and softmax,
+both from rows that are given (PyG's layers with the identity in place of their product). Layers have their dense products,
+which are the same on both sides and shown beside them.
+
+The limit is a C loop with prefetch that touches the bytes that a sum must touch (limits.py), in the same rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import ctypes
 import statistics
-import subprocess
-import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,57 +27,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch_geometric.nn as pyg
-from torch import Tensor
+from limits import toucher
+from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from freshgo import Loader, _kernels, ops
+from freshgo._graph import Known, remember
 from freshgo.nn import accelerate
 
-READ_C = r"""
-#include <stdint.h>
-float read_rows(const float *x, const int64_t *index, int64_t n, int64_t columns) {
-  float s[16] = {0};
-  for (int64_t i = 0; i < n; i++) {
-    const float *row = x + index[i] * columns, *next = x + index[i + 8 < n ? i + 8 : i] * columns;
-    for (int64_t c = 0; c + 16 <= columns; c += 16) {
-      __builtin_prefetch(next + c);
-      for (int j = 0; j < 16; j++) s[j] += row[c + j];
-    }
-  }
-  return s[0] + s[7];
-}
-"""
-
-
-def c_reader() -> Callable[[Tensor, Tensor, int], None]:
-    folder = Path(tempfile.mkdtemp())
-    (folder / "read.c").write_text(READ_C)
-    command = [
-        "cc",
-        "-O3",
-        "-march=native",
-        "-ffast-math",
-        "-shared",
-        "-fPIC",
-        "-o",
-        folder / "read.so",
-        folder / "read.c",
-    ]
-    subprocess.run(command, check=True)
-    fn = ctypes.CDLL(str(folder / "read.so")).read_rows
-    fn.argtypes, fn.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64], ctypes.c_float
-
-    def run(x: Tensor, index: Tensor, threads: int) -> None:
-        work = [
-            threading.Thread(target=fn, args=(x.data_ptr(), i.data_ptr(), i.numel(), x.size(1)))
-            for i in index.chunk(threads)
-        ]
-        for part in work:
-            part.start()
-        for part in work:
-            part.join()
-
-    return run
+Runs = dict[str, Callable[[], Any]]
 
 
 def synthetic(nodes: int, edges: int) -> dict[str, Any]:
@@ -104,21 +61,35 @@ def graphs(args: argparse.Namespace) -> dict[str, tuple[Tensor, Tensor, int]]:
     return found
 
 
-def timed(contestants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for i in range(rounds + 1):
-        for name, run in contestants.items():
-            start = time.perf_counter()
-            run()
-            if i > 0:  # the first round warms up
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(s) for name, s in seconds.items()}
+class Table:
+    """Times the contestants of a row in turns; "freshgo" is one of them."""
 
+    def __init__(self, rounds: int, as_table: bool) -> None:
+        self.rounds = rounds
+        self.as_table = as_table
 
-def show(title: str, found: dict[str, float]) -> None:
-    ours = found["freshgo"]
-    rest = ", ".join(f"{name} {s * 1e3:.1f} ms ({s / ours:.2f} x)" for name, s in found.items() if name != "freshgo")
-    print(f"  {title:24} freshgo {ours * 1e3:.1f} ms; {rest}", flush=True)
+    def graph(self, title: str) -> None:
+        print(f"\n{title}\n", flush=True)
+        if self.as_table:
+            print("| | freshgo, ms | PyG | torch.sparse | limit or dense products |\n|---|---|---|---|---|")
+
+    def row(self, title: str, runs: Runs) -> None:
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for i in range(self.rounds + 1):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run()
+                if i > 0:  # the first round warms up
+                    seconds[name].append(time.perf_counter() - start)
+        ours = seconds.pop("freshgo")
+        ratio = {n: statistics.median(a / b for a, b in zip(s, ours, strict=True)) for n, s in seconds.items()}
+        took = statistics.median(ours) * 1e3
+        if self.as_table:
+            rest = [ratio.get("PyG"), ratio.get("torch.sparse"), ratio.get("limit", ratio.get("dense"))]
+            print(f"| {title} | {took:.1f} | " + " | ".join("" if r is None else f"{r:.2f}" for r in rest) + " |")
+        else:
+            others = ", ".join(f"{n} {statistics.median(s) * 1e3:.1f} ({ratio[n]:.2f} x)" for n, s in seconds.items())
+            print(f"  {title:22} freshgo {took:.1f} ms; {others}", flush=True)
 
 
 def with_gradient(x: Tensor, run: Callable[[Tensor], Tensor], grad: Tensor) -> Callable[[], None]:
@@ -129,76 +100,117 @@ def with_gradient(x: Tensor, run: Callable[[Tensor], Tensor], grad: Tensor) -> C
     return both
 
 
-def aggregations(edge_index: Tensor, ptr: Tensor, rows: int, args: argparse.Namespace) -> None:
+def agree(runs: dict[str, Callable[[Tensor], Tensor]], x: Tensor, grad: Tensor) -> None:
+    found = []
+    for run in runs.values():
+        leaf = x.detach().clone().requires_grad_()
+        out = run(leaf)
+        found.append((out.detach(), *torch.autograd.grad(out, leaf, grad)))
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def sums(table: Table, edge_index: Tensor, ptr: Tensor, x: Tensor, by_source: ops.Transposed, threads: int) -> None:
     index, target, targets = edge_index[0], edge_index[1], ptr.numel() - 1
-    x = torch.randn(rows, args.columns)
-    leaf = x.clone().requires_grad_()
-    by_source = ops.transpose(index, ptr, rows)
-    narrow = ops.Transposed(by_source.ptr, by_source.target.int(), by_source.edge.int())  # as the loader brings it
-    grad = torch.randn(targets, args.columns)
-    read = c_reader()
+    leaf, grad = x.clone().requires_grad_(), torch.randn(targets, x.size(1))
+    touch = toucher(threads)
+    there, back = torch.zeros(targets, x.size(1)), torch.zeros_like(x)
+    targets_by_source = by_source.target.long()
     for reduce in ("sum", "mean", "max"):
 
         def ours(x: Tensor, r: Any = reduce) -> Tensor:
-            return ops.aggregate(x, index, ptr, reduce=r, transposed=narrow)
+            return ops.aggregate(x, index, ptr, reduce=r, transposed=by_source)
 
         def theirs(x: Tensor, r: str = reduce) -> Tensor:
             return scatter(x.index_select(0, index), target, 0, targets, r)
 
         runs: dict[str, Callable[[Tensor], Tensor]] = {"freshgo": ours, "PyG": theirs}
         if reduce == "sum":
-            csr = torch.sparse_csr_tensor(ptr, index, torch.ones(index.numel()), (targets, rows))
+            csr = torch.sparse_csr_tensor(ptr, index, torch.ones(index.numel()), (targets, x.size(0)))
             runs["torch.sparse"] = lambda x, csr=csr: csr @ x
-        for run in runs.values():
-            torch.testing.assert_close(run(x), ours(x), rtol=1e-4, atol=1e-3)
-        forward = {name: (lambda run=run: run(x)) for name, run in runs.items()}
+        agree(runs, x, grad)
+        forward: Runs = {name: (lambda run=run: run(x)) for name, run in runs.items()}
+        both: Runs = {name: with_gradient(leaf, run, grad) for name, run in runs.items()}
         if reduce == "sum":
-            forward["reading the rows"] = lambda: read(x, index, args.threads)
-        show(f"{reduce} forward", timed(forward, args.rounds))
-        show(f"{reduce} both", timed({n: with_gradient(leaf, run, grad) for n, run in runs.items()}, args.rounds))
+            forward["limit"] = lambda: touch(x, index, ptr, there)
+
+            def limit() -> None:
+                touch(x, index, ptr, there)
+                touch(grad, targets_by_source, by_source.ptr, back)
+
+            both["limit"] = limit
+        table.row(f"{reduce}, forward", forward)
+        table.row(f"{reduce}, both", both)
 
 
-def layers(edge_index: Tensor, ptr: Tensor, rows: int, args: argparse.Namespace) -> None:
-    """Whole layers of PyG, its matrix products included, before and after accelerate()."""
-    targets = ptr.numel() - 1
-    x = torch.randn(rows, args.columns, requires_grad=True)
-    width = args.columns
-    for name, layer in {
-        "SAGEConv": pyg.SAGEConv(width, width),
-        "SAGEConv max": pyg.SAGEConv(width, width, aggr="max"),
-        "GCNConv": pyg.GCNConv(width, width),
-        "GATConv 8 heads": pyg.GATConv(width, width // 8, heads=8),
-    }.items():
-        faster = copy.deepcopy(layer)
-        accelerate(faster)
-        bipartite = not name.startswith("GCN")
+def pair(layer: Any) -> tuple[Any, Any]:
+    faster = copy.deepcopy(layer)
+    accelerate(faster)
+    return faster, layer
 
-        def run(conv: Any, b: bool = bipartite) -> Tensor:
-            return conv((x, x[:targets]) if b else x, edge_index)
 
-        torch.testing.assert_close(run(layer), run(faster), rtol=1e-3, atol=1e-3)
-        grad = torch.randn_like(run(layer))
-        runs = {
-            title: with_gradient(x, lambda _, conv=conv: run(conv), grad)
-            for title, conv in (("freshgo", faster), ("PyG", layer))
+def layers(table: Table, edge_index: Tensor, ptr: Tensor, x: Tensor, by_source: ops.Transposed) -> None:
+    """Layers of PyG before and after accelerate(); the batch knows its pointers, as those of the loader do."""
+    targets, width = ptr.numel() - 1, x.size(1)
+    leaf = x.clone().requires_grad_()
+    plain = edge_index.clone()  # PyG's own gets the bare tensor
+    remember(edge_index, Known(edge_index, ptr, by_source))
+    gcn, gat = pyg.GCNConv(width, width, bias=False), pyg.GATConv(width, width // 8, heads=8, bias=False)
+    gcn.lin, gat.lin = nn.Identity(), nn.Identity()
+    contests = {
+        "GCN": (gcn, False, 0),
+        "GAT, 8 heads": (gat, False, 0),
+        "layer SAGE": (pyg.SAGEConv(width, width), True, 2),
+        "layer SAGE, max": (pyg.SAGEConv(width, width, aggr="max"), True, 2),
+        "layer GCN": (pyg.GCNConv(width, width), False, 1),
+        "layer GAT, 8 heads": (pyg.GATConv(width, width // 8, heads=8), False, 1),
+    }
+    weight = torch.randn(width, width, requires_grad=True)
+    for title, (layer, bipartite, products) in contests.items():
+        faster, _ = pair(layer)
+
+        def run(x: Tensor, conv: Any, graph: Tensor, b: bool = bipartite) -> Tensor:
+            return conv((x, x[:targets]) if b else x, graph)
+
+        calls: dict[str, Callable[[Tensor], Tensor]] = {
+            "freshgo": lambda x, conv=faster, run=run: run(x, conv, edge_index),
+            "PyG": lambda x, conv=layer, run=run: run(x, conv, plain),
         }
-        show(f"{name} both", timed(runs, args.rounds))
+        grad = torch.randn_like(calls["freshgo"](x))
+        agree(calls, x, grad)
+        both: Runs = {name: with_gradient(leaf, call, grad) for name, call in calls.items()}
+        if products:  # what no message passing can save
+            rows = grad.detach().clone().requires_grad_()
+
+            def dense(rows: Tensor = rows, grad: Tensor = grad, products: int = products) -> None:
+                for _ in range(products):
+                    rows.grad = weight.grad = None
+                    nn.functional.linear(rows, weight).backward(grad)
+
+            both["dense"] = dense
+        table.row(f"{title}, both", both)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", type=Path)
     parser.add_argument("--columns", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--table", action="store_true", help="as Markdown, ratios to freshgo")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     isa = ("portable", "AVX2", "AVX-512")[_kernels.prepare()]
     print(f"{args.threads} threads, {isa}, {args.columns} float32 columns, torch {torch.__version__}")
+    table = Table(args.rounds, args.table)
     for name, (edge_index, ptr, rows) in graphs(args).items():
-        print(f"{name}, {ptr.numel() - 1:,} targets, {rows:,} rows")
-        aggregations(edge_index, ptr, rows, args)
-        layers(edge_index, ptr, rows, args)
+        table.graph(f"{name}, {ptr.numel() - 1:,} targets, {rows:,} rows")
+        made = ops.transpose(edge_index[0], ptr, rows)
+        by_source = ops.Transposed(made.ptr, made.target.int(), made.edge.int())  # as the loader brings it
+        x = torch.randn(rows, args.columns)
+        sums(table, edge_index, ptr, x, by_source, args.threads)
+        layers(table, edge_index, ptr, x, by_source)
 
 
 if __name__ == "__main__":

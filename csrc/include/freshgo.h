@@ -576,6 +576,8 @@ typedef struct fg_aggregation {
   int64_t self_heads;        /* 1 or heads */
   void *out;                 /* row-major without gaps */
   void *count;               /* real [rows, columns], or NULL */
+  void *dot;                 /* of FG_SUM with `own`: real [num_weights, heads], out[e] = row_scale[t] * col_scale[s] *
+                                (x[s] . own[t]), the derivative by `weight`, while the rows are at hand; or NULL */
 } fg_aggregation;
 
 /* Blocks: while it computes. Threads: any. Ownership: none passes.
@@ -615,6 +617,33 @@ int32_t fg_attention_forward(FG_IN fg_attention *in, fg_error *err);
  * Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_BUDGET. */
 int32_t fg_attention_back(FG_IN fg_attention *in, fg_error *err);
 
+enum {
+  FG_ROW_DOT = 0, /* d[r, h] = x[r] . y[r], of the columns of each head */
+  FG_SPREAD = 1,  /* out[r] += d[r, h] * y of the columns of head h; float32 and float64 */
+  FG_TOTAL = 2    /* out = sum over r of d[r, h] * x[r] */
+};
+
+typedef struct fg_heads {
+  uint32_t struct_size;
+  int32_t kind;
+  int32_t threads;
+  int32_t reserved;  /* zero */
+  DLDataType dtype;  /* of x and y: as that of fg_aggregation */
+  int32_t reserved2; /* zero */
+  int64_t rows;
+  int64_t columns;   /* of every row, head after head, at least one for each */
+  int64_t heads;
+  FG_IN void *x;     /* [rows, columns] */
+  int64_t x_stride;  /* elements from row to row */
+  FG_IN void *y;     /* [rows, columns], or with y_stride 0 one row for all; of FG_SPREAD one row */
+  int64_t y_stride;
+  void *d;           /* real [rows, heads] */
+  void *out;         /* FG_SPREAD: [rows, columns] in and out; FG_TOTAL: real [columns] */
+} fg_heads;
+
+/* Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_DTYPE, FG_BUDGET. */
+int32_t fg_heads_run(FG_IN fg_heads *in, fg_error *err);
+
 typedef struct fg_transposition {
   uint32_t struct_size;
   int32_t threads;
@@ -629,6 +658,13 @@ typedef struct fg_transposition {
   void *target;         /* out: [num_index], grouped by source, ascending in each group */
   void *edge;           /* out: [num_index]: where in index */
 } fg_transposition;
+
+/* Memory for a result, a tensor without gaps whose contents are undefined. What its deleter gives back is used for later
+ * results: at most a sixteenth of the machine's memory is kept, and 512 MiB. Worth its calls from 2 MiB on, where the
+ * memory is huge pages.
+ * Blocks: no. Threads: any. Ownership: `out` passes to the caller, as those of a batch do.
+ * Returns: FG_OK, FG_INVALID, FG_BUDGET (the system has no memory). */
+int32_t fg_result(FG_IN int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out, fg_error *err);
 
 /* The same graph grouped by source, for the way back.
  * Blocks: while it computes. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_BUDGET. */

@@ -363,6 +363,7 @@ class Aggregation(ctypes.Structure):
         ("self_heads", c_int64),
         ("out", c_void_p),
         ("count", c_void_p),
+        ("dot", c_void_p),
     )
 
 
@@ -392,6 +393,28 @@ class Attention(ctypes.Structure):
         ("grad_edge", c_void_p),
         ("grad_edge_self", c_void_p),
         ("grad_dst", c_void_p),
+    )
+
+
+class Heads(ctypes.Structure):
+    """fg_heads."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("threads", c_int32),
+        ("reserved", c_int32),
+        ("dtype", DataType),
+        ("reserved2", c_int32),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("heads", c_int64),
+        ("x", c_void_p),
+        ("x_stride", c_int64),
+        ("y", c_void_p),
+        ("y_stride", c_int64),
+        ("d", c_void_p),
+        ("out", c_void_p),
     )
 
 
@@ -471,7 +494,9 @@ _OPERATORS: dict[str, tuple[Any, ...]] = {
     "fg_aggregate": (POINTER(Aggregation),),
     "fg_attention_forward": (POINTER(Attention),),
     "fg_attention_back": (POINTER(Attention),),
+    "fg_heads_run": (POINTER(Heads),),
     "fg_transpose": (POINTER(Transposition),),
+    "fg_result": (POINTER(c_int64), c_int32, DataType, c_int32, POINTER(Tensor)),
     "fg_group": (c_void_p, c_int32, c_int64, c_int64, c_void_p, c_void_p, POINTER(c_int32)),
 }
 """The same of the operators, which may also be called in a forked child: see :func:`operate`."""
@@ -526,7 +551,6 @@ def operators_init(team: int | None, isa: int) -> int:
 
 def new_capsules(tensors: ctypes.Array[Tensor], count: int, versioned: bool) -> list[object]:
     """DLPack capsules that own the first ``count`` tensors, whose ``managed`` becomes None in the same step."""
-    check_process()
     assert _new_capsules is not None  # the tensors came from the library
     return _new_capsules(tensors, count, int(versioned))
 

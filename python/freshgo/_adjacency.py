@@ -9,6 +9,8 @@ find what their base knows.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import weakref
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from freshgo import _kernels, ops
 from freshgo._graph import Known, Transposed, recall, remember
+from freshgo.errors import InvalidArgumentError
 
 
 @dataclasses.dataclass
@@ -66,6 +69,47 @@ def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
         known.made[key] = _group(_plain(edge_index), targets)
     made: Adjacency = known.made[key]
     return made
+
+
+def relations(
+    edge_index: Tensor, edge_type: Tensor, num_relations: int, sources: int, targets: int
+) -> list[tuple[int, Adjacency]]:
+    """The graph of each relation that has edges, by its number; made once for both tensors as they are."""
+    known = recall(edge_index)
+    if known is None:
+        known = Known(edge_index, None, None)
+        remember(edge_index, known)
+    key = (edge_index.size(1), sources, targets)
+    if key not in known.by_type or known.by_type[key].type() is not edge_type or known.by_type[key].stale():
+        known.by_type[key] = _Relations(edge_type, _split(_plain(edge_index), edge_type, num_relations, targets))
+    made: _Relations = known.by_type[key]
+    return made.graphs
+
+
+class _Relations:
+    def __init__(self, edge_type: Tensor, graphs: list[tuple[int, Adjacency]]) -> None:
+        self.type = weakref.ref(edge_type)
+        self.version = edge_type._version
+        self.graphs = graphs
+
+    def stale(self) -> bool:
+        edge_type = self.type()
+        return edge_type is None or edge_type._version != self.version
+
+
+def _split(edge_index: Tensor, edge_type: Tensor, num_relations: int, targets: int) -> list[tuple[int, Adjacency]]:
+    if edge_type.numel() != edge_index.size(1):
+        raise InvalidArgumentError(
+            f"edge_type has shape {list(edge_type.shape)} for edge_index of shape {list(edge_index.shape)}"
+        )
+    ends, order = _kernels.group(edge_type.to(edge_index.dtype), num_relations)
+    if order is not None:
+        edge_index = edge_index.index_select(1, order)
+    found = []
+    for relation, (first, end) in enumerate(itertools.pairwise(ends.tolist())):
+        if first < end:
+            found.append((relation, _group(edge_index[:, first:end], targets)))
+    return found
 
 
 def _plain(edge_index: Any) -> Tensor:

@@ -37,6 +37,7 @@ class Known:
         self.transposed = transposed
         self.levels = levels  # of a batch that history has pruned
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
+        self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation
 
 
 def remember(edge_index: Tensor, known: Known) -> None:

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from freshgo import _abi
+from freshgo._dlpack import use_versioned
 
 SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
+ROW_DOT, SPREAD, TOTAL = range(3)
 
 _FLOAT, _BFLOAT = 2, 4
 _DTYPES = {
@@ -74,6 +77,20 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+_REUSED_FROM = 2 << 20  # bytes; below, malloc keeps what is freed by itself
+
+
+def empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """A result ``[rows, columns]`` with undefined contents: memory of earlier results, where it is large."""
+    if rows * columns * dtype.itemsize < _REUSED_FROM:
+        return torch.empty(rows, columns, dtype=dtype)
+    code, bits = _DTYPES[dtype]
+    versioned = use_versioned()
+    out = (_abi.Tensor * 1)()
+    _abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, _abi.DataType(code, bits, 1), versioned, out)
+    return from_dlpack(_abi.new_capsules(out, 1, versioned)[0])
+
+
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -103,8 +120,9 @@ def aggregate(
     skip_self: bool = False,
     cut: int = -1,
     count: Tensor | None = None,
+    dot: Tensor | None = None,
 ) -> None:
-    """fg_aggregate over 2-dimensional ``x``; ``out`` and ``count`` are contiguous and filled."""
+    """fg_aggregate over 2-dimensional ``x``; ``out``, ``count`` and ``dot`` are contiguous and filled."""
     if not _ready:
         prepare()
     if y is not None:
@@ -147,6 +165,7 @@ def aggregate(
         self_heads=1 if self_weight is None else self_weight.size(1),
         out=out.data_ptr(),
         count=_address(count),
+        dot=_address(dot),
     )
     _abi.operate("fg_aggregate", ctypes.byref(raw))
 
@@ -176,6 +195,31 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
         **{name: _address(t) for name, t in kept.items()},
     )
     _abi.operate(function, ctypes.byref(raw))
+
+
+def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None = None) -> None:
+    """fg_heads_run over 2-dimensional ``x``; ``y`` is like it, or one row. ``d`` and ``out`` are contiguous."""
+    if not _ready:
+        prepare()
+    x = _rows(x)
+    y = None if y is None else _rows(y)
+    code, bits = _DTYPES[x.dtype]
+    raw = _abi.Heads(
+        struct_size=ctypes.sizeof(_abi.Heads),
+        kind=kind,
+        threads=torch.get_num_threads(),
+        dtype=_abi.DataType(code, bits, 1),
+        rows=d.size(0),
+        columns=x.size(1),
+        heads=d.size(1),
+        x=x.data_ptr(),
+        x_stride=x.stride(0),
+        y=_address(y),
+        y_stride=0 if y is None or y.size(0) == 1 else y.stride(0),
+        d=d.data_ptr(),
+        out=_address(out),
+    )
+    _abi.operate("fg_heads_run", ctypes.byref(raw))
 
 
 def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:

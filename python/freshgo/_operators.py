@@ -11,7 +11,7 @@ then ends where its edges do. Where they are absent, the derivative makes them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,33 +71,28 @@ def _grouped_by_source(
 # ---- sums ----------------------------------------------------------------------------------------------------------
 
 
-def _sum(
-    x: Tensor,
-    index: Tensor,
-    ptr: Tensor,
-    weight: _Optional,
-    self_weight: _Optional,
-    row_scale: _Optional,
-    col_scale: _Optional,
-    skip_self: bool,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
-) -> Tensor:
-    out = x.new_empty(ptr.numel() - 1, x.size(1))
-    _kernels.aggregate(
-        _kernels.SUM,
-        x,
-        index,
-        ptr,
-        out,
-        heads=1 if weight is None else weight.size(1),
-        weight=weight,
-        self_weight=self_weight,
-        row_scale=row_scale,
-        col_scale=col_scale,
-        skip_self=skip_self,
-    )
+class _Factors(NamedTuple):
+    """What rows are multiplied by on their way into a sum: ``weight`` and the rest of ``fg_aggregation``."""
+
+    weight: _Optional
+    self_weight: _Optional
+    row_scale: _Optional
+    col_scale: _Optional
+    skip_self: bool
+
+    @property
+    def heads(self) -> int:
+        return 1 if self.weight is None else self.weight.size(1)
+
+    def reversed(self) -> _Factors:
+        """Those of the way back."""
+        return self._replace(row_scale=self.col_scale, col_scale=self.row_scale)
+
+
+def _sum(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
+    factors = _Factors(*rest[:5])
+    out = _kernels.empty(ptr.numel() - 1, x.size(1), x.dtype)
+    _kernels.aggregate(_kernels.SUM, x, index, ptr, out, heads=factors.heads, **factors._asdict())
     return out
 
 
@@ -105,42 +100,40 @@ def _sum_fake(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
     return x.new_empty(ptr.size(0) - 1, x.size(1))
 
 
-def _sum_back(
-    grad: Tensor,
-    index: Tensor,
-    ptr: Tensor,
-    weight: _Optional,
-    self_weight: _Optional,
-    row_scale: _Optional,
-    col_scale: _Optional,
-    skip_self: bool,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
-    sources: int,
-) -> Tensor:
-    source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
-    out = grad.new_empty(sources, grad.size(1))
+def _sum_back(grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any, **products: Any) -> Tensor:
+    factors, by_source, sources = _Factors(*rest[:5]).reversed(), rest[5:8], rest[8]
+    source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
+    out = _kernels.empty(sources, grad.size(1), grad.dtype)
     _kernels.aggregate(
         _kernels.SUM,
         grad,
         target,
         source_ptr,
         out,
-        heads=1 if weight is None else weight.size(1),
+        heads=factors.heads,
         edge=edge,
-        weight=weight,
-        self_weight=self_weight,
-        row_scale=col_scale,
-        col_scale=row_scale,
-        skip_self=skip_self,
         cut=cut,
+        **factors._asdict(),
+        **products,
     )
     return out
 
 
 def _sum_back_fake(grad: Tensor, *rest: Any) -> Tensor:
     return grad.new_empty(rest[-1], grad.size(1))
+
+
+def _sum_back_both(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """The derivatives by x and by the weights, from one pass over the rows of ``grad``."""
+    weight = rest[0]
+    dot = _kernels.empty(weight.size(0), weight.size(1), weight.dtype)
+    if x.size(1) == 0:
+        dot.zero_()
+    return _sum_back(grad, index, ptr, *rest, x.size(0), own=x, dot=dot), dot
+
+
+def _sum_back_both_fake(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), rest[0].new_empty(rest[0].shape)
 
 
 def _dot(
@@ -153,7 +146,7 @@ def _dot(
     skip_self: bool,
     heads: int,
 ) -> Tensor:
-    out = x.new_empty(index.numel(), heads, dtype=_kernels.real(x.dtype))
+    out = _kernels.empty(index.numel(), heads, _kernels.real(x.dtype))
     if x.size(1) == 0:
         return out.zero_()
     _kernels.aggregate(
@@ -188,16 +181,16 @@ def _sum_backward(ctx: Any, grad: Tensor) -> tuple[_Optional, ...]:
     x, index, ptr, weight, self_weight, row_scale, col_scale, *transposed = ctx.saved_tensors
     ops = torch.ops.freshgo
     of_x = of_weight = of_self = None
-    if ctx.needs_input_grad[0]:
-        of_x = ops.sum_back(
-            grad, index, ptr, weight, self_weight, row_scale, col_scale, ctx.skip_self, *transposed, ctx.sources
-        )
-    if ctx.needs_input_grad[3]:
+    how = (weight, self_weight, row_scale, col_scale, ctx.skip_self, *transposed)
+    if ctx.needs_input_grad[0] and ctx.needs_input_grad[3]:
+        of_x, of_weight = ops.sum_back_both(x, grad, index, ptr, *how)
+    elif ctx.needs_input_grad[0]:
+        of_x = ops.sum_back(grad, index, ptr, *how, ctx.sources)
+    elif ctx.needs_input_grad[3]:
         of_weight = ops.dot(x, grad, index, ptr, row_scale, col_scale, ctx.skip_self, weight.size(1))
     if ctx.needs_input_grad[4]:
         rows, heads = self_weight.shape
-        shape = (rows, heads, x.size(1) // heads)
-        of_self = (x[:rows].reshape(shape).to(self_weight.dtype) * grad[:rows].reshape(shape)).sum(-1)
+        of_self = ops.row_dot(x[:rows], grad[:rows], heads)
     return of_x, None, None, of_weight, of_self, None, None, None, None, None, None
 
 
@@ -217,11 +210,32 @@ _define(
     _sum_back_fake,
 )
 _define(
+    f"sum_back_both(Tensor x, Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> (Tensor, Tensor)",
+    _sum_back_both,
+    _sum_back_both_fake,
+)
+_define(
     "dot(Tensor x, Tensor grad, Tensor index, Tensor ptr, Tensor? row_scale, Tensor? col_scale, bool skip_self, "
     "SymInt heads) -> Tensor",
     _dot,
     _dot_fake,
 )
+
+
+def _row_dot(x: Tensor, y: Tensor, heads: int) -> Tensor:
+    """``[rows, heads]``: the product of each row with that of y, or with its only one."""
+    out = _kernels.empty(x.size(0), heads, _kernels.real(x.dtype))
+    if x.size(1) == 0:
+        return out.zero_()
+    _kernels.heads(_kernels.ROW_DOT, x, y, out)
+    return out
+
+
+def _row_dot_fake(x: Tensor, y: Tensor, heads: int) -> Tensor:
+    return x.new_empty(x.size(0), heads, dtype=_kernels.real(x.dtype))
+
+
+_define("row_dot(Tensor x, Tensor y, SymInt heads) -> Tensor", _row_dot, _row_dot_fake)
 
 
 # ---- maximum and minimum -------------------------------------------------------------------------------------------
@@ -237,7 +251,9 @@ def _extreme(
     target: _Optional,
     edge: _Optional,
 ) -> tuple[Tensor, Tensor]:
-    out, count = _extreme_fake(x, index, ptr, least, counted)
+    rows, columns = ptr.numel() - 1, x.size(1)
+    out = _kernels.empty(rows, columns, x.dtype)
+    count = _kernels.empty(rows if counted else 0, columns, _kernels.real(x.dtype))
     _kernels.aggregate(_kernels.MIN if least else _kernels.MAX, x, index, ptr, out, count=count if counted else None)
     return out, count
 
@@ -261,7 +277,7 @@ def _extreme_back(
     edge: _Optional,
 ) -> Tensor:
     source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
-    grad = x.new_empty(x.shape)
+    grad = _kernels.empty(x.size(0), x.size(1), x.dtype)
     _kernels.aggregate(_kernels.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
     return grad
 
@@ -316,7 +332,8 @@ def _attention(
     target: _Optional,
     edge: _Optional,
 ) -> tuple[Tensor, Tensor]:
-    alpha, own = _attention_fake(src, dst, logit, index, ptr, self_rows, slope)
+    heads = src.size(1)
+    alpha, own = _kernels.empty(index.numel(), heads, src.dtype), _kernels.empty(self_rows, heads, src.dtype)
     _kernels.attention(
         "fg_attention_forward", index, ptr, slope, src=src, dst=dst, edge=logit, alpha=alpha, alpha_self=own
     )
@@ -342,7 +359,9 @@ def _attention_back(
     ptr: Tensor,
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    out = _attention_back_fake(alpha, alpha_self, grad, grad_self, src, dst, logit, index, ptr, slope)
+    heads, real = src.size(1), src.dtype
+    of_edge, of_self = _kernels.empty(alpha.size(0), heads, real), _kernels.empty(alpha_self.size(0), heads, real)
+    of_dst = _kernels.empty(ptr.numel() - 1, heads, real)
     _kernels.attention(
         "fg_attention_back",
         index,
@@ -355,11 +374,11 @@ def _attention_back(
         alpha_self=alpha_self,
         grad=grad,
         grad_self=grad_self,
-        grad_edge=out[0],
-        grad_edge_self=out[1],
-        grad_dst=out[2],
+        grad_edge=of_edge,
+        grad_edge_self=of_self,
+        grad_dst=of_dst,
     )
-    return out
+    return of_edge, of_self, of_dst
 
 
 def _attention_back_fake(
@@ -384,7 +403,7 @@ def _by_source(
     sources: int,
 ) -> Tensor:
     source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
-    out = of_edge.new_empty(sources, of_edge.size(1))
+    out = _kernels.empty(sources, of_edge.size(1), of_edge.dtype)
     _kernels.aggregate(_kernels.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
     out[: of_self.size(0)] += of_self
     return out

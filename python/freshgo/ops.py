@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from freshgo import _kernels, _operators  # noqa: F401  (registers torch.ops.freshgo)
+from freshgo import _gat, _kernels, _linear, _operators  # noqa: F401  (they register torch.ops.freshgo)
 from freshgo._graph import Transposed
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -290,6 +290,59 @@ def attention(
         alpha, own = both[: index.size(0)], both[index.size(0) :]
     self_weight = own if add_self_loops else None
     return _shaped(_sum(x, index, ptr, alpha, self_weight=self_weight, transposed=transposed), x)
+
+
+def gat(
+    x: Tensor,
+    att_src: Tensor,
+    att_dst: Tensor | None,
+    alpha_dst: Tensor | None,
+    index: Tensor,
+    ptr: Tensor,
+    *,
+    negative_slope: float,
+    add_self_loops: bool,
+    dropout: float,
+    transposed: Transposed | None,
+) -> Tensor:
+    """:func:`attention` of projected rows ``[rows, heads * channels]``, whose logits are products with ``att_src``.
+
+    Those of the targets are products of the first rows with ``att_dst``, or else given as ``alpha_dst``.
+    """
+    heads, targets = att_src.size(0), ptr.size(0) - 1
+    if x.dtype not in (torch.float32, torch.float64) or att_src.dtype != x.dtype:
+        by_head = x.view(-1, heads, att_src.size(1))
+        if alpha_dst is None and att_dst is not None:
+            alpha_dst = (by_head[:targets] * att_dst).sum(-1)
+        out = attention(
+            by_head,
+            (by_head * att_src).sum(-1),
+            alpha_dst,
+            index,
+            ptr,
+            negative_slope=negative_slope,
+            add_self_loops=add_self_loops,
+            dropout=dropout,
+            transposed=transposed,
+        )
+        return out.flatten(1)
+    ptr = _check_graph(index, ptr, x, transposed)
+    self_rows = min(x.size(0), targets) if add_self_loops else 0
+    keep = None
+    if dropout > 0:
+        keep = F.dropout(x.new_ones(index.size(0) + self_rows, heads), dropout)  # drawn as by attention
+    dst = None if alpha_dst is None else alpha_dst.to(x.dtype)
+    graph = _for_derivative(transposed, x, att_src, att_dst, dst)
+    made: tuple[Tensor, ...] = torch.ops.freshgo.gat(
+        x, att_src, att_dst, dst, keep, index, ptr, self_rows, negative_slope, *graph
+    )
+    return made[0]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``torch.nn.functional.linear`` of 2-dimensional rows, in memory of earlier results."""
+    out: Tensor = torch.ops.freshgo.linear(x, weight, bias)
+    return out
 
 
 def _sum(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -85,3 +87,12 @@ def real_graph(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     unpack.packs = packs  # type: ignore[attr-defined]
     return unpack
+
+
+@pytest.fixture(scope="session")
+def arxiv(real_graph: Any) -> Path:
+    """The directory of ogbn-arxiv with ``x_struct.npy``, structural features that are computed once (a minute)."""
+    directory: Path = real_graph("ogbn-arxiv-nofeat")
+    if not (directory / "x_struct.npy").is_file():
+        subprocess.run([sys.executable, real_graph.packs / "struct_feats.py", directory], check=True)
+    return directory

@@ -141,6 +141,36 @@ def test_gradcheck() -> None:
             (x, src, dst, weight),
         )
         assert gradcheck(lambda x, s, ls=loops: ops.attention(x, s, None, index, ptr, add_self_loops=ls), (x, src))
+        how = (torch.rand(30 + 8 * loops, 2, dtype=torch.float64), index, ptr, 8 * loops, 0.2, None, None, None)
+        flat, att = x.detach().reshape(9, 6).requires_grad_(), x.detach()[0].clone().requires_grad_()
+        other = x.detach()[1].clone().requires_grad_()
+        assert gradcheck(lambda x, a, b, h=how: torch.ops.freshgo.gat(x, a, b, None, *h)[0], (flat, att, other))
+        assert gradcheck(lambda x, a, d, h=how: torch.ops.freshgo.gat(x, a, None, d, *h)[0], (flat, att, dst))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("heads", "channels"), [(1, 7), (2, 4), (3, 16), (4, 5), (8, 16), (12, 3)])
+def test_a_layer_of_attention_is_its_parts(isa: int, heads: int, channels: int, dtype: torch.dtype) -> None:
+    index, ptr, _ = graph(30, 24, 200)
+    x = torch.randn(30, heads * channels).to(dtype).requires_grad_()
+    att = [torch.randn(heads, channels).to(dtype).requires_grad_() for _ in range(2)]
+    dst = torch.randn(24, heads).to(dtype).requires_grad_()
+    for shared in (False, True):
+        for loops in (False, True):
+            options: dict[str, Any] = {"negative_slope": 0.2, "add_self_loops": loops, "dropout": 0.4}
+            by_head = x.view(30, heads, channels)
+            logits = (by_head[:24] * att[1]).sum(-1) if shared else dst
+            torch.manual_seed(3)
+            expected = ops.attention(by_head, (by_head * att[0]).sum(-1), logits, index, ptr, **options).flatten(1)
+            torch.manual_seed(3)
+            given = (att[1], None) if shared else (None, dst)
+            out = ops.gat(x, att[0], *given, index, ptr, transposed=None, **options)
+            tolerance = 30 * DTYPES[dtype]
+            torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
+            leaves, grad = [x, *att] if shared else [x, att[0], dst], torch.randn(24, heads * channels).to(dtype)
+            theirs = torch.autograd.grad(expected, leaves, grad)
+            for mine, other in zip(torch.autograd.grad(out, leaves, grad), theirs, strict=True):
+                torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("loops", [False, True])
@@ -251,6 +281,22 @@ def test_nan_and_infinity_pass_through() -> None:
         )
 
 
+def test_large_results_use_memory_of_earlier_ones() -> None:
+    index, ptr = torch.arange(70_000), torch.arange(70_001)
+    x = torch.randn(70_000, 37)  # a size that no other test has
+    first, second = ops.aggregate(x, index, ptr), ops.aggregate(x, index, ptr)
+    places = {first.data_ptr(), second.data_ptr()}
+    assert len(places) == 2  # nobody gets what is in use
+    part = first[10:20]
+    del first, second
+    third = ops.aggregate(x, index, ptr)
+    assert third.data_ptr() in places
+    assert third.data_ptr() + 10 * 37 * 4 != part.data_ptr()
+    assert part.equal(x[10:20])
+    third.requires_grad_().backward(torch.ones_like(x))
+    assert torch.ones_like(x).equal(third.grad)  # type: ignore[arg-type]
+
+
 def test_transpose_groups_by_source() -> None:
     for dtype in (torch.int64, torch.int32):
         index, ptr, target = graph(300, 200, 70_000, dtype)
@@ -299,6 +345,10 @@ def test_results_do_not_depend_on_threads() -> None:
         for reduce in REDUCTIONS:
             out = ops.aggregate(x, index, ptr, reduce=reduce)
             found += [out, *torch.autograd.grad(out.square().sum(), x)]
+        att = torch.linspace(-1, 1, 70, dtype=torch.float32).view(2, 35)
+        options: dict[str, Any] = {"negative_slope": 0.2, "add_self_loops": True, "dropout": 0.0, "transposed": None}
+        out = ops.gat(x, att.requires_grad_(), att.flip(1), None, index, ptr, **options)
+        found += [out, *torch.autograd.grad(out.square().sum(), (x, att))]
         out = ops.gcn(x, index, ptr, weight)
         found += [out, *torch.autograd.grad(out.square().sum(), (x, weight))]
         out = ops.attention(x.view(5000, 2, 35), src, None, index, ptr, add_self_loops=True)

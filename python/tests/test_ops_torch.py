@@ -23,6 +23,7 @@ def test_opcheck() -> None:
     x = torch.randn(6, 6, requires_grad=True)
     weight, own = torch.rand(7, 2, requires_grad=True), torch.rand(3, 2, requires_grad=True)
     rows, columns = torch.rand(4), torch.rand(6)
+    own_and_scales = (own.detach(), rows, columns, True)
     for graph in (NONE, tuple(by_source)):
         opcheck(registered.sum.default, (x, INDEX, PTR, weight, own, rows, columns, True, *graph))
         opcheck(registered.sum.default, (x, INDEX, PTR, None, None, None, None, False, *graph))
@@ -31,7 +32,14 @@ def test_opcheck() -> None:
         src, dst = torch.randn(6, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)
         opcheck(registered.attention.default, (src, dst, weight, INDEX, PTR, 4, 0.2, *graph))
         opcheck(registered.sum_back.default, (torch.randn(4, 6), INDEX, PTR, None, None, rows, None, False, *graph, 6))
+        opcheck(
+            registered.sum_back_both.default,
+            (x.detach(), torch.randn(4, 6), INDEX, PTR, weight.detach(), *own_and_scales, *graph),
+        )
         opcheck(registered.by_source.default, (torch.randn(7, 2), torch.randn(3, 2), INDEX, PTR, *graph, 6))
+    opcheck(registered.linear.default, (x, torch.randn(4, 6, requires_grad=True), torch.randn(4, requires_grad=True)))
+    opcheck(registered.linear.default, (x.detach(), torch.randn(4, 6, requires_grad=True), None))
+    opcheck(registered.row_dot.default, (torch.randn(5, 6), torch.randn(1, 6), 3))
     opcheck(registered.dot.default, (x.detach(), torch.randn(4, 6), INDEX, PTR, rows, None, False, 3))
     opcheck(registered.transpose.default, (INDEX, PTR, 6))
     opcheck(registered.group.default, (torch.tensor([2, 0, 1, 2]), 4))
