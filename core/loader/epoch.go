@@ -74,6 +74,7 @@ func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 	inFlight := max(l.split.prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.gate = newGate(l.budget, l.split.batches, first)
+	e.gate.holds = max(l.options.Holds, 1)
 	if l.options.Memory == 0 {
 		e.gate.limit = 0
 	}

@@ -25,8 +25,11 @@ func (p *preparer) fill(b *Batch) error {
 	for i := range l.tables {
 		t := &l.tables[i]
 		count := int64(len(nID))
-		if t.byEdge {
+		switch {
+		case t.byEdge:
 			count = int64(len(eID))
+		case l.options.Held != nil:
+			count = int64(len(p.roster.rows))
 		}
 		var err error
 		if tensors[i], err = p.addTensor(b, t.name, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
@@ -60,13 +63,19 @@ func (p *preparer) numberEdges(d sample.Drawn) error {
 // resolve finds out where the rows of a batch are, once for all tables.
 func (p *preparer) resolve(b *Batch, nID []int64) error {
 	l, k := p.loader, &p.lookup
+	found := int64(len(nID)) // but for those that are cold
+	if l.options.Held != nil {
+		found -= p.roster.held
+		l.counters.held.Add(p.roster.held)
+	}
 	if len(l.onDisk) == 0 {
-		l.counters.hits.Add(int64(len(nID)))
+		l.counters.hits.Add(found)
 		return nil
 	}
-	err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) })
-	if err != nil {
-		return err
+	if l.options.Held == nil { // else it was filled before there was room for the batch
+		if err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) }); err != nil {
+			return err
+		}
 	}
 	switch {
 	case p.super != nil: // planned
@@ -81,8 +90,8 @@ func (p *preparer) resolve(b *Batch, nID []int64) error {
 	default:
 		l.policy.Step(p.roster.rows, &p.step.Step)
 	}
-	err = p.compute(func() { k.sort(p.step.Slots, &p.roster) })
-	l.counters.hits.Add(int64(len(nID) - len(k.cold)))
+	err := p.compute(func() { k.sort(p.step.Slots, &p.roster) })
+	l.counters.hits.Add(found - int64(len(k.cold)))
 	if p.super == nil {
 		l.counters.misses.Add(int64(len(k.cold)))
 	}
@@ -121,6 +130,8 @@ func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
 	switch {
 	case t.disk == nil && t.byEdge:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, eID) })
+	case t.disk == nil && l.options.Held != nil:
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.missed()) })
 	case t.disk == nil:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(nID)) })
 	}

@@ -69,6 +69,12 @@ type Options struct {
 	Checksums bool     // verify every page read against its checksum
 
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
+
+	// Held says of each node id which of the consumer's rows it is, or -1: of these
+	// rows batches bring the place alone, see PlaceName. nil: none. The caller's memory
+	// until the loader is closed.
+	Held  []int32
+	Holds int // batches that the consumer holds at a time; 0: one
 }
 
 func (o Options) validate(numNodes int64) error {
@@ -98,6 +104,9 @@ func (o Options) validate(numNodes int64) error {
 		}
 	}
 	if err := o.validatePlan(); err != nil {
+		return err
+	}
+	if err := o.validateHeld(numNodes); err != nil {
 		return err
 	}
 	if o.Cache == "vector" {

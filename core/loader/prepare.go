@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -175,7 +176,14 @@ func (p *preparer) makeTensors(b *Batch) error {
 	b.NumSeeds = int64(len(p.inputs))
 	nodes, edges := int64(len(p.graph.Nodes)), int64(len(p.graph.Row))
 	l.counters.edges.Add(edges)
-	bytes := l.parts.batchBytes(nodes, edges, int64(len(p.graph.Ptr))-1, b.NumSeeds)
+	rows := nodes
+	if l.options.Held != nil && !e.trace {
+		if err := p.compute(func() { p.roster.fill(l, p.graph.Nodes, b.NumSeeds) }); err != nil {
+			return err
+		}
+		rows = int64(len(p.roster.rows))
+	}
+	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.graph.Ptr))-1, b.NumSeeds)
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
 	}
@@ -242,6 +250,13 @@ func (p *preparer) copyOut(b *Batch) error {
 		return err
 	}
 	copy(eID, g.Pos)
+	if p.loader.options.Held != nil {
+		place, err := p.addTensor(b, PlaceName, manifest.DType_INT32, []int64{int64(len(g.Nodes))})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[int32](place), p.roster.place)
+	}
 	return p.transpose(b)
 }
 
