@@ -300,7 +300,7 @@ int32_t fg_graph_close(fg_graph *graph, fg_error *err);
 
 typedef struct fg_loader_options {
   uint32_t struct_size;
-  int32_t num_hops;
+  int32_t num_hops;       /* 0: a batch is its seeds and their rows */
   FG_IN int64_t *fanouts; /* neighbours per hop, nearest the seeds first; -1: all */
   FG_IN int64_t *seeds;   /* node ids in the caller's order */
   int64_t num_seeds;
@@ -335,6 +335,10 @@ typedef struct fg_loader_options {
   FG_IN char *scratch;    /* directory for a temporary file; NULL: none */
   int64_t scratch_bytes;  /* what that file may take, or FG_AUTO; 0: none */
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
+  FG_IN int32_t *held;    /* by node id: which of the caller's rows it is, or -1; NULL: he holds none */
+  int64_t num_held;       /* its length */
+  int32_t holds;          /* batches that the caller keeps at a time, counted in `memory`; 0: one */
+  int32_t reserved3;      /* zero */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -345,8 +349,8 @@ typedef struct fg_loader_options {
  *
  * Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds` and `hotness` unchanged until the
- * loader is closed; the rest of the options is copied.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness` and `held` unchanged
+ * until the loader is closed; the rest of the options is copied.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
                        fg_error *err);
@@ -379,7 +383,9 @@ typedef struct fg_batch {
 /* The next batch of the epoch, in order. Its tensors: n_id [nodes], edge_index [2, edges], e_id [edges],
  * ptr [targets + 1], input_id [seeds], num_sampled_nodes [hops + 1], num_sampled_edges [hops], all int64, then
  * every node tensor (rows of n_id) and every edge tensor (rows of e_id). With `transpose`, unless there are 2^31
- * edges: source_ptr int64 [nodes + 1], source_target and source_edge int32 [edges], the edges grouped by source.
+ * edges: source_ptr int64 [nodes + 1], source_target and source_edge int32 [edges], the edges grouped by source. With
+ * `held`: place int32 [nodes], for each of n_id the caller's row, or ~i where row i of the node tensors is its; these
+ * then have one row for each node that he does not hold.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

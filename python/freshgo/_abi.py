@@ -48,6 +48,7 @@ _EXCEPTIONS: dict[int, type[errors.FreshgoError]] = {
     22: errors.BusyError,
     23: errors.CancelledError,
     24: errors.InternalError,
+    25: errors.CudaError,
 }
 """The one table from codes of the library to exceptions."""
 
@@ -229,6 +230,10 @@ class LoaderOptions(ctypes.Structure):
         ("scratch", c_char_p),
         ("scratch_bytes", c_int64),
         ("calibration", c_char_p),
+        ("held", POINTER(c_int32)),
+        ("num_held", c_int64),
+        ("holds", c_int32),
+        ("reserved3", c_int32),
     )
 
 

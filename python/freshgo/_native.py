@@ -233,6 +233,8 @@ class LoaderOptions:
     ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
+    ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
+    Without fanouts a batch is its seeds and their rows.
     """
 
     fanouts: Sequence[int]
@@ -265,6 +267,8 @@ class LoaderOptions:
     io: str = "auto"
     checksums: bool = False
     transpose: bool = False
+    held: torch.Tensor | None = None
+    holds: int = 1
 
 
 @dataclass(frozen=True)
@@ -294,7 +298,7 @@ class Loader(_Handle):
         super().__init__()
         self._source = source
         self._seeds = _own_seeds(options.seeds)
-        self._hotness = options.hotness  # the library ranks it where it lies
+        self._vectors = options.hotness, options.held  # the library reads them where they lie
         raw = _loader_options(options, self._seeds)
         arguments = (*_source_handles(source), ctypes.byref(raw))
         self._pointer = _run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
@@ -308,18 +312,19 @@ class Loader(_Handle):
         """Stop what runs and begin ``epoch`` at ``first_batch``. With ``trace`` only ids are produced."""
         _abi.call("fg_loader_start", self._handle(), epoch, first_batch, int(trace))
 
-    def next(self) -> RawBatch | None:
-        """The next batch of the epoch, ``None`` after the last one. Waits in steps, so Ctrl-C works."""
+    def next(self, *, wait: bool = True) -> RawBatch | None:
+        """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet.
+        Waits in steps, so Ctrl-C works."""
         slots = self._tensor_slots()
         raw = _abi.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
         try:
             while True:
-                code = _abi.call("fg_loader_next", self._handle(), _POLL_MS, ctypes.byref(raw))
-                if code == _abi.END:
-                    return None
+                code = _abi.call("fg_loader_next", self._handle(), _POLL_MS if wait else 0, ctypes.byref(raw))
                 if code == _abi.OK:
                     tensors = _dlpack.to_torch(slots, raw.num_tensors, self._versioned)
                     return RawBatch(int(raw.index), int(raw.num_seeds), tensors)
+                if code == _abi.END or not wait:
+                    return None
         except BaseException:  # Ctrl-C may strike right after the library handed the batch over
             _dlpack.discard(slots, raw.num_tensors, self._versioned)
             raise
@@ -451,11 +456,14 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         scratch=None if options.scratch is None else os.fsencode(options.scratch),
         scratch_bytes=_AUTO if options.scratch_bytes is None else options.scratch_bytes,
         calibration=None if options.calibration is None else os.fsencode(options.calibration),
+        holds=options.holds,
     )
     if seeds is not None:
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:
         raw.hotness, raw.num_hotness = _pointer_to(options.hotness, ctypes.c_float), options.hotness.numel()
+    if options.held is not None:
+        raw.held, raw.num_held = _pointer_to(options.held, ctypes.c_int32), options.held.numel()
     return raw
 
 
