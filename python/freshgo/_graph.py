@@ -26,10 +26,17 @@ class Transposed(NamedTuple):
 class Known:
     """What is known of one state of an edge_index: a tensor that is written to afterwards is another one."""
 
-    def __init__(self, edge_index: Tensor, ptr: Tensor | None, transposed: Transposed | None) -> None:
+    def __init__(
+        self,
+        edge_index: Tensor,
+        ptr: Tensor | None,
+        transposed: Transposed | None,
+        ends: dict[int, int] | None = None,
+    ) -> None:
         self.version = edge_index._version
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
+        self.ends = ends or {}  # so many first edges are those of so many first targets; on the host, to wait for none
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
 
 

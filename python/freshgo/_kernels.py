@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from freshgo import _abi
+from freshgo import _abi, _cuda
 
 SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
 
@@ -72,6 +72,14 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _run(function: str, raw: ctypes.Structure, on: Tensor) -> None:
+    """Call an operator where ``on`` is: at once on the CPU, queued on a device."""
+    if _cuda.takes(on):
+        _cuda.run(function, raw, on.device)
+    else:
+        _abi.operate(function, ctypes.byref(raw))
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -148,7 +156,7 @@ def aggregate(
         out=out.data_ptr(),
         count=_address(count),
     )
-    _abi.operate("fg_aggregate", ctypes.byref(raw))
+    _run("fg_aggregate", raw, x)
 
 
 def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors: Tensor | None) -> None:
@@ -175,7 +183,7 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
         slope=slope,
         **{name: _address(t) for name, t in kept.items()},
     )
-    _abi.operate(function, ctypes.byref(raw))
+    _run(function, raw, src)
 
 
 def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,15 +206,30 @@ def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor,
         target=target.data_ptr(),
         edge=edge.data_ptr(),
     )
-    _abi.operate("fg_transpose", ctypes.byref(raw))
+    if _cuda.takes(index):
+        _cuda.run_with_scratch("fg_cuda_transpose", raw, index.device)
+    else:
+        _abi.operate("fg_transpose", ctypes.byref(raw))
     return source_ptr, target, edge
 
 
 def group(target: Tensor, targets: int) -> tuple[Tensor, Tensor | None]:
-    """fg_group: ``ptr``, and ``order`` where ``target`` decreases somewhere."""
+    """fg_group: ``ptr``, and ``order`` where ``target`` decreases somewhere, or is on a device, which does not say."""
     target = target.contiguous()
-    ptr = torch.empty(targets + 1, dtype=torch.int64)
+    ptr = target.new_empty(targets + 1, dtype=torch.int64)
     order = torch.empty_like(target)
+    if _cuda.takes(target):
+        raw = _abi.Transposition(
+            struct_size=ctypes.sizeof(_abi.Transposition),
+            index_bytes=target.element_size(),
+            index=target.data_ptr(),
+            num_index=target.numel(),
+            sources=targets,
+            source_ptr=ptr.data_ptr(),
+            edge=order.data_ptr(),
+        )
+        _cuda.run_with_scratch("fg_cuda_transpose", raw, target.device)
+        return ptr, order
     is_sorted = ctypes.c_int32()
     _abi.operate(
         "fg_group",

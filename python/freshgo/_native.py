@@ -25,6 +25,7 @@ import torch
 
 from freshgo import _abi, _dlpack
 from freshgo._dlpack import NpyFile
+from freshgo._library import Library
 from freshgo.errors import ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "convert",
     "counters",
     "hotness",
+    "library",
     "simulate",
 ]
 
@@ -55,6 +57,18 @@ def counters() -> dict[str, int]:
     raw = _abi.Counters()
     _abi.call("fg_counters", ctypes.byref(raw))
     return {name: int(getattr(raw, name)) for name, _ in raw._fields_}
+
+
+def library() -> Library:
+    """Return which native library this process uses and why; loads it if need be.
+
+    There are two, with and without the device path, of which a process loads one: that with CUDA if it is installed and
+    there are a PyTorch with CUDA and a driver. Prints as one line.
+
+    Raises:
+        LibraryError: it is missing, does not load, or does not fit this package.
+    """
+    return _abi.library()
 
 
 class _Handle:

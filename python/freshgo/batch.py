@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -147,8 +148,9 @@ def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_
         from freshgo.pyg import make_edge_index
 
         tensors["edge_index"] = make_edge_index(tensors["edge_index"], tensors["n_id"].numel(), ptr, transposed)
-    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed))
     values: dict[str, Any] = dict(tensors)
     for counts in ("num_sampled_nodes", "num_sampled_edges"):
         values[counts] = values[counts].tolist()
+    ends = dict(zip(accumulate(values["num_sampled_edges"]), accumulate(values["num_sampled_nodes"]), strict=False))
+    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, ends))
     return cls(batch_size=num_seeds, num_nodes=tensors["n_id"].numel(), **values)

@@ -99,7 +99,7 @@ class CancelledError(FreshgoError, RuntimeError):
 
 
 class CudaError(FreshgoError, RuntimeError):
-    """CUDA is not there, is not built into the loaded library, or a call of its driver failed; the message says which."""
+    """CUDA is not there or not in the loaded library, or a call of its driver failed; the message says which."""
 
 
 class ForkError(FreshgoError, RuntimeError):

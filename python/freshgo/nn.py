@@ -8,8 +8,8 @@
     report.undo()
 
 A swapped layer is the same module with the same parameters, hooks and ``state_dict``; only the way from ``edge_index``
-to the aggregated rows is another one, in which no message is written. It is used for tensors on the CPU that the
-operators know; for everything else the layer goes PyG's own way.
+to the aggregated rows is another one, in which no message is written. It is used for tensors that the operators
+know, on the CPU, and on a GPU where the library has the device path; for everything else the layer goes PyG's own way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
 
-from freshgo import _kernels, ops
+from freshgo import _cuda, _kernels, ops
 from freshgo._adjacency import Adjacency, adjacency
 
 __all__ = ["Report", "accelerate"]
@@ -94,13 +94,15 @@ def _obstacle(layer: Any) -> str | None:
 
 def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
     """Whether this call can go our way."""
-    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or edge_index.device.type != "cpu":
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or not _cuda.usable(edge_index):
         return False  # SparseTensor, torch.sparse, another device
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _kernels.INDEX_DTYPES:
         return False
     if layer.explain or any(getattr(layer, hooks, None) for hooks in _HOOKS):
         return False
-    return all(r is None or (r.device.type == "cpu" and r.dtype in _kernels.DTYPES and r.dim() == 2) for r in rows)
+    return all(
+        r is None or (r.device == edge_index.device and r.dtype in _kernels.DTYPES and r.dim() == 2) for r in rows
+    )
 
 
 _HOOKS = (
@@ -238,7 +240,9 @@ def _blocks(att: Tensor) -> Tensor:
     A product with it is ``(x * att).sum(-1)`` in one pass over x and without the product as a tensor.
     """
     heads = att.size(1)
-    return (att.squeeze(0).unsqueeze(-1) * torch.eye(heads, dtype=att.dtype).unsqueeze(1)).view(-1, heads)
+    return (att.squeeze(0).unsqueeze(-1) * torch.eye(heads, dtype=att.dtype, device=att.device).unsqueeze(1)).view(
+        -1, heads
+    )
 
 
 _SWAPS: dict[type[nn.Module], type[nn.Module]] = {

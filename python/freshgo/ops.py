@@ -15,6 +15,10 @@ on ``torch.get_num_threads()`` threads, and their results do not depend on how m
 
 Every index is checked as it is used, which costs nothing beside the row behind it, so that no input makes them read
 outside of a tensor: :class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
+
+Tensors on a CUDA device need the library with the device path (:func:`freshgo.library` says which one is loaded). There
+operators are queued on PyTorch's current stream and wait for nothing, so a wrong index is told by a later call, or by
+:func:`check`; its edge counts for nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +29,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from freshgo import _kernels, _operators  # noqa: F401  (registers torch.ops.freshgo)
+from freshgo import _cuda, _kernels, _operators  # noqa: F401  (registers torch.ops.freshgo)
+from freshgo._cuda import check
 from freshgo._graph import Transposed
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-__all__ = ["Transposed", "aggregate", "attention", "gcn", "group", "transpose"]
+__all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "transpose"]
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
 
@@ -68,6 +73,7 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
         raise InvalidArgumentError(f"edge_index has shape {_shape(edge_index)}, expected [2, edges]")
     if edge_index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"edge_index has dtype {edge_index.dtype}, expected int64 or int32")
+    _check_device("edge_index", edge_index, edge_index)
     ptr, order = torch.ops.freshgo.group(edge_index[1], num_targets)
     return edge_index[0].index_select(0, order), ptr, order
 
@@ -219,7 +225,7 @@ def _gcn_weighted(
     if loops:
         own = weight.new_full((rows,), fill)
         if index.size(0) > 0:
-            place = torch.where(index == target, torch.arange(index.size(0)), -1)
+            place = torch.where(index == target, torch.arange(index.size(0), device=index.device), -1)
             last = place.new_full((rows,), -1).scatter_reduce(0, target, place, "amax")
             own = torch.where(last >= 0, weight[last.clamp(min=0)], own)
     root = _inverse_root(degree, rows, 0.0 if own is None else own)
@@ -356,8 +362,9 @@ def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed
             if name == "x" and tensor is None:
                 continue
             raise DTypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.device.type != "cpu":
-            raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU, where these operators run")
+    for name, tensor in (("x", x), ("index", index), ("ptr", ptr)):
+        if tensor is not None:
+            _check_device(name, tensor, index)
     if index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"index has dtype {index.dtype}, expected int64 or int32")
     if ptr.dtype not in _kernels.INDEX_DTYPES:
@@ -375,6 +382,15 @@ def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed
     if transposed is not None:
         _check_transposed(transposed, index, x)
     return ptr.to(torch.int64)
+
+
+def _check_device(name: str, tensor: Tensor, index: Tensor) -> None:
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU or a CUDA device")
+    if tensor.device != index.device:
+        raise InvalidArgumentError(f"{name} is on {tensor.device} and index on {index.device}, expected one device")
+    if _cuda.takes(tensor):
+        _cuda.require(name, tensor)
 
 
 def _check_transposed(transposed: Transposed, index: Tensor, x: Tensor | None) -> None:
