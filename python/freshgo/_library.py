@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 CUDA_NAME = "libfreshgo_cuda.so"
+DRIVER = "libcuda.so.1"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _obstacle() -> str | None:
     if torch.version.cuda is None:
         return "this PyTorch is built without CUDA"
     try:
-        ctypes.CDLL("libcuda.so.1")  # finding the driver initialises nothing
+        ctypes.CDLL(DRIVER)  # finding the driver initialises nothing
     except OSError as error:
         return f"there is no NVIDIA driver ({error})"
     return None

@@ -1,0 +1,206 @@
+"""The operators through the device path, over memory of the host: dtypes, strides, order of arguments, prototypes."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from device_fakes import HostKernels
+
+from freshgo import _abi, _cuda, _kernels, errors, ops
+
+HEADER = Path(__file__).parents[2] / "csrc" / "include" / "freshgo.h"
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> HostKernels:
+    return HostKernels().install(monkeypatch)
+
+
+def graph(kind: torch.dtype = torch.int64) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    degrees = torch.randint(0, 6, (30,), generator=generator)
+    degrees[:3] = 0
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+    return torch.randint(0, 40, (int(ptr[-1]),), generator=generator).to(kind), ptr
+
+
+def both(monkeypatch: pytest.MonkeyPatch, compute: Any) -> tuple[Any, Any, HostKernels]:
+    """What the CPU and the device path give."""
+    want = compute()
+    with monkeypatch.context() as patch:
+        kernels = HostKernels().install(patch)
+        return want, compute(), kernels
+
+
+CASES = {
+    "sum": lambda x, i, p, w, t: ops.aggregate(x, i, p, transposed=t),
+    "mean": lambda x, i, p, w, t: ops.aggregate(x, i, p, reduce="mean", transposed=t),
+    "max": lambda x, i, p, w, t: ops.aggregate(x, i, p, reduce="max", transposed=t),
+    "min": lambda x, i, p, w, t: ops.aggregate(x, i, p, reduce="min", transposed=t),
+    "weighted": lambda x, i, p, w, t: ops.aggregate(x, i, p, w, transposed=t),
+    "gcn": lambda x, i, p, w, t: ops.gcn(x, i, p, transposed=t),
+    "gcn, weighted": lambda x, i, p, w, t: ops.gcn(x, i, p, w.abs(), transposed=t),
+    "attention": lambda x, i, p, w, t: ops.attention(
+        x.view(-1, 2, 4), x[:, :2], x[: p.numel() - 1, 2:4], i, p, add_self_loops=True, transposed=t
+    ).flatten(1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("part", ["whole", "whole, transposed", "first targets, transposed", "int32"])
+def test_the_same_results(monkeypatch: pytest.MonkeyPatch, case: str, dtype: torch.dtype, part: str) -> None:
+    index, ptr = graph(torch.int32 if part == "int32" else torch.int64)
+    transposed = ops.transpose(index, ptr, 40) if "transposed" in part else None
+    if part.startswith("first"):
+        ptr = ptr[:21]
+        index = index[: int(ptr[-1])]
+    generator = torch.Generator().manual_seed(6)
+    x = torch.randn(40, 16, generator=generator).to(dtype)[:, ::2]  # rows with gaps between elements
+    weight = torch.randn(index.numel(), generator=generator)
+    rows = torch.randn(ptr.numel() - 1, 8, generator=generator)
+
+    def compute() -> list[torch.Tensor]:
+        of_x, of_weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        out = CASES[case](of_x, index, ptr, of_weight, transposed)
+        out.backward(rows.to(out.dtype))
+        return [out, of_x.grad, *([] if of_weight.grad is None else [of_weight.grad])]
+
+    want, got, kernels = both(monkeypatch, compute)
+    assert len(want) == len(got)
+    for a, b in zip(want, got, strict=True):
+        assert a.dtype == b.dtype
+        assert a.equal(b)
+    assert "fg_cuda_aggregate" in kernels.calls
+    # What waits for the device is not done: a graph is grouped by source again where its end is not known.
+    assert ("fg_cuda_transpose" in kernels.calls) == (part != "whole, transposed")
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_grouping(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+    index, ptr = graph(kind)
+    edges = torch.randint(0, 25, (2, 70), generator=torch.Generator().manual_seed(8)).to(kind)
+    for compute in (lambda: ops.transpose(index, ptr, 40), lambda: ops.group(edges, 25)):
+        want, got, kernels = both(monkeypatch, compute)
+        assert all(a.equal(b) and a.dtype == b.dtype for a, b in zip(want, got, strict=True))
+        assert kernels.calls == ["fg_cuda_transpose"] * 2  # how much scratch, and then the work
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_numbering_ids(kernels: HostKernels, kind: torch.dtype) -> None:
+    ids = torch.tensor([9, 4, 9, 0, 4, 7], dtype=kind)
+    node, local, count = _cuda.map_ids(ids)
+    assert node[: int(count)].tolist() == [9, 4, 0, 7]
+    assert local.tolist() == [0, 1, 0, 2, 1, 3]
+    assert (node.dtype, local.dtype) == (kind, kind)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(1, "index"), (2, "edge"), (3, "ptr"), (4, "slot")])
+def test_what_a_kernel_notes_is_raised_by_the_next_call(kernels: HostKernels, kind: int, name: str) -> None:
+    index, ptr = graph()
+    x = torch.ones(40, 2)
+    ops.aggregate(x, index, ptr)
+    kernels.status[0][0] = (kind << 56) | (0xFF_FFFF_FFFF_FFFF - 12)
+    with pytest.raises(errors.InvalidArgumentError, match=rf"cuda:0 found {name}\[12\] out of range"):
+        ops.aggregate(x, index, ptr)
+    ops.aggregate(x, index, ptr)
+
+
+def test_check_waits_and_raises(kernels: HostKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    ops.check()
+    kernels.status[0][0] = (3 << 56) | 0xFF_FFFF_FFFF_FFFF
+    with pytest.raises(errors.InvalidArgumentError, match=r"ptr\[0\]"):
+        ops.check()
+    assert waited == [0, 0]
+
+
+class OnCuda(torch.Tensor):
+    """A tensor of the host that says it is on a GPU."""
+
+    device = torch.device("cuda", 0)  # type: ignore[assignment]
+    is_cuda = True  # type: ignore[assignment]
+
+
+def test_the_library_without_cuda_says_what_is_missing() -> None:
+    if _abi.library().cuda:
+        pytest.skip("this process uses the library with CUDA")
+    index, ptr = (tensor.as_subclass(OnCuda) for tensor in graph())
+    x = torch.ones(40, 2).as_subclass(OnCuda)
+    match = (
+        r"x is on cuda:0, where the operators need libfreshgo_cuda.so \('make cuda' builds it\); this process uses lib"
+    )
+    with pytest.raises(errors.InvalidArgumentError, match=match):
+        ops.aggregate(x, index, ptr)
+    with pytest.raises(errors.InvalidArgumentError, match="edge_index is on cuda:0"):
+        ops.group(torch.zeros(2, 3, dtype=torch.int64).as_subclass(OnCuda), 4)
+    assert not _cuda.usable(x)
+    with pytest.raises(errors.InvalidArgumentError, match="x is on cpu and index on cuda:0, expected one device"):
+        ops.aggregate(torch.ones(40, 2), index, ptr)
+    with pytest.raises(errors.InvalidArgumentError, match="x is on meta, expected the CPU or a CUDA device"):
+        ops.aggregate(torch.ones(40, 2, device="meta"), *graph())
+
+
+def test_operators_are_registered_for_cuda() -> None:
+    for name in ("sum", "sum_back", "dot", "extreme", "extreme_back", "attention", "attention_back", "by_source",
+                 "transpose", "group"):  # fmt: skip
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"freshgo::{name}", "CUDA")
+    assert _kernels.DTYPES
+
+
+# ---- against the header ----
+
+_C = {
+    "uint32_t": ctypes.c_uint32,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "double": ctypes.c_double,
+    "DLDataType": _abi.DataType,
+}
+STRUCTS = {
+    "fg_aggregation": _abi.Aggregation,
+    "fg_attention": _abi.Attention,
+    "fg_transposition": _abi.Transposition,
+    "fg_cuda_queue": _cuda.Queue,
+    "fg_mapping": _cuda.Mapping,
+    "fg_gathering": _cuda.Gathering,
+}
+
+
+def header() -> str:
+    return re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL).replace("FG_IN ", "")
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_structs_are_those_of_the_header(name: str) -> None:
+    found = re.search(rf"typedef struct {name} {{(.*?)}} {name};", header(), re.DOTALL)
+    assert found is not None
+    fields = []
+    for declaration in filter(None, map(str.strip, found[1].split(";"))):
+        kind, star, field = re.fullmatch(r"(\w+)\s+(\*?)(\w+)", declaration).groups()  # type: ignore[union-attr]
+        fields.append((field, ctypes.c_void_p if star else _C[kind]))
+    assert fields == list(STRUCTS[name]._fields_)
+
+
+@pytest.mark.parametrize("name", _cuda.SIGNATURES)
+def test_prototypes_are_those_of_the_header(name: str) -> None:
+    found = re.search(rf"int32_t {name}\((.*?)\);", header(), re.DOTALL)
+    assert found is not None
+    *arguments, last = [" ".join(part.split()) for part in found[1].split(",")]
+    assert last == "fg_error *err"
+    kinds = []
+    for argument in arguments:
+        kind, stars, _ = re.fullmatch(r"(\w+) (\**)(\w+)", argument).groups()  # type: ignore[union-attr]
+        if not stars:
+            kinds.append(_C[kind])
+        elif kind == "void":
+            kinds.append(ctypes.c_void_p if stars == "*" else ctypes.POINTER(ctypes.c_void_p))
+        else:
+            kinds.append(ctypes.POINTER(STRUCTS.get(kind) or _C[kind]))
+    assert kinds == list(_cuda.SIGNATURES[name])
