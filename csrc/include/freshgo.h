@@ -33,6 +33,7 @@
 #ifndef FRESHGO_H
 #define FRESHGO_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dlpack.h"
@@ -168,6 +169,23 @@ void fg_python_init(FG_IN fg_python_api *api);
  * Blocks: no. Threads: those that hold the GIL. Ownership: tensors pass to their capsules, their `managed` becomes NULL.
  * Returns: a new reference; or NULL with a Python exception set, and some tensors left to the caller. */
 void *fg_capsules_new(fg_tensor *tensors, int32_t num_tensors, int32_t versioned);
+
+/* What the library calls of the CUDA driver to lock the memory of tensors for a device: cuCtxPushCurrent_v2,
+ * cuCtxPopCurrent_v2, cuMemHostRegister_v2, cuMemHostUnregister; and the context for that. They return 0 if they work. */
+typedef struct fg_lock_api {
+  int (*push)(void *context);
+  int (*pop)(void **context);
+  int (*lock)(void *data, size_t n_bytes, unsigned flags);
+  int (*unlock)(void *data);
+  void *context;
+} fg_lock_api;
+
+/* From now on memory for tensors, 64 KiB of it and more, is locked when it is mapped, about 0.1 s a GB, and unlocked
+ * before it is unmapped; with NULL it no longer is. What cannot be locked is used as it is. A forked child locks
+ * nothing.
+ * Blocks: no. Threads: any. Ownership: *api is copied, what it names must stay for as long as the process.
+ * Returns: FG_OK, FG_BUDGET. */
+int32_t fg_buffers_lock(FG_IN fg_lock_api *api, fg_error *err);
 
 /* ---- jobs ------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import POINTER, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from freshgo.errors import InvalidArgumentError
 class Queue(ctypes.Structure):
     """fg_cuda_queue."""
 
-    _fields_ = (("struct_size", c_uint32), ("device", c_int32), ("stream", c_void_p), ("status", c_void_p))
+    _fields_ = (("struct_size", c_uint32), ("device", c_int32), ("stream", c_size_t), ("status", c_void_p))
 
 
 class Mapping(ctypes.Structure):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from freshgo import _device_cache, _native
+from freshgo import _device_cache, _locking, _native
 from freshgo._device_cache import DeviceCache
 from freshgo._mover import HELD, Ahead, CudaStreams, Mover
 from freshgo._source import Source
@@ -104,6 +104,7 @@ def open_delivery(
     """Return what brings batches to ``device``, with the rows that it is to hold already there."""
     if device is None:
         return OnHost()
+    _locking.lock_buffers(device.index)
     streams = CudaStreams(device)
     if cache_bytes is None:
         return OnDevice(Mover(streams), None, look=options.prefetch > 0)

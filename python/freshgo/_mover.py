@@ -166,7 +166,8 @@ class CudaStreams:
         return torch.cuda.stream(self._side)
 
     def copy(self, tensor: Tensor) -> Tensor:
-        # From pageable memory the host would wait for the copy; PyTorch reuses the pinned memory once that is done.
+        # From pageable memory the host would wait. The library locks its buffers (_locking), but for the small ones and
+        # where it may not; these take the way through PyTorch's pinned memory, which reuses it once the copy is done.
         pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
         return pinned.to(self._device, non_blocking=True)
 

@@ -161,6 +161,7 @@ _C = {
     "int32_t": ctypes.c_int32,
     "int64_t": ctypes.c_int64,
     "double": ctypes.c_double,
+    "uintptr_t": ctypes.c_size_t,
     "DLDataType": _abi.DataType,
 }
 STRUCTS = {
