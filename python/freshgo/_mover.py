@@ -122,6 +122,10 @@ class Mover:
             self._sent[0][0].synchronize()
             self._sent.popleft()
 
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # a finalizer has nobody to tell
+            self.close()
+
 
 class Ahead:
     """The batches of an epoch on the device, with the next one on its way where it is made already."""
@@ -131,13 +135,15 @@ class Ahead:
         self._mover = mover
         self._look = look
         self._moving: deque[tuple[RawBatch, Moving]] = deque()
+        self._taken: RawBatch | None = None  # from the source, and not on its way: the device had no room
 
     def next(self) -> RawBatch | None:
         """The next batch, ``None`` after the last one. Waits for it in steps, so Ctrl-C works."""
         if not self._moving and not self._fetch(wait=True):
             return None
         if self._look and len(self._moving) == 1:
-            with contextlib.suppress(FreshgoError):  # of the batch after this one, which raises it again
+            # What goes wrong is about the batch after this one, and is raised again when that is asked for.
+            with contextlib.suppress(FreshgoError, torch.cuda.OutOfMemoryError):
                 self._fetch(wait=False)
         raw, moving = self._moving[0]
         tensors = self._mover.receive(moving)
@@ -147,10 +153,13 @@ class Ahead:
     def _fetch(self, *, wait: bool) -> bool:
         if not self._mover.make_room(wait=wait):
             return False
-        raw = self._source.next(wait=wait)
+        if self._taken is None:
+            self._taken = self._source.next(wait=wait)
+        raw = self._taken
         if raw is None:
             return False
         self._moving.append((raw, self._mover.send(raw.tensors)))
+        self._taken = None
         raw.tensors.clear()  # the mover knows how long they are needed
         return True
 

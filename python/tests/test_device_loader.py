@@ -156,6 +156,25 @@ def check_use(streams: LateStreams, batch: Any) -> None:
 
 
 @pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("edge_index", ["tensor", "EdgeIndex"])
+def test_handing_over_reads_nothing_of_the_device(store: Any, edge_index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host would wait for what it reads."""
+    with Loader(store, **options(edge_index=edge_index, transpose=True), device="cuda") as loader:
+        streams = LateStreams.last
+        for name in ("__int__", "__index__", "__float__", "__bool__", "item", "tolist", "nonzero", "equal"):
+            real = getattr(Tensor, name)
+
+            def read(tensor: Tensor, *rest: Any, real: Any = real, name: str = name) -> Any:
+                assert all(tensor.data_ptr() != copy.data_ptr() for copy in streams.copies), name
+                return real(tensor, *rest)
+
+            monkeypatch.setattr(Tensor, name, read)
+        for batch in loader:
+            assert len(batch.blocks()) == 2
+        assert streams.waits_of_host == 0
+
+
+@pytest.mark.usefixtures("fake")
 def test_a_transform_sees_the_batch_where_it_is(store: Any) -> None:
     seen = []
 

@@ -176,6 +176,26 @@ def test_an_error_of_the_next_batch_comes_with_the_next_batch() -> None:
         ahead.next()
 
 
+def test_a_device_without_room_loses_no_batch() -> None:
+    streams = Recorder()
+    ahead = Ahead(Source(3), Mover(streams), look=True)
+    copy = streams.copy
+
+    def full(tensor: torch.Tensor) -> torch.Tensor:
+        if int(tensor[0]) == 1:
+            raise torch.cuda.OutOfMemoryError("no room")
+        return copy(tensor)
+
+    streams.copy = full  # type: ignore[method-assign]
+    got = ahead.next()
+    assert got is not None
+    assert got.index == 0
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        ahead.next()
+    streams.copy = copy  # type: ignore[method-assign]
+    assert [got.index for got in iter(ahead.next, None)] == [1, 2]
+
+
 def test_an_interrupt_loses_no_batch() -> None:
     streams = Recorder()
     ahead = Ahead(Source(3), Mover(streams), look=True)
