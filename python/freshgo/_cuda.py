@@ -94,13 +94,16 @@ def usable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" or (tensor.is_cuda and _abi.library().cuda)
 
 
-def require(name: str, tensor: Tensor) -> None:
-    """Raise InvalidArgumentError unless the library of this process has the device path."""
-    library = _abi.library()
-    if not library.cuda:
+def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
+    """Raise InvalidArgumentError unless ``tensor`` is where ``index`` is and the operators of this process run there."""
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU or a CUDA device")
+    if tensor.device != index.device:
+        raise InvalidArgumentError(f"{name} is on {tensor.device} and index on {index.device}, expected one device")
+    if takes(tensor) and not usable(tensor):
         raise InvalidArgumentError(
             f"{name} is on {tensor.device}, where the operators need {CUDA_NAME} ('make cuda' builds it); "
-            f"this process uses {library}"
+            f"this process uses {_abi.library()}"
         )
 
 
@@ -118,14 +121,8 @@ def run_with_scratch(function: str, raw: ctypes.Structure, device: torch.device)
     _call(function, ctypes.byref(raw), scratch.data_ptr(), ctypes.byref(n_bytes), on=device)
 
 
-def map_ids(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Number ids in the order in which they first occur (FastGL's Fused-Map, section 4.3), on their device.
-
-    Returns:
-        ``node`` ``[n]``, of which the first ``count`` hold each id once, ``local`` ``[n]`` with
-        ``node[local[i]] == ids[i]``, and ``count``, int64 ``[1]`` on the device.
-    """
-    require("ids", ids)
+def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`."""
     ids = ids.contiguous()
     node, local = torch.empty_like(ids), torch.empty_like(ids)
     count = torch.empty(1, dtype=torch.int64, device=ids.device)

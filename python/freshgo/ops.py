@@ -16,9 +16,8 @@ on ``torch.get_num_threads()`` threads, and their results do not depend on how m
 Every index is checked as it is used, which costs nothing beside the row behind it, so that no input makes them read
 outside of a tensor: :class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
 
-Tensors on a CUDA device need the library with the device path (:func:`freshgo.library` says which one is loaded). There
-operators are queued on PyTorch's current stream and wait for nothing, so a wrong index is told by a later call, or by
-:func:`check`; its edge counts for nothing.
+On a CUDA device, which needs the library with the device path (:func:`freshgo.library`), they are queued on PyTorch's
+current stream and wait for nothing: a wrong index counts for nothing, and a later call, or :func:`check`, tells.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from torch import Tensor
 from freshgo import _cuda, _kernels, _operators  # noqa: F401  (registers torch.ops.freshgo)
 from freshgo._cuda import check
 from freshgo._graph import Transposed
+from freshgo._numbering import number
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-__all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "transpose"]
+__all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "number", "transpose"]
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
 
@@ -73,7 +73,7 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
         raise InvalidArgumentError(f"edge_index has shape {_shape(edge_index)}, expected [2, edges]")
     if edge_index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"edge_index has dtype {edge_index.dtype}, expected int64 or int32")
-    _check_device("edge_index", edge_index, edge_index)
+    _cuda.check_device("edge_index", edge_index, edge_index)
     ptr, order = torch.ops.freshgo.group(edge_index[1], num_targets)
     return edge_index[0].index_select(0, order), ptr, order
 
@@ -357,14 +357,12 @@ def _heads_of(x: Tensor, weight: Tensor, index: Tensor) -> int:
 
 def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed: Transposed | None = None) -> Tensor:
     """Check what tensors are, not what is in them: the kernels do that. Returns ptr as int64."""
-    for name, tensor in (("x", x), ("index", index), ("ptr", ptr)):
+    for name, tensor in (("index", index), ("x", x), ("ptr", ptr)):
         if not isinstance(tensor, Tensor):
             if name == "x" and tensor is None:
                 continue
             raise DTypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    for name, tensor in (("x", x), ("index", index), ("ptr", ptr)):
-        if tensor is not None:
-            _check_device(name, tensor, index)
+        _cuda.check_device(name, tensor, index)
     if index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"index has dtype {index.dtype}, expected int64 or int32")
     if ptr.dtype not in _kernels.INDEX_DTYPES:
@@ -382,15 +380,6 @@ def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed
     if transposed is not None:
         _check_transposed(transposed, index, x)
     return ptr.to(torch.int64)
-
-
-def _check_device(name: str, tensor: Tensor, index: Tensor) -> None:
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU or a CUDA device")
-    if tensor.device != index.device:
-        raise InvalidArgumentError(f"{name} is on {tensor.device} and index on {index.device}, expected one device")
-    if _cuda.takes(tensor):
-        _cuda.require(name, tensor)
 
 
 def _check_transposed(transposed: Transposed, index: Tensor, x: Tensor | None) -> None:

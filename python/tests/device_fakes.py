@@ -101,7 +101,7 @@ class HostKernels:
     def install(self, monkeypatch: Any) -> HostKernels:
         _abi.library()
         monkeypatch.setattr(_cuda, "takes", lambda tensor: True)
-        monkeypatch.setattr(_cuda, "require", lambda name, tensor: None)
+        monkeypatch.setattr(_cuda, "usable", lambda tensor: True)
         monkeypatch.setattr(_cuda, "_bound", True)
         monkeypatch.setattr(_cuda, "_stream", lambda device: self.STREAM)
         monkeypatch.setattr(_cuda, "_status", self.status)

@@ -93,12 +93,31 @@ def test_grouping(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
-def test_numbering_ids(kernels: HostKernels, kind: torch.dtype) -> None:
-    ids = torch.tensor([9, 4, 9, 0, 4, 7], dtype=kind)
-    node, local, count = _cuda.map_ids(ids)
-    assert node[: int(count)].tolist() == [9, 4, 0, 7]
-    assert local.tolist() == [0, 1, 0, 2, 1, 3]
-    assert (node.dtype, local.dtype) == (kind, kind)
+@pytest.mark.parametrize("n", [0, 1, 6, 500])
+def test_numbering_ids(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype, n: int) -> None:
+    ids = torch.randint(0, 100, (n,), generator=torch.Generator().manual_seed(n), dtype=kind)
+    numbers: dict[int, int] = {}
+    want = [numbers.setdefault(i, len(numbers)) for i in ids.tolist()]
+    for node, local, count in both(monkeypatch, lambda: ops.number(ids))[:2]:
+        assert node[: int(count)].tolist() == list(numbers)
+        assert local.tolist() == want
+        assert (node.dtype, local.dtype, count.dtype) == (kind, kind, torch.int64)
+        assert (node.shape, count.shape) == (ids.shape, (1,))
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "match"),
+    [
+        ([1], errors.DTypeError, "got list"),
+        (torch.ones(2), errors.DTypeError, "got torch.float32"),
+        (torch.ones(2, 2, dtype=torch.int64), errors.InvalidArgumentError, r"shape \[2, 2\], expected \[n\]"),
+        (torch.tensor([3, 1, -2, -7]), errors.InvalidArgumentError, r"ids\[2\] is negative"),
+        (torch.ones(2, dtype=torch.int64, device="meta"), errors.InvalidArgumentError, "ids is on meta"),
+    ],
+)
+def test_ids_that_cannot_be_numbered(ids: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        ops.number(ids)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(1, "index"), (2, "edge"), (3, "ptr"), (4, "slot")])
