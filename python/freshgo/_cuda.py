@@ -95,7 +95,7 @@ def usable(tensor: Tensor) -> bool:
 
 
 def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
-    """Raise InvalidArgumentError unless ``tensor`` is where ``index`` is and the operators of this process run there."""
+    """Raise InvalidArgumentError unless ``tensor`` is where ``index`` is, and operators of this process run there."""
     if tensor.device.type not in ("cpu", "cuda"):
         raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU or a CUDA device")
     if tensor.device != index.device:

@@ -13,9 +13,8 @@ All of these are differentiable and work under ``torch.compile``, ``torch.export
 are float32, float64, bfloat16 or float16 (the last two are summed in float32); ``index`` is int64 or int32. They run
 on ``torch.get_num_threads()`` threads, and their results do not depend on how many.
 
-Every index is checked as it is used, which costs nothing beside the row behind it, so that no input makes them read
-outside of a tensor: :class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
-
+Every index is checked as it is used, so that no input makes them read outside of a tensor:
+:class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
 On a CUDA device, which needs the library with the device path (:func:`freshgo.library`), they are queued on PyTorch's
 current stream and wait for nothing: a wrong index counts for nothing, and a later call, or :func:`check`, tells.
 """

@@ -153,16 +153,14 @@ def test_the_library_without_cuda_says_what_is_missing() -> None:
         pytest.skip("this process uses the library with CUDA")
     index, ptr = (tensor.as_subclass(OnCuda) for tensor in graph())
     x = torch.ones(40, 2).as_subclass(OnCuda)
-    match = (
-        r"x is on cuda:0, where the operators need libfreshgo_cuda.so \('make cuda' builds it\); this process uses lib"
-    )
+    match = r"index is on cuda:0, where the operators need libfreshgo_cuda.so \('make cuda' builds it\); this process uses lib"
     with pytest.raises(errors.InvalidArgumentError, match=match):
         ops.aggregate(x, index, ptr)
     with pytest.raises(errors.InvalidArgumentError, match="edge_index is on cuda:0"):
         ops.group(torch.zeros(2, 3, dtype=torch.int64).as_subclass(OnCuda), 4)
     assert not _cuda.usable(x)
-    with pytest.raises(errors.InvalidArgumentError, match="x is on cpu and index on cuda:0, expected one device"):
-        ops.aggregate(torch.ones(40, 2), index, ptr)
+    with pytest.raises(errors.InvalidArgumentError, match="x is on cuda:0 and index on cpu, expected one device"):
+        ops.aggregate(x, *graph())
     with pytest.raises(errors.InvalidArgumentError, match="x is on meta, expected the CPU or a CUDA device"):
         ops.aggregate(torch.ones(40, 2, device="meta"), *graph())
 
