@@ -610,7 +610,7 @@ enum {
 typedef struct fg_cuda_queue {
   uint32_t struct_size;
   int32_t device;   /* as CUDA counts them in this process */
-  void *stream;     /* a CUstream; NULL: the default one */
+  uintptr_t stream; /* a CUstream as a number, as PyTorch has it; 0: the default one */
   uint64_t *status; /* a word that the device can write, zero at first, or NULL; of all that is wrong it keeps the highest
                        kind and of that the first position, so one word may serve any number of calls */
 } fg_cuda_queue;
@@ -634,7 +634,8 @@ int32_t fg_cuda_register_host(int32_t device, void *data, int64_t n_bytes, void 
 /* Blocks: while pages are unlocked. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
 int32_t fg_cuda_unregister_host(int32_t device, void *data, fg_error *err);
 
-/* fg_aggregate on a device: the same sums in the same order, of `threads` no notice is taken.
+/* fg_aggregate on a device; of `threads` no notice is taken. Rows of up to 1024 edges are summed in their order, longer
+ * ones in a fixed number of parts.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_DTYPE, FG_CUDA. */
 int32_t fg_cuda_aggregate(FG_IN fg_aggregation *in, FG_IN fg_cuda_queue *on, fg_error *err);
 
@@ -660,7 +661,7 @@ typedef struct fg_mapping {
   uint32_t struct_size;
   int32_t index_bytes; /* 4 or 8: of id, node and local */
   FG_IN void *id;      /* [n], none negative; -1 becomes the local id of one that is, noted as FG_BAD_INDEX */
-  int64_t n;           /* below 2^31 */
+  int64_t n;           /* at most 2^30 */
   void *node;          /* out: [n], of which the first *count are written: each id once */
   void *local;         /* out: [n]: node[local[i]] is id[i] */
   int64_t *count;      /* out, on the device */
