@@ -85,7 +85,7 @@ $(VENV)/.installed: dist/.wheel
 	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/freshgo-*.whl
 	@touch $@
 
-dist/.wheel: $(VENV)/.tools $(SOURCES) $(DIRS) $(PACKAGE)
+dist/.wheel: $(VENV)/.tools $(SOURCES) $(DIRS) $(PACKAGE) $(wildcard $(CUDA)/.ready)
 	@rm -rf dist/freshgo-*.whl build/lib* build/bdist*
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@touch $@

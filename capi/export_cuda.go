@@ -45,8 +45,11 @@ func fg_cuda_register_host(device C.int32_t, data unsafe.Pointer, n C.int64_t, a
 		if data == nil || n <= 0 {
 			return invalid("%d bytes of host memory at %p", n, data)
 		}
-		return gpu.In(int(device), func() (err error) {
-			*address, err = cuda.RegisterHost(data, int64(n))
+		return gpu.In(int(device), func() error {
+			there, err := cuda.RegisterHost(data, int64(n))
+			if err == nil {
+				*address = there
+			}
 			return err
 		})
 	})
