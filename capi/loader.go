@@ -59,12 +59,9 @@ func (h *loaderHandle) next(timeoutMS int32) (*loader.Batch, error) {
 	var b *loader.Batch
 	err := context.Cause(waits)
 	if err == nil {
-		select {
-		case <-h.turn:
+		if err = h.takeTurn(ctx); err == nil {
 			b, err = h.loader.Next(ctx)
 			h.turn <- struct{}{}
-		case <-ctx.Done():
-			err = ctx.Err()
 		}
 	}
 	switch {
@@ -78,6 +75,21 @@ func (h *loaderHandle) next(timeoutMS int32) (*loader.Batch, error) {
 		return nil, errTimeout
 	}
 	return nil, err
+}
+
+// takeTurn waits until nobody else calls the loader. A free turn is taken whatever ctx says: who only looks is to find what is there.
+func (h *loaderHandle) takeTurn(ctx context.Context) error {
+	select {
+	case <-h.turn:
+		return nil
+	default:
+	}
+	select {
+	case <-h.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // alone ends the calls that wait for a batch and runs fn, during which no other call reaches the loader.

@@ -141,28 +141,34 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		e.ask <- struct{}{}
 	}
 	e.gate.want(e.yielded)
+	slot := e.slots[e.yielded%int64(len(e.slots))]
+	var r result
 	select {
-	case r := <-e.slots[e.yielded%int64(len(e.slots))]:
-		if r.err != nil {
-			e.err = r.err
-			e.stop()
-			return nil, r.err
+	case r = <-slot: // before ctx, so that who only looks gets what is there
+	default:
+		select {
+		case r = <-slot:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.ctx.Done():
+			return nil, errStopped
 		}
-		if e.yielded == e.first {
-			e.loader.counters.firstBatch.Store(int64(time.Since(e.started)))
-		}
-		e.yielded++
-		e.asked = false
-		e.gate.handOver(r.batch.bytes)
-		if e.loader.split.prefetch > 0 {
-			e.ask <- struct{}{}
-		}
-		return r.batch, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-e.ctx.Done():
-		return nil, errStopped
 	}
+	if r.err != nil {
+		e.err = r.err
+		e.stop()
+		return nil, r.err
+	}
+	if e.yielded == e.first {
+		e.loader.counters.firstBatch.Store(int64(time.Since(e.started)))
+	}
+	e.yielded++
+	e.asked = false
+	e.gate.handOver(r.batch.bytes)
+	if e.loader.split.prefetch > 0 {
+		e.ask <- struct{}{}
+	}
+	return r.batch, nil
 }
 
 // abandon makes everybody return, without waiting for them.

@@ -201,6 +201,21 @@ func TestNextKeepsTheBatchOnTimeout(t *testing.T) {
 	}
 }
 
+func TestLookingFindsWhatIsThere(t *testing.T) {
+	l := open(t, newDataset(1000, 9000).graph(t), plain())
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NoError(t, l.Start(0, 0, false))
+	for i := range l.NumBatches() {
+		slot := l.running.slots[i%int64(len(l.running.slots))]
+		require.Eventually(t, func() bool { return len(slot) == 1 }, 10*time.Second, time.Millisecond)
+		b, err := l.Next(over)
+		require.NoError(t, err)
+		require.Equal(t, i, b.Index)
+		b.Release()
+	}
+}
+
 func TestPrefetchBoundsWhatIsPrepared(t *testing.T) {
 	d := newDataset(1000, 9000)
 	for _, prefetch := range []int{0, 1, 4} {
