@@ -155,3 +155,7 @@ func (l *Launch) queue(f cu.Function, stream uintptr) error {
 	}
 	return nil
 }
+
+func driverError(doing string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrDriver, doing, err)
+}

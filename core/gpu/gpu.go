@@ -7,10 +7,7 @@
 // The driver is reached by gorgonia.org/cu, with the build tag cuda; without it every function returns ErrUnavailable.
 package gpu
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Errors of this package. What the driver says is wrapped in ErrDriver.
 var (
@@ -26,8 +23,4 @@ type Launch struct {
 	Threads     int // of a block
 	SharedBytes int // of a block
 	Words       []uint64
-}
-
-func driverError(doing string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrDriver, doing, err)
 }
