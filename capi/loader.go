@@ -12,8 +12,8 @@ import (
 )
 
 // idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
-// and those of the edges grouped by source.
-const idTensors = 7 + len(loader.TransposedNames)
+// those of the edges grouped by source, and the places of rows.
+const idTensors = 7 + len(loader.TransposedNames) + 1
 
 // loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several threads take turns, and lets
 // those that change the epoch go before one that waits for a batch.
@@ -78,12 +78,9 @@ func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) erro
 
 	err := context.Cause(waits)
 	if err == nil {
-		select {
-		case <-h.turn:
+		if err = h.takeTurn(ctx); err == nil {
 			err = fn(ctx)
 			h.turn <- struct{}{}
-		case <-ctx.Done():
-			err = ctx.Err()
 		}
 	}
 	switch {
@@ -93,6 +90,21 @@ func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) erro
 		return errTimeout
 	}
 	return err
+}
+
+// takeTurn waits until nobody else calls the loader. A free turn is taken whatever ctx says: who only looks is to find what is there.
+func (h *loaderHandle) takeTurn(ctx context.Context) error {
+	select {
+	case <-h.turn:
+		return nil
+	default:
+	}
+	select {
+	case <-h.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // alone ends the calls that wait for a batch and runs fn, during which no other call reaches the loader.

@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "lock.h"
+
 /* Four classes per doubling: at most a quarter of a buffer is unused. */
 enum { SMALLEST_LOG2 = 8, CLASSES_PER_DOUBLING = 4, LARGEST_LOG2 = 47 };
 enum { NUM_CLASSES = (LARGEST_LOG2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + 1 };
 
 static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack asks for */
 static const size_t HUGE_PAGE = (size_t)2 << 20;
+static const size_t PAGE = 4096;
+static const size_t LOCKABLE = 64 << 10;     /* smaller ones share pages; a device copies them at once anyway */
 
 struct fgi_buffer {
   fgi_pool *pool;
@@ -19,6 +23,7 @@ struct fgi_buffer {
   int32_t size_class;
   size_t capacity;
   void *data;
+  const void *lock; /* of its pages, or NULL */
   /* In the pool: */
   fgi_buffer *next_of_class; /* younger */
   fgi_buffer *older, *younger; /* of all classes */
@@ -75,15 +80,18 @@ static fgi_buffer *allocate(int size_class, size_t capacity) {
   if (b == NULL) return NULL;
   b->size_class = size_class;
   b->capacity = capacity;
-  b->data = capacity >= HUGE_PAGE ? map_huge(capacity) : aligned_alloc(ALIGNMENT, capacity);
+  size_t alignment = capacity >= LOCKABLE ? PAGE : ALIGNMENT;
+  b->data = capacity >= HUGE_PAGE ? map_huge(capacity) : aligned_alloc(alignment, capacity);
   if (b->data == NULL) {
     free(b);
     return NULL;
   }
+  if (capacity >= LOCKABLE) b->lock = fgi_lock(b->data, capacity);
   return b;
 }
 
 static void deallocate(fgi_buffer *b) {
+  if (b->lock != NULL) fgi_unlock(b->lock, b->data);
   if (b->capacity >= HUGE_PAGE)
     munmap(b->data, b->capacity);
   else

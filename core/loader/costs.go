@@ -15,9 +15,9 @@ import (
 
 // demand is the most that one of the measured batches needed.
 type demand struct {
-	nodes, edges, hopEdges int64
-	nodesPerHop            []int64
-	edgesPerHop            []int64
+	nodes, rows, edges, hopEdges int64
+	nodesPerHop                  []int64
+	edgesPerHop                  []int64
 }
 
 // expected is the demand that batches are sized for: the measured one with a
@@ -25,6 +25,7 @@ type demand struct {
 func (z *sizer) expected() demand {
 	return demand{
 		nodes:       min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
+		rows:        min(z.demand.rows*margin/8, z.parts.numNodes+z.options.BatchSize),
 		edges:       z.demand.edges * margin / 8,
 		hopEdges:    z.demand.hopEdges * margin / 8,
 		nodesPerHop: withMargin(z.demand.nodesPerHop),
@@ -65,17 +66,20 @@ type sizer struct {
 	history   int64 // what it takes of the memory
 }
 
-// batchBytes is what the tensors of a batch take.
-func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
+// batchBytes is what the tensors of a batch take, of whose nodes it brings so many rows.
+func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8
 	if p.transposed {
 		total += transposedBytes(nodes, edges)
+	}
+	if p.held {
+		total += nodes * 4
 	}
 	for _, t := range p.tensors {
 		if t.byEdge {
 			total += edges * int64(t.width)
 		} else {
-			total += nodes * int64(t.width)
+			total += rows * int64(t.width)
 		}
 	}
 	return total
@@ -83,7 +87,7 @@ func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
 
 // batchBytes is what the tensors of a batch of this size take at most.
 func (z *sizer) batchBytes(d demand) int64 {
-	total := z.parts.batchBytes(d.nodes, d.edges, d.nodes, z.options.BatchSize)
+	total := z.parts.batchBytes(d.nodes, d.rows, d.edges, d.nodes, z.options.BatchSize)
 	if z.options.History != nil {
 		total += d.levelBytes(z.parts.transposed)
 	}
@@ -94,7 +98,7 @@ func (z *sizer) batchBytes(d demand) int64 {
 func (z *sizer) cost(w working) int64 {
 	d := z.expected()
 	inFlight := int64(max(w.prefetch, 1))
-	running := z.order + (inFlight+1)*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
+	running := z.order + (inFlight+z.holds())*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
 	if z.options.History != nil && len(d.edgesPerHop) > 0 {
 		running += inFlight * (history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d))
 	}
@@ -105,6 +109,9 @@ func (z *sizer) cost(w working) int64 {
 	// What is loaded whole is loaded before anything runs.
 	return z.fixed + z.checks + int64(w.depth*z.slot()) + max(running, z.loading)
 }
+
+// holds is how many batches the consumer holds at a time.
+func (z *sizer) holds() int64 { return int64(max(z.options.Holds, 1)) }
 
 // slot is the size of one buffer of the read engine: it takes the pages of the
 // largest row.

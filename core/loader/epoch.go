@@ -74,6 +74,7 @@ func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 	inFlight := max(l.split.prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.gate = newGate(l.budget, l.split.batches, first)
+	e.gate.holds = max(l.options.Holds, 1)
 	if l.options.Memory == 0 {
 		e.gate.limit = 0
 	}
@@ -144,28 +145,34 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		e.ask <- struct{}{}
 	}
 	e.gate.want(e.yielded)
+	slot := e.slots[e.yielded%int64(len(e.slots))]
+	var r result
 	select {
-	case r := <-e.slots[e.yielded%int64(len(e.slots))]:
-		if r.err != nil {
-			e.err = r.err
-			e.stop()
-			return nil, r.err
+	case r = <-slot: // before ctx, so that who only looks gets what is there
+	default:
+		select {
+		case r = <-slot:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.ctx.Done():
+			return nil, errStopped
 		}
-		if e.yielded == e.first {
-			e.loader.counters.firstBatch.Store(int64(time.Since(e.started)))
-		}
-		e.yielded++
-		e.asked = false
-		e.gate.handOver(r.batch.bytes)
-		if e.loader.split.prefetch > 0 {
-			e.ask <- struct{}{}
-		}
-		return r.batch, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-e.ctx.Done():
-		return nil, errStopped
 	}
+	if r.err != nil {
+		e.err = r.err
+		e.stop()
+		return nil, r.err
+	}
+	if e.yielded == e.first {
+		e.loader.counters.firstBatch.Store(int64(time.Since(e.started)))
+	}
+	e.yielded++
+	e.asked = false
+	e.gate.handOver(r.batch.bytes)
+	if e.loader.split.prefetch > 0 {
+		e.ask <- struct{}{}
+	}
+	return r.batch, nil
 }
 
 // abandon makes everybody return, without waiting for them.

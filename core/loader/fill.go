@@ -21,8 +21,11 @@ func (p *preparer) fill(b *Batch) error {
 	for i := range l.tables {
 		t := &l.tables[i]
 		count := int64(len(nID))
-		if t.byEdge {
+		switch {
+		case t.byEdge:
 			count = int64(len(eID))
+		case l.options.Held != nil:
+			count = int64(len(p.roster.rows))
 		}
 		var err error
 		if tensors[i], err = p.addTensor(b, t.name, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
@@ -65,16 +68,20 @@ func (p *preparer) numberEdges(d sample.Drawn) error {
 // resolve finds out where the rows of a batch are, once for all tables.
 func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
-	rows := int64(len(nID))
+	found := int64(len(nID)) // but for those that are cold
 	if p.pruned() {
-		rows = int64(len(p.out.Loaded))
+		found = int64(len(p.out.Loaded))
 	}
-	l.counters.rows.Add(rows)
+	l.counters.rows.Add(found)
+	if l.options.Held != nil {
+		found -= p.roster.held
+		l.counters.held.Add(p.roster.held)
+	}
 	if len(l.onDisk) == 0 {
-		l.counters.hits.Add(rows)
+		l.counters.hits.Add(found)
 		return nil
 	}
-	if l.past == nil { // else pruning has filled it
+	if l.options.Held == nil && l.past == nil { // else it was filled before there was room for the batch
 		if err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) }); err != nil {
 			return err
 		}
@@ -96,7 +103,7 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 		}
 	}
 	err := p.compute(func() { k.sort(p.step.Slots, &p.roster) })
-	l.counters.hits.Add(rows - int64(len(k.cold)))
+	l.counters.hits.Add(found - int64(len(k.cold)))
 	if p.super == nil {
 		l.counters.misses.Add(int64(len(k.cold)))
 	}
@@ -140,6 +147,8 @@ func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, eID) })
 	case t.disk == nil && p.pruned():
 		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(nID)) })
+	case t.disk == nil && l.options.Held != nil:
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.missed()) })
 	case t.disk == nil:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(nID)) })
 	}

@@ -16,19 +16,20 @@ import (
 // even then there is none, the batch is larger than the budget allows and
 // acquire says so.
 type gate struct {
-	mu       sync.Mutex
-	changed  sync.Cond
-	budget   *mem.Budget
-	limit    int64 // of the budget, for batches; 0: unlimited
-	used     int64
-	turn     int64 // the batch that may acquire next
-	wanted   int64 // the batch that the consumer is waiting for, or -1
-	shut     bool
-	consumed int64 // bytes of the batch that the consumer holds
+	mu      sync.Mutex
+	changed sync.Cond
+	budget  *mem.Budget
+	limit   int64 // of the budget, for batches; 0: unlimited
+	used    int64
+	turn    int64 // the batch that may acquire next
+	wanted  int64 // the batch that the consumer is waiting for, or -1
+	shut    bool
+	holds   int     // batches that the consumer holds at most
+	held    []int64 // bytes of those that he holds
 }
 
 func newGate(budget *mem.Budget, limit, first int64) *gate {
-	g := &gate{budget: budget, limit: limit, turn: first, wanted: -1}
+	g := &gate{budget: budget, limit: limit, turn: first, wanted: -1, holds: 1}
 	g.changed.L = &g.mu
 	return g
 }
@@ -81,13 +82,15 @@ func (g *gate) want(i int64) {
 	g.changed.Broadcast()
 }
 
-// handOver tells that the consumer has taken a batch of n bytes. The one it took
-// before is no longer counted: a loop variable now holds the new one.
+// handOver tells that the consumer has taken a batch of n bytes. The oldest beyond
+// those that it may hold is no longer counted: a loop variable now holds the new one.
 func (g *gate) handOver(n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.release(g.consumed)
-	g.consumed = n
+	if g.held = append(g.held, n); len(g.held) > g.holds {
+		g.release(g.held[0])
+		g.held = g.held[1:]
+	}
 	g.changed.Broadcast()
 }
 
@@ -104,5 +107,5 @@ func (g *gate) drain() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.release(g.used)
-	g.consumed = 0
+	g.held = nil
 }

@@ -89,3 +89,17 @@ func TestGateCountsInTheBudget(t *testing.T) {
 	g.want(0)
 	require.ErrorIs(t, <-first, mem.ErrBudget)
 }
+
+func TestGateCountsEveryBatchHeld(t *testing.T) {
+	g := newGate(mem.NewBudget(0), 100, 0)
+	g.holds = 2
+	for i := range int64(3) {
+		require.NoError(t, g.acquire(i, 30))
+	}
+	last := acquired(g, 3, 30)
+	g.handOver(30)
+	g.handOver(30)
+	requireWaits(t, last) // batches 0 and 1 are held, 2 waits
+	g.handOver(30)
+	require.NoError(t, <-last)
+}

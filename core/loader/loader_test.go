@@ -201,6 +201,21 @@ func TestNextKeepsTheBatchOnTimeout(t *testing.T) {
 	}
 }
 
+func TestLookingFindsWhatIsThere(t *testing.T) {
+	l := open(t, newDataset(1000, 9000).graph(t), plain())
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NoError(t, l.Start(0, 0, Train))
+	for i := range l.NumBatches() {
+		slot := l.running.slots[i%int64(len(l.running.slots))]
+		require.Eventually(t, func() bool { return len(slot) == 1 }, 10*time.Second, time.Millisecond)
+		b, err := l.Next(over)
+		require.NoError(t, err)
+		require.Equal(t, i, b.Index)
+		b.Release()
+	}
+}
+
 func TestPrefetchBoundsWhatIsPrepared(t *testing.T) {
 	d := newDataset(1000, 9000)
 	for _, prefetch := range []int{0, 1, 4} {
@@ -271,7 +286,9 @@ func TestWrongOptions(t *testing.T) {
 		"seed too large": {func(o *Options) { o.Seeds = []int64{1, 100} }, sample.ErrSeed},
 		"negative seed":  {func(o *Options) { o.Seeds = []int64{-1} }, sample.ErrSeed},
 		"fanout":         {func(o *Options) { o.Fanouts = []int64{3, 0} }, sample.ErrFanout},
-		"no fanouts":     {func(o *Options) { o.Fanouts = nil }, sample.ErrFanout},
+		"short held":     {func(o *Options) { o.Held = make([]int32, 99) }, ErrOption},
+		"no row held":    {func(o *Options) { o.Held = append(make([]int32, 99), -2) }, ErrOption},
+		"holds":          {func(o *Options) { o.Holds = -1 }, ErrOption},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain()

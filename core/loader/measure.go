@@ -47,12 +47,18 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	count := trial.NumBatches()
 	var graph sample.Subgraph
 	var seeds, inputs []int64
+	var own roster
 	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
 		seeds, inputs = e.order.batch(i, seeds, inputs)
 		if err := worker.Sample(ctx, e.order.batchKey(i), seeds, &graph); err != nil {
 			return err
 		}
-		z.demand.add(&graph)
+		rows := int64(len(graph.Nodes))
+		if l.options.Held != nil {
+			own.fill(trial, graph.Nodes, int64(len(seeds)))
+			rows = int64(len(own.rows))
+		}
+		z.demand.add(&graph, rows)
 	}
 	return nil
 }
@@ -75,8 +81,9 @@ func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*i
 	return trial.openTopology(ctx)
 }
 
-func (d *demand) add(g *sample.Subgraph) {
+func (d *demand) add(g *sample.Subgraph, rows int64) {
 	d.nodes = max(d.nodes, int64(len(g.Nodes)))
+	d.rows = max(d.rows, rows)
 	d.edges = max(d.edges, int64(len(g.Row)))
 	for _, n := range g.EdgesPerHop {
 		d.hopEdges = max(d.hopEdges, n)

@@ -20,7 +20,7 @@ import (
 // the read engine report.
 func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
 	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
-	l.parts.transposed = o.Transpose
+	l.parts.transposed, l.parts.held = o.Transpose, o.Held != nil
 	if err := o.validate(l.parts.numNodes); err != nil {
 		return nil, err
 	}

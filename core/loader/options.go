@@ -71,6 +71,11 @@ type Options struct {
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
 
 	History *HistoryOptions // nil: none
+	// Held says of each node id which of the consumer's rows it is, or -1: of these
+	// rows batches bring the place alone, see PlaceName. nil: none. The caller's memory
+	// until the loader is closed.
+	Held  []int32
+	Holds int // batches that the consumer holds at a time; 0: one
 }
 
 func (o Options) validate(numNodes int64) error {
@@ -106,6 +111,12 @@ func (o Options) validate(numNodes int64) error {
 		if err := o.History.validate(len(o.Fanouts)); err != nil {
 			return err
 		}
+	}
+	if o.History != nil && o.Held != nil {
+		return fmt.Errorf("%w: a history and rows that the consumer holds cannot be used together", ErrOption)
+	}
+	if err := o.validateHeld(numNodes); err != nil {
+		return err
 	}
 	if o.Cache == "vector" {
 		_, err := cache.Check(o.Hotness, numNodes)

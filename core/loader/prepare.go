@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -202,7 +203,14 @@ func (p *preparer) makeTensors(b *Batch) error {
 	b.NumSeeds = int64(len(p.inputs))
 	nodes, edges := int64(len(p.batch.Nodes)), int64(len(p.batch.Row))
 	l.counters.edges.Add(edges)
-	bytes := l.parts.batchBytes(nodes, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
+	rows := nodes
+	if l.options.Held != nil && !e.trace {
+		if err := p.compute(func() { p.roster.fill(l, p.batch.Nodes, b.NumSeeds) }); err != nil {
+			return err
+		}
+		rows = int64(len(p.roster.rows))
+	}
+	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
 	} else if p.pruned() {
@@ -271,6 +279,13 @@ func (p *preparer) copyOut(b *Batch) error {
 		return err
 	}
 	copy(eID, g.Pos)
+	if p.loader.options.Held != nil {
+		place, err := p.addTensor(b, PlaceName, manifest.DType_INT32, []int64{int64(len(g.Nodes))})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[int32](place), p.roster.place)
+	}
 	if p.pruned() {
 		if err := p.estimate(b); err != nil {
 			return err

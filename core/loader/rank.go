@@ -106,22 +106,26 @@ func (l *Loader) rank(ctx context.Context, neighbors *idArray) (*cache.Vector, e
 	return scores, err
 }
 
-// rankForCache is rank, with the many ties of PreSC broken by expected visits.
+// rankForCache is rank, with the many ties of PreSC broken by expected visits, and
+// the rows that the consumer holds last.
 func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
 	scores, err := l.rank(ctx, neighbors)
-	if err != nil || l.cacheKind != "presc" {
-		return scores, err
-	}
-	expected, err := l.score(ctx, "expected", neighbors)
 	if err != nil {
-		scores.Close()
 		return nil, err
 	}
-	defer expected.Close()
-	if l.order != nil {
-		expected.Renumber(l.order)
+	if l.cacheKind == "presc" {
+		expected, err := l.score(ctx, "expected", neighbors)
+		if err != nil {
+			scores.Close()
+			return nil, err
+		}
+		defer expected.Close()
+		if l.order != nil {
+			expected.Renumber(l.order)
+		}
+		scores.BreakTies(expected.Hotness, 1/float32(l.options.PreSCEpochs))
 	}
-	scores.BreakTies(expected.Hotness, 1/float32(l.options.PreSCEpochs))
+	l.dropHeld(scores)
 	return scores, nil
 }
 

@@ -8,6 +8,10 @@ type roster struct {
 	at     []int32         // the tensor row of each position; nil: the position itself
 	copies []repeat        // tensor rows that repeat another
 	first  map[int64]int32 // of the seeds: scratch
+
+	// Where the consumer holds rows:
+	place []int32 // of every node, see PlaceName
+	held  int64   // nodes that he holds
 }
 
 type repeat struct{ row, of int32 }
@@ -16,6 +20,10 @@ type repeat struct{ row, of int32 }
 // be below 2^32.
 func (r *roster) fill(l *Loader, nodes []int64, numSeeds int64) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
+	if l.options.Held != nil {
+		r.fillMissed(l, nodes, numSeeds)
+		return
+	}
 	if !l.seedsRepeat {
 		for _, v := range nodes {
 			r.rows = append(r.rows, l.rowOf(v))

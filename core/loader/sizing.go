@@ -126,7 +126,7 @@ func (z *sizer) split() (*split, error) {
 		return nil, err
 	} else {
 		d := z.expected()
-		s.batches = int64(max(s.prefetch, 1)+1) * z.batchBytes(d)
+		s.batches = (int64(max(s.prefetch, 1)) + z.holds()) * z.batchBytes(d)
 		rest = z.options.Memory - z.cost(s.working) - z.explicit() - s.reserved
 		s.pool = min(maxPool, z.options.Memory/poolShare, rest)
 		rest -= s.pool

@@ -22,6 +22,7 @@ type parts struct {
 	graph              *Graph       // nil for a store
 	tensors            []tensor     // node tensors, then edge tensors
 	transposed         bool         // batches bring their edges grouped by source too
+	held               bool         // batches say where each row is, see PlaceName
 }
 
 // tensor is a named table of rows, one per node or one per edge.

@@ -15,6 +15,7 @@ type Stats struct {
 	Hits      int64 `json:"hits"`       // of those, found in memory or in the cache
 	Packed    int64 `json:"packed"`     // of those, put aside earlier for this batch
 	Misses    int64 `json:"misses"`     // of those, read from disk for this batch
+	Held      int64 `json:"held"`       // of those, left to the consumer, who holds them
 	Filled    int64 `json:"filled"`     // rows read into the cache before a batch needed them
 	Edges     int64 `json:"edges"`      // sampled
 	BytesRead int64 `json:"bytes_read"` // by the device, cache fills included
@@ -60,7 +61,7 @@ type Stats struct {
 
 // counters are the running sums behind Stats.
 type counters struct {
-	batches, rows, hits, misses, packed, filled, edges       atomic.Int64
+	batches, rows, hits, misses, packed, held, filled, edges atomic.Int64
 	resampled, packErrors                                    atomic.Int64
 	opening, sampling, planning, reading, gathering, waiting atomic.Int64 // nanoseconds
 	firstBatch, epoch                                        atomic.Int64 // nanoseconds, of the last one
@@ -73,7 +74,7 @@ func since(sum *atomic.Int64, start time.Time) { sum.Add(int64(time.Since(start)
 func (l *Loader) Stats() Stats {
 	c := &l.counters
 	s := Stats{
-		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(), Misses: c.misses.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
+		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(), Misses: c.misses.Load(), Held: c.held.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
 		SecondsOpening:  seconds(&c.opening),
 		SecondsSampling: seconds(&c.sampling),
 		SecondsReading:  seconds(&c.reading),

@@ -23,7 +23,6 @@ func TestNewRefuses(t *testing.T) {
 		target  error
 		message string
 	}{
-		{"no fanouts", good, nil, ErrFanout, "sample: no fanouts, want one for each hop: invalid fanout"},
 		{"fanout 0", good, []int64{5, 0}, ErrFanout, "sample: fanout 0 of hop 1, want a positive number or -1 for all: invalid fanout"},
 		{"fanout -2", good, []int64{-2}, ErrFanout, "sample: fanout -2 of hop 0, want a positive number or -1 for all: invalid fanout"},
 		{"short indptr", graph(func(g *Graph) { g.Indptr = g.Indptr[1:] }), []int64{1}, ErrGraph, "sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},

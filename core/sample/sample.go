@@ -77,7 +77,7 @@ type Drawn struct {
 
 // Config says what is drawn.
 type Config struct {
-	Fanouts []int64 // in-edges drawn for a target, nearest the seeds first: positive, or All
+	Fanouts []int64 // in-edges drawn for a target, nearest the seeds first: positive, or All; none: a batch is its seeds
 	Replace bool    // draw with replacement
 }
 
@@ -93,9 +93,6 @@ type Sampler struct {
 func New(g Graph, cfg Config) (*Sampler, error) {
 	if err := g.check(); err != nil {
 		return nil, err
-	}
-	if len(cfg.Fanouts) == 0 {
-		return nil, fmt.Errorf("sample: no fanouts, want one for each hop: %w", ErrFanout)
 	}
 	for hop, k := range cfg.Fanouts {
 		if k < All || k == 0 {

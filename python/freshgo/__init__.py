@@ -18,6 +18,7 @@ import importlib
 from typing import Any
 
 from freshgo import errors
+from freshgo._native import library
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
@@ -48,6 +49,7 @@ __all__ = [
     "convert",
     "errors",
     "hotness",
+    "library",
     "plot_policies",
     "relayout",
     "simulate",

@@ -25,7 +25,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-from freshgo import errors
+from freshgo import _library, errors
 
 ABI_VERSION = 3
 AUTO = -1
@@ -50,6 +50,7 @@ _EXCEPTIONS: dict[int, type[errors.FreshgoError]] = {
     22: errors.BusyError,
     23: errors.CancelledError,
     24: errors.InternalError,
+    25: errors.CudaError,
 }
 """The one table from codes of the library to exceptions."""
 
@@ -253,6 +254,10 @@ class LoaderOptions(ctypes.Structure):
         ("scratch_bytes", c_int64),
         ("calibration", c_char_p),
         ("history", POINTER(HistoryOptions)),
+        ("held", POINTER(c_int32)),
+        ("num_held", c_int64),
+        ("holds", c_int32),
+        ("reserved3", c_int32),
     )
 
 
@@ -502,6 +507,7 @@ _OPERATORS: dict[str, tuple[Any, ...]] = {
 """The same of the operators, which may also be called in a forked child: see :func:`operate`."""
 
 _functions: dict[str, Callable[..., int]] = {}
+_loaded: tuple[_library.Library, ctypes.CDLL] | None = None
 _new_capsules: Callable[[Any, int, int], list[object]] | None = None
 _begun = False  # loading the library, whose threads do not survive a fork
 _forked = False
@@ -549,6 +555,34 @@ def operators_init(team: int | None, isa: int) -> int:
     return _functions["fg_operators_init"](team, isa)
 
 
+def library() -> _library.Library:
+    """The library of this process, which is loaded if need be."""
+    if not _functions:
+        _load()
+    assert _loaded is not None
+    return _loaded[0]
+
+
+def bind(signatures: dict[str, tuple[Any, ...]]) -> None:
+    """Make more functions known to :func:`call`, as the tables here do."""
+    path = library().path
+    assert _loaded is not None
+    try:
+        _functions.update(_bound(_loaded[1], signatures))
+    except AttributeError as cause:
+        raise errors.LibraryError(_explain(path, cause)) from cause
+
+
+def _bound(library: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -> dict[str, Callable[..., int]]:
+    functions: dict[str, Callable[..., int]] = {}
+    for name, arguments in signatures.items():
+        function = getattr(library, name)
+        function.argtypes = (*arguments, POINTER(Error))
+        function.restype = c_int32
+        functions[name] = function
+    return functions
+
+
 def new_capsules(tensors: ctypes.Array[Tensor], count: int, versioned: bool) -> list[object]:
     """DLPack capsules that own the first ``count`` tensors, whose ``managed`` becomes None in the same step."""
     assert _new_capsules is not None  # the tensors came from the library
@@ -570,7 +604,7 @@ def check_process() -> None:
 
 
 def library_path() -> Path:
-    """Where the library lies: beside this module."""
+    """Where the library without CUDA lies: beside this module."""
     return Path(__file__).with_name("libfreshgo.so")
 
 
@@ -595,20 +629,16 @@ def _exception(error: Error) -> errors.FreshgoError:
 
 
 def _load() -> None:
-    global _begun, _new_capsules
+    global _begun, _new_capsules, _loaded
     with _load_lock:
         if _functions:
             return
-        path = library_path()
+        chosen = _library.choose(library_path())
         _begun = True
+        chosen, library = _open(chosen)
+        path = chosen.path
         try:
-            library = ctypes.CDLL(str(path))  # RTLD_LOCAL
-            functions: dict[str, Callable[..., int]] = {}
-            for name, arguments in {**_SIGNATURES, **_OPERATORS}.items():
-                function = getattr(library, name)
-                function.argtypes = (*arguments, POINTER(Error))
-                function.restype = c_int32
-                functions[name] = function
+            functions = _bound(library, {**_SIGNATURES, **_OPERATORS})
             choose = library.fg_operators_init
             choose.argtypes, choose.restype = (c_void_p, c_int32), c_int32
             functions[choose.__name__] = choose
@@ -621,8 +651,18 @@ def _load() -> None:
         init.argtypes, init.restype = (POINTER(PythonAPI),), None
         init(api)
         new.argtypes, new.restype = (POINTER(Tensor), c_int32, c_int32), ctypes.py_object
-        _new_capsules = new
+        _new_capsules, _loaded = new, (chosen, library)
         _functions.update(functions)
+
+
+def _open(chosen: _library.Library) -> tuple[_library.Library, ctypes.CDLL]:
+    """Load the library that was chosen, or the one without CUDA where that fails, which leaves nothing loaded."""
+    try:
+        return chosen, ctypes.CDLL(str(chosen.path))  # RTLD_LOCAL
+    except OSError as cause:
+        if not chosen.cuda:
+            raise errors.LibraryError(_explain(chosen.path, cause)) from cause
+        return _open(_library.without_cuda(library_path(), f"it cannot be loaded ({cause})"))
 
 
 def _explain(path: Path, cause: Exception) -> str:

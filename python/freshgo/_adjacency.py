@@ -156,14 +156,18 @@ def _prefix(edge_index: Tensor, known: Known, sources: int, targets: int) -> Adj
     ptr = known.ptr[: targets + 1].clamp(max=edges)
     if ptr.size(0) <= targets:
         ptr = torch.cat([ptr, ptr.new_full((targets + 1 - ptr.size(0),), edges)])
-    if int(ptr[-1]) != edges:  # fewer targets than have edges: the full check says what is wrong
-        return _group(_plain(edge_index), targets)
+    end = known.ends.get(edges)
+    if int(ptr[-1]) != edges if end is None else targets < end:
+        return _group(_plain(edge_index), targets)  # fewer targets than have edges: the full check says what is wrong
     transposed = known.transposed
-    if transposed is not None:
-        # It holds for a graph that ends with all edges of some target, over rows that it knows.
-        at = int(torch.searchsorted(known.ptr, edges))
-        if int(known.ptr[at]) != edges or sources >= transposed.ptr.size(0):
-            transposed = None
+    # It holds for a graph that ends with all edges of some target, over rows that it knows.
+    if transposed is not None and (sources >= transposed.ptr.size(0) or (end is None and not _ends(known.ptr, edges))):
+        transposed = None
     known.made[key] = Adjacency(_sources(_plain(edge_index)), ptr, None, transposed)
     made: Adjacency = known.made[key]
     return made
+
+
+def _ends(ptr: Tensor, edges: int) -> bool:
+    """Whether so many first edges are all of some targets."""
+    return int(ptr[int(torch.searchsorted(ptr, edges))]) == edges

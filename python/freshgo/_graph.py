@@ -30,11 +30,17 @@ class Known:
     """What is known of one state of an edge_index: a tensor that is written to afterwards is another one."""
 
     def __init__(
-        self, edge_index: Tensor, ptr: Tensor | None, transposed: Transposed | None, levels: Levels | None = None
+        self,
+        edge_index: Tensor,
+        ptr: Tensor | None,
+        transposed: Transposed | None,
+        ends: dict[int, int] | None = None,
+        levels: Levels | None = None,
     ) -> None:
         self.version = edge_index._version
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
+        self.ends = ends or {}  # so many first edges are those of so many first targets; on the host, to wait for none
         self.levels = levels  # of a batch that history has pruned
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
         self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from freshgo import _abi
+from freshgo import _abi, _cuda
 from freshgo._dlpack import use_versioned
 
 SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
@@ -89,6 +89,12 @@ def empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     out = (_abi.Tensor * 1)()
     _abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, _abi.DataType(code, bits, 1), versioned, out)
     return from_dlpack(_abi.new_capsules(out, 1, versioned)[0])
+def _run(function: str, raw: ctypes.Structure, on: Tensor) -> None:
+    """Call an operator where ``on`` is: at once on the CPU, queued on a device."""
+    if _cuda.takes(on):
+        _cuda.run(function, raw, on.device)
+    else:
+        _abi.operate(function, ctypes.byref(raw))
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -167,7 +173,7 @@ def aggregate(
         count=_address(count),
         dot=_address(dot),
     )
-    _abi.operate("fg_aggregate", ctypes.byref(raw))
+    _run("fg_aggregate", raw, x)
 
 
 def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors: Tensor | None) -> None:
@@ -194,7 +200,7 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
         slope=slope,
         **{name: _address(t) for name, t in kept.items()},
     )
-    _abi.operate(function, ctypes.byref(raw))
+    _run(function, raw, src)
 
 
 def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None = None) -> None:
@@ -242,15 +248,30 @@ def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor,
         target=target.data_ptr(),
         edge=edge.data_ptr(),
     )
-    _abi.operate("fg_transpose", ctypes.byref(raw))
+    if _cuda.takes(index):
+        _cuda.run_with_scratch("fg_cuda_transpose", raw, index.device)
+    else:
+        _abi.operate("fg_transpose", ctypes.byref(raw))
     return source_ptr, target, edge
 
 
 def group(target: Tensor, targets: int) -> tuple[Tensor, Tensor | None]:
-    """fg_group: ``ptr``, and ``order`` where ``target`` decreases somewhere."""
+    """fg_group: ``ptr``, and ``order`` where ``target`` decreases somewhere, or is on a device, which does not say."""
     target = target.contiguous()
-    ptr = torch.empty(targets + 1, dtype=torch.int64)
+    ptr = target.new_empty(targets + 1, dtype=torch.int64)
     order = torch.empty_like(target)
+    if _cuda.takes(target):
+        raw = _abi.Transposition(
+            struct_size=ctypes.sizeof(_abi.Transposition),
+            index_bytes=target.element_size(),
+            index=target.data_ptr(),
+            num_index=target.numel(),
+            sources=targets,
+            source_ptr=ptr.data_ptr(),
+            edge=order.data_ptr(),
+        )
+        _cuda.run_with_scratch("fg_cuda_transpose", raw, target.device)
+        return ptr, order
     is_sorted = ctypes.c_int32()
     _abi.operate(
         "fg_group",

@@ -12,7 +12,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch.nn.modules import module as nn_module
 
-from freshgo import _kernels, ops
+from freshgo import _cuda, _kernels, ops
 from freshgo._adjacency import Adjacency, adjacency, relations
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max", "min": "min"}
@@ -33,13 +33,15 @@ _HOOKS = (
 
 def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
     """Whether this call can go our way."""
-    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or edge_index.device.type != "cpu":
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or not _cuda.usable(edge_index):
         return False  # SparseTensor, torch.sparse, another device
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _kernels.INDEX_DTYPES:
         return False
     if layer.explain or any(getattr(layer, hooks, None) for hooks in _HOOKS):
         return False
-    return all(r is None or (r.device.type == "cpu" and r.dtype in _kernels.DTYPES and r.dim() == 2) for r in rows)
+    return all(
+        r is None or (r.device == edge_index.device and r.dtype in _kernels.DTYPES and r.dim() == 2) for r in rows
+    )
 
 
 def _is_plain(lin: Any, x: Tensor) -> bool:
@@ -223,7 +225,7 @@ def _blocks(att: Tensor) -> Tensor:
     A product with it is ``(x * att).sum(-1)`` in one pass over x and without the product as a tensor.
     """
     heads = att.size(0)
-    return (att.unsqueeze(-1) * torch.eye(heads, dtype=att.dtype).unsqueeze(1)).view(-1, heads)
+    return (att.unsqueeze(-1) * torch.eye(heads, dtype=att.dtype, device=att.device).unsqueeze(1)).view(-1, heads)
 
 
 class _Relational:

@@ -25,6 +25,7 @@ import torch
 from freshgo import _abi, _dlpack, _nativehistory
 from freshgo._dlpack import NpyFile
 from freshgo._nativehistory import HistoryCalls
+from freshgo._library import Library
 from freshgo.errors import ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "convert",
     "counters",
     "hotness",
+    "library",
     "simulate",
 ]
 
@@ -55,6 +57,18 @@ def counters() -> dict[str, int]:
     raw = _abi.Counters()
     _abi.call("fg_counters", ctypes.byref(raw))
     return {name: int(getattr(raw, name)) for name, _ in raw._fields_}
+
+
+def library() -> Library:
+    """Return which native library this process uses and why; loads it if need be.
+
+    There are two, with and without the device path, of which a process loads one: that with CUDA if it is installed and
+    there are a PyTorch with CUDA and a driver. Prints as one line.
+
+    Raises:
+        LibraryError: it is missing, does not load, or does not fit this package.
+    """
+    return _abi.library()
 
 
 class _Handle:
@@ -222,6 +236,8 @@ class LoaderOptions:
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     ``history`` makes the loader prune its batches.
+    ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
+    Without fanouts a batch is its seeds and their rows.
     """
 
     fanouts: Sequence[int]
@@ -255,6 +271,8 @@ class LoaderOptions:
     checksums: bool = False
     transpose: bool = False
     history: Settings | None = None
+    held: torch.Tensor | None = None
+    holds: int = 1
 
 
 @dataclass(frozen=True)
@@ -287,7 +305,7 @@ class Loader(_Handle, HistoryCalls):
         super().__init__()
         self._source = source
         self._seeds = _own_seeds(options.seeds)
-        self._hotness = options.hotness  # the library ranks it where it lies
+        self._vectors = options.hotness, options.held  # the library reads them where they lie
         raw = _loader_options(options, self._seeds)
         arguments = (*_source_handles(source), ctypes.byref(raw))
         self._pointer = _run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
@@ -302,18 +320,19 @@ class Loader(_Handle, HistoryCalls):
         history."""
         _abi.call("fg_loader_start", self._handle(), epoch, first_batch, _MODES[mode])
 
-    def next(self) -> RawBatch | None:
-        """The next batch of the epoch, ``None`` after the last one. Waits in steps, so Ctrl-C works."""
+    def next(self, *, wait: bool = True) -> RawBatch | None:
+        """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet.
+        Waits in steps, so Ctrl-C works."""
         slots = self._tensor_slots()
         raw = _abi.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
         try:
             while True:
-                code = _abi.call("fg_loader_next", self._handle(), _POLL_MS, ctypes.byref(raw))
-                if code == _abi.END:
-                    return None
+                code = _abi.call("fg_loader_next", self._handle(), _POLL_MS if wait else 0, ctypes.byref(raw))
                 if code == _abi.OK:
                     tensors = _dlpack.to_torch(slots, raw.num_tensors, self._versioned)
                     return RawBatch(int(raw.index), int(raw.num_seeds), tensors)
+                if code == _abi.END or not wait:
+                    return None
         except BaseException:  # Ctrl-C may strike right after the library handed the batch over
             _dlpack.discard(slots, raw.num_tensors, self._versioned)
             raise
@@ -445,6 +464,7 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         scratch=None if options.scratch is None else os.fsencode(options.scratch),
         scratch_bytes=_abi.AUTO if options.scratch_bytes is None else options.scratch_bytes,
         calibration=None if options.calibration is None else os.fsencode(options.calibration),
+        holds=options.holds,
     )
     if options.history is not None:
         raw.history = ctypes.pointer(_nativehistory.options(options.history))
@@ -452,6 +472,8 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:
         raw.hotness, raw.num_hotness = _pointer_to(options.hotness, ctypes.c_float), options.hotness.numel()
+    if options.held is not None:
+        raw.held, raw.num_held = _pointer_to(options.held, ctypes.c_int32), options.held.numel()
     return raw
 
 

@@ -16,16 +16,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from freshgo import _kernels
+from freshgo import _cuda, _kernels
 
 _library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
 _Optional = Tensor | None
 
 
-def _define(schema: str, cpu: Any, fake: Any, setup: Any = None, backward: Any = None) -> None:
+def _define(schema: str, run: Any, fake: Any, setup: Any = None, backward: Any = None) -> None:
     name = schema.partition("(")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _library.impl(name, cpu, "CPU")
+    for key in ("CPU", "CUDA"):  # _kernels looks where the tensors are
+        _library.impl(name, run, key)
     torch.library.register_fake(f"freshgo::{name}", fake, lib=_library)
     if backward is not None:
         torch.library.register_autograd(f"freshgo::{name}", backward, setup_context=setup, lib=_library)
@@ -63,7 +64,12 @@ def _grouped_by_source(
     """The graph by source, and how many targets have edges here: the lists end at the first that has none."""
     if source_ptr is None or target is None or edge is None:
         return *_kernels.transpose(index, ptr, sources), ptr.numel() - 1
+    if _cuda.takes(index) and target.numel() != index.numel():
+        # Where its lists end is a number on the device: sorting costs less than waiting for it.
+        return *_kernels.transpose(index, ptr, sources), ptr.numel() - 1
     source_ptr = source_ptr[: sources + 1]
+    if _cuda.takes(index):
+        return source_ptr, target, edge, ptr.numel() - 1
     end = int(source_ptr[-1])
     return source_ptr, target[:end], edge[:end], int(torch.searchsorted(ptr, ptr[-1:]))
 

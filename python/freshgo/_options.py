@@ -84,6 +84,16 @@ def size(name: str, value: int | str | None) -> int | None:
     return None if value is None else parse_size(name, value)
 
 
+def budget(value: int | str | None, default: Callable[[], int | None]) -> int | None:
+    """Return bytes for the loader, at least one; None is unlimited."""
+    if value is None:
+        return default()
+    n_bytes = parse_size("memory", value)
+    if n_bytes == 0:
+        raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
+    return n_bytes
+
+
 def flag(name: str, value: object) -> bool:
     """Return a bool."""
     if not isinstance(value, bool | np.bool_):

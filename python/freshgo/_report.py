@@ -46,12 +46,13 @@ def _stages(stats: dict[str, Any]) -> list[tuple[str, float]]:
 def _found(stats: dict[str, Any]) -> list[tuple[str, int, float]]:
     """Return where rows were found: how many, and their share."""
     places = [
+        ("on the device", stats.get("held", 0)),
         ("in memory", stats["hits"]),
         ("put aside before", stats.get("packed", 0)),
         ("from disk", stats["misses"]),
     ]
     total = max(1, stats["rows"])
-    return [(place, n, n / total) for place, n in places if n or place != "put aside before"]
+    return [(place, n, n / total) for place, n in places if n or place not in ("on the device", "put aside before")]
 
 
 def _planned(stats: dict[str, Any]) -> list[tuple[str, str]]:
@@ -123,7 +124,7 @@ def draw_epochs(
 
 
 def _found_share(epoch: dict[str, Any]) -> float:
-    return float(100 * epoch["hits"] / max(1, epoch["rows"]))
+    return float(100 * (epoch["hits"] + epoch.get("held", 0)) / max(1, epoch["rows"]))
 
 
 def draw_time(axes: Any, stats: dict[str, Any]) -> None:
@@ -140,7 +141,7 @@ def draw_time(axes: Any, stats: dict[str, Any]) -> None:
 
 def draw_cache(axes: Any, stats: dict[str, Any]) -> None:
     """Draw how many rows were found in memory, and what the rest cost."""
-    colors = {"in memory": "C2", "put aside before": "C8", "from disk": "C1"}
+    colors = {"on the device": "C4", "in memory": "C2", "put aside before": "C8", "from disk": "C1"}
     bottom = 0.0
     for label, count, share in _found(stats):
         color = colors[label]

@@ -25,6 +25,8 @@ class Source(Protocol):
     num_nodes: int
     directory: Path | None
     """Where a store lies; None for tensors in memory."""
+    row_bytes: dict[str, int]
+    """Bytes of a row of every node-level tensor."""
 
     def split(self, name: str) -> Tensor:
         """Return the node ids, or the mask, of a split."""
@@ -60,6 +62,11 @@ class StoreSource:
         self.native: _native.Store | _native.Graph = store._native
         self.num_nodes = store.num_nodes
         self.directory: Path | None = Path(store.path).resolve().parent
+        self.row_bytes = {
+            name: torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
+            for name, tensor in store.tensors.items()
+            if tensor.level == "node"
+        }
 
     def split(self, name: str) -> Tensor:
         return self._store.split(name)
@@ -88,11 +95,13 @@ class MemorySource:
         self._edge_index = _tensor("edge_index", parts.edge_index)
         self._splits = {name: _tensor(name, ids) for name, ids in parts.splits.items()}
         self.num_nodes = _max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
+        rows = {name: _tensor(name, array).contiguous() for name, array in parts.node_tensors.items()}
+        self.row_bytes = {name: tensor.shape[1:].numel() * tensor.dtype.itemsize for name, tensor in rows.items()}
         self.native: _native.Store | _native.Graph = _native.Graph(
             self.num_nodes,
             self._edge_index,
-            {name: _tensor(name, rows).contiguous() for name, rows in parts.node_tensors.items()},
-            {name: _tensor(name, rows).contiguous() for name, rows in parts.edge_tensors.items()},
+            rows,
+            {name: _tensor(name, array).contiguous() for name, array in parts.edge_tensors.items()},
         )
 
     def split(self, name: str) -> Tensor:

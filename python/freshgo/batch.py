@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -220,8 +221,9 @@ def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_
 
         tensors["edge_index"] = make_edge_index(tensors["edge_index"], tensors["n_id"].numel(), ptr, transposed)
     levels = take_levels(tensors) if "history_counts" in tensors else None
-    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, levels))
     values: dict[str, Any] = dict(tensors)
     for counts in ("num_sampled_nodes", "num_sampled_edges"):
         values[counts] = values[counts].tolist()
+    ends = dict(zip(accumulate(values["num_sampled_edges"]), accumulate(values["num_sampled_nodes"]), strict=False))
+    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, ends, levels))
     return cls(batch_size=num_seeds, num_nodes=tensors["n_id"].numel(), **values)

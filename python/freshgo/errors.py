@@ -14,6 +14,7 @@ __all__ = [
     "CancelledError",
     "ClosedError",
     "CorruptError",
+    "CudaError",
     "DTypeError",
     "ForkError",
     "FormatError",
@@ -95,6 +96,10 @@ class BusyError(FreshgoError, OSError):
 
 class CancelledError(FreshgoError, RuntimeError):
     """The operation was cancelled from another thread."""
+
+
+class CudaError(FreshgoError, RuntimeError):
+    """CUDA is not there or not in the loaded library, or a call of its driver failed; the message says which."""
 
 
 class ForkError(FreshgoError, RuntimeError):

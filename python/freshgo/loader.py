@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import Tensor
 
-from freshgo import _native, _options
+from freshgo import _delivery, _native, _options
 from freshgo._graph import recall
 from freshgo._report import figure, html
-from freshgo._size import parse_size
 from freshgo._source import source_of, tensor_digest
 from freshgo.batch import Batch, batch_class, make_batch
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
@@ -22,6 +21,8 @@ from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
 
 if TYPE_CHECKING:
+    import torch
+
     from freshgo._history import Settings
     from freshgo.history import History
     from freshgo.policies import Scores
@@ -83,7 +84,12 @@ class Loader:
         edge_index: ``"EdgeIndex"`` makes that of a batch PyG's ``EdgeIndex`` with its order and pointers, so that
             PyG's own layers take their fused path.
         history: prune the batches by a cache of embeddings: see :class:`History`.
-        transform: called with each batch; its result is what the loop gets.
+        device: where the tensors of a batch are to be: ``"cuda"``, ``"cuda:1"`` or a :class:`torch.device`; None is the
+            CPU. Copies run beside the training, a batch ahead of it (with ``prefetch``, and without ``history``), and
+            the host waits for none. What cannot be used raises what ``torch.zeros(1, device=device)`` does.
+        device_cache: memory of the device for the hottest rows, in bytes or as ``"2GiB"``: a batch then brings only
+            the others there (FGNN, 6.1). The ranking is ``cache`` where that is a hotness, else expected visits.
+        transform: called with each batch, on its device; its result is what the loop gets.
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
 
     Raises:
@@ -120,9 +126,12 @@ class Loader:
         transpose: bool = False,
         edge_index: str = "tensor",
         history: History | None = None,
+        device: str | torch.device | None = None,
+        device_cache: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         **pyg_options: Any,
     ) -> None:
+        target = _delivery.resolve(device)
         _options.check_pyg_options(pyg_options)
         policy = resolve("cache", cache)
         options = _native.LoaderOptions(
@@ -158,6 +167,9 @@ class Loader:
             raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
         if transform is not None and not callable(transform):
             raise DTypeError(f"transform must be callable, got {type(transform).__name__}")
+        cached = _options.size("device_cache", device_cache)
+        if cached is not None and target is None:
+            raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
         self._transform = transform
         self._history = history
         self._masked = _options.is_mask(input_nodes)
@@ -167,12 +179,14 @@ class Loader:
             self._options = dataclasses.replace(
                 options,
                 seeds=_options.input_nodes(input_nodes, self._source.num_nodes, self._source.split),
-                memory=self._budget(memory),
+                memory=_options.budget(memory, self._source.default_memory),
                 scratch=_options.scratch(scratch, self._source.directory),
                 calibration=self._source.calibration(options.io),
             )
             if history is not None:
                 history._bind(self)
+            self._delivery = _delivery.open_delivery(target, self._source, policy, self._options, cached)
+            self._options = self._delivery.adapt(self._options)
             self._native = _native.Loader(self._source.native, self._options)
             self._order = self._planned_order()
         except BaseException:
@@ -183,14 +197,6 @@ class Loader:
         self._begun = False  # whether that epoch was begun: then the next iter() takes the one after it
         self._run = 0  # numbers the iterators; only the newest one is served
         self._epochs: list[dict[str, Any]] = []  # what each whole epoch added to stats()
-
-    def _budget(self, memory: int | str | None) -> int | None:
-        if memory is None:
-            return self._source.default_memory()
-        n_bytes = parse_size("memory", memory)
-        if n_bytes == 0:
-            raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
-        return n_bytes
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -244,7 +250,7 @@ class Loader:
 
         ``"epochs"`` lists the epochs that were consumed from their first batch to their last, with what they added.
         """
-        return {**self._native.stats(), "epochs": list(self._epochs)}
+        return {**self._native.stats(), **self._delivery.stats(), "epochs": list(self._epochs)}
 
     def plan(self) -> Plan:
         """Return how the memory is divided and how rows are read: what was chosen and why, and what it took.
@@ -261,6 +267,7 @@ class Loader:
         """End what runs and free everything but the batches. Closing again does nothing."""
         self._run += 1
         self._native.close()
+        self._delivery.close()
         self._source.close()
 
     def __enter__(self) -> Loader:
@@ -366,7 +373,10 @@ def _settings(history: History | None) -> Settings | None:
     return settings if settings.p_grad > 0 and settings.t_stale.count > 0 else None
 
 
-_SUMS = ("batches", "rows", "hits", "packed", "misses", "edges", "bytes_read", "requests", "seconds_waiting", "seconds")
+_SUMS = (
+    *("batches", "rows", "hits", "packed", "misses", "held", "edges", "bytes_read", "requests"),
+    *("seconds_waiting", "seconds"),
+)
 """The figures of stats() that grow, and the time."""
 
 
@@ -386,6 +396,7 @@ class _Epoch(Iterator[Any]):
         self._run = loader._run
         self._trace = trace
         self._finished = False
+        self._batches = loader._native if trace else loader._delivery.batches(loader._native)
         self._began = None if trace or loader._yielded else loader._snapshot()  # of a whole epoch
 
     def __next__(self) -> Any:
@@ -394,7 +405,7 @@ class _Epoch(Iterator[Any]):
         loader = self._loader
         if loader._run != self._run:
             raise ClosedError("this iterator has ended: its loader was closed, repositioned, or iterated anew")
-        raw = loader._native.next()
+        raw = self._batches.next()
         if raw is not None:
             return raw.tensors["n_id"] if self._trace else loader._take(raw)
         self._finished = True

@@ -8,8 +8,8 @@
     report.undo()
 
 A swapped layer is the same module with the same parameters, hooks and ``state_dict``; only the way from ``edge_index``
-to the aggregated rows is another one, in which no message is written. It is used for tensors on the CPU that the
-operators know; for everything else the layer goes PyG's own way.
+to the aggregated rows is another one, in which no message is written. It is used for tensors that the operators
+know, on the CPU, and on a GPU where the library has the device path; for everything else the layer goes PyG's own way.
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ All of these are differentiable and work under ``torch.compile``, ``torch.export
 are float32, float64, bfloat16 or float16 (the last two are summed in float32); ``index`` is int64 or int32. They run
 on ``torch.get_num_threads()`` threads, and their results do not depend on how many.
 
-Every index is checked as it is used, which costs nothing beside the row behind it, so that no input makes them read
-outside of a tensor: :class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
+Every index is checked as it is used, so that no input makes them read outside of a tensor:
+:class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
+On a CUDA device, which needs the library with the device path (:func:`freshgo.library`), they are queued on PyTorch's
+current stream and wait for nothing: a wrong index counts for nothing, and a later call, or :func:`check`, tells.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from freshgo import _gat, _kernels, _linear, _operators  # noqa: F401  (they register torch.ops.freshgo)
+from freshgo import _cuda, _gat, _kernels, _linear, _operators  # noqa: F401  (they register torch.ops.freshgo)
+from freshgo._cuda import check
 from freshgo._graph import Transposed
+from freshgo._numbering import number
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-__all__ = ["Transposed", "aggregate", "attention", "gcn", "group", "transpose"]
+__all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "number", "transpose"]
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
 
@@ -68,6 +72,7 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
         raise InvalidArgumentError(f"edge_index has shape {_shape(edge_index)}, expected [2, edges]")
     if edge_index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"edge_index has dtype {edge_index.dtype}, expected int64 or int32")
+    _cuda.check_device("edge_index", edge_index, edge_index)
     ptr, order = torch.ops.freshgo.group(edge_index[1], num_targets)
     return edge_index[0].index_select(0, order), ptr, order
 
@@ -219,7 +224,7 @@ def _gcn_weighted(
     if loops:
         own = weight.new_full((rows,), fill)
         if index.size(0) > 0:
-            place = torch.where(index == target, torch.arange(index.size(0)), -1)
+            place = torch.where(index == target, torch.arange(index.size(0), device=index.device), -1)
             last = place.new_full((rows,), -1).scatter_reduce(0, target, place, "amax")
             own = torch.where(last >= 0, weight[last.clamp(min=0)], own)
     root = _inverse_root(degree, rows, 0.0 if own is None else own)
@@ -404,13 +409,12 @@ def _heads_of(x: Tensor, weight: Tensor, index: Tensor) -> int:
 
 def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed: Transposed | None = None) -> Tensor:
     """Check what tensors are, not what is in them: the kernels do that. Returns ptr as int64."""
-    for name, tensor in (("x", x), ("index", index), ("ptr", ptr)):
+    for name, tensor in (("index", index), ("x", x), ("ptr", ptr)):
         if not isinstance(tensor, Tensor):
             if name == "x" and tensor is None:
                 continue
             raise DTypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.device.type != "cpu":
-            raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU, where these operators run")
+        _cuda.check_device(name, tensor, index)
     if index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"index has dtype {index.dtype}, expected int64 or int32")
     if ptr.dtype not in _kernels.INDEX_DTYPES:

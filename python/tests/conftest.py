@@ -17,6 +17,8 @@ import freshgo
 
 # Calibrations of the tests' stores stay out of the user's cache.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="freshgo-tests-")
+# Processes of the tests say nothing of a library with CUDA that this machine cannot use; test_device_library.py does.
+os.environ["PYTHONWARNINGS"] = "ignore:freshgo runs on the CPU alone:UserWarning"
 
 
 def pytest_report_header() -> str:

@@ -25,7 +25,7 @@ func (f *file) find(node ast.Node, format string, args ...any) string {
 // layers order the packages of core: a package imports only from layers below its own, and only packages named here exist.
 var layers = map[string]int{
 	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0,
-	"mem": 1, "manifest": 1,
+	"mem": 1, "manifest": 1, "gpu": 1,
 	"rows": 2, "ssd": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4,
@@ -33,7 +33,7 @@ var layers = map[string]int{
 }
 
 // modules are those that core may use outside of its tests.
-var modules = []string{"github.com/golang/protobuf", "google.golang.org/protobuf", "golang.org/x/sys"}
+var modules = []string{"github.com/golang/protobuf", "google.golang.org/protobuf", "golang.org/x/sys", "gorgonia.org/cu"}
 
 // imports checks the direction of imports and that nothing but the standard library and modules is used.
 func imports(f *file) (findings []string) {

@@ -1,0 +1,87 @@
+package loader
+
+import (
+	"fmt"
+	"math"
+
+	"freshgo/core/cache"
+)
+
+// Rows that the consumer holds, as a device holds the hottest ones (FGNN, section
+// 6.1): they are marked when a batch is sampled, neither read nor copied, and take
+// no part in plans, policies and rankings.
+//
+// A batch then brings place int32[nodes], what each of its nodes is: v >= 0 is the
+// consumer's row v, any other is row ^v of the batch's node tensors, which hold each
+// missed node once.
+
+// PlaceName is the tensor that Options.Held adds to a batch.
+const PlaceName = "place"
+
+// fillMissed lists the nodes that the consumer does not hold and says of every node
+// where it is.
+func (r *roster) fillMissed(l *Loader, nodes []int64, numSeeds int64) {
+	if l.seedsRepeat && r.first == nil {
+		r.first = make(map[int64]int32, numSeeds)
+	}
+	clear(r.first)
+	r.place, r.held = r.place[:0], 0
+	for i, v := range nodes {
+		at := l.options.Held[v]
+		if at >= 0 {
+			r.held++
+		} else {
+			at = ^int32(len(r.rows))
+			of, found := at, false
+			if l.seedsRepeat && int64(i) < numSeeds {
+				if of, found = r.first[v]; !found {
+					r.first[v] = at
+				}
+			}
+			if found {
+				at = of
+			} else {
+				r.rows = append(r.rows, l.rowOf(v))
+			}
+		}
+		r.place = append(r.place, at)
+	}
+}
+
+// missed are the rows on disk of the nodes that the consumer does not hold.
+func (p *preparer) missed() []int64 {
+	k := &p.lookup
+	k.wanted = k.wanted[:0]
+	for _, row := range p.roster.rows {
+		k.wanted = append(k.wanted, int64(row))
+	}
+	return k.wanted
+}
+
+// dropHeld makes the rows that the consumer holds the coldest of a ranking.
+func (l *Loader) dropHeld(ranked *cache.Vector) {
+	for node, at := range l.options.Held {
+		if at >= 0 {
+			ranked.Hotness[l.rowOf(int64(node))] = 0
+		}
+	}
+}
+
+// validateHeld checks what the consumer says that he holds.
+func (o *Options) validateHeld(numNodes int64) error {
+	if o.Holds < 0 {
+		return fmt.Errorf("%w: holds must be at least 0 batches, got %d", ErrOption, o.Holds)
+	}
+	if o.Held == nil {
+		return nil
+	}
+	if int64(len(o.Held)) != numNodes || numNodes > math.MaxUint32 {
+		return fmt.Errorf("%w: held must have an entry for each of %d nodes, at most 2^32-1, got %d", ErrOption, numNodes, len(o.Held))
+	}
+	for node, at := range o.Held {
+		if at < -1 {
+			return fmt.Errorf("%w: held[%d] must be a row or -1, got %d", ErrOption, node, at)
+		}
+	}
+	return nil
+}

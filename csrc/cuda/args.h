@@ -1,0 +1,131 @@
+/*
+ * What the kernels are launched with: one struct each, plain C, the same on the host and on the device.
+ *
+ * Rows, columns and edges of a launch are below 2^31 (plan.c refuses more), so that indices travel between the lanes of
+ * a warp as 32 bits; offsets into memory are computed with 64.
+ */
+#ifndef FRESHGO_CUDA_ARGS_H
+#define FRESHGO_CUDA_ARGS_H
+
+#include <stdint.h>
+
+enum {
+  FGC_WARP = 32,
+  FGC_WARPS = 8,                     /* of a block */
+  FGC_THREADS = FGC_WARPS * FGC_WARP,
+  FGC_FEWEST_LANES = 4,              /* that work on a row of a sum: as many as it has loads on their way at a time */
+  FGC_RUN = 8,                       /* edges of a team of fg_dot_*: a search of their target costs two products or so */
+  FGC_LONG = 1024,                   /* a row with more edges is shared by the warps of its block */
+  FGC_DIGITS = 256,                  /* of the sort: eight bits at a time */
+  FGC_CHUNK = 1024,                  /* consecutive elements that one warp sorts or numbers */
+  FGC_TILE = FGC_WARPS * FGC_CHUNK   /* and a block */
+};
+
+/* The grouped edges that a launch runs over. */
+typedef struct fgc_graph {
+  const int64_t *ptr;  /* [rows + 1] */
+  const void *index;   /* [num_index] */
+  int64_t rows, num_index;
+  int64_t limit;       /* what index is below */
+  int64_t cut;         /* a list ends at its first index that is not below it; -1: at its end */
+  int32_t wide;        /* index and edge have 8 bytes, not 4 */
+  int32_t reserved;
+  uint64_t *status;    /* see fg_cuda_queue; or NULL */
+} fgc_graph;
+
+/* fg_sum_*, fg_extreme_*, fg_extreme_back_*, fg_dot_*: fg_aggregation with what the launch was cut into. */
+typedef struct fgc_aggregate {
+  fgc_graph graph;
+  const void *x, *y, *own;
+  int64_t x_stride, own_stride; /* elements */
+  const void *edge, *weight, *row_scale, *col_scale, *self_weight;
+  void *out, *count;
+  int64_t num_weights, self_rows;
+  int32_t columns, heads, self_heads;
+  int32_t width;      /* columns of a head */
+  int32_t lanes;      /* that work on one row: a power of two; fg_dot_*: on one product */
+  int32_t tiles;      /* that a row is cut into */
+  int32_t skip_self, least;
+} fgc_aggregate;
+
+/* What teams of a block tell each other of a row that they share: in shared memory, before their parts of it. */
+typedef struct fgc_shared_row {
+  int64_t cut[FGC_THREADS / FGC_FEWEST_LANES];
+  int32_t is_long[FGC_THREADS / FGC_FEWEST_LANES], any[FGC_THREADS / FGC_FEWEST_LANES];
+} fgc_shared_row;
+
+/* fg_attention_*, fg_attention_back_*. */
+typedef struct fgc_attention {
+  fgc_graph graph;
+  const void *src, *dst, *edge;
+  void *alpha, *alpha_self; /* out; of the derivative: in */
+  const void *grad, *grad_self;
+  void *grad_edge, *grad_edge_self, *grad_dst;
+  int64_t self_rows;
+  double slope;
+  int32_t heads;
+  int32_t columns; /* heads worked on at a time, with those that fill it up: a power of two up to 32 */
+} fgc_attention;
+
+/* fg_sort_*: a stable sort of (key, value) by one digit of the key at a time, least first. */
+typedef struct fgc_sort {
+  const void *index;  /* of the first pass: the keys; the values are their positions */
+  int64_t n, limit;   /* a key that is not below the limit is noted and becomes the limit */
+  int32_t wide;
+  int32_t shift;      /* of the digit */
+  uint64_t *status;
+  const uint32_t *key_in, *value_in; /* of the other passes */
+  uint32_t *key_out, *value_out;
+  uint32_t *counts;   /* [digits, tiles] */
+  int64_t tiles;
+} fgc_sort;
+
+/* fg_scan: counts[i] becomes the sum of those before it. One block. */
+typedef struct fgc_scan {
+  uint32_t *counts;
+  int64_t n;
+  int64_t *total;    /* or NULL */
+} fgc_scan;
+
+/* fg_group_*: what the sorted keys and values say. */
+typedef struct fgc_group {
+  const uint32_t *key, *value;
+  int64_t n, sources;
+  const int64_t *ptr; /* [rows + 1], or NULL: no targets */
+  int64_t rows;
+  int64_t *source_ptr;
+  void *target, *edge;
+  int32_t wide;
+  int32_t reserved;
+  uint64_t *status;
+} fgc_group;
+
+/* fg_map_*: see map.h. */
+typedef struct fgc_map {
+  const void *id;
+  int64_t n;
+  void *node, *local;
+  uint64_t *keys;      /* [slots] */
+  uint32_t *first;     /* [slots]: where the id occurs first; then its number */
+  uint32_t *slot;      /* [n] */
+  uint32_t *counts;    /* [tiles] */
+  int64_t tiles;
+  uint32_t slot_mask;  /* slots - 1, slots being a power of two */
+  int32_t wide;
+  uint64_t *status;
+} fgc_map;
+
+/* fg_gather_*. */
+typedef struct fgc_gather {
+  const void *index, *table, *cache;
+  const int32_t *slot;
+  int64_t n, table_rows, table_stride, cache_rows, cache_stride, row_bytes;
+  void *out;
+  int32_t wide;
+  int32_t lanes;  /* that copy one row: a power of two */
+  int32_t pieces; /* of a row, as large as the kernel's loads */
+  int32_t reserved;
+  uint64_t *status;
+} fgc_gather;
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * Fused-Map (FastGL, section 4.3): fg_map_*. Ids become local ids in one pass of insertion and numbering.
+ *
+ * The paper inserts an id and, in the same kernel, takes the next number from a counter: no pass over the table, no
+ * barrier, but numbers in the order in which warps happen to run. Here insertion is that same single pass, and what it
+ * leaves at the id is the first place where it occurs (an atomic minimum), which no order of warps changes. Whoever
+ * stands at that place is its first, and its number is how many firsts stand before it: a count of each chunk, a scan
+ * of the counts, and the numbers. That reads 8 bytes an id twice and scans 4 bytes for 1024 ids, 20 bytes an id beside
+ * the insertion's random access to a table that is larger than the cache. Then every id fetches its number.
+ *
+ * Local ids are those of the CPU (core/sample/idmap.go): what stands first keeps its order, seeds before the rest.
+ */
+#ifndef FRESHGO_CUDA_MAP_H
+#define FRESHGO_CUDA_MAP_H
+
+#include "warp.h"
+
+namespace fgc {
+
+enum : uint64_t { EMPTY = ~0ull }; /* no id is negative */
+enum : uint32_t { NOWHERE = ~0u };
+
+FGC_FN void map_clear(const fgc_map &m) {
+  const int64_t i = block_index() * FGC_THREADS + thread_index();
+  if (i > m.slot_mask) return;
+  m.keys[i] = EMPTY;
+  m.first[i] = NOWHERE;
+}
+
+/* The low bits of a product with 2^64 / golden ratio depend on the low bits only: take the high ones. */
+FGC_FN uint32_t map_hash(uint64_t id) { return (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32); }
+
+FGC_FN void map_insert(const fgc_map &m) {
+  const int64_t i = block_index() * FGC_THREADS + thread_index();
+  if (i >= m.n) return;
+  const int64_t id = integer_at(m.id, m.wide, i);
+  if (id < 0) {
+    note(m.status, 1 /* FG_BAD_INDEX */, i);
+    m.slot[i] = NOWHERE;
+    return;
+  }
+  uint32_t at = map_hash((uint64_t)id) & m.slot_mask;
+  for (;; at = (at + 1) & m.slot_mask) { /* half of the slots stay empty, so this ends */
+    uint64_t key = *(volatile uint64_t *)&m.keys[at]; /* written once: what is not EMPTY is final */
+    if (key == EMPTY) key = compare_and_swap(&m.keys[at], EMPTY, (uint64_t)id);
+    if (key == EMPTY || key == (uint64_t)id) break;
+  }
+  if (*(volatile uint32_t *)&m.first[at] > i) atomic_min(&m.first[at], (uint32_t)i); /* it only falls */
+  m.slot[i] = at;
+}
+
+/* A number is never larger than the place it was given for, and no other occurrence of an id stands there or before:
+ * so a number that is already written is taken for the first place by nobody. */
+FGC_FN bool is_first(const fgc_map &m, int64_t i) {
+  return i < m.n && m.slot[i] != NOWHERE && *(volatile uint32_t *)&m.first[m.slot[i]] == i;
+}
+
+FGC_FN void map_count(const fgc_map &m) {
+  const int64_t chunk = team_index(FGC_WARP), first = chunk * FGC_CHUNK;
+  if (chunk >= m.tiles) return;
+  uint32_t n = 0;
+  for (int i = 0; i < FGC_CHUNK; i += FGC_WARP) n += (uint32_t)count_ones(ballot(is_first(m, first + i + lane_index())));
+  if (lane_index() == 0) m.counts[chunk] = n;
+}
+
+FGC_FN void map_number(const fgc_map &m) {
+  const int64_t chunk = team_index(FGC_WARP), first = chunk * FGC_CHUNK;
+  if (chunk >= m.tiles) return;
+  uint32_t next = m.counts[chunk];
+  for (int i = 0; i < FGC_CHUNK; i += FGC_WARP) {
+    const int64_t at = first + i + lane_index();
+    const bool is = is_first(m, at);
+    const unsigned firsts = ballot(is);
+    if (is) {
+      const uint32_t number = next + (uint32_t)count_ones(firsts & ((1u << lane_index()) - 1));
+      put_integer(m.node, m.wide, number, integer_at(m.id, m.wide, at));
+      m.first[m.slot[at]] = number;
+    }
+    next += (uint32_t)count_ones(firsts);
+  }
+}
+
+FGC_FN void map_local(const fgc_map &m) {
+  const int64_t i = block_index() * FGC_THREADS + thread_index();
+  if (i >= m.n) return;
+  put_integer(m.local, m.wide, i, m.slot[i] == NOWHERE ? -1 : (int64_t)m.first[m.slot[i]]);
+}
+
+}  // namespace fgc
+
+#endif

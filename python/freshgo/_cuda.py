@@ -1,0 +1,215 @@
+"""The device path of the library: operators and gathers queued on PyTorch's current stream.
+
+Structs are those of the CPU's operators (``_abi``) with addresses on the device, and a queue that says where to run.
+Nothing here waits for the device. What a kernel finds wrong in an index it notes in a word of pinned host memory, one
+for each device, which the next call looks at without waiting; :func:`check` waits and looks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import POINTER, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo import _abi
+from freshgo._library import CUDA_NAME
+from freshgo.errors import InvalidArgumentError
+
+
+class Queue(ctypes.Structure):
+    """fg_cuda_queue."""
+
+    _fields_ = (("struct_size", c_uint32), ("device", c_int32), ("stream", c_size_t), ("status", c_void_p))
+
+
+class Mapping(ctypes.Structure):
+    """fg_mapping."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("index_bytes", c_int32),
+        ("id", c_void_p),
+        ("n", c_int64),
+        ("node", c_void_p),
+        ("local", c_void_p),
+        ("count", c_void_p),
+    )
+
+
+class Gathering(ctypes.Structure):
+    """fg_gathering."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("index_bytes", c_int32),
+        ("n", c_int64),
+        ("row_bytes", c_int64),
+        ("index", c_void_p),
+        ("table", c_void_p),
+        ("table_rows", c_int64),
+        ("table_stride", c_int64),
+        ("slot", c_void_p),
+        ("cache", c_void_p),
+        ("cache_rows", c_int64),
+        ("cache_stride", c_int64),
+        ("out", c_void_p),
+    )
+
+
+_QUEUE = POINTER(Queue)
+_BYTES = POINTER(c_int64)
+
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "fg_cuda_probe": (POINTER(c_int32), POINTER(c_int32)),
+    "fg_cuda_memory": (c_int32, POINTER(c_int64), POINTER(c_int64)),
+    "fg_cuda_register_host": (c_int32, c_void_p, c_int64, POINTER(c_void_p)),
+    "fg_cuda_unregister_host": (c_int32, c_void_p),
+    "fg_cuda_aggregate": (POINTER(_abi.Aggregation), _QUEUE),
+    "fg_cuda_attention_forward": (POINTER(_abi.Attention), _QUEUE),
+    "fg_cuda_attention_back": (POINTER(_abi.Attention), _QUEUE),
+    "fg_cuda_transpose": (POINTER(_abi.Transposition), c_void_p, _BYTES, _QUEUE),
+    "fg_cuda_map": (POINTER(Mapping), c_void_p, _BYTES, _QUEUE),
+    "fg_cuda_gather": (POINTER(Gathering), _QUEUE),
+}
+"""Arguments of the functions of the device path but the last one, which is the error."""
+
+_lock = threading.Lock()
+_bound = False
+_status: dict[int, Tensor] = {}  # by device: what its kernels found wrong, int64 [1] in pinned memory
+
+_KINDS = {1: "index", 2: "edge", 3: "ptr", 4: "slot"}
+
+
+def takes(tensor: Tensor) -> bool:
+    """Whether the device path computes over this tensor."""
+    return tensor.is_cuda
+
+
+def usable(tensor: Tensor) -> bool:
+    """Whether the operators of this process run where ``tensor`` is."""
+    return tensor.device.type == "cpu" or (tensor.is_cuda and _abi.library().cuda)
+
+
+def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
+    """Raise InvalidArgumentError unless ``tensor`` is where ``index`` is, and operators of this process run there."""
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU or a CUDA device")
+    if tensor.device != index.device:
+        raise InvalidArgumentError(f"{name} is on {tensor.device} and index on {index.device}, expected one device")
+    if takes(tensor) and not usable(tensor):
+        raise InvalidArgumentError(
+            f"{name} is on {tensor.device}, where the operators need {CUDA_NAME} ('make cuda' builds it); "
+            f"this process uses {_abi.library()}"
+        )
+
+
+def run(function: str, raw: ctypes.Structure, device: torch.device) -> None:
+    """Queue the twin on ``device`` of an operator of the CPU, such as fg_aggregate."""
+    _call(function.replace("fg_", "fg_cuda_"), ctypes.byref(raw), on=device)
+
+
+def run_with_scratch(function: str, raw: ctypes.Structure, device: torch.device) -> None:
+    """The same of one that needs memory of the device for as long as it runs."""
+    n_bytes = c_int64()
+    _call(function, ctypes.byref(raw), None, ctypes.byref(n_bytes), on=device)
+    # Freed when this returns, for use by what is queued later on the same stream.
+    scratch = torch.empty(max(n_bytes.value, 1), dtype=torch.uint8, device=device)
+    _call(function, ctypes.byref(raw), scratch.data_ptr(), ctypes.byref(n_bytes), on=device)
+
+
+def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`."""
+    ids = ids.contiguous()
+    node, local = torch.empty_like(ids), torch.empty_like(ids)
+    count = torch.empty(1, dtype=torch.int64, device=ids.device)
+    raw = Mapping(
+        struct_size=ctypes.sizeof(Mapping),
+        index_bytes=ids.element_size(),
+        id=ids.data_ptr(),
+        n=ids.numel(),
+        node=node.data_ptr(),
+        local=local.data_ptr(),
+        count=count.data_ptr(),
+    )
+    run_with_scratch("fg_cuda_map", raw, ids.device)
+    return node, local, count
+
+
+def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:
+    """:func:`freshgo._device_cache.assemble` in one pass of one kernel."""
+    out = table.new_empty((place.numel(), *table.shape[1:]))
+    row_bytes = out.shape[1:].numel() * out.element_size()
+    if out.numel() == 0:
+        return out
+    index = ~place
+    raw = Gathering(
+        struct_size=ctypes.sizeof(Gathering),
+        index_bytes=index.element_size(),
+        n=place.numel(),
+        row_bytes=row_bytes,
+        index=index.data_ptr(),
+        table=missed.data_ptr() if missed.numel() else None,
+        table_rows=missed.size(0),
+        table_stride=row_bytes,
+        slot=place.data_ptr(),
+        cache=table.data_ptr() if table.numel() else None,
+        cache_rows=table.size(0),
+        cache_stride=row_bytes,
+        out=out.data_ptr(),
+    )
+    _call("fg_cuda_gather", ctypes.byref(raw), on=table.device)
+    return out
+
+
+def check() -> None:
+    """Wait for the devices that operators ran on and raise for what they found wrong in an index.
+
+    Raises:
+        InvalidArgumentError: an index or a pointer that was out of range; edges with one counted for nothing.
+    """
+    for device in list(_status):
+        torch.cuda.synchronize(device)
+        _raise_noted(device)
+
+
+def _call(function: str, *args: Any, on: torch.device) -> None:
+    global _bound
+    if not _bound:
+        _abi.bind(SIGNATURES)
+        _bound = True
+    index = on.index or 0
+    _raise_noted(index)
+    queue = Queue(
+        struct_size=ctypes.sizeof(Queue), device=index, stream=_stream(on), status=_status_of(index).data_ptr()
+    )
+    _abi.call(function, *args, ctypes.byref(queue))
+
+
+def _stream(device: torch.device) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def _status_of(index: int) -> Tensor:
+    with _lock:
+        if index not in _status:
+            _status[index] = torch.zeros(1, dtype=torch.int64, pin_memory=True)
+        return _status[index]
+
+
+def _raise_noted(index: int) -> None:
+    """Raise for what a kernel has noted by now, once."""
+    if index not in _status:
+        return
+    noted = int(_status[index])
+    if noted == 0:
+        return
+    _status[index].zero_()
+    kind = _KINDS.get(noted >> 56, "index")
+    position = 0xFF_FFFF_FFFF_FFFF - (noted & 0xFF_FFFF_FFFF_FFFF)
+    raise InvalidArgumentError(
+        f"an operator that ran on cuda:{index} found {kind}[{position}] out of range; it counted for nothing there"
+    )

@@ -1,0 +1,155 @@
+"""The hottest rows in a table on the device (FGNN, section 6.1): a batch brings only the others across the bus.
+
+The loader marks each node of a batch as cached or missed when it is sampled (``place``), neither reads nor copies the
+rows of those that are cached, and plans and caches in memory without them. The device puts the rows together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from freshgo import _cuda, _native
+from freshgo._source import Source
+from freshgo.errors import InvalidArgumentError
+from freshgo.policies import METRICS, Resolved
+
+_CHUNK_BYTES = 8 << 20
+"""Rows that are brought to the device at a time while the table is filled: enough for the disk to be busy."""
+
+PLACE = "place"
+
+Assemble = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class DeviceCache:
+    """Rows of every node-level tensor on a device, and which nodes they belong to.
+
+    ``held`` is int32 ``[num_nodes]`` on the CPU: the row of each node in the tables, or -1.
+    """
+
+    def __init__(self, ids: Tensor, num_nodes: int, assemble: Assemble) -> None:
+        """A cache for the rows of ``ids``, which :meth:`fill` brings there."""
+        self.rows = ids.numel()
+        self.tables: dict[str, Tensor] = {}
+        self.held = torch.full((num_nodes,), -1, dtype=torch.int32)
+        self.held[ids] = torch.arange(self.rows, dtype=torch.int32)
+        self._assemble = assemble
+
+    @property
+    def n_bytes(self) -> int:
+        """What the tables take."""
+        return sum(table.numel() * table.element_size() for table in self.tables.values())
+
+    def fill(self, chunks: Iterator[dict[str, Tensor]], device: torch.device) -> None:
+        """Copy the rows, in the order of the ids, to the device, in the current stream; the host waits for it."""
+        first = 0
+        for chunk in chunks:
+            count = 0
+            for name, rows in chunk.items():
+                count = rows.size(0)
+                if name not in self.tables:
+                    self.tables[name] = rows.new_empty((self.rows, *rows.shape[1:]), device=device)
+                self.tables[name][first : first + count].copy_(rows)
+            first += count
+
+    def finish(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Replace the missed rows of a batch by those of all its nodes."""
+        place = tensors.pop(PLACE)
+        return {
+            name: self._assemble(self.tables[name], value, place) if name in self.tables else value
+            for name, value in tensors.items()
+        }
+
+
+def hottest(scores: Tensor, count: int) -> Tensor:
+    """The ids of the ``count`` highest scores, ascending; of equal scores those of the lower ids."""
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64)
+    bound = scores.kthvalue(scores.numel() - count + 1).values
+    above = (scores > bound).nonzero().view(-1)
+    equal = (scores == bound).nonzero().view(-1)[: count - above.numel()]
+    return torch.cat([above, equal]).sort().values
+
+
+def choose(source: Source, policy: Resolved, options: _native.LoaderOptions, n_bytes: int) -> Tensor:
+    """The nodes whose rows a cache of ``n_bytes`` is to hold, ascending.
+
+    They are ranked as ``cache`` says where that ranks nodes, else by how often they are expected in an epoch.
+
+    Raises:
+        InvalidArgumentError: there is room for no row, or nothing to cache.
+    """
+    if not source.row_bytes:
+        raise InvalidArgumentError("device_cache holds rows of node-level tensors, and the graph has none")
+    if PLACE in source.row_bytes:
+        raise InvalidArgumentError(f"device_cache uses the name {PLACE!r} itself: rename this tensor")
+    width = sum(source.row_bytes.values())
+    if n_bytes < width:
+        raise InvalidArgumentError(
+            f"device_cache must have room for a row of every node-level tensor, {width} bytes, got {n_bytes}"
+        )
+    count = min(source.num_nodes, 2**31 - 1, n_bytes // max(width, 1))
+    if count == source.num_nodes:
+        return torch.arange(count)
+    if policy.scores is not None:
+        return hottest(policy.scores, count)
+    metric = policy.name if policy.name in METRICS else "expected"
+    return hottest(_native.hotness(source.native, source.num_nodes, dataclasses.replace(options, cache=metric)), count)
+
+
+def read_rows(source: Source, ids: Tensor, options: _native.LoaderOptions) -> Iterator[dict[str, Tensor]]:
+    """The rows of ``ids`` of every node-level tensor, in their order, some at a time."""
+    rows = max(1, _CHUNK_BYTES // max(1, sum(source.row_bytes.values())))
+    alone = _native.LoaderOptions(
+        fanouts=[],
+        seeds=ids,
+        batch_size=rows,
+        prefetch=2,
+        cache="none",
+        feature_cache=0,
+        neighbor_cache=0,
+        io=options.io,
+        checksums=options.checksums,
+    )
+    loader = _native.Loader(source.native, alone)
+    try:
+        loader.start(0, 0)
+        while (batch := loader.next()) is not None:
+            yield {name: batch.tensors[name] for name in source.row_bytes}
+    finally:
+        loader.close()
+
+
+def assembler() -> Assemble:
+    """What puts rows together: the kernel of the library, where it has one."""
+    return _cuda.assemble if _native.library().cuda else assemble
+
+
+def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:
+    """Put rows together: ``table[place[i]]`` where that is not negative, else ``missed[~place[i]]``.
+
+    With PyTorch's own operations, on any device and for any dtype; the kernel of the library moves half the bytes.
+    """
+    shape = (place.numel(), *table.shape[1:])
+    if table.numel() == 0 and missed.numel() == 0:
+        return table.new_empty(shape)
+    if table.size(0) == 0:
+        rows = _words(missed).index_select(0, ~place)
+    else:
+        rows = _words(table).index_select(0, place.clamp(min=0))
+        if missed.size(0) > 0:
+            others = _words(missed).index_select(0, (~place).clamp_(min=0))
+            rows = torch.where((place < 0).unsqueeze(1), others, rows)
+    return rows.view(table.dtype).view(shape)
+
+
+def _words(rows: Tensor) -> Tensor:
+    """Rows as integers, the widest that they consist of: not every dtype can be selected by index."""
+    flat = rows.reshape(rows.size(0), -1)
+    n_bytes = flat.size(1) * flat.element_size()
+    kind = next(k for k in (torch.int64, torch.int32, torch.int16, torch.uint8) if n_bytes % k.itemsize == 0)
+    return flat.view(kind)

@@ -1,0 +1,60 @@
+"""Which of the two native libraries a process loads, and why: the one with CUDA only where it can be used.
+
+Both have the same C API, and a process loads exactly one of them, since each brings a Go runtime. So the choice is
+made before anything is loaded, by what can be seen without initialising CUDA, which would not survive a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+CUDA_NAME = "libfreshgo_cuda.so"
+DRIVER = "libcuda.so.1"
+
+
+@dataclass(frozen=True)
+class Library:
+    """The native library of this process. Prints as one line."""
+
+    path: Path
+    cuda: bool
+    """Whether it has the device path."""
+    why: str
+    """Why this one and not the other."""
+
+    def __str__(self) -> str:
+        return f"{self.path.name}: {self.why}"
+
+
+def choose(cpu: Path) -> Library:
+    """Return the library to load, given where the one without CUDA lies.
+
+    Warns where the one with CUDA is there but cannot be used.
+    """
+    cuda = cpu.with_name(CUDA_NAME)
+    if not cuda.exists():
+        return Library(cpu, False, f"the CPU alone, {CUDA_NAME} is not in this installation ('make cuda' builds it)")
+    obstacle = _obstacle()
+    return Library(cuda, True, "the CPU and CUDA") if obstacle is None else without_cuda(cpu, obstacle)
+
+
+def without_cuda(cpu: Path, obstacle: str) -> Library:
+    """Return the library without CUDA in place of the other one, and warn."""
+    why = f"the CPU alone, {CUDA_NAME} is not used: {obstacle}"
+    warnings.warn(f"freshgo runs on {why}", UserWarning, stacklevel=2)
+    return Library(cpu, False, why)
+
+
+def _obstacle() -> str | None:
+    if torch.version.cuda is None:
+        return "this PyTorch is built without CUDA"
+    try:
+        ctypes.CDLL(DRIVER)  # finding the driver initialises nothing
+    except OSError as error:
+        return f"there is no NVIDIA driver ({error})"
+    return None

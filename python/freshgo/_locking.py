@@ -1,0 +1,65 @@
+"""Locking the library's buffers in place, so that a device copies batches from where they were made.
+
+The library has no driver of its own to ask: it is given the driver's entries, and the primary context of the device,
+which is PyTorch's, for as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import POINTER, c_int, c_void_p
+from typing import Any
+
+from freshgo import _abi, _library
+
+
+class LockAPI(ctypes.Structure):
+    """fg_lock_api."""
+
+    _fields_ = (
+        ("push", c_void_p),
+        ("pop", c_void_p),
+        ("lock", c_void_p),
+        ("unlock", c_void_p),
+        ("context", c_void_p),
+    )
+
+
+SIGNATURES: dict[str, tuple[Any, ...]] = {"fg_buffers_lock": (POINTER(LockAPI),)}
+
+_ENTRIES = ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuMemHostRegister_v2", "cuMemHostUnregister")
+
+_lock = threading.Lock()
+_locking = False
+
+
+def lock_buffers(device: int) -> bool:
+    """Let the library lock its buffers for all devices from now on, by the context of one that PyTorch has initialised.
+
+    Returns whether it does. Where the driver refuses, batches are copied through PyTorch's pinned memory.
+    """
+    global _locking
+    with _lock:
+        if not _locking:
+            api = _driver(device)
+            if api is None:
+                return False
+            _abi.bind(SIGNATURES)
+            _abi.call("fg_buffers_lock", ctypes.byref(api))
+            _locking = True
+        return True
+
+
+def _driver(device: int) -> LockAPI | None:
+    try:
+        driver = ctypes.CDLL(_library.DRIVER)
+        entries = [ctypes.cast(getattr(driver, name), c_void_p) for name in _ENTRIES]
+        number, context = c_int(), c_void_p()
+        if driver.cuDeviceGet(ctypes.byref(number), device) != 0:
+            return None
+        if driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return LockAPI(*entries, context)

@@ -1,0 +1,205 @@
+"""A device that is not there: streams that do nothing until somebody waits, and kernels that run on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from freshgo import _abi, _cuda, _device_cache
+
+
+class Point:
+    """An event: everything before it in the side stream."""
+
+    def __init__(self, streams: LateStreams) -> None:
+        self.streams = streams
+        self.at = len(streams.queue)
+
+    def query(self) -> bool:
+        return self.streams.done >= self.at
+
+    def synchronize(self) -> None:
+        self.streams.waits_of_host += not self.query()
+        self.streams.advance(self.at)
+
+
+class LateStreams:
+    """Copies are made as late as CUDA may make them: when the consumer's stream waits for an event behind them.
+
+    Source memory is known by its address alone, so that what is freed or reused too early is copied wrong.
+    """
+
+    last: LateStreams
+
+    def __init__(self, device: torch.device) -> None:
+        LateStreams.last = self
+        self.queue: list[Callable[[], object]] = []
+        self.done = 0
+        self.inside = False
+        self.waits_of_host = 0
+        self.copies: list[torch.Tensor] = []
+        self.used: set[int] = set()  # addresses
+
+    @contextlib.contextmanager
+    def side(self) -> Iterator[None]:
+        assert not self.inside
+        self.inside = True
+        yield
+        self.inside = False
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        assert self.inside
+        assert tensor.is_contiguous()
+        out = torch.empty_like(tensor)
+        out.view(-1).view(torch.uint8).fill_(0xAB) if tensor.numel() else None
+        n_bytes, source, target = tensor.numel() * tensor.element_size(), tensor.data_ptr(), out.data_ptr()
+        self.queue.append(lambda: ctypes.memmove(target, source, n_bytes))
+        self.copies.append(out)  # memory of the device is not given back here, so that addresses tell tensors apart
+        return out
+
+    def assemble(self, *given: torch.Tensor) -> torch.Tensor:
+        """Put rows together when the copies before it are made."""
+        assert self.inside
+        table, _, place = given
+        out = table.new_empty((place.numel(), *table.shape[1:]))
+        self.queue.append(lambda: out.copy_(_device_cache.assemble(*given)))
+        return out
+
+    def record(self) -> Point:
+        assert self.inside
+        return Point(self)
+
+    def wait(self, event: Point) -> None:
+        assert not self.inside, "the consumer's stream is not the side stream"
+        self.advance(event.at)
+
+    def use(self, tensor: torch.Tensor) -> None:
+        assert not self.inside
+        self.used.add(tensor.data_ptr())
+
+    def advance(self, to: int) -> None:
+        while self.done < to:
+            self.queue[self.done]()
+            self.done += 1
+
+
+class HostKernels:
+    """The device path over memory of the host: every call goes through the prototypes that the library is called by."""
+
+    STREAM = 0x77
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.scratch_bytes = 4096
+        self.status = {0: torch.zeros(1, dtype=torch.int64)}
+        self._call = _abi.call
+
+    def install(self, monkeypatch: Any) -> HostKernels:
+        _abi.library()
+        monkeypatch.setattr(_cuda, "takes", lambda tensor: True)
+        monkeypatch.setattr(_cuda, "usable", lambda tensor: True)
+        monkeypatch.setattr(_cuda, "_bound", True)
+        monkeypatch.setattr(_cuda, "_stream", lambda device: self.STREAM)
+        monkeypatch.setattr(_cuda, "_status", self.status)
+        monkeypatch.setattr(_abi, "call", self.call)
+        return self
+
+    def call(self, name: str, *args: Any) -> int:
+        if name not in _cuda.SIGNATURES:
+            return self._call(name, *args)
+        self.calls.append(name)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *_cuda.SIGNATURES[name], ctypes.POINTER(_abi.Error))
+        failure: list[BaseException] = []
+
+        def body(*given: Any) -> int:
+            try:
+                getattr(self, name)(*given[:-1])
+            except BaseException as error:  # ctypes would print it and go on
+                failure.append(error)
+            return 0
+
+        code = prototype(body)(*args, ctypes.byref(_abi.Error()))
+        if failure:
+            raise failure[0]
+        return int(code)
+
+    def check_queue(self, queue: Any) -> None:
+        on = queue.contents
+        assert on.struct_size == ctypes.sizeof(_cuda.Queue)
+        assert (on.device, on.stream) == (0, self.STREAM)
+        assert on.status == self.status[0].data_ptr()
+
+    def twin(self, name: str, raw: Any, *rest: Any) -> None:
+        kind = type(raw.contents)
+        assert raw.contents.struct_size == ctypes.sizeof(kind)
+        raw.contents.threads = 1
+        _abi.operate(name, raw, *rest)
+
+    def fg_cuda_aggregate(self, raw: Any, queue: Any) -> None:
+        self.check_queue(queue)
+        self.twin("fg_aggregate", raw)
+
+    def fg_cuda_attention_forward(self, raw: Any, queue: Any) -> None:
+        self.check_queue(queue)
+        self.twin("fg_attention_forward", raw)
+
+    def fg_cuda_attention_back(self, raw: Any, queue: Any) -> None:
+        self.check_queue(queue)
+        self.twin("fg_attention_back", raw)
+
+    def scratch(self, scratch: int | None, n_bytes: Any) -> bool:
+        if scratch is None:
+            n_bytes[0] = self.scratch_bytes
+            return False
+        assert n_bytes[0] == self.scratch_bytes
+        ctypes.memset(scratch, 0xCD, self.scratch_bytes)
+        return True
+
+    def fg_cuda_transpose(self, raw: Any, scratch: int | None, n_bytes: Any, queue: Any) -> None:
+        self.check_queue(queue)
+        if not self.scratch(scratch, n_bytes):
+            return
+        t = raw.contents
+        if t.ptr is not None:
+            self.twin("fg_transpose", raw)
+            return
+        assert t.target is None
+        kind = ctypes.c_int64 if t.index_bytes == 8 else ctypes.c_int32
+        for i in range(t.num_index):
+            ctypes.cast(t.edge, ctypes.POINTER(kind))[i] = i  # fg_group leaves the order of sorted edges alone
+        is_sorted = ctypes.c_int32()
+        _abi.operate(
+            "fg_group", t.index, t.index_bytes, t.num_index, t.sources, t.source_ptr, t.edge, ctypes.byref(is_sorted)
+        )
+
+    def fg_cuda_map(self, raw: Any, scratch: int | None, n_bytes: Any, queue: Any) -> None:
+        self.check_queue(queue)
+        if not self.scratch(scratch, n_bytes):
+            return
+        m = raw.contents
+        kind = ctypes.POINTER(ctypes.c_int64 if m.index_bytes == 8 else ctypes.c_int32)
+        ids, node, local = (ctypes.cast(p, kind) for p in (m.id, m.node, m.local))
+        seen: dict[int, int] = {}
+        for i in range(m.n):
+            local[i] = seen.setdefault(ids[i], len(seen))
+            node[local[i]] = ids[i]
+        ctypes.cast(m.count, ctypes.POINTER(ctypes.c_int64))[0] = len(seen)
+
+    def fg_cuda_gather(self, raw: Any, queue: Any) -> None:
+        self.check_queue(queue)
+        g = raw.contents
+        assert g.struct_size == ctypes.sizeof(_cuda.Gathering)
+        index = ctypes.cast(g.index, ctypes.POINTER(ctypes.c_int64 if g.index_bytes == 8 else ctypes.c_int32))
+        slot = ctypes.cast(g.slot, ctypes.POINTER(ctypes.c_int32))
+        for i in range(g.n):
+            if slot[i] >= 0:
+                assert slot[i] < g.cache_rows
+                source = g.cache + slot[i] * g.cache_stride
+            else:
+                assert 0 <= index[i] < g.table_rows
+                source = g.table + index[i] * g.table_stride
+            ctypes.memmove(g.out + i * g.row_bytes, source, g.row_bytes)

@@ -1,0 +1,102 @@
+"""Which of the two libraries a process loads: exactly one, with one line that says why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from freshgo import _abi, _library
+
+
+def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run code in a process that has loaded nothing yet."""
+    prologue = """
+        import pathlib, sys, warnings
+        import torch, freshgo
+        from freshgo import _abi, _library
+        warnings.simplefilter("always")
+        _abi.library_path = lambda: pathlib.Path(sys.argv[1], "libfreshgo.so")
+        def mapped():
+            lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+            names = {pathlib.Path(line.split()[-1]).name for line in lines if "freshgo" in line}
+            return sorted(name for name in names if name.startswith("libfreshgo"))
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(prologue) + textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A directory with a library without CUDA, as an installation has."""
+    (tmp_path / "libfreshgo.so").write_bytes(_abi.library_path().read_bytes())
+    return tmp_path
+
+
+USE = """
+    for _ in range(3):
+        library = freshgo.library()
+    freshgo._native.counters()
+    print(library.cuda, library.path.name, mapped(), library, sep="|")
+"""
+
+
+def test_importing_loads_nothing_and_leaves_cuda_alone(package: Path) -> None:
+    (package / "libfreshgo_cuda.so").write_bytes(b"")
+    answer = run("print(mapped(), torch.cuda.is_initialized())", package)
+    assert answer.stdout == "[] False\n"
+    assert answer.stderr == ""
+
+
+def test_without_the_other_library_nothing_is_said(package: Path) -> None:
+    answer = run(USE, package)
+    cuda, name, mapped, line = answer.stdout.strip().split("|")
+    assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
+    assert "libfreshgo_cuda.so is not in this installation" in line
+    assert answer.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "match"),
+    [
+        ("torch.version.cuda = None", "this PyTorch is built without CUDA"),
+        (
+            "torch.version.cuda = '1'\n_library.DRIVER = 'libno-such-driver.so.1'",
+            r"there is no NVIDIA driver (libno-such-driver.so.1: ",
+        ),
+        ("_library._obstacle = lambda: None", "it cannot be loaded ("),
+    ],
+)
+def test_one_that_cannot_be_used_is_warned_of_once(package: Path, before: str, match: str) -> None:
+    (package / "libfreshgo_cuda.so").write_bytes(b"not a library")
+    answer = run(before + textwrap.dedent(USE), package)
+    cuda, name, mapped, line = answer.stdout.strip().split("|")
+    assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
+    assert match in line
+    assert len(line.splitlines()) == 1
+    assert answer.stderr.count("UserWarning: freshgo runs on the CPU alone, libfreshgo_cuda.so is not used: ") == 1
+    assert match in answer.stderr
+
+
+def test_one_that_can_be_used_is_the_only_one(package: Path) -> None:
+    (package / "libfreshgo_cuda.so").write_bytes((package / "libfreshgo.so").read_bytes())
+    answer = run("_library._obstacle = lambda: None" + textwrap.dedent(USE), package)
+    assert answer.stdout == "True|libfreshgo_cuda.so|['libfreshgo_cuda.so']|libfreshgo_cuda.so: the CPU and CUDA\n"
+    assert answer.stderr == ""
+
+
+def test_a_library_that_lacks_functions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    _abi.library()
+    with pytest.raises(_abi.errors.LibraryError, match=r"fg_no_such.*of another version"):
+        _abi.bind({"fg_no_such": ()})
+    assert not _library.Library(Path("a/b.so"), False, "because").cuda

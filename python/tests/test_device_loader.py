@@ -1,0 +1,324 @@
+"""Loader(device=...): the same batches, with copies as late and memory as short as CUDA may have it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import random_graph
+from device_fakes import LateStreams
+from torch import Tensor
+
+import freshgo
+from freshgo import Loader, _delivery, _device_cache, _native, errors
+from freshgo._graph import recall
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader that is asked for CUDA takes streams over memory of the host."""
+    monkeypatch.setattr(_delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
+    monkeypatch.setattr(_delivery, "CudaStreams", LateStreams)
+    monkeypatch.setattr(_device_cache, "assembler", lambda: LateStreams.last.assemble)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    gc.collect()
+    before = _native.counters()
+    yield
+    LateStreams.last = None  # type: ignore[assignment]
+    gc.collect()
+    assert _native.counters() == before
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"num_neighbors": [4, 3], "input_nodes": "train", "batch_size": 64, "shuffle": True, "seed": 3, **more}
+
+
+def contents(batch: Any) -> dict[str, Any]:
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in batch}
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(
+        x.dtype == b[name].dtype and bool((x == b[name]).all()) and x.shape == b[name].shape
+        if isinstance(x, Tensor)
+        else x == b[name]
+        for name, x in a.items()
+    )
+
+
+def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises((RuntimeError, AssertionError)) as usual:
+        torch.zeros(1, device="cuda")
+    monkeypatch.setattr(_native, "Loader", None)  # nothing is opened before
+    monkeypatch.setattr("freshgo.loader.source_of", None)
+    for device in ("cuda", "cuda:1", torch.device("cuda", 0)):
+        with pytest.raises(type(usual.value)) as raised:
+            Loader(store_path, **options(), device=device)
+        assert type(raised.value) is type(usual.value)
+        assert str(raised.value) == str(usual.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (
+            {"device": "meta"},
+            errors.InvalidArgumentError,
+            r"device must be 'cpu', 'cuda' or 'cuda:<index>', got 'meta'",
+        ),
+        ({"device": torch.device("meta")}, errors.InvalidArgumentError, r"got 'meta'"),
+        ({"device": "gpu"}, errors.InvalidArgumentError, r"got 'gpu'"),
+        ({"device": "cuda:x"}, errors.InvalidArgumentError, r"got 'cuda:x'"),
+        ({"device": 0}, errors.DTypeError, r"device must be a string such as 'cuda:0'.*got 0"),
+        ({"device_cache": "1GiB"}, errors.InvalidArgumentError, r"device_cache is memory of a CUDA.*device=None"),
+        ({"device_cache": 5, "device": "cpu"}, errors.InvalidArgumentError, r"device_cache.*device='cpu'"),
+        ({"device_cache": "big"}, errors.InvalidArgumentError, r"device_cache must be a number of bytes"),
+        ({"device_cache": -1}, errors.InvalidArgumentError, r"device_cache must be at least 0 bytes"),
+    ],
+)
+def test_wrong_arguments(store_path: Path, arguments: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        Loader(store_path, **options(), **arguments)
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"device_cache": 100}, r"room for a row of every node-level tensor, 115 bytes, got 100"),
+        ({"device_cache": 0}, r"got 0"),
+    ],
+)
+def test_wrong_caches(graph: dict[str, Any], change: dict[str, Any], match: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=match):
+        Loader(graph, **options(), device="cuda", **change)
+    for bad, words in (({"place": graph["y"]}, "uses the name 'place'"), ({}, "the graph has none")):
+        data = {"num_nodes": 3000, "edge_index": graph["edge_index"], **bad}
+        with pytest.raises(errors.InvalidArgumentError, match=words):
+            Loader(data, [2], device="cuda", device_cache="1MiB")
+
+
+def test_on_the_cpu_nothing_is_added(store: Any) -> None:
+    for device in (None, "cpu", CPU):
+        with Loader(store, **options(), device=device) as loader:
+            iterator: Any = iter(loader)
+            assert iterator._batches is loader._native
+            assert next(iterator).x.device == CPU
+            assert "device_cache_rows" not in loader.stats()
+            del iterator
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+@pytest.mark.parametrize("edge_index", ["tensor", "EdgeIndex"])
+def test_the_same_batches(store: Any, prefetch: int, edge_index: str) -> None:
+    given = options(transpose=True, edge_index=edge_index, prefetch=prefetch)
+    with Loader(store, **given) as plain, Loader(store, **given, device="cuda", memory="64MiB") as moved:
+        streams = LateStreams.last
+        for _ in range(2):
+            before = len(streams.copies)
+            for want, got in zip(plain, moved, strict=True):
+                assert same(contents(want), contents(got))
+                for a, b in zip(want.blocks(), got.blocks(), strict=True):
+                    assert a.ptr.equal(b.ptr)
+                    assert a.transposed is not None
+                    assert b.transposed is not None
+                    assert all(x.equal(y) for x, y in zip(a.transposed, b.transposed, strict=True))
+                check_use(streams, got)
+                if edge_index == "EdgeIndex":
+                    assert got.edge_index.get_csc()[0][0].equal(want.edge_index.get_csc()[0][0])
+            assert len(streams.copies) > before
+        assert streams.waits_of_host == 0
+        assert moved.stats()["batches"] == 2 * len(moved)
+
+
+def check_use(streams: LateStreams, batch: Any) -> None:
+    """Every copy that a batch can reach is known to be used by the consumer's stream, and is complete."""
+    copies = {copy.data_ptr() for copy in streams.copies if copy.numel()}
+    known = recall(batch.edge_index)
+    assert known is not None
+    assert known.transposed is not None
+    tensors = [value for _, value in batch if isinstance(value, Tensor)]
+    reached = {t.data_ptr() for t in [*tensors, known.ptr, *known.transposed] if t is not None and t.numel()}
+    assert len(reached & copies) >= 8
+    assert reached & copies <= streams.used
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("edge_index", ["tensor", "EdgeIndex"])
+def test_handing_over_reads_nothing_of_the_device(store: Any, edge_index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host would wait for what it reads."""
+    with Loader(store, **options(edge_index=edge_index, transpose=True), device="cuda") as loader:
+        streams = LateStreams.last
+        for name in ("__int__", "__index__", "__float__", "__bool__", "item", "tolist", "nonzero", "equal"):
+            real = getattr(Tensor, name)
+
+            def read(tensor: Tensor, *rest: Any, real: Any = real, name: str = name) -> Any:
+                assert all(tensor.data_ptr() != copy.data_ptr() for copy in streams.copies), name
+                return real(tensor, *rest)
+
+            monkeypatch.setattr(Tensor, name, read)
+        for batch in loader:
+            assert len(batch.blocks()) == 2
+        assert streams.waits_of_host == 0
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_transform_sees_the_batch_where_it_is(store: Any) -> None:
+    seen = []
+
+    def transform(batch: Any) -> Any:
+        assert LateStreams.last.done >= 1
+        assert not LateStreams.last.inside
+        seen.append(batch.x.clone())
+        return batch.x.sum()
+
+    with Loader(store, **options(), device="cuda", transform=transform) as loader:
+        sums = list(loader)
+    assert len(sums) == len(seen) == len(loader._epochs) * len(sums)
+    with Loader(store, **options()) as plain:
+        assert [batch.x.sum() for batch in plain] == sums
+
+
+@pytest.mark.usefixtures("fake")
+def test_masks_and_graphs_in_memory(graph: dict[str, Any]) -> None:
+    given = options(input_nodes=torch.from_numpy(graph["train_mask"]))
+    with Loader(graph, **given) as plain, Loader(graph, **given, device="cuda") as moved:
+        for want, got in zip(plain, moved, strict=True):
+            assert same(contents(want), contents(got))
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_state_counts_what_was_yielded(store: Any) -> None:
+    with Loader(store, **options(), device="cuda") as loader:
+        want = [contents(batch) for batch in loader]
+    with Loader(store, **options(), device="cuda") as loader:
+        for yielded, _ in enumerate(loader, 1):
+            assert loader.state_dict()["batches"] == yielded
+            if yielded == 5:
+                state = loader.state_dict()
+                break
+    for device in ("cuda", "cpu"):
+        with Loader(store, **options(), device=device) as loader:
+            loader.load_state_dict(state)
+            rest = [contents(batch) for batch in loader]
+            assert len(rest) == len(want) - 5
+            assert all(same(a, b) for a, b in zip(want[5:], rest, strict=True))
+
+
+@pytest.mark.usefixtures("fake")
+def test_iterators_dropped_in_the_middle(store: Any) -> None:
+    with Loader(store, **options(), device="cuda") as loader, Loader(store, **options()) as plain:
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                kept = batch
+                break
+            plain.set_epoch(epoch)
+            for batch in plain:
+                assert same(contents(batch), contents(kept))
+                break
+        old = iter(loader)
+        next(old)
+        new = iter(loader)
+        with pytest.raises(errors.ClosedError):
+            next(old)
+        next(new)
+        assert len(list(loader.trace(0))) == len(loader)
+
+
+@pytest.mark.usefixtures("fake")
+def test_closing_waits_for_copies(store: Any) -> None:
+    loader = Loader(store, **options(), device="cuda")
+    streams = LateStreams.last
+    iterator = iter(loader)
+    batch = next(iterator)
+    want = contents(batch)
+    while len(streams.queue) == streams.done:  # until the next batch is on its way
+        batch = next(iterator)
+        want = contents(batch)
+    loader.close()
+    assert streams.done == len(streams.queue)
+    assert same(contents(batch), want)
+    loader.close()
+    with pytest.raises(errors.ClosedError):
+        next(iterator)
+
+
+@pytest.mark.usefixtures("fake")
+def test_memory_has_room_for_the_batches_on_their_way(store: Any) -> None:
+    peaks = []
+    for device in ("cpu", "cuda"):
+        with pytest.raises(errors.BudgetError) as small:
+            Loader(store, **options(), device=device, memory="300kB")
+        with Loader(store, **options(), device=device, memory=small.value.minimum) as loader:
+            assert len(list(loader)) == len(loader)
+            assert loader.stats()["memory_peak"] <= small.value.minimum
+        peaks.append(small.value.minimum)
+    assert peaks[1] > peaks[0]
+
+
+def _rows(loader: Loader) -> int:
+    return int(loader.stats()["rows"])
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("cache", ["auto", "none", "degree", "presc", "lru", "oracle"])
+def test_cached_rows_are_not_sent(store: Any, cache: str) -> None:
+    given = options(cache=cache, memory="32MiB", feature_cache="50kB")
+    with Loader(store, **given) as plain, Loader(store, **given, device="cuda", device_cache="100kB") as moved:
+        streams = LateStreams.last
+        for want, got in zip(plain, moved, strict=True):
+            assert same(contents(want), contents(got))
+            assert got.x.data_ptr() in streams.used
+        stats = moved.stats()
+        assert stats["rows"] == _rows(plain)
+        assert stats["device_cache_rows"] == 100_000 // 115
+        assert stats["device_cache_bytes"] == 115 * stats["device_cache_rows"]
+        assert stats["held"] + stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"]
+        sent = sum(copy.numel() for copy in streams.copies if copy.dim() == 2 and copy.dtype == torch.float32)
+        assert sent <= 24 * (stats["rows"] - stats["held"])  # a repeated seed is sent once
+        # The hottest rows take more than their share.
+        assert stats["held"] / stats["rows"] > 1.3 * stats["device_cache_rows"] / store.num_nodes
+        assert moved.stats()["epochs"][0]["held"] == stats["held"]
+        assert "on the device" in moved._repr_html_()
+        moved.plot()
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
+    scores = torch.zeros(3000)
+    scores[100:140] = 1.0
+    with Loader(graph, **options(cache=scores), device="cuda", device_cache=20 * 115) as loader:
+        delivery: Any = loader._delivery
+        held = delivery._cache.held
+        assert held[100:120].tolist() == list(range(20))  # of equal scores, the lower ids
+        assert int((held >= 0).sum()) == 20
+        x = torch.from_numpy(graph["x"])
+        assert delivery._cache.tables["x"].equal(x[100:120])
+    with Loader(graph, **options(), device="cuda", device_cache="100kB") as loader:
+        delivery = loader._delivery
+        expected = freshgo.hotness(graph, "expected", num_neighbors=[4, 3], input_nodes="train", batch_size=64)
+        chosen = expected[delivery._cache.held >= 0]
+        assert chosen.min() >= expected[delivery._cache.held < 0].max()
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_cache_with_room_for_everything(tmp_path: Path) -> None:
+    data = random_graph(500, 4000)
+    given = options(input_nodes=None, edge_index="EdgeIndex", transpose=True)
+    with Loader(data, **given) as plain, Loader(data, **given, device="cuda", device_cache="1GiB") as moved:
+        for want, got in zip(plain, moved, strict=True):
+            assert same(contents(want), contents(got))
+        assert moved.stats()["held"] == moved.stats()["rows"] > 0

@@ -1,0 +1,144 @@
+"""Buffers locked in place for a device, with a driver of the tests."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from freshgo import Loader, _abi, _library, _locking, _native
+
+CONTEXT = 0x1234
+
+
+class Driver:
+    """What the library calls of CUDA, and what of it is in force."""
+
+    def __init__(self) -> None:
+        self.locked: dict[int, int] = {}
+        self.calls = 0
+        self.depth = 0  # contexts pushed
+        self.broken = False
+        self.failure: list[str] = []
+        push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.push)
+        pop = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))(self.pop)
+        lock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint)(self.lock)
+        unlock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.unlock)
+        self.entries = push, pop, lock, unlock
+        pointers = [ctypes.cast(entry, ctypes.c_void_p) for entry in self.entries]
+        self.api = _locking.LockAPI(*pointers, CONTEXT)
+
+    def check(self, good: bool, what: str) -> None:
+        if not good:
+            self.failure.append(what)
+
+    def push(self, context: int) -> int:
+        self.check(context == CONTEXT, "the context")
+        self.depth += 1
+        return 0
+
+    def pop(self, context: Any) -> int:
+        self.depth -= 1
+        return 0
+
+    def lock(self, data: int, n_bytes: int, flags: int) -> int:
+        self.calls += 1
+        self.check(self.depth > 0, "locked without a context")
+        self.check(flags == 1, "not for every device")
+        self.check(data % 4096 == 0 and n_bytes % 4096 == 0, "pages that others share")
+        self.check(n_bytes >= 64 << 10, "too small")
+        for start, size in self.locked.items():
+            self.check(data + n_bytes <= start or data >= start + size, "locked twice")
+        if self.broken:
+            return 712
+        self.locked[data] = n_bytes
+        return 0
+
+    def unlock(self, data: int) -> int:
+        self.check(self.depth > 0, "unlocked without a context")
+        self.check(self.locked.pop(data, 0) > 0, "unlocked what is not locked")
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    driver = Driver()
+    monkeypatch.setattr(_locking, "_driver", lambda device: driver.api)
+    monkeypatch.setattr(_locking, "_locking", False)
+    yield driver
+    _abi.bind(_locking.SIGNATURES)
+    _abi.call("fg_buffers_lock", None)
+    gc.collect()
+    assert _native.counters()["buffers"] == 0
+    assert driver.locked == {}
+    assert driver.failure == []
+    assert driver.depth == 0
+    # Entries of the driver stay callable for as long as the process: the library may hold on to them.
+    KEPT.append(driver)
+
+
+KEPT: list[Driver] = []
+
+
+def data() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(0, 4000, (2, 60_000), generator=generator)
+    return {
+        "num_nodes": 4000,
+        "edge_index": edges,
+        "x": torch.randn(4000, 150, generator=generator),
+        "small": edges[0, :4000],
+    }
+
+
+def test_large_buffers_are_locked_while_they_are_mapped(driver: Driver) -> None:
+    assert _locking.lock_buffers(0)
+    assert _locking.lock_buffers(0)
+    with Loader(data(), [5, 5], batch_size=512) as loader:
+        batches = list(loader)
+        for batch in batches:
+            for name in ("x", "edge_index", "n_id", "small"):
+                tensor = getattr(batch, name)
+                n_bytes = tensor.numel() * tensor.element_size()
+                assert (tensor.data_ptr() in driver.locked) == (n_bytes > 57_344), name  # else it is of a smaller class
+        del batches, batch
+        calls = driver.calls
+        for _ in loader:  # out of the pool
+            pass
+        assert driver.calls - calls < len(loader)
+        assert driver.locked
+
+
+def test_what_cannot_be_locked_is_used_as_it_is(driver: Driver) -> None:
+    driver.broken = True
+    assert _locking.lock_buffers(0)
+    with Loader(data(), [5, 5], batch_size=512) as loader:
+        assert len(list(loader)) == len(loader)
+    assert driver.calls > 0
+
+
+def test_without_a_driver_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_locking, "_locking", False)
+    monkeypatch.setattr(_library, "DRIVER", "libno-such-driver.so.1")
+    assert not _locking.lock_buffers(0)
+    monkeypatch.setattr(_library, "DRIVER", "libc.so.6")  # no driver either
+    assert not _locking.lock_buffers(0)
+
+
+def test_a_forked_child_leaves_the_driver_alone(driver: Driver) -> None:
+    assert _locking.lock_buffers(0)
+    with Loader(data(), [5, 5], batch_size=512) as loader:
+        batch = next(iter(loader))
+    assert driver.locked
+    before = dict(driver.locked)
+    child = os.fork()
+    if child == 0:
+        del batch
+        os._exit(0 if driver.locked == before and driver.depth == 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del batch
