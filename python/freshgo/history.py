@@ -13,23 +13,21 @@ for batch in loader:
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from freshgo import _options
+from freshgo import _historyoptions, _options
 from freshgo._attach import Attachment
 from freshgo._estimation import Estimation, Trail
 from freshgo._history import Levels, Settings, Span
 from freshgo._size import format_size, parse_size
 from freshgo._step import Buffer, Step
-from freshgo.errors import ClosedError, DTypeError, FormatError, InvalidArgumentError
+from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo import _native
@@ -95,7 +93,7 @@ class History:
         sample_error: float = 0.0,
     ) -> None:
         policy = _options.choice("policy", policy, _POLICIES)
-        fraction, stale = _fraction("p_grad", p_grad), _span("t_stale", t_stale)
+        fraction, stale = _historyoptions.fraction("p_grad", p_grad), _historyoptions.span("t_stale", t_stale)
         if policy == "gas":
             if fraction not in (0.9, 1.0) or (stale != Span(200, False) and not math.isinf(stale.count)):
                 raise InvalidArgumentError(
@@ -106,14 +104,14 @@ class History:
         n_bytes = None if memory is None else parse_size("memory", memory)
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
-        sampled = _fraction("sample_error", sample_error)
+        sampled = _historyoptions.fraction("sample_error", sample_error)
         self._settings = Settings(
             policy="all" if policy == "gas" else policy,
             p_grad=fraction,
             t_stale=stale,
-            start=_span("start", start),
+            start=_historyoptions.span("start", start),
             memory=n_bytes,
-            device=_device(device),
+            device=_historyoptions.device(device),
             features=_options.flag("features", features),
             lag=_options.count("lag", lag, 0, 1 << 20),
             probe_every=round(1 / sampled) if sampled else 0,
@@ -291,7 +289,7 @@ class History:
         trail, estimation = Trail(), Estimation()
         trail.load(state.get("saving"))
         estimation.load(state.get("error"))
-        _check_rows(state)
+        _historyoptions.check_rows(state)
         if "entries" not in state:
             pass  # it was saved before there was a loader
         elif self._kept():
@@ -302,9 +300,9 @@ class History:
 
     def __repr__(self) -> str:
         s = self._settings
-        parts = [f"p_grad={s.p_grad:g}", f"t_stale={_spoken(s.t_stale)}", f"policy={self._policy!r}"]
+        parts = [f"p_grad={s.p_grad:g}", f"t_stale={_historyoptions.spoken(s.t_stale)}", f"policy={self._policy!r}"]
         if s.start.count:
-            parts.append(f"start={_spoken(s.start)}")
+            parts.append(f"start={_historyoptions.spoken(s.start)}")
         if s.memory is not None:
             parts.append(f"memory={format_size(s.memory)}")
         return f"History({', '.join(parts)})"
@@ -347,7 +345,7 @@ class History:
                 "history.update() was not called for a batch before the next one was asked for: nothing is kept of "
                 "such batches, nor saved by them; call it after every loss.backward()",
                 UserWarning,
-                stacklevel=_caller(),
+                stacklevel=_historyoptions.caller(),
             )
 
     def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
@@ -413,70 +411,10 @@ class History:
         return {
             "policy": self._policy,
             "p_grad": s.p_grad,
-            "t_stale": _spoken(s.t_stale),
-            "start": _spoken(s.start),
+            "t_stale": _historyoptions.spoken(s.t_stale),
+            "start": _historyoptions.spoken(s.start),
             "memory": s.memory,
             "features": s.features,
             "lag": s.lag,
             "probe_every": s.probe_every,
         }
-
-
-def _check_rows(state: dict[str, Any]) -> None:
-    """Check what the entries and their rows are made of; what the entries say the library checks."""
-    for name in ("entries", "rows"):
-        value = state.get(name)
-        if name in state and not (isinstance(value, Tensor) and value.dtype == torch.uint8 and value.dim() == 1):
-            raise FormatError(f"history state: {name} must be a vector of bytes")
-    if "rows" in state:
-        dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width")
-        if not isinstance(dtype, torch.dtype) or not isinstance(width, int) or width < 1:
-            raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise DTypeError(f"{name} must be a number, got {value!r}")
-    return float(value)
-
-
-def _fraction(name: str, value: object) -> float:
-    number = _number(name, value)
-    if not 0 <= number <= 1:  # nor NaN
-        raise InvalidArgumentError(f"{name} must be within [0, 1], got {value!r}")
-    return number
-
-
-def _span(name: str, value: object) -> Span:
-    number = _number(name, value)
-    if not number >= 0:
-        raise InvalidArgumentError(
-            f"{name} must be at least 0, as iterations (int) or epochs (float; math.inf for ever), got {value!r}"
-        )
-    return Span(number, isinstance(value, float | np.floating) and not math.isinf(number))
-
-
-def _spoken(span: Span) -> str:
-    if math.isinf(span.count):
-        return "for ever"
-    return f"{span.count:g} epochs" if span.epochs else f"{span.count:.0f} iterations"
-
-
-def _device(value: object) -> torch.device | None:
-    if value is None:
-        return None
-    try:
-        device = torch.empty(0, device=value).device  # type: ignore[call-overload]  # whatever it is, torch knows
-    except (RuntimeError, TypeError, AssertionError) as error:
-        raise InvalidArgumentError(f"device must be one that torch has, got {value!r}: {error}") from None
-    if device.type == "meta":
-        raise InvalidArgumentError("device must hold data, got 'meta'")
-    return None if device.type == "cpu" else device
-
-
-def _caller() -> int:
-    """How many frames up the code outside of freshgo is that is being run."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "freshgo":
-        level, frame = level + 1, frame.f_back
-    return level

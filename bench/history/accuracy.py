@@ -1,0 +1,256 @@
+"""Accuracy of training with history against plain training, on real graphs and a generated one.
+
+    python bench/history/accuracy.py --data DIR --graphs amazon-computers,tolokers --models sage,gcn,gat --seeds 3
+
+DIR holds the graphs' packs or unpacked folders; 'community:1000000' needs none. All contestants of a model and a seed start
+from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. PyG's own
+models, accelerated alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where
+the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point).
+
+Every batch of features is compared with the source before it is used, outside of the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from graphs import load, machine, table
+from torch import Tensor, nn
+from torch_geometric.nn import GAT, GCN, GraphSAGE
+
+from freshgo import History, Loader
+from freshgo.nn import accelerate
+
+MODELS: dict[str, Any] = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
+SMALL = 200_000  # nodes of graphs that are tested with all neighbours
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument(
+        "--graphs", default="amazon-computers,coauthor-physics,tolokers,ogbn-arxiv-nofeat,community:1000000"
+    )
+    parser.add_argument("--columns", type=int, default=0, help="project wider features to so many columns")
+    parser.add_argument("--models", default="sage,gcn,gat")
+    parser.add_argument("--stale", default="200,0.25,1.0,4.0")
+    parser.add_argument("--p-grad", type=float, default=0.9)
+    parser.add_argument("--policy", default="performance")
+    parser.add_argument("--memory", type=float, default=0, help="of the features' bytes; 0: room for every embedding")
+    parser.add_argument("--start", type=float, default=0.0, help="epochs without history at first")
+    parser.add_argument("--lag", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--every", type=int, default=1, help="epochs between evaluations")
+    parser.add_argument("--batch-size", type=int, default=1000)
+    parser.add_argument("--train", type=int, default=0, help="use so many of the training nodes; 0: all")
+    parser.add_argument("--fanouts", default="20,15,10")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--lr", type=float, default=0.003)
+    return parser.parse_args()
+
+
+@dataclasses.dataclass
+class Contestant:
+    """A model in training, by itself or with a history."""
+
+    name: str
+    model: nn.Module
+    loader: Loader
+    history: History | None
+    optimizer: torch.optim.Optimizer
+    best: float = -1.0
+    tested: float = 0.0
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    updating: float = 0.0
+    rows: int = 0
+    plain_rows: int = 0
+    layers: list[dict[str, int]] = dataclasses.field(default_factory=list)
+
+    def close(self) -> None:
+        if self.history:
+            self.layers = self.history.stats()["layers"]
+        self.loader.close()
+
+
+def metric(out: Tensor, y: Tensor, binary: bool) -> float:
+    """Accuracy, or for two classes the area under the ROC curve, ties counted half."""
+    if not binary:
+        return float((out.argmax(1) == y).double().mean())
+    score = (out[:, 1] - out[:, 0]).double()
+    _, at, counts = score.unique(return_inverse=True, return_counts=True)
+    rank = (counts.cumsum(0).double() - (counts.double() - 1) / 2)[at]
+    positive = int((y == 1).sum())
+    return float((rank[y == 1].sum() - positive * (positive + 1) / 2) / (positive * (y.numel() - positive)))
+
+
+@torch.no_grad()
+def evaluate(c: Contestant, graph: dict[str, Any], args: argparse.Namespace, split: str, binary: bool) -> float:
+    c.model.eval()
+    nodes = graph["splits"][split]
+    if graph["y"].numel() <= SMALL:
+        return metric(c.model(graph["x"], graph["edge_index"])[nodes], graph["y"][nodes], binary)
+    outs, ys = [], []
+    with Loader(graph, args.fanouts, nodes, batch_size=1000, seed=7) as loader:
+        for batch in loader:
+            outs.append(c.model(batch.x, batch.edge_index)[: batch.batch_size])
+            ys.append(batch.y[: batch.batch_size])
+    return metric(torch.cat(outs), torch.cat(ys), binary)
+
+
+def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
+    """One epoch."""
+    c.model.train()
+    torch.manual_seed(seed)
+    start, aside = time.perf_counter(), 0.0
+    for batch in c.loader:
+        began = time.perf_counter()
+        levels = getattr(batch.blocks()[0], "levels", None)
+        rows = slice(None) if levels is None else levels.nodes[0]
+        if not torch.equal(batch.x[rows], graph["x"][batch.n_id[rows]]):
+            raise AssertionError(f"{c.name}: rows of features are not the source's")
+        c.rows += batch.n_id.numel() if levels is None else levels.loaded
+        c.plain_rows += batch.n_id.numel() if levels is None else levels.plain_nodes
+        aside += time.perf_counter() - began
+        hops: dict[str, Any] = {}
+        if levels is None:
+            hops = {
+                "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
+                "num_sampled_edges_per_hop": batch.num_sampled_edges,
+            }
+        out = c.model(batch.x, batch.edge_index, **hops)[: batch.batch_size]
+        c.optimizer.zero_grad()
+        F.cross_entropy(out, batch.y[: batch.batch_size]).backward()
+        c.optimizer.step()
+        if c.history:
+            began = time.perf_counter()
+            c.history.update()
+            c.updating += time.perf_counter() - began
+    c.seconds.append(time.perf_counter() - start - aside)
+
+
+def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int) -> list[Contestant]:
+    train_nodes = graph["splits"]["train"]
+    classes, width = int(graph["y"].max()) + 1, graph["x"].size(1)
+    everything = 2 * 4 * args.hidden * graph["y"].numel()
+    memory = int(args.memory * graph["x"].numel() * 4) or everything
+    result = []
+    for stale in [None, *args.stale]:
+        torch.manual_seed(seed)
+        model = MODELS[kind](width, args.hidden, len(args.fanouts), classes, dropout=args.dropout)
+        accelerate(model)
+        history = None
+        if stale is not None:
+            history = History(
+                args.p_grad, stale, policy=args.policy, memory=memory, features=False, lag=args.lag, start=args.start
+            )
+            history.attach(model)
+        loader = Loader(
+            graph,
+            args.fanouts,
+            train_nodes,
+            batch_size=args.batch_size,
+            shuffle=True,
+            seed=seed,
+            transpose=True,
+            history=history,
+        )
+        result.append(
+            Contestant(str(stale or "plain"), model, loader, history, torch.optim.Adam(model.parameters(), args.lr))
+        )
+    return result
+
+
+def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, binary: bool) -> list[Contestant]:
+    found = contestants(kind, graph, args, seed)
+    for epoch in range(args.epochs):
+        for c in found:
+            train(c, graph, 1000 * seed + epoch)
+        if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
+            for c in found:
+                score = evaluate(c, graph, args, "val", binary)
+                if score > c.best:
+                    c.best, c.tested = score, evaluate(c, graph, args, "test", binary)
+    for c in found:
+        c.close()
+    return found
+
+
+def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]]:
+    lines = []
+    plain = [r[0] for r in runs]
+    for place in range(len(runs[0])):
+        mine = [r[place] for r in runs]
+        scores = [100 * c.tested for c in mine]
+        deltas = [100 * (c.tested - p.tested) for c, p in zip(mine, plain, strict=True)]
+        seconds = statistics.median(s for c in mine for s in c.seconds[1:] or c.seconds)
+        of_plain = statistics.median(s for c in plain for s in c.seconds[1:] or c.seconds)
+        hits = [sum(layer["hits"] for layer in layers) for layers in zip(*(c.layers for c in mine), strict=True)]
+        misses = [sum(layer["misses"] for layer in layers) for layers in zip(*(c.layers for c in mine), strict=True)]
+        spread = statistics.stdev(deltas) if len(deltas) > 1 and place else 0.0
+        lines.append(
+            [
+                name,
+                kind,
+                mine[0].name,
+                f"{statistics.mean(scores):.2f}",
+                f"{statistics.mean(deltas):+.2f} ± {spread:.2f}" if place else "",
+                f"{100 * (1 - sum(c.rows for c in mine) / sum(c.plain_rows for c in mine)):.1f}",
+                ", ".join(f"{100 * h / max(1, h + m):.0f}" for h, m in zip(hits, misses, strict=True)),
+                f"{seconds:.2f}",
+                f"{of_plain / seconds:.2f}",
+                f"{100 * sum(c.updating for c in mine) / sum(sum(c.seconds) for c in mine):.1f}" if place else "",
+            ]
+        )
+    return lines
+
+
+def main() -> None:
+    args = parse()
+    args.fanouts = [int(f) for f in args.fanouts.split(",")]
+    args.stale = [float(s) if "." in s else int(s) for s in args.stale.split(",") if s]
+    head = [
+        "graph",
+        "model",
+        "t_stale",
+        "accuracy %",
+        "delta",
+        "rows saved %",
+        "hits % by layer",
+        "s/epoch",
+        "x",
+        "update %",
+    ]
+    print(machine(), flush=True)
+    print(vars(args), flush=True)
+    with tempfile.TemporaryDirectory() as work:
+        for name in args.graphs.split(","):
+            graph = load(name, args.data, Path(work), args.columns)
+            if args.train:
+                graph["splits"]["train"] = graph["splits"]["train"][: args.train]
+            binary = int(graph["y"].max()) == 1
+            batches = -(-graph["splits"]["train"].numel() // args.batch_size)
+            print(
+                f"\n{name}: {graph['y'].numel():,} nodes, {graph['edge_index'].size(1):,} edges, {graph['x'].size(1)} columns, "
+                f"{batches} iterations an epoch{', ROC-AUC' if binary else ''}\n",
+                flush=True,
+            )
+            rows = [head]
+            for kind in args.models.split(","):
+                runs = [run(kind, graph, args, seed, binary) for seed in range(args.seeds)]
+                rows += report(name, kind, runs)
+                print(table([head, *report(name, kind, runs)]) + "\n", flush=True)
+    print(machine())
+
+
+if __name__ == "__main__":
+    main()

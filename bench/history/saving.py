@@ -1,0 +1,267 @@
+"""Rows of features that history saves, over t_stale, by policy; and the time of an epoch out of core at equal memory.
+
+    python bench/history/saving.py --data DIR --graph community:1000000 --stale 0.25,0.5,1.0,2.0,4.0 --plot saving.png
+
+Every contestant has the same bytes (--memory of the features'): features alone, embeddings alone and both, by policy. A row
+counts as read unless the buffer or the cache has it, so the figures compare. "unlimited" has room for every embedding, and so
+shows what no policy can exceed at that t_stale. The graph is converted to a store, so rows come from disk.
+
+Without --hidden the model has no products: each layer adds to a row the mean of its neighbours, --wide times as wide as the
+features, which leaves the loader's part of the time. With it, it is PyG's GraphSAGE, accelerated. --disk REQUESTS,MB slows the
+disk for all alike and limits what is cached of it, in a control group, where that is allowed.
+
+Every batch of features is compared with the source before it is used, outside of the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from graphs import load, machine, table
+from torch import Tensor, nn
+from torch_geometric.nn import GraphSAGE
+
+from freshgo import History, Loader, Store, convert
+from freshgo.nn import accelerate
+from freshgo.ops import aggregate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "loader"))
+import limited
+
+SLACK = 192 << 20
+"""Bytes of the control group beside the rows: topology, batches, the model, the interpreter's growth."""
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--graph", default="community:1000000")
+    parser.add_argument("--columns", type=int, default=0, help="project wider features to so many columns")
+    parser.add_argument(
+        "--store", type=Path, default=None, help="where the store is made; a temporary folder if absent"
+    )
+    parser.add_argument("--memory", type=float, default=0.1, help="bytes of every contestant, of the features'")
+    parser.add_argument("--stale", default="0.25,0.5,1.0,2.0,4.0")
+    parser.add_argument(
+        "--policies", default="features,gradient,gradient alone,performance,performance alone,gas,unlimited"
+    )
+    parser.add_argument("--p-grad", type=float, default=0.9)
+    parser.add_argument("--lag", type=int, default=1)
+    parser.add_argument("--fanouts", default="20,15,10")
+    parser.add_argument("--batch-size", type=int, default=1000)
+    parser.add_argument("--train", type=int, default=0, help="use so many of the training nodes; 0: all")
+    parser.add_argument("--epochs", type=int, default=3, help="the last is what counts")
+    parser.add_argument("--wide", type=int, default=2, help="an embedding's bytes, of a feature's")
+    parser.add_argument("--hidden", type=int, default=0, help="train GraphSAGE of this width")
+    parser.add_argument(
+        "--disk", default="", metavar="REQUESTS,MB", help="at most so many reads and so many MB a second"
+    )
+    parser.add_argument("--plot", type=Path, default=None)
+    return parser.parse_args()
+
+
+class Means(nn.Module):
+    """A row and the mean of its neighbours, scaled."""
+
+    def __init__(self, layers: int, wide: int, history: History | None) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((layers,), 0.5))
+        self.wide, self.history = wide, history
+
+    def forward(self, batch: Any) -> Tensor:
+        h: Tensor = batch.x
+        for number, block in enumerate(batch.blocks()):
+            if self.history:
+                h = self.history(h, block)
+            h = (h[: block.num_dst] + aggregate(h, block.edge_index[0], block.ptr, reduce="mean")) * self.scale[number]
+            if number == 0:
+                h = h.repeat(1, self.wide)
+        return h
+
+
+class Attached(nn.Module):
+    """GraphSAGE as it is, or with history."""
+
+    def __init__(self, width: int, hidden: int, layers: int, classes: int, history: History | None) -> None:
+        super().__init__()
+        self.model = GraphSAGE(width, hidden, layers, classes)
+        accelerate(self.model)
+        if history:
+            history.attach(self.model)
+
+    def forward(self, batch: Any) -> Tensor:
+        if getattr(batch.blocks()[0], "levels", None) is not None:
+            out: Tensor = self.model(batch.x, batch.edge_index)
+            return out
+        hops = {
+            "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
+            "num_sampled_edges_per_hop": batch.num_sampled_edges,
+        }
+        trimmed: Tensor = self.model(batch.x, batch.edge_index, **hops)
+        return trimmed
+
+
+def history_of(policy: str, stale: float, n_bytes: int, everything: int, args: argparse.Namespace) -> History | None:
+    """The history of a contestant; None for a cache of features."""
+    if policy == "features":
+        return None
+    name = policy.split()[0]
+    if name == "gas":
+        return History(policy="gas", memory=n_bytes, lag=args.lag)
+    if name == "unlimited":
+        return History(args.p_grad, stale, policy="gradient", memory=everything, features=False, lag=args.lag)
+    return History(args.p_grad, stale, policy=name, memory=n_bytes, features="alone" not in policy, lag=args.lag)
+
+
+def run(policy: str, stale: float, store: Store, graph: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Train for some epochs; what the last one read, and the median time of all but the first."""
+    x, layers = graph["x"], len(args.fanouts)
+    n_bytes = int(args.memory * x.numel() * 4)
+    width = args.hidden or args.wide * x.size(1)
+    history = history_of(policy, stale, n_bytes, 4 * width * (layers - 1) * len(x), args)
+    torch.manual_seed(0)
+    classes = int(graph["y"].max()) + 1
+    model = (
+        Attached(x.size(1), args.hidden, layers, classes, history) if args.hidden else Means(layers, args.wide, history)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    loader = Loader(
+        store,
+        args.fanouts,
+        graph["splits"]["train"],
+        batch_size=args.batch_size,
+        shuffle=True,
+        seed=1,
+        cache="expected",
+        feature_cache=0 if history else n_bytes,
+        history=history,
+        transpose=True,
+    )
+    seconds, rows, plain = [], 0, 0
+    for _ in range(args.epochs):
+        before, plain, aside, start = loader.stats(), 0, 0.0, time.perf_counter()
+        for batch in loader:
+            began = time.perf_counter()
+            levels = getattr(batch.blocks()[0], "levels", None)
+            wanted = slice(None) if levels is None else levels.nodes[0]
+            if not torch.equal(batch.x[wanted], x[batch.n_id[wanted]]):
+                raise AssertionError(f"{policy}: rows of features are not the source's")
+            plain += batch.n_id.numel() if levels is None else levels.plain_nodes
+            aside += time.perf_counter() - began
+            out = model(batch)[: batch.batch_size]
+            optimizer.zero_grad()
+            F.cross_entropy(out[:, :classes], batch.y[: batch.batch_size] % out.size(1)).backward()
+            optimizer.step()
+            if history:
+                history.update()
+        seconds.append(time.perf_counter() - start - aside)
+        after = loader.stats()
+        rows = after["misses"] + after["filled"] - before["misses"] - before["filled"]
+    held = history.stats() if history else {}
+    loader.close()
+    return {
+        "saved": 100 * (1 - rows / plain),
+        "seconds": statistics.median(seconds[1:] or seconds),
+        "hits": [100 * one["hits"] / max(1, one["hits"] + one["misses"]) for one in held.get("layers", [])],
+        "live": sum(one["live"] for one in held.get("layers", [])),
+        "features": held.get("features", 0),
+        "batch": plain / num_batches(graph, args),
+    }
+
+
+def num_batches(graph: dict[str, Any], args: argparse.Namespace) -> int:
+    """Of an epoch."""
+    return -(-graph["splits"]["train"].numel() // args.batch_size)
+
+
+def plot(path: Path, curves: dict[str, dict[float, float]], title: str) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for number, (policy, points) in enumerate(curves.items()):
+        at = sorted(points)
+        flat = policy in ("features", "gas")
+        axes.plot(at, [points[s] for s in at], "--" if flat else ".-", color=f"C{number}", label=policy)
+    axes.set(xscale="log", xlabel="t_stale in epochs", ylabel="rows saved, %", title=title)
+    axes.set_xticks(at, [f"{s:g}" for s in at])
+    axes.minorticks_off()
+    axes.set_ylim(0, 100)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    args = parse()
+    args.fanouts = [int(f) for f in args.fanouts.split(",")]
+    stales = [float(s) for s in args.stale.split(",")]
+    print(machine(), flush=True)
+    print(vars(args), flush=True)
+    with tempfile.TemporaryDirectory(dir=args.store) as work:
+        graph = load(args.graph, args.data, Path(work), args.columns)
+        if args.train:
+            graph["splits"]["train"] = graph["splits"]["train"][: args.train]
+        with convert(graph, Path(work) / "g", memory="512MiB", progress=False) as store:
+            del graph["edge_index"]
+            gc.collect()
+            group = None
+            if args.disk:
+                group = limited.make(f"freshgo-bench-{os.getpid()}")
+                group.enter()
+                requests, megabytes = map(int, args.disk.split(","))
+                group.slow(Path(work), requests, megabytes * 1_000_000)
+                group.limit(group.held() + int(args.memory * graph["x"].numel() * 4) + SLACK)
+            compare(store, graph, stales, args)
+    print(machine())
+
+
+def compare(store: Store, graph: dict[str, Any], stales: list[float], args: argparse.Namespace) -> None:
+    head = ["policy", "t_stale", "rows saved %", "hits % by layer", "embeddings", "features", "s/epoch", "x"]
+    rows, curves, base = [head], {}, 0.0
+    iterations = num_batches(graph, args)
+    for policy in args.policies.split(","):
+        curves[policy] = {}
+        for stale in stales:
+            if policy in ("features", "gas") and curves[policy]:
+                curves[policy][stale] = next(iter(curves[policy].values()))
+                continue
+            got = run(policy, stale, store, graph, args)
+            base = base or got["seconds"]
+            curves[policy][stale] = got["saved"]
+            age = "" if policy in ("features", "gas") else f"{stale:g} epochs"
+            hits = ", ".join(f"{h:.0f}" for h in got["hits"])
+            measured = [
+                f"{got['live']:,}",
+                f"{got['features']:,}",
+                f"{got['seconds']:.2f}",
+                f"{base / got['seconds']:.2f}",
+            ]
+            rows.append([policy, age, f"{got['saved']:.1f}", hits, *measured])
+            print(" ".join(rows[-1]), flush=True)
+            if len(rows) == 2:
+                print(
+                    f"{len(graph['x']):,} nodes; a batch has {got['batch']:,.0f}, an epoch {iterations} batches",
+                    flush=True,
+                )
+    print("\n" + table(rows), flush=True)
+    if args.plot:
+        plot(
+            args.plot,
+            curves,
+            f"{args.graph}, {100 * args.memory:g} % of the features, {iterations} iterations an epoch",
+        )
+
+
+if __name__ == "__main__":
+    main()
