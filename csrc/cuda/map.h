@@ -41,18 +41,18 @@ FGC_FN void map_insert(const fgc_map &m) {
   }
   uint32_t at = map_hash((uint64_t)id) & m.slot_mask;
   for (;; at = (at + 1) & m.slot_mask) { /* half of the slots stay empty, so this ends */
-    uint64_t key = *(volatile uint64_t *)&m.keys[at]; /* written once: what is not EMPTY is final */
+    uint64_t key = peek(&m.keys[at]); /* written once: what is not EMPTY is final */
     if (key == EMPTY) key = compare_and_swap(&m.keys[at], EMPTY, (uint64_t)id);
     if (key == EMPTY || key == (uint64_t)id) break;
   }
-  if (*(volatile uint32_t *)&m.first[at] > i) atomic_min(&m.first[at], (uint32_t)i); /* it only falls */
+  if (peek(&m.first[at]) > i) atomic_min(&m.first[at], (uint32_t)i); /* it only falls */
   m.slot[i] = at;
 }
 
 /* A number is never larger than the place it was given for, and no other occurrence of an id stands there or before:
  * so a number that is already written is taken for the first place by nobody. */
 FGC_FN bool is_first(const fgc_map &m, int64_t i) {
-  return i < m.n && m.slot[i] != NOWHERE && *(volatile uint32_t *)&m.first[m.slot[i]] == i;
+  return i < m.n && m.slot[i] != NOWHERE && peek(&m.first[m.slot[i]]) == i;
 }
 
 FGC_FN void map_count(const fgc_map &m) {

@@ -72,6 +72,11 @@ FGC_FN uint64_t compare_and_swap(uint64_t *p, uint64_t old, uint64_t v) {
 }
 FGC_FN void atomic_max(uint64_t *p, uint64_t v) { atomicMax((unsigned long long *)p, (unsigned long long)v); }
 FGC_FN void atomic_min(uint32_t *p, uint32_t v) { atomicMin(p, v); }
+/* What is there now, which others change meanwhile. */
+template <typename T>
+FGC_FN T peek(const T *p) {
+  return *(const volatile T *)p;
+}
 
 #else
 
@@ -108,6 +113,12 @@ FGC_FN void atomic_max(uint64_t *p, uint64_t v) {
 FGC_FN void atomic_min(uint32_t *p, uint32_t v) {
   emulator::perhaps_yield();
   if (*p > v) *p = v;
+}
+template <typename T>
+FGC_FN T peek(const T *p) {
+  const T v = *p;
+  emulator::perhaps_yield(); /* so that it may be old when it is used */
+  return v;
 }
 
 #endif

@@ -143,7 +143,7 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   typedef typename E::Real Real;
   const int64_t rows = (int64_t)lengths.size(), sources = rows + 9;
   Graph g = graph_of(lengths, sources);
-  if (o.cut >= 0) /* lists that ascend, as those of a part of a larger graph */
+  if (o.cut >= 0 && o.wide) /* lists that ascend, as those of a part of a larger graph; others end at the first beyond, too */
     for (int64_t r = 0; r < rows; r++) std::sort(g.index.begin() + g.ptr[(size_t)r], g.index.begin() + g.ptr[(size_t)r + 1]);
   const int64_t edges = (int64_t)g.index.size(), weights = o.edge ? edges + 5 : edges;
   Call<E> c(g, o.wide, FG_SUM, columns, o.heads);
