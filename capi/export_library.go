@@ -29,6 +29,8 @@ func fg_version(out *C.fg_version_info, err *C.fg_error) C.int32_t {
 			size_python_api:     C.sizeof_fg_python_api,
 			size_simulation:     C.sizeof_fg_simulation,
 			size_relayout_input: C.sizeof_fg_relayout_input,
+			size_node_type:      C.sizeof_fg_node_type,
+			size_edge_type:      C.sizeof_fg_edge_type,
 		}
 		return nil
 	})

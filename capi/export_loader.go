@@ -121,6 +121,10 @@ func loaderSource(s *C.fg_store, g *C.fg_graph) (loader.Source, *shared, int, er
 		if err != nil {
 			return nil, nil, 0, err
 		}
+		if err := h.store.CheckHomogeneous(); err != nil {
+			h.drop()
+			return nil, nil, 0, err
+		}
 		return loader.OpenStore(h.store), h.shared, len(h.store.Tensors()) + len(h.store.EdgeTensors()), nil
 	}
 	h, err := find[*graphHandle](handles, unsafe.Pointer(g))

@@ -105,6 +105,8 @@ typedef struct fg_version_info {
   uint32_t size_python_api;
   uint32_t size_simulation;
   uint32_t size_relayout_input;
+  uint32_t size_node_type;
+  uint32_t size_edge_type;
 } fg_version_info;
 
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
@@ -215,6 +217,12 @@ enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
 int32_t fg_store_read(fg_store *store, int32_t kind, FG_IN char *name, int32_t versioned, fg_job **job,
                       fg_error *err);
 
+/* The same of a store that has types. `type` is a place in the lists of fg_store_describe: in "node_types" for a split
+ * or a tensor of nodes, in "edge_types" for one of edges.
+ * Blocks, Threads, Ownership, Returns: as fg_store_read; FG_INVALID also for a type that is not there. */
+int32_t fg_store_read_type(fg_store *store, int32_t kind, int32_t type, FG_IN char *name, int32_t versioned,
+                           fg_job **job, fg_error *err);
+
 /* Starts comparing every block of the store with its checksum. The job has no result; its progress counts bytes.
  * Blocks: no. Threads: any. Ownership: the caller closes *job.
  * Returns: FG_OK, FG_CLOSED; the job: FG_CORRUPT for the first damaged block, FG_READ, FG_CANCELLED. */
@@ -222,6 +230,27 @@ int32_t fg_store_verify(fg_store *store, fg_job **job, fg_error *err);
 
 /* Blocks: no. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_store_close(fg_store *store, fg_error *err);
+
+/* The nodes of one type. */
+typedef struct fg_node_type {
+  FG_IN char *name;
+  int64_t num_nodes; /* -1: derive it from the arrays */
+  FG_IN fg_array *tensors;
+  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes */
+  int32_t num_tensors;
+  int32_t num_splits;
+} fg_node_type;
+
+/* The edges of one type, from nodes of `source` to nodes of `target`. */
+typedef struct fg_edge_type {
+  FG_IN char *source;
+  FG_IN char *relation;
+  FG_IN char *target;
+  fg_array edge_index; /* integers, [2, edges] */
+  FG_IN fg_array *tensors;
+  int32_t num_tensors;
+  int32_t reserved; /* zero */
+} fg_edge_type;
 
 typedef struct fg_convert_input {
   uint32_t struct_size;
@@ -237,6 +266,10 @@ typedef struct fg_convert_input {
   int32_t num_splits;
   int32_t reserved; /* zero */
   FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
+  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays; no relayout */
+  FG_IN fg_edge_type *edge_types;
+  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_edge_types;
 } fg_convert_input;
 
 /* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it
@@ -244,7 +277,7 @@ typedef struct fg_convert_input {
  * finishes, without a second copy on the disk. Closing that handle before discards the store.
  * Blocks: no. Threads: any.
  * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the struct, the
- * descriptions, names, shapes and strides are copied. With `relayout` he closes the store.
+ * descriptions, types, names, shapes and strides are copied. With `relayout` he closes the store.
  * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ,
  * FG_WRITE, FG_CANCELLED. */
 int32_t fg_convert_start(FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);

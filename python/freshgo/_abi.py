@@ -90,6 +90,8 @@ class VersionInfo(ctypes.Structure):
         ("python_api", c_uint32),
         ("simulation", c_uint32),
         ("relayout_input", c_uint32),
+        ("node_type", c_uint32),
+        ("edge_type", c_uint32),
     )
 
 
@@ -155,6 +157,33 @@ class GraphInput(ctypes.Structure):
     )
 
 
+class NodeType(ctypes.Structure):
+    """fg_node_type."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("num_nodes", c_int64),
+        ("tensors", POINTER(Array)),
+        ("splits", POINTER(Array)),
+        ("num_tensors", c_int32),
+        ("num_splits", c_int32),
+    )
+
+
+class EdgeType(ctypes.Structure):
+    """fg_edge_type."""
+
+    _fields_ = (
+        ("source", c_char_p),
+        ("relation", c_char_p),
+        ("target", c_char_p),
+        ("edge_index", Array),
+        ("tensors", POINTER(Array)),
+        ("num_tensors", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class ConvertInput(ctypes.Structure):
     """fg_convert_input."""
 
@@ -172,6 +201,10 @@ class ConvertInput(ctypes.Structure):
         ("num_splits", c_int32),
         ("reserved", c_int32),
         ("relayout", c_char_p),
+        ("node_types", POINTER(NodeType)),
+        ("edge_types", POINTER(EdgeType)),
+        ("num_node_types", c_int32),
+        ("num_edge_types", c_int32),
     )
 
 
@@ -390,6 +423,8 @@ _STRUCTS: dict[str, type[ctypes.Structure]] = {
     "python_api": PythonAPI,
     "simulation": Simulation,
     "relayout_input": RelayoutInput,
+    "node_type": NodeType,
+    "edge_type": EdgeType,
 }
 
 _JOB = POINTER(c_void_p)
@@ -403,6 +438,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_store_open": (c_char_p, POINTER(c_void_p)),
     "fg_store_describe": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_store_read": (c_void_p, c_int32, c_char_p, c_int32, _JOB),
+    "fg_store_read_type": (c_void_p, c_int32, c_int32, c_char_p, c_int32, _JOB),
     "fg_store_verify": (c_void_p, _JOB),
     "fg_store_close": (c_void_p,),
     "fg_convert_start": (POINTER(ConvertInput), c_char_p, _JOB),
