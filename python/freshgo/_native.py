@@ -29,6 +29,7 @@ from freshgo.errors import ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._dlpack import ArrayLike
+    from freshgo._typed_inputs import TypedParts
 
 __all__ = [
     "Graph",
@@ -38,6 +39,7 @@ __all__ = [
     "RawBatch",
     "Store",
     "convert",
+    "convert_types",
     "counters",
     "hotness",
     "simulate",
@@ -166,19 +168,23 @@ class Store(_Handle):
 
     def describe(self) -> dict[str, Any]:
         """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
-        ``splits`` (name to number of ids) and so on."""
+        ``splits`` (name to number of ids) and so on; of a store with types in ``node_types`` and ``edge_types``."""
         info = _read_json("fg_store_describe", self._handle())
-        info["splits"] = {split["name"]: split["shape"][0] for split in info["splits"]}
+        for level in (info, *info["node_types"]):
+            level["splits"] = {split["name"]: split["shape"][0] for split in level["splits"]}
         return info
 
-    def read(self, name: str, *, kind: Literal["split", "node", "edge"]) -> torch.Tensor:
-        """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified."""
+    def read(self, name: str, *, kind: Literal["split", "node", "edge"], place: int | None = None) -> torch.Tensor:
+        """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified. ``place`` is that of
+        the type in what :meth:`describe` lists, None in a homogeneous store."""
         kinds = {"split": 0, "node": 1, "edge": 2}
         if kind not in kinds:
             raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
         versioned = _dlpack.use_versioned()
-        arguments = (self._handle(), kinds[kind], name.encode(), int(versioned))
-        result = _run_job("fg_store_read", *arguments, discard=lambda managed: _take(managed, versioned))
+        what = (kinds[kind],) if place is None else (kinds[kind], place)
+        function = "fg_store_read" if place is None else "fg_store_read_type"
+        arguments = (self._handle(), *what, name.encode(), int(versioned))
+        result = _run_job(function, *arguments, discard=lambda managed: _take(managed, versioned))
         return _take(result, versioned)
 
     def verify(self, progress: Progress | None = None) -> None:
@@ -502,6 +508,39 @@ def convert(
     arguments = (ctypes.byref(raw), os.fsencode(path))
     pointer = _run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress)
     return Store._adopt(pointer) if pointer else None
+
+
+def convert_types(
+    parts: TypedParts,
+    path: str | os.PathLike[str],
+    *,
+    memory: int,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a heterogeneous graph as a store at ``path``: as :func:`convert`, one type after the other."""
+    arrays = _dlpack.ArrayList(map_files=True)
+    nodes, edges = (_abi.NodeType * len(parts.nodes))(), (_abi.EdgeType * len(parts.edges))()
+    for node, (name, of_nodes) in zip(nodes, parts.nodes.items(), strict=True):
+        node.name = name.encode()
+        node.num_nodes = -1 if of_nodes.num_nodes is None else of_nodes.num_nodes
+        node.tensors, node.num_tensors = arrays.many(of_nodes.tensors)
+        node.splits, node.num_splits = arrays.many(of_nodes.splits)
+    for edge, (names, of_edges) in zip(edges, parts.edges.items(), strict=True):
+        edge.source, edge.relation, edge.target = (name.encode() for name in names)
+        edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
+        edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors)
+    raw = _abi.ConvertInput(
+        struct_size=ctypes.sizeof(_abi.ConvertInput),
+        overwrite=int(overwrite),
+        num_nodes=-1,
+        memory=memory,
+        node_types=nodes,
+        edge_types=edges,
+        num_node_types=len(nodes),
+        num_edge_types=len(edges),
+    )
+    _run_job("fg_convert_start", ctypes.byref(raw), os.fsencode(path), progress=progress)
 
 
 def _discard_store(pointer: int) -> None:
