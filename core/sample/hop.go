@@ -84,7 +84,7 @@ func drawUnit[I int32 | int64](h *hop, u int, set *positionSet, indices []I) err
 	}
 	t0 := u * h.perUnit
 	spans := h.spans.data[t0:min(t0+h.perUnit, h.targets)]
-	nodes := h.nodes.data[h.first+t0:]
+	nodes := h.expanded(h.first+t0, h.first+h.targets)
 	ptr := h.ptr.data[h.first+t0:]
 	all, replace := h.k == All, h.sampler.replace
 	for i, s := range spans {
@@ -200,7 +200,7 @@ func runFetched(h *hop, source Adjacency, ids []int64) error {
 		}
 	}
 	end := h.first + h.targets
-	drawn := Drawn{Targets: h.nodes.data[h.first:end], Ptr: h.ptr.data[h.first : end+1], Pos: h.pos}
+	drawn := Drawn{Targets: h.expanded(h.first, end), Ptr: h.ptr.data[h.first : end+1], Pos: h.pos}
 	if err := source.Fetch(h.ctx, drawn, ids); err != nil {
 		return fmt.Errorf("sample: fetching %d neighbours: %w", len(h.pos), err)
 	}

@@ -45,6 +45,18 @@ type batch struct {
 	*Worker
 	ctx context.Context
 	n   int // nodes numbered
+	// targets are the global ids of the hop's targets, where these are nodes of another type than those that are numbered, and
+	// targetsAt the local id of the first.
+	targets   []int64
+	targetsAt int
+}
+
+// expanded returns the global ids of the targets first to end of the hop.
+func (b *batch) expanded(first, end int) []int64 {
+	if b.targets != nil {
+		return b.targets[first-b.targetsAt : end-b.targetsAt]
+	}
+	return b.nodes.data[first:end]
 }
 
 // Sample draws the batch of key for seeds and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
@@ -157,7 +169,7 @@ func (b *batch) count(first, end int, k int64) error {
 	if err := b.ptr.grow(b.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
 		return err
 	}
-	targets, spans, ptr := b.nodes.data[first:end], b.spans.data[:end-first], b.ptr.data[first:]
+	targets, spans, ptr := b.expanded(first, end), b.spans.data[:end-first], b.ptr.data[first:]
 	var taken atomic.Int64
 	err := b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*positionSet) error {
 		for {
