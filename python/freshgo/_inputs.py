@@ -32,6 +32,9 @@ RESERVED = frozenset(
 )
 """Names that a batch, or the description of a graph, uses itself."""
 
+TYPE_SEPARATOR = "__"
+"""Between source, relation and target in the name of a directory, as PyG joins them."""
+
 _EXPECTED = (
     "a PyG Data, or a mapping with 'edge_index' such as {'edge_index': edges, 'x': x, 'y': y, 'train_mask': mask}"
 )
@@ -51,9 +54,12 @@ class GraphParts:
 
 
 def is_typed(data: object) -> bool:
-    """Whether ``data`` is a heterogeneous graph: has types of nodes and edges, or triples for keys."""
+    """Whether ``data`` is a heterogeneous graph: has types of nodes and edges, triples for keys, or is a directory of
+    directories of types."""
     if isinstance(data, Mapping):
         return any(isinstance(key, tuple) for key in data)
+    if isinstance(data, str | os.PathLike):
+        return any(path.is_dir() for path in Path(data).glob(f"*{TYPE_SEPARATOR}*{TYPE_SEPARATOR}*"))
     return hasattr(data, "node_types") and hasattr(data, "edge_types")
 
 

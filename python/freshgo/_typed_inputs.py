@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from freshgo._inputs import Array, arrays_of, count_nodes, edge_index_of, is_mask, splits_of
+from freshgo._inputs import (
+    TYPE_SEPARATOR,
+    Array,
+    arrays_of,
+    count_nodes,
+    edge_index_of,
+    is_mask,
+    read_directory,
+    splits_of,
+)
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 EdgeType = tuple[str, str, str]
@@ -43,12 +54,7 @@ class TypedParts:
 
 def typed_parts(data: Any) -> TypedParts:
     """Sort a graph with types, and what is of each type into tensors and splits."""
-    to_dict = getattr(data, "to_dict", None)
-    if not isinstance(data, Mapping) and not callable(to_dict):
-        raise DTypeError(
-            f"expected a PyG HeteroData or a mapping from types to their arrays, got {type(data).__name__}"
-        )
-    items = dict(data if isinstance(data, Mapping) else data.to_dict())
+    items = _items(data)
     if items.pop(_GLOBAL, None):
         warnings.warn("freshgo ignores what belongs to no type of nodes or edges", UserWarning, stacklevel=4)
     parts = TypedParts({}, {})
@@ -73,6 +79,34 @@ def typed_parts(data: Any) -> TypedParts:
     if not parts.edges:
         raise InvalidArgumentError("the graph has no edge types")
     return parts
+
+
+def _items(data: Any) -> dict[Any, Any]:
+    if isinstance(data, Mapping):
+        return dict(data)
+    if isinstance(data, str | os.PathLike):
+        return _read_types(Path(data))
+    to_dict = getattr(data, "to_dict", None)
+    if not callable(to_dict):
+        raise DTypeError(
+            f"expected a PyG HeteroData or a mapping from types to their arrays, got {type(data).__name__}"
+        )
+    return dict(to_dict())
+
+
+def _read_types(directory: Path) -> dict[Any, Any]:
+    """Return the ``.npy`` files of the directories of types; one with the separator in its name is of edges."""
+    items: dict[Any, Any] = {}
+    for path in sorted(directory.iterdir()):
+        if not path.is_dir() or path.name.startswith("."):
+            continue
+        names = tuple(path.name.split(TYPE_SEPARATOR))
+        if len(names) not in (1, 3):
+            raise InvalidArgumentError(
+                f"{path} must be named as a node type or as source{TYPE_SEPARATOR}relation{TYPE_SEPARATOR}target"
+            )
+        items[names if len(names) == 3 else path.name] = read_directory(path)
+    return items
 
 
 def _name(name: str) -> str:

@@ -52,7 +52,9 @@ def convert(
                     ("paper", "cites", "paper"): {"edge_index": cites, "time": years},
                 }, "papers.freshgo")
 
-            Types are written one after the other within ``memory``. Times and weights are tensors like others.
+            Or a directory that has a directory of ``.npy`` files for each type, ``paper`` or
+            ``author__writes__paper``. Types are written one after the other within ``memory``. Times and weights are
+            tensors like others.
         path: the directory to create.
         memory: bytes, or a string such as ``"8GiB"``.
         relayout: store the rows of node tensors in the order of their use: an order, or a mapping with options of

@@ -151,6 +151,27 @@ def test_sources(form: str, tmp_path: Path) -> None:
         check(store, graph)
 
 
+def test_directory(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for key, part in (
+        ("user", {"x": np.zeros((3, 2)), "train_idx": np.array([2])}),
+        ("item", {}),
+        ("user__likes__item", {"edge_index": np.array([[0, 1], [4, 0]]), "time": np.array([7, 8])}),
+    ):
+        (source / key).mkdir(parents=True)
+        for name, value in part.items():
+            np.save(source / key / f"{name}.npy", value)
+    (source / "README.txt").write_text("ignored", encoding="utf-8")
+    assert main(["convert", str(source), str(tmp_path / "g"), "--memory", "64MiB"]) == 0
+    with Store.open(tmp_path / "g") as store:
+        graph = {"item": {"num_nodes": 5}, "user": {"num_nodes": 3, "x": np.zeros((3, 2)), "splits": {"train": [2]}}}
+        graph[LIKES] = {"edge_index": np.array([[0, 1], [4, 0]]), "time": np.array([7, 8])}
+        check(store, graph)
+    (source / "user__item").mkdir()
+    with pytest.raises(errors.InvalidArgumentError, match="user__item must be named as a node type or as source__rel"):
+        convert(source, tmp_path / "h", **SMALL)
+
+
 def test_numbers_of_nodes(tmp_path: Path) -> None:
     edges = np.array([[3, 0], [1, 5]])
     data = {"user": {}, "item": {"x": np.zeros((9, 2))}, ("user", "likes", "item"): edges}
