@@ -70,34 +70,48 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 
 // typedInput describes the types of a caller's graph.
 func typedInput(in *C.fg_convert_input) (out store.Input, err error) {
-	if in.num_node_types < 0 || in.num_edge_types < 0 || in.node_types == nil || in.edge_types == nil {
-		return out, invalid("%d node types at %p, %d edge types at %p", in.num_node_types, in.node_types, in.num_edge_types, in.edge_types)
+	nodes, edges, err := typeLists(in.node_types, in.num_node_types, in.edge_types, in.num_edge_types)
+	if err != nil {
+		return out, err
 	}
-	for _, t := range unsafe.Slice(in.node_types, in.num_node_types) { // as many as the caller says
+	for i := range nodes {
+		t := &nodes[i]
 		node := store.NodeInput{Name: textOr(t.name, ""), NumNodes: int64(t.num_nodes)}
-		what := fmt.Sprintf("node type %q: ", node.Name)
-		if node.Tensors, err = sources(t.tensors, t.num_tensors, what+"tensor"); err != nil {
+		if node.Tensors, err = sources(t.tensors, t.num_tensors, nodeWords(t)+"tensor"); err != nil {
 			return out, err
 		}
-		if node.Splits, err = splitSources(t.splits, t.num_splits, what+"split"); err != nil {
+		if node.Splits, err = splitSources(t.splits, t.num_splits, nodeWords(t)+"split"); err != nil {
 			return out, err
 		}
 		out.NodeTypes = append(out.NodeTypes, node)
 	}
-	edges := unsafe.Slice(in.edge_types, in.num_edge_types) // as many as the caller says
 	for i := range edges {
 		t := &edges[i]
 		edge := store.EdgeInput{Source: textOr(t.source, ""), Relation: textOr(t.relation, ""), Target: textOr(t.target, "")}
-		what := fmt.Sprintf("edge type (%s, %s, %s): ", edge.Source, edge.Relation, edge.Target)
-		if edge.EdgeIndex, err = source(&t.edge_index, what+"edge_index"); err != nil {
+		if edge.EdgeIndex, err = source(&t.edge_index, edgeWords(t)+"edge_index"); err != nil {
 			return out, err
 		}
-		if edge.Tensors, err = sources(t.tensors, t.num_tensors, what+"tensor"); err != nil {
+		if edge.Tensors, err = sources(t.tensors, t.num_tensors, edgeWords(t)+"tensor"); err != nil {
 			return out, err
 		}
 		out.EdgeTypes = append(out.EdgeTypes, edge)
 	}
 	return out, nil
+}
+
+// typeLists views the caller's types.
+func typeLists(nodes *C.fg_node_type, numNodes C.int32_t, edges *C.fg_edge_type, numEdges C.int32_t) ([]C.fg_node_type, []C.fg_edge_type, error) {
+	if numNodes < 0 || numEdges < 0 || numNodes > 0 && nodes == nil || numEdges > 0 && edges == nil {
+		return nil, nil, invalid("%d node types at %p, %d edge types at %p", numNodes, nodes, numEdges, edges)
+	}
+	return unsafe.Slice(nodes, numNodes), unsafe.Slice(edges, numEdges), nil // as many as the caller says
+}
+
+// nodeWords begins what messages say of the arrays of a type.
+func nodeWords(t *C.fg_node_type) string { return fmt.Sprintf("node type %q: ", textOr(t.name, "")) }
+
+func edgeWords(t *C.fg_edge_type) string {
+	return fmt.Sprintf("edge type (%s, %s, %s): ", textOr(t.source, ""), textOr(t.relation, ""), textOr(t.target, ""))
 }
 
 // splitSources describes splits by name.

@@ -131,6 +131,9 @@ func loaderSource(s *C.fg_store, g *C.fg_graph) (loader.Source, *shared, int, er
 	if err != nil {
 		return nil, nil, 0, err
 	}
+	if h.graph == nil {
+		return nil, nil, 0, invalid("the graph has types, expected a homogeneous one")
+	}
 	return h.graph, h.shared, h.numTensors, h.use()
 }
 

@@ -120,33 +120,38 @@ func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 		return []NodeInput{{NumNodes: in.NumNodes, Tensors: in.NodeTensors, Splits: in.Splits}},
 			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors}}, nil
 	}
-	if len(in.EdgeTypes) == 0 {
-		return nil, nil, invalid("the graph has no type of edges")
+	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
+}
+
+// CheckTypes checks the names of types, and nothing else of them: an ErrInvalid says what is wrong, and which there are.
+func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
+	if len(edges) == 0 {
+		return invalid("the graph has no type of edges")
 	}
-	if max(len(in.NodeTypes), len(in.EdgeTypes)) > maxTypes {
-		return nil, nil, invalid("%d node types and %d edge types, expected at most %d of each", len(in.NodeTypes), len(in.EdgeTypes), maxTypes)
+	if max(len(nodes), len(edges)) > maxTypes {
+		return invalid("%d node types and %d edge types, expected at most %d of each", len(nodes), len(edges), maxTypes)
 	}
 	known := map[string]bool{}
-	for _, t := range in.NodeTypes {
+	for _, t := range nodes {
 		if t.Name == "" || known[t.Name] {
-			return nil, nil, invalid("the name of the node type %q is empty or given twice", t.Name)
+			return invalid("the name of the node type %q is empty or given twice", t.Name)
 		}
 		known[t.Name] = true
 	}
 	names := map[[3]string]bool{}
-	for _, t := range in.EdgeTypes {
+	for _, t := range edges {
 		name := edgeTypeName(t.Source, t.Relation, t.Target)
 		if t.Relation == "" || names[[3]string{t.Source, t.Relation, t.Target}] {
-			return nil, nil, invalid("the edge type %s has no relation or is given twice", name)
+			return invalid("the edge type %s has no relation or is given twice", name)
 		}
 		names[[3]string{t.Source, t.Relation, t.Target}] = true
 		for _, end := range []string{t.Source, t.Target} {
 			if !known[end] {
-				return nil, nil, invalid("the edge type %s has the unknown node type %q, the node types are %q", name, end, slices.Sorted(maps.Keys(known)))
+				return invalid("the edge type %s has the unknown node type %q, the node types are %q", name, end, slices.Sorted(maps.Keys(known)))
 			}
 		}
 	}
-	return in.NodeTypes, in.EdgeTypes, nil
+	return nil
 }
 
 // typeFile begins the names of the files of a type. A file name has room for 255 bytes: this takes at most 80, a tensor's name less than 90.

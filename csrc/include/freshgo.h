@@ -313,6 +313,10 @@ typedef struct fg_graph_input {
   FG_IN fg_array *edge_tensors;
   int32_t num_edge_tensors;
   int32_t reserved; /* zero */
+  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays, nor splits */
+  FG_IN fg_edge_type *edge_types;
+  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_edge_types;
 } fg_graph_input;
 
 /* Starts building a graph over arrays in memory. The result of the job is an fg_graph*.

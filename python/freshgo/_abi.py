@@ -142,21 +142,6 @@ class Progress(ctypes.Structure):
     _fields_ = (("done", c_int64), ("total", c_int64), ("result", c_void_p), ("stage", c_char * 32))
 
 
-class GraphInput(ctypes.Structure):
-    """fg_graph_input."""
-
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("num_node_tensors", c_int32),
-        ("num_nodes", c_int64),
-        ("edge_index", Array),
-        ("node_tensors", POINTER(Array)),
-        ("edge_tensors", POINTER(Array)),
-        ("num_edge_tensors", c_int32),
-        ("reserved", c_int32),
-    )
-
-
 class NodeType(ctypes.Structure):
     """fg_node_type."""
 
@@ -181,6 +166,25 @@ class EdgeType(ctypes.Structure):
         ("tensors", POINTER(Array)),
         ("num_tensors", c_int32),
         ("reserved", c_int32),
+    )
+
+
+class GraphInput(ctypes.Structure):
+    """fg_graph_input."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("num_node_tensors", c_int32),
+        ("num_nodes", c_int64),
+        ("edge_index", Array),
+        ("node_tensors", POINTER(Array)),
+        ("edge_tensors", POINTER(Array)),
+        ("num_edge_tensors", c_int32),
+        ("reserved", c_int32),
+        ("node_types", POINTER(NodeType)),
+        ("edge_types", POINTER(EdgeType)),
+        ("num_node_types", c_int32),
+        ("num_edge_types", c_int32),
     )
 
 

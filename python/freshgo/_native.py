@@ -38,6 +38,7 @@ __all__ = [
     "NpyFile",
     "RawBatch",
     "Store",
+    "TypedGraph",
     "convert",
     "convert_types",
     "counters",
@@ -282,6 +283,50 @@ class RawBatch:
     tensors: dict[str, torch.Tensor]
 
 
+class TypedGraph(_Handle):
+    """A heterogeneous graph in memory. The tensors are used in place and kept alive until :meth:`close`."""
+
+    _closer = "fg_graph_close"
+    _what = "graph"
+
+    def __init__(self, parts: TypedParts, progress: Progress | None = None) -> None:
+        """Index the edges of every type by target. Every type has its number of nodes; splits are the caller's.
+
+        Raises:
+            InvalidArgumentError: ids out of range, shapes that disagree, rows that are not contiguous
+            DTypeError: dtypes or types that cannot be used
+        """
+        super().__init__()
+        arrays = _dlpack.ArrayList()
+        nodes, edges = _types(parts, arrays, splits=False)
+        raw = _abi.GraphInput(
+            struct_size=ctypes.sizeof(_abi.GraphInput),
+            num_nodes=-1,
+            node_types=nodes,
+            edge_types=edges,
+            num_node_types=len(nodes),
+            num_edge_types=len(edges),
+        )
+        self._pointer = _run_job("fg_graph_open", ctypes.byref(raw), discard=self._discard, progress=progress)
+        self._arrays = arrays
+
+
+def _types(parts: TypedParts, arrays: _dlpack.ArrayList, *, splits: bool = True) -> tuple[Any, Any]:
+    """Describe the types of a graph: an array of nodes and one of edges."""
+    nodes, edges = (_abi.NodeType * len(parts.nodes))(), (_abi.EdgeType * len(parts.edges))()
+    for node, (name, of_nodes) in zip(nodes, parts.nodes.items(), strict=True):
+        node.name = name.encode()
+        node.num_nodes = -1 if of_nodes.num_nodes is None else of_nodes.num_nodes
+        node.tensors, node.num_tensors = arrays.many(of_nodes.tensors)
+        if splits:
+            node.splits, node.num_splits = arrays.many(of_nodes.splits)
+    for edge, (names, of_edges) in zip(edges, parts.edges.items(), strict=True):
+        edge.source, edge.relation, edge.target = (name.encode() for name in names)
+        edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
+        edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors)
+    return nodes, edges
+
+
 class Loader(_Handle):
     """Batches of a store or a graph, prepared ahead in threads of the library."""
 
@@ -520,16 +565,7 @@ def convert_types(
 ) -> None:
     """Write a heterogeneous graph as a store at ``path``: as :func:`convert`, one type after the other."""
     arrays = _dlpack.ArrayList(map_files=True)
-    nodes, edges = (_abi.NodeType * len(parts.nodes))(), (_abi.EdgeType * len(parts.edges))()
-    for node, (name, of_nodes) in zip(nodes, parts.nodes.items(), strict=True):
-        node.name = name.encode()
-        node.num_nodes = -1 if of_nodes.num_nodes is None else of_nodes.num_nodes
-        node.tensors, node.num_tensors = arrays.many(of_nodes.tensors)
-        node.splits, node.num_splits = arrays.many(of_nodes.splits)
-    for edge, (names, of_edges) in zip(edges, parts.edges.items(), strict=True):
-        edge.source, edge.relation, edge.target = (name.encode() for name in names)
-        edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
-        edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors)
+    nodes, edges = _types(parts, arrays)
     raw = _abi.ConvertInput(
         struct_size=ctypes.sizeof(_abi.ConvertInput),
         overwrite=int(overwrite),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import re
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from freshgo import Loader, Store, convert, errors
+from freshgo import Loader, Store, _native, convert, errors
+from freshgo._typed_inputs import typed_parts
 from freshgo.cli import main
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
@@ -336,6 +338,22 @@ def test_damage_is_found(tmp_path: Path) -> None:
         file.write(b"\xff")
     with Store.open(tmp_path / "g") as store, pytest.raises(errors.CorruptError, match=r"time\.bin"):
         store.verify()
+
+
+def test_graphs_in_memory() -> None:
+    before = _native.counters()
+    parts = typed_parts({**random_types(3), ("paper", "to itself", "paper"): np.zeros((2, 3), int)})
+    with contextlib.closing(_native.TypedGraph(parts)) as graph:
+        assert _native.counters()["graphs"] == before["graphs"] + 1
+        with pytest.raises(errors.InvalidArgumentError, match="the graph has types"):
+            _native.Loader(graph, _native.LoaderOptions(fanouts=[2]))  # type: ignore[arg-type]
+    assert _native.counters() == before
+    parts.edges["paper", "to itself", "paper"].edge_index[0, 1] = 1 << 40
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"\(paper, to itself, paper\).edge_index\[0, 1\] is 1099511627776"
+    ):
+        _native.TypedGraph(parts)
+    assert _native.counters() == before
 
 
 def rows_of(arrays: dict[str, Any], name: str, num_nodes: int) -> Any:
