@@ -6,6 +6,9 @@ import contextlib
 import json
 import pickle
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +357,52 @@ def test_graphs_in_memory() -> None:
     ):
         _native.TypedGraph(parts)
     assert _native.counters() == before
+
+
+KILLED = """
+import os, signal, sys
+import freshgo
+def progress(stage, done, total):
+    if stage.startswith(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+freshgo.convert(sys.argv[1], sys.argv[2], memory="4MiB", overwrite=True, progress=progress)
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of types whose conversion takes long enough to be seen at work."""
+    rng, source = np.random.default_rng(1), tmp_path_factory.mktemp("large")
+    arrays = {
+        "user/x": rng.random((100_000, 16), dtype=np.float32),
+        "item/x": rng.random((50_000, 8), dtype=np.float32),
+        "user__likes__item/edge_index": np.stack([rng.integers(n, size=1_500_000) for n in (100_000, 50_000)]),
+        "item__liked__user/edge_index": np.stack([rng.integers(n, size=1_500_000) for n in (50_000, 100_000)]),
+    }
+    for name, array in arrays.items():
+        path = source / f"{name}.npy"
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, array)
+    return source
+
+
+@pytest.mark.parametrize("stage", ["partitioning edges of likes", "sorting edges of liked"])
+def test_killed(large: Path, tmp_path: Path, stage: str) -> None:
+    convert(small(), tmp_path / "g", **SMALL).close()
+    arguments = [str(large), str(tmp_path / "g"), stage]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert {path.name for path in tmp_path.iterdir()} == {"g", "g.partial"}
+    with Store.open(tmp_path / "g") as store:
+        assert store.num_nodes_dict == {"user": 3, "item": 4}
+    with convert(large, tmp_path / "g", memory="4MiB", overwrite=True, progress=False) as store:
+        store.verify()
+        for name in ("user", "item"):
+            np.testing.assert_array_equal(store[name]["x"], np.load(large / name / "x.npy"))
+        plain = reader()(store.path)["item", "liked", "user"]
+        edges = np.load(large / "item__liked__user" / "edge_index.npy")
+        np.testing.assert_array_equal(plain["indices"], edges[0][plain["edge_ids"]])
+    assert {path.name for path in tmp_path.iterdir()} == {"g"}
 
 
 def rows_of(arrays: dict[str, Any], name: str, num_nodes: int) -> Any:
