@@ -26,7 +26,7 @@ from freshgo.loader import Loader
 from freshgo.plan import Plan
 from freshgo.policies import Belady, Hotness, Online
 from freshgo.relayout import relayout
-from freshgo.store import Store, TensorInfo
+from freshgo.store import Store, StoredEdges, StoredNodes, TensorInfo
 
 __version__ = "0.1.0"
 
@@ -41,6 +41,8 @@ __all__ = [
     "Plan",
     "Simulation",
     "Store",
+    "StoredEdges",
+    "StoredNodes",
     "TensorInfo",
     "__version__",
     "convert",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from freshgo import Loader, Store, _native, convert, errors
+from freshgo import Loader, Store, _native, convert, errors, relayout
 from freshgo._typed_inputs import typed_parts
 from freshgo.cli import main
 
@@ -286,6 +286,8 @@ def test_refusals(tmp_path: Path) -> None:
     convert(small(), tmp_path / "g", memory=error.value.minimum, progress=False).close()
     with pytest.raises(errors.StoreExistsError):
         convert(small(), tmp_path / "g", **SMALL)
+    with pytest.raises(errors.InvalidArgumentError, match="relayout is for homogeneous graphs"):
+        relayout(tmp_path / "g", tmp_path / "r", order="community", progress=False)
     with pytest.raises(errors.DTypeError, match="homogeneous"):
         Loader(tmp_path / "g", [2])
     with pytest.raises(errors.DTypeError, match="heterogeneous"):
