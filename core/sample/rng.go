@@ -9,6 +9,7 @@ const golden = 0x9e3779b97f4a7c15
 const (
 	domainSample  = 1
 	domainShuffle = 2
+	domainLabor   = 3
 )
 
 // mix is the finalizer of splitmix64: a bijection in which every input bit changes every output bit with probability 1/2.
