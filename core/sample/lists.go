@@ -29,9 +29,9 @@ type lists struct {
 }
 
 const (
-	// fetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a read
+	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a read
 	// engine has hundreds of requests to order, and the memory is 1.7 MB.
-	fetchedEdges = 1 << 16
+	FetchedEdges = 1 << 16
 	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees
 	// the pattern itself.
 	askedEdges = 64
@@ -140,7 +140,7 @@ func (h *hop) chooseFetched(c chooser, w *Weights, counts []int64, weight []floa
 			return fmt.Errorf("sample: %w", err)
 		}
 		end, total := i, int64(0)
-		for ; end < h.targets && (end == i || total+spans[end].deg <= fetchedEdges); end++ {
+		for ; end < h.targets && (end == i || total+spans[end].deg <= FetchedEdges); end++ {
 			h.listPtr.data[end-i] = total
 			total += spans[end].deg
 		}
@@ -224,7 +224,7 @@ func fetchedBytes(s *Sampler, d Demand, w *Weights, ids, weights bool) int64 {
 	if !fetches(&s.graph, w, ids, weights) {
 		return 0
 	}
-	n := max(fetchedEdges, s.widest)
+	n := max(FetchedEdges, s.widest)
 	each := int64(8)
 	if ids {
 		each += 8
