@@ -57,6 +57,7 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	}
 	if o.labor != 0 {
 		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
+		out.NoEdgeWeight = o.labor == 2
 	}
 	if o.walks != nil {
 		for _, w := range unsafe.Slice(o.walks, o.num_hops) { // as long as the caller says

@@ -57,9 +57,10 @@ func (l *Loader) checkSampler() error {
 	if o.Walks != nil && o.Cache == "expected" {
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
 	}
-	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == edgeWeightName })
-	if l.parts.weighted = o.Walks != nil || o.Labor != nil; l.parts.weighted && clash {
-		return fmt.Errorf("%w: the graph has a tensor %q, which is what this sampler calls the weights that it gives: rename the tensor", ErrOption, edgeWeightName)
+	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == edgeWeightName && !(t.byEdge && o.Walks != nil) }) // walks bring no edge tensors
+	l.parts.weighted = o.Walks != nil || o.Labor != nil && !o.NoEdgeWeight
+	if l.parts.weighted && clash {
+		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
 	}
 	return nil
 }

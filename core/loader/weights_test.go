@@ -227,7 +227,19 @@ func TestWrongSamplerOptions(t *testing.T) {
 			require.ErrorContains(t, err, c.message)
 		})
 	}
-	o := plain()
-	o.WeightAttr = "edge_weight" // as a name it is like any other
-	open(t, taken.graph(t), o)
+	// As a name it is like any other.
+	for _, change := range []func(o *Options){
+		func(*Options) {},
+		func(o *Options) { o.Labor, o.NoEdgeWeight = &sample.Labor{BatchDependency: 1}, true },
+		func(o *Options) {
+			o.WeightAttr, o.Walks = "", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
+		},
+	} {
+		o := plain()
+		o.WeightAttr = "edge_weight"
+		change(&o)
+		for _, b := range epochOf(t, open(t, taken.graph(t), o), 0) {
+			require.Len(t, b.arrays["edge_weight"], int(4*b.shapes["edge_index"][1]))
+		}
+	}
 }

@@ -341,7 +341,8 @@ typedef struct fg_loader_options {
   int64_t scratch_bytes;  /* what that file may take, or FG_AUTO; 0: none */
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
   FG_IN char *weight_attr; /* edge tensor that edges are drawn in proportion to; NULL: uniformly */
-  int32_t labor;           /* draw layer by layer: the sources of a hop have one variate for all targets */
+  int32_t labor;           /* 1: draw layer by layer: the sources of a hop have one variate for all targets; 2: and
+                              give no edge_weight */
   int32_t layer_dependency; /* "labor": and for all hops */
   int64_t batch_dependency; /* "labor": for how many batches a source keeps its variate, at least 1 */
   FG_IN fg_walk *walks;    /* [num_hops]: neighbours by random walks, of which `fanouts` are kept; NULL: none */

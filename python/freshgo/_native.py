@@ -232,8 +232,8 @@ class LoaderOptions:
     ``memory``, ``feature_cache``, ``neighbor_cache``, ``trace_memory``, ``buffer_memory``, ``scratch_bytes`` are bytes.
     ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
-    ``weight_attr`` names an edge tensor, ``labor`` is its dependencies on layers and batches, ``walks`` are walks,
-    length and restart of each hop.
+    ``weight_attr`` names an edge tensor, ``labor`` is its dependencies on layers and batches and whether
+    it gives weights, ``walks`` are walks, length and restart of each hop.
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     """
 
@@ -268,7 +268,7 @@ class LoaderOptions:
     checksums: bool = False
     transpose: bool = False
     weight_attr: str | None = None
-    labor: tuple[bool, int] | None = None
+    labor: tuple[bool, int, bool] | None = None
     walks: Sequence[tuple[int, int, float]] | None = None
 
 
@@ -459,7 +459,8 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
     )
     raw.weight_attr = None if options.weight_attr is None else options.weight_attr.encode()
     if options.labor is not None:
-        raw.labor, raw.layer_dependency, raw.batch_dependency = 1, int(options.labor[0]), options.labor[1]
+        layers, batches, edge_weight = options.labor
+        raw.labor, raw.layer_dependency, raw.batch_dependency = 1 if edge_weight else 2, int(layers), batches
     if options.walks is not None:
         raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
     if seeds is not None:

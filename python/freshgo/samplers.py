@@ -29,6 +29,7 @@ class Labor:
         layer_dependency: one random number for all layers; fewer nodes still.
         batch_dependency: for how many batches a node keeps its random number. Between batches that follow each other a
             share of 1/batch_dependency of the nodes change theirs, so their rows are in a cache more often.
+        edge_weight: give ``batch.edge_weight``. A graph that has a tensor of this name itself must do without.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument that cannot work.
@@ -36,10 +37,12 @@ class Labor:
 
     layer_dependency: bool = False
     batch_dependency: int = 1
+    edge_weight: bool = True
 
     def __post_init__(self) -> None:
         _options.flag("layer_dependency", self.layer_dependency)
         _options.count("batch_dependency", self.batch_dependency, 1, 2**31 - 1)
+        _options.flag("edge_weight", self.edge_weight)
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,9 @@ class Sampling:
         return {
             "fanouts": self.fanouts,
             "walks": self.walks,
-            "labor": None if labor is None else (bool(labor.layer_dependency), int(labor.batch_dependency)),
+            "labor": None
+            if labor is None
+            else (bool(labor.layer_dependency), int(labor.batch_dependency), bool(labor.edge_weight)),
             "weight_attr": self.weight_attr,
         }
 
@@ -109,7 +114,7 @@ class Sampling:
         labor, walks = options["labor"], options["walks"]
         return {
             "weight_attr": self.weight_attr,
-            "labor": None if labor is None else list(labor),
+            "labor": None if labor is None else list(labor[:2]),
             "walks": None if walks is None else [list(walk) for walk in walks],
         }
 
