@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/loader"
+	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
@@ -52,6 +53,16 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		IO:            ssd.Kind(textOr(o.io, string(ssd.Auto))),
 		Checksums:     o.checksums != 0,
 		Transpose:     o.transpose != 0,
+		WeightAttr:    textOr(o.weight_attr, ""),
+	}
+	if o.labor != 0 {
+		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
+		out.NoEdgeWeight = o.labor == 2
+	}
+	if o.walks != nil {
+		for _, w := range unsafe.Slice(o.walks, o.num_hops) { // as long as the caller says
+			out.Walks = append(out.Walks, sample.Walk{Walks: int64(w.walks), Length: int64(w.length), Restart: float64(w.restart)})
+		}
 	}
 	if size := uintptr(in.struct_size); size <= unsafe.Offsetof(in.superbatch) { // a caller from before these options
 		out.Superbatch, out.TraceMemory, out.CarryOver, out.Lookahead = loader.Auto, loader.Auto, true, true

@@ -21,7 +21,8 @@ type Array struct {
 // local target t are edge_index[:, ptr[t]:ptr[t+1]]), input_id int64[seeds]
 // (positions in the seed list), num_sampled_nodes int64[hops+1],
 // num_sampled_edges int64[hops], and every node tensor by n_id and every
-// edge tensor by e_id. A trace holds n_id and input_id only.
+// edge tensor by e_id. LABOR and walks bring edge_weight float32[edges], see
+// sample.Labor and sample.Walk; walks have neither e_id nor edge tensors. A trace holds n_id and input_id only.
 type Batch struct {
 	Index    int64 // position in the epoch, counted from 0
 	NumSeeds int64

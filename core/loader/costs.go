@@ -36,16 +36,19 @@ type working struct {
 
 // sizer knows what each part costs.
 type sizer struct {
-	options   Options
-	parts     parts
-	sampler   *sample.Sampler // any of this graph: for what its workers cost
-	demand    demand
-	fixed     int64 // indptr and seeds; for a Graph its index
-	order     int64 // a permutation of the seeds
-	checks    int64 // checksums of the pages that may be read one by one
-	loading   int64 // what loading an array takes for a while, at most
-	neighbors int64 // bytes of adjacency held in memory
-	edgeIDs   int64 // bytes of edge numbers held in memory
+	options     Options
+	parts       parts
+	sampler     *sample.Sampler // any of this graph: for what its workers cost
+	demand      demand
+	fixed       int64 // indptr and seeds; for a Graph its index
+	order       int64 // a permutation of the seeds
+	checks      int64 // checksums of the pages that may be read one by one
+	loading     int64 // what loading an array takes for a while, at most
+	neighbors   int64 // bytes of adjacency held in memory
+	edgeIDs     int64 // bytes of edge numbers held in memory
+	weights     int64 // bytes of weights held in memory, of a store,
+	userWeights int64 // and of those in the user's order, for a while
+	held        int64 // bytes of weights, of a Graph
 }
 
 // batchBytes is what the tensors of a batch take.
@@ -53,6 +56,9 @@ func (p *parts) batchBytes(nodes, edges, targets, seeds int64) int64 {
 	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8
 	if p.transposed {
 		total += transposedBytes(nodes, edges)
+	}
+	if p.weighted {
+		total += edges * 4
 	}
 	for _, t := range p.tensors {
 		if t.byEdge {
@@ -75,9 +81,13 @@ func (z *sizer) cost(w working) int64 {
 	inFlight := int64(max(w.prefetch, 1))
 	running := z.order + (inFlight+1)*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
 	if z.parts.store == nil {
-		return z.fixed + running
+		return z.fixed + z.held + running
 	}
-	running += inFlight * lookupBytes(max(d.nodes, d.hopEdges))
+	fetched := d.hopEdges
+	if z.options.WeightAttr != "" || z.options.Labor != nil {
+		fetched = max(fetched, sample.FetchedEdges) // of whole lists
+	}
+	running += inFlight * lookupBytes(max(d.nodes, fetched))
 	// What is loaded whole is loaded before anything runs.
 	return z.fixed + z.checks + int64(w.depth*z.slot()) + max(running, z.loading)
 }

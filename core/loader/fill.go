@@ -12,11 +12,16 @@ import (
 // copied, and the cache changed, by one batch at a time and in their order.
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
-	nID, eID := int64s(b.Array("n_id").Buffer.Bytes()), int64s(b.Array("e_id").Buffer.Bytes())
+	nID := int64s(b.Array("n_id").Buffer.Bytes())
 	l.counters.rows.Add(int64(len(nID)))
-	ptr := int64s(b.Array("ptr").Buffer.Bytes())
-	if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
-		return err
+	var eID []int64
+	edges := b.Array("e_id") // nil where they are not the graph's
+	if edges != nil {
+		eID = int64s(edges.Buffer.Bytes())
+		ptr := int64s(b.Array("ptr").Buffer.Bytes())
+		if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
+			return err
+		}
 	}
 	if err := p.resolve(b, nID); err != nil {
 		return err
@@ -26,6 +31,9 @@ func (p *preparer) fill(b *Batch) error {
 		t := &l.tables[i]
 		count := int64(len(nID))
 		if t.byEdge {
+			if edges == nil {
+				continue
+			}
 			count = int64(len(eID))
 		}
 		var err error

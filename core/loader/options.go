@@ -68,6 +68,11 @@ type Options struct {
 	IO        ssd.Kind // which read engine; ssd.Auto probes
 	Checksums bool     // verify every page read against its checksum
 
+	WeightAttr   string        // edge tensor that edges are drawn in proportion to; "": uniformly
+	Labor        *sample.Labor // draw layer by layer
+	NoEdgeWeight bool          // batches go without LABOR's weights
+	Walks        []sample.Walk // for each hop, neighbours by random walks, of which Fanouts are kept
+
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -165,7 +166,14 @@ func (p *preparer) unpack(t *sampled) error {
 	own := &p.graph
 	own.Nodes, own.Ptr = append(own.Nodes[:0], g.Nodes...), append(own.Ptr[:0], g.Ptr...)
 	own.Row, own.Pos = append(own.Row[:0], g.Row...), append(own.Pos[:0], g.Pos...)
+	own.Weight = append(own.Weight[:0], g.Weight...)
 	own.NodesPerHop, own.EdgesPerHop = g.NodesPerHop, g.EdgesPerHop
+	if g.Pos == nil {
+		own.Pos = nil
+	}
+	if g.Weight == nil {
+		own.Weight = nil
+	}
 	return nil
 }
 
@@ -234,6 +242,16 @@ func (p *preparer) copyOut(b *Batch) error {
 			return err
 		}
 		copy(counts, hop.counts)
+	}
+	if g.Weight != nil {
+		data, err := p.addTensor(b, edgeWeightName, manifest.DType_FLOAT32, []int64{edges})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[float32](data), g.Weight)
+	}
+	if g.Pos == nil { // of walks, which are no edges of the graph
+		return p.transpose(b)
 	}
 	// The positions become the user's edge numbers in fill: that may read from
 	// disk, which must not hold a thread or the sampling worker.

@@ -22,6 +22,7 @@ type parts struct {
 	graph              *Graph       // nil for a store
 	tensors            []tensor     // node tensors, then edge tensors
 	transposed         bool         // batches bring their edges grouped by source too
+	weighted           bool         // edges have a weight from the sampler
 }
 
 // tensor is a named table of rows, one per node or one per edge.

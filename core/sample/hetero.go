@@ -42,6 +42,9 @@ type HeteroConfig struct {
 	// none.
 	Fanouts [][]int64
 	Replace bool // draw with replacement
+
+	Weights []*Weights // of each relation, nil where it draws uniformly; or none at all
+	Labor   *Labor     // draw layer by layer, every relation by itself
 }
 
 // HeteroSampler is a checked HeteroGraph and HeteroConfig. It is immutable and safe for concurrent use.
@@ -68,6 +71,9 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 	if len(g.Relations) == 0 {
 		return nil, fmt.Errorf("sample: no relations, want one at least: %w", ErrGraph)
 	}
+	if len(cfg.Weights) != 0 && len(cfg.Weights) != len(g.Relations) {
+		return nil, fmt.Errorf("sample: weights of %d relations, want %d as there are, or none: %w", len(cfg.Weights), len(g.Relations), ErrConfig)
+	}
 	s := &HeteroSampler{groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0])}
 	for t, n := range g.NumNodes {
 		if n < 0 {
@@ -86,15 +92,26 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 		if err := checkHeteroFanouts(i, cfg.Fanouts[i], s.hops); err != nil {
 			return nil, err
 		}
+		sampler := &Sampler{fanouts: slices.Clone(cfg.Fanouts[i]), replace: cfg.Replace}
+		if err := sampler.setMethod(cfg.of(i), &graph); err != nil {
+			return nil, fmt.Errorf("sample: relation %d: %w", i, err)
+		}
 		degree := graph.Indptr[graph.NumNodes]/max(graph.NumNodes, 1) + 1
 		graph.NumNodes = g.NumNodes[r.Source] // those that are numbered
-		s.relations = append(s.relations, heteroRelation{
-			Sampler: &Sampler{graph: graph, fanouts: slices.Clone(cfg.Fanouts[i]), replace: cfg.Replace},
-			source:  r.Source, target: r.Target, degree: degree,
-		})
+		sampler.graph = graph
+		s.relations = append(s.relations, heteroRelation{Sampler: sampler, source: r.Source, target: r.Target, degree: degree})
 		s.groups[r.Source] = append(s.groups[r.Source], i)
 	}
 	return s, nil
+}
+
+// of is the Config of one relation.
+func (c *HeteroConfig) of(relation int) Config {
+	one := Config{Fanouts: c.Fanouts[relation], Replace: c.Replace, Labor: c.Labor}
+	if len(c.Weights) > 0 {
+		one.Weights = c.Weights[relation]
+	}
+	return one
 }
 
 func checkHeteroFanouts(relation int, fanouts []int64, hops int) error {
@@ -126,6 +143,7 @@ type RelationEdges struct {
 	Ptr         []int64
 	Row         []uint32
 	Pos         []int64
+	Weight      []float32
 	EdgesPerHop []int64
 }
 
@@ -151,7 +169,7 @@ func (s *HeteroSampler) NewWorker(budget *mem.Budget, stamp []bool, threads int)
 		}
 	}
 	for i := range w.relations {
-		w.relations[i].scratch = make([]positionSet, threads)
+		w.relations[i].scratch = make([]thread, threads)
 	}
 	return w, nil
 }

@@ -231,6 +231,97 @@ func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	})
 }
 
+// With one type, whatever the way of drawing, a batch is that of the homogeneous sampler with the key of the relation.
+func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
+	g := newTestGraph(800, 3)
+	seeds := g.seeds(30, 1)
+	weights := &Weights{Narrow: make([]float32, len(g.wide)), Sums: make([]float64, SumsLen(int64(len(g.wide))))}
+	for i := range weights.Narrow {
+		weights.Narrow[i] = float32(i % 5)
+	}
+	Sum(g.indptr, weights.Narrow, weights.Sums)
+	for name, cfg := range map[string]Config{
+		"uniform":        {},
+		"replaced":       {Replace: true},
+		"weighted":       {Weights: weights},
+		"LABOR":          {Labor: &Labor{BatchDependency: 1}},
+		"LABOR, weights": {Labor: &Labor{BatchDependency: 3, LayerDependency: true}, Weights: weights},
+	} {
+		for form, graph := range g.forms() {
+			t.Run(name+"/"+form, func(t *testing.T) {
+				cfg.Fanouts = []int64{10, 5}
+				key := Key{Seed: 4, Epoch: 5, Batch: 6}
+				var one Subgraph
+				require.NoError(t, newWorker(t, graph, cfg, true, 2).Sample(context.Background(), relationKey(key, 0), seeds, &one))
+				typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{
+					Indptr: g.indptr, Indices32: graph.Indices32, Indices64: graph.Indices64, Adjacency: graph.Adjacency,
+				}}}
+				config := HeteroConfig{Fanouts: [][]int64{cfg.Fanouts}, Replace: cfg.Replace, Labor: cfg.Labor}
+				if cfg.Weights != nil {
+					config.Weights = []*Weights{cfg.Weights}
+				}
+				var got HeteroSubgraph
+				require.NoError(t, newHeteroWorker(t, typed, config, false, 2).Sample(context.Background(), key, [][]int64{seeds}, &got))
+				r := got.Relations[0]
+				requireEqual(t, one, Subgraph{
+					Nodes: got.Nodes[0], NodesPerHop: got.NodesPerHop[0], Ptr: r.Ptr, Row: r.Row, Pos: r.Pos,
+					Weight: r.Weight, EdgesPerHop: r.EdgesPerHop,
+				})
+			})
+		}
+	}
+}
+
+// Edges without weight are not drawn, in any type; what has no weights is drawn uniformly.
+func TestHeteroWeights(t *testing.T) {
+	g := citations(7)
+	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 4}, nil), Weights: make([]*Weights, 8)}
+	for _, i := range []int{1, 2, 5} {
+		r := g.relations[i]
+		w := &Weights{Wide: make([]float64, len(r.wide)), Sums: make([]float64, SumsLen(int64(len(r.wide))))}
+		for p := range w.Wide {
+			w.Wide[p] = float64(p % 2)
+		}
+		Sum(r.indptr, w.Wide, w.Sums)
+		cfg.Weights[i] = w
+	}
+	var first HeteroSubgraph
+	for _, threads := range []int{1, 3} {
+		w := newHeteroWorker(t, g.form(0), cfg, true, threads)
+		var sub HeteroSubgraph
+		require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{{97, 0, 194, 5, 6, 7}, {97, 1, 3}, {0, 7}, nil, {1}}, &sub))
+		even := 0
+		for i, r := range sub.Relations {
+			for e, p := range r.Pos {
+				if cfg.Weights[i] != nil {
+					require.EqualValues(t, 1, p%2, "relation %d", i)
+				} else if p%2 == 0 {
+					even++
+				}
+				require.Equal(t, g.relations[i].wide[p], sub.Nodes[g.relations[i].source][r.Row[e]])
+			}
+		}
+		require.Positive(t, even)
+		if threads == 1 {
+			first = sub
+			for i := range sub.Nodes {
+				first.Nodes[i] = append([]int64{}, sub.Nodes[i]...)
+			}
+			for i, r := range sub.Relations {
+				first.Relations[i] = RelationEdges{
+					Ptr: append([]int64{}, r.Ptr...), Row: append([]uint32{}, r.Row...), Pos: append([]int64{}, r.Pos...),
+					EdgesPerHop: append([]int64{}, r.EdgesPerHop...),
+				}
+			}
+		}
+		requireHeteroEqual(t, first, sub)
+	}
+	cfg.Weights = cfg.Weights[1:]
+	_, err := NewHetero(g.form(0), cfg)
+	require.ErrorIs(t, err, ErrConfig)
+	require.EqualError(t, err, "sample: weights of 7 relations, want 8 as there are, or none: invalid sampler")
+}
+
 // TestHeteroDrawsEveryPositionEquallyOften: in each of two relations to one target, which are independent of each other although all else of
 // their keys is equal.
 func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
@@ -451,7 +542,11 @@ func TestHeteroHostileGraphs(t *testing.T) {
 func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 	g := citations(7)
 	for _, form := range []int{0, 1, 2} {
-		s, err := NewHetero(g.form(form), HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil)})
+		cfg := HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil)}
+		if form == 0 {
+			cfg.Labor = &Labor{BatchDependency: 1}
+		}
+		s, err := NewHetero(g.form(form), cfg)
 		require.NoError(t, err)
 		for _, stamp := range [][]bool{{true, true, true, true, true}, make([]bool, 5)} {
 			budget := mem.NewBudget(0)

@@ -35,6 +35,11 @@ func (s *HeteroSampler) WorkerBytes(d HeteroDemand, stamp []bool) int64 {
 		add(n.row, 4)
 		add(n.wide, 8)
 		add(n.spans, int64(unsafe.Sizeof(span{}))) // unsafe: only a size
+		add(n.weight, 4)
+		add(n.counts, 8)
+		if r := &s.relations[i]; r.method != nil {
+			total += r.method.bytes(r.Sampler, r.demand(d, i))
+		}
 	}
 	return total
 }
@@ -58,7 +63,7 @@ func (w *HeteroWorker) Reserve(d HeteroDemand) error {
 		for _, b := range []struct {
 			buffer *buffer[int64]
 			room   int64
-		}{{&r.ptr, n.ptr}, {&r.pos, n.pos}, {&r.wide, n.wide}} {
+		}{{&r.ptr, n.ptr}, {&r.pos, n.pos}, {&r.wide, n.wide}, {&r.counts, n.counts}} {
 			if err := b.buffer.grow(w.budget, mem.Trace, b.room, 0); err != nil {
 				return err
 			}
@@ -67,6 +72,9 @@ func (w *HeteroWorker) Reserve(d HeteroDemand) error {
 			return err
 		}
 		if err := r.spans.grow(w.budget, mem.Trace, n.spans, 0); err != nil {
+			return err
+		}
+		if err := r.weight.grow(w.budget, mem.Trace, n.weight, 0); err != nil {
 			return err
 		}
 	}
@@ -95,12 +103,13 @@ func (s *HeteroSampler) nodesDemand(d HeteroDemand, t int) (nodes, front int64) 
 	return d.Nodes[t] + most + 1, d.Nodes[t]
 }
 
-// edgesDemand is the number of elements of the buffers of a relation.
+// edgesDemand is the number of elements of the buffers of a relation; its nodes are those of the node types.
 func (s *HeteroSampler) edgesDemand(d HeteroDemand, relation int) scratch {
 	r := &s.relations[relation]
-	n := scratch{ptr: d.Nodes[r.target] + 1, pos: d.Edges[relation], row: d.Edges[relation], spans: d.Nodes[r.target]}
-	if r.graph.Indices32 == nil {
-		n.wide = d.Edges[relation]
-	}
-	return n
+	return r.Sampler.scratch(r.demand(d, relation))
+}
+
+// demand is what a batch wants of one relation: the nodes are its targets.
+func (r *heteroRelation) demand(d HeteroDemand, relation int) Demand {
+	return Demand{Nodes: d.Nodes[r.target], Edges: d.Edges[relation]}
 }

@@ -32,7 +32,7 @@ type nodeWorker struct {
 type relationWorker struct {
 	*heteroRelation
 	*Worker
-	scratch []positionSet // one for each thread
+	scratch []thread // of each thread
 	perHop  []int64
 }
 
@@ -43,7 +43,7 @@ func (w *HeteroWorker) Close() {
 		t.front.free()
 	}
 	for _, r := range w.relations {
-		r.sets = r.scratch
+		r.threads = r.scratch
 		r.Close()
 	}
 }
@@ -125,13 +125,13 @@ func (w *HeteroWorker) expand(ctx context.Context, key Key, hop, relation, threa
 	if k == 0 || first == end {
 		return w.skip(r, first, end)
 	}
-	r.Worker.ids, r.Worker.nodes, r.sets = source.ids, source.nodes, r.scratch[:threads]
-	b := batch{Worker: r.Worker, ctx: ctx, n: source.n, targets: target.front.data[:end-first], targetsAt: first}
+	r.Worker.ids, r.Worker.nodes, r.threads = source.ids, source.nodes, r.scratch[:threads]
+	b := batch{Worker: r.Worker, ctx: ctx, key: relationKey(key, relation), n: source.n, targets: target.front.data[:end-first], targetsAt: first}
 	defer func() {
 		source.ids, source.nodes, source.n = r.Worker.ids, r.Worker.nodes, b.n
 		r.Worker.ids, r.Worker.nodes = idMap{}, buffer[int64]{}
 	}()
-	n, err := b.hop(first, end, k, hopKey(relationKey(key, relation), hop))
+	n, err := b.hop(hop, first, end, k)
 	if err != nil {
 		return fmt.Errorf("sample: relation %d: %w", relation, err)
 	}
@@ -163,9 +163,11 @@ func (w *HeteroWorker) subgraph() HeteroSubgraph {
 		r := &w.relations[i]
 		expanded := w.types[r.target].first // what the last hop reached is not
 		total := r.ptr.data[expanded]
-		out.Relations = append(out.Relations, RelationEdges{
-			Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], Pos: r.pos.data[:total], EdgesPerHop: r.perHop,
-		})
+		edges := RelationEdges{Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], Pos: r.pos.data[:total], EdgesPerHop: r.perHop}
+		if r.HasWeights() {
+			edges.Weight = r.weight.data[:total]
+		}
+		out.Relations = append(out.Relations, edges)
 	}
 	return out
 }

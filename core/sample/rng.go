@@ -9,6 +9,7 @@ const golden = 0x9e3779b97f4a7c15
 const (
 	domainSample   = 1
 	domainShuffle  = 2
+	domainLabor    = 3
 	domainRelation = 16
 )
 

@@ -334,6 +334,12 @@ int32_t fg_graph_close(fg_graph *graph, fg_error *err);
 
 #define FG_AUTO (-1)
 
+typedef struct fg_walk {
+  int64_t walks;  /* that start at a target */
+  int64_t length; /* steps of each */
+  double restart; /* probability to go back to the target before a step, in [0, 1) */
+} fg_walk;
+
 typedef struct fg_loader_options {
   uint32_t struct_size;
   int32_t num_hops;
@@ -371,6 +377,12 @@ typedef struct fg_loader_options {
   FG_IN char *scratch;    /* directory for a temporary file; NULL: none */
   int64_t scratch_bytes;  /* what that file may take, or FG_AUTO; 0: none */
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
+  FG_IN char *weight_attr; /* edge tensor that edges are drawn in proportion to; NULL: uniformly */
+  int32_t labor;           /* 1: draw layer by layer: the sources of a hop have one variate for all targets; 2: and
+                              give no edge_weight */
+  int32_t layer_dependency; /* "labor": and for all hops */
+  int64_t batch_dependency; /* "labor": for how many batches a source keeps its variate, at least 1 */
+  FG_IN fg_walk *walks;    /* [num_hops]: neighbours by random walks, of which `fanouts` are kept; NULL: none */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -416,6 +428,8 @@ typedef struct fg_batch {
  * ptr [targets + 1], input_id [seeds], num_sampled_nodes [hops + 1], num_sampled_edges [hops], all int64, then
  * every node tensor (rows of n_id) and every edge tensor (rows of e_id). With `transpose`, unless there are 2^31
  * edges: source_ptr int64 [nodes + 1], source_target and source_edge int32 [edges], the edges grouped by source.
+ * With `labor` and with `walks`: edge_weight float32 [edges], weights that estimate the mean over all neighbours, or
+ * numbers of visits. With `walks` there is no e_id and no edge tensor.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

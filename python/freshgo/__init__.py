@@ -26,6 +26,7 @@ from freshgo.loader import Loader
 from freshgo.plan import Plan
 from freshgo.policies import Belady, Hotness, Online
 from freshgo.relayout import relayout
+from freshgo.samplers import Labor, RandomWalk
 from freshgo.store import Store, StoredEdges, StoredNodes, TensorInfo
 
 __version__ = "0.1.0"
@@ -36,9 +37,11 @@ __all__ = [
     "Block",
     "FreshgoError",
     "Hotness",
+    "Labor",
     "Loader",
     "Online",
     "Plan",
+    "RandomWalk",
     "Simulation",
     "Store",
     "StoredEdges",

@@ -226,6 +226,12 @@ class RelayoutInput(ctypes.Structure):
     )
 
 
+class Walk(ctypes.Structure):
+    """fg_walk."""
+
+    _fields_ = (("walks", c_int64), ("length", c_int64), ("restart", c_double))
+
+
 class LoaderOptions(ctypes.Structure):
     """fg_loader_options."""
 
@@ -266,6 +272,11 @@ class LoaderOptions(ctypes.Structure):
         ("scratch", c_char_p),
         ("scratch_bytes", c_int64),
         ("calibration", c_char_p),
+        ("weight_attr", c_char_p),
+        ("labor", c_int32),
+        ("layer_dependency", c_int32),
+        ("batch_dependency", c_int64),
+        ("walks", POINTER(Walk)),
     )
 
 

@@ -239,6 +239,8 @@ class LoaderOptions:
     ``memory``, ``feature_cache``, ``neighbor_cache``, ``trace_memory``, ``buffer_memory``, ``scratch_bytes`` are bytes.
     ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
+    ``weight_attr`` names an edge tensor, ``labor`` is its dependencies on layers and batches and whether
+    it gives weights, ``walks`` are walks, length and restart of each hop.
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     """
 
@@ -272,6 +274,9 @@ class LoaderOptions:
     io: str = "auto"
     checksums: bool = False
     transpose: bool = False
+    weight_attr: str | None = None
+    labor: tuple[bool, int, bool] | None = None
+    walks: Sequence[tuple[int, int, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -503,6 +508,12 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         scratch_bytes=_AUTO if options.scratch_bytes is None else options.scratch_bytes,
         calibration=None if options.calibration is None else os.fsencode(options.calibration),
     )
+    raw.weight_attr = None if options.weight_attr is None else options.weight_attr.encode()
+    if options.labor is not None:
+        layers, batches, edge_weight = options.labor
+        raw.labor, raw.layer_dependency, raw.batch_dependency = 1 if edge_weight else 2, int(layers), batches
+    if options.walks is not None:
+        raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
     if seeds is not None:
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:
