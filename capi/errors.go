@@ -80,6 +80,7 @@ var codes = []struct {
 	{loader.ErrClosed, C.FG_CLOSED},
 	{loader.ErrNoEpoch, C.FG_CLOSED},
 	{sample.ErrFanout, C.FG_INVALID},
+	{sample.ErrConfig, C.FG_INVALID},
 	{sample.ErrSeed, C.FG_INVALID},
 	{sample.ErrGraph, C.FG_INVALID},
 	{sample.ErrTooLarge, C.FG_INVALID},

@@ -15,7 +15,7 @@ import (
 // graphHandle is a graph in memory, which loaders may use for longer than its handle lives.
 type graphHandle struct {
 	*shared
-	graph      *loader.Graph
+	graph      *loader.Graph // nil where it has types
 	numTensors int
 }
 
@@ -25,34 +25,98 @@ func newGraphHandle(g *loader.Graph, numTensors int) *graphHandle {
 	return &graphHandle{newShared(g.Close), g, numTensors}
 }
 
+func newTypedGraphHandle(g *loader.TypedGraph) *graphHandle {
+	return &graphHandle{newShared(g.Close), nil, g.NumTensors()}
+}
+
 //export fg_graph_open
 func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
-		opts, err := sized(in, unsafe.Sizeof(*in), "fg_graph_input")
+		opts, err := sized(in, unsafe.Offsetof(in.node_types), "fg_graph_input")
 		if err != nil {
 			return err
 		}
-		input := loader.GraphInput{NumNodes: int64(opts.num_nodes)}
-		if input.EdgeIndex, err = source(&opts.edge_index, "edge_index"); err != nil {
-			return err
-		}
-		if input.NodeTensors, err = graphTensors(opts.node_tensors, opts.num_node_tensors, "node tensor"); err != nil {
-			return err
-		}
-		if input.EdgeTensors, err = graphTensors(opts.edge_tensors, opts.num_edge_tensors, "edge tensor"); err != nil {
+		build, err := graphMaker(&opts)
+		if err != nil {
 			return err
 		}
 		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			g, err := loader.NewGraph(ctx, input)
+			h, err := build(ctx)
 			if err != nil {
 				return result{}, err
 			}
-			h := newGraphHandle(g, len(input.NodeTensors)+len(input.EdgeTensors))
 			p := handles.add(h)
 			return result{pointer: p, discard: func() { discard[*graphHandle](p, h.drop) }}, nil
 		})
 		return nil
 	})
+}
+
+// graphMaker describes a caller's graph, and returns what makes it.
+func graphMaker(in *C.fg_graph_input) (func(ctx context.Context) (*graphHandle, error), error) {
+	if in.num_node_types != 0 || in.num_edge_types != 0 {
+		input, err := typedGraphInput(in)
+		return func(ctx context.Context) (*graphHandle, error) {
+			g, err := loader.NewTypedGraph(ctx, input)
+			if err != nil {
+				return nil, err
+			}
+			return newTypedGraphHandle(g), nil
+		}, err
+	}
+	input := loader.GraphInput{NumNodes: int64(in.num_nodes)}
+	var err error
+	if input.EdgeIndex, err = source(&in.edge_index, "edge_index"); err != nil {
+		return nil, err
+	}
+	if input.NodeTensors, err = graphTensors(in.node_tensors, in.num_node_tensors, "node tensor"); err != nil {
+		return nil, err
+	}
+	if input.EdgeTensors, err = graphTensors(in.edge_tensors, in.num_edge_tensors, "edge tensor"); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*graphHandle, error) {
+		g, err := loader.NewGraph(ctx, input)
+		if err != nil {
+			return nil, err
+		}
+		return newGraphHandle(g, len(input.NodeTensors)+len(input.EdgeTensors)), nil
+	}, nil
+}
+
+// typedGraphInput describes the types of a caller's graph.
+func typedGraphInput(in *C.fg_graph_input) (out loader.TypedGraphInput, err error) {
+	if in.num_nodes != -1 || in.num_node_tensors != 0 || in.num_edge_tensors != 0 {
+		return out, invalid("a graph with types has %d nodes and %d arrays beside them, expected -1 and none",
+			int64(in.num_nodes), in.num_node_tensors+in.num_edge_tensors)
+	}
+	nodes, edges, err := typeLists(in.node_types, in.num_node_types, in.edge_types, in.num_edge_types)
+	if err != nil {
+		return out, err
+	}
+	for i := range nodes {
+		t := &nodes[i]
+		node := loader.GraphNodes{Name: textOr(t.name, ""), NumNodes: int64(t.num_nodes)}
+		if t.num_splits != 0 {
+			return out, invalid("node type %q has %d splits, expected none of a graph in memory", node.Name, t.num_splits)
+		}
+		if node.Tensors, err = graphTensors(t.tensors, t.num_tensors, nodeWords(t)+"tensor"); err != nil {
+			return out, err
+		}
+		out.NodeTypes = append(out.NodeTypes, node)
+	}
+	for i := range edges {
+		t := &edges[i]
+		edge := loader.GraphEdges{Source: textOr(t.source, ""), Relation: textOr(t.relation, ""), Target: textOr(t.target, "")}
+		if edge.EdgeIndex, err = source(&t.edge_index, edgeWords(t)+"edge_index"); err != nil {
+			return out, err
+		}
+		if edge.Tensors, err = graphTensors(t.tensors, t.num_tensors, edgeWords(t)+"tensor"); err != nil {
+			return out, err
+		}
+		out.EdgeTypes = append(out.EdgeTypes, edge)
+	}
+	return out, nil
 }
 
 //export fg_graph_close

@@ -31,6 +31,8 @@ func fg_version(out *C.fg_version_info, err *C.fg_error) C.int32_t {
 			size_relayout_input:  C.sizeof_fg_relayout_input,
 			size_history_options: C.sizeof_fg_history_options,
 			size_history_layer:   C.sizeof_fg_history_layer,
+			size_node_type:       C.sizeof_fg_node_type,
+			size_edge_type:       C.sizeof_fg_edge_type,
 		}
 		return nil
 	})

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/loader"
+	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
@@ -53,6 +54,16 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Checksums:     o.checksums != 0,
 		Transpose:     o.transpose != 0,
 		Holds:         int(o.holds),
+		WeightAttr:    textOr(o.weight_attr, ""),
+	}
+	if o.labor != 0 {
+		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
+		out.NoEdgeWeight = o.labor == 2
+	}
+	if o.walks != nil {
+		for _, w := range unsafe.Slice(o.walks, o.num_hops) { // as long as the caller says
+			out.Walks = append(out.Walks, sample.Walk{Walks: int64(w.walks), Length: int64(w.length), Restart: float64(w.restart)})
+		}
 	}
 	if size := uintptr(in.struct_size); size <= unsafe.Offsetof(in.superbatch) { // a caller from before these options
 		out.Superbatch, out.TraceMemory, out.CarryOver, out.Lookahead = loader.Auto, loader.Auto, true, true
@@ -129,11 +140,18 @@ func loaderSource(s *C.fg_store, g *C.fg_graph) (loader.Source, *shared, int, er
 		if err != nil {
 			return nil, nil, 0, err
 		}
+		if err := h.store.CheckHomogeneous(); err != nil {
+			h.drop()
+			return nil, nil, 0, err
+		}
 		return loader.OpenStore(h.store), h.shared, len(h.store.Tensors()) + len(h.store.EdgeTensors()), nil
 	}
 	h, err := find[*graphHandle](handles, unsafe.Pointer(g))
 	if err != nil {
 		return nil, nil, 0, err
+	}
+	if h.graph == nil {
+		return nil, nil, 0, invalid("the graph has types, expected a homogeneous one")
 	}
 	return h.graph, h.shared, h.numTensors, h.use()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -75,10 +76,10 @@ func TestReadCopiesSplitsAndTensors(t *testing.T) {
 	s := testStore(t)
 	defer s.drop()
 	for kind, name := range map[int32]string{splitTensor: "train", nodeTensor: "x"} {
-		found, err := s.array(kind, name)
+		read, err := s.reader(kind, 0, name)
 		require.NoError(t, err)
 		for _, versioned := range []bool{false, true} {
-			r, err := s.read(t.Context(), kind, found, versioned)
+			r, err := read(t.Context(), versioned)
 			require.NoError(t, err)
 			live, _, _ := csrc.Counters()
 			assert.EqualValues(t, 1, live)
@@ -86,15 +87,20 @@ func TestReadCopiesSplitsAndTensors(t *testing.T) {
 		}
 	}
 	for kind, want := range map[int32]string{splitTensor: "no split", nodeTensor: `it has ["x"]`, edgeTensor: "it has []", 7: "kind is 7"} {
-		_, err := s.array(kind, "nothing")
+		_, err := s.reader(kind, 0, "nothing")
 		require.ErrorIs(t, err, errArgument)
 		require.ErrorContains(t, err, want)
 	}
+	for _, place := range []int32{-1, 1} {
+		_, err := s.reader(nodeTensor, place, "x")
+		require.ErrorIs(t, err, errArgument)
+		require.ErrorContains(t, err, fmt.Sprintf("the type is %d of 1", place))
+	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	found, err := s.array(nodeTensor, "x")
+	read, err := s.reader(nodeTensor, 0, "x")
 	require.NoError(t, err)
-	_, err = s.read(cancelled, nodeTensor, found, false)
+	_, err = read(cancelled, false)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

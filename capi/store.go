@@ -37,20 +37,59 @@ const (
 	edgeTensor
 )
 
-// array finds a split or a tensor by name.
-func (h *storeHandle) array(kind int32, name string) (*store.Tensor, error) {
-	var list []store.Tensor
-	var word string
+// reader loads a whole split or tensor into a tensor of C memory.
+type reader func(ctx context.Context, versioned bool) (result, error)
+
+// reader finds a split or a tensor by its type's place and its name.
+func (h *storeHandle) reader(kind, place int32, name string) (reader, error) {
+	nodes, edges := h.store.NodeTypes(), h.store.EdgeTypes()
+	types := len(nodes)
+	if kind == edgeTensor {
+		types = len(edges)
+	}
+	if place < 0 || int(place) >= types {
+		return nil, invalid("the type is %d of %d", place, types)
+	}
 	switch kind {
 	case splitTensor:
-		list, word = h.store.Splits(), "split"
+		t := &nodes[place]
+		split, err := named(t.Splits, "split", name)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, versioned bool) (result, error) {
+			ids, err := t.LoadSplit(ctx, split.Name)
+			if err != nil {
+				return result{}, err
+			}
+			return copied(split.Name, manifest.DType_INT64, []int64{int64(len(ids))}, bytesOf(ids), versioned)
+		}, nil
 	case nodeTensor:
-		list, word = h.store.Tensors(), "node tensor"
+		return h.tensorReader(nodes[place].Tensors, "node tensor", name)
 	case edgeTensor:
-		list, word = h.store.EdgeTensors(), "edge tensor"
-	default:
-		return nil, invalid("kind is %d, expected 0 to 2", kind)
+		return h.tensorReader(edges[place].Tensors, "edge tensor", name)
 	}
+	return nil, invalid("kind is %d, expected 0 to 2", kind)
+}
+
+func (h *storeHandle) tensorReader(list []store.Tensor, word, name string) (reader, error) {
+	t, err := named(list, word, name)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, versioned bool) (result, error) {
+		block, err := h.store.ReadTensor(ctx, &t.Array, mem.NewBudget(0), mem.Staging)
+		if err != nil {
+			return result{}, err
+		}
+		defer block.Free()
+		dense := block.Bytes()[:t.Rows*int64(t.Layout.RowBytes)]
+		return copied(t.Name, t.DType, append([]int64{t.Rows}, t.RowShape...), dense, versioned)
+	}, nil
+}
+
+// named finds one of a list by name.
+func named(list []store.Tensor, word, name string) (*store.Tensor, error) {
 	i := slices.IndexFunc(list, func(t store.Tensor) bool { return t.Name == name })
 	if i < 0 {
 		known := make([]string, len(list))
@@ -60,24 +99,6 @@ func (h *storeHandle) array(kind int32, name string) (*store.Tensor, error) {
 		return nil, invalid("the store has no %s %q, it has %q", word, name, known)
 	}
 	return &list[i], nil
-}
-
-// read loads a whole split or tensor into a tensor of C memory.
-func (h *storeHandle) read(ctx context.Context, kind int32, t *store.Tensor, versioned bool) (result, error) {
-	if kind == splitTensor {
-		ids, err := h.store.LoadSplit(ctx, t.Name)
-		if err != nil {
-			return result{}, err
-		}
-		return copied(t.Name, manifest.DType_INT64, []int64{int64(len(ids))}, bytesOf(ids), versioned)
-	}
-	block, err := h.store.ReadTensor(ctx, &t.Array, mem.NewBudget(0), mem.Staging)
-	if err != nil {
-		return result{}, err
-	}
-	defer block.Free()
-	dense := block.Bytes()[:t.Rows*int64(t.Layout.RowBytes)]
-	return copied(t.Name, t.DType, append([]int64{t.Rows}, t.RowShape...), dense, versioned)
 }
 
 // copied makes a tensor with a copy of the data: what core loaded lies in memory that C cannot free.

@@ -4,6 +4,7 @@
 // batch is compared element by element with that of the C++ loop before anything is timed.
 //
 //	go run ./bench/sampler                                    # 10 M nodes, 117 M edges: 1.1 GB
+//	go run ./bench/sampler -only methods                      # weighted draws, walks, LABOR: another 0.5 GB
 //	go run ./bench/sampler -nodes 1000000 -edges 11700000     # a quick look
 package main
 
@@ -36,6 +37,7 @@ var (
 	numEdges  = flag.Int64("edges", 117_000_000, "edges of the graph, about")
 	batchSize = flag.Int("batch", 1000, "seeds of a batch")
 	batches   = flag.Int("batches", 10, "batches in a turn")
+	only      = flag.String("only", "", "uniform, or methods: the other samplers")
 	rounds    = flag.Int("rounds", 7, "turns of each contestant")
 )
 
@@ -63,8 +65,15 @@ func run() error {
 		}
 	}
 	for _, fanouts := range [][]int64{{15, 10, 5}, {10, 10, 10}} {
-		if err := compare(budget, indptr, indices, fanouts, seeds); err != nil {
-			return err
+		if *only == "" || *only == "uniform" {
+			if err := compare(budget, indptr, indices, fanouts, seeds); err != nil {
+				return err
+			}
+		}
+		if *only == "" || *only == "methods" {
+			if err := compareMethods(budget, indptr, indices, fanouts, seeds); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -135,7 +144,6 @@ func compare(budget *mem.Budget, indptr []int64, indices []int32, fanouts []int6
 }
 
 func report(fanouts []int64, contestants []contestant, rates [][]float64) {
-	median := func(x []float64) float64 { x = slices.Sorted(slices.Values(x)); return x[len(x)/2] }
 	// Ratios are taken within a round, where both sides saw the same machine.
 	ratio := func(i, to int) float64 {
 		var x []float64
@@ -160,13 +168,15 @@ func turn(w *sample.Worker, seeds [][]int64, first, step int) int64 {
 	var edges int64
 	for i := first; i < len(seeds); i += step {
 		var sub sample.Subgraph
-		if err := w.Sample(context.Background(), key(i), seeds[i], &sub); err != nil {
+		if err := w.Sample(background, key(i), seeds[i], &sub); err != nil {
 			log.Fatal(err)
 		}
 		edges += int64(len(sub.Row))
 	}
 	return edges
 }
+
+var background = context.Background()
 
 func key(i int) sample.Key { return sample.Key{Seed: 5, Epoch: 6, Batch: uint64(i)} }
 
@@ -210,6 +220,11 @@ func (r rival) sample(staged bool, i int, seeds []int64) sample.Subgraph {
 	}
 	// unsafe: the call only reads the seeds; what it returns stays valid until the next call.
 	draw(C.uint64_t(k.Seed), C.uint64_t(k.Epoch), C.uint64_t(k.Batch), (*C.int64_t)(unsafe.SliceData(seeds)), C.int64_t(len(seeds)))
+	return subgraph(b)
+}
+
+// subgraph is a view of a rival's batch, valid until its next.
+func subgraph(b C.rival_batch) sample.Subgraph {
 	return sample.Subgraph{
 		Nodes: unsafe.Slice((*int64)(b.nodes), b.num_nodes),
 		Ptr:   unsafe.Slice((*int64)(b.ptr), b.num_targets+1),

@@ -3,7 +3,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -97,6 +100,22 @@ struct rival {
       if (stamps.data[seeds[i]] < base) stamps.data[seeds[i]] = base + static_cast<uint32_t>(i);
     }
     ptr.data[0] = 0;
+  }
+
+  // add draws the edge at position p as number e.
+  void add(int64_t p, int64_t e) {
+    pos.data[e] = p;
+    number(indices[p], e);
+  }
+
+  // number makes u the source of edge e.
+  void number(uint32_t u, int64_t e) {
+    uint32_t stamp = stamps.data[u];
+    if (stamp < base) {
+      stamp = stamps.data[u] = base + static_cast<uint32_t>(n);
+      nodes.data[n++] = u;
+    }
+    row.data[e] = stamp - base;
   }
 
   void report(int64_t targets, rival_batch *out) const {
@@ -205,6 +224,72 @@ void rival_staged(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const
       }
     }
     r->n = n;
+    first = end;
+  }
+  r->report(first, out);
+}
+
+void rival_weighted(rival *r, const float *weights, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
+  r->begin(seeds, num_seeds);
+  std::vector<std::pair<double, int64_t>> keys;
+  int64_t first = 0, edge = 0;
+  for (int hop = 0; hop < r->hops; hop++) {
+    const int64_t end = r->n, k = r->fanouts.data[hop];
+    const uint64_t key = hop_key(seed, epoch, batch, hop);
+    for (int64_t t = first; t < end; t++) {
+      const int64_t v = r->nodes.data[t];
+      uint64_t state = absorb(key, v);
+      keys.clear();
+      for (int64_t p = r->indptr[v]; p < r->indptr[v + 1]; p++) {
+        if (!(weights[p] > 0)) continue;
+        const double u = (static_cast<double>(mix(state += golden) >> 11) + 0.5) * 0x1p-53;
+        keys.emplace_back(-std::log(u) / weights[p], p);
+      }
+      const int64_t drawn = std::min<int64_t>(k, keys.size());
+      std::partial_sort(keys.begin(), keys.begin() + drawn, keys.end());
+      for (int64_t i = 0; i < drawn; i++) r->add(keys[i].second, edge++);
+      r->ptr.data[t + 1] = edge;
+    }
+    first = end;
+  }
+  r->report(first, out);
+}
+
+void rival_walks(rival *r, int64_t walks, int64_t length, double restart, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
+  r->begin(seeds, num_seeds);
+  std::vector<int64_t> visits;
+  std::vector<std::pair<int64_t, int64_t>> found;  // -times, node
+  int64_t first = 0, edge = 0;
+  for (int hop = 0; hop < r->hops; hop++) {
+    const int64_t end = r->n;
+    const uint64_t key = hop_key(seed, epoch, batch, hop);
+    for (int64_t t = first; t < end; t++) {
+      const int64_t v = r->nodes.data[t];
+      visits.clear();
+      for (int64_t w = 0; w < walks && r->indptr[v + 1] > r->indptr[v]; w++) {
+        uint64_t state = absorb(absorb(key, v), w);
+        int64_t at = v;
+        for (int64_t step = 0; step < length; step++) {
+          if (step > 0 && static_cast<double>(mix(state += golden) >> 11) < restart * 0x1p53) at = v;
+          if (r->indptr[at] == r->indptr[at + 1]) at = v;
+          at = r->indices[r->indptr[at] + static_cast<int64_t>(below(state, r->indptr[at + 1] - r->indptr[at]))];
+          visits.push_back(at);
+        }
+      }
+      std::sort(visits.begin(), visits.end());
+      found.clear();
+      for (int64_t u : visits) {
+        if (found.empty() || found.back().second != u) found.emplace_back(0, u);
+        found.back().first--;
+      }
+      const int64_t kept = std::min<int64_t>(r->fanouts.data[hop], found.size());
+      std::partial_sort(found.begin(), found.begin() + kept, found.end());
+      for (int64_t i = 0; i < kept; i++) {
+        r->pos.data[edge] = -found[i].first;
+        r->number(static_cast<uint32_t>(found[i].second), edge++);
+      }
+      r->ptr.data[t + 1] = edge;
+    }
     first = end;
   }
   r->report(first, out);

@@ -186,6 +186,9 @@ func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key
 	} else {
 		run() // mostly waits for the disk, which takes no thread
 	}
+	if !l.parts.weighted {
+		g.Weight = nil
+	}
 	return err
 }
 

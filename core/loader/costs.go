@@ -52,18 +52,21 @@ type working struct {
 
 // sizer knows what each part costs.
 type sizer struct {
-	options   Options
-	parts     parts
-	sampler   *sample.Sampler // any of this graph: for what its workers cost
-	demand    demand
-	fixed     int64 // indptr and seeds; for a Graph its index
-	order     int64 // a permutation of the seeds
-	checks    int64 // checksums of the pages that may be read one by one
-	loading   int64 // what loading an array takes for a while, at most
-	neighbors int64 // bytes of adjacency held in memory
-	edgeIDs   int64 // bytes of edge numbers held in memory
-	buffer    int64 // of the history
-	history   int64 // what it takes of the memory
+	options     Options
+	parts       parts
+	sampler     *sample.Sampler // any of this graph: for what its workers cost
+	demand      demand
+	fixed       int64 // indptr and seeds; for a Graph its index
+	order       int64 // a permutation of the seeds
+	checks      int64 // checksums of the pages that may be read one by one
+	loading     int64 // what loading an array takes for a while, at most
+	neighbors   int64 // bytes of adjacency held in memory
+	edgeIDs     int64 // bytes of edge numbers held in memory
+	weights     int64 // bytes of weights held in memory, of a store,
+	userWeights int64 // and of those in the user's order, for a while
+	held        int64 // bytes of weights, of a Graph
+	buffer      int64 // of the history
+	history     int64 // what it takes of the memory
 }
 
 // batchBytes is what the tensors of a batch take, of whose nodes it brings so many rows.
@@ -74,6 +77,9 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 	}
 	if p.held {
 		total += nodes * 4
+	}
+	if p.weighted {
+		total += edges * 4
 	}
 	for _, t := range p.tensors {
 		if t.byEdge {
@@ -103,9 +109,13 @@ func (z *sizer) cost(w working) int64 {
 		running += inFlight * (history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d))
 	}
 	if z.parts.store == nil {
-		return z.fixed + running
+		return z.fixed + z.held + running
 	}
-	running += inFlight * lookupBytes(max(d.nodes, d.hopEdges))
+	fetched := d.hopEdges
+	if z.options.WeightAttr != "" || z.options.Labor != nil {
+		fetched = max(fetched, sample.FetchedEdges) // of whole lists
+	}
+	running += inFlight * lookupBytes(max(d.nodes, fetched))
 	// What is loaded whole is loaded before anything runs.
 	return z.fixed + z.checks + int64(w.depth*z.slot()) + max(running, z.loading)
 }

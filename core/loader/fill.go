@@ -12,16 +12,23 @@ import (
 // copied, and the cache changed, by one batch at a time and in their order.
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
-	nID, eID := int64s(b.Array("n_id").Buffer.Bytes()), int64s(b.Array("e_id").Buffer.Bytes())
-	ptr := int64s(b.Array("ptr").Buffer.Bytes())
-	if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
-		return err
+	nID := int64s(b.Array("n_id").Buffer.Bytes())
+	var eID []int64
+	edges := b.Array("e_id") // nil where they are not the graph's
+	if edges != nil {
+		eID = int64s(edges.Buffer.Bytes())
+		ptr := int64s(b.Array("ptr").Buffer.Bytes())
+		if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
+			return err
+		}
 	}
 	tensors := make([][]byte, len(l.tables))
 	for i := range l.tables {
 		t := &l.tables[i]
 		count := int64(len(nID))
 		switch {
+		case t.byEdge && edges == nil:
+			continue
 		case t.byEdge:
 			count = int64(len(eID))
 		case l.options.Held != nil:

@@ -23,10 +23,11 @@ type dataset struct {
 	nodes    int64
 	sources  []int64
 	targets  []int64
-	x        []float32 // width columns; x[v*width+j] = v + j/1000
-	wide     []byte    // wideWidth columns; wide[v*wideWidth+j] = v + j
-	y        []int64   // y[v] = 3v
-	edgeAttr []int32   // two columns; -e and 2e
+	x        []float32     // width columns; x[v*width+j] = v + j/1000
+	wide     []byte        // wideWidth columns; wide[v*wideWidth+j] = v + j
+	y        []int64       // y[v] = 3v
+	edgeAttr []int32       // two columns; -e and 2e
+	extra    []GraphTensor // more edge tensors
 }
 
 const (
@@ -78,7 +79,7 @@ func (d *dataset) graph(t *testing.T) *Graph {
 			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
 			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
 		},
-		EdgeTensors: []GraphTensor{{Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr)}},
+		EdgeTensors: append([]GraphTensor{{Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr)}}, d.extra...),
 	})
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
@@ -90,6 +91,10 @@ func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "graph.freshgo")
 	edges := int64(len(d.sources))
+	edgeTensors := []store.NamedSource{{Name: "edge_attr", Source: store.Dense(manifest.DType_INT32, []int64{edges, 2}, littleEndian(d.edgeAttr))}}
+	for _, e := range d.extra {
+		edgeTensors = append(edgeTensors, store.NamedSource{Name: e.Name, Source: store.Dense(e.DType, append([]int64{edges}, e.RowShape...), e.Rows)})
+	}
 	err := store.Convert(context.Background(), ssd.OS, store.Input{
 		NumNodes:  d.nodes,
 		EdgeIndex: d.edgeIndex(),
@@ -98,7 +103,7 @@ func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
 			{Name: "x", Source: store.Dense(manifest.DType_FLOAT32, []int64{d.nodes, width}, littleEndian(d.x))},
 			{Name: "y", Source: store.Dense(manifest.DType_INT64, []int64{d.nodes}, littleEndian(d.y))},
 		},
-		EdgeTensors: []store.NamedSource{{Name: "edge_attr", Source: store.Dense(manifest.DType_INT32, []int64{edges, 2}, littleEndian(d.edgeAttr))}},
+		EdgeTensors: edgeTensors,
 	}, path, store.ConvertOptions{Memory: 64 << 20})
 	require.NoError(t, err)
 	s, err := store.Open(fs, path)

@@ -33,7 +33,14 @@ type probe struct{ rows, slots, ages []int64 }
 func keep(to, from *sample.Subgraph) {
 	to.Nodes, to.Ptr = append(to.Nodes[:0], from.Nodes...), append(to.Ptr[:0], from.Ptr...)
 	to.Row, to.Pos = append(to.Row[:0], from.Row...), append(to.Pos[:0], from.Pos...)
+	to.Weight = append(to.Weight[:0], from.Weight...)
 	to.NodesPerHop, to.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
+	if from.Pos == nil {
+		to.Pos = nil
+	}
+	if from.Weight == nil {
+		to.Weight = nil
+	}
 }
 
 // prune waits for the batch's turn and takes out of it what the history makes

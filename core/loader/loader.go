@@ -48,6 +48,7 @@ type Loader struct {
 	edgeIDs    idArray
 	loaded     *mem.Block // the neighbours, between measuring and opening
 	neighbors  *idArray
+	trial      bool             // samples to measure batches, and is closed then
 	lists      *cache.Neighbors // of topology on disk; nil: none
 	tables     []table
 	onDisk     []*table // node tables that are read row by row

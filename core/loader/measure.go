@@ -19,6 +19,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	limit := l.options.Memory
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
 	trial.options.Checksums = false
+	trial.trial = true
 	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
 	if fullDepth*minSlot <= limit/modest {
 		trial.split.depth = fullDepth
@@ -28,13 +29,13 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	if err != nil {
 		return err
 	}
-	if err := trial.openSampler(indptr, neighbors); err != nil {
+	if err := trial.openSampler(ctx, indptr, neighbors); err != nil {
 		return err
 	}
 	z.sampler = trial.sampler
 	if trial.split.neighbors {
 		// Room is made as if they stayed on disk, which takes the sampler more.
-		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}); err != nil {
+		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights()); err != nil {
 			return err
 		}
 	}
@@ -73,12 +74,39 @@ func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*i
 		trial.split.neighbors = true
 		ids := &idArray{limit: l.parts.numNodes}
 		ids.hold(block, l.parts.store.Topology().Indices)
-		return ids, nil
+		if l.options.WeightAttr == "" {
+			return ids, nil
+		}
+		return ids, trial.openForWeights(ctx)
 	}
 	if err := trial.openEngine(); err != nil {
 		return nil, err
 	}
 	return trial.openTopology(ctx)
+}
+
+// openForWeights opens what reading weights takes beside them.
+func (l *Loader) openForWeights(ctx context.Context) error {
+	if err := l.openEngine(); err != nil {
+		return err
+	}
+	topology := l.parts.store.Topology()
+	if topology.EdgeIDs == nil {
+		return nil
+	}
+	ids, err := l.openIDs(ctx, topology.EdgeIDs, false, l.parts.numEdges, l.parts.store.LoadEdgeIDs)
+	if err == nil {
+		l.edgeIDs = *ids
+	}
+	return err
+}
+
+// weights are those of the loader as if they stayed on disk.
+func (l *Loader) weights() *sample.Weights {
+	if l.options.WeightAttr == "" {
+		return nil
+	}
+	return &sample.Weights{Source: &diskWeights{}}
 }
 
 func (d *demand) add(g *sample.Subgraph, rows int64) {

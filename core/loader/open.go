@@ -24,6 +24,9 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	if err := o.validate(l.parts.numNodes); err != nil {
 		return nil, err
 	}
+	if err := l.checkSampler(); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
 		l.undo()
@@ -72,7 +75,7 @@ func (l *Loader) open(ctx context.Context) error {
 		return err
 	}
 	l.indptr = indptr
-	if err := l.openSampler(indptr, adjacency); err != nil {
+	if err := l.openSampler(ctx, indptr, adjacency); err != nil {
 		return err
 	}
 	l.cacheKind, l.cacheWhy = l.split.cache, l.split.cacheWhy
@@ -115,11 +118,17 @@ func (l *Loader) sizer() *sizer {
 	z.sizeHistory()
 	if l.parts.store == nil {
 		z.fixed += l.parts.graph.budget.Used()
+		if t, _ := l.weightTensor(); t != nil { // its error was looked at
+			z.held = weightBytes(t)
+		}
 		return z
 	}
 	topology := l.parts.store.Topology()
 	z.fixed += topology.Indptr.Bytes
 	arrays := []*store.Array{topology.Indices}
+	if t, _ := l.weightTensor(); t != nil { // its error was looked at
+		z.weights, z.userWeights = weightBytes(t), t.bytes()
+	}
 	z.neighbors = topology.NumEdges * int64(topology.Indices.Layout.RowBytes)
 	if topology.EdgeIDs != nil {
 		z.edgeIDs = topology.NumEdges * int64(topology.EdgeIDs.Layout.RowBytes)
@@ -259,9 +268,12 @@ func (l *Loader) openRows(ctx context.Context, a *store.Array) (*diskRows, error
 }
 
 // openSampler makes the sampler and its workers.
-func (l *Loader) openSampler(indptr []int64, neighbors *idArray) error {
-	var err error
-	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors); err != nil {
+func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idArray) error {
+	weights, err := l.openWeights(ctx, indptr)
+	if err != nil {
+		return err
+	}
+	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights); err != nil {
 		return err
 	}
 	count, threads := l.split.workers, 1
@@ -285,12 +297,12 @@ func (l *Loader) openSampler(indptr []int64, neighbors *idArray) error {
 	return nil
 }
 
-func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray) (*sample.Sampler, error) {
+func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights) (*sample.Sampler, error) {
 	g := sample.Graph{NumNodes: numNodes, Indptr: indptr, Indices32: signed(neighbors.narrow), Indices64: neighbors.wide}
 	if neighbors.disk != nil {
 		g.Adjacency = newDiskAdjacency(neighbors)
 	}
-	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace})
+	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks})
 }
 
 // openOrder loads the row of every node, of a store whose rows are not in the

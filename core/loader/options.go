@@ -68,6 +68,11 @@ type Options struct {
 	IO        ssd.Kind // which read engine; ssd.Auto probes
 	Checksums bool     // verify every page read against its checksum
 
+	WeightAttr   string        // edge tensor that edges are drawn in proportion to; "": uniformly
+	Labor        *sample.Labor // draw layer by layer
+	NoEdgeWeight bool          // batches go without LABOR's weights
+	Walks        []sample.Walk // for each hop, neighbours by random walks, of which Fanouts are kept
+
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
 
 	History *HistoryOptions // nil: none
@@ -110,6 +115,9 @@ func (o Options) validate(numNodes int64) error {
 	if o.History != nil {
 		if err := o.History.validate(len(o.Fanouts)); err != nil {
 			return err
+		}
+		if o.Labor != nil || o.Walks != nil {
+			return fmt.Errorf("%w: a history prunes what is drawn by node, uniformly or by weights, not layers (LABOR) or walks", ErrOption)
 		}
 	}
 	if o.History != nil && o.Held != nil {

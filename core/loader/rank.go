@@ -29,6 +29,9 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	if err := l.options.validate(l.parts.numNodes); err != nil {
 		return err
 	}
+	if err := l.checkSampler(); err != nil {
+		return err
+	}
 	if int64(len(scores)) != l.parts.numNodes {
 		return fmt.Errorf("%w: room for %d scores, expected one for each of %d nodes", ErrOption, len(scores), l.parts.numNodes)
 	}
@@ -73,7 +76,7 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 	if err != nil {
 		return err
 	}
-	if err := l.openSampler(indptr, neighbors); err != nil {
+	if err := l.openSampler(ctx, indptr, neighbors); err != nil {
 		return err
 	}
 	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
@@ -113,7 +116,7 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 	if err != nil {
 		return nil, err
 	}
-	if l.cacheKind == "presc" {
+	if l.cacheKind == "presc" && l.options.Walks == nil {
 		expected, err := l.score(ctx, "expected", neighbors)
 		if err != nil {
 			scores.Close()

@@ -50,6 +50,7 @@ type split struct {
 	slot      int
 	neighbors bool // adjacency in memory
 	edgeIDs   bool // edge numbers in memory
+	weights   bool // weights of edges in memory
 
 	neighborLists int64 // bytes for single lists of what of the two is on disk; 0: none
 
@@ -203,6 +204,10 @@ func (z *sizer) holdTopology(s *split, rest int64) int64 {
 		s.neighbors = true
 		held = z.neighbors
 	}
+	if z.weights > 0 && s.neighbors && z.weights+z.userWeights <= room-held {
+		s.weights = true
+		held += z.weights
+	}
 	if z.options.NeighborCache == Auto {
 		return max(0, rest-held)
 	}
@@ -279,6 +284,9 @@ func (z *sizer) sumUp(s *split) {
 		s.neighborCache += z.edgeIDs
 	}
 	s.neighborCache += s.neighborLists
+	if s.weights {
+		s.neighborCache += z.weights
+	}
 	for i, t := range z.parts.tensors {
 		switch {
 		case s.resident[i]:

@@ -23,6 +23,7 @@ type parts struct {
 	tensors            []tensor     // node tensors, then edge tensors
 	transposed         bool         // batches bring their edges grouped by source too
 	held               bool         // batches say where each row is, see PlaceName
+	weighted           bool         // edges have a weight from the sampler
 }
 
 // tensor is a named table of rows, one per node or one per edge.
@@ -114,18 +115,26 @@ func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
 }
 
 func (g *Graph) add(t GraphTensor, byEdge bool, numRows int64) error {
+	checked, err := newTensor(t, t.Name, byEdge, numRows)
+	if err == nil {
+		g.inputs = append(g.inputs, checked)
+	}
+	return err
+}
+
+// newTensor checks a tensor, which messages call what, against the rows that it must have.
+func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (tensor, error) {
 	width := int64(t.DType.Size())
 	for _, n := range t.RowShape {
 		width *= n
 	}
 	if int64(len(t.Rows)) != numRows*width {
-		return fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes", store.ErrInvalid, t.Name, len(t.Rows), numRows, width)
+		return tensor{}, fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes", store.ErrInvalid, what, len(t.Rows), numRows, width)
 	}
-	g.inputs = append(g.inputs, tensor{
+	return tensor{
 		name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: int(width),
 		byEdge: byEdge, numRows: numRows, memory: t.Rows,
-	})
-	return nil
+	}, nil
 }
 
 // NumEdges is the number of edges.

@@ -33,6 +33,7 @@ type fetchScratch struct {
 	merger ssd.Merger
 	pos    []int64 // positions of the index array that no list in memory holds
 	at     []int32 // where their ids go
+	edges  []int64 // edge numbers, of a fetch of weights
 }
 
 // fetchBytes is the size of a fetchScratch beside the merger, for so many edges.
@@ -76,6 +77,9 @@ func (a *idArray) gather(ctx context.Context, s *fetchScratch, d sample.Drawn, o
 	}
 	return nil
 }
+
+// identity says whether nothing is stored: every id is its position.
+func (a *idArray) identity() bool { return a.narrow == nil && a.wide == nil && a.disk == nil }
 
 func (a *idArray) count(hits, misses int) {
 	if a.counts != nil {

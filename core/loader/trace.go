@@ -3,7 +3,9 @@ package loader
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -23,6 +25,8 @@ type sampled struct {
 	nodes    int64
 	edges    int64
 	perHop   hopCounts
+	edgePos  bool          // its edges have positions
+	weighted bool          // its edges have weights
 	rows     *mem.Block    // its distinct rows, uint32
 	trace    *mem.Block    // in memory ...
 	held     *atomic.Int64 // ... and counted there; the loader's
@@ -68,7 +72,8 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []u
 	for _, v := range g.Ptr {
 		narrow = append(narrow, uint32(v))
 	}
-	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(narrow), mem.Bytes(g.Row)}
+	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(narrow), mem.Bytes(g.Row)}
+	s.edgePos, s.weighted = g.Pos != nil, g.Weight != nil
 	n := int64(0)
 	for _, piece := range pieces {
 		n += int64(len(piece))
@@ -116,12 +121,21 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, inputs []int64) []int6
 		return piece
 	}
 	inputs = append(inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
-	g.Pos = append(g.Pos[:0], mem.View[int64](take(8*s.edges))...)
+	g.Pos, g.Weight = unpacked[int64](g.Pos, s.edgePos, s.edges, take), unpacked[float32](g.Weight, s.weighted, s.edges, take)
 	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
 	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))
 	g.Row = append(g.Row[:0], mem.View[uint32](data[int64(len(data))-4*s.edges:])...)
 	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
 	return inputs
+}
+
+// unpacked is what a subgraph has of each edge, nil where it has nothing.
+func unpacked[T any](dst []T, present bool, edges int64, take func(n int64) []byte) []T {
+	if !present {
+		return nil
+	}
+	var zero T
+	return append(slices.Grow(dst[:0], 1), mem.View[T](take(edges*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size; not nil without edges
 }
 
 func widened(dst []int64, src []uint32) []int64 {

@@ -116,23 +116,42 @@ func drawSet(s stream, in span, set *positionSet, out []int64) {
 
 // positionSet is a set of offsets in a target's in-edges: open addressing, at most half full. Each thread has one.
 type positionSet struct {
-	buf   buffer[uint64]
-	slots []uint64 // offset + 1; 0 is empty
-	shift uint     // a hash is the upper 64-shift bits of a product
+	small [2 * scanLimit]uint64 // for scanLimit members and fewer
+	buf   buffer[uint64]        // for more
+	slots []uint64              // offset + 1; 0 is empty
+	shift uint                  // a hash is the upper 64-shift bits of a product
 }
 
 func setSlots(n int) int { return 1 << bits.Len(uint(2*n-1)) }
 
 // grow makes room for n members.
 func (p *positionSet) grow(budget *mem.Budget, n int) error {
+	if n <= scanLimit {
+		return nil
+	}
 	return p.buf.grow(budget, mem.Trace, int64(setSlots(n)), 0)
 }
 
 // reset empties the set for at most n members, for which grow has made room.
 func (p *positionSet) reset(n int) {
-	p.slots = p.buf.data[:setSlots(n)]
+	if n <= scanLimit {
+		p.slots = p.small[:setSlots(n)]
+	} else {
+		p.slots = p.buf.data[:setSlots(n)]
+	}
 	p.shift = uint(64 - bits.TrailingZeros(uint(len(p.slots))))
 	clear(p.slots)
+}
+
+// has reports whether t is a member.
+func (p *positionSet) has(t uint64) bool {
+	mask := uint64(len(p.slots) - 1)
+	for i := (t * golden) >> p.shift; p.slots[i] != 0; i = (i + 1) & mask {
+		if p.slots[i] == t+1 {
+			return true
+		}
+	}
+	return false
 }
 
 // add reports whether t was added: false means that it was a member.

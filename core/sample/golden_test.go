@@ -43,6 +43,36 @@ func TestGoldenBatches(t *testing.T) {
 	}
 }
 
+func TestGoldenMethods(t *testing.T) {
+	want := map[string]uint64{
+		"labor":                    0x6e5c74a29febef50,
+		"labor 1":                  0x64fe8f007e2cdd45,
+		"labor all":                0x5d3dd5039ae5f844,
+		"labor batches":            0xb9adf79f3d8861d6,
+		"labor layers":             0xd0788ae3470cfb86,
+		"labor weighted":           0xe07215e10ada50d3,
+		"labor weighted all":       0xe6f087dfd5d75886,
+		"labor weighted dependent": 0xc41b0249a175bd03,
+		"walks":                    0x3b0b84040fc4beaf,
+		"walks all":                0x466ce47fca500c5c,
+		"walks many":               0xb05ed53d3f9b5d05,
+		"weighted":                 0xd51661913367ae04,
+		"weighted 1":               0x4a8afcdc339f229a,
+		"weighted all":             0xb75a05c688171913,
+		"weighted large":           0x5730589386000aa9,
+		"weighted replace":         0xc79c53f98db800a6,
+	}
+	g := newWeightedGraph(3000, 7)
+	for name, cfg := range methodConfigs(g.with("ram32")) {
+		t.Run(name, func(t *testing.T) {
+			w := newWorker(t, g.forms()["ram32"], cfg, true, 2)
+			var sub Subgraph
+			require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, g.seeds(200, 5), &sub))
+			require.Equal(t, want[name], digest(t, sub.Nodes, sub.Ptr, sub.Row, sub.Pos))
+		})
+	}
+}
+
 func TestGoldenShuffle(t *testing.T) {
 	ids := make([]int64, 10000)
 	for i := range ids {

@@ -39,6 +39,7 @@ const (
 // batches that are prepared side by side use those better.
 type hop struct {
 	*batch
+	number  int    // of the hop, from 0
 	first   int    // local id of the first target
 	targets int    // their number
 	k       int64  // fanout
@@ -46,6 +47,7 @@ type hop struct {
 	from    int64  // the hop's first edge in the batch
 	pos     []int64
 	row     []uint32
+	sources []int64 // their global ids, where a method has them already
 
 	perUnit, units int
 	taken          atomic.Int64 // units taken to be drawn
@@ -59,7 +61,7 @@ type hop struct {
 
 // setUnits divides the targets into units, of which all are loaded already or none.
 func (h *hop) setUnits(loaded bool) {
-	perTarget := max(1, len(h.pos)/max(1, h.targets))
+	perTarget := max(1, len(h.row)/max(1, h.targets))
 	h.perUnit = min(max(1, unitEdges/perTarget), unitTargets)
 	h.units = (h.targets + h.perUnit - 1) / h.perUnit
 	if len(h.loaded) < h.units {
@@ -77,19 +79,24 @@ func (h *hop) edges(u int) (int64, int64) {
 	return h.ptr.data[t0] - h.from, h.ptr.data[t1] - h.from
 }
 
-// drawUnit sets the positions of unit u and asks for what indices has there.
-func drawUnit[I int32 | int64](h *hop, u int, set *positionSet, indices []I) error {
+// drawUnit sets the positions of unit u, unless a method has, and asks for what indices has there.
+func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	if err := h.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
+	if h.sampler.method != nil {
+		e0, e1 := h.edges(u)
+		asm.Prefetch(indices, h.pos[e0:min(e1, e0+unitEdges)])
+		return nil
+	}
 	t0 := u * h.perUnit
 	spans := h.spans.data[t0:min(t0+h.perUnit, h.targets)]
-	nodes := h.nodes.data[h.first+t0:]
+	nodes := h.expanded(h.first+t0, h.first+h.targets)
 	ptr := h.ptr.data[h.first+t0:]
 	all, replace := h.k == All, h.sampler.replace
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
-		draw(stream(absorb(uint64(h.key), uint64(nodes[i]))), s, all, replace, set, out)
+		draw(stream(absorb(uint64(h.key), uint64(nodes[i]))), s, all, replace, &t.set, out)
 		asm.Prefetch(indices, out[:min(len(out), unitEdges)])
 	}
 	return nil
@@ -99,11 +106,11 @@ func drawUnit[I int32 | int64](h *hop, u int, set *positionSet, indices []I) err
 // of h.row.
 func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 	h.setUnits(false)
-	err := h.share(&h.taken, h.units, func(set *positionSet) error {
+	err := h.share(&h.taken, h.units, func(t *thread) error {
 		for last := -1; ; {
 			u := int(h.taken.Add(1)) - 1
 			if u < h.units {
-				if err := drawUnit(h, u, set, indices); err != nil {
+				if err := drawUnit(h, u, t, indices); err != nil {
 					return err
 				}
 			}
@@ -195,12 +202,12 @@ func numberLoaded[T id](h *hop, ids []T, flush bool) error {
 func runFetched(h *hop, source Adjacency, ids []int64) error {
 	h.setUnits(false)
 	for u := range h.units {
-		if err := drawUnit(h, u, &h.sets[0], []int64(nil)); err != nil {
+		if err := drawUnit(h, u, &h.threads[0], []int64(nil)); err != nil {
 			return err
 		}
 	}
 	end := h.first + h.targets
-	drawn := Drawn{Targets: h.nodes.data[h.first:end], Ptr: h.ptr.data[h.first : end+1], Pos: h.pos}
+	drawn := Drawn{Targets: h.expanded(h.first, end), Ptr: h.ptr.data[h.first : end+1], Pos: h.pos}
 	if err := source.Fetch(h.ctx, drawn, ids); err != nil {
 		return fmt.Errorf("sample: fetching %d neighbours: %w", len(h.pos), err)
 	}

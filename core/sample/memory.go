@@ -14,10 +14,16 @@ type Demand struct{ Nodes, Edges int64 }
 func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 	n := s.scratch(d)
 	var total int64
-	for _, nBytes := range []int64{n.nodes * 8, n.ptr * 8, n.pos * 8, n.wide * 8, n.row * 4, n.spans * int64(unsafe.Sizeof(span{}))} { // unsafe: only a size
+	for _, nBytes := range []int64{
+		n.nodes * 8, n.ptr * 8, n.pos * 8, n.wide * 8, n.row * 4, n.spans * int64(unsafe.Sizeof(span{})), // unsafe: only a size
+		n.weight * 4, n.counts * 8,
+	} {
 		if nBytes > 0 {
 			total += max(nBytes, minBuffer)
 		}
+	}
+	if s.method != nil {
+		total += s.method.bytes(s, d)
 	}
 	if stamp {
 		return total + max(StampBytes(s.graph.NumNodes), minBuffer)
@@ -32,7 +38,7 @@ func (w *Worker) Reserve(d Demand) error {
 	for _, b := range []struct {
 		buffer *buffer[int64]
 		room   int64
-	}{{&w.nodes, n.nodes}, {&w.ptr, n.ptr}, {&w.pos, n.pos}, {&w.wide, n.wide}} {
+	}{{&w.nodes, n.nodes}, {&w.ptr, n.ptr}, {&w.pos, n.pos}, {&w.wide, n.wide}, {&w.counts, n.counts}} {
 		if err := b.buffer.grow(w.budget, mem.Trace, b.room, 0); err != nil {
 			return err
 		}
@@ -41,6 +47,9 @@ func (w *Worker) Reserve(d Demand) error {
 		return err
 	}
 	if err := w.spans.grow(w.budget, mem.Trace, n.spans, 0); err != nil {
+		return err
+	}
+	if err := w.weight.grow(w.budget, mem.Trace, n.weight, 0); err != nil {
 		return err
 	}
 	if w.ids.table.block == nil {
@@ -55,7 +64,7 @@ func (w *Worker) Reserve(d Demand) error {
 }
 
 // scratch is the number of elements of a Worker's buffers.
-type scratch struct{ nodes, ptr, pos, row, spans, wide int64 }
+type scratch struct{ nodes, ptr, pos, row, spans, wide, weight, counts int64 }
 
 func (s *Sampler) scratch(d Demand) scratch {
 	n := scratch{
@@ -67,6 +76,19 @@ func (s *Sampler) scratch(d Demand) scratch {
 	}
 	if s.graph.Indices32 == nil {
 		n.wide = d.Edges
+	}
+	if s.method != nil {
+		g := s.method.gives()
+		n.counts = d.Nodes
+		if g.ids {
+			n.wide = d.Edges
+		}
+		if g.weight {
+			n.weight = d.Edges
+		}
+		if !g.pos {
+			n.pos = 0
+		}
 	}
 	return n
 }

@@ -26,17 +26,18 @@ func reference(indptr, indices []int64, cfg Config, key Key, seeds []int64) Subg
 		end := len(sub.Nodes)
 		edges := len(sub.Row)
 		for _, v := range sub.Nodes[first:end] {
-			rng := newReferenceRNG(1, key.Seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
-			deg := indptr[v+1] - indptr[v]
-			for _, offset := range referenceDraw(rng, deg, k, cfg.Replace) {
-				p := indptr[v] + offset
-				u := indices[p]
-				if _, found := local[u]; !found {
-					local[u] = len(sub.Nodes)
-					sub.Nodes = append(sub.Nodes, u)
+			for _, e := range referenceEdges(indptr, indices, cfg, key, hop, v, k) {
+				if _, found := local[e.source]; !found {
+					local[e.source] = len(sub.Nodes)
+					sub.Nodes = append(sub.Nodes, e.source)
 				}
-				sub.Pos = append(sub.Pos, p)
-				sub.Row = append(sub.Row, uint32(local[u]))
+				if cfg.Walks == nil {
+					sub.Pos = append(sub.Pos, e.pos)
+				}
+				if cfg.Labor != nil || cfg.Walks != nil {
+					sub.Weight = append(sub.Weight, e.weight)
+				}
+				sub.Row = append(sub.Row, uint32(local[e.source]))
 			}
 			sub.Ptr = append(sub.Ptr, int64(len(sub.Row)))
 		}
@@ -45,6 +46,32 @@ func reference(indptr, indices []int64, cfg Config, key Key, seeds []int64) Subg
 		first = end
 	}
 	return sub
+}
+
+type referenceEdge struct {
+	pos, source int64
+	weight      float32
+}
+
+// referenceEdges is what target v gets in a hop.
+func referenceEdges(indptr, indices []int64, cfg Config, key Key, hop int, v, k int64) (edges []referenceEdge) {
+	begin, end := indptr[v], indptr[v+1]
+	rng := newReferenceRNG(1, key.Seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
+	var offsets []int64
+	switch {
+	case cfg.Walks != nil:
+		return referenceWalks(indptr, indices, cfg.Walks[hop], key, hop, v, k)
+	case cfg.Labor != nil:
+		return referenceLabor(indices[begin:end], referenceWeights(cfg.Weights, begin, end), begin, *cfg.Labor, key, hop, k)
+	case cfg.Weights != nil:
+		offsets = referenceWeighted(rng, referenceWeights(cfg.Weights, begin, end), k, cfg.Replace)
+	default:
+		offsets = referenceDraw(rng, end-begin, k, cfg.Replace)
+	}
+	for _, offset := range offsets {
+		edges = append(edges, referenceEdge{pos: begin + offset, source: indices[begin+offset]})
+	}
+	return edges
 }
 
 func referenceDraw(rng *referenceRNG, deg, k int64, replace bool) []int64 {
@@ -188,4 +215,8 @@ func requireEqual(t testing.TB, want, got Subgraph) {
 	require.Equal(t, append([]int64{}, want.Ptr...), append([]int64{}, got.Ptr...))
 	require.Equal(t, append([]int64{}, want.Pos...), append([]int64{}, got.Pos...))
 	require.Equal(t, append([]uint32{}, want.Row...), append([]uint32{}, got.Row...))
+	require.Len(t, got.Weight, len(want.Weight))
+	for i, w := range want.Weight { // of floating point, whose last digits depend on the order of work
+		require.InEpsilon(t, w, got.Weight[i], 1e-5)
+	}
 }

@@ -7,8 +7,10 @@ const golden = 0x9e3779b97f4a7c15
 
 // Streams of different purpose never share a key.
 const (
-	domainSample  = 1
-	domainShuffle = 2
+	domainSample   = 1
+	domainShuffle  = 2
+	domainLabor    = 3
+	domainRelation = 16
 )
 
 // mix is the finalizer of splitmix64: a bijection in which every input bit changes every output bit with probability 1/2.

@@ -30,6 +30,7 @@ var (
 	ErrFanout   = errors.New("invalid fanout")
 	ErrSeed     = errors.New("seed out of range")
 	ErrTooLarge = errors.New("batch too large")
+	ErrConfig   = errors.New("invalid sampler")
 )
 
 const (
@@ -79,6 +80,10 @@ type Drawn struct {
 type Config struct {
 	Fanouts []int64 // in-edges drawn for a target, nearest the seeds first: positive, or All; none: a batch is its seeds
 	Replace bool    // draw with replacement
+
+	Weights *Weights // draw in proportion to these; nil: uniformly
+	Labor   *Labor   // draw layer by layer
+	Walks   []Walk   // for each hop, find neighbours by random walks; Fanouts is how many of them a target keeps
 }
 
 // Sampler is a checked Graph and Config. It is immutable and safe for concurrent use.
@@ -86,9 +91,12 @@ type Sampler struct {
 	graph   Graph
 	fanouts []int64
 	replace bool
+	method  method // nil: uniform draws
+	widest  int64  // the longest list, where a method has to know
 }
 
-// New checks the shape of g (in constant time: see Graph for what it trusts) and the fanouts. The arrays stay the caller's
+// New checks the shape of g (in constant time: see Graph for what it trusts; with a sampler that is not uniform it looks for the longest list)
+// and the Config. The arrays stay the caller's
 // and must not change while the Sampler is in use.
 func New(g Graph, cfg Config) (*Sampler, error) {
 	if err := g.check(); err != nil {
@@ -99,7 +107,22 @@ func New(g Graph, cfg Config) (*Sampler, error) {
 			return nil, fmt.Errorf("sample: fanout %d of hop %d, want a positive number or -1 for all: %w", k, hop, ErrFanout)
 		}
 	}
-	return &Sampler{graph: g, fanouts: slices.Clone(cfg.Fanouts), replace: cfg.Replace}, nil
+	s := &Sampler{graph: g, fanouts: slices.Clone(cfg.Fanouts), replace: cfg.Replace}
+	if err := s.setMethod(cfg, &g); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// setMethod takes the method of the Config, for lists of g.
+func (s *Sampler) setMethod(cfg Config, g *Graph) (err error) {
+	if s.method, err = cfg.method(g); err != nil || s.method == nil {
+		return err
+	}
+	for v := range g.NumNodes {
+		s.widest = max(s.widest, g.Indptr[v+1]-g.Indptr[v])
+	}
+	return nil
 }
 
 func (g *Graph) check() error {
@@ -134,8 +157,10 @@ type Subgraph struct {
 	Ptr []int64
 	// Row is the local id of the source of each edge, below 2^31.
 	Row []uint32
-	// Pos is the position of each edge in the index array, from which the caller gets the user's edge id.
+	// Pos is the position of each edge in the index array, from which the caller gets the user's edge id. It is nil for walks.
 	Pos []int64
+	// Weight is what the sampler says of each edge; nil for uniform and weighted draws. See Labor and Walk.
+	Weight []float32
 	// NodesPerHop counts the seeds and the nodes first reached in each hop; EdgesPerHop the edges drawn in each hop.
 	NodesPerHop, EdgesPerHop []int64
 }
@@ -150,7 +175,7 @@ func (s *Sampler) NewWorker(budget *mem.Budget, stamp bool, threads int) (*Worke
 	if threads < 1 {
 		return nil, fmt.Errorf("sample: %d threads, want at least 1", threads)
 	}
-	w := &Worker{sampler: s, budget: budget, sets: make([]positionSet, threads)}
+	w := &Worker{sampler: s, budget: budget, threads: make([]thread, threads)}
 	if err := w.ids.init(budget, s.graph.NumNodes, stamp); err != nil {
 		return nil, err
 	}

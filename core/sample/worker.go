@@ -23,20 +23,38 @@ type Worker struct {
 	spans           buffer[span]  // of the targets of the current hop
 	wide            buffer[int64] // global ids of the current hop's sources, where they do not fit in row
 
-	sets   []positionSet // one for each thread
-	loaded []atomic.Bool // of the units of the current hop
+	threads []thread      // scratch of each thread
+	loaded  []atomic.Bool // of the units of the current hop
+
+	// Of samplers with a method.
+	weight buffer[float32]
+	counts buffer[int64] // edges that each target of the current hop got
+	fetched
+}
+
+// thread is the scratch of a thread: what a method needs while it works at one target or a few.
+type thread struct {
+	set    positionSet
+	race   race
+	short  short
+	walker walker
 }
 
 // Close frees the Worker's memory. Subgraphs that it filled become invalid.
 func (w *Worker) Close() {
 	w.ids.free()
-	for _, b := range []*buffer[int64]{&w.nodes, &w.ptr, &w.pos, &w.wide} {
+	for _, b := range []*buffer[int64]{&w.nodes, &w.ptr, &w.pos, &w.wide, &w.counts} {
 		b.free()
 	}
 	w.row.free()
 	w.spans.free()
-	for i := range w.sets {
-		w.sets[i].buf.free()
+	w.weight.free()
+	w.fetched.free()
+	for i := range w.threads {
+		t := &w.threads[i]
+		t.set.buf.free()
+		t.race.buf.free()
+		t.walker.free()
 	}
 }
 
@@ -44,7 +62,20 @@ func (w *Worker) Close() {
 type batch struct {
 	*Worker
 	ctx context.Context
+	key Key
 	n   int // nodes numbered
+	// targets are the global ids of the hop's targets, where these are nodes of another type than those that are numbered, and
+	// targetsAt the local id of the first.
+	targets   []int64
+	targetsAt int
+}
+
+// expanded returns the global ids of the targets first to end of the hop.
+func (b *batch) expanded(first, end int) []int64 {
+	if b.targets != nil {
+		return b.targets[first-b.targetsAt : end-b.targetsAt]
+	}
+	return b.nodes.data[first:end]
 }
 
 // Sample draws the batch of key for seeds and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
@@ -52,11 +83,11 @@ type batch struct {
 // that is not as Graph demands gives a *guard.PanicError.
 // It looks at ctx at least every few milliseconds.
 func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgraph) error {
-	b := batch{Worker: w, ctx: ctx}
-	return guard.Run(func() error { return b.sample(key, seeds, out) })
+	b := batch{Worker: w, ctx: ctx, key: key}
+	return guard.Run(func() error { return b.sample(seeds, out) })
 }
 
-func (b *batch) sample(key Key, seeds []int64, out *Subgraph) error {
+func (b *batch) sample(seeds []int64, out *Subgraph) error {
 	if err := b.begin(seeds); err != nil {
 		return err
 	}
@@ -66,7 +97,7 @@ func (b *batch) sample(key Key, seeds []int64, out *Subgraph) error {
 	first := 0 // of the current hop's targets
 	for hop, k := range fanouts {
 		end := b.n
-		n, err := b.hop(first, end, k, hopKey(key, hop))
+		n, err := b.hop(hop, first, end, k)
 		if err != nil {
 			return err
 		}
@@ -79,9 +110,14 @@ func (b *batch) sample(key Key, seeds []int64, out *Subgraph) error {
 		Nodes:       b.nodes.data[:b.n],
 		Ptr:         b.ptr.data[:first+1],
 		Row:         b.row.data[:total],
-		Pos:         b.pos.data[:total],
 		NodesPerHop: nodesPerHop,
 		EdgesPerHop: edgesPerHop,
+	}
+	if b.sampler.HasPositions() {
+		out.Pos = b.pos.data[:total]
+	}
+	if b.sampler.HasWeights() {
+		out.Weight = b.weight.data[:total]
 	}
 	return nil
 }
@@ -117,24 +153,36 @@ func (b *batch) begin(seeds []int64) error {
 }
 
 // hop draws the in-edges of the targets first to end and returns their number.
-func (b *batch) hop(first, end int, k int64, key uint64) (int64, error) {
-	if err := b.count(first, end, k); err != nil {
+func (b *batch) hop(number, first, end int, k int64) (int64, error) {
+	if err := b.count(number, first, end, k); err != nil {
 		return 0, err
 	}
 	from, to := b.ptr.data[first], b.ptr.data[end]
-	if err := b.row.grow(b.budget, mem.Trace, to, from); err != nil {
+	h := hop{batch: b, number: number, first: first, targets: end - first, k: k, key: stream(hopKey(b.key, number)), from: from}
+	if m := b.sampler.method; m != nil {
+		if err := h.expand(m, from, to); err != nil {
+			return 0, err
+		}
+		to = b.ptr.data[end]
+	} else if err := b.pos.grow(b.budget, mem.Trace, to, from); err != nil {
 		return 0, err
 	}
-	if err := b.pos.grow(b.budget, mem.Trace, to, from); err != nil {
+	if err := b.row.grow(b.budget, mem.Trace, to, from); err != nil {
 		return 0, err
 	}
 	room := int64(b.n) + min(to-from, b.sampler.graph.NumNodes)
 	if err := b.nodes.grow(b.budget, mem.Trace, room, int64(b.n)); err != nil {
 		return 0, err
 	}
-	g := &b.sampler.graph
-	row, pos := b.row.data[from:to], b.pos.data[from:to]
-	h := hop{batch: b, first: first, targets: end - first, k: k, key: stream(key), from: from, pos: pos, row: row}
+	h.row = b.row.data[from:to]
+	if b.sampler.HasPositions() {
+		h.pos = b.pos.data[from:to]
+	}
+	g, row := &b.sampler.graph, h.row
+	if b.sampler.method != nil && b.sampler.method.gives().ids {
+		h.setUnits(true)
+		return to - from, numberLoaded(&h, h.sources[:to-from], true)
+	}
 	if g.Indices32 != nil {
 		// A global id waits for its local id in the place that this will take.
 		return to - from, runResident(&h, g.Indices32, row)
@@ -149,17 +197,18 @@ func (b *batch) hop(first, end int, k int64, key uint64) (int64, error) {
 	return to - from, runResident(&h, g.Indices64, ids)
 }
 
-// count finds the spans of the targets first to end and continues ptr over them.
-func (b *batch) count(first, end int, k int64) error {
+// count finds the spans of the targets first to end and continues ptr over them: by what each of them draws or, with a method,
+// by what it may get at most.
+func (b *batch) count(number, first, end int, k int64) error {
 	if err := b.spans.grow(b.budget, mem.Trace, int64(end-first), 0); err != nil {
 		return err
 	}
 	if err := b.ptr.grow(b.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
 		return err
 	}
-	targets, spans, ptr := b.nodes.data[first:end], b.spans.data[:end-first], b.ptr.data[first:]
+	targets, spans, ptr := b.expanded(first, end), b.spans.data[:end-first], b.ptr.data[first:]
 	var taken atomic.Int64
-	err := b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*positionSet) error {
+	err := b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*thread) error {
 		for {
 			at := int(taken.Add(1)-1) * pieceTargets
 			if at >= len(targets) {
@@ -176,8 +225,14 @@ func (b *batch) count(first, end int, k int64) error {
 		return err
 	}
 	replace, total, widest := b.sampler.replace, ptr[0], int64(0)
+	m := b.sampler.method
 	for i, s := range spans {
-		e := edges(s.deg, k, replace)
+		var e int64
+		if m == nil {
+			e = edges(s.deg, k, replace)
+		} else {
+			e = m.most(number, s.deg, k)
+		}
 		if e > maxEdges-total {
 			return fmt.Errorf("sample: %d edges drawn and %d for node %d, want at most %d: %w", total, e, targets[i], int64(maxEdges), ErrTooLarge)
 		}
@@ -185,11 +240,14 @@ func (b *batch) count(first, end int, k int64) error {
 		ptr[i+1] = total
 		widest = max(widest, s.deg)
 	}
+	if m != nil {
+		return b.prepare(m, number, k, widest)
+	}
 	if replace || k <= scanLimit || widest <= k {
 		return nil
 	}
-	for i := range b.sets {
-		if err := b.sets[i].grow(b.budget, int(k)); err != nil {
+	for i := range b.threads {
+		if err := b.threads[i].set.grow(b.budget, int(k)); err != nil {
 			return err
 		}
 	}

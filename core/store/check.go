@@ -14,6 +14,9 @@ import (
 // maxDims bounds the dimensions of a row: PyTorch's own limit is 64.
 const maxDims = 63
 
+// maxTypes bounds the types of nodes, and of edges, so that sums of maxCount over them fit an int64.
+const maxTypes = 1 << 14
+
 // check validates the manifest against itself and fills in the description of the store. Nothing it lets through can overflow an int64, name a
 // file outside the directory, or disagree with another part.
 func (s *Store) check() error {
@@ -22,42 +25,101 @@ func (s *Store) check() error {
 	if len(m.GetUuid()) != 16 {
 		return c.corrupt("uuid of %d bytes, expected 16", len(m.GetUuid()))
 	}
-	if len(m.GetNodeTypes()) != 1 || len(m.GetEdgeTypes()) != 1 {
-		return fmt.Errorf("store: %s: %d node types and %d edge types, expected one of each: %w",
-			s.path, len(m.GetNodeTypes()), len(m.GetEdgeTypes()), ErrVersion)
+	if len(m.GetNodeTypes()) == 0 || len(m.GetEdgeTypes()) == 0 {
+		return c.corrupt("%d node types and %d edge types, expected at least one of each", len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
 	}
-	node, edge := m.GetNodeTypes()[0], m.GetEdgeTypes()[0]
-	n, e := node.GetCount(), edge.GetCount()
-	if n < 1 || n == math.MaxInt64 {
-		return c.corrupt("%d nodes, expected at least 1", n)
+	if max(len(m.GetNodeTypes()), len(m.GetEdgeTypes())) > maxTypes {
+		return fmt.Errorf("store: %s: %d node types and %d edge types, expected at most %d of each: %w",
+			s.path, len(m.GetNodeTypes()), len(m.GetEdgeTypes()), maxTypes, ErrVersion)
 	}
-	if e < 0 {
-		return c.corrupt("%d edges, expected at least 0", e)
+	typed := m.GetNodeTypes()[0].GetName() != ""
+	if !typed && (len(m.GetNodeTypes()) > 1 || len(m.GetEdgeTypes()) > 1) {
+		return c.corrupt("%d node types and %d edge types, the first without a name", len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
 	}
-	if edge.GetSource() != node.GetName() || edge.GetTarget() != node.GetName() {
-		return c.corrupt("edges from %q to %q, expected %q", edge.GetSource(), edge.GetTarget(), node.GetName())
+	counts := map[string]int64{}
+	for _, node := range m.GetNodeTypes() {
+		if _, taken := counts[node.GetName()]; taken || typed && node.GetName() == "" {
+			return c.corrupt("the name of the node type %q is empty or occurs twice", node.GetName())
+		}
+		checked, err := c.nodeType(node, typed)
+		if err != nil {
+			return err
+		}
+		checked.store = s
+		s.nodeTypes = append(s.nodeTypes, checked)
+		counts[node.GetName()] = node.GetCount()
 	}
-	s.topology = Topology{NumNodes: n, NumEdges: e}
-	s.topology.Indptr = c.column(edge.GetIndptr(), "indptr", n+1, manifest.DType_INT64)
-	s.topology.Indices = c.column(edge.GetIndices(), "indices", e, indicesType(n))
-	if edge.GetEdgeIds() != nil {
-		s.topology.EdgeIDs = c.column(edge.GetEdgeIds(), "edge_ids", e, edgeIDType(e))
+	names := map[[3]string]bool{}
+	for _, edge := range m.GetEdgeTypes() {
+		name := [3]string{edge.GetSource(), edge.GetRelation(), edge.GetTarget()}
+		if names[name] || typed != (name[1] != "") {
+			return c.corrupt("the name of the edge type %s is wrong or occurs twice", edgeTypeName(name[0], name[1], name[2]))
+		}
+		names[name] = true
+		checked, err := c.edgeType(edge, counts, typed)
+		if err != nil {
+			return err
+		}
+		checked.store = s
+		s.edgeTypes = append(s.edgeTypes, checked)
+	}
+	return nil
+}
+
+// nodeType validates a type of nodes.
+func (c *checker) nodeType(node *manifest.NodeType, typed bool) (NodeType, error) {
+	c.label = nodeLabel(node.GetName())
+	t := NodeType{Name: node.GetName(), Count: node.GetCount()}
+	n := t.Count
+	if typed && (n < 0 || n > maxCount) || !typed && (n < 1 || n == math.MaxInt64) {
+		return t, c.corrupt("%s%d nodes, expected at least %d", c.label, n, least(typed))
 	}
 	if node.GetOrder() != nil {
 		if n > maxOrdered {
-			return fmt.Errorf("store: %s: %d nodes in another order than the user's, expected at most %d: %w", s.path, n, int64(maxOrdered), ErrVersion)
+			return t, fmt.Errorf("store: %s: %s%d nodes in another order than the user's, expected at most %d: %w",
+				c.dir, c.label, n, int64(maxOrdered), ErrVersion)
 		}
-		s.order = c.column(node.GetOrder(), "order", n, manifest.DType_UINT32)
+		t.Order = c.column(node.GetOrder(), "order", n, manifest.DType_UINT32)
 	}
-	s.nodes = c.tensors(node.GetTensors(), n)
-	s.edges = c.tensors(edge.GetTensors(), e)
+	t.Tensors = c.tensors(node.GetTensors(), n)
 	names := map[string]bool{}
 	for _, split := range node.GetSplits() {
 		c.name("split", split.GetName(), names)
 		ids := c.column(split.GetIds(), split.GetName(), split.GetIds().GetRows(), manifest.DType_INT64)
-		s.splits = append(s.splits, Tensor{Name: split.GetName(), Array: *ids})
+		t.Splits = append(t.Splits, Tensor{Name: split.GetName(), Array: *ids})
 	}
-	return c.err
+	return t, c.err
+}
+
+// least is the least number of nodes of a type: the only type of a graph must have some.
+func least(typed bool) int64 {
+	if typed {
+		return 0
+	}
+	return 1
+}
+
+// edgeType validates a type of edges between node types of these numbers.
+func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, typed bool) (EdgeType, error) {
+	t := EdgeType{Source: edge.GetSource(), Relation: edge.GetRelation(), Target: edge.GetTarget()}
+	c.label = edgeLabel(t.Source, t.Relation, t.Target)
+	sources, known := counts[t.Source]
+	targets, both := counts[t.Target]
+	if !known || !both {
+		return t, c.corrupt("%sedges from %q to %q, expected types of nodes", c.label, t.Source, t.Target)
+	}
+	e := edge.GetCount()
+	if e < 0 || typed && e > maxCount {
+		return t, c.corrupt("%s%d edges, expected at least 0", c.label, e)
+	}
+	t.Topology = Topology{NumSources: sources, NumNodes: targets, NumEdges: e}
+	t.Indptr = c.column(edge.GetIndptr(), "indptr", targets+1, manifest.DType_INT64)
+	t.Indices = c.column(edge.GetIndices(), "indices", e, indicesType(sources))
+	if edge.GetEdgeIds() != nil {
+		t.EdgeIDs = c.column(edge.GetEdgeIds(), "edge_ids", e, edgeIDType(e))
+	}
+	t.Tensors = c.tensors(edge.GetTensors(), e)
+	return t, c.err
 }
 
 // indicesType is the type in which n node ids are stored.
@@ -79,6 +141,7 @@ func edgeIDType(e int64) manifest.DType {
 // checker validates the parts of a manifest and keeps the first error; after it, results are empty.
 type checker struct {
 	dir   string
+	label string          // of the type at hand, before the names of its arrays
 	files map[string]bool // names taken
 	err   error
 }
@@ -89,7 +152,7 @@ func (c *checker) corrupt(format string, args ...any) error {
 
 func (c *checker) fail(format string, args ...any) *Array {
 	if c.err == nil {
-		c.err = c.corrupt(format, args...)
+		c.err = c.corrupt("%s%s", c.label, fmt.Sprintf(format, args...))
 	}
 	return &Array{}
 }
@@ -161,7 +224,7 @@ func (c *checker) tensors(list []*manifest.Tensor, rows int64) []Tensor {
 		c.name("tensor", t.GetName(), names)
 		if t.GetScale() != 0 || t.GetScales() != nil {
 			if c.err == nil {
-				c.err = fmt.Errorf("store: %s: tensor %q is quantised: %w", c.dir, t.GetName(), ErrVersion)
+				c.err = fmt.Errorf("store: %s: %stensor %q is quantised: %w", c.dir, c.label, t.GetName(), ErrVersion)
 			}
 			return nil
 		}

@@ -27,7 +27,7 @@ const (
 // search and min-hashing of the lists of targets, which all cost more, left more pages on every graph measured (see docs/decisions.md).
 // It needs communityBytes.
 func (s *Store) community(ctx context.Context, scores []float32, order []uint32, workers int, budget *mem.Budget, m *meter) error {
-	n := s.topology.NumNodes
+	n := s.edge().NumNodes
 	block, err := budget.Alloc(mem.Convert, n*8)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *Store) community(ctx context.Context, scores []float32, order []uint32,
 
 // communityBytes is the memory of community.
 func (s *Store) communityBytes(workers int) int64 {
-	t := &s.topology
+	t := &s.edge().Topology
 	return t.NumNodes*8 + t.Indptr.CRCBytes() + t.Indices.CRCBytes() + int64(workers)*claimerBytes()
 }
 
@@ -57,17 +57,17 @@ func claimerBytes() int64 { return rangeBytes((targetChunk+1)*8) + rangeBytes(so
 // claim gives each node the highest of the claims of its targets: the bits of the claim's weight above the complement of the target, so that of
 // equal weights the lowest target wins. It is zero for nodes without targets. The outcome does not depend on the order in which claims are made.
 func (s *Store) claim(ctx context.Context, scores []float32, claims []uint64, workers int, budget *mem.Budget, m *meter) error {
-	indptr, err := s.newRangeReader(ctx, s.topology.Indptr, budget)
+	indptr, err := s.newRangeReader(ctx, s.edge().Indptr, budget)
 	if err != nil {
 		return err
 	}
 	defer indptr.close()
-	indices, err := s.newRangeReader(ctx, s.topology.Indices, budget)
+	indices, err := s.newRangeReader(ctx, s.edge().Indices, budget)
 	if err != nil {
 		return err
 	}
 	defer indices.close()
-	n := s.topology.NumNodes
+	n := s.edge().NumNodes
 	var next atomic.Int64 // the next chunk of targets that nobody has taken
 	return parallel(ctx, workers, func(ctx context.Context, _ int) error {
 		block, err := budget.Alloc(mem.Convert, claimerBytes())
@@ -102,7 +102,7 @@ type claimer struct {
 
 // targets makes the claims of n targets from first on.
 func (c *claimer) targets(ctx context.Context, first, n int64) error {
-	t := &c.store.topology
+	t := &c.store.edge().Topology
 	data, err := c.indptr.read(ctx, c.offsets, first*8, (first+n+1)*8)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func raise[T int32 | int64](c *claimer, sources []T, at int64, target uint32, cl
 	n := int64(len(c.claims))
 	for i, source := range sources {
 		if uint64(int64(source)) >= uint64(n) {
-			return badValue(c.store.topology.Indices, at+int64(i), int64(source), 0, n-1)
+			return badValue(c.store.edge().Indices, at+int64(i), int64(source), 0, n-1)
 		}
 		if uint32(source) == target {
 			continue // a loop draws nobody together

@@ -79,7 +79,7 @@ type conversion struct {
 	budget      *mem.Budget
 	progress    func(stage string, done, total int64)
 	graph       graph
-	edgePlan    edgePlan
+	edgePlans   []edgePlan // of each type of edges
 	tensorChunk int
 	site        *site
 }
@@ -90,114 +90,149 @@ func (c *conversion) makePlan() error {
 	g := &c.graph
 	need := func(chunk int) int64 {
 		most := int64(0)
-		for _, t := range g.splits {
-			most = max(most, arrayWriterBytes(chunk)+idReaderBytes(t.Source, splitRows))
+		for i := range g.nodes {
+			most = max(most, g.nodes[i].bytes(chunk))
 		}
-		for _, list := range [][]NamedSource{g.nodes, g.attrs} {
-			for _, t := range list {
-				most = max(most, planTensor(t.Source, chunk).bytes)
-			}
+		for i := range g.edges {
+			most = max(most, tensorsBytes(g.edges[i].tensors, chunk))
 		}
-		return most + c.memberBytes()
+		return most
 	}
-	var err error
-	c.edgePlan, err = planEdges(g.edges, g.numNodes, limit, runtime.NumCPU())
 	for _, c.tensorChunk = range tensorChunks {
 		if limit <= 0 || need(c.tensorChunk) <= limit {
 			break
 		}
 	}
 	smallest := need(frugal.chunk)
-	var short *mem.BudgetError
-	if errors.As(err, &short) {
-		smallest = max(smallest, short.Need)
+	for i := range g.edges {
+		e := &g.edges[i]
+		plan, err := planEdges(e.edges, g.nodes[e.from].count, g.nodes[e.to].count, limit, runtime.NumCPU())
+		var short *mem.BudgetError
+		if errors.As(err, &short) {
+			smallest = max(smallest, short.Need)
+		} else if err != nil {
+			return err
+		}
+		c.edgePlans = append(c.edgePlans, plan)
 	}
 	if limit > 0 && smallest > limit {
 		return fmt.Errorf("store: converting this graph needs a memory budget of at least %d bytes: %w", smallest,
 			&mem.BudgetError{Purpose: mem.Convert, Need: smallest, Free: limit, Limit: limit})
 	}
-	return err
+	return nil
+}
+
+// bytes is the memory of writing what belongs to a type of nodes.
+func (p *nodePart) bytes(chunk int) int64 {
+	most := tensorsBytes(p.tensors, chunk)
+	for _, t := range p.splits {
+		most = max(most, arrayWriterBytes(chunk)+idReaderBytes(t.Source, splitRows))
+	}
+	return most + p.memberBytes()
+}
+
+// tensorsBytes is the memory of writing one tensor after the other.
+func tensorsBytes(tensors []NamedSource, chunk int) int64 {
+	most := int64(0)
+	for _, t := range tensors {
+		most = max(most, planTensor(t.Source, chunk).bytes)
+	}
+	return most
 }
 
 // memberBytes is the size of the set of nodes that are in a split, where that is needed.
-func (c *conversion) memberBytes() int64 {
-	for _, t := range c.graph.nodes {
-		if t.Name == labelName && t.DType.IsFloat() && len(c.graph.splits) > 0 {
-			return roundUp(c.graph.numNodes, 64) / 8
+func (p *nodePart) memberBytes() int64 {
+	for _, t := range p.tensors {
+		if t.Name == labelName && t.DType.IsFloat() && len(p.splits) > 0 {
+			return roundUp(p.count, 64) / 8
 		}
 	}
 	return 0
 }
 
-// write writes all arrays and returns the manifest.
+// write writes all arrays, one type after the other, and returns the manifest.
 func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
-	g := &c.graph
 	id, err := newUUID()
 	if err != nil {
 		return nil, err
 	}
-	node := &manifest.NodeType{Count: g.numNodes}
-	edge := &manifest.EdgeType{Count: g.edges.count}
-	if err := c.writeNodes(ctx, node); err != nil {
+	m := &manifest.Manifest{Uuid: id, CreatedUnixNs: time.Now().UnixNano(), Generator: generator}
+	for i := range c.graph.nodes {
+		node, err := c.writeNodes(ctx, &c.graph.nodes[i])
+		if err != nil {
+			return nil, err
+		}
+		m.NodeTypes = append(m.NodeTypes, node)
+	}
+	for i := range c.graph.edges {
+		edge, err := c.writeEdges(ctx, &c.graph.edges[i], c.edgePlans[i])
+		if err != nil {
+			return nil, err
+		}
+		m.EdgeTypes = append(m.EdgeTypes, edge)
+	}
+	return m, nil
+}
+
+// writeNodes writes splits and tensors of a type of nodes.
+func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.NodeType, error) {
+	node := &manifest.NodeType{Name: p.name, Count: p.count}
+	block, err := c.budget.Alloc(mem.Convert, p.memberBytes())
+	if err != nil {
 		return nil, err
 	}
-	for i, t := range g.attrs {
-		written, err := c.writeTensor(ctx, fmt.Sprintf("edge%d_%s", i, fileName(t.Name)), t, func(int64, []byte) error { return nil })
+	defer block.Free()
+	members := mem.Slice[uint64](block) // nil where nobody asks
+	for i, t := range p.splits {
+		written, err := c.writeSplit(ctx, p, fmt.Sprintf("%ssplit%d_%s", p.file, i, fileName(t.Name)), t, members)
+		if err != nil {
+			return nil, err
+		}
+		node.Splits = append(node.Splits, written)
+	}
+	for i, t := range p.tensors {
+		name := fmt.Sprintf("%snode%d_%s", p.file, i, fileName(t.Name))
+		written, err := c.writeTensor(ctx, name, p.label, t, labelCheck(t, p.label, members))
+		if err != nil {
+			return nil, err
+		}
+		node.Tensors = append(node.Tensors, written)
+	}
+	return node, nil
+}
+
+// writeEdges writes the tensors of a type of edges, sorts the edges and writes the topology.
+func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan edgePlan) (*manifest.EdgeType, error) {
+	edge := &manifest.EdgeType{Source: p.source, Relation: p.relation, Target: p.target, Count: p.edges.count}
+	for i, t := range p.tensors {
+		written, err := c.writeTensor(ctx, fmt.Sprintf("%sedge%d_%s", p.file, i, fileName(t.Name)), p.label, t, anyValue)
 		if err != nil {
 			return nil, err
 		}
 		edge.Tensors = append(edge.Tensors, written)
 	}
-	if err := c.writeEdges(ctx, edge); err != nil {
-		return nil, err
-	}
-	return &manifest.Manifest{
-		Uuid: id, CreatedUnixNs: time.Now().UnixNano(), Generator: generator,
-		NodeTypes: []*manifest.NodeType{node}, EdgeTypes: []*manifest.EdgeType{edge},
-	}, nil
-}
-
-// writeNodes writes splits and node-level tensors.
-func (c *conversion) writeNodes(ctx context.Context, node *manifest.NodeType) error {
-	block, err := c.budget.Alloc(mem.Convert, c.memberBytes())
-	if err != nil {
-		return err
-	}
-	defer block.Free()
-	members := mem.Slice[uint64](block) // nil where nobody asks
-	for i, t := range c.graph.splits {
-		written, err := c.writeSplit(ctx, fmt.Sprintf("split%d_%s", i, fileName(t.Name)), t, members)
-		if err != nil {
-			return err
-		}
-		node.Splits = append(node.Splits, written)
-	}
-	for i, t := range c.graph.nodes {
-		written, err := c.writeTensor(ctx, fmt.Sprintf("node%d_%s", i, fileName(t.Name)), t, labelCheck(t, members))
-		if err != nil {
-			return err
-		}
-		node.Tensors = append(node.Tensors, written)
-	}
-	return nil
-}
-
-// writeEdges sorts the edges and writes the topology.
-func (c *conversion) writeEdges(ctx context.Context, edge *manifest.EdgeType) error {
 	s := &edgeSorter{
-		fs: c.fs, dir: c.site.dir, edges: c.graph.edges, numNodes: c.graph.numNodes,
-		plan: c.edgePlan, budget: c.budget, progress: c.progress,
+		fs: c.fs, dir: c.site.dir, edges: p.edges, sources: c.graph.nodes[p.from].count, targets: c.graph.nodes[p.to].count,
+		plan: plan, budget: c.budget, progress: c.progress,
+	}
+	if p.relation != "" {
+		s.relation = " of " + p.relation
 	}
 	defer s.close()
 	if err := s.count(ctx); err != nil {
-		return err
+		return nil, err
 	}
+	return edge, c.writeTopology(ctx, s, p.file, edge)
+}
+
+// writeTopology writes the counted edges.
+func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file string, edge *manifest.EdgeType) error {
 	var err error
 	var writers []*arrayWriter
 	open := func(name string, dtype manifest.DType) sink {
 		var w *arrayWriter
 		if err == nil {
-			w, err = newArrayWriter(s.fs, s.dir, name, dtype, nil, s.plan.chunk, s.budget)
+			w, err = newArrayWriter(s.fs, s.dir, file+name, dtype, nil, s.plan.chunk, s.budget)
 		}
 		if err == nil {
 			writers = append(writers, w)
@@ -209,7 +244,7 @@ func (c *conversion) writeEdges(ctx context.Context, edge *manifest.EdgeType) er
 			w.abort()
 		}
 	}()
-	out := topologySinks{indptr: open("indptr", manifest.DType_INT64), indices: open("indices", indicesType(s.numNodes))}
+	out := topologySinks{indptr: open("indptr", manifest.DType_INT64), indices: open("indices", indicesType(s.sources))}
 	if !s.sorted {
 		out.edgeIDs = open("edge_ids", edgeIDType(s.edges.count))
 	}
@@ -219,7 +254,7 @@ func (c *conversion) writeEdges(ctx context.Context, edge *manifest.EdgeType) er
 	if err := s.sort(ctx, out); err != nil {
 		return err
 	}
-	if edge.Indptr, err = writers[0].finish(s.numNodes + 1); err != nil {
+	if edge.Indptr, err = writers[0].finish(s.targets + 1); err != nil {
 		return err
 	}
 	if edge.Indices, err = writers[1].finish(s.edges.count); err != nil {

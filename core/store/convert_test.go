@@ -158,11 +158,11 @@ func testRecords[I int32 | int64, E uint32 | int64](t *testing.T) {
 	}
 	src, dst := randomEdges(rand.New(rand.NewPCG(1, 1)), n, e)
 	indptr, indices, ids := oracle(src, dst, n)
-	edges, err := checkEdges(ssd.OS, edgesOf(src, dst))
+	edges, err := checkEdges(ssd.OS, edgesOf(src, dst), edgesName)
 	require.NoError(t, err)
 	for _, inMemory := range []bool{true, false} {
 		dir := t.TempDir()
-		s := &edgeSorter{fs: ssd.OS, dir: dir, edges: edges, numNodes: n, budget: mem.NewBudget(0), progress: func(string, int64, int64) {}}
+		s := &edgeSorter{fs: ssd.OS, dir: dir, edges: edges, sources: n, targets: n, budget: mem.NewBudget(0), progress: func(string, int64, int64) {}}
 		s.plan = edgePlan{threads: 3, workers: 2, chunk: 64 << 10, scanRows: 1000, shift: 3, buckets: n/8 + 1, inMemory: inMemory, work: 4 << 20}
 		s.plan.record = recordBytes(indexSize, idSize)
 		s.plan.cost = s.plan.record + indexSize + idSize
@@ -199,8 +199,8 @@ func TestPlan(t *testing.T) {
 		for _, e := range []int64{0, 1, 1 << 20, 1 << 32, 1<<32 + 1, 1 << 40} {
 			edges := edgeList{count: e, sources: Source{DType: manifest.DType_INT64, Shape: []int64{e}, Strides: []int64{8}}}
 			edges.targets = edges.sources
-			smallest := smallestPlan(edges, n)
-			_, err := planEdges(edges, n, smallest-64<<10, 4)
+			smallest := smallestPlan(edges, n, n)
+			_, err := planEdges(edges, n, n, smallest-64<<10, 4)
 			var short *mem.BudgetError
 			require.ErrorAs(t, err, &short, "%d nodes, %d edges", n, e)
 			require.Equal(t, smallest, short.Need)
@@ -208,7 +208,7 @@ func TestPlan(t *testing.T) {
 			root := math.Sqrt(2 * (40*float64(e) + 8*float64(n)) * 24 * bufferRecords)
 			require.Less(t, float64(smallest), 8<<20+2*root, "%d nodes, %d edges", n, e)
 			for _, memory := range []int64{smallest, 2 * smallest, 16 * smallest} {
-				p, err := planEdges(edges, n, memory, 4)
+				p, err := planEdges(edges, n, n, memory, 4)
 				require.NoError(t, err)
 				total := e*p.cost + n*8
 				fixed := 3*arrayWriterBytes(p.chunk) + int64(p.threads)*(edgeReaderBytes(edges, p.scanRows)+int64(p.buckets)*8)

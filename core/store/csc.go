@@ -40,21 +40,31 @@ func (c *CSC) Close() {
 // It is Convert's sorter with everything in memory. A counting sort straight into the result would need no more than that, but misses the caches
 // four times for each edge and took four times as long.
 func BuildCSC(ctx context.Context, edges EdgeSource, numNodes int64, budget *mem.Budget) (*CSC, error) {
-	if edges.File != "" {
-		return nil, invalid("%s is the file %s, expected memory", edgesName, edges.File)
-	}
-	list, err := checkEdges(nil, edges)
-	if err != nil {
-		return nil, err
-	}
-	if numNodes < 1 || numNodes > maxCount {
+	if numNodes < 1 {
 		return nil, invalid("%d nodes, expected 1 to %d", numNodes, int64(maxCount))
 	}
-	plan, err := planEdges(list, numNodes, 0, runtime.NumCPU())
+	return BuildRelation(ctx, edges, edgesName, numNodes, numNodes, budget)
+}
+
+// BuildRelation is BuildCSC for edges from one type of nodes to another, which messages call name.
+func BuildRelation(ctx context.Context, edges EdgeSource, name string, numSources, numTargets int64, budget *mem.Budget) (*CSC, error) {
+	if edges.File != "" {
+		return nil, invalid("%s is the file %s, expected memory", name, edges.File)
+	}
+	list, err := checkEdges(nil, edges, name)
 	if err != nil {
 		return nil, err
 	}
-	s := &edgeSorter{edges: list, numNodes: numNodes, plan: plan, budget: budget, progress: func(string, int64, int64) {}}
+	for _, n := range []int64{numSources, numTargets} {
+		if n < 0 || n > maxCount {
+			return nil, invalid("%s: %d nodes, expected 0 to %d", name, n, int64(maxCount))
+		}
+	}
+	plan, err := planEdges(list, numSources, numTargets, 0, runtime.NumCPU())
+	if err != nil {
+		return nil, err
+	}
+	s := &edgeSorter{edges: list, sources: numSources, targets: numTargets, plan: plan, budget: budget, progress: func(string, int64, int64) {}}
 	defer s.close()
 	c := new(CSC)
 	if err := c.build(ctx, s); err != nil {
@@ -80,8 +90,8 @@ func (c *CSC) build(ctx context.Context, s *edgeSorter) error {
 		c.blocks = append(c.blocks, block)
 		return &memorySink{left: block.Bytes()}
 	}
-	e, sourceType, idType := s.edges.count, indicesType(s.numNodes), edgeIDType(s.edges.count)
-	indptr, indices := alloc(s.numNodes+1, manifest.DType_INT64), alloc(e, sourceType)
+	e, sourceType, idType := s.edges.count, indicesType(s.sources), edgeIDType(s.edges.count)
+	indptr, indices := alloc(s.targets+1, manifest.DType_INT64), alloc(e, sourceType)
 	c.Indptr = mem.View[int64](indptr.left)
 	if sourceType == manifest.DType_INT32 {
 		c.Indices32 = mem.View[int32](indices.left)

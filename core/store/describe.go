@@ -7,21 +7,43 @@ import (
 	"freshgo/core/manifest"
 )
 
-// Description says what a store holds, in a form that encodes to JSON.
+// Description says what a store holds, in a form that encodes to JSON. What describes the only type of a homogeneous store is empty where there
+// are types, and the other way round.
 type Description struct {
 	Path        string             `json:"path"`
 	UUID        string             `json:"uuid"`
 	Version     int                `json:"format_version"`
 	Created     string             `json:"created"` // RFC 3339, UTC
 	Generator   string             `json:"generator"`
-	NumNodes    int64              `json:"num_nodes"`
-	NumEdges    int64              `json:"num_edges"`
-	NumBytes    int64              `json:"n_bytes"` // of all arrays, checksums excluded
+	NumNodes    int64              `json:"num_nodes"` // of all types
+	NumEdges    int64              `json:"num_edges"` // of all types
+	NumBytes    int64              `json:"n_bytes"`   // of all arrays, checksums excluded
 	Topology    []ArrayDescription `json:"topology"`
 	Order       *ArrayDescription  `json:"order"` // the user's id of each row of the tensors; null: the row is the id
 	Tensors     []ArrayDescription `json:"tensors"`
 	EdgeTensors []ArrayDescription `json:"edge_tensors"`
 	Splits      []ArrayDescription `json:"splits"`
+	NodeTypes   []NodeDescription  `json:"node_types"`
+	EdgeTypes   []EdgeDescription  `json:"edge_types"`
+}
+
+// NodeDescription describes a type of nodes.
+type NodeDescription struct {
+	Name     string             `json:"name"`
+	NumNodes int64              `json:"num_nodes"`
+	Order    *ArrayDescription  `json:"order"` // as of Description
+	Tensors  []ArrayDescription `json:"tensors"`
+	Splits   []ArrayDescription `json:"splits"`
+}
+
+// EdgeDescription describes a type of edges.
+type EdgeDescription struct {
+	Source   string             `json:"source"`
+	Relation string             `json:"relation"`
+	Target   string             `json:"target"`
+	NumEdges int64              `json:"num_edges"`
+	Topology []ArrayDescription `json:"topology"`
+	Tensors  []ArrayDescription `json:"tensors"`
 }
 
 // ArrayDescription describes one file.
@@ -42,19 +64,44 @@ func (s *Store) Describe() Description {
 		Path: s.path, UUID: hex.EncodeToString(id[:]), Version: manifest.Version,
 		Created:   time.Unix(0, s.manifest.GetCreatedUnixNs()).UTC().Format(time.RFC3339),
 		Generator: s.manifest.GetGenerator(),
-		NumNodes:  s.topology.NumNodes, NumEdges: s.topology.NumEdges,
-		Topology: []ArrayDescription{describe("indptr", s.topology.Indptr), describe("indices", s.topology.Indices)},
-		Tensors:  describeAll(s.nodes), EdgeTensors: describeAll(s.edges), Splits: describeAll(s.splits),
+		Topology:  describeAll(nil), Tensors: describeAll(nil), EdgeTensors: describeAll(nil), Splits: describeAll(nil),
+		NodeTypes: []NodeDescription{}, EdgeTypes: []EdgeDescription{},
 	}
-	if s.topology.EdgeIDs != nil {
-		d.Topology = append(d.Topology, describe("edge_ids", s.topology.EdgeIDs))
+	for i := range s.nodeTypes {
+		d.NodeTypes = append(d.NodeTypes, s.nodeTypes[i].describe())
+		d.NumNodes += s.nodeTypes[i].Count
 	}
-	if s.order != nil {
-		order := describe("order", s.order)
-		d.Order = &order
+	for i := range s.edgeTypes {
+		d.EdgeTypes = append(d.EdgeTypes, s.edgeTypes[i].describe())
+		d.NumEdges += s.edgeTypes[i].NumEdges
 	}
 	for _, a := range s.arrays() {
 		d.NumBytes += a.Bytes
+	}
+	if !s.Typed() {
+		node, edge := d.NodeTypes[0], d.EdgeTypes[0]
+		d.Topology, d.Order, d.Tensors, d.EdgeTensors, d.Splits = edge.Topology, node.Order, node.Tensors, edge.Tensors, node.Splits
+		d.NodeTypes, d.EdgeTypes = d.NodeTypes[:0], d.EdgeTypes[:0]
+	}
+	return d
+}
+
+func (t *NodeType) describe() NodeDescription {
+	d := NodeDescription{Name: t.Name, NumNodes: t.Count, Tensors: describeAll(t.Tensors), Splits: describeAll(t.Splits)}
+	if t.Order != nil {
+		order := describe("order", t.Order)
+		d.Order = &order
+	}
+	return d
+}
+
+func (e *EdgeType) describe() EdgeDescription {
+	d := EdgeDescription{
+		Source: e.Source, Relation: e.Relation, Target: e.Target, NumEdges: e.NumEdges, Tensors: describeAll(e.Tensors),
+		Topology: []ArrayDescription{describe("indptr", e.Indptr), describe("indices", e.Indices)},
+	}
+	if e.EdgeIDs != nil {
+		d.Topology = append(d.Topology, describe("edge_ids", e.EdgeIDs))
 	}
 	return d
 }

@@ -28,7 +28,10 @@ func ConvertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, 
 
 func convertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions, budget *mem.Budget) (*Draft, error) {
 	s, m, err := build(ctx, fs, in, path, opts, budget, func(g *graph) error {
-		if err := checkOrder(order, g.numNodes); err != nil {
+		if g.typed {
+			return errTypedOrder
+		}
+		if err := checkOrder(order, g.nodes[0].count); err != nil {
 			return err
 		}
 		outlook := &relayouter{src: g.outline(), opts: RelayoutOptions{Order: order}, inPlace: true}
@@ -47,7 +50,7 @@ func convertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, 
 	return &Draft{store: draft, site: s, overwrite: opts.Overwrite}, nil
 }
 
-// outline is the store that the graph will be, as far as its shapes tell.
+// outline is the store that a homogeneous graph will be, as far as its shapes tell.
 func (g *graph) outline() *Store {
 	array := func(dtype manifest.DType, shape []int64, rows int64) Array {
 		rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
@@ -55,12 +58,14 @@ func (g *graph) outline() *Store {
 		a.Bytes, _ = fileBytes(a.Layout) // likewise
 		return a
 	}
-	indptr, indices := array(manifest.DType_INT64, nil, g.numNodes+1), array(indicesType(g.numNodes), nil, g.edges.count)
-	s := &Store{topology: Topology{NumNodes: g.numNodes, NumEdges: g.edges.count, Indptr: &indptr, Indices: &indices}}
-	for _, t := range g.nodes {
-		s.nodes = append(s.nodes, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
+	nodes, edges := &g.nodes[0], &g.edges[0].edges
+	indptr, indices := array(manifest.DType_INT64, nil, nodes.count+1), array(indicesType(nodes.count), nil, edges.count)
+	node := NodeType{Count: nodes.count}
+	for _, t := range nodes.tensors {
+		node.Tensors = append(node.Tensors, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
 	}
-	return s
+	topology := Topology{NumSources: nodes.count, NumNodes: nodes.count, NumEdges: edges.count, Indptr: &indptr, Indices: &indices}
+	return &Store{nodeTypes: []NodeType{node}, edgeTypes: []EdgeType{{Topology: topology}}}
 }
 
 // Store returns the store to read from. It is closed when the draft ends.

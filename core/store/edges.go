@@ -9,6 +9,7 @@ import (
 
 // edgeList is a checked edge_index, taken apart.
 type edgeList struct {
+	name             string // for messages
 	count            int64
 	sources, targets Source
 }
@@ -16,53 +17,53 @@ type edgeList struct {
 // edgesName is what messages call the edge list: PyG's name.
 const edgesName = "edge_index"
 
-// checkEdges validates an edge list of shape [2, edges].
-func checkEdges(fs ssd.FS, edges Source) (edgeList, error) {
+// checkEdges validates an edge list of shape [2, edges], which messages call name.
+func checkEdges(fs ssd.FS, edges Source, name string) (edgeList, error) {
 	if !edges.DType.IsInteger() {
-		return edgeList{}, invalid("%s holds %s, expected integers", edgesName, edges.DType.Label())
+		return edgeList{}, invalid("%s holds %s, expected integers", name, edges.DType.Label())
 	}
 	if len(edges.Shape) != 2 || edges.Shape[0] != 2 || edges.Shape[1] < 0 {
-		return edgeList{}, invalid("%s has shape %v, expected [2, number of edges]", edgesName, edges.Shape)
+		return edgeList{}, invalid("%s has shape %v, expected [2, number of edges]", name, edges.Shape)
 	}
 	if edges.Strides == nil {
 		edges.Strides = denseStrides(edges.Shape, edges.DType)
 	}
 	if len(edges.Strides) != 2 {
-		return edgeList{}, invalid("%s has %d strides for 2 dimensions", edgesName, len(edges.Strides))
+		return edgeList{}, invalid("%s has %d strides for 2 dimensions", name, len(edges.Strides))
 	}
-	list := edgeList{count: edges.Shape[1], sources: edges.slice(0), targets: edges.slice(0)}
+	list := edgeList{name: name, count: edges.Shape[1], sources: edges.slice(0), targets: edges.slice(0)}
 	if list.count > 0 {
 		list.targets = edges.slice(1)
 	}
 	var err error
-	if list.sources, err = list.sources.check(fs, edgesName+"[0]"); err != nil {
+	if list.sources, err = list.sources.check(fs, name+"[0]"); err != nil {
 		return edgeList{}, err
 	}
-	list.targets, err = list.targets.check(fs, edgesName+"[1]")
+	list.targets, err = list.targets.check(fs, name+"[1]")
 	return list, err
 }
 
 // outOfRange names the first end of an edge that is no node.
-func (l edgeList) outOfRange(edge, source, target, numNodes int64) error {
-	if uint64(source) >= uint64(numNodes) {
-		return outOfRange(l.sources, fmt.Sprintf("%s[0, %d]", edgesName, edge), source, numNodes)
+func (l edgeList) outOfRange(edge, source, target, numSources, numTargets int64) error {
+	if uint64(source) >= uint64(numSources) {
+		return outOfRange(l.sources, fmt.Sprintf("%s[0, %d]", l.name, edge), source, numSources)
 	}
-	return outOfRange(l.targets, fmt.Sprintf("%s[1, %d]", edgesName, edge), target, numNodes)
+	return outOfRange(l.targets, fmt.Sprintf("%s[1, %d]", l.name, edge), target, numTargets)
 }
 
-// errChanged is the error for an edge list that is not what it was when its ids were counted.
-var errChanged = invalid("%s changed while it was being read", edgesName)
+// changed is the error for an edge list that is not what it was when its ids were counted.
+func (l edgeList) changed() error { return invalid("%s changed while it was being read", l.name) }
 
 // edgeReader reads both ends of edges. It belongs to one goroutine.
 type edgeReader struct{ sources, targets *idReader }
 
 // newEdgeReader returns a reader of at most maxRows edges at a time. It charges edgeReaderBytes to the budget until close.
 func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget) (*edgeReader, error) {
-	sources, err := newIDReader(fs, edges.sources, edgesName, maxRows, budget)
+	sources, err := newIDReader(fs, edges.sources, edges.name, maxRows, budget)
 	if err != nil {
 		return nil, err
 	}
-	targets, err := newIDReader(fs, edges.targets, edgesName, maxRows, budget)
+	targets, err := newIDReader(fs, edges.targets, edges.name, maxRows, budget)
 	if err != nil {
 		sources.close()
 		return nil, err

@@ -22,7 +22,7 @@ func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter,
 	if err := out.indptr.write(zero[:]); err != nil {
 		return err
 	}
-	m := &meter{report: s.progress, stage: "sorting edges", total: s.edges.count}
+	m := &meter{report: s.progress, stage: s.stage("sorting"), total: s.edges.count}
 	var next atomic.Int64 // the next partition that nobody has taken
 	turns := make([]chan struct{}, len(s.partitions)+1)
 	for i := range turns {

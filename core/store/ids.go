@@ -96,6 +96,9 @@ func widen[T int8 | uint8 | int16 | uint16 | int32 | uint32 | uint64](dst []int6
 
 // outOfRange is the error for an id that is not in [0, limit). An uint64 that is no int64 arrives negative and is named as what it was.
 func outOfRange(src Source, position string, id, limit int64) error {
+	if src.File != "" {
+		position += " in " + src.File
+	}
 	if src.DType == manifest.DType_UINT64 {
 		return invalid("%s is %d, expected an id in [0, %d)", position, uint64(id), limit)
 	}

@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"freshgo/core/manifest"
@@ -17,94 +19,210 @@ const maxCount = 1 << 48
 // labelName is the node tensor in which a NaN is an error: PyG's name for labels.
 const labelName = "y"
 
-// Input is a homogeneous graph to convert.
+// Input is a graph to convert. It has types, or it is homogeneous and the other fields describe it.
 type Input struct {
 	NumNodes    int64  // -1: as many as the node-level tensors have rows or, without any, the highest id plus one
 	EdgeIndex   Source // integers of shape [2, edges]; row 0 the sources, row 1 the targets
 	NodeTensors []NamedSource
 	EdgeTensors []NamedSource     // rows in the order of EdgeIndex
 	Splits      map[string]Source // node ids, or a bool for each node
+
+	NodeTypes []NodeInput // empty in a homogeneous graph
+	EdgeTypes []EdgeInput
+}
+
+// NodeInput is the nodes of one type. Its fields are those of Input.
+type NodeInput struct {
+	Name     string
+	NumNodes int64
+	Tensors  []NamedSource
+	Splits   map[string]Source
+}
+
+// EdgeInput is the edges of one type: from nodes of Source to nodes of Target, which NodeTypes name.
+type EdgeInput struct {
+	Source, Relation, Target string
+	EdgeIndex                Source
+	Tensors                  []NamedSource
 }
 
 // graph is a checked Input.
 type graph struct {
-	numNodes int64
-	edges    edgeList
-	nodes    []NamedSource
-	attrs    []NamedSource // edge-level tensors
-	splits   []NamedSource // by name
+	typed bool
+	nodes []nodePart
+	edges []edgePart
+}
+
+// nodePart is the nodes of one type.
+type nodePart struct {
+	name, label, file string // label begins what messages call its arrays, file the names of their files; empty in a homogeneous graph
+	count             int64
+	tensors           []NamedSource
+	splits            []NamedSource // by name
+}
+
+// edgePart is the edges of one type.
+type edgePart struct {
+	source, relation, target string
+	label, file              string // as of nodePart
+	from, to                 int    // node parts
+	edges                    edgeList
+	tensors                  []NamedSource
 }
 
 // check validates everything about the input that its shapes and types show.
 func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
-	if g.edges, err = checkEdges(fs, in.EdgeIndex); err != nil {
+	nodes, edges, err := in.types()
+	if err != nil {
 		return g, err
 	}
-	g.numNodes = in.NumNodes
-	rowsFrom := "the number of nodes" // what gave numNodes
-	agree := func(name string, rows int64) error {
-		if g.numNodes < 0 {
-			g.numNodes, rowsFrom = rows, name
-		}
-		if rows != g.numNodes {
-			return invalid("%s has %d rows, expected %d as %s", name, rows, g.numNodes, rowsFrom)
-		}
-		return nil
-	}
-	if g.nodes, err = checkTensors(fs, in.NodeTensors); err != nil {
-		return g, err
-	}
-	for _, t := range g.nodes {
-		if err := agree(t.Name, t.rows()); err != nil {
-			return g, err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(in.Splits)) {
-		split, err := in.Splits[name].checkSplit(fs, name)
+	g.typed = len(in.NodeTypes) > 0
+	number := map[string]int{}
+	for i, t := range nodes {
+		part, err := t.check(fs)
 		if err != nil {
 			return g, err
 		}
-		if split.DType == manifest.DType_BOOL {
-			if err := agree("split "+name, split.rows()); err != nil {
-				return g, err
-			}
+		if g.typed {
+			part.file = typeFile("t", i, t.Name)
 		}
-		g.splits = append(g.splits, NamedSource{Name: name, Source: split})
+		number[t.Name] = i
+		g.nodes = append(g.nodes, part)
 	}
-	if g.attrs, err = checkTensors(fs, in.EdgeTensors); err != nil {
-		return g, err
-	}
-	for _, t := range g.attrs {
-		if t.rows() != g.edges.count {
-			return g, invalid("%s has %d rows, expected %d as %s has edges", t.Name, t.rows(), g.edges.count, edgesName)
-		}
-	}
-	if g.numNodes < 0 {
-		if g.numNodes, err = g.edges.countNodes(ctx, fs); err != nil {
+	for i, t := range edges {
+		part, err := t.check(fs)
+		if err != nil {
 			return g, err
 		}
+		part.from, part.to = number[t.Source], number[t.Target]
+		if g.typed {
+			part.file = typeFile("e", i, t.Source+"_"+t.Relation+"_"+t.Target)
+		}
+		g.edges = append(g.edges, part)
 	}
-	switch {
-	case g.numNodes == 0:
-		return g, invalid("the graph has no nodes")
-	case g.numNodes > maxCount:
-		return g, invalid("%d nodes, expected at most %d", g.numNodes, int64(maxCount))
-	case g.edges.count > maxCount:
-		return g, invalid("%d edges, expected at most %d", g.edges.count, int64(maxCount))
+	if err := g.countNodes(ctx, fs); err != nil {
+		return g, err
+	}
+	for _, t := range g.nodes {
+		switch {
+		case t.count == 0 && !g.typed:
+			return g, invalid("the graph has no nodes")
+		case t.count > maxCount:
+			return g, invalid("%s%d nodes, expected at most %d", t.label, t.count, int64(maxCount))
+		}
 	}
 	return g, nil
 }
 
+// types lists the types, one of each without a name for a homogeneous graph. It checks names.
+func (in Input) types() ([]NodeInput, []EdgeInput, error) {
+	if len(in.NodeTypes) == 0 && len(in.EdgeTypes) == 0 {
+		return []NodeInput{{NumNodes: in.NumNodes, Tensors: in.NodeTensors, Splits: in.Splits}},
+			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors}}, nil
+	}
+	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
+}
+
+// CheckTypes checks the names of types, and nothing else of them: an ErrInvalid says what is wrong, and which there are.
+func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
+	if len(edges) == 0 {
+		return invalid("the graph has no type of edges")
+	}
+	if max(len(nodes), len(edges)) > maxTypes {
+		return invalid("%d node types and %d edge types, expected at most %d of each", len(nodes), len(edges), maxTypes)
+	}
+	known := map[string]bool{}
+	for _, t := range nodes {
+		if t.Name == "" || known[t.Name] {
+			return invalid("the name of the node type %q is empty or given twice", t.Name)
+		}
+		known[t.Name] = true
+	}
+	names := map[[3]string]bool{}
+	for _, t := range edges {
+		name := edgeTypeName(t.Source, t.Relation, t.Target)
+		if t.Relation == "" || names[[3]string{t.Source, t.Relation, t.Target}] {
+			return invalid("the edge type %s has no relation or is given twice", name)
+		}
+		names[[3]string{t.Source, t.Relation, t.Target}] = true
+		for _, end := range []string{t.Source, t.Target} {
+			if !known[end] {
+				return invalid("the edge type %s has the unknown node type %q, the node types are %q", name, end, slices.Sorted(maps.Keys(known)))
+			}
+		}
+	}
+	return nil
+}
+
+// typeFile begins the names of the files of a type. A file name has room for 255 bytes: this takes at most 80, a tensor's name less than 90.
+func typeFile(kind string, number int, name string) string {
+	return kind + strconv.Itoa(number) + "_" + fileName(name) + "_"
+}
+
+func (t NodeInput) check(fs ssd.FS) (p nodePart, err error) {
+	p = nodePart{name: t.Name, label: nodeLabel(t.Name), count: t.NumNodes}
+	rowsFrom := "the number of nodes" // what gave the count
+	agree := func(name string, rows int64) error {
+		if p.count < 0 {
+			p.count, rowsFrom = rows, name
+		}
+		if rows != p.count {
+			return invalid("%s has %d rows, expected %d as %s", name, rows, p.count, rowsFrom)
+		}
+		return nil
+	}
+	if p.tensors, err = checkTensors(fs, t.Tensors, p.label); err != nil {
+		return p, err
+	}
+	for _, tensor := range p.tensors {
+		if err := agree(p.label+tensor.Name, tensor.rows()); err != nil {
+			return p, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Splits)) {
+		split, err := t.Splits[name].checkSplit(fs, p.label, name)
+		if err != nil {
+			return p, err
+		}
+		if split.DType == manifest.DType_BOOL {
+			if err := agree("split "+p.label+name, split.rows()); err != nil {
+				return p, err
+			}
+		}
+		p.splits = append(p.splits, NamedSource{Name: name, Source: split})
+	}
+	return p, nil
+}
+
+func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
+	p = edgePart{source: t.Source, relation: t.Relation, target: t.Target, label: edgeLabel(t.Source, t.Relation, t.Target)}
+	if p.edges, err = checkEdges(fs, t.EdgeIndex, p.label+edgesName); err != nil {
+		return p, err
+	}
+	if p.edges.count > maxCount {
+		return p, invalid("%s%d edges, expected at most %d", p.label, p.edges.count, int64(maxCount))
+	}
+	if p.tensors, err = checkTensors(fs, t.Tensors, p.label); err != nil {
+		return p, err
+	}
+	for _, tensor := range p.tensors {
+		if tensor.rows() != p.edges.count {
+			return p, invalid("%s has %d rows, expected %d as %s has edges", p.label+tensor.Name, tensor.rows(), p.edges.count, p.edges.name)
+		}
+	}
+	return p, nil
+}
+
 // checkTensors validates named tensors and fills in their strides.
-func checkTensors(fs ssd.FS, tensors []NamedSource) ([]NamedSource, error) {
+func checkTensors(fs ssd.FS, tensors []NamedSource, label string) ([]NamedSource, error) {
 	out := make([]NamedSource, 0, len(tensors))
 	names := map[string]bool{}
 	for _, t := range tensors {
 		if t.Name == "" || names[t.Name] {
-			return nil, invalid("the tensor name %q is empty or given twice", t.Name)
+			return nil, invalid("the tensor name %q is empty or given twice", label+t.Name)
 		}
 		names[t.Name] = true
-		src, err := t.check(fs, t.Name)
+		src, err := t.check(fs, label+t.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -113,22 +231,53 @@ func checkTensors(fs ssd.FS, tensors []NamedSource) ([]NamedSource, error) {
 	return out, nil
 }
 
-func (s Source) checkSplit(fs ssd.FS, name string) (Source, error) {
+func (s Source) checkSplit(fs ssd.FS, label, name string) (Source, error) {
 	if name == "" {
 		return s, invalid("a split has no name")
 	}
+	name = "split " + label + name
 	if !s.DType.IsInteger() && s.DType != manifest.DType_BOOL {
-		return s, invalid("split %s holds %s, expected integers or bool", name, s.DType.Label())
+		return s, invalid("%s holds %s, expected integers or bool", name, s.DType.Label())
 	}
 	if len(s.Shape) != 1 {
-		return s, invalid("split %s has shape %v, expected one dimension", name, s.Shape)
+		return s, invalid("%s has shape %v, expected one dimension", name, s.Shape)
 	}
-	return s.check(fs, "split "+name)
+	return s.check(fs, name)
 }
 
-// countNodes returns the highest id plus one.
-func (l edgeList) countNodes(ctx context.Context, fs ssd.FS) (int64, error) {
-	reader, err := newEdgeReader(fs, l, frugal.scanRows, mem.NewBudget(0))
+// countNodes gives the nodes that no array counts the highest id plus one, of all ends of edges at their type.
+func (g *graph) countNodes(ctx context.Context, fs ssd.FS) error {
+	highest := make([]int64, len(g.nodes))
+	for i := range highest {
+		highest[i] = -1
+	}
+	for i := range g.edges {
+		e := &g.edges[i]
+		for row, end := range []struct {
+			part int
+			ids  Source
+		}{{e.from, e.edges.sources}, {e.to, e.edges.targets}} {
+			if g.nodes[end.part].count >= 0 {
+				continue
+			}
+			id, err := e.edges.highest(ctx, fs, row, end.ids)
+			if err != nil {
+				return err
+			}
+			highest[end.part] = max(highest[end.part], id)
+		}
+	}
+	for i := range g.nodes {
+		if g.nodes[i].count < 0 {
+			g.nodes[i].count = highest[i] + 1
+		}
+	}
+	return nil
+}
+
+// highest returns the highest id in a row of the edge list, -1 without edges.
+func (l edgeList) highest(ctx context.Context, fs ssd.FS, row int, ids Source) (int64, error) {
+	reader, err := newIDReader(fs, ids, l.name, frugal.scanRows, mem.NewBudget(0))
 	if err != nil {
 		return 0, err
 	}
@@ -138,18 +287,18 @@ func (l edgeList) countNodes(ctx context.Context, fs ssd.FS) (int64, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		sources, targets, err := reader.read(at, min(frugal.scanRows, l.count-at))
+		part, err := reader.read(at, min(frugal.scanRows, l.count-at))
 		if err != nil {
 			return 0, err
 		}
-		for i := range sources {
-			if min(sources[i], targets[i]) < 0 {
-				return 0, l.outOfRange(at+int64(i), sources[i], targets[i], maxCount)
+		for i, id := range part {
+			if id < 0 {
+				return 0, outOfRange(ids, fmt.Sprintf("%s[%d, %d]", l.name, row, at+int64(i)), id, maxCount)
 			}
-			highest = max(highest, sources[i], targets[i])
+			highest = max(highest, id)
 		}
 	}
-	return highest + 1, nil
+	return highest, nil
 }
 
 // fileName makes a tensor's name fit for a file: people recognise it, the manifest has it in full, and the number before it keeps it unique.

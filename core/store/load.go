@@ -10,11 +10,15 @@ import (
 	"freshgo/core/ssd"
 )
 
-// LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at NumEdges.
+// LoadIndptr is EdgeType.LoadIndptr of a homogeneous store.
 func (s *Store) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	a := s.topology.Indptr
-	check := newIndptrCheck(a, s.topology.NumEdges)
-	block, err := s.loadFile(ctx, a, budget, p, check.visit)
+	return s.edge().LoadIndptr(ctx, budget, p)
+}
+
+// LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at NumEdges.
+func (e *EdgeType) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	check := newIndptrCheck(e.Indptr, e.NumEdges)
+	block, err := e.store.loadFile(ctx, e.Indptr, budget, p, check.visit)
 	if err != nil {
 		return nil, err
 	}
@@ -65,29 +69,44 @@ func (c *indptrCheck) finish() error {
 	return nil
 }
 
-// LoadIndices returns the sources of all edges by position, int32 or int64 as Topology says, each checked to be a node.
+// LoadIndices is EdgeType.LoadIndices of a homogeneous store.
 func (s *Store) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.loadIDs(ctx, s.topology.Indices, s.topology.NumNodes, budget, p)
+	return s.edge().LoadIndices(ctx, budget, p)
+}
+
+// LoadIndices returns the sources of all edges by position, int32 or int64 as Topology says, each checked to be a node.
+func (e *EdgeType) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return e.store.loadIDs(ctx, e.Indices, e.NumSources, budget, p)
+}
+
+// LoadEdgeIDs is EdgeType.LoadEdgeIDs of a homogeneous store.
+func (s *Store) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return s.edge().LoadEdgeIDs(ctx, budget, p)
 }
 
 // LoadEdgeIDs returns the user's numbers of all edges by position, uint32 or int64, each checked to be an edge. It must not be called where
 // Topology has no EdgeIDs.
-func (s *Store) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.loadIDs(ctx, s.topology.EdgeIDs, s.topology.NumEdges, budget, p)
+func (e *EdgeType) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return e.store.loadIDs(ctx, e.EdgeIDs, e.NumEdges, budget, p)
+}
+
+// LoadSplit is NodeType.LoadSplit of a homogeneous store.
+func (s *Store) LoadSplit(ctx context.Context, name string) ([]int64, error) {
+	return s.node().LoadSplit(ctx, name)
 }
 
 // LoadSplit returns the node ids of a split, each checked to be a node.
-func (s *Store) LoadSplit(ctx context.Context, name string) ([]int64, error) {
-	i := slices.IndexFunc(s.splits, func(t Tensor) bool { return t.Name == name })
+func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) {
+	i := slices.IndexFunc(t.Splits, func(split Tensor) bool { return split.Name == name })
 	if i < 0 {
-		known := make([]string, len(s.splits))
-		for j := range s.splits {
-			known[j] = s.splits[j].Name
+		known := make([]string, len(t.Splits))
+		for j := range t.Splits {
+			known[j] = t.Splits[j].Name
 		}
-		return nil, fmt.Errorf("store: split %q, the splits of %s are %q: %w", name, s.path, known, ErrNotFound)
+		return nil, fmt.Errorf("store: split %q, the splits of %s are %q: %w", nodeLabel(t.Name)+name, t.store.path, known, ErrNotFound)
 	}
-	a := &s.splits[i].Array
-	block, err := s.loadIDs(ctx, a, s.topology.NumNodes, mem.NewBudget(0), mem.Staging)
+	a := &t.Splits[i].Array
+	block, err := t.store.loadIDs(ctx, a, t.Count, mem.NewBudget(0), mem.Staging)
 	if err != nil {
 		return nil, err
 	}

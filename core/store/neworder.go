@@ -39,7 +39,7 @@ func (r *relayouter) writeOrder(ctx context.Context) (*mem.Block, *manifest.Arra
 		}
 		to[id] = uint32(row)
 	}
-	if r.src.order == nil {
+	if r.src.node().Order == nil {
 		return rowOf, written, nil
 	}
 	defer rowOf.Free()
@@ -67,7 +67,7 @@ func (r *relayouter) compose(ctx context.Context, rowOf []uint32) (*mem.Block, e
 
 // makeOrder returns the user's id of each row to be.
 func (r *relayouter) makeOrder(ctx context.Context) (*mem.Block, error) {
-	n := r.src.topology.NumNodes
+	n := r.src.edge().NumNodes
 	if r.opts.Order == Hot {
 		return r.twoTables(func(order, scratch []uint32) error {
 			_, err := sortHot(ctx, r.opts.Scores, order, scratch)
@@ -94,7 +94,7 @@ func (r *relayouter) makeOrder(ctx context.Context) (*mem.Block, error) {
 
 // twoTables gives fn two places for each node and returns the first.
 func (r *relayouter) twoTables(fn func(order, scratch []uint32) error) (*mem.Block, error) {
-	n := r.src.topology.NumNodes
+	n := r.src.edge().NumNodes
 	order, err := r.budget.Alloc(mem.Convert, n*4)
 	if err != nil {
 		return nil, err

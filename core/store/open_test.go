@@ -151,8 +151,8 @@ func TestHostileManifests(t *testing.T) {
 		target error
 	}{
 		"no uuid":             {func(m *manifest.Manifest) { m.Uuid = nil }, ErrCorrupt},
-		"no node type":        {func(m *manifest.Manifest) { m.NodeTypes = nil }, ErrVersion},
-		"two edge types":      {func(m *manifest.Manifest) { m.EdgeTypes = append(m.EdgeTypes, m.EdgeTypes[0]) }, ErrVersion},
+		"no node type":        {func(m *manifest.Manifest) { m.NodeTypes = nil }, ErrCorrupt},
+		"two edge types":      {func(m *manifest.Manifest) { m.EdgeTypes = append(m.EdgeTypes, m.EdgeTypes[0]) }, ErrCorrupt},
 		"order of int32":      {func(m *manifest.Manifest) { node(m).Order = edge(m).Indices; edge(m).Indices = nil }, ErrCorrupt},
 		"order elsewhere":     {func(m *manifest.Manifest) { node(m).Order = edge(m).Indices }, ErrCorrupt},
 		"quantised":           {func(m *manifest.Manifest) { node(m).Tensors[0].Scale = 2 }, ErrVersion},
@@ -346,6 +346,11 @@ func FuzzOpen(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(good[manifest.HeaderBytes:])
 	f.Add([]byte{})
+	typed := filepath.Join(f.TempDir(), "g")
+	require.NoError(f, Convert(context.Background(), ssd.OS, newTypedGraph(3, 50).Input, typed, ConvertOptions{}))
+	several, err := os.ReadFile(filepath.Join(typed, manifest.Name))
+	require.NoError(f, err)
+	f.Add(several[manifest.HeaderBytes:])
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		file := append([]byte("FRESHGO\x00\x01\x00\x00\x00"), 0, 0, 0, 0, 0, 0, 0, 0)
 		binary.LittleEndian.PutUint32(file[12:], uint32(len(payload)))
@@ -366,6 +371,8 @@ func FuzzOpen(f *testing.F) {
 			require.GreaterOrEqual(t, a.Bytes, a.Rows*int64(a.Layout.RowBytes))
 		}
 		s.Describe()
+		require.NotEmpty(t, s.NodeTypes())
+		require.NotEmpty(t, s.EdgeTypes())
 		// With files of the right size it opens; then reading it may fail, but must not panic.
 		require.NoError(t, os.WriteFile(name, file, 0o600))
 		if s, err = Open(ssd.OS, path); err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"freshgo/core/mem"
@@ -16,14 +17,19 @@ const maxOrdered = math.MaxUint32
 // noRow marks a node whose row has not been seen yet. No row has this number.
 const noRow = math.MaxUint32
 
-// Order returns the array that holds the user's id of each row of the node tensors, uint32, or nil where rows are in the user's order.
-func (s *Store) Order() *Array { return s.order }
+// Order is that of the nodes of a homogeneous store.
+func (s *Store) Order() *Array { return s.node().Order }
 
-// RowOf returns the row of every node in the node tensors, NumNodes uint32 by the user's id, or nil where the row is the id. It inverts
-// Order, and checks that this is a permutation: each of the rows holds another node. It needs four bytes a node of the budget under this
-// purpose until the block is freed, and Order().LoadBytes() while it runs; a few milliseconds per million nodes.
+// RowOf is NodeType.RowOf of a homogeneous store.
 func (s *Store) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	a := s.order
+	return s.node().RowOf(ctx, budget, p)
+}
+
+// RowOf returns the row of every node in the tensors, Count uint32 by the user's id, or nil where the row is the id. It inverts
+// Order, and checks that this is a permutation: each of the rows holds another node. It needs four bytes a node of the budget under this
+// purpose until the block is freed, and Order.LoadBytes() while it runs; a few milliseconds per million nodes.
+func (t *NodeType) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	a := t.Order
 	if a == nil {
 		return nil, nil
 	}
@@ -35,7 +41,7 @@ func (s *Store) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*
 	for i := range rowOf {
 		rowOf[i] = noRow
 	}
-	err = s.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
+	err = t.store.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
 		first := off / 4
 		ids := mem.View[uint32](piece)
 		for i, id := range ids[:min(int64(len(ids)), a.Rows-first)] {
@@ -57,18 +63,23 @@ func (s *Store) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*
 	return block, nil
 }
 
-// LoadOrder returns the user's id of each row, NumNodes uint32, checked to be a permutation, or nil where the id is the row. While it runs it
-// needs a bit a node and Order().LoadBytes() besides the block.
+// LoadOrder is NodeType.LoadOrder of a homogeneous store.
 func (s *Store) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	if s.order == nil {
+	return s.node().LoadOrder(ctx, budget, p)
+}
+
+// LoadOrder returns the user's id of each row, Count uint32, checked to be a permutation, or nil where the id is the row. While it runs it
+// needs a bit a node and Order.LoadBytes() besides the block.
+func (t *NodeType) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	if t.Order == nil {
 		return nil, nil
 	}
-	check, err := newOrderCheck(s.order, budget)
+	check, err := newOrderCheck(t.Order, budget)
 	if err != nil {
 		return nil, err
 	}
 	defer check.close()
-	return s.loadFile(ctx, s.order, budget, p, check.visit)
+	return t.store.loadFile(ctx, t.Order, budget, p, check.visit)
 }
 
 // orderCheck checks piece by piece, in any order and from several goroutines, that an order is a permutation. As there are as many rows as
@@ -116,12 +127,13 @@ func notPermutation(a *Array, row, id uint32) error {
 }
 
 // ReadTensor returns the rows of a node, edge or split array of this store back to back in the user's order. Beside the rows, which are
-// counted under p, a node tensor of a store with an Order needs what LoadOrder takes.
+// counted under p, a tensor of nodes with an Order needs what LoadOrder takes.
 func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	if s.order == nil || !s.ofNodes(a) {
+	t := s.ordered(a)
+	if t == nil {
 		return s.LoadTensor(ctx, a, budget, p)
 	}
-	order, err := s.LoadOrder(ctx, budget, mem.Staging)
+	order, err := t.LoadOrder(ctx, budget, mem.Staging)
 	if err != nil {
 		return nil, err
 	}
@@ -139,14 +151,15 @@ func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p 
 	return block, nil
 }
 
-// ofNodes reports whether a has a row for each node in storage order.
-func (s *Store) ofNodes(a *Array) bool {
-	for i := range s.nodes {
-		if s.nodes[i].File == a.File {
-			return true
+// ordered returns the node type that stores the rows of a in an order of its own, or nil.
+func (s *Store) ordered(a *Array) *NodeType {
+	for i := range s.nodeTypes {
+		t := &s.nodeTypes[i]
+		if t.Order != nil && slices.ContainsFunc(t.Tensors, func(of Tensor) bool { return of.File == a.File }) {
+			return t
 		}
 	}
-	return false
+	return nil
 }
 
 // scatter copies the rows in pieces of a file to the places of their nodes.

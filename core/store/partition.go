@@ -20,7 +20,9 @@ type edgeSorter struct {
 	fs       ssd.FS
 	dir      string
 	edges    edgeList
-	numNodes int64
+	sources  int64  // nodes that edges come from
+	targets  int64  // nodes that edges go to
+	relation string // for progress, " of cites", or empty
 	plan     edgePlan
 	budget   *mem.Budget
 	progress func(stage string, done, total int64)
@@ -51,7 +53,10 @@ type record[I int32 | int64, E uint32 | int64] struct {
 
 // sort passes the counted edges to out, sorted.
 func (s *edgeSorter) sort(ctx context.Context, out topologySinks) error {
-	wideSources, wideIDs := indicesType(s.numNodes).Size() == 8, edgeIDType(s.edges.count).Size() == 8
+	if s.targets == 0 { // and no edges, or count would have refused them
+		return out.indptr.write(make([]byte, 8))
+	}
+	wideSources, wideIDs := indicesType(s.sources).Size() == 8, edgeIDType(s.edges.count).Size() == 8
 	switch {
 	case wideSources && wideIDs:
 		return sortEdges[int64, int64](ctx, s, out)
@@ -71,6 +76,9 @@ func sortEdges[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSo
 	return emit[I, E](ctx, s, out)
 }
 
+// stage names a step for people: of typed edges, those of which relation.
+func (s *edgeSorter) stage(step string) string { return step + " edges" + s.relation }
+
 // close gives the spill's memory back.
 func (s *edgeSorter) close() {
 	if s.spill != nil {
@@ -82,7 +90,7 @@ func (s *edgeSorter) close() {
 // removeSpill removes the spill file: it is no part of the store.
 func (s *edgeSorter) removeSpill() error {
 	s.close()
-	if s.plan.inMemory {
+	if s.plan.inMemory || s.targets == 0 {
 		return nil
 	}
 	return s.fs.Remove(filepath.Join(s.dir, spillName))
@@ -112,9 +120,9 @@ func (s *edgeSorter) count(ctx context.Context) error {
 		first, last int64
 	}
 	segments := make([]ends, threads)
-	m := &meter{report: s.progress, stage: "counting edges", total: s.edges.count}
+	m := &meter{report: s.progress, stage: s.stage("counting"), total: s.edges.count}
 	err = parallel(ctx, threads, func(ctx context.Context, thread int) error {
-		reader, err := newIDReader(s.fs, s.edges.targets, edgesName, s.plan.scanRows, s.budget)
+		reader, err := newIDReader(s.fs, s.edges.targets, s.edges.name, s.plan.scanRows, s.budget)
 		if err != nil {
 			return err
 		}
@@ -134,8 +142,8 @@ func (s *edgeSorter) count(ctx context.Context) error {
 				seen.first = targets[0]
 			}
 			for i, t := range targets {
-				if uint64(t) >= uint64(s.numNodes) {
-					return s.edges.outOfRange(at+int64(i), 0, t, s.numNodes)
+				if uint64(t) >= uint64(s.targets) {
+					return s.edges.outOfRange(at+int64(i), 0, t, 1, s.targets)
 				}
 				seen.sorted = seen.sorted && t >= seen.last
 				seen.last = t
@@ -179,7 +187,7 @@ func (s *edgeSorter) group(counts []int64) {
 		current = partition{low: current.high}
 	}
 	for b := range s.plan.buckets {
-		high := min(int64(b+1)<<s.plan.shift, s.numNodes)
+		high := min(int64(b+1)<<s.plan.shift, s.targets)
 		n := int64(0)
 		for t := range s.plan.threads {
 			n += counts[t*s.plan.buckets+b]
@@ -244,7 +252,7 @@ func spread[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorte
 	if err != nil {
 		return err
 	}
-	m := &meter{report: s.progress, stage: "partitioning edges", total: s.edges.count}
+	m := &meter{report: s.progress, stage: s.stage("partitioning"), total: s.edges.count}
 	err = parallel(ctx, s.plan.threads, func(ctx context.Context, thread int) error {
 		return spreadSegment[I, E](ctx, s, thread, buffers[thread*len(s.partitions):], m)
 	})
@@ -275,13 +283,13 @@ func spreadSegment[I int32 | int64, E uint32 | int64](ctx context.Context, s *ed
 			return err
 		}
 		for i, t := range targets {
-			if uint64(t) >= uint64(s.numNodes) || uint64(sources[i]) >= uint64(s.numNodes) {
-				return s.edges.outOfRange(at+int64(i), sources[i], t, s.numNodes)
+			if uint64(t) >= uint64(s.targets) || uint64(sources[i]) >= uint64(s.sources) {
+				return s.edges.outOfRange(at+int64(i), sources[i], t, s.sources, s.targets)
 			}
 			l := &lanes[s.partOf[t>>s.plan.shift]]
 			l.records[l.n] = record[I, E]{target: uint32(t - l.base), source: I(sources[i]), edge: E(at + int64(i))}
 			if l.n++; l.n == len(l.records) {
-				if err := l.flush(s.spill); err != nil {
+				if err := l.flush(s); err != nil {
 					return err
 				}
 			}
@@ -290,20 +298,20 @@ func spreadSegment[I int32 | int64, E uint32 | int64](ctx context.Context, s *ed
 		m.add(int64(len(targets)))
 	}
 	for i := range lanes {
-		if err := lanes[i].flush(s.spill); err != nil {
+		if err := lanes[i].flush(s); err != nil {
 			return err
 		}
 		if lanes[i].left > 0 {
-			return errChanged
+			return s.edges.changed()
 		}
 	}
 	return nil
 }
 
 // flush writes the buffer to the run.
-func (l *lane[I, E]) flush(s *spill) error {
+func (l *lane[I, E]) flush(s *edgeSorter) error {
 	if int64(l.n) > l.left {
-		return errChanged
+		return s.edges.changed()
 	}
 	if l.n == 0 {
 		return nil
@@ -311,10 +319,10 @@ func (l *lane[I, E]) flush(s *spill) error {
 	size := int64(unsafe.Sizeof(l.records[0]))                                                // of a record
 	whole := unsafe.Slice((*byte)(unsafe.Pointer(&l.records[0])), int64(len(l.records))*size) // the bytes of the buffer, which is not empty
 	n := int64(l.n) * size
-	if s.file != nil {
+	if s.spill.file != nil {
 		n = roundUp(n, ssd.PageBytes)
 	}
-	fresh, err := s.write(whole[:n], l.off)
+	fresh, err := s.spill.write(whole[:n], l.off)
 	if err != nil {
 		return err
 	}

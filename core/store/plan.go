@@ -54,48 +54,48 @@ type profile struct {
 var frugal = profile{threads: 1, chunk: 64 << 10, scanRows: 4 << 10}
 
 // planEdges returns the fastest plan that fits the memory (unlimited where it is not positive), or a *mem.BudgetError with the smallest that does.
-func planEdges(edges edgeList, numNodes, memory int64, threads int) (edgePlan, error) {
+func planEdges(edges edgeList, numSources, numTargets, memory int64, threads int) (edgePlan, error) {
 	threads = min(max(threads, 1), maxThreads)
 	small := frugal
 	small.threads = threads
 	for _, choice := range []profile{{threads, 1 << 20, 32 << 10}, small, frugal} {
-		if plan, ok := choice.fit(edges, numNodes, memory); ok {
+		if plan, ok := choice.fit(edges, numSources, numTargets, memory); ok {
 			return plan, nil
 		}
 	}
-	return edgePlan{}, &mem.BudgetError{Purpose: mem.Convert, Need: smallestPlan(edges, numNodes), Free: memory, Limit: memory}
+	return edgePlan{}, &mem.BudgetError{Purpose: mem.Convert, Need: smallestPlan(edges, numSources, numTargets), Free: memory, Limit: memory}
 }
 
 // smallestPlan is the smallest memory for which there is a plan.
-func smallestPlan(edges edgeList, numNodes int64) int64 {
+func smallestPlan(edges edgeList, numSources, numTargets int64) int64 {
 	high := int64(1 << 20)
 	for {
-		if _, ok := frugal.fit(edges, numNodes, high); ok {
+		if _, ok := frugal.fit(edges, numSources, numTargets, high); ok {
 			break
 		}
 		high *= 2
 	}
 	const unit = 64 << 10 // precise enough for a message
 	steps := sort.Search(int(high/unit), func(i int) bool {
-		_, ok := frugal.fit(edges, numNodes, int64(i)*unit)
+		_, ok := frugal.fit(edges, numSources, numTargets, int64(i)*unit)
 		return ok && i > 0
 	})
 	return int64(steps) * unit
 }
 
 // fit makes a plan for this memory, or returns false.
-func (c profile) fit(edges edgeList, numNodes, memory int64) (edgePlan, bool) {
+func (c profile) fit(edges edgeList, numSources, numTargets, memory int64) (edgePlan, bool) {
 	p := edgePlan{threads: c.threads, chunk: c.chunk, scanRows: c.scanRows}
-	for (numNodes-1)>>p.shift >= maxBuckets {
+	for (numTargets-1)>>p.shift >= maxBuckets {
 		p.shift++
 	}
-	p.buckets = int((numNodes-1)>>p.shift) + 1
-	source, id := int64(indicesType(numNodes).Size()), int64(edgeIDType(edges.count).Size())
+	p.buckets = int((numTargets-1)>>p.shift) + 1
+	source, id := int64(indicesType(numSources).Size()), int64(edgeIDType(edges.count).Size())
 	p.record = recordBytes(source, id)
 	p.cost = p.record + source + id
 	threads := int64(p.threads)
 	fixed := 3*arrayWriterBytes(p.chunk) + threads*(edgeReaderBytes(edges, p.scanRows)+int64(p.buckets)*8) + int64(p.buckets)*2
-	total := edges.count*p.cost + numNodes*8
+	total := edges.count*p.cost + numTargets*8
 	least := int64(8)<<p.shift + bufferRecords*p.cost
 	cached := max(cachedRecords*p.cost, total/(maxPartitions/2), least)
 

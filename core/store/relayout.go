@@ -85,7 +85,10 @@ type relayouter struct {
 // newRelayouter checks the options and makes the plan.
 func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace bool) (*relayouter, error) {
 	r := &relayouter{src: src, opts: opts, budget: budget, inPlace: inPlace}
-	n := src.topology.NumNodes
+	if src.Typed() {
+		return nil, errTypedOrder
+	}
+	n := src.edge().NumNodes
 	if err := checkOrder(opts.Order, n); err != nil {
 		return nil, err
 	}
@@ -115,6 +118,9 @@ func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace
 	}
 	return r, nil
 }
+
+// errTypedOrder refuses a graph with types. Scores, which order its rows, come from a loader over a homogeneous graph.
+var errTypedOrder = invalid("a graph with types of nodes, expected a homogeneous one: its rows cannot be put in another order")
 
 // checkOrder returns an error unless the rows of so many nodes can be stored in this order.
 func checkOrder(order string, numNodes int64) error {
@@ -148,17 +154,17 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 	if r.inPlace {
 		return nil
 	}
-	node, edge, t := m.NodeTypes[0], m.EdgeTypes[0], &r.src.topology
+	node, edge, t := m.NodeTypes[0], m.EdgeTypes[0], &r.src.edge().Topology
 	all := []carried{{t.Indptr, "indptr", edge.Indptr}, {t.Indices, "indices", edge.Indices}}
 	if t.EdgeIDs != nil {
 		all = append(all, carried{t.EdgeIDs, "edge_ids", edge.EdgeIds})
 	}
-	for i := range r.src.edges {
-		a := &r.src.edges[i]
+	for i := range r.src.edge().Tensors {
+		a := &r.src.edge().Tensors[i]
 		all = append(all, carried{&a.Array, fmt.Sprintf("edge%d_%s", i, fileName(a.Name)), edge.Tensors[i].Data})
 	}
-	for i := range r.src.splits {
-		a := &r.src.splits[i]
+	for i := range r.src.node().Splits {
+		a := &r.src.node().Splits[i]
 		all = append(all, carried{&a.Array, fmt.Sprintf("split%d_%s", i, fileName(a.Name)), node.Splits[i].Ids})
 	}
 	return all
@@ -180,8 +186,8 @@ func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
 	}
 	defer rowOf.Free()
 	node.Order = order
-	for i := range r.src.nodes {
-		t := &r.src.nodes[i]
+	for i := range r.src.node().Tensors {
+		t := &r.src.node().Tensors[i]
 		c := &permuter{src: r.src, dir: r.dir, rowOf: mem.Slice[uint32](rowOf), budget: r.budget, meter: r.meter}
 		name := fmt.Sprintf("rows%d_%s", i, fileName(t.Name))
 		if node.Tensors[i].Data, err = c.permute(ctx, &t.Array, name, r.plan.tensors[i]); err != nil {

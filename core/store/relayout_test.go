@@ -105,7 +105,8 @@ func requireTopology(t *testing.T, g *randomGraph, s *Store) {
 	t.Helper()
 	bare := *g
 	bare.rows = nil
-	view := &Store{fs: s.fs, path: s.path, manifest: s.manifest, topology: s.topology}
+	view := &Store{fs: s.fs, path: s.path, manifest: s.manifest}
+	view.nodeTypes, view.edgeTypes = []NodeType{{Count: s.edge().NumNodes, store: view}}, []EdgeType{{Topology: s.Topology(), store: view}}
 	requireGraph(t, &bare, view)
 }
 
@@ -323,7 +324,7 @@ func TestRelayoutBadInput(t *testing.T) {
 			require.ErrorContains(t, err, tc.text)
 		})
 	}
-	huge := &Store{topology: Topology{NumNodes: maxOrdered + 1}}
+	huge := &Store{nodeTypes: make([]NodeType, 1), edgeTypes: []EdgeType{{Topology: Topology{NumNodes: maxOrdered + 1}}}}
 	_, err := newRelayouter(huge, RelayoutOptions{Order: Community}, mem.NewBudget(0), false)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, "4294967296 nodes, expected at most 4294967295")

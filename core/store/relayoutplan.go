@@ -40,7 +40,7 @@ func (r *relayouter) makePlan(memory int64) error {
 
 // fit makes a plan for this memory, or returns false.
 func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
-	n := r.src.topology.NumNodes
+	n := r.src.edge().NumNodes
 	fits := func(bytes int64) bool { return memory <= 0 || bytes <= memory }
 	p.workers = min(runtime.NumCPU(), maxThreads)
 	for p.workers > 1 && !fits(r.orderBytes(p.workers)) {
@@ -60,15 +60,15 @@ func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
 	// A row for each node while tensors move; before that, where the source has an order, another and a bit, and what loading takes.
 	rest := memory
 	if memory > 0 {
-		if o := r.src.order; o != nil && !fits(2*n*4+o.LoadBytes()+orderCheckBytes(n)) {
+		if o := r.src.node().Order; o != nil && !fits(2*n*4+o.LoadBytes()+orderCheckBytes(n)) {
 			return p, false
 		}
 		if rest -= n * 4; rest <= 0 {
 			return p, false
 		}
 	}
-	for i := range r.src.nodes {
-		plan, ok := planPermute(&r.src.nodes[i].Array, rest)
+	for i := range r.src.node().Tensors {
+		plan, ok := planPermute(&r.src.node().Tensors[i].Array, rest)
 		if !ok {
 			return p, false
 		}
@@ -79,7 +79,7 @@ func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
 
 // orderBytes is the memory in which the order is made and written.
 func (r *relayouter) orderBytes(workers int) int64 {
-	n := r.src.topology.NumNodes
+	n := r.src.edge().NumNodes
 	write := 2*n*4 + arrayWriterBytes(frugal.chunk)
 	if r.opts.Order == Hot {
 		return write
@@ -98,7 +98,7 @@ func (r *relayouter) copyBytes(chunk int) int64 {
 
 // movedBytes is how many bytes will be read and written.
 func (r *relayouter) movedBytes() int64 {
-	t := &r.src.topology
+	t := &r.src.edge().Topology
 	moved := t.NumNodes * 4
 	if r.opts.Order != Hot {
 		moved += t.NumNodes*8 + t.NumEdges*int64(t.Indices.Layout.RowBytes)
@@ -107,7 +107,7 @@ func (r *relayouter) movedBytes() int64 {
 		moved += 2 * a.Bytes
 	}
 	for i, p := range r.plan.tensors {
-		moved += p.moved(&r.src.nodes[i].Array)
+		moved += p.moved(&r.src.node().Tensors[i].Array)
 	}
 	return moved
 }

@@ -39,27 +39,18 @@ type Tensor struct {
 	Array
 }
 
-// Topology is the adjacency by target (CSC): the in-edges of node t are at positions Indptr[t] to Indptr[t+1] of Indices.
-type Topology struct {
-	NumNodes, NumEdges int64
-	Indptr             *Array // int64, NumNodes+1 rows
-	Indices            *Array // int32 or int64: the source of each edge
-	EdgeIDs            *Array // uint32 or int64: the user's number of each edge; nil when it is the position
-}
-
 // Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It holds no descriptors and
 // no memory but that description: each reading method opens the file that it reads.
 type Store struct {
 	fs       ssd.FS
 	path     string
 	manifest *manifest.Manifest
-	topology Topology
-	order    *Array // the user's id of each row of nodes; nil: the row is the id
-	nodes    []Tensor
-	edges    []Tensor
-	splits   []Tensor
-	draft    bool        // not published: there is no manifest at its path
-	closed   atomic.Bool // set by Close, read by every reading method
+
+	nodeTypes []NodeType
+	edgeTypes []EdgeType
+
+	draft  bool        // not published: there is no manifest at its path
+	closed atomic.Bool // set by Close, read by every reading method
 }
 
 // Open reads and checks the manifest of the store at path and the sizes of its files, but not their contents: the loading methods check what
@@ -154,17 +145,17 @@ func (s *Store) UUID() [16]byte { return [16]byte(s.manifest.GetUuid()) }
 // Manifest returns a copy of the manifest.
 func (s *Store) Manifest() *manifest.Manifest { return manifest.Clone(s.manifest) }
 
-// Topology returns the adjacency arrays.
-func (s *Store) Topology() Topology { return s.topology }
+// Topology returns the adjacency arrays of a homogeneous store.
+func (s *Store) Topology() Topology { return s.edge().Topology }
 
-// Tensors returns the node-level tensors, a row for each node, in the order that Order tells.
-func (s *Store) Tensors() []Tensor { return slices.Clone(s.nodes) }
+// Tensors returns the node-level tensors of a homogeneous store, a row for each node, in the order that Order tells.
+func (s *Store) Tensors() []Tensor { return slices.Clone(s.node().Tensors) }
 
-// EdgeTensors returns the edge-level tensors, a row for each edge in the user's order.
-func (s *Store) EdgeTensors() []Tensor { return slices.Clone(s.edges) }
+// EdgeTensors returns the edge-level tensors of a homogeneous store, a row for each edge in the user's order.
+func (s *Store) EdgeTensors() []Tensor { return slices.Clone(s.edge().Tensors) }
 
-// Splits returns the named splits: rows are node ids, int64.
-func (s *Store) Splits() []Tensor { return slices.Clone(s.splits) }
+// Splits returns the named splits of a homogeneous store: rows are node ids, int64.
+func (s *Store) Splits() []Tensor { return slices.Clone(s.node().Splits) }
 
 // CheckCurrent returns ErrReplaced when the path holds another store than the one opened. Whoever opens array files by path calls it after
 // opening them: then all of them belong to this store, whose files stay readable through their descriptors.
@@ -188,23 +179,6 @@ func (s *Store) CheckCurrent() error {
 func uuidOf(m *manifest.Manifest) (id [16]byte) {
 	copy(id[:], m.GetUuid())
 	return id
-}
-
-// arrays lists every array of the store.
-func (s *Store) arrays() []*Array {
-	all := []*Array{s.topology.Indptr, s.topology.Indices}
-	if s.topology.EdgeIDs != nil {
-		all = append(all, s.topology.EdgeIDs)
-	}
-	if s.order != nil {
-		all = append(all, s.order)
-	}
-	for _, list := range [][]Tensor{s.nodes, s.edges, s.splits} {
-		for i := range list {
-			all = append(all, &list[i].Array)
-		}
-	}
-	return all
 }
 
 func (a *Array) pages() int64 { return a.Bytes / ssd.PageBytes }

@@ -33,16 +33,16 @@ func planTensor(src Source, chunk int) tensorPlan {
 	return tensorPlan{chunk, rows, streamSlots*rows*src.rowBytes() + src.scratchBytes(rows) + arrayWriterBytes(chunk)}
 }
 
-// writeTensor writes the rows of a source, and passes them by visit.
-func (c *conversion) writeTensor(ctx context.Context, file string, t NamedSource, visit func(first int64, rows []byte) error) (*manifest.Tensor, error) {
+// writeTensor writes the rows of a source, and passes them by visit. label stands before its name in messages.
+func (c *conversion) writeTensor(ctx context.Context, file, label string, t NamedSource, visit func(first int64, rows []byte) error) (*manifest.Tensor, error) {
 	plan := planTensor(t.Source, c.tensorChunk)
 	w, err := newArrayWriter(c.fs, c.site.dir, file, t.DType, t.Shape[1:], plan.chunk, c.budget)
 	if err != nil {
 		return nil, err
 	}
 	defer w.abort()
-	m := &meter{report: c.progress, stage: "writing " + t.Name, total: t.rows()}
-	err = c.stream(ctx, t, plan.chunkRows, func(first int64, rows []byte) error {
+	m := &meter{report: c.progress, stage: "writing " + label + t.Name, total: t.rows()}
+	err = c.stream(ctx, t.Source, label+t.Name, plan.chunkRows, func(first int64, rows []byte) error {
 		if err := visit(first, rows); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (c *conversion) writeTensor(ctx context.Context, file string, t NamedSource
 }
 
 // stream passes the rows of a source to visit, in order, and reads ahead meanwhile.
-func (c *conversion) stream(ctx context.Context, t NamedSource, chunkRows int64, visit func(first int64, rows []byte) error) error {
+func (c *conversion) stream(ctx context.Context, t Source, name string, chunkRows int64, visit func(first int64, rows []byte) error) error {
 	type chunk struct {
 		first int64
 		slot  []byte // where the rows are, unless they are the user's memory
@@ -72,7 +72,7 @@ func (c *conversion) stream(ctx context.Context, t NamedSource, chunkRows int64,
 		return err
 	}
 	defer block.Free()
-	reader, err := newRowReader(c.fs, t.Source, t.Name, chunkRows, c.budget)
+	reader, err := newRowReader(c.fs, t, name, chunkRows, c.budget)
 	if err != nil {
 		return err
 	}
@@ -118,18 +118,19 @@ func (c *conversion) stream(ctx context.Context, t NamedSource, chunkRows int64,
 }
 
 // writeSplit writes the node ids of a split and marks them in members, which may be nil.
-func (c *conversion) writeSplit(ctx context.Context, file string, t NamedSource, members []uint64) (*manifest.Split, error) {
+func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t NamedSource, members []uint64) (*manifest.Split, error) {
+	name := "split " + p.label + t.Name
 	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
 	if err != nil {
 		return nil, err
 	}
 	defer w.abort()
-	read, closeReader, err := c.splitReader(t)
+	read, closeReader, err := c.splitReader(t.Source, name)
 	if err != nil {
 		return nil, err
 	}
 	defer closeReader()
-	m := &meter{report: c.progress, stage: "writing split " + t.Name, total: t.rows()}
+	m := &meter{report: c.progress, stage: "writing " + name, total: t.rows()}
 	count := int64(0)
 	for first := int64(0); first < t.rows(); first += splitRows {
 		if err := ctx.Err(); err != nil {
@@ -141,8 +142,8 @@ func (c *conversion) writeSplit(ctx context.Context, file string, t NamedSource,
 			return nil, err
 		}
 		for i, id := range ids {
-			if uint64(id) >= uint64(c.graph.numNodes) {
-				return nil, outOfRange(t.Source, fmt.Sprintf("split %s[%d]", t.Name, first+int64(i)), id, c.graph.numNodes)
+			if uint64(id) >= uint64(p.count) {
+				return nil, outOfRange(t.Source, fmt.Sprintf("%s[%d]", name, first+int64(i)), id, p.count)
 			}
 			if members != nil {
 				members[id/64] |= 1 << (id % 64)
@@ -159,15 +160,15 @@ func (c *conversion) writeSplit(ctx context.Context, file string, t NamedSource,
 }
 
 // splitReader returns a function that gives the ids in n elements of a split, whether it is ids or a mask.
-func (c *conversion) splitReader(t NamedSource) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
+func (c *conversion) splitReader(t Source, name string) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
 	if t.DType != manifest.DType_BOOL {
-		r, err := newIDReader(c.fs, t.Source, "split "+t.Name, splitRows, c.budget)
+		r, err := newIDReader(c.fs, t, name, splitRows, c.budget)
 		if err != nil {
 			return nil, nil, err
 		}
 		return r.read, r.close, nil
 	}
-	r, err := newRowReader(c.fs, t.Source, "split "+t.Name, splitRows, c.budget)
+	r, err := newRowReader(c.fs, t, name, splitRows, c.budget)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -188,9 +189,9 @@ func (c *conversion) splitReader(t NamedSource) (read func(first, n int64) ([]in
 }
 
 // labelCheck returns a visitor that looks for NaN in the labels of the nodes that need one: the members of a split or, without splits, all.
-func labelCheck(t NamedSource, members []uint64) func(first int64, rows []byte) error {
+func labelCheck(t NamedSource, label string, members []uint64) func(first int64, rows []byte) error {
 	if t.Name != labelName || !t.DType.IsFloat() {
-		return func(int64, []byte) error { return nil }
+		return anyValue
 	}
 	rowBytes := t.rowBytes()
 	return func(first int64, rows []byte) error {
@@ -201,9 +202,9 @@ func labelCheck(t NamedSource, members []uint64) func(first int64, rows []byte) 
 			}
 			if hasNaN(t.DType, rows[i*rowBytes:(i+1)*rowBytes]) {
 				if members != nil {
-					return invalid("%s of node %d is NaN, expected a label, as the node is in a split", t.Name, node)
+					return invalid("%s of node %d is NaN, expected a label, as the node is in a split", label+t.Name, node)
 				}
-				return invalid("%s of node %d is NaN, expected a label for every node, as no split says which need one", t.Name, node)
+				return invalid("%s of node %d is NaN, expected a label for every node, as no split says which need one", label+t.Name, node)
 			}
 		}
 		return nil

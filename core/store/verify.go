@@ -21,25 +21,57 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 		m.total += a.Bytes
 	}
 	m.add(0)
+	for i := range s.nodeTypes {
+		if err := s.nodeTypes[i].verify(ctx, &m); err != nil {
+			return err
+		}
+	}
+	for i := range s.edgeTypes {
+		if err := s.edgeTypes[i].verify(ctx, &m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *NodeType) verify(ctx context.Context, m *meter) error {
 	budget := mem.NewBudget(0)
-	limits := s.idLimits()
-	offsets := newIndptrCheck(s.topology.Indptr, s.topology.NumEdges)
-	var order *orderCheck
-	if s.order != nil {
-		var err error
-		if order, err = newOrderCheck(s.order, budget); err != nil {
+	checks := map[*Array]visitor{}
+	if t.Order != nil {
+		order, err := newOrderCheck(t.Order, budget)
+		if err != nil {
 			return err
 		}
 		defer order.close()
+		checks[t.Order] = order.visit
 	}
-	for _, a := range s.arrays() {
-		check := anyValue
-		if limit, ok := limits[a]; ok {
-			check = idCheck(a, limit)
-		} else if a == s.topology.Indptr {
-			check = offsets.visit
-		} else if order != nil && a == s.order {
-			check = order.visit
+	for i := range t.Splits {
+		checks[&t.Splits[i].Array] = idCheck(&t.Splits[i].Array, t.Count)
+	}
+	return t.store.verify(ctx, t.arrays(), checks, budget, m)
+}
+
+func (e *EdgeType) verify(ctx context.Context, m *meter) error {
+	offsets := newIndptrCheck(e.Indptr, e.NumEdges)
+	checks := map[*Array]visitor{e.Indptr: offsets.visit, e.Indices: idCheck(e.Indices, e.NumSources)}
+	if e.EdgeIDs != nil {
+		checks[e.EdgeIDs] = idCheck(e.EdgeIDs, e.NumEdges)
+	}
+	if err := e.store.verify(ctx, e.arrays(), checks, mem.NewBudget(0), m); err != nil {
+		return err
+	}
+	return offsets.finish()
+}
+
+// visitor takes the pieces of a file, as scan passes them.
+type visitor func(off int64, piece []byte) error
+
+// verify reads arrays and passes those that have one to their visitor.
+func (s *Store) verify(ctx context.Context, arrays []*Array, checks map[*Array]visitor, budget *mem.Budget, m *meter) error {
+	for _, a := range arrays {
+		check, ok := checks[a]
+		if !ok {
+			check = anyValue
 		}
 		err := s.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
 			defer m.add(int64(len(piece)))
@@ -49,19 +81,7 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 			return err
 		}
 	}
-	return offsets.finish()
-}
-
-// idLimits gives, for each array that holds ids, the number that all of them are below.
-func (s *Store) idLimits() map[*Array]int64 {
-	limits := map[*Array]int64{s.topology.Indices: s.topology.NumNodes}
-	if s.topology.EdgeIDs != nil {
-		limits[s.topology.EdgeIDs] = s.topology.NumEdges
-	}
-	for i := range s.splits {
-		limits[&s.splits[i].Array] = s.topology.NumNodes
-	}
-	return limits
+	return nil
 }
 
 // meter adds up the progress of one stage and reports it, one report at a time and never falling. mu guards done and orders the reports.

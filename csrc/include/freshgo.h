@@ -109,6 +109,8 @@ typedef struct fg_version_info {
   uint32_t size_relayout_input;
   uint32_t size_history_options;
   uint32_t size_history_layer;
+  uint32_t size_node_type;
+  uint32_t size_edge_type;
 } fg_version_info;
 
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
@@ -236,6 +238,12 @@ enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
 int32_t fg_store_read(fg_store *store, int32_t kind, FG_IN char *name, int32_t versioned, fg_job **job,
                       fg_error *err);
 
+/* The same of a store that has types. `type` is a place in the lists of fg_store_describe: in "node_types" for a split
+ * or a tensor of nodes, in "edge_types" for one of edges.
+ * Blocks, Threads, Ownership, Returns: as fg_store_read; FG_INVALID also for a type that is not there. */
+int32_t fg_store_read_type(fg_store *store, int32_t kind, int32_t type, FG_IN char *name, int32_t versioned,
+                           fg_job **job, fg_error *err);
+
 /* Starts comparing every block of the store with its checksum. The job has no result; its progress counts bytes.
  * Blocks: no. Threads: any. Ownership: the caller closes *job.
  * Returns: FG_OK, FG_CLOSED; the job: FG_CORRUPT for the first damaged block, FG_READ, FG_CANCELLED. */
@@ -243,6 +251,27 @@ int32_t fg_store_verify(fg_store *store, fg_job **job, fg_error *err);
 
 /* Blocks: no. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_store_close(fg_store *store, fg_error *err);
+
+/* The nodes of one type. */
+typedef struct fg_node_type {
+  FG_IN char *name;
+  int64_t num_nodes; /* -1: derive it from the arrays */
+  FG_IN fg_array *tensors;
+  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes */
+  int32_t num_tensors;
+  int32_t num_splits;
+} fg_node_type;
+
+/* The edges of one type, from nodes of `source` to nodes of `target`. */
+typedef struct fg_edge_type {
+  FG_IN char *source;
+  FG_IN char *relation;
+  FG_IN char *target;
+  fg_array edge_index; /* integers, [2, edges] */
+  FG_IN fg_array *tensors;
+  int32_t num_tensors;
+  int32_t reserved; /* zero */
+} fg_edge_type;
 
 typedef struct fg_convert_input {
   uint32_t struct_size;
@@ -258,6 +287,10 @@ typedef struct fg_convert_input {
   int32_t num_splits;
   int32_t reserved; /* zero */
   FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
+  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays; no relayout */
+  FG_IN fg_edge_type *edge_types;
+  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_edge_types;
 } fg_convert_input;
 
 /* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it
@@ -265,7 +298,7 @@ typedef struct fg_convert_input {
  * finishes, without a second copy on the disk. Closing that handle before discards the store.
  * Blocks: no. Threads: any.
  * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the struct, the
- * descriptions, names, shapes and strides are copied. With `relayout` he closes the store.
+ * descriptions, types, names, shapes and strides are copied. With `relayout` he closes the store.
  * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ,
  * FG_WRITE, FG_CANCELLED. */
 int32_t fg_convert_start(FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);
@@ -301,6 +334,10 @@ typedef struct fg_graph_input {
   FG_IN fg_array *edge_tensors;
   int32_t num_edge_tensors;
   int32_t reserved; /* zero */
+  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays, nor splits */
+  FG_IN fg_edge_type *edge_types;
+  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_edge_types;
 } fg_graph_input;
 
 /* Starts building a graph over arrays in memory. The result of the job is an fg_graph*.
@@ -333,6 +370,11 @@ typedef struct fg_history_options {
   int32_t features;       /* with a cache that is filled by hotness, its rows lie at the other end of the buffer */
   int64_t probe_every;    /* every so many iterations no batch is pruned, so that embeddings can be compared; 0: never */
 } fg_history_options;
+typedef struct fg_walk {
+  int64_t walks;  /* that start at a target */
+  int64_t length; /* steps of each */
+  double restart; /* probability to go back to the target before a step, in [0, 1) */
+} fg_walk;
 
 typedef struct fg_loader_options {
   uint32_t struct_size;
@@ -376,6 +418,12 @@ typedef struct fg_loader_options {
   int64_t num_held;       /* its length */
   int32_t holds;          /* batches that the caller keeps at a time, counted in `memory`; 0: one */
   int32_t reserved3;      /* zero */
+  FG_IN char *weight_attr; /* edge tensor that edges are drawn in proportion to; NULL: uniformly */
+  int32_t labor;           /* 1: draw layer by layer: the sources of a hop have one variate for all targets; 2: and
+                              give no edge_weight */
+  int32_t layer_dependency; /* "labor": and for all hops */
+  int64_t batch_dependency; /* "labor": for how many batches a source keeps its variate, at least 1 */
+  FG_IN fg_walk *walks;    /* [num_hops]: neighbours by random walks, of which `fanouts` are kept; NULL: none */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -429,6 +477,8 @@ typedef struct fg_batch {
  * A batch pruned by the history brings, instead of those, the tensors that are listed there. With
  * `held`: place int32 [nodes], for each of n_id the caller's row, or ~i where row i of the node tensors is its; these
  * then have one row for each node that he does not hold.
+ * With `labor` and with `walks`: edge_weight float32 [edges], weights that estimate the mean over all neighbours, or
+ * numbers of visits. With `walks` there is no e_id and no edge tensor.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

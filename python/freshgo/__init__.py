@@ -28,7 +28,8 @@ from freshgo.loader import Loader
 from freshgo.plan import Plan
 from freshgo.policies import Belady, Hotness, Online
 from freshgo.relayout import relayout
-from freshgo.store import Store, TensorInfo
+from freshgo.samplers import Labor, RandomWalk
+from freshgo.store import Store, StoredEdges, StoredNodes, TensorInfo
 
 __version__ = "0.1.0"
 
@@ -39,11 +40,15 @@ __all__ = [
     "FreshgoError",
     "History",
     "Hotness",
+    "Labor",
     "Loader",
     "Online",
     "Plan",
+    "RandomWalk",
     "Simulation",
     "Store",
+    "StoredEdges",
+    "StoredNodes",
     "TensorInfo",
     "__version__",
     "convert",

@@ -95,6 +95,8 @@ class VersionInfo(ctypes.Structure):
         ("relayout_input", c_uint32),
         ("history_options", c_uint32),
         ("history_layer", c_uint32),
+        ("node_type", c_uint32),
+        ("edge_type", c_uint32),
     )
 
 
@@ -145,6 +147,33 @@ class Progress(ctypes.Structure):
     _fields_ = (("done", c_int64), ("total", c_int64), ("result", c_void_p), ("stage", c_char * 32))
 
 
+class NodeType(ctypes.Structure):
+    """fg_node_type."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("num_nodes", c_int64),
+        ("tensors", POINTER(Array)),
+        ("splits", POINTER(Array)),
+        ("num_tensors", c_int32),
+        ("num_splits", c_int32),
+    )
+
+
+class EdgeType(ctypes.Structure):
+    """fg_edge_type."""
+
+    _fields_ = (
+        ("source", c_char_p),
+        ("relation", c_char_p),
+        ("target", c_char_p),
+        ("edge_index", Array),
+        ("tensors", POINTER(Array)),
+        ("num_tensors", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class GraphInput(ctypes.Structure):
     """fg_graph_input."""
 
@@ -157,6 +186,10 @@ class GraphInput(ctypes.Structure):
         ("edge_tensors", POINTER(Array)),
         ("num_edge_tensors", c_int32),
         ("reserved", c_int32),
+        ("node_types", POINTER(NodeType)),
+        ("edge_types", POINTER(EdgeType)),
+        ("num_node_types", c_int32),
+        ("num_edge_types", c_int32),
     )
 
 
@@ -177,6 +210,10 @@ class ConvertInput(ctypes.Structure):
         ("num_splits", c_int32),
         ("reserved", c_int32),
         ("relayout", c_char_p),
+        ("node_types", POINTER(NodeType)),
+        ("edge_types", POINTER(EdgeType)),
+        ("num_node_types", c_int32),
+        ("num_edge_types", c_int32),
     )
 
 
@@ -211,6 +248,10 @@ class HistoryOptions(ctypes.Structure):
         ("features", c_int32),
         ("probe_every", c_int64),
     )
+class Walk(ctypes.Structure):
+    """fg_walk."""
+
+    _fields_ = (("walks", c_int64), ("length", c_int64), ("restart", c_double))
 
 
 class LoaderOptions(ctypes.Structure):
@@ -258,6 +299,11 @@ class LoaderOptions(ctypes.Structure):
         ("num_held", c_int64),
         ("holds", c_int32),
         ("reserved3", c_int32),
+        ("weight_attr", c_char_p),
+        ("labor", c_int32),
+        ("layer_dependency", c_int32),
+        ("batch_dependency", c_int64),
+        ("walks", POINTER(Walk)),
     )
 
 
@@ -458,6 +504,8 @@ _STRUCTS: dict[str, type[ctypes.Structure]] = {
     "relayout_input": RelayoutInput,
     "history_options": HistoryOptions,
     "history_layer": HistoryLayer,
+    "node_type": NodeType,
+    "edge_type": EdgeType,
 }
 
 _JOB = POINTER(c_void_p)
@@ -471,6 +519,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_store_open": (c_char_p, POINTER(c_void_p)),
     "fg_store_describe": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_store_read": (c_void_p, c_int32, c_char_p, c_int32, _JOB),
+    "fg_store_read_type": (c_void_p, c_int32, c_int32, c_char_p, c_int32, _JOB),
     "fg_store_verify": (c_void_p, _JOB),
     "fg_store_close": (c_void_p,),
     "fg_convert_start": (POINTER(ConvertInput), c_char_p, _JOB),

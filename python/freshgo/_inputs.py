@@ -32,6 +32,9 @@ RESERVED = frozenset(
 )
 """Names that a batch, or the description of a graph, uses itself."""
 
+TYPE_SEPARATOR = "__"
+"""Between source, relation and target in the name of a directory, as PyG joins them."""
+
 _EXPECTED = (
     "a PyG Data, or a mapping with 'edge_index' such as {'edge_index': edges, 'x': x, 'y': y, 'train_mask': mask}"
 )
@@ -50,19 +53,29 @@ class GraphParts:
     splits: dict[str, Array]
 
 
+def is_typed(data: object) -> bool:
+    """Whether ``data`` is a heterogeneous graph: has types of nodes and edges, triples for keys, or is a directory of
+    directories of types."""
+    if isinstance(data, Mapping):
+        return any(isinstance(key, tuple) for key in data)
+    if isinstance(data, str | os.PathLike):
+        return any(path.is_dir() for path in Path(data).glob(f"*{TYPE_SEPARATOR}*{TYPE_SEPARATOR}*"))
+    return hasattr(data, "node_types") and hasattr(data, "edge_types")
+
+
 def graph_parts(data: object) -> GraphParts:
     """Sort the keys of ``data`` into edges, node-level and edge-level tensors and splits."""
     items = _items(data)
     if items.get("edge_index") is None:
         hint = "; adj_t is not read, give edge_index" if "adj_t" in items else ""
         raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {', '.join(map(repr, items))}){hint}")
-    edge_index = _edge_index(items.pop("edge_index"))
+    edge_index = edge_index_of(items.pop("edge_index"))
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
-    arrays = _arrays(items)
+    arrays = arrays_of(items)
 
     num_edges = edge_index.shape[1]
-    num_nodes = _num_nodes(given_nodes, arrays)
-    parts = GraphParts(num_nodes, edge_index, {}, {}, _splits(given_splits))
+    num_nodes = count_nodes(given_nodes, arrays)
+    parts = GraphParts(num_nodes, edge_index, {}, {}, splits_of(given_splits))
     for name, array in arrays.items():
         _sort(parts, name, array, num_edges)
     return parts
@@ -71,7 +84,7 @@ def graph_parts(data: object) -> GraphParts:
 def _items(data: object) -> dict[str, Any]:
     if isinstance(data, str | os.PathLike):
         return read_directory(Path(data))
-    if hasattr(data, "node_types") and hasattr(data, "edge_types"):
+    if is_typed(data):
         raise DTypeError(f"heterogeneous graphs ({type(data).__name__}) are not supported, expected {_EXPECTED}")
     to_dict = getattr(data, "to_dict", None)
     items = (
@@ -90,15 +103,17 @@ def _plain(data: object) -> bool:
     return hasattr(data, "edge_index") and hasattr(data, "__dict__")
 
 
-def _edge_index(value: object) -> Array:
-    array = _array("edge_index", value)
+def edge_index_of(value: object, label: str = "") -> Array:
+    """Return ``value`` as an edge list. ``label`` stands before its name in messages."""
+    name = f"{label}edge_index"
+    array = _array(name, value)
     if array is None:
-        raise DTypeError(f"edge_index must be a tensor, an array or a path to a .npy file, got {type(value).__name__}")
+        raise DTypeError(f"{name} must be a tensor, an array or a path to a .npy file, got {type(value).__name__}")
     if len(array.shape) != 2 or array.shape[0] != 2:
         hint = "; transpose it" if len(array.shape) == 2 and array.shape[1] == 2 else ""
-        raise InvalidArgumentError(f"edge_index must have shape [2, num_edges], got {list(array.shape)}{hint}")
+        raise InvalidArgumentError(f"{name} must have shape [2, num_edges], got {list(array.shape)}{hint}")
     if not _is_integer(array):
-        raise DTypeError(f"edge_index must hold integers, got {array.dtype}")
+        raise DTypeError(f"{name} must hold integers, got {array.dtype}")
     return array
 
 
@@ -115,17 +130,17 @@ def _array(name: str, value: object) -> Array | None:
     return None
 
 
-def _arrays(items: dict[str, Any]) -> dict[str, Array]:
+def arrays_of(items: dict[str, Any], label: str = "") -> dict[str, Array]:
     """Keep what is an array with rows; whatever else is there cannot be batched and is named in one warning."""
     arrays, ignored = {}, []
     for name, value in items.items():
         if value is None:
             continue
-        array = _array(name, value)
+        array = _array(f"{label}{name}", value)
         if array is None or len(array.shape) == 0:
-            ignored.append(name)
+            ignored.append(f"{label}{name}")
         elif name in RESERVED:
-            raise InvalidArgumentError(f"the name {name!r} is taken by the batch itself: rename this tensor")
+            raise InvalidArgumentError(f"the name {label + name!r} is taken by the batch itself: rename this tensor")
         else:
             arrays[name] = array
     if ignored:
@@ -133,12 +148,13 @@ def _arrays(items: dict[str, Any]) -> dict[str, Array]:
     return arrays
 
 
-def _num_nodes(given: object, arrays: dict[str, Array]) -> int | None:
+def count_nodes(given: object, arrays: dict[str, Array], label: str = "") -> int | None:
+    """Return the number of nodes that is given, or that the usual tensors have rows; None when neither tells."""
     if given is not None:
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
-            raise DTypeError(f"num_nodes must be an int, got {given!r}")
+            raise DTypeError(f"{label}num_nodes must be an int, got {given!r}")
         if given < 0:
-            raise InvalidArgumentError(f"num_nodes must be at least 0, got {given}")
+            raise InvalidArgumentError(f"{label}num_nodes must be at least 0, got {given}")
         return int(given)
     for name in ("x", "y", *(name for name in arrays if name.endswith("_mask"))):
         if name in arrays:
@@ -159,11 +175,16 @@ def _sort(parts: GraphParts, name: str, array: Array, num_edges: int) -> None:
             "expected one row per node or one per edge"
         )
     parts.node_tensors[name] = array
-    if name.endswith("_mask") and len(array.shape) == 1 and _is_bool(array):
+    if is_mask(name, array):
         split = name.removesuffix("_mask")
         if split in parts.splits:
             raise InvalidArgumentError(f"split {split!r} comes twice: as {name!r} and in 'splits'")
         parts.splits[split] = array
+
+
+def is_mask(name: str, array: Array) -> bool:
+    """Whether a node tensor is also a split."""
+    return name.endswith("_mask") and len(array.shape) == 1 and _is_bool(array)
 
 
 def _is_bool(array: Array) -> bool:
@@ -177,20 +198,24 @@ def _is_integer(array: Array) -> bool:
     return dtype.kind in "iu"
 
 
-def _splits(given: object) -> dict[str, Array]:
+def splits_of(given: object, label: str = "") -> dict[str, Array]:
+    """Return a mapping of splits as arrays."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise DTypeError(f"splits must be a mapping from a name to node ids or a mask, got {type(given).__name__}")
+        raise DTypeError(
+            f"{label}splits must be a mapping from a name to node ids or a mask, got {type(given).__name__}"
+        )
     splits = {}
     for name, value in given.items():
         ids = np.asarray(value) if isinstance(value, list | tuple | range) else value
-        array = _array(f"splits[{name!r}]", ids)
+        what = f"{label}splits[{name!r}]"
+        array = _array(what, ids)
         if array is None or len(array.shape) != 1:
             came = type(value).__name__ if array is None else f"shape {list(array.shape)}"
-            raise InvalidArgumentError(f"splits[{name!r}] must be one-dimensional node ids or a bool mask, got {came}")
+            raise InvalidArgumentError(f"{what} must be one-dimensional node ids or a bool mask, got {came}")
         if not (_is_bool(array) or _is_integer(array)):
-            raise DTypeError(f"splits[{name!r}] must hold integers or bools, got {array.dtype}")
+            raise DTypeError(f"{what} must hold integers or bools, got {array.dtype}")
         splits[str(name)] = array
     return splits
 

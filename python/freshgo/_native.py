@@ -31,6 +31,7 @@ from freshgo.errors import ClosedError, InvalidArgumentError
 if TYPE_CHECKING:
     from freshgo._dlpack import ArrayLike
     from freshgo._history import Settings
+    from freshgo._typed_inputs import TypedParts
 
 __all__ = [
     "Graph",
@@ -39,7 +40,9 @@ __all__ = [
     "NpyFile",
     "RawBatch",
     "Store",
+    "TypedGraph",
     "convert",
+    "convert_types",
     "counters",
     "hotness",
     "library",
@@ -168,19 +171,23 @@ class Store(_Handle):
 
     def describe(self) -> dict[str, Any]:
         """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
-        ``splits`` (name to number of ids) and so on."""
+        ``splits`` (name to number of ids) and so on; of a store with types in ``node_types`` and ``edge_types``."""
         info = _abi.read_json("fg_store_describe", self._handle())
-        info["splits"] = {split["name"]: split["shape"][0] for split in info["splits"]}
+        for level in (info, *info["node_types"]):
+            level["splits"] = {split["name"]: split["shape"][0] for split in level["splits"]}
         return info
 
-    def read(self, name: str, *, kind: Literal["split", "node", "edge"]) -> torch.Tensor:
-        """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified."""
+    def read(self, name: str, *, kind: Literal["split", "node", "edge"], place: int | None = None) -> torch.Tensor:
+        """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified. ``place`` is that of
+        the type in what :meth:`describe` lists, None in a homogeneous store."""
         kinds = {"split": 0, "node": 1, "edge": 2}
         if kind not in kinds:
             raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
         versioned = _dlpack.use_versioned()
-        arguments = (self._handle(), kinds[kind], name.encode(), int(versioned))
-        result = _run_job("fg_store_read", *arguments, discard=lambda managed: _take(managed, versioned))
+        what = (kinds[kind],) if place is None else (kinds[kind], place)
+        function = "fg_store_read" if place is None else "fg_store_read_type"
+        arguments = (self._handle(), *what, name.encode(), int(versioned))
+        result = _run_job(function, *arguments, discard=lambda managed: _take(managed, versioned))
         return _take(result, versioned)
 
     def verify(self, progress: Progress | None = None) -> None:
@@ -234,6 +241,8 @@ class LoaderOptions:
     ``memory``, ``feature_cache``, ``neighbor_cache``, ``trace_memory``, ``buffer_memory``, ``scratch_bytes`` are bytes.
     ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
+    ``weight_attr`` names an edge tensor, ``labor`` is its dependencies on layers and batches and whether
+    it gives weights, ``walks`` are walks, length and restart of each hop.
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     ``history`` makes the loader prune its batches.
     ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
@@ -273,6 +282,9 @@ class LoaderOptions:
     history: Settings | None = None
     held: torch.Tensor | None = None
     holds: int = 1
+    weight_attr: str | None = None
+    labor: tuple[bool, int, bool] | None = None
+    walks: Sequence[tuple[int, int, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -282,6 +294,50 @@ class RawBatch:
     index: int
     num_seeds: int
     tensors: dict[str, torch.Tensor]
+
+
+class TypedGraph(_Handle):
+    """A heterogeneous graph in memory. The tensors are used in place and kept alive until :meth:`close`."""
+
+    _closer = "fg_graph_close"
+    _what = "graph"
+
+    def __init__(self, parts: TypedParts, progress: Progress | None = None) -> None:
+        """Index the edges of every type by target. Every type has its number of nodes; splits are the caller's.
+
+        Raises:
+            InvalidArgumentError: ids out of range, shapes that disagree, rows that are not contiguous
+            DTypeError: dtypes or types that cannot be used
+        """
+        super().__init__()
+        arrays = _dlpack.ArrayList()
+        nodes, edges = _types(parts, arrays, splits=False)
+        raw = _abi.GraphInput(
+            struct_size=ctypes.sizeof(_abi.GraphInput),
+            num_nodes=-1,
+            node_types=nodes,
+            edge_types=edges,
+            num_node_types=len(nodes),
+            num_edge_types=len(edges),
+        )
+        self._pointer = _run_job("fg_graph_open", ctypes.byref(raw), discard=self._discard, progress=progress)
+        self._arrays = arrays
+
+
+def _types(parts: TypedParts, arrays: _dlpack.ArrayList, *, splits: bool = True) -> tuple[Any, Any]:
+    """Describe the types of a graph: an array of nodes and one of edges."""
+    nodes, edges = (_abi.NodeType * len(parts.nodes))(), (_abi.EdgeType * len(parts.edges))()
+    for node, (name, of_nodes) in zip(nodes, parts.nodes.items(), strict=True):
+        node.name = name.encode()
+        node.num_nodes = -1 if of_nodes.num_nodes is None else of_nodes.num_nodes
+        node.tensors, node.num_tensors = arrays.many(of_nodes.tensors)
+        if splits:
+            node.splits, node.num_splits = arrays.many(of_nodes.splits)
+    for edge, (names, of_edges) in zip(edges, parts.edges.items(), strict=True):
+        edge.source, edge.relation, edge.target = (name.encode() for name in names)
+        edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
+        edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors)
+    return nodes, edges
 
 
 _MODES = {"train": 0, "trace": 1, "plain": 2}
@@ -468,6 +524,12 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
     )
     if options.history is not None:
         raw.history = ctypes.pointer(_nativehistory.options(options.history))
+    raw.weight_attr = None if options.weight_attr is None else options.weight_attr.encode()
+    if options.labor is not None:
+        layers, batches, edge_weight = options.labor
+        raw.labor, raw.layer_dependency, raw.batch_dependency = 1 if edge_weight else 2, int(layers), batches
+    if options.walks is not None:
+        raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
     if seeds is not None:
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:
@@ -520,6 +582,30 @@ def convert(
     arguments = (ctypes.byref(raw), os.fsencode(path))
     pointer = _run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress)
     return Store._adopt(pointer) if pointer else None
+
+
+def convert_types(
+    parts: TypedParts,
+    path: str | os.PathLike[str],
+    *,
+    memory: int,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a heterogeneous graph as a store at ``path``: as :func:`convert`, one type after the other."""
+    arrays = _dlpack.ArrayList(map_files=True)
+    nodes, edges = _types(parts, arrays)
+    raw = _abi.ConvertInput(
+        struct_size=ctypes.sizeof(_abi.ConvertInput),
+        overwrite=int(overwrite),
+        num_nodes=-1,
+        memory=memory,
+        node_types=nodes,
+        edge_types=edges,
+        num_node_types=len(nodes),
+        num_edge_types=len(edges),
+    )
+    _run_job("fg_convert_start", ctypes.byref(raw), os.fsencode(path), progress=progress)
 
 
 def _discard_store(pointer: int) -> None:

@@ -44,11 +44,9 @@ _ONLY = {
     "temporal_strategy": "uniform",
     "time_attr": None,
     "input_time": None,
-    "weight_attr": None,
     "transform_sampler_output": None,
     "neighbor_sampler": None,
     "custom_cls": None,
-    "sampler": None,
     "batch_sampler": None,
     "collate_fn": None,
 }

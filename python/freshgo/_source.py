@@ -57,6 +57,10 @@ class StoreSource:
     """A store, closed with the loader when the loader opened it."""
 
     def __init__(self, store: Store, *, owned: bool) -> None:
+        if store.node_types:
+            if owned:
+                store.close()
+            raise DTypeError(f"a loader takes homogeneous graphs, this one has the node types {store.node_types}")
         self._store = store
         self._owned = owned
         self.native: _native.Store | _native.Graph = store._native

@@ -32,8 +32,8 @@ class Block:
     """int64 ``[num_dst + 1]``: the edges of target ``t`` are ``ptr[t]`` to ``ptr[t + 1]`` (CSC)."""
     edge_index: Tensor
     """int64 ``[2, num_edges]``: row 0 the source, row 1 the target; targets do not decrease."""
-    e_id: Tensor
-    """int64 ``[num_edges]``: the user's edge numbers."""
+    e_id: Tensor | None
+    """int64 ``[num_edges]``: the user's edge numbers; None of random walks, whose edges are not the graph's."""
     transposed: Transposed | None = None
     """The batch's edges grouped by source, of which :mod:`freshgo.ops` uses this block's; from ``transpose=True``."""
     edge: Tensor | None = None
@@ -42,6 +42,8 @@ class Block:
     """With history, which level of the batch the sources are: 0 are features."""
     levels: Levels | None = None
     """With history, the levels of the batch."""
+    edge_weight: Tensor | None = None
+    """float32 ``[num_edges]``: what LABOR and random walks say of each edge; None of other samplers."""
 
     @property
     def index(self) -> Tensor:
@@ -58,7 +60,6 @@ class Blocks:
     """Gives a batch its per-layer view; see :meth:`blocks`."""
 
     edge_index: Tensor
-    e_id: Tensor
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
 
@@ -87,6 +88,7 @@ class Blocks:
                 self.edge_index[1].contiguous(),
                 torch.arange(targets + 1, device=self.edge_index.device),
             )
+        e_id, edge_weight = (getattr(self, name, None) for name in ("e_id", "edge_weight"))
         blocks = []
         for hop in reversed(range(len(self.num_sampled_edges))):
             num_dst = sum(self.num_sampled_nodes[: hop + 1])
@@ -97,7 +99,8 @@ class Blocks:
                     num_dst=num_dst,
                     ptr=ptr[: num_dst + 1],
                     edge_index=self.edge_index[:, :num_edges],
-                    e_id=self.e_id[:num_edges],
+                    e_id=None if e_id is None else e_id[:num_edges],
+                    edge_weight=None if edge_weight is None else edge_weight[:num_edges],
                     transposed=None if known is None else known.transposed,
                 )
             )

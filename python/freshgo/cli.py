@@ -39,7 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "source",
         type=Path,
-        help="directory with edge_index.npy and further <tensor>.npy, <split>_mask.npy, <split>_idx.npy",
+        help="directory with edge_index.npy and further <tensor>.npy, <split>_mask.npy, <split>_idx.npy; or with such "
+        "a directory for each type of nodes, and of edges as <source>__<relation>__<target>",
     )
     command.add_argument("store", type=Path, help="directory to create")
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")

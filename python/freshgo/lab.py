@@ -21,6 +21,7 @@ from freshgo._size import parse_size
 from freshgo._source import source_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import METRICS, Policy, Resolved, resolve
+from freshgo.samplers import Labor, RandomWalk, sampling
 
 if TYPE_CHECKING:
     Ids = Tensor | np.ndarray[Any, Any]
@@ -168,11 +169,13 @@ def hotness(
     data: object,
     metric: str = "expected",
     *,
-    num_neighbors: Sequence[int] | None = None,
+    num_neighbors: Sequence[int] | Sequence[RandomWalk] | None = None,
     input_nodes: Any = None,
     batch_size: int = 1024,
     shuffle: bool = False,
     replace: bool = False,
+    weight_attr: str | None = None,
+    sampler: Labor | str | None = None,
     k: int = 1,
     seed: int = 0,
     memory: int | str | None = None,
@@ -189,6 +192,9 @@ def hotness(
         batch_size: for these two, as of a loader.
         shuffle: for ``"presc"``, as of a loader.
         replace: for these two, as of a loader.
+        weight_attr: for these two, as of a loader.
+        sampler: for ``"presc"``, as of a loader. ``"expected"`` has the same scores with LABOR, since no target
+            draws other edges, and does not follow random walks.
         k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, take
             another than that of the training.
         seed: of ``"presc"`` and ``"random"``.
@@ -203,11 +209,14 @@ def hotness(
     _options.choice("metric", metric, [name for name in METRICS if name != "oracle"])
     if num_neighbors is None and metric in ("expected", "presc"):
         raise InvalidArgumentError(f"{metric!r} depends on what is sampled: give num_neighbors")
+    drawn = sampling(
+        [1] if num_neighbors is None else num_neighbors, sampler, weight_attr, _options.flag("replace", replace)
+    )
     options: dict[str, Any] = {
-        "fanouts": [1] if num_neighbors is None else _options.fanouts(num_neighbors),
+        **drawn.options(),
         "batch_size": _options.count("batch_size", batch_size, 1),
         "shuffle": _options.flag("shuffle", shuffle),
-        "replace": _options.flag("replace", replace),
+        "replace": replace,
         "presc_epochs": _options.count("k", k, 1, 1 << 20),
         "seed": _options.count("seed", seed, None),
     }

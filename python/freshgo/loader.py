@@ -19,6 +19,7 @@ from freshgo.batch import Batch, batch_class, make_batch
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
+from freshgo.samplers import Labor, RandomWalk, sampling
 
 if TYPE_CHECKING:
     import torch
@@ -50,12 +51,16 @@ class Loader:
     Args:
         data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or a mapping of tensors
             (features are used in place, not copied).
-        num_neighbors: neighbours per node and hop, nearest the input nodes first; -1 takes all.
+        num_neighbors: neighbours per node and hop, nearest the input nodes first; -1 takes all. Or a
+            :class:`RandomWalk` for each hop.
         input_nodes: node ids, a bool mask, the name of a split, or None for every node.
         batch_size: input nodes per batch.
         shuffle: a new order of the input nodes in every epoch.
         drop_last: leave out a last batch that is not full.
         replace: draw neighbours with replacement.
+        weight_attr: an edge-level tensor of numbers that are not negative: neighbours are drawn in proportion to it,
+            one after the other among those that are left; those of weight 0 never.
+        sampler: ``"labor"`` or a :class:`Labor` draws layer by layer, for fewer nodes in a batch.
         seed: everything random follows from it.
         num_workers: threads that sample; 0 lets the loader choose.
         prefetch: batches prepared ahead; 0 works only when asked.
@@ -101,13 +106,15 @@ class Loader:
     def __init__(
         self,
         data: object,
-        num_neighbors: Sequence[int],
+        num_neighbors: Sequence[int] | Sequence[RandomWalk],
         input_nodes: Any = None,
         *,
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
         replace: bool = False,
+        weight_attr: str | None = None,
+        sampler: Labor | str | None = None,
         seed: int = 0,
         num_workers: int = 0,
         prefetch: int = 4,
@@ -134,9 +141,10 @@ class Loader:
         target = _delivery.resolve(device)
         _options.check_pyg_options(pyg_options)
         policy = resolve("cache", cache)
+        self._sampling = sampling(num_neighbors, sampler, weight_attr, _options.flag("replace", replace))
         options = _native.LoaderOptions(
-            fanouts=_options.fanouts(num_neighbors),
-            replace=_options.flag("replace", replace),
+            **self._sampling.options(),
+            replace=replace,
             batch_size=_options.count("batch_size", batch_size, 1),
             shuffle=_options.flag("shuffle", shuffle),
             drop_last=_options.flag("drop_last", drop_last),
@@ -300,6 +308,7 @@ class Loader:
             "shuffle": options.shuffle,
             "drop_last": options.drop_last,
             "replace": options.replace,
+            **self._sampling.config(),
             "seed": options.seed,
             "reorder": self._order,
         }

@@ -68,7 +68,8 @@ def relayout(
         progress: show a bar; or a callable that is called with ``(stage, done, total)``, in bytes.
 
     Raises:
-        InvalidArgumentError, DTypeError: an order, a metric or scores that cannot work; 2^32 nodes or more.
+        InvalidArgumentError, DTypeError: an order, a metric or scores that cannot work; 2^32 nodes or more; a
+            heterogeneous graph.
         StoreNotFoundError, FormatError, CorruptError: what is wrong with ``store``; every page is checked.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
@@ -88,6 +89,10 @@ def relayout(
     n_bytes = parse_size("memory", memory)
     source = store if isinstance(store, Store) else Store.open(store)
     try:
+        if source.node_types:
+            raise InvalidArgumentError(
+                f"relayout is for homogeneous graphs, this one has the node types {source.node_types}"
+            )
         scores = wanted.scores(source, n_bytes)
         with progress_of(progress) as report:
             _native.relayout(

@@ -13,6 +13,9 @@ from freshgo._progress import Progress, progress_of
 from freshgo._size import format_size
 from freshgo.errors import InvalidArgumentError
 
+EdgeType = tuple[str, str, str]
+"""Source, relation, target."""
+
 
 class TensorInfo(NamedTuple):
     """A tensor in a store, without its data."""
@@ -23,11 +26,78 @@ class TensorInfo(NamedTuple):
     """``"node"`` or ``"edge"``: what the rows belong to."""
 
 
+class StoredNodes:
+    """The nodes of one type of a store: ``store["paper"]``. ``store["paper"]["x"]`` reads a tensor."""
+
+    def __init__(self, native: _native.Store, info: dict[str, Any], place: int) -> None:
+        self._native, self._info, self._place = native, info, place
+        self.tensors = _tensors(info["tensors"], "node")
+        """Name, dtype and shape of every tensor."""
+        self.splits: dict[str, int] = dict(info["splits"])
+        """The number of nodes of every split, by name."""
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        return int(self._info["num_nodes"])
+
+    def split(self, name: str) -> Tensor:
+        """Read the node ids of a split: int64 ``[size]``."""
+        if name not in self.splits:
+            raise InvalidArgumentError(
+                f"node type {self._info['name']!r} has no split {name!r}, only {_names(self.splits)}"
+            )
+        return self._native.read(name, kind="split", place=self._place)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.tensors:
+            raise InvalidArgumentError(
+                f"node type {self._info['name']!r} has no tensor {name!r}, only {_names(self.tensors)}"
+            )
+        return self._native.read(name, kind="node", place=self._place)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._info['name']!r}, num_nodes={self.num_nodes}, {_listed(self.tensors)})"
+
+
+class StoredEdges:
+    """The edges of one type of a store: ``store["author", "writes", "paper"]``. Indexing it reads a tensor."""
+
+    def __init__(self, native: _native.Store, info: dict[str, Any], place: int) -> None:
+        self._native, self._info, self._place = native, info, place
+        self.tensors = _tensors(info["tensors"], "edge")
+        """Name, dtype and shape of every tensor; rows are in the order of the edges that were converted."""
+
+    @property
+    def edge_type(self) -> EdgeType:
+        """Source, relation, target."""
+        return (self._info["source"], self._info["relation"], self._info["target"])
+
+    @property
+    def num_edges(self) -> int:
+        """The number of edges."""
+        return int(self._info["num_edges"])
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.tensors:
+            raise InvalidArgumentError(
+                f"edge type {self.edge_type} has no tensor {name!r}, only {_names(self.tensors)}"
+            )
+        return self._native.read(name, kind="edge", place=self._place)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.edge_type}, num_edges={self.num_edges}, {_listed(self.tensors)})"
+
+
 class Store:
     """A graph on disk, opened for reading.
 
     ``store["x"]`` reads a whole tensor into memory, ``store.split("train")`` the node ids of a split; a
     :class:`~freshgo.Loader` reads batches. Opening checks the header, sizes and version, :meth:`verify` every byte.
+
+    Of a heterogeneous graph (:attr:`node_types`, :attr:`edge_types`) ``store["paper"]`` is what is stored of a node
+    type and ``store["author", "writes", "paper"]`` of an edge type; ``store["paper"]["x"]`` and
+    ``store.read("x", "paper")`` read a tensor, ``store.split("train", "paper")`` a split.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -35,12 +105,13 @@ class Store:
 
     def _adopt(self, native: _native.Store) -> None:
         self._native = native
-        self._info = self._native.describe()
-        self._tensors = {
-            tensor["name"]: TensorInfo(getattr(torch, tensor["dtype"]), tuple(tensor["shape"]), level)
-            for level, key in (("node", "tensors"), ("edge", "edge_tensors"))
-            for tensor in self._info[key]
+        self._info = info = native.describe()
+        self._nodes = {t["name"]: StoredNodes(native, t, place) for place, t in enumerate(info["node_types"])}
+        self._edges = {
+            (t["source"], t["relation"], t["target"]): StoredEdges(native, t, place)
+            for place, t in enumerate(info["edge_types"])
         }
+        self._tensors = {**_tensors(info["tensors"], "node"), **_tensors(info["edge_tensors"], "edge")}
 
     @classmethod
     def _of(cls, native: _native.Store) -> Store:
@@ -73,40 +144,92 @@ class Store:
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes."""
+        """The number of nodes, of all types together."""
         return int(self._info["num_nodes"])
 
     @property
     def num_edges(self) -> int:
-        """The number of edges."""
+        """The number of edges, of all types together."""
         return int(self._info["num_edges"])
+
+    @property
+    def node_types(self) -> list[str]:
+        """The types of nodes; empty for a homogeneous graph."""
+        return list(self._nodes)
+
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """The types of edges (source, relation, target); empty for a homogeneous graph."""
+        return list(self._edges)
+
+    def metadata(self) -> tuple[list[str], list[EdgeType]]:
+        """Return node types and edge types, as PyG's models take them."""
+        return self.node_types, self.edge_types
+
+    @property
+    def num_nodes_dict(self) -> dict[str, int]:
+        """The number of nodes of every type."""
+        return {name: nodes.num_nodes for name, nodes in self._nodes.items()}
+
+    @property
+    def num_edges_dict(self) -> dict[EdgeType, int]:
+        """The number of edges of every type."""
+        return {name: edges.num_edges for name, edges in self._edges.items()}
 
     @property
     def reordered(self) -> bool:
         """Whether rows of node tensors are stored in an order of their own (:func:`freshgo.relayout`). Ids, batches and
         what is read do not change by it."""
-        return self._info["order"] is not None
+        return any(level["order"] is not None for level in (self._info, *self._info["node_types"]))
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Name, dtype and shape of every tensor that comes with a batch."""
+        """Name, dtype and shape of every tensor that comes with a batch. Of a heterogeneous graph it is empty: see
+        ``store["paper"].tensors``."""
         return dict(self._tensors)
 
     @property
     def splits(self) -> dict[str, int]:
-        """The number of nodes of every split, by name."""
+        """The number of nodes of every split, by name. Of a heterogeneous graph it is empty: see
+        ``store["paper"].splits``."""
         return dict(self._info["splits"])
 
-    def split(self, name: str) -> Tensor:
-        """Read the node ids of a split: int64 ``[size]``."""
+    def split(self, name: str, node_type: str | None = None) -> Tensor:
+        """Read the node ids of a split: int64 ``[size]``. A heterogeneous graph needs the ``node_type``."""
+        if node_type is not None:
+            return self._nodes_of(node_type).split(name)
+        if self._nodes:
+            raise InvalidArgumentError(f"say which type the split {name!r} is of: {_names(self._nodes)}")
         if name not in self._info["splits"]:
             raise InvalidArgumentError(f"the store has no split {name!r}, only {_names(self.splits)}")
         return self._native.read(name, kind="split")
 
-    def __getitem__(self, name: str) -> Tensor:
+    def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:
+        """Read a whole tensor: all rows, in the user's order. In a heterogeneous graph, of the type ``of``."""
+        if of is not None:
+            return self._edges_of(of)[name] if isinstance(of, tuple) else self._nodes_of(of)[name]
+        if self._nodes:
+            raise InvalidArgumentError(
+                f"say which type the tensor {name!r} is of: {_names(self._nodes)}, {_names(self._edges)}"
+            )
         if name not in self._tensors:
             raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(self._tensors)}")
         return self._native.read(name, kind="node" if self._tensors[name].level == "node" else "edge")
+
+    def __getitem__(self, key: str | EdgeType) -> Any:
+        if not self._nodes and isinstance(key, str):
+            return self.read(key)
+        return self._edges_of(key) if isinstance(key, tuple) else self._nodes_of(key)
+
+    def _nodes_of(self, node_type: str) -> StoredNodes:
+        if node_type not in self._nodes:
+            raise InvalidArgumentError(f"the store has no node type {node_type!r}, only {_names(self._nodes)}")
+        return self._nodes[node_type]
+
+    def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
+        if edge_type not in self._edges:
+            raise InvalidArgumentError(f"the store has no edge type {edge_type!r}, only {_names(self._edges)}")
+        return self._edges[edge_type]
 
     def verify(self, *, progress: bool | Progress = False) -> None:
         """Read every block and compare it with its checksum.
@@ -125,13 +248,15 @@ class Store:
             f"  nodes    {self.num_nodes:,}",
             f"  edges    {self.num_edges:,}",
         ]
-        if self.reordered:
+        if self._info["order"] is not None:
             lines.append("  order    rows of node tensors are stored in the order of their use")
-        for name, tensor in self._tensors.items():
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)
-            lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}")
-        lines += [f"  split    {name}: {count:,} nodes" for name, count in self.splits.items()]
+        lines += _lines(self._tensors) + _split_lines(self.splits)
+        for name, nodes in self._nodes.items():
+            lines.append(f"  nodes of type {name!r}: {nodes.num_nodes:,}")
+            lines += ["  " + line for line in _lines(nodes.tensors) + _split_lines(nodes.splits)]
+        for edge_type, edges in self._edges.items():
+            lines.append(f"  edges of type {edge_type}: {edges.num_edges:,}")
+            lines += ["  " + line for line in _lines(edges.tensors)]
         return "\n".join(lines)
 
     def close(self) -> None:
@@ -155,8 +280,33 @@ class Store:
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
+        if self._nodes:
+            nodes = ", ".join(f"{name}: {count}" for name, count in self.num_nodes_dict.items())
+            edges = ", ".join(f"({', '.join(name)}): {count}" for name, count in self.num_edges_dict.items())
+            return f"Store({self.path!r}, nodes {{{nodes}}}, edges {{{edges}}}{state})"
         return f"Store({self.path!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges}{state})"
 
 
-def _names(names: dict[str, Any]) -> str:
+def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInfo]:
+    return {t["name"]: TensorInfo(getattr(torch, t["dtype"]), tuple(t["shape"]), level) for t in described}
+
+
+def _lines(tensors: dict[str, TensorInfo]) -> list[str]:
+    lines = []
+    for name, tensor in tensors.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)
+        lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}")
+    return lines
+
+
+def _split_lines(splits: dict[str, int]) -> list[str]:
+    return [f"  split    {name}: {count:,} nodes" for name, count in splits.items()]
+
+
+def _listed(tensors: dict[str, TensorInfo]) -> str:
+    return f"tensors=[{', '.join(tensors)}]"
+
+
+def _names(names: dict[Any, Any]) -> str:
     return ", ".join(map(repr, names)) or "none at all"

@@ -69,9 +69,10 @@ def test_heterogeneous(tmp_path: Path) -> None:
         node_types = ("a", "b")
         edge_types = ()
 
-    for action in (lambda: convert(HeteroData(), tmp_path / "g"), lambda: Loader(HeteroData(), [2])):
-        with pytest.raises(errors.DTypeError, match="heterogeneous"):
-            action()
+    with pytest.raises(errors.DTypeError, match="expected a PyG HeteroData or a mapping"):
+        convert(HeteroData(), tmp_path / "g")
+    with pytest.raises(errors.DTypeError, match="heterogeneous"):
+        Loader(HeteroData(), [2])
 
 
 @pytest.mark.parametrize("splits", [None, {"train": [0, 2]}])

@@ -1,0 +1,288 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// The weights that edges are drawn by: an edge tensor with a number for each edge, in the user's order of edges. The sampler wants
+// them in its own, by target. In memory they are put into that order at opening, with sums of blocks so that a long list need not be
+// added up. On disk they stay as they are: what a hop needs are the weights of whole lists, so their edge numbers are read, and then
+// the weights with these numbers. Where the user's edges are sorted by target those of a list lie together; else each is a read of its own, but
+// for those on a page that several are on.
+
+// maxWeight keeps the sums of lists finite: of a list of 2^57 such weights. Arbitrary.
+const maxWeight = 1e290
+
+// edgeWeightName is the tensor of what LABOR and walks say of an edge.
+const edgeWeightName = "edge_weight"
+
+// weightTensor returns the tensor that Options.WeightAttr names, nil where it names none.
+func (l *Loader) weightTensor() (*tensor, error) {
+	name := l.options.WeightAttr
+	if name == "" {
+		return nil, nil
+	}
+	var known []string
+	for i := range l.parts.tensors {
+		t := &l.parts.tensors[i]
+		if !t.byEdge {
+			continue
+		}
+		if t.name != name {
+			known = append(known, t.name)
+			continue
+		}
+		if one := t.width == t.dtype.Size(); !one || !t.dtype.IsFloat() && !t.dtype.IsInteger() {
+			return nil, fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number", ErrOption, name, t.dtype.Label(), t.rowShape)
+		}
+		return t, nil
+	}
+	return nil, fmt.Errorf("%w: weight_attr %q is no edge tensor, the edge tensors are %q", ErrOption, name, known)
+}
+
+// checkSampler checks what depends on the source's tensors.
+func (l *Loader) checkSampler() error {
+	if _, err := l.weightTensor(); err != nil {
+		return err
+	}
+	o := &l.options
+	if o.Walks != nil && o.Cache == "expected" {
+		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
+	}
+	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == edgeWeightName && !(t.byEdge && o.Walks != nil) }) // walks bring no edge tensors
+	l.parts.weighted = o.Walks != nil || o.Labor != nil && !o.NoEdgeWeight
+	if l.parts.weighted && clash {
+		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
+	}
+	return nil
+}
+
+// narrowWeights says whether float32 holds all values of a type.
+func narrowWeights(dtype manifest.DType) bool {
+	switch dtype {
+	case manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT32, manifest.DType_UINT64, manifest.DType_FLOAT64:
+		return false
+	}
+	return true
+}
+
+// weightBytes is what weights take in memory, with their sums.
+func weightBytes(t *tensor) int64 {
+	each := int64(8)
+	if narrowWeights(t.dtype) {
+		each = 4
+	}
+	return t.numRows*each + 8*max(1, sample.SumsLen(t.numRows))
+}
+
+// openWeights makes the weights ready for the sampler, nil where edges are drawn uniformly.
+func (l *Loader) openWeights(ctx context.Context, indptr []int64) (*sample.Weights, error) {
+	t, err := l.weightTensor()
+	if err != nil || t == nil {
+		return nil, err
+	}
+	if l.parts.store == nil || l.split.weights {
+		return l.holdWeights(ctx, t, indptr)
+	}
+	disk, err := l.openRows(ctx, &t.onDisk.Array)
+	if err != nil {
+		return nil, err
+	}
+	w := &diskWeights{loader: l, tensor: t, disk: disk, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
+	if !l.trial {
+		// All of them, so that a bad one is an error now and not in some batch.
+		buffer := make([]float64, scanIDs)
+		err = disk.scan(ctx, l.budget, func(first int64, data []byte) error { return t.eachWeight(ctx, first, data, buffer, nil) })
+	}
+	return &sample.Weights{Source: w}, err
+}
+
+// holdWeights puts the weights into memory, by position.
+func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64) (*sample.Weights, error) {
+	rows := t.memory
+	if rows == nil {
+		block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.Staging)
+		if err != nil {
+			return nil, err
+		}
+		defer block.Free()
+		rows = block.Bytes()[:t.bytes()]
+	}
+	alloc := func(n int64) (*mem.Block, error) {
+		block, err := l.budget.Alloc(mem.Topology, n)
+		if err == nil {
+			l.onClose(block.Free)
+		}
+		return block, err
+	}
+	n, w := t.numRows, new(sample.Weights)
+	numSums := sample.SumsLen(n)
+	block, err := alloc(weightBytes(t) - 8*max(1, numSums))
+	if err != nil {
+		return nil, err
+	}
+	sums, err := alloc(8 * max(1, numSums))
+	if err != nil {
+		return nil, err
+	}
+	w.Sums = mem.Slice[float64](sums)[:numSums]
+	buffer := make([]float64, scanIDs)
+	if narrowWeights(t.dtype) {
+		w.Narrow = mem.Slice[float32](block)[:n]
+		if err = placeWeights(ctx, l, t, rows, buffer, w.Narrow); err == nil {
+			sample.Sum(indptr, w.Narrow, w.Sums)
+		}
+	} else {
+		w.Wide = mem.Slice[float64](block)[:n]
+		if err = placeWeights(ctx, l, t, rows, buffer, w.Wide); err == nil {
+			sample.Sum(indptr, w.Wide, w.Sums)
+		}
+	}
+	return w, err
+}
+
+// placeWeights writes the weight of the edge at each position to out.
+func placeWeights[W float32 | float64](ctx context.Context, l *Loader, t *tensor, rows []byte, buffer []float64, out []W) error {
+	if l.edgeIDs.identity() {
+		return t.eachWeight(ctx, 0, rows, buffer, func(first int64, weights []float64) {
+			for i, w := range weights {
+				out[first+int64(i)] = W(w)
+			}
+		})
+	}
+	if err := t.eachWeight(ctx, 0, rows, buffer, nil); err != nil { // in the user's order, which a message speaks of
+		return err
+	}
+	width, one := int64(t.width), make([]float64, 1)
+	return l.edgeIDs.scan(ctx, l.budget, func(first int64, ids []int64) error {
+		for i, e := range ids {
+			decodeWeights(t.dtype, rows[e*width:(e+1)*width], one)
+			out[first+int64(i)] = W(one[0])
+		}
+		return nil
+	})
+}
+
+// eachWeight checks the weights of the edges from first on and gives them to visit, a part at a time.
+func (t *tensor) eachWeight(ctx context.Context, first int64, rows []byte, buffer []float64, visit func(first int64, weights []float64)) error {
+	for len(rows) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(len(rows)/t.width, len(buffer))
+		part := buffer[:n]
+		decodeWeights(t.dtype, rows[:n*t.width], part)
+		for i, w := range part {
+			if !goodWeight(w) {
+				return t.badWeight(first+int64(i), w)
+			}
+		}
+		if visit != nil {
+			visit(first, part)
+		}
+		first, rows = first+int64(n), rows[n*t.width:]
+	}
+	return nil
+}
+
+func goodWeight(w float64) bool { return w >= 0 && w <= maxWeight } // false for NaN
+
+func (t *tensor) badWeight(edge int64, w float64) error {
+	return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of at least 0 and at most %g", ErrOption, t.name, w, edge, float64(maxWeight))
+}
+
+// diskWeights is weights on disk.
+type diskWeights struct {
+	loader  *Loader
+	tensor  *tensor
+	disk    *diskRows
+	scratch sync.Pool // *fetchScratch, one per hop in flight
+}
+
+// FetchWeights implements sample.WeightSource.
+func (w *diskWeights) FetchWeights(ctx context.Context, d sample.Drawn, out []float64) error {
+	s := w.scratch.Get().(*fetchScratch)
+	defer w.scratch.Put(s)
+	s.edges = grown(s.edges, len(d.Pos))
+	if err := w.loader.edgeIDs.gather(ctx, s, d, s.edges); err != nil {
+		return err
+	}
+	return w.disk.read(ctx, &s.merger, s.edges, func(i int32, row []byte) error {
+		decodeWeights(w.tensor.dtype, row, out[i:i+1])
+		if !goodWeight(out[i]) {
+			return w.tensor.badWeight(s.edges[i], out[i])
+		}
+		return nil
+	})
+}
+
+// decodeWeights turns numbers of a type, as many as out is long, into float64. Integers beyond 2^53 are rounded.
+func decodeWeights(dtype manifest.DType, data []byte, out []float64) {
+	switch dtype {
+	case manifest.DType_INT8:
+		widen(mem.View[int8](data), out)
+	case manifest.DType_INT16:
+		widen(mem.View[int16](data), out)
+	case manifest.DType_INT32:
+		widen(mem.View[int32](data), out)
+	case manifest.DType_INT64:
+		widen(mem.View[int64](data), out)
+	case manifest.DType_UINT8:
+		widen(mem.View[uint8](data), out)
+	case manifest.DType_UINT16:
+		widen(mem.View[uint16](data), out)
+	case manifest.DType_UINT32:
+		widen(mem.View[uint32](data), out)
+	case manifest.DType_UINT64:
+		widen(mem.View[uint64](data), out)
+	case manifest.DType_FLOAT16:
+		for i, h := range mem.View[uint16](data) {
+			out[i] = halfFloat(h)
+		}
+	case manifest.DType_BFLOAT16:
+		for i, h := range mem.View[uint16](data) {
+			out[i] = float64(math.Float32frombits(uint32(h) << 16))
+		}
+	case manifest.DType_FLOAT32:
+		widen(mem.View[float32](data), out)
+	case manifest.DType_FLOAT64:
+		copy(out, mem.View[float64](data))
+	default:
+		panic(fmt.Sprintf("loader: weights of type %s", dtype.Label()))
+	}
+}
+
+func widen[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32](data []T, out []float64) {
+	for i, v := range data {
+		out[i] = float64(v)
+	}
+}
+
+// halfFloat is the value of an IEEE 754 binary16.
+func halfFloat(h uint16) float64 {
+	exponent, fraction := int(h>>10&31), float64(h&1023)
+	var v float64
+	switch exponent {
+	case 0:
+		v = math.Ldexp(fraction, -24)
+	case 31:
+		v = math.Inf(1)
+		if fraction != 0 {
+			v = math.NaN()
+		}
+	default:
+		v = math.Ldexp(1024+fraction, exponent-25)
+	}
+	if h>>15 != 0 {
+		v = -v
+	}
+	return v
+}

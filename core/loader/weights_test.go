@@ -1,0 +1,245 @@
+package loader
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+)
+
+// weighted adds an edge tensor "weight" of a type: small numbers, some of them 0.
+func (d *dataset) weighted(dtype manifest.DType) *dataset {
+	var rows []byte
+	for e := range d.sources {
+		rows = appendNumber(rows, dtype, (e*7919)%6)
+	}
+	d.extra = append(d.extra, GraphTensor{Name: "weight", DType: dtype, Rows: rows})
+	return d
+}
+
+// appendNumber appends an integer from 0 to 5 as a number of this type.
+func appendNumber(rows []byte, dtype manifest.DType, v int) []byte {
+	le := binary.LittleEndian
+	switch dtype {
+	case manifest.DType_FLOAT16:
+		return le.AppendUint16(rows, []uint16{0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500}[v])
+	case manifest.DType_BFLOAT16:
+		return le.AppendUint16(rows, uint16(math.Float32bits(float32(v))>>16))
+	case manifest.DType_FLOAT32:
+		return le.AppendUint32(rows, math.Float32bits(float32(v)))
+	case manifest.DType_FLOAT64:
+		return le.AppendUint64(rows, math.Float64bits(float64(v)))
+	}
+	return append(rows, append([]byte{byte(v)}, make([]byte, dtype.Size()-1)...)...)
+}
+
+func samplerOptions() map[string]func(o *Options) {
+	return map[string]func(o *Options){
+		"weighted":         func(o *Options) { o.WeightAttr = "weight" },
+		"weighted replace": func(o *Options) { o.WeightAttr, o.Replace = "weight", true },
+		"weighted all":     func(o *Options) { o.WeightAttr, o.Fanouts = "weight", []int64{-1, 2} },
+		"labor":            func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"labor dependent":  func(o *Options) { o.Labor = &sample.Labor{LayerDependency: true, BatchDependency: 5} },
+		"labor weighted": func(o *Options) {
+			o.WeightAttr, o.Labor = "weight", &sample.Labor{BatchDependency: 1}
+		},
+		"walks": func(o *Options) { o.Walks = []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}} },
+	}
+}
+
+// The metamorphic test of the samplers: a batch does not depend on where the graph and the weights are, on threads, on what is cached
+// and planned, nor on how the trace of a planned batch is kept.
+func TestSamplersAgreeEverywhere(t *testing.T) {
+	for order, d := range map[string]*dataset{
+		"": newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32), " sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
+	} {
+		s := d.store(t, ssd.OS)
+		whole := int64(len(d.sources)) * 4
+		for name, change := range samplerOptions() {
+			base := plain()
+			change(&base)
+			reference := open(t, d.graph(t), base)
+			var want [][]*seen
+			for epoch := range int64(2) {
+				want = append(want, epochOf(t, reference, epoch))
+			}
+			for place, move := range map[string]func(o *Options){
+				"memory, one thread":    func(o *Options) { o.Workers, o.Prefetch = 1, 0 },
+				"memory, eight threads": func(o *Options) { o.Workers, o.Prefetch = 8, 0 },
+				"neighbours in memory":  func(o *Options) { o.NeighborCache = whole },
+				"topology in memory":    func(o *Options) { o.NeighborCache = 2 * whole },
+				"all on disk":           func(o *Options) { o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true },
+				"lists cached":          func(o *Options) { o.NeighborCache, o.Cache = whole, "degree" },
+				"planned":               func(o *Options) { o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(200), 10 },
+				"planned, few traces": func(o *Options) {
+					o.Cache, o.FeatureCache, o.Superbatch, o.TraceMemory = "belady", rowsFor(200), 2, 600<<10
+				},
+				"planned, all on disk": func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", rowsFor(50), 0 },
+				"planned, scratch": func(o *Options) {
+					o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(200), 5
+					o.Scratch, o.ScratchBytes = t.TempDir(), Auto
+				},
+				"budget":         func(o *Options) { o.Memory, o.Cache, o.Prefetch = 32<<20, "auto", 2 },
+				"smaller budget": func(o *Options) { o.Memory, o.Cache, o.Prefetch = 14<<20, "auto", 1; o.Workers = 1 },
+			} {
+				t.Run(name+order+"/"+place, func(t *testing.T) {
+					o := base
+					move(&o)
+					l := open(t, OpenStore(s), o)
+					for epoch := range want {
+						requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+					}
+					if o.Memory > 0 {
+						require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What a batch brings goes together.
+func TestTensorsOfSamplers(t *testing.T) {
+	d := newDataset(500, 6000).weighted(manifest.DType_FLOAT64)
+	seeds := []int64{7, 3, 3, 499, 0, 120, 7, 55, 90}
+	for name, change := range samplerOptions() {
+		t.Run(name, func(t *testing.T) {
+			o := plain()
+			o.Seeds, o.BatchSize, o.Shuffle, o.Transpose = seeds, 4, false, true
+			change(&o)
+			for _, b := range epochOf(t, open(t, d.graph(t), o), 0) {
+				_, hasEdges := b.arrays["e_id"]
+				_, hasWeights := b.arrays[edgeWeightName]
+				require.Equal(t, o.Walks == nil, hasEdges)
+				require.Equal(t, o.Walks != nil || o.Labor != nil, hasWeights)
+				require.Contains(t, b.arrays, TransposedNames[0])
+				if hasWeights {
+					require.Equal(t, b.shapes["edge_index"][1:], b.shapes[edgeWeightName])
+				}
+				if !hasEdges {
+					require.NotContains(t, b.arrays, "edge_attr")
+					require.NotContains(t, b.arrays, "weight")
+					continue
+				}
+				requireRight(t, d, seeds, o, b)
+				if o.WeightAttr != "" {
+					for i := range b.shapes["weight"][0] {
+						require.Positive(t, math.Float64frombits(binary.LittleEndian.Uint64(b.arrays["weight"][8*i:])))
+					}
+				}
+			}
+		})
+	}
+}
+
+// Weights of any type of number draw the same edges.
+func TestWeightsOfEveryType(t *testing.T) {
+	var want []int64
+	for _, dtype := range []manifest.DType{
+		manifest.DType_FLOAT64, manifest.DType_FLOAT32, manifest.DType_FLOAT16, manifest.DType_BFLOAT16, manifest.DType_INT8, manifest.DType_INT16,
+		manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT8, manifest.DType_UINT16, manifest.DType_UINT32, manifest.DType_UINT64,
+	} {
+		d := newDataset(300, 3000).weighted(dtype)
+		for place, neighbors := range map[string]int64{"memory": Auto, "disk": 0} {
+			o := plain()
+			o.WeightAttr, o.NeighborCache, o.BatchSize = "weight", neighbors, 300
+			got := epochOf(t, open(t, OpenStore(d.store(t, ssd.OS)), o), 0)[0].int64s("e_id")
+			if want == nil {
+				want = got
+			}
+			require.Equal(t, want, got, "%s %s", dtype.Label(), place)
+		}
+	}
+}
+
+func TestHalfFloats(t *testing.T) {
+	for _, tt := range []struct {
+		bits uint16
+		want float64
+	}{{0x3c00, 1}, {0xc000, -2}, {0x7bff, 65504}, {0x0001, 0x1p-24}, {0x0400, 0x1p-14}, {0x7c00, math.Inf(1)}, {0xfc00, math.Inf(-1)}, {0x8000, 0}} {
+		require.Equal(t, tt.want, halfFloat(tt.bits)) //nolint:testifylint // exact
+	}
+	require.True(t, math.IsNaN(halfFloat(0x7e00)))
+}
+
+func TestBadWeights(t *testing.T) {
+	for _, bad := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 1e300} {
+		d := newDataset(200, 2000)
+		weights := make([]float64, 2000)
+		for e := range weights {
+			weights[e] = rand.New(rand.NewPCG(1, uint64(e))).Float64()
+		}
+		weights[1234] = bad
+		d.extra = []GraphTensor{{Name: "weight", DType: manifest.DType_FLOAT64, Rows: littleEndian(weights)}}
+		want := fmt.Sprintf("loader: invalid option: weight_attr \"weight\" is %v for edge 1234, expected a finite number of at least 0 and at most 1e+290", bad)
+		s := OpenStore(d.store(t, ssd.OS))
+		for name, src := range map[string]Source{"graph": d.graph(t), "store": s, "disk": s, "budget": s} {
+			o := plain()
+			o.WeightAttr = "weight"
+			switch name {
+			case "disk":
+				o.NeighborCache = 0
+			case "budget":
+				o.Memory = 32 << 20
+			}
+			_, err := Open(context.Background(), src, o, mem.NewAllocator())
+			require.ErrorIs(t, err, ErrOption)
+			require.ErrorContains(t, err, want, name)
+		}
+	}
+}
+
+func TestWrongSamplerOptions(t *testing.T) {
+	d := newDataset(100, 500).weighted(manifest.DType_FLOAT32)
+	d.extra = append(d.extra, GraphTensor{Name: "flag", DType: manifest.DType_BOOL, Rows: make([]byte, 500)})
+	taken := newDataset(100, 500).weighted(manifest.DType_FLOAT32)
+	taken.extra[0].Name = "edge_weight"
+	for name, c := range map[string]struct {
+		d       *dataset
+		change  func(o *Options)
+		want    error
+		message string
+	}{
+		"missing":     {d, func(o *Options) { o.WeightAttr = "x" }, ErrOption, `weight_attr "x" is no edge tensor, the edge tensors are ["edge_attr" "weight" "flag"]`},
+		"two columns": {d, func(o *Options) { o.WeightAttr = "edge_attr" }, ErrOption, `weight_attr "edge_attr" holds int32 [2] for each edge, expected one number`},
+		"bool":        {d, func(o *Options) { o.WeightAttr = "flag" }, ErrOption, `weight_attr "flag" holds bool [] for each edge, expected one number`},
+		"name taken":  {taken, func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, ErrOption, `has a tensor "edge_weight"`},
+		"expected": {d, func(o *Options) {
+			o.Cache, o.Walks = "expected", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
+		}, ErrOption, `use "presc"`},
+		"length 0":   {d, func(o *Options) { o.Walks = []sample.Walk{{Walks: 1}, {Walks: 1}} }, sample.ErrConfig, "0"},
+		"dependency": {d, func(o *Options) { o.Labor = &sample.Labor{} }, sample.ErrConfig, "dependency"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := plain()
+			c.change(&o)
+			_, err := Open(context.Background(), c.d.graph(t), o, mem.NewAllocator())
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, c.message)
+		})
+	}
+	// As a name it is like any other.
+	for _, change := range []func(o *Options){
+		func(*Options) {},
+		func(o *Options) { o.Labor, o.NoEdgeWeight = &sample.Labor{BatchDependency: 1}, true },
+		func(o *Options) {
+			o.WeightAttr, o.Walks = "", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
+		},
+	} {
+		o := plain()
+		o.WeightAttr = "edge_weight"
+		change(&o)
+		for _, b := range epochOf(t, open(t, taken.graph(t), o), 0) {
+			require.Len(t, b.arrays["edge_weight"], int(4*b.shapes["edge_index"][1]))
+		}
+	}
+}

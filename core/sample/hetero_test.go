@@ -1,0 +1,437 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+)
+
+// heteroReference draws a batch as the documentation says, slowly and without anything of the package.
+func heteroReference(g *heteroTestGraph, cfg HeteroConfig, key Key, seeds [][]int64) HeteroSubgraph {
+	var sub HeteroSubgraph
+	local := make([]map[int64]int, len(g.nodes))
+	first := make([]int, len(g.nodes))
+	for t := range g.nodes {
+		local[t] = map[int64]int{}
+		for i, v := range seeds[t] {
+			if _, found := local[t][v]; !found {
+				local[t][v] = i
+			}
+		}
+		sub.Nodes = append(sub.Nodes, append([]int64{}, seeds[t]...))
+		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
+	}
+	for range g.relations {
+		sub.Relations = append(sub.Relations, RelationEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
+	}
+	for hop := range cfg.Fanouts[0] {
+		end := make([]int, len(g.nodes))
+		for t := range end {
+			end[t] = len(sub.Nodes[t])
+		}
+		for i, r := range g.relations {
+			out := &sub.Relations[i]
+			edges := len(out.Row)
+			for _, v := range append([]int64{}, sub.Nodes[r.target][first[r.target]:end[r.target]]...) {
+				seed := newReferenceRNG(16, uint64(i), key.Seed).state
+				rng := newReferenceRNG(1, seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
+				deg := r.indptr[v+1] - r.indptr[v]
+				for _, offset := range referenceDraw(rng, deg, cfg.Fanouts[i][hop], cfg.Replace) {
+					p := r.indptr[v] + offset
+					u := r.wide[p]
+					if _, found := local[r.source][u]; !found {
+						local[r.source][u] = len(sub.Nodes[r.source])
+						sub.Nodes[r.source] = append(sub.Nodes[r.source], u)
+					}
+					out.Pos = append(out.Pos, p)
+					out.Row = append(out.Row, uint32(local[r.source][u]))
+				}
+				out.Ptr = append(out.Ptr, int64(len(out.Row)))
+			}
+			out.EdgesPerHop = append(out.EdgesPerHop, int64(len(out.Row)-edges))
+		}
+		for t := range end {
+			sub.NodesPerHop[t] = append(sub.NodesPerHop[t], int64(len(sub.Nodes[t])-end[t]))
+			first[t] = end[t]
+		}
+	}
+	return sub
+}
+
+// heteroTestGraph is a graph with types: of a testGraph for each relation, the sources of which are drawn anew.
+type heteroTestGraph struct {
+	nodes     []int64
+	relations []heteroTestRelation
+}
+
+type heteroTestRelation struct {
+	*testGraph
+	source, target int
+}
+
+func newHeteroTestGraph(seed uint64, nodes []int64, ends ...[2]int) *heteroTestGraph {
+	g := &heteroTestGraph{nodes: nodes}
+	for i, end := range ends {
+		r := heteroTestRelation{testGraph: newTestGraph(int(nodes[end[1]]), seed+uint64(i)), source: end[0], target: end[1]}
+		rng := newReferenceRNG(seed, uint64(i), 5)
+		if nodes[r.source] == 0 {
+			clear(r.indptr)
+			r.wide, r.narrow = nil, nil
+		}
+		for p := range r.wide {
+			r.wide[p] = rng.below(1 + rng.below(nodes[r.source]))
+			r.narrow[p] = int32(r.wide[p])
+		}
+		g.relations = append(g.relations, r)
+	}
+	return g
+}
+
+// citations has relations within a type, between types both ways, two that number the same type, and a type without nodes.
+func citations(seed uint64) *heteroTestGraph {
+	return newHeteroTestGraph(seed, []int64{1200, 700, 30, 0, 50}, [2]int{0, 0}, [2]int{1, 0}, [2]int{0, 1}, [2]int{2, 0}, [2]int{0, 2}, [2]int{1, 2}, [2]int{3, 1}, [2]int{4, 4})
+}
+
+// form gives the graph with relation i in form i+shift of those that there are.
+func (g *heteroTestGraph) form(shift int) HeteroGraph {
+	out := HeteroGraph{NumNodes: g.nodes}
+	for i, r := range g.relations {
+		relation := Relation{Source: r.source, Target: r.target, Indptr: r.indptr}
+		switch (i + shift) % 3 {
+		case 0:
+			relation.Indices32 = r.narrow
+		case 1:
+			relation.Indices64 = r.wide
+		case 2:
+			relation.Adjacency = r.testGraph
+		}
+		out.Relations = append(out.Relations, relation)
+	}
+	return out
+}
+
+func newHeteroWorker(t testing.TB, g HeteroGraph, cfg HeteroConfig, stamp bool, threads int) *HeteroWorker {
+	t.Helper()
+	s, err := NewHetero(g, cfg)
+	require.NoError(t, err)
+	budget := mem.NewBudget(0)
+	stamps := make([]bool, len(g.NumNodes))
+	for i := range stamps {
+		stamps[i] = stamp != (i == 1) // one of the other kind
+	}
+	w, err := s.NewWorker(budget, stamps, threads)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		w.Close()
+		require.Zero(t, budget.Used())
+	})
+	return w
+}
+
+func requireHeteroEqual(t testing.TB, want, got HeteroSubgraph) {
+	t.Helper()
+	require.Equal(t, want.NodesPerHop, got.NodesPerHop)
+	require.Len(t, got.Nodes, len(want.Nodes))
+	for i := range want.Nodes {
+		require.Equal(t, want.Nodes[i], append([]int64{}, got.Nodes[i]...), "nodes of type %d", i)
+	}
+	require.Len(t, got.Relations, len(want.Relations))
+	for i, r := range got.Relations {
+		require.Equal(t, want.Relations[i], RelationEdges{
+			Ptr: append([]int64{}, r.Ptr...), Row: append([]uint32{}, r.Row...), Pos: append([]int64{}, r.Pos...),
+			EdgesPerHop: append([]int64{}, r.EdgesPerHop...),
+		}, "relation %d", i)
+	}
+}
+
+// fanouts gives every relation of citations the same or, with a part, others.
+func fanouts(all []int64, part map[int][]int64) [][]int64 {
+	out := make([][]int64, 8)
+	for i := range out {
+		out[i] = all
+		if k, ok := part[i]; ok {
+			out[i] = k
+		}
+	}
+	return out
+}
+
+// Every way of drawing a batch gives what the reference gives, batch after batch from the same HeteroWorker.
+func TestHeteroEqualsReference(t *testing.T) {
+	g := citations(7)
+	configs := []HeteroConfig{
+		{Fanouts: fanouts([]int64{15, 10, 5}, nil)},
+		{Fanouts: fanouts([]int64{4, 4, 4}, nil), Replace: true},
+		{Fanouts: fanouts([]int64{-1, 2}, map[int][]int64{1: {0, 3}, 4: {5, 0}, 5: {0, 0}})},
+		{Fanouts: fanouts([]int64{0, 0}, map[int][]int64{1: {2, 2}, 2: {40, 33}})},
+		{Fanouts: fanouts([]int64{1}, nil)},
+		{Fanouts: fanouts([]int64{1 << 40}, nil)},
+	}
+	many := func(seed uint64) [][]int64 {
+		out := make([][]int64, len(g.nodes))
+		for i, n := range g.nodes {
+			rng := newReferenceRNG(seed, uint64(i))
+			for range min(n, 150) {
+				out[i] = append(out[i], rng.below(n))
+			}
+		}
+		return out
+	}
+	batches := []struct {
+		name  string
+		seeds [][]int64
+	}{
+		{"one type", [][]int64{{97, 3}, nil, nil, nil, nil}},
+		{"another", [][]int64{nil, nil, {7}, nil, nil}},
+		{"apart", [][]int64{nil, nil, nil, nil, {1, 2}}},
+		{"none", make([][]int64, 5)},
+		{"repeated", [][]int64{{97, 5, 97, 5}, {97, 97, 1}, nil, nil, {0, 0}}},
+		{"many", many(3)},
+	}
+	for c, cfg := range configs {
+		for form := range 3 {
+			for _, threads := range []int{1, 2, 8} {
+				stamp := (form+threads)%2 == 0
+				t.Run(fmt.Sprintf("%d/form=%d/stamp=%v/threads=%d", c, form, stamp, threads), func(t *testing.T) {
+					w := newHeteroWorker(t, g.form(form), cfg, stamp, threads)
+					for i, b := range batches {
+						key := Key{Seed: 1, Epoch: 2, Batch: uint64(i)}
+						var got HeteroSubgraph
+						require.NoError(t, w.Sample(context.Background(), key, b.seeds, &got), b.name)
+						requireHeteroEqual(t, heteroReference(g, cfg, key, b.seeds), got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// With all neighbours and one type, a batch is that of the homogeneous sampler.
+func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
+	g := newTestGraph(800, 3)
+	cfg := Config{Fanouts: []int64{-1, -1}}
+	seeds := g.seeds(30, 1)
+	var one Subgraph
+	require.NoError(t, newWorker(t, g.forms()["ram32"], cfg, true, 2).Sample(context.Background(), Key{}, seeds, &one))
+	typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}}}
+	var got HeteroSubgraph
+	w := newHeteroWorker(t, typed, HeteroConfig{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
+	require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{seeds}, &got))
+	r := got.Relations[0]
+	requireEqual(t, one, Subgraph{
+		Nodes: got.Nodes[0], NodesPerHop: got.NodesPerHop[0], Ptr: r.Ptr, Row: r.Row, Pos: r.Pos, EdgesPerHop: r.EdgesPerHop,
+	})
+}
+
+// With one type, whatever the way of drawing, a batch is that of the homogeneous sampler with the key of the relation.
+func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
+	g := newTestGraph(800, 3)
+	seeds := g.seeds(30, 1)
+	weights := &Weights{Narrow: make([]float32, len(g.wide)), Sums: make([]float64, SumsLen(int64(len(g.wide))))}
+	for i := range weights.Narrow {
+		weights.Narrow[i] = float32(i % 5)
+	}
+	Sum(g.indptr, weights.Narrow, weights.Sums)
+	for name, cfg := range map[string]Config{
+		"uniform":        {},
+		"replaced":       {Replace: true},
+		"weighted":       {Weights: weights},
+		"LABOR":          {Labor: &Labor{BatchDependency: 1}},
+		"LABOR, weights": {Labor: &Labor{BatchDependency: 3, LayerDependency: true}, Weights: weights},
+	} {
+		for form, graph := range g.forms() {
+			t.Run(name+"/"+form, func(t *testing.T) {
+				cfg.Fanouts = []int64{10, 5}
+				key := Key{Seed: 4, Epoch: 5, Batch: 6}
+				var one Subgraph
+				require.NoError(t, newWorker(t, graph, cfg, true, 2).Sample(context.Background(), relationKey(key, 0), seeds, &one))
+				typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{
+					Indptr: g.indptr, Indices32: graph.Indices32, Indices64: graph.Indices64, Adjacency: graph.Adjacency,
+				}}}
+				config := HeteroConfig{Fanouts: [][]int64{cfg.Fanouts}, Replace: cfg.Replace, Labor: cfg.Labor}
+				if cfg.Weights != nil {
+					config.Weights = []*Weights{cfg.Weights}
+				}
+				var got HeteroSubgraph
+				require.NoError(t, newHeteroWorker(t, typed, config, false, 2).Sample(context.Background(), key, [][]int64{seeds}, &got))
+				r := got.Relations[0]
+				requireEqual(t, one, Subgraph{
+					Nodes: got.Nodes[0], NodesPerHop: got.NodesPerHop[0], Ptr: r.Ptr, Row: r.Row, Pos: r.Pos,
+					Weight: r.Weight, EdgesPerHop: r.EdgesPerHop,
+				})
+			})
+		}
+	}
+}
+
+// Edges without weight are not drawn, in any type; what has no weights is drawn uniformly.
+func TestHeteroWeights(t *testing.T) {
+	g := citations(7)
+	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 4}, nil), Weights: make([]*Weights, 8)}
+	for _, i := range []int{1, 2, 5} {
+		r := g.relations[i]
+		w := &Weights{Wide: make([]float64, len(r.wide)), Sums: make([]float64, SumsLen(int64(len(r.wide))))}
+		for p := range w.Wide {
+			w.Wide[p] = float64(p % 2)
+		}
+		Sum(r.indptr, w.Wide, w.Sums)
+		cfg.Weights[i] = w
+	}
+	var first HeteroSubgraph
+	for _, threads := range []int{1, 3} {
+		w := newHeteroWorker(t, g.form(0), cfg, true, threads)
+		var sub HeteroSubgraph
+		require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{{97, 0, 194, 5, 6, 7}, {97, 1, 3}, {0, 7}, nil, {1}}, &sub))
+		even := 0
+		for i, r := range sub.Relations {
+			for e, p := range r.Pos {
+				if cfg.Weights[i] != nil {
+					require.EqualValues(t, 1, p%2, "relation %d", i)
+				} else if p%2 == 0 {
+					even++
+				}
+				require.Equal(t, g.relations[i].wide[p], sub.Nodes[g.relations[i].source][r.Row[e]])
+			}
+		}
+		require.Positive(t, even)
+		if threads == 1 {
+			first = sub
+			for i := range sub.Nodes {
+				first.Nodes[i] = append([]int64{}, sub.Nodes[i]...)
+			}
+			for i, r := range sub.Relations {
+				first.Relations[i] = RelationEdges{
+					Ptr: append([]int64{}, r.Ptr...), Row: append([]uint32{}, r.Row...), Pos: append([]int64{}, r.Pos...),
+					EdgesPerHop: append([]int64{}, r.EdgesPerHop...),
+				}
+			}
+		}
+		requireHeteroEqual(t, first, sub)
+	}
+	cfg.Weights = cfg.Weights[1:]
+	_, err := NewHetero(g.form(0), cfg)
+	require.ErrorIs(t, err, ErrConfig)
+	require.EqualError(t, err, "sample: weights of 7 relations, want 8 as there are, or none: invalid sampler")
+}
+
+// TestHeteroDrawsEveryPositionEquallyOften: in each of two relations to one target, which are independent of each other although all else of
+// their keys is equal.
+func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
+	const batches = 6000
+	for _, tt := range []struct{ deg, k int }{{2, 1}, {11, 10}, {64, 1}, {100, 15}, {100, 40}} {
+		for _, replace := range []bool{false, true} {
+			t.Run(fmt.Sprintf("deg=%d/k=%d/replace=%v", tt.deg, tt.k, replace), func(t *testing.T) {
+				g := star(tt.deg)
+				relation := Relation{Source: 1, Target: 0, Indptr: g.Indptr, Indices32: g.Indices32}
+				w := newHeteroWorker(t, HeteroGraph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation}},
+					HeteroConfig{Fanouts: [][]int64{{int64(tt.k)}, {int64(tt.k)}}, Replace: replace}, true, 1)
+				var counts [2][]int
+				for i := range counts {
+					counts[i] = make([]int, tt.deg)
+				}
+				joint := make([]int, tt.deg*tt.deg)
+				var sub HeteroSubgraph
+				for batch := range uint64(batches) {
+					require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, [][]int64{{0}, nil}, &sub))
+					for i := range counts {
+						for _, p := range sub.Relations[i].Pos {
+							counts[i][p]++
+						}
+					}
+					joint[int(sub.Relations[0].Pos[0])*tt.deg+int(sub.Relations[1].Pos[0])]++
+				}
+				for i := range counts {
+					if replace {
+						require.Less(t, uniformChi(counts[i]), chiLimit(tt.deg-1))
+					} else {
+						require.Less(t, inclusionChi(counts[i], batches, tt.k), chiLimit(tt.deg-1))
+					}
+				}
+				if tt.k == 1 && tt.deg <= 64 { // enough batches for every pair
+					require.Less(t, uniformChi(joint), chiLimit(tt.deg*tt.deg-1))
+				}
+			})
+		}
+	}
+}
+
+// These numbers are a promise to users who resume or repeat a training.
+func TestGoldenHeteroBatch(t *testing.T) {
+	g := citations(7)
+	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{15, 10, 5}, nil)}, true, 2)
+	var sub HeteroSubgraph
+	require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, [][]int64{{1, 2, 3, 97}, {5}, nil, nil, {4}}, &sub))
+	var all []any
+	for _, nodes := range sub.Nodes {
+		all = append(all, nodes)
+	}
+	for _, r := range sub.Relations {
+		all = append(all, r.Ptr, r.Row, r.Pos)
+	}
+	require.Equal(t, uint64(0x2c916c78a0df5d38), digest(t, all...))
+}
+
+func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
+	g := citations(7)
+	for _, form := range []int{0, 1, 2} {
+		cfg := HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil)}
+		if form == 0 {
+			cfg.Labor = &Labor{BatchDependency: 1}
+		}
+		s, err := NewHetero(g.form(form), cfg)
+		require.NoError(t, err)
+		for _, stamp := range [][]bool{{true, true, true, true, true}, make([]bool, 5)} {
+			budget := mem.NewBudget(0)
+			w, err := s.NewWorker(budget, stamp, 2)
+			require.NoError(t, err)
+			d := HeteroDemand{Nodes: g.nodes, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
+			require.NoError(t, w.Reserve(d))
+			// Reserve leaves the first element of ptr of every type to its first batch.
+			require.LessOrEqual(t, budget.Used(), s.WorkerBytes(d, stamp))
+			var out HeteroSubgraph
+			for batch := range uint64(5) {
+				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, [][]int64{{1, 97, 5}, {97}, {3}, nil, {2}}, &out))
+			}
+			require.LessOrEqual(t, budget.Peak(), s.WorkerBytes(d, stamp), "a batch within the demand allocated")
+			w.Close()
+			require.Zero(t, budget.Used())
+		}
+	}
+}
+
+// Threads of a hop's tasks that run together are never more than the HeteroWorker has, and every type is served.
+func TestHeteroShare(t *testing.T) {
+	g := citations(7)
+	for _, threads := range []int{1, 2, 3, 8} {
+		w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{50, 50}, nil)}, true, threads)
+		for i, r := range w.types {
+			r.first, r.end = 0, int(g.nodes[i])
+		}
+		var busy, most atomic.Int64
+		served := make([]atomic.Bool, len(g.nodes))
+		require.NoError(t, w.share(0, func(group, n int) error {
+			now := busy.Add(int64(n))
+			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+			}
+			runtime.Gosched()
+			served[group].Store(true)
+			busy.Add(int64(-n))
+			return nil
+		}))
+		require.LessOrEqual(t, most.Load(), int64(threads))
+		require.Zero(t, busy.Load())
+		for i := range served {
+			require.True(t, served[i].Load(), "type %d", i)
+		}
+		var p *guard.PanicError
+		err := guard.Run(func() error { return w.share(0, func(int, int) error { panic("a defect") }) })
+		require.ErrorAs(t, err, &p)
+	}
+}

@@ -1,0 +1,87 @@
+package sample
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"freshgo/core/internal/guard"
+)
+
+// minGroupEdges is how many edges of a hop are worth more than one group at a time: below it, starting a goroutine for each costs as much as it
+// saves. Arbitrary: some tens of microseconds.
+const minGroupEdges = 4096
+
+// task is the relations that number the nodes of one type, in one hop.
+type task struct {
+	group   int
+	edges   int64 // about
+	threads int
+	err     error
+}
+
+// share runs work once for every node type that edges of the hop begin at, several at a time. Each gets threads of its own in proportion to its
+// edges, so that one large type has all of them and equal ones have one each; those of the tasks that run together are never more than the
+// HeteroWorker has. The result is an error of one of them; all have ended when it returns.
+func (w *HeteroWorker) share(hop int, work func(group, threads int) error) error {
+	total := w.plan(hop)
+	if w.threads == 1 || len(w.order) == 1 || total < minGroupEdges {
+		for _, t := range w.order {
+			if err := work(t.group, w.threads); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	idle := make(chan struct{}, w.threads) // a token for each thread
+	for range w.threads {
+		idle <- struct{}{}
+	}
+	var running sync.WaitGroup
+	for i := range w.order {
+		t := &w.order[i]
+		t.threads = min(max(1, int((t.edges*int64(w.threads)+total/2)/total)), w.threads)
+		for range t.threads {
+			<-idle // tasks give theirs back whatever happens
+		}
+		running.Add(1)
+		done := func(err error) {
+			t.err = err
+			for range t.threads {
+				idle <- struct{}{}
+			}
+			running.Done()
+		}
+		guard.Go(func() { done(work(t.group, t.threads)) }, func(p *guard.PanicError) { done(p) })
+	}
+	running.Wait()
+	for _, t := range w.order {
+		if t.err != nil {
+			return t.err
+		}
+	}
+	return nil
+}
+
+// plan lists the tasks of a hop, the largest first, and returns about how many edges they draw.
+func (w *HeteroWorker) plan(hop int) (total int64) {
+	w.order = w.order[:0]
+	for group, relations := range w.sampler.groups {
+		if len(relations) == 0 {
+			continue
+		}
+		edges := int64(0)
+		for _, i := range relations {
+			r := &w.relations[i]
+			k, targets := r.heteroRelation.fanouts[hop], w.types[r.target]
+			if k == All || k > r.degree && !r.heteroRelation.replace {
+				k = r.degree
+			}
+			edges += int64(targets.end-targets.first) * min(k, maxEdges/maxLocals)
+		}
+		w.order = append(w.order, task{group: group, edges: edges})
+		total += edges
+	}
+	slices.SortStableFunc(w.order, func(a, b task) int { return cmp.Compare(b.edges, a.edges) })
+	return total
+}

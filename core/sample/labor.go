@@ -1,0 +1,253 @@
+package sample
+
+import (
+	"math"
+	"slices"
+)
+
+// Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs, NeurIPS 2023):
+// every source has one random variate for all targets of a hop, and a target takes the fanout-many of its in-edges whose
+// sources have the smallest. So targets that have neighbours in common draw the same ones, and a batch has fewer nodes.
+//
+// For a single target nothing has changed: its sources' variates are independent, so every subset of the fanout's size is equally
+// likely, as it is with uniform draws (this is the sequential form, their appendix A.3, which keeps the number of edges; the variates
+// are those of LABOR-0). With weights, arrival times of an exponential race stand for the variates, as in weighted draws.
+//
+// An edge's Weight is 1/(p W) of its weight w, where p is the probability that it was drawn and W the sum of the target's list: the
+// Horvitz-Thompson estimate, so that the weighted sum of the sources' values has the (weighted) mean over the whole list
+// as its expectation. Uniformly that is 1 / the number of edges drawn. With weights p is taken given the first arrival that was too
+// late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k sketches, 2007).
+//
+// An edge that is repeated in a list has the same variate each time, so that its copies are drawn together, or the first ones of them where
+// the fanout ends among them. Only there the probabilities above do not hold.
+type Labor struct {
+	// LayerDependency gives a source the same variate in all hops.
+	LayerDependency bool
+	// BatchDependency is for how many batches a source keeps its variate; 1 is a new one for each. Sources change theirs at
+	// different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each batch by itself is as
+	// random as without.
+	BatchDependency int64
+}
+
+// labor is Labor on weights, which may be nil.
+type labor struct {
+	Labor
+	weights *Weights
+}
+
+func (m *labor) most(_ int, deg, k int64) int64 { return edges(deg, k, false) }
+
+func (m *labor) scratch(_ int, widest, k int64) (set, entries int64) {
+	if k == All || k >= widest {
+		return 0, 0
+	}
+	return 0, k + 1 // with tau
+}
+
+func (m *labor) gives() gives               { return gives{pos: true, ids: true, weight: true} }
+func (m *labor) wants() (ids, weights bool) { return true, m.weights != nil }
+
+func (m *labor) bytes(s *Sampler, d Demand) int64 {
+	return fetchedBytes(s, d, m.weights, true, m.weights != nil)
+}
+
+func (m *labor) expand(h *hop, counts []int64, weight []float32) error {
+	return h.expandLists(m, m.weights, counts, weight)
+}
+
+// variates gives every source its variate in a hop.
+//
+// That of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch) with the hop absorbed too, or 0 for all hops
+// that share theirs. With a dependency of d batches it is absorb(absorb(key, u), (batch+phase)/d), phase = absorb(key, u) mod d.
+type variates struct {
+	key   uint64
+	batch uint64
+	keep  uint64
+}
+
+func (m *labor) variates(k Key, hop int) variates {
+	key := absorb(absorb(absorb(0, domainLabor), k.Seed), k.Epoch)
+	if m.LayerDependency {
+		key = absorb(key, 0)
+	} else {
+		key = absorb(key, uint64(hop))
+	}
+	if m.BatchDependency == 1 {
+		key = absorb(key, k.Batch)
+	}
+	return variates{key: key, batch: k.Batch, keep: uint64(m.BatchDependency)}
+}
+
+func (v *variates) of(u uint64) uint64 {
+	x := absorb(v.key, u)
+	if v.keep > 1 {
+		x = absorb(x, (v.batch+x%v.keep)/v.keep)
+	}
+	return x
+}
+
+func (m *labor) choose(t *thread, h *hop, lo, hi int, at []span, from *lists, counts []int64, weight []float32) {
+	if from.ids32 != nil {
+		chooseLabor(m, t, h, lo, hi, at, from, from.ids32, counts, weight)
+	} else {
+		chooseLabor(m, t, h, lo, hi, at, from, from.ids64, counts, weight)
+	}
+}
+
+func chooseLabor[I int32 | int64](m *labor, t *thread, h *hop, lo, hi int, at []span, from *lists, sources []I, counts []int64, weight []float32) {
+	v := m.variates(h.batch.key, h.number)
+	ptr := h.ptr.data[h.first:]
+	for i := lo; i < hi; i++ {
+		in, a, b := at[i-lo], ptr[i]-h.from, ptr[i+1]-h.from
+		if counts[i] = b - a; a == b {
+			continue
+		}
+		c := chosen{h.spans.data[i].start, h.pos[a:b], h.sources[a:b], weight[a:b]}
+		ids := sources[in.start : in.start+in.deg]
+		switch {
+		case m.weights == nil:
+			laborUniform(t, &v, ids, c)
+		case from.narrow != nil:
+			counts[i] = laborWeighted(t, &v, ids, from.narrow[in.start:in.start+in.deg], c)
+		default:
+			counts[i] = laborWeighted(t, &v, ids, from.wide[in.start:in.start+in.deg], c)
+		}
+	}
+}
+
+// chosen is where the edges of a target go, whose list begins at start. All are as long as there is room.
+type chosen struct {
+	start   int64
+	pos     []int64
+	sources []int64
+	weight  []float32
+}
+
+// laborUniform fills c with the edges of the smallest variates, in the order of the list.
+func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c chosen) {
+	k := len(c.pos)
+	weight := 1 / float32(k)
+	switch {
+	case len(ids) == k:
+		for i, u := range ids {
+			c.pos[i], c.sources[i], c.weight[i] = c.start+int64(i), int64(u), weight
+		}
+		return
+	case len(ids) > shortList:
+		laborLong(t, v, ids, c)
+		return
+	}
+	keys := t.short.keys[:len(ids)]
+	if v.keep > 1 {
+		for i, u := range ids {
+			keys[i] = v.of(uint64(u))
+		}
+	} else {
+		for i, u := range ids {
+			keys[i] = absorb(v.key, uint64(u))
+		}
+	}
+	limit, equal := smallest(keys, &t.short.few, k)
+	pos, sources, weights := c.pos, c.sources[:k], c.weight[:k]
+	// No branch depends on a key: what is written and not taken is written over.
+	for i, n := 0, 0; n < len(pos); i++ {
+		pos[n], sources[n], weights[n] = c.start+int64(i), int64(ids[i]), weight
+		if keys[i] <= limit {
+			n++
+		}
+	}
+	if equal {
+		laborLong(t, v, ids, c)
+	}
+}
+
+// laborLong is laborUniform for any list. It finds the largest of the smallest first and then goes over the list again: calculating a
+// variate takes less than keeping it.
+func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c chosen) {
+	k := len(c.pos)
+	weight := 1 / float32(k)
+	r := &t.race
+	r.start(k)
+	for i, u := range ids {
+		if x := v.of(uint64(u)); !r.full() || x < r.heap[0].key {
+			r.add(runner{x, int64(i)})
+		}
+	}
+	last, n := r.heap[0], 0
+	for i, u := range ids {
+		if x := v.of(uint64(u)); x <= last.key && (x < last.key || int64(i) <= last.offset) {
+			c.pos[n], c.sources[n], c.weight[n] = c.start+int64(i), int64(u), weight
+			if n++; n == k {
+				return
+			}
+		}
+	}
+}
+
+// smallest is the k-th smallest of at most shortList keys, and whether the next one is equal to it. Keys are uniform: their upper bits say in which of
+// as many buckets they are, and only those of the bucket that holds the k-th, a few, are compared with each other.
+func smallest(keys []uint64, few *[shortList]uint64, k int) (limit uint64, equal bool) {
+	const bits = 5
+	var sizes [1 << bits]uint8
+	for _, x := range keys {
+		sizes[x>>(64-bits)]++
+	}
+	bucket := uint64(0)
+	for ; int(sizes[bucket&(1<<bits-1)]) < k; bucket++ {
+		k -= int(sizes[bucket&(1<<bits-1)])
+	}
+	m := 0
+	for _, x := range keys {
+		if x>>(64-bits) != bucket {
+			continue
+		}
+		i := m
+		for ; i > 0 && few[(i-1)&(shortList-1)] > x; i-- {
+			few[i&(shortList-1)] = few[(i-1)&(shortList-1)]
+		}
+		few[i&(shortList-1)] = x
+		m++
+	}
+	return few[k-1], k < m && few[k] == few[k-1]
+}
+
+// laborWeighted writes the edges that arrive first to c, in the order of the list, and returns their number.
+func laborWeighted[I int32 | int64, W float32 | float64](t *thread, v *variates, ids []I, list []W, c chosen) int64 {
+	k, total, tau, n := len(c.pos), 0., math.Inf(1), 0
+	if len(ids) == k { // all of the list, but for weights of 0
+		for i, w := range list {
+			total += float64(w)
+			if w > 0 {
+				c.pos[n] = int64(i)
+				n++
+			}
+		}
+	} else {
+		r := &t.race
+		r.start(k + 1)
+		for i, w := range list {
+			total += float64(w)
+			if !(w > 0) {
+				continue
+			}
+			x := v.of(uint64(ids[i]))
+			// -log u is at least 1-u: most of a long list needs no logarithm.
+			if !r.full() || (1-(float64(x>>11)+0.5)*0x1p-53)/float64(w) <= math.Float64frombits(r.heap[0].key) {
+				r.add(runner{arrival(exponential(x), float64(w)), int64(i)})
+			}
+		}
+		if len(r.heap) > k {
+			tau = math.Float64frombits(r.last().key)
+		}
+		for n = range r.heap {
+			c.pos[n] = r.heap[n].offset
+		}
+		n = len(r.heap)
+		slices.Sort(c.pos[:n])
+	}
+	for j, offset := range c.pos[:n] {
+		w := float64(list[offset])
+		c.pos[j], c.sources[j], c.weight[j] = c.start+offset, int64(ids[offset]), float32(w/total/-math.Expm1(-w*tau))
+	}
+	return int64(n)
+}

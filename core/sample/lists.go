@@ -1,0 +1,237 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// chooser is a method that chooses among the in-edges of one target at a time.
+type chooser interface {
+	// wants says which of the sources and the weights of a list it looks at.
+	wants() (ids, weights bool)
+	// choose does what method.expand says for the targets lo to hi, whose lists are at these places of from.
+	choose(t *thread, h *hop, lo, hi int, at []span, from *lists, counts []int64, weight []float32)
+}
+
+// lists is in-edges with what a chooser looks at: those of the whole graph where that is in memory, or of some targets,
+// fetched. It has ids32 or ids64 and, with weights, narrow or wide beside sums.
+type lists struct {
+	ids32  []int32
+	ids64  []int64
+	narrow []float32
+	wide   []float64
+	sums   []float64
+}
+
+const (
+	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a read
+	// engine has hundreds of requests to order, and the memory is 1.7 MB.
+	FetchedEdges = 1 << 16
+	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees
+	// the pattern itself.
+	askedEdges = 64
+	// askedTargets is how many lists are asked for at a time between work on others; see group.
+	askedTargets = 8
+)
+
+// fetched is memory for lists that are not in memory.
+type fetched struct {
+	listPtr, listPos, listIDs buffer[int64]
+	listSpans                 buffer[span]
+	listWeights, listSums     buffer[float64]
+}
+
+func (f *fetched) free() {
+	for _, b := range []*buffer[int64]{&f.listPtr, &f.listPos, &f.listIDs} {
+		b.free()
+	}
+	f.listSpans.free()
+	f.listWeights.free()
+	f.listSums.free()
+}
+
+// expandLists is expand of a chooser.
+func (h *hop) expandLists(c chooser, w *Weights, counts []int64, weight []float32) error {
+	g := &h.sampler.graph
+	ids, weights := c.wants()
+	if fetches(g, w, ids, weights) {
+		return h.chooseFetched(c, w, counts, weight)
+	}
+	from := &lists{ids32: g.Indices32, ids64: g.Indices64}
+	if weights {
+		from.narrow, from.wide, from.sums = w.Narrow, w.Wide, w.Sums
+	}
+	return h.chooseResident(c, from, counts, weight)
+}
+
+// fetches says whether lists must be fetched.
+func fetches(g *Graph, w *Weights, ids, weights bool) bool {
+	return ids && g.Adjacency != nil || weights && w.Source != nil
+}
+
+// chooseResident works in units of targets as hop does: the lines of the lists of one unit are asked for while another is
+// worked at.
+func (h *hop) chooseResident(c chooser, from *lists, counts []int64, weight []float32) error {
+	units := (h.targets + unitTargets - 1) / unitTargets
+	ids, weights := c.wants()
+	var taken atomic.Int64 // units that a thread has taken
+	return h.share(&taken, units, func(t *thread) error {
+		for last := -1; ; {
+			u := int(taken.Add(1)) - 1
+			if err := h.ctx.Err(); err != nil {
+				return fmt.Errorf("sample: %w", err)
+			}
+			for i := 0; i < unitTargets; i += askedTargets {
+				if u < units {
+					h.askLists(u*unitTargets+i, from, ids, weights)
+				}
+				if lo := last*unitTargets + i; last >= 0 && lo < h.targets {
+					hi := min(lo+askedTargets, h.targets)
+					c.choose(t, h, lo, hi, h.spans.data[lo:hi], from, counts, weight)
+				}
+			}
+			if u >= units {
+				return nil
+			}
+			last = u
+		}
+	})
+}
+
+// askLists asks for the lists of targets from the first-th of the hop on.
+func (h *hop) askLists(first int, from *lists, ids, weights bool) {
+	for _, s := range h.spans.data[min(first, h.targets):min(first+askedTargets, h.targets)] {
+		n := int(min(s.deg, askedEdges))
+		if n == 0 {
+			continue
+		}
+		if ids && from.ids32 != nil {
+			asm.PrefetchRange(unsafe.Pointer(&from.ids32[s.start]), 4*n) // unsafe: the address of an element, only prefetched
+		} else if ids {
+			asm.PrefetchRange(unsafe.Pointer(&from.ids64[s.start]), 8*n) // unsafe: as above
+		}
+		if weights && from.narrow != nil {
+			asm.PrefetchRange(unsafe.Pointer(&from.narrow[s.start]), 4*n) // unsafe: as above
+		} else if weights {
+			asm.PrefetchRange(unsafe.Pointer(&from.wide[s.start]), 8*n) // unsafe: as above
+		}
+		if weights && s.deg > shortList {
+			asm.PrefetchRange(unsafe.Pointer(&from.sums[s.start/sumBlock]), int(min(8*s.deg/sumBlock, 8*askedEdges))) // unsafe: as above
+		}
+	}
+}
+
+// chooseFetched fetches lists, as many as there is memory for at a time, and chooses from them.
+func (h *hop) chooseFetched(c chooser, w *Weights, counts []int64, weight []float32) error {
+	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
+		return err
+	}
+	if err := h.listSpans.grow(h.budget, mem.Trace, int64(h.targets), 0); err != nil {
+		return err
+	}
+	spans := h.spans.data[:h.targets]
+	for i := 0; i < h.targets; {
+		if err := h.ctx.Err(); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
+		end, total := i, int64(0)
+		for ; end < h.targets && (end == i || total+spans[end].deg <= FetchedEdges); end++ {
+			h.listPtr.data[end-i] = total
+			total += spans[end].deg
+		}
+		ptr := h.listPtr.data[:end-i+1]
+		ptr[end-i] = total
+		from, err := h.fetchLists(c, w, i, end, ptr)
+		if err != nil {
+			return err
+		}
+		at := h.listSpans.data[:end-i]
+		for j := range at {
+			at[j] = span{start: ptr[j], deg: ptr[j+1] - ptr[j]}
+		}
+		c.choose(&h.threads[0], h, i, end, at, from, counts, weight)
+		i = end
+	}
+	return nil
+}
+
+// fetchLists brings the lists of the targets i to end, whose lengths are those of ptr, one after the other.
+func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists, error) {
+	total := ptr[end-i]
+	if err := h.listPos.grow(h.budget, mem.Trace, total, 0); err != nil {
+		return nil, err
+	}
+	pos := h.listPos.data[:total]
+	for j, s := range h.spans.data[i:end] {
+		for e := range s.deg {
+			pos[ptr[j]+e] = s.start + e
+		}
+	}
+	drawn := Drawn{Targets: h.expanded(h.first+i, h.first+end), Ptr: ptr, Pos: pos}
+	g := &h.sampler.graph
+	ids, weights := c.wants()
+	from := new(lists)
+	if ids {
+		if err := h.listIDs.grow(h.budget, mem.Trace, total, 0); err != nil {
+			return nil, err
+		}
+		from.ids64 = h.listIDs.data[:total]
+		if err := g.fetch(h.ctx, drawn, from.ids64); err != nil {
+			return nil, fmt.Errorf("sample: fetching lists of %d neighbours: %w", total, err)
+		}
+	}
+	if !weights {
+		return from, nil
+	}
+	if err := h.listWeights.grow(h.budget, mem.Trace, total, 0); err != nil {
+		return nil, err
+	}
+	if err := h.listSums.grow(h.budget, mem.Trace, SumsLen(total), 0); err != nil {
+		return nil, err
+	}
+	from.wide, from.sums = h.listWeights.data[:total], h.listSums.data[:SumsLen(total)]
+	if err := w.fetch(h.ctx, drawn, from.wide); err != nil {
+		return nil, fmt.Errorf("sample: fetching %d weights: %w", total, err)
+	}
+	Sum(ptr, from.wide, from.sums)
+	return from, nil
+}
+
+// fetch is Adjacency.Fetch of any graph.
+func (g *Graph) fetch(ctx context.Context, d Drawn, out []int64) error {
+	switch {
+	case g.Adjacency != nil:
+		return g.Adjacency.Fetch(ctx, d, out)
+	case g.Indices32 != nil:
+		for i, p := range d.Pos {
+			out[i] = int64(g.Indices32[p])
+		}
+	default:
+		for i, p := range d.Pos {
+			out[i] = g.Indices64[p]
+		}
+	}
+	return nil
+}
+
+// fetchedBytes is what fetching takes of a Worker.
+func fetchedBytes(s *Sampler, d Demand, w *Weights, ids, weights bool) int64 {
+	if !fetches(&s.graph, w, ids, weights) {
+		return 0
+	}
+	n := max(FetchedEdges, s.widest)
+	each := int64(8)
+	if ids {
+		each += 8
+	}
+	total := (8+16)*(d.Nodes+1) + each*n
+	if weights {
+		total += 8*n + 8*SumsLen(n)
+	}
+	return total + 6*minBuffer
+}

@@ -1,0 +1,102 @@
+package sample
+
+import (
+	"math"
+
+	"freshgo/core/mem"
+)
+
+// race keeps the runners that come in first: those with the smallest keys, in a heap with the largest on top. Equal keys rank by
+// offset. Keys of exponential races are the bits of a float64 that is not negative, which are ordered as the numbers are.
+type race struct {
+	small [scanLimit + 1]runner // for fanouts up to scanLimit
+	buf   buffer[runner]        // for larger ones
+	heap  []runner
+	room  int
+}
+
+type runner struct {
+	key    uint64
+	offset int64
+}
+
+func (a runner) before(b runner) bool { return a.key < b.key || a.key == b.key && a.offset < b.offset }
+
+func (r *race) grow(budget *mem.Budget, n int) error {
+	if n <= len(r.small) {
+		return nil
+	}
+	return r.buf.grow(budget, mem.Trace, int64(n), 0)
+}
+
+// start begins a race with room for n, for which grow has made room.
+func (r *race) start(n int) {
+	r.room = n
+	if n <= len(r.small) {
+		r.heap = r.small[:0]
+	} else {
+		r.heap = r.buf.data[:0]
+	}
+}
+
+// full says whether n have come in, so that only a runner before first can enter.
+func (r *race) full() bool { return len(r.heap) == r.room }
+
+// add enters a runner. Where the race is full, the last one leaves if it is behind it.
+func (r *race) add(a runner) {
+	if len(r.heap) < r.room {
+		r.heap = append(r.heap, a)
+		for i := len(r.heap) - 1; i > 0; {
+			up := (i - 1) / 2
+			if !r.heap[up].before(a) {
+				break
+			}
+			r.heap[i], r.heap[up] = r.heap[up], a
+			i = up
+		}
+		return
+	}
+	if len(r.heap) > 0 && a.before(r.heap[0]) {
+		r.sink(a)
+	}
+}
+
+// sink puts a in the place of the last one.
+func (r *race) sink(a runner) {
+	heap := r.heap
+	i := 0
+	for {
+		down := 2*i + 1
+		if down >= len(heap) {
+			break
+		}
+		if down+1 < len(heap) && heap[down].before(heap[down+1]) {
+			down++
+		}
+		if !a.before(heap[down]) {
+			break
+		}
+		heap[i] = heap[down]
+		i = down
+	}
+	heap[i] = a
+}
+
+// last takes the last one out.
+func (r *race) last() runner {
+	top, end := r.heap[0], len(r.heap)-1
+	a := r.heap[end]
+	if r.heap = r.heap[:end]; end > 0 {
+		r.sink(a)
+	}
+	return top
+}
+
+// exponential turns uniform bits into a draw of the exponential distribution with mean 1, greater than 0. With rate w, which divides it, the smallest of
+// several is that of w_i with probability w_i / sum of w (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006).
+func exponential(x uint64) float64 {
+	return -math.Log((float64(x>>11) + 0.5) * 0x1p-53)
+}
+
+// arrival is the key of a runner with weight w, above 0, in an exponential race.
+func arrival(e float64, w float64) uint64 { return math.Float64bits(e / w) }

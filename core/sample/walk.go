@@ -1,0 +1,258 @@
+package sample
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1): as many as Walks start at it, each takes Length steps
+// against the direction of edges, from a node to the source of one of its in-edges, every one equally likely. Before each step but the first a
+// walk goes back to the target with probability Restart, and where a node has no in-edge it goes back at once; a target without
+// in-edges has no neighbours. The neighbours are the nodes most often stepped to, as many as the fanout, the lower id first where equally
+// often, the target itself among them if it was; Subgraph.Weight is how often. They are no edges of the graph: Subgraph.Pos is nil.
+//
+// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that decides over going back, its
+// upper 53 bits below Restart, and then one below the degree of where it stands.
+type Walk struct {
+	Walks, Length int64
+	Restart       float64
+}
+
+// walks is the Walk of each hop.
+type walks []Walk
+
+const (
+	// maxSteps of the walks of a target keep visits in int32 and the sorting of one target within milliseconds. Arbitrary.
+	maxSteps = 1 << 20
+	// walkersAtOnce is how many walkers a thread moves by a step together, so that their cache misses are under way at the same time: two steps of
+	// prefetch, of two lines of indptr and one of the index array, as ahead says.
+	walkersAtOnce = 256
+	// walkersFetched is how many move together where each step reads from disk: it is what the read engine can merge.
+	walkersFetched = 1 << 15
+)
+
+func (w Walk) check(hop int) error {
+	switch {
+	case w.Walks < 1 || w.Length < 1 || w.Walks > maxSteps || w.Length > maxSteps || w.Walks*w.Length > maxSteps:
+		return fmt.Errorf("sample: %d walks of length %d in hop %d, want at least 1 of each and at most %d steps: %w", w.Walks, w.Length, hop, maxSteps, ErrConfig)
+	case !(w.Restart >= 0 && w.Restart < 1):
+		return fmt.Errorf("sample: restart %v in hop %d, want a probability in [0, 1): %w", w.Restart, hop, ErrConfig)
+	}
+	return nil
+}
+
+func (m walks) most(hop int, deg, k int64) int64 {
+	if deg == 0 {
+		return 0
+	}
+	n := m[hop].Walks * m[hop].Length
+	if k == All {
+		return n
+	}
+	return min(k, n)
+}
+
+func (m walks) scratch(int, int64, int64) (set, entries int64) { return 0, 0 }
+func (m walks) gives() gives                                   { return gives{ids: true, weight: true} }
+
+func (m walks) bytes(s *Sampler, _ Demand) int64 {
+	var most int64
+	for _, w := range m {
+		most = max(most, walkerBytes(w, walkersIn(&s.graph, w)))
+	}
+	return most
+}
+
+// walkersIn is how many walkers move together, those of at least one target.
+func walkersIn(g *Graph, w Walk) int64 {
+	if g.Adjacency != nil {
+		return max(walkersFetched, w.Walks)
+	}
+	return max(walkersAtOnce, w.Walks)
+}
+
+func walkerBytes(w Walk, n int64) int64 { return n*(6*8+8*w.Length) + 7*minBuffer }
+
+// walker is the state of walkers that move together.
+type walker struct {
+	targets buffer[int64] // where each of them started, counted from the first target
+	at      buffer[int64] // the node where it stands
+	state   buffer[uint64]
+	pos     buffer[int64] // of the in-edge that it takes
+	next    buffer[int64] // the node that it leads to
+	ptr     buffer[int64] // 0, 1, 2, ..., for Fetch
+	visits  buffer[int64] // Length nodes for each walker, those of a target together
+	found   []visit
+}
+
+// visit is a node and how often it was stepped to.
+type visit struct{ node, times int64 }
+
+func (w *walker) free() {
+	for _, b := range []*buffer[int64]{&w.targets, &w.at, &w.pos, &w.next, &w.ptr, &w.visits} {
+		b.free()
+	}
+	w.state.free()
+}
+
+func (w *walker) grow(budget *mem.Budget, n, length int64) error {
+	for _, b := range []*buffer[int64]{&w.targets, &w.at, &w.pos, &w.next} {
+		if err := b.grow(budget, mem.Trace, n, 0); err != nil {
+			return err
+		}
+	}
+	if err := w.state.grow(budget, mem.Trace, n, 0); err != nil {
+		return err
+	}
+	if have := int64(len(w.ptr.data)); have < n+1 {
+		if err := w.ptr.grow(budget, mem.Trace, n+1, 0); err != nil {
+			return err
+		}
+		for i := range w.ptr.data {
+			w.ptr.data[i] = int64(i)
+		}
+	}
+	return w.visits.grow(budget, mem.Trace, n*length, 0)
+}
+
+func (m walks) expand(h *hop, counts []int64, weight []float32) error {
+	w := m[h.number]
+	g := &h.sampler.graph
+	n := walkersIn(g, w)
+	if g.Adjacency != nil {
+		t := &h.threads[0]
+		return h.walkAll(t, w, n, 0, h.targets, g.Adjacency.Fetch, counts, weight)
+	}
+	piece := int(max(1, n/w.Walks))
+	units := (h.targets + piece - 1) / piece
+	var taken atomic.Int64
+	return h.share(&taken, units, func(t *thread) error {
+		for {
+			u := int(taken.Add(1)) - 1
+			if u >= units {
+				return nil
+			}
+			if err := h.walkAll(t, w, n, u*piece, min((u+1)*piece, h.targets), nil, counts, weight); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// fetchFunc is Adjacency.Fetch, nil where the index array is in memory.
+type fetchFunc func(ctx context.Context, d Drawn, out []int64) error
+
+// walkAll finds the neighbours of the targets lo to hi, with at most n walkers at a time.
+func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc, counts []int64, weight []float32) error {
+	if err := t.walker.grow(h.budget, n, w.Length); err != nil {
+		return err
+	}
+	for lo < hi {
+		if err := h.ctx.Err(); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
+		end := min(hi, lo+int(max(1, n/w.Walks)))
+		if err := h.walk(&t.walker, w, lo, end, fetch); err != nil {
+			return err
+		}
+		at := int64(0) // in visits
+		for i := lo; i < end; i++ {
+			counts[i] = 0
+			if h.spans.data[i].deg > 0 {
+				steps := w.Walks * w.Length
+				counts[i] = h.rank(&t.walker, i, t.walker.visits.data[at:at+steps], weight)
+				at += steps
+			}
+		}
+		lo = end
+	}
+	return nil
+}
+
+// walk moves the walkers of the targets lo to hi.
+func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
+	g := &h.sampler.graph
+	nodes, spans := h.nodes.data[h.first:], h.spans.data
+	n := 0
+	for i := lo; i < hi; i++ {
+		if spans[i].deg == 0 {
+			continue
+		}
+		s := absorb(uint64(h.key), uint64(nodes[i]))
+		for walk := range w.Walks {
+			k.targets.data[n], k.at.data[n], k.state.data[n] = int64(i), nodes[i], absorb(s, uint64(walk))
+			n++
+		}
+	}
+	targets, at, state, pos := k.targets.data[:n], k.at.data[:n], k.state.data[:n], k.pos.data[:n]
+	back := uint64(math.Ceil(w.Restart * 0x1p53)) // x < Restart * 2^53 for an integer x
+	for step := range w.Length {
+		for first := 0; first < n; first += walkersAtOnce {
+			end := min(first+walkersAtOnce, n)
+			if step > 0 {
+				for i := first; i < end; i++ {
+					x, s := stream(state[i]).next()
+					if state[i] = uint64(s); x>>11 < back {
+						at[i] = nodes[targets[i]]
+					}
+				}
+				asm.Prefetch(g.Indptr, at[first:end])
+				asm.Prefetch(g.Indptr[1:], at[first:end])
+			}
+			for i := first; i < end; i++ {
+				start, deg := g.Indptr[at[i]], g.Indptr[at[i]+1]-g.Indptr[at[i]]
+				if deg == 0 {
+					target := spans[targets[i]]
+					at[i] = nodes[targets[i]]
+					start, deg = target.start, target.deg
+				}
+				x, s := stream(state[i]).below(uint64(deg))
+				pos[i], state[i] = start+int64(x), uint64(s)
+			}
+			asm.Prefetch(g.Indices32, pos[first:end])
+			asm.Prefetch(g.Indices64, pos[first:end])
+		}
+		if fetch == nil {
+			_ = g.fetch(h.ctx, Drawn{Pos: pos}, at) // from memory, which cannot fail
+		} else if err := fetch(h.ctx, Drawn{Targets: at, Ptr: k.ptr.data[:n+1], Pos: pos}, k.next.data[:n]); err != nil {
+			return fmt.Errorf("sample: fetching step %d of %d walks: %w", step, n, err)
+		} else {
+			copy(at, k.next.data)
+		}
+		for i, v := range at {
+			k.visits.data[int64(i)*w.Length+step] = v
+		}
+	}
+	return nil
+}
+
+// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number.
+func (h *hop) rank(k *walker, i int, visits []int64, weight []float32) int64 {
+	slices.Sort(visits)
+	k.found = k.found[:0]
+	for _, v := range visits {
+		if last := len(k.found) - 1; last >= 0 && k.found[last].node == v {
+			k.found[last].times++
+		} else {
+			k.found = append(k.found, visit{v, 1})
+		}
+	}
+	slices.SortFunc(k.found, func(a, b visit) int {
+		return cmp.Or(cmp.Compare(b.times, a.times), cmp.Compare(a.node, b.node))
+	})
+	ptr := h.ptr.data[h.first+i:]
+	lo := ptr[0] - h.from
+	n := min(ptr[1]-ptr[0], int64(len(k.found)))
+	for j, v := range k.found[:n] {
+		h.sources[lo+int64(j)] = v.node
+		weight[lo+int64(j)] = float32(v.times)
+	}
+	return n
+}

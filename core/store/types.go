@@ -1,0 +1,155 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+)
+
+// NodeType is the nodes of one type and what belongs to them. Its slices are not to be changed.
+type NodeType struct {
+	Name    string // empty in a homogeneous store
+	Count   int64
+	Tensors []Tensor // a row for each node, in the order that Order tells
+	Splits  []Tensor // rows are node ids, int64
+	Order   *Array   // the user's id of each row of the tensors, uint32; nil: the row is the id
+	store   *Store
+}
+
+// EdgeType is the edges of one type, from nodes of one type to nodes of one type. Its slices are not to be changed.
+type EdgeType struct {
+	Source, Relation, Target string // all empty in a homogeneous store
+	Topology
+	Tensors []Tensor // a row for each edge, in the user's order
+	store   *Store
+}
+
+// Topology is the adjacency by target (CSC): the in-edges of node t are at positions Indptr[t] to Indptr[t+1] of Indices.
+type Topology struct {
+	NumSources int64  // nodes that edges come from; in a homogeneous store as many as NumNodes
+	NumNodes   int64  // nodes that edges go to
+	NumEdges   int64  //
+	Indptr     *Array // int64, NumNodes+1 rows
+	Indices    *Array // int32 or int64: the source of each edge
+	EdgeIDs    *Array // uint32 or int64: the user's number of each edge; nil when it is the position
+}
+
+// String is the type as messages have it: (author, writes, paper).
+func (e *EdgeType) String() string { return edgeTypeName(e.Source, e.Relation, e.Target) }
+
+func edgeTypeName(source, relation, target string) string {
+	return fmt.Sprintf("(%s, %s, %s)", source, relation, target)
+}
+
+// Typed reports whether nodes and edges have types, which have names then, be there only one of each. A store without is homogeneous: it has one
+// node type and one edge type, both without a name.
+func (s *Store) Typed() bool { return s.node().Name != "" }
+
+// CheckHomogeneous returns an ErrInvalid, with the types, for a store that is Typed. Whoever uses Topology, Tensors, EdgeTensors, Splits, Order and the
+// reading methods of a Store calls it before: they are those of the only type.
+func (s *Store) CheckHomogeneous() error {
+	if !s.Typed() {
+		return nil
+	}
+	return invalid("%s has the node types %q and the edge types %v, expected a homogeneous graph", s.path, s.nodeNames(), s.edgeNames())
+}
+
+// NodeTypes returns the types of nodes: one without a name in a homogeneous store.
+func (s *Store) NodeTypes() []NodeType { return slices.Clone(s.nodeTypes) }
+
+// EdgeTypes returns the types of edges: one without names in a homogeneous store.
+func (s *Store) EdgeTypes() []EdgeType { return slices.Clone(s.edgeTypes) }
+
+// NodeType returns a type of nodes. An unknown one is ErrNotFound, with those that exist.
+func (s *Store) NodeType(name string) (*NodeType, error) {
+	i := slices.IndexFunc(s.nodeTypes, func(t NodeType) bool { return t.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("store: node type %q, the node types of %s are %q: %w", name, s.path, s.nodeNames(), ErrNotFound)
+	}
+	return &s.nodeTypes[i], nil
+}
+
+// EdgeType returns a type of edges. An unknown one is ErrNotFound, with those that exist.
+func (s *Store) EdgeType(source, relation, target string) (*EdgeType, error) {
+	i := slices.IndexFunc(s.edgeTypes, func(t EdgeType) bool {
+		return t.Source == source && t.Relation == relation && t.Target == target
+	})
+	if i < 0 {
+		name := edgeTypeName(source, relation, target)
+		return nil, fmt.Errorf("store: edge type %s, the edge types of %s are %v: %w", name, s.path, s.edgeNames(), ErrNotFound)
+	}
+	return &s.edgeTypes[i], nil
+}
+
+func (s *Store) nodeNames() []string {
+	names := make([]string, len(s.nodeTypes))
+	for i := range s.nodeTypes {
+		names[i] = s.nodeTypes[i].Name
+	}
+	return names
+}
+
+func (s *Store) edgeNames() []string {
+	names := make([]string, len(s.edgeTypes))
+	for i := range s.edgeTypes {
+		names[i] = s.edgeTypes[i].String()
+	}
+	return names
+}
+
+// node is the only node type of a homogeneous store.
+func (s *Store) node() *NodeType { return &s.nodeTypes[0] }
+
+// edge is the only edge type of a homogeneous store.
+func (s *Store) edge() *EdgeType { return &s.edgeTypes[0] }
+
+// arrays lists every array of the store.
+func (s *Store) arrays() []*Array {
+	var all []*Array
+	for i := range s.nodeTypes {
+		all = append(all, s.nodeTypes[i].arrays()...)
+	}
+	for i := range s.edgeTypes {
+		all = append(all, s.edgeTypes[i].arrays()...)
+	}
+	return all
+}
+
+func (t *NodeType) arrays() []*Array {
+	var all []*Array
+	if t.Order != nil {
+		all = append(all, t.Order)
+	}
+	return append(append(all, arraysOf(t.Tensors)...), arraysOf(t.Splits)...)
+}
+
+func (e *EdgeType) arrays() []*Array {
+	all := []*Array{e.Indptr, e.Indices}
+	if e.EdgeIDs != nil {
+		all = append(all, e.EdgeIDs)
+	}
+	return append(all, arraysOf(e.Tensors)...)
+}
+
+func arraysOf(tensors []Tensor) []*Array {
+	all := make([]*Array, len(tensors))
+	for i := range tensors {
+		all[i] = &tensors[i].Array
+	}
+	return all
+}
+
+// nodeLabel stands before the names of what belongs to a type of nodes: "paper." or nothing.
+func nodeLabel(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + "."
+}
+
+// edgeLabel stands before the names of what belongs to a type of edges: "(author, writes, paper)." or nothing.
+func edgeLabel(source, relation, target string) string {
+	if source == "" && relation == "" && target == "" {
+		return ""
+	}
+	return edgeTypeName(source, relation, target) + "."
+}

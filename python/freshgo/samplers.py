@@ -1,0 +1,151 @@
+"""How neighbours are drawn: what ``Loader(num_neighbors=…, sampler=…)`` take beside numbers.
+
+Without any of these a loader draws neighbours uniformly. ``weight_attr=`` draws them in proportion to weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from freshgo import _options
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+MAX_STEPS = 1 << 20
+"""The most steps that the walks of a node may have together."""
+
+
+@dataclass(frozen=True)
+class Labor:
+    """Layer-neighbour sampling: all targets of a layer draw by the same random number of each neighbour.
+
+    So targets with neighbours in common draw the same ones, and a batch has fewer nodes to load, with as many edges.
+    For each target by itself nothing changes: every subset of its neighbours is as likely as with uniform draws. This
+    is LABOR-0 of Balin and Catalyurek (Layer-Neighbor Sampling, NeurIPS 2023) in the sequential form that GraphBolt's
+    ``LayerNeighborSampler`` has too. ``batch.edge_weight`` (float32) makes a weighted sum over a target's edges an
+    unbiased estimate of the mean over all its neighbours; with ``weight_attr``, of the weighted mean.
+
+    Args:
+        layer_dependency: one random number for all layers; fewer nodes still.
+        batch_dependency: for how many batches a node keeps its random number. Between batches that follow each other a
+            share of 1/batch_dependency of the nodes change theirs, so their rows are in a cache more often.
+        edge_weight: give ``batch.edge_weight``. A graph that has a tensor of this name itself must do without.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument that cannot work.
+    """
+
+    layer_dependency: bool = False
+    batch_dependency: int = 1
+    edge_weight: bool = True
+
+    def __post_init__(self) -> None:
+        _options.flag("layer_dependency", self.layer_dependency)
+        _options.count("batch_dependency", self.batch_dependency, 1, 2**31 - 1)
+        _options.flag("edge_weight", self.edge_weight)
+
+
+@dataclass(frozen=True)
+class RandomWalk:
+    """Neighbours by random walks (PinSAGE; FGNN, 7.1), in place of a number in ``num_neighbors``.
+
+    From each node start ``walks`` walks of ``length`` steps, each step to one of the nodes that have an edge to where
+    the walk is, uniformly. Before each step but the first a walk goes back to its start with probability ``restart``,
+    and always where it can go no further. The ``top`` nodes most often visited become the node's neighbours, the lower
+    id first where equally often, with ``batch.edge_weight`` (float32) the number of visits. These are no edges of the
+    graph: a batch has no ``e_id`` and no edge-level tensors.
+
+        Loader(data, num_neighbors=[RandomWalk(walks=4, length=3, top=5)] * 2)
+
+    Args:
+        walks: that start at each node.
+        length: steps of a walk.
+        top: neighbours that a node keeps; -1 keeps all that were visited.
+        restart: a probability in [0, 1).
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument that cannot work.
+    """
+
+    walks: int = 4
+    length: int = 3
+    top: int = 5
+    restart: float = 0.5
+
+    def __post_init__(self) -> None:
+        _options.count("walks", self.walks, 1)
+        _options.count("length", self.length, 1)
+        if self.walks * self.length > MAX_STEPS:
+            raise InvalidArgumentError(
+                f"walks * length must be at most {MAX_STEPS}, got {self.walks} walks of length {self.length}"
+            )
+        if _options.count("top", self.top, None) != -1 and self.top < 1:
+            raise InvalidArgumentError(f"top must be at least 1, or -1 for all, got {self.top}")
+        if isinstance(self.restart, bool) or not isinstance(self.restart, int | float):
+            raise DTypeError(f"restart must be a number, got {self.restart!r}")
+        if not 0 <= self.restart < 1:
+            raise InvalidArgumentError(f"restart must be a probability below 1, got {self.restart}")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How neighbours are drawn, as the library takes it."""
+
+    fanouts: list[int]
+    walks: list[tuple[int, int, float]] | None
+    labor: Labor | None
+    weight_attr: str | None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the library."""
+        labor = self.labor
+        return {
+            "fanouts": self.fanouts,
+            "walks": self.walks,
+            "labor": None
+            if labor is None
+            else (bool(labor.layer_dependency), int(labor.batch_dependency), bool(labor.edge_weight)),
+            "weight_attr": self.weight_attr,
+        }
+
+    def config(self) -> dict[str, object]:
+        """Return what a batch depends on beside the fanouts; None throughout where draws are uniform."""
+        options = self.options()
+        labor, walks = options["labor"], options["walks"]
+        return {
+            "weight_attr": self.weight_attr,
+            "labor": None if labor is None else list(labor[:2]),
+            "walks": None if walks is None else [list(walk) for walk in walks],
+        }
+
+
+def sampling(num_neighbors: object, sampler: object, weight_attr: object, replace: bool) -> Sampling:
+    """Check what a loader was given, and how it goes together."""
+    hops = list(num_neighbors) if isinstance(num_neighbors, list | tuple) else []
+    walks = [hop for hop in hops if isinstance(hop, RandomWalk)]
+    if walks and len(walks) < len(hops):
+        raise InvalidArgumentError(
+            f"num_neighbors must be numbers or RandomWalk in all hops, got {len(walks)} RandomWalk in {len(hops)} hops"
+        )
+    if isinstance(num_neighbors, RandomWalk):
+        raise DTypeError(f"num_neighbors must be a list with a RandomWalk for each hop, such as [{num_neighbors!r}]")
+    if isinstance(sampler, RandomWalk):
+        raise DTypeError("a RandomWalk goes into num_neighbors, one for each hop, not into sampler")
+    labor = Labor() if sampler == "labor" else sampler
+    if labor is not None and not isinstance(labor, Labor):
+        raise DTypeError(f"sampler must be 'labor', a freshgo.Labor or None, got {sampler!r}")
+    if weight_attr is not None and not isinstance(weight_attr, str):
+        raise DTypeError(f"weight_attr must be the name of an edge-level tensor, got {weight_attr!r}")
+    if weight_attr == "":
+        raise InvalidArgumentError("weight_attr must be the name of an edge-level tensor, got an empty string")
+    if replace and (labor is not None or walks):
+        raise InvalidArgumentError(f"replace=True does not go with {'a RandomWalk' if walks else 'LABOR'}")
+    if walks and (labor is not None or weight_attr is not None):
+        other = "sampler" if labor is not None else "weight_attr"
+        raise InvalidArgumentError(f"random walks are uniform: they go without {other}")
+    return Sampling(
+        fanouts=[walk.top for walk in walks] if walks else _options.fanouts(num_neighbors),
+        walks=[(int(walk.walks), int(walk.length), float(walk.restart)) for walk in walks] or None,
+        labor=labor,
+        weight_attr=weight_attr,
+    )
