@@ -138,12 +138,12 @@ func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64) (*s
 	if narrowWeights(t.dtype) {
 		w.Narrow = mem.Slice[float32](block)[:n]
 		if err = placeWeights(ctx, l, t, rows, buffer, w.Narrow); err == nil {
-			sample.Sum(indptr, w.Narrow, w.Sums)
+			w.Positive = sample.Sum(indptr, w.Narrow, w.Sums)
 		}
 	} else {
 		w.Wide = mem.Slice[float64](block)[:n]
 		if err = placeWeights(ctx, l, t, rows, buffer, w.Wide); err == nil {
-			sample.Sum(indptr, w.Wide, w.Sums)
+			w.Positive = sample.Sum(indptr, w.Wide, w.Sums)
 		}
 	}
 	return w, err

@@ -159,6 +159,9 @@ type Subgraph struct {
 	Pos []int64
 	// Weight is what the sampler says of each edge; nil for uniform and weighted draws. See Labor and Walk.
 	Weight []float32
+	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
+	// neighbours than was known before they were looked at.
+	Room int64
 	// NodesPerHop counts the seeds and the nodes first reached in each hop; EdgesPerHop the edges drawn in each hop.
 	NodesPerHop, EdgesPerHop []int64
 }

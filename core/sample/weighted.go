@@ -19,8 +19,8 @@ import "math"
 //
 // Each continues the process wherever another left it, so the probabilities stay exact.
 //
-// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn; the race for all lists (twice the
-// time of an edge at 20 edges, a thousand times at 10^6).
+// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn; the race for all lists, which
+// looks at a hub's 10^6 weights for ten of them.
 type weighted struct {
 	weights *Weights
 	replace bool
@@ -47,25 +47,26 @@ func (m *weighted) scratch(_ int, widest, k int64) (set, entries int64) {
 }
 
 func (m *weighted) gives() gives               { return gives{pos: true} }
+func (m *weighted) exact() (*Weights, bool)    { return m.weights, m.weights.Positive }
 func (m *weighted) wants() (ids, weights bool) { return false, true }
 
 func (m *weighted) bytes(s *Sampler, d Demand) int64 {
 	return fetchedBytes(s, d, m.weights, false, true)
 }
 
-func (m *weighted) expand(h *hop, counts []int64, weight []float32) error {
-	return h.expandLists(m, m.weights, counts, weight)
+func (m *weighted) expand(h *hop) error {
+	return h.expandLists(m, m.weights)
 }
 
-func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists, counts []int64, _ []float32) {
+func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists) {
 	if from.narrow != nil {
-		chooseWeighted(m, t, h, lo, hi, at, from.narrow, from.sums, counts)
+		chooseWeighted(m, t, h, lo, hi, at, from.narrow, from.sums)
 	} else {
-		chooseWeighted(m, t, h, lo, hi, at, from.wide, from.sums, counts)
+		chooseWeighted(m, t, h, lo, hi, at, from.wide, from.sums)
 	}
 }
 
-func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64, counts []int64) {
+func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64) {
 	nodes, ptr := h.nodes.data[h.first:], h.ptr.data[h.first:]
 	for i := lo; i < hi; i++ {
 		in, out := at[i-lo], h.pos[ptr[i]-h.from:ptr[i+1]-h.from]
@@ -86,7 +87,7 @@ func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi 
 		for j := range out[:n] {
 			out[j] += start
 		}
-		counts[i] = int64(n)
+		h.counts[i] = int64(n)
 	}
 }
 
@@ -105,8 +106,9 @@ func positive[W float32 | float64](list []W, out []int64) int {
 
 // short is the scratch for lists of at most shortList edges.
 type short struct {
-	keys    [shortList]uint64
+	keys    [shortList + 4]uint64
 	few     [shortList]uint64
+	left    [shortList]float64
 	offsets [shortList]int64
 }
 
@@ -114,11 +116,10 @@ type short struct {
 // numbers that are not negative, which compare as these do: counting those up to a point then needs no branch, which would be
 // mispredicted once for each edge.
 func drawShort[W float32 | float64](room *short, s stream, list []W, replace bool, out []int64) int {
-	sums := room.keys[:len(list)]
-	total, have := 0., 0
+	left := room.left[:len(list)]
+	have := 0
 	for i, w := range list {
-		total += float64(w)
-		sums[i] = math.Float64bits(total)
+		left[i] = float64(w)
 		if w > 0 {
 			have++
 		}
@@ -130,36 +131,48 @@ func drawShort[W float32 | float64](room *short, s stream, list []W, replace boo
 		positive(list, room.offsets[:])
 		return copy(out, room.offsets[:have])
 	}
+	total := room.sum(left)
+	fours := (len(list) + 3) / 4
 	drawn := uint64(0)
 	var x uint64
 	for n := 0; n < len(out); {
 		x, s = s.next()
 		above := math.Float64bits(float64(x>>11)*0x1p-53*total) + 1
-		i := 0
-		for _, sum := range sums {
-			i += int((sum - above) >> 63) // 1 where the sum is below
+		below := uint64(0) // sums that are
+		for j := range fours {
+			q := (*[4]uint64)(room.keys[4*j:])
+			below += (q[0]-above)>>63 + (q[1]-above)>>63 + (q[2]-above)>>63 + (q[3]-above)>>63
 		}
-		if i == len(sums) { // rounding has taken u to the sum of all
-			for i--; !(list[i] > 0) || drawn>>(i&63)&1 != 0; i-- {
+		i := int(below)
+		if i >= len(list) { // rounding has taken the point to the sum of all
+			for i = len(list) - 1; !(left[i] > 0); i-- {
 			}
 		}
 		if !replace {
 			if drawn>>(i&63)&1 != 0 {
-				total = 0
-				for j, w := range list {
-					if drawn>>(j&63)&1 == 0 {
-						total += float64(w)
-					}
-					sums[j] = math.Float64bits(total)
-				}
+				total = room.sum(left)
 				continue
 			}
 			drawn |= 1 << (i & 63)
+			left[i] = 0
 		}
 		out[n] = int64(i)
 		n++
 	}
 	return len(out)
+}
+
+// sum makes the sums of what is left and returns the last. A sum of four is complete with infinities.
+func (r *short) sum(left []float64) float64 {
+	total := 0.
+	for i, w := range left {
+		total += w
+		r.keys[i&(shortList-1)] = math.Float64bits(total)
+	}
+	for i := len(left); i%4 != 0; i++ {
+		r.keys[i] = math.Float64bits(math.Inf(1))
+	}
+	return total
 }
 
 // drawLong draws from a longer list, of which sums are the sums of blocks.
