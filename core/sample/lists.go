@@ -35,8 +35,8 @@ const (
 	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a read
 	// engine has hundreds of requests to order, and the memory is 1.7 MB.
 	FetchedEdges = 1 << 16
-	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees
-	// the pattern itself.
+	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees the
+	// pattern itself.
 	askedEdges = 64
 	// askedTargets is how many lists are asked for at a time between work on others; see group.
 	askedTargets = 16

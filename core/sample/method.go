@@ -16,9 +16,9 @@ type method interface {
 	// scratch is how many members the set and how many entries the race of a thread need at most in a hop whose longest list
 	// is this long.
 	scratch(hop int, widest, k int64) (set, race int64)
-	// expand gives every target its neighbours. Target i of the hop has room for most of them from place
-	// ptr[first+i]-from on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the
-	// sources), and in h.weight (where it weighs them), and their number goes to h.counts[i].
+	// expand gives every target its neighbours. Target i of the hop has room for most of them from place ptr[first+i]-from
+	// on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the sources), and in h.weight
+	// (where it weighs them), and their number goes to h.counts[i].
 	expand(h *hop) error
 	// gives says which of pos, sources and weight it fills.
 	gives() gives

@@ -11,14 +11,15 @@ import (
 	"freshgo/core/mem"
 )
 
-// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1): as many as Walks start at it, each takes Length steps
-// against the direction of edges, from a node to the source of one of its in-edges, every one equally likely. Before each step but the first a
-// walk goes back to the target with probability Restart, and where a node has no in-edge it goes back at once; a target without
-// in-edges has no neighbours. The neighbours are the nodes most often stepped to, as many as the fanout, the lower id first where equally
-// often, the target itself among them if it was; Subgraph.Weight is how often. They are no edges of the graph: Subgraph.Pos is nil.
+// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1): as many as Walks start
+// at it, each takes Length steps against the direction of edges, from a node to the source of one of its in-edges, every one
+// equally likely. Before each step but the first a walk goes back to the target with probability Restart, and where a node
+// has no in-edge it goes back at once; a target without in-edges has no neighbours. The neighbours are the nodes most often
+// stepped to, as many as the fanout, the lower id first where equally often, the target itself among them if it was;
+// Subgraph.Weight is how often. They are no edges of the graph: Subgraph.Pos is nil.
 //
-// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that decides over going back, its
-// upper 53 bits below Restart, and then one below the degree of where it stands.
+// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that decides
+// over going back, its upper 53 bits below Restart, and then one below the degree of where it stands.
 type Walk struct {
 	Walks, Length int64
 	Restart       float64
@@ -32,8 +33,8 @@ const (
 	maxSteps = 1 << 20
 	// nodeBits leave room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB of memory.
 	nodeBits = 42
-	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same time; with three
-	// steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is under way.
+	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same time;
+	// with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is under way.
 	walkersAtOnce = 1024
 	// stagesApart is how many groups pass between the stages of one: about ahead elements. Arbitrary beyond.
 	stagesApart = 6
@@ -280,8 +281,8 @@ func (m *moves) arrive(first int, step int64) {
 	}
 }
 
-// resident moves all walkers all their steps. The stages of a group are stagesApart groups apart, so that what one asks for is there when the
-// next one comes; a group's next step follows when all others have been through.
+// resident moves all walkers all their steps. The stages of a group are stagesApart groups apart, so that what one asks for
+// is there when the next one comes; a group's next step follows when all others have been through.
 func (m *moves) resident() {
 	groups := (m.n + group - 1) / group
 	apart := min(stagesApart, (groups-1)/2)
@@ -302,7 +303,8 @@ func (m *moves) resident() {
 // rank writes the nodes most often among visits to the place of target i, and how often, and returns their number.
 func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 	sortFew(visits)
-	// A node and its number are one word: in ascending order those more often visited come first, and the lower node of equals.
+	// A node and its number are one word: in ascending order those more often visited come first, and the lower node of
+	// equals.
 	found := k.found[:0]
 	for begin := 0; begin < len(visits); {
 		v, end := visits[begin], begin+1

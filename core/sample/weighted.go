@@ -2,25 +2,28 @@ package sample
 
 import "math"
 
-// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those that are left, so that the first edge
-// of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An edge of weight 0 is never drawn, and a target
-// all of whose edges are takes none; a fanout that is not below the number of the others takes all of them, in order.
+// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those that are
+// left, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An edge of
+// weight 0 is never drawn, and a target all of whose edges are takes none; a fanout that is not below the number of the
+// others takes all of them, in order.
 //
 // Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
 //
-//	short  draw a point below the sum of the weights and count the running sums that are not above it: that is the offset. A point that hits what was drawn
-//	       already is drawn again, from sums without all that is drawn by then: so it hits at once, and a list takes at most two points for an edge
-//	long   the same with the sums of blocks of the list (Weights.Sums) and then the weights of a block, but without sums of its own: what hits something
-//	       drawn already is drawn again until it does not. It looks at log(degree) sums and one block for an edge, so that a hub of 10^6
-//	       edges costs what a list of a hundred does
-//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES of Efraimidis and
-//	       Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree times as long as the fanout, where most
-//	       points would hit again, and the rest of a list in which more than tries points did, as where one weight is nearly all of the sum
+//	short  draw a point below the sum of the weights and count the running sums that are not above it: that is the offset. A
+//	       point that hits what was drawn already is drawn again, from sums without all that is drawn by then: so it hits at
+//	       once, and a list takes at most two points for an edge
+//	long   the same with the sums of blocks of the list (Weights.Sums) and then the weights of a block, but without sums of
+//	       its own: what hits something drawn already is drawn again until it does not. It looks at log(degree) sums and one
+//	       block for an edge, so that a hub of 10^6 edges costs what a list of a hundred does
+//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES of
+//	       Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree times as
+//	       long as the fanout, where most points would hit again, and the rest of a list in which more than tries points did,
+//	       as where one weight is nearly all of the sum
 //
 // Each continues the process wherever another left it, so the probabilities stay exact.
 //
-// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn; the race for all lists, which
-// looks at a hub's 10^6 weights for ten of them.
+// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn;
+// the race for all lists, which looks at a hub's 10^6 weights for ten of them.
 type weighted struct {
 	weights *Weights
 	replace bool
@@ -31,8 +34,8 @@ const (
 	shortList = 64
 	// raceDegree is where half of the points hit again, of equal weights. Arbitrary.
 	raceDegree = 2
-	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in lists that are raceDegree
-	// times as long as the fanout. Arbitrary beyond.
+	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in lists
+	// that are raceDegree times as long as the fanout. Arbitrary beyond.
 	triesEach, triesMore = 2, 16
 )
 
@@ -206,8 +209,8 @@ func drawLong[W float32 | float64](t *thread, s stream, list []W, sums []float64
 	return k
 }
 
-// find is the offset of the first weight whose sum with all before it is above u, which never is one of weight 0. Where rounding has taken u to the sum
-// of all it is the last that is above 0, of which the list has one.
+// find is the offset of the first weight whose sum with all before it is above u, which never is one of weight 0. Where
+// rounding has taken u to the sum of all it is the last that is above 0, of which the list has one.
 func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	lo, hi := 0, len(sums)
 	for lo < hi {
@@ -234,7 +237,8 @@ func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	return i
 }
 
-// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there are any, and returns how many there are now.
+// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there are
+// any, and returns how many there are now.
 func raceOn[W float32 | float64](t *thread, s stream, list []W, n int, out []int64) int {
 	r := &t.race
 	r.start(len(out) - n)
