@@ -128,9 +128,9 @@ func newWeights(budget *mem.Budget, indptr []int64) (*sample.Weights, func(), er
 	w := &sample.Weights{Narrow: mem.Slice[float32](weights), Sums: mem.Slice[float64](sums)[:sample.SumsLen(edges)]}
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range w.Narrow {
-		w.Narrow[i] = rng.Float32()
+		w.Narrow[i] = 1 - rng.Float32()
 	}
-	sample.Sum(indptr, w.Narrow, w.Sums)
+	w.Positive = sample.Sum(indptr, w.Narrow, w.Sums)
 	return w, func() { weights.Free(); sums.Free() }, nil
 }
 

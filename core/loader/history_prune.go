@@ -35,12 +35,6 @@ func keep(to, from *sample.Subgraph) {
 	to.Row, to.Pos = append(to.Row[:0], from.Row...), append(to.Pos[:0], from.Pos...)
 	to.Weight = append(to.Weight[:0], from.Weight...)
 	to.NodesPerHop, to.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
-	if from.Pos == nil {
-		to.Pos = nil
-	}
-	if from.Weight == nil {
-		to.Weight = nil
-	}
 }
 
 // prune waits for the batch's turn and takes out of it what the history makes

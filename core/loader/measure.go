@@ -112,7 +112,7 @@ func (l *Loader) weights() *sample.Weights {
 func (d *demand) add(g *sample.Subgraph, rows int64) {
 	d.nodes = max(d.nodes, int64(len(g.Nodes)))
 	d.rows = max(d.rows, rows)
-	d.edges = max(d.edges, int64(len(g.Row)))
+	d.edges = max(d.edges, g.Room)
 	for _, n := range g.EdgesPerHop {
 		d.hopEdges = max(d.hopEdges, n)
 	}

@@ -272,14 +272,14 @@ func (p *preparer) copyOut(b *Batch) error {
 		}
 		copy(counts, hop.counts)
 	}
-	if g.Weight != nil {
+	if p.loader.parts.weighted {
 		data, err := p.addTensor(b, edgeWeightName, manifest.DType_FLOAT32, []int64{edges})
 		if err != nil {
 			return err
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
-	if g.Pos == nil { // of walks, which are no edges of the graph
+	if !p.loader.sampler.HasPositions() { // of walks, which are no edges of the graph
 		return p.transpose(b)
 	}
 	// The positions become the user's edge numbers in fill: that may read from

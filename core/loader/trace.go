@@ -3,7 +3,6 @@ package loader
 import (
 	"errors"
 	"math"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -73,7 +72,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []u
 		narrow = append(narrow, uint32(v))
 	}
 	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(narrow), mem.Bytes(g.Row)}
-	s.edgePos, s.weighted = g.Pos != nil, g.Weight != nil
+	s.edgePos, s.weighted = l.sampler.HasPositions(), l.parts.weighted
 	n := int64(0)
 	for _, piece := range pieces {
 		n += int64(len(piece))
@@ -129,13 +128,13 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, inputs []int64) []int6
 	return inputs
 }
 
-// unpacked is what a subgraph has of each edge, nil where it has nothing.
+// unpacked is what a subgraph has of each edge, if anything.
 func unpacked[T any](dst []T, present bool, edges int64, take func(n int64) []byte) []T {
 	if !present {
-		return nil
+		return dst[:0]
 	}
 	var zero T
-	return append(slices.Grow(dst[:0], 1), mem.View[T](take(edges*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size; not nil without edges
+	return append(dst[:0], mem.View[T](take(edges*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size
 }
 
 func widened(dst []int64, src []uint32) []int64 {

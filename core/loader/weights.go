@@ -12,11 +12,11 @@ import (
 	"freshgo/core/sample"
 )
 
-// The weights that edges are drawn by: an edge tensor with a number for each edge, in the user's order of edges. The sampler wants
-// them in its own, by target. In memory they are put into that order at opening, with sums of blocks so that a long list need not be
-// added up. On disk they stay as they are: what a hop needs are the weights of whole lists, so their edge numbers are read, and then
-// the weights with these numbers. Where the user's edges are sorted by target those of a list lie together; else each is a read of its own, but
-// for those on a page that several are on.
+// The weights that edges are drawn by: an edge tensor with a number for each edge, in the user's order of edges. The sampler
+// wants them in its own, by target. In memory they are put into that order at opening, with sums of blocks so that a long
+// list need not be added up. On disk they stay as they are: what a hop needs are the weights of whole lists, so their edge
+// numbers are read, and then the weights with these numbers. Where the user's edges are sorted by target those of a list lie
+// together; else each is a read of its own, but for those on a page that several are on.
 
 // maxWeight keeps the sums of lists finite: of a list of 2^57 such weights. Arbitrary.
 const maxWeight = 1e290
@@ -138,12 +138,12 @@ func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64) (*s
 	if narrowWeights(t.dtype) {
 		w.Narrow = mem.Slice[float32](block)[:n]
 		if err = placeWeights(ctx, l, t, rows, buffer, w.Narrow); err == nil {
-			sample.Sum(indptr, w.Narrow, w.Sums)
+			w.Positive = sample.Sum(indptr, w.Narrow, w.Sums)
 		}
 	} else {
 		w.Wide = mem.Slice[float64](block)[:n]
 		if err = placeWeights(ctx, l, t, rows, buffer, w.Wide); err == nil {
-			sample.Sum(indptr, w.Wide, w.Sums)
+			w.Positive = sample.Sum(indptr, w.Wide, w.Sums)
 		}
 	}
 	return w, err

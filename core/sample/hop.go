@@ -47,7 +47,11 @@ type hop struct {
 	from    int64  // the hop's first edge in the batch
 	pos     []int64
 	row     []uint32
-	sources []int64 // their global ids, where a method has them already
+
+	// Of a hop with a method.
+	sources []int64   // their global ids, where the method has them already
+	weight  []float32 // where it weighs edges
+	counts  []int64   // edges of each target
 
 	perUnit, units int
 	taken          atomic.Int64 // units taken to be drawn

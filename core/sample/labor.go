@@ -2,30 +2,32 @@ package sample
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
-// Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs, NeurIPS 2023):
-// every source has one random variate for all targets of a hop, and a target takes the fanout-many of its in-edges whose
-// sources have the smallest. So targets that have neighbours in common draw the same ones, and a batch has fewer nodes.
+// Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs, NeurIPS
+// 2023): every source has one random variate for all targets of a hop, and a target takes the fanout-many of its in-edges
+// whose sources have the smallest. So targets that have neighbours in common draw the same ones, and a batch has fewer nodes.
 //
-// For a single target nothing has changed: its sources' variates are independent, so every subset of the fanout's size is equally
-// likely, as it is with uniform draws (this is the sequential form, their appendix A.3, which keeps the number of edges; the variates
-// are those of LABOR-0). With weights, arrival times of an exponential race stand for the variates, as in weighted draws.
+// For a single target nothing has changed: its sources' variates are independent, so every subset of the fanout's size is
+// equally likely, as it is with uniform draws (this is the sequential form, their appendix A.3, which keeps the number of
+// edges; the variates are those of LABOR-0). With weights, arrival times of an exponential race stand for the variates, as in
+// weighted draws.
 //
-// An edge's Weight is 1/(p W) of its weight w, where p is the probability that it was drawn and W the sum of the target's list: the
-// Horvitz-Thompson estimate, so that the weighted sum of the sources' values has the (weighted) mean over the whole list
-// as its expectation. Uniformly that is 1 / the number of edges drawn. With weights p is taken given the first arrival that was too
-// late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k sketches, 2007).
+// An edge of weight w has Weight w/(p W), where p is the probability that it was drawn and W the sum of the target's
+// list: the Horvitz-Thompson estimate, so that the weighted sum of the sources' values has the (weighted) mean over the whole
+// list as its expectation. Uniformly that is 1 / the number of edges drawn. With weights p is taken given the first arrival
+// that was too late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k sketches, 2007).
 //
-// An edge that is repeated in a list has the same variate each time, so that its copies are drawn together, or the first ones of them where
-// the fanout ends among them. Only there the probabilities above do not hold.
+// An edge that is repeated in a list has the same variate each time, so that its copies are drawn together, or the first ones
+// of them where the fanout ends among them. Only there the probabilities above do not hold.
 type Labor struct {
 	// LayerDependency gives a source the same variate in all hops.
 	LayerDependency bool
 	// BatchDependency is for how many batches a source keeps its variate; 1 is a new one for each. Sources change theirs at
-	// different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each batch by itself is as
-	// random as without.
+	// different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each batch by itself
+	// is as random as without.
 	BatchDependency int64
 }
 
@@ -45,20 +47,22 @@ func (m *labor) scratch(_ int, widest, k int64) (set, entries int64) {
 }
 
 func (m *labor) gives() gives               { return gives{pos: true, ids: true, weight: true} }
+func (m *labor) exact() (*Weights, bool)    { return m.weights, m.weights == nil || m.weights.Positive }
 func (m *labor) wants() (ids, weights bool) { return true, m.weights != nil }
 
 func (m *labor) bytes(s *Sampler, d Demand) int64 {
 	return fetchedBytes(s, d, m.weights, true, m.weights != nil)
 }
 
-func (m *labor) expand(h *hop, counts []int64, weight []float32) error {
-	return h.expandLists(m, m.weights, counts, weight)
+func (m *labor) expand(h *hop) error {
+	return h.expandLists(m, m.weights)
 }
 
 // variates gives every source its variate in a hop.
 //
-// That of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch) with the hop absorbed too, or 0 for all hops
-// that share theirs. With a dependency of d batches it is absorb(absorb(key, u), (batch+phase)/d), phase = absorb(key, u) mod d.
+// That of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch) with the hop
+// absorbed too, or 0 for all hops that share theirs. With a dependency of d batches it is absorb(absorb(key, u),
+// (batch+phase)/d), phase = absorb(key, u) mod d.
 type variates struct {
 	key   uint64
 	batch uint64
@@ -86,31 +90,31 @@ func (v *variates) of(u uint64) uint64 {
 	return x
 }
 
-func (m *labor) choose(t *thread, h *hop, lo, hi int, at []span, from *lists, counts []int64, weight []float32) {
+func (m *labor) choose(t *thread, h *hop, lo, hi int, at []span, from *lists) {
 	if from.ids32 != nil {
-		chooseLabor(m, t, h, lo, hi, at, from, from.ids32, counts, weight)
+		chooseLabor(m, t, h, lo, hi, at, from, from.ids32)
 	} else {
-		chooseLabor(m, t, h, lo, hi, at, from, from.ids64, counts, weight)
+		chooseLabor(m, t, h, lo, hi, at, from, from.ids64)
 	}
 }
 
-func chooseLabor[I int32 | int64](m *labor, t *thread, h *hop, lo, hi int, at []span, from *lists, sources []I, counts []int64, weight []float32) {
+func chooseLabor[I int32 | int64](m *labor, t *thread, h *hop, lo, hi int, at []span, from *lists, sources []I) {
 	v := m.variates(h.batch.key, h.number)
 	ptr := h.ptr.data[h.first:]
 	for i := lo; i < hi; i++ {
 		in, a, b := at[i-lo], ptr[i]-h.from, ptr[i+1]-h.from
-		if counts[i] = b - a; a == b {
+		if h.counts[i] = b - a; a == b {
 			continue
 		}
-		c := chosen{h.spans.data[i].start, h.pos[a:b], h.sources[a:b], weight[a:b]}
+		c := &chosen{h.spans.data[i].start, h.pos[a:b], h.sources[a:b], h.weight[a:b]}
 		ids := sources[in.start : in.start+in.deg]
 		switch {
 		case m.weights == nil:
 			laborUniform(t, &v, ids, c)
 		case from.narrow != nil:
-			counts[i] = laborWeighted(t, &v, ids, from.narrow[in.start:in.start+in.deg], c)
+			h.counts[i] = laborWeighted(t, &v, ids, from.narrow[in.start:in.start+in.deg], c)
 		default:
-			counts[i] = laborWeighted(t, &v, ids, from.wide[in.start:in.start+in.deg], c)
+			h.counts[i] = laborWeighted(t, &v, ids, from.wide[in.start:in.start+in.deg], c)
 		}
 	}
 }
@@ -124,7 +128,7 @@ type chosen struct {
 }
 
 // laborUniform fills c with the edges of the smallest variates, in the order of the list.
-func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c chosen) {
+func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	k := len(c.pos)
 	weight := 1 / float32(k)
 	switch {
@@ -147,23 +151,63 @@ func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c chosen) {
 			keys[i] = absorb(v.key, uint64(u))
 		}
 	}
-	limit, equal := smallest(keys, &t.short.few, k)
-	pos, sources, weights := c.pos, c.sources[:k], c.weight[:k]
+	limit, equal := smallest(keys, &t.short.few, k, math.MaxUint64)
+	if equal {
+		laborRace(t, v, ids, c)
+		return
+	}
 	// No branch depends on a key: what is written and not taken is written over.
+	pos, sources, weights := c.pos, c.sources[:k], c.weight[:k]
 	for i, n := 0, 0; n < len(pos); i++ {
 		pos[n], sources[n], weights[n] = c.start+int64(i), int64(ids[i]), weight
 		if keys[i] <= limit {
 			n++
 		}
 	}
+}
+
+// laborLong is laborUniform for longer lists. It looks for variates below a bound that a few more than are wanted should
+// keep, and takes the smallest of these.
+func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
+	k := len(c.pos)
+	want := float64(k) + 3*math.Sqrt(float64(k)) + 4
+	if want > shortList || 2*want > float64(len(ids)) {
+		laborRace(t, v, ids, c)
+		return
+	}
+	bound := uint64(want / float64(len(ids)) * 0x1p64)
+	keys, offsets, n := &t.short.keys, &t.short.offsets, 0
+	for i, u := range ids {
+		if x := v.of(uint64(u)); x < bound {
+			if n == shortList {
+				laborRace(t, v, ids, c)
+				return
+			}
+			keys[n], offsets[n] = x, int64(i)
+			n++
+		}
+	}
+	if n < k {
+		laborRace(t, v, ids, c)
+		return
+	}
+	limit, equal := smallest(keys[:n], &t.short.few, k, bound)
 	if equal {
-		laborLong(t, v, ids, c)
+		laborRace(t, v, ids, c)
+		return
+	}
+	weight, n := 1/float32(k), 0
+	for i := 0; n < k; i++ {
+		c.pos[n], c.sources[n], c.weight[n] = c.start+offsets[i], int64(ids[offsets[i]]), weight
+		if keys[i] <= limit {
+			n++
+		}
 	}
 }
 
-// laborLong is laborUniform for any list. It finds the largest of the smallest first and then goes over the list again: calculating a
-// variate takes less than keeping it.
-func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c chosen) {
+// laborRace is laborUniform for any list. It finds the largest of the smallest first and then goes over the list again:
+// calculating a variate takes less than keeping it.
+func laborRace[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	k := len(c.pos)
 	weight := 1 / float32(k)
 	r := &t.race
@@ -184,21 +228,24 @@ func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c chosen) {
 	}
 }
 
-// smallest is the k-th smallest of at most shortList keys, and whether the next one is equal to it. Keys are uniform: their upper bits say in which of
-// as many buckets they are, and only those of the bucket that holds the k-th, a few, are compared with each other.
-func smallest(keys []uint64, few *[shortList]uint64, k int) (limit uint64, equal bool) {
-	const bits = 5
-	var sizes [1 << bits]uint8
+// smallest is the k-th smallest of at most shortList keys, and whether the next one is equal to it. Keys are uniform below
+// bound: their upper bits, so to speak, say in which of as many buckets they are, and only those of the bucket that holds the
+// k-th, a few, are compared with each other.
+func smallest(keys []uint64, few *[shortList]uint64, k int, bound uint64) (limit uint64, equal bool) {
+	const buckets = 32
+	scale := math.MaxUint64 / (bound/buckets + 1) // so that key * scale / 2^64 is below buckets
+	var sizes [2 * buckets]uint8
 	for _, x := range keys {
-		sizes[x>>(64-bits)]++
+		b, _ := bits.Mul64(x, scale)
+		sizes[b%(2*buckets)]++
 	}
 	bucket := uint64(0)
-	for ; int(sizes[bucket&(1<<bits-1)]) < k; bucket++ {
-		k -= int(sizes[bucket&(1<<bits-1)])
+	for ; int(sizes[bucket%(2*buckets)]) < k; bucket++ {
+		k -= int(sizes[bucket%(2*buckets)])
 	}
 	m := 0
 	for _, x := range keys {
-		if x>>(64-bits) != bucket {
+		if b, _ := bits.Mul64(x, scale); b != bucket {
 			continue
 		}
 		i := m
@@ -212,7 +259,7 @@ func smallest(keys []uint64, few *[shortList]uint64, k int) (limit uint64, equal
 }
 
 // laborWeighted writes the edges that arrive first to c, in the order of the list, and returns their number.
-func laborWeighted[I int32 | int64, W float32 | float64](t *thread, v *variates, ids []I, list []W, c chosen) int64 {
+func laborWeighted[I int32 | int64, W float32 | float64](t *thread, v *variates, ids []I, list []W, c *chosen) int64 {
 	k, total, tau, n := len(c.pos), 0., math.Inf(1), 0
 	if len(ids) == k { // all of the list, but for weights of 0
 		for i, w := range list {

@@ -12,10 +12,13 @@ import (
 
 // chooser is a method that chooses among the in-edges of one target at a time.
 type chooser interface {
+	method
 	// wants says which of the sources and the weights of a list it looks at.
 	wants() (ids, weights bool)
+	// exact says whether it takes as many edges as there is room for, and the weights.
+	exact() (*Weights, bool)
 	// choose does what method.expand says for the targets lo to hi, whose lists are at these places of from.
-	choose(t *thread, h *hop, lo, hi int, at []span, from *lists, counts []int64, weight []float32)
+	choose(t *thread, h *hop, lo, hi int, at []span, from *lists)
 }
 
 // lists is in-edges with what a chooser looks at: those of the whole graph where that is in memory, or of some targets,
@@ -32,11 +35,11 @@ const (
 	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a read
 	// engine has hundreds of requests to order, and the memory is 1.7 MB.
 	FetchedEdges = 1 << 16
-	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees
-	// the pattern itself.
+	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees the
+	// pattern itself.
 	askedEdges = 64
 	// askedTargets is how many lists are asked for at a time between work on others; see group.
-	askedTargets = 8
+	askedTargets = 16
 )
 
 // fetched is memory for lists that are not in memory.
@@ -56,17 +59,13 @@ func (f *fetched) free() {
 }
 
 // expandLists is expand of a chooser.
-func (h *hop) expandLists(c chooser, w *Weights, counts []int64, weight []float32) error {
+func (h *hop) expandLists(c chooser, w *Weights) error {
 	g := &h.sampler.graph
 	ids, weights := c.wants()
 	if fetches(g, w, ids, weights) {
-		return h.chooseFetched(c, w, counts, weight)
+		return h.chooseFetched(c, w)
 	}
-	from := &lists{ids32: g.Indices32, ids64: g.Indices64}
-	if weights {
-		from.narrow, from.wide, from.sums = w.Narrow, w.Wide, w.Sums
-	}
-	return h.chooseResident(c, from, counts, weight)
+	return h.chooseResident(c, resident(g, w))
 }
 
 // fetches says whether lists must be fetched.
@@ -76,7 +75,7 @@ func fetches(g *Graph, w *Weights, ids, weights bool) bool {
 
 // chooseResident works in units of targets as hop does: the lines of the lists of one unit are asked for while another is
 // worked at.
-func (h *hop) chooseResident(c chooser, from *lists, counts []int64, weight []float32) error {
+func (h *hop) chooseResident(c chooser, from *lists) error {
 	units := (h.targets + unitTargets - 1) / unitTargets
 	ids, weights := c.wants()
 	var taken atomic.Int64 // units that a thread has taken
@@ -92,7 +91,7 @@ func (h *hop) chooseResident(c chooser, from *lists, counts []int64, weight []fl
 				}
 				if lo := last*unitTargets + i; last >= 0 && lo < h.targets {
 					hi := min(lo+askedTargets, h.targets)
-					c.choose(t, h, lo, hi, h.spans.data[lo:hi], from, counts, weight)
+					c.choose(t, h, lo, hi, h.spans.data[lo:hi], from)
 				}
 			}
 			if u >= units {
@@ -126,8 +125,93 @@ func (h *hop) askLists(first int, from *lists, ids, weights bool) {
 	}
 }
 
+// exact is the lists of a chooser that are in memory and of which it takes as many edges as there is room for, else nil.
+func (h *hop) exact(m method) *lists {
+	c, ok := m.(chooser)
+	if !ok {
+		return nil
+	}
+	w, exact := c.exact()
+	if ids, weights := c.wants(); !exact || fetches(&h.sampler.graph, w, ids, weights) {
+		return nil
+	}
+	return resident(&h.sampler.graph, w)
+}
+
+// resident is all lists of a graph in memory.
+func resident(g *Graph, w *Weights) *lists {
+	from := &lists{ids32: g.Indices32, ids64: g.Indices64}
+	if w != nil {
+		from.narrow, from.wide, from.sums = w.Narrow, w.Wide, w.Sums
+	}
+	return from
+}
+
+// runExact makes a hop without gaps as runResident does, with one more stage: the lists that are asked for, what is chosen of
+// them, loading, numbering.
+func (h *hop) runExact(c chooser, from *lists) error {
+	switch {
+	case c.gives().ids:
+		return runChosen(h, c, from, []int32(nil), h.sources)
+	case from.ids32 != nil:
+		return runChosen(h, c, from, from.ids32, h.row)
+	}
+	if err := h.wide.grow(h.budget, mem.Trace, int64(len(h.row)), 0); err != nil {
+		return err
+	}
+	return runChosen(h, c, from, from.ids64, h.wide.data[:len(h.row)])
+}
+
+// runChosen is runExact; it loads from indices unless that is nil, where ids are chosen.
+func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []I, ids []T) error {
+	h.setUnits(false)
+	wantIDs, wantWeights := c.wants()
+	err := h.share(&h.taken, h.units, func(t *thread) error {
+		for chosen, asked := -1, -1; ; { // units that are as far as this
+			u := int(h.taken.Add(1)) - 1
+			if err := h.ctx.Err(); err != nil {
+				return fmt.Errorf("sample: %w", err)
+			}
+			for i := 0; i < h.perUnit; i += askedTargets {
+				if u < h.units {
+					h.askLists(u*h.perUnit+i, from, wantIDs, wantWeights)
+				}
+				if lo := asked*h.perUnit + i; asked >= 0 && lo < h.targets {
+					hi := min(lo+askedTargets, (asked+1)*h.perUnit, h.targets)
+					c.choose(t, h, lo, hi, h.spans.data[lo:hi], from)
+				}
+			}
+			if asked >= 0 && indices != nil {
+				e0, e1 := h.edges(asked)
+				asm.Prefetch(indices, h.pos[e0:min(e1, e0+2*unitEdges)])
+			}
+			if chosen >= 0 {
+				if indices != nil {
+					if err := load(h, chosen, indices, ids); err != nil {
+						return err
+					}
+				}
+				h.loaded[chosen].Store(true)
+				if err := tryNumber(h, ids); err != nil {
+					return err
+				}
+			}
+			chosen, asked = asked, u
+			if u >= h.units {
+				if asked = -1; chosen < 0 {
+					return nil
+				}
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return numberLoaded(h, ids, true)
+}
+
 // chooseFetched fetches lists, as many as there is memory for at a time, and chooses from them.
-func (h *hop) chooseFetched(c chooser, w *Weights, counts []int64, weight []float32) error {
+func (h *hop) chooseFetched(c chooser, w *Weights) error {
 	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
 		return err
 	}
@@ -154,7 +238,7 @@ func (h *hop) chooseFetched(c chooser, w *Weights, counts []int64, weight []floa
 		for j := range at {
 			at[j] = span{start: ptr[j], deg: ptr[j+1] - ptr[j]}
 		}
-		c.choose(&h.threads[0], h, i, end, at, from, counts, weight)
+		c.choose(&h.threads[0], h, i, end, at, from)
 		i = end
 	}
 	return nil

@@ -23,7 +23,7 @@ func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 		}
 	}
 	if s.method != nil {
-		total += s.method.bytes(s, d)
+		total += s.method.bytes(s, d) + s.threadBytes()
 	}
 	if stamp {
 		return total + max(StampBytes(s.graph.NumNodes), minBuffer)
@@ -91,6 +91,22 @@ func (s *Sampler) scratch(d Demand) scratch {
 		}
 	}
 	return n
+}
+
+// threadBytes is the scratch of a thread for large fanouts.
+func (s *Sampler) threadBytes() (total int64) {
+	for hop, k := range s.fanouts {
+		set, entries := s.method.scratch(hop, s.widest, k)
+		var n int64
+		if set > scanLimit {
+			n += max(8*int64(setSlots(int(set))), minBuffer)
+		}
+		if entries > scanLimit+1 {
+			n += max(16*entries, minBuffer)
+		}
+		total = max(total, n)
+	}
+	return total
 }
 
 // tableSlots is the size of a hash map that numbers this many nodes without growing.

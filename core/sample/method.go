@@ -16,11 +16,11 @@ type method interface {
 	// scratch is how many members the set and how many entries the race of a thread need at most in a hop whose longest list
 	// is this long.
 	scratch(hop int, widest, k int64) (set, race int64)
-	// expand gives every target its neighbours. Target i of the hop has room for most of them from place
-	// ptr[first+i]-from on, in pos (where they are edges of the graph), in ids (where the method has seen the sources), and
-	// in weight (where it weighs them), and writes their number to counts[i].
-	expand(h *hop, counts []int64, weight []float32) error
-	// gives says which of pos, ids and weight it fills.
+	// expand gives every target its neighbours. Target i of the hop has room for most of them from place ptr[first+i]-from
+	// on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the sources), and in h.weight
+	// (where it weighs them), and their number goes to h.counts[i].
+	expand(h *hop) error
+	// gives says which of pos, sources and weight it fills.
 	gives() gives
 	// bytes is what a Worker needs besides, for batches up to a demand.
 	bytes(s *Sampler, d Demand) int64
@@ -87,8 +87,8 @@ func (b *batch) prepare(m method, number int, k, widest int64) error {
 	return nil
 }
 
-// expand lets the method choose and closes the gaps that it left. The hop's edges may be at from to to.
-func (h *hop) expand(m method, from, to int64) error {
+// room makes room for what the method gives of the edges from to to.
+func (h *hop) room(m method, from, to int64) error {
 	g := m.gives()
 	if g.pos {
 		if err := h.batch.pos.grow(h.budget, mem.Trace, to, from); err != nil {
@@ -102,29 +102,33 @@ func (h *hop) expand(m method, from, to int64) error {
 		}
 		h.sources = h.wide.data[:to-from]
 	}
-	var weight []float32
 	if g.weight {
-		if err := h.weight.grow(h.budget, mem.Trace, to, from); err != nil {
+		if err := h.batch.weight.grow(h.budget, mem.Trace, to, from); err != nil {
 			return err
 		}
-		weight = h.weight.data[from:to]
+		h.weight = h.batch.weight.data[from:to]
 	}
-	if err := h.counts.grow(h.budget, mem.Trace, int64(h.targets), 0); err != nil {
+	if err := h.batch.counts.grow(h.budget, mem.Trace, int64(h.targets), 0); err != nil {
 		return err
 	}
-	counts := h.counts.data[:h.targets]
-	if err := m.expand(h, counts, weight); err != nil {
+	h.counts = h.batch.counts.data[:h.targets]
+	return nil
+}
+
+// expand lets the method choose and closes the gaps that it left.
+func (h *hop) expand(m method) error {
+	if err := m.expand(h); err != nil {
 		return err
 	}
-	h.compact(counts, weight)
+	h.compact()
 	return nil
 }
 
 // compact moves the edges of each target to the end of those before and sets ptr to where they are.
-func (h *hop) compact(counts []int64, weight []float32) {
+func (h *hop) compact() {
 	ptr := h.ptr.data[h.first:]
 	begin, at := ptr[0]-h.from, int64(0)
-	for i, n := range counts {
+	for i, n := range h.counts {
 		if begin != at {
 			if h.pos != nil {
 				copy(h.pos[at:at+n], h.pos[begin:begin+n])
@@ -132,8 +136,8 @@ func (h *hop) compact(counts []int64, weight []float32) {
 			if h.sources != nil {
 				copy(h.sources[at:at+n], h.sources[begin:begin+n])
 			}
-			if weight != nil {
-				copy(weight[at:at+n], weight[begin:begin+n])
+			if h.weight != nil {
+				copy(h.weight[at:at+n], h.weight[begin:begin+n])
 			}
 		}
 		begin = ptr[i+1] - h.from

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
 )
 
 // The oracles of the samplers that are not uniform: as slow and as plain as their documentation.
@@ -229,11 +231,9 @@ func (g *weightedGraph) with(form string) *Weights {
 		for i, w := range g.weights {
 			narrow[i] = float32(w)
 		}
-		Sum(g.indptr, narrow, sums)
-		return &Weights{Narrow: narrow, Sums: sums}
+		return &Weights{Narrow: narrow, Sums: sums, Positive: Sum(g.indptr, narrow, sums)}
 	case "ram64":
-		Sum(g.indptr, g.weights, sums)
-		return &Weights{Wide: g.weights, Sums: sums}
+		return &Weights{Wide: g.weights, Sums: sums, Positive: Sum(g.indptr, g.weights, sums)}
 	}
 	return &Weights{Source: g}
 }
@@ -265,15 +265,28 @@ func methodConfigs(weights *Weights) map[string]Config {
 }
 
 func TestMethodsEqualReference(t *testing.T) {
-	g := newWeightedGraph(600, 7)
+	compareMethods(t, newWeightedGraph(500, 7), 1, 8)
+}
+
+// Weights without zeros, of which hops are made in one pass.
+func TestMethodsEqualReferenceWithoutZeros(t *testing.T) {
+	g := newWeightedGraph(400, 8)
+	for p := range g.weights {
+		g.weights[p]++
+	}
+	require.True(t, g.with("ram32").Positive)
+	compareMethods(t, g, 2)
+}
+
+func compareMethods(t *testing.T, g *weightedGraph, threads ...int) {
 	batches := map[string][]int64{
-		"one hub": {97}, "none": nil, "repeated": {97, 5, 97, 5, 5, 599, 0, 0, 3}, "many": g.seeds(60, 3),
+		"one hub": {97}, "none": nil, "repeated": {97, 5, 97, 5, 5, 399, 0, 0, 3}, "many": g.seeds(25, 3),
 	}
 	for form, graph := range g.forms() {
 		for name, cfg := range methodConfigs(g.with(form)) {
-			for _, threads := range []int{1, 2, 8} {
+			for _, threads := range threads {
 				t.Run(fmt.Sprintf("%s/%s/threads=%d", name, form, threads), func(t *testing.T) {
-					w := newWorker(t, graph, cfg, threads != 2, threads)
+					w := newWorker(t, graph, cfg, threads == 1, threads)
 					for batch, seeds := range batches {
 						key := Key{Seed: 1, Epoch: 2, Batch: uint64(len(batch))}
 						var got Subgraph
@@ -298,6 +311,40 @@ func TestMixedPlaces(t *testing.T) {
 				require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &got))
 				requireEqual(t, reference(g.indptr, g.wide, cfg, Key{}, seeds), got)
 			})
+		}
+	}
+}
+
+// A worker holds what WorkerBytes says, whatever it draws by.
+func TestMethodsStayWithinWorkerBytes(t *testing.T) {
+	g := newWeightedGraph(3000, 7)
+	seeds := g.seeds(100, 1)
+	for form, graph := range g.forms() {
+		for name, cfg := range methodConfigs(g.with(form)) {
+			s, err := New(graph, cfg)
+			require.NoError(t, err)
+			for _, stamp := range []bool{true, false} {
+				budget := mem.NewBudget(0)
+				w, err := s.NewWorker(budget, stamp, 1)
+				require.NoError(t, err)
+				var sub Subgraph
+				demand := Demand{}
+				for batch := range uint64(3) {
+					require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, seeds, &sub))
+					demand = Demand{max(demand.Nodes, int64(len(sub.Nodes))), max(demand.Edges, sub.Room)}
+				}
+				w.Close()
+				require.Zero(t, budget.Used())
+				budget = mem.NewBudget(0)
+				w, err = s.NewWorker(budget, stamp, 1)
+				require.NoError(t, err)
+				require.NoError(t, w.Reserve(demand))
+				for batch := range uint64(3) {
+					require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, seeds, &sub))
+				}
+				require.LessOrEqual(t, budget.Used(), s.WorkerBytes(demand, stamp), "%s %s stamp=%v", name, form, stamp)
+				w.Close()
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@
 // It guarantees
 //   - exact uniform draws: without replacement every in-edge of a target is drawn with probability min(1, k/degree), with
 //     replacement the k draws are independent; a fanout of -1 takes all in-edges in order;
+//   - or what Config asks for instead: draws in proportion to weights (weighted), layer by layer (Labor), random walks (Walk);
 //   - PyG's directional layout: the in-edges of a node are drawn once, in the hop after the one that first reached it;
 //   - that a batch is a pure function of graph, Config, Key and seeds: it is the same for any number of threads, for either
 //     id map, and whether the adjacency is in memory or fetched (see stream for the random numbers).
@@ -95,7 +96,8 @@ type Sampler struct {
 	widest  int64  // the longest list, where a method has to know
 }
 
-// New checks the shape of g (in constant time: see Graph for what it trusts; with a sampler that is not uniform it looks for the longest list)
+// New checks the shape of g (in constant time: see Graph for what it trusts; with a sampler that is not uniform it looks for
+// the longest list)
 // and the Config. The arrays stay the caller's
 // and must not change while the Sampler is in use.
 func New(g Graph, cfg Config) (*Sampler, error) {
@@ -161,6 +163,9 @@ type Subgraph struct {
 	Pos []int64
 	// Weight is what the sampler says of each edge; nil for uniform and weighted draws. See Labor and Walk.
 	Weight []float32
+	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
+	// neighbours than was known before they were looked at.
+	Room int64
 	// NodesPerHop counts the seeds and the nodes first reached in each hop; EdgesPerHop the edges drawn in each hop.
 	NodesPerHop, EdgesPerHop []int64
 }

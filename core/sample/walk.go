@@ -1,7 +1,6 @@
 package sample
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -12,14 +11,15 @@ import (
 	"freshgo/core/mem"
 )
 
-// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1): as many as Walks start at it, each takes Length steps
-// against the direction of edges, from a node to the source of one of its in-edges, every one equally likely. Before each step but the first a
-// walk goes back to the target with probability Restart, and where a node has no in-edge it goes back at once; a target without
-// in-edges has no neighbours. The neighbours are the nodes most often stepped to, as many as the fanout, the lower id first where equally
-// often, the target itself among them if it was; Subgraph.Weight is how often. They are no edges of the graph: Subgraph.Pos is nil.
+// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1): as many as Walks start
+// at it, each takes Length steps against the direction of edges, from a node to the source of one of its in-edges, every one
+// equally likely. Before each step but the first a walk goes back to the target with probability Restart, and where a node
+// has no in-edge it goes back at once; a target without in-edges has no neighbours. The neighbours are the nodes most often
+// stepped to, as many as the fanout, the lower id first where equally often, the target itself among them if it was;
+// Subgraph.Weight is how often. They are no edges of the graph: Subgraph.Pos is nil.
 //
-// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that decides over going back, its
-// upper 53 bits below Restart, and then one below the degree of where it stands.
+// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that decides
+// over going back, its upper 53 bits below Restart, and then one below the degree of where it stands.
 type Walk struct {
 	Walks, Length int64
 	Restart       float64
@@ -31,9 +31,13 @@ type walks []Walk
 const (
 	// maxSteps of the walks of a target keep visits in int32 and the sorting of one target within milliseconds. Arbitrary.
 	maxSteps = 1 << 20
-	// walkersAtOnce is how many walkers a thread moves by a step together, so that their cache misses are under way at the same time: two steps of
-	// prefetch, of two lines of indptr and one of the index array, as ahead says.
-	walkersAtOnce = 256
+	// nodeBits leave room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB of memory.
+	nodeBits = 42
+	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same time;
+	// with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is under way.
+	walkersAtOnce = 1024
+	// stagesApart is how many groups pass between the stages of one: about ahead elements. Arbitrary beyond.
+	stagesApart = 6
 	// walkersFetched is how many move together where each step reads from disk: it is what the read engine can merge.
 	walkersFetched = 1 << 15
 )
@@ -89,11 +93,8 @@ type walker struct {
 	next    buffer[int64] // the node that it leads to
 	ptr     buffer[int64] // 0, 1, 2, ..., for Fetch
 	visits  buffer[int64] // Length nodes for each walker, those of a target together
-	found   []visit
+	found   []int64
 }
-
-// visit is a node and how often it was stepped to.
-type visit struct{ node, times int64 }
 
 func (w *walker) free() {
 	for _, b := range []*buffer[int64]{&w.targets, &w.at, &w.pos, &w.next, &w.ptr, &w.visits} {
@@ -122,13 +123,13 @@ func (w *walker) grow(budget *mem.Budget, n, length int64) error {
 	return w.visits.grow(budget, mem.Trace, n*length, 0)
 }
 
-func (m walks) expand(h *hop, counts []int64, weight []float32) error {
+func (m walks) expand(h *hop) error {
 	w := m[h.number]
 	g := &h.sampler.graph
 	n := walkersIn(g, w)
 	if g.Adjacency != nil {
 		t := &h.threads[0]
-		return h.walkAll(t, w, n, 0, h.targets, g.Adjacency.Fetch, counts, weight)
+		return h.walkAll(t, w, n, 0, h.targets, g.Adjacency.Fetch)
 	}
 	piece := int(max(1, n/w.Walks))
 	units := (h.targets + piece - 1) / piece
@@ -139,7 +140,7 @@ func (m walks) expand(h *hop, counts []int64, weight []float32) error {
 			if u >= units {
 				return nil
 			}
-			if err := h.walkAll(t, w, n, u*piece, min((u+1)*piece, h.targets), nil, counts, weight); err != nil {
+			if err := h.walkAll(t, w, n, u*piece, min((u+1)*piece, h.targets), nil); err != nil {
 				return err
 			}
 		}
@@ -150,7 +151,7 @@ func (m walks) expand(h *hop, counts []int64, weight []float32) error {
 type fetchFunc func(ctx context.Context, d Drawn, out []int64) error
 
 // walkAll finds the neighbours of the targets lo to hi, with at most n walkers at a time.
-func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc, counts []int64, weight []float32) error {
+func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc) error {
 	if err := t.walker.grow(h.budget, n, w.Length); err != nil {
 		return err
 	}
@@ -164,10 +165,10 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc, c
 		}
 		at := int64(0) // in visits
 		for i := lo; i < end; i++ {
-			counts[i] = 0
+			h.counts[i] = 0
 			if h.spans.data[i].deg > 0 {
 				steps := w.Walks * w.Length
-				counts[i] = h.rank(&t.walker, i, t.walker.visits.data[at:at+steps], weight)
+				h.counts[i] = h.rank(&t.walker, i, t.walker.visits.data[at:at+steps])
 				at += steps
 			}
 		}
@@ -178,7 +179,6 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc, c
 
 // walk moves the walkers of the targets lo to hi.
 func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
-	g := &h.sampler.graph
 	nodes, spans := h.nodes.data[h.first:], h.spans.data
 	n := 0
 	for i := lo; i < hi; i++ {
@@ -191,41 +191,21 @@ func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
 			n++
 		}
 	}
-	targets, at, state, pos := k.targets.data[:n], k.at.data[:n], k.state.data[:n], k.pos.data[:n]
-	back := uint64(math.Ceil(w.Restart * 0x1p53)) // x < Restart * 2^53 for an integer x
+	m := moves{h, k, w, uint64(math.Ceil(w.Restart * 0x1p53)), n} // x < Restart * 2^53 for an integer x
+	if fetch == nil {
+		m.resident()
+		return nil
+	}
+	at, pos, next := k.at.data[:n], k.pos.data[:n], k.next.data[:n]
 	for step := range w.Length {
-		for first := 0; first < n; first += walkersAtOnce {
-			end := min(first+walkersAtOnce, n)
-			if step > 0 {
-				for i := first; i < end; i++ {
-					x, s := stream(state[i]).next()
-					if state[i] = uint64(s); x>>11 < back {
-						at[i] = nodes[targets[i]]
-					}
-				}
-				asm.Prefetch(g.Indptr, at[first:end])
-				asm.Prefetch(g.Indptr[1:], at[first:end])
-			}
-			for i := first; i < end; i++ {
-				start, deg := g.Indptr[at[i]], g.Indptr[at[i]+1]-g.Indptr[at[i]]
-				if deg == 0 {
-					target := spans[targets[i]]
-					at[i] = nodes[targets[i]]
-					start, deg = target.start, target.deg
-				}
-				x, s := stream(state[i]).below(uint64(deg))
-				pos[i], state[i] = start+int64(x), uint64(s)
-			}
-			asm.Prefetch(g.Indices32, pos[first:end])
-			asm.Prefetch(g.Indices64, pos[first:end])
+		for first := 0; first < n; first += group {
+			m.turn(first, step)
+			m.leave(first)
 		}
-		if fetch == nil {
-			_ = g.fetch(h.ctx, Drawn{Pos: pos}, at) // from memory, which cannot fail
-		} else if err := fetch(h.ctx, Drawn{Targets: at, Ptr: k.ptr.data[:n+1], Pos: pos}, k.next.data[:n]); err != nil {
+		if err := fetch(h.ctx, Drawn{Targets: at, Ptr: k.ptr.data[:n+1], Pos: pos}, next); err != nil {
 			return fmt.Errorf("sample: fetching step %d of %d walks: %w", step, n, err)
-		} else {
-			copy(at, k.next.data)
 		}
+		copy(at, next)
 		for i, v := range at {
 			k.visits.data[int64(i)*w.Length+step] = v
 		}
@@ -233,26 +213,130 @@ func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
 	return nil
 }
 
-// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number.
-func (h *hop) rank(k *walker, i int, visits []int64, weight []float32) int64 {
-	slices.Sort(visits)
-	k.found = k.found[:0]
-	for _, v := range visits {
-		if last := len(k.found) - 1; last >= 0 && k.found[last].node == v {
-			k.found[last].times++
-		} else {
-			k.found = append(k.found, visit{v, 1})
+// moves is n walkers that move together. A step has three stages, each for a group of walkers at a time.
+type moves struct {
+	*hop
+	k    *walker
+	w    Walk
+	back uint64 // those whose number is below it go back
+	n    int
+}
+
+// turn sends walkers back and asks for the spans of where they stand.
+func (m *moves) turn(first int, step int64) {
+	end := min(first+group, m.n)
+	at, state := m.k.at.data[first:end], m.k.state.data[first:end]
+	if step > 0 {
+		nodes, targets := m.nodes.data[m.first:], m.k.targets.data[first:end]
+		for i := range at {
+			x, s := stream(state[i]).next()
+			state[i] = uint64(s)
+			v := at[i]
+			if home := nodes[targets[i]]; x>>11 < m.back {
+				v = home
+			}
+			at[i] = v
 		}
 	}
-	slices.SortFunc(k.found, func(a, b visit) int {
-		return cmp.Or(cmp.Compare(b.times, a.times), cmp.Compare(a.node, b.node))
-	})
+	indptr := m.sampler.graph.Indptr
+	asm.Prefetch(indptr, at)
+	asm.Prefetch(indptr[1:], at)
+}
+
+// leave draws the in-edges that the walkers take and asks for their sources.
+func (m *moves) leave(first int) {
+	end := min(first+group, m.n)
+	at, state, pos := m.k.at.data[first:end], m.k.state.data[first:end], m.k.pos.data[first:end]
+	g := &m.sampler.graph
+	for i, v := range at {
+		start, stop := g.Indptr[v], g.Indptr[v+1]
+		if start == stop { // back to the target, which has in-edges
+			home := m.spans.data[m.k.targets.data[first+i]]
+			at[i] = m.nodes.data[int64(m.first)+m.k.targets.data[first+i]]
+			start, stop = home.start, home.start+home.deg
+		}
+		x, s := stream(state[i]).below(uint64(stop - start))
+		pos[i], state[i] = start+int64(x), uint64(s)
+	}
+	asm.Prefetch(g.Indices32, pos)
+	asm.Prefetch(g.Indices64, pos)
+}
+
+// arrive moves the walkers to the sources of their edges.
+func (m *moves) arrive(first int, step int64) {
+	end := min(first+group, m.n)
+	at, pos := m.k.at.data[first:end], m.k.pos.data[first:end]
+	if g := &m.sampler.graph; g.Indices32 != nil {
+		for i, p := range pos {
+			at[i] = int64(g.Indices32[p])
+		}
+	} else {
+		for i, p := range pos {
+			at[i] = g.Indices64[p]
+		}
+	}
+	visits := m.k.visits.data[int64(first)*m.w.Length+step:]
+	for i, v := range at {
+		visits[int64(i)*m.w.Length] = v
+	}
+}
+
+// resident moves all walkers all their steps. The stages of a group are stagesApart groups apart, so that what one asks for
+// is there when the next one comes; a group's next step follows when all others have been through.
+func (m *moves) resident() {
+	groups := (m.n + group - 1) / group
+	apart := min(stagesApart, (groups-1)/2)
+	total := groups * int(m.w.Length)
+	for i := range total + 2*apart {
+		if i < total {
+			m.turn(i%groups*group, int64(i/groups))
+		}
+		if j := i - apart; j >= 0 && j < total {
+			m.leave(j % groups * group)
+		}
+		if j := i - 2*apart; j >= 0 {
+			m.arrive(j%groups*group, int64(j/groups))
+		}
+	}
+}
+
+// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number.
+func (h *hop) rank(k *walker, i int, visits []int64) int64 {
+	sortFew(visits)
+	// A node and its number are one word: in ascending order those more often visited come first, and the lower node of
+	// equals.
+	found := k.found[:0]
+	for begin := 0; begin < len(visits); {
+		v, end := visits[begin], begin+1
+		for end < len(visits) && visits[end] == v {
+			end++
+		}
+		found = append(found, int64(maxSteps-(end-begin))<<nodeBits|v)
+		begin = end
+	}
+	k.found = found
+	sortFew(found)
 	ptr := h.ptr.data[h.first+i:]
 	lo := ptr[0] - h.from
-	n := min(ptr[1]-ptr[0], int64(len(k.found)))
-	for j, v := range k.found[:n] {
-		h.sources[lo+int64(j)] = v.node
-		weight[lo+int64(j)] = float32(v.times)
+	n := min(ptr[1]-ptr[0], int64(len(found)))
+	for j, f := range found[:n] {
+		h.sources[lo+int64(j)] = f & (1<<nodeBits - 1)
+		h.weight[lo+int64(j)] = float32(maxSteps - f>>nodeBits)
 	}
 	return n
+}
+
+// sortFew sorts mostly few numbers.
+func sortFew(x []int64) {
+	if len(x) > scanLimit {
+		slices.Sort(x)
+		return
+	}
+	for i := 1; i < len(x); i++ {
+		v, j := x[i], i
+		for ; j > 0 && x[j-1] > v; j-- {
+			x[j] = x[j-1]
+		}
+		x[j] = v
+	}
 }

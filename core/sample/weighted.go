@@ -2,25 +2,28 @@ package sample
 
 import "math"
 
-// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those that are left, so that the first edge
-// of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An edge of weight 0 is never drawn, and a target
-// all of whose edges are takes none; a fanout that is not below the number of the others takes all of them, in order.
+// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those that are
+// left, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An edge of
+// weight 0 is never drawn, and a target all of whose edges are takes none; a fanout that is not below the number of the
+// others takes all of them, in order.
 //
 // Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
 //
-//	short  draw a point below the sum of the weights and count the running sums that are not above it: that is the offset. A point that hits what was drawn
-//	       already is drawn again, from sums without all that is drawn by then: so it hits at once, and a list takes at most two points for an edge
-//	long   the same with the sums of blocks of the list (Weights.Sums) and then the weights of a block, but without sums of its own: what hits something
-//	       drawn already is drawn again until it does not. It looks at log(degree) sums and one block for an edge, so that a hub of 10^6
-//	       edges costs what a list of a hundred does
-//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES of Efraimidis and
-//	       Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree times as long as the fanout, where most
-//	       points would hit again, and the rest of a list in which more than tries points did, as where one weight is nearly all of the sum
+//	short  draw a point below the sum of the weights and count the running sums that are not above it: that is the offset. A
+//	       point that hits what was drawn already is drawn again, from sums without all that is drawn by then: so it hits at
+//	       once, and a list takes at most two points for an edge
+//	long   the same with the sums of blocks of the list (Weights.Sums) and then the weights of a block, but without sums of
+//	       its own: what hits something drawn already is drawn again until it does not. It looks at log(degree) sums and one
+//	       block for an edge, so that a hub of 10^6 edges costs what a list of a hundred does
+//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES of
+//	       Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree times as
+//	       long as the fanout, where most points would hit again, and the rest of a list in which more than tries points did,
+//	       as where one weight is nearly all of the sum
 //
 // Each continues the process wherever another left it, so the probabilities stay exact.
 //
-// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn; the race for all lists (twice the
-// time of an edge at 20 edges, a thousand times at 10^6).
+// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn;
+// the race for all lists, which looks at a hub's 10^6 weights for ten of them.
 type weighted struct {
 	weights *Weights
 	replace bool
@@ -31,8 +34,8 @@ const (
 	shortList = 64
 	// raceDegree is where half of the points hit again, of equal weights. Arbitrary.
 	raceDegree = 2
-	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in lists that are raceDegree
-	// times as long as the fanout. Arbitrary beyond.
+	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in lists
+	// that are raceDegree times as long as the fanout. Arbitrary beyond.
 	triesEach, triesMore = 2, 16
 )
 
@@ -47,25 +50,26 @@ func (m *weighted) scratch(_ int, widest, k int64) (set, entries int64) {
 }
 
 func (m *weighted) gives() gives               { return gives{pos: true} }
+func (m *weighted) exact() (*Weights, bool)    { return m.weights, m.weights.Positive }
 func (m *weighted) wants() (ids, weights bool) { return false, true }
 
 func (m *weighted) bytes(s *Sampler, d Demand) int64 {
 	return fetchedBytes(s, d, m.weights, false, true)
 }
 
-func (m *weighted) expand(h *hop, counts []int64, weight []float32) error {
-	return h.expandLists(m, m.weights, counts, weight)
+func (m *weighted) expand(h *hop) error {
+	return h.expandLists(m, m.weights)
 }
 
-func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists, counts []int64, _ []float32) {
+func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists) {
 	if from.narrow != nil {
-		chooseWeighted(m, t, h, lo, hi, at, from.narrow, from.sums, counts)
+		chooseWeighted(m, t, h, lo, hi, at, from.narrow, from.sums)
 	} else {
-		chooseWeighted(m, t, h, lo, hi, at, from.wide, from.sums, counts)
+		chooseWeighted(m, t, h, lo, hi, at, from.wide, from.sums)
 	}
 }
 
-func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64, counts []int64) {
+func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64) {
 	nodes, ptr := h.expanded(h.first, h.first+h.targets), h.ptr.data[h.first:]
 	for i := lo; i < hi; i++ {
 		in, out := at[i-lo], h.pos[ptr[i]-h.from:ptr[i+1]-h.from]
@@ -86,7 +90,7 @@ func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi 
 		for j := range out[:n] {
 			out[j] += start
 		}
-		counts[i] = int64(n)
+		h.counts[i] = int64(n)
 	}
 }
 
@@ -105,8 +109,9 @@ func positive[W float32 | float64](list []W, out []int64) int {
 
 // short is the scratch for lists of at most shortList edges.
 type short struct {
-	keys    [shortList]uint64
+	keys    [shortList + 4]uint64
 	few     [shortList]uint64
+	left    [shortList]float64
 	offsets [shortList]int64
 }
 
@@ -114,11 +119,10 @@ type short struct {
 // numbers that are not negative, which compare as these do: counting those up to a point then needs no branch, which would be
 // mispredicted once for each edge.
 func drawShort[W float32 | float64](room *short, s stream, list []W, replace bool, out []int64) int {
-	sums := room.keys[:len(list)]
-	total, have := 0., 0
+	left := room.left[:len(list)]
+	have := 0
 	for i, w := range list {
-		total += float64(w)
-		sums[i] = math.Float64bits(total)
+		left[i] = float64(w)
 		if w > 0 {
 			have++
 		}
@@ -130,36 +134,48 @@ func drawShort[W float32 | float64](room *short, s stream, list []W, replace boo
 		positive(list, room.offsets[:])
 		return copy(out, room.offsets[:have])
 	}
+	total := room.sum(left)
+	fours := (len(list) + 3) / 4
 	drawn := uint64(0)
 	var x uint64
 	for n := 0; n < len(out); {
 		x, s = s.next()
 		above := math.Float64bits(float64(x>>11)*0x1p-53*total) + 1
-		i := 0
-		for _, sum := range sums {
-			i += int((sum - above) >> 63) // 1 where the sum is below
+		below := uint64(0) // sums that are
+		for j := range fours {
+			q := (*[4]uint64)(room.keys[4*j:])
+			below += (q[0]-above)>>63 + (q[1]-above)>>63 + (q[2]-above)>>63 + (q[3]-above)>>63
 		}
-		if i == len(sums) { // rounding has taken u to the sum of all
-			for i--; !(list[i] > 0) || drawn>>(i&63)&1 != 0; i-- {
+		i := int(below)
+		if i >= len(list) { // rounding has taken the point to the sum of all
+			for i = len(list) - 1; !(left[i] > 0); i-- {
 			}
 		}
 		if !replace {
 			if drawn>>(i&63)&1 != 0 {
-				total = 0
-				for j, w := range list {
-					if drawn>>(j&63)&1 == 0 {
-						total += float64(w)
-					}
-					sums[j] = math.Float64bits(total)
-				}
+				total = room.sum(left)
 				continue
 			}
 			drawn |= 1 << (i & 63)
+			left[i] = 0
 		}
 		out[n] = int64(i)
 		n++
 	}
 	return len(out)
+}
+
+// sum makes the sums of what is left and returns the last. A sum of four is complete with infinities.
+func (r *short) sum(left []float64) float64 {
+	total := 0.
+	for i, w := range left {
+		total += w
+		r.keys[i&(shortList-1)] = math.Float64bits(total)
+	}
+	for i := len(left); i%4 != 0; i++ {
+		r.keys[i] = math.Float64bits(math.Inf(1))
+	}
+	return total
 }
 
 // drawLong draws from a longer list, of which sums are the sums of blocks.
@@ -193,8 +209,8 @@ func drawLong[W float32 | float64](t *thread, s stream, list []W, sums []float64
 	return k
 }
 
-// find is the offset of the first weight whose sum with all before it is above u, which never is one of weight 0. Where rounding has taken u to the sum
-// of all it is the last that is above 0, of which the list has one.
+// find is the offset of the first weight whose sum with all before it is above u, which never is one of weight 0. Where
+// rounding has taken u to the sum of all it is the last that is above 0, of which the list has one.
 func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	lo, hi := 0, len(sums)
 	for lo < hi {
@@ -221,7 +237,8 @@ func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	return i
 }
 
-// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there are any, and returns how many there are now.
+// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there are
+// any, and returns how many there are now.
 func raceOn[W float32 | float64](t *thread, s stream, list []W, n int, out []int64) int {
 	r := &t.race
 	r.start(len(out) - n)

@@ -68,6 +68,8 @@ type batch struct {
 	// targetsAt the local id of the first.
 	targets   []int64
 	targetsAt int
+
+	roomFor int64 // edges, at most
 }
 
 // expanded returns the global ids of the targets first to end of the hop.
@@ -110,6 +112,7 @@ func (b *batch) sample(seeds []int64, out *Subgraph) error {
 		Nodes:       b.nodes.data[:b.n],
 		Ptr:         b.ptr.data[:first+1],
 		Row:         b.row.data[:total],
+		Room:        b.roomFor,
 		NodesPerHop: nodesPerHop,
 		EdgesPerHop: edgesPerHop,
 	}
@@ -158,28 +161,34 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 		return 0, err
 	}
 	from, to := b.ptr.data[first], b.ptr.data[end]
+	b.roomFor = max(b.roomFor, to)
 	h := hop{batch: b, number: number, first: first, targets: end - first, k: k, key: stream(hopKey(b.key, number)), from: from}
-	if m := b.sampler.method; m != nil {
-		if err := h.expand(m, from, to); err != nil {
+	m := b.sampler.method
+	if m != nil {
+		if err := h.room(m, from, to); err != nil {
+			return 0, err
+		}
+		if lists := h.exact(m); lists != nil {
+			if err := h.numberRoom(from, to); err != nil {
+				return 0, err
+			}
+			return to - from, h.runExact(m.(chooser), lists)
+		}
+		if err := h.expand(m); err != nil {
 			return 0, err
 		}
 		to = b.ptr.data[end]
 	} else if err := b.pos.grow(b.budget, mem.Trace, to, from); err != nil {
 		return 0, err
 	}
-	if err := b.row.grow(b.budget, mem.Trace, to, from); err != nil {
+	if err := h.numberRoom(from, to); err != nil {
 		return 0, err
 	}
-	room := int64(b.n) + min(to-from, b.sampler.graph.NumNodes)
-	if err := b.nodes.grow(b.budget, mem.Trace, room, int64(b.n)); err != nil {
-		return 0, err
-	}
-	h.row = b.row.data[from:to]
 	if b.sampler.HasPositions() {
 		h.pos = b.pos.data[from:to]
 	}
 	g, row := &b.sampler.graph, h.row
-	if b.sampler.method != nil && b.sampler.method.gives().ids {
+	if m != nil && m.gives().ids {
 		h.setUnits(true)
 		return to - from, numberLoaded(&h, h.sources[:to-from], true)
 	}
@@ -195,6 +204,16 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 		return to - from, runFetched(&h, g.Adjacency, ids)
 	}
 	return to - from, runResident(&h, g.Indices64, ids)
+}
+
+// numberRoom makes room for the edges from to to, which are to be numbered.
+func (h *hop) numberRoom(from, to int64) error {
+	if err := h.batch.row.grow(h.budget, mem.Trace, to, from); err != nil {
+		return err
+	}
+	h.row = h.batch.row.data[from:to]
+	most := int64(h.n) + min(to-from, h.sampler.graph.NumNodes)
+	return h.nodes.grow(h.budget, mem.Trace, most, int64(h.n))
 }
 
 // count finds the spans of the targets first to end and continues ptr over them: by what each of them draws or, with a method,
