@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from freshgo import History, Loader, Store, convert
 
@@ -39,7 +39,7 @@ def generated(nodes: int = 100_000, edges: int = 1_000_000, width: int = 64, cla
     rng = np.random.default_rng(0)
     size = nodes // 500
     target = rng.integers(nodes, size=edges)
-    near = target // size * size + rng.integers(size, size=edges)
+    near = target // size * size + (size * rng.random(edges) ** 3).astype(np.int64)  # some are in every list
     source = np.where(rng.random(edges) < 0.9, near, rng.integers(nodes, size=edges))
     y = np.arange(nodes) // size % classes
     x = 0.1 * rng.standard_normal((classes, width))[y] + rng.standard_normal((nodes, width))
