@@ -66,11 +66,7 @@ def test_policies_says_and_shows_what_it_promises(policies: Any) -> None:
 
 def test_history_says_and_shows_what_it_promises(history: Any) -> None:
     text = printed(history)
-    for promise in (
-        "attached and called by hand, the losses",
-        "the losses are the same\n",
-        "the resumed run is the same",
-    ):
+    for promise in ("called by hand, the model has the same", "those without history", "the resumed run is the same"):
         assert promise in text
     accuracy = percentages(history, "accuracy ", "%")
     assert accuracy["with"] > accuracy["without"] - 5, "on a graph with one answer for each node"
