@@ -51,9 +51,9 @@ def losses(model: nn.Module, graph: dict[str, Any], dtype: torch.dtype) -> list[
     torch.manual_seed(1)
     optimizer, found = torch.optim.SGD(model.parameters(), 0.05), []
     data = {name: graph[name] for name in ("edge_index", "x", "y")}
-    with Loader(
-        data, [10, 5, 5], graph["train"][:3072], batch_size=512, shuffle=True, seed=1, transpose=True
-    ) as loader:
+    seeds = graph["train"][: 512 * BATCHES]
+    options = {"batch_size": len(seeds) // BATCHES, "drop_last": True, "shuffle": True, "seed": 1, "transpose": True}
+    with Loader(data, [10, 5, 5], seeds, **options) as loader:
         for epoch in range(EPOCHS):
             loader.set_epoch(epoch)
             for batch in loader:
