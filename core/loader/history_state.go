@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 
@@ -17,7 +18,8 @@ import (
 //
 //	int64 given, int64 batches
 //	of each batch: int64 iteration; of each hidden layer: int64 hits, int64 nodes[hits], int32 slots[hits]
-//	the rest: the state of history
+//	the state of history
+//	uint32 CRC32C of all before
 
 // SaveHistory returns the state of the history, to be restored before an epoch is
 // started. Of a batch that was handed over and not yet updated it knows nothing.
@@ -45,8 +47,11 @@ func (l *Loader) SaveHistory() ([]byte, error) {
 			}
 		}
 	}
-	return append(out, h.state.Save()...), nil
+	out = append(out, h.state.Save()...)
+	return binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, castagnoli)), nil
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errNoHistory = fmt.Errorf("%w: the loader has no history", ErrOption)
 
@@ -60,7 +65,11 @@ func (l *Loader) RestoreHistory(data []byte) error {
 	l.Stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := stateReader{data: data}
+	end := len(data) - crc32.Size
+	if end < 0 || crc32.Checksum(data[:end], castagnoli) != binary.LittleEndian.Uint32(data[end:]) {
+		return fmt.Errorf("loader: state of %d bytes that do not match their checksum: %w", len(data), history.ErrState)
+	}
+	r := stateReader{data: data[:end]}
 	given, batches := r.number(), r.number()
 	if r.short || given < 0 || batches < 0 || batches > h.lag+1 {
 		return fmt.Errorf("loader: state of %d bytes, %d batches handed over and %d ahead: %w", len(data), given, batches, history.ErrState)

@@ -37,13 +37,18 @@ class Known:
         ends: dict[int, int] | None = None,
         levels: Levels | None = None,
     ) -> None:
-        self.version = edge_index._version
+        self.version = _version(edge_index)
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
         self.ends = ends or {}  # so many first edges are those of so many first targets; on the host, to wait for none
         self.levels = levels  # of a batch that history has pruned
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
         self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation
+
+
+def _version(edge_index: Tensor) -> int:
+    """How often a tensor was written to; one made in inference mode does not count."""
+    return 0 if edge_index.is_inference() else edge_index._version
 
 
 def remember(edge_index: Tensor, known: Known) -> None:
@@ -54,11 +59,11 @@ def remember(edge_index: Tensor, known: Known) -> None:
 def recall(edge_index: Tensor) -> Known | None:
     """Return what is known, unless the tensor has changed since."""
     known: Known | None = getattr(edge_index, _ATTRIBUTE, None)
-    return known if known is not None and known.version == edge_index._version else None
+    return known if known is not None and known.version == _version(edge_index) else None
 
 
 def carry(before: Tensor, after: Tensor) -> None:
     """Let a copy of an edge_index, perhaps on another device, know the levels that it has."""
     known = recall(before)
     if after is not before and known is not None and known.levels is not None:
-        remember(after, Known(after, None, None, known.levels.to(after.device)))
+        remember(after, Known(after, None, None, levels=known.levels.to(after.device)))

@@ -51,6 +51,8 @@ class Levels:
     """Edges that it would have had."""
     loops: Tensor | None = None
     """``[nodes]``: how many of ``degree`` lead from the node to itself, which GCN replaces; None where none does."""
+    owner: object = None
+    """The same for all batches of a loader, and their copies."""
     probe: list[Tensor | None] | None = None
     """Only in batches that measure the estimation error, which have no hits: ``probe[l]`` are positions in the table of
     computed rows that history has, ..."""

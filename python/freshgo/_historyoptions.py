@@ -22,7 +22,7 @@ def check_rows(state: dict[str, Any]) -> None:
             raise FormatError(f"history state: {name} must be a vector of bytes")
     if "rows" in state:
         dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width")
-        if not isinstance(dtype, torch.dtype) or not isinstance(width, int) or width < 1:
+        if not isinstance(dtype, torch.dtype) or not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
 
 

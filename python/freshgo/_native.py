@@ -371,6 +371,10 @@ class Loader(_Handle, HistoryCalls):
         self._tensor_slots = _abi.Tensor * int(info.max_tensors)
         self._versioned = _dlpack.use_versioned()
 
+    def check_open(self) -> None:
+        """Raise ClosedError after :meth:`close`."""
+        self._handle()
+
     def start(self, epoch: int, first_batch: int, mode: Literal["train", "trace", "plain"] = "train") -> None:
         """Stop what runs and begin ``epoch`` at ``first_batch``. A trace produces only ids, a plain epoch uses no
         history."""

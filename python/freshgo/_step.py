@@ -187,8 +187,8 @@ class Step:
         if missing:
             raise InvalidArgumentError(
                 f"the batch was pruned, but its rows of layer {', '.join(map(str, missing))} were not asked for, so "
-                "that what was computed is wrong: call history.attach(model), or h = history(h, block) before every "
-                "layer of batch.blocks()"
+                "that what was computed is wrong: call history.attach(model) and give the model the batch's own "
+                "edge_index, or h = history(h, block) before every layer of batch.blocks()"
             )
         if all(self.seen[level].gradient is None for level in hidden):
             raise InvalidArgumentError(

@@ -105,6 +105,13 @@ class History:
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
         sampled = _historyoptions.fraction("sample_error", sample_error)
+        if not stale.epochs and 0 < stale.count <= _options.count("lag", lag, 0, 1 << 20):
+            warnings.warn(
+                f"t_stale={t_stale} iterations with lag={lag}: the youngest entry that a batch can find is lag + 1 old, "
+                "so that hardly anything is ever found; use a larger t_stale, or lag=0",
+                UserWarning,
+                stacklevel=2,
+            )
         self._settings = Settings(
             policy="all" if policy == "gas" else policy,
             p_grad=fraction,
@@ -124,6 +131,7 @@ class History:
         self._step: Step | None = None
         self._restored: dict[str, Any] | None = None  # waits for the loader
         self._warned = False
+        self._last: dict[str, Any] = {}  # the figures of a loader that is closed
         self._estimation = Estimation()
         self._trail = Trail()
 
@@ -190,7 +198,6 @@ class History:
         Raises:
             InvalidArgumentError: no backward pass reached the batch, or the model did not ask for its rows.
             DTypeError, InvalidArgumentError: dtype or width of hidden rows have changed since the first update.
-            BudgetError: the buffer is smaller than one row.
         """
         step = self._step
         if step is None or step.done:
@@ -209,6 +216,12 @@ class History:
                 native.history_skip(index)
                 raise
             row_bytes = buffer.row_bytes or width * dtype.itemsize
+            if row_bytes > buffer.raw.numel():
+                native.history_skip(index)
+                raise InvalidArgumentError(
+                    f"the history's buffer of {buffer.raw.numel()} bytes has no room for one row of {row_bytes}: make "
+                    "it with a larger History(memory=...), of some thousand rows at least to be of use"
+                )
             admitted = native.history_update(index, row_bytes, norms)
             if buffer.dtype is None:
                 buffer.dtype, buffer.width = dtype, width
@@ -237,7 +250,7 @@ class History:
         """
         return {
             "policy": self._policy,
-            **(self._native().history_stats() if self._kept() else {}),
+            **(self._native().history_stats() if self._kept() else self._last),
             "rows_saved": self._trail.total("plain_rows") - self._trail.total("loaded"),
             "edges_saved": self._trail.total("plain_edges") - self._trail.total("edges"),
             "bytes_saved": self._trail.bytes_saved,
@@ -253,9 +266,15 @@ class History:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on identically: entries, their rows, counters. ``torch.save`` takes it, and
-        ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer holds."""
+        ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer holds.
+
+        Raises:
+            ClosedError: the loader was closed.
+        """
         if self._restored is not None:
             return self._restored
+        if self._last:
+            raise ClosedError("the loader of this history is closed, and its entries are gone: save the state before")
         state = {"version": _VERSION, "settings": self._described(), "saving": self._trail.save()}
         state["error"] = self._estimation.save()
         if not self._kept():
@@ -294,6 +313,9 @@ class History:
             pass  # it was saved before there was a loader
         elif self._kept():
             self._restore(state)
+            loader = self._live()
+            assert loader is not None  # as something is kept
+            loader._seek(loader._epoch, loader._yielded)  # the epoch that ran has ended: iter() goes on with it
         else:
             self._restored = state
         self._step, self._trail, self._estimation = None, trail, estimation
@@ -319,7 +341,14 @@ class History:
             raise InvalidArgumentError(
                 "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
             )
-        self._loader, self._exported, self._step = weakref.ref(loader), None, None
+        if self._loader is not None and self._restored is None:  # what was counted was another loader's
+            self._trail, self._estimation = Trail(), Estimation()
+        self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
+
+    def _closing(self, loader: Loader) -> None:
+        """Keep the figures of a loader that is about to close."""
+        if self._live() is loader and self._kept():
+            self._last = self._native().history_stats()
 
     def _evaluating(self) -> bool:
         return not self.training or (self._attached is not None and not self._attached.model.training)
@@ -356,6 +385,8 @@ class History:
                 "the batch was pruned for training, but the history or its model is in evaluation: evaluate with a "
                 "loader that has no history, or begin an epoch of this one after eval()"
             )
+        if step is not None and step.levels.owner is not levels.owner:
+            raise InvalidArgumentError("the batch was pruned by another loader's history")
         if step is None or step.levels.index != levels.index:
             raise InvalidArgumentError(
                 f"batch {levels.index} is not the newest one of its loader: what it needs of the cache is kept only "
@@ -395,12 +426,22 @@ class History:
         return self._exported[1]
 
     def _restore(self, state: dict[str, Any]) -> None:
-        buffer, rows = self._buffer(), state.get("rows")
+        buffer, rows, native = self._buffer(), state.get("rows"), self._native()
         if rows is not None and rows.numel() > buffer.raw.numel():
             raise InvalidArgumentError(
                 f"the state has {rows.numel()} bytes of rows, the buffer {buffer.raw.numel()}: use the memory it had"
             )
-        self._native().history_restore(state["entries"].numpy().tobytes())
+        before = native.history_save()
+        native.history_restore(state["entries"].numpy().tobytes())
+        found = native.history_stats()
+        expected = min(int(found["embedding_bytes"]), buffer.raw.numel())
+        row_bytes = 0 if rows is None else state["width"] * getattr(torch, state["dtype"]).itemsize
+        if row_bytes != found["row_bytes"] or (rows is not None and rows.numel() != expected):
+            native.history_restore(before)
+            raise FormatError(
+                f"history state: entries of {found['row_bytes']} bytes in {expected}, got rows of {row_bytes} bytes in "
+                f"{0 if rows is None else rows.numel()}"
+            )
         buffer.dtype, buffer.width = None, 0
         if rows is not None:
             buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]

@@ -180,6 +180,7 @@ class Loader:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
         self._transform = transform
         self._history = history
+        self._token = object()  # tells the batches of this loader from others
         self._masked = _options.is_mask(input_nodes)
         self._source = source_of(data)
         try:
@@ -211,15 +212,14 @@ class Loader:
         return self._native.num_batches
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch. Its iterator takes over from any other of this loader."""
-        if self._begun:
-            self._epoch, self._yielded = self._epoch + 1, 0
-        self._begun = True
-        return self._start(self._epoch, self._yielded, trace=False)
+        """Return an iterator over the next epoch, which begins when its first batch is asked for: then it takes over
+        from any other iterator of this loader."""
+        self._native.check_open()
+        return _Epoch(self)
 
     def trace(self, epoch: int) -> Iterator[Tensor]:
         """Yield the ``n_id`` of every batch of an epoch, reading no rows. Counts as no epoch; ends a running one."""
-        return self._start(_options.count("epoch", epoch, 0), 0, trace=True)
+        return _Epoch(self, trace=_options.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next ``iter`` begin ``epoch``, from its first batch."""
@@ -346,18 +346,31 @@ class Loader:
         self._native.stop()
         self._epoch, self._yielded, self._begun = epoch, batch, False
 
-    def _start(self, epoch: int, first_batch: int, *, trace: bool) -> _Epoch:
+    def _begin(self, trace: int | None) -> dict[str, Any] | None:
+        """Begin the next epoch, or trace one. Of an epoch that is begun at its first batch, return the figures so
+        far."""
+        if trace is not None:
+            self._run += 1
+            self._native.start(trace, 0, "trace")
+            return None
+        if self._begun:
+            self._epoch, self._yielded = self._epoch + 1, 0
+        self._begun = True
+        plain = self._history is not None and not self._history._training()
         self._run += 1
-        plain = self._history is not None and not trace and not self._history._training()
-        self._native.start(epoch, first_batch, "trace" if trace else "plain" if plain else "train")
-        return _Epoch(self, trace=trace)
+        self._native.start(self._epoch, self._yielded, "plain" if plain else "train")
+        return None if self._yielded else self._snapshot()
 
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._masked:
             raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
         batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
         if self._history is not None:
-            self._history._handed(recall(batch.edge_index).levels)
+            known = recall(batch.edge_index)
+            levels = None if known is None else known.levels
+            if levels is not None:
+                levels.owner = self._token
+            self._history._handed(levels)
         if self._transform is not None:
             batch = self._transform(batch)
         self._yielded = raw.index + 1
@@ -400,25 +413,27 @@ class _Epoch(Iterator[Any]):
     is collected at once, which stops the work.
     """
 
-    def __init__(self, loader: Loader, *, trace: bool) -> None:
+    def __init__(self, loader: Loader, *, trace: int | None = None) -> None:
         self._loader = loader
-        self._run = loader._run
+        self._run: int | None = None  # not begun
         self._trace = trace
         self._finished = False
-        self._batches = loader._native if trace else loader._delivery.batches(loader._native)
-        self._began = None if trace or loader._yielded else loader._snapshot()  # of a whole epoch
 
     def __next__(self) -> Any:
         if self._finished:
             raise StopIteration
         loader = self._loader
+        if self._run is None:
+            self._began = loader._begin(self._trace)
+            self._run = loader._run
+            self._batches = loader._native if self._trace is not None else loader._delivery.batches(loader._native)
         if loader._run != self._run:
             raise ClosedError("this iterator has ended: its loader was closed, repositioned, or iterated anew")
         raw = self._batches.next()
         if raw is not None:
-            return raw.tensors["n_id"] if self._trace else loader._take(raw)
+            return raw.tensors["n_id"] if self._trace is not None else loader._take(raw)
         self._finished = True
-        if not self._trace:
+        if self._trace is None:
             loader._end_epoch(self._began)
         raise StopIteration
 
