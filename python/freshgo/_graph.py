@@ -61,4 +61,4 @@ def carry(before: Tensor, after: Tensor) -> None:
     """Let a copy of an edge_index, perhaps on another device, know the levels that it has."""
     known = recall(before)
     if after is not before and known is not None and known.levels is not None:
-        remember(after, Known(after, None, None, known.levels.to(after.device)))
+        remember(after, Known(after, None, None, levels=known.levels.to(after.device)))

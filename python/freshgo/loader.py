@@ -170,6 +170,8 @@ class Loader:
         cached = _options.size("device_cache", device_cache)
         if cached is not None and target is None:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
+        if cached is not None and history is not None:
+            raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         self._transform = transform
         self._history = history
         self._masked = _options.is_mask(input_nodes)
@@ -348,7 +350,8 @@ class Loader:
             raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
         batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
         if self._history is not None:
-            self._history._handed(recall(batch.edge_index).levels)
+            known = recall(batch.edge_index)
+            self._history._handed(None if known is None else known.levels)
         if self._transform is not None:
             batch = self._transform(batch)
         self._yielded = raw.index + 1
