@@ -34,7 +34,7 @@ demo: $(VENV)/.installed
 cuda: $(CUDA)/.ready
 	$(MAKE) $(VENV)/.installed
 
-test: lint cuda test-go test-python
+test: lint test-go test-python
 
 test-go: test-pure test-race
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 #define MOST INT32_MAX /* rows, columns, edges: see args.h */
 
 static int32_t refuse(fgc_plan *p, int32_t code, const char *format, ...) {
@@ -83,6 +82,7 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, uintptr_t status, fgc_plan 
   if (code != FG_OK) return code;
   const char *dtype = dtype_name(in->dtype);
   if (dtype == NULL) return refuse(p, FG_DTYPE, "operators: a dtype that they do not know");
+  if (in->dot != NULL) return refuse(p, FG_INVALID, "operators: a device computes dot by FG_DOT alone");
   if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
       in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||

@@ -80,15 +80,20 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 _REUSED_FROM = 2 << 20  # bytes; below, malloc keeps what is freed by itself
 
 
-def empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """A result ``[rows, columns]`` with undefined contents: memory of earlier results, where it is large."""
-    if rows * columns * dtype.itemsize < _REUSED_FROM:
-        return torch.empty(rows, columns, dtype=dtype)
+def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """A result ``[rows, columns]`` with undefined contents where ``on`` is.
+
+    On the CPU memory of earlier results, where it is large; of a device PyTorch keeps such memory itself.
+    """
+    if _cuda.takes(on) or rows * columns * dtype.itemsize < _REUSED_FROM:
+        return torch.empty(rows, columns, dtype=dtype, device=on.device)
     code, bits = _DTYPES[dtype]
     versioned = use_versioned()
     out = (_abi.Tensor * 1)()
     _abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, _abi.DataType(code, bits, 1), versioned, out)
     return from_dlpack(_abi.new_capsules(out, 1, versioned)[0])
+
+
 def _run(function: str, raw: ctypes.Structure, on: Tensor) -> None:
     """Call an operator where ``on`` is: at once on the CPU, queued on a device."""
     if _cuda.takes(on):
@@ -205,6 +210,9 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
 
 def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None = None) -> None:
     """fg_heads_run over 2-dimensional ``x``; ``y`` is like it, or one row. ``d`` and ``out`` are contiguous."""
+    if _cuda.takes(x):
+        _heads_on_device(kind, x, y, d, out)
+        return
     if not _ready:
         prepare()
     x = _rows(x)
@@ -226,6 +234,24 @@ def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None 
         out=_address(out),
     )
     _abi.operate("fg_heads_run", ctypes.byref(raw))
+
+
+def _heads_on_device(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None) -> None:
+    """The same by what a device has: nothing of rows by columns is written but ``out``."""
+    rows, count, channels = *d.shape, x.size(1) // d.size(1)
+    if kind == ROW_DOT:  # over edges that lead from each row of y, or from its only one, to a row of x
+        assert y is not None
+        each = torch.arange(rows + 1, device=x.device)
+        index = each[:rows] if y.size(0) == rows else torch.zeros(rows, dtype=torch.int64, device=x.device)
+        aggregate(DOT, y, index, each, d, heads=count, own=x)
+        return
+    assert out is not None
+    if kind == SPREAD:
+        assert y is not None
+        out.view(rows, count, channels).addcmul_(d.unsqueeze(-1), y.view(1, count, channels))
+    else:
+        by_head = x.view(rows, count, channels).transpose(0, 1)
+        torch.bmm(d.t().unsqueeze(1), by_head, out=out.view(count, 1, channels))
 
 
 def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:

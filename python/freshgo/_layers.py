@@ -47,12 +47,13 @@ def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
 def _is_plain(lin: Any, x: Tensor) -> bool:
     """Whether ``lin(x)`` is a product with its weight and nothing else, which nobody watches."""
     return (
-        not torch.compiler.is_compiling()  # inductor fuses what follows
+        x.device.type in ("cpu", "cuda")  # where the operator is
+        and not torch.compiler.is_compiling()  # inductor fuses what follows
         and type(lin) in (pyg.Linear, nn.Linear)
         and not (lin._forward_hooks or lin._forward_pre_hooks or lin._backward_hooks or lin._backward_pre_hooks)
         and not nn_module._has_any_global_hook()  # type: ignore[no-untyped-call]
         and lin.weight.dtype == x.dtype
-        and not torch.is_autocast_enabled("cpu")
+        and not torch.is_autocast_enabled(x.device.type)
     )
 
 
@@ -249,7 +250,7 @@ class _Relational:
                 self.num_relations, self.in_channels_l, self.out_channels
             )
         graphs = relations(edge_index, edge_type, self.num_relations, source.size(0), target.size(0))
-        out = torch.zeros(target.size(0), self.out_channels)
+        out = torch.zeros(target.size(0), self.out_channels, device=target.device)
         for relation, graph in graphs:
             h = _reduced(graph, source, REDUCTIONS[self.aggr])
             if self.num_blocks is not None:

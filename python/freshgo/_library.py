@@ -34,27 +34,26 @@ class Library:
 def choose(cpu: Path) -> Library:
     """Return the library to load, given where the one without CUDA lies.
 
-    Warns where the one with CUDA is there but cannot be used.
+    Warns where there is a driver and the library with CUDA cannot be used all the same.
     """
     cuda = cpu.with_name(CUDA_NAME)
     if not cuda.exists():
         return Library(cpu, False, f"the CPU alone, {CUDA_NAME} is not in this installation ('make cuda' builds it)")
-    obstacle = _obstacle()
-    return Library(cuda, True, "the CPU and CUDA") if obstacle is None else without_cuda(cpu, obstacle)
+    try:
+        ctypes.CDLL(DRIVER)  # finding the driver initialises nothing
+    except OSError as error:  # an ordinary machine without a GPU
+        return Library(cpu, False, _without(f"there is no NVIDIA driver ({error})"))
+    if torch.version.cuda is None:
+        return without_cuda(cpu, "this PyTorch is built without CUDA")
+    return Library(cuda, True, "the CPU and CUDA")
 
 
 def without_cuda(cpu: Path, obstacle: str) -> Library:
     """Return the library without CUDA in place of the other one, and warn."""
-    why = f"the CPU alone, {CUDA_NAME} is not used: {obstacle}"
+    why = _without(obstacle)
     warnings.warn(f"freshgo runs on {why}", UserWarning, stacklevel=2)
     return Library(cpu, False, why)
 
 
-def _obstacle() -> str | None:
-    if torch.version.cuda is None:
-        return "this PyTorch is built without CUDA"
-    try:
-        ctypes.CDLL(DRIVER)  # finding the driver initialises nothing
-    except OSError as error:
-        return f"there is no NVIDIA driver ({error})"
-    return None
+def _without(obstacle: str) -> str:
+    return f"the CPU alone, {CUDA_NAME} is not used: {obstacle}"

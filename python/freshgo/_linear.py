@@ -15,7 +15,7 @@ from freshgo._operators import _define, _Optional
 
 
 def _linear(x: Tensor, weight: Tensor, bias: _Optional) -> Tensor:
-    out = _kernels.empty(x.size(0), weight.size(0), x.dtype)
+    out = _kernels.empty(x, x.size(0), weight.size(0), x.dtype)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from freshgo._native import RawBatch
 from freshgo.errors import FreshgoError
 
-ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges"})
-"""Tensors of a batch that become lists and stay."""
+ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
+"""Tensors of a batch that become numbers and stay."""
 
 HELD = 2
 """Batches whose memory on the host is in use at a time, at most."""

@@ -95,7 +95,7 @@ class HistoryCalls:
 
 def _pointer(tensor: torch.Tensor, kind: Any) -> Any:
     """A pointer to the first element of a tensor, which the caller keeps alive; NULL where it has none."""
-    return ctypes.cast(tensor.data_ptr() or None, ctypes.POINTER(kind))
+    return ctypes.cast(ctypes.c_void_p(tensor.data_ptr()), ctypes.POINTER(kind))  # 0 is NULL
 
 
 def _tensor(function: str, handle: int) -> torch.Tensor | None:

@@ -97,7 +97,7 @@ class _Factors(NamedTuple):
 
 def _sum(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
     factors = _Factors(*rest[:5])
-    out = _kernels.empty(ptr.numel() - 1, x.size(1), x.dtype)
+    out = _kernels.empty(x, ptr.numel() - 1, x.size(1), x.dtype)
     _kernels.aggregate(_kernels.SUM, x, index, ptr, out, heads=factors.heads, **factors._asdict())
     return out
 
@@ -109,7 +109,7 @@ def _sum_fake(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
 def _sum_back(grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any, **products: Any) -> Tensor:
     factors, by_source, sources = _Factors(*rest[:5]).reversed(), rest[5:8], rest[8]
     source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
-    out = _kernels.empty(sources, grad.size(1), grad.dtype)
+    out = _kernels.empty(grad, sources, grad.size(1), grad.dtype)
     _kernels.aggregate(
         _kernels.SUM,
         grad,
@@ -130,9 +130,13 @@ def _sum_back_fake(grad: Tensor, *rest: Any) -> Tensor:
 
 
 def _sum_back_both(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The derivatives by x and by the weights, from one pass over the rows of ``grad``."""
+    """The derivatives by x and by the weights, from one pass over the rows of ``grad``; on a device from two."""
     weight = rest[0]
-    dot = _kernels.empty(weight.size(0), weight.size(1), weight.dtype)
+    if _cuda.takes(x):
+        _, _, row_scale, col_scale, skip_self, *_ = rest
+        dot = _dot(x, grad, index, ptr, row_scale, col_scale, skip_self, weight.size(1))
+        return _sum_back(grad, index, ptr, *rest, x.size(0)), dot
+    dot = _kernels.empty(x, weight.size(0), weight.size(1), weight.dtype)
     if x.size(1) == 0:
         dot.zero_()
     return _sum_back(grad, index, ptr, *rest, x.size(0), own=x, dot=dot), dot
@@ -152,7 +156,7 @@ def _dot(
     skip_self: bool,
     heads: int,
 ) -> Tensor:
-    out = _kernels.empty(index.numel(), heads, _kernels.real(x.dtype))
+    out = _kernels.empty(x, index.numel(), heads, _kernels.real(x.dtype))
     if x.size(1) == 0:
         return out.zero_()
     _kernels.aggregate(
@@ -230,7 +234,7 @@ _define(
 
 def _row_dot(x: Tensor, y: Tensor, heads: int) -> Tensor:
     """``[rows, heads]``: the product of each row with that of y, or with its only one."""
-    out = _kernels.empty(x.size(0), heads, _kernels.real(x.dtype))
+    out = _kernels.empty(x, x.size(0), heads, _kernels.real(x.dtype))
     if x.size(1) == 0:
         return out.zero_()
     _kernels.heads(_kernels.ROW_DOT, x, y, out)
@@ -258,8 +262,8 @@ def _extreme(
     edge: _Optional,
 ) -> tuple[Tensor, Tensor]:
     rows, columns = ptr.numel() - 1, x.size(1)
-    out = _kernels.empty(rows, columns, x.dtype)
-    count = _kernels.empty(rows if counted else 0, columns, _kernels.real(x.dtype))
+    out = _kernels.empty(x, rows, columns, x.dtype)
+    count = _kernels.empty(x, rows if counted else 0, columns, _kernels.real(x.dtype))
     _kernels.aggregate(_kernels.MIN if least else _kernels.MAX, x, index, ptr, out, count=count if counted else None)
     return out, count
 
@@ -283,7 +287,7 @@ def _extreme_back(
     edge: _Optional,
 ) -> Tensor:
     source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
-    grad = _kernels.empty(x.size(0), x.size(1), x.dtype)
+    grad = _kernels.empty(x, x.size(0), x.size(1), x.dtype)
     _kernels.aggregate(_kernels.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
     return grad
 
@@ -339,7 +343,8 @@ def _attention(
     edge: _Optional,
 ) -> tuple[Tensor, Tensor]:
     heads = src.size(1)
-    alpha, own = _kernels.empty(index.numel(), heads, src.dtype), _kernels.empty(self_rows, heads, src.dtype)
+    alpha = _kernels.empty(src, index.numel(), heads, src.dtype)
+    own = _kernels.empty(src, self_rows, heads, src.dtype)
     _kernels.attention(
         "fg_attention_forward", index, ptr, slope, src=src, dst=dst, edge=logit, alpha=alpha, alpha_self=own
     )
@@ -366,8 +371,9 @@ def _attention_back(
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     heads, real = src.size(1), src.dtype
-    of_edge, of_self = _kernels.empty(alpha.size(0), heads, real), _kernels.empty(alpha_self.size(0), heads, real)
-    of_dst = _kernels.empty(ptr.numel() - 1, heads, real)
+    of_edge = _kernels.empty(src, alpha.size(0), heads, real)
+    of_self = _kernels.empty(src, alpha_self.size(0), heads, real)
+    of_dst = _kernels.empty(src, ptr.numel() - 1, heads, real)
     _kernels.attention(
         "fg_attention_back",
         index,
@@ -409,7 +415,7 @@ def _by_source(
     sources: int,
 ) -> Tensor:
     source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
-    out = _kernels.empty(sources, of_edge.size(1), of_edge.dtype)
+    out = _kernels.empty(of_edge, sources, of_edge.size(1), of_edge.dtype)
     _kernels.aggregate(_kernels.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
     out[: of_self.size(0)] += of_self
     return out

@@ -198,7 +198,7 @@ def take_levels(tensors: dict[str, Tensor]) -> Levels:
     for level in range(hops):
         ptr, edge_index, edge = (tensors.pop(f"history_{name}_{level + 1}") for name in ("ptr", "edge_index", "edge"))
         transposed = _transposed(tensors, "history_", f"_{level + 1}")
-        remember(edge_index, Known(edge_index, ptr, transposed))
+        remember(edge_index, Known(edge_index, ptr, transposed, {edge_index.size(1): ptr.numel() - 1}))
         levels.layers.append(
             Block(
                 num_src=levels.nodes[level].numel(),

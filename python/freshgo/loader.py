@@ -178,6 +178,8 @@ class Loader:
         cached = _options.size("device_cache", device_cache)
         if cached is not None and target is None:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
+        if cached is not None and history is not None:
+            raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         self._transform = transform
         self._history = history
         self._token = object()  # tells the batches of this loader from others

@@ -141,6 +141,7 @@ class HostKernels:
 
     def fg_cuda_aggregate(self, raw: Any, queue: Any) -> None:
         self.check_queue(queue)
+        assert raw.contents.dot is None  # the device has no kernel for both at a time
         self.twin("fg_aggregate", raw)
 
     def fg_cuda_attention_forward(self, raw: Any, queue: Any) -> None:

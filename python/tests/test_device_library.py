@@ -66,15 +66,26 @@ def test_without_the_other_library_nothing_is_said(package: Path) -> None:
     assert answer.stderr == ""
 
 
+DRIVER = "_library.DRIVER = 'libc.so.6'; torch.version.cuda = '1'"  # as if there were one
+
+
+@pytest.mark.parametrize("torch_has_cuda", ["'1'", "None"])
+def test_a_machine_without_a_driver_is_told_when_it_asks(package: Path, torch_has_cuda: str) -> None:
+    (package / "libfreshgo_cuda.so").write_bytes(b"not a library")
+    before = f"_library.DRIVER = 'libno-such-driver.so.1'; torch.version.cuda = {torch_has_cuda}"
+    answer = run(before + textwrap.dedent(USE), package)
+    cuda, name, mapped, line = answer.stdout.strip().split("|")
+    assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
+    assert "libfreshgo_cuda.so is not used: there is no NVIDIA driver (libno-such-driver.so.1: " in line
+    assert len(line.splitlines()) == 1
+    assert answer.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("before", "match"),
     [
-        ("torch.version.cuda = None", "this PyTorch is built without CUDA"),
-        (
-            "torch.version.cuda = '1'\n_library.DRIVER = 'libno-such-driver.so.1'",
-            r"there is no NVIDIA driver (libno-such-driver.so.1: ",
-        ),
-        ("_library._obstacle = lambda: None", "it cannot be loaded ("),
+        (f"{DRIVER}; torch.version.cuda = None", "this PyTorch is built without CUDA"),
+        (DRIVER, "it cannot be loaded ("),
     ],
 )
 def test_one_that_cannot_be_used_is_warned_of_once(package: Path, before: str, match: str) -> None:
@@ -90,7 +101,7 @@ def test_one_that_cannot_be_used_is_warned_of_once(package: Path, before: str, m
 
 def test_one_that_can_be_used_is_the_only_one(package: Path) -> None:
     (package / "libfreshgo_cuda.so").write_bytes((package / "libfreshgo.so").read_bytes())
-    answer = run("_library._obstacle = lambda: None" + textwrap.dedent(USE), package)
+    answer = run(DRIVER + textwrap.dedent(USE), package)
     assert answer.stdout == "True|libfreshgo_cuda.so|['libfreshgo_cuda.so']|libfreshgo_cuda.so: the CPU and CUDA\n"
     assert answer.stderr == ""
 
