@@ -109,7 +109,7 @@ func TestBatchesBecomeTensors(t *testing.T) {
 	s := testStore(t)
 	h := testLoader(t, s)
 	s.drop() // the loader keeps it open
-	assert.Equal(t, 12, h.maxTensors)
+	assert.Equal(t, 13, h.maxTensors)
 	for epoch := range int64(3) {
 		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, map[bool]loader.Mode{true: loader.Trace}[epoch == 1]) }))
 		for i := range h.loader.NumBatches() {

@@ -248,6 +248,8 @@ class HistoryOptions(ctypes.Structure):
         ("features", c_int32),
         ("probe_every", c_int64),
     )
+
+
 class Walk(ctypes.Structure):
     """fg_walk."""
 

@@ -27,7 +27,7 @@ from freshgo._estimation import Estimation, Trail
 from freshgo._history import Levels, Settings, Span
 from freshgo._size import format_size, parse_size
 from freshgo._step import Buffer, Step
-from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
+from freshgo.errors import ClosedError, DTypeError, FormatError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo import _native
@@ -107,8 +107,8 @@ class History:
         sampled = _historyoptions.fraction("sample_error", sample_error)
         if not stale.epochs and 0 < stale.count <= _options.count("lag", lag, 0, 1 << 20):
             warnings.warn(
-                f"t_stale={t_stale} iterations with lag={lag}: the youngest entry that a batch can find is lag + 1 old, "
-                "so that hardly anything is ever found; use a larger t_stale, or lag=0",
+                f"t_stale={t_stale} iterations with lag={lag}: the youngest entry that a batch can find is lag + 1 "
+                "old, so that hardly anything is ever found; use a larger t_stale, or lag=0",
                 UserWarning,
                 stacklevel=2,
             )

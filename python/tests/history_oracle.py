@@ -226,7 +226,7 @@ class History:
 
     def history_stats(self) -> dict[str, Any]:
         used = min(self.cursor * self.row_bytes, self.buffer.numel())
-        return {"bytes": self.buffer.numel(), "embedding_bytes": used}
+        return {"bytes": self.buffer.numel(), "embedding_bytes": used, "row_bytes": self.row_bytes}
 
     def history_save(self) -> bytes:
         return pickle.dumps((self.entries, self.row_bytes, self.cursor, len(self.hits)))
@@ -246,7 +246,11 @@ class FakeLoader:
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
+        self._epoch = self._yielded = 0
         history._bind(self)
+
+    def _seek(self, epoch: int, batch: int) -> None:
+        pass
 
     def __iter__(self) -> Iterator[Any]:
         native = self._native
@@ -267,7 +271,7 @@ class FakeLoader:
             values, levels = make(plain, pruned, i)
             if probing:
                 self.probe(i, levels, values["n_id"].tolist(), find)
-            remember(values["edge_index"], Known(values["edge_index"], None, None, levels))
+            remember(values["edge_index"], Known(values["edge_index"], None, None, levels=levels))
             batch = Batch(**values)
             batch.levels = levels
             self.history._handed(levels)

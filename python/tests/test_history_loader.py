@@ -397,6 +397,54 @@ def test_updates_that_are_missing_are_noticed_once_and_do_no_harm() -> None:
     assert sum(one["hits"] for one in history.stats()["layers"]) > 100
 
 
+def test_a_closed_loader_leaves_its_figures_and_no_state() -> None:
+    watched = Watched(lag=1)
+    watched.epoch()
+    before = watched.history.stats()
+    watched.loader.close()
+    assert watched.history.stats() == before
+    watched.history.plot()
+    with pytest.raises(errors.ClosedError, match="save the state before"):
+        watched.history.state_dict()
+    loader = Loader(GRAPH, HOPS, batch_size=32, history=watched.history)
+    assert watched.history.stats()["saving"] == []
+    assert watched.history.stats()["iterations"] == 0
+    loader.close()
+
+
+def test_batches_of_another_loader_are_told() -> None:
+    one, other = Watched(lag=0), Watched(lag=0)
+    next(iter(one.loader))
+    batch = next(iter(other.loader))
+    with pytest.raises(errors.InvalidArgumentError, match="another loader"):
+        one.model(batch.x, batch.edge_index)
+
+
+def test_states_whose_rows_do_not_fit_are_refused() -> None:
+    watched = Watched(lag=1)
+    watched.epoch()
+    state = watched.history.state_dict()
+    less = {key: value for key, value in state.items() if key != "rows"}
+    flipped = state["entries"].clone()
+    flipped[0] ^= 1
+    for bad in (
+        {**state, "rows": state["rows"][:-1]},
+        {**state, "width": state["width"] + 1},
+        {**state, "dtype": "float64"},
+        {**state, "entries": flipped},
+        less,
+    ):
+        with pytest.raises(errors.FormatError):
+            watched.history.load_state_dict(bad)
+    assert watched.history.state_dict()["entries"].equal(state["entries"])
+    batches = iter(watched.loader)
+    next(batches)
+    watched.history.load_state_dict(state)  # ends the epoch: the next iterator goes on with it
+    with pytest.raises(errors.ClosedError):
+        next(batches)
+    assert len(list(watched.loader)) == len(watched.loader) - 1
+
+
 def test_no_error_where_nothing_changes() -> None:
     """All neighbours and a model that does not learn: what is stored is what would be computed."""
     watched = Watched(hops=[-1, -1, -1], sample_error=0.5, p_grad=1.0)

@@ -58,14 +58,40 @@ def test_break_stops_the_work(store: Any) -> None:
         assert loader.stats()["batches"] == before + len(loader)
 
 
+def test_iterators_that_are_never_asked_begin_no_epoch(store: Any) -> None:
+    seeds = {epoch: [batch.input_id.tolist() for batch in epochs(store, epoch)] for epoch in range(2)}
+    with Loader(store, [2], batch_size=100, shuffle=True) as loader:
+        iter(loader)
+        assert [batch.input_id.tolist() for batch in loader] == seeds[0]
+        before = loader.stats()["rows"]
+        iter(loader), iter(loader)
+        assert loader.stats()["rows"] == before
+        assert [batch.input_id.tolist() for batch in loader] == seeds[1]
+
+
+def epochs(store: Any, epoch: int) -> list[Any]:
+    with Loader(store, [2], batch_size=100, shuffle=True) as loader:
+        loader.set_epoch(epoch)
+        return list(loader)
+
+
+def test_batches_in_inference_mode(store: Any) -> None:
+    with Loader(store, [2], batch_size=100) as loader:
+        expected = [block.ptr.tolist() for batch in loader for block in batch.blocks()]
+        with torch.inference_mode():
+            assert [block.ptr.tolist() for batch in loader for block in batch.blocks()] == expected
+
+
 def test_a_second_iterator_ends_the_first(store: Any) -> None:
     with Loader(store, [2], batch_size=100) as loader:
         first = iter(loader)
         next(first)
         second = iter(loader)
+        next(first)  # which goes on until the other begins
+        next(second)
         with pytest.raises(ClosedError, match="iterated anew"):
             next(first)
-        assert len(list(second)) == len(loader)
+        assert len(list(second)) == len(loader) - 1
         with pytest.raises(StopIteration):
             next(second)
 
