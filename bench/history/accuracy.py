@@ -52,10 +52,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="epochs between evaluations")
     parser.add_argument("--batch-size", type=int, default=1000)
     parser.add_argument("--train", type=int, default=0, help="use so many of the training nodes; 0: all")
+    parser.add_argument(
+        "--split", type=float, default=0, help="train on a random part of all nodes; 0: the graph's own split"
+    )
     parser.add_argument("--fanouts", default="20,15,10")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--dropout", type=float, default=0.5)
-    parser.add_argument("--lr", type=float, default=0.003)
+    parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
     return parser.parse_args()
 
 
@@ -68,6 +71,7 @@ class Contestant:
     loader: Loader
     history: History | None
     optimizer: torch.optim.Optimizer
+    decay: torch.optim.lr_scheduler.LRScheduler
     best: float = -1.0
     tested: float = 0.0
     seconds: list[float] = dataclasses.field(default_factory=list)
@@ -131,6 +135,7 @@ def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
         c.optimizer.zero_grad()
         F.cross_entropy(out, batch.y[: batch.batch_size]).backward()
         c.optimizer.step()
+        c.decay.step()
         if c.history:
             began = time.perf_counter()
             c.history.update()
@@ -164,9 +169,9 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
             transpose=True,
             history=history,
         )
-        result.append(
-            Contestant(str(stale or "plain"), model, loader, history, torch.optim.Adam(model.parameters(), args.lr))
-        )
+        optimizer = torch.optim.Adam(model.parameters(), args.lr)
+        decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, args.epochs * len(loader))
+        result.append(Contestant(str(stale or "plain"), model, loader, history, optimizer, decay))
     return result
 
 
@@ -235,6 +240,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in args.graphs.split(","):
             graph = load(name, args.data, Path(work), args.columns)
+            if args.split:
+                order = torch.randperm(graph["y"].numel(), generator=torch.Generator().manual_seed(0))
+                parts = order.tensor_split([int(args.split * len(order)), int((1 + args.split) / 2 * len(order))])
+                graph["splits"] = dict(zip(("train", "val", "test"), parts, strict=True))
             if args.train:
                 graph["splits"]["train"] = graph["splits"]["train"][: args.train]
             binary = int(graph["y"].max()) == 1
