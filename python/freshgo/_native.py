@@ -24,8 +24,8 @@ import torch
 
 from freshgo import _abi, _dlpack, _nativehistory
 from freshgo._dlpack import NpyFile
-from freshgo._nativehistory import HistoryCalls
 from freshgo._library import Library
+from freshgo._nativehistory import HistoryCalls
 from freshgo.errors import ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
