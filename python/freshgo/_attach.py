@@ -41,12 +41,16 @@ class Attachment:
         forms = [_form(i, conv) for i, conv in enumerate(convs)]
         self._handles: list[Any] = []
         self._after: list[_After] = []
+        reached = _Reached()
+        dropout = getattr(self.model, "dropout", None)
         if basic:
-            self._hook(self.model, _Model(history))
+            self._hook(self.model, _Model(history, reached))
+            if isinstance(dropout, nn.Module):
+                self._hook(dropout, _Dropout(history, reached))
         for i, (conv, form) in enumerate(zip(convs, forms, strict=True)):
-            after = _After()
+            after = _After(reached, i + 1)
             self._after.append(after)
-            self._hook(conv, _Before(history, i, len(convs), form, after))
+            self._hook(conv, _Before(history, i, len(convs), form, after, reached))
             self._handles.append(conv.register_forward_hook(after))
 
     def _hook(self, module: nn.Module, hook: Any) -> None:
@@ -58,6 +62,18 @@ class Attachment:
             handle.remove()
         for after in self._after:
             after.restore()
+
+
+class _Reached:
+    """How far a model has come in the pruned batch at hand."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Begin a pass."""
+        self.computed: tuple[Levels, int] | None = None  # a layer has returned the computed rows of this level
+        self.merged: int | None = None  # the rows of this level are whole already
 
 
 class _Hook:
@@ -90,11 +106,12 @@ class _Hook:
 class _Model(_Hook):
     """Before a model of PyG: what trims or describes nodes by batch has no place where levels are computed alone."""
 
-    def __init__(self, history: History) -> None:
-        self.history = history
+    def __init__(self, history: History, reached: _Reached) -> None:
+        self.history, self._reached = history, reached
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._reached.start()
         names = _parameters(module)
         given = _by_name(names, args, kwargs)
         if self.levels(given.get("edge_index")) is None:
@@ -110,11 +127,32 @@ class _Model(_Hook):
         return (), given
 
 
+class _Dropout(_Hook):
+    """Before the dropout of a model of PyG, the last thing between two layers: cached rows are dropped out anew each
+    time, as computed ones are, and what is kept was not dropped out (as in GNNAutoScale)."""
+
+    def __init__(self, history: History, reached: _Reached) -> None:
+        self.history, self._reached = history, reached
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        reached, self._reached.computed = self._reached.computed, None
+        if reached is None or self.history is None or len(args) != 1:
+            return None
+        levels, level = reached
+        rows = self.history._input(levels, level, args[0])
+        self._reached.merged = level
+        return (rows,), kwargs
+
+
 class _Before(_Hook):
     """Before a layer: its rows, and its bipartite graph."""
 
-    def __init__(self, history: History, level: int, num_layers: int, form: str, after: _After) -> None:
+    def __init__(
+        self, history: History, level: int, num_layers: int, form: str, after: _After, reached: _Reached
+    ) -> None:
         self.history = history
+        self._reached = reached
         self._level, self._num_layers, self._form, self._after = level, num_layers, form, after
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
@@ -138,7 +176,8 @@ class _Before(_Hook):
                 f"layer {self._level + 1} was called with {type(x).__name__} for its rows, expected one tensor: "
                 "history makes the pair itself"
             )
-        rows = self.history._input(levels, self._level, x)
+        whole, self._reached.merged, self._reached.computed = self._reached.merged == self._level, None, None
+        rows = x if whole else self.history._input(levels, self._level, x)
         assert self.history._step is not None  # _input has checked it
         levels = self.history._step.on(x.device)
         block = levels.layers[self._level]
@@ -150,7 +189,7 @@ class _Before(_Hook):
         given[names[1]] = block.edge_index
         if self._form == _GCN:
             self._gcn(module, levels, given, rows)
-        self._after.expect(block.num_dst, cut=self._form != _PAIR)
+        self._after.expect(block.num_dst, levels, cut=self._form != _PAIR)
         return (), given
 
     def _refuse_pruned(self, x: object) -> None:
@@ -195,17 +234,19 @@ class _Before(_Hook):
 class _After:
     """After a layer: its outputs are those of the rows it computes."""
 
-    def __init__(self) -> None:
+    def __init__(self, reached: _Reached, level: int) -> None:
         self._num_dst: int | None = None
         self._cut = False
         self._conv: Any = None
+        self._levels: Levels | None = None
+        self._reached, self._level = reached, level
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_num_dst": None, "_cut": False, "_conv": None}
+        return {"_num_dst": None, "_cut": False, "_conv": None, "_levels": None, "_reached": _Reached(), "_level": 0}
 
-    def expect(self, num_dst: int, *, cut: bool) -> None:
+    def expect(self, num_dst: int, levels: Levels, *, cut: bool) -> None:
         """Of the call that begins, ``num_dst`` rows are computed; others are cut off or must not be there."""
-        self._num_dst, self._cut = num_dst, cut
+        self._num_dst, self._levels, self._cut = num_dst, levels, cut
 
     def owes(self, conv: Any) -> None:
         """Let a layer normalize again afterwards."""
@@ -215,14 +256,15 @@ class _After:
         """End a call."""
         if self._conv is not None:
             self._conv.normalize = True
-        self._num_dst, self._conv = None, None
+        self._num_dst, self._conv, self._levels = None, None, None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
     def __call__(self, module: nn.Module, _: Any, out: Any) -> Any:
-        num_dst, cut = self._num_dst, self._cut
-        if num_dst is None:
+        num_dst, cut, levels = self._num_dst, self._cut, self._levels
+        if num_dst is None or levels is None:
             return None
         self.restore()
+        self._reached.computed = (levels, self._level) if self._level < levels.num_layers else None
         if cut:
             return out[:num_dst]
         rows = out[0] if isinstance(out, tuple) else out

@@ -55,7 +55,8 @@ class History:
             h = history(h, block)
             h = conv((h, h[: block.num_dst]), block.edge_index)
 
-    Call :meth:`update` after every backward pass. With dropout, what is stored has been dropped out as it was used.
+    Call :meth:`update` after every backward pass. Models of PyG that are attached keep rows
+    as they are before dropout, and drop out cached ones anew; other layers' rows are kept as the next layer reads them.
     Attention is taken over the sampled neighbours of each computed row and its self-loop, cached or not; the
     coefficients of GCN are those of the sampled batch before pruning. With ``p_grad=0`` or ``t_stale=0``, before
     ``start`` and in evaluation the loader's plain batches are used, to the last bit.
@@ -157,8 +158,8 @@ class History:
         """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
 
         Every layer is then called with the rows that it reads and a bipartite graph to those that it computes, as
-        ``layer((h, h[:num_dst]), edge_index)``, and returns ``num_dst`` rows, which activations, norms and dropout of
-        the model see. Tensors of edges among the arguments are brought along.
+        ``layer((h, h[:num_dst]), edge_index)``, and returns ``num_dst`` rows, which activations and norms of the model
+        see. Tensors of edges among the arguments are brought along.
 
         Args:
             model: a model of PyG's ``BasicGNN`` family (``GraphSAGE``, ``GCN``, ``GAT``, ``GIN``, ``PNA``,

@@ -276,6 +276,8 @@ class Loader:
     def close(self) -> None:
         """End what runs and free everything but the batches. Closing again does nothing."""
         self._run += 1
+        if self._history is not None:
+            self._history._closing(self)
         self._native.close()
         self._delivery.close()
         self._source.close()
