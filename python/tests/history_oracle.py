@@ -267,7 +267,7 @@ class FakeLoader:
             values, levels = make(plain, pruned, i)
             if probing:
                 self.probe(i, levels, values["n_id"].tolist(), find)
-            remember(values["edge_index"], Known(values["edge_index"], None, None, levels))
+            remember(values["edge_index"], Known(values["edge_index"], None, None, levels=levels))
             batch = Batch(**values)
             batch.levels = levels
             self.history._handed(levels)

@@ -49,6 +49,18 @@ CASES = {
     "attention": lambda x, i, p, w, t: ops.attention(
         x.view(-1, 2, 4), x[:, :2], x[: p.numel() - 1, 2:4], i, p, add_self_loops=True, transposed=t
     ).flatten(1),
+    "gat": lambda x, i, p, w, t: ops.gat(
+        x,
+        x[:2, : x.size(1) // 2],
+        x[2:4, : x.size(1) // 2],
+        None,
+        i,
+        p,
+        negative_slope=0.2,
+        add_self_loops=True,
+        dropout=0.0,
+        transposed=t,
+    ),
 }
 
 
@@ -167,6 +179,7 @@ def test_the_library_without_cuda_says_what_is_missing() -> None:
 
 def test_operators_are_registered_for_cuda() -> None:
     for name in ("sum", "sum_back", "dot", "extreme", "extreme_back", "attention", "attention_back", "by_source",
+                 "row_dot", "sum_back_both", "gat", "gat_back", "linear",
                  "transpose", "group"):  # fmt: skip
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"freshgo::{name}", "CUDA")
     assert _kernels.DTYPES
