@@ -52,8 +52,8 @@ CASES: dict[str, Callable[..., torch.Tensor]] = {
     ).flatten(1),
     "gat": lambda x, i, p, w, t: ops.gat(
         x,
-        x[:2, : x.size(1) // 2].detach(),  # the derivatives by these are PyTorch's products, see test_device_ops.py
-        x[2:4, : x.size(1) // 2].detach(),
+        x[:2, : x.size(1) // 2].detach() / 4,  # the derivatives by these are PyTorch's products, see test_device_ops.py
+        x[2:4, : x.size(1) // 2].detach() / 4,
         None,
         i,
         p,
