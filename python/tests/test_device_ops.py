@@ -308,3 +308,23 @@ def forward(layers: Any, batch: Any, trimmed: bool, trim: Any) -> torch.Tensor:
             x, edge_index, _ = trim(hop, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)
         x = layer(x, edge_index)
     return x[: batch.batch_size]
+
+
+def test_relations(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyg = pytest.importorskip("torch_geometric.nn")
+    from freshgo.nn import accelerate
+
+    layer = pyg.RGCNConv(8, 8, 3)
+    accelerate(layer)
+    x, edges, kind = torch.randn(40, 8), torch.randint(0, 40, (2, 200)), torch.randint(0, 3, (200,))
+
+    def compute() -> list[torch.Tensor]:
+        rows = x.clone().requires_grad_()
+        out = layer(rows, edges.clone(), kind)
+        out.square().sum().backward()
+        return [out.detach(), rows.grad]
+
+    want, got, kernels = both(monkeypatch, compute)
+    for a, b in zip(want, got, strict=True):
+        torch.testing.assert_close(a, b)
+    assert {"fg_cuda_aggregate", "fg_cuda_transpose"} <= set(kernels.calls)
