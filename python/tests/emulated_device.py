@@ -50,6 +50,18 @@ CASES: dict[str, Callable[..., torch.Tensor]] = {
     "attention": lambda x, i, p, w, t: ops.attention(
         x.view(-1, 2, x.size(1) // 2), x[:, :2], x[: p.numel() - 1, 2:4], i, p, add_self_loops=True, transposed=t
     ).flatten(1),
+    "gat": lambda x, i, p, w, t: ops.gat(
+        x,
+        x[:2, : x.size(1) // 2].detach() / 4,  # the derivatives by these are PyTorch's products, see test_device_ops.py
+        x[2:4, : x.size(1) // 2].detach() / 4,
+        None,
+        i,
+        p,
+        negative_slope=0.2,
+        add_self_loops=True,
+        dropout=0.0,
+        transposed=t,
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 import freshgo
 from freshgo import Loader, _delivery, _device_cache, _native, errors
 from freshgo._graph import recall
+from freshgo.history import History
 
 CPU = torch.device("cpu")
 
@@ -157,9 +158,14 @@ def check_use(streams: LateStreams, batch: Any) -> None:
 
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize("edge_index", ["tensor", "EdgeIndex"])
-def test_handing_over_reads_nothing_of_the_device(store: Any, edge_index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.filterwarnings("ignore:history.update")
+def test_handing_over_reads_nothing_of_the_device(
+    store: Any, edge_index: str, pruned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The host would wait for what it reads."""
-    with Loader(store, **options(edge_index=edge_index, transpose=True), device="cuda") as loader:
+    given = options(edge_index=edge_index, transpose=True, history=History(memory="1MiB") if pruned else None)
+    with Loader(store, **given, device="cuda") as loader:
         streams = LateStreams.last
         for name in ("__int__", "__index__", "__float__", "__bool__", "item", "tolist", "nonzero", "equal"):
             real = getattr(Tensor, name)
@@ -172,6 +178,67 @@ def test_handing_over_reads_nothing_of_the_device(store: Any, edge_index: str, m
         for batch in loader:
             assert len(batch.blocks()) == 2
         assert streams.waits_of_host == 0
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_history_prunes_batches_on_their_way(store: Any, prefetch: int) -> None:
+    """Batches, levels and hits are those of the CPU; each batch is sent after the update of the one before."""
+    seen: dict[str, list[Any]] = {"cpu": [], "cuda": []}
+    for device, found in seen.items():
+        history = History(memory="1MiB", policy="gradient", features=False)
+        with Loader(store, **options(transpose=True, prefetch=prefetch), device=device, history=history) as loader:
+            for _ in range(3):
+                for batch in loader:
+                    found.append((contents(batch), levels(batch)))
+                    if device == "cuda":
+                        streams = LateStreams.last
+                        assert all(t.data_ptr() in streams.used for t in on_device(batch) if t.numel())
+                        assert streams.done == len(streams.queue), "a batch was sent ahead"
+                    train_by_hand(history, batch)
+            assert sum(layer["hits"] for layer in history.stats()["layers"]) > 0
+    assert len(seen["cpu"]) == len(seen["cuda"]) > 3
+    for (batch, tables), (moved, moved_tables) in zip(seen["cpu"], seen["cuda"], strict=True):
+        assert same(batch, moved)
+        assert same(tables, moved_tables)
+
+
+def levels(batch: Any) -> dict[str, Any]:
+    known = recall(batch.edge_index)
+    assert known is not None
+    found = known.levels
+    tables: dict[str, Any] = {"index": found.index, "loaded": found.loaded, "degree": found.degree}
+    for name in ("nodes", "computed", "hit", "slot"):
+        tables |= {f"{name} {level}": table for level, table in enumerate(getattr(found, name)) if table is not None}
+    for block in found.layers:
+        tables |= {f"{name} {block.level}": getattr(block, name) for name in ("ptr", "edge_index", "e_id", "edge")}
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in tables.items()}
+
+
+def on_device(batch: Any) -> list[Tensor]:
+    """The tensors of the levels that were copied."""
+    known = recall(batch.edge_index)
+    assert known is not None
+    found = known.levels
+    made = [*found.nodes, *found.computed, *found.hit, *found.slot, found.degree]
+    for block in found.layers:
+        made += [block.ptr, block.edge_index, block.edge, *block.transposed]
+    return [tensor for tensor in made if tensor is not None]
+
+
+def train_by_hand(history: History, batch: Any) -> None:
+    first, second = batch.blocks()
+    history(batch.x, first)
+    h = torch.linspace(0, 1, first.num_dst * 4).view(-1, 4).requires_grad_()
+    (history(h, second) ** 2).sum().backward()
+    history.update()
+
+
+def test_a_device_cache_and_history_exclude_each_other(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_delivery, "resolve", lambda device: CPU)
+    monkeypatch.setattr("freshgo.loader.source_of", None)  # nothing is opened before
+    with pytest.raises(errors.InvalidArgumentError, match="device_cache and history cannot be used together"):
+        Loader(store_path, **options(), device="cuda", device_cache="1MiB", history=History())
 
 
 @pytest.mark.usefixtures("fake")

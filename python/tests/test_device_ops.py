@@ -49,6 +49,18 @@ CASES = {
     "attention": lambda x, i, p, w, t: ops.attention(
         x.view(-1, 2, 4), x[:, :2], x[: p.numel() - 1, 2:4], i, p, add_self_loops=True, transposed=t
     ).flatten(1),
+    "gat": lambda x, i, p, w, t: ops.gat(
+        x,
+        x[:2, : x.size(1) // 2],
+        x[2:4, : x.size(1) // 2],
+        None,
+        i,
+        p,
+        negative_slope=0.2,
+        add_self_loops=True,
+        dropout=0.0,
+        transposed=t,
+    ),
 }
 
 
@@ -167,6 +179,7 @@ def test_the_library_without_cuda_says_what_is_missing() -> None:
 
 def test_operators_are_registered_for_cuda() -> None:
     for name in ("sum", "sum_back", "dot", "extreme", "extreme_back", "attention", "attention_back", "by_source",
+                 "row_dot", "sum_back_both", "gat", "gat_back", "linear",
                  "transpose", "group"):  # fmt: skip
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"freshgo::{name}", "CUDA")
     assert _kernels.DTYPES
@@ -295,3 +308,23 @@ def forward(layers: Any, batch: Any, trimmed: bool, trim: Any) -> torch.Tensor:
             x, edge_index, _ = trim(hop, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)
         x = layer(x, edge_index)
     return x[: batch.batch_size]
+
+
+def test_relations(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyg = pytest.importorskip("torch_geometric.nn")
+    from freshgo.nn import accelerate
+
+    layer = pyg.RGCNConv(8, 8, 3)
+    accelerate(layer)
+    x, edges, kind = torch.randn(40, 8), torch.randint(0, 40, (2, 200)), torch.randint(0, 3, (200,))
+
+    def compute() -> list[torch.Tensor]:
+        rows = x.clone().requires_grad_()
+        out = layer(rows, edges.clone(), kind)
+        out.square().sum().backward()
+        return [out.detach(), rows.grad]
+
+    want, got, kernels = both(monkeypatch, compute)
+    for a, b in zip(want, got, strict=True):
+        torch.testing.assert_close(a, b)
+    assert {"fg_cuda_aggregate", "fg_cuda_transpose"} <= set(kernels.calls)

@@ -140,7 +140,7 @@ def test_batches_of_every_dtype(source: Any, versioned: bool, monkeypatch: pytes
 def test_trace_and_resume(source: Any) -> None:
     loader = _native.Loader(source, Options(fanouts=[2], batch_size=64, seed=9, shuffle=True))
     whole = [batch.tensors["n_id"] for batch in epoch(loader, 5)]
-    loader.start(5, 0, trace=True)
+    loader.start(5, 0, "trace")
     traced = list(iter(loader.next, None))
     assert [set(batch.tensors) for batch in traced] == [{"n_id", "input_id"}] * len(whole)
     assert all(same(batch.tensors["n_id"], ids) for batch, ids in zip(traced, whole, strict=True))
