@@ -105,9 +105,6 @@ type decision struct {
 	slots  [][]int32          // of the hits
 }
 
-// active says whether batches are pruned in an iteration.
-func (h *past) active(i int64) bool { return i >= h.start }
-
 // openHistory makes the cache, if there is to be one.
 func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 	o := l.options.History
