@@ -48,10 +48,10 @@ lint-go: $(VENV)/.tools
 	go run $(STATICCHECK) $(GO_PACKAGES)
 
 test-pure: $(VENV)/.tools
-	CGO_ENABLED=0 go test ./core/...
+	CGO_ENABLED=0 go test -timeout 30m ./core/...
 
 test-race: $(VENV)/.tools
-	CGO_ENABLED=1 go test -race $(GO_PACKAGES)
+	CGO_ENABLED=1 go test -race -timeout 30m $(GO_PACKAGES)
 
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
