@@ -240,7 +240,8 @@ int32_t fg_store_read(fg_store *store, int32_t kind, FG_IN char *name, int32_t v
 
 /* The same of a store that has types. `type` is a place in the lists of fg_store_describe: in "node_types" for a split
  * or a tensor of nodes, in "edge_types" for one of edges.
- * Blocks, Threads, Ownership, Returns: as fg_store_read; FG_INVALID also for a type that is not there. */
+ * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.
+ * Returns: as fg_store_read; FG_INVALID also for a type that is not there. */
 int32_t fg_store_read_type(fg_store *store, int32_t kind, int32_t type, FG_IN char *name, int32_t versioned,
                            fg_job **job, fg_error *err);
 

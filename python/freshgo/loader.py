@@ -362,8 +362,10 @@ class Loader:
         self._begun = True
         plain = self._history is not None and not self._history._training()
         self._run += 1
+        self._native.stop()  # so that the figures are this epoch's alone
+        began = None if self._yielded else self._snapshot()
         self._native.start(self._epoch, self._yielded, "plain" if plain else "train")
-        return None if self._yielded else self._snapshot()
+        return began
 
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._masked:

@@ -114,8 +114,8 @@ def test_on_the_cpu_nothing_is_added(store: Any) -> None:
     for device in (None, "cpu", CPU):
         with Loader(store, **options(), device=device) as loader:
             iterator: Any = iter(loader)
-            assert iterator._batches is loader._native
             assert next(iterator).x.device == CPU
+            assert iterator._batches is loader._native
             assert "device_cache_rows" not in loader.stats()
             del iterator
 
@@ -299,9 +299,9 @@ def test_iterators_dropped_in_the_middle(store: Any) -> None:
         old = iter(loader)
         next(old)
         new = iter(loader)
+        next(new)
         with pytest.raises(errors.ClosedError):
             next(old)
-        next(new)
         assert len(list(loader.trace(0))) == len(loader)
 
 
