@@ -111,7 +111,8 @@ func TestBatchesBecomeTensors(t *testing.T) {
 	s.drop() // the loader keeps it open
 	assert.Equal(t, 13, h.maxTensors)
 	for epoch := range int64(3) {
-		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, map[bool]loader.Mode{true: loader.Trace}[epoch == 1]) }))
+		mode := []loader.Mode{loader.Train, loader.Trace, loader.Train}[epoch]
+		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, mode) }))
 		for i := range h.loader.NumBatches() {
 			b, err := h.next(-1)
 			require.NoError(t, err)

@@ -79,7 +79,6 @@ type past struct {
 	skipLists bool            // lists that would be pruned are not read from disk
 	buffer    mem.Buffer      // nil: the caller's
 	reuse     []*cache.Vector // by hidden layer: how often a node is needed in an epoch
-	outermost *outermost      // nil: no features in the buffer
 
 	mu       sync.Mutex // guards state and what follows
 	changed  sync.Cond
@@ -136,7 +135,7 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 		if err != nil {
 			return err
 		}
-		h.outermost, l.outermost = f, f
+		l.outermost = f
 		c.FeatureBytes, c.NumFeatures = int64(f.width), f.count
 		c.FeatureWorth = func(rank int64) float32 { return f.worth[rank] }
 	}

@@ -213,16 +213,19 @@ func (p *preparer) estimate(b *Batch) error {
 		d.layers[l].Saves = grown(d.layers[l].Saves, len(d.layers[l].Nodes))
 		own.saves[l] = d.layers[l].Saves
 	}
-	return own.pruner.Saves(&own.out, p.loader.readCost, own.saves)
-}
-
-// readCost is what loading the row of a node costs: nothing where it lies in the
-// buffer with the embeddings.
-func (l *Loader) readCost(node int64) float32 {
-	if l.past.outermost != nil && l.past.outermost.has(l.rowOf(node)) {
-		return 0
+	// Loading a row costs nothing where it lies in the buffer with the embeddings.
+	l, cost := p.loader, func(int64) float32 { return 1 }
+	if f := l.outermost; f != nil {
+		f.mu.RLock()
+		defer f.mu.RUnlock()
+		cost = func(node int64) float32 {
+			if f.has(l.rowOf(node)) {
+				return 0
+			}
+			return 1
+		}
 	}
-	return 1
+	return own.pruner.Saves(&own.out, cost, own.saves)
 }
 
 // findLoops counts the edges of the batch, before pruning, from rows to themselves.
@@ -312,14 +315,7 @@ func (p *preparer) layerTensors(b *Batch, number int, layer *history.Layer) erro
 	if err != nil {
 		return err
 	}
-	for i, s := range layer.Source {
-		index[i] = int64(s)
-	}
-	for t := range len(ptr) - 1 {
-		for e := ptr[t]; e < ptr[t+1]; e++ {
-			index[edges+e] = int64(t)
-		}
-	}
+	fillEdgeIndex(index, layer.Source, ptr)
 	if err := p.addNarrow(b, fmt.Sprintf("history_edge_%d", number), layer.Edge); err != nil {
 		return err
 	}

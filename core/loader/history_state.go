@@ -102,9 +102,7 @@ func (l *Loader) RestoreHistory(data []byte) error {
 		return errors.Join(err, h.state.Restore(before))
 	}
 	h.given, h.updated = given, given
-	if h.outermost != nil {
-		h.outermost.resize(h.state.FeatureRoom())
-	}
+	h.makeRoom()
 	return nil
 }
 
@@ -185,8 +183,8 @@ func (l *Loader) HistoryStats() (HistoryStats, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := HistoryStats{Stats: h.state.Stats(), Iterations: h.given, Skipped: h.skipped, Bytes: l.split.history, Start: h.start}
-	if h.outermost != nil {
-		s.Features = h.outermost.held.Load()
+	if l.outermost != nil {
+		s.Features = l.outermost.held.Load()
 	}
 	return s, nil
 }

@@ -93,14 +93,19 @@ func (h *past) awaitPruned(ctx context.Context, i int64) error {
 	return h.wait(ctx, func() bool { return h.next >= min(last, h.failed) || h.shut })
 }
 
-// done counts an iteration as updated, whose embeddings may have taken the place
-// of features or left it.
+// done counts an iteration as updated.
 func (h *past) done(i int64) {
 	h.updated = i + 1
-	if h.outermost != nil {
-		h.outermost.resize(h.state.FeatureRoom())
-	}
+	h.makeRoom()
 	h.changed.Broadcast()
+}
+
+// makeRoom leaves the features what the embeddings, which may have taken their
+// place or left it, do not need.
+func (h *past) makeRoom() {
+	if f := h.loader.outermost; f != nil {
+		f.resize(h.state.FeatureRoom())
+	}
 }
 
 // fail tells that a batch will not be made, nor any after it.

@@ -193,10 +193,8 @@ func (f *outermost) resize(room int64) {
 	f.room = min(room, f.count)
 }
 
-// has says whether a row's features are there.
+// has says whether a row's features are there. The caller holds mu.
 func (f *outermost) has(row uint32) bool {
 	rank := f.policy.Slot(row)
-	f.mu.RLock()
-	defer f.mu.RUnlock()
 	return rank >= 0 && int64(rank) < f.room && f.present[rank]
 }

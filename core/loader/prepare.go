@@ -246,15 +246,7 @@ func (p *preparer) copyOut(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	for i, r := range g.Row {
-		edgeIndex[i] = int64(r)
-	}
-	targets := edgeIndex[edges:]
-	for t := range len(g.Ptr) - 1 {
-		for i := g.Ptr[t]; i < g.Ptr[t+1]; i++ {
-			targets[i] = int64(t)
-		}
-	}
+	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
 	ptr, err := p.add(b, "ptr", int64(len(g.Ptr)))
 	if err != nil {
 		return err
@@ -304,6 +296,20 @@ func (p *preparer) copyOut(b *Batch) error {
 		return p.levelTensors(b)
 	}
 	return p.transpose(b)
+}
+
+// fillEdgeIndex writes edges that are grouped by target, with their sources, as
+// rows of sources and targets.
+func fillEdgeIndex[T int32 | uint32](edgeIndex []int64, sources []T, ptr []int64) {
+	for i, s := range sources {
+		edgeIndex[i] = int64(s)
+	}
+	targets := edgeIndex[len(sources):]
+	for t := range len(ptr) - 1 {
+		for e := ptr[t]; e < ptr[t+1]; e++ {
+			targets[e] = int64(t)
+		}
+	}
 }
 
 // add appends an int64 tensor to the batch and returns its elements.
