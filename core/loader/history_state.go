@@ -37,12 +37,14 @@ func (l *Loader) SaveHistory() ([]byte, error) {
 	number(int64(len(ahead)))
 	for _, i := range ahead {
 		number(i)
-		for l, layer := range h.waiting[i].layers {
-			number(int64(len(layer.HitNodes)))
-			for _, node := range layer.HitNodes {
+		d := h.waiting[i]
+		for l := range d.layers {
+			hits := d.layers[l].HitNodes // and nothing else: a preparer may be writing the savings
+			number(int64(len(hits)))
+			for _, node := range hits {
 				number(node)
 			}
-			for _, slot := range h.waiting[i].slots[l][:len(layer.HitNodes)] {
+			for _, slot := range d.slots[l][:len(hits)] {
 				out = binary.LittleEndian.AppendUint32(out, uint32(slot))
 			}
 		}
