@@ -34,10 +34,10 @@ func newBlocks(in *inspector, at place) blocks {
 
 // samplerScratch is the memory of a goroutine that samples ahead.
 type samplerScratch struct {
-	graph         sample.Subgraph
-	roster        roster
-	seeds, inputs []int64
-	narrow        []uint32
+	graph   sample.Subgraph
+	roster  roster
+	request request
+	narrow  []uint32
 }
 
 // take samples the next batches, at least one and at most n, or says why it
@@ -148,8 +148,8 @@ func compact(batches []*sampled) (present []*sampled) {
 // sampleOne samples a batch of the current epoch.
 func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	l, ctx := s.inspector.loader, s.inspector.ctx
-	own.seeds, own.inputs = s.order.batch(index, own.seeds, own.inputs)
-	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.seeds))}
+	s.order.batch(index, &own.request)
+	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.request.Seeds))}
 	var worker *sample.Worker
 	select {
 	case <-ctx.Done():
@@ -160,7 +160,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	start := time.Now()
 	defer since(&l.counters.sampling, start)
 	g := &own.graph
-	if err := l.draw(ctx, worker, s.order.batchKey(index), own.seeds, g); err != nil {
+	if err := l.draw(ctx, worker, s.order.batchKey(index), &own.request, g); err != nil {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, b.epoch, err)
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
@@ -172,13 +172,13 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	b.rows = rows
 	copy(b.rowsOf(), own.roster.rows)
-	own.narrow = b.keep(l, g, own.inputs, own.narrow)
+	own.narrow = b.keep(l, g, own.request.inputs, own.narrow)
 	return b, nil
 }
 
 // draw samples a batch, with a computing thread where the neighbours are in memory.
-func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key, seeds []int64, g *sample.Subgraph) (err error) {
-	run := func() { err = worker.Sample(ctx, key, seeds, g) }
+func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key, r *request, g *sample.Subgraph) (err error) {
+	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
 	if l.split.neighbors {
 		if stopped := l.compute(ctx, run); stopped != nil {
 			return stopped

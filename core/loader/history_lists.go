@@ -82,7 +82,7 @@ func (f *lastHop) fetch(ctx context.Context, a *diskAdjacency, d sample.Drawn, o
 	if err := a.fetch(ctx, f.drawn, f.source); err != nil {
 		return err
 	}
-	known := f.p.seeds[0]
+	known := f.p.request.Seeds[0]
 	for i := range out {
 		out[i] = known
 	}

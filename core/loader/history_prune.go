@@ -48,7 +48,7 @@ func (p *preparer) prune(b *Batch) error {
 		return errStopped
 	}
 	if p.on = !h.plain && i >= h.start; p.on {
-		if err := p.decide(h, i, int64(len(p.inputs))); err != nil {
+		if err := p.decide(h, i, int64(len(p.request.inputs))); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (p *preparer) build() {
 	if len(l.onDisk) == 0 {
 		return
 	}
-	p.roster.fill(l, p.graph.Nodes, int64(len(p.inputs)))
+	p.roster.fill(l, p.graph.Nodes, int64(len(p.request.inputs)))
 	if p.on {
 		p.roster.cut(p.wanted, p.super != nil)
 	}

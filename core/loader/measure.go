@@ -47,16 +47,16 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	worker := <-trial.workers
 	count := trial.NumBatches()
 	var graph sample.Subgraph
-	var seeds, inputs []int64
+	var r request
 	var own roster
 	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
-		seeds, inputs = e.order.batch(i, seeds, inputs)
-		if err := worker.Sample(ctx, e.order.batchKey(i), seeds, &graph); err != nil {
+		e.order.batch(i, &r)
+		if err := worker.Draw(ctx, e.order.batchKey(i), r.Request, &graph); err != nil {
 			return err
 		}
 		rows := int64(len(graph.Nodes))
 		if l.options.Held != nil {
-			own.fill(trial, graph.Nodes, int64(len(seeds)))
+			own.fill(trial, graph.Nodes, int64(len(r.Seeds)))
 			rows = int64(len(own.rows))
 		}
 		z.demand.add(&graph, rows)

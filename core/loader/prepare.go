@@ -22,8 +22,7 @@ type preparer struct {
 	roster   roster
 	graph    sample.Subgraph  // as it was drawn
 	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
-	seeds    []int64
-	inputs   []int64
+	request  request
 	*pruning // nil: no history
 
 	// Of a planned batch.
@@ -98,7 +97,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
 	giveBack := sync.OnceFunc(func() { l.workers <- worker })
 	defer giveBack()
-	p.seeds, p.inputs = e.order.batch(b.Index, p.seeds, p.inputs)
+	e.order.batch(b.Index, &p.request)
 	start := time.Now()
 	var drawn sample.Subgraph
 	ctx := e.ctx
@@ -106,7 +105,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 		p.lists.p, p.lists.index, p.lists.hops = p, b.Index, len(l.options.Fanouts)
 		ctx = context.WithValue(ctx, lastHopKey{}, &p.lists)
 	}
-	err := l.draw(ctx, worker, e.order.batchKey(b.Index), p.seeds, &drawn)
+	err := l.draw(ctx, worker, e.order.batchKey(b.Index), &p.request, &drawn)
 	since(&l.counters.sampling, start)
 	if err != nil {
 		return err
@@ -159,14 +158,14 @@ func (p *preparer) takePlanned(b *Batch) error {
 func (p *preparer) unpack(t *sampled) error {
 	e, l := p.epoch, p.loader
 	if t.trace != nil {
-		p.inputs = t.unpack(t.trace.Bytes(), &p.graph, p.inputs)
+		p.request.inputs = t.unpack(t.trace.Bytes(), &p.graph, p.request.inputs)
 		t.free()
 		return nil
 	}
 	if t.blob != nil {
 		data, release, err := t.blob.Load(e.ctx)
 		if err == nil {
-			p.inputs = t.unpack(data, &p.graph, p.inputs)
+			p.request.inputs = t.unpack(data, &p.graph, p.request.inputs)
 			release()
 			t.free()
 			return nil
@@ -181,7 +180,7 @@ func (p *preparer) unpack(t *sampled) error {
 		return err
 	}
 	defer order.free()
-	p.seeds, p.inputs = order.batch(t.index, p.seeds, p.inputs)
+	order.batch(t.index, &p.request)
 	var worker *sample.Worker
 	select {
 	case <-e.ctx.Done():
@@ -190,7 +189,7 @@ func (p *preparer) unpack(t *sampled) error {
 	}
 	defer func() { l.workers <- worker }()
 	var g sample.Subgraph // of the worker's memory
-	if err := l.draw(e.ctx, worker, order.batchKey(t.index), p.seeds, &g); err != nil {
+	if err := l.draw(e.ctx, worker, order.batchKey(t.index), &p.request, &g); err != nil {
 		return err
 	}
 	keep(&p.graph, &g)
@@ -200,7 +199,7 @@ func (p *preparer) unpack(t *sampled) error {
 // makeTensors waits for room and copies what was sampled into tensors.
 func (p *preparer) makeTensors(b *Batch) error {
 	e, l := p.epoch, p.loader
-	b.NumSeeds = int64(len(p.inputs))
+	b.NumSeeds = int64(len(p.request.inputs))
 	nodes, edges := int64(len(p.batch.Nodes)), int64(len(p.batch.Row))
 	l.counters.edges.Add(edges)
 	rows := nodes
@@ -238,7 +237,7 @@ func (p *preparer) copyOut(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	copy(inputs, p.inputs)
+	copy(inputs, p.request.inputs)
 	if p.epoch.trace {
 		return nil
 	}

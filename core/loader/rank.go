@@ -204,13 +204,13 @@ func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.
 			defer func() { l.workers <- worker }()
 			var g sample.Subgraph
 			var own roster
-			var seeds, inputs []int64
+			var r request
 			for b := next.Add(1) - 1; b < l.NumBatches(); b = next.Add(1) - 1 {
-				seeds, inputs = order.batch(b, seeds, inputs)
-				if errs[i] = worker.Sample(ctx, order.batchKey(b), seeds, &g); errs[i] != nil {
+				order.batch(b, &r)
+				if errs[i] = worker.Draw(ctx, order.batchKey(b), r.Request, &g); errs[i] != nil {
 					return
 				}
-				own.fill(l, g.Nodes, int64(len(seeds)))
+				own.fill(l, g.Nodes, int64(len(r.Seeds)))
 				mu.Lock()
 				counter.Add(own.rows)
 				mu.Unlock()

@@ -41,24 +41,30 @@ func (l *Loader) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrder
 	return s, nil
 }
 
-// batch writes the seeds of batch i and their positions in the user's list.
-func (s *seedOrder) batch(i int64, seeds, inputs []int64) ([]int64, []int64) {
+// request is what a batch is drawn for, and the positions of its seeds in the
+// user's list.
+type request struct {
+	sample.Request
+	inputs []int64
+}
+
+// batch makes r the request of batch i.
+func (s *seedOrder) batch(i int64, r *request) {
 	l := s.loader
 	lo := i * l.options.BatchSize
 	hi := min(lo+l.options.BatchSize, l.numSeeds())
-	seeds, inputs = seeds[:0], inputs[:0]
+	r.Seeds, r.inputs = r.Seeds[:0], r.inputs[:0]
 	for p := lo; p < hi; p++ {
 		input := p
 		if s.inputs != nil {
 			input = s.inputs[p]
 		}
-		inputs = append(inputs, input)
+		r.inputs = append(r.inputs, input)
 		if l.options.Seeds != nil {
 			input = l.options.Seeds[input]
 		}
-		seeds = append(seeds, input)
+		r.Seeds = append(r.Seeds, input)
 	}
-	return seeds, inputs
 }
 
 // batchKey selects the random numbers of batch i.

@@ -80,13 +80,23 @@ func (b *batch) expanded(first, end int) []int64 {
 	return b.nodes.data[first:end]
 }
 
-// Sample draws the batch of key for seeds and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
+// Request is what a batch is drawn for.
+type Request struct {
+	Seeds []int64
+}
+
+// Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
 // mem.ErrBudget, the error of ctx, or that of Adjacency.Fetch; out is then untouched and the Worker remains usable. A graph
 // that is not as Graph demands gives a *guard.PanicError.
 // It looks at ctx at least every few milliseconds.
-func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgraph) error {
+func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
 	b := batch{Worker: w, ctx: ctx, key: key}
-	return guard.Run(func() error { return b.sample(seeds, out) })
+	return guard.Run(func() error { return b.sample(r.Seeds, out) })
+}
+
+// Sample is Draw for seeds alone.
+func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgraph) error {
+	return w.Draw(ctx, key, Request{Seeds: seeds}, out)
 }
 
 func (b *batch) sample(seeds []int64, out *Subgraph) error {
