@@ -25,6 +25,7 @@ func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 	if s.method != nil {
 		total += s.method.bytes(s, d) + s.threadBytes()
 	}
+	total += s.subgraphBytes(d)
 	if stamp {
 		return total + max(StampBytes(s.graph.NumNodes), minBuffer)
 	}
@@ -89,6 +90,9 @@ func (s *Sampler) scratch(d Demand) scratch {
 		if !g.pos {
 			n.pos = 0
 		}
+	}
+	if s.subgraph == Induced {
+		n.pos, n.row = n.pos+inducedEdges, n.row+inducedEdges // which are looked up before it is known what they add
 	}
 	return n
 }

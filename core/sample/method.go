@@ -70,7 +70,9 @@ func (c *Config) method(g *Graph) (method, error) {
 func (s *Sampler) HasPositions() bool { return s.method == nil || s.method.gives().pos }
 
 // HasWeights says whether edges have weights: Subgraph.Weight is not nil.
-func (s *Sampler) HasWeights() bool { return s.method != nil && s.method.gives().weight }
+func (s *Sampler) HasWeights() bool {
+	return s.method != nil && s.method.gives().weight && s.subgraph == Directional
+}
 
 // prepare makes room in the threads' scratch.
 func (b *batch) prepare(m method, number int, k, widest int64) error {

@@ -85,6 +85,8 @@ type Config struct {
 	Weights *Weights // draw in proportion to these; nil: uniformly
 	Labor   *Labor   // draw layer by layer
 	Walks   []Walk   // for each hop, find neighbours by random walks; Fanouts is how many of them a target keeps
+
+	Subgraph SubgraphType // which edges among its nodes a batch has
 }
 
 // Sampler is a checked Graph and Config. It is immutable and safe for concurrent use.
@@ -94,6 +96,8 @@ type Sampler struct {
 	replace bool
 	method  method // nil: uniform draws
 	widest  int64  // the longest list, where a method has to know
+
+	subgraph SubgraphType
 }
 
 // New checks the shape of g (in constant time: see Graph for what it trusts; with a sampler that is not uniform it looks for
@@ -109,7 +113,10 @@ func New(g Graph, cfg Config) (*Sampler, error) {
 			return nil, fmt.Errorf("sample: fanout %d of hop %d, want a positive number or -1 for all: %w", k, hop, ErrFanout)
 		}
 	}
-	s := &Sampler{graph: g, fanouts: slices.Clone(cfg.Fanouts), replace: cfg.Replace}
+	if err := cfg.checkSubgraph(); err != nil {
+		return nil, err
+	}
+	s := &Sampler{graph: g, fanouts: slices.Clone(cfg.Fanouts), replace: cfg.Replace, subgraph: cfg.Subgraph}
 	if err := s.setMethod(cfg, &g); err != nil {
 		return nil, err
 	}
@@ -156,12 +163,14 @@ type Subgraph struct {
 	// each of its places, with a copy of the same draws for each; as a source it is its first place.
 	Nodes []int64
 	// Ptr delimits the in-edges of the expanded nodes, which are the locals 0 to len(Ptr)-2: local t has edges Ptr[t] to Ptr[t+1].
+	// Of another type than Directional these are all nodes.
 	Ptr []int64
 	// Row is the local id of the source of each edge, below 2^31.
 	Row []uint32
 	// Pos is the position of each edge in the index array, from which the caller gets the user's edge id. It is nil for walks.
 	Pos []int64
-	// Weight is what the sampler says of each edge; nil for uniform and weighted draws. See Labor and Walk.
+	// Weight is what the sampler says of each edge; nil for uniform and weighted draws, and of another type than Directional.
+	// See Labor and Walk.
 	Weight []float32
 	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
 	// neighbours than was known before they were looked at.

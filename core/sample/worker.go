@@ -30,6 +30,8 @@ type Worker struct {
 	weight buffer[float32]
 	counts buffer[int64] // edges that each target of the current hop got
 	fetched
+
+	both bothWays // of bidirectional batches
 }
 
 // thread is the scratch of a thread: what a method needs while it works at one target or a few.
@@ -50,6 +52,7 @@ func (w *Worker) Close() {
 	w.spans.free()
 	w.weight.free()
 	w.fetched.free()
+	w.both.free()
 	for i := range w.threads {
 		t := &w.threads[i]
 		t.set.buf.free()
@@ -118,7 +121,7 @@ func (b *batch) sample(seeds []int64, out *Subgraph) error {
 		first = end
 	}
 	total := b.ptr.data[first]
-	*out = Subgraph{
+	sub := Subgraph{
 		Nodes:       b.nodes.data[:b.n],
 		Ptr:         b.ptr.data[:first+1],
 		Row:         b.row.data[:total],
@@ -127,11 +130,15 @@ func (b *batch) sample(seeds []int64, out *Subgraph) error {
 		EdgesPerHop: edgesPerHop,
 	}
 	if b.sampler.HasPositions() {
-		out.Pos = b.pos.data[:total]
+		sub.Pos = b.pos.data[:total]
 	}
 	if b.sampler.HasWeights() {
-		out.Weight = b.weight.data[:total]
+		sub.Weight = b.weight.data[:total]
 	}
+	if err := b.complete(&sub); err != nil {
+		return err
+	}
+	*out = sub
 	return nil
 }
 

@@ -1,0 +1,217 @@
+package sample
+
+import (
+	"fmt"
+	"unsafe"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// inducedEdges is how many elements of lists are looked up at a time: they and what becomes of them stay in a first-level
+// cache.
+const inducedEdges = 2048
+
+// induce replaces the edges by all of the graph among the nodes: it reads the lists of all nodes and keeps the sources that
+// the id map knows.
+//
+// Cost: an element of every list, prefetched, and where lists are not in memory all of them are fetched.
+func (b *batch) induce(sub *Subgraph) error {
+	n := len(sub.Nodes)
+	if err := b.ptr.grow(b.budget, mem.Trace, int64(n)+1, 1); err != nil {
+		return err
+	}
+	if err := b.spans.grow(b.budget, mem.Trace, int64(n), 0); err != nil {
+		return err
+	}
+	for at := 0; at < n; at += pieceTargets {
+		if err := b.ctx.Err(); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
+		end := min(at+pieceTargets, n)
+		findSpans(b.sampler.graph.Indptr, sub.Nodes[at:end], b.spans.data[at:end])
+	}
+	in := inducing{batch: b, nodes: sub.Nodes, spans: b.spans.data[:n], ptr: b.ptr.data[:n+1]}
+	for in.target < n {
+		if err := in.lists(); err != nil {
+			return err
+		}
+	}
+	sub.Ptr, sub.Row, sub.Pos, sub.Room = in.ptr, b.row.data[:in.edges], b.pos.data[:in.edges], max(b.roomFor, in.edges)
+	return nil
+}
+
+// inducing is how far an induced subgraph is: before element offset of the list of target.
+type inducing struct {
+	*batch
+	nodes  []int64
+	spans  []span
+	ptr    []int64
+	target int
+	offset int64
+	edges  int64 // kept
+}
+
+// lists takes up the next lists, or parts of them, as many as are brought at a time.
+func (in *inducing) lists() error {
+	g := &in.sampler.graph
+	if g.Adjacency == nil {
+		if err := in.listIDs.grow(in.budget, mem.Trace, inducedEdges, 0); err != nil {
+			return err
+		}
+		return in.keep(in.load(in.listIDs.data[:inducedEdges]))
+	}
+	for _, b := range []*buffer[int64]{&in.listIDs, &in.listPos} {
+		if err := b.grow(in.budget, mem.Trace, FetchedEdges, 0); err != nil {
+			return err
+		}
+	}
+	if err := in.listPtr.grow(in.budget, mem.Trace, int64(len(in.nodes))+1, 0); err != nil {
+		return err
+	}
+	drawn := in.positions(in.listPos.data[:FetchedEdges], in.listPtr.data)
+	ids := in.listIDs.data[:len(drawn.Pos)]
+	if len(ids) == 0 { // the last nodes have no in-edges
+		return in.keep(nil)
+	}
+	if err := g.Adjacency.Fetch(in.ctx, drawn, ids); err != nil {
+		return fmt.Errorf("sample: fetching %d neighbours of a batch's nodes: %w", len(ids), err)
+	}
+	for len(ids) > 0 {
+		part := ids[:min(len(ids), inducedEdges)]
+		if err := in.keep(part); err != nil {
+			return err
+		}
+		ids = ids[len(part):]
+	}
+	return nil
+}
+
+// load copies the next elements of lists in memory.
+func (in *inducing) load(ids []int64) []int64 {
+	g, n, offset := &in.sampler.graph, 0, in.offset
+	for i := in.target; i < len(in.spans) && n < len(ids); i++ {
+		if next := i + group; next < len(in.spans) {
+			in.ask(in.spans[next])
+		}
+		s := in.spans[i]
+		part := ids[n:min(int64(len(ids)), int64(n)+s.deg-offset)]
+		first := s.start + offset
+		if g.Indices32 != nil {
+			for j, v := range g.Indices32[first : first+int64(len(part))] {
+				part[j] = int64(v)
+			}
+		} else {
+			copy(part, g.Indices64[first:])
+		}
+		n += len(part)
+		offset = 0
+	}
+	return ids[:n]
+}
+
+// ask asks for the beginning of a list.
+func (in *inducing) ask(s span) {
+	n := int(min(s.deg, askedEdges))
+	switch g := &in.sampler.graph; {
+	case n == 0:
+	case g.Indices32 != nil:
+		asm.PrefetchRange(unsafe.Pointer(&g.Indices32[s.start]), 4*n) // unsafe: the address of an element, only prefetched
+	default:
+		asm.PrefetchRange(unsafe.Pointer(&g.Indices64[s.start]), 8*n) // unsafe: as above
+	}
+}
+
+// positions names the next elements of lists.
+func (in *inducing) positions(pos, ptr []int64) Drawn {
+	n, offset, first := int64(0), in.offset, in.target
+	ptr[0] = 0
+	end := first
+	for ; end < len(in.spans) && n < int64(len(pos)); end++ {
+		s := in.spans[end]
+		count := min(s.deg-offset, int64(len(pos))-n)
+		for j := range count {
+			pos[n+j] = s.start + offset + j
+		}
+		n += count
+		ptr[end-first+1] = n
+		offset = 0
+	}
+	return Drawn{Targets: in.nodes[first:end], Ptr: ptr[:end-first+1], Pos: pos[:n]}
+}
+
+// keep looks up the next elements and appends those that are nodes of the batch.
+func (in *inducing) keep(ids []int64) error {
+	if err := in.ctx.Err(); err != nil {
+		return fmt.Errorf("sample: %w", err)
+	}
+	if in.edges > maxEdges {
+		return fmt.Errorf("sample: %d edges among the nodes of a batch, want at most %d: %w", in.edges, int64(maxEdges), ErrTooLarge)
+	}
+	need := in.edges + int64(len(ids))
+	if err := in.batch.row.grow(in.budget, mem.Trace, need, in.edges); err != nil {
+		return err
+	}
+	if err := in.batch.pos.grow(in.budget, mem.Trace, need, in.edges); err != nil {
+		return err
+	}
+	in.ids.find(in.nodes, ids)
+	row, pos, at := in.row.data, in.pos.data, in.edges
+	for in.target < len(in.spans) {
+		s := in.spans[in.target]
+		count := min(s.deg-in.offset, int64(len(ids)))
+		first := s.start + in.offset
+		for j, local := range ids[:count] {
+			row[at], pos[at] = uint32(local), first+int64(j) // what is absent is written over
+			if local >= 0 {
+				at++
+			}
+		}
+		ids = ids[count:]
+		if in.offset += count; in.offset < s.deg {
+			break
+		}
+		in.target, in.offset = in.target+1, 0
+		in.ptr[in.target] = at
+	}
+	in.edges = at
+	return nil
+}
+
+// find replaces ids by the local ones that they have, and by -1 where they have none.
+func (m *idMap) find(nodes, ids []int64) {
+	prefetchIDs(m, ids[:min(ahead, len(ids))])
+	for at := 0; at < len(ids); at += group {
+		if next := at + ahead; next < len(ids) {
+			prefetchIDs(m, ids[next:min(next+group, len(ids))])
+		}
+		part := ids[at:min(at+group, len(ids))]
+		if m.table.block == nil {
+			for i, v := range part {
+				part[i] = int64(m.stamps.data[v]) - int64(m.base)
+			}
+			for i, local := range part {
+				part[i] = max(local, -1)
+			}
+			continue
+		}
+		for i, v := range part {
+			part[i] = m.findSlot(nodes, v)
+		}
+	}
+}
+
+// findSlot is find of one id in a hash map.
+func (m *idMap) findSlot(nodes []int64, v int64) int64 {
+	mask := uint64(len(m.table.data) - 1)
+	for slot := uint64(v) * golden >> m.shift; ; slot = (slot + 1) & mask {
+		entry := m.table.data[slot&mask]
+		stamp := uint32(entry)
+		if stamp < m.base {
+			return -1
+		}
+		if uint32(entry>>32) == uint32(v) && (m.exact || nodes[stamp-m.base] == v) {
+			return int64(stamp - m.base)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+// referenceComplete gives a batch the edges of a type, as slowly as the documentation says.
+func referenceComplete(indptr, indices []int64, kind SubgraphType, sub Subgraph) Subgraph {
+	type edge struct {
+		row uint32
+		pos int64
+	}
+	lists := make([][]edge, len(sub.Nodes))
+	if kind == Bidirectional {
+		add := func(target int, e edge) {
+			if !slices.ContainsFunc(lists[target], func(other edge) bool { return other.row == e.row }) {
+				lists[target] = append(lists[target], e)
+			}
+		}
+		for _, reverse := range []bool{false, true} { // those that were drawn first
+			for target := range len(sub.Ptr) - 1 {
+				for e := sub.Ptr[target]; e < sub.Ptr[target+1]; e++ {
+					if reverse {
+						add(int(sub.Row[e]), edge{uint32(target), sub.Pos[e]})
+					} else {
+						add(target, edge{sub.Row[e], sub.Pos[e]})
+					}
+				}
+			}
+		}
+		for _, list := range lists {
+			slices.SortFunc(list, func(a, b edge) int { return int(a.row) - int(b.row) })
+		}
+	} else {
+		local := map[int64]uint32{}
+		for i, v := range sub.Nodes {
+			if _, found := local[v]; !found {
+				local[v] = uint32(i)
+			}
+		}
+		for i, v := range sub.Nodes {
+			for p := indptr[v]; p < indptr[v+1]; p++ {
+				if source, found := local[indices[p]]; found {
+					lists[i] = append(lists[i], edge{source, p})
+				}
+			}
+		}
+	}
+	sub.Ptr, sub.Row, sub.Pos, sub.Weight = []int64{0}, []uint32{}, []int64{}, nil
+	for _, list := range lists {
+		for _, e := range list {
+			sub.Row, sub.Pos = append(sub.Row, e.row), append(sub.Pos, e.pos)
+		}
+		sub.Ptr = append(sub.Ptr, int64(len(sub.Row)))
+	}
+	return sub
+}
+
+func subgraphConfigs() map[string]Config {
+	labor := &Labor{BatchDependency: 1}
+	return map[string]Config{
+		"bidirectional":         {Fanouts: []int64{15, 10}, Subgraph: Bidirectional},
+		"bidirectional all":     {Fanouts: []int64{All, 3}, Subgraph: Bidirectional},
+		"bidirectional repeats": {Fanouts: []int64{15, 10}, Replace: true, Subgraph: Bidirectional},
+		"bidirectional labor":   {Fanouts: []int64{5, 5}, Labor: labor, Subgraph: Bidirectional},
+		"bidirectional seeds":   {Subgraph: Bidirectional},
+		"induced":               {Fanouts: []int64{15, 10}, Subgraph: Induced},
+		"induced all":           {Fanouts: []int64{All, 3}, Subgraph: Induced},
+		"induced repeats":       {Fanouts: []int64{15, 10}, Replace: true, Subgraph: Induced},
+		"induced labor":         {Fanouts: []int64{5, 5}, Labor: labor, Subgraph: Induced},
+		"induced seeds":         {Subgraph: Induced},
+	}
+}
+
+func TestSubgraphsEqualReference(t *testing.T) {
+	g := newTestGraph(3000, 7)
+	for name, cfg := range subgraphConfigs() {
+		for form, graph := range g.forms() {
+			t.Run(name+" "+form, func(t *testing.T) {
+				for threads, stamp := range map[int]bool{1: true, 2: false, 8: true} {
+					w := newWorker(t, graph, cfg, stamp, threads)
+					for batch, seeds := range [][]int64{g.seeds(100, 5), {3, 1, 3}, {7}} {
+						key := Key{1, 2, uint64(batch)}
+						var got Subgraph
+						require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
+						drawn := reference(g.indptr, g.wide, cfg, key, seeds)
+						drawn.EdgesPerHop = append([]int64{}, drawn.EdgesPerHop...)
+						requireEqual(t, referenceComplete(g.indptr, g.wide, cfg.Subgraph, drawn), got)
+						require.GreaterOrEqual(t, got.Room, int64(max(len(got.Row), len(drawn.Row))))
+					}
+				}
+			})
+		}
+	}
+}
+
+// Lists that are longer than what is brought and what is looked up at a time, one of them to its very end.
+func TestInducedLongLists(t *testing.T) {
+	g := &testGraph{indptr: []int64{0}}
+	for _, deg := range []int64{FetchedEdges, 0, FetchedEdges + inducedEdges - 1, 1, 3 * FetchedEdges / 2, 0, 0} {
+		for i := range deg {
+			g.wide, g.narrow = append(g.wide, i*7%20), append(g.narrow, int32(i*7%20))
+		}
+		g.indptr = append(g.indptr, int64(len(g.wide)))
+	}
+	for len(g.indptr) < 21 {
+		g.indptr = append(g.indptr, int64(len(g.wide)))
+	}
+	cfg := Config{Fanouts: []int64{2}, Subgraph: Induced}
+	seeds := []int64{0, 1, 2, 3, 4, 5, 6}
+	for form, graph := range g.forms() {
+		t.Run(form, func(t *testing.T) {
+			w := newWorker(t, graph, cfg, true, 2)
+			var got Subgraph
+			require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &got))
+			requireEqual(t, referenceComplete(g.indptr, g.wide, Induced, reference(g.indptr, g.wide, cfg, Key{}, seeds)), got)
+		})
+	}
+}
+
+// Of both directions there is one edge for every one, and no other.
+func TestBidirectionalIsSymmetric(t *testing.T) {
+	g := newTestGraph(3000, 11)
+	w := newWorker(t, g.forms()["ram32"], Config{Fanouts: []int64{10, 10}, Subgraph: Bidirectional}, true, 2)
+	var sub Subgraph
+	require.NoError(t, w.Sample(context.Background(), Key{}, g.seeds(100, 3), &sub))
+	edges := map[[2]int]bool{}
+	for target := range len(sub.Nodes) {
+		for e := sub.Ptr[target]; e < sub.Ptr[target+1]; e++ {
+			pair := [2]int{int(sub.Row[e]), target}
+			require.False(t, edges[pair])
+			edges[pair] = true
+		}
+	}
+	require.NotEmpty(t, edges)
+	for pair := range edges {
+		require.True(t, edges[[2]int{pair[1], pair[0]}])
+	}
+}
+
+// These numbers are a promise, as those of golden_test.go are.
+func TestGoldenSubgraphs(t *testing.T) {
+	want := map[string]uint64{
+		"bidirectional":         0xbdcd5185d41ce50d,
+		"bidirectional all":     0x2460c4cf6e3a210b,
+		"bidirectional labor":   0xb53d91e5a9a0996c,
+		"bidirectional repeats": 0x393df357273acdb2,
+		"bidirectional seeds":   0xb757f9309306a9a5,
+		"induced":               0xa77e71412cbd9157,
+		"induced all":           0x269b5f4bfe2745a,
+		"induced labor":         0xd7e33c1c8b71f0ce,
+		"induced repeats":       0x5db045b87a4c8273,
+		"induced seeds":         0x55736c87134c793f,
+	}
+	g := newTestGraph(3000, 7)
+	for name, cfg := range subgraphConfigs() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorker(t, g.forms()["ram32"], cfg, true, 2)
+			var sub Subgraph
+			require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, g.seeds(200, 5), &sub))
+			require.Equal(t, want[name], digest(t, sub.Nodes, sub.Ptr, sub.Row, sub.Pos))
+		})
+	}
+}
+
+func TestSubgraphsStayWithinWorkerBytes(t *testing.T) {
+	g := newTestGraph(20000, 7)
+	for name, cfg := range subgraphConfigs() {
+		for form, graph := range g.forms() {
+			t.Run(name+" "+form, func(t *testing.T) {
+				s, err := New(graph, cfg)
+				require.NoError(t, err)
+				budget := mem.NewBudget(0)
+				first, err := s.NewWorker(budget, true, 1)
+				require.NoError(t, err)
+				defer first.Close()
+				var sub Subgraph
+				require.NoError(t, first.Sample(context.Background(), Key{}, g.seeds(500, 5), &sub))
+				d := Demand{Nodes: int64(len(sub.Nodes)), Edges: sub.Room}
+				limited := mem.NewBudget(s.WorkerBytes(d, true))
+				w, err := s.NewWorker(limited, true, 1)
+				require.NoError(t, err)
+				defer w.Close()
+				require.NoError(t, w.Reserve(d))
+				require.NoError(t, w.Sample(context.Background(), Key{}, g.seeds(500, 5), &sub))
+			})
+		}
+	}
+}
+
+func TestSubgraphFaults(t *testing.T) {
+	g := newTestGraph(3000, 7)
+	for _, cfg := range []Config{
+		{Fanouts: []int64{2}, Subgraph: Induced + 1},
+		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}, Subgraph: Induced},
+		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}, Subgraph: Bidirectional},
+	} {
+		_, err := New(g.forms()["ram32"], cfg)
+		require.ErrorIs(t, err, ErrConfig)
+	}
+	for _, kind := range []SubgraphType{Bidirectional, Induced} {
+		cfg := Config{Fanouts: []int64{15, 10}, Subgraph: kind}
+		for form, graph := range g.forms() {
+			w := newWorker(t, graph, cfg, true, 1)
+			for n := 0; ; n++ { // cancelled at every look
+				sub := Subgraph{Room: -1}
+				err := w.Sample(newCountdown(n), Key{}, g.seeds(300, 5), &sub)
+				if err == nil {
+					require.Positive(t, n)
+					break
+				}
+				require.ErrorIs(t, err, context.Canceled, form)
+				require.EqualValues(t, -1, sub.Room)
+			}
+		}
+		failure := errors.New("disk on fire")
+		for n := 0; ; n++ { // after n fetches
+			graph := g.forms()["adjacency"]
+			graph.Adjacency = &failingFetch{testGraph: g, err: failure, good: n}
+			w := newWorker(t, graph, cfg, true, 1)
+			var sub Subgraph
+			if err := w.Sample(context.Background(), Key{}, g.seeds(300, 5), &sub); err == nil {
+				break
+			} else {
+				require.ErrorIs(t, err, failure)
+			}
+		}
+	}
+}
