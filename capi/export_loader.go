@@ -55,6 +55,7 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Transpose:     o.transpose != 0,
 		Holds:         int(o.holds),
 		WeightAttr:    textOr(o.weight_attr, ""),
+		Subgraph:      sample.SubgraphType(min(uint32(o.subgraph_type), uint32(sample.Induced)+1)), // what is no type stays none
 	}
 	if o.labor != 0 {
 		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}

@@ -153,7 +153,7 @@ func (z *sizer) wanted() (total int64) {
 // fetchScratch is what telling cached edges from others takes of those who do so.
 func (z *sizer) fetchScratch(s *split) int64 {
 	d := z.expected()
-	return int64(s.workers)*fetchBytes(d.hopEdges) + int64(max(s.prefetch, 1))*fetchBytes(d.edges)
+	return int64(s.workers)*fetchBytes(d.hopEdges) + int64(max(s.prefetch, 1))*(fetchBytes(d.edges)+z.owningBytes(d))
 }
 
 // plannedBytes is what a batch of this many rows adds to the memory of plans: a

@@ -18,7 +18,11 @@ func (p *preparer) fill(b *Batch) error {
 	if edges != nil {
 		eID = int64s(edges.Buffer.Bytes())
 		ptr := int64s(b.Array("ptr").Buffer.Bytes())
-		if err := p.numberEdges(sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}); err != nil {
+		drawn := sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}
+		if l.options.Subgraph == sample.Bidirectional && l.edgeIDs.lists != nil {
+			drawn = p.owners(drawn, nID, int64s(b.Array("edge_index").Buffer.Bytes()))
+		}
+		if err := p.numberEdges(drawn); err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		}
 		z.demand.add(&graph, rows)
 	}
+	z.completing()
 	return nil
 }
 

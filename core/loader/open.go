@@ -302,7 +302,7 @@ func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, w
 	if neighbors.disk != nil {
 		g.Adjacency = newDiskAdjacency(neighbors)
 	}
-	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks})
+	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks, Subgraph: o.Subgraph})
 }
 
 // openOrder loads the row of every node, of a store whose rows are not in the

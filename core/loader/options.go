@@ -81,6 +81,8 @@ type Options struct {
 	// until the loader is closed.
 	Held  []int32
 	Holds int // batches that the consumer holds at a time; 0: one
+
+	Subgraph sample.SubgraphType // which edges among its nodes a batch has
 }
 
 func (o Options) validate(numNodes int64) error {
@@ -110,6 +112,9 @@ func (o Options) validate(numNodes int64) error {
 		}
 	}
 	if err := o.validatePlan(); err != nil {
+		return err
+	}
+	if err := o.validateSubgraph(); err != nil {
 		return err
 	}
 	if o.History != nil {

@@ -24,6 +24,7 @@ type preparer struct {
 	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
 	request  request
 	*pruning // nil: no history
+	owning   owning
 
 	// Of a planned batch.
 	number  int64 // the inspector's
@@ -257,6 +258,9 @@ func (p *preparer) copyOut(b *Batch) error {
 		name   string
 		counts []int64
 	}{{"num_sampled_nodes", g.NodesPerHop}, {"num_sampled_edges", g.EdgesPerHop}} {
+		if p.loader.options.Subgraph != sample.Directional {
+			break // its edges are not in the order of hops
+		}
 		counts, err := p.add(b, hop.name, int64(len(hop.counts)))
 		if err != nil {
 			return err

@@ -425,6 +425,8 @@ typedef struct fg_loader_options {
   int32_t layer_dependency; /* "labor": and for all hops */
   int64_t batch_dependency; /* "labor": for how many batches a source keeps its variate, at least 1 */
   FG_IN fg_walk *walks;    /* [num_hops]: neighbours by random walks, of which `fanouts` are kept; NULL: none */
+  int32_t subgraph_type;   /* edges of a batch: 0: those drawn; 1: and one against each; 2: all among its nodes */
+  int32_t reserved4;       /* zero */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -479,7 +481,8 @@ typedef struct fg_batch {
  * `held`: place int32 [nodes], for each of n_id the caller's row, or ~i where row i of the node tensors is its; these
  * then have one row for each node that he does not hold.
  * With `labor` and with `walks`: edge_weight float32 [edges], weights that estimate the mean over all neighbours, or
- * numbers of visits. With `walks` there is no e_id and no edge tensor.
+ * numbers of visits. With `walks` there is no e_id and no edge tensor. With a `subgraph_type` other than 0 all nodes are
+ * targets, and num_sampled_nodes and num_sampled_edges are missing.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

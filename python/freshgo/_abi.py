@@ -306,6 +306,8 @@ class LoaderOptions(ctypes.Structure):
         ("layer_dependency", c_int32),
         ("batch_dependency", c_int64),
         ("walks", POINTER(Walk)),
+        ("subgraph_type", c_int32),
+        ("reserved4", c_int32),
     )
 
 

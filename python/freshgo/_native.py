@@ -242,7 +242,7 @@ class LoaderOptions:
     ``cache`` and ``transfer`` are names of the header; ``superbatch``, ``carry_over``, ``lookahead`` are of "belady",
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
     ``weight_attr`` names an edge tensor, ``labor`` is its dependencies on layers and batches and whether
-    it gives weights, ``walks`` are walks, length and restart of each hop.
+    it gives weights, ``walks`` are walks, length and restart of each hop, ``subgraph_type`` is that of the header.
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     ``history`` makes the loader prune its batches.
     ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
@@ -285,6 +285,7 @@ class LoaderOptions:
     weight_attr: str | None = None
     labor: tuple[bool, int, bool] | None = None
     walks: Sequence[tuple[int, int, float]] | None = None
+    subgraph_type: int = 0
 
 
 @dataclass(frozen=True)
@@ -534,6 +535,7 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         raw.labor, raw.layer_dependency, raw.batch_dependency = 1 if edge_weight else 2, int(layers), batches
     if options.walks is not None:
         raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
+    raw.subgraph_type = options.subgraph_type
     if seeds is not None:
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:

@@ -22,6 +22,7 @@ TRANSFERS = (
     *("forward", "page-once+forward", "scan+forward", "pack+forward"),
 )
 EDGE_INDEXES = ("tensor", "EdgeIndex")
+SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
 ENGINES = ("auto", "io_uring", "pread", "buffered")
 
 _MEANINGLESS = {
@@ -38,7 +39,6 @@ _MEANINGLESS = {
     "is_sorted": "it sorts the edges itself",
 }
 _ONLY = {
-    "subgraph_type": "directional",
     "directed": True,
     "disjoint": False,
     "temporal_strategy": "uniform",

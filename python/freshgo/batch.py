@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from freshgo._graph import Known, Transposed, carry, recall, remember
+from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._history import Levels
@@ -75,10 +76,19 @@ class Blocks:
                 h = conv((h, h[: block.num_dst]), block.edge_index)
 
         With a :class:`~freshgo.History` each layer begins with ``h = history(h, block)``.
+
+        Raises:
+            InvalidArgumentError: the batch is of another ``subgraph_type`` than ``"directional"``, whose edges are not
+                those of hops. Every layer is then computed on the whole batch.
         """
         levels = getattr(recall(self.edge_index), "levels", None)
         if levels is not None:
             return list(levels.layers)
+        if not hasattr(self, "num_sampled_edges"):
+            raise InvalidArgumentError(
+                "blocks() needs num_sampled_nodes and num_sampled_edges, which batches of subgraph_type='directional' "
+                "have: compute every layer on the whole batch, with batch.edge_index"
+            )
         targets = sum(self.num_sampled_nodes[:-1])
         known = recall(self.edge_index)
         if known is not None and known.ptr is not None:
@@ -225,8 +235,10 @@ def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_
         tensors["edge_index"] = make_edge_index(tensors["edge_index"], tensors["n_id"].numel(), ptr, transposed)
     levels = take_levels(tensors) if "history_counts" in tensors else None
     values: dict[str, Any] = dict(tensors)
-    for counts in ("num_sampled_nodes", "num_sampled_edges"):
-        values[counts] = values[counts].tolist()
-    ends = dict(zip(accumulate(values["num_sampled_edges"]), accumulate(values["num_sampled_nodes"]), strict=False))
+    ends = {tensors["edge_index"].size(1): ptr.numel() - 1}
+    if "num_sampled_edges" in values:  # its edges are those of hops
+        for counts in ("num_sampled_nodes", "num_sampled_edges"):
+            values[counts] = values[counts].tolist()
+        ends = dict(zip(accumulate(values["num_sampled_edges"]), accumulate(values["num_sampled_nodes"]), strict=False))
     remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, ends, levels))
     return cls(batch_size=num_seeds, num_nodes=tensors["n_id"].numel(), **values)

@@ -20,6 +20,7 @@ from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
 from freshgo.samplers import Labor, RandomWalk, sampling
+from freshgo.samplers import subgraph_type as number_of_subgraph_type
 
 if TYPE_CHECKING:
     import torch
@@ -95,6 +96,9 @@ class Loader:
         device_cache: memory of the device for the hottest rows, in bytes or as ``"2GiB"``: a batch then brings only
             the others there (FGNN, 6.1). The ranking is ``cache`` where that is a hotness, else expected visits.
         transform: called with each batch, on its device; its result is what the loop gets.
+        subgraph_type: which edges a batch has. ``"directional"``: those that were drawn. ``"bidirectional"``: also one
+            against each of them, without duplicates. ``"induced"``: all of the graph among the batch's nodes. Edges of
+            the last two are by target, so there are no ``num_sampled_nodes``, ``num_sampled_edges`` and ``blocks()``.
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
 
     Raises:
@@ -136,6 +140,7 @@ class Loader:
         device: str | torch.device | None = None,
         device_cache: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
+        subgraph_type: str = "directional",
         **pyg_options: Any,
     ) -> None:
         target = _delivery.resolve(device)
@@ -169,6 +174,7 @@ class Loader:
             checksums=_options.flag("checksums", checksums),
             transpose=_options.flag("transpose", transpose),
             history=_settings(history),
+            subgraph_type=number_of_subgraph_type(subgraph_type, self._sampling, history),
         )
         self._edge_index = _options.choice("edge_index", edge_index, _options.EDGE_INDEXES)
         if self._edge_index == "EdgeIndex" and batch_class() is Batch:
@@ -313,6 +319,7 @@ class Loader:
             "drop_last": options.drop_last,
             "replace": options.replace,
             **self._sampling.config(),
+            "subgraph_type": _options.SUBGRAPH_TYPES[options.subgraph_type] if options.subgraph_type else None,
             "seed": options.seed,
             "reorder": self._order,
         }

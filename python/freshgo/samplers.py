@@ -119,6 +119,24 @@ class Sampling:
         }
 
 
+def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
+    """Check which edges a batch is to have beside those that are drawn, and return its number in the library."""
+    name = _options.choice("subgraph_type", getattr(value, "value", value), _options.SUBGRAPH_TYPES)  # PyG's is an enum
+    if name != "directional":
+        if sampling.walks is not None:
+            raise InvalidArgumentError(
+                f"subgraph_type={name!r} completes edges of the graph, which those of a RandomWalk are not"
+            )
+        if sampling.labor is not None and sampling.labor.edge_weight:
+            raise InvalidArgumentError(
+                f"subgraph_type={name!r} has edges that were not drawn, and LABOR's edge_weight is for those that were: "
+                "take Labor(edge_weight=False)"
+            )
+        if history is not None:
+            raise InvalidArgumentError(f"history prunes batches hop by hop, which subgraph_type={name!r} has not")
+    return _options.SUBGRAPH_TYPES.index(name)
+
+
 def sampling(num_neighbors: object, sampler: object, weight_attr: object, replace: bool) -> Sampling:
     """Check what a loader was given, and how it goes together."""
     hops = list(num_neighbors) if isinstance(num_neighbors, list | tuple) else []
