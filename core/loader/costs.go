@@ -81,6 +81,12 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 	if p.weighted {
 		total += edges * 4
 	}
+	if p.disjoint {
+		total += nodes * 8
+	}
+	if p.timed {
+		total += seeds * 8
+	}
 	for _, t := range p.tensors {
 		if t.byEdge {
 			total += edges * int64(t.width)
@@ -112,10 +118,13 @@ func (z *sizer) cost(w working) int64 {
 		return z.fixed + z.held + running
 	}
 	fetched := d.hopEdges
-	if z.options.WeightAttr != "" || z.options.Labor != nil {
+	if z.options.WeightAttr != "" || z.options.TimeAttr != "" || z.options.Labor != nil {
 		fetched = max(fetched, sample.FetchedEdges) // of whole lists
 	}
 	running += inFlight * lookupBytes(max(d.nodes, fetched))
+	if z.options.disjoint() {
+		running += inFlight * firstsBytes(d.nodes)
+	}
 	// What is loaded whole is loaded before anything runs.
 	return z.fixed + z.checks + int64(w.depth*z.slot()) + max(running, z.loading)
 }

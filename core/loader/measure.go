@@ -35,7 +35,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	z.sampler = trial.sampler
 	if trial.split.neighbors {
 		// Room is made as if they stayed on disk, which takes the sampler more.
-		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights()); err != nil {
+		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights(), trial.times()); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*i
 		trial.split.neighbors = true
 		ids := &idArray{limit: l.parts.numNodes}
 		ids.hold(block, l.parts.store.Topology().Indices)
-		if l.options.WeightAttr == "" {
+		if l.options.WeightAttr == "" && l.options.TimeAttr == "" {
 			return ids, nil
 		}
 		return ids, trial.openForWeights(ctx)

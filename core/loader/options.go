@@ -81,6 +81,12 @@ type Options struct {
 	// until the loader is closed.
 	Held  []int32
 	Holds int // batches that the consumer holds at a time; 0: one
+
+	Disjoint     bool    // every seed has a tree of its own; with TimeAttr always
+	TimeAttr     string  // edge or node tensor of times: nothing later than its seed is drawn; "": without times
+	TemporalLast bool    // draw the latest, not any
+	TimeWindow   int64   // draw only what is within the last so many units of time; 0: whatever is past
+	SeedTimes    []int64 // of each seed, in the order of Seeds; nil: those of the nodes, where nodes have times
 }
 
 func (o Options) validate(numNodes int64) error {
@@ -110,6 +116,9 @@ func (o Options) validate(numNodes int64) error {
 		}
 	}
 	if err := o.validatePlan(); err != nil {
+		return err
+	}
+	if err := o.validateTrees(numNodes); err != nil {
 		return err
 	}
 	if o.History != nil {

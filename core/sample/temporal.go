@@ -1,11 +1,11 @@
 package sample
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 )
 
 // Temporal draws along edges that were there at the time of a batch's seeds (Request.Times): every node that is reached has
@@ -54,8 +54,9 @@ func TimesAscend(indptr, times []int64) bool {
 }
 
 // SortTimes puts the times of every list, given by position, in ascending order and writes the positions that they come from
-// to order. room is scratch, as long as the longest list.
-func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, order []P, room []int64) error {
+// to order. It works in place: a hub's list may be most of the graph.
+func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, order []P) error {
+	sorter := new(timedList[P])
 	for v := range len(indptr) - 1 {
 		if v%checkEdges == 0 && ctx.Err() != nil {
 			return fmt.Errorf("sample: sorting times: %w", ctx.Err())
@@ -68,15 +69,27 @@ func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, ord
 		if slices.IsSorted(times[start:end]) {
 			continue
 		}
-		slices.SortFunc(list, func(a, b P) int {
-			return cmp.Or(cmp.Compare(times[a], times[b]), cmp.Compare(a, b))
-		})
-		for i, p := range list {
-			room[i] = times[p]
-		}
-		copy(times[start:end], room)
+		sorter.times, sorter.order = times[start:end], list
+		sort.Sort(sorter)
 	}
 	return nil
+}
+
+// timedList is times and the positions that they come from.
+type timedList[P uint32 | int64] struct {
+	times []int64
+	order []P
+}
+
+func (l *timedList[P]) Len() int { return len(l.times) }
+
+func (l *timedList[P]) Less(i, j int) bool {
+	return l.times[i] < l.times[j] || l.times[i] == l.times[j] && l.order[i] < l.order[j]
+}
+
+func (l *timedList[P]) Swap(i, j int) {
+	l.times[i], l.times[j] = l.times[j], l.times[i]
+	l.order[i], l.order[j] = l.order[j], l.order[i]
 }
 
 func (t *Temporal) check(g *Graph) error {

@@ -123,11 +123,10 @@ func (g *timedGraph) FetchTimes(_ context.Context, d Drawn, out []int64) error {
 
 // timeForms are the ways in which times can be given: with either order, fetched.
 func (g *timedGraph) timeForms(t testing.TB) map[string]*Times {
-	room := make([]int64, len(g.times))
 	narrow := &Times{Ascending: slices.Clone(g.times), Order32: make([]uint32, len(g.times))}
-	require.NoError(t, SortTimes(context.Background(), g.indptr, narrow.Ascending, narrow.Order32, room))
+	require.NoError(t, SortTimes(context.Background(), g.indptr, narrow.Ascending, narrow.Order32))
 	wide := &Times{Ascending: slices.Clone(g.times), Order64: make([]int64, len(g.times))}
-	require.NoError(t, SortTimes(context.Background(), g.indptr, wide.Ascending, wide.Order64, room))
+	require.NoError(t, SortTimes(context.Background(), g.indptr, wide.Ascending, wide.Order64))
 	require.False(t, TimesAscend(g.indptr, g.times))
 	require.True(t, TimesAscend(g.indptr, wide.Ascending))
 	return map[string]*Times{"narrow": narrow, "wide": wide, "source": {Source: g}}
@@ -285,7 +284,7 @@ func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
 					}
 				}
 				ascending, order := slices.Clone(times), make([]uint32, tt.deg)
-				require.NoError(t, SortTimes(context.Background(), g.Indptr, ascending, order, make([]int64, tt.deg)))
+				require.NoError(t, SortTimes(context.Background(), g.Indptr, ascending, order))
 				cfg := Config{Fanouts: []int64{int64(tt.k)}, Replace: replace, Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
 				w := newWorker(t, g, cfg, true, 1)
 				counts := make([]int, tt.allowed)
@@ -438,5 +437,5 @@ func TestSortTimesStopsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	g := newTimedGraph(10, 1)
-	require.ErrorIs(t, SortTimes(ctx, g.indptr, g.times, make([]uint32, len(g.times)), make([]int64, len(g.times))), context.Canceled)
+	require.ErrorIs(t, SortTimes(ctx, g.indptr, g.times, make([]uint32, len(g.times))), context.Canceled)
 }
