@@ -23,9 +23,13 @@ type demand struct {
 // expected is the demand that batches are sized for: the measured one with a
 // margin, as far as there are nodes for it.
 func (z *sizer) expected() demand {
+	most := z.parts.numNodes + z.options.BatchSize // seeds may repeat
+	if z.options.disjoint() {
+		most = math.MaxInt64 // as may all nodes
+	}
 	return demand{
-		nodes:       min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
-		rows:        min(z.demand.rows*margin/8, z.parts.numNodes+z.options.BatchSize),
+		nodes:       min(z.demand.nodes*margin/8, most),
+		rows:        min(z.demand.rows*margin/8, most),
 		edges:       z.demand.edges * margin / 8,
 		hopEdges:    z.demand.hopEdges * margin / 8,
 		nodesPerHop: withMargin(z.demand.nodesPerHop),

@@ -50,6 +50,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	var r request
 	var own roster
 	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
+		if i+max(1, count/measuredBatches) >= count && l.options.TimeAttr != "" {
+			i = count - 1 // in the order of times the last one is the largest
+		}
 		e.order.batch(i, &r)
 		if err := worker.Draw(ctx, e.order.batchKey(i), r.Request, &graph); err != nil {
 			return err
