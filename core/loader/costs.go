@@ -23,9 +23,13 @@ type demand struct {
 // expected is the demand that batches are sized for: the measured one with a
 // margin, as far as there are nodes for it.
 func (z *sizer) expected() demand {
+	most := z.parts.numNodes + z.options.BatchSize // seeds may repeat
+	if z.options.disjoint() {
+		most = math.MaxInt64 // as may all nodes
+	}
 	return demand{
-		nodes:       min(z.demand.nodes*margin/8, z.parts.numNodes+z.options.BatchSize), // seeds may repeat
-		rows:        min(z.demand.rows*margin/8, z.parts.numNodes+z.options.BatchSize),
+		nodes:       min(z.demand.nodes*margin/8, most),
+		rows:        min(z.demand.rows*margin/8, most),
 		edges:       z.demand.edges * margin / 8,
 		hopEdges:    z.demand.hopEdges * margin / 8,
 		nodesPerHop: withMargin(z.demand.nodesPerHop),
@@ -81,6 +85,12 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 	if p.weighted {
 		total += edges * 4
 	}
+	if p.disjoint {
+		total += nodes * 8
+	}
+	if p.timed {
+		total += seeds * 8
+	}
 	for _, t := range p.tensors {
 		if t.byEdge {
 			total += edges * int64(t.width)
@@ -112,10 +122,13 @@ func (z *sizer) cost(w working) int64 {
 		return z.fixed + z.held + running
 	}
 	fetched := d.hopEdges
-	if z.options.WeightAttr != "" || z.options.Labor != nil {
+	if z.options.WeightAttr != "" || z.options.TimeAttr != "" || z.options.Labor != nil {
 		fetched = max(fetched, sample.FetchedEdges) // of whole lists
 	}
 	running += inFlight * lookupBytes(max(d.nodes, fetched))
+	if z.options.disjoint() {
+		running += inFlight * firstsBytes(d.nodes)
+	}
 	// What is loaded whole is loaded before anything runs.
 	return z.fixed + z.checks + int64(w.depth*z.slot()) + max(running, z.loading)
 }

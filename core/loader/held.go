@@ -21,28 +21,22 @@ const PlaceName = "place"
 // fillMissed lists the nodes that the consumer does not hold and says of every node
 // where it is.
 func (r *roster) fillMissed(l *Loader, nodes []int64, numSeeds int64) {
-	if l.seedsRepeat && r.first == nil {
-		r.first = make(map[int64]int32, numSeeds)
-	}
-	clear(r.first)
+	repeating := l.mayRepeat(nodes, numSeeds)
+	r.firsts.begin(repeating)
 	r.place, r.held = r.place[:0], 0
 	for i, v := range nodes {
 		at := l.options.Held[v]
 		if at >= 0 {
 			r.held++
 		} else {
-			at = ^int32(len(r.rows))
-			of, found := at, false
-			if l.seedsRepeat && int64(i) < numSeeds {
-				if of, found = r.first[v]; !found {
-					r.first[v] = at
-				}
+			of, found := int32(len(r.rows)), false
+			if i < repeating {
+				of, found = r.firsts.add(v, of)
 			}
-			if found {
-				at = of
-			} else {
+			if !found {
 				r.rows = append(r.rows, l.rowOf(v))
 			}
+			at = ^of
 		}
 		r.place = append(r.place, at)
 	}

@@ -33,7 +33,7 @@ type probe struct{ rows, slots, ages []int64 }
 func keep(to, from *sample.Subgraph) {
 	to.Nodes, to.Ptr = append(to.Nodes[:0], from.Nodes...), append(to.Ptr[:0], from.Ptr...)
 	to.Row, to.Pos = append(to.Row[:0], from.Row...), append(to.Pos[:0], from.Pos...)
-	to.Weight = append(to.Weight[:0], from.Weight...)
+	to.Weight, to.Tree = append(to.Weight[:0], from.Weight...), append(to.Tree[:0], from.Tree...)
 	to.NodesPerHop, to.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
 }
 

@@ -71,6 +71,7 @@ type Loader struct {
 	outermost   *outermost // features in the history's buffer; nil: none
 	device      ssd.Device
 	windows     windows
+	seedTimes   []int64 // of the seeds, in the user's order
 
 	counters  counters
 	mu        sync.Mutex // guards running, failed and closed

@@ -35,7 +35,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	z.sampler = trial.sampler
 	if trial.split.neighbors {
 		// Room is made as if they stayed on disk, which takes the sampler more.
-		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights()); err != nil {
+		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights(), trial.times()); err != nil {
 			return err
 		}
 	}
@@ -50,6 +50,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	var r request
 	var own roster
 	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
+		if i+max(1, count/measuredBatches) >= count && l.options.TimeAttr != "" {
+			i = count - 1 // in the order of times the last one is the largest
+		}
 		e.order.batch(i, &r)
 		if err := worker.Draw(ctx, e.order.batchKey(i), r.Request, &graph); err != nil {
 			return err
@@ -75,7 +78,7 @@ func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*i
 		trial.split.neighbors = true
 		ids := &idArray{limit: l.parts.numNodes}
 		ids.hold(block, l.parts.store.Topology().Indices)
-		if l.options.WeightAttr == "" {
+		if l.options.WeightAttr == "" && l.options.TimeAttr == "" {
 			return ids, nil
 		}
 		return ids, trial.openForWeights(ctx)

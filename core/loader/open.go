@@ -21,6 +21,7 @@ import (
 func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
 	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
 	l.parts.transposed, l.parts.held = o.Transpose, o.Held != nil
+	l.parts.disjoint, l.parts.timed = o.disjoint(), o.TimeAttr != ""
 	if err := o.validate(l.parts.numNodes); err != nil {
 		return nil, err
 	}
@@ -116,10 +117,14 @@ func (l *Loader) sizer() *sizer {
 		z.order = l.numSeeds() * 8
 	}
 	z.sizeHistory()
+	z.fixed += l.seedTimesBytes()
 	if l.parts.store == nil {
 		z.fixed += l.parts.graph.budget.Used()
 		if t, _ := l.weightTensor(); t != nil { // its error was looked at
 			z.held = weightBytes(t)
+		}
+		if l.options.TimeAttr != "" {
+			z.held = l.timesBytes()
 		}
 		return z
 	}
@@ -128,6 +133,9 @@ func (l *Loader) sizer() *sizer {
 	arrays := []*store.Array{topology.Indices}
 	if t, _ := l.weightTensor(); t != nil { // its error was looked at
 		z.weights, z.userWeights = weightBytes(t), t.bytes()
+	}
+	if t, _ := l.timeTensor(); t != nil {
+		z.weights, z.userWeights = l.timesBytes(), t.bytes()
 	}
 	z.neighbors = topology.NumEdges * int64(topology.Indices.Layout.RowBytes)
 	if topology.EdgeIDs != nil {
@@ -273,7 +281,11 @@ func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idA
 	if err != nil {
 		return err
 	}
-	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights); err != nil {
+	times, err := l.openTimes(ctx, indptr, neighbors)
+	if err != nil {
+		return err
+	}
+	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights, times); err != nil {
 		return err
 	}
 	count, threads := l.split.workers, 1
@@ -297,12 +309,16 @@ func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idA
 	return nil
 }
 
-func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights) (*sample.Sampler, error) {
+func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights, times *sample.Times) (*sample.Sampler, error) {
 	g := sample.Graph{NumNodes: numNodes, Indptr: indptr, Indices32: signed(neighbors.narrow), Indices64: neighbors.wide}
 	if neighbors.disk != nil {
 		g.Adjacency = newDiskAdjacency(neighbors)
 	}
-	return sample.New(g, sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks, Subgraph: o.Subgraph})
+	cfg := sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks, Disjoint: o.Disjoint, Subgraph: o.Subgraph}
+	if times != nil {
+		cfg.Temporal = &sample.Temporal{Times: times, Last: o.TemporalLast, Window: o.TimeWindow}
+	}
+	return sample.New(g, cfg)
 }
 
 // openOrder loads the row of every node, of a store whose rows are not in the

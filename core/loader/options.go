@@ -82,7 +82,12 @@ type Options struct {
 	Held  []int32
 	Holds int // batches that the consumer holds at a time; 0: one
 
-	Subgraph sample.SubgraphType // which edges among its nodes a batch has
+	Subgraph     sample.SubgraphType // which edges among its nodes a batch has
+	Disjoint     bool                // every seed has a tree of its own; with TimeAttr always
+	TimeAttr     string              // edge or node tensor of times: nothing later than its seed is drawn; "": without times
+	TemporalLast bool                // draw the latest, not any
+	TimeWindow   int64               // draw only what is within the last so many units of time; 0: whatever is past
+	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, where nodes have times
 }
 
 func (o Options) validate(numNodes int64) error {
@@ -115,6 +120,9 @@ func (o Options) validate(numNodes int64) error {
 		return err
 	}
 	if err := o.validateSubgraph(); err != nil {
+		return err
+	}
+	if err := o.validateTrees(numNodes); err != nil {
 		return err
 	}
 	if o.History != nil {

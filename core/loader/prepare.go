@@ -242,6 +242,9 @@ func (p *preparer) copyOut(b *Batch) error {
 	if p.epoch.trace {
 		return nil
 	}
+	if err := p.treeTensors(b); err != nil {
+		return err
+	}
 	edgeIndex, err := p.add(b, "edge_index", 2, edges)
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	if err := l.options.validate(l.parts.numNodes); err != nil {
 		return err
 	}
+	l.parts.disjoint, l.parts.timed = o.disjoint(), o.TimeAttr != ""
 	if err := l.checkSampler(); err != nil {
 		return err
 	}

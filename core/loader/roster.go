@@ -5,9 +5,9 @@ package loader
 // is also the row of the batch's tensors.
 type roster struct {
 	rows   []uint32
-	at     []int32         // the tensor row of each position; nil: the position itself
-	copies []repeat        // tensor rows that repeat another
-	first  map[int64]int32 // of the seeds: scratch
+	at     []int32  // the tensor row of each position; nil: the position itself
+	copies []repeat // tensor rows that repeat another
+	firsts firsts   // of the nodes that may repeat: scratch
 
 	// Where the consumer holds rows:
 	place []int32 // of every node, see PlaceName
@@ -16,31 +16,40 @@ type roster struct {
 
 type repeat struct{ row, of int32 }
 
-// fill lists the nodes of a batch whose first numSeeds may repeat. The nodes must
-// be below 2^32.
+// mayRepeat is how many of the first nodes of a batch may be the same: its seeds, or
+// all where they are in trees.
+func (l *Loader) mayRepeat(nodes []int64, numSeeds int64) int {
+	switch {
+	case l.options.disjoint():
+		return len(nodes)
+	case l.seedsRepeat:
+		return int(numSeeds)
+	}
+	return 0
+}
+
+// fill lists the nodes of a batch whose first numSeeds, or all of them, may repeat.
+// The nodes must be below 2^32.
 func (r *roster) fill(l *Loader, nodes []int64, numSeeds int64) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
 	if l.options.Held != nil {
 		r.fillMissed(l, nodes, numSeeds)
 		return
 	}
-	if !l.seedsRepeat {
+	repeating := l.mayRepeat(nodes, numSeeds)
+	if repeating == 0 {
 		for _, v := range nodes {
 			r.rows = append(r.rows, l.rowOf(v))
 		}
 		return
 	}
-	if r.first == nil {
-		r.first = make(map[int64]int32, numSeeds)
-	}
-	clear(r.first)
+	r.firsts.begin(repeating)
 	for i, v := range nodes {
-		if int64(i) < numSeeds {
-			if of, found := r.first[v]; found {
+		if i < repeating {
+			if of, found := r.firsts.add(v, int32(i)); found {
 				r.copies = append(r.copies, repeat{int32(i), of})
 				continue
 			}
-			r.first[v] = int32(i)
 		}
 		r.rows = append(r.rows, l.rowOf(v))
 		r.at = append(r.at, int32(i))

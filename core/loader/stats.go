@@ -94,7 +94,7 @@ func (l *Loader) Stats() Stats {
 		MemoryUsed: l.budget.Used(), MemoryPeak: l.budget.Peak(),
 		MemoryByPurpose: byPurpose(l.budget.Live()), PeakByPurpose: byPurpose(l.budget.Peaks()),
 	}
-	if l.split.stamp {
+	if l.split.stamp && !l.parts.disjoint {
 		s.IDMap = "stamp"
 	}
 	s.NeighborHits, s.NeighborMisses = l.neighborCounts()

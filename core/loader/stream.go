@@ -53,13 +53,16 @@ func (s *seedOrder) batch(i int64, r *request) {
 	l := s.loader
 	lo := i * l.options.BatchSize
 	hi := min(lo+l.options.BatchSize, l.numSeeds())
-	r.Seeds, r.inputs = r.Seeds[:0], r.inputs[:0]
+	r.Seeds, r.Times, r.inputs = r.Seeds[:0], r.Times[:0], r.inputs[:0]
 	for p := lo; p < hi; p++ {
 		input := p
 		if s.inputs != nil {
 			input = s.inputs[p]
 		}
 		r.inputs = append(r.inputs, input)
+		if l.options.TimeAttr != "" {
+			r.Times = append(r.Times, l.seedTimes[input])
+		}
 		if l.options.Seeds != nil {
 			input = l.options.Seeds[input]
 		}

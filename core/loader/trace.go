@@ -26,6 +26,7 @@ type sampled struct {
 	perHop   hopCounts
 	edgePos  bool          // its edges have positions
 	weighted bool          // its edges have weights
+	disjoint bool          // its nodes have trees
 	rows     *mem.Block    // its distinct rows, uint32
 	trace    *mem.Block    // in memory ...
 	held     *atomic.Int64 // ... and counted there; the loader's
@@ -71,8 +72,8 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []u
 	for _, v := range g.Ptr {
 		narrow = append(narrow, uint32(v))
 	}
-	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(narrow), mem.Bytes(g.Row)}
-	s.edgePos, s.weighted = l.sampler.HasPositions(), l.parts.weighted
+	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow), mem.Bytes(g.Row)}
+	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
 	n := int64(0)
 	for _, piece := range pieces {
 		n += int64(len(piece))
@@ -121,6 +122,7 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, inputs []int64) []int6
 	}
 	inputs = append(inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
 	g.Pos, g.Weight = unpacked[int64](g.Pos, s.edgePos, s.edges, take), unpacked[float32](g.Weight, s.weighted, s.edges, take)
+	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)
 	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
 	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))
 	g.Row = append(g.Row[:0], mem.View[uint32](data[int64(len(data))-4*s.edges:])...)
@@ -128,13 +130,13 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, inputs []int64) []int6
 	return inputs
 }
 
-// unpacked is what a subgraph has of each edge, if anything.
-func unpacked[T any](dst []T, present bool, edges int64, take func(n int64) []byte) []T {
+// unpacked is what a subgraph has of each edge or node, if anything.
+func unpacked[T any](dst []T, present bool, count int64, take func(n int64) []byte) []T {
 	if !present {
 		return dst[:0]
 	}
 	var zero T
-	return append(dst[:0], mem.View[T](take(edges*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size
+	return append(dst[:0], mem.View[T](take(count*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size
 }
 
 func widened(dst []int64, src []uint32) []int64 {

@@ -53,6 +53,9 @@ func (l *Loader) checkSampler() error {
 	if _, err := l.weightTensor(); err != nil {
 		return err
 	}
+	if err := l.checkTimes(); err != nil {
+		return err
+	}
 	o := &l.options
 	if o.Walks != nil && o.Cache == "expected" {
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)

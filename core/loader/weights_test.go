@@ -14,6 +14,7 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
+	"freshgo/core/store"
 )
 
 // weighted adds an edge tensor "weight" of a type: small numbers, some of them 0.
@@ -63,47 +64,53 @@ func TestSamplersAgreeEverywhere(t *testing.T) {
 		"": newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32), " sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
 	} {
 		s := d.store(t, ssd.OS)
-		whole := int64(len(d.sources)) * 4
 		for name, change := range samplerOptions() {
 			base := plain()
 			change(&base)
-			reference := open(t, d.graph(t), base)
-			var want [][]*seen
-			for epoch := range int64(2) {
-				want = append(want, epochOf(t, reference, epoch))
-			}
-			for place, move := range map[string]func(o *Options){
-				"memory, one thread":    func(o *Options) { o.Workers, o.Prefetch = 1, 0 },
-				"memory, eight threads": func(o *Options) { o.Workers, o.Prefetch = 8, 0 },
-				"neighbours in memory":  func(o *Options) { o.NeighborCache = whole },
-				"topology in memory":    func(o *Options) { o.NeighborCache = 2 * whole },
-				"all on disk":           func(o *Options) { o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true },
-				"lists cached":          func(o *Options) { o.NeighborCache, o.Cache = whole, "degree" },
-				"planned":               func(o *Options) { o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(200), 10 },
-				"planned, few traces": func(o *Options) {
-					o.Cache, o.FeatureCache, o.Superbatch, o.TraceMemory = "belady", rowsFor(200), 2, 600<<10
-				},
-				"planned, all on disk": func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", rowsFor(50), 0 },
-				"planned, scratch": func(o *Options) {
-					o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(200), 5
-					o.Scratch, o.ScratchBytes = t.TempDir(), Auto
-				},
-				"budget":         func(o *Options) { o.Memory, o.Cache, o.Prefetch = 32<<20, "auto", 2 },
-				"smaller budget": func(o *Options) { o.Memory, o.Cache, o.Prefetch = 14<<20, "auto", 1; o.Workers = 1 },
-			} {
-				t.Run(name+order+"/"+place, func(t *testing.T) {
-					o := base
-					move(&o)
-					l := open(t, OpenStore(s), o)
-					for epoch := range want {
-						requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
-					}
-					if o.Memory > 0 {
-						require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-					}
-				})
-			}
+			agreeEverywhere(t, d, s, name+order, base)
 		}
+	}
+}
+
+// agreeEverywhere compares the batches of a dataset's store with those in memory.
+func agreeEverywhere(t *testing.T, d *dataset, s *store.Store, name string, base Options) {
+	t.Helper()
+	whole := int64(len(d.sources)) * 4
+	reference := open(t, d.graph(t), base)
+	var want [][]*seen
+	for epoch := range int64(2) {
+		want = append(want, epochOf(t, reference, epoch))
+	}
+	for place, move := range map[string]func(o *Options){
+		"memory, one thread":    func(o *Options) { o.Workers, o.Prefetch = 1, 0 },
+		"memory, eight threads": func(o *Options) { o.Workers, o.Prefetch = 8, 0 },
+		"neighbours in memory":  func(o *Options) { o.NeighborCache = whole },
+		"topology in memory":    func(o *Options) { o.NeighborCache = 2 * whole },
+		"all on disk":           func(o *Options) { o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true },
+		"lists cached":          func(o *Options) { o.NeighborCache, o.Cache = whole, "degree" },
+		"planned":               func(o *Options) { o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(200), 10 },
+		"planned, few traces": func(o *Options) {
+			o.Cache, o.FeatureCache, o.Superbatch, o.TraceMemory = "belady", rowsFor(200), 2, 600<<10
+		},
+		"planned, all on disk": func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", rowsFor(50), 0 },
+		"planned, scratch": func(o *Options) {
+			o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(200), 5
+			o.Scratch, o.ScratchBytes = t.TempDir(), Auto
+		},
+		"budget":         func(o *Options) { o.Memory, o.Cache, o.Prefetch = 32<<20, "auto", 2 },
+		"smaller budget": func(o *Options) { o.Memory, o.Cache, o.Prefetch = 14<<20, "auto", 1; o.Workers = 1 },
+	} {
+		t.Run(name+"/"+place, func(t *testing.T) {
+			o := base
+			move(&o)
+			l := open(t, OpenStore(s), o)
+			for epoch := range want {
+				requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+			}
+			if o.Memory > 0 {
+				require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+			}
+		})
 	}
 }
 

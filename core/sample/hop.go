@@ -98,6 +98,10 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	nodes := h.expanded(h.first+t0, h.first+h.targets)
 	ptr := h.ptr.data[h.first+t0:]
 	all, replace := h.k == All, h.sampler.replace
+	if h.sampler.disjoint {
+		drawTrees(h, u, t, indices)
+		return nil
+	}
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
 		draw(stream(absorb(uint64(h.key), uint64(nodes[i]))), s, all, replace, &t.set, out)
@@ -153,6 +157,9 @@ func load[I int32 | int64, T id](h *hop, u int, indices []I, ids []T) error {
 			part[i] = T(indices[p])
 		}
 		e0 = stop
+	}
+	if h.sampler.disjoint {
+		plant(h, u, ids)
 	}
 	return nil
 }
@@ -216,5 +223,10 @@ func runFetched(h *hop, source Adjacency, ids []int64) error {
 		return fmt.Errorf("sample: fetching %d neighbours: %w", len(h.pos), err)
 	}
 	h.setUnits(true)
+	if h.sampler.disjoint {
+		for u := range h.units {
+			plant(h, u, ids)
+		}
+	}
 	return numberLoaded(h, ids, true)
 }

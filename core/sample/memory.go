@@ -16,7 +16,7 @@ func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 	var total int64
 	for _, nBytes := range []int64{
 		n.nodes * 8, n.ptr * 8, n.pos * 8, n.wide * 8, n.row * 4, n.spans * int64(unsafe.Sizeof(span{})), // unsafe: only a size
-		n.weight * 4, n.counts * 8,
+		n.weight * 4, n.counts * 8, n.trees * 8, n.trees * 4,
 	} {
 		if nBytes > 0 {
 			total += max(nBytes, minBuffer)
@@ -26,7 +26,7 @@ func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 		total += s.method.bytes(s, d) + s.threadBytes()
 	}
 	total += s.subgraphBytes(d)
-	if stamp {
+	if stamp && !s.disjoint {
 		return total + max(StampBytes(s.graph.NumNodes), minBuffer)
 	}
 	return total + max(tableSlots(d.Nodes)*8, minBuffer)
@@ -39,7 +39,7 @@ func (w *Worker) Reserve(d Demand) error {
 	for _, b := range []struct {
 		buffer *buffer[int64]
 		room   int64
-	}{{&w.nodes, n.nodes}, {&w.ptr, n.ptr}, {&w.pos, n.pos}, {&w.wide, n.wide}, {&w.counts, n.counts}} {
+	}{{&w.nodes, n.nodes}, {&w.ptr, n.ptr}, {&w.pos, n.pos}, {&w.wide, n.wide}, {&w.counts, n.counts}, {&w.forest.ids, n.trees}} {
 		if err := b.buffer.grow(w.budget, mem.Trace, b.room, 0); err != nil {
 			return err
 		}
@@ -51,6 +51,9 @@ func (w *Worker) Reserve(d Demand) error {
 		return err
 	}
 	if err := w.weight.grow(w.budget, mem.Trace, n.weight, 0); err != nil {
+		return err
+	}
+	if err := w.forest.trees.grow(w.budget, mem.Trace, n.trees, 0); err != nil {
 		return err
 	}
 	if w.ids.table.block == nil {
@@ -65,18 +68,21 @@ func (w *Worker) Reserve(d Demand) error {
 }
 
 // scratch is the number of elements of a Worker's buffers.
-type scratch struct{ nodes, ptr, pos, row, spans, wide, weight, counts int64 }
+type scratch struct{ nodes, ptr, pos, row, spans, wide, weight, counts, trees int64 }
 
 func (s *Sampler) scratch(d Demand) scratch {
 	n := scratch{
-		nodes: d.Nodes + min(d.Edges, s.graph.NumNodes) + 1, // numbering may write as many as there are edges in a hop
+		nodes: d.Nodes + s.newNodes(d.Edges) + 1, // numbering may write as many as there are edges in a hop
 		ptr:   d.Nodes + 1,
 		pos:   d.Edges,
 		row:   d.Edges,
 		spans: d.Nodes,
 	}
-	if s.graph.Indices32 == nil {
+	if s.graph.Indices32 == nil || s.disjoint {
 		n.wide = d.Edges
+	}
+	if s.disjoint {
+		n.trees = d.Nodes
 	}
 	if s.method != nil {
 		g := s.method.gives()

@@ -38,7 +38,18 @@ func (c *Config) method(g *Graph) (method, error) {
 			return nil, err
 		}
 	}
+	if c.Temporal != nil {
+		if err := c.Temporal.check(g); err != nil {
+			return nil, err
+		}
+	}
 	switch {
+	case (c.Temporal != nil || c.Disjoint) && (c.Labor != nil || c.Walks != nil):
+		return refuse("LABOR and random walks draw for all seeds together: they have no trees of single seeds and no times")
+	case c.Temporal != nil && c.Weights != nil:
+		return refuse("weights and times, want one of them")
+	case c.Temporal != nil && c.Temporal.Times.Source != nil:
+		return &temporalLists{Temporal: c.Temporal, replace: c.Replace}, nil
 	case c.Walks != nil:
 		if c.Weights != nil || c.Labor != nil || c.Replace {
 			return refuse("random walks are uniform: they have no weights, no LABOR and no draws with replacement")

@@ -87,6 +87,8 @@ type Config struct {
 	Walks   []Walk   // for each hop, find neighbours by random walks; Fanouts is how many of them a target keeps
 
 	Subgraph SubgraphType // which edges among its nodes a batch has
+	Temporal *Temporal    // draw what was there at the times of the seeds; batches are disjoint
+	Disjoint bool         // every seed has a tree of its own, see Subgraph.Tree
 }
 
 // Sampler is a checked Graph and Config. It is immutable and safe for concurrent use.
@@ -98,6 +100,8 @@ type Sampler struct {
 	widest  int64  // the longest list, where a method has to know
 
 	subgraph SubgraphType
+	temporal *Temporal // nil: without times
+	disjoint bool
 }
 
 // New checks the shape of g (in constant time: see Graph for what it trusts; with a sampler that is not uniform it looks for
@@ -116,7 +120,10 @@ func New(g Graph, cfg Config) (*Sampler, error) {
 	if err := cfg.checkSubgraph(); err != nil {
 		return nil, err
 	}
-	s := &Sampler{graph: g, fanouts: slices.Clone(cfg.Fanouts), replace: cfg.Replace, subgraph: cfg.Subgraph}
+	s := &Sampler{
+		graph: g, fanouts: slices.Clone(cfg.Fanouts), replace: cfg.Replace, subgraph: cfg.Subgraph,
+		temporal: cfg.Temporal, disjoint: cfg.Disjoint || cfg.Temporal != nil,
+	}
 	if err := s.setMethod(cfg, &g); err != nil {
 		return nil, err
 	}
@@ -175,6 +182,9 @@ type Subgraph struct {
 	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
 	// neighbours than was known before they were looked at.
 	Room int64
+	// Tree is, of a disjoint batch, the place of the seed in whose tree each node is; nil of others. Nodes may then hold a
+	// node several times, but once for each tree.
+	Tree []uint32
 	// NodesPerHop counts the seeds and the nodes first reached in each hop; EdgesPerHop the edges drawn in each hop.
 	NodesPerHop, EdgesPerHop []int64
 }
@@ -184,13 +194,13 @@ func StampBytes(numNodes int64) int64 { return numNodes * stampSize }
 
 // NewWorker returns a Worker that draws with the given number of threads, its caller's included. With stamp its id map is an
 // array over all nodes of the graph (StampBytes), else a hash map over those of a batch, which takes less memory and about a
-// quarter more time. Its memory comes from budget.
+// quarter more time; disjoint batches always have the latter. Its memory comes from budget.
 func (s *Sampler) NewWorker(budget *mem.Budget, stamp bool, threads int) (*Worker, error) {
 	if threads < 1 {
 		return nil, fmt.Errorf("sample: %d threads, want at least 1", threads)
 	}
 	w := &Worker{sampler: s, budget: budget, threads: make([]thread, threads)}
-	if err := w.ids.init(budget, s.graph.NumNodes, stamp); err != nil {
+	if err := s.initIDs(&w.ids, budget, stamp); err != nil {
 		return nil, err
 	}
 	return w, nil

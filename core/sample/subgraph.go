@@ -43,6 +43,8 @@ func (c *Config) checkSubgraph() error {
 		return fmt.Errorf("sample: subgraph type %d, want %d to %d: %w", c.Subgraph, Directional, Induced, ErrConfig)
 	case c.Subgraph != Directional && c.Walks != nil:
 		return fmt.Errorf("sample: random walks give no edges of the graph that could be completed: %w", ErrConfig)
+	case c.Subgraph == Induced && (c.Disjoint || c.Temporal != nil):
+		return fmt.Errorf("sample: an induced subgraph joins what is disjoint, and has edges of any time: %w", ErrConfig)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists)
 }
 
 func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64) {
-	nodes, ptr := h.expanded(h.first, h.first+h.targets), h.ptr.data[h.first:]
+	ptr := h.ptr.data[h.first:]
 	for i := lo; i < hi; i++ {
 		in, out := at[i-lo], h.pos[ptr[i]-h.from:ptr[i+1]-h.from]
 		list := weights[in.start : in.start+in.deg]
@@ -80,10 +80,10 @@ func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi 
 		case all:
 			n = positive(list, out)
 		case len(list) <= shortList:
-			s := stream(absorb(uint64(h.key), uint64(nodes[i])))
+			s := h.stream(h.first + i)
 			n = drawShort(&t.short, s, list, m.replace, out)
 		default:
-			s := stream(absorb(uint64(h.key), uint64(nodes[i])))
+			s := h.stream(h.first + i)
 			n = drawLong(t, s, list, sums[in.start/sumBlock:][:in.deg/sumBlock], m.replace, out)
 		}
 		start := h.spans.data[i].start

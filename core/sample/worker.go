@@ -31,7 +31,9 @@ type Worker struct {
 	counts buffer[int64] // edges that each target of the current hop got
 	fetched
 
-	both bothWays // of bidirectional batches
+	both    bothWays       // of bidirectional batches
+	forest  forest         // of disjoint batches
+	moments buffer[moment] // of a list whose times are fetched
 }
 
 // thread is the scratch of a thread: what a method needs while it works at one target or a few.
@@ -53,6 +55,8 @@ func (w *Worker) Close() {
 	w.weight.free()
 	w.fetched.free()
 	w.both.free()
+	w.forest.free()
+	w.moments.free()
 	for i := range w.threads {
 		t := &w.threads[i]
 		t.set.buf.free()
@@ -73,6 +77,8 @@ type batch struct {
 	targetsAt int
 
 	roomFor int64 // edges, at most
+
+	times []int64 // of the trees, with Temporal
 }
 
 // expanded returns the global ids of the targets first to end of the hop.
@@ -86,6 +92,7 @@ func (b *batch) expanded(first, end int) []int64 {
 // Request is what a batch is drawn for.
 type Request struct {
 	Seeds []int64
+	Times []int64 // with Temporal, of each seed, else nil
 }
 
 // Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
@@ -93,7 +100,13 @@ type Request struct {
 // that is not as Graph demands gives a *guard.PanicError.
 // It looks at ctx at least every few milliseconds.
 func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
-	b := batch{Worker: w, ctx: ctx, key: key}
+	if want := len(r.Seeds); w.sampler.temporal != nil && len(r.Times) != want || w.sampler.temporal == nil && r.Times != nil {
+		if w.sampler.temporal == nil {
+			want = 0
+		}
+		return fmt.Errorf("sample: times of %d seeds, want %d: %w", len(r.Times), want, ErrConfig)
+	}
+	b := batch{Worker: w, ctx: ctx, key: key, times: r.Times}
 	return guard.Run(func() error { return b.sample(r.Seeds, out) })
 }
 
@@ -119,6 +132,11 @@ func (b *batch) sample(seeds []int64, out *Subgraph) error {
 		nodesPerHop = append(nodesPerHop, int64(b.n-end))
 		edgesPerHop = append(edgesPerHop, n)
 		first = end
+		if b.sampler.disjoint {
+			if err := b.fell(end, b.n); err != nil {
+				return err
+			}
+		}
 	}
 	total := b.ptr.data[first]
 	sub := Subgraph{
@@ -128,6 +146,9 @@ func (b *batch) sample(seeds []int64, out *Subgraph) error {
 		Room:        b.roomFor,
 		NodesPerHop: nodesPerHop,
 		EdgesPerHop: edgesPerHop,
+	}
+	if b.sampler.disjoint {
+		sub.Nodes, sub.Tree = b.forest.ids.data[:b.n], b.forest.trees.data[:b.n]
 	}
 	if b.sampler.HasPositions() {
 		sub.Pos = b.pos.data[:total]
@@ -161,6 +182,11 @@ func (b *batch) begin(seeds []int64) error {
 	}
 	b.ptr.data[0] = 0
 	copy(b.nodes.data, seeds)
+	if b.sampler.disjoint {
+		if err := b.plantSeeds(seeds); err != nil {
+			return err
+		}
+	}
 	for part := range slices.Chunk(b.nodes.data[:len(seeds)], ahead) {
 		if err := b.ctx.Err(); err != nil {
 			return fmt.Errorf("sample: %w", err)
@@ -168,6 +194,9 @@ func (b *batch) begin(seeds []int64) error {
 		prefetchIDs(&b.ids, part)
 		b.ids.insert(b.nodes.data, b.n, b.n+len(part))
 		b.n += len(part)
+	}
+	if b.sampler.disjoint {
+		return b.fell(0, b.n)
 	}
 	return nil
 }
@@ -209,7 +238,7 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 		h.setUnits(true)
 		return to - from, numberLoaded(&h, h.sources[:to-from], true)
 	}
-	if g.Indices32 != nil {
+	if g.Indices32 != nil && !b.sampler.disjoint {
 		// A global id waits for its local id in the place that this will take.
 		return to - from, runResident(&h, g.Indices32, row)
 	}
@@ -217,8 +246,11 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 		return 0, err
 	}
 	ids := b.wide.data[:to-from]
-	if g.Adjacency != nil {
+	switch {
+	case g.Adjacency != nil:
 		return to - from, runFetched(&h, g.Adjacency, ids)
+	case g.Indices32 != nil:
+		return to - from, runResident(&h, g.Indices32, ids)
 	}
 	return to - from, runResident(&h, g.Indices64, ids)
 }
@@ -229,7 +261,7 @@ func (h *hop) numberRoom(from, to int64) error {
 		return err
 	}
 	h.row = h.batch.row.data[from:to]
-	most := int64(h.n) + min(to-from, h.sampler.graph.NumNodes)
+	most := int64(h.n) + h.sampler.newNodes(to-from)
 	return h.nodes.grow(h.budget, mem.Trace, most, int64(h.n))
 }
 
@@ -255,6 +287,9 @@ func (b *batch) count(number, first, end int, k int64) error {
 			}
 			stop := min(at+pieceTargets, len(targets))
 			findSpans(b.sampler.graph.Indptr, targets[at:stop], spans[at:stop])
+			if b.sampler.inMemory() {
+				b.narrow(first+at, spans[at:stop], k)
+			}
 		}
 	})
 	if err != nil {

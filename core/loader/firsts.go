@@ -1,0 +1,39 @@
+package loader
+
+import "math/bits"
+
+// firsts says where nodes of a batch were first seen. A batch of trees may repeat most of its nodes, for which Go's map takes
+// five times as long and as much memory.
+type firsts struct {
+	slots []uint64 // node above index + 1, with linear probing, at most half full; 0: empty
+	shift int      // a slot is the upper 64-shift bits of a product
+}
+
+// begin forgets all nodes and makes room for so many.
+func (f *firsts) begin(nodes int) {
+	if nodes == 0 {
+		return
+	}
+	size := 1 << bits.Len(uint(2*nodes-1))
+	f.slots = grown(f.slots, size)
+	clear(f.slots)
+	f.shift = 64 - bits.Len(uint(size-1))
+}
+
+// firstsBytes is the memory of firsts for so many nodes.
+func firstsBytes(nodes int64) int64 { return 8 << bits.Len64(uint64(2*nodes)) }
+
+// add returns the index that was given for a node, below 2^32, or takes this one, below 2^31.
+func (f *firsts) add(node int64, index int32) (first int32, found bool) {
+	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	mask := uint64(len(f.slots) - 1)
+	for slot := uint64(node) * golden >> f.shift; ; slot = (slot + 1) & mask {
+		switch entry := f.slots[slot&mask]; {
+		case entry == 0:
+			f.slots[slot&mask] = uint64(node)<<32 | uint64(index+1)
+			return index, false
+		case int64(entry>>32) == node:
+			return int32(uint32(entry)) - 1, true
+		}
+	}
+}

@@ -1,0 +1,358 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// Batches of trees, and draws by time. Times are an edge tensor or a node tensor of integers, in the user's order. In memory
+// they are put by position and into ascending order within each list, with the order beside them where lists are not in it
+// already: 8 or 12 bytes an edge, so that what a seed may see of a list is found by search. On disk they stay as they are:
+// what a hop needs are the times of whole lists, read as weights are, of edges by their numbers and of sources by theirs.
+
+const (
+	// TreeName and SeedTimeName are the tensors that Options.Disjoint and TimeAttr add to a batch, int64: the place of the seed
+	// in whose tree each node is, and the time of each seed.
+	TreeName     = "batch"
+	SeedTimeName = "seed_time"
+)
+
+// disjoint says whether every seed has a tree of its own.
+func (o *Options) disjoint() bool { return o.Disjoint || o.TimeAttr != "" }
+
+// validateTrees checks what is asked for of trees and times.
+func (o *Options) validateTrees(numNodes int64) error {
+	numSeeds := int64(len(o.Seeds))
+	if o.Seeds == nil {
+		numSeeds = numNodes
+	}
+	switch {
+	case o.TimeWindow < 0:
+		return fmt.Errorf("%w: time_window must be at least 1, or 0 for none, got %d", ErrOption, o.TimeWindow)
+	case o.TimeAttr == "" && (o.TemporalLast || o.TimeWindow > 0 || o.SeedTimes != nil):
+		return fmt.Errorf("%w: temporal_strategy, time_window and input_time need time_attr, the tensor of times", ErrOption)
+	case o.disjoint() && (o.Labor != nil || o.Walks != nil):
+		return fmt.Errorf("%w: LABOR and random walks draw for all seeds together, not in disjoint trees or by time", ErrOption)
+	case o.disjoint() && o.History != nil:
+		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
+	case o.TimeAttr != "" && o.WeightAttr != "":
+		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
+	case o.SeedTimes != nil && int64(len(o.SeedTimes)) != numSeeds:
+		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes", ErrOption, len(o.SeedTimes), numSeeds)
+	}
+	return nil
+}
+
+// timeTensor returns the tensor that Options.TimeAttr names, nil where it names none.
+func (l *Loader) timeTensor() (*tensor, error) {
+	name := l.options.TimeAttr
+	if name == "" {
+		return nil, nil
+	}
+	var nodes, edges []string
+	for i := range l.parts.tensors {
+		t := &l.parts.tensors[i]
+		switch {
+		case t.name == name:
+			if one := t.width == t.dtype.Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
+				return nil, fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds", ErrOption, name, t.dtype.Label(), t.rowShape)
+			}
+			return t, nil
+		case t.byEdge:
+			edges = append(edges, t.name)
+		default:
+			nodes = append(nodes, t.name)
+		}
+	}
+	return nil, fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors %q", ErrOption, name, edges, nodes)
+}
+
+// checkTimes checks what depends on the source's tensors.
+func (l *Loader) checkTimes() error {
+	t, err := l.timeTensor()
+	if err != nil {
+		return err
+	}
+	if t != nil && t.byEdge && l.options.SeedTimes == nil {
+		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node", ErrOption, t.name)
+	}
+	clash := func(name string) bool {
+		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == name })
+	}
+	for name, given := range map[string]bool{TreeName: l.parts.disjoint, SeedTimeName: l.parts.timed} {
+		if given && clash(name) {
+			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor", ErrOption, name)
+		}
+	}
+	return nil
+}
+
+// timesBytes is what times take in memory, with an order.
+func (l *Loader) timesBytes() int64 {
+	order := int64(4)
+	if l.parts.numEdges > math.MaxUint32 {
+		order = 8
+	}
+	return max(1, l.parts.numEdges) * (8 + order)
+}
+
+// seedTimesBytes is what the times of seeds take, of the user's or of the loader's.
+func (l *Loader) seedTimesBytes() int64 {
+	if l.options.TimeAttr == "" {
+		return 0
+	}
+	return l.numSeeds() * 8
+}
+
+// times are those of the loader as if they stayed on disk.
+func (l *Loader) times() *sample.Times {
+	if l.options.TimeAttr == "" {
+		return nil
+	}
+	return &sample.Times{Source: &diskTimes{}}
+}
+
+// openTimes makes the times of edges and of seeds ready, nil where there are none.
+func (l *Loader) openTimes(ctx context.Context, indptr []int64, neighbors *idArray) (*sample.Times, error) {
+	t, err := l.timeTensor()
+	if err != nil || t == nil {
+		return nil, err
+	}
+	var order []uint32 // the row of each node
+	if l.parts.store != nil && !t.byEdge {
+		if order, err = l.rowsOfNodes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ids := &l.edgeIDs
+	if !t.byEdge {
+		ids = neighbors
+	}
+	if l.parts.store == nil || l.split.weights {
+		rows, free, err := l.timeRows(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		defer free()
+		if err := l.openSeedTimes(t, func(nodes []int64, out []int64) error {
+			gatherTimes(t.dtype, rows, order, nodes, out)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		return l.holdTimes(ctx, t, indptr, ids, rows, order, free)
+	}
+	disk, err := l.openRows(ctx, &t.onDisk.Array)
+	if err != nil {
+		return nil, err
+	}
+	d := &diskTimes{loader: l, tensor: t, disk: disk, ids: ids, order: order, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
+	if err := l.openSeedTimes(t, func(nodes []int64, out []int64) error {
+		s := d.scratch.Get().(*fetchScratch)
+		defer d.scratch.Put(s)
+		return d.read(ctx, s, nodes, out)
+	}); err != nil {
+		return nil, err
+	}
+	return &sample.Times{Source: d}, nil
+}
+
+// rowsOfNodes is openOrder for one that has not been called, as a trial.
+func (l *Loader) rowsOfNodes(ctx context.Context) ([]uint32, error) {
+	if l.order != nil {
+		return l.order, nil
+	}
+	block, err := l.parts.store.RowOf(ctx, mem.NewBudget(0), mem.Topology)
+	if err != nil || block == nil {
+		return nil, err
+	}
+	l.onClose(block.Free)
+	return mem.Slice[uint32](block), nil
+}
+
+// openSeedTimes makes the time of each seed: what the user gave, or what read says of the nodes.
+func (l *Loader) openSeedTimes(t *tensor, read func(nodes []int64, out []int64) error) error {
+	if l.seedTimes = l.options.SeedTimes; l.seedTimes != nil || t.byEdge {
+		return nil
+	}
+	// Counted with indptr, see openIndptr.
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, l.numSeeds())*8)
+	if err != nil {
+		return err
+	}
+	l.onClose(block.Free)
+	l.seedTimes = mem.Slice[int64](block)[:l.numSeeds()]
+	buffer := make([]int64, scanIDs)
+	for first := 0; first < len(l.seedTimes); first += scanIDs {
+		out := l.seedTimes[first:min(first+scanIDs, len(l.seedTimes))]
+		nodes := buffer[:len(out)]
+		for i := range nodes {
+			if nodes[i] = int64(first + i); l.options.Seeds != nil {
+				nodes[i] = l.options.Seeds[first+i]
+			}
+		}
+		if err := read(nodes, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timeRows is all rows of a tensor, in memory, until free.
+func (l *Loader) timeRows(ctx context.Context, t *tensor) (rows []byte, free func(), err error) {
+	if t.memory != nil || t.numRows == 0 {
+		return t.memory, func() {}, nil
+	}
+	block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.Staging)
+	if err != nil {
+		return nil, nil, err
+	}
+	return block.Bytes()[:t.bytes()], sync.OnceFunc(block.Free), nil
+}
+
+// holdTimes puts times into memory, in ascending order by list. ids are the rows of the positions.
+func (l *Loader) holdTimes(ctx context.Context, t *tensor, indptr []int64, ids *idArray, rows []byte, order []uint32, free func()) (*sample.Times, error) {
+	alloc := func(n int64) (*mem.Block, error) {
+		block, err := l.budget.Alloc(mem.Topology, max(1, n))
+		if err == nil {
+			l.onClose(block.Free)
+		}
+		return block, err
+	}
+	edges := l.parts.numEdges
+	block, err := alloc(8 * edges)
+	if err != nil {
+		return nil, err
+	}
+	times := &sample.Times{Ascending: mem.Slice[int64](block)[:edges]}
+	if ids.identity() {
+		gatherTimes(t.dtype, rows, nil, nil, times.Ascending)
+	} else if err := ids.scan(ctx, l.budget, func(first int64, ids []int64) error {
+		gatherTimes(t.dtype, rows, order, ids, times.Ascending[first:first+int64(len(ids))])
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	free()
+	if sample.TimesAscend(indptr, times.Ascending) {
+		return times, nil
+	}
+	if block, err = alloc(l.timesBytes() - 8*max(1, edges)); err != nil {
+		return nil, err
+	}
+	if edges > math.MaxUint32 {
+		times.Order64 = mem.Slice[int64](block)[:edges]
+		return times, sample.SortTimes(ctx, indptr, times.Ascending, times.Order64)
+	}
+	times.Order32 = mem.Slice[uint32](block)[:edges]
+	return times, sample.SortTimes(ctx, indptr, times.Ascending, times.Order32)
+}
+
+// diskTimes is times on disk: rows of a tensor, by what ids says of positions.
+type diskTimes struct {
+	loader  *Loader
+	tensor  *tensor
+	disk    *diskRows
+	ids     *idArray
+	order   []uint32
+	scratch sync.Pool // *fetchScratch, one per hop in flight
+}
+
+// FetchTimes implements sample.TimeSource.
+func (d *diskTimes) FetchTimes(ctx context.Context, drawn sample.Drawn, out []int64) error {
+	s := d.scratch.Get().(*fetchScratch)
+	defer d.scratch.Put(s)
+	s.edges = grown(s.edges, len(drawn.Pos))
+	if err := d.ids.gather(ctx, s, drawn, s.edges); err != nil {
+		return err
+	}
+	return d.read(ctx, s, s.edges, out)
+}
+
+// read reads the times of these edges or nodes. It may change ids, which then are rows.
+func (d *diskTimes) read(ctx context.Context, s *fetchScratch, ids, out []int64) error {
+	if d.order != nil {
+		for i, v := range ids {
+			ids[i] = int64(d.order[v])
+		}
+	}
+	return d.disk.read(ctx, &s.merger, ids, func(i int32, row []byte) error {
+		decodeTimes(d.tensor.dtype, row, out[i:i+1])
+		return nil
+	})
+}
+
+// gatherTimes writes the times of these edges or nodes, of all in order where ids is nil, to out.
+func gatherTimes(dtype manifest.DType, rows []byte, order []uint32, ids, out []int64) {
+	if ids == nil {
+		decodeTimes(dtype, rows, out)
+		return
+	}
+	width := int64(dtype.Size())
+	for i, v := range ids {
+		if order != nil {
+			v = int64(order[v])
+		}
+		decodeTimes(dtype, rows[v*width:(v+1)*width], out[i:i+1])
+	}
+}
+
+// decodeTimes turns integers of a type, as many as out is long, into int64.
+func decodeTimes(dtype manifest.DType, data []byte, out []int64) {
+	switch dtype {
+	case manifest.DType_INT8:
+		lengthen(mem.View[int8](data), out)
+	case manifest.DType_INT16:
+		lengthen(mem.View[int16](data), out)
+	case manifest.DType_INT32:
+		lengthen(mem.View[int32](data), out)
+	case manifest.DType_INT64:
+		copy(out, mem.View[int64](data))
+	case manifest.DType_UINT8:
+		lengthen(mem.View[uint8](data), out)
+	case manifest.DType_UINT16:
+		lengthen(mem.View[uint16](data), out)
+	case manifest.DType_UINT32:
+		lengthen(mem.View[uint32](data), out)
+	default:
+		panic(fmt.Sprintf("loader: times of type %s", dtype.Label()))
+	}
+}
+
+func lengthen[T int8 | int16 | int32 | uint8 | uint16 | uint32](data []T, out []int64) {
+	for i, v := range data[:len(out)] {
+		out[i] = int64(v)
+	}
+}
+
+// treeTensors says of each node in which tree it is, and of each seed its time.
+func (p *preparer) treeTensors(b *Batch) error {
+	parts := &p.loader.parts
+	if parts.disjoint {
+		trees, err := p.add(b, TreeName, int64(len(p.batch.Tree)))
+		if err != nil {
+			return err
+		}
+		for i, tree := range p.batch.Tree {
+			trees[i] = int64(tree)
+		}
+	}
+	if !parts.timed {
+		return nil
+	}
+	times, err := p.add(b, SeedTimeName, b.NumSeeds)
+	if err != nil {
+		return err
+	}
+	for i, input := range p.request.inputs {
+		times[i] = p.loader.seedTimes[input]
+	}
+	return nil
+}

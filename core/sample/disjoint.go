@@ -1,0 +1,131 @@
+package sample
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// Disjoint batches (PyG's disjoint=True): every seed has a tree of its own. A node is numbered once for each tree that reaches
+// it, the same draws are not repeated from tree to tree (the stream of a target absorbs its tree after its node), and nodes
+// come in pyg-lib's order: all seeds, then what the first hop reached from them one after the other, and so on.
+//
+// Such a node is one word, its tree above its id, and these words are what the id map numbers: that of the hash table, for a
+// tree knows few of a graph's nodes. The work is that of other batches but for a pass that writes trees above the sources
+// and one that takes them apart, each over memory that is in the caches.
+
+// forest is what a disjoint batch has beside its numbered words.
+type forest struct {
+	ids   buffer[int64]  // of nodes, without their trees
+	trees buffer[uint32] // of nodes
+}
+
+func (f *forest) free() {
+	f.ids.free()
+	f.trees.free()
+}
+
+// treeShift is the place of a tree in a word: above the ids of a graph.
+func treeShift(numNodes int64) uint { return uint(bits.Len64(uint64(max(numNodes, 1) - 1))) }
+
+// plantSeeds makes words of the seeds, each in the tree of its own.
+func (b *batch) plantSeeds(seeds []int64) error {
+	shift := treeShift(b.sampler.graph.NumNodes)
+	if most := uint64(1) << (63 - shift); uint64(len(seeds)) > most {
+		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w", len(seeds), most, b.sampler.graph.NumNodes, ErrTooLarge)
+	}
+	for i, v := range seeds {
+		b.nodes.data[i] = int64(i)<<shift | v
+	}
+	return nil
+}
+
+// plant writes the trees of the targets of unit u above their sources.
+func plant[T id](h *hop, u int, ids []T) {
+	shift := treeShift(h.sampler.graph.NumNodes)
+	t0 := h.first + u*h.perUnit
+	t1 := min(t0+h.perUnit, h.first+h.targets)
+	for t := t0; t < t1; t++ {
+		tree := T(h.forest.trees.data[t]) << shift // of int64: numberRoom's users see to it
+		sources := ids[h.ptr.data[t]-h.from : h.ptr.data[t+1]-h.from]
+		for i := range sources {
+			sources[i] |= tree
+		}
+	}
+}
+
+// fell takes apart the words first to end and makes these nodes ready to be targets.
+func (b *batch) fell(first, end int) error {
+	f := &b.forest
+	if err := f.ids.grow(b.budget, mem.Trace, int64(end), int64(first)); err != nil {
+		return err
+	}
+	if err := f.trees.grow(b.budget, mem.Trace, int64(end), int64(first)); err != nil {
+		return err
+	}
+	shift := treeShift(b.sampler.graph.NumNodes)
+	mask := int64(1)<<shift - 1
+	ids, trees := f.ids.data[first:end], f.trees.data[first:end]
+	for i, word := range b.nodes.data[first:end] {
+		ids[i], trees[i] = word&mask, uint32(word>>shift)
+	}
+	b.targets = f.ids.data[:end]
+	return nil
+}
+
+// drawTrees is drawUnit of targets in trees, and of times in memory.
+func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
+	t0 := u * h.perUnit
+	spans, ptr := h.spans.data[t0:min(t0+h.perUnit, h.targets)], h.ptr.data[h.first+t0:]
+	var times *Times // whose places are not positions
+	if h.sampler.inMemory() && h.sampler.temporal.Times.ordered() {
+		times = h.sampler.temporal.Times
+	}
+	for i, s := range spans {
+		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
+		draw(h.stream(h.first+t0+i), s, h.k == All, h.sampler.replace, &t.set, out)
+		if asked := out[:min(len(out), unitEdges)]; times != nil {
+			asm.Prefetch(times.Order32, asked)
+			asm.Prefetch(times.Order64, asked)
+		} else {
+			asm.Prefetch(indices, asked)
+		}
+	}
+	if times == nil {
+		return
+	}
+	e0, e1 := h.edges(u)
+	for out := range slices.Chunk(h.pos[e0:e1], group) {
+		times.place(out)
+		asm.Prefetch(indices, out)
+	}
+}
+
+// stream is that of the target with a local id, of any batch.
+func (h *hop) stream(local int) stream {
+	s := absorb(uint64(h.key), uint64(h.expanded(local, local+1)[0]))
+	if h.sampler.disjoint {
+		s = absorb(s, uint64(h.forest.trees.data[local]))
+	}
+	return stream(s)
+}
+
+// initIDs makes an id map of nodes, or of words.
+func (s *Sampler) initIDs(ids *idMap, budget *mem.Budget, stamp bool) error {
+	if s.disjoint {
+		return ids.init(budget, math.MaxInt64, false)
+	}
+	return ids.init(budget, s.graph.NumNodes, stamp)
+}
+
+// newNodes is how many nodes so many edges may reach.
+func (s *Sampler) newNodes(edges int64) int64 {
+	if s.disjoint {
+		return edges
+	}
+	return min(edges, s.graph.NumNodes)
+}

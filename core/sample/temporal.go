@@ -1,0 +1,208 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Temporal draws along edges that were there at the time of a batch's seeds (Request.Times): every node that is reached has
+// the time t of the seed whose tree it is in (Disjoint), and of its in-edges those of times in (t-Window, t] alone count as
+// its neighbours. The time of an edge is its own, or that of its source where nodes have times: the sampler does not know
+// which.
+//
+// Neighbours are drawn as the package says, from what is left of a list, which is taken in ascending order of times, equal
+// ones by position. So a fanout of -1, and one that is not below what is left, give them in that order, which is PyG's.
+//
+// Cost: in memory log(degree) looks at times for each target, all of a hop's targets taking their steps together, for what
+// is allowed is one range of a list in ascending order. Nothing is looked at for an edge but where it is, of lists whose
+// positions do not ascend in time. Times that are not in memory are read list by list, all of each.
+type Temporal struct {
+	Times *Times
+	Last  bool // draw the latest of them, as many as the fanout, of equal ones the later position; with Replace from these
+	// Window is how far back an edge may lie, in units of times: 1 leaves those of the very time. 0 is without end.
+	Window int64
+}
+
+// Times is the times of edges: Ascending with at most one order, or Source.
+type Times struct {
+	// Ascending holds the times of each list in ascending order, equal ones by position: element i of a list that begins at
+	// position s is at s+i. Order32 or Order64 has its position in the index array; neither, where that is s+i too.
+	Ascending []int64
+	Order32   []uint32
+	Order64   []int64
+	Source    TimeSource
+}
+
+// TimeSource is times that are not in memory.
+type TimeSource interface {
+	// FetchTimes sets out[i] to the time of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is called with
+	// whole lists.
+	FetchTimes(ctx context.Context, d Drawn, out []int64) error
+}
+
+// TimesAscend says whether the times of every list are in ascending order, by position.
+func TimesAscend(indptr, times []int64) bool {
+	for v := range len(indptr) - 1 {
+		if !slices.IsSorted(times[indptr[v]:indptr[v+1]]) {
+			return false
+		}
+	}
+	return true
+}
+
+// SortTimes puts the times of every list, given by position, in ascending order and writes the positions that they come from
+// to order. It works in place: a hub's list may be most of the graph.
+func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, order []P) error {
+	sorter := new(timedList[P])
+	for v := range len(indptr) - 1 {
+		if v%checkEdges == 0 && ctx.Err() != nil {
+			return fmt.Errorf("sample: sorting times: %w", ctx.Err())
+		}
+		start, end := indptr[v], indptr[v+1]
+		list := order[start:end]
+		for i := range list {
+			list[i] = P(start + int64(i))
+		}
+		if slices.IsSorted(times[start:end]) {
+			continue
+		}
+		sorter.times, sorter.order = times[start:end], list
+		sort.Sort(sorter)
+	}
+	return nil
+}
+
+// timedList is times and the positions that they come from.
+type timedList[P uint32 | int64] struct {
+	times []int64
+	order []P
+}
+
+func (l *timedList[P]) Len() int { return len(l.times) }
+
+func (l *timedList[P]) Less(i, j int) bool {
+	return l.times[i] < l.times[j] || l.times[i] == l.times[j] && l.order[i] < l.order[j]
+}
+
+func (l *timedList[P]) Swap(i, j int) {
+	l.times[i], l.times[j] = l.times[j], l.times[i]
+	l.order[i], l.order[j] = l.order[j], l.order[i]
+}
+
+func (t *Temporal) check(g *Graph) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("sample: %s: %w", fmt.Sprintf(format, args...), ErrConfig)
+	}
+	edges := g.Indptr[g.NumNodes]
+	switch {
+	case t.Window < 0:
+		return refuse("a window of %d, want a positive number, or 0 for none", t.Window)
+	case t.Times == nil:
+		return refuse("no times of edges")
+	case t.Times.Source != nil:
+		if t.Times.Ascending != nil || t.Times.Order32 != nil || t.Times.Order64 != nil {
+			return refuse("times in memory and a source of times, want one of them")
+		}
+	case int64(len(t.Times.Ascending)) != edges:
+		return refuse("%d times, want %d as indptr ends", len(t.Times.Ascending), edges)
+	case t.Times.Order32 != nil && t.Times.Order64 != nil:
+		return refuse("two orders of times, want at most one")
+	case t.Times.ordered() && int64(len(t.Times.Order32)+len(t.Times.Order64)) != edges:
+		return refuse("an order of %d times, want %d as indptr ends", len(t.Times.Order32)+len(t.Times.Order64), edges)
+	}
+	return nil
+}
+
+func (t *Times) ordered() bool { return t.Order32 != nil || t.Order64 != nil }
+
+// bounds is the range of times that a seed of time t sees: above after, up to t; all up to t where open is set.
+func (t *Temporal) bounds(at int64) (after int64, open bool) {
+	if t.Window == 0 || at < math.MinInt64+t.Window {
+		return 0, true
+	}
+	return at - t.Window, false
+}
+
+// narrow is what the fanout can draw of n allowed edges in ascending order: the first of them that counts.
+func (t *Temporal) narrow(n, k int64) (skipped int64) {
+	if t.Last && k != All && n > k {
+		return n - k
+	}
+	return 0
+}
+
+// inMemory says whether spans are of lists in ascending order, narrowed to what may be drawn.
+func (s *Sampler) inMemory() bool { return s.temporal != nil && s.temporal.Times.Source == nil }
+
+// narrow leaves of each span what its target may draw with a fanout of k. first is the target's local id.
+func (b *batch) narrow(first int, spans []span, k int64) {
+	t := b.sampler.temporal
+	var limits, ends, begins [group]int64
+	for len(spans) > 0 {
+		part := spans[:min(group, len(spans))]
+		for i := range part {
+			limits[i] = b.times[b.forest.trees.data[first+i]]
+		}
+		upTo(t.Times.Ascending, part, &limits, &ends)
+		if t.Window > 0 {
+			var early [group]span // of each list what may be too early
+			for i, s := range part {
+				after, open := t.bounds(limits[i])
+				if limits[i] = after; !open {
+					early[i] = span{start: s.start, deg: ends[i]}
+				}
+			}
+			upTo(t.Times.Ascending, early[:len(part)], &limits, &begins)
+		}
+		for i := range part {
+			n := ends[i] - begins[i]
+			skipped := t.narrow(n, k)
+			part[i] = span{start: part[i].start + begins[i] + skipped, deg: n - skipped}
+		}
+		first, spans = first+len(part), spans[len(part):]
+	}
+}
+
+// upTo counts, for each of at most group lists in ascending order, the times that are not above its limit. The lists take
+// the steps of their searches together, so that what these wait for is on its way at the same time.
+func upTo(times []int64, lists []span, limits, counts *[group]int64) {
+	var left [group]int64
+	most := int64(0)
+	for i, s := range lists {
+		counts[i], left[i] = 0, s.deg
+		most = max(most, s.deg)
+	}
+	// The count lies in [counts, counts+left]; a step halves left, and none is needed once it is 0.
+	for ; most > 0; most /= 2 {
+		for i, s := range lists {
+			n := left[i]
+			if n == 0 {
+				continue
+			}
+			half := (n + 1) / 2
+			if times[s.start+counts[i]+half-1] <= limits[i] {
+				counts[i] += half
+				left[i] = n - half
+			} else {
+				left[i] = half - 1
+			}
+		}
+	}
+}
+
+// place turns places in ascending order into positions.
+func (t *Times) place(pos []int64) {
+	switch {
+	case t.Order32 != nil:
+		for i, p := range pos {
+			pos[i] = int64(t.Order32[p])
+		}
+	case t.Order64 != nil:
+		for i, p := range pos {
+			pos[i] = t.Order64[p]
+		}
+	}
+}

@@ -1,0 +1,441 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+// referenceTrees draws a disjoint batch as the documentation says, slowly: reference, with a map from pairs of tree and node, and with times
+// by position, that of an edge looked at one by one.
+func referenceTrees(indptr, indices, times []int64, cfg Config, key Key, r Request) Subgraph {
+	type place struct {
+		tree uint32
+		node int64
+	}
+	sub := Subgraph{Nodes: append([]int64{}, r.Seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, Tree: []uint32{}, NodesPerHop: []int64{int64(len(r.Seeds))}}
+	local := map[place]int{}
+	for i, v := range r.Seeds {
+		local[place{uint32(i), v}] = i
+		sub.Tree = append(sub.Tree, uint32(i))
+	}
+	first := 0
+	for hop, k := range cfg.Fanouts {
+		end, edges := len(sub.Nodes), len(sub.Row)
+		for t := first; t < end; t++ {
+			v, tree := sub.Nodes[t], sub.Tree[t]
+			rng := newReferenceRNG(1, key.Seed, key.Epoch, key.Batch, uint64(hop), uint64(v), uint64(tree))
+			var positions []int64
+			if cfg.Temporal != nil {
+				positions = referenceAllowed(indptr, times, cfg.Temporal, r.Times[tree], v)
+			} else {
+				for p := indptr[v]; p < indptr[v+1]; p++ {
+					positions = append(positions, p)
+				}
+			}
+			if cfg.Temporal != nil && cfg.Temporal.Last && k >= 0 {
+				positions = positions[max(0, int64(len(positions))-k):]
+			}
+			var offsets []int64
+			if cfg.Weights != nil {
+				offsets = referenceWeighted(rng, referenceWeights(cfg.Weights, indptr[v], indptr[v+1]), k, cfg.Replace)
+			} else {
+				offsets = referenceDraw(rng, int64(len(positions)), k, cfg.Replace)
+			}
+			for _, offset := range offsets {
+				at := place{tree, indices[positions[offset]]}
+				if _, found := local[at]; !found {
+					local[at] = len(sub.Nodes)
+					sub.Nodes, sub.Tree = append(sub.Nodes, at.node), append(sub.Tree, tree)
+				}
+				sub.Pos, sub.Row = append(sub.Pos, positions[offset]), append(sub.Row, uint32(local[at]))
+			}
+			sub.Ptr = append(sub.Ptr, int64(len(sub.Row)))
+		}
+		sub.NodesPerHop = append(sub.NodesPerHop, int64(len(sub.Nodes)-end))
+		sub.EdgesPerHop = append(sub.EdgesPerHop, int64(len(sub.Row)-edges))
+		first = end
+	}
+	return sub
+}
+
+// referenceAllowed is the positions of a list that a seed of time t sees, in order of time.
+func referenceAllowed(indptr, times []int64, cfg *Temporal, t, v int64) (positions []int64) {
+	for p := indptr[v]; p < indptr[v+1]; p++ {
+		if times[p] <= t && (cfg.Window == 0 || t < math.MinInt64+cfg.Window || times[p] > t-cfg.Window) {
+			positions = append(positions, p)
+		}
+	}
+	slices.SortStableFunc(positions, func(a, b int64) int {
+		switch {
+		case times[a] < times[b]:
+			return -1
+		case times[a] > times[b]:
+			return 1
+		}
+		return 0
+	})
+	return positions
+}
+
+// timedGraph is a test graph with times, a few hundred of them, so that many are equal, and the two ends of all times.
+type timedGraph struct {
+	*weightedGraph
+	times []int64
+}
+
+func newTimedGraph(nodes int, seed uint64) *timedGraph {
+	g := &timedGraph{weightedGraph: newWeightedGraph(nodes, seed)}
+	rng := newReferenceRNG(seed, 3)
+	for range g.weights {
+		t := rng.below(300) - 100
+		switch rng.below(100) {
+		case 0:
+			t = math.MinInt64
+		case 1:
+			t = math.MaxInt64
+		}
+		g.times = append(g.times, t)
+	}
+	return g
+}
+
+func (g *timedGraph) FetchTimes(_ context.Context, d Drawn, out []int64) error {
+	for i, v := range d.Targets {
+		if d.Ptr[i+1]-d.Ptr[i] != g.indptr[v+1]-g.indptr[v] {
+			return fmt.Errorf("%d edges of target %d, want its list", d.Ptr[i+1]-d.Ptr[i], v)
+		}
+		for e := d.Ptr[i] - d.Ptr[0]; e < d.Ptr[i+1]-d.Ptr[0]; e++ {
+			if d.Pos[e] != g.indptr[v]+e-(d.Ptr[i]-d.Ptr[0]) {
+				return fmt.Errorf("position %d of target %d", d.Pos[e], v)
+			}
+			out[e] = g.times[d.Pos[e]]
+		}
+	}
+	return nil
+}
+
+// timeForms are the ways in which times can be given: with either order, fetched.
+func (g *timedGraph) timeForms(t testing.TB) map[string]*Times {
+	narrow := &Times{Ascending: slices.Clone(g.times), Order32: make([]uint32, len(g.times))}
+	require.NoError(t, SortTimes(context.Background(), g.indptr, narrow.Ascending, narrow.Order32))
+	wide := &Times{Ascending: slices.Clone(g.times), Order64: make([]int64, len(g.times))}
+	require.NoError(t, SortTimes(context.Background(), g.indptr, wide.Ascending, wide.Order64))
+	require.False(t, TimesAscend(g.indptr, g.times))
+	require.True(t, TimesAscend(g.indptr, wide.Ascending))
+	return map[string]*Times{"narrow": narrow, "wide": wide, "source": {Source: g}}
+}
+
+// sorted has the times of each list in ascending order, so that times in memory need no order.
+func (g *timedGraph) sorted() *timedGraph {
+	sorted := &timedGraph{weightedGraph: g.weightedGraph, times: slices.Clone(g.times)}
+	for v := range g.nodes() {
+		slices.Sort(sorted.times[g.indptr[v]:g.indptr[v+1]])
+	}
+	return sorted
+}
+
+func (g *timedGraph) seedTimes(n int, seed uint64) []int64 {
+	rng, times := newReferenceRNG(seed, 4), make([]int64, n)
+	for i := range times {
+		times[i] = rng.below(320) - 110
+	}
+	times[0], times[n-1] = math.MinInt64, math.MaxInt64
+	return times
+}
+
+// temporalConfigs are the ways to draw by time.
+func temporalConfigs() map[string]Config {
+	draw := func(t Temporal, replace bool, fanouts ...int64) Config {
+		return Config{Fanouts: fanouts, Replace: replace, Temporal: &t}
+	}
+	return map[string]Config{
+		"uniform":         draw(Temporal{}, false, 10, 5),
+		"uniform 1":       draw(Temporal{}, false, 1, 1, 1),
+		"uniform large":   draw(Temporal{}, false, 32, 40),
+		"uniform all":     draw(Temporal{}, false, -1, 2),
+		"uniform replace": draw(Temporal{}, true, 10, 5),
+		"last":            draw(Temporal{Last: true}, false, 10, 5),
+		"last all":        draw(Temporal{Last: true}, false, 3, -1),
+		"last replace":    draw(Temporal{Last: true}, true, 10, 5),
+		"window":          draw(Temporal{Window: 50}, false, 10, 5),
+		"window of one":   draw(Temporal{Window: 1}, false, -1, 5),
+		"window of all":   draw(Temporal{Window: math.MaxInt64}, false, 5, 5),
+		"window last":     draw(Temporal{Window: 50, Last: true}, false, 10, 5),
+	}
+}
+
+func requireTrees(t testing.TB, want, got Subgraph) {
+	t.Helper()
+	requireEqual(t, want, got)
+	require.Equal(t, append([]uint32{}, want.Tree...), append([]uint32{}, got.Tree...))
+}
+
+func TestTemporalEqualsReference(t *testing.T) {
+	g := newTimedGraph(300, 7)
+	seeds := append(g.seeds(20, 3), 97, 97, 0)
+	request := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5)}
+	for form, times := range g.timeForms(t) {
+		for place, graph := range g.forms() {
+			for name, cfg := range temporalConfigs() {
+				cfg.Temporal.Times = times
+				for _, threads := range []int{1, 2, 8} {
+					t.Run(fmt.Sprintf("%s/%s/%s/threads=%d", name, form, place, threads), func(t *testing.T) {
+						w := newWorker(t, graph, cfg, threads == 1, threads)
+						for batch, r := range []Request{request, {Seeds: []int64{}, Times: []int64{}}, {Seeds: []int64{97}, Times: []int64{50}}, request} {
+							key := Key{Seed: 1, Epoch: 2, Batch: uint64(batch)}
+							var got Subgraph
+							require.NoError(t, w.Draw(context.Background(), key, r, &got))
+							want := referenceTrees(g.indptr, g.wide, g.times, cfg, key, r)
+							requireTrees(t, want, got)
+							requireNoFuture(t, g.times, cfg, r, got)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// requireNoFuture looks at every edge of a batch, and that every tree is one.
+func requireNoFuture(t testing.TB, times []int64, cfg Config, r Request, sub Subgraph) {
+	t.Helper()
+	for target := range len(sub.Ptr) - 1 {
+		for e := sub.Ptr[target]; e < sub.Ptr[target+1]; e++ {
+			tree := sub.Tree[target]
+			if tree != sub.Tree[sub.Row[e]] {
+				t.Fatalf("edge %d from tree %d to %d", e, sub.Tree[sub.Row[e]], tree)
+			}
+			if cfg.Temporal == nil {
+				continue
+			}
+			if at := times[sub.Pos[e]]; at > r.Times[tree] || cfg.Temporal.Window > 0 && uint64(r.Times[tree])-uint64(at) >= uint64(cfg.Temporal.Window) {
+				t.Fatalf("edge %d of time %d for a seed of time %d", e, at, r.Times[tree])
+			}
+		}
+	}
+}
+
+// Lists that ascend in time need no order.
+func TestTemporalOfSortedLists(t *testing.T) {
+	g := newTimedGraph(400, 8).sorted()
+	seeds := g.seeds(50, 3)
+	r := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5)}
+	for place, graph := range g.forms() {
+		for name, cfg := range temporalConfigs() {
+			for _, times := range []*Times{{Ascending: g.times}, {Source: g}} {
+				cfg.Temporal.Times = times
+				w := newWorker(t, graph, cfg, true, 2)
+				var got Subgraph
+				require.NoError(t, w.Draw(context.Background(), Key{}, r, &got), name, place)
+				requireTrees(t, referenceTrees(g.indptr, g.wide, g.times, cfg, Key{}, r), got)
+			}
+		}
+	}
+}
+
+func TestDisjointEqualsReference(t *testing.T) {
+	g := newTimedGraph(500, 9)
+	seeds := append(g.seeds(40, 3), 97, 97, 0)
+	for place, graph := range g.forms() {
+		for name, cfg := range map[string]Config{
+			"uniform":          {Fanouts: []int64{10, 5, 2}},
+			"all":              {Fanouts: []int64{-1, 33}},
+			"replace":          {Fanouts: []int64{10, 5}, Replace: true},
+			"weighted":         {Fanouts: []int64{10, 5}, Weights: g.with(place)},
+			"weighted replace": {Fanouts: []int64{10, -1}, Weights: g.with(place), Replace: true},
+		} {
+			cfg.Disjoint = true
+			for _, threads := range []int{1, 2, 8} {
+				t.Run(fmt.Sprintf("%s/%s/threads=%d", name, place, threads), func(t *testing.T) {
+					w := newWorker(t, graph, cfg, threads == 1, threads)
+					for batch, seeds := range [][]int64{seeds, nil, {97}, seeds} {
+						key, r := Key{Batch: uint64(batch)}, Request{Seeds: seeds}
+						var got Subgraph
+						require.NoError(t, w.Draw(context.Background(), key, r, &got))
+						requireTrees(t, referenceTrees(g.indptr, g.wide, nil, cfg, key, r), got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Every allowed edge of a hub is drawn equally often, and no other, in every tree of a batch.
+func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
+	const batches, trees = 1500, 4
+	for _, tt := range []struct{ deg, allowed, k int }{
+		{20, 0, 3}, {20, 1, 1}, {20, 5, 5}, {20, 5, 9}, {20, 12, 1}, {20, 12, 5}, {90, 64, 15}, {200, 65, 15}, {200, 100, 33}, {200, 199, 198},
+	} {
+		for _, replace := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%+v/replace=%v", tt, replace), func(t *testing.T) {
+				g := star(tt.deg)
+				times := make([]int64, tt.deg) // a permutation of 0 to deg-1
+				for i := range times {
+					times[i] = int64(i*7+3) % int64(tt.deg)
+					if tt.deg%7 == 0 {
+						times[i] = int64(i)
+					}
+				}
+				ascending, order := slices.Clone(times), make([]uint32, tt.deg)
+				require.NoError(t, SortTimes(context.Background(), g.Indptr, ascending, order))
+				cfg := Config{Fanouts: []int64{int64(tt.k)}, Replace: replace, Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
+				w := newWorker(t, g, cfg, true, 1)
+				counts := make([]int, tt.allowed)
+				r := Request{Seeds: make([]int64, trees), Times: make([]int64, trees)}
+				for i := range r.Times {
+					r.Times[i] = int64(tt.allowed) - 1
+				}
+				var sub Subgraph
+				for batch := range uint64(batches) {
+					if err := w.Draw(context.Background(), Key{Batch: batch}, r, &sub); err != nil {
+						t.Fatal(err)
+					}
+					for _, p := range sub.Pos {
+						counts[times[p]]++ // panics for the future
+					}
+				}
+				n := batches * trees
+				switch {
+				case tt.allowed == 0:
+					require.Empty(t, sub.Pos)
+				case replace:
+					require.Less(t, uniformChi(counts), chiLimit(max(tt.allowed-1, 1)))
+				case tt.k >= tt.allowed:
+					for _, c := range counts {
+						require.Equal(t, n, c)
+					}
+				default:
+					require.Less(t, inclusionChi(counts, n, tt.k), chiLimit(tt.allowed-1))
+				}
+			})
+		}
+	}
+}
+
+// Trees that reach the same node draw its neighbours independently: pairs of draws are equally often everything.
+func TestTreesAreIndependent(t *testing.T) {
+	const deg, batches = 8, 12000
+	w := newWorker(t, star(deg), Config{Fanouts: []int64{1}, Disjoint: true}, true, 1)
+	pairs := make([]int, deg*deg)
+	var sub Subgraph
+	for batch := range uint64(batches) {
+		require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, Request{Seeds: []int64{0, 0}}, &sub))
+		pairs[sub.Pos[0]*deg+sub.Pos[1]]++
+	}
+	require.Less(t, uniformChi(pairs), chiLimit(deg*deg-1))
+}
+
+func TestGoldenTrees(t *testing.T) {
+	want := map[string]uint64{
+		"disjoint":          0x3a48fa3a1f5a16f5,
+		"disjoint weighted": 0xbcc48138a234093a,
+		"last":              0xf9a051bfd3d71ea5,
+		"last all":          0x92bcd97918abc74d,
+		"last replace":      0x373d5083852d04e4,
+		"uniform":           0xb853f5455817f8f7,
+		"uniform 1":         0x51f2df52a59705db,
+		"uniform all":       0x5d238adbc61f5eea,
+		"uniform large":     0x29388c3302ed6f7d,
+		"uniform replace":   0x74e7fd38559ae969,
+		"window":            0x2098c22e36c77f95,
+		"window last":       0x8165efae46cf4ae3,
+		"window of all":     0x51db5e62b5cb8cbe,
+		"window of one":     0x51ac641a15442e96,
+	}
+	g := newTimedGraph(3000, 7)
+	seeds := g.seeds(100, 5)
+	configs := temporalConfigs()
+	for _, cfg := range configs {
+		cfg.Temporal.Times = g.timeForms(t)["narrow"]
+	}
+	configs["disjoint"] = Config{Fanouts: []int64{15, 10}, Disjoint: true}
+	configs["disjoint weighted"] = Config{Fanouts: []int64{15, 10}, Disjoint: true, Weights: g.with("ram32")}
+	for name, cfg := range configs {
+		r := Request{Seeds: seeds}
+		if cfg.Temporal != nil {
+			r.Times = g.seedTimes(len(seeds), 6)
+		}
+		w := newWorker(t, g.forms()["ram32"], cfg, true, 2)
+		var sub Subgraph
+		require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, r, &sub))
+		if got := digest(t, sub.Nodes, sub.Tree, sub.Ptr, sub.Row, sub.Pos); got != want[name] {
+			t.Errorf("%q: %#x,", name, got)
+		}
+	}
+}
+
+func TestTemporalRefuses(t *testing.T) {
+	g := newTimedGraph(100, 1)
+	graph, times := g.forms()["ram32"], g.timeForms(t)["narrow"]
+	for name, cfg := range map[string]Config{
+		"no times":     {Temporal: &Temporal{}},
+		"window":       {Temporal: &Temporal{Times: times, Window: -1}},
+		"too few":      {Temporal: &Temporal{Times: &Times{Ascending: g.times[1:]}}},
+		"few orders":   {Temporal: &Temporal{Times: &Times{Ascending: g.times, Order32: times.Order32[1:]}}},
+		"two orders":   {Temporal: &Temporal{Times: &Times{Ascending: g.times, Order32: times.Order32, Order64: g.times}}},
+		"two sources":  {Temporal: &Temporal{Times: &Times{Ascending: g.times, Source: g}}},
+		"weights":      {Temporal: &Temporal{Times: times}, Weights: g.with("ram32")},
+		"labor":        {Temporal: &Temporal{Times: times}, Labor: &Labor{BatchDependency: 1}},
+		"trees, labor": {Disjoint: true, Labor: &Labor{BatchDependency: 1}},
+		"trees, walks": {Disjoint: true, Walks: []Walk{{1, 1, 0}}},
+	} {
+		cfg.Fanouts = []int64{5}
+		_, err := New(graph, cfg)
+		require.ErrorIs(t, err, ErrConfig, name)
+	}
+	var sub Subgraph
+	w := newWorker(t, graph, Config{Fanouts: []int64{5}, Temporal: &Temporal{Times: times}}, true, 1)
+	require.ErrorIs(t, w.Sample(context.Background(), Key{}, []int64{1}, &sub), ErrConfig)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1, 2}}, &sub), ErrConfig)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{100}, Times: []int64{1}}, &sub), ErrSeed)
+	require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub))
+	w = newWorker(t, graph, Config{Fanouts: []int64{5}, Disjoint: true}, true, 1)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub), ErrConfig)
+}
+
+// A worker of trees holds what WorkerBytes says.
+func TestTreesStayWithinWorkerBytes(t *testing.T) {
+	g := newTimedGraph(2000, 7)
+	seeds := g.seeds(60, 1)
+	r := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 1)}
+	for form, times := range g.timeForms(t) {
+		for place, graph := range g.forms() {
+			for name, cfg := range temporalConfigs() {
+				if name == "uniform large" && form != "source" {
+					continue // large fanouts of uniform draws have sets that WorkerBytes leaves out
+				}
+				cfg.Temporal.Times = times
+				s, err := New(graph, cfg)
+				require.NoError(t, err)
+				budget := mem.NewBudget(0)
+				w, err := s.NewWorker(budget, true, 1)
+				require.NoError(t, err)
+				var sub Subgraph
+				require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
+				demand := Demand{int64(len(sub.Nodes)), sub.Room}
+				w.Close()
+				w, err = s.NewWorker(budget, true, 1)
+				require.NoError(t, err)
+				require.NoError(t, w.Reserve(demand))
+				require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
+				require.LessOrEqual(t, budget.Used(), s.WorkerBytes(demand, true), "%s %s %s", name, form, place)
+				w.Close()
+				require.Zero(t, budget.Used())
+			}
+		}
+	}
+}
+
+func TestSortTimesStopsWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	g := newTimedGraph(10, 1)
+	require.ErrorIs(t, SortTimes(ctx, g.indptr, g.times, make([]uint32, len(g.times))), context.Canceled)
+}
