@@ -17,7 +17,7 @@ const measuredBatches = 8
 // batch costs thousands of reads, and openIDs finds them in l.loaded.
 func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	limit := l.options.Memory
-	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
+	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
 	trial.options.Checksums = false
 	trial.trial = true
 	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
@@ -50,7 +50,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	var r request
 	var own roster
 	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
-		e.order.batch(i, &r)
+		if err := e.order.batch(ctx, i, &r); err != nil {
+			return err
+		}
 		if err := worker.Draw(ctx, e.order.batchKey(i), r.Request, &graph); err != nil {
 			return err
 		}

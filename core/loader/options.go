@@ -81,6 +81,8 @@ type Options struct {
 	// until the loader is closed.
 	Held  []int32
 	Holds int // batches that the consumer holds at a time; 0: one
+
+	Links *LinkOptions // batches are drawn for links; nil: for Seeds
 }
 
 func (o Options) validate(numNodes int64) error {

@@ -24,6 +24,7 @@ type parts struct {
 	transposed         bool         // batches bring their edges grouped by source too
 	held               bool         // batches say where each row is, see PlaceName
 	weighted           bool         // edges have a weight from the sampler
+	links              *LinkOptions // nil: batches are drawn for seeds
 }
 
 // tensor is a named table of rows, one per node or one per edge.

@@ -30,6 +30,8 @@ type Worker struct {
 	weight buffer[float32]
 	counts buffer[int64] // edges that each target of the current hop got
 	fetched
+
+	skipped skips // of the current hop
 }
 
 // thread is the scratch of a thread: what a method needs while it works at one target or a few.
@@ -38,6 +40,7 @@ type thread struct {
 	race   race
 	short  short
 	walker walker
+	masked masked
 }
 
 // Close frees the Worker's memory. Subgraphs that it filled become invalid.
@@ -55,6 +58,7 @@ func (w *Worker) Close() {
 		t.set.buf.free()
 		t.race.buf.free()
 		t.walker.free()
+		t.masked.free()
 	}
 }
 
@@ -70,6 +74,7 @@ type batch struct {
 	targetsAt int
 
 	roomFor int64 // edges, at most
+	exclude []Link
 }
 
 // expanded returns the global ids of the targets first to end of the hop.
@@ -83,6 +88,8 @@ func (b *batch) expanded(first, end int) []int64 {
 // Request is what a batch is drawn for.
 type Request struct {
 	Seeds []int64
+	// Exclude is edges that are not drawn, all copies of each, although their targets are seeds: by target, then source.
+	Exclude []Link
 }
 
 // Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
@@ -90,7 +97,7 @@ type Request struct {
 // that is not as Graph demands gives a *guard.PanicError.
 // It looks at ctx at least every few milliseconds.
 func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
-	b := batch{Worker: w, ctx: ctx, key: key}
+	b := batch{Worker: w, ctx: ctx, key: key, exclude: r.Exclude}
 	return guard.Run(func() error { return b.sample(r.Seeds, out) })
 }
 
@@ -100,6 +107,9 @@ func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgra
 }
 
 func (b *batch) sample(seeds []int64, out *Subgraph) error {
+	if err := b.checkExclude(); err != nil {
+		return err
+	}
 	if err := b.begin(seeds); err != nil {
 		return err
 	}
@@ -251,6 +261,9 @@ func (b *batch) count(number, first, end int, k int64) error {
 		}
 	})
 	if err != nil {
+		return err
+	}
+	if err := b.skip(number, targets, spans); err != nil {
 		return err
 	}
 	replace, total, widest := b.sampler.replace, ptr[0], int64(0)
