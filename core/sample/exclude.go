@@ -172,7 +172,7 @@ func firstOf(links []Link, target int64) int {
 	return at
 }
 
-// checkContext is the error of ctx, looked at for each 64th list.
+// checkContext is the error of ctx, looked at every 64th time.
 func checkContext(ctx context.Context, i int) error {
 	if i%64 != 0 || ctx.Err() == nil {
 		return nil

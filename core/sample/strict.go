@@ -109,6 +109,9 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Graph, key Key, source, t
 	streams := make([]stream, len(target))
 	var open []proposal
 	for j := range target {
+		if err := checkContext(ctx, j); err != nil {
+			return err
+		}
 		streams[j] = stream(absorb(base, uint64(j)))
 		switch {
 		case d == nil:
