@@ -84,6 +84,7 @@ var codes = []struct {
 	{sample.ErrSeed, C.FG_INVALID},
 	{sample.ErrGraph, C.FG_INVALID},
 	{sample.ErrTooLarge, C.FG_INVALID},
+	{sample.ErrNegative, C.FG_INVALID},
 	{ssd.ErrRefused, C.FG_INVALID},
 	{ssd.ErrClosed, C.FG_CLOSED},
 

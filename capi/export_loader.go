@@ -79,6 +79,9 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		return loader.Options{}, invalid("%d places at %p", o.num_held, o.held)
 	}
 	out.Held = unsafe.Slice((*int32)(o.held), o.num_held) // as long as the caller says; his until the loader is closed
+	if out.Links, err = linkOptions(o.links); err != nil {
+		return loader.Options{}, err
+	}
 	if o.all_nodes != 0 {
 		return out, nil
 	}

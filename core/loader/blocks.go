@@ -148,8 +148,10 @@ func compact(batches []*sampled) (present []*sampled) {
 // sampleOne samples a batch of the current epoch.
 func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	l, ctx := s.inspector.loader, s.inspector.ctx
-	s.order.batch(index, &own.request)
-	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.request.Seeds))}
+	if err := s.order.batch(ctx, index, &own.request); err != nil {
+		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
+	}
+	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.ends))}
 	var worker *sample.Worker
 	select {
 	case <-ctx.Done():
@@ -172,7 +174,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	b.rows = rows
 	copy(b.rowsOf(), own.roster.rows)
-	own.narrow = b.keep(l, g, own.request.inputs, own.narrow)
+	own.narrow = b.keep(l, g, &own.request, own.narrow)
 	return b, nil
 }
 

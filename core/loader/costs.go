@@ -71,11 +71,12 @@ type sizer struct {
 	held        int64 // bytes of weights, of a Graph
 	buffer      int64 // of the history
 	history     int64 // what it takes of the memory
+	numSeeds    int64 // of an epoch
 }
 
 // batchBytes is what the tensors of a batch take, of whose nodes it brings so many rows.
 func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
-	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8
+	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8 + p.links.ends(seeds)*8
 	if p.transposed {
 		total += transposedBytes(nodes, edges)
 	}
@@ -197,11 +198,7 @@ func (z *sizer) heldShare() int64 {
 }
 
 func (z *sizer) numBatches() int64 {
-	seeds := int64(len(z.options.Seeds))
-	if z.options.Seeds == nil {
-		seeds = z.parts.numNodes
-	}
-	return seeds/z.options.BatchSize + 1
+	return z.numSeeds/z.options.BatchSize + 1
 }
 
 // plannedRows is the largest capacity that room allows: rows, what is kept of each

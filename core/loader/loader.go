@@ -70,6 +70,7 @@ type Loader struct {
 	past        *past      // nil: no history
 	outermost   *outermost // features in the history's buffer; nil: none
 	device      ssd.Device
+	links       *links // nil: batches are drawn for seeds
 	windows     windows
 	seedTimes   []int64 // of the seeds, in the user's order
 
@@ -95,6 +96,9 @@ func (l *Loader) NumBatches() int64 {
 func (l *Loader) PoolBytes() int64 { return l.split.pool }
 
 func (l *Loader) numSeeds() int64 {
+	if l.links != nil {
+		return int64(len(l.links.Sources))
+	}
 	if l.options.Seeds == nil {
 		return l.parts.numNodes
 	}

@@ -17,7 +17,7 @@ const measuredBatches = 8
 // batch costs thousands of reads, and openIDs finds them in l.loaded.
 func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	limit := l.options.Memory
-	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
+	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
 	trial.options.Checksums = false
 	trial.trial = true
 	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
@@ -53,7 +53,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		if i+max(1, count/measuredBatches) >= count && l.options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
 		}
-		e.order.batch(i, &r)
+		if err := e.order.batch(ctx, i, &r); err != nil {
+			return err
+		}
 		if err := worker.Draw(ctx, e.order.batchKey(i), r.Request, &graph); err != nil {
 			return err
 		}

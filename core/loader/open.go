@@ -28,6 +28,10 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	if err := l.checkSampler(); err != nil {
 		return nil, err
 	}
+	if err := l.options.validateLinks(&l.parts); err != nil {
+		return nil, err
+	}
+	l.parts.links = o.Links
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
 		l.undo()
@@ -41,6 +45,9 @@ func (l *Loader) open(ctx context.Context) error {
 	l.budget = mem.NewBudget(l.options.Memory)
 	indptr, err := l.openIndptr(ctx)
 	if err != nil {
+		return err
+	}
+	if err := l.openLinks(ctx, indptr); err != nil {
 		return err
 	}
 	z := l.sizer()
@@ -112,7 +119,8 @@ func (l *Loader) openIndptr(ctx context.Context) ([]int64, error) {
 
 func (l *Loader) sizer() *sizer {
 	z := &sizer{options: l.options, parts: l.parts}
-	z.fixed = int64(len(l.options.Seeds)) * 8
+	z.fixed = int64(len(l.options.Seeds))*8 + l.links.bytes()
+	z.numSeeds = l.numSeeds()
 	if l.options.Shuffle {
 		z.order = l.numSeeds() * 8
 	}

@@ -88,6 +88,7 @@ type Options struct {
 	TemporalLast bool                // draw the latest, not any
 	TimeWindow   int64               // draw only what is within the last so many units of time; 0: whatever is past
 	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, where nodes have times
+	Links        *LinkOptions        // batches are drawn for links; nil: for Seeds
 }
 
 func (o Options) validate(numNodes int64) error {

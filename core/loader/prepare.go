@@ -98,7 +98,9 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
 	giveBack := sync.OnceFunc(func() { l.workers <- worker })
 	defer giveBack()
-	e.order.batch(b.Index, &p.request)
+	if err := e.order.batch(e.ctx, b.Index, &p.request); err != nil {
+		return err
+	}
 	start := time.Now()
 	var drawn sample.Subgraph
 	ctx := e.ctx
@@ -159,14 +161,14 @@ func (p *preparer) takePlanned(b *Batch) error {
 func (p *preparer) unpack(t *sampled) error {
 	e, l := p.epoch, p.loader
 	if t.trace != nil {
-		p.request.inputs = t.unpack(t.trace.Bytes(), &p.graph, p.request.inputs)
+		t.unpack(t.trace.Bytes(), &p.graph, &p.request)
 		t.free()
 		return nil
 	}
 	if t.blob != nil {
 		data, release, err := t.blob.Load(e.ctx)
 		if err == nil {
-			p.request.inputs = t.unpack(data, &p.graph, p.request.inputs)
+			t.unpack(data, &p.graph, &p.request)
 			release()
 			t.free()
 			return nil
@@ -181,7 +183,9 @@ func (p *preparer) unpack(t *sampled) error {
 		return err
 	}
 	defer order.free()
-	order.batch(t.index, &p.request)
+	if err := order.batch(e.ctx, t.index, &p.request); err != nil {
+		return err
+	}
 	var worker *sample.Worker
 	select {
 	case <-e.ctx.Done():
@@ -243,6 +247,9 @@ func (p *preparer) copyOut(b *Batch) error {
 		return nil
 	}
 	if err := p.treeTensors(b); err != nil {
+		return err
+	}
+	if err := p.addLinks(b); err != nil {
 		return err
 	}
 	edgeIndex, err := p.add(b, "edge_index", 2, edges)

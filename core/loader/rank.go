@@ -33,6 +33,9 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	if err := l.checkSampler(); err != nil {
 		return err
 	}
+	if err := l.options.validateLinks(&l.parts); err != nil {
+		return err
+	}
 	if int64(len(scores)) != l.parts.numNodes {
 		return fmt.Errorf("%w: room for %d scores, expected one for each of %d nodes", ErrOption, len(scores), l.parts.numNodes)
 	}
@@ -62,6 +65,9 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 		return err
 	}
 	l.indptr = indptr
+	if err := l.openLinks(ctx, indptr); err != nil {
+		return err
+	}
 	z := l.sizer()
 	l.split = split{working: z.generous(), slot: minSlot}
 	l.split.stamp = int64(l.split.workers)*sample.StampBytes(l.parts.numNodes) <= l.options.Memory/modest
@@ -207,7 +213,9 @@ func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.
 			var own roster
 			var r request
 			for b := next.Add(1) - 1; b < l.NumBatches(); b = next.Add(1) - 1 {
-				order.batch(b, &r)
+				if errs[i] = order.batch(ctx, b, &r); errs[i] != nil {
+					return
+				}
 				if errs[i] = worker.Draw(ctx, order.batchKey(b), r.Request, &g); errs[i] != nil {
 					return
 				}

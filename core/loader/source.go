@@ -26,6 +26,7 @@ type parts struct {
 	weighted           bool         // edges have a weight from the sampler
 	disjoint           bool         // nodes have a tree, see TreeName
 	timed              bool         // and seeds a time
+	links              *LinkOptions // nil: batches are drawn for seeds
 }
 
 // tensor is a named table of rows, one per node or one per edge.

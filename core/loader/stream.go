@@ -46,10 +46,11 @@ func (l *Loader) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrder
 type request struct {
 	sample.Request
 	inputs []int64
+	linkRequest
 }
 
 // batch makes r the request of batch i.
-func (s *seedOrder) batch(i int64, r *request) {
+func (s *seedOrder) batch(ctx context.Context, i int64, r *request) error {
 	l := s.loader
 	lo := i * l.options.BatchSize
 	hi := min(lo+l.options.BatchSize, l.numSeeds())
@@ -68,6 +69,10 @@ func (s *seedOrder) batch(i int64, r *request) {
 		}
 		r.Seeds = append(r.Seeds, input)
 	}
+	if l.links != nil {
+		return l.links.request(ctx, l, s.batchKey(i), r)
+	}
+	return nil
 }
 
 // batchKey selects the random numbers of batch i.

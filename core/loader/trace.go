@@ -21,6 +21,7 @@ type sampled struct {
 	position int64 // in the epoch, as the consumer counts
 	index    int64 // of its seeds and its key; differs from position where batches were reordered
 	numSeeds int64
+	ends     int64 // of links
 	nodes    int64
 	edges    int64
 	perHop   hopCounts
@@ -61,7 +62,7 @@ func (s *sampled) free() {
 // keep copies a sampled subgraph to memory while less than room is in use by
 // traces, else to the scratch file. Where there is neither, s stays without a
 // trace, which is no error. It uses the memory of narrow and returns it.
-func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []uint32) []uint32 {
+func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint32) []uint32 {
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}
@@ -72,7 +73,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, inputs []int64, narrow []u
 	for _, v := range g.Ptr {
 		narrow = append(narrow, uint32(v))
 	}
-	pieces := [][]byte{mem.Bytes(inputs), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow), mem.Bytes(g.Row)}
+	pieces := [][]byte{mem.Bytes(r.inputs), mem.Bytes(r.ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow), mem.Bytes(g.Row)}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
 	n := int64(0)
 	for _, piece := range pieces {
@@ -113,21 +114,21 @@ func (s *sampled) keepInMemory(l *Loader, n int64, pieces [][]byte) bool {
 	return true
 }
 
-// unpack reads a trace back into a subgraph and the inputs, reusing their memory.
-func (s *sampled) unpack(data []byte, g *sample.Subgraph, inputs []int64) []int64 {
+// unpack reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.
+func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *request) {
 	take := func(n int64) []byte {
 		piece := data[:n]
 		data = data[n:]
 		return piece
 	}
-	inputs = append(inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
+	r.inputs = append(r.inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
+	r.ends = append(r.ends[:0], mem.View[int64](take(8*s.ends))...)
 	g.Pos, g.Weight = unpacked[int64](g.Pos, s.edgePos, s.edges, take), unpacked[float32](g.Weight, s.weighted, s.edges, take)
 	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)
 	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
 	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))
 	g.Row = append(g.Row[:0], mem.View[uint32](data[int64(len(data))-4*s.edges:])...)
 	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
-	return inputs
 }
 
 // unpacked is what a subgraph has of each edge or node, if anything.

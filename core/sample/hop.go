@@ -102,9 +102,11 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 		drawTrees(h, u, t, indices)
 		return nil
 	}
+	skipped := h.skipped.from(t0)
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
 		draw(stream(absorb(uint64(h.key), uint64(nodes[i]))), s, all, replace, &t.set, out)
+		skipped = h.skipped.over(skipped, t0+i, out)
 		asm.Prefetch(indices, out[:min(len(out), unitEdges)])
 	}
 	return nil

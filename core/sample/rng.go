@@ -10,6 +10,7 @@ const (
 	domainSample   = 1
 	domainShuffle  = 2
 	domainLabor    = 3
+	domainNegative = 6
 	domainRelation = 16
 )
 

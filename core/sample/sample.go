@@ -32,6 +32,7 @@ var (
 	ErrSeed     = errors.New("seed out of range")
 	ErrTooLarge = errors.New("batch too large")
 	ErrConfig   = errors.New("invalid sampler")
+	ErrNegative = errors.New("no negative to draw")
 )
 
 const (

@@ -71,27 +71,41 @@ func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists)
 
 func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64) {
 	ptr := h.ptr.data[h.first:]
+	skipped := h.skipped.from(lo)
 	for i := lo; i < hi; i++ {
 		in, out := at[i-lo], h.pos[ptr[i]-h.from:ptr[i+1]-h.from]
 		list := weights[in.start : in.start+in.deg]
-		var n int
-		switch all := h.k == All || !m.replace && len(list) <= len(out); {
-		case len(list) == 0:
-		case all:
-			n = positive(list, out)
-		case len(list) <= shortList:
-			s := h.stream(h.first + i)
-			n = drawShort(&t.short, s, list, m.replace, out)
+		start, n := h.spans.data[i].start, 0
+		switch {
+		case h.skipped.has(skipped, i):
+			left, blocks := mask(&t.masked, list, h.skipped.of(skipped), start)
+			n = drawWeighted(m, t, h, i, left, blocks, out)
+			skipped++
+		case len(list) > shortList:
+			n = drawWeighted(m, t, h, i, list, sums[in.start/sumBlock:][:in.deg/sumBlock], out)
 		default:
-			s := h.stream(h.first + i)
-			n = drawLong(t, s, list, sums[in.start/sumBlock:][:in.deg/sumBlock], m.replace, out)
+			n = drawWeighted(m, t, h, i, list, nil, out)
 		}
-		start := h.spans.data[i].start
 		for j := range out[:n] {
 			out[j] += start
 		}
 		h.counts[i] = int64(n)
 	}
+}
+
+// drawWeighted writes the offsets that target i of the hop draws from a list to out and returns how many there are.
+func drawWeighted[W float32 | float64](m *weighted, t *thread, h *hop, i int, list []W, sums []float64, out []int64) int {
+	if len(list) == 0 {
+		return 0
+	}
+	if h.k == All || !m.replace && len(list) <= len(out) {
+		return positive(list, out)
+	}
+	s := h.stream(h.first + i)
+	if len(list) <= shortList {
+		return drawShort(&t.short, s, list, m.replace, out)
+	}
+	return drawLong(t, s, list, sums, m.replace, out)
 }
 
 // positive writes the offsets of the weights above 0 to out, which is as long as the list, and returns how many there are.

@@ -34,6 +34,7 @@ type Worker struct {
 	both    bothWays       // of bidirectional batches
 	forest  forest         // of disjoint batches
 	moments buffer[moment] // of a list whose times are fetched
+	skipped skips          // of the current hop
 }
 
 // thread is the scratch of a thread: what a method needs while it works at one target or a few.
@@ -42,6 +43,7 @@ type thread struct {
 	race   race
 	short  short
 	walker walker
+	masked masked
 }
 
 // Close frees the Worker's memory. Subgraphs that it filled become invalid.
@@ -62,6 +64,7 @@ func (w *Worker) Close() {
 		t.set.buf.free()
 		t.race.buf.free()
 		t.walker.free()
+		t.masked.free()
 	}
 }
 
@@ -78,7 +81,8 @@ type batch struct {
 
 	roomFor int64 // edges, at most
 
-	times []int64 // of the trees, with Temporal
+	times   []int64 // of the trees, with Temporal
+	exclude []Link
 }
 
 // expanded returns the global ids of the targets first to end of the hop.
@@ -93,6 +97,8 @@ func (b *batch) expanded(first, end int) []int64 {
 type Request struct {
 	Seeds []int64
 	Times []int64 // with Temporal, of each seed, else nil
+	// Exclude is edges that are not drawn, all copies of each, although their targets are seeds: by target, then source.
+	Exclude []Link
 }
 
 // Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,
@@ -106,7 +112,7 @@ func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) er
 		}
 		return fmt.Errorf("sample: times of %d seeds, want %d: %w", len(r.Times), want, ErrConfig)
 	}
-	b := batch{Worker: w, ctx: ctx, key: key, times: r.Times}
+	b := batch{Worker: w, ctx: ctx, key: key, times: r.Times, exclude: r.Exclude}
 	return guard.Run(func() error { return b.sample(r.Seeds, out) })
 }
 
@@ -116,6 +122,9 @@ func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgra
 }
 
 func (b *batch) sample(seeds []int64, out *Subgraph) error {
+	if err := b.checkExclude(); err != nil {
+		return err
+	}
 	if err := b.begin(seeds); err != nil {
 		return err
 	}
@@ -293,6 +302,9 @@ func (b *batch) count(number, first, end int, k int64) error {
 		}
 	})
 	if err != nil {
+		return err
+	}
+	if err := b.skip(number, targets, spans); err != nil {
 		return err
 	}
 	replace, total, widest := b.sampler.replace, ptr[0], int64(0)

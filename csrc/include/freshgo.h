@@ -377,6 +377,22 @@ typedef struct fg_walk {
   double restart; /* probability to go back to the target before a step, in [0, 1) */
 } fg_walk;
 
+/* Links that batches are drawn for, and negatives beside them. */
+typedef struct fg_links {
+  FG_IN int64_t *sources; /* [num_links]; NULL, as `targets`: every edge of the graph, in the caller's order */
+  FG_IN int64_t *targets;
+  int64_t num_links;
+  FG_IN double *src_weight; /* by node: what sources of negatives are drawn in proportion to; NULL: uniformly */
+  int64_t num_src_weight;   /* its length */
+  FG_IN double *dst_weight; /* and their targets */
+  int64_t num_dst_weight;
+  double negatives;         /* for each link, rounded up for a batch; 0: none */
+  int32_t triplets;         /* negatives are targets for the source of each link, else pairs */
+  int32_t strict;           /* a negative is no edge, no link and no node with itself */
+  int32_t exclude;          /* 1: the batch's links are not among its edges; 2: nor their reverse */
+  int32_t reserved;         /* zero */
+} fg_links;
+
 typedef struct fg_loader_options {
   uint32_t struct_size;
   int32_t num_hops;       /* 0: a batch is its seeds and their rows */
@@ -427,6 +443,7 @@ typedef struct fg_loader_options {
   FG_IN fg_walk *walks;    /* [num_hops]: neighbours by random walks, of which `fanouts` are kept; NULL: none */
   int32_t subgraph_type;   /* edges of a batch: 0: those drawn; 1: and one against each; 2: all among its nodes */
   int32_t reserved4;       /* zero */
+  FG_IN fg_links *links;   /* what batches are drawn for, with `all_nodes`; NULL: for seeds */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -437,8 +454,8 @@ typedef struct fg_loader_options {
  *
  * Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness` and `held` unchanged
- * until the loader is closed; the rest of the options is copied.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held` and the arrays
+ * of `links` unchanged until the loader is closed; the rest of the options is copied.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
                        fg_error *err);
@@ -483,6 +500,9 @@ typedef struct fg_batch {
  * With `labor` and with `walks`: edge_weight float32 [edges], weights that estimate the mean over all neighbours, or
  * numbers of visits. With `walks` there is no e_id and no edge tensor. With a `subgraph_type` other than 0 all nodes are
  * targets, and num_sampled_nodes and num_sampled_edges are missing.
+ * With `links` the seeds of a batch are the nodes at the ends of its links and negatives, ascending, and input_id are
+ * the places of its links. Positions in n_id, int64: edge_label_index [2, links + negatives], sources above targets,
+ * or with `triplets` src_index [links], dst_pos_index [links], dst_neg_index [links] or [links, negatives].
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

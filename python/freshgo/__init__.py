@@ -24,6 +24,7 @@ from freshgo.convert import convert
 from freshgo.errors import FreshgoError
 from freshgo.history import History
 from freshgo.lab import Simulation, hotness, plot_policies, simulate
+from freshgo.links import LinkLoader
 from freshgo.loader import Loader
 from freshgo.plan import Plan
 from freshgo.policies import Belady, Hotness, Online
@@ -41,6 +42,7 @@ __all__ = [
     "History",
     "Hotness",
     "Labor",
+    "LinkLoader",
     "Loader",
     "Online",
     "Plan",

@@ -256,6 +256,25 @@ class Walk(ctypes.Structure):
     _fields_ = (("walks", c_int64), ("length", c_int64), ("restart", c_double))
 
 
+class Links(ctypes.Structure):
+    """fg_links."""
+
+    _fields_ = (
+        ("sources", POINTER(c_int64)),
+        ("targets", POINTER(c_int64)),
+        ("num_links", c_int64),
+        ("src_weight", POINTER(c_double)),
+        ("num_src_weight", c_int64),
+        ("dst_weight", POINTER(c_double)),
+        ("num_dst_weight", c_int64),
+        ("negatives", c_double),
+        ("triplets", c_int32),
+        ("strict", c_int32),
+        ("exclude", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class LoaderOptions(ctypes.Structure):
     """fg_loader_options."""
 
@@ -308,6 +327,7 @@ class LoaderOptions(ctypes.Structure):
         ("walks", POINTER(Walk)),
         ("subgraph_type", c_int32),
         ("reserved4", c_int32),
+        ("links", POINTER(Links)),
     )
 
 

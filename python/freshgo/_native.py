@@ -233,6 +233,24 @@ class Graph(_Handle):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """Links that batches are drawn for.
+
+    ``index`` is int64 ``[2, num_links]``, contiguous, or None for every edge. ``negatives`` counts them for each link; the
+    weights are float64, contiguous, one per node. ``exclude`` is 0, 1 for the links and 2 for them and their reverse.
+    The caller does not change the tensors.
+    """
+
+    index: torch.Tensor | None
+    negatives: float = 0.0
+    triplets: bool = False
+    src_weight: torch.Tensor | None = None
+    dst_weight: torch.Tensor | None = None
+    strict: bool = False
+    exclude: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoaderOptions:
     """Options of :class:`Loader`; ``None`` leaves the choice to the library.
 
@@ -286,6 +304,7 @@ class LoaderOptions:
     labor: tuple[bool, int, bool] | None = None
     walks: Sequence[tuple[int, int, float]] | None = None
     subgraph_type: int = 0
+    links: LinkOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -362,7 +381,7 @@ class Loader(_Handle, HistoryCalls):
         super().__init__()
         self._source = source
         self._seeds = _own_seeds(options.seeds)
-        self._vectors = options.hotness, options.held  # the library reads them where they lie
+        self._vectors = options.hotness, options.held, options.links  # the library reads them where they lie
         raw = _loader_options(options, self._seeds)
         arguments = (*_source_handles(source), ctypes.byref(raw))
         self._pointer = _run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
@@ -542,6 +561,23 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         raw.hotness, raw.num_hotness = _pointer_to(options.hotness, ctypes.c_float), options.hotness.numel()
     if options.held is not None:
         raw.held, raw.num_held = _pointer_to(options.held, ctypes.c_int32), options.held.numel()
+    if options.links is not None:
+        raw.links = ctypes.pointer(_link_options(options.links))
+    return raw
+
+
+def _link_options(links: LinkOptions) -> _abi.Links:
+    raw = _abi.Links(
+        negatives=links.negatives, triplets=int(links.triplets), strict=int(links.strict), exclude=links.exclude
+    )
+    if links.index is not None:
+        raw.num_links = links.index.size(1)
+        raw.sources, raw.targets = (_pointer_to(nodes, ctypes.c_int64) for nodes in links.index)
+    for name in ("src_weight", "dst_weight"):
+        weight = getattr(links, name)
+        if weight is not None:
+            setattr(raw, name, _pointer_to(weight, ctypes.c_double))
+            setattr(raw, f"num_{name}", weight.numel())
     return raw
 
 

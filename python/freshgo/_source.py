@@ -23,6 +23,7 @@ class Source(Protocol):
 
     native: _native.Store | _native.Graph
     num_nodes: int
+    num_edges: int
     directory: Path | None
     """Where a store lies; None for tensors in memory."""
     row_bytes: dict[str, int]
@@ -65,6 +66,7 @@ class StoreSource:
         self._owned = owned
         self.native: _native.Store | _native.Graph = store._native
         self.num_nodes = store.num_nodes
+        self.num_edges = store.num_edges
         self.directory: Path | None = Path(store.path).resolve().parent
         self.row_bytes = {
             name: torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
@@ -99,6 +101,7 @@ class MemorySource:
         self._edge_index = _tensor("edge_index", parts.edge_index)
         self._splits = {name: _tensor(name, ids) for name, ids in parts.splits.items()}
         self.num_nodes = _max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
+        self.num_edges = self._edge_index.size(1)
         rows = {name: _tensor(name, array).contiguous() for name, array in parts.node_tensors.items()}
         self.row_bytes = {name: tensor.shape[1:].numel() * tensor.dtype.itemsize for name, tensor in rows.items()}
         self.native: _native.Store | _native.Graph = _native.Graph(

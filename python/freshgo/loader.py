@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from freshgo._history import Settings
+    from freshgo._links import Links
     from freshgo.history import History
     from freshgo.policies import Scores
 
@@ -106,6 +107,8 @@ class Loader:
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
     """
+
+    _links: Links | None = None  # of a LinkLoader
 
     def __init__(
         self,
@@ -199,6 +202,7 @@ class Loader:
                 memory=_options.budget(memory, self._source.default_memory),
                 scratch=_options.scratch(scratch, self._source.directory),
                 calibration=self._source.calibration(options.io),
+                links=None if self._links is None else self._links.of_graph(self._source.num_edges),
             )
             if history is not None:
                 history._bind(self)
@@ -322,6 +326,7 @@ class Loader:
             "subgraph_type": _options.SUBGRAPH_TYPES[options.subgraph_type] if options.subgraph_type else None,
             "seed": options.seed,
             "reorder": self._order,
+            **({} if self._links is None else self._links.config()),
         }
 
     def _planned_order(self) -> dict[str, int] | None:

@@ -1,0 +1,400 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// Links as what batches are drawn for (PyG's LinkNeighborLoader). A batch is BatchSize links, in the order of the epoch, and
+// negatives for them; its seeds are the nodes at their ends, each once and ascending. What is drawn follows from the batch's
+// key, so that the stream, plans and traces need not know of links.
+
+// LinkOptions make links what batches are drawn for, in place of Options.Seeds.
+type LinkOptions struct {
+	// Sources and Targets are the nodes of each link; nil: every edge of the graph, in the user's order, for 16 bytes each. The
+	// caller's memory until the loader is closed.
+	Sources, Targets []int64
+	Negatives        float64 // for each link, rounded up for a batch; 0: none
+	Triplets         bool    // negatives are targets for the source of each link, a whole number of them; else they are pairs
+	// SourceWeights and TargetWeights are what negative nodes are drawn in proportion to, by node; nil: uniformly.
+	SourceWeights, TargetWeights []float64
+	Strict                       bool // a negative is no edge of the graph, none of the links and no node with itself
+	Exclude                      Exclusion
+}
+
+// Exclusion says which edges a batch does not draw.
+type Exclusion int
+
+const (
+	ExcludeNone  Exclusion = iota
+	ExcludeLinks           // those of its links, not of its negatives
+	ExcludeBoth            // and those from the target to the source of each
+)
+
+// linkTensors are the tensors that a batch of links has: pairs or triplets of positions in n_id.
+const linkPairs = "edge_label_index"
+
+var linkTriplets = [3]string{"src_index", "dst_pos_index", "dst_neg_index"}
+
+// LinkTensors is how many tensors a batch of links has more, at most.
+const LinkTensors = len(linkTriplets)
+
+// maxNegatives for each link. Arbitrary, far from overflow.
+const maxNegatives = 1 << 20
+
+// numNegatives is how many there are for so many links.
+func (o *LinkOptions) numNegatives(links int64) int64 {
+	return int64(math.Ceil(float64(links) * o.Negatives))
+}
+
+// ends is how many ends of links and negatives a batch of so many links has.
+func (o *LinkOptions) ends(links int64) int64 {
+	if o == nil {
+		return 0
+	}
+	if o.Triplets {
+		return 2*links + o.numNegatives(links)
+	}
+	return 2 * (links + o.numNegatives(links))
+}
+
+func (o *Options) validateLinks(p *parts) error {
+	k := o.Links
+	if k == nil {
+		return nil
+	}
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case o.Seeds != nil:
+		return refuse("seeds and links cannot be used together")
+	case o.History != nil:
+		return refuse("a history keeps embeddings of the nodes that an output layer gives, which links have none of: history cannot be used with links")
+	case (k.Sources == nil) != (k.Targets == nil) || len(k.Sources) != len(k.Targets):
+		return refuse("links have %d sources and %d targets", len(k.Sources), len(k.Targets))
+	case k.Sources != nil && len(k.Sources) == 0:
+		return refuse("edge_label_index names no link, expected at least one")
+	case k.Sources == nil && p.numEdges == 0:
+		return refuse("every edge is a link, but the graph has none")
+	case !(k.Negatives >= 0 && k.Negatives <= maxNegatives):
+		return refuse("negatives for each link must be 0 to %d, got %v", maxNegatives, k.Negatives)
+	case k.Triplets && k.Negatives != math.Floor(k.Negatives) || k.Triplets && k.Negatives == 0:
+		return refuse("triplets take a whole number of negatives for each link, got %v", k.Negatives)
+	case k.Exclude < ExcludeNone || k.Exclude > ExcludeBoth:
+		return refuse("unknown exclusion %d", k.Exclude)
+	case k.Exclude != ExcludeNone && (o.Labor != nil || o.Walks != nil):
+		return refuse("seed edges can be excluded from even draws and draws by weight, not from LABOR and random walks")
+	case k.Exclude != ExcludeNone && o.Subgraph != sample.Directional:
+		return refuse("seed edges can be excluded from what is drawn, not from edges that subgraph_type adds: take \"directional\"")
+	case o.disjoint():
+		return refuse("the ends of links share one subgraph: disjoint and time_attr cannot be used with links")
+	case k.Strict && k.Negatives == 0:
+		return refuse("strict negatives without negatives")
+	}
+	for _, w := range []struct {
+		name    string
+		weights []float64
+	}{{"src_weight", k.SourceWeights}, {"dst_weight", k.TargetWeights}} {
+		if w.weights != nil && int64(len(w.weights)) != p.numNodes {
+			return refuse("%s must have an entry for each of %d nodes, got %d", w.name, p.numNodes, len(w.weights))
+		}
+	}
+	for end, nodes := range [][]int64{k.Sources, k.Targets} {
+		for i, v := range nodes {
+			if uint64(v) >= uint64(p.numNodes) {
+				return fmt.Errorf("%w: edge_label_index[%d, %d] is %d, expected an id in [0, %d)", sample.ErrSeed, end, i, v, p.numNodes)
+			}
+		}
+	}
+	names := []string{linkPairs, "edge_label"}
+	if k.Triplets {
+		names = linkTriplets[:]
+	}
+	for _, t := range p.tensors {
+		if slices.Contains(names, t.name) {
+			return refuse("the graph has a tensor %q, which is what a batch calls its links: rename the tensor", t.name)
+		}
+	}
+	return nil
+}
+
+// links is what batches of links are made of.
+type links struct {
+	sample.Links
+	options   *LinkOptions
+	numNodes  int64
+	negatives *sample.Negatives // nil: none
+	blocks    []*mem.Block
+}
+
+// openLinks makes the links ready. Like indptr its tables are counted apart from the budget until the size of the working set
+// is known.
+func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
+	o := l.options.Links
+	if o == nil {
+		return nil
+	}
+	k := &links{options: o, Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, numNodes: l.parts.numNodes}
+	l.links = k
+	l.onClose(k.close)
+	budget := mem.NewBudget(0)
+	every := o.Sources == nil
+	if !every && !o.Strict {
+		return k.openNegatives(budget, nil)
+	}
+	// For what reads the graph once, as measure does.
+	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
+	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
+	defer trial.undo()
+	if err := trial.openEngine(); err != nil {
+		return err
+	}
+	neighbors, err := trial.openTopology(ctx)
+	if err != nil {
+		return err
+	}
+	edges := &adjacency{indptr: indptr, ids: neighbors, budget: trial.budget}
+	if every {
+		if err := k.takeEdges(ctx, budget, trial, edges); err != nil {
+			return err
+		}
+	}
+	return k.openNegatives(budget, func(n *sample.Negatives) (*sample.Strict, error) {
+		return sample.NewStrict(ctx, budget, n, indptr, edges, k.Links, every)
+	})
+}
+
+// takeEdges makes every edge a link.
+func (k *links) takeEdges(ctx context.Context, budget *mem.Budget, trial *Loader, edges *adjacency) error {
+	block, err := k.alloc(budget, 16*trial.parts.numEdges)
+	if err != nil {
+		return err
+	}
+	ends := mem.Slice[int64](block)
+	k.Sources, k.Targets = ends[:trial.parts.numEdges], ends[trial.parts.numEdges:]
+	ids := trial.edgeIDs
+	if s := trial.parts.store; s != nil && s.Topology().EdgeIDs != nil {
+		block, err := s.LoadEdgeIDs(ctx, trial.budget, mem.Staging)
+		if err != nil {
+			return err
+		}
+		defer block.Free()
+		ids = idArray{limit: trial.parts.numEdges}
+		ids.hold(block, s.Topology().EdgeIDs)
+	}
+	target, one := int64(0), make([]int64, 1)
+	return edges.Scan(ctx, func(first int64, sources []int64) error {
+		for i, source := range sources {
+			p := first + int64(i)
+			for edges.indptr[target+1] <= p {
+				target++
+			}
+			one[0] = p
+			if err := ids.gather(ctx, nil, sample.Drawn{Pos: one}, one); err != nil {
+				return err
+			}
+			k.Sources[one[0]], k.Targets[one[0]] = source, target
+		}
+		return nil
+	})
+}
+
+// openNegatives makes the tables that negatives are drawn with.
+func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives) (*sample.Strict, error)) error {
+	o := k.options
+	if o.Negatives == 0 {
+		return nil
+	}
+	n := &sample.Negatives{NumNodes: k.numNodes, Given: o.Triplets}
+	for _, w := range []struct {
+		name string
+		from []float64
+		to   *[]float64
+		used bool
+	}{{"src_weight", o.SourceWeights, &n.Sources, !o.Triplets}, {"dst_weight", o.TargetWeights, &n.Targets, true}} {
+		if w.from == nil || !w.used {
+			continue
+		}
+		block, err := k.alloc(budget, 8*k.numNodes)
+		if err != nil {
+			return err
+		}
+		*w.to = mem.Slice[float64](block)
+		copy(*w.to, w.from)
+		if err := sample.RunningSums(*w.to); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrOption, w.name, err)
+		}
+	}
+	if o.Strict {
+		var err error
+		if n.Strict, err = strict(n); err != nil {
+			return err
+		}
+	}
+	k.negatives = n
+	return nil
+}
+
+func (k *links) alloc(budget *mem.Budget, n int64) (*mem.Block, error) {
+	block, err := budget.Alloc(mem.Topology, n)
+	if err == nil {
+		k.blocks = append(k.blocks, block)
+	}
+	return block, err
+}
+
+// bytes is what the links and their tables take.
+func (k *links) bytes() (total int64) {
+	if k == nil {
+		return 0
+	}
+	for _, b := range k.blocks {
+		total += int64(len(b.Bytes()))
+	}
+	if k.options.Sources != nil {
+		total += 16 * int64(len(k.Sources))
+	}
+	if k.negatives != nil && k.negatives.Strict != nil {
+		total += k.negatives.Strict.Bytes()
+	}
+	return total
+}
+
+func (k *links) close() {
+	if k.negatives != nil && k.negatives.Strict != nil {
+		k.negatives.Strict.Close()
+	}
+	for _, b := range k.blocks {
+		b.Free()
+	}
+	k.blocks, k.negatives = nil, nil
+}
+
+// linkRequest is what a request has of links.
+type linkRequest struct {
+	// ends are the positions in n_id of the ends of links and negatives: of pairs all sources, then all targets; of triplets
+	// the sources and the targets of links, then the targets of negatives.
+	ends    []int64
+	sources []int64 // of the negatives of triplets
+	local   []int32 // by node: scratch
+}
+
+// request makes r, whose inputs are known, the request of the batch of key.
+func (k *links) request(ctx context.Context, l *Loader, key sample.Key, r *request) (err error) {
+	run := func() { err = k.draw(ctx, l.sampler, key, r) }
+	if l.split.neighbors || k.negatives == nil || k.negatives.Strict == nil {
+		if stopped := l.compute(ctx, run); stopped != nil {
+			return stopped
+		}
+		return err
+	}
+	run() // mostly waits for the disk, which takes no thread
+	return err
+}
+
+func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *request) error {
+	n, negatives := len(r.inputs), 0
+	if k.negatives != nil {
+		negatives = int(k.options.numNegatives(int64(n)))
+	}
+	r.ends = slices.Grow(r.ends[:0], 2*(n+negatives))[:k.options.ends(int64(n))]
+	sources, targets := r.ends[:n], r.ends[len(r.ends)-n-negatives:]
+	r.Exclude = r.Exclude[:0]
+	for i, input := range r.inputs {
+		source, target := k.Sources[input], k.Targets[input]
+		sources[i], targets[i] = source, target
+		switch k.options.Exclude {
+		case ExcludeBoth:
+			r.Exclude = append(r.Exclude, sample.Link{Source: target, Target: source}, sample.Link{Source: source, Target: target})
+		case ExcludeLinks:
+			r.Exclude = append(r.Exclude, sample.Link{Source: source, Target: target})
+		}
+	}
+	r.Exclude = sample.SortLinks(r.Exclude)
+	if negatives > 0 {
+		drawn := r.ends[n : n+negatives]
+		if k.options.Triplets {
+			r.sources = slices.Grow(r.sources[:0], negatives)[:negatives]
+			for j := range r.sources {
+				r.sources[j] = sources[j/(negatives/n)]
+			}
+			drawn = r.sources
+		}
+		if err := k.negatives.Draw(ctx, s, key, drawn, targets[n:]); err != nil {
+			return err
+		}
+	}
+	r.number(k.numNodes)
+	return nil
+}
+
+// manyEnds is how many nodes a graph has at most for each end before ends are numbered by sorting. Arbitrary: 64 bytes of
+// scratch for an end.
+const manyEnds = 16
+
+// number makes the seeds the nodes at the ends, each once and ascending, as torch.unique gives them, and the ends their places.
+func (r *request) number(numNodes int64) {
+	r.Seeds = r.Seeds[:0]
+	if numNodes > manyEnds*int64(len(r.ends)) {
+		r.Seeds = append(r.Seeds, r.ends...)
+		slices.Sort(r.Seeds)
+		r.Seeds = slices.Compact(r.Seeds)
+		for i, v := range r.ends {
+			at, _ := slices.BinarySearch(r.Seeds, v)
+			r.ends[i] = int64(at)
+		}
+		return
+	}
+	r.local = slices.Grow(r.local[:0], int(numNodes))[:numNodes]
+	clear(r.local)
+	for _, v := range r.ends {
+		r.local[v] = 1
+	}
+	for v, present := range r.local {
+		if present != 0 {
+			r.local[v] = int32(len(r.Seeds))
+			r.Seeds = append(r.Seeds, int64(v))
+		}
+	}
+	for i, v := range r.ends {
+		r.ends[i] = int64(r.local[v])
+	}
+}
+
+// addLinks appends the tensors that say what the batch's links are.
+func (p *preparer) addLinks(b *Batch) error {
+	k := p.loader.links
+	if k == nil {
+		return nil
+	}
+	ends, n := p.request.ends, b.NumSeeds
+	if !k.options.Triplets {
+		return p.addEnds(b, linkPairs, ends, 2, int64(len(ends))/2)
+	}
+	if err := p.addEnds(b, linkTriplets[0], ends[:n], n); err != nil {
+		return err
+	}
+	if err := p.addEnds(b, linkTriplets[1], ends[n:2*n], n); err != nil {
+		return err
+	}
+	shape := []int64{n}
+	if each := int64(k.options.Negatives); each > 1 {
+		shape = append(shape, each)
+	}
+	return p.addEnds(b, linkTriplets[2], ends[2*n:], shape...)
+}
+
+func (p *preparer) addEnds(b *Batch, name string, ends []int64, shape ...int64) error {
+	data, err := p.addTensor(b, name, manifest.DType_INT64, shape)
+	if err == nil {
+		copy(mem.View[int64](data), ends)
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"freshgo/core/mem"
+)
+
+// findDense looks for sources whose targets are mostly taken, and holds what is.
+func (s *Strict) findDense(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links) error {
+	// Of each source: how often a target of it is taken, and their weight; copies of an edge count as often as they are there.
+	block, err := budget.Alloc(mem.Staging, 16*n.NumNodes)
+	if err != nil {
+		return err
+	}
+	defer block.Free()
+	all := mem.Slice[int64](block)
+	count, mass := all[:n.NumNodes], mem.Slice[float64](block)[n.NumNodes:]
+	clear(all)
+	each := func(visit func(source, target int64)) error {
+		return s.eachTaken(ctx, n.NumNodes, indptr, edges, links, visit)
+	}
+	if err := each(func(source, target int64) {
+		count[source]++
+		mass[source] += n.weight(n.Targets, target)
+	}); err != nil {
+		return err
+	}
+	targets := before(n.Targets, n.NumNodes)
+	holds := func(v int64) bool { return 2*mass[v] >= targets }
+	if !n.Given {
+		taken := 0.
+		for v := range n.NumNodes {
+			taken += n.weight(n.Sources, v) * mass[v]
+		}
+		if 2*taken < before(n.Sources, n.NumNodes)*targets {
+			return nil
+		}
+		holds = func(v int64) bool { return n.weight(n.Sources, v) > 0 }
+	}
+	d := new(denseRows)
+	s.dense = d
+	if err := d.alloc(budget, n, links, count, holds); err != nil {
+		return err
+	}
+	if d.ptr == nil {
+		d.close()
+		s.dense = nil
+		return nil
+	}
+	if err := each(func(source, target int64) {
+		if row := d.place[source]; row >= 0 {
+			d.targets[d.end[row]] = uint32(target)
+			d.end[row]++
+		}
+	}); err != nil {
+		return err
+	}
+	return d.sumUp(ctx, n)
+}
+
+func (d *denseRows) close() {
+	for _, b := range d.blocks {
+		b.Free()
+	}
+}
+
+// weight is that of a node.
+func (n *Negatives) weight(sums []float64, v int64) float64 {
+	return before(sums, v+1) - before(sums, v)
+}
+
+// eachTaken visits all pairs that no negative may be, some of them more than once.
+func (s *Strict) eachTaken(ctx context.Context, numNodes int64, indptr []int64, edges Edges, links Links, visit func(source, target int64)) error {
+	target := int64(0)
+	err := edges.Scan(ctx, func(first int64, sources []int64) error {
+		for i, source := range sources {
+			for indptr[target+1] <= first+int64(i) {
+				target++
+			}
+			visit(source, target)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if s.links != nil {
+		for i, source := range links.Sources {
+			visit(source, links.Targets[i])
+		}
+	}
+	for v := range numNodes {
+		visit(v, v)
+	}
+	return nil
+}
+
+// alloc makes room for the rows that are held: of all sources, or where these are given of those of links.
+func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count []int64, holds func(int64) bool) error {
+	take := func(bytes int64) (*mem.Block, error) {
+		block, err := budget.Alloc(mem.Topology, bytes)
+		if err == nil {
+			d.blocks = append(d.blocks, block)
+		}
+		return block, err
+	}
+	block, err := take(4 * n.NumNodes)
+	if err != nil {
+		return err
+	}
+	d.place = mem.Slice[int32](block)
+	for v := range d.place {
+		d.place[v] = -1
+	}
+	rows, total := int64(0), int64(0)
+	mark := func(v int64) {
+		if d.place[v] < 0 && holds(v) {
+			d.place[v] = 0
+			rows++
+			total += count[v]
+		}
+	}
+	if n.Given {
+		for _, v := range links.Sources {
+			mark(v)
+		}
+	} else {
+		for v := range n.NumNodes {
+			mark(v)
+		}
+	}
+	if rows == 0 {
+		return nil
+	}
+	if block, err = take(8 * 5 * rows); err != nil {
+		return err
+	}
+	numbers, sums := mem.Slice[int64](block), mem.Slice[float64](block)
+	d.ptr, d.end, d.nodes = numbers[:rows], numbers[rows:2*rows], numbers[2*rows:3*rows]
+	d.free, d.sources = sums[3*rows:4*rows], sums[4*rows:]
+	if block, err = take(4 * total); err != nil {
+		return err
+	}
+	d.targets = mem.Slice[uint32](block)
+	row, at := int32(0), int64(0)
+	for v := range n.NumNodes {
+		if d.place[v] < 0 {
+			continue
+		}
+		d.place[v], d.nodes[row], d.ptr[row], d.end[row] = row, v, at, at
+		at += count[v]
+		row++
+	}
+	return nil
+}
+
+// sumUp sorts the rows and adds up what is free of them.
+func (d *denseRows) sumUp(ctx context.Context, n *Negatives) error {
+	total := 0.
+	for row := range d.ptr {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		list := d.targets[d.ptr[row]:d.end[row]]
+		slices.Sort(list)
+		d.end[row] = d.ptr[row] + int64(len(slices.Compact(list)))
+		d.free[row] = 0
+		d.intervals(n, int32(row), func(_, _ int64, free float64) bool {
+			d.free[row] += free
+			return true
+		})
+		if n.Given && d.free[row] == 0 {
+			return fmt.Errorf("sample: node %d is linked with every node that a negative could lead to: %w", d.nodes[row], ErrNegative)
+		}
+		total += n.weight(n.Sources, d.nodes[row]) * d.free[row]
+		d.sources[row] = total
+	}
+	if total == 0 && !n.Given {
+		return fmt.Errorf("sample: every pair of nodes that could be drawn is a link: %w", ErrNegative)
+	}
+	return nil
+}
+
+// intervals visits the ranges of targets that are not taken and have any weight, until visit returns false.
+func (d *denseRows) intervals(n *Negatives, row int32, visit func(lo, hi int64, free float64) bool) {
+	lo := int64(0)
+	at := func(hi int64) bool {
+		free := before(n.Targets, hi) - before(n.Targets, lo)
+		return hi <= lo || !(free > 0) || visit(lo, hi, free)
+	}
+	for _, taken := range d.targets[d.ptr[row]:d.end[row]] {
+		if !at(int64(taken)) {
+			return
+		}
+		lo = int64(taken) + 1
+	}
+	at(n.NumNodes)
+}
+
+// target draws a target of a row among those that are not taken.
+func (d *denseRows) target(n *Negatives, row int32, s stream) (int64, stream) {
+	x, s := s.next()
+	u := unit(x) * d.free[row]
+	var from, to int64
+	d.intervals(n, row, func(lo, hi int64, free float64) bool {
+		from, to = lo, hi
+		if u < free {
+			return false
+		}
+		u -= free
+		return true
+	})
+	return findSum(n.Targets, from, to, u), s
+}
+
+// pair draws a source, in proportion to what is free of it, and a target.
+func (d *denseRows) pair(n *Negatives, s stream) (source, target int64, _ stream) {
+	x, s := s.next()
+	rows := int64(len(d.sources))
+	row := findSum(d.sources, 0, rows, unit(x)*d.sources[rows-1])
+	target, s = d.target(n, int32(row), s)
+	return d.nodes[row], target, s
+}

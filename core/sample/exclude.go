@@ -1,0 +1,226 @@
+package sample
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"freshgo/core/mem"
+)
+
+// Edges that a request excludes are left out of their targets' lists, whatever draws from these: an even draw is one from the
+// shorter list, whose offsets are then counted past what was left out; for a draw by weight theirs are 0. So what is left is
+// drawn with exactly the probabilities that it would have alone.
+//
+// A node is expanded once, seeds first, and the targets of excluded edges are seeds: only the first hop looks. It costs a pass
+// over the lists of these targets, and on disk a read of them.
+
+// Link is a pair of nodes.
+type Link struct{ Source, Target int64 }
+
+func (l Link) compare(o Link) int {
+	return cmp.Or(cmp.Compare(l.Target, o.Target), cmp.Compare(l.Source, o.Source))
+}
+
+// SortLinks brings links into the order of Request.Exclude, each once, and returns how many are left.
+func SortLinks(links []Link) []Link {
+	slices.SortFunc(links, Link.compare)
+	return slices.Compact(links)
+}
+
+func (b *batch) checkExclude() error {
+	b.skipped.clear()
+	if len(b.exclude) == 0 {
+		return nil
+	}
+	if _, ok := b.sampler.method.(*weighted); !ok && b.sampler.method != nil {
+		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w", ErrConfig)
+	}
+	if b.sampler.disjoint || b.sampler.subgraph != Directional {
+		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from disjoint trees or from edges added to a batch: %w", ErrConfig)
+	}
+	if !slices.IsSortedFunc(b.exclude, Link.compare) {
+		return fmt.Errorf("sample: excluded edges are not sorted by target and source: %w", ErrConfig)
+	}
+	return nil
+}
+
+// skips is positions that are not drawn, by target.
+type skips struct {
+	targets []int32 // places of the hop, ascending
+	ptr     []int   // where the positions of each begin; one more than targets
+	pos     []int64 // ascending for each
+}
+
+func (k *skips) clear() { k.targets, k.ptr, k.pos = k.targets[:0], append(k.ptr[:0], 0), k.pos[:0] }
+
+func (k *skips) any() bool { return len(k.targets) > 0 }
+
+// from is the first entry of a target at this place of the hop or a later one.
+func (k *skips) from(place int) int {
+	if len(k.targets) == 0 {
+		return 0
+	}
+	at, _ := slices.BinarySearch(k.targets, int32(place))
+	return at
+}
+
+// has says whether an entry is that of the target at this place.
+func (k *skips) has(entry, place int) bool {
+	return entry < len(k.targets) && int(k.targets[entry]) == place
+}
+
+// of is the positions of an entry.
+func (k *skips) of(entry int) []int64 { return k.pos[k.ptr[entry]:k.ptr[entry+1]] }
+
+// over makes positions of a list without those of the entry, if that is the target's, positions of the whole list. It returns
+// the entry of the next target.
+func (k *skips) over(entry, place int, out []int64) int {
+	if !k.has(entry, place) {
+		return entry
+	}
+	skipped := k.of(entry)
+	for i, p := range out {
+		// Those before the position: skipped[j]-j does not decrease.
+		lo, hi := 0, len(skipped)
+		for lo < hi {
+			if mid := (lo + hi) / 2; skipped[mid]-int64(mid) <= p {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		out[i] = p + int64(lo)
+	}
+	return entry + 1
+}
+
+// skip finds the positions of excluded edges among those of a hop's targets, and makes their spans as much shorter, but for
+// draws by weight.
+func (b *batch) skip(number int, targets []int64, spans []span) error {
+	k := &b.skipped
+	k.clear()
+	if number > 0 || len(b.exclude) == 0 {
+		return nil
+	}
+	widest := int64(0)
+	err := b.eachExcluded(targets, func(i int, pos []int64) {
+		k.targets = append(k.targets, int32(i))
+		k.pos = append(k.pos, pos...)
+		k.ptr = append(k.ptr, len(k.pos))
+		if b.sampler.method == nil {
+			spans[i].deg -= int64(len(pos))
+		}
+		widest = max(widest, spans[i].deg)
+	})
+	if err != nil || b.sampler.method == nil {
+		return err
+	}
+	for i := range b.threads {
+		if err := b.threads[i].masked.grow(b.budget, widest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachExcluded visits the targets that have excluded edges, in their order, with the positions of these.
+func (b *batch) eachExcluded(targets []int64, visit func(i int, pos []int64)) error {
+	g := &b.sampler.graph
+	var places []int
+	var nodes []int64
+	var links [][]Link
+	for i, v := range targets {
+		at := firstOf(b.exclude, v)
+		end := at
+		for end < len(b.exclude) && b.exclude[end].Target == v {
+			end++
+		}
+		if end > at {
+			places, nodes, links = append(places, i), append(nodes, v), append(links, b.exclude[at:end])
+		}
+	}
+	var pos []int64
+	found := func(j int) {
+		if len(pos) > 0 {
+			visit(places[j], pos)
+		}
+	}
+	if g.Adjacency != nil {
+		return g.eachFetched(b.ctx, nodes, func(j int, list []int64) {
+			pos = findSources(pos[:0], list, g.Indptr[nodes[j]], links[j])
+			found(j)
+		})
+	}
+	for j, v := range nodes {
+		if err := checkContext(b.ctx, j); err != nil {
+			return err
+		}
+		lo, hi := g.Indptr[v], g.Indptr[v+1]
+		if g.Indices32 != nil {
+			pos = findSources(pos[:0], g.Indices32[lo:hi], lo, links[j])
+		} else {
+			pos = findSources(pos[:0], g.Indices64[lo:hi], lo, links[j])
+		}
+		found(j)
+	}
+	return nil
+}
+
+// firstOf is where links of a target begin.
+func firstOf(links []Link, target int64) int {
+	at, _ := slices.BinarySearchFunc(links, Link{Source: math.MinInt64, Target: target}, Link.compare)
+	return at
+}
+
+// checkContext is the error of ctx, looked at every 64th time.
+func checkContext(ctx context.Context, i int) error {
+	if i%64 != 0 || ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("sample: %w", ctx.Err())
+}
+
+// findSources appends the positions of a list's entries that are sources of links, which are sorted.
+func findSources[I int32 | int64](pos []int64, list []I, first int64, links []Link) []int64 {
+	lowest, highest := I(links[0].Source), I(links[len(links)-1].Source)
+	for i, source := range list {
+		if source < lowest || source > highest {
+			continue
+		}
+		if _, found := slices.BinarySearchFunc(links, int64(source), func(l Link, v int64) int { return cmp.Compare(l.Source, v) }); found {
+			pos = append(pos, first+int64(i))
+		}
+	}
+	return pos
+}
+
+// masked is a list of weights without those of excluded edges.
+type masked struct{ weights, sums buffer[float64] }
+
+func (m *masked) grow(budget *mem.Budget, deg int64) error {
+	if err := m.weights.grow(budget, mem.Trace, deg, 0); err != nil {
+		return err
+	}
+	return m.sums.grow(budget, mem.Trace, SumsLen(deg), 0)
+}
+
+func (m *masked) free() {
+	m.weights.free()
+	m.sums.free()
+}
+
+// mask copies a list whose first position is start with weights of 0 at the positions of skipped, and sums its blocks.
+func mask[W float32 | float64](m *masked, list []W, skipped []int64, start int64) (left, sums []float64) {
+	left, sums = m.weights.data[:len(list)], m.sums.data[:SumsLen(int64(len(list)))]
+	for i, w := range list {
+		left[i] = float64(w)
+	}
+	for _, p := range skipped {
+		left[p-start] = 0
+	}
+	Sum([]int64{0, int64(len(list))}, left, sums)
+	return left, sums
+}

@@ -1,0 +1,119 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// Links is pairs of nodes: link i leads from Sources[i] to Targets[i].
+type Links struct{ Sources, Targets []int64 }
+
+// Negatives draws pairs of nodes that a model is to tell from links (PyG's NegativeSampling). Negative j of a batch is a
+// function of the batch's Key and of j: its numbers are those of the stream
+//
+//	absorb(absorb(absorb(absorb(absorb(0, domainNegative), seed), epoch), batch), j)
+//
+// the first of which decides its source, where that is not given, and the next its target. It is immutable.
+type Negatives struct {
+	NumNodes int64
+	// Sources and Targets are running sums of the weights of nodes, by RunningSums, in proportion to which the ends are drawn.
+	// nil: uniformly.
+	Sources, Targets []float64
+	Given            bool    // the sources of negatives are given
+	Strict           *Strict // nil: any pair will do
+}
+
+// RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it says
+// which is not.
+func RunningSums(weights []float64) error {
+	total := 0.
+	for node, w := range weights {
+		if !(w >= 0) || math.IsInf(w, 1) {
+			return fmt.Errorf("sample: the weight of node %d is %v, want a finite number of at least 0: %w", node, w, ErrConfig)
+		}
+		total += w
+		weights[node] = total
+	}
+	if !(total > 0) || math.IsInf(total, 1) {
+		return fmt.Errorf("sample: the weights of %d nodes add up to %v, want a finite sum above 0: %w", len(weights), total, ErrConfig)
+	}
+	return nil
+}
+
+// batchKey is the state of the streams of a batch before the number of a negative is absorbed.
+func (n *Negatives) batchKey(k Key) uint64 {
+	h := absorb(absorb(0, domainNegative), k.Seed)
+	return absorb(absorb(h, k.Epoch), k.Batch)
+}
+
+// Draw sets source[j], unless sources are given, and target[j] to those of negative j of the batch of key. Strict ones are
+// looked up in the graph of the sampler.
+//
+// Errors: that of ctx and, of strict ones, that of Adjacency.Fetch.
+func (n *Negatives) Draw(ctx context.Context, s *Sampler, key Key, source, target []int64) error {
+	if n.Strict != nil {
+		return n.drawStrict(ctx, &s.graph, key, source, target)
+	}
+	base := n.batchKey(key)
+	for j := range target {
+		if j%checkEdges == 0 {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("sample: drawing negatives: %w", err)
+			}
+		}
+		n.propose(stream(absorb(base, uint64(j))), &source[j], &target[j])
+	}
+	return nil
+}
+
+// propose draws a pair without regard to what it is.
+func (n *Negatives) propose(s stream, source, target *int64) stream {
+	if !n.Given {
+		*source, s = n.node(s, n.Sources)
+	}
+	*target, s = n.node(s, n.Targets)
+	return s
+}
+
+// node draws a node in proportion to weights.
+func (n *Negatives) node(s stream, sums []float64) (int64, stream) {
+	if sums == nil {
+		v, s := s.below(uint64(n.NumNodes))
+		return int64(v), s
+	}
+	x, s := s.next()
+	return findSum(sums, 0, n.NumNodes, unit(x)*sums[len(sums)-1]), s
+}
+
+// unit is a uniform number in [0, 1).
+func unit(x uint64) float64 { return float64(x>>11) * 0x1p-53 }
+
+// before is the sum of the weights of the nodes below v.
+func before(sums []float64, v int64) float64 {
+	switch {
+	case sums == nil:
+		return float64(v)
+	case v == 0:
+		return 0
+	}
+	return sums[v-1]
+}
+
+// findSum is the first node of [lo, hi) at whose end the weights from lo on add up to more than u: never one of weight 0. Where
+// rounding has taken u to the sum of all, it is the last that has any weight, of which the range has one.
+func findSum(sums []float64, lo, hi int64, u float64) int64 {
+	base := before(sums, lo)
+	if last := before(sums, hi) - base; u >= last {
+		u = math.Nextafter(last, 0)
+	}
+	for end := hi; lo < end; {
+		mid := lo + (end-lo)/2
+		if before(sums, mid+1)-base > u {
+			end = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}

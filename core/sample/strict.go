@@ -1,0 +1,255 @@
+package sample
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"freshgo/core/mem"
+)
+
+// Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, one of the seed links, or a node
+// with itself. What is left is drawn with exactly the probabilities that the weights give it:
+//
+//	rejection  a pair that is taken is drawn again. Whether it is an edge is looked up in the list of its target, all pairs
+//	           of a batch together, so that lists on disk are read in the order of the file
+//	complement where at least half of the weight of what can be drawn is taken, rejection would go on and on, for ever where
+//	           all is. There the targets that are taken are held, and one is drawn among the others
+//
+// Half is judged for all pairs together where sources are drawn too, and for each source where they are given. So a rejected
+// negative takes at most two proposals on average, and the lists held have at most an entry of four bytes for each edge and
+// seed link; of most graphs there are none.
+//
+// Rejected: a set of all edges, of at least eight bytes each.
+type Strict struct {
+	links *linkSet // seed links that may be no edges; nil: none
+	dense *denseRows
+}
+
+// denseRows is, of sources that are linked with most of what could be drawn for them, what is taken.
+type denseRows struct {
+	place   []int32   // of every node: which of the rows, or -1
+	ptr     []int64   // where a row begins in targets
+	end     []int64   // and where it ends
+	targets []uint32  // ascending, each once
+	free    []float64 // weight of the targets that are not taken
+	nodes   []int64   // the node of each row
+	sources []float64 // running sums of the weights of nodes times free, by row
+	blocks  []*mem.Block
+}
+
+// Edges is the sources of all edges of a graph by position, a piece at a time.
+type Edges interface {
+	Scan(ctx context.Context, visit func(first int64, sources []int64) error) error
+}
+
+// triesAtMost bounds rejection, of which each try fails with a probability of at most a half. Arbitrary.
+const triesAtMost = 256
+
+// NewStrict makes n strict, for a graph whose edges are scanned twice at most. With inGraph all links are edges of it. The
+// tables come from budget. It fails with ErrNegative where nothing is left to draw: of all pairs, or for the source of a link.
+func NewStrict(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links, inGraph bool) (*Strict, error) {
+	s := new(Strict)
+	if n.NumNodes > math.MaxUint32 {
+		return nil, fmt.Errorf("sample: strict negatives of %d nodes, want at most 2^32-1: %w", n.NumNodes, ErrTooLarge)
+	}
+	if !inGraph {
+		var err error
+		if s.links, err = newLinkSet(budget, links); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.findDense(ctx, budget, n, indptr, edges, links); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Bytes is what the tables take.
+func (s *Strict) Bytes() (total int64) {
+	for _, b := range s.blocks() {
+		total += int64(len(b.Bytes()))
+	}
+	return total
+}
+
+// Close frees the tables.
+func (s *Strict) Close() {
+	for _, b := range s.blocks() {
+		b.Free()
+	}
+	s.links, s.dense = nil, nil
+}
+
+func (s *Strict) blocks() (all []*mem.Block) {
+	if s.links != nil {
+		all = append(all, s.links.block)
+	}
+	if s.dense != nil {
+		all = append(all, s.dense.blocks...)
+	}
+	return all
+}
+
+// proposal is a pair that may be taken.
+type proposal struct {
+	source, target int64
+	number         int32
+	taken          bool
+}
+
+func (n *Negatives) drawStrict(ctx context.Context, g *Graph, key Key, source, target []int64) error {
+	if len(target) > math.MaxInt32 {
+		return fmt.Errorf("sample: %d negatives, want at most 2^31-1: %w", len(target), ErrTooLarge)
+	}
+	base, d := n.batchKey(key), n.Strict.dense
+	streams := make([]stream, len(target))
+	var open []proposal
+	for j := range target {
+		if err := checkContext(ctx, j); err != nil {
+			return err
+		}
+		streams[j] = stream(absorb(base, uint64(j)))
+		switch {
+		case d == nil:
+		case !n.Given:
+			source[j], target[j], streams[j] = d.pair(n, streams[j])
+			continue
+		case d.place[source[j]] >= 0:
+			target[j], streams[j] = d.target(n, d.place[source[j]], streams[j])
+			continue
+		}
+		open = append(open, proposal{number: int32(j)})
+	}
+	for range triesAtMost {
+		if len(open) == 0 {
+			return nil
+		}
+		for i := range open {
+			p := &open[i]
+			j := p.number
+			streams[j] = n.propose(streams[j], &source[j], &target[j])
+			p.source, p.target = source[j], target[j]
+		}
+		if err := n.Strict.mark(ctx, g, open); err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(p proposal) bool { return !p.taken })
+	}
+	return fmt.Errorf("sample: %d of %d negatives were taken %d times: %w", len(open), len(target), triesAtMost, ErrNegative)
+}
+
+// mark says which proposals are taken.
+func (s *Strict) mark(ctx context.Context, g *Graph, open []proposal) error {
+	for i := range open {
+		p := &open[i]
+		p.taken = p.source == p.target || s.links != nil && s.links.has(p.source, p.target)
+	}
+	slices.SortFunc(open, func(a, b proposal) int {
+		return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.source, b.source), cmp.Compare(a.number, b.number))
+	})
+	if g.Adjacency != nil {
+		return markFetched(ctx, g, open)
+	}
+	indptr := g.Indptr
+	for i := 0; i < len(open); {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("sample: drawing negatives: %w", err)
+		}
+		same := open[i : i+sameTarget(open[i:])]
+		lo, hi := indptr[same[0].target], indptr[same[0].target+1]
+		if g.Indices32 != nil {
+			markSources(same, g.Indices32[lo:hi])
+		} else {
+			markSources(same, g.Indices64[lo:hi])
+		}
+		i += len(same)
+	}
+	return nil
+}
+
+// sameTarget is how many proposals have the target of the first.
+func sameTarget(open []proposal) int {
+	n := 1
+	for n < len(open) && open[n].target == open[0].target {
+		n++
+	}
+	return n
+}
+
+// markSources marks the proposals of one target, by source, that are among the sources of its edges.
+func markSources[I int32 | int64](same []proposal, list []I) {
+	if len(same) == 1 {
+		p := &same[0]
+		p.taken = p.taken || slices.Contains(list, I(p.source))
+		return
+	}
+	for _, source := range list {
+		at, found := slices.BinarySearchFunc(same, int64(source), func(p proposal, v int64) int { return cmp.Compare(p.source, v) })
+		for ; found && at < len(same) && same[at].source == int64(source); at++ {
+			same[at].taken = true
+		}
+	}
+}
+
+// markFetched is mark for lists that are not in memory.
+func markFetched(ctx context.Context, g *Graph, open []proposal) error {
+	var targets []int64
+	for i := 0; i < len(open); i += sameTarget(open[i:]) {
+		targets = append(targets, open[i].target)
+	}
+	return g.eachFetched(ctx, targets, func(_ int, list []int64) {
+		same := open[:sameTarget(open)]
+		markSources(same, list)
+		open = open[len(same):]
+	})
+}
+
+// linkSet is a set of links: open addressing over their numbers, at most half full.
+type linkSet struct {
+	Links
+	block *mem.Block
+	slots []uint32 // number + 1; 0 is empty
+}
+
+func newLinkSet(budget *mem.Budget, links Links) (*linkSet, error) {
+	n := int64(len(links.Sources))
+	if n >= math.MaxUint32/2 {
+		return nil, fmt.Errorf("sample: strict negatives of %d links, want fewer than 2^31: %w", n, ErrTooLarge)
+	}
+	block, err := budget.Alloc(mem.Topology, 4*int64(setSlots(int(max(n, 1)))))
+	if err != nil {
+		return nil, err
+	}
+	l := &linkSet{Links: links, block: block, slots: mem.Slice[uint32](block)}
+	clear(l.slots)
+	for i := range links.Sources {
+		at, found := l.find(links.Sources[i], links.Targets[i])
+		if !found {
+			l.slots[at] = uint32(i + 1)
+		}
+	}
+	return l, nil
+}
+
+// find is the slot of a link, or the one where it would be.
+func (l *linkSet) find(source, target int64) (uint64, bool) {
+	mask := uint64(len(l.slots) - 1)
+	for at := absorb(uint64(source), uint64(target)) & mask; ; at = (at + 1) & mask {
+		i := l.slots[at]
+		if i == 0 {
+			return at, false
+		}
+		if l.Sources[i-1] == source && l.Targets[i-1] == target {
+			return at, true
+		}
+	}
+}
+
+func (l *linkSet) has(source, target int64) bool {
+	_, found := l.find(source, target)
+	return found
+}

@@ -1,0 +1,203 @@
+"""Checks of what a user gives a LinkLoader, and the labels of its batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._native import LinkOptions
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+MODES = ("binary", "triplet")
+MAX_AMOUNT = 1 << 20
+"""The most negatives for a link."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """The links of a loader."""
+
+    options: LinkOptions
+    label: Tensor | None
+
+    def of_graph(self, num_edges: int) -> LinkOptions:
+        """Return the options for a graph of so many edges, which may be the links."""
+        if self.options.index is None and self.label is not None and self.label.size(0) != num_edges:
+            raise InvalidArgumentError(
+                f"edge_label must have a row for each of {num_edges} edges, got shape {list(self.label.shape)}"
+            )
+        return self.options
+
+    def config(self) -> dict[str, object]:
+        """Return what a batch depends on."""
+        o = self.options
+        return {
+            "edge_label_index": _digest(o.index) or "all",
+            "edge_label": _digest(self.label),
+            "negatives": [o.negatives, MODES[o.triplets], _digest(o.src_weight), _digest(o.dst_weight), o.strict],
+            "exclude_seed_edges": o.exclude,
+        }
+
+    def labels(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
+        """Return ``edge_label`` of a batch: those of its links, then zeros for negative pairs. None where there is none."""
+        if self.options.triplets:
+            return None
+        links = tensors["input_id"]
+        if self.label is not None:
+            label = self.label.to(links.device)[links]
+        elif self.options.negatives > 0:
+            label = torch.ones(links.numel(), device=links.device)
+        else:
+            return None
+        negatives = tensors["edge_label_index"].size(1) - links.numel()
+        return torch.cat([label, label.new_zeros((negatives, *label.shape[1:]))]) if negatives else label
+
+
+def links(
+    index: object, label: object, neg_sampling: object, neg_sampling_ratio: object, strict: bool, exclude: object
+) -> Links:
+    """Check what a LinkLoader was given, and how it goes together."""
+    ids = edge_label_index(index)
+    if neg_sampling_ratio is not None and neg_sampling_ratio != 0:
+        if neg_sampling is not None:
+            raise InvalidArgumentError("neg_sampling and neg_sampling_ratio say the same: give one of them")
+        neg_sampling = ("binary", neg_sampling_ratio)
+    mode, amount, src_weight, dst_weight = negatives(neg_sampling)
+    if strict and mode is None:
+        raise InvalidArgumentError("strict_negatives=True needs neg_sampling: no negatives are drawn without it")
+    checked = None if label is None else edge_label(label, ids)
+    if mode == "triplet" and checked is not None:
+        raise InvalidArgumentError(
+            "edge_label must be None with 'triplet' negatives: src_index, dst_pos_index and dst_neg_index of a batch "
+            "tell links from negatives"
+        )
+    if mode == "binary" and checked is not None and checked.numel() and checked.min() == 0:
+        checked = checked + 1  # 0 is for negatives
+    options = LinkOptions(
+        index=ids,
+        negatives=amount,
+        triplets=mode == "triplet",
+        src_weight=_weight("src_weight", src_weight) if mode == "binary" else None,
+        dst_weight=_weight("dst_weight", dst_weight),
+        strict=strict,
+        exclude=exclusion(exclude),
+    )
+    return Links(options, checked)
+
+
+def edge_label_index(value: object) -> Tensor | None:
+    """Return a private copy of links as int64 ``[2, num_links]``, None for every edge. The library checks the ids."""
+    if value is None:
+        return None
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str | tuple):
+        raise DTypeError(
+            f"edge_label_index as (edge type, edges) needs a heterogeneous graph, which is not supported: {value[0]!r}"
+        )
+    index = _tensor("edge_label_index", value)
+    if index.dim() != 2 or index.size(0) != 2:
+        hint = "; transpose it" if index.dim() == 2 and index.size(1) == 2 else ""
+        raise InvalidArgumentError(f"edge_label_index must have shape [2, num_links], got {list(index.shape)}{hint}")
+    if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
+        raise DTypeError(f"edge_label_index must hold integers, got {index.dtype}")
+    if index.size(1) == 0:
+        raise InvalidArgumentError("edge_label_index is empty, expected at least one link")
+    return index.detach().to("cpu", torch.int64, copy=True, memory_format=torch.contiguous_format)
+
+
+def edge_label(value: object, index: Tensor | None) -> Tensor:
+    """Return a private copy of labels with a row for each link."""
+    label = _tensor("edge_label", value)
+    if label.dim() == 0:
+        raise InvalidArgumentError("edge_label must have a row for each link, got a single number")
+    if index is not None and label.size(0) != index.size(1):
+        raise InvalidArgumentError(
+            f"edge_label must have a row for each of {index.size(1)} links, got shape {list(label.shape)}"
+        )
+    return label.detach().to("cpu", copy=True)
+
+
+def negatives(value: Any) -> tuple[str | None, float, object, object]:
+    """Return mode, amount and weights of PyG's NegativeSampling, or of a mode, a dict or a tuple that it takes. The mode
+    is None where there are no negatives."""
+    names = ("mode", "amount", "src_weight", "dst_weight")
+    if value is None:
+        return None, 0.0, None, None
+    if isinstance(value, str | enum.Enum):
+        given = {"mode": value}
+    elif isinstance(value, Mapping):
+        given = dict(value)
+    elif isinstance(value, tuple | list) and 1 <= len(value) <= len(names):
+        given = dict(zip(names, value, strict=False))
+    elif hasattr(value, "mode") and hasattr(value, "amount"):
+        given = {name: getattr(value, name, None) for name in names}
+    else:
+        raise DTypeError(
+            "neg_sampling must be 'binary', 'triplet', a dict such as {'mode': 'binary', 'amount': 2} or PyG's "
+            f"NegativeSampling, got {value!r}"
+        )
+    unknown = [name for name in given if name not in names]
+    if unknown or "mode" not in given:
+        raise InvalidArgumentError(
+            f"neg_sampling takes {', '.join(names)}, the first always, got {', '.join(map(str, given))}"
+        )
+    mode = getattr(given["mode"], "value", given["mode"])
+    if mode not in MODES:
+        raise InvalidArgumentError(f"the mode of neg_sampling must be 'binary' or 'triplet', got {mode!r}")
+    amount = given.get("amount", 1)
+    if isinstance(amount, bool) or not isinstance(amount, int | float | np.integer | np.floating):
+        raise DTypeError(f"the amount of neg_sampling must be a number, got {amount!r}")
+    if not 0 < amount <= MAX_AMOUNT:
+        raise InvalidArgumentError(
+            f"the amount of neg_sampling must be above 0 and at most {MAX_AMOUNT}, got {amount!r}"
+        )
+    if mode == "triplet" and amount != math.floor(amount):
+        raise InvalidArgumentError(f"the amount of neg_sampling must be a whole number for triplets, got {amount!r}")
+    return mode, float(amount), given.get("src_weight"), given.get("dst_weight")
+
+
+def exclusion(value: object) -> int:
+    """Return which of a batch's links are not among its edges."""
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if value == "reverse":
+        return 2
+    raise InvalidArgumentError(f"exclude_seed_edges must be True, False or 'reverse', got {value!r}")
+
+
+def _weight(name: str, value: object) -> Tensor | None:
+    """Return a private copy of weights as float64. The library checks values and length."""
+    if value is None:
+        return None
+    weight = _tensor(name, value)
+    if weight.dtype == torch.bool or weight.is_complex():
+        raise DTypeError(f"{name} must hold numbers, got {weight.dtype}")
+    if weight.dim() != 1 or weight.numel() == 0:
+        raise InvalidArgumentError(
+            f"{name} must be one-dimensional with a number for each node, got shape {list(weight.shape)}"
+        )
+    return weight.detach().to("cpu", torch.float64, copy=True, memory_format=torch.contiguous_format)
+
+
+def _tensor(name: str, value: object) -> Tensor:
+    try:
+        return value.as_subclass(Tensor) if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name} must be a tensor or an array, got {type(value).__name__}: {error}") from None
+
+
+def _digest(tensor: Tensor | None) -> str | None:
+    """Return a short name of a tensor's values."""
+    if tensor is None:
+        return None
+    values = tensor.contiguous()
+    digest = hashlib.sha256(f"{values.dtype} {list(values.shape)}".encode())
+    digest.update(values.view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
