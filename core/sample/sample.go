@@ -166,6 +166,8 @@ type Subgraph struct {
 	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
 	// neighbours than was known before they were looked at.
 	Room int64
+	// Rooms is that of each relation, of a batch with types (see flat); else nil.
+	Rooms []int64
 	// NodesPerHop counts the seeds and the nodes first reached in each hop; EdgesPerHop the edges drawn in each hop.
 	NodesPerHop, EdgesPerHop []int64
 }
