@@ -81,6 +81,9 @@ type Options struct {
 	// until the loader is closed.
 	Held  []int32
 	Holds int // batches that the consumer holds at a time; 0: one
+
+	// RelationFanouts is Fanouts of each type of edges, where the graph has types; 0 takes none. nil: Fanouts for all.
+	RelationFanouts [][]int64
 }
 
 func (o Options) validate(numNodes int64) error {

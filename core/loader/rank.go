@@ -210,7 +210,7 @@ func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.
 				if errs[i] = worker.Draw(ctx, order.batchKey(b), r.Request, &g); errs[i] != nil {
 					return
 				}
-				own.fill(l, g.Nodes, int64(len(r.Seeds)))
+				own.fillGraph(l, &g, int64(len(r.Seeds)))
 				mu.Lock()
 				counter.Add(own.rows)
 				mu.Unlock()

@@ -121,10 +121,10 @@ func (w *window) sample() *sample {
 	for i, c := range s.rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
 	}
-	for _, l := range w.config.Tables {
+	for t := range w.config.Tables {
 		spans := make([]span, n)
 		for i, c := range s.rows {
-			spans[i] = spanOf(l, c.row)
+			spans[i] = w.config.span(t, c.row)
 		}
 		s.spans = append(s.spans, spans)
 	}
@@ -149,6 +149,9 @@ func (s *sample) count(table int, hole int64, to *counts) {
 	}
 	prologue, aheadScan := noRun, noRun
 	for i, p := range s.spans[table] {
+		if p.count == 0 {
+			continue // a row of another table
+		}
 		switch b := int(s.readAt[i]); {
 		case b == scanned:
 			prologue.add(p, hole, slotPages, &to.prologue)

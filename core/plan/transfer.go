@@ -67,7 +67,7 @@ type transfer struct {
 	forced     *method // nil: the cheapest
 	methods    []method
 	room       room
-	pages      int  // the table whose pages rows share, or -1
+	pages      int  // the table whose pages rows share, or -1, as where rows are of several tables
 	priced     bool // costs can be told
 	regionBits uint // of row numbers within a region (see sample)
 }
@@ -83,7 +83,7 @@ func newTransfer(c *Config) transfer {
 	t.priced = len(c.Tables) > 0 && c.Device.PageSeconds > 0
 	perPage := 1
 	for i, l := range c.Tables {
-		if n := rowsPerPage(l); n > 1 && (t.pages < 0 || l.RowBytes > c.Tables[t.pages].RowBytes) {
+		if n := rowsPerPage(l); n > 1 && c.First == nil && (t.pages < 0 || l.RowBytes > c.Tables[t.pages].RowBytes) {
 			t.pages = i
 		}
 		perPage = max(perPage, rowsPerPage(l))
