@@ -29,6 +29,9 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	if err := l.options.validate(l.parts.numNodes); err != nil {
 		return err
 	}
+	if err := l.checkTypes(); err != nil {
+		return err
+	}
 	if err := l.checkSampler(); err != nil {
 		return err
 	}
@@ -80,6 +83,9 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 		return err
 	}
 	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
+	if l.parts.types != nil {
+		l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
+	}
 	ranked, err := l.rank(ctx, neighbors) // without an order of rows: by node
 	if err != nil {
 		return err
@@ -116,7 +122,7 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 	if err != nil {
 		return nil, err
 	}
-	if l.cacheKind == "presc" && l.options.Walks == nil {
+	if l.cacheKind == "presc" && l.options.Walks == nil && l.parts.types == nil {
 		expected, err := l.score(ctx, "expected", neighbors)
 		if err != nil {
 			scores.Close()
@@ -135,6 +141,9 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 // score scores the nodes.
 func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (*cache.Vector, error) {
 	o := &l.options
+	if types := l.parts.types; types != nil && metric != "vector" {
+		return types.degrees(ctx, l, metric)
+	}
 	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
 	switch metric {
 	case "degree":

@@ -254,7 +254,7 @@ func (c *sections) bytes(p *parts) int64 {
 // demanded is the sections of a batch that needs no less in any place than those measured.
 func (s *schema) demanded(d *demand) sections {
 	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop}
-	if g.NodesPerHop == nil { // nothing was measured
+	if len(g.NodesPerHop) == 0 { // nothing was measured
 		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.relations)*s.hops)
 	}
 	return s.cut(&g)

@@ -120,7 +120,7 @@ func (l *Loader) openWeightsOf(ctx context.Context, t *tensor, indptr []int64, e
 // holdWeights puts the weights into memory, by position.
 func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
 	rows := t.memory
-	if rows == nil {
+	if t.onDisk != nil {
 		block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.Staging)
 		if err != nil {
 			return nil, err
