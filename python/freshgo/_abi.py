@@ -306,6 +306,8 @@ class LoaderOptions(ctypes.Structure):
         ("layer_dependency", c_int32),
         ("batch_dependency", c_int64),
         ("walks", POINTER(Walk)),
+        ("relation_fanouts", POINTER(c_int64)),
+        ("num_relations", c_int64),
     )
 
 
