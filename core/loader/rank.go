@@ -135,6 +135,7 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 		scores.BreakTies(expected.Hotness, 1/float32(l.options.PreSCEpochs))
 	}
 	l.dropHeld(scores)
+	l.dropRowless(scores)
 	return scores, nil
 }
 
@@ -168,6 +169,9 @@ func (z *sizer) rankBytes() int64 {
 	case "expected":
 		return cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
 	case "presc":
+		if z.parts.types != nil { // the counts alone
+			return 4 * z.parts.numNodes
+		}
 		return cache.ExpectedBytes(z.parts.numNodes)
 	}
 	return 0

@@ -282,6 +282,9 @@ func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
 				require.Len(t, found, len(o.Seeds))
 			}
 			st := l.Stats()
+			if o.Transfer != "random" {
+				require.Positive(t, st.Packed)
+			}
 			require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses)
 			if o.Cache != "none" && tt.source != Source(g) {
 				require.Positive(t, st.Hits)

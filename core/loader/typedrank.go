@@ -35,3 +35,16 @@ func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.
 		return nil
 	})
 }
+
+// dropRowless puts the nodes of types that have no rows on disk last.
+func (l *Loader) dropRowless(scores *cache.Vector) {
+	if l.parts.types == nil {
+		return
+	}
+	first := l.parts.types.first
+	for t, cached := range l.cachedTypes {
+		if !cached {
+			clear(scores.Hotness[first[t]:first[t+1]])
+		}
+	}
+}
