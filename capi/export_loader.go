@@ -115,7 +115,7 @@ func relationFanouts(o *C.fg_loader_options) ([][]int64, error) {
 	out := make([][]int64, o.num_relations)
 	for i := range out {
 		row := unsafe.Add(unsafe.Pointer(o.relation_fanouts), i*int(o.num_hops)*8) // a row of the caller's matrix
-		out[i] = append([]int64{}, unsafe.Slice((*int64)(row), o.num_hops)...)      // as long as the caller says
+		out[i] = append([]int64{}, unsafe.Slice((*int64)(row), o.num_hops)...)     // as long as the caller says
 	}
 	return out, nil
 }
