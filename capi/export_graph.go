@@ -15,8 +15,8 @@ import (
 // graphHandle is a graph in memory, which loaders may use for longer than its handle lives.
 type graphHandle struct {
 	*shared
-	graph      *loader.Graph // nil where it has types
-	numTensors int
+	source     loader.Source
+	numTensors int // that a batch has, see loaderHandle
 }
 
 func (*graphHandle) kind() string { return "graph" }
@@ -26,7 +26,8 @@ func newGraphHandle(g *loader.Graph, numTensors int) *graphHandle {
 }
 
 func newTypedGraphHandle(g *loader.TypedGraph) *graphHandle {
-	return &graphHandle{newShared(g.Close), nil, g.NumTensors()}
+	nodes, edges := g.NumTypes()
+	return &graphHandle{newShared(g.Close), g, g.NumTensors() + typeTensors(nodes, edges)}
 }
 
 //export fg_graph_open

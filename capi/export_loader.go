@@ -21,11 +21,22 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	if err != nil {
 		return loader.Options{}, err
 	}
-	if o.num_hops < 0 || (o.num_hops > 0 && o.fanouts == nil) {
+	byRelation, err := relationFanouts(&o)
+	if err != nil {
+		return loader.Options{}, err
+	}
+	if byRelation != nil {
+		o.fanouts = nil
+	}
+	if o.num_hops < 0 || (o.num_hops > 0 && o.fanouts == nil && byRelation == nil) {
 		return loader.Options{}, invalid("%d fanouts at %p", o.num_hops, o.fanouts)
 	}
+	numFanouts := o.num_hops
+	if byRelation != nil {
+		numFanouts = 0
+	}
 	out := loader.Options{
-		Fanouts:       append([]int64{}, unsafe.Slice((*int64)(o.fanouts), o.num_hops)...), // as long as the caller says
+		Fanouts:       append([]int64{}, unsafe.Slice((*int64)(o.fanouts), numFanouts)...), // as long as the caller says
 		Replace:       o.replace != 0,
 		BatchSize:     int64(o.batch_size),
 		Shuffle:       o.shuffle != 0,
@@ -56,6 +67,8 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Holds:         int(o.holds),
 		WeightAttr:    textOr(o.weight_attr, ""),
 		Subgraph:      sample.SubgraphType(min(uint32(o.subgraph_type), uint32(sample.Induced)+1)), // what is no type stays none
+
+		RelationFanouts: byRelation,
 	}
 	if o.labor != 0 {
 		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
@@ -91,6 +104,22 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	out.Seeds = unsafe.Slice((*int64)(o.seeds), o.num_seeds) // as long as the caller says; his until the loader is closed
 	if out.Seeds == nil {
 		out.Seeds = []int64{} // no seeds, which is not every node
+	}
+	return out, nil
+}
+
+// relationFanouts copies a caller's fanouts of each edge type, nil where he gives none.
+func relationFanouts(o *C.fg_loader_options) ([][]int64, error) {
+	if o.relation_fanouts == nil && o.num_relations == 0 {
+		return nil, nil
+	}
+	if o.relation_fanouts == nil || o.num_relations < 1 || o.num_hops < 1 {
+		return nil, invalid("fanouts of %d edge types and %d hops at %p", o.num_relations, o.num_hops, o.relation_fanouts)
+	}
+	out := make([][]int64, o.num_relations)
+	for i := range out {
+		row := unsafe.Add(unsafe.Pointer(o.relation_fanouts), i*int(o.num_hops)*8) // a row of the caller's matrix
+		out[i] = append([]int64{}, unsafe.Slice((*int64)(row), o.num_hops)...)     // as long as the caller says
 	}
 	return out, nil
 }
@@ -144,20 +173,13 @@ func loaderSource(s *C.fg_store, g *C.fg_graph) (loader.Source, *shared, int, er
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		if err := h.store.CheckHomogeneous(); err != nil {
-			h.drop()
-			return nil, nil, 0, err
-		}
-		return loader.OpenStore(h.store), h.shared, len(h.store.Tensors()) + len(h.store.EdgeTensors()), nil
+		return loader.OpenStore(h.store), h.shared, storeTensors(h.store), nil
 	}
 	h, err := find[*graphHandle](handles, unsafe.Pointer(g))
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if h.graph == nil {
-		return nil, nil, 0, invalid("the graph has types, expected a homogeneous one")
-	}
-	return h.graph, h.shared, h.numTensors, h.use()
+	return h.source, h.shared, h.numTensors, h.use()
 }
 
 //export fg_loader_info

@@ -8,12 +8,35 @@ import (
 	"time"
 
 	"freshgo/core/loader"
+	"freshgo/core/store"
 	"freshgo/csrc"
 )
 
 // idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
 // edge_weight, those of the edges grouped by source, the places of rows, and links.
 const idTensors = 8 + len(loader.TransposedNames) + 1 + loader.LinkTensors
+
+// typeTensors is how many tensors of a batch with types are not the user's, beyond idTensors: for each type of nodes n_id, input_id and counts, for
+// each type of edges edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped by source.
+func typeTensors(nodes, edges int) int {
+	return 3*nodes + (5+len(loader.TransposedNames))*edges
+}
+
+// storeTensors is how many tensors a batch of a store has beyond idTensors.
+func storeTensors(s *store.Store) int {
+	nodes, edges := s.NodeTypes(), s.EdgeTypes()
+	n := 0
+	for i := range nodes {
+		n += len(nodes[i].Tensors)
+	}
+	for i := range edges {
+		n += len(edges[i].Tensors)
+	}
+	if s.Typed() {
+		n += typeTensors(len(nodes), len(edges))
+	}
+	return n
+}
 
 // loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several threads take turns, and lets
 // those that change the epoch go before one that waits for a batch.

@@ -30,6 +30,22 @@ func OutDegree(ctx context.Context, budget *mem.Budget, adj Adjacency) (*Vector,
 	return v, nil
 }
 
+// Counted scores rows by what fill counts of each, which begins with zeros.
+func Counted(budget *mem.Budget, numRows int64, fill func(counts []uint32) error) (*Vector, error) {
+	v, err := NewVector(budget, numRows)
+	if err != nil {
+		return nil, err
+	}
+	counts := mem.Slice[uint32](v.block)
+	clear(counts)
+	if err := fill(counts); err != nil {
+		v.Close()
+		return nil, err
+	}
+	countsAsHotness(counts)
+	return v, nil
+}
+
 // InDegree scores a node by the number of its in-edges.
 func InDegree(budget *mem.Budget, adj Adjacency) (*Vector, error) {
 	v, err := NewVector(budget, adj.NumNodes())

@@ -152,7 +152,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
 	}
 	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.ends))}
-	var worker *sample.Worker
+	var worker drawer
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -167,7 +167,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.roster.fill(l, g.Nodes, b.numSeeds)
+	own.roster.fillGraph(l, g, b.numSeeds)
 	rows, err := l.budget.Alloc(mem.Trace, int64(len(own.roster.rows))*4)
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 }
 
 // draw samples a batch, with a computing thread where the neighbours are in memory.
-func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key, r *request, g *sample.Subgraph) (err error) {
+func (l *Loader) draw(ctx context.Context, worker drawer, key sample.Key, r *request, g *sample.Subgraph) (err error) {
 	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
 	if l.split.neighbors {
 		if stopped := l.compute(ctx, run); stopped != nil {

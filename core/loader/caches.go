@@ -19,10 +19,7 @@ func (l *Loader) openCache(ctx context.Context, neighbors *idArray) error {
 	if len(l.onDisk) == 0 || l.cacheKind == "none" || l.outermost != nil {
 		return nil
 	}
-	var widths []int
-	for _, t := range l.onDisk {
-		widths = append(widths, t.width)
-	}
+	widths := l.columns
 	switch {
 	case l.cacheKind == "belady":
 		if err := l.openRowsOf(l.split.cacheRows, widths); err != nil {
@@ -75,8 +72,13 @@ func (l *Loader) openStatic(ctx context.Context, neighbors *idArray, widths []in
 	var first int64 // the slot of the first of wanted
 	read := func() error {
 		for _, t := range l.onDisk {
-			err := t.disk.read(ctx, &m, wanted, func(i int32, row []byte) error {
-				copy(l.cached.Row(t.cached, first+int64(i)), row)
+			places, rows := l.rowsOf(t, wanted)
+			err := t.disk.read(ctx, &m, rows, func(i int32, row []byte) error {
+				at := int64(i)
+				if places != nil {
+					at = places[i]
+				}
+				copy(l.cached.Row(t.cached, first+at), row)
 				return nil
 			})
 			if err != nil {
@@ -141,7 +143,12 @@ func (l *Loader) openPlanner(ctx context.Context) error {
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)
-		c.RowBytes += t.width
+		if l.parts.types != nil {
+			c.First = append(c.First, t.first)
+		}
+	}
+	for _, width := range l.columns {
+		c.RowBytes += width
 	}
 	if l.planner, err = plan.New(l.budget, c); err != nil {
 		return err

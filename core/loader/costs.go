@@ -18,6 +18,7 @@ type demand struct {
 	nodes, rows, edges, hopEdges int64
 	nodesPerHop                  []int64
 	edgesPerHop                  []int64
+	rooms                        []int64 // edges of each relation
 }
 
 // expected is the demand that batches are sized for: the measured one with a
@@ -34,6 +35,7 @@ func (z *sizer) expected() demand {
 		hopEdges:    z.demand.hopEdges * margin / 8,
 		nodesPerHop: withMargin(z.demand.nodesPerHop),
 		edgesPerHop: withMargin(z.demand.edgesPerHop),
+		rooms:       withMargin(z.demand.rooms),
 	}
 }
 
@@ -58,7 +60,7 @@ type working struct {
 type sizer struct {
 	options     Options
 	parts       parts
-	sampler     *sample.Sampler // any of this graph: for what its workers cost
+	sampler     sampler // any of this graph: for what its workers cost
 	demand      demand
 	fixed       int64 // indptr and seeds; for a Graph its index
 	order       int64 // a permutation of the seeds
@@ -104,6 +106,10 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 
 // batchBytes is what the tensors of a batch of this size take at most.
 func (z *sizer) batchBytes(d demand) int64 {
+	if types := z.parts.types; types != nil {
+		c := types.demanded(&d)
+		return c.bytes(&z.parts)
+	}
 	total := z.parts.batchBytes(d.nodes, d.rows, d.edges, d.nodes, z.options.BatchSize)
 	if z.options.History != nil {
 		total += d.levelBytes(z.parts.transposed)
@@ -115,7 +121,7 @@ func (z *sizer) batchBytes(d demand) int64 {
 func (z *sizer) cost(w working) int64 {
 	d := z.expected()
 	inFlight := int64(max(w.prefetch, 1))
-	running := z.order + (inFlight+z.holds())*z.batchBytes(d) + int64(w.workers)*z.sampler.WorkerBytes(d.sampling(), w.stamp)
+	running := z.order + (inFlight+z.holds())*z.batchBytes(d) + int64(w.workers)*z.sampler.drawerBytes(&d, w.stamp)
 	if z.options.History != nil && len(d.edgesPerHop) > 0 {
 		running += inFlight * (history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d))
 	}
@@ -201,10 +207,10 @@ func (z *sizer) numBatches() int64 {
 	return z.numSeeds/z.options.BatchSize + 1
 }
 
-// plannedRows is the largest capacity that room allows: rows, what is kept of each
+// plannedRows is the largest capacity that room allows, of the rows that are cacheable: rows, what is kept of each
 // slot, and the planner's tables.
-func plannedRows(room, numRows, slotBytes int64, widths []int) int64 {
-	most := min(numRows, math.MaxInt32)
+func plannedRows(room, numRows, cacheable, slotBytes int64, widths []int) int64 {
+	most := min(cacheable, math.MaxInt32)
 	return int64(sort.Search(int(most), func(c int) bool {
 		capacity := int64(c) + 1
 		tables := plan.StateBytes(numRows, capacity) - plan.StateBytes(numRows, 0) // the rest is reserved

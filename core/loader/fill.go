@@ -12,6 +12,9 @@ import (
 // copied, and the cache changed, by one batch at a time and in their order.
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
+	if l.parts.types != nil {
+		return p.fillTypes(b)
+	}
 	nID := int64s(b.Array("n_id").Buffer.Bytes())
 	var eID []int64
 	edges := b.Array("e_id") // nil where they are not the graph's
@@ -49,6 +52,9 @@ func (p *preparer) fill(b *Batch) error {
 	if err := p.resolve(b, nID, tensors); err != nil {
 		return err
 	}
+	if err := p.readPacks(tensors); err != nil {
+		return err
+	}
 	for i := range l.tables {
 		t := &l.tables[i]
 		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
@@ -64,24 +70,18 @@ func (p *preparer) fill(b *Batch) error {
 
 // numberEdges replaces positions in the index array by the user's edge numbers.
 func (p *preparer) numberEdges(d sample.Drawn) error {
-	l := p.loader
-	if l.edgeIDs.disk != nil {
-		start := time.Now()
-		defer since(&l.counters.reading, start)
-		return l.edgeIDs.gather(p.epoch.ctx, &p.fetchScratch, d, d.Pos)
-	}
-	return p.compute(func() {
-		// In memory nothing can fail.
-		_ = l.edgeIDs.gather(p.epoch.ctx, nil, d, d.Pos)
-	})
+	return p.replacePositions(&p.loader.edgeIDs, d)
 }
 
 // resolve finds out where the rows of a batch are, once for all tables.
 func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
 	found := int64(len(nID)) // but for those that are cold
-	if p.pruned() {
+	switch {
+	case p.pruned():
 		found = int64(len(p.out.Loaded))
+	case l.parts.types != nil:
+		found = p.sections.nodes[l.parts.types.types()]
 	}
 	l.counters.rows.Add(found)
 	if l.options.Held != nil {
@@ -92,7 +92,7 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 		l.counters.hits.Add(found)
 		return nil
 	}
-	if l.options.Held == nil && l.past == nil { // else it was filled before there was room for the batch
+	if l.options.Held == nil && l.past == nil && l.parts.types == nil { // else it was filled before there was room for the batch
 		if err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) }); err != nil {
 			return err
 		}
@@ -125,7 +125,8 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 type lookup struct {
 	hitRows, hitSlots []int32 // tensor rows that are cached, and their slots
 	cold              []int32 // positions that are not
-	delivered         []bool  // by position: found in a pack of the table being read
+	delivered         []bool  // by column of the cache and position: found in a pack
+	hitsOfType        []int32 // those of hitRows that are of one type, within its tensors
 	wanted            []int64 // rows to read
 	from              []int32 // what each of wanted is: a position, or ^index of an extra row
 }
@@ -176,66 +177,42 @@ func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
 		return p.readPlanned(t, dst)
 	}
 	k := &p.lookup
+	cold, base := p.coldOf(t), p.base(t)
 	k.wanted = k.wanted[:0]
-	for _, pos := range k.cold {
-		k.wanted = append(k.wanted, int64(p.roster.rows[pos]))
+	for _, pos := range cold {
+		k.wanted = append(k.wanted, int64(p.roster.rows[pos])-t.first)
 	}
 	return t.disk.read(p.epoch.ctx, &p.merger, k.wanted, func(i int32, row []byte) error {
-		copy(dst[int(p.roster.tensorRow(k.cold[i]))*width:], row)
+		copy(dst[int(p.roster.tensorRow(cold[i])-base)*width:], row)
 		return nil
 	})
 }
 
-// readPlanned reads the cold rows of a planned batch: those in its packs, then
-// the others, and along with them rows of the same pages for later batches.
+// readPlanned reads the cold rows of a planned batch that its packs did not bring, and along with them rows of the same pages for later batches.
 func (p *preparer) readPlanned(t *table, dst []byte) error {
 	l, k, s, width := p.loader, &p.lookup, p.super, t.width
-	k.delivered = grown(k.delivered, len(p.roster.rows))
-	clear(k.delivered)
-	for _, parcel := range s.parcelsFor(p.number) {
-		pack := parcel.packs[t.cached]
-		if pack == nil {
-			continue
-		}
-		err := pack.Seal()
-		if err == nil {
-			err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
-				// Different positions of a batch: no two calls write the same.
-				if to := int(p.roster.tensorRow(pos)); to >= 0 {
-					copy(dst[to*width:][:width], row)
-					k.delivered[pos] = true
-				}
-				return nil
-			})
-		}
-		if p.epoch.ctx.Err() != nil {
-			return errStopped
-		}
-		if err != nil {
-			l.counters.packErrors.Add(1) // what it did not deliver is read below
-		}
-	}
+	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.roster.rows))
 	k.wanted, k.from = k.wanted[:0], k.from[:0]
-	for _, pos := range k.cold {
-		if !k.delivered[pos] {
-			k.wanted = append(k.wanted, int64(p.roster.rows[pos]))
+	for _, pos := range cold {
+		if !delivered[pos] {
+			k.wanted = append(k.wanted, int64(p.roster.rows[pos])-t.first)
 			k.from = append(k.from, pos)
 		}
 	}
 	if t.cached == 0 { // a row counts once, whatever tables it is in
 		l.counters.misses.Add(int64(len(k.wanted)))
-		l.counters.packed.Add(int64(len(k.cold) - len(k.wanted)))
+		l.counters.packed.Add(int64(len(cold) - len(k.wanted)))
 	}
 	for i, e := range p.step.Extra {
-		if s.parcels[e.Batch].empty() {
+		if s.parcels[e.Batch].empty() || !l.hasRow(t, e.Row) {
 			continue
 		}
-		k.wanted = append(k.wanted, int64(e.Row))
+		k.wanted = append(k.wanted, int64(e.Row)-t.first)
 		k.from = append(k.from, ^int32(i))
 	}
 	return t.disk.read(p.epoch.ctx, &p.merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
-			copy(dst[int(p.roster.tensorRow(from))*width:], row)
+			copy(dst[int(p.roster.tensorRow(from)-base)*width:], row)
 		} else {
 			e := &p.step.Extra[^from]
 			s.parcels[e.Batch].add(t.cached, e.Pos, row)
@@ -269,9 +246,10 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 		for _, t := range l.onDisk {
 			dst := tensors[t.index]
 			if len(p.lookup.hitRows) > 0 && l.outermost == nil {
-				l.copyRows(dst, p.lookup.hitRows, l.cached.Table(t.cached), p.lookup.hitSlots, t.width)
+				hits, slots := p.hitsOf(t)
+				l.fromSlots(t, dst, hits, slots)
 			}
-			p.roster.repeatRows(dst, t.width)
+			p.repeatRows(t, dst)
 		}
 		if l.outermost != nil {
 			l.outermost.bringBack(p.roster.rows, p.lookup.cold, &p.roster, tensors)
@@ -287,10 +265,12 @@ func (p *preparer) change(tensors [][]byte) {
 	for _, f := range p.step.Forward {
 		parcel := p.super.parcels[f.Batch]
 		for _, t := range l.onDisk {
-			if f.From >= 0 {
-				parcel.add(t.cached, f.Pos, l.cached.Row(t.cached, int64(f.From)))
-			} else {
-				at := int(p.roster.tensorRow(^f.From)) * t.width
+			switch {
+			case !p.forwards(t, f):
+			case f.From >= 0:
+				parcel.add(t.cached, f.Pos, l.slotRow(t, f.From))
+			default:
+				at := int(p.roster.tensorRow(^f.From)-p.base(t)) * t.width
 				parcel.add(t.cached, f.Pos, tensors[t.index][at:at+t.width])
 			}
 		}
@@ -302,13 +282,16 @@ func (p *preparer) change(tensors [][]byte) {
 		return
 	}
 	k := &p.lookup // what it found is copied already
-	k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
-	for _, in := range p.step.In {
-		k.hitRows = append(k.hitRows, p.roster.tensorRow(in.Pos))
-		k.hitSlots = append(k.hitSlots, in.Slot)
-	}
 	for _, t := range l.onDisk {
-		l.copyRows(l.cached.Table(t.cached), k.hitSlots, tensors[t.index], k.hitRows, t.width)
+		base := p.base(t)
+		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
+		for _, in := range p.step.In {
+			if l.hasRow(t, p.roster.rows[in.Pos]) {
+				k.hitRows = append(k.hitRows, p.roster.tensorRow(in.Pos)-base)
+				k.hitSlots = append(k.hitSlots, in.Slot)
+			}
+		}
+		l.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
 	}
 	for _, in := range p.step.In {
 		l.resident.set(in.Slot, p.roster.rows[in.Pos])

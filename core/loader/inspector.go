@@ -152,7 +152,7 @@ func (in *inspector) sampleAhead(n int64) []*sampled {
 	room := (split.traces - split.tracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
 		var some []*sampled
-		fit := max(1, room/plannedBytes(max(1, in.loader.demand.Nodes)))
+		fit := max(1, room/plannedBytes(max(1, in.loader.demand.nodes)))
 		some, in.failed = in.blocks.take(min(n-int64(len(batches)), fit))
 		for _, b := range some {
 			room -= plannedBytes(b.nodes)

@@ -20,7 +20,6 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
-	"freshgo/core/sample"
 	"freshgo/core/scratch"
 	"freshgo/core/ssd"
 )
@@ -37,24 +36,26 @@ type Loader struct {
 	alloc   mem.Allocator
 	budget  *mem.Budget
 	split   split
-	demand  sample.Demand // what sampling workers are sized for
+	demand  demand // what sampling workers are sized for
 
-	engine     *ssd.Engine // nil when everything is in memory
-	engineName string
-	engineWhy  string
-	sampler    *sample.Sampler
-	workers    chan *sample.Worker // free sampling workers
-	cpu        chan struct{}       // tokens: threads that may compute at a time
-	edgeIDs    idArray
-	loaded     *mem.Block // the neighbours, between measuring and opening
-	neighbors  *idArray
-	trial      bool             // samples to measure batches, and is closed then
-	lists      *cache.Neighbors // of topology on disk; nil: none
-	tables     []table
-	onDisk     []*table // node tables that are read row by row
-	indptr     []int64
-	order      []uint32 // the row on disk of each node; nil: its own number
-	release    []func() // what Close undoes, last first
+	engine      *ssd.Engine // nil when everything is in memory
+	engineName  string
+	engineWhy   string
+	sampler     sampler
+	workers     chan drawer   // free sampling workers
+	cpu         chan struct{} // tokens: threads that may compute at a time
+	edgeIDs     idArray
+	loaded      *mem.Block // the neighbours, between measuring and opening
+	neighbors   *idArray
+	trial       bool             // samples to measure batches, and is closed then
+	lists       *cache.Neighbors // of topology on disk; nil: none
+	tables      []table
+	onDisk      []*table // node tables that are read row by row
+	columns     []int    // of the slots of the cache: widths
+	cachedTypes []bool   // node types that have rows on disk
+	indptr      []int64
+	order       []uint32 // the row on disk of each node; nil: its own number
+	release     []func() // what Close undoes, last first
 
 	cacheKind   string // what Options.Cache came to
 	cacheWhy    string // why that, where the loader chose

@@ -25,6 +25,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		trial.split.depth = fullDepth
 	}
 	defer trial.undo()
+	if l.parts.types != nil {
+		trial.parts.types = l.parts.types.again() // what the trial opens is its own
+	}
 	neighbors, err := l.trialTopology(ctx, trial, z)
 	if err != nil {
 		return err
@@ -33,7 +36,11 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		return err
 	}
 	z.sampler = trial.sampler
-	if trial.split.neighbors {
+	if l.parts.types != nil {
+		if z.sampler, err = l.parts.types.onDisk(z, trial); err != nil {
+			return err
+		}
+	} else if trial.split.neighbors {
 		// Room is made as if they stayed on disk, which takes the sampler more.
 		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights(), trial.times()); err != nil {
 			return err
@@ -71,6 +78,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 }
 
 func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*idArray, error) {
+	if l.parts.types != nil {
+		return nil, l.parts.types.openTrial(ctx, trial, z)
+	}
 	if l.parts.store != nil && z.neighbors <= l.options.Memory/2 {
 		block, err := l.parts.store.LoadIndices(ctx, trial.budget, mem.NeighborCache)
 		if err != nil {
@@ -119,6 +129,9 @@ func (d *demand) add(g *sample.Subgraph, rows int64) {
 	d.nodes = max(d.nodes, int64(len(g.Nodes)))
 	d.rows = max(d.rows, rows)
 	d.edges = max(d.edges, g.Room)
+	if g.Rooms != nil {
+		d.rooms = most(d.rooms, g.Rooms)
+	}
 	for _, n := range g.EdgesPerHop {
 		d.hopEdges = max(d.hopEdges, n)
 	}

@@ -22,7 +22,10 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
 	l.parts.transposed, l.parts.held = o.Transpose, o.Held != nil
 	l.parts.disjoint, l.parts.timed = o.disjoint(), o.TimeAttr != ""
-	if err := o.validate(l.parts.numNodes); err != nil {
+	if err := l.options.validate(l.parts.numNodes); err != nil {
+		return nil, err
+	}
+	if err := l.checkTypes(); err != nil {
 		return nil, err
 	}
 	if err := l.checkSampler(); err != nil {
@@ -61,7 +64,7 @@ func (l *Loader) open(ctx context.Context) error {
 		return err
 	}
 	l.split = *split
-	l.demand = z.expected().sampling()
+	l.demand = z.expected()
 	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
 		return err
 	}
@@ -73,8 +76,10 @@ func (l *Loader) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.openNeighborLists(ctx, indptr, adjacency); err != nil {
-		return err
+	if l.parts.types == nil {
+		if err := l.openNeighborLists(ctx, indptr, adjacency); err != nil {
+			return err
+		}
 	}
 	if err := l.openOrder(ctx); err != nil {
 		return err
@@ -109,6 +114,9 @@ func (l *Loader) openIndptr(ctx context.Context) ([]int64, error) {
 	if l.parts.graph != nil {
 		return l.parts.graph.csc.Indptr, nil
 	}
+	if l.parts.types != nil {
+		return nil, l.parts.types.openIndptr(ctx, l)
+	}
 	block, err := l.parts.store.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
 	if err != nil {
 		return nil, err
@@ -126,6 +134,10 @@ func (l *Loader) sizer() *sizer {
 	}
 	z.sizeHistory()
 	z.fixed += l.seedTimesBytes()
+	if l.parts.types != nil {
+		l.parts.types.size(l, z)
+		return z
+	}
 	if l.parts.store == nil {
 		z.fixed += l.parts.graph.budget.Used()
 		if t, _ := l.weightTensor(); t != nil { // its error was looked at
@@ -195,6 +207,9 @@ func (l *Loader) engineStats() ssd.Stats {
 
 // openTopology finds neighbours and edge numbers where the split puts them.
 func (l *Loader) openTopology(ctx context.Context) (*idArray, error) {
+	if l.parts.types != nil {
+		return nil, l.parts.types.openTopology(ctx, l)
+	}
 	if g := l.parts.graph; g != nil {
 		l.edgeIDs = idArray{narrow: g.csc.EdgeIDs32, wide: g.csc.EdgeIDs64, limit: l.parts.numEdges}
 		return &idArray{narrow: unsigned(g.csc.Indices32), wide: g.csc.Indices64, limit: l.parts.numNodes}, nil
@@ -285,15 +300,7 @@ func (l *Loader) openRows(ctx context.Context, a *store.Array) (*diskRows, error
 
 // openSampler makes the sampler and its workers.
 func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idArray) error {
-	weights, err := l.openWeights(ctx, indptr)
-	if err != nil {
-		return err
-	}
-	times, err := l.openTimes(ctx, indptr, neighbors)
-	if err != nil {
-		return err
-	}
-	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights, times); err != nil {
+	if err := l.makeSampler(ctx, indptr, neighbors); err != nil {
 		return err
 	}
 	count, threads := l.split.workers, 1
@@ -302,22 +309,41 @@ func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idA
 		count, threads = inFlight, (count+inFlight-1)/inFlight
 	}
 	l.cpu = make(chan struct{}, count)
-	l.workers = make(chan *sample.Worker, count)
+	l.workers = make(chan drawer, count)
 	for range count {
-		w, err := l.sampler.NewWorker(l.budget, l.split.stamp, threads)
+		w, err := l.sampler.newDrawer(l.budget, l.split.stamp, threads, &l.demand)
 		if err != nil {
 			return err
 		}
 		l.onClose(w.Close)
 		l.workers <- w
-		if err := w.Reserve(l.demand); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights, times *sample.Times) (*sample.Sampler, error) {
+// makeSampler makes the sampler of what is open.
+func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idArray) (err error) {
+	if types := l.parts.types; types != nil {
+		weights, err := types.openWeights(ctx, l)
+		if err != nil {
+			return err
+		}
+		l.sampler, err = types.newSampler(&l.options, weights)
+		return err
+	}
+	weights, err := l.openWeights(ctx, indptr)
+	if err != nil {
+		return err
+	}
+	times, err := l.openTimes(ctx, indptr, neighbors)
+	if err != nil {
+		return err
+	}
+	l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights, times)
+	return err
+}
+
+func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights, times *sample.Times) (sampler, error) {
 	g := sample.Graph{NumNodes: numNodes, Indptr: indptr, Indices32: signed(neighbors.narrow), Indices64: neighbors.wide}
 	if neighbors.disk != nil {
 		g.Adjacency = newDiskAdjacency(neighbors)
@@ -326,13 +352,14 @@ func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, w
 	if times != nil {
 		cfg.Temporal = &sample.Temporal{Times: times, Last: o.TemporalLast, Window: o.TimeWindow}
 	}
-	return sample.New(g, cfg)
+	made, err := sample.New(g, cfg)
+	return plainSampler{made}, err
 }
 
 // openOrder loads the row of every node, of a store whose rows are not in the
 // order of the nodes. It is counted with indptr, see openIndptr.
 func (l *Loader) openOrder(ctx context.Context) error {
-	if l.parts.store == nil {
+	if l.parts.store == nil || l.parts.types != nil {
 		return nil
 	}
 	block, err := l.parts.store.RowOf(ctx, mem.NewBudget(0), mem.Topology)
@@ -365,10 +392,16 @@ func (l *Loader) openTables(ctx context.Context) error {
 				return err
 			}
 			if !t.byEdge {
-				table.cached = len(l.onDisk)
 				l.onDisk = append(l.onDisk, table)
 			}
 		}
 	}
+	if l.parts.types != nil {
+		l.cachedTypes = make([]bool, l.parts.types.types())
+		for _, t := range l.onDisk {
+			l.cachedTypes[t.typ] = true
+		}
+	}
+	l.columns = l.parts.columns(l.split.resident, func(i, column int) { l.tables[i].cached = column })
 	return nil
 }

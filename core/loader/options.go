@@ -89,6 +89,8 @@ type Options struct {
 	TimeWindow   int64               // draw only what is within the last so many units of time; 0: whatever is past
 	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, where nodes have times
 	Links        *LinkOptions        // batches are drawn for links; nil: for Seeds
+	// RelationFanouts is Fanouts of each type of edges, where the graph has types; 0 takes none. nil: Fanouts for all.
+	RelationFanouts [][]int64
 }
 
 func (o Options) validate(numNodes int64) error {

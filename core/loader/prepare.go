@@ -23,8 +23,9 @@ type preparer struct {
 	graph    sample.Subgraph  // as it was drawn
 	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
 	request  request
-	*pruning // nil: no history
-	owning   owning
+	sections sections // of a batch with types
+	owning   owning   // of bidirectional edges
+	*pruning          // nil: no history
 
 	// Of a planned batch.
 	number  int64 // the inspector's
@@ -51,7 +52,7 @@ func (p *preparer) compute(fn func()) error { return p.loader.compute(p.epoch.ct
 // it returns the ticket alone.
 func (p *preparer) prepare() (int64, *Batch, error) {
 	e, l := p.epoch, p.loader
-	var worker *sample.Worker // of a batch that is not planned
+	var worker drawer // of a batch that is not planned
 	if e.inspector == nil {
 		select {
 		case <-e.ctx.Done():
@@ -94,7 +95,7 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 
 // sample makes a batch as far as the sampler takes it. The worker's output is
 // copied out before it gives the worker back.
-func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
+func (p *preparer) sample(b *Batch, worker drawer) error {
 	e, l := p.epoch, p.loader
 	giveBack := sync.OnceFunc(func() { l.workers <- worker })
 	defer giveBack()
@@ -186,7 +187,7 @@ func (p *preparer) unpack(t *sampled) error {
 	if err := order.batch(e.ctx, t.index, &p.request); err != nil {
 		return err
 	}
-	var worker *sample.Worker
+	var worker drawer
 	select {
 	case <-e.ctx.Done():
 		return errStopped
@@ -215,6 +216,10 @@ func (p *preparer) makeTensors(b *Batch) error {
 		rows = int64(len(p.roster.rows))
 	}
 	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
+	if l.parts.types != nil {
+		p.sections = l.parts.types.cut(p.batch)
+		bytes = p.sections.bytes(&l.parts)
+	}
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
 	} else if p.pruned() {
@@ -231,6 +236,9 @@ func (p *preparer) makeTensors(b *Batch) error {
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
+	if p.loader.parts.types != nil {
+		return p.copyTypes(b)
+	}
 	g := p.batch
 	edges := int64(len(g.Row))
 	nID, err := p.add(b, "n_id", int64(len(g.Nodes)))

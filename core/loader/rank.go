@@ -30,6 +30,9 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 		return err
 	}
 	l.parts.disjoint, l.parts.timed = o.disjoint(), o.TimeAttr != ""
+	if err := l.checkTypes(); err != nil {
+		return err
+	}
 	if err := l.checkSampler(); err != nil {
 		return err
 	}
@@ -87,6 +90,9 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 		return err
 	}
 	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
+	if l.parts.types != nil {
+		l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
+	}
 	ranked, err := l.rank(ctx, neighbors) // without an order of rows: by node
 	if err != nil {
 		return err
@@ -123,7 +129,7 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 	if err != nil {
 		return nil, err
 	}
-	if l.cacheKind == "presc" && l.options.Walks == nil {
+	if l.cacheKind == "presc" && l.options.Walks == nil && l.parts.types == nil {
 		expected, err := l.score(ctx, "expected", neighbors)
 		if err != nil {
 			scores.Close()
@@ -136,12 +142,16 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 		scores.BreakTies(expected.Hotness, 1/float32(l.options.PreSCEpochs))
 	}
 	l.dropHeld(scores)
+	l.dropRowless(scores)
 	return scores, nil
 }
 
 // score scores the nodes.
 func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (*cache.Vector, error) {
 	o := &l.options
+	if types := l.parts.types; types != nil && metric != "vector" {
+		return types.degrees(ctx, l, metric)
+	}
 	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
 	switch metric {
 	case "degree":
@@ -166,6 +176,9 @@ func (z *sizer) rankBytes() int64 {
 	case "expected":
 		return cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
 	case "presc":
+		if z.parts.types != nil { // the counts alone
+			return 4 * z.parts.numNodes
+		}
 		return cache.ExpectedBytes(z.parts.numNodes)
 	}
 	return 0
@@ -219,7 +232,7 @@ func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.
 				if errs[i] = worker.Draw(ctx, order.batchKey(b), r.Request, &g); errs[i] != nil {
 					return
 				}
-				own.fill(l, g.Nodes, int64(len(r.Seeds)))
+				own.fillGraph(l, &g, int64(len(r.Seeds)))
 				mu.Lock()
 				counter.Add(own.rows)
 				mu.Unlock()

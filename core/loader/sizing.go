@@ -224,7 +224,7 @@ const fewLists = 256
 func (z *sizer) canChoose(s *split) bool {
 	choosing := cache.NeighborTableBytes(z.parts.numNodes) + choosingBytes(z.parts.numNodes)
 	fits := z.options.Memory == 0 || z.fixed+z.checks+int64(s.depth*s.slot)+choosing <= z.options.Memory
-	return fits && z.parts.store != nil && z.parts.numNodes <= cache.MaxRows
+	return fits && z.parts.store != nil && z.parts.types == nil && z.parts.numNodes <= cache.MaxRows
 }
 
 // holdFeatures decides which tensors are held whole and how many rows of the
@@ -247,12 +247,9 @@ func (z *sizer) holdFeatures(s *split, rest int64) {
 	}
 	room = z.holdAll(s, order, room)
 	room = z.holdAll(s, z.byWidth(true), room)
-	var widths []int
-	for i, t := range z.parts.tensors {
-		if !t.byEdge && !s.resident[i] {
-			widths = append(widths, t.width)
-		}
-	}
+	room = z.holdTypes(s, room)
+	widths := z.parts.columns(s.resident, func(int, int) {})
+	numRows := z.parts.cacheable(s.resident)
 	switch {
 	case len(widths) == 0:
 		s.unplanned("everything is held in memory")
@@ -264,7 +261,7 @@ func (z *sizer) holdFeatures(s *split, rest int64) {
 		if s.cache = z.options.Cache; s.cache == "auto" {
 			s.cache = "degree" // the ranking that costs least
 		}
-		s.cacheRows = cache.Capacity(z.mechanism(), room-z.rankBytes(), z.parts.numNodes, append(widths, z.residentBytes()))
+		s.cacheRows = cache.Capacity(z.mechanism(), room-z.rankBytes(), numRows, append(widths, z.residentBytes()))
 		if s.cacheRows == 0 && z.options.Cache == "auto" {
 			s.cache = "none"
 		}
@@ -288,12 +285,12 @@ func (z *sizer) sumUp(s *split) {
 		s.neighborCache += z.weights
 	}
 	for i, t := range z.parts.tensors {
-		switch {
-		case s.resident[i]:
+		if s.resident[i] {
 			s.held += t.bytes()
-		case !t.byEdge:
-			s.featureCache += s.cacheRows * int64(t.width)
 		}
+	}
+	for _, width := range z.parts.columns(s.resident, func(int, int) {}) {
+		s.featureCache += s.cacheRows * int64(width)
 	}
 	switch n := z.parts.numNodes; {
 	case s.cache == "belady":
@@ -398,9 +395,10 @@ const worthBatches = 8
 // worthwhile is what a planned loader takes before it is better than an unplanned one.
 func (z *sizer) worthwhile(s *split) int64 {
 	rows := int64(0)
+	d := z.expected()
 	for _, t := range z.parts.tensors {
 		if !t.byEdge && t.width > smallRow {
-			rows += z.expected().nodes * int64(t.width)
+			rows += z.parts.nodesOf(&d, &t) * int64(t.width)
 		}
 	}
 	return max(s.reserved, z.traceBytes(worthBatches)+plan.StateBytes(z.parts.numNodes, 0)+rows)
@@ -442,7 +440,7 @@ func (z *sizer) planned(s *split, room, shared int64, widths []int) {
 	}
 	more(&s.traces, o.TraceMemory, min(ideal, unlimitedTraces))
 	more(&s.packs, o.BufferMemory, min(total/packShare, unlimitedPacks))
-	s.cacheRows = plannedRows(room, z.parts.numNodes, z.slotBytes(), widths)
+	s.cacheRows = plannedRows(room, z.parts.numNodes, z.parts.cacheable(s.resident), z.slotBytes(), widths)
 	s.tracesHeld = s.traces / z.heldShare()
 	if s.reorder = o.Reorder; s.reorder == Auto {
 		s.reorder = max(1, min(reorderBatches, s.superbatch, s.traces/z.traceBytes(1)))

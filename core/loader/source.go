@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"freshgo/core/store"
 )
 
-// Source is what a loader reads: OpenStore's store on disk or a Graph in memory.
+// Source is what a loader reads: OpenStore's store on disk, a Graph or a TypedGraph in memory.
 type Source interface {
 	parts() parts
 }
@@ -27,6 +28,8 @@ type parts struct {
 	disjoint           bool         // nodes have a tree, see TreeName
 	timed              bool         // and seeds a time
 	links              *LinkOptions // nil: batches are drawn for seeds
+	types              *schema      // nil: a homogeneous graph
+	inMemory           *mem.Budget  // of a TypedGraph
 }
 
 // tensor is a named table of rows, one per node or one per edge.
@@ -39,7 +42,14 @@ type tensor struct {
 	numRows  int64
 	memory   []byte        // dense rows, when the user holds them in memory
 	onDisk   *store.Tensor // else where they are
+
+	// With types:
+	typ   int    // place of the type of nodes or of edges
+	first int64  // global number of its first node
+	label string // what batches call it; empty: its name
 }
+
+func (t *tensor) batchName() string { return cmp.Or(t.label, t.name) }
 
 func (t *tensor) bytes() int64 { return t.numRows * int64(t.width) }
 
@@ -48,7 +58,12 @@ type storeSource struct{ store *store.Store }
 
 // OpenStore makes a store a source. The loader borrows it: the caller closes the
 // store after the loader.
-func OpenStore(s *store.Store) Source { return storeSource{s} }
+func OpenStore(s *store.Store) Source {
+	if s.Typed() {
+		return typedStore{s}
+	}
+	return storeSource{s}
+}
 
 func (s storeSource) parts() parts {
 	topology := s.store.Topology()

@@ -52,9 +52,11 @@ func (s *superbatch) free() {
 }
 
 // parcel is the packs that one superbatch fills for one batch: a pack for each
-// table on disk, nil where there was no room.
+// column of the cache, nil where there was no room.
 type parcel struct {
 	packs  []*scratch.Pack
+	widths []int        // of their rows
+	zeros  []byte       // as long as the widest
 	mu     sync.RWMutex // held for reading while a row is added
 	sealed bool
 }
@@ -62,14 +64,14 @@ type parcel struct {
 // add leaves a row for the batch. It does nothing when the batch has begun to
 // read, for then it reads the row itself, or when the pack fails, which says so
 // when it is read.
-func (p *parcel) add(table int, pos int32, row []byte) {
-	if p == nil || p.packs[table] == nil {
+func (p *parcel) add(column int, pos int32, row []byte) {
+	if p == nil || p.packs[column] == nil {
 		return
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if !p.sealed {
-		_ = p.packs[table].Add(pos, row) // a pack that fails is not read
+		_ = p.packs[column].Add(pos, row, p.zeros[:p.widths[column]-len(row)]) // a pack that fails is not read
 	}
 }
 
@@ -130,8 +132,8 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 			if l.resident.rows[f.From] == vacant {
 				continue // it was not needed when it should have entered
 			}
-			for t, table := range l.onDisk {
-				s.parcels[f.Batch].add(t, f.Pos, l.cached.Row(table.cached, int64(f.From)))
+			for column := range l.columns {
+				s.parcels[f.Batch].add(column, f.Pos, l.cached.Row(column, int64(f.From)))
 			}
 		}
 		return s.readAhead(ctx, m)
@@ -142,10 +144,11 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 // nearest first. What finds none is read when it is needed.
 func (s *superbatch) openPacks() {
 	l := s.inspector.loader
+	zeros := make([]byte, slices.Max(l.columns))
 	for _, size := range s.plan.Packs {
-		p := &parcel{packs: make([]*scratch.Pack, len(l.onDisk))}
-		for t, table := range l.onDisk {
-			p.packs[t], _ = l.pool.NewPack(int(size.Rows), table.width) // ErrFull: without
+		p := &parcel{packs: make([]*scratch.Pack, len(l.columns)), widths: l.columns, zeros: zeros}
+		for column, width := range l.columns {
+			p.packs[column], _ = l.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
 		s.parcels[size.Dest] = p
 	}
@@ -170,22 +173,23 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 			}
 		}
 		fills, packs := p.Fill[fromFill:i], p.Pack[fromPack:j]
-		wanted = wanted[:0]
 		packs = s.withPack(packs)
-		for _, f := range fills {
-			wanted = append(wanted, int64(f.Row))
-		}
-		for _, e := range packs {
-			wanted = append(wanted, int64(e.Row))
-		}
-		for t, table := range l.onDisk {
+		for _, table := range l.onDisk {
+			fills, packs := l.fillsOf(table, fills), l.extrasOf(table, packs)
+			wanted = wanted[:0]
+			for _, f := range fills {
+				wanted = append(wanted, int64(f.Row)-table.first)
+			}
+			for _, e := range packs {
+				wanted = append(wanted, int64(e.Row)-table.first)
+			}
 			err := table.disk.readOver(ctx, m, wanted, p.HolePages, func(k int32, row []byte) error {
 				if int(k) < len(fills) {
-					copy(l.cached.Row(table.cached, int64(fills[k].Slot)), row)
+					copy(l.slotRow(table, fills[k].Slot), row)
 					return nil
 				}
 				e := &packs[int(k)-len(fills)]
-				s.parcels[e.Batch].add(t, e.Pos, row)
+				s.parcels[e.Batch].add(table.cached, e.Pos, row)
 				return nil
 			})
 			if err != nil {

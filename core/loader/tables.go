@@ -13,7 +13,7 @@ type table struct {
 	tensor
 	index  int       // in Loader.tables and among the tensors
 	disk   *diskRows // nil when memory holds all rows
-	cached int       // its number among the node tables on disk
+	cached int       // its column of the cache, among the node tables on disk of its type
 }
 
 // grown returns a slice of n elements of any value, of s where it is long enough.

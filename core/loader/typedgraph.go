@@ -131,6 +131,9 @@ func (g *TypedGraph) NumTensors() (n int) {
 	return n
 }
 
+// NumTypes is the number of types of nodes and of edges.
+func (g *TypedGraph) NumTypes() (nodes, edges int) { return len(g.nodes), len(g.edges) }
+
 // Close frees the indices; the tensors stay the user's. Idempotent.
 func (g *TypedGraph) Close() {
 	for _, e := range g.edges {

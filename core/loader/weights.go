@@ -40,17 +40,22 @@ func (l *Loader) weightTensor() (*tensor, error) {
 			known = append(known, t.name)
 			continue
 		}
-		if one := t.width == t.dtype.Size(); !one || !t.dtype.IsFloat() && !t.dtype.IsInteger() {
-			return nil, fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number", ErrOption, name, t.dtype.Label(), t.rowShape)
-		}
-		return t, nil
+		return t, t.checkWeight()
 	}
 	return nil, fmt.Errorf("%w: weight_attr %q is no edge tensor, the edge tensors are %q", ErrOption, name, known)
 }
 
+// checkWeight says why a tensor holds no weights.
+func (t *tensor) checkWeight() error {
+	if one := t.width == t.dtype.Size(); !one || !t.dtype.IsFloat() && !t.dtype.IsInteger() {
+		return fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number", ErrOption, t.name, t.dtype.Label(), t.rowShape)
+	}
+	return nil
+}
+
 // checkSampler checks what depends on the source's tensors.
 func (l *Loader) checkSampler() error {
-	if _, err := l.weightTensor(); err != nil {
+	if err := l.checkWeights(); err != nil {
 		return err
 	}
 	if err := l.checkTimes(); err != nil {
@@ -60,7 +65,9 @@ func (l *Loader) checkSampler() error {
 	if o.Walks != nil && o.Cache == "expected" {
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
 	}
-	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == edgeWeightName && !(t.byEdge && o.Walks != nil) }) // walks bring no edge tensors
+	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
+		return t.name == edgeWeightName && !(t.byEdge && o.Walks != nil) && (t.byEdge || l.parts.types == nil)
+	}) // walks bring no edge tensors
 	l.parts.weighted = o.Walks != nil || o.Labor != nil && !o.NoEdgeWeight
 	if l.parts.weighted && clash {
 		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
@@ -92,14 +99,19 @@ func (l *Loader) openWeights(ctx context.Context, indptr []int64) (*sample.Weigh
 	if err != nil || t == nil {
 		return nil, err
 	}
+	return l.openWeightsOf(ctx, t, indptr, &l.edgeIDs)
+}
+
+// openWeightsOf makes a tensor ready whose edges have these numbers.
+func (l *Loader) openWeightsOf(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
 	if l.parts.store == nil || l.split.weights {
-		return l.holdWeights(ctx, t, indptr)
+		return l.holdWeights(ctx, t, indptr, edgeIDs)
 	}
 	disk, err := l.openRows(ctx, &t.onDisk.Array)
 	if err != nil {
 		return nil, err
 	}
-	w := &diskWeights{loader: l, tensor: t, disk: disk, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
+	w := &diskWeights{edgeIDs: edgeIDs, tensor: t, disk: disk, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
 	if !l.trial {
 		// All of them, so that a bad one is an error now and not in some batch.
 		buffer := make([]float64, scanIDs)
@@ -109,9 +121,9 @@ func (l *Loader) openWeights(ctx context.Context, indptr []int64) (*sample.Weigh
 }
 
 // holdWeights puts the weights into memory, by position.
-func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64) (*sample.Weights, error) {
+func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
 	rows := t.memory
-	if rows == nil {
+	if t.onDisk != nil {
 		block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.Staging)
 		if err != nil {
 			return nil, err
@@ -140,12 +152,12 @@ func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64) (*s
 	buffer := make([]float64, scanIDs)
 	if narrowWeights(t.dtype) {
 		w.Narrow = mem.Slice[float32](block)[:n]
-		if err = placeWeights(ctx, l, t, rows, buffer, w.Narrow); err == nil {
+		if err = placeWeights(ctx, l, t, edgeIDs, rows, buffer, w.Narrow); err == nil {
 			w.Positive = sample.Sum(indptr, w.Narrow, w.Sums)
 		}
 	} else {
 		w.Wide = mem.Slice[float64](block)[:n]
-		if err = placeWeights(ctx, l, t, rows, buffer, w.Wide); err == nil {
+		if err = placeWeights(ctx, l, t, edgeIDs, rows, buffer, w.Wide); err == nil {
 			w.Positive = sample.Sum(indptr, w.Wide, w.Sums)
 		}
 	}
@@ -153,8 +165,8 @@ func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64) (*s
 }
 
 // placeWeights writes the weight of the edge at each position to out.
-func placeWeights[W float32 | float64](ctx context.Context, l *Loader, t *tensor, rows []byte, buffer []float64, out []W) error {
-	if l.edgeIDs.identity() {
+func placeWeights[W float32 | float64](ctx context.Context, l *Loader, t *tensor, edgeIDs *idArray, rows []byte, buffer []float64, out []W) error {
+	if edgeIDs.identity() {
 		return t.eachWeight(ctx, 0, rows, buffer, func(first int64, weights []float64) {
 			for i, w := range weights {
 				out[first+int64(i)] = W(w)
@@ -165,7 +177,7 @@ func placeWeights[W float32 | float64](ctx context.Context, l *Loader, t *tensor
 		return err
 	}
 	width, one := int64(t.width), make([]float64, 1)
-	return l.edgeIDs.scan(ctx, l.budget, func(first int64, ids []int64) error {
+	return edgeIDs.scan(ctx, l.budget, func(first int64, ids []int64) error {
 		for i, e := range ids {
 			decodeWeights(t.dtype, rows[e*width:(e+1)*width], one)
 			out[first+int64(i)] = W(one[0])
@@ -204,7 +216,7 @@ func (t *tensor) badWeight(edge int64, w float64) error {
 
 // diskWeights is weights on disk.
 type diskWeights struct {
-	loader  *Loader
+	edgeIDs *idArray
 	tensor  *tensor
 	disk    *diskRows
 	scratch sync.Pool // *fetchScratch, one per hop in flight
@@ -215,7 +227,7 @@ func (w *diskWeights) FetchWeights(ctx context.Context, d sample.Drawn, out []fl
 	s := w.scratch.Get().(*fetchScratch)
 	defer w.scratch.Put(s)
 	s.edges = grown(s.edges, len(d.Pos))
-	if err := w.loader.edgeIDs.gather(ctx, s, d, s.edges); err != nil {
+	if err := w.edgeIDs.gather(ctx, s, d, s.edges); err != nil {
 		return err
 	}
 	return w.disk.read(ctx, &s.merger, s.edges, func(i int32, row []byte) error {

@@ -121,10 +121,10 @@ func (w *window) sample() *sample {
 	for i, c := range s.rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
 	}
-	for _, l := range w.config.Tables {
+	for t := range w.config.Tables {
 		spans := make([]span, n)
 		for i, c := range s.rows {
-			spans[i] = spanOf(l, c.row)
+			spans[i] = w.config.span(t, c.row)
 		}
 		s.spans = append(s.spans, spans)
 	}
@@ -149,6 +149,9 @@ func (s *sample) count(table int, hole int64, to *counts) {
 	}
 	prologue, aheadScan := noRun, noRun
 	for i, p := range s.spans[table] {
+		if p.count == 0 {
+			continue // a row of another table
+		}
 		switch b := int(s.readAt[i]); {
 		case b == scanned:
 			prologue.add(p, hole, slotPages, &to.prologue)
@@ -278,6 +281,20 @@ func (s *sample) assign(m method) (cuts, []float64) {
 	return c, nil
 }
 
+// place is a page of a table.
+type place struct {
+	table int
+	page  int64
+}
+
+// spanIn is the pages of row i in a table.
+func (s *sample) spanIn(table, i int) span {
+	if s.spans != nil {
+		return s.spans[table][i]
+	}
+	return s.config.span(table, s.rows[i].row)
+}
+
 // leaders finds, for every page, the first batch of the superbatch that reads it, and calls along for the rows of the page that later batches want
 // and whose packs can be ready by then.
 func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
@@ -285,12 +302,13 @@ func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
 	skip := func(i int) bool {
 		return m.forward && s.rows[i].at&flagLeaving != 0 && s.batch[i] < c.leaving
 	}
-	l := s.config.Tables[s.pages]
-	page := func(i int) int64 {
-		if s.spans != nil {
-			return s.spans[s.pages][i].first
+	page := func(i int) place {
+		for _, t := range s.pages {
+			if span := s.spanIn(t, i); span.count > 0 {
+				return place{t, span.first}
+			}
 		}
-		return l.Offset(int64(s.rows[i].row)) / ssd.PageBytes
+		return place{-1, int64(s.rows[i].row)} // shares none
 	}
 	for lo := 0; lo < len(s.rows); {
 		this := page(lo)

@@ -40,6 +40,19 @@ type span struct {
 	count int32
 }
 
+// span is the pages of a row in a table, none where the table does not have it.
+func (c *Config) span(table int, row uint32) span {
+	l := c.Tables[table]
+	if c.First == nil {
+		return spanOf(l, row)
+	}
+	at := int64(row) - c.First[table]
+	if at < 0 || at >= l.NumRows {
+		return span{}
+	}
+	return spanOf(l, uint32(at))
+}
+
 func spanOf(l ssd.Layout, row uint32) span {
 	offset := l.Offset(int64(row))
 	first := offset / ssd.PageBytes

@@ -27,6 +27,7 @@ type Config struct {
 	// predicted.
 	Transfer   string
 	Tables     []ssd.Layout // of each cached table
+	First      []int64      // of each table, its first row among those of the graph; nil: every table has all rows
 	RowBytes   int          // of a row in all tables together
 	Device     ssd.Device
 	PackMemory int64 // bytes that packs may take in memory

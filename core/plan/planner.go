@@ -51,9 +51,15 @@ func (c *Config) check() error {
 	case c.PackMemory < 0 || c.PackFile < 0 || c.Depth < 0 || c.RowBytes < 0:
 		return invalid("sizes must not be negative, got %d and %d bytes of packs, depth %d, rows of %d bytes", c.PackMemory, c.PackFile, c.Depth, c.RowBytes)
 	}
-	for _, l := range c.Tables {
-		if l.NumRows < c.NumRows {
+	if c.First != nil && len(c.First) != len(c.Tables) {
+		return invalid("%d tables and where %d begin", len(c.Tables), len(c.First))
+	}
+	for i, l := range c.Tables {
+		switch {
+		case c.First == nil && l.NumRows < c.NumRows:
 			return invalid("a table has %d rows, expected %d", l.NumRows, c.NumRows)
+		case c.First != nil && (c.First[i] < 0 || c.First[i]+l.NumRows > c.NumRows):
+			return invalid("a table has the rows %d to %d, expected some of %d", c.First[i], c.First[i]+l.NumRows, c.NumRows)
 		}
 		if int64(c.SlotBytes) < l.SpanBytes() {
 			return invalid("slots of %d bytes cannot hold rows of %d", c.SlotBytes, l.RowBytes)

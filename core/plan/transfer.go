@@ -67,9 +67,9 @@ type transfer struct {
 	forced     *method // nil: the cheapest
 	methods    []method
 	room       room
-	pages      int  // the table whose pages rows share, or -1
-	priced     bool // costs can be told
-	regionBits uint // of row numbers within a region (see sample)
+	pages      []int // the tables whose pages rows share: of those that have the same rows, the widest that has several on a page
+	priced     bool  // costs can be told
+	regionBits uint  // of row numbers within a region (see sample)
 }
 
 // room is how many rows fit into packs.
@@ -79,12 +79,12 @@ func (r room) total() int64 { return r.memory + r.file }
 
 func newTransfer(c *Config) transfer {
 	record := c.recordBytes()
-	t := transfer{config: c, room: room{c.PackMemory / record, c.PackFile / record}, pages: -1}
+	t := transfer{config: c, room: room{c.PackMemory / record, c.PackFile / record}}
 	t.priced = len(c.Tables) > 0 && c.Device.PageSeconds > 0
 	perPage := 1
 	for i, l := range c.Tables {
-		if n := rowsPerPage(l); n > 1 && (t.pages < 0 || l.RowBytes > c.Tables[t.pages].RowBytes) {
-			t.pages = i
+		if rowsPerPage(l) > 1 {
+			t.share(i)
 		}
 		perPage = max(perPage, rowsPerPage(l))
 	}
@@ -96,12 +96,27 @@ func newTransfer(c *Config) transfer {
 			t.forced = &m
 		}
 		switch {
-		case m.page && t.pages < 0, m.file && t.room.file == 0, (m.page || m.forward) && t.room.total() == 0:
+		case m.page && len(t.pages) == 0, m.file && t.room.file == 0, (m.page || m.forward) && t.room.total() == 0:
 			continue
 		}
 		t.methods = append(t.methods, m)
 	}
 	return t
+}
+
+// share takes a table up among those whose pages rows share.
+func (t *transfer) share(table int) {
+	c := t.config
+	for k, other := range t.pages {
+		if c.First != nil && (c.First[other] != c.First[table] || c.Tables[other].NumRows != c.Tables[table].NumRows) {
+			continue
+		}
+		if c.Tables[table].RowBytes > c.Tables[other].RowBytes {
+			t.pages[k] = table
+		}
+		return
+	}
+	t.pages = append(t.pages, table)
 }
 
 func rowsPerPage(l ssd.Layout) int {
@@ -120,7 +135,7 @@ func (t *transfer) considers(is func(method) bool) bool {
 func (t *transfer) plain() bool { return t.forced != nil && *t.forced == method{} && !t.priced }
 
 // sharesPages tells whether a method can take rows of a page along.
-func (w *window) sharesPages(m method) bool { return m.page && w.pages >= 0 && w.room.total() > 0 }
+func (w *window) sharesPages(m method) bool { return m.page && len(w.pages) > 0 && w.room.total() > 0 }
 
 // window is the transfer of one plan.
 type window struct {

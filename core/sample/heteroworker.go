@@ -17,6 +17,9 @@ type HeteroWorker struct {
 	types     []*nodeWorker
 	relations []relationWorker
 	order     []task // of the current hop
+
+	flat  flat
+	first []int64 // as of First, once a flat batch was asked for
 }
 
 // nodeWorker is the nodes of one type: the id map and the nodes of its Worker.
@@ -34,6 +37,7 @@ type relationWorker struct {
 	*Worker
 	scratch []thread // of each thread
 	perHop  []int64
+	room    int64 // as Subgraph.Room
 }
 
 // Close frees the memory. HeteroSubgraphs that it filled become invalid.
@@ -46,6 +50,7 @@ func (w *HeteroWorker) Close() {
 		r.threads = r.scratch
 		r.Close()
 	}
+	w.flat.free()
 }
 
 // Sample draws the batch of key for the seeds of each node type and sets out. It fails as Worker.Sample does; out is then untouched and the
@@ -84,7 +89,7 @@ func (w *HeteroWorker) begin(ctx context.Context, seeds [][]int64) error {
 			return err
 		}
 		r.ptr.data[0] = 0
-		r.perHop = make([]int64, 0, w.sampler.hops)
+		r.perHop, r.room = make([]int64, 0, w.sampler.hops), 0
 	}
 	return nil
 }
@@ -135,7 +140,7 @@ func (w *HeteroWorker) expand(ctx context.Context, key Key, hop, relation, threa
 	if err != nil {
 		return fmt.Errorf("sample: relation %d: %w", relation, err)
 	}
-	r.perHop = append(r.perHop, n)
+	r.perHop, r.room = append(r.perHop, n), max(r.room, b.roomFor)
 	return nil
 }
 

@@ -186,6 +186,8 @@ type Subgraph struct {
 	// Tree is, of a disjoint batch, the place of the seed in whose tree each node is; nil of others. Nodes may then hold a
 	// node several times, but once for each tree.
 	Tree []uint32
+	// Rooms is that of each relation, of a batch with types (see flat); else nil.
+	Rooms []int64
 	// NodesPerHop counts the seeds and the nodes first reached in each hop; EdgesPerHop the edges drawn in each hop.
 	NodesPerHop, EdgesPerHop []int64
 }

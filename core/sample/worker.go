@@ -172,11 +172,15 @@ func (b *batch) sample(seeds []int64, out *Subgraph) error {
 	return nil
 }
 
+func badSeed(v int64, at int, numNodes int64) error {
+	return fmt.Errorf("sample: seed %d at index %d, want a node in [0, %d): %w", v, at, numNodes, ErrSeed)
+}
+
 // begin checks the seeds and numbers them.
 func (b *batch) begin(seeds []int64) error {
 	for i, v := range seeds {
 		if v < 0 || v >= b.sampler.graph.NumNodes {
-			return fmt.Errorf("sample: seed %d at index %d, want a node in [0, %d): %w", v, i, b.sampler.graph.NumNodes, ErrSeed)
+			return badSeed(v, i, b.sampler.graph.NumNodes)
 		}
 	}
 	b.ids.begin()

@@ -444,11 +444,18 @@ typedef struct fg_loader_options {
   int32_t subgraph_type;   /* edges of a batch: 0: those drawn; 1: and one against each; 2: all among its nodes */
   int32_t reserved4;       /* zero */
   FG_IN fg_links *links;   /* what batches are drawn for, with `all_nodes`; NULL: for seeds */
+  FG_IN int64_t *relation_fanouts; /* of a graph with types: [num_relations, num_hops], the edge types in its order; 0: none
+                                      of this type in this hop. `fanouts` is then not read. NULL: `fanouts` for each */
+  int64_t num_relations;           /* rows of it: as many as there are edge types */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
  * "expected", "oracle" (counts of the epoch that runs next), "vector". Batch by batch: "lru", "clock", "sieve",
  * "s3fifo", "match" (what the batch before held). And "none", and "auto": "belady" unless it cannot be.
+ * With types, nodes of all types are numbered one after the other: node v of a type is v plus the number of nodes of the
+ * types before. `seeds` and `hotness` are by these numbers; the seeds of a type follow one another, the types in any
+ * order. `weight_attr` names a tensor of one edge type at least; types without it are drawn from uniformly. `cache` is
+ * not "expected"; there is no `history`, no `held`, no `walks`.
  * What `transfer` may be: "auto", "random", "page-once", "scan", "pack", "forward", and one of the middle three with
  * "+forward". All of them change when a row is read, none what is in a batch.
  *
@@ -471,7 +478,7 @@ int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err)
 
 enum {
   FG_TRAIN = 0, /* the batches, pruned by the history if there is one */
-  FG_TRACE = 1, /* n_id and input_id only; no features are read */
+  FG_TRACE = 1, /* n_id and input_id only, of each type; no features are read */
   FG_PLAIN = 2  /* the batches as if there were no history */
 };
 
@@ -503,6 +510,11 @@ typedef struct fg_batch {
  * With `links` the seeds of a batch are the nodes at the ends of its links and negatives, ascending, and input_id are
  * the places of its links. Positions in n_id, int64: edge_label_index [2, links + negatives], sources above targets,
  * or with `triplets` src_index [links], dst_pos_index [links], dst_neg_index [links] or [links, negatives].
+ * With types: for each node type i in the order of the graph, from 0, the tensors n<i>/n_id, n<i>/input_id (places in the
+ * list of the seeds of this type), n<i>/num_sampled_nodes and n<i>/NAME for its tensors; for each edge type j e<j>/edge_index,
+ * e<j>/ptr, e<j>/e_id, e<j>/num_sampled_edges, e<j>/NAME for its tensors, and with `labor` or `transpose` the ones above.
+ * Ids, rows of edge_index and edge numbers are those within the type. All are there, empty where a batch reaches nothing of
+ * a type.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

@@ -22,6 +22,7 @@ from freshgo._native import library
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
+from freshgo.heterobatch import HeteroBatch, TypeBatch
 from freshgo.history import History
 from freshgo.lab import Simulation, hotness, plot_policies, simulate
 from freshgo.links import LinkLoader
@@ -39,6 +40,7 @@ __all__ = [
     "Belady",
     "Block",
     "FreshgoError",
+    "HeteroBatch",
     "History",
     "Hotness",
     "Labor",
@@ -52,6 +54,7 @@ __all__ = [
     "StoredEdges",
     "StoredNodes",
     "TensorInfo",
+    "TypeBatch",
     "__version__",
     "convert",
     "errors",

@@ -328,6 +328,8 @@ class LoaderOptions(ctypes.Structure):
         ("subgraph_type", c_int32),
         ("reserved4", c_int32),
         ("links", POINTER(Links)),
+        ("relation_fanouts", POINTER(c_int64)),
+        ("num_relations", c_int64),
     )
 
 

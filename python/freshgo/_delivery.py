@@ -9,8 +9,10 @@ import torch
 
 from freshgo import _device_cache, _locking, _native
 from freshgo._device_cache import DeviceCache
-from freshgo._mover import HELD, Ahead, CudaStreams, Mover
+from freshgo._mover import HELD, ON_HOST, Ahead, CudaStreams, Mover
 from freshgo._source import Source
+from freshgo._typed_batch import on_host
+from freshgo._typed_source import TypedSource
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
 
@@ -108,7 +110,8 @@ def open_delivery(
     streams = CudaStreams(device)
     look = options.prefetch > 0 and options.history is None  # whose update comes before the next batch
     if cache_bytes is None:
-        return OnDevice(Mover(streams), None, look=look)
+        stay = on_host(source.types) if isinstance(source, TypedSource) else ON_HOST
+        return OnDevice(Mover(streams, stay=stay), None, look=look)
     ids = _device_cache.choose(source, policy, options, cache_bytes)
     cache = DeviceCache(ids, source.num_nodes, _device_cache.assembler())
     with streams.side():

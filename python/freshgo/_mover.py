@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,10 +80,17 @@ class Moving:
 class Mover:
     """Sends batches to a device and receives them there, in the same order."""
 
-    def __init__(self, streams: Streams, finish: Callable[[Tensors], Tensors] | None = None) -> None:
-        """``finish`` is called in the side stream with what was copied and returns what the consumer gets."""
+    def __init__(
+        self,
+        streams: Streams,
+        finish: Callable[[Tensors], Tensors] | None = None,
+        stay: Set[str] = ON_HOST,
+    ) -> None:
+        """``finish`` is called in the side stream with what was copied and returns what the consumer gets. Tensors
+        named in ``stay`` stay on the host."""
         self._streams = streams
         self._finish = finish
+        self._stay = stay
         self._sent: deque[tuple[Event, list[Tensor]]] = deque()  # memory of the host that copies may still read
 
     def send(self, tensors: Tensors) -> Moving:
@@ -91,7 +98,8 @@ class Mover:
         with self._streams.side():
             try:
                 copies = {
-                    name: tensor if name in ON_HOST else self._streams.copy(tensor) for name, tensor in tensors.items()
+                    name: tensor if name in self._stay else self._streams.copy(tensor)
+                    for name, tensor in tensors.items()
                 }
             finally:  # also where the device has no room, or Ctrl-C strikes: some copies may be queued
                 event = self._streams.record()
@@ -105,7 +113,7 @@ class Mover:
         """Return the tensors of a batch for use in the consumer's current stream."""
         self._streams.wait(moving.event)
         for name, tensor in moving.tensors.items():
-            if name not in ON_HOST:
+            if name not in self._stay:
                 self._streams.use(tensor)
         return moving.tensors
 

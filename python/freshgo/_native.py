@@ -265,6 +265,8 @@ class LoaderOptions:
     ``history`` makes the loader prune its batches.
     ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
     Without fanouts a batch is its seeds and their rows.
+    ``relation_fanouts`` are the ``fanouts`` of each relation of a graph with types, as many for all, 0 for none; seeds
+    are then numbered over all types, one type after the other.
     """
 
     fanouts: Sequence[int]
@@ -305,6 +307,7 @@ class LoaderOptions:
     walks: Sequence[tuple[int, int, float]] | None = None
     subgraph_type: int = 0
     links: LinkOptions | None = None
+    relation_fanouts: Sequence[Sequence[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -369,7 +372,9 @@ class Loader(_Handle, HistoryCalls):
     _closer = "fg_loader_close"
     _what = "loader"
 
-    def __init__(self, source: Store | Graph, options: LoaderOptions, progress: Progress | None = None) -> None:
+    def __init__(
+        self, source: Store | Graph | TypedGraph, options: LoaderOptions, progress: Progress | None = None
+    ) -> None:
         """Load the topology, fill the caches and check the options against the source, which is kept open until
         this loader is closed.
 
@@ -430,7 +435,7 @@ class Loader(_Handle, HistoryCalls):
         return _abi.read_json("fg_loader_plan", self._handle())
 
 
-def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
+def hotness(source: Store | Graph | TypedGraph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
     """The scores (float32, one per node) by which a loader of these options fills its cache: ``options.cache`` names
     the metric.
 
@@ -488,7 +493,7 @@ def simulate(
     return reads, hits, swaps, int(fill)
 
 
-def _source_handles(source: Store | Graph) -> tuple[int | None, int | None]:
+def _source_handles(source: Store | Graph | TypedGraph) -> tuple[int | None, int | None]:
     """The handle of a store and that of a graph, of which the library takes one."""
     handle = source._handle()
     return (handle, None) if isinstance(source, Store) else (None, handle)
@@ -552,6 +557,11 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
     if options.labor is not None:
         layers, batches, edge_weight = options.labor
         raw.labor, raw.layer_dependency, raw.batch_dependency = 1 if edge_weight else 2, int(layers), batches
+    if options.relation_fanouts is not None:
+        relations = options.relation_fanouts
+        flat = [fanout for hops in relations for fanout in hops]
+        raw.relation_fanouts, raw.num_relations = (ctypes.c_int64 * len(flat))(*flat), len(relations)
+        raw.num_hops, raw.fanouts = len(relations[0]) if relations else 0, None
     if options.walks is not None:
         raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
     raw.subgraph_type = options.subgraph_type

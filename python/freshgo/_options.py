@@ -164,18 +164,18 @@ def calibration_file(store_uuid: str, engine: str) -> Path | None:
     return directory / f"device-{store_uuid}-{engine}.json" if _may_write(directory) else None
 
 
-def fanouts(value: object) -> list[int]:
-    """Return the neighbours per hop: each at least 1, or -1 for all."""
+def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> list[int]:
+    """Return the neighbours per hop: each at least ``minimum``, or -1 for all."""
     if isinstance(value, Mapping):
-        raise DTypeError("num_neighbors must be a list of ints: edge types (a dict) are not supported")
+        raise DTypeError(f"{name} must be a list of ints: a dict is for the edge types of a heterogeneous graph")
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
-        raise DTypeError(f"num_neighbors must be a list of ints such as [15, 10, 5], got {value!r}")
-    hops = [count(f"num_neighbors[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
+        raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {value!r}")
+    hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
     if not hops:
-        raise InvalidArgumentError("num_neighbors must name at least one hop, got an empty list")
+        raise InvalidArgumentError(f"{name} must name at least one hop, got an empty list")
     for hop, fanout in enumerate(hops):
-        if fanout != -1 and fanout < 1:
-            raise InvalidArgumentError(f"num_neighbors[{hop}] must be at least 1, or -1 for all, got {fanout}")
+        if fanout != -1 and fanout < minimum:
+            raise InvalidArgumentError(f"{name}[{hop}] must be at least {minimum}, or -1 for all, got {fanout}")
     return hops
 
 
@@ -196,7 +196,7 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         ids = split(value)
     elif isinstance(value, tuple) and value and isinstance(value[0], str):
         raise DTypeError(
-            f"input_nodes as (node type, ids) needs a heterogeneous graph, which is not supported: {value[0]!r}"
+            f"input_nodes as (node type, ids) needs a heterogeneous graph, this one has no types: {value[0]!r}"
         )
     else:
         try:

@@ -21,13 +21,14 @@ from freshgo.store import Store
 class Source(Protocol):
     """What the loader needs to know of a graph."""
 
-    native: _native.Store | _native.Graph
+    native: _native.Store | _native.Graph | _native.TypedGraph
     num_nodes: int
     num_edges: int
+    """Both of all types together."""
     directory: Path | None
     """Where a store lies; None for tensors in memory."""
     row_bytes: dict[str, int]
-    """Bytes of a row of every node-level tensor."""
+    """Bytes of a row of every node-level tensor; empty with types."""
 
     def split(self, name: str) -> Tensor:
         """Return the node ids, or the mask, of a split."""
@@ -46,25 +47,27 @@ class Source(Protocol):
 
 
 def source_of(data: object) -> Source:
-    """Return the source for whatever a user calls data."""
+    """Return the source for whatever a user calls data, which has no types."""
     if isinstance(data, Store):
-        return StoreSource(data, owned=False)
-    if isinstance(data, str | os.PathLike):
-        return StoreSource(Store.open(data), owned=True)
-    return MemorySource(data)
+        source = StoreSource(data, owned=False)
+    elif isinstance(data, str | os.PathLike):
+        source = StoreSource(Store.open(data), owned=True)
+    else:
+        return MemorySource(data)
+    node_types = source.store.node_types
+    if node_types:
+        source.close()
+        raise DTypeError(f"expected a homogeneous graph, this one has the node types {node_types}")
+    return source
 
 
 class StoreSource:
     """A store, closed with the loader when the loader opened it."""
 
     def __init__(self, store: Store, *, owned: bool) -> None:
-        if store.node_types:
-            if owned:
-                store.close()
-            raise DTypeError(f"a loader takes homogeneous graphs, this one has the node types {store.node_types}")
-        self._store = store
+        self.store = store
         self._owned = owned
-        self.native: _native.Store | _native.Graph = store._native
+        self.native: _native.Store | _native.Graph | _native.TypedGraph = store._native
         self.num_nodes = store.num_nodes
         self.num_edges = store.num_edges
         self.directory: Path | None = Path(store.path).resolve().parent
@@ -75,20 +78,20 @@ class StoreSource:
         }
 
     def split(self, name: str) -> Tensor:
-        return self._store.split(name)
+        return self.store.split(name)
 
     def default_memory(self) -> int | None:
         return available_memory() // 2
 
     def calibration(self, engine: str) -> Path | None:
-        return _options.calibration_file(self._store.uuid, engine)
+        return _options.calibration_file(self.store.uuid, engine)
 
     def fingerprint(self) -> str:
-        return f"store {self._store.uuid}"
+        return f"store {self.store.uuid}"
 
     def close(self) -> None:
         if self._owned:
-            self._store.close()
+            self.store.close()
 
 
 class MemorySource:
@@ -98,17 +101,17 @@ class MemorySource:
 
     def __init__(self, data: object) -> None:
         parts = graph_parts(data)
-        self._edge_index = _tensor("edge_index", parts.edge_index)
-        self._splits = {name: _tensor(name, ids) for name, ids in parts.splits.items()}
-        self.num_nodes = _max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
+        self._edge_index = tensor_of("edge_index", parts.edge_index)
+        self._splits = {name: tensor_of(name, ids) for name, ids in parts.splits.items()}
+        self.num_nodes = max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
         self.num_edges = self._edge_index.size(1)
-        rows = {name: _tensor(name, array).contiguous() for name, array in parts.node_tensors.items()}
+        rows = {name: tensor_of(name, array).contiguous() for name, array in parts.node_tensors.items()}
         self.row_bytes = {name: tensor.shape[1:].numel() * tensor.dtype.itemsize for name, tensor in rows.items()}
-        self.native: _native.Store | _native.Graph = _native.Graph(
+        self.native: _native.Store | _native.Graph | _native.TypedGraph = _native.Graph(
             self.num_nodes,
             self._edge_index,
             rows,
-            {name: _tensor(name, array).contiguous() for name, array in parts.edge_tensors.items()},
+            {name: tensor_of(name, array).contiguous() for name, array in parts.edge_tensors.items()},
         )
 
     def split(self, name: str) -> Tensor:
@@ -140,7 +143,8 @@ def tensor_digest(tensor: Tensor) -> str:
     return hashlib.sha256(ids.astype("<i8", copy=False).data).hexdigest()[:16]
 
 
-def _tensor(name: str, array: Array) -> Tensor:
+def tensor_of(name: str, array: Array) -> Tensor:
+    """Return an array of a graph in memory as a tensor over the same memory."""
     if isinstance(array, _native.NpyFile):
         raise DTypeError(f"{name} is a file: convert() reads files, a loader takes a store or tensors in memory")
     tensor = _from_numpy(name, array) if isinstance(array, np.ndarray) else array
@@ -150,11 +154,14 @@ def _tensor(name: str, array: Array) -> Tensor:
 
 
 def _from_numpy(name: str, array: np.ndarray) -> Tensor:
+    if any(stride < 0 for stride in array.strides):  # edges[::-1] are the reverses; PyTorch has no such strides
+        array = array.copy()
     try:
         return torch.from_numpy(array)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} cannot be used as a tensor: {error}") from None
 
 
-def _max_id(edge_index: Tensor) -> int:
+def max_id(edge_index: Tensor) -> int:
+    """Return the largest id of an edge list, -1 where there is none."""
     return int(edge_index.max()) if edge_index.numel() else -1

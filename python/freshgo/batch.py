@@ -232,7 +232,8 @@ def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_
     if edge_index == "EdgeIndex":
         from freshgo.pyg import make_edge_index
 
-        tensors["edge_index"] = make_edge_index(tensors["edge_index"], tensors["n_id"].numel(), ptr, transposed)
+        num_nodes = tensors["n_id"].numel()
+        tensors["edge_index"] = make_edge_index(tensors["edge_index"], (num_nodes, num_nodes), ptr, transposed)
     levels = take_levels(tensors) if "history_counts" in tensors else None
     values: dict[str, Any] = dict(tensors)
     ends = {tensors["edge_index"].size(1): ptr.numel() - 1}

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import Tensor
@@ -14,13 +14,17 @@ from torch import Tensor
 from freshgo import _delivery, _native, _options
 from freshgo._graph import recall
 from freshgo._report import figure, html
-from freshgo._source import source_of, tensor_digest
+from freshgo._source import tensor_digest
+from freshgo._typed_batch import make_typed_batch, trace_of, typed_batch_class
+from freshgo._typed_options import TypedOptions
+from freshgo._typed_source import TypedSource, open_source
 from freshgo.batch import Batch, batch_class, make_batch
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
 from freshgo.samplers import Labor, RandomWalk, sampling
 from freshgo.samplers import subgraph_type as number_of_subgraph_type
+from freshgo.store import EdgeType
 
 if TYPE_CHECKING:
     import torch
@@ -50,18 +54,27 @@ class Loader:
     edge-level tensor. ``batch.blocks()`` gives it layer by layer. Every ``iter`` is the next epoch. Leaving a loop
     early stops its work.
 
+    Of a graph with types a batch is a PyG ``HeteroData`` (a :class:`freshgo.HeteroBatch`), with all of this for each
+    type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. A type with input nodes has
+    ``input_id`` and ``batch_size``; types that were not reached are there, and empty. There are no ``blocks()``: PyG's
+    ``trim_to_layer`` with ``num_sampled_nodes_dict`` and ``num_sampled_edges_dict`` computes as little.
+
     Args:
         data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or a mapping of tensors
-            (features are used in place, not copied).
+            (features are used in place, not copied). With types: a ``HeteroData``, or a mapping from types to such.
         num_neighbors: neighbours per node and hop, nearest the input nodes first; -1 takes all. Or a
-            :class:`RandomWalk` for each hop.
-        input_nodes: node ids, a bool mask, the name of a split, or None for every node.
+            :class:`RandomWalk` for each hop. With types so many along every type of edges, or a dict of such lists
+            with every type of edges, where 0 takes none.
+        input_nodes: node ids, a bool mask, the name of a split, or None for every node. With types a type of nodes,
+            ``"paper"``, or one with any of these, ``("paper", ids)``, or a dict for several types at once,
+            ``{"paper": ids, "author": "train"}``.
         batch_size: input nodes per batch.
         shuffle: a new order of the input nodes in every epoch.
         drop_last: leave out a last batch that is not full.
         replace: draw neighbours with replacement.
         weight_attr: an edge-level tensor of numbers that are not negative: neighbours are drawn in proportion to it,
-            one after the other among those that are left; those of weight 0 never.
+            one after the other among those that are left; those of weight 0 never. Types of edges without it are drawn
+            uniformly.
         sampler: ``"labor"`` or a :class:`Labor` draws layer by layer, for fewer nodes in a batch.
         seed: everything random follows from it.
         num_workers: threads that sample; 0 lets the loader choose.
@@ -113,7 +126,7 @@ class Loader:
     def __init__(
         self,
         data: object,
-        num_neighbors: Sequence[int] | Sequence[RandomWalk],
+        num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]],
         input_nodes: Any = None,
         *,
         batch_size: int = 1,
@@ -149,7 +162,8 @@ class Loader:
         target = _delivery.resolve(device)
         _options.check_pyg_options(pyg_options)
         policy = resolve("cache", cache)
-        self._sampling = sampling(num_neighbors, sampler, weight_attr, _options.flag("replace", replace))
+        drawn = sampling(num_neighbors, sampler, weight_attr, _options.flag("replace", replace), relations=True)
+        self._sampling = drawn
         options = _native.LoaderOptions(
             **self._sampling.options(),
             replace=replace,
@@ -193,12 +207,20 @@ class Loader:
         self._history = history
         self._token = object()  # tells the batches of this loader from others
         self._masked = _options.is_mask(input_nodes)
-        self._source = source_of(data)
+        self._source = open_source(data)
+        self._typed: TypedOptions | None = None
         try:
             policy.check_nodes(self._source.num_nodes)
+            if isinstance(self._source, TypedSource):
+                self._typed = TypedOptions.of(self._source, drawn, input_nodes, history=history, device_cache=cached)
+                options = dataclasses.replace(options, **self._typed.native())
+            else:
+                if drawn.by_relation is not None:
+                    raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+                seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
+                options = dataclasses.replace(options, seeds=seeds)
             self._options = dataclasses.replace(
                 options,
-                seeds=_options.input_nodes(input_nodes, self._source.num_nodes, self._source.split),
                 memory=_options.budget(memory, self._source.default_memory),
                 scratch=_options.scratch(scratch, self._source.directory),
                 calibration=self._source.calibration(options.io),
@@ -213,7 +235,7 @@ class Loader:
         except BaseException:
             self._source.close()
             raise
-        self._batch_class = batch_class()
+        self._batch_class = batch_class() if self._typed is None else typed_batch_class()
         self._epoch, self._yielded = 0, 0  # what state_dict() saves
         self._begun = False  # whether that epoch was begun: then the next iter() takes the one after it
         self._run = 0  # numbers the iterators; only the newest one is served
@@ -229,8 +251,9 @@ class Loader:
         self._native.check_open()
         return _Epoch(self)
 
-    def trace(self, epoch: int) -> Iterator[Tensor]:
-        """Yield the ``n_id`` of every batch of an epoch, reading no rows. Counts as no epoch; ends a running one."""
+    def trace(self, epoch: int) -> Iterator[Any]:
+        """Yield the ``n_id`` of every batch of an epoch, reading no rows: a tensor, with types a dict of them by node
+        type. Counts as no epoch; ends a running one."""
         return _Epoch(self, trace=_options.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
@@ -306,7 +329,8 @@ class Loader:
     def __repr__(self) -> str:
         options = self._options
         what = "closed" if self._native.closed else f"{len(self)} batches of {options.batch_size}"
-        return f"Loader({self._source.fingerprint()}, num_neighbors={list(options.fanouts)}, {what})"
+        drawn = list(options.fanouts) if self._typed is None else self._typed.fanouts
+        return f"Loader({self._source.fingerprint()}, num_neighbors={drawn}, {what})"
 
     def _repr_html_(self) -> str:
         return html(repr(self), {} if self._native.closed else self.stats())
@@ -327,6 +351,7 @@ class Loader:
             "seed": options.seed,
             "reorder": self._order,
             **({} if self._links is None else self._links.config()),
+            **({} if self._typed is None else self._typed.config()),
         }
 
     def _planned_order(self) -> dict[str, int] | None:
@@ -380,9 +405,14 @@ class Loader:
         return began
 
     def _take(self, raw: _native.RawBatch) -> Any:
-        if self._masked:
-            raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
-        batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
+        if self._typed is not None:
+            batch = make_typed_batch(
+                self._batch_class, self._typed.types, self._typed.inputs, raw.tensors, self._edge_index
+            )
+        else:
+            if self._masked:
+                raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
+            batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
         if self._history is not None:
             known = recall(batch.edge_index)
             levels = None if known is None else known.levels
@@ -393,6 +423,10 @@ class Loader:
             batch = self._transform(batch)
         self._yielded = raw.index + 1
         return batch
+
+    def _nodes(self, raw: _native.RawBatch) -> Tensor | dict[str, Tensor]:
+        """What a trace says of a batch."""
+        return raw.tensors["n_id"] if self._typed is None else trace_of(self._typed.types, raw.tensors)
 
     def _end_epoch(self, began: dict[str, Any] | None) -> None:
         if began is not None:
@@ -449,7 +483,7 @@ class _Epoch(Iterator[Any]):
             raise ClosedError("this iterator has ended: its loader was closed, repositioned, or iterated anew")
         raw = self._batches.next()
         if raw is not None:
-            return raw.tensors["n_id"] if self._trace is not None else loader._take(raw)
+            return loader._nodes(raw) if self._trace is not None else loader._take(raw)
         self._finished = True
         if self._trace is None:
             loader._end_epoch(self._began)

@@ -26,15 +26,16 @@ class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has 
         return result
 
 
-def make_edge_index(edge_index: Tensor, num_nodes: int, ptr: Tensor, transposed: Transposed | None) -> Any:
-    """PyG's EdgeIndex over the edges of a batch, with what the sampler knows filled in where PyG keeps it.
+def make_edge_index(edge_index: Tensor, size: tuple[int, int], ptr: Tensor, transposed: Transposed | None) -> Any:
+    """PyG's EdgeIndex over the edges of a batch from ``size[0]`` sources to ``size[1]`` targets, filled in where PyG
+    keeps what the sampler knows.
 
     What PyG would otherwise compute at the first product: the pointers of the targets and, for the derivative, the
     permutation by source with its pointers.
     """
-    result = EdgeIndex(edge_index, sparse_size=(num_nodes, num_nodes), sort_order="col")
+    result = EdgeIndex(edge_index, sparse_size=size, sort_order="col")
     edges = edge_index.size(1)
-    result._indptr = torch.cat([ptr, ptr.new_full((num_nodes + 1 - ptr.numel(),), edges)])
+    result._indptr = torch.cat([ptr, ptr.new_full((size[1] + 1 - ptr.numel(),), edges)])
     if transposed is not None:
         sources = torch.repeat_interleave(transposed.ptr.diff(), output_size=edges)
         result._T_perm = transposed.edge.to(torch.int64)

@@ -5,10 +5,12 @@ Without any of these a loader draws neighbours uniformly. ``weight_attr=`` draws
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from freshgo import _options
+from freshgo._types import ByRelation, by_relation
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 MAX_STEPS = 1 << 20
@@ -95,6 +97,8 @@ class Sampling:
     walks: list[tuple[int, int, float]] | None
     labor: Labor | None
     weight_attr: str | None
+    by_relation: ByRelation | None = None
+    """Where fanouts differ between the relations of a graph with types; ``fanouts`` are empty then."""
 
     def options(self) -> dict[str, Any]:
         """Return the options of the library."""
@@ -137,8 +141,10 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
     return _options.SUBGRAPH_TYPES.index(name)
 
 
-def sampling(num_neighbors: object, sampler: object, weight_attr: object, replace: bool) -> Sampling:
-    """Check what a loader was given, and how it goes together."""
+def sampling(
+    num_neighbors: object, sampler: object, weight_attr: object, replace: bool, *, relations: bool = False
+) -> Sampling:
+    """Check what a loader was given, and how it goes together. ``relations``: num_neighbors may differ between them."""
     hops = list(num_neighbors) if isinstance(num_neighbors, list | tuple) else []
     walks = [hop for hop in hops if isinstance(hop, RandomWalk)]
     if walks and len(walks) < len(hops):
@@ -161,6 +167,8 @@ def sampling(num_neighbors: object, sampler: object, weight_attr: object, replac
     if walks and (labor is not None or weight_attr is not None):
         other = "sampler" if labor is not None else "weight_attr"
         raise InvalidArgumentError(f"random walks are uniform: they go without {other}")
+    if relations and isinstance(num_neighbors, Mapping):
+        return Sampling([], None, labor, weight_attr, by_relation(num_neighbors))
     return Sampling(
         fanouts=[walk.top for walk in walks] if walks else _options.fanouts(num_neighbors),
         walks=[(int(walk.walks), int(walk.length), float(walk.restart)) for walk in walks] or None,

@@ -71,7 +71,7 @@ def test_heterogeneous(tmp_path: Path) -> None:
 
     with pytest.raises(errors.DTypeError, match="expected a PyG HeteroData or a mapping"):
         convert(HeteroData(), tmp_path / "g")
-    with pytest.raises(errors.DTypeError, match="heterogeneous"):
+    with pytest.raises(errors.DTypeError, match="expected a PyG HeteroData or a mapping"):
         Loader(HeteroData(), [2])
 
 

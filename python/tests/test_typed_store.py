@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
 import re
 import signal
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from real_types import read_types
 
-from freshgo import Loader, Store, _native, convert, errors, relayout
+from freshgo import Loader, Store, _native, convert, errors, hotness, relayout
 from freshgo._typed_inputs import typed_parts
 from freshgo.cli import main
 
@@ -288,10 +288,11 @@ def test_refusals(tmp_path: Path) -> None:
         convert(small(), tmp_path / "g", **SMALL)
     with pytest.raises(errors.InvalidArgumentError, match="relayout is for homogeneous graphs"):
         relayout(tmp_path / "g", tmp_path / "r", order="community", progress=False)
-    with pytest.raises(errors.DTypeError, match="homogeneous"):
-        Loader(tmp_path / "g", [2])
-    with pytest.raises(errors.DTypeError, match="heterogeneous"):
-        Loader(small(), [2])
+    for data in (tmp_path / "g", small()):
+        with pytest.raises(errors.DTypeError, match="input_nodes must be a node type such as 'user'"):
+            Loader(data, [2])
+        with pytest.raises(errors.DTypeError, match=r"homogeneous|heterogeneous"):
+            hotness(data, "degree")
 
 
 def test_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -407,42 +408,9 @@ def test_killed(large: Path, tmp_path: Path, stage: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"g"}
 
 
-def rows_of(arrays: dict[str, Any], name: str, num_nodes: int) -> Any:
-    """Dense rows of a type, whose wide ones are in CSR; None where it has none."""
-    if f"x_{name}" in arrays:
-        return arrays[f"x_{name}"]
-    if f"x_{name}_indptr" not in arrays:
-        return None
-    indptr, columns = arrays[f"x_{name}_indptr"], arrays[f"x_{name}_indices"]
-    rows = np.zeros((num_nodes, int(columns.max()) + 1), np.float32)
-    rows[np.repeat(np.arange(num_nodes), np.diff(indptr)), columns] = arrays.get(f"x_{name}_data", 1)
-    return rows
-
-
 @pytest.mark.parametrize("name", ["hetero-dblp", "hetero-acm", "lastfm-hetero"])
 def test_real_graphs(name: str, real_graph: Any, tmp_path: Path) -> None:
-    directory = real_graph(name)
-    arrays = {path.stem: np.load(path) for path in directory.glob("*.npy")}
-    meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
-    counts = meta.get("num_nodes") or {kind: meta[f"num_{kind}s"] for kind in ("user", "artist", "tag")}
-    graph: Graph = {}
-    for node_type, count in counts.items():
-        graph[node_type] = {"num_nodes": count}
-        rows = rows_of(arrays, node_type, count)
-        if rows is not None:
-            graph[node_type]["x"] = rows
-        if f"y_{node_type}" in arrays:
-            graph[node_type]["y"] = arrays[f"y_{node_type}"]
-            ids = {k.replace("_idx", ""): v for k, v in arrays.items() if "_idx" in k}
-            graph[node_type]["splits"] = ids
-    for key, edges in arrays.items():
-        if key.startswith("edges_"):
-            relation = key.removeprefix("edges_")
-            source, word, target = relation.split("__")
-            graph[source, word, target] = {"edge_index": edges}
-            if f"weight_{relation}" in arrays:
-                graph[source, word, target]["weight"] = arrays[f"weight_{relation}"]
-            graph[target, f"rev_{word}", source] = {"edge_index": edges[::-1]}
+    graph = read_types(real_graph(name))
     with convert(graph, tmp_path / "g", **SMALL) as store:
         store.verify()
         check(store, graph)

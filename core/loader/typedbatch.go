@@ -1,0 +1,237 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// The tensors of a batch with types: those of a homogeneous batch, for every node type i under "n<i>/" (n_id, input_id, num_sampled_nodes and the node
+// tensors) and for every edge type j under "e<j>/" (edge_index, ptr, e_id, num_sampled_edges, edge_weight and the edge tensors), in the order of the
+// graph. Ids are those of the user, within their type. Types that a batch does not reach are there, and empty. A trace has n_id and input_id alone.
+
+func nodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/" + name }
+
+func edgeName(relation int, name string) string { return "e" + strconv.Itoa(relation) + "/" + name }
+
+// copyTypes is copyOut of a flat batch.
+func (p *preparer) copyTypes(b *Batch) error {
+	g, s, c := p.batch, p.loader.parts.types, &p.sections
+	inputs := make([][]int64, s.types())
+	for t := range s.types() {
+		nodes := g.Nodes[c.nodes[t]:c.nodes[t+1]]
+		nID, err := p.add(b, nodeName(t, "n_id"), int64(len(nodes)))
+		if err != nil {
+			return err
+		}
+		for i, v := range nodes {
+			nID[i] = v - s.first[t]
+		}
+		all, err := p.add(b, nodeName(t, "input_id"), c.seeds[t])
+		if err != nil {
+			return err
+		}
+		inputs[t] = all[:0]
+		if p.epoch.trace {
+			continue
+		}
+		if err := p.addCounts(b, nodeName(t, "num_sampled_nodes"), g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)]); err != nil {
+			return err
+		}
+	}
+	for _, at := range p.request.inputs {
+		t, place := s.input(at)
+		inputs[t] = append(inputs[t], place)
+	}
+	if p.epoch.trace {
+		return nil
+	}
+	if len(p.loader.onDisk) > 0 {
+		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
+	}
+	for i := range s.relations {
+		if err := p.copyRelation(b, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
+	to, err := p.add(b, name, int64(len(counts)))
+	copy(to, counts)
+	return err
+}
+
+// relationOf is one relation of a flat batch as a Subgraph of its own: its nodes are those of the source type.
+func (p *preparer) relationOf(i int) sample.Subgraph {
+	g, s, c := p.batch, p.loader.parts.types, &p.sections
+	lo, hi, source := c.edges[i], c.edges[i+1], s.relations[i].source
+	one := sample.Subgraph{
+		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi], Pos: g.Pos[lo:hi],
+		EdgesPerHop: g.EdgesPerHop[i*s.hops : (i+1)*s.hops],
+	}
+	if len(g.Weight) > 0 {
+		one.Weight = g.Weight[lo:hi]
+	}
+	return one
+}
+
+// copyRelation adds the tensors of a relation that are not the user's.
+func (p *preparer) copyRelation(b *Batch, i int) error {
+	g := p.relationOf(i)
+	edges := int64(len(g.Row))
+	edgeIndex, err := p.add(b, edgeName(i, "edge_index"), 2, edges)
+	if err != nil {
+		return err
+	}
+	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
+	if err := p.addCounts(b, edgeName(i, "ptr"), g.Ptr); err != nil {
+		return err
+	}
+	if err := p.addCounts(b, edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
+		return err
+	}
+	if p.loader.parts.weighted {
+		data, err := p.addTensor(b, edgeName(i, edgeWeightName), manifest.DType_FLOAT32, []int64{edges})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[float32](data), g.Weight)
+	}
+	if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
+		return err
+	}
+	return p.transposeGraph(b, &g, edgeName(i, ""), "")
+}
+
+// typedIDs are the ids of a batch by type: of nodes, and of edges.
+type typedIDs struct{ nodes, edges [][]int64 }
+
+// idsOf finds the ids in the tensors of a batch.
+func (s *schema) idsOf(b *Batch) (ids typedIDs) {
+	for t := range s.types() {
+		ids.nodes = append(ids.nodes, int64s(b.Array(nodeName(t, "n_id")).Buffer.Bytes()))
+	}
+	for i := range s.relations {
+		ids.edges = append(ids.edges, int64s(b.Array(edgeName(i, "e_id")).Buffer.Bytes()))
+	}
+	return ids
+}
+
+// fillTypes is fill of a batch with types.
+func (p *preparer) fillTypes(b *Batch) error {
+	l, s := p.loader, p.loader.parts.types
+	ids := s.idsOf(b)
+	if err := p.numberTypes(b, ids); err != nil {
+		return err
+	}
+	tensors := make([][]byte, len(l.tables))
+	for i := range l.tables {
+		t := &l.tables[i]
+		count := len(ids.of(t))
+		var err error
+		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
+			return err
+		}
+	}
+	if err := p.resolve(b, nil, tensors); err != nil {
+		return err
+	}
+	if err := p.readPacks(tensors); err != nil {
+		return err
+	}
+	for i := range l.tables {
+		t := &l.tables[i]
+		nID, eID := ids.of(t), ids.of(t) // the one that it has rows of
+		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
+			return fmt.Errorf("reading %q of %s: %w", t.name, s.typeName(t), err)
+		}
+	}
+	if p.super != nil {
+		p.super.read()
+		p.closeParcels()
+	}
+	return p.commit(b, tensors)
+}
+
+// of are the ids that a table has rows of.
+func (ids *typedIDs) of(t *table) []int64 {
+	if t.byEdge {
+		return ids.edges[t.typ]
+	}
+	return ids.nodes[t.typ]
+}
+
+// typeName is the type that a table belongs to.
+func (s *schema) typeName(t *table) string {
+	if t.byEdge {
+		return s.relations[t.typ].name
+	}
+	return s.names[t.typ]
+}
+
+// numberTypes is numberEdges of every relation.
+func (p *preparer) numberTypes(b *Batch, ids typedIDs) error {
+	s, c := p.loader.parts.types, &p.sections
+	for i := range s.relations {
+		r := &s.relations[i]
+		ptr := int64s(b.Array(edgeName(i, "ptr")).Buffer.Bytes())
+		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
+		if err := p.replacePositions(&r.edgeIDs, d); err != nil {
+			return fmt.Errorf("numbering edges of %s: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+// replacePositions replaces positions by the edge numbers of an array.
+func (p *preparer) replacePositions(edgeIDs *idArray, d sample.Drawn) error {
+	if edgeIDs.disk != nil {
+		start := time.Now()
+		defer since(&p.loader.counters.reading, start)
+		return edgeIDs.gather(p.epoch.ctx, &p.fetchScratch, d, d.Pos)
+	}
+	return p.compute(func() {
+		// In memory nothing can fail, and nothing waits.
+		_ = edgeIDs.gather(context.Background(), nil, d, d.Pos)
+	})
+}
+
+// fillGraph lists the nodes of a batch as it was drawn.
+func (r *roster) fillGraph(l *Loader, g *sample.Subgraph, numSeeds int64) {
+	if s := l.parts.types; s != nil {
+		c := s.cut(g)
+		r.fillTypes(l, g.Nodes, &c)
+		return
+	}
+	r.fill(l, g.Nodes, numSeeds)
+}
+
+// fillTypes lists the nodes of a flat batch, of each type its seeds first, of which some may repeat: those of types that have rows on disk.
+func (r *roster) fillTypes(l *Loader, nodes []int64, c *sections) {
+	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
+	for t, cached := range l.cachedTypes {
+		if !cached {
+			continue
+		}
+		if l.seedsRepeat {
+			r.firsts.begin(int(c.seeds[t]))
+		}
+		for i := c.nodes[t]; i < c.nodes[t+1]; i++ {
+			v, at := nodes[i], int32(i)
+			if l.seedsRepeat && i-c.nodes[t] < c.seeds[t] {
+				if of, found := r.firsts.add(v, at); found {
+					r.copies = append(r.copies, repeat{at, of})
+					continue
+				}
+			}
+			r.rows, r.at = append(r.rows, uint32(v)), append(r.at, at)
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/store"
+)
+
+// Graphs with types. A source with types numbers the nodes of all types one after the other: node v of type t is first[t]+v. Rows, caches, policies, plans
+// and traces know these numbers alone, as they know those of the nodes of a homogeneous graph; tensors know the type that their rows belong to, and the
+// sampler draws flat batches (see core/sample). So types are the business of this file and the others named typed, and of the few places where a row
+// number becomes a place in a file.
+
+// schema is the types of a source.
+type schema struct {
+	names     []string // of node types
+	first     []int64  // global number of the first node of each type; and of all, how many
+	relations []relation
+	hops      int
+	runs      []seedRun
+}
+
+// relation is the edges of one type, in memory or on disk.
+type relation struct {
+	source, target int
+	numEdges       int64
+	name           string
+	csc            *store.CSC      // in memory, or
+	onDisk         *store.EdgeType // on disk
+
+	// Of an open loader:
+	indptr    []int64
+	neighbors idArray
+	edgeIDs   idArray
+}
+
+// seedRun is the seeds of one type, which follow one another in the user's list.
+type seedRun struct {
+	typ      int
+	from, to int64 // places in the list
+}
+
+func (s *schema) types() int { return len(s.first) - 1 }
+
+func (s *schema) count(typ int) int64 { return s.first[typ+1] - s.first[typ] }
+
+// typedStore is a store on disk that has types.
+type typedStore struct{ store *store.Store }
+
+func (s typedStore) parts() parts {
+	types := &schema{first: []int64{0}}
+	p := parts{store: s.store, types: types}
+	places := map[string]int{}
+	add := func(tensors []store.Tensor, byEdge bool, typ int) {
+		for i := range tensors {
+			t := &tensors[i]
+			p.tensors = append(p.tensors, tensor{
+				name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: t.Layout.RowBytes,
+				byEdge: byEdge, numRows: t.Rows, onDisk: t, typ: typ,
+			})
+		}
+	}
+	for i, t := range s.store.NodeTypes() {
+		places[t.Name] = i
+		types.addNodes(t.Name, t.Count)
+		add(t.Tensors, false, i)
+	}
+	for i, e := range s.store.EdgeTypes() {
+		types.relations = append(types.relations, relation{
+			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges, name: e.String(), onDisk: &e,
+		})
+		p.numEdges += e.NumEdges
+		add(e.Tensors, true, i)
+	}
+	types.finish(&p)
+	return p
+}
+
+func (g *TypedGraph) parts() parts {
+	types := &schema{first: []int64{0}}
+	p := parts{types: types, inMemory: g.budget}
+	add := func(tensors []tensor, typ int) {
+		for _, t := range tensors {
+			t.typ = typ
+			p.tensors = append(p.tensors, t)
+		}
+	}
+	for i, t := range g.nodes {
+		types.addNodes(t.name, t.count)
+		add(t.tensors, i)
+	}
+	for i, e := range g.edges {
+		types.relations = append(types.relations, relation{
+			source: e.source, target: e.target, numEdges: e.csc.NumEdges(), csc: e.csc,
+			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]),
+		})
+		p.numEdges += e.csc.NumEdges()
+		add(e.tensors, i)
+	}
+	types.finish(&p)
+	return p
+}
+
+func (s *schema) addNodes(name string, count int64) {
+	s.names = append(s.names, name)
+	s.first = append(s.first, s.first[s.types()]+count)
+}
+
+// finish tells parts and tensors what all types together came to.
+func (s *schema) finish(p *parts) {
+	p.numNodes = s.first[s.types()]
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.byEdge {
+			t.label = fmt.Sprintf("e%d/%s", t.typ, t.name)
+		} else {
+			t.label, t.first = fmt.Sprintf("n%d/%s", t.typ, t.name), s.first[t.typ]
+		}
+	}
+}
+
+// validate checks what the options ask of a graph with types, and finds the seeds of each.
+func (s *schema) validate(o *Options) error {
+	refused := func(what string) error {
+		return fmt.Errorf("%w: %s, expected none with a graph that has types of nodes and edges", ErrOption, what)
+	}
+	switch {
+	case o.History != nil:
+		return refused("a history")
+	case o.Held != nil:
+		return refused("rows that the consumer holds")
+	case o.Walks != nil:
+		return refused("random walks")
+	case o.Subgraph != sample.Directional:
+		return refused("subgraph_type other than \"directional\"")
+	case o.disjoint():
+		return refused("disjoint trees and times")
+	case o.Links != nil:
+		return refused("links")
+	case o.Cache == "expected":
+		return fmt.Errorf("%w: cache \"expected\" follows draws in a homogeneous graph: with types use \"presc\", which counts them", ErrOption)
+	}
+	if o.RelationFanouts == nil && len(s.relations) > 0 {
+		o.RelationFanouts = make([][]int64, len(s.relations))
+		for i := range o.RelationFanouts {
+			o.RelationFanouts[i] = o.Fanouts
+		}
+	}
+	if len(o.RelationFanouts) != len(s.relations) {
+		return fmt.Errorf("%w: fanouts of %d edge types, the graph has %d", sample.ErrFanout, len(o.RelationFanouts), len(s.relations))
+	}
+	for _, f := range o.RelationFanouts {
+		s.hops = len(f) // all alike, which the sampler checks
+	}
+	return s.findRuns(o)
+}
+
+// findRuns finds the seeds of each type. The user's lists, one for each type, follow one another; so a place in the list of a type is one within its run.
+func (s *schema) findRuns(o *Options) error {
+	if o.Seeds == nil {
+		for t := range s.types() {
+			s.runs = append(s.runs, seedRun{t, s.first[t], s.first[t+1]})
+		}
+		return nil
+	}
+	seen := make([]bool, s.types())
+	for i, v := range o.Seeds {
+		at := int64(i)
+		if n := len(s.runs); n > 0 {
+			if last := &s.runs[n-1]; v >= s.first[last.typ] && v < s.first[last.typ+1] {
+				last.to = at + 1
+				continue
+			}
+		}
+		t := sample.TypeOf(s.first, v)
+		if seen[t] {
+			return fmt.Errorf("%w: input_nodes[%d] is a node of type %q, expected the nodes of a type to follow one another", ErrOption, i, s.names[t])
+		}
+		seen[t] = true
+		s.runs = append(s.runs, seedRun{t, at, at + 1})
+	}
+	return nil
+}
+
+// input is the type of the seed at a place of the user's seeds, and its place among those of this type.
+func (s *schema) input(at int64) (typ int, place int64) {
+	for _, r := range s.runs {
+		if at >= r.from && at < r.to {
+			return r.typ, at - r.from
+		}
+	}
+	panic(fmt.Sprintf("loader: no seed %d", at))
+}
+
+// sections is where the lists of each type and relation lie in a flat batch.
+type sections struct {
+	nodes    []int64 // of each type, its first node; and the end
+	seeds    []int64 // of each type
+	expanded []int64 // of each relation, targets; its part of Ptr has one more
+	ptr      []int64 // of each relation, its first place in Ptr; and the end
+	edges    []int64 // of each relation, its first edge; and the end
+}
+
+// cut finds the sections of a batch.
+func (s *schema) cut(g *sample.Subgraph) sections {
+	c := sections{nodes: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
+	reached := make([]int64, s.types()) // before the last hop
+	for t := range s.types() {
+		counts, n := g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)], int64(0)
+		for _, k := range counts[:s.hops] {
+			reached[t] += k
+		}
+		n = reached[t] + counts[s.hops]
+		if s.hops == 0 {
+			n = counts[0]
+		}
+		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+n)
+	}
+	for i, r := range s.relations {
+		n := int64(0)
+		for _, k := range g.EdgesPerHop[i*s.hops : (i+1)*s.hops] {
+			n += k
+		}
+		c.expanded = append(c.expanded, reached[r.target])
+		c.ptr, c.edges = append(c.ptr, c.ptr[i]+reached[r.target]+1), append(c.edges, c.edges[i]+n)
+	}
+	return c
+}
+
+// bytes is what the tensors of a batch take, as parts.batchBytes.
+func (c *sections) bytes(p *parts) int64 {
+	var total int64
+	s := p.types
+	for t := range s.types() {
+		total += (c.nodes[t+1]-c.nodes[t]+c.seeds[t])*8 + int64(s.hops+1)*8
+	}
+	for i, r := range s.relations {
+		edges := c.edges[i+1] - c.edges[i]
+		total += edges*24 + (c.expanded[i]+1)*8 + int64(s.hops)*8
+		if p.transposed {
+			total += transposedBytes(c.nodes[r.source+1]-c.nodes[r.source], edges)
+		}
+		if p.weighted {
+			total += edges * 4
+		}
+	}
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		if t.byEdge {
+			total += (c.edges[t.typ+1] - c.edges[t.typ]) * int64(t.width)
+		} else {
+			total += (c.nodes[t.typ+1] - c.nodes[t.typ]) * int64(t.width)
+		}
+	}
+	return total
+}
+
+// demanded is the sections of a batch that needs no less in any place than those measured.
+func (s *schema) demanded(d *demand) sections {
+	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop}
+	if len(g.NodesPerHop) == 0 { // nothing was measured
+		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.relations)*s.hops)
+	}
+	return s.cut(&g)
+}
+
+// openIndptr loads or finds the offsets of all relations, see Loader.openIndptr.
+func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
+	for i := range s.relations {
+		r := &s.relations[i]
+		if r.csc != nil {
+			r.indptr = r.csc.Indptr
+			continue
+		}
+		block, err := r.onDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
+		if err != nil {
+			return err
+		}
+		l.onClose(block.Free)
+		r.indptr = mem.Slice[int64](block)
+	}
+	return nil
+}
+
+// openTopology finds neighbours and edge numbers of all relations where the split puts them.
+func (s *schema) openTopology(ctx context.Context, l *Loader) error {
+	for i := range s.relations {
+		r := &s.relations[i]
+		sources := s.count(r.source)
+		if g := r.csc; g != nil {
+			r.neighbors = idArray{narrow: unsigned(g.Indices32), wide: g.Indices64, limit: sources}
+			r.edgeIDs = idArray{narrow: g.EdgeIDs32, wide: g.EdgeIDs64, limit: r.numEdges}
+			continue
+		}
+		ids, err := l.openIDs(ctx, r.onDisk.Indices, l.split.neighbors, sources, r.onDisk.LoadIndices)
+		if err != nil {
+			return err
+		}
+		r.neighbors, r.edgeIDs = *ids, idArray{limit: r.numEdges}
+		if r.neighbors.disk != nil {
+			r.neighbors.counts = s.counts(l)
+		}
+		if r.onDisk.EdgeIDs == nil {
+			continue
+		}
+		if ids, err = l.openIDs(ctx, r.onDisk.EdgeIDs, l.split.edgeIDs, r.numEdges, r.onDisk.LoadEdgeIDs); err != nil {
+			return err
+		}
+		r.edgeIDs = *ids
+	}
+	return nil
+}
+
+// counts is where edges of all relations are counted.
+func (s *schema) counts(l *Loader) *fetchCounts {
+	if l.neighbors == nil {
+		l.neighbors = &idArray{counts: new(fetchCounts)}
+	}
+	return l.neighbors.counts
+}
+
+// checkOrder refuses rows that are not in the order of the nodes, which a store with types does not have.
+func (s *schema) checkOrder(st *store.Store) error {
+	if st == nil {
+		return nil
+	}
+	for _, t := range st.NodeTypes() {
+		if t.Order != nil {
+			return fmt.Errorf("%w: the rows of node type %q are in another order than its nodes", store.ErrVersion, t.Name)
+		}
+	}
+	return nil
+}
+
+// size tells a sizer what the relations take.
+func (s *schema) size(l *Loader, z *sizer) {
+	if z.parts.store == nil {
+		z.fixed += z.parts.inMemory.Used()
+		for _, t := range l.weightTensors() {
+			if t != nil {
+				z.held += weightBytes(t)
+			}
+		}
+		return
+	}
+	arrays := func(a *store.Array) {
+		z.loading = max(z.loading, a.LoadBytes())
+		if l.options.Checksums {
+			z.checks += a.CRCBytes()
+		}
+	}
+	for i := range s.relations {
+		e := s.relations[i].onDisk
+		z.fixed += e.Indptr.Bytes
+		arrays(e.Indices)
+		z.neighbors += e.NumEdges * int64(e.Indices.Layout.RowBytes)
+		if e.EdgeIDs != nil {
+			arrays(e.EdgeIDs)
+			z.edgeIDs += e.NumEdges * int64(e.EdgeIDs.Layout.RowBytes)
+		}
+	}
+	for _, t := range z.parts.tensors {
+		arrays(&t.onDisk.Array)
+	}
+	for _, t := range l.weightTensors() {
+		if t != nil {
+			z.weights += weightBytes(t)
+			z.userWeights = max(z.userWeights, t.bytes())
+		}
+	}
+}
+
+// checkTypes checks the options against the types of the graph.
+func (l *Loader) checkTypes() error {
+	types := l.parts.types
+	if types == nil {
+		if l.options.RelationFanouts != nil {
+			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
+		}
+		return nil
+	}
+	if err := types.checkOrder(l.parts.store); err != nil {
+		return err
+	}
+	return types.validate(&l.options)
+}

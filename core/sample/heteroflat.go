@@ -1,0 +1,166 @@
+package sample
+
+import (
+	"context"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+)
+
+// A flat batch is a HeteroSubgraph as one Subgraph, over one numbering of the nodes of all types: node v of type t is First[t]+v, where First[t] is the
+// number of nodes of the types before. What is cached, planned and kept for later then does not know of types.
+//
+//   - Nodes are the nodes of the first type, then those of the second, and so on, by global number.
+//   - Ptr, Row, Pos and Weight are those of the first relation, then those of the second: Ptr of each begins with 0, Row is the local id within the
+//     type of the source, Pos the position within the relation.
+//   - NodesPerHop is the counts of the first type, hops+1 of them, then those of the second; EdgesPerHop the same of relations, hops of each.
+//
+// Everything else follows from these counts. Of one type and one relation it is the Subgraph that a Worker fills.
+
+// flat is the memory of flat batches.
+type flat struct {
+	seeds  [][]int64 // of the request, by type
+	nodes  buffer[int64]
+	ptr    buffer[int64]
+	row    buffer[uint32]
+	pos    buffer[int64]
+	weight buffer[float32]
+}
+
+func (f *flat) free() {
+	f.nodes.free()
+	f.ptr.free()
+	f.row.free()
+	f.pos.free()
+	f.weight.free()
+}
+
+// First returns the global number of the first node of each type, and how many there are in all.
+func (s *HeteroSampler) First() []int64 {
+	first := make([]int64, 1, len(s.types)+1)
+	for t, of := range s.types {
+		first = append(first, first[t]+of.graph.NumNodes)
+	}
+	return first
+}
+
+// HasWeights says whether a batch has weights of edges.
+func (s *HeteroSampler) HasWeights() bool { return s.relations[0].HasWeights() }
+
+// Draw draws the batch of key for a request, whose seeds are global numbers of nodes of any types in any order, and sets out to the flat batch. Seeds
+// of a type keep their order. It fails as Worker.Draw does; out is then untouched and the HeteroWorker remains usable.
+func (w *HeteroWorker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
+	return guard.Run(func() error {
+		if err := w.splitSeeds(r.Seeds); err != nil {
+			return err
+		}
+		var sub HeteroSubgraph
+		if err := w.Sample(ctx, key, w.flat.seeds, &sub); err != nil {
+			return err
+		}
+		return w.flatten(&sub, out)
+	})
+}
+
+// splitSeeds gives every type its seeds.
+func (w *HeteroWorker) splitSeeds(seeds []int64) error {
+	if w.first == nil {
+		w.first, w.flat.seeds = w.sampler.First(), make([][]int64, len(w.types))
+	}
+	for t := range w.flat.seeds {
+		w.flat.seeds[t] = w.flat.seeds[t][:0]
+	}
+	total := w.first[len(w.types)]
+	for i, v := range seeds {
+		if v < 0 || v >= total {
+			return badSeed(v, i, total)
+		}
+		t := TypeOf(w.first, v)
+		w.flat.seeds[t] = append(w.flat.seeds[t], v-w.first[t])
+	}
+	return nil
+}
+
+// TypeOf is the type of a node of this global number, which there must be; first is as of HeteroSampler.First.
+func TypeOf(first []int64, v int64) int {
+	lo, hi := 0, len(first)-1
+	for lo < hi { // the first type that ends behind v
+		if mid := (lo + hi) / 2; first[mid+1] <= v {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// flatten puts the lists of types and relations one after the other.
+func (w *HeteroWorker) flatten(sub *HeteroSubgraph, out *Subgraph) error {
+	var nodes, ptrs, edges int64
+	for _, of := range sub.Nodes {
+		nodes += int64(len(of))
+	}
+	for _, r := range sub.Relations {
+		ptrs, edges = ptrs+int64(len(r.Ptr)), edges+int64(len(r.Row))
+	}
+	f := &w.flat
+	weighted := edges
+	if !w.sampler.HasWeights() {
+		weighted = 0
+	}
+	if err := f.grow(w.budget, nodes, ptrs, edges, weighted); err != nil {
+		return err
+	}
+	g := Subgraph{
+		Nodes: f.nodes.data[:0], Ptr: f.ptr.data[:0], Row: f.row.data[:0], Pos: f.pos.data[:0],
+		NodesPerHop: make([]int64, 0, len(w.types)*(w.sampler.hops+1)), EdgesPerHop: make([]int64, 0, len(w.relations)*w.sampler.hops),
+	}
+	if w.sampler.HasWeights() {
+		g.Weight = f.weight.data[:0]
+	}
+	for t, of := range sub.Nodes {
+		at := len(g.Nodes)
+		g.Nodes = append(g.Nodes, of...)
+		for i := range g.Nodes[at:] {
+			g.Nodes[at+i] += w.first[t]
+		}
+		g.NodesPerHop = append(g.NodesPerHop, sub.NodesPerHop[t]...)
+	}
+	for i, r := range sub.Relations {
+		g.Ptr, g.Row, g.Pos, g.Weight = append(g.Ptr, r.Ptr...), append(g.Row, r.Row...), append(g.Pos, r.Pos...), append(g.Weight, r.Weight...)
+		g.EdgesPerHop = append(g.EdgesPerHop, r.EdgesPerHop...)
+		g.Room += w.relations[i].room
+		g.Rooms = append(g.Rooms, w.relations[i].room)
+	}
+	*out = g
+	return nil
+}
+
+func (f *flat) grow(budget *mem.Budget, nodes, ptrs, edges, weighted int64) error {
+	for _, b := range []struct {
+		buffer *buffer[int64]
+		room   int64
+	}{{&f.nodes, nodes}, {&f.ptr, ptrs}, {&f.pos, edges}} {
+		if err := b.buffer.grow(budget, mem.Trace, b.room, 0); err != nil {
+			return err
+		}
+	}
+	if err := f.row.grow(budget, mem.Trace, edges, 0); err != nil {
+		return err
+	}
+	return f.weight.grow(budget, mem.Trace, weighted, 0)
+}
+
+// flatDemand is the number of elements of the buffers of flat batches.
+func (s *HeteroSampler) flatDemand(d HeteroDemand) (nodes, ptrs, edges, weighted int64) {
+	for _, n := range d.Nodes {
+		nodes += n
+	}
+	for i, r := range s.relations {
+		ptrs, edges = ptrs+d.Nodes[r.target]+1, edges+d.Edges[i]
+	}
+	if s.HasWeights() {
+		weighted = edges
+	}
+	return nodes, ptrs, edges, weighted
+}

@@ -1,0 +1,83 @@
+"""Arranges the tensors of a native batch of a graph with types: ``n0/x`` is of the first type of nodes, ``e0/e_id`` of
+the first type of edges.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import accumulate
+from typing import Any, cast
+
+from torch import Tensor
+
+from freshgo._graph import Known, Transposed, remember
+from freshgo._types import Inputs, Types
+from freshgo.heterobatch import HeteroBatch, TypeBatch
+
+COUNTS = ("num_sampled_nodes", "num_sampled_edges")
+
+
+def on_host(types: Types) -> set[str]:
+    """The tensors of a batch that become numbers."""
+    return {
+        *(f"n{i}/{COUNTS[0]}" for i in range(len(types.num_nodes))),
+        *(f"e{i}/{COUNTS[1]}" for i in range(len(types.edge_types))),
+    }
+
+
+def trace_of(types: Types, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The nodes of a batch of a trace, by type."""
+    return {node_type: tensors[f"n{i}/n_id"] for i, node_type in enumerate(types.num_nodes)}
+
+
+def typed_batch_class() -> type[Any]:
+    """Return what batches are made of: PyG's HeteroData, or :class:`HeteroBatch` where PyG is not installed."""
+    if importlib.util.find_spec("torch_geometric") is None:
+        return HeteroBatch
+    from torch_geometric.data import HeteroData
+
+    return cast("type[Any]", HeteroData)
+
+
+def make_typed_batch(
+    cls: type[Any], types: Types, inputs: Inputs, tensors: dict[str, Tensor], edge_index: str = "tensor"
+) -> Any:
+    """Arrange the tensors as PyG's loader does."""
+    parts: dict[str, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        place, _, of = name.partition("/")
+        parts.setdefault(place, {})[of] = tensor.tolist() if of in COUNTS else tensor
+    stores: dict[Any, dict[str, Any]] = {}
+    for i, node_type in enumerate(types.num_nodes):
+        part = stores[node_type] = parts[f"n{i}"]
+        part["num_nodes"] = part["n_id"].numel()
+        ids = part.pop("input_id")
+        if node_type in inputs.config:
+            size = part["batch_size"] = ids.numel()
+            # Of a mask PyG gives the nodes themselves.
+            part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
+    for i, edge_type in enumerate(types.edge_types):
+        ends = stores[edge_type[0]], stores[edge_type[2]]
+        stores[edge_type] = _edges(parts[f"e{i}"], *ends, edge_index)
+    if cls is HeteroBatch:
+        return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
+    batch = cls()
+    for key, values in stores.items():
+        store = batch.get_node_store(key) if isinstance(key, str) else batch.get_edge_store(*key)
+        store.update(values)
+    return batch
+
+
+def _edges(part: dict[str, Any], sources: dict[str, Any], targets: dict[str, Any], form: str) -> dict[str, Any]:
+    """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
+    ptr = part.pop("ptr")
+    names = ("source_ptr", "source_target", "source_edge")
+    transposed = Transposed(*(part.pop(name) for name in names)) if names[0] in part else None
+    if form == "EdgeIndex":
+        from freshgo.pyg import make_edge_index
+
+        size = (sources["num_nodes"], targets["num_nodes"])
+        part["edge_index"] = make_edge_index(part["edge_index"], size, ptr, transposed)
+    ends = zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False)
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, dict(ends)))
+    return part

@@ -1,0 +1,46 @@
+"""What a loader over a graph with types was asked for, checked against the types that there are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from freshgo._typed_source import TypedSource
+from freshgo._types import ByRelation, Inputs, Types
+from freshgo.errors import InvalidArgumentError
+from freshgo.samplers import Sampling
+
+
+@dataclasses.dataclass(frozen=True)
+class TypedOptions:
+    """Types, neighbours along each relation, and input nodes."""
+
+    types: Types
+    fanouts: ByRelation
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, source: TypedSource, drawn: Sampling, input_nodes: object, **homogeneous: object) -> TypedOptions:
+        """Check the arguments of a loader. ``homogeneous`` are those that work without types alone."""
+        types = source.types
+        given = [name for name, value in homogeneous.items() if value is not None]
+        if drawn.walks is not None:
+            given.append("RandomWalk in num_neighbors")
+        if given:
+            raise InvalidArgumentError(
+                f"{given[0]} works on homogeneous graphs, this one has the node types "
+                f"{', '.join(map(repr, types.node_types))}"
+            )
+        fanouts = types.fanouts(drawn.by_relation, drawn.fanouts)
+        return cls(types, fanouts, types.inputs(input_nodes, source.split_of))
+
+    def native(self) -> dict[str, Any]:
+        """Return the options of the library."""
+        return {"fanouts": [], "relation_fanouts": list(self.fanouts.values()), "seeds": self.inputs.seeds}
+
+    def config(self) -> dict[str, Any]:
+        """Return what a batch depends on, as it comes back from JSON."""
+        return {
+            "num_neighbors": [[list(edge_type), list(hops)] for edge_type, hops in self.fanouts.items()],
+            "input_nodes": self.inputs.config,
+        }

@@ -1,0 +1,120 @@
+"""Where a loader's graph comes from when it may have types: as ``_source``, for stores and tensors of either kind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import cast
+
+from torch import Tensor
+
+from freshgo import _native
+from freshgo._inputs import is_typed
+from freshgo._source import MemorySource, Source, StoreSource, max_id, tensor_digest, tensor_of
+from freshgo._typed_inputs import EdgeParts, NodeParts, TypedParts, typed_parts
+from freshgo._types import Types
+from freshgo.errors import InvalidArgumentError
+from freshgo.store import Store
+
+
+def open_source(data: object) -> Source:
+    """Return the source for whatever a user calls data: a :class:`TypedSource` where it has types."""
+    if isinstance(data, Store):
+        return TypedStoreSource(data, owned=False) if data.node_types else StoreSource(data, owned=False)
+    if isinstance(data, str | os.PathLike):
+        store = Store.open(data)
+        return TypedStoreSource(store, owned=True) if store.node_types else StoreSource(store, owned=True)
+    return TypedMemorySource(data) if is_typed(data) else MemorySource(data)
+
+
+class TypedStoreSource(StoreSource):
+    """A store of a graph with types."""
+
+    def __init__(self, store: Store, *, owned: bool) -> None:
+        super().__init__(store, owned=owned)
+        self.types = Types(store.num_nodes_dict, store.edge_types)
+
+    def split_of(self, name: str, node_type: str) -> Tensor:
+        """Return the node ids of a split of a type."""
+        return self.store.split(name, node_type)
+
+
+class TypedMemorySource:
+    """A graph with types in memory. Contiguous tensors are used in place."""
+
+    directory: Path | None = None
+    row_bytes: dict[str, int] = {}  # noqa: RUF012  (nothing writes to it)
+
+    def __init__(self, data: object) -> None:
+        parts = _tensors(typed_parts(data))
+        self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
+        self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
+        counts = {}
+        for node_type, nodes in parts.nodes.items():
+            if nodes.num_nodes is None:
+                nodes.num_nodes = 1 + max(
+                    (
+                        max_id(edge_index[end])
+                        for edge_type, edge_index in self._edges.items()
+                        for end in (0, 1)
+                        if edge_type[2 * end] == node_type
+                    ),
+                    default=-1,
+                )
+            counts[node_type] = nodes.num_nodes
+        self.types = Types(counts, list(parts.edges))
+        self.num_nodes = sum(counts.values())
+        self.native: _native.Store | _native.Graph | _native.TypedGraph = _native.TypedGraph(parts)
+
+    def split(self, name: str) -> Tensor:
+        raise InvalidArgumentError(f"say which type the split {name!r} is of: {', '.join(map(repr, self._splits))}")
+
+    def split_of(self, name: str, node_type: str) -> Tensor:
+        """Return the node ids, or the mask, of a split of a type."""
+        splits = self._splits[node_type]
+        if name not in splits:
+            known = ", ".join(map(repr, splits)) or "none at all"
+            raise InvalidArgumentError(f"node type {node_type!r} has no split {name!r}, only {known}")
+        return cast(Tensor, splits[name])
+
+    def default_memory(self) -> int | None:
+        return None
+
+    def calibration(self, engine: str) -> Path | None:
+        return None
+
+    def fingerprint(self) -> str:
+        # A sample of the edges tells graphs apart without reading all of a large one.
+        digest = hashlib.sha256()
+        for edge_type, edge_index in self._edges.items():
+            num_edges = edge_index.size(1)
+            sample = tensor_digest(edge_index[:, :: max(1, num_edges // 100_000)])
+            digest.update(repr((edge_type, num_edges, sample)).encode())
+        nodes = ", ".join(f"{count} {node_type}" for node_type, count in self.types.num_nodes.items())
+        return f"memory {nodes} {digest.hexdigest()[:16]}"
+
+    def close(self) -> None:
+        self.native.close()
+
+
+TypedSource = TypedStoreSource | TypedMemorySource
+
+
+def _tensors(parts: TypedParts) -> TypedParts:
+    """Return a graph with everything as tensors over the same memory; rows are contiguous."""
+    nodes, edges = {}, {}
+    for node_type, of_nodes in parts.nodes.items():
+        label = f"{node_type}."
+        nodes[node_type] = NodeParts(
+            of_nodes.num_nodes,
+            {name: tensor_of(label + name, array).contiguous() for name, array in of_nodes.tensors.items()},
+            {name: tensor_of(label + name, array) for name, array in of_nodes.splits.items()},
+        )
+    for edge_type, of_edges in parts.edges.items():
+        label = f"({', '.join(edge_type)})."
+        edges[edge_type] = EdgeParts(
+            tensor_of(f"{label}edge_index", of_edges.edge_index),
+            {name: tensor_of(label + name, array).contiguous() for name, array in of_edges.tensors.items()},
+        )
+    return TypedParts(nodes, edges)

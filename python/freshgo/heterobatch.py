@@ -1,0 +1,115 @@
+"""What a loader over a graph with types yields where PyG is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo.store import EdgeType
+
+
+class TypeBatch:
+    """What a batch has of one type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``.
+
+    ``part["x"]`` is ``part.x``; iterating gives ``(name, value)`` pairs.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the batch has no {name!r} of this type, only {', '.join(self.__dict__)}")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(self.__dict__.items())
+
+    def keys(self) -> list[str]:
+        """Return the names of the attributes."""
+        return list(self.__dict__)
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in self)
+        return f"TypeBatch({', '.join(parts)})"
+
+
+class HeteroBatch:
+    """A batch of a graph with types, with the names of PyG's ``HeteroData`` and without its methods.
+
+    ``batch["paper"]`` and ``batch["author", "writes", "paper"]`` are the parts; ``batch.x_dict`` is ``x`` of every type
+    that has it, and so ``edge_index_dict``, ``num_sampled_nodes_dict`` and every other name that ends in ``_dict``.
+
+    A part of nodes has ``n_id`` (int64, the user's numbers in this type: the input nodes first, then in order of
+    discovery), ``num_nodes``, ``num_sampled_nodes`` (input nodes, then new ones of each hop) and the rows of every
+    tensor; of a type with input nodes also ``input_id`` and ``batch_size``. A part of edges has ``edge_index`` (row 0
+    the source, row 1 the target, numbered within their types), ``e_id``, ``num_sampled_edges`` and the rows of every
+    tensor. A type that was not reached is there, and empty.
+    """
+
+    def __init__(self, parts: dict[str | EdgeType, TypeBatch]) -> None:
+        self._parts = parts
+
+    @property
+    def node_types(self) -> list[str]:
+        """The types of nodes."""
+        return [key for key in self._parts if isinstance(key, str)]
+
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """The types of edges."""
+        return [key for key in self._parts if isinstance(key, tuple)]
+
+    def metadata(self) -> tuple[list[str], list[EdgeType]]:
+        """Return node types and edge types, as PyG's models take them."""
+        return self.node_types, self.edge_types
+
+    def __getitem__(self, key: str | EdgeType) -> TypeBatch:
+        return self._parts[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._parts
+
+    def __getattr__(self, name: str) -> Any:
+        parts = self.__dict__.get("_parts", {})  # absent while it is being unpickled
+        of = name.removesuffix("_dict")
+        found = {key: part[of] for key, part in parts.items() if of in part} if of != name else {}
+        if not found:
+            names = dict.fromkeys(f"{attribute}_dict" for part in parts.values() for attribute in part.keys())  # noqa: SIM118
+            raise AttributeError(
+                f"the batch has no {name!r}, only its types {', '.join(map(repr, parts))} and {', '.join(names)}"
+            )
+        return found
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> HeteroBatch:
+        """Return a batch of what ``function`` makes of every tensor."""
+        return HeteroBatch(
+            {
+                key: TypeBatch(
+                    **{name: function(value) if isinstance(value, Tensor) else value for name, value in part}
+                )
+                for key, part in self._parts.items()
+            }
+        )
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> HeteroBatch:
+        """Return a batch whose tensors are on ``device``."""
+        return self.apply(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> HeteroBatch:
+        """Return a batch whose tensors are in pinned memory."""
+        return self.apply(Tensor.pin_memory)
+
+    def __repr__(self) -> str:
+        parts = (f"  {key!r}: {part!r}" for key, part in self._parts.items())
+        return "HeteroBatch(\n" + ",\n".join(parts) + "\n)"
