@@ -55,6 +55,10 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Transpose:     o.transpose != 0,
 		Holds:         int(o.holds),
 		WeightAttr:    textOr(o.weight_attr, ""),
+		TimeAttr:      textOr(o.time_attr, ""),
+		TimeWindow:    int64(o.time_window),
+		TemporalLast:  o.temporal_last != 0,
+		Disjoint:      o.disjoint != 0,
 	}
 	if o.labor != 0 {
 		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
@@ -78,6 +82,10 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		return loader.Options{}, invalid("%d places at %p", o.num_held, o.held)
 	}
 	out.Held = unsafe.Slice((*int32)(o.held), o.num_held) // as long as the caller says; his until the loader is closed
+	if o.num_input_time < 0 || (o.num_input_time > 0 && o.input_time == nil) {
+		return loader.Options{}, invalid("%d times of seeds at %p", o.num_input_time, o.input_time)
+	}
+	out.SeedTimes = unsafe.Slice((*int64)(o.input_time), o.num_input_time) // as above
 	if o.all_nodes != 0 {
 		return out, nil
 	}

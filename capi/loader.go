@@ -12,8 +12,8 @@ import (
 )
 
 // idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
-// edge_weight, those of the edges grouped by source, and the places of rows.
-const idTensors = 8 + len(loader.TransposedNames) + 1
+// edge_weight, those of the edges grouped by source, the places of rows, and the trees of nodes and times of seeds.
+const idTensors = 8 + len(loader.TransposedNames) + 1 + 2
 
 // loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several threads take turns, and lets
 // those that change the epoch go before one that waits for a batch.

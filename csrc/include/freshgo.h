@@ -425,6 +425,13 @@ typedef struct fg_loader_options {
   int32_t layer_dependency; /* "labor": and for all hops */
   int64_t batch_dependency; /* "labor": for how many batches a source keeps its variate, at least 1 */
   FG_IN fg_walk *walks;    /* [num_hops]: neighbours by random walks, of which `fanouts` are kept; NULL: none */
+  FG_IN char *time_attr;   /* edge or node tensor of integers, when each was: of a neighbour nothing later than its seed
+                              is drawn; NULL: without times */
+  FG_IN int64_t *input_time; /* of each seed; NULL: those of the nodes, where `time_attr` has times of nodes */
+  int64_t num_input_time;  /* its length: the number of seeds */
+  int64_t time_window;     /* draw only what is less than so much earlier; 0: whatever is past */
+  int32_t temporal_last;   /* draw the latest, not any */
+  int32_t disjoint;        /* every seed has a tree of its own; with `time_attr` always */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -435,8 +442,8 @@ typedef struct fg_loader_options {
  *
  * Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness` and `held` unchanged
- * until the loader is closed; the rest of the options is copied.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held` and `input_time`
+ * unchanged until the loader is closed; the rest of the options is copied.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
                        fg_error *err);
@@ -479,7 +486,8 @@ typedef struct fg_batch {
  * `held`: place int32 [nodes], for each of n_id the caller's row, or ~i where row i of the node tensors is its; these
  * then have one row for each node that he does not hold.
  * With `labor` and with `walks`: edge_weight float32 [edges], weights that estimate the mean over all neighbours, or
- * numbers of visits. With `walks` there is no e_id and no edge tensor.
+ * numbers of visits. With `walks` there is no e_id and no edge tensor. With `disjoint` and with `time_attr`: batch int64
+ * [nodes], the place of the seed in whose tree each node is; with the latter also seed_time int64 [seeds].
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

@@ -306,6 +306,12 @@ class LoaderOptions(ctypes.Structure):
         ("layer_dependency", c_int32),
         ("batch_dependency", c_int64),
         ("walks", POINTER(Walk)),
+        ("time_attr", c_char_p),
+        ("input_time", POINTER(c_int64)),
+        ("num_input_time", c_int64),
+        ("time_window", c_int64),
+        ("temporal_last", c_int32),
+        ("disjoint", c_int32),
     )
 
 
