@@ -140,7 +140,6 @@ def test_labels_that_are_nan_outside_the_splits_are_fine(tmp_path: Path) -> None
         ({"io": "mmap"}, errors.InvalidArgumentError, r"'io_uring'.*got 'mmap'"),
         ({"transform": 3}, errors.DTypeError, r"transform"),
         ({"subgraph_type": "induced"}, errors.InvalidArgumentError, r"subgraph_type.*'directional'.*'induced'"),
-        ({"disjoint": True}, errors.InvalidArgumentError, r"disjoint"),
     ],
 )
 def test_options(store: Any, options: dict[str, Any], error: type[FreshgoError], match: str) -> None:
