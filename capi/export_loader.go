@@ -69,6 +69,10 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		Subgraph:      sample.SubgraphType(min(uint32(o.subgraph_type), uint32(sample.Induced)+1)), // what is no type stays none
 
 		RelationFanouts: byRelation,
+		TimeAttr:        textOr(o.time_attr, ""),
+		TimeWindow:      int64(o.time_window),
+		TemporalLast:    o.temporal_last != 0,
+		Disjoint:        o.disjoint != 0,
 	}
 	if o.labor != 0 {
 		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
@@ -95,6 +99,10 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	if out.Links, err = linkOptions(o.links); err != nil {
 		return loader.Options{}, err
 	}
+	if o.num_input_time < 0 || (o.num_input_time > 0 && o.input_time == nil) {
+		return loader.Options{}, invalid("%d times of seeds at %p", o.num_input_time, o.input_time)
+	}
+	out.SeedTimes = unsafe.Slice((*int64)(o.input_time), o.num_input_time) // as above
 	if o.all_nodes != 0 {
 		return out, nil
 	}

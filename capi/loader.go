@@ -13,8 +13,8 @@ import (
 )
 
 // idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
-// edge_weight, those of the edges grouped by source, the places of rows, and links.
-const idTensors = 8 + len(loader.TransposedNames) + 1 + loader.LinkTensors
+// edge_weight, those of the edges grouped by source, the places of rows, the trees of nodes and times of seeds, and links.
+const idTensors = 8 + len(loader.TransposedNames) + 1 + 2 + loader.LinkTensors
 
 // typeTensors is how many tensors of a batch with types are not the user's, beyond idTensors: for each type of nodes n_id, input_id and counts, for
 // each type of edges edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped by source.

@@ -109,7 +109,7 @@ func TestBatchesBecomeTensors(t *testing.T) {
 	s := testStore(t)
 	h := testLoader(t, s)
 	s.drop() // the loader keeps it open
-	assert.Equal(t, 13, h.maxTensors)
+	assert.Equal(t, 15, h.maxTensors)
 	for epoch := range int64(3) {
 		mode := []loader.Mode{loader.Train, loader.Trace, loader.Train}[epoch]
 		require.NoError(t, h.alone(func() error { return h.loader.Start(epoch, 0, mode) }))

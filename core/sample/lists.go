@@ -211,29 +211,12 @@ func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []
 	return numberLoaded(h, ids, true)
 }
 
-// chooseFetched fetches lists and chooses from them.
+// chooseFetched fetches lists, as many as there is memory for at a time, and chooses from them.
 func (h *hop) chooseFetched(c chooser, w *Weights) error {
-	if err := h.listSpans.grow(h.budget, mem.Trace, int64(h.targets), 0); err != nil {
+	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
 		return err
 	}
-	return h.eachFetched(func(i, end int, ptr []int64) error {
-		from, err := h.fetchLists(c, w, i, end, ptr)
-		if err != nil {
-			return err
-		}
-		at := h.listSpans.data[:end-i]
-		for j := range at {
-			at[j] = span{start: ptr[j], deg: ptr[j+1] - ptr[j]}
-		}
-		c.choose(&h.threads[0], h, i, end, at, from)
-		return nil
-	})
-}
-
-// eachFetched calls visit for targets from i to end whose whole lists, of the lengths in ptr, are to be fetched together, as
-// many as there is memory for at a time.
-func (h *hop) eachFetched(visit func(i, end int, ptr []int64) error) error {
-	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
+	if err := h.listSpans.grow(h.budget, mem.Trace, int64(h.targets), 0); err != nil {
 		return err
 	}
 	spans := h.spans.data[:h.targets]
@@ -248,19 +231,25 @@ func (h *hop) eachFetched(visit func(i, end int, ptr []int64) error) error {
 		}
 		ptr := h.listPtr.data[:end-i+1]
 		ptr[end-i] = total
-		if err := visit(i, end, ptr); err != nil {
+		from, err := h.fetchLists(c, w, i, end, ptr)
+		if err != nil {
 			return err
 		}
+		at := h.listSpans.data[:end-i]
+		for j := range at {
+			at[j] = span{start: ptr[j], deg: ptr[j+1] - ptr[j]}
+		}
+		c.choose(&h.threads[0], h, i, end, at, from)
 		i = end
 	}
 	return nil
 }
 
-// listPositions is the positions of whole lists.
-func (h *hop) listPositions(i, end int, ptr []int64) (Drawn, error) {
+// fetchLists brings the lists of the targets i to end, whose lengths are those of ptr, one after the other.
+func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists, error) {
 	total := ptr[end-i]
 	if err := h.listPos.grow(h.budget, mem.Trace, total, 0); err != nil {
-		return Drawn{}, err
+		return nil, err
 	}
 	pos := h.listPos.data[:total]
 	for j, s := range h.spans.data[i:end] {
@@ -268,16 +257,8 @@ func (h *hop) listPositions(i, end int, ptr []int64) (Drawn, error) {
 			pos[ptr[j]+e] = s.start + e
 		}
 	}
-	return Drawn{Targets: h.expanded(h.first+i, h.first+end), Ptr: ptr, Pos: pos}, nil
-}
-
-// fetchLists brings the lists of the targets i to end, whose lengths are those of ptr, one after the other.
-func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists, error) {
-	drawn, err := h.listPositions(i, end, ptr)
-	if err != nil {
-		return nil, err
-	}
-	total, g := ptr[end-i], &h.sampler.graph
+	drawn := Drawn{Targets: h.expanded(h.first+i, h.first+end), Ptr: ptr, Pos: pos}
+	g := &h.sampler.graph
 	ids, weights := c.wants()
 	from := new(lists)
 	if ids {

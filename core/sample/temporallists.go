@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 
 	"freshgo/core/mem"
 )
 
-// temporalLists is Temporal where times are not in memory: whole lists of them are fetched, many targets' at a time, and what
-// is allowed of each is sorted. It gives what narrowed spans do.
+// temporalLists is Temporal where times are not in memory: whole lists of them are fetched and sorted, each once in a hop
+// for all trees that its node is in: of a batch of 1000 seeds of a question-and-answer site, a tenth of what the lists of
+// all targets are. It gives what narrowed spans do.
 type temporalLists struct {
 	*Temporal
 	replace bool
@@ -31,57 +33,108 @@ func (m *temporalLists) gives() gives { return gives{pos: true} }
 
 func (m *temporalLists) bytes(s *Sampler, d Demand) int64 {
 	n := max(FetchedEdges, s.widest)
-	return (8+16)*(d.Nodes+1) + (8+8)*n + 16*s.widest + 5*minBuffer
+	return (8+8+8)*(d.Nodes+1) + (8+8)*n + 16*s.widest + 6*minBuffer
 }
 
 func (m *temporalLists) expand(h *hop) error {
-	ptr := h.ptr.data[h.first:]
-	return h.eachFetched(func(lo, hi int, in []int64) error {
-		drawn, err := h.listPositions(lo, hi, in)
+	for _, b := range []*buffer[int64]{&h.turns, &h.listPtr, &h.listNodes} {
+		if err := b.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
+			return err
+		}
+	}
+	nodes, turns := h.expanded(h.first, h.first+h.targets), h.turns.data[:h.targets]
+	for i := range turns {
+		turns[i] = int64(i)
+	}
+	slices.SortFunc(turns, func(a, b int64) int { return cmp.Compare(nodes[a], nodes[b]) })
+	for len(turns) > 0 {
+		if err := h.ctx.Err(); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
+		drawn, n, err := h.nextLists(nodes, turns)
 		if err != nil {
 			return err
 		}
-		total := int64(len(drawn.Pos))
-		if err := h.listIDs.grow(h.budget, mem.Trace, total, 0); err != nil {
+		if err := h.listIDs.grow(h.budget, mem.Trace, int64(len(drawn.Pos)), 0); err != nil {
 			return err
 		}
-		times := h.listIDs.data[:total]
+		times := h.listIDs.data[:len(drawn.Pos)]
 		if err := m.Times.Source.FetchTimes(h.ctx, drawn, times); err != nil {
-			return fmt.Errorf("sample: fetching %d times: %w", total, err)
+			return fmt.Errorf("sample: fetching %d times: %w", len(times), err)
 		}
-		for i := lo; i < hi; i++ {
-			list := times[in[i-lo]:in[i-lo+1]]
+		served := turns[:n]
+		for i, v := range drawn.Targets {
+			list := times[drawn.Ptr[i]:drawn.Ptr[i+1]]
 			if err := h.moments.grow(h.budget, mem.Trace, int64(len(list)), 0); err != nil {
 				return err
 			}
-			allowed := m.allowed(list, h.times[h.forest.trees.data[h.first+i]], h.moments.data[:0])
-			allowed = allowed[m.narrow(int64(len(allowed)), h.k):]
-			out := h.pos[ptr[i]-h.from:]
-			out = out[:edges(int64(len(allowed)), h.k, m.replace)]
-			all := span{deg: int64(len(allowed))}
-			draw(h.stream(h.first+i), all, h.k == All, m.replace, &h.threads[0].set, out)
-			start := h.spans.data[i].start
-			for j, at := range out {
-				out[j] = start + allowed[at].offset
+			sorted := ascending(list, h.moments.data)
+			for ; len(served) > 0 && nodes[served[0]] == v; served = served[1:] {
+				m.choose(h, int(served[0]), sorted)
 			}
-			h.counts[i] = int64(len(out))
 		}
-		return nil
-	})
+		turns = turns[n:]
+	}
+	return nil
 }
 
-// allowed appends the edges that a seed of time t sees to out, in ascending order.
-func (m *temporalLists) allowed(times []int64, t int64, out []moment) []moment {
-	after, open := m.bounds(t)
-	sorted := true
-	for i, at := range times {
-		if at <= t && (open || at > after) {
-			sorted = sorted && (len(out) == 0 || out[len(out)-1].time <= at)
-			out = append(out, moment{at, int64(i)})
+// nextLists is the lists that are fetched together for the first n of the targets in turn, each once, as many as there is
+// memory for at a time: a node in many trees has one list.
+func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
+	lists, total := 0, int64(0)
+	for ; n < len(turns); n++ {
+		v, deg := nodes[turns[n]], h.spans.data[turns[n]].deg
+		if lists > 0 && h.listNodes.data[lists-1] == v {
+			continue
+		}
+		if lists > 0 && total+deg > FetchedEdges {
+			break
+		}
+		h.listNodes.data[lists], h.listPtr.data[lists] = v, total
+		lists, total = lists+1, total+deg
+	}
+	h.listPtr.data[lists] = total
+	if err := h.listPos.grow(h.budget, mem.Trace, total, 0); err != nil {
+		return d, 0, err
+	}
+	pos := h.listPos.data[:0]
+	for _, v := range h.listNodes.data[:lists] {
+		for p := h.sampler.graph.Indptr[v]; p < h.sampler.graph.Indptr[v+1]; p++ {
+			pos = append(pos, p)
 		}
 	}
+	return Drawn{Targets: h.listNodes.data[:lists], Ptr: h.listPtr.data[:lists+1], Pos: pos}, n, nil
+}
+
+// ascending writes the edges of a list to out, in ascending order.
+func ascending(times []int64, out []moment) []moment {
+	sorted := true
+	for i, at := range times {
+		out[i] = moment{at, int64(i)}
+		sorted = sorted && (i == 0 || times[i-1] <= at)
+	}
+	out = out[:len(times)]
 	if !sorted {
 		slices.SortFunc(out, func(a, b moment) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.offset, b.offset)) })
 	}
 	return out
+}
+
+// choose draws for target i, which has this list.
+func (m *temporalLists) choose(h *hop, i int, list []moment) {
+	upTo := func(t int64) int { return sort.Search(len(list), func(j int) bool { return list[j].time > t }) }
+	t := h.times[h.forest.trees.data[h.first+i]]
+	allowed := list[:upTo(t)]
+	if after, open := m.bounds(t); !open {
+		allowed = allowed[upTo(after):]
+	}
+	allowed = allowed[m.narrow(int64(len(allowed)), h.k):]
+	ptr, start := h.ptr.data[h.first+i], h.spans.data[i].start
+	n := edges(int64(len(allowed)), h.k, m.replace)
+	out := h.pos[ptr-h.from:][:n]
+	draw(h.stream(h.first+i), span{deg: int64(len(allowed))}, h.k == All, m.replace, &h.threads[0].set, out)
+	for j, at := range out {
+		out[j] = start + allowed[at].offset
+	}
+	h.counts[i] = n
 }

@@ -35,6 +35,8 @@ type Worker struct {
 	forest  forest         // of disjoint batches
 	moments buffer[moment] // of a list whose times are fetched
 	skipped skips          // of the current hop
+
+	turns, listNodes buffer[int64] // of targets whose times are fetched
 }
 
 // thread is the scratch of a thread: what a method needs while it works at one target or a few.
@@ -49,7 +51,7 @@ type thread struct {
 // Close frees the Worker's memory. Subgraphs that it filled become invalid.
 func (w *Worker) Close() {
 	w.ids.free()
-	for _, b := range []*buffer[int64]{&w.nodes, &w.ptr, &w.pos, &w.wide, &w.counts} {
+	for _, b := range []*buffer[int64]{&w.nodes, &w.ptr, &w.pos, &w.wide, &w.counts, &w.turns, &w.listNodes} {
 		b.free()
 	}
 	w.row.free()

@@ -447,6 +447,13 @@ typedef struct fg_loader_options {
   FG_IN int64_t *relation_fanouts; /* of a graph with types: [num_relations, num_hops], the edge types in its order; 0: none
                                       of this type in this hop. `fanouts` is then not read. NULL: `fanouts` for each */
   int64_t num_relations;           /* rows of it: as many as there are edge types */
+  FG_IN char *time_attr;   /* edge or node tensor of integers, when each was: of a neighbour nothing later than its seed
+                              is drawn; NULL: without times */
+  FG_IN int64_t *input_time; /* of each seed; NULL: those of the nodes, where `time_attr` has times of nodes */
+  int64_t num_input_time;  /* its length: the number of seeds */
+  int64_t time_window;     /* draw only what is less than so much earlier; 0: whatever is past */
+  int32_t temporal_last;   /* draw the latest, not any */
+  int32_t disjoint;        /* every seed has a tree of its own; with `time_attr` always */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -461,8 +468,8 @@ typedef struct fg_loader_options {
  *
  * Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held` and the arrays
- * of `links` unchanged until the loader is closed; the rest of the options is copied.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held`, `input_time` and
+ * the arrays of `links` unchanged until the loader is closed; the rest of the options is copied.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
                        fg_error *err);
@@ -506,7 +513,8 @@ typedef struct fg_batch {
  * then have one row for each node that he does not hold.
  * With `labor` and with `walks`: edge_weight float32 [edges], weights that estimate the mean over all neighbours, or
  * numbers of visits. With `walks` there is no e_id and no edge tensor. With a `subgraph_type` other than 0 all nodes are
- * targets, and num_sampled_nodes and num_sampled_edges are missing.
+ * targets, and num_sampled_nodes and num_sampled_edges are missing. With `disjoint` and with `time_attr`: batch int64
+ * [nodes], the place of the seed in whose tree each node is; with the latter also seed_time int64 [seeds].
  * With `links` the seeds of a batch are the nodes at the ends of its links and negatives, ascending, and input_id are
  * the places of its links. Positions in n_id, int64: edge_label_index [2, links + negatives], sources above targets,
  * or with `triplets` src_index [links], dst_pos_index [links], dst_neg_index [links] or [links, negatives].

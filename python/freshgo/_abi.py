@@ -330,6 +330,12 @@ class LoaderOptions(ctypes.Structure):
         ("links", POINTER(Links)),
         ("relation_fanouts", POINTER(c_int64)),
         ("num_relations", c_int64),
+        ("time_attr", c_char_p),
+        ("input_time", POINTER(c_int64)),
+        ("num_input_time", c_int64),
+        ("time_window", c_int64),
+        ("temporal_last", c_int32),
+        ("disjoint", c_int32),
     )
 
 

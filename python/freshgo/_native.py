@@ -261,6 +261,8 @@ class LoaderOptions:
     ``presc_epochs`` of "presc", ``hotness_seed`` of "random", ``hotness`` (float32, one per node) of "vector".
     ``weight_attr`` names an edge tensor, ``labor`` is its dependencies on layers and batches and whether
     it gives weights, ``walks`` are walks, length and restart of each hop, ``subgraph_type`` is that of the header.
+    ``time_attr`` names an edge or node tensor, ``input_time`` (int64, one per seed) are the times of seeds,
+    ``time_window`` and ``temporal_last`` what is drawn of the past; with it or ``disjoint`` each seed has its own tree.
     ``reorder`` counts batches, 0 is none. ``scratch`` is a directory and ``calibration`` a file, both may be absent.
     ``history`` makes the loader prune its batches.
     ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
@@ -308,6 +310,11 @@ class LoaderOptions:
     subgraph_type: int = 0
     links: LinkOptions | None = None
     relation_fanouts: Sequence[Sequence[int]] | None = None
+    time_attr: str | None = None
+    input_time: torch.Tensor | None = None
+    time_window: int | None = None
+    temporal_last: bool = False
+    disjoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -386,7 +393,8 @@ class Loader(_Handle, HistoryCalls):
         super().__init__()
         self._source = source
         self._seeds = _own_seeds(options.seeds)
-        self._vectors = options.hotness, options.held, options.links  # the library reads them where they lie
+        # The library reads them where they lie.
+        self._vectors = options.hotness, options.held, options.links, options.input_time
         raw = _loader_options(options, self._seeds)
         arguments = (*_source_handles(source), ctypes.byref(raw))
         self._pointer = _run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
@@ -569,6 +577,11 @@ def _loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.
         raw.seeds, raw.num_seeds = _pointer_to(seeds, ctypes.c_int64), seeds.numel()
     if options.hotness is not None:
         raw.hotness, raw.num_hotness = _pointer_to(options.hotness, ctypes.c_float), options.hotness.numel()
+    raw.time_attr = None if options.time_attr is None else options.time_attr.encode()
+    raw.time_window, raw.temporal_last = options.time_window or 0, int(options.temporal_last)
+    raw.disjoint = int(options.disjoint)
+    if options.input_time is not None:
+        raw.input_time, raw.num_input_time = _pointer_to(options.input_time, ctypes.c_int64), options.input_time.numel()
     if options.held is not None:
         raw.held, raw.num_held = _pointer_to(options.held, ctypes.c_int32), options.held.numel()
     if options.links is not None:

@@ -40,10 +40,6 @@ _MEANINGLESS = {
 }
 _ONLY = {
     "directed": True,
-    "disjoint": False,
-    "temporal_strategy": "uniform",
-    "time_attr": None,
-    "input_time": None,
     "transform_sampler_output": None,
     "neighbor_sampler": None,
     "custom_cls": None,

@@ -15,6 +15,7 @@ from freshgo import _delivery, _native, _options
 from freshgo._graph import recall
 from freshgo._report import figure, html
 from freshgo._source import tensor_digest
+from freshgo._temporal import trees
 from freshgo._typed_batch import make_typed_batch, trace_of, typed_batch_class
 from freshgo._typed_options import TypedOptions
 from freshgo._typed_source import TypedSource, open_source
@@ -76,6 +77,16 @@ class Loader:
             one after the other among those that are left; those of weight 0 never. Types of edges without it are drawn
             uniformly.
         sampler: ``"labor"`` or a :class:`Labor` draws layer by layer, for fewer nodes in a batch.
+        disjoint: give every input node a tree of its own, which shares no node with another: ``batch.batch`` (int64)
+            says of each node in which one it is, by the place of its input node in the batch.
+        time_attr: an edge-level or node-level tensor of integers, when each edge or node came about: nothing that is
+            later than an input node is ever drawn into its tree. Implies ``disjoint``. ``batch.seed_time`` (int64)
+            are the times of the input nodes.
+        temporal_strategy: ``"uniform"`` draws among all that is not too late, ``"last"`` the latest of it.
+        time_window: draw only what is less than so much earlier than the input node: times in
+            ``(t - time_window, t]``, in the units of ``time_attr``.
+        input_time: a time for each input node, in their order; needed with times of edges. None is the time of the
+            node itself, where nodes have times.
         seed: everything random follows from it.
         num_workers: threads that sample; 0 lets the loader choose.
         prefetch: batches prepared ahead; 0 works only when asked.
@@ -135,6 +146,11 @@ class Loader:
         replace: bool = False,
         weight_attr: str | None = None,
         sampler: Labor | str | None = None,
+        disjoint: bool = False,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
+        time_window: int | None = None,
+        input_time: Any = None,
         seed: int = 0,
         num_workers: int = 0,
         prefetch: int = 4,
@@ -164,8 +180,10 @@ class Loader:
         policy = resolve("cache", cache)
         drawn = sampling(num_neighbors, sampler, weight_attr, _options.flag("replace", replace), relations=True)
         self._sampling = drawn
+        self._trees = trees(disjoint, time_attr, temporal_strategy, time_window, input_time)
         options = _native.LoaderOptions(
             **self._sampling.options(),
+            **self._trees.options(),
             replace=replace,
             batch_size=_options.count("batch_size", batch_size, 1),
             shuffle=_options.flag("shuffle", shuffle),
@@ -348,6 +366,7 @@ class Loader:
             "replace": options.replace,
             **self._sampling.config(),
             "subgraph_type": _options.SUBGRAPH_TYPES[options.subgraph_type] if options.subgraph_type else None,
+            **self._trees.config(),
             "seed": options.seed,
             "reorder": self._order,
             **({} if self._links is None else self._links.config()),

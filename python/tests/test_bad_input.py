@@ -141,7 +141,6 @@ def test_labels_that_are_nan_outside_the_splits_are_fine(tmp_path: Path) -> None
         ({"transform": 3}, errors.DTypeError, r"transform"),
         ({"subgraph_type": "inducd"}, errors.InvalidArgumentError, r"subgraph_type.*'directional'.*did you mean 'induced'"),
         ({"subgraph_type": None}, errors.InvalidArgumentError, r"subgraph_type must be one of 'directional', .*got None"),
-        ({"disjoint": True}, errors.InvalidArgumentError, r"disjoint"),
     ],
 )
 def test_options(store: Any, options: dict[str, Any], error: type[FreshgoError], match: str) -> None:

@@ -1,0 +1,80 @@
+"""Disjoint trees and times: what ``Loader(disjoint=, time_attr=, ...)`` take, as the library wants it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo import _options
+from freshgo._source import tensor_digest
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+STRATEGIES = ("uniform", "last")
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Whether input nodes have trees of their own, and of what time these are."""
+
+    disjoint: bool
+    time_attr: str | None
+    strategy: str
+    window: int | None
+    input_time: Tensor | None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the library."""
+        return {
+            "disjoint": self.disjoint,
+            "time_attr": self.time_attr,
+            "temporal_last": self.strategy == "last",
+            "time_window": self.window,
+            "input_time": self.input_time,
+        }
+
+    def config(self) -> dict[str, object]:
+        """Return what a batch depends on; None throughout without trees."""
+        return {
+            "disjoint": True if self.disjoint or self.time_attr is not None else None,
+            "time_attr": self.time_attr,
+            "temporal_strategy": None if self.time_attr is None else self.strategy,
+            "time_window": self.window,
+            "input_time": None if self.input_time is None else tensor_digest(self.input_time),
+        }
+
+
+def trees(disjoint: object, time_attr: object, strategy: object, window: object, input_time: object) -> Trees:
+    """Check what a loader was given; what the graph has to do with it is checked by the library."""
+    if time_attr is not None and not isinstance(time_attr, str):
+        raise DTypeError(f"time_attr must be the name of an edge-level or node-level tensor, got {time_attr!r}")
+    if time_attr == "":
+        raise InvalidArgumentError("time_attr must be the name of an edge-level or node-level tensor, got ''")
+    if time_attr is None:
+        given = {"temporal_strategy": strategy != "uniform", "time_window": window, "input_time": input_time}
+        for name, value in given.items():
+            if value is not None and value is not False:
+                raise InvalidArgumentError(f"{name} needs time_attr, the name of a tensor of times")
+    return Trees(
+        disjoint=_options.flag("disjoint", disjoint),
+        time_attr=time_attr,
+        strategy=_options.choice("temporal_strategy", strategy, STRATEGIES),
+        window=None if window is None else _options.count("time_window", window, 1),
+        input_time=None if input_time is None else _times(input_time),
+    )
+
+
+def _times(value: object) -> Tensor:
+    """Return times as int64, a copy: the library reads them in every epoch."""
+    try:
+        times = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"input_time must be integers, one for each input node: {error}") from None
+    if times.dim() != 1:
+        raise InvalidArgumentError(f"input_time must be one-dimensional, got shape {list(times.shape)}")
+    if times.dtype.is_floating_point or times.dtype.is_complex or times.dtype in (torch.bool, torch.uint64):
+        raise DTypeError(f"input_time must be integers, as the times of the graph are, got {times.dtype}")
+    return times.detach().to(device="cpu", dtype=torch.int64, copy=True).contiguous()
