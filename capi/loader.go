@@ -12,8 +12,8 @@ import (
 )
 
 // idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
-// edge_weight, those of the edges grouped by source, the places of rows, and links.
-const idTensors = 8 + len(loader.TransposedNames) + 1 + loader.LinkTensors
+// edge_weight, those of the edges grouped by source, and the places of rows.
+const idTensors = 8 + len(loader.TransposedNames) + 1
 
 // loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several threads take turns, and lets
 // those that change the epoch go before one that waits for a batch.
@@ -38,7 +38,7 @@ func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors i
 		s.drop()
 		return nil, err
 	}
-	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o) + linkTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
@@ -50,6 +50,13 @@ func historyTensors(o *loader.Options) int {
 		return 0
 	}
 	return loader.HistoryTensors(len(o.Fanouts))
+}
+
+func linkTensors(o *loader.Options) int {
+	if o.Links == nil {
+		return 0
+	}
+	return loader.LinkTensors
 }
 
 // next waits for the next batch, at most timeoutMS (negative: for ever).
