@@ -13,8 +13,8 @@ import (
 )
 
 // idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
-// edge_weight, those of the edges grouped by source, the places of rows, the trees of nodes and times of seeds, and links.
-const idTensors = 8 + len(loader.TransposedNames) + 1 + 2 + loader.LinkTensors
+// edge_weight, those of the edges grouped by source, the places of rows, and the trees of nodes and times of seeds.
+const idTensors = 8 + len(loader.TransposedNames) + 1 + 2
 
 // typeTensors is how many tensors of a batch with types are not the user's, beyond idTensors: for each type of nodes n_id, input_id and counts, for
 // each type of edges edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped by source.
@@ -61,7 +61,7 @@ func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors i
 		s.drop()
 		return nil, err
 	}
-	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o) + linkTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
@@ -73,6 +73,13 @@ func historyTensors(o *loader.Options) int {
 		return 0
 	}
 	return loader.HistoryTensors(len(o.Fanouts))
+}
+
+func linkTensors(o *loader.Options) int {
+	if o.Links == nil {
+		return 0
+	}
+	return loader.LinkTensors
 }
 
 // next waits for the next batch, at most timeoutMS (negative: for ever).

@@ -276,7 +276,9 @@ func TestNegativesFaults(t *testing.T) {
 			require.Zero(t, budget.Used())
 		}
 	}
+	g = linked(100, Link{1, 2}, Link{3, 4}) // of which nothing is held
 	g.strict(t, n, Links{}, true)
+	require.Nil(t, n.Strict.dense)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	source, target := make([]int64, 10), make([]int64, 10)

@@ -47,7 +47,7 @@ class Links:
         }
 
     def labels(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
-        """Return ``edge_label`` of a batch: those of its links, then zeros for negative pairs. None where there is none."""
+        """Return ``edge_label`` of a batch: those of its links, then zeros for negatives. None where there are none."""
         if self.options.triplets:
             return None
         links = tensors["input_id"]
@@ -125,13 +125,15 @@ def edge_label(value: object, index: Tensor | None) -> Tensor:
 
 
 def negatives(value: Any) -> tuple[str | None, float, object, object]:
-    """Return mode, amount and weights of PyG's NegativeSampling, or of a mode, a dict or a tuple that it takes. The mode
-    is None where there are no negatives."""
+    """Return mode, amount and weights of PyG's NegativeSampling, or of a mode, a dict or a tuple that it takes.
+
+    The mode is None where there are no negatives.
+    """
     names = ("mode", "amount", "src_weight", "dst_weight")
     if value is None:
         return None, 0.0, None, None
     if isinstance(value, str | enum.Enum):
-        given = {"mode": value}
+        given: dict[Any, Any] = {"mode": value}
     elif isinstance(value, Mapping):
         given = dict(value)
     elif isinstance(value, tuple | list) and 1 <= len(value) <= len(names):

@@ -236,7 +236,7 @@ class Graph(_Handle):
 class LinkOptions:
     """Links that batches are drawn for.
 
-    ``index`` is int64 ``[2, num_links]``, contiguous, or None for every edge. ``negatives`` counts them for each link; the
+    ``index`` is int64 ``[2, num_links]``, contiguous, or None for every edge. ``negatives`` counts them for each link;
     weights are float64, contiguous, one per node. ``exclude`` is 0, 1 for the links and 2 for them and their reverse.
     The caller does not change the tensors.
     """

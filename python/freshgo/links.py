@@ -18,8 +18,9 @@ _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 class LinkLoader(Loader):
     """Samples neighbours around batches of links and negatives for them, as PyG's ``LinkNeighborLoader`` does.
 
-    It is a :class:`Loader` whose batches are drawn for links: caches, plans, ``state_dict``, ``trace``, ``stats`` and all of
-    its options are the same, and a batch, negatives included, depends on ``seed``, the epoch and its position alone.
+    It is a :class:`Loader` whose batches are drawn for links: caches, plans, ``state_dict``, ``trace``, ``stats`` and
+    all of its options are the same, and a batch, negatives included, depends on ``seed``, the epoch and its position
+    alone.
 
         loader = LinkLoader(store, [15, 10], edge_label_index=train_edges, neg_sampling="binary", batch_size=1024,
                             shuffle=True, strict_negatives=True, exclude_seed_edges="reverse")
@@ -28,40 +29,41 @@ class LinkLoader(Loader):
             score = (h[batch.edge_label_index[0]] * h[batch.edge_label_index[1]]).sum(-1)
             loss = F.binary_cross_entropy_with_logits(score, batch.edge_label)
 
-    A batch is that of a :class:`Loader` whose seeds are the nodes at the ends of its links and negatives, each once and
-    ascending. ``input_id`` (int64 ``[links]``) are places in ``edge_label_index`` and ``batch_size`` is their number.
-    Positions in ``n_id`` say what the links are:
+    A batch is that of a :class:`Loader` whose seeds are the nodes at the ends of its links and negatives, each once
+    and ascending. ``input_id`` (int64 ``[links]``) are places in ``edge_label_index`` and ``batch_size`` is their
+    number. Positions in ``n_id`` say what the links are:
 
-    - without negatives and with ``"binary"`` ones, ``edge_label_index`` (int64 ``[2, links + negatives]``, links first) and
-      ``edge_label`` (a row for each: those given, ones where there are none, then zeros). Where the smallest label given is
-      0, all are one higher, so that 0 means a negative;
+    - without negatives and with ``"binary"`` ones, ``edge_label_index`` (int64 ``[2, links + negatives]``, links
+      first) and ``edge_label`` (a row for each: those given, ones where there are none, then zeros). Where the
+      smallest label given is 0, all are one higher, so that 0 means a negative;
     - with ``"triplet"``, ``src_index``, ``dst_pos_index`` (int64 ``[links]``) and ``dst_neg_index`` (``[links]``, or
       ``[links, amount]`` where there are more).
 
     A batch of n links has ``ceil(n * amount)`` negatives.
 
     Args:
-        data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on) are no
-            part of the graph and left out.
+        data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on)
+            are no part of the graph and left out.
         num_neighbors: as of :class:`Loader`.
-        edge_label_index: integers ``[2, num_links]``; None for every edge of the graph, in the user's order, which takes 16
-            bytes of memory for each.
+        edge_label_index: integers ``[2, num_links]``; None for every edge of the graph, in the user's order, which
+            takes 16 bytes of memory for each.
         edge_label: a row for each link, of any dtype; None.
         edge_label_time: only None is supported.
-        neg_sampling: ``"binary"``, ``"triplet"``, PyG's ``NegativeSampling``, or a dict or tuple of its ``mode``, ``amount``
-            (for each link), ``src_weight`` and ``dst_weight`` (by node: what the ends of negatives are drawn in proportion
-            to). None draws none.
+        neg_sampling: ``"binary"``, ``"triplet"``, PyG's ``NegativeSampling``, or a dict or tuple of its ``mode``,
+            ``amount`` (for each link), ``src_weight`` and ``dst_weight`` (by node: what the ends of negatives are
+            drawn in proportion to). None draws none.
         neg_sampling_ratio: the same as ``("binary", neg_sampling_ratio)``.
-        strict_negatives: a negative is no edge of the graph, none of ``edge_label_index`` and no node with itself; what is
-            left is drawn with exactly the probabilities that it would have alone.
+        strict_negatives: a negative is no edge of the graph, none of ``edge_label_index`` and no node with itself;
+            what is left is drawn with exactly the probabilities that it would have alone.
         exclude_seed_edges: True keeps the links of a batch, all copies of each, out of the edges drawn for it;
-            ``"reverse"`` those from target to source too, for undirected graphs. So a model cannot read the answer off the
-            graph. Not with LABOR and random walks.
-        batch_size: links per batch. All other options are those of :class:`Loader`, but ``input_nodes`` and ``history``.
+            ``"reverse"`` those from target to source too, for undirected graphs. So a model cannot read the answer
+            off the graph. Not with LABOR and random walks.
+        batch_size: links per batch. All other options are those of :class:`Loader`, but ``input_nodes`` and
+            ``history``.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work; with ``strict_negatives`` also that a node, or the
-            graph, is linked with all there is.
+        InvalidArgumentError, DTypeError: an argument that cannot work; with ``strict_negatives`` also that a node, or
+            the graph, is linked with all there is.
         BudgetError, StoreNotFoundError, FormatError, CorruptError, ReadError: as :class:`Loader`.
     """
 

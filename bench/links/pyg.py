@@ -1,0 +1,62 @@
+"""Batches of links: freshgo against PyG's LinkNeighborLoader, interleaved in one process.
+
+    python bench/links/pyg.py [--nodes 200000] [--edges 2000000] [--batches 20] [--rounds 3]
+
+Both draw [10, 5] neighbours for 1024 links and as many binary negatives, of the same Data in memory, one thread each. The
+last two contestants do what PyG's cannot: keep a batch's links out of its edges, and negatives from being links. The time is
+that of a batch, the median over rounds, and the ratio is PyG's time over it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+import warnings
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import LinkNeighborLoader
+
+from freshgo import LinkLoader
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("nodes", 200_000), ("edges", 2_000_000), ("batches", 20), ("rounds", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    gen = torch.Generator().manual_seed(0)
+    source = (args.nodes * torch.rand(args.edges, generator=gen, dtype=torch.float64) ** 2).long()
+    target = torch.randint(args.nodes, (args.edges,), generator=gen)
+    data = Data(x=torch.randn(args.nodes, 32, generator=gen), edge_index=torch.stack([source, target]))
+    what = {"edge_label_index": data.edge_index, "neg_sampling": "binary", "batch_size": 1024, "shuffle": True}
+    ours = {"num_workers": 1, "prefetch": 0}
+    contestants = {
+        "PyG": LinkNeighborLoader(data, [10, 5], **what),
+        "freshgo": LinkLoader(data, [10, 5], **what, **ours),
+        "freshgo, exclude": LinkLoader(data, [10, 5], **what, **ours, exclude_seed_edges="reverse"),
+        "freshgo, strict": LinkLoader(data, [10, 5], **what, **ours, strict_negatives=True),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(args.rounds):
+        for name, loader in contestants.items():
+            batches = iter(loader)
+            next(batches)  # begins the epoch
+            start, edges = time.perf_counter(), 0
+            for batch in itertools.islice(batches, args.batches):
+                edges += batch.edge_index.size(1)
+                assert batch.edge_label_index.size(1) == 2048
+            seconds[name].append((time.perf_counter() - start) / args.batches)
+            print(f"{name}: {seconds[name][-1] * 1e3:.1f} ms a batch, {edges // args.batches} edges", flush=True)
+    pyg = statistics.median(seconds["PyG"])
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        print(f"{name}: median {median * 1e3:.1f} ms, {pyg / median:.2f} of PyG's speed")
+
+
+if __name__ == "__main__":
+    main()
