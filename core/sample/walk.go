@@ -347,7 +347,11 @@ func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 
 // sortFew sorts mostly few numbers.
 func sortFew(x []int64) {
-	if len(x) > scanLimit {
+	switch {
+	case len(x) <= networkLimit:
+		sortNetwork(x)
+		return
+	case len(x) > scanLimit:
 		slices.Sort(x)
 		return
 	}
