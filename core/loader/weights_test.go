@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -64,7 +65,9 @@ func TestSamplersAgreeEverywhere(t *testing.T) {
 	} {
 		s := d.store(t, ssd.OS)
 		whole := int64(len(d.sources)) * 4
-		for name, change := range samplerOptions() {
+		options := samplerOptions()
+		maps.Copy(options, subgraphOptions())
+		for name, change := range options {
 			base := plain()
 			change(&base)
 			reference := open(t, d.graph(t), base)
