@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python examples/recommend.py DIRECTORY [--epochs 4] [--memory 64MiB]
 
 DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, numbered apart. Users and
-items become the nodes of one graph, items after users, with edges both ways: two steps of a walk then lead from user to
-user, or from item to item. A node is its own embedding and those of the nodes that its walks visit, weighted by visits; a
-user's ranking of items is by inner products. Recall@20 as in LightGCN: items of the training are not recommended, and
+items become the nodes of one graph, items after users, with edges both ways: two steps of a walk then lead from user
+to user, or from item to item. A node is its own embedding and those of the nodes that its walks visit, by visits; a
+user's ranking of items is by angle. Recall@20 as in LightGCN: items of the training are not recommended, and
 the share of a user's test items that is among the first 20 is averaged over users.
 """
 
@@ -76,15 +76,14 @@ class Recommender(nn.Module):
         visits = block.edge_weight
         total = torch.zeros(block.num_dst).index_add_(0, block.edge_index[1], visits).clamp_(min=1)
         around = ops.aggregate(h, block.index, block.ptr, visits, transposed=block.transposed) / total[:, None]
-        return 0.5 * (h[: block.num_dst] + around)
+        return F.normalize(h[: block.num_dst] + around)
 
 
-def loss_of(users: Tensor, items: Tensor, others: Tensor, weight_decay: float = 1e-4) -> Tensor:
+def loss_of(users: Tensor, items: Tensor, others: Tensor, temperature: float = 0.1) -> Tensor:
     """BPR against many items at a time, each weighted by how wrong its place is: a softmax over the user's item and the
     others. With one other it is BPR."""
     right, wrong = (users * items).sum(1, keepdim=True), users @ others.T
-    ranking = -F.log_softmax(torch.cat([right, wrong], 1), 1)[:, 0].mean()
-    return ranking + weight_decay * (users.square().sum() + items.square().sum()) / len(users)
+    return -F.log_softmax(torch.cat([right, wrong], 1) / temperature, 1)[:, 0].mean()
 
 
 def train_epoch(model, optimizer, data: Interactions, walk: RandomWalk, epoch: int, args) -> float:
@@ -151,13 +150,15 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--batches", type=int, default=0, help="of an epoch, for a short run; 0: all")
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--negatives", type=int, default=1024)
+    parser.add_argument("--walks", type=int, default=300, help="of a user, for the ranking by visits alone")
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args(arguments)
 
     data = Interactions(*(np.load(args.directory / f"{part}_edges.npy") for part in ("train", "test")))
     walk = RandomWalk(walks=10, length=2, top=10, restart=0.0)
     wide = RandomWalk(walks=50, length=2, top=50, restart=0.0)  # where nothing is trained there is time for more
-    figures = {"visits": recall_of_visits(data, RandomWalk(walks=300, length=3, top=-1, restart=0.0))}
+    visits = RandomWalk(walks=args.walks, length=3, top=-1, restart=0.0)
+    figures = {"visits": recall_of_visits(data, visits)}
     print(f"visits alone: Recall@20 {figures['visits']:.4f}", flush=True)
 
     torch.manual_seed(0)
