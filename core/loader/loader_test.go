@@ -289,6 +289,16 @@ func TestWrongOptions(t *testing.T) {
 		"short held":     {func(o *Options) { o.Held = make([]int32, 99) }, ErrOption},
 		"no row held":    {func(o *Options) { o.Held = append(make([]int32, 99), -2) }, ErrOption},
 		"holds":          {func(o *Options) { o.Holds = -1 }, ErrOption},
+		"no subgraph":    {func(o *Options) { o.Subgraph = sample.Induced + 1 }, ErrOption},
+		"labor induced": {
+			func(o *Options) { o.Subgraph, o.Labor = sample.Induced, &sample.Labor{BatchDependency: 1} }, ErrOption,
+		},
+		"walks induced": {
+			func(o *Options) { o.Subgraph, o.Walks = sample.Induced, make([]sample.Walk, len(o.Fanouts)) }, ErrOption,
+		},
+		"history induced": {
+			func(o *Options) { o.Subgraph, o.History = sample.Induced, new(HistoryOptions) }, ErrOption,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain()

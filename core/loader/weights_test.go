@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -64,7 +65,9 @@ func TestSamplersAgreeEverywhere(t *testing.T) {
 		"": newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32), " sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
 	} {
 		s := d.store(t, ssd.OS)
-		for name, change := range samplerOptions() {
+		options := samplerOptions()
+		maps.Copy(options, subgraphOptions())
+		for name, change := range options {
 			base := plain()
 			change(&base)
 			agreeEverywhere(t, d, s, name+order, base)

@@ -40,6 +40,14 @@ func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error
 	return nil
 }
 
+// renew makes room for n elements and keeps none, so that the old memory need not be there beside the new.
+func (b *buffer[T]) renew(budget *mem.Budget, n int64) error {
+	if n > int64(len(b.data)) {
+		b.free()
+	}
+	return b.grow(budget, mem.Trace, n, 0)
+}
+
 func (b *buffer[T]) free() {
 	if b.block != nil {
 		b.block.Free()

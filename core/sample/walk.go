@@ -69,14 +69,14 @@ func (m walks) gives() gives                                   { return gives{id
 func (m walks) bytes(s *Sampler, _ Demand) int64 {
 	var most int64
 	for _, w := range m {
-		most = max(most, walkerBytes(w, walkersIn(&s.graph, w)))
+		most = max(most, walkerBytes(w, walkersIn(s.graph.Adjacency != nil, w)))
 	}
 	return most
 }
 
 // walkersIn is how many walkers move together, those of at least one target.
-func walkersIn(g *Graph, w Walk) int64 {
-	if g.Adjacency != nil {
+func walkersIn(fetched bool, w Walk) int64 {
+	if fetched {
 		return max(walkersFetched, w.Walks)
 	}
 	return max(walkersAtOnce, w.Walks)
@@ -105,31 +105,39 @@ func (w *walker) free() {
 
 func (w *walker) grow(budget *mem.Budget, n, length int64) error {
 	for _, b := range []*buffer[int64]{&w.targets, &w.at, &w.pos, &w.next} {
-		if err := b.grow(budget, mem.Trace, n, 0); err != nil {
+		if err := b.renew(budget, n); err != nil {
 			return err
 		}
 	}
-	if err := w.state.grow(budget, mem.Trace, n, 0); err != nil {
+	if err := w.state.renew(budget, n); err != nil {
 		return err
 	}
 	if have := int64(len(w.ptr.data)); have < n+1 {
-		if err := w.ptr.grow(budget, mem.Trace, n+1, 0); err != nil {
+		if err := w.ptr.renew(budget, n+1); err != nil {
 			return err
 		}
 		for i := range w.ptr.data {
 			w.ptr.data[i] = int64(i)
 		}
 	}
-	return w.visits.grow(budget, mem.Trace, n*length, 0)
+	return w.visits.renew(budget, n*length)
 }
 
 func (m walks) expand(h *hop) error {
-	w := m[h.number]
-	g := &h.sampler.graph
-	n := walkersIn(g, w)
+	w, g := m[h.number], &h.sampler.graph
+	var fetch fetchFunc
 	if g.Adjacency != nil {
-		t := &h.threads[0]
-		return h.walkAll(t, w, n, 0, h.targets, g.Adjacency.Fetch)
+		fetch = g.Adjacency.Fetch
+	}
+	return h.expandWalks(w, fetch != nil, func(k *walker, lo, hi int) error { return h.walk(k, w, lo, hi, fetch) })
+}
+
+// expandWalks gives all targets their neighbours. move moves the walkers of the targets lo to hi all their way; in one thread where
+// it fetches.
+func (h *hop) expandWalks(w Walk, fetched bool, move func(k *walker, lo, hi int) error) error {
+	n := walkersIn(fetched, w)
+	if fetched {
+		return h.walkAll(&h.threads[0], w, n, 0, h.targets, move)
 	}
 	piece := int(max(1, n/w.Walks))
 	units := (h.targets + piece - 1) / piece
@@ -140,7 +148,7 @@ func (m walks) expand(h *hop) error {
 			if u >= units {
 				return nil
 			}
-			if err := h.walkAll(t, w, n, u*piece, min((u+1)*piece, h.targets), nil); err != nil {
+			if err := h.walkAll(t, w, n, u*piece, min((u+1)*piece, h.targets), move); err != nil {
 				return err
 			}
 		}
@@ -151,7 +159,7 @@ func (m walks) expand(h *hop) error {
 type fetchFunc func(ctx context.Context, d Drawn, out []int64) error
 
 // walkAll finds the neighbours of the targets lo to hi, with at most n walkers at a time.
-func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc) error {
+func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, move func(k *walker, lo, hi int) error) error {
 	if err := t.walker.grow(h.budget, n, w.Length); err != nil {
 		return err
 	}
@@ -160,7 +168,7 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc) e
 			return fmt.Errorf("sample: %w", err)
 		}
 		end := min(hi, lo+int(max(1, n/w.Walks)))
-		if err := h.walk(&t.walker, w, lo, end, fetch); err != nil {
+		if err := move(&t.walker, lo, end); err != nil {
 			return err
 		}
 		at := int64(0) // in visits
@@ -177,10 +185,9 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, fetch fetchFunc) e
 	return nil
 }
 
-// walk moves the walkers of the targets lo to hi.
-func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
+// start puts the walkers of the targets lo to hi at their targets and returns their number.
+func (h *hop) start(k *walker, w Walk, lo, hi int) (n int) {
 	nodes, spans := h.nodes.data[h.first:], h.spans.data
-	n := 0
 	for i := lo; i < hi; i++ {
 		if spans[i].deg == 0 {
 			continue
@@ -191,7 +198,16 @@ func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
 			n++
 		}
 	}
-	m := moves{h, k, w, uint64(math.Ceil(w.Restart * 0x1p53)), n} // x < Restart * 2^53 for an integer x
+	return n
+}
+
+// back is the number below which a walker's number sends it back: x < Restart * 2^53 for an integer x.
+func (w Walk) back() uint64 { return uint64(math.Ceil(w.Restart * 0x1p53)) }
+
+// walk moves the walkers of the targets lo to hi.
+func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
+	n := h.start(k, w, lo, hi)
+	m := moves{h, k, w, w.back(), n}
 	if fetch == nil {
 		m.resident()
 		return nil
@@ -305,8 +321,11 @@ func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 	sortFew(visits)
 	// A node and its number are one word: in ascending order those more often visited come first, and the lower node of
 	// equals.
-	found := k.found[:0]
-	for begin := 0; begin < len(visits); {
+	found, begin := k.found[:0], 0
+	for begin < len(visits) && visits[begin] < 0 { // of a metapath that came to an end
+		begin++
+	}
+	for begin < len(visits) {
 		v, end := visits[begin], begin+1
 		for end < len(visits) && visits[end] == v {
 			end++
@@ -328,7 +347,11 @@ func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 
 // sortFew sorts mostly few numbers.
 func sortFew(x []int64) {
-	if len(x) > scanLimit {
+	switch {
+	case len(x) <= networkLimit:
+		sortNetwork(x)
+		return
+	case len(x) > scanLimit:
 		slices.Sort(x)
 		return
 	}

@@ -133,8 +133,8 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
             )
         if sampling.labor is not None and sampling.labor.edge_weight:
             raise InvalidArgumentError(
-                f"subgraph_type={name!r} has edges that were not drawn, and LABOR's edge_weight is for those that were: "
-                "take Labor(edge_weight=False)"
+                f"subgraph_type={name!r} has edges that were not drawn, and LABOR's edge_weight is for those that "
+                "were: take Labor(edge_weight=False)"
             )
         if history is not None:
             raise InvalidArgumentError(f"history prunes batches hop by hop, which subgraph_type={name!r} has not")

@@ -1,0 +1,43 @@
+package loader
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/sample"
+)
+
+// subgraphOptions are run in all places by TestSamplersAgreeEverywhere.
+func subgraphOptions() map[string]func(o *Options) {
+	return map[string]func(o *Options){
+		"bidirectional": func(o *Options) { o.Subgraph = sample.Bidirectional },
+		"induced":       func(o *Options) { o.Subgraph = sample.Induced },
+	}
+}
+
+// Tensors of edges are those of the edges' numbers, and of every batch there are the same tensors.
+func TestTensorsOfSubgraphs(t *testing.T) {
+	d := newDataset(500, 6000)
+	for name, change := range subgraphOptions() {
+		t.Run(name, func(t *testing.T) {
+			o := plain()
+			o.Transpose = true
+			change(&o)
+			for _, b := range epochOf(t, open(t, d.graph(t), o), 0) {
+				require.NotContains(t, b.arrays, "num_sampled_nodes")
+				require.NotContains(t, b.arrays, "num_sampled_edges")
+				require.Equal(t, b.shapes["n_id"][0]+1, b.shapes["ptr"][0])
+				require.Equal(t, b.shapes["edge_index"][1:], b.shapes["e_id"])
+				ids, edges := int64s(b.arrays["n_id"]), int64s(b.arrays["edge_index"])
+				numbers := int64s(b.arrays["e_id"])
+				for i, e := range numbers {
+					source, target := ids[edges[i]], ids[edges[len(numbers)+i]]
+					forward := source == d.sources[e] && target == d.targets[e]
+					reverse := o.Subgraph == sample.Bidirectional && target == d.sources[e] && source == d.targets[e]
+					require.True(t, forward || reverse, "edge %d from %d to %d", e, source, target)
+				}
+			}
+		})
+	}
+}
