@@ -317,19 +317,53 @@ func TestTypedResume(t *testing.T) {
 func TestTypedBudgets(t *testing.T) {
 	d := newTypedDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
-	o := d.options()
-	w := d.worker(t, g, o)
-	o.Memory, o.Cache = 1<<20, "auto"
-	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-	var short *mem.BudgetError
-	require.ErrorAs(t, err, &short)
-	for _, more := range []int64{0, 100 << 10, 3 << 20} {
-		o.Memory = short.Need + more
-		l := open(t, OpenStore(s), o)
-		for _, b := range epochOf(t, l, 0) {
-			d.check(t, g, w, o, 0, b)
+	for name, change := range map[string]func(o *Options){
+		"plain":   func(*Options) {},
+		"labor":   func(o *Options) { o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true },
+		"weights": func(o *Options) { o.WeightAttr = "w" },
+	} {
+		for kind, source := range map[string]Source{"memory": g, "store": OpenStore(s)} {
+			o := d.options()
+			change(&o)
+			w := d.worker(t, g, o)
+			o.Memory, o.Cache = 1<<20, "auto"
+			_, err := Open(context.Background(), source, o, mem.NewAllocator())
+			var short *mem.BudgetError
+			require.ErrorAs(t, err, &short)
+			for _, more := range []int64{0, 100 << 10, 3 << 20} {
+				o.Memory = short.Need + more
+				l := open(t, source, o)
+				for _, b := range epochOf(t, l, 0) {
+					if o.WeightAttr == "" {
+						d.check(t, g, w, o, 0, b)
+					}
+				}
+				require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory, "%s, %s", name, kind)
+			}
 		}
-		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+	}
+}
+
+// TestTypedBatchesAreCounted: a batch takes the bytes that room was made for.
+func TestTypedBatchesAreCounted(t *testing.T) {
+	d := newTypedDataset()
+	for _, mode := range []Mode{Train, Trace} {
+		o := d.options()
+		o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true
+		l := open(t, d.graph(t), o)
+		require.NoError(t, l.Start(0, 0, mode))
+		b, err := l.Next(context.Background())
+		require.NoError(t, err)
+		total := int64(0)
+		for _, a := range b.Arrays {
+			n := int64(a.DType.Size())
+			for _, k := range a.Shape {
+				n *= k
+			}
+			total += n
+		}
+		require.Equal(t, total, b.bytes)
+		b.Release()
 	}
 }
 
