@@ -203,15 +203,11 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 	c := sections{nodes: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
 	reached := make([]int64, s.types()) // before the last hop
 	for t := range s.types() {
-		counts, n := g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)], int64(0)
+		counts := g.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]
 		for _, k := range counts[:s.hops] {
 			reached[t] += k
 		}
-		n = reached[t] + counts[s.hops]
-		if s.hops == 0 {
-			n = counts[0]
-		}
-		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+n)
+		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+reached[t]+counts[s.hops])
 	}
 	for i, r := range s.relations {
 		n := int64(0)
