@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/store"
@@ -208,15 +209,11 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 	c := sections{nodes: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
 	reached := make([]int64, s.types()) // before the last hop
 	for t := range s.types() {
-		counts, n := g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)], int64(0)
+		counts := g.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]
 		for _, k := range counts[:s.hops] {
 			reached[t] += k
 		}
-		n = reached[t] + counts[s.hops]
-		if s.hops == 0 {
-			n = counts[0]
-		}
-		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+n)
+		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+reached[t]+counts[s.hops])
 	}
 	for i, r := range s.relations {
 		n := int64(0)
@@ -380,6 +377,9 @@ func (l *Loader) checkTypes() error {
 			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
 		}
 		return nil
+	}
+	if n := l.parts.numNodes; l.parts.store != nil && n > cache.MaxRows {
+		return fmt.Errorf("%w: all node types together have %d nodes, rows are read of at most %d", ErrOption, n, int64(cache.MaxRows))
 	}
 	if err := types.checkOrder(l.parts.store); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 //     type of the source, Pos the position within the relation.
 //   - NodesPerHop is the counts of the first type, hops+1 of them, then those of the second; EdgesPerHop the same of relations, hops of each.
 //
-// Everything else follows from these counts. Of one type and one relation it is the Subgraph that a Worker fills.
+// Everything else follows from these counts. Of one type and one relation it has the layout of a homogeneous batch.
 
 // flat is the memory of flat batches.
 type flat struct {

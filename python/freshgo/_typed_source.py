@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from freshgo import _native
-from freshgo._inputs import is_typed
+from freshgo._inputs import Array, is_typed
 from freshgo._source import MemorySource, Source, StoreSource, max_id, tensor_digest, tensor_of
 from freshgo._typed_inputs import EdgeParts, NodeParts, TypedParts, typed_parts
 from freshgo._types import Types
@@ -108,13 +109,19 @@ def _tensors(parts: TypedParts) -> TypedParts:
         label = f"{node_type}."
         nodes[node_type] = NodeParts(
             of_nodes.num_nodes,
-            {name: tensor_of(label + name, array).contiguous() for name, array in of_nodes.tensors.items()},
+            {name: _rows(label + name, array) for name, array in of_nodes.tensors.items()},
             {name: tensor_of(label + name, array) for name, array in of_nodes.splits.items()},
         )
     for edge_type, of_edges in parts.edges.items():
         label = f"({', '.join(edge_type)})."
         edges[edge_type] = EdgeParts(
             tensor_of(f"{label}edge_index", of_edges.edge_index),
-            {name: tensor_of(label + name, array).contiguous() for name, array in of_edges.tensors.items()},
+            {name: _rows(label + name, array) for name, array in of_edges.tensors.items()},
         )
     return TypedParts(nodes, edges)
+
+
+def _rows(name: str, array: Array) -> Tensor:
+    """Return rows without gaps; NumPy gives a table without rows any strides."""
+    tensor = tensor_of(name, array)
+    return tensor.contiguous() if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype)

@@ -242,7 +242,7 @@ def test_edge_index_of_pyg(graph: Any, transpose: bool) -> None:
         edges.validate()
         assert (tuple(edges.sparse_size()), edges.is_sorted_by_col) == (sizes, True)
         x = torch.randn(sizes[0], 4, dtype=torch.float64, requires_grad=True)
-        out = edges.transpose(0, 1) @ x
+        out = edges.matmul(x, transpose=True)
         expected = torch.zeros(sizes[1], 4, dtype=torch.float64).index_add(0, plain_edges[1], x[plain_edges[0]])
         torch.testing.assert_close(out, expected)
         weight = torch.randn_like(out)

@@ -1,0 +1,220 @@
+package loader
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// typedDataset is a graph with types whose tensors tell their type and row: byte j of row v of tensor k is v + 7*j + 31*k (mod 256).
+type typedDataset struct {
+	names  []string
+	counts []int64
+	nodes  [][]GraphTensor
+	edges  []GraphEdges
+}
+
+func typedRows(rows, width int64, tag byte) []byte {
+	out := make([]byte, rows*width)
+	for v := range rows {
+		for j := range width {
+			out[v*width+j] = byte(v+v>>8) + 7*byte(j) + 31*tag
+		}
+	}
+	return out
+}
+
+// newTypedDataset has types with one, two and no tensors, a type without nodes and one that nothing reaches, and relations of very different sizes.
+func newTypedDataset() *typedDataset {
+	rng := rand.New(rand.NewPCG(3, 4))
+	d := &typedDataset{names: []string{"user", "item", "tag", "none", "far"}, counts: []int64{900, 2500, 60, 0, 40}}
+	add := func(name string, typ int, width int64, tag byte) GraphTensor {
+		return GraphTensor{Name: name, DType: manifest.DType_UINT8, RowShape: []int64{width}, Rows: typedRows(d.counts[typ], width, tag)}
+	}
+	d.nodes = [][]GraphTensor{{add("x", 0, 96, 1)}, {add("narrow", 1, 80, 2), add("x", 1, 170, 3), add("y", 1, 8, 4)}, nil, {add("x", 3, 100, 5)}, {add("x", 4, 300, 6)}}
+	for i, r := range []struct {
+		source, target, edges int
+		attr                  bool
+	}{{0, 1, 9000, true}, {1, 0, 6000, false}, {0, 0, 2000, true}, {1, 2, 4000, false}, {2, 1, 500, true}, {3, 1, 0, true}, {4, 4, 90, false}} {
+		var sources, targets []int64
+		for range r.edges {
+			u := rng.Float64()
+			sources = append(sources, int64(float64(d.counts[r.source])*u*u*u))
+			targets = append(targets, rng.Int64N(d.counts[r.target]))
+		}
+		e := GraphEdges{
+			Source: d.names[r.source], Relation: fmt.Sprint("r", i), Target: d.names[r.target],
+			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(r.edges)}, littleEndian(append(sources, targets...))),
+		}
+		if r.attr {
+			weights := make([]float32, r.edges)
+			for k := range weights {
+				weights[k] = float32(k%5) + 0.5
+			}
+			e.Tensors = []GraphTensor{
+				{Name: "attr", DType: manifest.DType_UINT8, RowShape: []int64{70}, Rows: typedRows(int64(r.edges), 70, byte(10+i))},
+				{Name: "w", DType: manifest.DType_FLOAT32, Rows: littleEndian(weights)},
+			}
+		}
+		d.edges = append(d.edges, e)
+	}
+	return d
+}
+
+func (d *typedDataset) graph(t *testing.T) *TypedGraph {
+	t.Helper()
+	var in TypedGraphInput
+	for i, name := range d.names {
+		in.NodeTypes = append(in.NodeTypes, GraphNodes{Name: name, NumNodes: d.counts[i], Tensors: d.nodes[i]})
+	}
+	in.EdgeTypes = d.edges
+	g, err := NewTypedGraph(context.Background(), in)
+	require.NoError(t, err)
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (d *typedDataset) store(t *testing.T, fs ssd.FS) *store.Store {
+	t.Helper()
+	named := func(tensors []GraphTensor) (out []store.NamedSource) {
+		for _, x := range tensors {
+			width := int64(x.DType.Size())
+			for _, n := range x.RowShape {
+				width *= n
+			}
+			shape := append([]int64{int64(len(x.Rows)) / width}, x.RowShape...)
+			out = append(out, store.NamedSource{Name: x.Name, Source: store.Dense(x.DType, shape, x.Rows)})
+		}
+		return out
+	}
+	var in store.Input
+	for i, name := range d.names {
+		in.NodeTypes = append(in.NodeTypes, store.NodeInput{Name: name, NumNodes: d.counts[i], Tensors: named(d.nodes[i])})
+	}
+	for _, e := range d.edges {
+		in.EdgeTypes = append(in.EdgeTypes, store.EdgeInput{Source: e.Source, Relation: e.Relation, Target: e.Target, EdgeIndex: e.EdgeIndex, Tensors: named(e.Tensors)})
+	}
+	path := filepath.Join(t.TempDir(), "typed.freshgo")
+	require.NoError(t, store.Convert(context.Background(), ssd.OS, in, path, store.ConvertOptions{Memory: 64 << 20}))
+	s, err := store.Open(fs, path)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// typedOptions have seeds of three types, some of them twice.
+func (d *typedDataset) options() Options {
+	o := plain()
+	o.BatchSize = 50
+	o.RelationFanouts = [][]int64{{4, 3}, {3, -1}, {2, 2}, {5, 0}, {2, 2}, {1, 1}, {1, 1}}
+	for v := range int64(300) {
+		o.Seeds = append(o.Seeds, 900+v*5) // items
+	}
+	for v := range int64(150) {
+		o.Seeds = append(o.Seeds, v*3%400) // users, each of them once but for some
+	}
+	o.Seeds = append(o.Seeds, 900+2500+7, 900+2500+9) // tags
+	return o
+}
+
+// check compares a batch with what the sampler draws for its seeds, and every row with the tensor that it is of.
+func (d *typedDataset) check(t *testing.T, g *TypedGraph, w *sample.HeteroWorker, o Options, epoch int64, b *seen) {
+	t.Helper()
+	lists := make([][]int64, len(d.names))
+	first := []int64{0}
+	for _, n := range d.counts {
+		first = append(first, first[len(first)-1]+n)
+	}
+	for _, v := range o.Seeds {
+		typ := 0
+		for v >= first[typ+1] {
+			typ++
+		}
+		lists[typ] = append(lists[typ], v-first[typ])
+	}
+	seeds, total := make([][]int64, len(d.names)), 0
+	for typ := range d.names {
+		for _, at := range b.int64s(fmt.Sprintf("n%d/input_id", typ)) {
+			seeds[typ] = append(seeds[typ], lists[typ][at])
+		}
+		total += len(seeds[typ])
+	}
+	require.EqualValues(t, total, b.numSeeds)
+	var want sample.HeteroSubgraph
+	require.NoError(t, w.Sample(context.Background(), sample.Key{Seed: o.Seed, Epoch: uint64(epoch), Batch: uint64(b.index)}, seeds, &want))
+	names := 0
+	same := func(name string, want []int64) {
+		t.Helper()
+		names++
+		require.Equal(t, append([]int64{}, want...), b.int64s(name), "%s of batch %d", name, b.index)
+	}
+	rows := func(name string, x GraphTensor, ids []int64) {
+		t.Helper()
+		names++
+		got := b.arrays[name]
+		width := 0
+		if len(ids) > 0 {
+			width = len(got) / len(ids)
+		}
+		require.Equal(t, append([]int64{int64(len(ids))}, x.RowShape...), b.shapes[name])
+		for i, v := range ids {
+			require.True(t, bytes.Equal(x.Rows[int(v)*width:][:width], got[i*width:][:width]), "row %d of %s of batch %d, which is %d", i, name, b.index, v)
+		}
+	}
+	for typ := range d.names {
+		at := fmt.Sprintf("n%d/", typ)
+		same(at+"n_id", want.Nodes[typ])
+		same(at+"num_sampled_nodes", want.NodesPerHop[typ])
+		names++ // input_id
+		for _, x := range d.nodes[typ] {
+			rows(at+x.Name, x, want.Nodes[typ])
+		}
+	}
+	for i, r := range want.Relations {
+		at := fmt.Sprintf("e%d/", i)
+		same(at+"ptr", r.Ptr)
+		same(at+"num_sampled_edges", r.EdgesPerHop)
+		edges, ids := make([]int64, 2*len(r.Row)), make([]int64, len(r.Pos))
+		fillEdgeIndex(edges, r.Row, r.Ptr)
+		same(at+"edge_index", edges)
+		csc := g.edges[i].csc
+		for k, p := range r.Pos {
+			switch {
+			case csc.EdgeIDs32 != nil:
+				ids[k] = int64(csc.EdgeIDs32[p])
+			case csc.EdgeIDs64 != nil:
+				ids[k] = csc.EdgeIDs64[p]
+			default:
+				ids[k] = p
+			}
+		}
+		same(at+"e_id", ids)
+		for _, x := range d.edges[i].Tensors {
+			rows(at+x.Name, x, ids)
+		}
+	}
+	if o.Labor == nil && !o.Transpose {
+		require.Len(t, b.arrays, names)
+	}
+}
+
+func (d *typedDataset) worker(t *testing.T, g *TypedGraph, o Options) *sample.HeteroWorker {
+	t.Helper()
+	s, err := sample.NewHetero(g.Sampled(), sample.HeteroConfig{Fanouts: o.RelationFanouts, Replace: o.Replace, Labor: o.Labor})
+	require.NoError(t, err)
+	w, err := s.NewWorker(mem.NewBudget(0), make([]bool, len(d.names)), 1)
+	require.NoError(t, err)
+	t.Cleanup(w.Close)
+	return w
+}

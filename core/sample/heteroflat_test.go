@@ -1,0 +1,118 @@
+package sample
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+// unflatten takes a flat batch apart again, by its counts alone.
+func unflatten(g HeteroGraph, hops int, sub Subgraph) (out HeteroSubgraph) {
+	first, reached := int64(0), make([]int64, len(g.NumNodes))
+	for t, n := range g.NumNodes {
+		counts := sub.NodesPerHop[t*(hops+1) : (t+1)*(hops+1)]
+		total := int64(0)
+		for hop, k := range counts {
+			total += k
+			if hop < hops {
+				reached[t] += k
+			}
+		}
+		var nodes []int64
+		for _, v := range sub.Nodes[:total] {
+			nodes = append(nodes, v-first)
+		}
+		out.Nodes, out.NodesPerHop = append(out.Nodes, nodes), append(out.NodesPerHop, counts)
+		sub.Nodes, first = sub.Nodes[total:], first+n
+	}
+	for i, r := range g.Relations {
+		e := RelationEdges{Ptr: sub.Ptr[:reached[r.Target]+1], EdgesPerHop: sub.EdgesPerHop[i*hops : (i+1)*hops]}
+		total := e.Ptr[len(e.Ptr)-1]
+		e.Row, e.Pos = sub.Row[:total], sub.Pos[:total]
+		sub.Ptr, sub.Row, sub.Pos = sub.Ptr[len(e.Ptr):], sub.Row[total:], sub.Pos[total:]
+		if sub.Weight != nil {
+			e.Weight, sub.Weight = sub.Weight[:total], sub.Weight[total:]
+		}
+		out.Relations = append(out.Relations, e)
+	}
+	return out
+}
+
+// A flat batch is the batch: seeds of several types, mixed, are drawn for as those of each type in their order.
+func TestFlatBatchIsTheBatch(t *testing.T) {
+	g := citations(7)
+	first := []int64{0}
+	for _, n := range g.form(0).NumNodes {
+		first = append(first, first[len(first)-1]+n)
+	}
+	seeds := [][]int64{{97, 1, 2, 97}, {4, 5}, nil, nil, {3}}
+	mixed := []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 2, 97}
+	for form := range 3 {
+		for _, cfg := range []HeteroConfig{
+			{Fanouts: fanouts([]int64{5, 3}, map[int][]int64{2: {0, -1}})},
+			{Fanouts: fanouts([]int64{5, 3}, nil), Labor: &Labor{BatchDependency: 1}},
+		} {
+			w := newHeteroWorker(t, g.form(form), cfg, true, 2)
+			require.Equal(t, first, w.sampler.First())
+			for batch := range uint64(4) {
+				var flat Subgraph
+				require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, Request{Seeds: mixed}, &flat))
+				got := unflatten(g.form(form), 2, flat)
+				require.LessOrEqual(t, int64(len(flat.Row)), flat.Room)
+				var want HeteroSubgraph
+				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, seeds, &want))
+				require.Equal(t, want.NodesPerHop, got.NodesPerHop)
+				for i, nodes := range want.Nodes {
+					require.True(t, slices.Equal(nodes, got.Nodes[i]), "nodes of type %d", i)
+				}
+				for i, r := range want.Relations {
+					e := got.Relations[i]
+					same := slices.Equal(r.Ptr, e.Ptr) && slices.Equal(r.Row, e.Row) && slices.Equal(r.Pos, e.Pos) && slices.Equal(r.Weight, e.Weight)
+					require.True(t, same && slices.Equal(r.EdgesPerHop, e.EdgesPerHop), "relation %d", i)
+				}
+				require.Equal(t, cfg.Labor != nil, flat.Weight != nil)
+			}
+		}
+	}
+}
+
+func TestFlatBadSeeds(t *testing.T) {
+	g := citations(3)
+	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{3, 3}, nil)}, true, 1)
+	total := w.sampler.First()[5]
+	for _, bad := range []int64{-1, total} {
+		out := Subgraph{Nodes: []int64{42}}
+		require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{3, bad}}, &out), ErrSeed)
+		require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
+	}
+}
+
+func TestTypeOf(t *testing.T) {
+	first := []int64{0, 0, 5, 5, 9, 9}
+	for v := range int64(9) {
+		want := slices.IndexFunc(first[1:], func(end int64) bool { return v < end })
+		require.Equal(t, want, TypeOf(first, v))
+	}
+}
+
+// Within its demand a worker that draws flat batches allocates nothing.
+func TestReservedFlatWorkers(t *testing.T) {
+	g := citations(7)
+	s, err := NewHetero(g.form(2), HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil), Labor: &Labor{BatchDependency: 1}})
+	require.NoError(t, err)
+	budget, stamp := mem.NewBudget(0), make([]bool, 5)
+	w, err := s.NewWorker(budget, stamp, 1)
+	require.NoError(t, err)
+	defer w.Close()
+	d := HeteroDemand{Nodes: g.nodes, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
+	require.NoError(t, w.Reserve(d))
+	for batch := range uint64(5) {
+		var out Subgraph
+		require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, Request{Seeds: []int64{1, 97, 5, 1300}}, &out))
+	}
+	require.LessOrEqual(t, budget.Peak(), s.WorkerBytes(d, stamp))
+}
