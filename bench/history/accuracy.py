@@ -58,6 +58,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fanouts", default="20,15,10")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--norm", default="", help="between layers, as PyG names it (LayerNorm); empty: none")
+    parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
     return parser.parse_args()
 
@@ -151,7 +153,9 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
     result = []
     for stale in [None, *args.stale]:
         torch.manual_seed(seed)
-        model = MODELS[kind](width, args.hidden, len(args.fanouts), classes, dropout=args.dropout)
+        model = MODELS[kind](
+            width, args.hidden, len(args.fanouts), classes, dropout=args.dropout, norm=args.norm or None
+        )
         accelerate(model)
         history = None
         if stale is not None:
@@ -246,6 +250,8 @@ def main() -> None:
                 graph["splits"] = dict(zip(("train", "val", "test"), parts, strict=True))
             if args.train:
                 graph["splits"]["train"] = graph["splits"]["train"][: args.train]
+            for split in ("val", "test"):
+                graph["splits"][split] = graph["splits"][split][: args.score or None]
             binary = int(graph["y"].max()) == 1
             batches = -(-graph["splits"]["train"].numel() // args.batch_size)
             print(
