@@ -66,6 +66,7 @@ class TypedMemorySource:
             counts[node_type] = nodes.num_nodes
         self.types = Types(counts, list(parts.edges))
         self.num_nodes = sum(counts.values())
+        self.num_edges = sum(edge_index.size(1) for edge_index in self._edges.values())
         self.native: _native.Store | _native.Graph | _native.TypedGraph = _native.TypedGraph(parts)
 
     def split(self, name: str) -> Tensor:
