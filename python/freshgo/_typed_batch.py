@@ -39,9 +39,7 @@ def typed_batch_class() -> type[Any]:
     return cast("type[Any]", HeteroData)
 
 
-def make_typed_batch(
-    cls: type[Any], types: Types, inputs: Inputs, tensors: dict[str, Tensor], edge_index: str = "tensor"
-) -> Any:
+def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict[str, Tensor]) -> Any:
     """Arrange the tensors as PyG's loader does."""
     parts: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
@@ -57,8 +55,7 @@ def make_typed_batch(
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
     for i, edge_type in enumerate(types.edge_types):
-        ends = stores[edge_type[0]], stores[edge_type[2]]
-        stores[edge_type] = _edges(parts[f"e{i}"], *ends, edge_index)
+        stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]])
     if cls is HeteroBatch:
         return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
     batch = cls()
@@ -68,16 +65,11 @@ def make_typed_batch(
     return batch
 
 
-def _edges(part: dict[str, Any], sources: dict[str, Any], targets: dict[str, Any], form: str) -> dict[str, Any]:
+def _edges(part: dict[str, Any], targets: dict[str, Any]) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
     names = ("source_ptr", "source_target", "source_edge")
     transposed = Transposed(*(part.pop(name) for name in names)) if names[0] in part else None
-    if form == "EdgeIndex":
-        from freshgo.pyg import make_edge_index
-
-        size = (sources["num_nodes"], targets["num_nodes"])
-        part["edge_index"] = make_edge_index(part["edge_index"], size, ptr, transposed)
     ends = zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False)
     remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, dict(ends)))
     return part

@@ -230,7 +230,11 @@ class Loader:
         try:
             policy.check_nodes(self._source.num_nodes)
             if isinstance(self._source, TypedSource):
-                self._typed = TypedOptions.of(self._source, drawn, input_nodes, history=history, device_cache=cached)
+                # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
+                fused = None if self._edge_index == "tensor" else self._edge_index
+                self._typed = TypedOptions.of(
+                    self._source, drawn, input_nodes, history=history, device_cache=cached, edge_index=fused
+                )
                 options = dataclasses.replace(options, **self._typed.native())
             else:
                 if drawn.by_relation is not None:
@@ -425,9 +429,7 @@ class Loader:
 
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._typed is not None:
-            batch = make_typed_batch(
-                self._batch_class, self._typed.types, self._typed.inputs, raw.tensors, self._edge_index
-            )
+            batch = make_typed_batch(self._batch_class, self._typed.types, self._typed.inputs, raw.tensors)
         else:
             if self._masked:
                 raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()

@@ -17,7 +17,6 @@ from freshgo import Loader, convert
 
 pytest.importorskip("torch_geometric")
 
-from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import HeteroConv, HGTConv, Linear, RGCNConv, SAGEConv, to_hetero
@@ -213,12 +212,11 @@ def test_rgcn_takes_the_batch_as_one_graph(graph: Any) -> None:
     assert out.shape == (sum(batch.num_nodes_dict.values()), 7)
 
 
-@pytest.mark.parametrize("edge_index", ["tensor", "EdgeIndex"])
-def test_trim_to_layer(graph: Any, edge_index: str) -> None:
+def test_trim_to_layer(graph: Any) -> None:
     graph, _ = of_dblp_kind(graph)
     torch.manual_seed(0)
     model = RGCN(hetero_data(graph).metadata(), 8, 3).double()
-    with Loader(graph, [4, 3], {"paper": "train"}, batch_size=50, edge_index=edge_index) as loader:
+    with Loader(graph, [4, 3], {"paper": "train"}, batch_size=50) as loader:
         batch = next(iter(loader))
     x = {name: rows.double() for name, rows in batch.x_dict.items()}
     whole = model(x, batch.edge_index_dict)
@@ -226,28 +224,6 @@ def test_trim_to_layer(graph: Any, edge_index: str) -> None:
     size = batch["paper"].batch_size
     torch.testing.assert_close(trimmed[:size], whole[:size])
     assert len(trimmed) < len(whole)
-
-
-@pytest.mark.parametrize("transpose", [False, True])
-def test_edge_index_of_pyg(graph: Any, transpose: bool) -> None:
-    options: Any = {"num_neighbors": [4, 3], "input_nodes": "paper", "batch_size": 50, "transpose": transpose}
-    with Loader(graph, edge_index="EdgeIndex", **options) as loader, Loader(graph, **options) as ordinary:
-        batch, same = next(iter(loader)), next(iter(ordinary))
-    for relation in batch.edge_types:
-        edges, plain_edges = batch[relation].edge_index, same[relation].edge_index
-        sizes = batch[relation[0]].num_nodes, batch[relation[2]].num_nodes
-        assert isinstance(edges, EdgeIndex)
-        assert not isinstance(plain_edges, EdgeIndex)
-        assert edges.as_tensor().equal(plain_edges)
-        edges.validate()
-        assert (tuple(edges.sparse_size()), edges.is_sorted_by_col) == (sizes, True)
-        x = torch.randn(sizes[0], 4, dtype=torch.float64, requires_grad=True)
-        out = edges.matmul(x, transpose=True)
-        expected = torch.zeros(sizes[1], 4, dtype=torch.float64).index_add(0, plain_edges[1], x[plain_edges[0]])
-        torch.testing.assert_close(out, expected)
-        weight = torch.randn_like(out)
-        (gradient,) = torch.autograd.grad((out * weight).sum(), x)
-        torch.testing.assert_close(gradient, torch.zeros_like(x).index_add(0, plain_edges[0], weight[plain_edges[1]]))
 
 
 def test_accelerated_layers_use_what_a_batch_knows(graph: Any) -> None:
