@@ -439,3 +439,21 @@ func TestSortTimesStopsWithTheContext(t *testing.T) {
 	g := newTimedGraph(10, 1)
 	require.ErrorIs(t, SortTimes(ctx, g.indptr, g.times, make([]uint32, len(g.times))), context.Canceled)
 }
+
+type failingTimes struct{ *timedGraph }
+
+func (failingTimes) FetchTimes(context.Context, Drawn, []int64) error { return context.DeadlineExceeded }
+
+// What a source of times returns comes through, and the Worker remains usable.
+func TestFetchTimesErrorsComeThrough(t *testing.T) {
+	g := newTimedGraph(200, 2)
+	cfg := Config{Fanouts: []int64{5, 5}, Temporal: &Temporal{Times: &Times{Source: failingTimes{g}}}}
+	w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
+	r := Request{Seeds: g.seeds(20, 1), Times: g.seedTimes(20, 1)}
+	sub := Subgraph{Room: 7}
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, r, &sub), context.DeadlineExceeded)
+	require.Equal(t, Subgraph{Room: 7}, sub)
+	cfg.Temporal.Times.Source = g
+	require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
+	requireTrees(t, referenceTrees(g.indptr, g.wide, g.times, cfg, Key{}, r), sub)
+}
