@@ -442,7 +442,9 @@ func TestSortTimesStopsWithTheContext(t *testing.T) {
 
 type failingTimes struct{ *timedGraph }
 
-func (failingTimes) FetchTimes(context.Context, Drawn, []int64) error { return context.DeadlineExceeded }
+func (failingTimes) FetchTimes(context.Context, Drawn, []int64) error {
+	return context.DeadlineExceeded
+}
 
 // What a source of times returns comes through, and the Worker remains usable.
 func TestFetchTimesErrorsComeThrough(t *testing.T) {
