@@ -1,0 +1,99 @@
+package sample
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+func TestTemporalRefuses(t *testing.T) {
+	g := newTimedGraph(100, 1)
+	graph, times := g.forms()["ram32"], g.timeForms(t)["narrow"]
+	for name, cfg := range map[string]Config{
+		"no times":     {Temporal: &Temporal{}},
+		"window":       {Temporal: &Temporal{Times: times, Window: -1}},
+		"too few":      {Temporal: &Temporal{Times: &Times{Ascending: g.times[1:]}}},
+		"few orders":   {Temporal: &Temporal{Times: &Times{Ascending: g.times, Order32: times.Order32[1:]}}},
+		"two orders":   {Temporal: &Temporal{Times: &Times{Ascending: g.times, Order32: times.Order32, Order64: g.times}}},
+		"two sources":  {Temporal: &Temporal{Times: &Times{Ascending: g.times, Source: g}}},
+		"weights":      {Temporal: &Temporal{Times: times}, Weights: g.with("ram32")},
+		"labor":        {Temporal: &Temporal{Times: times}, Labor: &Labor{BatchDependency: 1}},
+		"trees, labor": {Disjoint: true, Labor: &Labor{BatchDependency: 1}},
+		"trees, walks": {Disjoint: true, Walks: []Walk{{1, 1, 0}}},
+	} {
+		cfg.Fanouts = []int64{5}
+		_, err := New(graph, cfg)
+		require.ErrorIs(t, err, ErrConfig, name)
+	}
+	var sub Subgraph
+	w := newWorker(t, graph, Config{Fanouts: []int64{5}, Temporal: &Temporal{Times: times}}, true, 1)
+	require.ErrorIs(t, w.Sample(context.Background(), Key{}, []int64{1}, &sub), ErrConfig)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1, 2}}, &sub), ErrConfig)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{100}, Times: []int64{1}}, &sub), ErrSeed)
+	require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub))
+	w = newWorker(t, graph, Config{Fanouts: []int64{5}, Disjoint: true}, true, 1)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub), ErrConfig)
+}
+
+// A worker of trees holds what WorkerBytes says.
+func TestTreesStayWithinWorkerBytes(t *testing.T) {
+	g := newTimedGraph(2000, 7)
+	seeds := g.seeds(60, 1)
+	r := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 1)}
+	for form, times := range g.timeForms(t) {
+		for place, graph := range g.forms() {
+			for name, cfg := range temporalConfigs() {
+				if name == "uniform large" && form != "source" {
+					continue // large fanouts of uniform draws have sets that WorkerBytes leaves out
+				}
+				cfg.Temporal.Times = times
+				s, err := New(graph, cfg)
+				require.NoError(t, err)
+				budget := mem.NewBudget(0)
+				w, err := s.NewWorker(budget, true, 1)
+				require.NoError(t, err)
+				var sub Subgraph
+				require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
+				demand := Demand{int64(len(sub.Nodes)), sub.Room}
+				w.Close()
+				w, err = s.NewWorker(budget, true, 1)
+				require.NoError(t, err)
+				require.NoError(t, w.Reserve(demand))
+				require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
+				require.LessOrEqual(t, budget.Used(), s.WorkerBytes(demand, true), "%s %s %s", name, form, place)
+				w.Close()
+				require.Zero(t, budget.Used())
+			}
+		}
+	}
+}
+
+func TestSortTimesStopsWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	g := newTimedGraph(10, 1)
+	require.ErrorIs(t, SortTimes(ctx, g.indptr, g.times, make([]uint32, len(g.times))), context.Canceled)
+}
+
+type failingTimes struct{ *timedGraph }
+
+func (failingTimes) FetchTimes(context.Context, Drawn, []int64) error {
+	return context.DeadlineExceeded
+}
+
+// What a source of times returns comes through, and the Worker remains usable.
+func TestFetchTimesErrorsComeThrough(t *testing.T) {
+	g := newTimedGraph(200, 2)
+	cfg := Config{Fanouts: []int64{5, 5}, Temporal: &Temporal{Times: &Times{Source: failingTimes{g}}}}
+	w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
+	r := Request{Seeds: g.seeds(20, 1), Times: g.seedTimes(20, 1)}
+	sub := Subgraph{Room: 7}
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, r, &sub), context.DeadlineExceeded)
+	require.Equal(t, Subgraph{Room: 7}, sub)
+	cfg.Temporal.Times.Source = g
+	require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
+	requireTrees(t, referenceTrees(g.indptr, g.wide, g.times, cfg, Key{}, r), sub)
+}
