@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freshgo._native import LinkOptions
+from freshgo._loaderoptions import LinkOptions
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 MODES = ("binary", "triplet")
