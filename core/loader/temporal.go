@@ -136,7 +136,7 @@ func (l *Loader) openTimes(ctx context.Context, indptr []int64, neighbors *idArr
 		ids = neighbors
 	}
 	if l.parts.store == nil || l.split.weights {
-		rows, free, err := l.timeRows(ctx, t)
+		rows, free, err := l.allRows(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -205,29 +205,10 @@ func (l *Loader) openSeedTimes(t *tensor, read func(nodes []int64, out []int64) 
 	return nil
 }
 
-// timeRows is all rows of a tensor, in memory, until free.
-func (l *Loader) timeRows(ctx context.Context, t *tensor) (rows []byte, free func(), err error) {
-	if t.memory != nil || t.numRows == 0 {
-		return t.memory, func() {}, nil
-	}
-	block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.Staging)
-	if err != nil {
-		return nil, nil, err
-	}
-	return block.Bytes()[:t.bytes()], sync.OnceFunc(block.Free), nil
-}
-
 // holdTimes puts times into memory, in ascending order by list. ids are the rows of the positions.
 func (l *Loader) holdTimes(ctx context.Context, t *tensor, indptr []int64, ids *idArray, rows []byte, order []uint32, free func()) (*sample.Times, error) {
-	alloc := func(n int64) (*mem.Block, error) {
-		block, err := l.budget.Alloc(mem.Topology, max(1, n))
-		if err == nil {
-			l.onClose(block.Free)
-		}
-		return block, err
-	}
 	edges := l.parts.numEdges
-	block, err := alloc(8 * edges)
+	block, err := l.hold(8 * edges)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +225,7 @@ func (l *Loader) holdTimes(ctx context.Context, t *tensor, indptr []int64, ids *
 	if sample.TimesAscend(indptr, times.Ascending) {
 		return times, nil
 	}
-	if block, err = alloc(l.timesBytes() - 8*max(1, edges)); err != nil {
+	if block, err = l.hold(l.timesBytes() - 8*max(1, edges)); err != nil {
 		return nil, err
 	}
 	if edges > math.MaxUint32 {
@@ -284,7 +265,7 @@ func (d *diskTimes) read(ctx context.Context, s *fetchScratch, ids, out []int64)
 		}
 	}
 	return d.disk.read(ctx, &s.merger, ids, func(i int32, row []byte) error {
-		decodeTimes(d.tensor.dtype, row, out[i:i+1])
+		decodeIntegers(d.tensor.dtype, row, out[i:i+1])
 		return nil
 	})
 }
@@ -292,7 +273,7 @@ func (d *diskTimes) read(ctx context.Context, s *fetchScratch, ids, out []int64)
 // gatherTimes writes the times of these edges or nodes, of all in order where ids is nil, to out.
 func gatherTimes(dtype manifest.DType, rows []byte, order []uint32, ids, out []int64) {
 	if ids == nil {
-		decodeTimes(dtype, rows, out)
+		decodeIntegers(dtype, rows, out)
 		return
 	}
 	width := int64(dtype.Size())
@@ -300,35 +281,7 @@ func gatherTimes(dtype manifest.DType, rows []byte, order []uint32, ids, out []i
 		if order != nil {
 			v = int64(order[v])
 		}
-		decodeTimes(dtype, rows[v*width:(v+1)*width], out[i:i+1])
-	}
-}
-
-// decodeTimes turns integers of a type, as many as out is long, into int64.
-func decodeTimes(dtype manifest.DType, data []byte, out []int64) {
-	switch dtype {
-	case manifest.DType_INT8:
-		lengthen(mem.View[int8](data), out)
-	case manifest.DType_INT16:
-		lengthen(mem.View[int16](data), out)
-	case manifest.DType_INT32:
-		lengthen(mem.View[int32](data), out)
-	case manifest.DType_INT64:
-		copy(out, mem.View[int64](data))
-	case manifest.DType_UINT8:
-		lengthen(mem.View[uint8](data), out)
-	case manifest.DType_UINT16:
-		lengthen(mem.View[uint16](data), out)
-	case manifest.DType_UINT32:
-		lengthen(mem.View[uint32](data), out)
-	default:
-		panic(fmt.Sprintf("loader: times of type %s", dtype.Label()))
-	}
-}
-
-func lengthen[T int8 | int16 | int32 | uint8 | uint16 | uint32](data []T, out []int64) {
-	for i, v := range data[:len(out)] {
-		out[i] = int64(v)
+		decodeIntegers(dtype, rows[v*width:(v+1)*width], out[i:i+1])
 	}
 }
 

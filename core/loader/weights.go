@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 
@@ -122,29 +121,18 @@ func (l *Loader) openWeightsOf(ctx context.Context, t *tensor, indptr []int64, e
 
 // holdWeights puts the weights into memory, by position.
 func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
-	rows := t.memory
-	if t.onDisk != nil {
-		block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.Staging)
-		if err != nil {
-			return nil, err
-		}
-		defer block.Free()
-		rows = block.Bytes()[:t.bytes()]
-	}
-	alloc := func(n int64) (*mem.Block, error) {
-		block, err := l.budget.Alloc(mem.Topology, n)
-		if err == nil {
-			l.onClose(block.Free)
-		}
-		return block, err
-	}
-	n, w := t.numRows, new(sample.Weights)
-	numSums := sample.SumsLen(n)
-	block, err := alloc(weightBytes(t) - 8*max(1, numSums))
+	rows, free, err := l.allRows(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	sums, err := alloc(8 * max(1, numSums))
+	defer free()
+	n, w := t.numRows, new(sample.Weights)
+	numSums := sample.SumsLen(n)
+	block, err := l.hold(weightBytes(t) - 8*max(1, numSums))
+	if err != nil {
+		return nil, err
+	}
+	sums, err := l.hold(8 * max(1, numSums))
 	if err != nil {
 		return nil, err
 	}
@@ -237,67 +225,4 @@ func (w *diskWeights) FetchWeights(ctx context.Context, d sample.Drawn, out []fl
 		}
 		return nil
 	})
-}
-
-// decodeWeights turns numbers of a type, as many as out is long, into float64. Integers beyond 2^53 are rounded.
-func decodeWeights(dtype manifest.DType, data []byte, out []float64) {
-	switch dtype {
-	case manifest.DType_INT8:
-		widen(mem.View[int8](data), out)
-	case manifest.DType_INT16:
-		widen(mem.View[int16](data), out)
-	case manifest.DType_INT32:
-		widen(mem.View[int32](data), out)
-	case manifest.DType_INT64:
-		widen(mem.View[int64](data), out)
-	case manifest.DType_UINT8:
-		widen(mem.View[uint8](data), out)
-	case manifest.DType_UINT16:
-		widen(mem.View[uint16](data), out)
-	case manifest.DType_UINT32:
-		widen(mem.View[uint32](data), out)
-	case manifest.DType_UINT64:
-		widen(mem.View[uint64](data), out)
-	case manifest.DType_FLOAT16:
-		for i, h := range mem.View[uint16](data) {
-			out[i] = halfFloat(h)
-		}
-	case manifest.DType_BFLOAT16:
-		for i, h := range mem.View[uint16](data) {
-			out[i] = float64(math.Float32frombits(uint32(h) << 16))
-		}
-	case manifest.DType_FLOAT32:
-		widen(mem.View[float32](data), out)
-	case manifest.DType_FLOAT64:
-		copy(out, mem.View[float64](data))
-	default:
-		panic(fmt.Sprintf("loader: weights of type %s", dtype.Label()))
-	}
-}
-
-func widen[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32](data []T, out []float64) {
-	for i, v := range data {
-		out[i] = float64(v)
-	}
-}
-
-// halfFloat is the value of an IEEE 754 binary16.
-func halfFloat(h uint16) float64 {
-	exponent, fraction := int(h>>10&31), float64(h&1023)
-	var v float64
-	switch exponent {
-	case 0:
-		v = math.Ldexp(fraction, -24)
-	case 31:
-		v = math.Inf(1)
-		if fraction != 0 {
-			v = math.NaN()
-		}
-	default:
-		v = math.Ldexp(1024+fraction, exponent-25)
-	}
-	if h>>15 != 0 {
-		v = -v
-	}
-	return v
 }
