@@ -139,6 +139,36 @@ func TestTypedBudgets(t *testing.T) {
 	}
 }
 
+// TestTypedBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place, and needs the most.
+func TestTypedBudgetsOfFewSeeds(t *testing.T) {
+	d := newTypedDataset()
+	g := d.graph(t)
+	o := d.options()
+	o.RelationFanouts = [][]int64{{1}, {0}, {0}, {-1}, {0}, {0}, {0}}
+	o.Seeds, o.Shuffle = nil, false
+	for v := range int64(2450) {
+		o.Seeds = append(o.Seeds, 900+v) // items
+	}
+	for v := range int64(40) {
+		o.Seeds = append(o.Seeds, 3400+v) // tags, of 66 in-edges each
+	}
+	w := d.worker(t, g, o)
+	for kind, source := range map[string]Source{"memory": g, "store": OpenStore(d.store(t, ssd.OS))} {
+		for _, o.Cache = range []string{"none", "auto"} {
+			o.Memory = 1
+			_, err := Open(context.Background(), source, o, mem.NewAllocator())
+			var short *mem.BudgetError
+			require.ErrorAs(t, err, &short)
+			o.Memory = short.Need
+			l := open(t, source, o)
+			for _, b := range epochOf(t, l, 0) {
+				d.check(t, g, w, o, 0, b)
+			}
+			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory, kind)
+		}
+	}
+}
+
 // TestTypedBatchesAreCounted: a batch takes the bytes that room was made for.
 func TestTypedBatchesAreCounted(t *testing.T) {
 	d := newTypedDataset()
