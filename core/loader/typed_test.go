@@ -325,7 +325,16 @@ func TestTypedOptionsThatAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, tt.target)
 		require.ErrorContains(t, err, tt.message)
 	}
-	o := plain()
+	bad := newTypedDataset()
+	bad.edges[2].Tensors[1].Rows[3] |= 0x80 // a sign
+	o := bad.options()
+	o.WeightAttr = "w"
+	for _, source := range []Source{bad.graph(t), OpenStore(bad.store(t, ssd.OS))} {
+		_, err := Open(context.Background(), source, o, mem.NewAllocator())
+		require.ErrorIs(t, err, ErrOption)
+		require.ErrorContains(t, err, `edge type (user, r2, user): `)
+	}
+	o = plain()
 	o.RelationFanouts = [][]int64{{1}}
 	_, err := Open(context.Background(), newDataset(10, 10).graph(t), o, mem.NewAllocator())
 	require.ErrorIs(t, err, sample.ErrFanout)
