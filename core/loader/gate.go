@@ -13,8 +13,8 @@ import (
 //
 // It cannot deadlock: a waiting batch has all earlier ones admitted before it,
 // those are finished without further memory, and consuming them makes room. When
-// even then there is none, the batch is larger than the budget allows and
-// acquire says so.
+// even then there is none, the batch is larger than any that was measured: it gets
+// what the budget has left, and where that is not enough acquire says so.
 type gate struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -44,21 +44,21 @@ func (g *gate) acquire(i, n int64) error {
 		case g.shut:
 			return errStopped
 		case g.turn != i:
-		case g.reserve(n):
+		case g.reserve(n, g.limit), g.wanted == i && g.reserve(n, 0):
 			g.turn++
 			g.changed.Broadcast()
 			return nil
 		case g.wanted == i:
 			return fmt.Errorf("loader: batch %d is larger than the measured ones: %w", i,
-				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.limit - g.used, Limit: g.budget.Limit()})
+				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.budget.Free(), Limit: g.budget.Limit()})
 		}
 		g.changed.Wait()
 	}
 }
 
-// reserve counts n bytes when they fit.
-func (g *gate) reserve(n int64) bool {
-	if g.limit != 0 && g.used+n > g.limit || g.budget.Reserve(mem.Batch, n) != nil {
+// reserve counts n bytes when they fit into the budget and a limit, of which 0 is none.
+func (g *gate) reserve(n, limit int64) bool {
+	if limit != 0 && g.used+n > limit || g.budget.Reserve(mem.Batch, n) != nil {
 		return false
 	}
 	g.used += n

@@ -66,8 +66,29 @@ func TestGateMakesRoomWhenABatchIsReplaced(t *testing.T) {
 	require.NoError(t, <-third)
 }
 
+// TestGateGivesALargeBatchWhatIsLeft: the limit is what measured batches take, and a larger one is no reason to end an epoch.
+func TestGateGivesALargeBatchWhatIsLeft(t *testing.T) {
+	budget := mem.NewBudget(200)
+	g := newGate(budget, 100, 0)
+	require.NoError(t, g.acquire(0, 50))
+	second := acquired(g, 1, 150)
+	requireWaits(t, second) // others may leave room within the limit
+	g.want(0)
+	g.handOver(50)
+	g.want(1)
+	require.NoError(t, <-second)
+	require.EqualValues(t, 200, budget.Used())
+	third := acquired(g, 2, 60)
+	g.handOver(150)
+	requireWaits(t, third) // the consumer holds more than the limit
+	g.want(2)
+	require.ErrorIs(t, <-third, mem.ErrBudget)
+	g.drain()
+	require.Zero(t, budget.Used())
+}
+
 func TestGateReportsABatchThatNeverFits(t *testing.T) {
-	g := newGate(mem.NewBudget(0), 100, 0)
+	g := newGate(mem.NewBudget(100), 100, 0)
 	require.NoError(t, g.acquire(0, 50))
 	g.want(0)
 	g.handOver(50)

@@ -92,6 +92,9 @@ func (l *Loader) NumBatches() int64 {
 	return (n + l.options.BatchSize - 1) / l.options.BatchSize
 }
 
+// boundBatch makes a batch_size far beyond the seeds, with which sums would overflow, one more than there are: no batch is full with either.
+func (l *Loader) boundBatch() { l.options.BatchSize = min(l.options.BatchSize, l.numSeeds()+1) }
+
 // PoolBytes is the part of the memory that the allocator may use to keep buffers
 // that came back.
 func (l *Loader) PoolBytes() int64 { return l.split.pool }

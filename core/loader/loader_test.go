@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -265,6 +266,20 @@ func TestBudgetNamesTheSmallestThatWorks(t *testing.T) {
 			require.Len(t, epochOf(t, l, 1), 16)
 			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
 		})
+	}
+}
+
+// TestLargestBatch: any batch size beyond the seeds makes one batch, or none without a last one that is not full.
+func TestLargestBatch(t *testing.T) {
+	d := newDataset(100, 500)
+	for _, size := range []int64{100, 101, 1 << 62, math.MaxInt64} {
+		for _, memory := range []int64{0, 64 << 20} {
+			o := plain()
+			o.BatchSize, o.Memory = size, memory
+			require.Len(t, epochOf(t, open(t, d.graph(t), o), 0), 1)
+			o.DropLast = true
+			require.Len(t, epochOf(t, open(t, d.graph(t), o), 0), int(100/size))
+		}
 	}
 }
 

@@ -73,6 +73,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		}
 		z.demand.add(&graph, rows)
 	}
+	if err := trial.measureRuns(ctx, worker, e.order.batchKey(0), z); err != nil {
+		return err
+	}
 	z.completing()
 	return nil
 }

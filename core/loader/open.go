@@ -53,6 +53,7 @@ func (l *Loader) open(ctx context.Context) error {
 	if err := l.openLinks(ctx, indptr); err != nil {
 		return err
 	}
+	l.boundBatch()
 	z := l.sizer()
 	if l.options.Memory > 0 {
 		if err := l.measure(ctx, indptr, z); err != nil {

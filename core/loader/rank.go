@@ -71,6 +71,7 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 	if err := l.openLinks(ctx, indptr); err != nil {
 		return err
 	}
+	l.boundBatch()
 	z := l.sizer()
 	l.split = split{working: z.generous(), slot: minSlot}
 	l.split.stamp = int64(l.split.workers)*sample.StampBytes(l.parts.numNodes) <= l.options.Memory/modest

@@ -139,6 +139,36 @@ func TestTypedBudgets(t *testing.T) {
 	}
 }
 
+// TestTypedBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place, and needs the most.
+func TestTypedBudgetsOfFewSeeds(t *testing.T) {
+	d := newTypedDataset()
+	g := d.graph(t)
+	o := d.options()
+	o.RelationFanouts = [][]int64{{1}, {0}, {0}, {-1}, {0}, {0}, {0}}
+	o.Seeds, o.Shuffle = nil, false
+	for v := range int64(2450) {
+		o.Seeds = append(o.Seeds, 900+v) // items
+	}
+	for v := range int64(40) {
+		o.Seeds = append(o.Seeds, 3400+v) // tags, of 66 in-edges each
+	}
+	w := d.worker(t, g, o)
+	for kind, source := range map[string]Source{"memory": g, "store": OpenStore(d.store(t, ssd.OS))} {
+		for _, o.Cache = range []string{"none", "auto"} {
+			o.Memory = 1
+			_, err := Open(context.Background(), source, o, mem.NewAllocator())
+			var short *mem.BudgetError
+			require.ErrorAs(t, err, &short)
+			o.Memory = short.Need
+			l := open(t, source, o)
+			for _, b := range epochOf(t, l, 0) {
+				d.check(t, g, w, o, 0, b)
+			}
+			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory, kind)
+		}
+	}
+}
+
 // TestTypedBatchesAreCounted: a batch takes the bytes that room was made for.
 func TestTypedBatchesAreCounted(t *testing.T) {
 	d := newTypedDataset()
@@ -295,7 +325,16 @@ func TestTypedOptionsThatAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, tt.target)
 		require.ErrorContains(t, err, tt.message)
 	}
-	o := plain()
+	bad := newTypedDataset()
+	bad.edges[2].Tensors[1].Rows[3] |= 0x80 // a sign
+	o := bad.options()
+	o.WeightAttr = "w"
+	for _, source := range []Source{bad.graph(t), OpenStore(bad.store(t, ssd.OS))} {
+		_, err := Open(context.Background(), source, o, mem.NewAllocator())
+		require.ErrorIs(t, err, ErrOption)
+		require.ErrorContains(t, err, `edge type (user, r2, user): `)
+	}
+	o = plain()
 	o.RelationFanouts = [][]int64{{1}}
 	_, err := Open(context.Background(), newDataset(10, 10).graph(t), o, mem.NewAllocator())
 	require.ErrorIs(t, err, sample.ErrFanout)

@@ -23,6 +23,35 @@ func (s *schema) openTrial(ctx context.Context, trial *Loader, z *sizer) error {
 	return trial.parts.types.openTopology(ctx, trial)
 }
 
+// measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: those of a type that has few are in none of the
+// batches that were measured, and may need what no others do. With shuffling these are a type's share of a batch, else a whole batch.
+func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key, z *sizer) error {
+	if l.parts.types == nil {
+		return nil
+	}
+	total := l.numSeeds()
+	for _, r := range l.parts.types.runs {
+		most := l.options.BatchSize
+		if l.options.Shuffle {
+			most = int64(float64(r.to-r.from)/float64(total)*float64(min(most, total))) + 1
+		}
+		var seeds []int64
+		for at := r.from; at < r.to && int64(len(seeds)) < most; at++ {
+			v := at
+			if l.options.Seeds != nil {
+				v = l.options.Seeds[at]
+			}
+			seeds = append(seeds, v)
+		}
+		var graph sample.Subgraph
+		if err := worker.Draw(ctx, key, sample.Request{Seeds: seeds}, &graph); err != nil {
+			return err
+		}
+		z.demand.add(&graph, int64(len(graph.Nodes)))
+	}
+	return nil
+}
+
 // onDisk is the sampler that drawers are sized for: as if all that a store holds stayed there, which takes the most.
 func (s *schema) onDisk(z *sizer, trial *Loader) (sampler, error) {
 	if z.parts.store == nil {

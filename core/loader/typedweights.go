@@ -68,7 +68,7 @@ func (s *schema) openWeights(ctx context.Context, l *Loader) ([]*sample.Weights,
 		}
 		var err error
 		if weights[i], err = l.openWeightsOf(ctx, t, s.relations[i].indptr, &s.relations[i].edgeIDs); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("edge type %s: %w", s.relations[i].name, err)
 		}
 	}
 	return weights, nil

@@ -28,6 +28,7 @@ RESERVED = frozenset(
     {
         *("n_id", "e_id", "input_id", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges"),
         *("edge_index", "ptr", "splits"),
+        *("source_ptr", "source_target", "source_edge"),  # with transpose=True
     }
 )
 """Names that a batch, or the description of a graph, uses itself."""

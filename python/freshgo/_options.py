@@ -172,6 +172,8 @@ def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> 
     for hop, fanout in enumerate(hops):
         if fanout != -1 and fanout < minimum:
             raise InvalidArgumentError(f"{name}[{hop}] must be at least {minimum}, or -1 for all, got {fanout}")
+        if fanout > 2**63 - 1:
+            raise InvalidArgumentError(f"{name}[{hop}] must be at most {2**63 - 1}, got {fanout}")
     return hops
 
 

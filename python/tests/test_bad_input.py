@@ -89,6 +89,14 @@ def test_labels_that_are_nan_outside_the_splits_are_fine(tmp_path: Path) -> None
         assert store["y"].isnan().tolist() == [False, False, True, False]
 
 
+@pytest.mark.parametrize("name", ["n_id", "input_id", "ptr", "source_ptr", "source_target", "source_edge"])
+def test_names_that_a_batch_uses(name: str) -> None:
+    edges = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]]), name: torch.arange(3.0)}
+    for data, nodes in ((edges, None), ({"node": {"num_nodes": 3}, ("node", "to", "node"): edges}, "node")):
+        with pytest.raises(errors.InvalidArgumentError, match=rf"{name}' is taken by the batch itself: rename"):
+            Loader(data, [2], nodes)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
@@ -103,6 +111,7 @@ def test_labels_that_are_nan_outside_the_splits_are_fine(tmp_path: Path) -> None
         ({"num_neighbors": "5"}, errors.DTypeError, r"list of ints"),
         ({"num_neighbors": [2.5]}, errors.DTypeError, r"num_neighbors\[0\].*2.5"),
         ({"num_neighbors": {("a", "b", "c"): [2]}}, errors.DTypeError, r"edge types"),
+        ({"num_neighbors": [2, 2**64 + 3]}, errors.InvalidArgumentError, r"num_neighbors\[1\] must be at most"),
         ({"input_nodes": []}, errors.InvalidArgumentError, r"empty"),
         ({"input_nodes": np.zeros(3000, bool)}, errors.InvalidArgumentError, r"empty"),
         ({"input_nodes": [0, 3000]}, errors.InvalidArgumentError, r"input_nodes\[1\] is 3000.*\[0, 3000\)"),
