@@ -220,7 +220,7 @@ func (l *Loader) timeRows(ctx context.Context, t *tensor) (rows []byte, free fun
 // holdTimes puts times into memory, in ascending order by list. ids are the rows of the positions.
 func (l *Loader) holdTimes(ctx context.Context, t *tensor, indptr []int64, ids *idArray, rows []byte, order []uint32, free func()) (*sample.Times, error) {
 	alloc := func(n int64) (*mem.Block, error) {
-		block, err := l.budget.Alloc(mem.Topology, max(1, n))
+		block, err := l.budget.Alloc(mem.Topology, max(8, n)) // of a graph without edges too, a whole number of times
 		if err == nil {
 			l.onClose(block.Free)
 		}
