@@ -67,7 +67,7 @@ func TestGateMakesRoomWhenABatchIsReplaced(t *testing.T) {
 }
 
 func TestGateReportsABatchThatNeverFits(t *testing.T) {
-	g := newGate(mem.NewBudget(0), 100, 0)
+	g := newGate(mem.NewBudget(100), 100, 0)
 	require.NoError(t, g.acquire(0, 50))
 	g.want(0)
 	g.handOver(50)
@@ -78,6 +78,21 @@ func TestGateReportsABatchThatNeverFits(t *testing.T) {
 	require.True(t, errors.As(<-second, &tooSmall))
 	require.EqualValues(t, 51, tooSmall.Need)
 	require.EqualValues(t, 50, tooSmall.Free)
+}
+
+func TestGateStretchesForABatchThatIsDue(t *testing.T) {
+	budget := mem.NewBudget(150)
+	g := newGate(budget, 100, 0)
+	require.NoError(t, g.acquire(0, 50))
+	g.want(0)
+	g.handOver(50)
+	second := acquired(g, 1, 100)
+	requireWaits(t, second) // the limit keeps what is left for others as long as the consumer may make room
+	g.want(1)
+	require.NoError(t, <-second)
+	require.EqualValues(t, 150, budget.Used())
+	g.handOver(100)
+	require.EqualValues(t, 100, budget.Used())
 }
 
 func TestGateCountsInTheBudget(t *testing.T) {
