@@ -44,21 +44,22 @@ func (g *gate) acquire(i, n int64) error {
 		case g.shut:
 			return errStopped
 		case g.turn != i:
-		case g.reserve(n, g.limit), g.wanted == i && g.reserve(n, 0):
+		case g.reserve(n, g.wanted == i):
 			g.turn++
 			g.changed.Broadcast()
 			return nil
 		case g.wanted == i:
-			return fmt.Errorf("loader: batch %d is larger than the measured ones: %w", i,
-				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.budget.Free(), Limit: g.budget.Limit()})
+			return fmt.Errorf("loader: batch %d is larger than the measured ones, give the loader more memory: %w", i,
+				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.budget.Limit() - g.budget.Used(), Limit: g.budget.Limit()})
 		}
 		g.changed.Wait()
 	}
 }
 
-// reserve counts n bytes when they fit into the budget and a limit, of which 0 is none.
-func (g *gate) reserve(n, limit int64) bool {
-	if limit != 0 && g.used+n > limit || g.budget.Reserve(mem.Batch, n) != nil {
+// reserve counts n bytes when they fit. The limit is what measured batches need: one that is due, for which nothing else
+// makes room, may take what the rest of the budget has left.
+func (g *gate) reserve(n int64, due bool) bool {
+	if !due && g.limit != 0 && g.used+n > g.limit || g.budget.Reserve(mem.Batch, n) != nil {
 		return false
 	}
 	g.used += n

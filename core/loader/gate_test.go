@@ -101,6 +101,21 @@ func TestGateReportsABatchThatNeverFits(t *testing.T) {
 	require.EqualValues(t, 50, tooSmall.Free)
 }
 
+func TestGateStretchesForABatchThatIsDue(t *testing.T) {
+	budget := mem.NewBudget(150)
+	g := newGate(budget, 100, 0)
+	require.NoError(t, g.acquire(0, 50))
+	g.want(0)
+	g.handOver(50)
+	second := acquired(g, 1, 100)
+	requireWaits(t, second) // the limit keeps what is left for others as long as the consumer may make room
+	g.want(1)
+	require.NoError(t, <-second)
+	require.EqualValues(t, 150, budget.Used())
+	g.handOver(100)
+	require.EqualValues(t, 100, budget.Used())
+}
+
 func TestGateCountsInTheBudget(t *testing.T) {
 	budget := mem.NewBudget(100)
 	require.NoError(t, budget.Reserve(mem.IDMap, 80))

@@ -93,8 +93,6 @@ func (o *Options) validateLinks(p *parts) error {
 		return refuse("seed edges can be excluded from even draws and draws by weight, not from LABOR and random walks")
 	case k.Exclude != ExcludeNone && o.Subgraph != sample.Directional:
 		return refuse("seed edges can be excluded from what is drawn, not from edges that subgraph_type adds: take \"directional\"")
-	case o.disjoint():
-		return refuse("the ends of links share one subgraph: disjoint and time_attr cannot be used with links")
 	case k.Strict && k.Negatives == 0:
 		return refuse("strict negatives without negatives")
 	}

@@ -76,6 +76,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	if err := trial.measureRuns(ctx, worker, e.order.batchKey(0), z); err != nil {
 		return err
 	}
+	// Of few edges none may be in these batches, but one in another.
+	z.demand.edges = max(z.demand.edges, min(l.parts.numEdges, 1))
+	z.demand.hopEdges = max(z.demand.hopEdges, min(l.parts.numEdges, 1))
 	z.completing()
 	return nil
 }

@@ -44,6 +44,8 @@ func (o *Options) validateTrees(numNodes int64) error {
 		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
 	case o.TimeAttr != "" && o.WeightAttr != "":
 		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
+	case o.disjoint() && o.Links != nil: // before input_time, whose length means nothing then
+		return fmt.Errorf("%w: the ends of links share one subgraph: disjoint and time_attr cannot be used with links", ErrOption)
 	case o.SeedTimes != nil && int64(len(o.SeedTimes)) != numSeeds:
 		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes", ErrOption, len(o.SeedTimes), numSeeds)
 	}

@@ -232,6 +232,18 @@ func TestTimesOfEveryType(t *testing.T) {
 	}
 }
 
+func TestTimesWithoutEdges(t *testing.T) {
+	d := newDataset(100, 0).timed(manifest.DType_INT64)
+	for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
+		o := plain()
+		o.TimeAttr, o.SeedTimes = "time", seedTimes(100)
+		for _, b := range epochOf(t, open(t, src, o), 0) {
+			require.Empty(t, b.int64s("e_id"))
+			require.EqualValues(t, len(b.int64s("input_id")), len(b.int64s("n_id")))
+		}
+	}
+}
+
 func TestWrongTimes(t *testing.T) {
 	d := newDataset(100, 500).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
 	d.extra = append(d.extra, GraphTensor{Name: "huge", DType: manifest.DType_UINT64, Rows: make([]byte, 8*500)})
