@@ -268,6 +268,20 @@ func TestBudgetNamesTheSmallestThatWorks(t *testing.T) {
 	}
 }
 
+// The measured batches have no edge, another has the only one.
+func TestSmallestBudgetWithAnEdgeInOneBatch(t *testing.T) {
+	s := newDataset(240, 1).store(t, ssd.OS)
+	o := plain()
+	o.Fanouts, o.BatchSize, o.Shuffle, o.Memory = []int64{1}, 2, false, 1
+	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+	var tooSmall *mem.BudgetError
+	require.ErrorAs(t, err, &tooSmall)
+	o.Memory = tooSmall.Need
+	l := open(t, OpenStore(s), o)
+	require.Len(t, epochOf(t, l, 0), 120)
+	require.EqualValues(t, 1, l.Stats().Edges)
+}
+
 func TestWrongOptions(t *testing.T) {
 	d := newDataset(100, 500)
 	g := d.graph(t)
