@@ -299,7 +299,9 @@ class Loader:
         mine, saved = self._config(), state["config"]
         order = mine.pop("reorder")
         different = [
-            f"{key} was {saved.get(key)!r}, is {value!r}" for key, value in mine.items() if saved.get(key) != value
+            f"{key} was {saved.get(key)!r}, is {mine.get(key)!r}"
+            for key in {**mine, **saved}  # those of links are missing from either
+            if key != "reorder" and saved.get(key) != mine.get(key)
         ]
         if different:
             raise InvalidArgumentError(f"the state belongs to a loader of other batches: {'; '.join(different)}")
