@@ -232,9 +232,8 @@ class Loader:
             if isinstance(self._source, TypedSource):
                 # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
                 fused = None if self._edge_index == "tensor" else self._edge_index
-                self._typed = TypedOptions.of(
-                    self._source, drawn, input_nodes, history=history, device_cache=cached, edge_index=fused
-                )
+                only = {"a LinkLoader": self._links, "history": history, "device_cache": cached, "edge_index": fused}
+                self._typed = TypedOptions.of(self._source, drawn, input_nodes, **only)
                 options = dataclasses.replace(options, **self._typed.native())
             else:
                 if drawn.by_relation is not None:
