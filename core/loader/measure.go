@@ -76,9 +76,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	if err := trial.measureRuns(ctx, worker, e.order.batchKey(0), z); err != nil {
 		return err
 	}
-	// Of few edges none may be in these batches, but one in another.
-	z.demand.edges = max(z.demand.edges, min(l.parts.numEdges, 1))
-	z.demand.hopEdges = max(z.demand.hopEdges, min(l.parts.numEdges, 1))
+	if d := &z.demand; d.edges == 0 && l.parts.numEdges > 0 { // of few edges none is in these batches, but one may be in another
+		d.edges, d.hopEdges, d.nodes, d.rows = 1, 1, d.nodes+1, d.rows+1
+	}
 	z.completing()
 	return nil
 }

@@ -79,13 +79,17 @@ def links(
             "edge_label must be None with 'triplet' negatives: src_index, dst_pos_index and dst_neg_index of a batch "
             "tell links from negatives"
         )
-    if mode == "binary" and checked is not None and checked.numel() and checked.min() == 0:
-        checked = checked + 1  # 0 is for negatives
+    if mode == "triplet" and src_weight is not None:
+        raise InvalidArgumentError(
+            "src_weight is for 'binary' negatives: those of a triplet have the source of its link, leave it out"
+        )
+    if mode == "binary" and checked is not None and checked.numel():
+        checked = _above_negatives(checked)
     options = LinkOptions(
         index=ids,
         negatives=amount,
         triplets=mode == "triplet",
-        src_weight=_weight("src_weight", src_weight) if mode == "binary" else None,
+        src_weight=_weight("src_weight", src_weight),
         dst_weight=_weight("dst_weight", dst_weight),
         strict=strict,
         exclude=exclusion(exclude),
@@ -122,6 +126,27 @@ def edge_label(value: object, index: Tensor | None) -> Tensor:
             f"edge_label must have a row for each of {index.size(1)} links, got shape {list(label.shape)}"
         )
     return label.detach().to("cpu", copy=True)
+
+
+def _above_negatives(label: Tensor) -> Tensor:
+    """Return labels one higher where the smallest is 0, which is for negatives."""
+    if label.is_complex():
+        raise DTypeError(f"edge_label must be real where there are 'binary' negatives, got {label.dtype}")
+    if label.is_floating_point():
+        wide = label.to(torch.float64)  # PyTorch has no order of those of 8 bits
+        return (wide + 1).to(label.dtype) if wide.min() == 0 else label
+    values = label.numpy()  # nor of unsigned integers
+    if values.min() != 0:
+        return label
+    if label.dtype == torch.bool:
+        return label.to(torch.int64) + 1
+    largest = np.iinfo(values.dtype).max
+    if values.max() == largest:
+        raise InvalidArgumentError(
+            f"edge_label is raised by one, so that 0 is for negatives, and {largest} is the largest {label.dtype}: "
+            "give a wider type"
+        )
+    return torch.from_numpy(values + values.dtype.type(1))
 
 
 def negatives(value: Any) -> tuple[str | None, float, object, object]:
@@ -189,8 +214,12 @@ def _weight(name: str, value: object) -> Tensor | None:
 
 
 def _tensor(name: str, value: object) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.is_meta:
+            raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
+        return value.as_subclass(Tensor)
     try:
-        return value.as_subclass(Tensor) if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        return torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} must be a tensor or an array, got {type(value).__name__}: {error}") from None
 

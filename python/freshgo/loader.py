@@ -232,9 +232,8 @@ class Loader:
             if isinstance(self._source, TypedSource):
                 # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
                 fused = None if self._edge_index == "tensor" else self._edge_index
-                self._typed = TypedOptions.of(
-                    self._source, drawn, input_nodes, history=history, device_cache=cached, edge_index=fused
-                )
+                only = {"a LinkLoader": self._links, "history": history, "device_cache": cached, "edge_index": fused}
+                self._typed = TypedOptions.of(self._source, drawn, input_nodes, **only)
                 options = dataclasses.replace(options, **self._typed.native())
             else:
                 if drawn.by_relation is not None:
@@ -299,7 +298,9 @@ class Loader:
         mine, saved = self._config(), state["config"]
         order = mine.pop("reorder")
         different = [
-            f"{key} was {saved.get(key)!r}, is {value!r}" for key, value in mine.items() if saved.get(key) != value
+            f"{key} was {saved.get(key)!r}, is {mine.get(key)!r}"
+            for key in {**mine, **saved}  # those of links are missing from either
+            if key != "reorder" and saved.get(key) != mine.get(key)
         ]
         if different:
             raise InvalidArgumentError(f"the state belongs to a loader of other batches: {'; '.join(different)}")

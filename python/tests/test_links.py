@@ -255,6 +255,16 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"history": freshgo.History(1)}, ValueError, "history"),
     ({"input_nodes": [1]}, TypeError, "input_nodes"),
     ({"time_attr": "x"}, ValueError, "time_attr"),
+    ({"time_attr": "x", "input_time": [1]}, ValueError, "disjoint and time_attr cannot be used with links"),
+    ({"neg_sampling": ("triplet", 1, torch.ones(NODES))}, ValueError, "src_weight is for 'binary' negatives"),
+    (
+        {"neg_sampling": "binary", "edge_label": torch.arange(EDGES).to(torch.uint8)},
+        ValueError,
+        "255 is the largest torch.uint8",
+    ),
+    ({"neg_sampling": "binary", "edge_label": torch.zeros(EDGES, dtype=torch.complex64)}, TypeError, "must be real"),
+    ({"edge_label": torch.ones(EDGES).to_sparse()}, TypeError, "edge_label must be dense"),
+    ({"edge_label_index": torch.zeros(2, 3, dtype=torch.int64, device="meta")}, TypeError, "must be dense"),
 ]
 
 
@@ -266,6 +276,36 @@ def test_bad_input(graph: dict[str, Any], options: dict[str, Any], error: type[E
         LinkLoader(data, **{"num_neighbors": [2], **options})
     assert isinstance(caught.value, errors.FreshgoError) or "input_nodes" in options
     assert freshgo._native.counters()["graphs"] == before
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64),
+        *(torch.uint64, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    ],
+)
+@pytest.mark.parametrize("lowest", [0, 1])
+def test_labels_of_every_type(graph: dict[str, Any], dtype: torch.dtype, lowest: int) -> None:
+    label = torch.tensor([1, lowest, 1]).to(dtype)
+    with LinkLoader(graph, [2], [[0, 1, 2], [3, 4, 5]], label, neg_sampling="binary", batch_size=3) as loader:
+        got = next(iter(loader)).edge_label
+    want = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0] if lowest else [2.0, 1.0, 2.0, 0.0, 0.0, 0.0]
+    assert got.to(torch.float64).tolist() == want
+    assert got.dtype == (torch.int64 if dtype == torch.bool and lowest == 0 else dtype)
+
+
+def test_states_of_links_and_of_nodes_differ(graph: dict[str, Any]) -> None:
+    with LinkLoader(graph, [2], batch_size=64) as links, Loader(graph, [2], batch_size=64) as nodes:
+        for loader, state in ((links, nodes.state_dict()), (nodes, links.state_dict())):
+            with pytest.raises(errors.InvalidArgumentError, match=r"of other batches: .*edge_label_index was"):
+                loader.load_state_dict(json.loads(json.dumps(state)))
+
+
+def test_a_graph_with_types_is_refused() -> None:
+    edges = {"edge_index": torch.tensor([[0, 1], [1, 2]])}
+    with pytest.raises(errors.InvalidArgumentError, match="a LinkLoader works on homogeneous graphs"):
+        LinkLoader({"a": {"num_nodes": 3}, ("a", "to", "a"): edges}, [2], [[0], [1]])
 
 
 def test_impossible_negatives() -> None:
@@ -313,7 +353,7 @@ class TestAgainstPyG:
         n = links.size(1)
         labels = {None: None, "ints": torch.arange(n) % 4, "floats": torch.rand(n, 2)}[label]
         for amount in (1, 2) if mode else (0,):
-            neg = NegativeSampling(mode, amount, weight, weight) if mode else None
+            neg = NegativeSampling(mode, amount, weight if mode == "binary" else None, weight) if mode else None
             what = {"edge_label_index": links, "edge_label": labels, "neg_sampling": neg, "batch_size": 50}
             theirs = LinkNeighborLoader(data, [-1, -1], **what)
             with LinkLoader(data, [-1, -1], **what) as loader:
