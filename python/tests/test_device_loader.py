@@ -62,7 +62,7 @@ def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.Monk
     with pytest.raises((RuntimeError, AssertionError)) as usual:
         torch.zeros(1, device="cuda")
     monkeypatch.setattr(_native, "Loader", None)  # nothing is opened before
-    monkeypatch.setattr("freshgo.loader.source_of", None)
+    monkeypatch.setattr("freshgo.loader.open_source", None)
     for device in ("cuda", "cuda:1", torch.device("cuda", 0)):
         with pytest.raises(type(usual.value)) as raised:
             Loader(store_path, **options(), device=device)
@@ -236,7 +236,7 @@ def train_by_hand(history: History, batch: Any) -> None:
 
 def test_a_device_cache_and_history_exclude_each_other(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_delivery, "resolve", lambda device: CPU)
-    monkeypatch.setattr("freshgo.loader.source_of", None)  # nothing is opened before
+    monkeypatch.setattr("freshgo.loader.open_source", None)  # nothing is opened before
     with pytest.raises(errors.InvalidArgumentError, match="device_cache and history cannot be used together"):
         Loader(store_path, **options(), device="cuda", device_cache="1MiB", history=History())
 
