@@ -22,7 +22,8 @@ import (
 const (
 	// margin is what the measured batches are multiplied with, in eighths.
 	// Batches of one configuration differ by a few per cent; where one is larger
-	// still, the gate waits until it can have the room of the others.
+	// still, the gate waits until it can have the room of the others and all that
+	// the budget has left.
 	margin = 10 // 1.25
 
 	// modest is the share of the budget, as a divisor, that id maps of the fast
