@@ -53,6 +53,8 @@ func (l *Loader) open(ctx context.Context) error {
 	if err := l.openLinks(ctx, indptr); err != nil {
 		return err
 	}
+	// A batch has no more than there is, of which one short is not full either: so room is made for no more, and nothing overflows.
+	l.options.BatchSize = min(l.options.BatchSize, l.numSeeds()+1)
 	z := l.sizer()
 	if l.options.Memory > 0 {
 		if err := l.measure(ctx, indptr, z); err != nil {
