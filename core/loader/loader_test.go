@@ -294,6 +294,26 @@ func TestSmallestBudgetWithAnEdgeInOneBatch(t *testing.T) {
 	require.EqualValues(t, 1, l.Stats().Edges)
 }
 
+func TestBatchLargerThanTheEpoch(t *testing.T) {
+	d := newDataset(100, 500)
+	s := d.store(t, ssd.OS)
+	for _, change := range []func(o *Options){
+		func(*Options) {},
+		func(o *Options) {
+			o.Links = &LinkOptions{Sources: d.sources[:9], Targets: d.targets[:9], Negatives: 1000, Triplets: true}
+		},
+	} {
+		for _, size := range []int64{101, 1 << 40, math.MaxInt64} {
+			o := plain()
+			o.BatchSize, o.Memory = size, 64<<20
+			change(&o)
+			require.Len(t, epochOf(t, open(t, OpenStore(s), o), 0), 1)
+			o.DropLast = true
+			require.Empty(t, epochOf(t, open(t, OpenStore(s), o), 0))
+		}
+	}
+}
+
 func TestWrongOptions(t *testing.T) {
 	d := newDataset(100, 500)
 	g := d.graph(t)

@@ -69,6 +69,8 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
 
 def _times(value: object) -> Tensor:
     """Return times as int64, a copy: the library reads them in every epoch."""
+    if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_meta):
+        raise DTypeError(f"input_time must be dense and hold values, got a tensor of {value.layout} on {value.device}")
     try:
         times = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:

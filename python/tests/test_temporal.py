@@ -165,6 +165,7 @@ def test_input_nodes_that_repeat_have_trees_of_their_own(timed: dict[str, Any]) 
         ({**EDGE_TIMES, "input_time": np.zeros(NODES)}, errors.DTypeError, r"integers.*float64"),
         ({**EDGE_TIMES, "input_time": [[1]]}, errors.InvalidArgumentError, r"one-dimensional"),
         ({**EDGE_TIMES, "input_time": "now"}, errors.DTypeError, r"input_time must be integers"),
+        ({**EDGE_TIMES, "input_time": torch.ones(NODES).long().to_sparse()}, errors.DTypeError, r"must be dense"),
         ({**EDGE_TIMES, "time_window": 0}, errors.InvalidArgumentError, r"time_window must be at least 1, got 0"),
         ({**EDGE_TIMES, "time_window": 1.5}, errors.DTypeError, r"time_window"),
         ({**EDGE_TIMES, "temporal_strategy": "first"}, errors.InvalidArgumentError, r"'uniform', 'last'.*'first'"),
