@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from freshgo import _abi, _dlpack, _native, errors
+from freshgo._loaderoptions import loader_options
 
 Options = _native.LoaderOptions
 
@@ -270,7 +271,7 @@ def test_wrong_handles(native_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="NULL"):
         _abi.call("fg_job_cancel", None)
     with pytest.raises(errors.InvalidArgumentError, match="a store or a graph"):
-        _abi.call("fg_loader_open", None, None, _native._loader_options(Options(fanouts=[1]), None), ctypes.c_void_p())
+        _abi.call("fg_loader_open", None, None, loader_options(Options(fanouts=[1]), None), ctypes.c_void_p())
     unknown = ctypes.create_string_buffer(8)
     with pytest.raises(errors.ClosedError):
         _abi.call("fg_store_close", ctypes.addressof(unknown))
@@ -286,7 +287,7 @@ def test_wrong_handles(native_path: Path) -> None:
 
 def test_struct_size_is_checked(native_path: Path) -> None:
     store = _native.Store(native_path)
-    options = _native._loader_options(Options(fanouts=[1], memory=123, cache="none"), None)
+    options = loader_options(Options(fanouts=[1], memory=123, cache="none"), None)
     job = ctypes.c_void_p()
     for size in (0, 8, _abi.LoaderOptions.memory.offset - 1, ctypes.sizeof(_abi.LoaderOptions) + 1, 2**32 - 1):
         options.struct_size = size
