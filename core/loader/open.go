@@ -21,20 +21,9 @@ import (
 func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
 	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
 	l.parts.transposed, l.parts.held = o.Transpose, o.Held != nil
-	l.parts.disjoint, l.parts.timed = o.disjoint(), o.TimeAttr != ""
-	if err := l.options.validate(l.parts.numNodes); err != nil {
+	if err := l.check(); err != nil {
 		return nil, err
 	}
-	if err := l.checkTypes(); err != nil {
-		return nil, err
-	}
-	if err := l.checkSampler(); err != nil {
-		return nil, err
-	}
-	if err := l.options.validateLinks(&l.parts); err != nil {
-		return nil, err
-	}
-	l.parts.links = o.Links
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
 		l.undo()
@@ -42,6 +31,22 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	}
 	since(&l.counters.opening, start)
 	return l, nil
+}
+
+// check says what is wrong with the options, by themselves and for this source.
+func (l *Loader) check() error {
+	o := &l.options
+	l.parts.disjoint, l.parts.timed, l.parts.links = o.disjoint(), o.TimeAttr != "", o.Links
+	if err := o.validate(l.parts.numNodes); err != nil {
+		return err
+	}
+	if err := l.checkTypes(); err != nil {
+		return err
+	}
+	if err := l.checkSampler(); err != nil {
+		return err
+	}
+	return o.validateLinks(&l.parts)
 }
 
 func (l *Loader) open(ctx context.Context) error {

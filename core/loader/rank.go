@@ -26,17 +26,7 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	if !slices.Contains(metrics, o.Cache) {
 		return fmt.Errorf("%w: metric must be one of %q, got %q", ErrOption, metrics, o.Cache)
 	}
-	if err := l.options.validate(l.parts.numNodes); err != nil {
-		return err
-	}
-	l.parts.disjoint, l.parts.timed = o.disjoint(), o.TimeAttr != ""
-	if err := l.checkTypes(); err != nil {
-		return err
-	}
-	if err := l.checkSampler(); err != nil {
-		return err
-	}
-	if err := l.options.validateLinks(&l.parts); err != nil {
+	if err := l.check(); err != nil {
 		return err
 	}
 	if int64(len(scores)) != l.parts.numNodes {
