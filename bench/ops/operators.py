@@ -100,7 +100,8 @@ def with_gradient(x: Tensor, run: Callable[[Tensor], Tensor], grad: Tensor) -> C
     return both
 
 
-def agree(runs: dict[str, Callable[[Tensor], Tensor]], x: Tensor, grad: Tensor) -> None:
+def agree(runs: dict[str, Callable[[Tensor], Tensor]], x: Tensor, grad: Tensor, kinks: int = 0) -> None:
+    """Compare results and gradients, of which as many rows as there are kinks may differ."""
     found = []
     for run in runs.values():
         leaf = x.detach().clone().requires_grad_()
@@ -108,10 +109,9 @@ def agree(runs: dict[str, Callable[[Tensor], Tensor]], x: Tensor, grad: Tensor) 
         found.append((out.detach(), *torch.autograd.grad(out, leaf, grad)))
     for other in found[1:]:
         for mine, theirs in zip(found[0], other, strict=True):
-            # Of some millions of logits of attention float32 may not know the sign of one, and so its slope, as
-            # float64 shows: then the rows at its ends differ.
-            rows = (~torch.isclose(mine, theirs, rtol=1e-3, atol=1e-3)).any(1)
-            assert rows.sum() <= 4, f"{int(rows.sum())} rows of {len(rows)} differ"
+            same = torch.isclose(mine, theirs, rtol=1e-3, atol=1e-3).all(1)
+            if len(same) - int(same.sum()) > kinks:
+                torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
 def sums(table: Table, edge_index: Tensor, ptr: Tensor, x: Tensor, by_source: ops.Transposed, threads: int) -> None:
@@ -132,7 +132,8 @@ def sums(table: Table, edge_index: Tensor, ptr: Tensor, x: Tensor, by_source: op
         if reduce == "sum":
             csr = torch.sparse_csr_tensor(ptr, index, torch.ones(index.numel()), (targets, x.size(0)))
             runs["torch.sparse"] = lambda x, csr=csr: csr @ x
-        agree(runs, x, grad)
+        # torch.scatter_reduce halves the gradient of single maxima here and there, one of 40 million.
+        agree(runs, x, grad, kinks=4 if reduce == "max" else 0)
         forward: Runs = {name: (lambda run=run: run(x)) for name, run in runs.items()}
         both: Runs = {name: with_gradient(leaf, run, grad) for name, run in runs.items()}
         if reduce == "sum":
@@ -181,7 +182,9 @@ def layers(table: Table, edge_index: Tensor, ptr: Tensor, x: Tensor, by_source: 
             "PyG": lambda x, conv=layer, run=run: run(x, conv, plain),
         }
         grad = torch.randn_like(calls["freshgo"](x))
-        agree(calls, x, grad)
+        # Of some millions of logits of attention float32 may not know the sign of one, and so its slope, as float64
+        # shows: then the rows at its ends differ.
+        agree(calls, x, grad, kinks=4 if "GAT" in title or "max" in title else 0)
         both: Runs = {name: with_gradient(leaf, call, grad) for name, call in calls.items()}
         if products:  # what no message passing can save
             rows = grad.detach().clone().requires_grad_()
