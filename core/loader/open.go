@@ -40,6 +40,9 @@ func (l *Loader) check() error {
 	if err := o.validate(l.parts.numNodes); err != nil {
 		return err
 	}
+	if err := l.parts.checkRows(); err != nil {
+		return err
+	}
 	if err := l.checkTypes(); err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"freshgo/core/cache"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/store"
@@ -47,6 +49,15 @@ type tensor struct {
 	typ   int    // place of the type of nodes or of edges
 	first int64  // global number of its first node
 	label string // what batches call it; empty: its name
+}
+
+// checkRows refuses rows on disk that 32 bits do not number. Those of types are numbered one after the other.
+func (p *parts) checkRows() error {
+	read := slices.ContainsFunc(p.tensors, func(t tensor) bool { return t.onDisk != nil && !t.byEdge })
+	if read && p.numNodes > cache.MaxRows {
+		return fmt.Errorf("%w: the graph has %d nodes, rows are read from a store of at most %d", ErrOption, p.numNodes, int64(cache.MaxRows))
+	}
+	return nil
 }
 
 func (t *tensor) batchName() string { return cmp.Or(t.label, t.name) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/store"
@@ -377,9 +376,6 @@ func (l *Loader) checkTypes() error {
 			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
 		}
 		return nil
-	}
-	if n := l.parts.numNodes; l.parts.store != nil && n > cache.MaxRows {
-		return fmt.Errorf("%w: all node types together have %d nodes, rows are read of at most %d", ErrOption, n, int64(cache.MaxRows))
 	}
 	if err := types.checkOrder(l.parts.store); err != nil {
 		return err
