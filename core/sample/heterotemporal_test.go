@@ -206,23 +206,28 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 		"replace":          {replace: true, timed: true},
 		"last, replace":    {how: Temporal{Last: true}, replace: true, timed: true},
 	} {
+		var wants []HeteroSubgraph
 		for form := range 3 {
 			cfg, known := HeteroConfig{Fanouts: draws, Replace: c.replace, Disjoint: true}, [][]int64(nil)
 			if c.timed {
 				cfg.Temporal, known = g.temporal(t, times, form, c.how), times
 			}
+			for i, seeds := range batches {
+				if form == 0 { // the same for all
+					wants = append(wants, heteroTrees(g, known, cfg, Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, seedTimes[i]))
+				}
+			}
 			for _, threads := range []int{1, 2, 8} {
 				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
 					w := newHeteroWorker(t, g.form(form), cfg, true, threads)
 					for i, seeds := range batches {
-						key := Key{Seed: 1, Epoch: 2, Batch: uint64(i)}
 						at := seedTimes[i]
 						if !c.timed {
 							at = nil
 						}
 						var got HeteroSubgraph
-						require.NoError(t, w.SampleTimed(context.Background(), key, seeds, at, &got))
-						requireHeteroTrees(t, heteroTrees(g, known, cfg, key, seeds, at), got)
+						require.NoError(t, w.SampleTimed(context.Background(), Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, at, &got))
+						requireHeteroTrees(t, wants[i], got)
 						requireNoFutureOfTypes(t, g, known, c.how.Window, at, got)
 					}
 				})
@@ -278,6 +283,24 @@ func TestFlatTrees(t *testing.T) {
 		}
 		require.Len(t, nodes, at)
 	}
+}
+
+// These numbers are a promise, as those of golden_test.go are.
+func TestGoldenTreesOfTypes(t *testing.T) {
+	g := citations(7)
+	times := heteroTimes(g)
+	batches, seedTimes := heteroSeeds()
+	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{5, 3, 2}, nil), Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
+	var sub HeteroSubgraph
+	require.NoError(t, w.SampleTimed(context.Background(), Key{1, 2, 3}, batches[4], seedTimes[4], &sub))
+	var all []any
+	for i, nodes := range sub.Nodes {
+		all = append(all, nodes, sub.Trees[i])
+	}
+	for _, r := range sub.Relations {
+		all = append(all, r.Ptr, r.Row, r.Pos)
+	}
+	require.Equal(t, uint64(0x5c07a4ab016d9b57), digest(t, all...))
 }
 
 // Within its demand a worker of trees allocates nothing, times that are fetched included.
