@@ -32,14 +32,22 @@ func (f *forest) free() {
 // treeShift is the place of a tree in a word: above the ids of a graph.
 func treeShift(numNodes int64) uint { return uint(bits.Len64(uint64(max(numNodes, 1) - 1))) }
 
+// checkTrees says whether words hold so many trees.
+func (s *Sampler) checkTrees(trees int) error {
+	if most := uint64(1) << (63 - treeShift(s.graph.NumNodes)); uint64(trees) > most {
+		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w", trees, most, s.graph.NumNodes, ErrTooLarge)
+	}
+	return nil
+}
+
 // plantSeeds makes words of the seeds, each in the tree of its own.
 func (b *batch) plantSeeds(seeds []int64) error {
 	shift := treeShift(b.sampler.graph.NumNodes)
-	if most := uint64(1) << (63 - shift); uint64(len(seeds)) > most {
-		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w", len(seeds), most, b.sampler.graph.NumNodes, ErrTooLarge)
+	if err := b.sampler.checkTrees(b.firstTree + len(seeds)); err != nil {
+		return err
 	}
 	for i, v := range seeds {
-		b.nodes.data[i] = int64(i)<<shift | v
+		b.nodes.data[i] = int64(b.firstTree+i)<<shift | v
 	}
 	return nil
 }

@@ -45,6 +45,14 @@ type HeteroConfig struct {
 
 	Weights []*Weights // of each relation, nil where it draws uniformly; or none at all
 	Labor   *Labor     // draw layer by layer, every relation by itself
+
+	Disjoint bool        // every seed has a tree of its own over all types, see HeteroSubgraph.Trees
+	Temporal []*Temporal // of each relation, nil where edges have no times and all may be drawn; or none at all. Batches are disjoint
+
+	Subgraph SubgraphType // which edges among its nodes a batch has, of every relation
+	// Reverse is, with Bidirectional, the relation whose edges go against those of each, from its target's type to its source's, perhaps
+	// itself; -1 where there is none, and nothing is added.
+	Reverse []int
 }
 
 // HeteroSampler is a checked HeteroGraph and HeteroConfig. It is immutable and safe for concurrent use.
@@ -53,6 +61,11 @@ type HeteroSampler struct {
 	relations []heteroRelation
 	groups    [][]int // for each node type, the relations that number its nodes, in order
 	hops      int
+
+	disjoint bool
+	timed    bool // some relation has times
+	subgraph SubgraphType
+	reverse  []int // as HeteroConfig.Reverse
 }
 
 // heteroRelation is a relation and what it draws.
@@ -74,12 +87,21 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 	if len(cfg.Weights) != 0 && len(cfg.Weights) != len(g.Relations) {
 		return nil, fmt.Errorf("sample: weights of %d relations, want %d as there are, or none: %w", len(cfg.Weights), len(g.Relations), ErrConfig)
 	}
-	s := &HeteroSampler{groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0])}
+	if len(cfg.Temporal) != 0 && len(cfg.Temporal) != len(g.Relations) {
+		return nil, fmt.Errorf("sample: times of %d relations, want %d as there are, or none: %w", len(cfg.Temporal), len(g.Relations), ErrConfig)
+	}
+	if err := cfg.checkReverse(&g); err != nil {
+		return nil, err
+	}
+	s := &HeteroSampler{
+		groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0]),
+		disjoint: cfg.Disjoint || len(cfg.Temporal) > 0, subgraph: cfg.Subgraph, reverse: cfg.Reverse,
+	}
 	for t, n := range g.NumNodes {
 		if n < 0 {
 			return nil, fmt.Errorf("sample: %d nodes of type %d: %w", n, t, ErrGraph)
 		}
-		s.types = append(s.types, &Sampler{graph: Graph{NumNodes: n}})
+		s.types = append(s.types, &Sampler{graph: Graph{NumNodes: n}, disjoint: s.disjoint})
 	}
 	for i, r := range g.Relations {
 		if r.Source < 0 || r.Source >= len(g.NumNodes) || r.Target < 0 || r.Target >= len(g.NumNodes) {
@@ -92,10 +114,18 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 		if err := checkHeteroFanouts(i, cfg.Fanouts[i], s.hops); err != nil {
 			return nil, err
 		}
-		sampler := &Sampler{fanouts: slices.Clone(cfg.Fanouts[i]), replace: cfg.Replace}
-		if err := sampler.setMethod(cfg.of(i), &graph); err != nil {
+		one := cfg.of(i)
+		one.Disjoint = s.disjoint
+		if err := one.checkSubgraph(); err != nil {
+			return nil, err
+		}
+		sampler := &Sampler{
+			fanouts: slices.Clone(cfg.Fanouts[i]), replace: cfg.Replace, disjoint: s.disjoint, temporal: one.Temporal, subgraph: cfg.Subgraph,
+		}
+		if err := sampler.setMethod(one, &graph); err != nil {
 			return nil, fmt.Errorf("sample: relation %d: %w", i, err)
 		}
+		s.timed = s.timed || one.Temporal != nil
 		degree := graph.Indptr[graph.NumNodes]/max(graph.NumNodes, 1) + 1
 		graph.NumNodes = g.NumNodes[r.Source] // those that are numbered
 		sampler.graph = graph
@@ -107,7 +137,10 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 
 // of is the Config of one relation.
 func (c *HeteroConfig) of(relation int) Config {
-	one := Config{Fanouts: c.Fanouts[relation], Replace: c.Replace, Labor: c.Labor}
+	one := Config{Fanouts: c.Fanouts[relation], Replace: c.Replace, Labor: c.Labor, Subgraph: c.Subgraph}
+	if len(c.Temporal) > 0 {
+		one.Temporal = c.Temporal[relation]
+	}
 	if len(c.Weights) > 0 {
 		one.Weights = c.Weights[relation]
 	}
@@ -133,12 +166,16 @@ type HeteroSubgraph struct {
 	Nodes [][]int64
 	// NodesPerHop counts, for each node type, the seeds and the nodes first reached in each hop.
 	NodesPerHop [][]int64
+	// Trees is, of a disjoint batch, the tree of each node of each type; nil of others. Trees are numbered by their seeds: those of the first
+	// type, then those of the second, and so on. A tree has nodes of any type.
+	Trees [][]uint32
 	// Relations holds the edges of each relation.
 	Relations []RelationEdges
 }
 
 // RelationEdges is the edges of one relation in a batch: as in Subgraph, but for Row, which holds local ids of the source's type, and Ptr, which
-// delimits the in-edges of the expanded nodes of the target's type: all that were reached before the last hop.
+// delimits the in-edges of the expanded nodes of the target's type: all that were reached before the last hop; of another type of subgraph than
+// Directional all nodes. Pos is -1 of an edge that goes against one of another relation.
 type RelationEdges struct {
 	Ptr         []int64
 	Row         []uint32
@@ -148,7 +185,7 @@ type RelationEdges struct {
 }
 
 // NewWorker returns a HeteroWorker that draws with the given number of threads. stamp says for each node type which id map it has, as of
-// Sampler.NewWorker. Its memory comes from budget.
+// Sampler.NewWorker, disjoint batches included. Its memory comes from budget.
 func (s *HeteroSampler) NewWorker(budget *mem.Budget, stamp []bool, threads int) (*HeteroWorker, error) {
 	if threads < 1 {
 		return nil, fmt.Errorf("sample: %d threads, want at least 1", threads)
@@ -163,7 +200,7 @@ func (s *HeteroSampler) NewWorker(budget *mem.Budget, stamp []bool, threads int)
 	for t, of := range s.types {
 		n := &nodeWorker{Worker: &Worker{sampler: of, budget: budget}}
 		w.types = append(w.types, n)
-		if err := n.ids.init(budget, of.graph.NumNodes, stamp[t]); err != nil {
+		if err := of.initIDs(&n.ids, budget, stamp[t]); err != nil {
 			w.Close()
 			return nil, err
 		}

@@ -2,6 +2,8 @@ package sample
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
@@ -13,6 +15,7 @@ import (
 //   - Nodes are the nodes of the first type, then those of the second, and so on, by global number.
 //   - Ptr, Row, Pos and Weight are those of the first relation, then those of the second: Ptr of each begins with 0, Row is the local id within the
 //     type of the source, Pos the position within the relation.
+//   - Tree, of a disjoint batch, is those of the first type, then those of the second.
 //   - NodesPerHop is the counts of the first type, hops+1 of them, then those of the second; EdgesPerHop the same of relations, hops of each.
 //
 // Everything else follows from these counts. Of one type and one relation it has the layout of a homogeneous batch.
@@ -20,6 +23,8 @@ import (
 // flat is the memory of flat batches.
 type flat struct {
 	seeds  [][]int64 // of the request, by type
+	times  [][]int64 // of these, where there are times
+	trees  buffer[uint32]
 	nodes  buffer[int64]
 	ptr    buffer[int64]
 	row    buffer[uint32]
@@ -33,6 +38,7 @@ func (f *flat) free() {
 	f.row.free()
 	f.pos.free()
 	f.weight.free()
+	f.trees.free()
 }
 
 // First returns the global number of the first node of each type, and how many there are in all.
@@ -51,24 +57,27 @@ func (s *HeteroSampler) HasWeights() bool { return s.relations[0].HasWeights() }
 // of a type keep their order. It fails as Worker.Draw does; out is then untouched and the HeteroWorker remains usable.
 func (w *HeteroWorker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
 	return guard.Run(func() error {
-		if err := w.splitSeeds(r.Seeds); err != nil {
+		if r.Times != nil && len(r.Times) != len(r.Seeds) {
+			return fmt.Errorf("sample: times of %d seeds, want %d: %w", len(r.Times), len(r.Seeds), ErrConfig)
+		}
+		if err := w.splitSeeds(r.Seeds, r.Times); err != nil {
 			return err
 		}
 		var sub HeteroSubgraph
-		if err := w.Sample(ctx, key, w.flat.seeds, &sub); err != nil {
+		if err := w.SampleTimed(ctx, key, w.flat.seeds, slices.Concat(w.flat.times...), &sub); err != nil {
 			return err
 		}
 		return w.flatten(&sub, out)
 	})
 }
 
-// splitSeeds gives every type its seeds.
-func (w *HeteroWorker) splitSeeds(seeds []int64) error {
+// splitSeeds gives every type its seeds, and their times where there are any.
+func (w *HeteroWorker) splitSeeds(seeds, times []int64) error {
 	if w.first == nil {
-		w.first, w.flat.seeds = w.sampler.First(), make([][]int64, len(w.types))
+		w.first, w.flat.seeds, w.flat.times = w.sampler.First(), make([][]int64, len(w.types)), make([][]int64, len(w.types))
 	}
 	for t := range w.flat.seeds {
-		w.flat.seeds[t] = w.flat.seeds[t][:0]
+		w.flat.seeds[t], w.flat.times[t] = w.flat.seeds[t][:0], w.flat.times[t][:0]
 	}
 	total := w.first[len(w.types)]
 	for i, v := range seeds {
@@ -77,6 +86,9 @@ func (w *HeteroWorker) splitSeeds(seeds []int64) error {
 		}
 		t := TypeOf(w.first, v)
 		w.flat.seeds[t] = append(w.flat.seeds[t], v-w.first[t])
+		if times != nil {
+			w.flat.times[t] = append(w.flat.times[t], times[i])
+		}
 	}
 	return nil
 }
@@ -111,6 +123,9 @@ func (w *HeteroWorker) flatten(sub *HeteroSubgraph, out *Subgraph) error {
 	if err := f.grow(w.budget, nodes, ptrs, edges, weighted); err != nil {
 		return err
 	}
+	if err := w.growTrees(nodes); err != nil {
+		return err
+	}
 	g := Subgraph{
 		Nodes: f.nodes.data[:0], Ptr: f.ptr.data[:0], Row: f.row.data[:0], Pos: f.pos.data[:0],
 		NodesPerHop: make([]int64, 0, len(w.types)*(w.sampler.hops+1)), EdgesPerHop: make([]int64, 0, len(w.relations)*w.sampler.hops),
@@ -126,6 +141,12 @@ func (w *HeteroWorker) flatten(sub *HeteroSubgraph, out *Subgraph) error {
 		}
 		g.NodesPerHop = append(g.NodesPerHop, sub.NodesPerHop[t]...)
 	}
+	if w.sampler.disjoint {
+		g.Tree = f.trees.data[:0]
+		for _, of := range sub.Trees {
+			g.Tree = append(g.Tree, of...)
+		}
+	}
 	for i, r := range sub.Relations {
 		g.Ptr, g.Row, g.Pos, g.Weight = append(g.Ptr, r.Ptr...), append(g.Row, r.Row...), append(g.Pos, r.Pos...), append(g.Weight, r.Weight...)
 		g.EdgesPerHop = append(g.EdgesPerHop, r.EdgesPerHop...)
@@ -134,6 +155,14 @@ func (w *HeteroWorker) flatten(sub *HeteroSubgraph, out *Subgraph) error {
 	}
 	*out = g
 	return nil
+}
+
+// growTrees makes room for the trees of nodes, if they have any.
+func (w *HeteroWorker) growTrees(nodes int64) error {
+	if !w.sampler.disjoint {
+		return nil
+	}
+	return w.flat.trees.grow(w.budget, mem.Trace, nodes, 0)
 }
 
 func (f *flat) grow(budget *mem.Budget, nodes, ptrs, edges, weighted int64) error {

@@ -22,7 +22,10 @@ func (s *HeteroSampler) WorkerBytes(d HeteroDemand, stamp []bool) int64 {
 		add(nodes, 8)
 		add(1, 8) // ptr, of which the seeds need the first
 		add(front, 8)
-		if stamp[t] {
+		if s.disjoint {
+			add(d.Nodes[t], 4)
+		}
+		if stamp[t] && !s.disjoint {
 			add(max(s.types[t].graph.NumNodes, 1), stampSize)
 		} else {
 			add(tableSlots(d.Nodes[t]), 8)
@@ -37,9 +40,15 @@ func (s *HeteroSampler) WorkerBytes(d HeteroDemand, stamp []bool) int64 {
 		add(n.spans, int64(unsafe.Sizeof(span{}))) // unsafe: only a size
 		add(n.weight, 4)
 		add(n.counts, 8)
-		if r := &s.relations[i]; r.method != nil {
+		r := &s.relations[i]
+		if r.method != nil {
 			total += r.method.bytes(r.Sampler, r.demand(d, i))
 		}
+		both := r.demand(d, i)
+		if s.subgraph == Bidirectional && s.reverse[i] >= 0 {
+			both.Edges = max(both.Edges, d.Edges[s.reverse[i]]) // it sorts those of both
+		}
+		total += r.subgraphBytes(both)
 	}
 	nodes, ptrs, edges, weighted := s.flatDemand(d)
 	add(nodes, 8)
@@ -47,6 +56,9 @@ func (s *HeteroSampler) WorkerBytes(d HeteroDemand, stamp []bool) int64 {
 	add(edges, 8)
 	add(edges, 4)
 	add(weighted, 4)
+	if s.disjoint {
+		add(nodes, 4)
+	}
 	return total
 }
 
@@ -57,7 +69,14 @@ func (w *HeteroWorker) Reserve(d HeteroDemand) error {
 		if err := t.nodes.grow(w.budget, mem.Trace, nodes, 0); err != nil {
 			return err
 		}
-		if err := t.front.grow(w.budget, mem.Trace, front, 0); err != nil {
+		ids := &t.front
+		if w.sampler.disjoint {
+			ids = &t.forest.ids
+			if err := t.forest.trees.grow(w.budget, mem.Trace, d.Nodes[i], 0); err != nil {
+				return err
+			}
+		}
+		if err := ids.grow(w.budget, mem.Trace, front, 0); err != nil {
 			return err
 		}
 		if err := t.ids.resize(d.Nodes[i]); err != nil {
@@ -85,6 +104,9 @@ func (w *HeteroWorker) Reserve(d HeteroDemand) error {
 		}
 	}
 	nodes, ptrs, edges, weighted := w.sampler.flatDemand(d)
+	if err := w.growTrees(nodes); err != nil {
+		return err
+	}
 	return w.flat.grow(w.budget, nodes, ptrs, edges, weighted)
 }
 
@@ -105,7 +127,7 @@ func (m *idMap) resize(nodes int64) error {
 func (s *HeteroSampler) nodesDemand(d HeteroDemand, t int) (nodes, front int64) {
 	most := int64(0) // that a hop of one relation may write
 	for _, i := range s.groups[t] {
-		most = max(most, min(d.Edges[i], s.types[t].graph.NumNodes))
+		most = max(most, s.types[t].newNodes(d.Edges[i]))
 	}
 	return d.Nodes[t] + most + 1, d.Nodes[t]
 }

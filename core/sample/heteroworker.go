@@ -20,6 +20,7 @@ type HeteroWorker struct {
 
 	flat  flat
 	first []int64 // as of First, once a flat batch was asked for
+	times []int64 // of the trees, of the batch at hand
 }
 
 // nodeWorker is the nodes of one type: the id map and the nodes of its Worker.
@@ -37,7 +38,8 @@ type relationWorker struct {
 	*Worker
 	scratch []thread // of each thread
 	perHop  []int64
-	room    int64 // as Subgraph.Room
+	room    int64     // as Subgraph.Room
+	edges   *Subgraph // of another type than Directional: the edges, at last
 }
 
 // Close frees the memory. HeteroSubgraphs that it filled become invalid.
@@ -56,7 +58,13 @@ func (w *HeteroWorker) Close() {
 // Sample draws the batch of key for the seeds of each node type and sets out. It fails as Worker.Sample does; out is then untouched and the
 // HeteroWorker remains usable.
 func (w *HeteroWorker) Sample(ctx context.Context, key Key, seeds [][]int64, out *HeteroSubgraph) error {
+	return w.SampleTimed(ctx, key, seeds, nil, out)
+}
+
+// SampleTimed is Sample with the times of the trees, in their order: of each seed, type after type. They are nil where no relation has times.
+func (w *HeteroWorker) SampleTimed(ctx context.Context, key Key, seeds [][]int64, times []int64, out *HeteroSubgraph) error {
 	return guard.Run(func() error {
+		w.times = times
 		if err := w.begin(ctx, seeds); err != nil {
 			return err
 		}
@@ -64,6 +72,9 @@ func (w *HeteroWorker) Sample(ctx context.Context, key Key, seeds [][]int64, out
 			if err := w.hop(ctx, key, hop); err != nil {
 				return err
 			}
+		}
+		if err := w.complete(ctx); err != nil {
+			return err
 		}
 		*out = w.subgraph()
 		return nil
@@ -75,11 +86,20 @@ func (w *HeteroWorker) begin(ctx context.Context, seeds [][]int64) error {
 	if len(seeds) != len(w.types) {
 		return fmt.Errorf("sample: seeds of %d node types, want %d as there are: %w", len(seeds), len(w.types), ErrSeed)
 	}
+	trees := 0
+	for _, of := range seeds {
+		trees += len(of)
+	}
+	if err := w.checkTrees(trees); err != nil {
+		return err
+	}
+	trees = 0
 	for i, t := range w.types {
-		b := batch{Worker: t.Worker, ctx: ctx}
+		b := batch{Worker: t.Worker, ctx: ctx, firstTree: trees}
 		if err := b.begin(seeds[i]); err != nil {
 			return fmt.Errorf("sample: node type %d: %w", i, err)
 		}
+		trees += len(seeds[i])
 		t.n, t.first, t.end = b.n, 0, b.n
 		t.perHop = append(make([]int64, 0, w.sampler.hops+1), int64(b.n))
 	}
@@ -89,7 +109,27 @@ func (w *HeteroWorker) begin(ctx context.Context, seeds [][]int64) error {
 			return err
 		}
 		r.ptr.data[0] = 0
-		r.perHop, r.room = make([]int64, 0, w.sampler.hops), 0
+		r.perHop, r.room, r.edges = make([]int64, 0, w.sampler.hops), 0, nil
+	}
+	return nil
+}
+
+// checkTrees checks that there are words and times for the trees.
+func (w *HeteroWorker) checkTrees(trees int) error {
+	want := 0
+	if w.sampler.timed {
+		want = trees
+	}
+	if len(w.times) != want {
+		return fmt.Errorf("sample: times of %d seeds, want %d: %w", len(w.times), want, ErrConfig)
+	}
+	for i, t := range w.types {
+		if !w.sampler.disjoint {
+			break
+		}
+		if err := t.sampler.checkTrees(trees); err != nil { // of types without seeds too
+			return fmt.Errorf("sample: node type %d: %w", i, err)
+		}
 	}
 	return nil
 }
@@ -97,6 +137,9 @@ func (w *HeteroWorker) begin(ctx context.Context, seeds [][]int64) error {
 // hop expands what the hop before reached.
 func (w *HeteroWorker) hop(ctx context.Context, key Key, hop int) error {
 	for _, t := range w.types {
+		if w.sampler.disjoint {
+			break // the ids are in the forest, which does not change in a hop
+		}
 		targets := t.nodes.data[t.first:t.end]
 		if err := t.front.grow(w.budget, mem.Trace, int64(len(targets)), 0); err != nil {
 			return err
@@ -117,8 +160,22 @@ func (w *HeteroWorker) hop(ctx context.Context, key Key, hop int) error {
 	for _, t := range w.types {
 		t.perHop = append(t.perHop, int64(t.n-t.end))
 		t.first, t.end = t.end, t.n
+		if w.sampler.disjoint {
+			b := batch{Worker: t.Worker, ctx: ctx}
+			if err := b.fell(t.first, t.end); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// targets are the global ids of those that the hop expands.
+func (w *HeteroWorker) targets(t *nodeWorker) []int64 {
+	if w.sampler.disjoint {
+		return t.forest.ids.data[t.first:t.end]
+	}
+	return t.front.data[:t.end-t.first]
 }
 
 // expand draws the edges of one relation in one hop. Only this goroutine uses the relation and the nodes of its source type; of those of its
@@ -130,11 +187,13 @@ func (w *HeteroWorker) expand(ctx context.Context, key Key, hop, relation, threa
 	if k == 0 || first == end {
 		return w.skip(r, first, end)
 	}
-	r.Worker.ids, r.Worker.nodes, r.threads = source.ids, source.nodes, r.scratch[:threads]
-	b := batch{Worker: r.Worker, ctx: ctx, key: relationKey(key, relation), n: source.n, targets: target.front.data[:end-first], targetsAt: first}
+	r.Worker.ids, r.Worker.nodes, r.Worker.forest, r.threads = source.ids, source.nodes, target.forest, r.scratch[:threads]
+	b := batch{
+		Worker: r.Worker, ctx: ctx, key: relationKey(key, relation), n: source.n, targets: w.targets(target), targetsAt: first, times: w.times,
+	}
 	defer func() {
 		source.ids, source.nodes, source.n = r.Worker.ids, r.Worker.nodes, b.n
-		r.Worker.ids, r.Worker.nodes = idMap{}, buffer[int64]{}
+		r.Worker.ids, r.Worker.nodes, r.Worker.forest = idMap{}, buffer[int64]{}, forest{}
 	}()
 	n, err := b.hop(hop, first, end, k)
 	if err != nil {
@@ -161,20 +220,29 @@ func (w *HeteroWorker) skip(r *relationWorker, first, end int) error {
 func (w *HeteroWorker) subgraph() HeteroSubgraph {
 	var out HeteroSubgraph
 	for _, t := range w.types {
-		out.Nodes = append(out.Nodes, t.nodes.data[:t.n])
+		out.Nodes = append(out.Nodes, t.numbered())
 		out.NodesPerHop = append(out.NodesPerHop, t.perHop)
+		if w.sampler.disjoint {
+			out.Trees = append(out.Trees, t.forest.trees.data[:t.n])
+		}
 	}
 	for i := range w.relations {
 		r := &w.relations[i]
-		expanded := w.types[r.target].first // what the last hop reached is not
-		total := r.ptr.data[expanded]
-		edges := RelationEdges{Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], Pos: r.pos.data[:total], EdgesPerHop: r.perHop}
-		if r.HasWeights() {
-			edges.Weight = r.weight.data[:total]
+		e := r.edges
+		if e == nil {
+			e = w.drawn(i)
 		}
-		out.Relations = append(out.Relations, edges)
+		out.Relations = append(out.Relations, RelationEdges{Ptr: e.Ptr, Row: e.Row, Pos: e.Pos, Weight: e.Weight, EdgesPerHop: r.perHop})
 	}
 	return out
+}
+
+// numbered is the global ids of a type's nodes.
+func (t *nodeWorker) numbered() []int64 {
+	if t.sampler.disjoint {
+		return t.forest.ids.data[:t.n]
+	}
+	return t.nodes.data[:t.n]
 }
 
 // relationKey gives every relation streams of its own: hop and node follow as in hopKey.

@@ -12,12 +12,12 @@ import (
 // cache.
 const inducedEdges = 2048
 
-// induce replaces the edges by all of the graph among the nodes: it reads the lists of all nodes and keeps the sources that
-// the id map knows.
+// induce replaces the edges by all of the graph from the sources, which the id map numbers, to the targets, which without types
+// are the same: it reads the lists of all targets and keeps the sources that the id map knows.
 //
 // Cost: an element of every list, prefetched, and where lists are not in memory all of them are fetched.
-func (b *batch) induce(sub *Subgraph) error {
-	n := len(sub.Nodes)
+func (b *batch) induce(sub *Subgraph, targets, sources []int64) error {
+	n := len(targets)
 	if err := b.ptr.grow(b.budget, mem.Trace, int64(n)+1, 1); err != nil {
 		return err
 	}
@@ -29,9 +29,9 @@ func (b *batch) induce(sub *Subgraph) error {
 			return fmt.Errorf("sample: %w", err)
 		}
 		end := min(at+pieceTargets, n)
-		findSpans(b.sampler.graph.Indptr, sub.Nodes[at:end], b.spans.data[at:end])
+		findSpans(b.sampler.graph.Indptr, targets[at:end], b.spans.data[at:end])
 	}
-	in := inducing{batch: b, nodes: sub.Nodes, spans: b.spans.data[:n], ptr: b.ptr.data[:n+1]}
+	in := inducing{batch: b, nodes: targets, sources: sources, spans: b.spans.data[:n], ptr: b.ptr.data[:n+1]}
 	for in.target < n {
 		if err := in.lists(); err != nil {
 			return err
@@ -44,12 +44,13 @@ func (b *batch) induce(sub *Subgraph) error {
 // inducing is how far an induced subgraph is: before element offset of the list of target.
 type inducing struct {
 	*batch
-	nodes  []int64
-	spans  []span
-	ptr    []int64
-	target int
-	offset int64
-	edges  int64 // kept
+	nodes   []int64
+	sources []int64
+	spans   []span
+	ptr     []int64
+	target  int
+	offset  int64
+	edges   int64 // kept
 }
 
 // lists takes up the next lists, or parts of them, as many as are brought at a time.
@@ -155,7 +156,7 @@ func (in *inducing) keep(ids []int64) error {
 	if err := in.batch.pos.grow(in.budget, mem.Trace, need, in.edges); err != nil {
 		return err
 	}
-	in.ids.find(in.nodes, ids)
+	in.ids.find(in.sources, ids)
 	row, pos, at := in.row.data, in.pos.data, in.edges
 	for in.target < len(in.spans) {
 		s := in.spans[in.target]

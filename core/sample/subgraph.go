@@ -66,9 +66,12 @@ func (s *Sampler) subgraphBytes(d Demand) int64 {
 func (b *batch) complete(sub *Subgraph) error {
 	switch b.sampler.subgraph {
 	case Bidirectional:
-		return b.addReverse(sub)
+		if err := b.collect(sub, sub, len(sub.Nodes)); err != nil {
+			return err
+		}
+		return b.merge(sub, len(sub.Nodes), true)
 	case Induced:
-		return b.induce(sub)
+		return b.induce(sub, sub.Nodes, sub.Nodes)
 	}
 	return nil
 }
@@ -77,25 +80,31 @@ func (b *batch) complete(sub *Subgraph) error {
 // against them, each in the order in which they were drawn.
 const keyBits = 33 // below them the number of the edge, above the local id of the source
 
-// addReverse is a counting sort of all edges by target, a sort of each list and the removal of what is equal.
-func (b *batch) addReverse(sub *Subgraph) error {
-	n, drawn := len(sub.Nodes), int64(len(sub.Row))
-	if drawn > 1<<(keyBits-1) {
-		return fmt.Errorf("sample: %d edges drawn, want at most %d to add those against them: %w", drawn, int64(1)<<(keyBits-1), ErrTooLarge)
+// collect is a counting sort by target of all edges, and of those of another subgraph the other way round, which may be the same. n is the number of
+// nodes of the targets' type.
+func (b *batch) collect(sub, against *Subgraph, n int) error {
+	for _, of := range []*Subgraph{sub, against} {
+		if drawn := int64(len(of.Row)); drawn > 1<<(keyBits-1) {
+			return fmt.Errorf("sample: %d edges drawn, want at most %d to add those against them: %w", drawn, int64(1)<<(keyBits-1), ErrTooLarge)
+		}
 	}
-	if err := b.both.keys.grow(b.budget, mem.Trace, 2*drawn, 0); err != nil {
+	if err := b.both.keys.grow(b.budget, mem.Trace, int64(len(sub.Row)+len(against.Row)), 0); err != nil {
 		return err
 	}
 	if err := b.both.ptr.grow(b.budget, mem.Trace, int64(n)+1, 0); err != nil {
 		return err
 	}
+	return b.placeKeys(sub, against, b.both.keys.data, b.both.ptr.data[:n+1])
+}
+
+// merge makes the edges of what was collected: it sorts each list and removes what is equal. own says that edges which go against others have their
+// positions, which else are of another relation.
+func (b *batch) merge(sub *Subgraph, n int, own bool) error {
+	drawn := int64(len(sub.Row))
 	if err := b.counts.grow(b.budget, mem.Trace, int64(n), 0); err != nil {
 		return err
 	}
 	keys, ptr, counts := b.both.keys.data, b.both.ptr.data[:n+1], b.counts.data[:n]
-	if err := b.placeKeys(sub, keys, ptr); err != nil {
-		return err
-	}
 	var taken atomic.Int64
 	err := b.share(&taken, (n+pieceTargets-1)/pieceTargets, func(*thread) error {
 		for {
@@ -132,10 +141,13 @@ func (b *batch) addReverse(sub *Subgraph) error {
 	for t, count := range counts {
 		for _, key := range keys[begin : begin+count] {
 			e := int64(key & (1<<keyBits - 1))
-			if e >= drawn {
-				e -= drawn
+			row[at], pos[at] = uint32(key>>keyBits), -1
+			switch {
+			case e < drawn:
+				pos[at] = sub.Pos[e]
+			case own:
+				pos[at] = sub.Pos[e-drawn]
 			}
-			row[at], pos[at] = uint32(key>>keyBits), sub.Pos[e]
 			at++
 		}
 		begin = ptr[t+1]
@@ -145,14 +157,14 @@ func (b *batch) addReverse(sub *Subgraph) error {
 	return nil
 }
 
-// placeKeys writes the keys of all edges and of those against them by target, and where those of each target are.
-func (b *batch) placeKeys(sub *Subgraph, keys []uint64, ptr []int64) error {
+// placeKeys writes the keys of all edges and of those against others by target, and where those of each target are.
+func (b *batch) placeKeys(sub, against *Subgraph, keys []uint64, ptr []int64) error {
 	clear(ptr)
 	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
 	for t := range len(sub.Ptr) - 1 {
 		starts[t] = sub.Ptr[t+1] - sub.Ptr[t]
 	}
-	sub.eachGroup(starts, func(row []uint32) {
+	against.eachGroup(starts, func(row []uint32) {
 		for _, s := range row {
 			starts[s]++
 		}
@@ -162,20 +174,35 @@ func (b *batch) placeKeys(sub *Subgraph, keys []uint64, ptr []int64) error {
 		starts[t] = sum
 		sum += count
 	}
-	drawn, e := uint64(len(sub.Row)), uint64(0)
+	e := uint64(0)
+	err := b.eachTarget(sub, func(t int, row []uint32) {
+		for _, s := range row {
+			keys[starts[t]] = uint64(s)<<keyBits | e
+			starts[t]++
+			e++
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return b.eachTarget(against, func(t int, row []uint32) {
+		for _, s := range row {
+			keys[starts[s]] = uint64(t)<<keyBits | e
+			starts[s]++
+			e++
+		}
+	})
+}
+
+// eachTarget visits the sources of each target.
+func (b *batch) eachTarget(sub *Subgraph, visit func(t int, row []uint32)) error {
 	for t := range len(sub.Ptr) - 1 {
 		if t%pieceTargets == 0 {
 			if err := b.ctx.Err(); err != nil {
 				return fmt.Errorf("sample: %w", err)
 			}
 		}
-		for _, s := range sub.Row[sub.Ptr[t]:sub.Ptr[t+1]] {
-			keys[starts[t]] = uint64(s)<<keyBits | e
-			starts[t]++
-			keys[starts[s]] = uint64(t)<<keyBits | (drawn + e)
-			starts[s]++
-			e++
-		}
+		visit(t, sub.Row[sub.Ptr[t]:sub.Ptr[t+1]])
 	}
 	return nil
 }

@@ -83,8 +83,9 @@ type batch struct {
 
 	roomFor int64 // edges, at most
 
-	times   []int64 // of the trees, with Temporal
-	exclude []Link
+	times     []int64 // of the trees, with Temporal
+	firstTree int     // that of the first seed, where other types have seeds before
+	exclude   []Link
 }
 
 // expanded returns the global ids of the targets first to end of the hop.

@@ -1,0 +1,197 @@
+package sample
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+// reverses are those of citations: itself, one another, none.
+var reverses = []int{0, 2, 1, 4, 3, -1, -1, 7}
+
+// heteroComplete gives a batch the edges of a type, as slowly as the documentation says.
+func heteroComplete(g *heteroTestGraph, cfg HeteroConfig, sub HeteroSubgraph) HeteroSubgraph {
+	type edge struct {
+		row uint32
+		pos int64
+	}
+	out := sub
+	out.Relations = nil
+	for i, r := range g.relations {
+		lists := make([][]edge, len(sub.Nodes[r.target]))
+		if cfg.Subgraph == Induced {
+			for t, v := range sub.Nodes[r.target] {
+				for p := r.indptr[v]; p < r.indptr[v+1]; p++ {
+					if at := slices.Index(sub.Nodes[r.source], r.wide[p]); at >= 0 {
+						lists[t] = append(lists[t], edge{uint32(at), p})
+					}
+				}
+			}
+		} else {
+			add := func(target int, e edge) {
+				if !slices.ContainsFunc(lists[target], func(other edge) bool { return other.row == e.row }) {
+					lists[target] = append(lists[target], e)
+				}
+			}
+			drawn := sub.Relations[i]
+			for t := range len(drawn.Ptr) - 1 {
+				for e := drawn.Ptr[t]; e < drawn.Ptr[t+1]; e++ {
+					add(t, edge{drawn.Row[e], drawn.Pos[e]})
+				}
+			}
+			if j := cfg.Reverse[i]; j >= 0 {
+				drawn := sub.Relations[j]
+				for t := range len(drawn.Ptr) - 1 {
+					for e := drawn.Ptr[t]; e < drawn.Ptr[t+1]; e++ {
+						pos := int64(-1)
+						if i == j {
+							pos = drawn.Pos[e]
+						}
+						add(int(drawn.Row[e]), edge{uint32(t), pos})
+					}
+				}
+			}
+			for _, list := range lists {
+				slices.SortFunc(list, func(a, b edge) int { return cmp.Compare(a.row, b.row) })
+			}
+		}
+		all := RelationEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: sub.Relations[i].EdgesPerHop}
+		for _, list := range lists {
+			for _, e := range list {
+				all.Row, all.Pos = append(all.Row, e.row), append(all.Pos, e.pos)
+			}
+			all.Ptr = append(all.Ptr, int64(len(all.Row)))
+		}
+		out.Relations = append(out.Relations, all)
+	}
+	return out
+}
+
+func heteroSubgraphConfigs() map[string]HeteroConfig {
+	draws := fanouts([]int64{5, 3}, map[int][]int64{2: {0, 0}, 4: {-1, 2}})
+	return map[string]HeteroConfig{
+		"bidirectional":          {Fanouts: draws, Subgraph: Bidirectional, Reverse: reverses},
+		"bidirectional, replace": {Fanouts: draws, Subgraph: Bidirectional, Reverse: reverses, Replace: true},
+		"one way":                {Fanouts: draws, Subgraph: Bidirectional, Reverse: []int{0, 2, -1, -1, 3, -1, -1, -1}},
+		"induced":                {Fanouts: draws, Subgraph: Induced},
+		"induced, replace":       {Fanouts: draws, Subgraph: Induced, Replace: true},
+	}
+}
+
+func TestHeteroSubgraphsEqualReference(t *testing.T) {
+	g := citations(7)
+	batches, _ := heteroSeeds()
+	for name, cfg := range heteroSubgraphConfigs() {
+		var wants []HeteroSubgraph
+		for i, seeds := range batches {
+			wants = append(wants, heteroComplete(g, cfg, heteroReference(g, cfg, Key{Batch: uint64(i)}, seeds)))
+		}
+		for form := range 3 {
+			for _, threads := range []int{1, 2, 8} {
+				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
+					w := newHeteroWorker(t, g.form(form), cfg, threads == 2, threads)
+					for i, seeds := range batches {
+						var got HeteroSubgraph
+						require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
+						requireHeteroEqual(t, wants[i], got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Trees are made bidirectional without joining them.
+func TestBidirectionalTreesOfTypes(t *testing.T) {
+	g := citations(7)
+	batches, _ := heteroSeeds()
+	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 2}, nil), Subgraph: Bidirectional, Reverse: reverses, Disjoint: true}
+	w := newHeteroWorker(t, g.form(1), cfg, true, 2)
+	for i, seeds := range batches {
+		key := Key{Batch: uint64(i)}
+		var got HeteroSubgraph
+		require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
+		requireHeteroTrees(t, heteroComplete(g, cfg, heteroTrees(g, nil, cfg, key, seeds, nil)), got)
+		for i, r := range g.relations {
+			edges := got.Relations[i]
+			for target := range len(edges.Ptr) - 1 {
+				for _, source := range edges.Row[edges.Ptr[target]:edges.Ptr[target+1]] {
+					require.Equal(t, got.Trees[r.target][target], got.Trees[r.source][source])
+				}
+			}
+		}
+	}
+}
+
+func TestHeteroSubgraphsStayWithinWorkerBytes(t *testing.T) {
+	g := citations(7)
+	seeds := [][]int64{{1, 97, 5, 8, 9, 10, 11}, {97}, {3}, nil, {2}}
+	for name, cfg := range heteroSubgraphConfigs() {
+		for form := range 3 {
+			s, err := NewHetero(g.form(form), cfg)
+			require.NoError(t, err)
+			stamp := make([]bool, 5)
+			first, err := s.NewWorker(mem.NewBudget(0), stamp, 1)
+			require.NoError(t, err)
+			var flat Subgraph
+			all := []int64{}
+			for t, of := range seeds {
+				for _, v := range of {
+					all = append(all, s.First()[t]+v)
+				}
+			}
+			require.NoError(t, first.Draw(context.Background(), Key{}, Request{Seeds: all}, &flat))
+			d := HeteroDemand{Edges: slices.Clone(flat.Rooms)}
+			for typ := range g.nodes {
+				n := int64(0)
+				for _, k := range flat.NodesPerHop[typ*3 : typ*3+3] {
+					n += k
+				}
+				d.Nodes = append(d.Nodes, n)
+			}
+			first.Close()
+			limited := mem.NewBudget(s.WorkerBytes(d, stamp))
+			w, err := s.NewWorker(limited, stamp, 1)
+			require.NoError(t, err, name)
+			require.NoError(t, w.Reserve(d))
+			require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: all}, &flat), name)
+			w.Close()
+		}
+	}
+}
+
+func TestWrongSubgraphsOfTypes(t *testing.T) {
+	g := citations(7)
+	for message, cfg := range map[string]HeteroConfig{
+		"subgraph type 3":                         {Subgraph: Induced + 1},
+		"reverse relations, want none":            {Subgraph: Induced, Reverse: reverses},
+		"reverses of 0 relations, want 8":         {Subgraph: Bidirectional},
+		"relation 2 as the reverse of relation 0": {Subgraph: Bidirectional, Reverse: []int{2, 2, 1, 4, 3, -1, -1, 7}},
+		"relation 8 as the reverse of relation 7": {Subgraph: Bidirectional, Reverse: []int{0, 2, 1, 4, 3, -1, -1, 8}},
+	} {
+		cfg.Fanouts = fanouts([]int64{3}, nil)
+		_, err := NewHetero(g.form(0), cfg)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, message)
+	}
+	for name, cfg := range heteroSubgraphConfigs() {
+		w := newHeteroWorker(t, g.form(2), cfg, true, 1)
+		seeds := [][]int64{{1, 97}, {4}, nil, nil, {2}}
+		for n := 0; ; n++ { // cancelled at every look
+			out := HeteroSubgraph{Nodes: [][]int64{{42}}}
+			err := w.Sample(newCountdown(n), Key{}, seeds, &out)
+			if err == nil {
+				require.Positive(t, n)
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled, name)
+			require.Equal(t, [][]int64{{42}}, out.Nodes)
+		}
+	}
+}

@@ -1,0 +1,358 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+// heteroTrees draws a disjoint batch as the documentation says, slowly: heteroReference, with maps from pairs of tree and node. times are those of
+// each relation by position, nil where it has none, and seedTimes those of the trees.
+func heteroTrees(g *heteroTestGraph, times [][]int64, cfg HeteroConfig, key Key, seeds [][]int64, seedTimes []int64) HeteroSubgraph {
+	type place struct {
+		tree uint32
+		node int64
+	}
+	var sub HeteroSubgraph
+	local, first, trees := make([]map[place]int, len(g.nodes)), make([]int, len(g.nodes)), uint32(0)
+	for t := range g.nodes {
+		local[t] = map[place]int{}
+		of := []uint32{}
+		for i, v := range seeds[t] {
+			local[t][place{trees, v}] = i
+			of = append(of, trees)
+			trees++
+		}
+		sub.Trees = append(sub.Trees, of)
+		sub.Nodes = append(sub.Nodes, append([]int64{}, seeds[t]...))
+		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
+	}
+	for range g.relations {
+		sub.Relations = append(sub.Relations, RelationEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
+	}
+	for hop := range cfg.Fanouts[0] {
+		end := make([]int, len(g.nodes))
+		for t := range end {
+			end[t] = len(sub.Nodes[t])
+		}
+		for i, r := range g.relations {
+			out, k := &sub.Relations[i], cfg.Fanouts[i][hop]
+			edges := len(out.Row)
+			for at := first[r.target]; at < end[r.target]; at++ {
+				v, tree := sub.Nodes[r.target][at], sub.Trees[r.target][at]
+				seed := newReferenceRNG(16, uint64(i), key.Seed).state
+				rng := newReferenceRNG(1, seed, key.Epoch, key.Batch, uint64(hop), uint64(v), uint64(tree))
+				var positions []int64
+				if times != nil && times[i] != nil {
+					positions = referenceAllowed(r.indptr, times[i], cfg.Temporal[i], seedTimes[tree], v)
+					if cfg.Temporal[i].Last && k >= 0 {
+						positions = positions[max(0, int64(len(positions))-k):]
+					}
+				} else {
+					for p := r.indptr[v]; p < r.indptr[v+1]; p++ {
+						positions = append(positions, p)
+					}
+				}
+				var offsets []int64
+				if len(cfg.Weights) > 0 && cfg.Weights[i] != nil {
+					if k != 0 {
+						offsets = referenceWeighted(rng, referenceWeights(cfg.Weights[i], r.indptr[v], r.indptr[v+1]), k, cfg.Replace)
+					}
+				} else {
+					offsets = referenceDraw(rng, int64(len(positions)), k, cfg.Replace)
+				}
+				for _, offset := range offsets {
+					u := place{tree, r.wide[positions[offset]]}
+					if _, found := local[r.source][u]; !found {
+						local[r.source][u] = len(sub.Nodes[r.source])
+						sub.Nodes[r.source], sub.Trees[r.source] = append(sub.Nodes[r.source], u.node), append(sub.Trees[r.source], tree)
+					}
+					out.Pos, out.Row = append(out.Pos, positions[offset]), append(out.Row, uint32(local[r.source][u]))
+				}
+				out.Ptr = append(out.Ptr, int64(len(out.Row)))
+			}
+			out.EdgesPerHop = append(out.EdgesPerHop, int64(len(out.Row)-edges))
+		}
+		for t := range end {
+			sub.NodesPerHop[t] = append(sub.NodesPerHop[t], int64(len(sub.Nodes[t])-end[t]))
+			first[t] = end[t]
+		}
+	}
+	return sub
+}
+
+// heteroTimes gives the relations of citations times, but for two.
+func heteroTimes(g *heteroTestGraph) [][]int64 {
+	times := make([][]int64, len(g.relations))
+	for i, r := range g.relations {
+		if i == 1 || i == 5 {
+			continue
+		}
+		rng := newReferenceRNG(uint64(i), 3)
+		times[i] = []int64{}
+		for range r.wide {
+			times[i] = append(times[i], rng.below(300)-100)
+		}
+		if i == 0 { // in order already
+			for v := range len(r.indptr) - 1 {
+				slices.Sort(times[i][r.indptr[v]:r.indptr[v+1]])
+			}
+		}
+	}
+	return times
+}
+
+// temporal is what those relations draw: times in memory, with an order and without, or fetched.
+func (g *heteroTestGraph) temporal(t testing.TB, times [][]int64, form int, how Temporal) []*Temporal {
+	out := make([]*Temporal, len(g.relations))
+	for i, r := range g.relations {
+		if times[i] == nil {
+			continue
+		}
+		one := how
+		one.Times = &Times{Ascending: slices.Clone(times[i])}
+		switch {
+		case (i+form)%3 == 0:
+			one.Times = &Times{Source: &timedGraph{weightedGraph: &weightedGraph{testGraph: r.testGraph}, times: times[i]}}
+		case TimesAscend(r.indptr, times[i]):
+		case form == 1:
+			one.Times.Order64 = make([]int64, len(times[i]))
+			require.NoError(t, SortTimes(context.Background(), r.indptr, one.Times.Ascending, one.Times.Order64))
+		default:
+			one.Times.Order32 = make([]uint32, len(times[i]))
+			require.NoError(t, SortTimes(context.Background(), r.indptr, one.Times.Ascending, one.Times.Order32))
+		}
+		out[i] = &one
+	}
+	return out
+}
+
+func requireHeteroTrees(t testing.TB, want, got HeteroSubgraph) {
+	t.Helper()
+	requireHeteroEqual(t, want, got)
+	require.Len(t, got.Trees, len(want.Trees))
+	for i := range want.Trees {
+		require.Equal(t, want.Trees[i], append([]uint32{}, got.Trees[i]...), "trees of type %d", i)
+	}
+}
+
+// requireNoFutureOfTypes looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor too early.
+func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64, sub HeteroSubgraph) {
+	t.Helper()
+	for i, r := range g.relations {
+		edges := sub.Relations[i]
+		for target := range len(edges.Ptr) - 1 {
+			tree := sub.Trees[r.target][target]
+			for e := edges.Ptr[target]; e < edges.Ptr[target+1]; e++ {
+				if tree != sub.Trees[r.source][edges.Row[e]] {
+					t.Fatalf("edge %d of relation %d is in two trees", e, i)
+				}
+				if times == nil || times[i] == nil {
+					continue
+				}
+				if at := times[i][edges.Pos[e]]; at > seedTimes[tree] || window > 0 && uint64(seedTimes[tree])-uint64(at) >= uint64(window) {
+					t.Fatalf("edge %d of relation %d and time %d for a seed of time %d", e, i, at, seedTimes[tree])
+				}
+			}
+		}
+	}
+}
+
+// heteroSeeds are batches of one type and of several, and their times, of which some see nothing and some everything.
+func heteroSeeds() (batches [][][]int64, times [][]int64) {
+	batches = [][][]int64{
+		{{97, 3, 97}, nil, nil, nil, nil},
+		{nil, nil, {7}, nil, nil},
+		make([][]int64, 5),
+		{{97, 5, 97, 5}, {97, 97, 1}, nil, nil, {0, 0}},
+		{{1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 2}, {7, 8}, nil, {1}},
+	}
+	rng := newReferenceRNG(11, 4)
+	for _, seeds := range batches {
+		of := []int64{}
+		for range slices.Concat(seeds...) {
+			of = append(of, rng.below(320)-110)
+		}
+		if len(of) > 3 {
+			of[0], of[3] = math.MinInt64, math.MaxInt64
+		}
+		times = append(times, of)
+	}
+	return batches, times
+}
+
+func TestHeteroTreesEqualReference(t *testing.T) {
+	g := citations(7)
+	times := heteroTimes(g)
+	batches, seedTimes := heteroSeeds()
+	draws := fanouts([]int64{5, 3, 2}, map[int][]int64{1: {0, 3, 1}, 2: {-1, 2, 0}, 4: {40, 1, 33}})
+	for name, c := range map[string]struct {
+		how     Temporal
+		replace bool
+		timed   bool
+	}{
+		"disjoint":         {},
+		"disjoint replace": {replace: true},
+		"uniform":          {timed: true},
+		"last":             {how: Temporal{Last: true}, timed: true},
+		"window":           {how: Temporal{Window: 50}, timed: true},
+		"last of a window": {how: Temporal{Window: 50, Last: true}, timed: true},
+		"replace":          {replace: true, timed: true},
+		"last, replace":    {how: Temporal{Last: true}, replace: true, timed: true},
+	} {
+		var wants []HeteroSubgraph
+		for form := range 3 {
+			cfg, known := HeteroConfig{Fanouts: draws, Replace: c.replace, Disjoint: true}, [][]int64(nil)
+			if c.timed {
+				cfg.Temporal, known = g.temporal(t, times, form, c.how), times
+			}
+			for i, seeds := range batches {
+				if form == 0 { // the same for all
+					wants = append(wants, heteroTrees(g, known, cfg, Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, seedTimes[i]))
+				}
+			}
+			for _, threads := range []int{1, 2, 8} {
+				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
+					w := newHeteroWorker(t, g.form(form), cfg, true, threads)
+					for i, seeds := range batches {
+						at := seedTimes[i]
+						if !c.timed {
+							at = nil
+						}
+						var got HeteroSubgraph
+						require.NoError(t, w.SampleTimed(context.Background(), Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, at, &got))
+						requireHeteroTrees(t, wants[i], got)
+						requireNoFutureOfTypes(t, g, known, c.how.Window, at, got)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestHeteroTreesByWeight(t *testing.T) {
+	g := citations(5)
+	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 2}, nil), Weights: make([]*Weights, 8), Disjoint: true}
+	for _, i := range []int{0, 2} {
+		r := g.relations[i]
+		w := &Weights{Wide: make([]float64, len(r.wide)), Sums: make([]float64, SumsLen(int64(len(r.wide))))}
+		for p := range w.Wide {
+			w.Wide[p] = float64(p % 3)
+		}
+		Sum(r.indptr, w.Wide, w.Sums)
+		cfg.Weights[i] = w
+	}
+	batches, _ := heteroSeeds()
+	for _, threads := range []int{1, 4} {
+		w := newHeteroWorker(t, g.form(1), cfg, false, threads)
+		for i, seeds := range batches {
+			var got HeteroSubgraph
+			require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
+			requireHeteroTrees(t, heteroTrees(g, nil, cfg, Key{Batch: uint64(i)}, seeds, nil), got)
+		}
+	}
+}
+
+// A flat batch has its trees by type, whatever the order of the seeds of different types, and each seed its own time.
+func TestFlatTrees(t *testing.T) {
+	g := citations(7)
+	times := heteroTimes(g)
+	cfg := HeteroConfig{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
+	w := newHeteroWorker(t, g.form(0), cfg, true, 2)
+	first := w.sampler.First()
+	request := Request{Seeds: []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 97}, Times: []int64{1, 2, 3, 4, 5, 6}}
+	seeds, seedTimes := [][]int64{{97, 1, 97}, {4, 5}, nil, nil, {3}}, []int64{2, 4, 6, 3, 5, 1}
+	for batch := range uint64(3) {
+		var flat Subgraph
+		require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, request, &flat))
+		nodes, trees := slices.Clone(flat.Nodes), slices.Clone(flat.Tree)
+		want := heteroTrees(g, times, cfg, Key{Batch: batch}, seeds, seedTimes)
+		require.Equal(t, slices.Concat(want.Trees...), trees)
+		at := 0
+		for typ, of := range want.Nodes {
+			for _, v := range of {
+				require.Equal(t, first[typ]+v, nodes[at])
+				at++
+			}
+		}
+		require.Len(t, nodes, at)
+	}
+}
+
+// These numbers are a promise, as those of golden_test.go are.
+func TestGoldenTreesOfTypes(t *testing.T) {
+	g := citations(7)
+	times := heteroTimes(g)
+	batches, seedTimes := heteroSeeds()
+	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{5, 3, 2}, nil), Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
+	var sub HeteroSubgraph
+	require.NoError(t, w.SampleTimed(context.Background(), Key{1, 2, 3}, batches[4], seedTimes[4], &sub))
+	var all []any
+	for i, nodes := range sub.Nodes {
+		all = append(all, nodes, sub.Trees[i])
+	}
+	for _, r := range sub.Relations {
+		all = append(all, r.Ptr, r.Row, r.Pos)
+	}
+	require.Equal(t, uint64(0x5c07a4ab016d9b57), digest(t, all...))
+}
+
+// Within its demand a worker of trees allocates nothing, times that are fetched included.
+func TestReservedTreesOfTypes(t *testing.T) {
+	g := citations(7)
+	times := heteroTimes(g)
+	batches, seedTimes := heteroSeeds()
+	for form := range 3 {
+		s, err := NewHetero(g.form(form), HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil), Temporal: g.temporal(t, times, form, Temporal{})})
+		require.NoError(t, err)
+		budget, stamp := mem.NewBudget(0), []bool{true, true, true, true, true}
+		w, err := s.NewWorker(budget, stamp, 2)
+		require.NoError(t, err)
+		d := HeteroDemand{Nodes: []int64{4000, 4000, 4000, 10, 4000}, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
+		require.NoError(t, w.Reserve(d))
+		for i, seeds := range batches {
+			var out HeteroSubgraph
+			require.NoError(t, w.SampleTimed(context.Background(), Key{}, seeds, seedTimes[i], &out))
+		}
+		require.LessOrEqual(t, budget.Peak(), s.WorkerBytes(d, stamp))
+		w.Close()
+		require.Zero(t, budget.Used())
+	}
+}
+
+func TestWrongTreesOfTypes(t *testing.T) {
+	g := citations(3)
+	temporal := g.temporal(t, heteroTimes(g), 1, Temporal{})
+	base := fanouts([]int64{3}, nil)
+	for name, c := range map[string]struct {
+		cfg     HeteroConfig
+		message string
+	}{
+		"relations": {HeteroConfig{Temporal: temporal[1:]}, "times of 7 relations, want 8"},
+		"labor":     {HeteroConfig{Disjoint: true, Labor: &Labor{BatchDependency: 1}}, "relation 0: sample: LABOR and random walks draw for all seeds"},
+		"labor, where others have times": {
+			HeteroConfig{Temporal: append(make([]*Temporal, 7), temporal[7]), Labor: &Labor{BatchDependency: 1}}, "relation 0: sample: LABOR",
+		},
+		"window":  {HeteroConfig{Temporal: append([]*Temporal{{Times: temporal[0].Times, Window: -1}}, temporal[1:]...)}, "relation 0: sample: a window of -1"},
+		"induced": {HeteroConfig{Disjoint: true, Subgraph: Induced}, "an induced subgraph joins"},
+	} {
+		c.cfg.Fanouts = base
+		_, err := NewHetero(g.form(0), c.cfg)
+		require.ErrorIs(t, err, ErrConfig, name)
+		require.ErrorContains(t, err, c.message)
+	}
+	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: base, Temporal: temporal}, true, 1)
+	out := Subgraph{Nodes: []int64{42}}
+	for _, times := range [][]int64{nil, {1}, {1, 2, 3}} {
+		require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1, 2}, Times: times}, &out), ErrConfig)
+	}
+	w = newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: base, Disjoint: true}, true, 1)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &out), ErrConfig)
+	require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
+}
