@@ -92,7 +92,7 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 		total += nodes * 8
 	}
 	if p.timed {
-		total += seeds * 8
+		total += p.links.numTimes(seeds) * 8
 	}
 	for _, t := range p.tensors {
 		if t.byEdge {

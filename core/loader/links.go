@@ -128,6 +128,7 @@ type links struct {
 	sample.Links
 	options   *LinkOptions
 	numNodes  int64
+	disjoint  bool              // every end has a tree of its own
 	negatives *sample.Negatives // nil: none
 	blocks    []*mem.Block
 }
@@ -139,7 +140,7 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 	if o == nil {
 		return nil
 	}
-	k := &links{options: o, Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, numNodes: l.parts.numNodes}
+	k := &links{options: o, Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, numNodes: l.parts.numNodes, disjoint: l.options.disjoint()}
 	l.links = k
 	l.onClose(k.close)
 	budget := mem.NewBudget(0)
@@ -321,7 +322,11 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 		if k.options.Triplets {
 			r.sources = slices.Grow(r.sources[:0], negatives)[:negatives]
 			for j := range r.sources {
-				r.sources[j] = sources[j/(negatives/n)]
+				if k.disjoint {
+					r.sources[j] = sources[j%n]
+				} else {
+					r.sources[j] = sources[j/(negatives/n)]
+				}
 			}
 			drawn = r.sources
 		}
@@ -329,7 +334,11 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 			return err
 		}
 	}
-	r.number(k.numNodes)
+	if k.disjoint {
+		k.plant(r)
+	} else {
+		r.number(k.numNodes)
+	}
 	return nil
 }
 
@@ -382,11 +391,16 @@ func (p *preparer) addLinks(b *Batch) error {
 	if err := p.addEnds(b, linkTriplets[1], ends[n:2*n], n); err != nil {
 		return err
 	}
-	shape := []int64{n}
+	shape, negatives := []int64{n}, ends[2*n:]
 	if each := int64(k.options.Negatives); each > 1 {
 		shape = append(shape, each)
+		if k.disjoint { // theirs lie n apart
+			for i := range negatives {
+				negatives[i] = 2*n + int64(i)%each*n + int64(i)/each
+			}
+		}
 	}
-	return p.addEnds(b, linkTriplets[2], ends[2*n:], shape...)
+	return p.addEnds(b, linkTriplets[2], negatives, shape...)
 }
 
 func (p *preparer) addEnds(b *Batch, name string, ends []int64, shape ...int64) error {

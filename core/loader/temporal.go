@@ -44,9 +44,7 @@ func (o *Options) validateTrees(numNodes int64) error {
 		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
 	case o.TimeAttr != "" && o.WeightAttr != "":
 		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
-	case o.disjoint() && o.Links != nil: // before input_time, whose length means nothing then
-		return fmt.Errorf("%w: the ends of links share one subgraph: disjoint and time_attr cannot be used with links", ErrOption)
-	case o.SeedTimes != nil && int64(len(o.SeedTimes)) != numSeeds:
+	case o.SeedTimes != nil && o.Links == nil && int64(len(o.SeedTimes)) != numSeeds:
 		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes", ErrOption, len(o.SeedTimes), numSeeds)
 	}
 	return nil
@@ -82,13 +80,17 @@ func (l *Loader) checkTimes() error {
 	if err != nil {
 		return err
 	}
-	if t != nil && t.byEdge && l.options.SeedTimes == nil {
+	if l.options.Links != nil {
+		if err := l.options.validateLinkTimes(&l.parts, t); err != nil {
+			return err
+		}
+	} else if t != nil && t.byEdge && l.options.SeedTimes == nil {
 		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node", ErrOption, t.name)
 	}
 	clash := func(name string) bool {
 		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == name })
 	}
-	for name, given := range map[string]bool{TreeName: l.parts.disjoint, SeedTimeName: l.parts.timed} {
+	for name, given := range map[string]bool{TreeName: l.parts.disjoint, l.options.timesName(): l.parts.timed} {
 		if given && clash(name) {
 			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor", ErrOption, name)
 		}
@@ -179,9 +181,10 @@ func (l *Loader) rowsOfNodes(ctx context.Context) ([]uint32, error) {
 	return mem.Slice[uint32](block), nil
 }
 
-// openSeedTimes makes the time of each seed: what the user gave, or what read says of the nodes.
+// openSeedTimes makes the time of each seed: what the user gave, or what read says of the nodes; of links, which then are
+// every edge, of the edges.
 func (l *Loader) openSeedTimes(t *tensor, read func(nodes []int64, out []int64) error) error {
-	if l.seedTimes = l.options.SeedTimes; l.seedTimes != nil || t.byEdge {
+	if l.seedTimes = l.options.SeedTimes; l.seedTimes != nil {
 		return nil
 	}
 	// Counted with indptr, see openIndptr.
@@ -298,16 +301,21 @@ func (p *preparer) treeTensors(b *Batch) error {
 		for i, tree := range p.batch.Tree {
 			trees[i] = int64(tree)
 		}
+		if k := p.loader.links; k != nil {
+			for i, tree := range trees {
+				trees[i] = k.options.linkOf(tree, b.NumSeeds)
+			}
+		}
 	}
 	if !parts.timed {
 		return nil
 	}
-	times, err := p.add(b, SeedTimeName, b.NumSeeds)
+	times, err := p.add(b, p.loader.options.timesName(), parts.links.numTimes(b.NumSeeds))
 	if err != nil {
 		return err
 	}
-	for i, input := range p.request.inputs {
-		times[i] = p.loader.seedTimes[input]
+	for i := range times {
+		times[i] = p.loader.seedTimes[p.request.inputs[i%len(p.request.inputs)]]
 	}
 	return nil
 }

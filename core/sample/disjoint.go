@@ -93,9 +93,11 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 	if h.sampler.inMemory() && h.sampler.temporal.Times.ordered() {
 		times = h.sampler.temporal.Times
 	}
+	skipped := h.skipped.from(t0)
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
 		draw(h.stream(h.first+t0+i), s, h.k == All, h.sampler.replace, &t.set, out)
+		skipped = h.skipped.over(skipped, t0+i, out)
 		if asked := out[:min(len(out), unitEdges)]; times != nil {
 			asm.Prefetch(times.Order32, asked)
 			asm.Prefetch(times.Order64, asked)

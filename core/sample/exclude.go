@@ -14,8 +14,10 @@ import (
 // shorter list, whose offsets are then counted past what was left out; for a draw by weight theirs are 0. So what is left is
 // drawn with exactly the probabilities that it would have alone.
 //
-// A node is expanded once, seeds first, and the targets of excluded edges are seeds: only the first hop looks. It costs a pass
-// over the lists of these targets, and on disk a read of them.
+// It costs a pass over the lists of the targets of excluded edges, each once for a batch, and on disk a read of them. A node is
+// expanded once, seeds first, and these targets are seeds: only the first hop looks. In trees a node is expanded in each that
+// reaches it, and every hop looks. What times leave of a list is counted without what is excluded: the latest three are those
+// of the others.
 
 // Link is a pair of nodes.
 type Link struct{ Source, Target int64 }
@@ -35,14 +37,19 @@ func (b *batch) checkExclude() error {
 	if len(b.exclude) == 0 {
 		return nil
 	}
-	if _, ok := b.sampler.method.(*weighted); !ok && b.sampler.method != nil {
+	switch b.sampler.method.(type) {
+	case nil, *weighted, *temporalLists:
+	default:
 		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w", ErrConfig)
 	}
-	if b.sampler.disjoint || b.sampler.subgraph != Directional {
-		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from disjoint trees or from edges added to a batch: %w", ErrConfig)
+	if b.sampler.subgraph != Directional {
+		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from edges added to a batch: %w", ErrConfig)
 	}
 	if !slices.IsSortedFunc(b.exclude, Link.compare) {
 		return fmt.Errorf("sample: excluded edges are not sorted by target and source: %w", ErrConfig)
+	}
+	if first, last := b.exclude[0].Target, b.exclude[len(b.exclude)-1].Target; first < 0 || last >= b.sampler.graph.NumNodes {
+		return fmt.Errorf("sample: excluded edges into nodes %d to %d, want nodes in [0, %d): %w", first, last, b.sampler.graph.NumNodes, ErrConfig)
 	}
 	return nil
 }
@@ -97,26 +104,39 @@ func (k *skips) over(entry, place int, out []int64) int {
 	return entry + 1
 }
 
-// skip finds the positions of excluded edges among those of a hop's targets, and makes their spans as much shorter, but for
-// draws by weight.
-func (b *batch) skip(number int, targets []int64, spans []span) error {
-	k := &b.skipped
-	k.clear()
-	if number > 0 || len(b.exclude) == 0 {
+// skip finds what is excluded of the spans of a hop's targets, the first of which has the local id first, and makes them as much
+// shorter, but for draws by weight.
+func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) error {
+	s := &b.skipped
+	s.clear()
+	if len(b.exclude) == 0 || number > 0 && !b.sampler.disjoint {
 		return nil
 	}
+	if number == 0 {
+		if err := b.findExcluded(); err != nil {
+			return err
+		}
+	}
+	if _, fetched := b.sampler.method.(*temporalLists); fetched {
+		return nil // which leaves them out of the lists that it fetches
+	}
 	widest := int64(0)
-	err := b.eachExcluded(targets, func(i int, pos []int64) {
-		k.targets = append(k.targets, int32(i))
-		k.pos = append(k.pos, pos...)
-		k.ptr = append(k.ptr, len(k.pos))
-		if b.sampler.method == nil {
+	for i, v := range targets {
+		pos := b.excluded.of(v)
+		if b.sampler.inMemory() && len(pos) > 0 {
+			pos = b.narrowWithout(first+i, v, pos, &spans[i], k)
+		} else if b.sampler.method == nil {
 			spans[i].deg -= int64(len(pos))
 		}
+		if len(pos) == 0 {
+			continue
+		}
+		s.targets, s.pos = append(s.targets, int32(i)), append(s.pos, pos...)
+		s.ptr = append(s.ptr, len(s.pos))
 		widest = max(widest, spans[i].deg)
-	})
-	if err != nil || b.sampler.method == nil {
-		return err
+	}
+	if b.sampler.method == nil || widest == 0 {
+		return nil
 	}
 	for i := range b.threads {
 		if err := b.threads[i].masked.grow(b.budget, widest); err != nil {
@@ -126,45 +146,62 @@ func (b *batch) skip(number int, targets []int64, spans []span) error {
 	return nil
 }
 
-// eachExcluded visits the targets that have excluded edges, in their order, with the positions of these.
-func (b *batch) eachExcluded(targets []int64, visit func(i int, pos []int64)) error {
-	g := &b.sampler.graph
-	var places []int
-	var nodes []int64
-	var links [][]Link
-	for i, v := range targets {
-		at := firstOf(b.exclude, v)
-		end := at
-		for end < len(b.exclude) && b.exclude[end].Target == v {
-			end++
-		}
-		if end > at {
-			places, nodes, links = append(places, i), append(nodes, v), append(links, b.exclude[at:end])
+// excluded is the positions of a batch's excluded edges, by target; with times in memory their places in order of time.
+type excluded struct {
+	nodes []int64 // ascending
+	ptr   []int   // where the positions of each begin; one more than nodes
+	pos   []int64 // ascending for each
+}
+
+// of is the positions in the list of a node.
+func (x *excluded) of(node int64) []int64 {
+	at, found := slices.BinarySearch(x.nodes, node)
+	if !found {
+		return nil
+	}
+	return x.pos[x.ptr[at]:x.ptr[at+1]]
+}
+
+// findExcluded looks for the excluded edges in the lists of their targets.
+func (b *batch) findExcluded() error {
+	g, x := &b.sampler.graph, &b.excluded
+	x.nodes, x.ptr, x.pos = x.nodes[:0], append(x.ptr[:0], 0), x.pos[:0]
+	for _, l := range b.exclude {
+		if n := len(x.nodes); n == 0 || x.nodes[n-1] != l.Target {
+			x.nodes = append(x.nodes, l.Target)
 		}
 	}
-	var pos []int64
-	found := func(j int) {
-		if len(pos) > 0 {
-			visit(places[j], pos)
+	links := b.exclude
+	next := func(v int64) []Link { // those of the targets, one after the other
+		n := firstOf(links, v+1)
+		mine := links[:n]
+		links = links[n:]
+		return mine
+	}
+	found := func(v int64) {
+		if pos := x.pos[x.ptr[len(x.ptr)-1]:]; b.sampler.inMemory() && b.sampler.temporal.Times.ordered() && len(pos) > 0 {
+			b.sampler.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
 		}
+		x.ptr = append(x.ptr, len(x.pos))
 	}
 	if g.Adjacency != nil {
-		return g.eachFetched(b.ctx, nodes, func(j int, list []int64) {
-			pos = findSources(pos[:0], list, g.Indptr[nodes[j]], links[j])
-			found(j)
+		return g.eachFetched(b.ctx, x.nodes, func(j int, list []int64) {
+			v := x.nodes[j]
+			x.pos = findSources(x.pos, list, g.Indptr[v], next(v))
+			found(v)
 		})
 	}
-	for j, v := range nodes {
+	for j, v := range x.nodes {
 		if err := checkContext(b.ctx, j); err != nil {
 			return err
 		}
 		lo, hi := g.Indptr[v], g.Indptr[v+1]
 		if g.Indices32 != nil {
-			pos = findSources(pos[:0], g.Indices32[lo:hi], lo, links[j])
+			x.pos = findSources(x.pos, g.Indices32[lo:hi], lo, next(v))
 		} else {
-			pos = findSources(pos[:0], g.Indices64[lo:hi], lo, links[j])
+			x.pos = findSources(x.pos, g.Indices64[lo:hi], lo, next(v))
 		}
-		found(j)
+		found(v)
 	}
 	return nil
 }

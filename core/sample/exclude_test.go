@@ -148,6 +148,8 @@ func TestWhatCannotBeExcluded(t *testing.T) {
 		require.ErrorIs(t, err, ErrConfig)
 	}
 	w := newWorker(t, g, Config{Fanouts: []int64{2}}, true, 1)
-	err := w.Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: []Link{{2, 2}, {1, 2}}}, new(Subgraph))
-	require.ErrorIs(t, err, ErrConfig)
+	for _, links := range [][]Link{{{2, 2}, {1, 2}}, {{1, 50}}, {{1, -1}, {1, 2}}} {
+		err := w.Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: links}, new(Subgraph))
+		require.ErrorIs(t, err, ErrConfig)
+	}
 }

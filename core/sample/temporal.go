@@ -166,6 +166,34 @@ func (b *batch) narrow(first int, spans []span, k int64) {
 	}
 }
 
+// narrowWithout narrows the span of a target, node v, as narrow does, but for the edges at these places of its list. It returns
+// those of them that the target would see, by which the span is shorter.
+func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int64) []int64 {
+	t, indptr := b.sampler.temporal, b.sampler.graph.Indptr
+	at := b.times[b.forest.trees.data[local]]
+	times := t.Times.Ascending[indptr[v]:indptr[v+1]]
+	above := func(time int64) int64 {
+		n, _ := slices.BinarySearchFunc(times, time, func(a, limit int64) int {
+			if a > limit {
+				return 1
+			}
+			return -1
+		})
+		return int64(n)
+	}
+	begin, end := int64(0), above(at)
+	if after, open := t.bounds(at); !open {
+		begin = min(above(after), end)
+	}
+	first, _ := slices.BinarySearch(places, indptr[v]+begin)
+	last, _ := slices.BinarySearch(places, indptr[v]+end)
+	places = places[first:last]
+	n := end - begin - int64(len(places))
+	skipped := t.narrow(n, k)
+	*s = span{start: indptr[v] + begin + skipped, deg: n - skipped}
+	return places
+}
+
 // upTo counts, for each of at most group lists in ascending order, the times that are not above its limit. The lists take
 // the steps of their searches together, so that what these wait for is on its way at the same time.
 func upTo(times []int64, lists []span, limits, counts *[group]int64) {
@@ -205,4 +233,17 @@ func (t *Times) place(pos []int64) {
 			pos[i] = t.Order64[p]
 		}
 	}
+}
+
+// findPlaces turns the positions of some edges of the list from lo to hi into their places, both ascending.
+func (t *Times) findPlaces(lo, hi int64, pos []int64) {
+	places, at := make([]int64, 0, len(pos)), make([]int64, 1)
+	for p := lo; p < hi; p++ {
+		at[0] = p
+		t.place(at)
+		if _, found := slices.BinarySearch(pos, at[0]); found {
+			places = append(places, p)
+		}
+	}
+	copy(pos, places)
 }

@@ -69,6 +69,9 @@ func (m *temporalLists) expand(h *hop) error {
 				return err
 			}
 			sorted := ascending(list, h.moments.data)
+			if len(h.exclude) > 0 {
+				sorted = h.withoutExcluded(v, sorted)
+			}
 			for ; len(served) > 0 && nodes[served[0]] == v; served = served[1:] {
 				m.choose(h, int(served[0]), sorted)
 			}
@@ -118,6 +121,18 @@ func ascending(times []int64, out []moment) []moment {
 		slices.SortFunc(out, func(a, b moment) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.offset, b.offset)) })
 	}
 	return out
+}
+
+// withoutExcluded takes the excluded edges out of the list of a node.
+func (h *hop) withoutExcluded(v int64, list []moment) []moment {
+	pos, start := h.excluded.of(v), h.sampler.graph.Indptr[v]
+	if len(pos) == 0 {
+		return list
+	}
+	return slices.DeleteFunc(list, func(m moment) bool {
+		_, found := slices.BinarySearch(pos, start+m.offset)
+		return found
+	})
 }
 
 // choose draws for target i, which has this list.

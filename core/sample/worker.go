@@ -36,6 +36,8 @@ type Worker struct {
 	moments buffer[moment] // of a list whose times are fetched
 	skipped skips          // of the current hop
 
+	excluded excluded // of the batch
+
 	turns, listNodes buffer[int64] // of targets whose times are fetched
 }
 
@@ -311,7 +313,7 @@ func (b *batch) count(number, first, end int, k int64) error {
 	if err != nil {
 		return err
 	}
-	if err := b.skip(number, targets, spans); err != nil {
+	if err := b.skip(number, first, targets, spans, k); err != nil {
 		return err
 	}
 	replace, total, widest := b.sampler.replace, ptr[0], int64(0)

@@ -1,0 +1,268 @@
+package loader
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+)
+
+// timesOfLinks are times for so many links, some before and some after all others.
+func timesOfLinks(n int) []int64 {
+	rng, times := rand.New(rand.NewPCG(8, 1)), make([]int64, n)
+	for i := range times {
+		times[i] = rng.Int64N(120) - 10
+	}
+	times[0], times[1] = math.MinInt64, math.MaxInt64
+	return times
+}
+
+// linkTreeOptions are links in trees, with times and without.
+func (d *dataset) linkTreeOptions() map[string]Options {
+	all := map[string]Options{}
+	for name, k := range linkKinds {
+		o := d.forLinks(k)
+		o.Disjoint = true
+		all["disjoint "+name] = o
+		o = d.forLinks(k)
+		o.TimeAttr, o.SeedTimes = "time", timesOfLinks(len(o.Links.Sources))
+		all["times "+name] = o
+	}
+	o := d.forLinks(linkKinds["binary"])
+	o.TimeAttr, o.SeedTimes, o.TemporalLast, o.TimeWindow = "time", timesOfLinks(len(o.Links.Sources)), true, 40
+	all["last of a window"] = o
+	o = d.forLinks(linkKinds["triplets"])
+	o.Disjoint, o.WeightAttr = true, "weight"
+	all["disjoint weighted"] = o
+	o = d.forLinks(linkKinds["binary"])
+	o.TimeAttr, o.TemporalLast, o.BatchSize, o.Replace = "time", true, 100, true
+	o.Links.Sources, o.Links.Targets = nil, nil
+	all["every edge"] = o
+	return all
+}
+
+// requireLinkTrees looks at every seed and edge of a batch.
+func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
+	t.Helper()
+	k, input := *o.Links, b.int64s("input_id")
+	if k.Sources == nil {
+		k.Sources, k.Targets = d.sources, d.targets
+	}
+	n := len(input)
+	negatives := int(math.Ceil(float64(n) * k.Negatives))
+	nID, eID, link := b.int64s("n_id"), b.int64s("e_id"), b.int64s(TreeName)
+	// The seeds, and the link of each.
+	var linkOf []int
+	if k.Triplets {
+		for end := range 2*n + negatives {
+			linkOf = append(linkOf, end%n)
+		}
+		require.Equal(t, upwards(0, n), b.int64s("src_index"))
+		require.Equal(t, upwards(n, 2*n), b.int64s("dst_pos_index"))
+		each := int(k.Negatives)
+		for at, end := range b.int64s("dst_neg_index") {
+			require.EqualValues(t, 2*n+at%each*n+at/each, end)
+			require.Equal(t, at/each, linkOf[end])
+		}
+	} else {
+		for range 2 {
+			for j := range n + negatives {
+				linkOf = append(linkOf, j%n)
+			}
+		}
+		require.Equal(t, []int64{2, int64(n + negatives)}, b.shapes[linkPairs])
+		require.Equal(t, upwards(0, 2*(n+negatives)), b.int64s(linkPairs))
+	}
+	require.EqualValues(t, len(linkOf), b.int64s("num_sampled_nodes")[0])
+	excluded, targets := map[sample.Link]bool{}, n
+	if !k.Triplets {
+		targets += negatives
+	}
+	for i, p := range input {
+		pair := sample.Link{Source: k.Sources[p], Target: k.Targets[p]}
+		require.Equal(t, pair, sample.Link{Source: nID[i], Target: nID[targets+i]})
+		excluded[pair] = k.Exclude != ExcludeNone
+		if k.Exclude == ExcludeBoth {
+			excluded[sample.Link{Source: pair.Target, Target: pair.Source}] = true
+		}
+	}
+	// Times, of links and of what goes with them.
+	var times []int64
+	if o.TimeAttr != "" {
+		for _, p := range input {
+			if o.SeedTimes != nil {
+				times = append(times, o.SeedTimes[p])
+			} else {
+				times = append(times, d.timeOf(p))
+			}
+		}
+		want, name := times, SeedTimeName
+		if !k.Triplets {
+			name = LinkTimeName
+			for j := range negatives {
+				want = append(slices.Clip(want), times[j%n])
+			}
+		}
+		require.Equal(t, want, b.int64s(name))
+	}
+	// Edges: each in one tree, seen by its link, and all there are or the fanout.
+	allowed := func(e int64, link int64) bool {
+		if excluded[sample.Link{Source: d.sources[e], Target: d.targets[e]}] || o.WeightAttr != "" && e*7919%6 == 0 {
+			return false
+		}
+		if times == nil {
+			return true
+		}
+		at := d.timeOf(e)
+		return at <= times[link] && (o.TimeWindow == 0 || times[link] < math.MinInt64+o.TimeWindow || at > times[link]-o.TimeWindow)
+	}
+	inEdges := map[int64][]int64{}
+	for e, v := range d.targets {
+		inEdges[v] = append(inEdges[v], int64(e))
+	}
+	tree := make([]int, len(nID))
+	for i := range tree {
+		if tree[i] = -1; i < len(linkOf) {
+			tree[i] = i
+		}
+	}
+	index, ptr := b.int64s("edge_index"), b.int64s("ptr")
+	firstOfHop, hop := b.int64s("num_sampled_nodes")[0], 0
+	for target := range int64(len(ptr) - 1) {
+		for target >= firstOfHop {
+			hop++
+			firstOfHop += b.int64s("num_sampled_nodes")[hop]
+		}
+		require.EqualValues(t, linkOf[tree[target]], link[target])
+		want := int64(0)
+		for _, e := range inEdges[nID[target]] {
+			if allowed(e, link[target]) {
+				want++
+			}
+		}
+		if f := o.Fanouts[hop]; want > f || o.Replace && want > 0 {
+			want = f
+		}
+		require.Equal(t, want, ptr[target+1]-ptr[target])
+		for i := ptr[target]; i < ptr[target+1]; i++ {
+			e, source := eID[i], index[i]
+			if tree[source] < 0 {
+				tree[source] = tree[target]
+			}
+			if !allowed(e, link[target]) || tree[source] != tree[target] || link[source] != link[target] || d.sources[e] != nID[source] || d.targets[e] != nID[target] {
+				t.Fatalf("edge %d of tree %d, which is the graph's %d", i, tree[target], e)
+			}
+		}
+	}
+	type place struct {
+		tree int
+		node int64
+	}
+	places := map[place]bool{}
+	x := b.float32s("x")
+	for i, v := range nID {
+		places[place{tree[i], v}] = true
+		require.Equal(t, d.x[v*width:(v+1)*width], x[i*width:(i+1)*width])
+	}
+	require.Len(t, places, len(nID), "a node is twice in a tree")
+}
+
+func upwards(from, to int) (all []int64) {
+	for v := from; v < to; v++ {
+		all = append(all, int64(v))
+	}
+	return all
+}
+
+func TestLinkTreesAreRight(t *testing.T) {
+	d := newDataset(400, 5000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT32)
+	edges := map[sample.Link]bool{}
+	for e := range d.sources {
+		edges[sample.Link{Source: d.sources[e], Target: d.targets[e]}] = true
+	}
+	s := d.store(t, ssd.OS)
+	for name, o := range d.linkTreeOptions() {
+		t.Run(name, func(t *testing.T) {
+			o.NeighborCache, o.Cache, o.FeatureCache = 0, "belady", rowsFor(50)
+			for _, src := range []Source{d.graph(t), OpenStore(s)} {
+				for _, b := range epochOf(t, open(t, src, o), 0) {
+					requireLinkTrees(t, d, o, b)
+					if o.Links.Strict {
+						nID, n := b.int64s("n_id"), len(b.int64s("input_id"))
+						for j := range n {
+							pair := sample.Link{Source: nID[n+j], Target: nID[3*n+j]}
+							if o.Links.Triplets {
+								pair = sample.Link{Source: nID[j], Target: nID[2*n+j]}
+							}
+							require.False(t, edges[pair] || pair.Source == pair.Target, pair)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestLinkTreesAgreeEverywhere(t *testing.T) {
+	d := newDataset(300, 3000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
+	s := d.store(t, ssd.OS)
+	all := d.linkTreeOptions()
+	for _, name := range []string{"times strict", "times triplets", "disjoint weighted", "last of a window", "every edge"} {
+		agreeEverywhere(t, d, s, name, all[name])
+	}
+}
+
+func TestWrongTimesOfLinks(t *testing.T) {
+	d := newDataset(100, 2200).timed(manifest.DType_INT64)
+	taken := newDataset(100, 2200).timed(manifest.DType_INT64)
+	taken.extra = append(taken.extra, GraphTensor{Name: LinkTimeName, DType: manifest.DType_INT64, Rows: make([]byte, 8*2200)})
+	for name, c := range map[string]struct {
+		d       *dataset
+		change  func(o *Options)
+		message string
+	}{
+		"no times": {d, func(o *Options) { o.TimeAttr = "time" }, `time_attr "time" needs edge_label_time, a time for each link`},
+		"of nodes": {d, func(o *Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil }, `time_attr "y" has times of nodes, so edge_label_time must give a time for each link`},
+		"too few":  {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 700) }, "edge_label_time has 700 times, expected one for each of 701 links"},
+		"of no edge": {d, func(o *Options) {
+			o.TimeAttr, o.SeedTimes, o.Links.Sources, o.Links.Targets = "time", make([]int64, 9), nil, nil
+		}, "expected one for each of 2200 links"},
+		"no time_attr":           {d, func(o *Options) { o.SeedTimes = make([]int64, 701) }, "need time_attr"},
+		"labor":                  {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} }, "LABOR and random walks"},
+		"name taken":             {taken, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 701) }, `the graph has a tensor "edge_label_time"`},
+		"exclude from both ways": {d, func(o *Options) { o.Disjoint, o.Links.Exclude, o.Subgraph = true, ExcludeLinks, sample.Bidirectional }, "not from edges that subgraph_type adds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, src := range []Source{c.d.graph(t), OpenStore(c.d.store(t, ssd.OS))} {
+				o := d.forLinks(LinkOptions{})
+				c.change(&o)
+				_, err := Open(context.Background(), src, o, mem.NewAllocator())
+				require.ErrorIs(t, err, ErrOption)
+				require.ErrorContains(t, err, c.message)
+			}
+		})
+	}
+}
+
+// The memory that a loader with times of links asks for is enough.
+func TestLinkTreesStayWithinTheirMemory(t *testing.T) {
+	d := newDataset(900, 9000).timed(manifest.DType_INT64)
+	o := d.forLinks(linkKinds["strict"])
+	o.TimeAttr, o.SeedTimes, o.Memory = "time", timesOfLinks(len(o.Links.Sources)), 1
+	s := d.store(t, ssd.OS)
+	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+	var short *mem.BudgetError
+	require.ErrorAs(t, err, &short)
+	o.Memory = short.Limit - short.Free + short.Need
+	l := open(t, OpenStore(s), o)
+	epochOf(t, l, 0)
+	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+}

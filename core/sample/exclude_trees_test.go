@@ -1,0 +1,103 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// In trees a node is expanded in every one that reaches it, in any hop: a batch is that of the graph without the excluded edges.
+func TestExcludedEdgesOfTrees(t *testing.T) {
+	g := newTimedGraph(150, 11)
+	seeds := append(g.seeds(30, 6), 97, 97, 0)
+	all := slices.Sorted(slices.Values(seeds))
+	links := g.someLinks(slices.Compact(all), 11)
+	left, pos := g.without(links)
+	require.Less(t, len(left.wide), len(g.wide))
+	request := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5), Exclude: links}
+	key := Key{1, 2, 3}
+	configs := temporalConfigs()
+	configs["disjoint"] = Config{Fanouts: []int64{7, 4}, Disjoint: true}
+	configs["disjoint, all"] = Config{Fanouts: []int64{-1, 3}, Disjoint: true}
+	configs["disjoint, many"] = Config{Fanouts: []int64{40, 2}, Disjoint: true, Replace: true}
+	for _, sorted := range []bool{false, true} {
+		timed := g
+		if sorted {
+			timed = g.sorted()
+		}
+		forms := map[string]*Times{"sorted": {Ascending: timed.times}, "source": {Source: timed}}
+		if !sorted {
+			forms = g.timeForms(t)
+		}
+		var leftTimes []int64
+		for _, p := range pos {
+			leftTimes = append(leftTimes, timed.times[p])
+		}
+		for name, cfg := range configs {
+			r := request
+			if cfg.Temporal == nil {
+				r.Times = nil
+			}
+			want := referenceTrees(left.indptr, left.wide, leftTimes, cfg, key, r)
+			for e, p := range want.Pos {
+				want.Pos[e] = pos[p]
+			}
+			full := referenceTrees(g.indptr, g.wide, timed.times, cfg, key, r)
+			for form, times := range forms {
+				if cfg.Temporal != nil {
+					of := *cfg.Temporal
+					of.Times = times
+					cfg.Temporal = &of
+				} else if form != "source" {
+					continue
+				}
+				for place, graph := range g.forms() {
+					t.Run(fmt.Sprintf("%s/%s/%s", name, form, place), func(t *testing.T) {
+						for _, threads := range []int{1, 2, 8} {
+							w := newWorker(t, graph, cfg, false, threads)
+							var got, plain Subgraph
+							require.NoError(t, w.Draw(context.Background(), key, r, &got))
+							requireTrees(t, want, got)
+							without := r // the exclusion ends with its request
+							without.Exclude = nil
+							require.NoError(t, w.Draw(context.Background(), key, without, &plain))
+							requireTrees(t, full, plain)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// Draws by weight in trees are those in which excluded edges weigh nothing.
+func TestExcludedEdgesOfTreesWeighNothing(t *testing.T) {
+	g := newWeightedGraph(200, 12)
+	seeds := append(g.seeds(30, 6), 97, 97, 0)
+	all := slices.Sorted(slices.Values(seeds))
+	links := g.someLinks(slices.Compact(all), 12)
+	light := &weightedGraph{testGraph: g.testGraph, weights: slices.Clone(g.weights)}
+	for v := range g.nodes() {
+		for p := g.indptr[v]; p < g.indptr[v+1]; p++ {
+			if slices.Contains(links, Link{g.wide[p], v}) {
+				light.weights[p] = 0
+			}
+		}
+	}
+	for _, cfg := range []Config{{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2}}, {Fanouts: []int64{-1, 4}}, {Fanouts: []int64{7, 2}, Replace: true}} {
+		cfg.Disjoint = true
+		for form, graph := range g.forms() {
+			var want, got Subgraph
+			cfg.Weights = light.with(form)
+			require.NoError(t, newWorker(t, graph, cfg, false, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
+			cfg.Weights = g.with(form)
+			w := newWorker(t, graph, cfg, false, 3)
+			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: links}, &got))
+			want.Room = got.Room
+			requireTrees(t, want, got)
+		}
+	}
+}
