@@ -35,13 +35,18 @@ func (b *batch) checkExclude() error {
 	if len(b.exclude) == 0 {
 		return nil
 	}
-	if _, ok := b.sampler.method.(*weighted); !ok && b.sampler.method != nil {
+	return b.sampler.canExclude(b.exclude)
+}
+
+// canExclude says what is wrong with excluding links from a sampler's draws.
+func (s *Sampler) canExclude(links []Link) error {
+	if _, ok := s.method.(*weighted); !ok && s.method != nil {
 		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w", ErrConfig)
 	}
-	if b.sampler.disjoint || b.sampler.subgraph != Directional {
+	if s.disjoint || s.subgraph != Directional {
 		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from disjoint trees or from edges added to a batch: %w", ErrConfig)
 	}
-	if !slices.IsSortedFunc(b.exclude, Link.compare) {
+	if !slices.IsSortedFunc(links, Link.compare) {
 		return fmt.Errorf("sample: excluded edges are not sorted by target and source: %w", ErrConfig)
 	}
 	return nil

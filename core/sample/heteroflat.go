@@ -54,6 +54,10 @@ func (w *HeteroWorker) Draw(ctx context.Context, key Key, r Request, out *Subgra
 		if err := w.splitSeeds(r.Seeds); err != nil {
 			return err
 		}
+		if err := w.checkExclude(&r); err != nil {
+			return err
+		}
+		defer func() { w.exclude = nil }()
 		var sub HeteroSubgraph
 		if err := w.Sample(ctx, key, w.flat.seeds, &sub); err != nil {
 			return err

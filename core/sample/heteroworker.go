@@ -18,6 +18,8 @@ type HeteroWorker struct {
 	relations []relationWorker
 	order     []task // of the current hop
 
+	exclude [][]Link // of each relation, or nil
+
 	flat  flat
 	first []int64 // as of First, once a flat batch was asked for
 }
@@ -131,7 +133,7 @@ func (w *HeteroWorker) expand(ctx context.Context, key Key, hop, relation, threa
 		return w.skip(r, first, end)
 	}
 	r.Worker.ids, r.Worker.nodes, r.threads = source.ids, source.nodes, r.scratch[:threads]
-	b := batch{Worker: r.Worker, ctx: ctx, key: relationKey(key, relation), n: source.n, targets: target.front.data[:end-first], targetsAt: first}
+	b := batch{Worker: r.Worker, ctx: ctx, key: relationKey(key, relation), n: source.n, targets: target.front.data[:end-first], targetsAt: first, exclude: w.excluded(relation)}
 	defer func() {
 		source.ids, source.nodes, source.n = r.Worker.ids, r.Worker.nodes, b.n
 		r.Worker.ids, r.Worker.nodes = idMap{}, buffer[int64]{}
