@@ -211,7 +211,7 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 	if o.Negatives == 0 {
 		return nil
 	}
-	n := &sample.Negatives{NumNodes: k.numNodes, Given: o.Triplets}
+	n := &sample.Negatives{NumSources: k.numNodes, NumTargets: k.numNodes, Given: o.Triplets}
 	for _, w := range []struct {
 		name string
 		from []float64

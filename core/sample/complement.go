@@ -11,16 +11,16 @@ import (
 // findDense looks for sources whose targets are mostly taken, and holds what is.
 func (s *Strict) findDense(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links) error {
 	// Of each source: how often a target of it is taken, and their weight; copies of an edge count as often as they are there.
-	block, err := budget.Alloc(mem.Staging, 16*n.NumNodes)
+	block, err := budget.Alloc(mem.Staging, 16*n.NumSources)
 	if err != nil {
 		return err
 	}
 	defer block.Free()
 	all := mem.Slice[int64](block)
-	count, mass := all[:n.NumNodes], mem.Slice[float64](block)[n.NumNodes:]
+	count, mass := all[:n.NumSources], mem.Slice[float64](block)[n.NumSources:]
 	clear(all)
 	each := func(visit func(source, target int64)) error {
-		return s.eachTaken(ctx, n.NumNodes, indptr, edges, links, visit)
+		return s.eachTaken(ctx, n, indptr, edges, links, visit)
 	}
 	if err := each(func(source, target int64) {
 		count[source]++
@@ -28,14 +28,14 @@ func (s *Strict) findDense(ctx context.Context, budget *mem.Budget, n *Negatives
 	}); err != nil {
 		return err
 	}
-	targets := before(n.Targets, n.NumNodes)
+	targets := before(n.Targets, n.NumTargets)
 	holds := func(v int64) bool { return 2*mass[v] >= targets }
 	if !n.Given {
 		taken := 0.
-		for v := range n.NumNodes {
+		for v := range n.NumSources {
 			taken += n.weight(n.Sources, v) * mass[v]
 		}
-		if 2*taken < before(n.Sources, n.NumNodes)*targets {
+		if 2*taken < before(n.Sources, n.NumSources)*targets {
 			return nil
 		}
 		holds = func(v int64) bool { return n.weight(n.Sources, v) > 0 }
@@ -73,7 +73,7 @@ func (n *Negatives) weight(sums []float64, v int64) float64 {
 }
 
 // eachTaken visits all pairs that no negative may be, some of them more than once.
-func (s *Strict) eachTaken(ctx context.Context, numNodes int64, indptr []int64, edges Edges, links Links, visit func(source, target int64)) error {
+func (s *Strict) eachTaken(ctx context.Context, n *Negatives, indptr []int64, edges Edges, links Links, visit func(source, target int64)) error {
 	target := int64(0)
 	err := edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
@@ -92,7 +92,10 @@ func (s *Strict) eachTaken(ctx context.Context, numNodes int64, indptr []int64, 
 			visit(source, links.Targets[i])
 		}
 	}
-	for v := range numNodes {
+	if n.Apart {
+		return nil
+	}
+	for v := range n.NumSources {
 		visit(v, v)
 	}
 	return nil
@@ -107,7 +110,7 @@ func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count [
 		}
 		return block, err
 	}
-	block, err := take(4 * n.NumNodes)
+	block, err := take(4 * n.NumSources)
 	if err != nil {
 		return err
 	}
@@ -128,7 +131,7 @@ func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count [
 			mark(v)
 		}
 	} else {
-		for v := range n.NumNodes {
+		for v := range n.NumSources {
 			mark(v)
 		}
 	}
@@ -146,7 +149,7 @@ func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count [
 	}
 	d.targets = mem.Slice[uint32](block)
 	row, at := int32(0), int64(0)
-	for v := range n.NumNodes {
+	for v := range n.NumSources {
 		if d.place[v] < 0 {
 			continue
 		}
@@ -197,7 +200,7 @@ func (d *denseRows) intervals(n *Negatives, row int32, visit func(lo, hi int64, 
 		}
 		lo = int64(taken) + 1
 	}
-	at(n.NumNodes)
+	at(n.NumTargets)
 }
 
 // target draws a target of a row among those that are not taken.

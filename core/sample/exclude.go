@@ -34,22 +34,29 @@ func SortLinks(links []Link) []Link {
 
 func (b *batch) checkExclude() error {
 	b.skipped.clear()
+	b.excluded.found = false
 	if len(b.exclude) == 0 {
 		return nil
 	}
-	switch b.sampler.method.(type) {
+	return b.sampler.canExclude(b.exclude)
+}
+
+// canExclude says what is wrong with excluding links from a sampler's draws.
+func (s *Sampler) canExclude(links []Link) error {
+	switch s.method.(type) {
 	case nil, *weighted, *temporalLists:
 	default:
 		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w", ErrConfig)
 	}
-	if b.sampler.subgraph != Directional {
+	if s.subgraph != Directional {
 		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from edges added to a batch: %w", ErrConfig)
 	}
-	if !slices.IsSortedFunc(b.exclude, Link.compare) {
+	if !slices.IsSortedFunc(links, Link.compare) {
 		return fmt.Errorf("sample: excluded edges are not sorted by target and source: %w", ErrConfig)
 	}
-	if first, last := b.exclude[0].Target, b.exclude[len(b.exclude)-1].Target; first < 0 || last >= b.sampler.graph.NumNodes {
-		return fmt.Errorf("sample: excluded edges into nodes %d to %d, want nodes in [0, %d): %w", first, last, b.sampler.graph.NumNodes, ErrConfig)
+	nodes := int64(len(s.graph.Indptr)) - 1
+	if first, last := links[0].Target, links[len(links)-1].Target; first < 0 || last >= nodes {
+		return fmt.Errorf("sample: excluded edges into nodes %d to %d, want nodes in [0, %d): %w", first, last, nodes, ErrConfig)
 	}
 	return nil
 }
@@ -112,7 +119,7 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 	if len(b.exclude) == 0 || number > 0 && !b.sampler.disjoint {
 		return nil
 	}
-	if number == 0 {
+	if !b.excluded.found {
 		if err := b.findExcluded(); err != nil {
 			return err
 		}
@@ -151,6 +158,7 @@ type excluded struct {
 	nodes []int64 // ascending
 	ptr   []int   // where the positions of each begin; one more than nodes
 	pos   []int64 // ascending for each
+	found bool    // of this batch
 }
 
 // of is the positions in the list of a node.
@@ -178,18 +186,20 @@ func (b *batch) findExcluded() error {
 		links = links[n:]
 		return mine
 	}
-	found := func(v int64) {
+	end := func(v int64) {
 		if pos := x.pos[x.ptr[len(x.ptr)-1]:]; b.sampler.inMemory() && b.sampler.temporal.Times.ordered() && len(pos) > 0 {
 			b.sampler.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
 		}
 		x.ptr = append(x.ptr, len(x.pos))
 	}
 	if g.Adjacency != nil {
-		return g.eachFetched(b.ctx, x.nodes, func(j int, list []int64) {
+		err := g.eachFetched(b.ctx, x.nodes, func(j int, list []int64) {
 			v := x.nodes[j]
 			x.pos = findSources(x.pos, list, g.Indptr[v], next(v))
-			found(v)
+			end(v)
 		})
+		x.found = err == nil
+		return err
 	}
 	for j, v := range x.nodes {
 		if err := checkContext(b.ctx, j); err != nil {
@@ -201,8 +211,9 @@ func (b *batch) findExcluded() error {
 		} else {
 			x.pos = findSources(x.pos, g.Indices64[lo:hi], lo, next(v))
 		}
-		found(v)
+		end(v)
 	}
+	x.found = true
 	return nil
 }
 

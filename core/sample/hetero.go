@@ -68,6 +68,9 @@ type HeteroSampler struct {
 	reverse  []int // as HeteroConfig.Reverse
 }
 
+// Edges is the sampler of a relation's edges, which strict negatives are looked up in; it draws nothing by itself.
+func (s *HeteroSampler) Edges(relation int) *Sampler { return s.relations[relation].Sampler }
+
 // heteroRelation is a relation and what it draws.
 type heteroRelation struct {
 	*Sampler

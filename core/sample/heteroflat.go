@@ -63,6 +63,10 @@ func (w *HeteroWorker) Draw(ctx context.Context, key Key, r Request, out *Subgra
 		if err := w.splitSeeds(r.Seeds, r.Times); err != nil {
 			return err
 		}
+		if err := w.checkExclude(&r); err != nil {
+			return err
+		}
+		defer func() { w.exclude = nil }()
 		var sub HeteroSubgraph
 		if err := w.SampleTimed(ctx, key, w.flat.seeds, slices.Concat(w.flat.times...), &sub); err != nil {
 			return err

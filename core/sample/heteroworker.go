@@ -18,6 +18,8 @@ type HeteroWorker struct {
 	relations []relationWorker
 	order     []task // of the current hop
 
+	exclude [][]Link // of each relation, or nil
+
 	flat  flat
 	first []int64 // as of First, once a flat batch was asked for
 	times []int64 // of the trees, of the batch at hand
@@ -190,6 +192,7 @@ func (w *HeteroWorker) expand(ctx context.Context, key Key, hop, relation, threa
 	r.Worker.ids, r.Worker.nodes, r.Worker.forest, r.threads = source.ids, source.nodes, target.forest, r.scratch[:threads]
 	b := batch{
 		Worker: r.Worker, ctx: ctx, key: relationKey(key, relation), n: source.n, targets: w.targets(target), targetsAt: first, times: w.times,
+		exclude: w.excluded(relation),
 	}
 	defer func() {
 		source.ids, source.nodes, source.n = r.Worker.ids, r.Worker.nodes, b.n

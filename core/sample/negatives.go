@@ -16,12 +16,13 @@ type Links struct{ Sources, Targets []int64 }
 //
 // the first of which decides its source, where that is not given, and the next its target. It is immutable.
 type Negatives struct {
-	NumNodes int64
+	NumSources, NumTargets int64 // nodes that can be an end
 	// Sources and Targets are running sums of the weights of nodes, by RunningSums, in proportion to which the ends are drawn.
 	// nil: uniformly.
 	Sources, Targets []float64
 	Given            bool    // the sources of negatives are given
 	Strict           *Strict // nil: any pair will do
+	Apart            bool    // the ends are of different types: a source and a target of the same number are two nodes
 }
 
 // RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it says
@@ -70,20 +71,20 @@ func (n *Negatives) Draw(ctx context.Context, s *Sampler, key Key, source, targe
 // propose draws a pair without regard to what it is.
 func (n *Negatives) propose(s stream, source, target *int64) stream {
 	if !n.Given {
-		*source, s = n.node(s, n.Sources)
+		*source, s = node(s, n.Sources, n.NumSources)
 	}
-	*target, s = n.node(s, n.Targets)
+	*target, s = node(s, n.Targets, n.NumTargets)
 	return s
 }
 
-// node draws a node in proportion to weights.
-func (n *Negatives) node(s stream, sums []float64) (int64, stream) {
+// node draws one of so many nodes in proportion to weights.
+func node(s stream, sums []float64, count int64) (int64, stream) {
 	if sums == nil {
-		v, s := s.below(uint64(n.NumNodes))
+		v, s := s.below(uint64(count))
 		return int64(v), s
 	}
 	x, s := s.next()
-	return findSum(sums, 0, n.NumNodes, unit(x)*sums[len(sums)-1]), s
+	return findSum(sums, 0, count, unit(x)*sums[len(sums)-1]), s
 }
 
 // unit is a uniform number in [0, 1).

@@ -113,7 +113,7 @@ func TestNegativesAreDrawnByWeight(t *testing.T) {
 							from, to = someWeights(nodes, 1), someWeights(nodes, 2)
 						}
 						links := Links{Sources: []int64{5, 3, 6}, Targets: []int64{5, 7, 8}}
-						n := &Negatives{NumNodes: nodes, Sources: sums(t, from), Targets: sums(t, to), Given: given}
+						n := &Negatives{NumSources: nodes, NumTargets: nodes, Sources: sums(t, from), Targets: sums(t, to), Given: given}
 						if strict {
 							g.strict(t, n, links, false)
 						}
@@ -176,7 +176,7 @@ func TestNegativesAreDrawnByWeight(t *testing.T) {
 // A negative depends neither on where the graph is nor on the negatives beside it.
 func TestNegativesAreTheSameFromDisk(t *testing.T) {
 	g := newTestGraph(400, 5)
-	n := &Negatives{NumNodes: g.nodes(), Targets: sums(t, someWeights(int(g.nodes()), 3))}
+	n := &Negatives{NumSources: g.nodes(), NumTargets: g.nodes(), Targets: sums(t, someWeights(int(g.nodes()), 3))}
 	g.strict(t, n, Links{Sources: g.seeds(50, 1), Targets: g.seeds(50, 2)}, false)
 	draw := func(form string, count int) [2][]int64 {
 		source, target := make([]int64, count), make([]int64, count)
@@ -196,7 +196,7 @@ func TestNegativesAreTheSameFromDisk(t *testing.T) {
 
 // The numbers are those that the package promises.
 func TestNegativesStream(t *testing.T) {
-	n := &Negatives{NumNodes: 1000}
+	n := &Negatives{NumSources: 1000, NumTargets: 1000}
 	source, target := make([]int64, 20), make([]int64, 20)
 	require.NoError(t, n.Draw(context.Background(), nil, Key{7, 8, 9}, source, target))
 	for j := range source {
@@ -249,7 +249,7 @@ func TestImpossibleNegatives(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := mem.NewBudget(0)
-			tt.n.NumNodes = tt.g.nodes()
+			tt.n.NumSources, tt.n.NumTargets = tt.g.nodes(), tt.g.nodes()
 			s, err := NewStrict(context.Background(), budget, &tt.n, tt.g.indptr, tt.g, tt.with, false)
 			if !tt.free {
 				require.ErrorIs(t, err, ErrNegative)
@@ -267,10 +267,10 @@ func TestNegativesFaults(t *testing.T) {
 		require.ErrorIs(t, RunningSums(bad), ErrConfig)
 	}
 	g := newTestGraph(100, 2)
-	n := &Negatives{NumNodes: g.nodes()}
+	n := &Negatives{NumSources: g.nodes(), NumTargets: g.nodes()}
 	for limit := int64(0); limit < 4000; limit += 500 { // too little memory at any step leaves nothing behind
 		budget := mem.NewBudget(max(limit, 1))
-		_, err := NewStrict(context.Background(), budget, &Negatives{NumNodes: g.nodes(), Given: true, Targets: sums(t, someWeights(100, 1))}, g.indptr, g, Links{Sources: g.seeds(90, 1), Targets: g.seeds(90, 2)}, false)
+		_, err := NewStrict(context.Background(), budget, &Negatives{NumSources: g.nodes(), NumTargets: g.nodes(), Given: true, Targets: sums(t, someWeights(100, 1))}, g.indptr, g, Links{Sources: g.seeds(90, 1), Targets: g.seeds(90, 2)}, false)
 		if err != nil {
 			require.ErrorIs(t, err, mem.ErrBudget)
 			require.Zero(t, budget.Used())
@@ -289,7 +289,7 @@ func TestNegativesFaults(t *testing.T) {
 	s, err := New(Graph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: failing{broken}}, Config{})
 	require.NoError(t, err)
 	require.ErrorIs(t, n.Draw(context.Background(), s, Key{}, source, target), broken)
-	require.ErrorIs(t, (&Negatives{NumNodes: 3}).Draw(ctx, nil, Key{}, source, target), context.Canceled)
+	require.ErrorIs(t, (&Negatives{NumSources: 3, NumTargets: 3}).Draw(ctx, nil, Key{}, source, target), context.Canceled)
 }
 
 type failing struct{ err error }

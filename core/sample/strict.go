@@ -52,8 +52,8 @@ const triesAtMost = 256
 // tables come from budget. It fails with ErrNegative where nothing is left to draw: of all pairs, or for the source of a link.
 func NewStrict(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links, inGraph bool) (*Strict, error) {
 	s := new(Strict)
-	if n.NumNodes > math.MaxUint32 {
-		return nil, fmt.Errorf("sample: strict negatives of %d nodes, want at most 2^32-1: %w", n.NumNodes, ErrTooLarge)
+	if most := max(n.NumSources, n.NumTargets); most > math.MaxUint32 {
+		return nil, fmt.Errorf("sample: strict negatives of %d nodes, want at most 2^32-1: %w", most, ErrTooLarge)
 	}
 	if !inGraph {
 		var err error
@@ -134,7 +134,7 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Graph, key Key, source, t
 			streams[j] = n.propose(streams[j], &source[j], &target[j])
 			p.source, p.target = source[j], target[j]
 		}
-		if err := n.Strict.mark(ctx, g, open); err != nil {
+		if err := n.mark(ctx, g, open); err != nil {
 			return err
 		}
 		open = slices.DeleteFunc(open, func(p proposal) bool { return !p.taken })
@@ -143,10 +143,11 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Graph, key Key, source, t
 }
 
 // mark says which proposals are taken.
-func (s *Strict) mark(ctx context.Context, g *Graph, open []proposal) error {
+func (n *Negatives) mark(ctx context.Context, g *Graph, open []proposal) error {
+	links := n.Strict.links
 	for i := range open {
 		p := &open[i]
-		p.taken = p.source == p.target || s.links != nil && s.links.has(p.source, p.target)
+		p.taken = !n.Apart && p.source == p.target || links != nil && links.has(p.source, p.target)
 	}
 	slices.SortFunc(open, func(a, b proposal) int {
 		return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.source, b.source), cmp.Compare(a.number, b.number))

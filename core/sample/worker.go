@@ -104,6 +104,8 @@ type Request struct {
 	Times []int64 // with Temporal, of each seed, else nil
 	// Exclude is edges that are not drawn, all copies of each, although their targets are seeds: by target, then source.
 	Exclude []Link
+	// ExcludeOf is, of a graph with types, what Exclude is of each relation, by ids within its types; or nil.
+	ExcludeOf [][]Link
 }
 
 // Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrTooLarge,

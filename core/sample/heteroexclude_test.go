@@ -1,0 +1,215 @@
+package sample
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Of every relation, draws for seeds are those from the relation without what is excluded of it; beyond the first hop nothing is.
+func TestExcludedEdgesOfRelations(t *testing.T) {
+	g := citations(7)
+	seeds := [][]int64{{97, 1, 2, 300, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
+	left := &heteroTestGraph{nodes: g.nodes}
+	var exclude [][]Link
+	var pos [][]int64
+	for i, r := range g.relations {
+		sorted := slices.Sorted(slices.Values(seeds[r.target]))
+		links := r.someLinks(sorted, uint64(20+i))
+		if i == 1 {
+			links = nil // a relation of which nothing is
+		}
+		without, of := r.without(links)
+		left.relations = append(left.relations, heteroTestRelation{without, r.source, r.target})
+		exclude, pos = append(exclude, links), append(pos, of)
+	}
+	require.Less(t, len(left.relations[0].wide), len(g.relations[0].wide))
+	first := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	var flat []int64
+	for typ, of := range seeds {
+		for _, v := range of {
+			flat = append(flat, first[typ]+v)
+		}
+	}
+	key := Key{1, 2, 3}
+	for _, cfg := range []HeteroConfig{
+		{Fanouts: fanouts([]int64{5}, map[int][]int64{2: {0}})},
+		{Fanouts: fanouts([]int64{-1}, nil)},
+		{Fanouts: fanouts([]int64{7}, nil), Replace: true},
+		{Fanouts: fanouts([]int64{-1, 2}, nil)},
+	} {
+		for form := range 3 {
+			for _, threads := range []int{1, 3} {
+				var want HeteroSubgraph
+				require.NoError(t, newHeteroWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds, &want))
+				w := newHeteroWorker(t, g.form(form), cfg, false, threads)
+				var out, again, all Subgraph
+				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, ExcludeOf: exclude}, &out))
+				got := unflatten(g.form(form), len(cfg.Fanouts[0]), out)
+				for i, r := range want.Relations {
+					e, n := got.Relations[i], r.EdgesPerHop[0]
+					require.Equal(t, n, e.EdgesPerHop[0], "relation %d", i)
+					for k, p := range r.Pos[:n] {
+						require.Equal(t, pos[i][p], e.Pos[k], "relation %d", i)
+						require.Equal(t, r.Row[k], e.Row[k])
+					}
+					if len(cfg.Fanouts[i]) == 1 {
+						require.True(t, slices.Equal(r.Ptr, e.Ptr))
+						continue
+					}
+					// What the second hop draws from is whole: of few nodes every edge.
+					of := g.relations[i]
+					for at := int(want.NodesPerHop[of.target][0]); at+1 < len(e.Ptr); at++ {
+						v := got.Nodes[of.target][at]
+						require.Equal(t, min(2, of.indptr[v+1]-of.indptr[v]), e.Ptr[at+1]-e.Ptr[at])
+					}
+				}
+				// The exclusion ends with its request.
+				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat}, &again))
+				require.NoError(t, newHeteroWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key, Request{Seeds: flat}, &all))
+				requireEqual(t, all, again)
+			}
+		}
+	}
+}
+
+// Of a relation that draws by weight excluded edges weigh nothing.
+func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
+	g := newWeightedGraph(300, 9)
+	seeds := slices.Compact(slices.Sorted(slices.Values(g.seeds(70, 9))))
+	links := g.someLinks(seeds, 9)
+	light := &weightedGraph{testGraph: g.testGraph, weights: slices.Clone(g.weights)}
+	for v := range g.nodes() {
+		for p := g.indptr[v]; p < g.indptr[v+1]; p++ {
+			if slices.Contains(links, Link{g.wide[p], v}) {
+				light.weights[p] = 0
+			}
+		}
+	}
+	typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}}
+	draw := func(of *weightedGraph, r Request) (out Subgraph) {
+		cfg := HeteroConfig{Fanouts: [][]int64{{5}, {3}}, Weights: []*Weights{nil, of.with("ram64")}}
+		s, err := NewHetero(typed, cfg)
+		require.NoError(t, err)
+		require.Same(t, s.relations[1].Sampler, s.Edges(1))
+		require.NoError(t, newHeteroWorker(t, typed, cfg, true, 2).Draw(context.Background(), Key{1, 2, 3}, r, &out))
+		return out
+	}
+	want := draw(light, Request{Seeds: seeds})
+	got := draw(g, Request{Seeds: seeds, ExcludeOf: [][]Link{nil, links}})
+	want.Room, want.Rooms = got.Room, got.Rooms
+	requireEqual(t, want, got)
+}
+
+func TestWhatCannotBeExcludedOfRelations(t *testing.T) {
+	g := citations(7)
+	of := func(relation int, links ...Link) [][]Link {
+		out := make([][]Link, 8)
+		out[relation] = links
+		return out
+	}
+	even := HeteroConfig{Fanouts: fanouts([]int64{2}, nil)}
+	labor := HeteroConfig{Fanouts: fanouts([]int64{2}, nil), Labor: &Labor{BatchDependency: 1}}
+	for name, tt := range map[string]struct {
+		cfg  HeteroConfig
+		r    Request
+		says string
+	}{
+		"no relation": {even, Request{Exclude: []Link{{1, 2}}}, "of no relation"},
+		"too few":     {even, Request{ExcludeOf: [][]Link{{{1, 2}}}}, "of 1 relations, want 8"},
+		"not sorted":  {even, Request{ExcludeOf: of(3, Link{2, 2}, Link{1, 2})}, "relation 3"},
+		"layers":      {labor, Request{ExcludeOf: of(1, Link{1, 2})}, "LABOR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newHeteroWorker(t, g.form(0), tt.cfg, true, 1)
+			tt.r.Seeds = []int64{1, 2}
+			out := Subgraph{Nodes: []int64{42}}
+			err := w.Draw(context.Background(), Key{}, tt.r, &out)
+			require.ErrorIs(t, err, ErrConfig)
+			require.ErrorContains(t, err, tt.says)
+			require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
+			require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}}, &out))
+		})
+	}
+}
+
+// Negatives between two types: each end is a node of its own type, and the same number at both ends is a pair as any other.
+func TestNegativesBetweenTypes(t *testing.T) {
+	const sources, targets, draws = 5, 9, 40000
+	rng := newReferenceRNG(8, 1)
+	var some, most []Link
+	for s := range int64(sources) {
+		for v := range int64(targets) {
+			if s != v && rng.below(10) < 2 {
+				some = append(some, Link{s, v})
+			}
+			if s != v && (s == 2 || rng.below(10) < 8) {
+				most = append(most, Link{s, v}, Link{s, v})
+			}
+		}
+	}
+	links := Links{Sources: []int64{4, 2}, Targets: []int64{8, 7}}
+	for name, edges := range map[string][]Link{"sparse": some, "dense": most, "empty": nil} {
+		for _, weighted := range []bool{false, true} {
+			for _, given := range []bool{false, true} {
+				for _, strict := range []bool{false, true} {
+					t.Run(name, func(t *testing.T) {
+						g := linked(targets, edges...)
+						from, to := slices.Repeat([]float64{1}, sources), slices.Repeat([]float64{1}, targets)
+						n := &Negatives{NumSources: sources, NumTargets: targets, Given: given, Apart: true}
+						if weighted {
+							from, to = []float64{1, 0, 2, 0.5, 3}, []float64{0, 1, 2, 1, 3, 0.25, 1, 0, 2}
+							n.Sources, n.Targets = sums(t, from), sums(t, to)
+						}
+						if strict {
+							g.strict(t, n, links, false)
+						}
+						source, target := make([]int64, draws), make([]int64, draws)
+						for j := range source {
+							source[j] = links.Sources[j%2]
+						}
+						require.NoError(t, n.Draw(context.Background(), g.sampler(t, "ram32"), Key{1, 2, 3}, source, target))
+						counts, want, all := map[Link]float64{}, map[Link]float64{}, map[int64]float64{}
+						for j := range source {
+							counts[Link{source[j], target[j]}]++
+						}
+						for s := range int64(sources) {
+							for v := range int64(targets) {
+								pair := Link{s, v}
+								taken := slices.Contains(edges, pair) || pair == Link{4, 8} || pair == Link{2, 7}
+								p, of := to[v], s
+								if strict && taken || given && !slices.Contains(links.Sources, s) {
+									continue
+								}
+								if !given {
+									p, of = p*from[s], 0
+								}
+								all[of] += p
+								want[pair] = p
+							}
+						}
+						chi, freedom := 0., -1
+						for pair, p := range want {
+							expected := p / all[0] * draws
+							if given {
+								expected = p / all[pair.Source] * draws / 2
+							}
+							if expected == 0 {
+								require.Zero(t, counts[pair], pair)
+								continue
+							}
+							chi += (counts[pair] - expected) * (counts[pair] - expected) / expected
+							freedom++
+						}
+						for pair := range counts {
+							require.Contains(t, want, pair, "a pair that must not be drawn")
+						}
+						require.Less(t, chi, chiLimit(max(freedom, 1)))
+					})
+				}
+			}
+		}
+	}
+}
