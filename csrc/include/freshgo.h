@@ -449,8 +449,9 @@ typedef struct fg_loader_options {
   int64_t num_relations;           /* rows of it: as many as there are edge types */
   FG_IN char *time_attr;   /* edge or node tensor of integers, when each was: of a neighbour nothing later than its seed
                               is drawn; NULL: without times */
-  FG_IN int64_t *input_time; /* of each seed; NULL: those of the nodes, where `time_attr` has times of nodes */
-  int64_t num_input_time;  /* its length: the number of seeds */
+  FG_IN int64_t *input_time; /* of each seed, or link; NULL: those of the nodes, where `time_attr` has times of nodes and
+                                there are no links, or of the edges, where every edge is a link and edges have times */
+  int64_t num_input_time;  /* its length: the number of seeds, or links */
   int64_t time_window;     /* draw only what is less than so much earlier; 0: whatever is past */
   int32_t temporal_last;   /* draw the latest, not any */
   int32_t disjoint;        /* every seed has a tree of its own; with `time_attr` always */
@@ -517,7 +518,11 @@ typedef struct fg_batch {
  * [nodes], the place of the seed in whose tree each node is; with the latter also seed_time int64 [seeds].
  * With `links` the seeds of a batch are the nodes at the ends of its links and negatives, ascending, and input_id are
  * the places of its links. Positions in n_id, int64: edge_label_index [2, links + negatives], sources above targets,
- * or with `triplets` src_index [links], dst_pos_index [links], dst_neg_index [links] or [links, negatives].
+ * or with `triplets` src_index [links], dst_pos_index [links], dst_neg_index [links] or [links, negatives]. With
+ * `disjoint` and with `time_attr` each of these ends is a seed of its own, in this order, those of triplets' negatives
+ * one for each link after the other, and batch has the place of the link with which a tree goes: negative j goes with
+ * link j modulo their number. With `time_attr` pairs then have edge_label_time int64 [links + negatives] in place of
+ * seed_time, which triplets have for each link.
  * With types: for each node type i in the order of the graph, from 0, the tensors n<i>/n_id, n<i>/input_id (places in the
  * list of the seeds of this type), n<i>/num_sampled_nodes and n<i>/NAME for its tensors; for each edge type j e<j>/edge_index,
  * e<j>/ptr, e<j>/e_id, e<j>/num_sampled_edges, e<j>/NAME for its tensors, and with `labor` or `transpose` the ones above.

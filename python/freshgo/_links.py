@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo import _temporal
 from freshgo._loaderoptions import LinkOptions
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -126,6 +127,27 @@ def edge_label(value: object, index: Tensor | None) -> Tensor:
             f"edge_label must have a row for each of {index.size(1)} links, got shape {list(label.shape)}"
         )
     return label.detach().to("cpu", copy=True)
+
+
+def edge_label_time(value: object, index: Tensor | None, time_attr: object) -> Tensor | None:
+    """Return times of links as int64; None for those of the edges, where every edge is a link. The library checks what
+    depends on the graph."""
+    if time_attr is None:
+        if value is not None:
+            raise InvalidArgumentError("edge_label_time needs time_attr, the name of the graph's tensor of times")
+        return None
+    if value is None:
+        if index is not None:
+            raise InvalidArgumentError(
+                f"time_attr {time_attr!r} needs edge_label_time, a time for each of {index.size(1)} links"
+            )
+        return None
+    times = _temporal.times("edge_label_time", value, "link")
+    if index is not None and times.numel() != index.size(1):
+        raise InvalidArgumentError(
+            f"edge_label_time must have a time for each of {index.size(1)} links, got {times.numel()}"
+        )
+    return times
 
 
 def _above_negatives(label: Tensor) -> Tensor:

@@ -63,20 +63,20 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
         time_attr=time_attr,
         strategy=_options.choice("temporal_strategy", strategy, STRATEGIES),
         window=None if window is None else _options.count("time_window", window, 1),
-        input_time=None if input_time is None else _times(input_time),
+        input_time=None if input_time is None else times("input_time", input_time, "input node"),
     )
 
 
-def _times(value: object) -> Tensor:
-    """Return times as int64, a copy: the library reads them in every epoch."""
+def times(name: str, value: object, each: str) -> Tensor:
+    """Return an argument that gives times as int64, a copy: the library reads them in every epoch."""
     if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_meta):
-        raise DTypeError(f"input_time must be dense and hold values, got a tensor of {value.layout} on {value.device}")
+        raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
     try:
-        times = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        given = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"input_time must be integers, one for each input node: {error}") from None
-    if times.dim() != 1:
-        raise InvalidArgumentError(f"input_time must be one-dimensional, got shape {list(times.shape)}")
-    if times.dtype.is_floating_point or times.dtype.is_complex or times.dtype in (torch.bool, torch.uint64):
-        raise DTypeError(f"input_time must be integers, as the times of the graph are, got {times.dtype}")
-    return times.detach().to(device="cpu", dtype=torch.int64, copy=True).contiguous()
+        raise DTypeError(f"{name} must be integers, one for each {each}: {error}") from None
+    if given.dim() != 1:
+        raise InvalidArgumentError(f"{name} must be one-dimensional, got shape {list(given.shape)}")
+    if given.dtype.is_floating_point or given.dtype.is_complex or given.dtype in (torch.bool, torch.uint64):
+        raise DTypeError(f"{name} must be integers, as the times of the graph are, got {given.dtype}")
+    return given.detach().to(device="cpu", dtype=torch.int64, copy=True).contiguous()

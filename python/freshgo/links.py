@@ -41,6 +41,13 @@ class LinkLoader(Loader):
 
     A batch of n links has ``ceil(n * amount)`` negatives.
 
+    With ``disjoint=True``, and with times, every end of a link and of a negative is a seed with a tree of its own, none
+    left out: of pairs all sources, links before negatives, then all targets; of triplets the sources of the links,
+    their targets, then the targets of negatives. Negative j goes with link ``j % n``, has its time, and of triplets its
+    source. ``batch.batch`` (int64) says of each node with which link of the batch its tree goes; pairs bring
+    ``edge_label_time`` (int64 ``[links + negatives]``), triplets ``seed_time`` (int64 ``[links]``). Where nodes have
+    times the ends of negatives are drawn among those that are not later than their link.
+
     Args:
         data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on)
             are no part of the graph and left out.
@@ -48,18 +55,21 @@ class LinkLoader(Loader):
         edge_label_index: integers ``[2, num_links]``; None for every edge of the graph, in the user's order, which
             takes 16 bytes of memory for each.
         edge_label: a row for each link, of any dtype; None.
-        edge_label_time: only None is supported.
+        edge_label_time: integers, a time for each link, with ``time_attr``: both ends of a link, and the negatives that
+            go with it, see nothing later. What happens at the very time is seen, the link itself where it is an edge
+            of the graph: give ``edge_label_time - 1`` to draw what was before, or ``exclude_seed_edges``. With times
+            of edges and without ``edge_label_index`` it may be None, for the times of the edges.
         neg_sampling: ``"binary"``, ``"triplet"``, PyG's ``NegativeSampling``, or a dict or tuple of its ``mode``,
             ``amount`` (for each link), ``src_weight`` and ``dst_weight`` (by node: what the ends of negatives are
             drawn in proportion to). None draws none.
         neg_sampling_ratio: the same as ``("binary", neg_sampling_ratio)``.
-        strict_negatives: a negative is no edge of the graph, none of ``edge_label_index`` and no node with itself;
-            what is left is drawn with exactly the probabilities that it would have alone.
+        strict_negatives: a negative is no edge of the graph, whatever its time, none of ``edge_label_index`` and no
+            node with itself; what is left is drawn with exactly the probabilities that it would have alone.
         exclude_seed_edges: True keeps the links of a batch, all copies of each, out of the edges drawn for it;
             ``"reverse"`` those from target to source too, for undirected graphs. So a model cannot read the answer
-            off the graph. Not with LABOR and random walks.
-        batch_size: links per batch. All other options are those of :class:`Loader`, but ``input_nodes`` and
-            ``history``.
+            off the graph. Copies of other times are left out too. Not with LABOR and random walks.
+        batch_size: links per batch. All other options are those of :class:`Loader`, but ``input_nodes``,
+            ``input_time`` and ``history``.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument that cannot work; with ``strict_negatives`` also that a node, or
@@ -73,7 +83,7 @@ class LinkLoader(Loader):
         num_neighbors: Sequence[int] | Sequence[RandomWalk],
         edge_label_index: Any = None,
         edge_label: Any = None,
-        edge_label_time: None = None,
+        edge_label_time: Any = None,
         *,
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
@@ -81,19 +91,17 @@ class LinkLoader(Loader):
         exclude_seed_edges: bool | str = False,
         **options: Any,
     ) -> None:
-        if edge_label_time is not None:
-            raise InvalidArgumentError(
-                "edge_label_time is only supported as None: links are drawn without regard to time"
-            )
         if options.get("history") is not None:
             raise InvalidArgumentError("history keeps embeddings of seed nodes: a LinkLoader goes without it")
-        if "input_nodes" in options:
-            raise TypeError("LinkLoader() got an unexpected keyword argument 'input_nodes'")
+        for name in ("input_nodes", "input_time"):
+            if name in options:
+                raise TypeError(f"LinkLoader() got an unexpected keyword argument {name!r}")
         strict = _options.flag("strict_negatives", strict_negatives)
         self._links = _links.links(
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges
         )
-        super().__init__(_without_labels(data), num_neighbors, **options)
+        times = _links.edge_label_time(edge_label_time, self._links.options.index, options.get("time_attr"))
+        super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
     def _take(self, raw: _native.RawBatch) -> Any:
         labels = self._links.labels(raw.tensors) if self._links is not None else None
