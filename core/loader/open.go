@@ -334,6 +334,7 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 		if err != nil {
 			return err
 		}
+		l.drawnBy = weights
 		l.sampler, err = types.newSampler(&l.options, weights)
 		return err
 	}
@@ -341,6 +342,7 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 	if err != nil {
 		return err
 	}
+	l.drawnBy = []*sample.Weights{weights}
 	times, err := l.openTimes(ctx, indptr, neighbors)
 	if err != nil {
 		return err
