@@ -14,11 +14,22 @@ type Sampling struct {
 	BatchSize int64
 	Fanouts   []int64 // nearest the seeds first; -1 takes all in-edges
 	Replace   bool
+	Weights   Weights // nil: draws are uniform
+}
+
+// Relation is edges that a hop draws from by themselves: those of one type, from
+// nodes Source, Source+1, ... to nodes Target, Target+1, ... of the graph.
+type Relation struct {
+	Edges          Adjacency // sources and targets are numbered within their types
+	Source, Target int64
+	NumSources     int64
+	Fanouts        []int64 // nearest the seeds first, as many for all relations; -1 takes all in-edges, 0 none
+	Weights        Weights // nil: draws are uniform
 }
 
 // ExpectedBytes is what Expected takes from the budget while it runs; the result
-// keeps a quarter of it.
-func ExpectedBytes(numNodes int64) int64 { return 4 * numNodes * scoreBytes }
+// keeps a fifth of it.
+func ExpectedBytes(numNodes int64) int64 { return 5 * numNodes * scoreBytes }
 
 // Expected scores a node by the expected number of batches of an epoch that need
 // its row, calculated rather than sampled: what PreSC estimates (FGNN, section
@@ -39,6 +50,8 @@ func ExpectedBytes(numNodes int64) int64 { return 4 * numNodes * scoreBytes }
 // which the first pass recognises, n_l(t) is less by n_{l-1}(u) p_{l-1}(u). That
 // takes the sum over all nodes from 3 to 10 % above the truth to 1 to 3 %.
 //
+// With weights the p of an edge is that of race.go in core/sample, nearly: see chance.
+//
 // What remains is dense communities, in which a batch comes to the same nodes
 // again and again. The order suffers little from it in generated graphs with
 // communities of 300 nodes and more: 98.3 % and more of the hits of the optimal
@@ -48,7 +61,14 @@ func ExpectedBytes(numNodes int64) int64 { return 4 * numNodes * scoreBytes }
 //
 // It reads the adjacency once for each hop.
 func Expected(ctx context.Context, budget *mem.Budget, adj Adjacency, s Sampling) (*Vector, error) {
-	numNodes := adj.NumNodes()
+	all := Relation{Edges: adj, NumSources: adj.NumNodes(), Fanouts: s.Fanouts, Weights: s.Weights}
+	return ExpectedAlong(ctx, budget, adj.NumNodes(), []Relation{all}, s)
+}
+
+// ExpectedAlong is Expected of a graph with types: a node draws along all relations
+// that end at its type, by the fanouts and weights of each. What it says of
+// symmetric graphs holds for two relations of which one is the other reversed.
+func ExpectedAlong(ctx context.Context, budget *mem.Budget, numNodes int64, relations []Relation, s Sampling) (*Vector, error) {
 	result, err := NewVector(budget, numNodes)
 	if err != nil {
 		return nil, err
@@ -59,14 +79,19 @@ func Expected(ctx context.Context, budget *mem.Budget, adj Adjacency, s Sampling
 		return nil, err
 	}
 	defer scratch.Free()
-	memory := scratch.Bytes()
+	memory, floats := scratch.Bytes(), numNodes*scoreBytes
 	e := expectation{
-		Sampling: s, adj: adj, reached: result.Hotness,
-		latest: mem.View[float32](memory[:numNodes*scoreBytes]), sources: mem.View[source](memory[numNodes*scoreBytes:]),
+		Sampling: s, relations: relations, reached: result.Hotness,
+		latest: mem.View[float32](memory[:floats]), before: mem.View[float32](memory[floats : 2*floats]),
+		sources: mem.View[source](memory[2*floats:]), mirrors: make([]mirror, len(relations)),
 	}
 	batches := e.seed()
-	for hop := range s.Fanouts {
-		if err := e.hop(ctx, hop); err != nil {
+	hops := 0
+	for i := range relations {
+		hops = len(relations[i].Fanouts)
+	}
+	for hop := range hops {
+		if err := e.hop(ctx, hop, hops); err != nil {
 			result.Close()
 			return nil, err
 		}
@@ -80,17 +105,18 @@ func Expected(ctx context.Context, budget *mem.Budget, adj Adjacency, s Sampling
 // expectation holds probabilities of one batch.
 type expectation struct {
 	Sampling
-	adj     Adjacency
-	reached []float32 // that a hop so far has reached the node
-	latest  []float32 // that the latest hop was the first to reach it
-	sources []source
-	mirror  mirror // of the edges, complete after the first hop
+	relations []Relation
+	reached   []float32 // that a hop so far has reached the node
+	latest    []float32 // that the latest hop was the first to reach it
+	before    []float32 // that the one before was
+	sources   []source
+	mirrors   []mirror // of the edges of each relation, complete after the first hop
 }
 
 // source is what an edge needs of its source, in one cache line.
 type source struct {
 	log  float32 // the logarithm of the product over the targets so far
-	drew float32 // the probability that the latest expansion of the node drew a given edge
+	drew float32 // the probability that the expansion of the node drew a given edge of the reversed relation
 }
 
 // seed sets the probabilities of being a seed and returns the number of batches.
@@ -117,39 +143,16 @@ func (e *expectation) seed() float64 {
 }
 
 // hop propagates from the nodes that the hop before reached.
-func (e *expectation) hop(ctx context.Context, hop int) error {
-	indptr := e.adj.Indptr()
-	target := 0
-	observe := hop == 0 && len(e.Fanouts) > 1
-	err := e.adj.Scan(ctx, func(first int64, edges []int64) error {
-		asm.Prefetch(e.sources, edges[:min(ahead, len(edges))])
-		for len(edges) > 0 {
-			block := min(ahead, len(edges))
-			asm.Prefetch(e.sources, edges[block:min(2*ahead, len(edges))])
-			for part, at := edges[:block], first; len(part) > 0; {
-				for indptr[target+1] <= at {
-					target++
-				}
-				n := min(indptr[target+1]-at, int64(len(part)))
-				e.draw(target, indptr[target+1]-indptr[target], e.Fanouts[hop], part[:n])
-				if observe {
-					e.mirror.add(int64(target), part[:n])
-				}
-				at, part = at+n, part[n:]
-			}
-			first, edges = first+int64(block), edges[block:]
+func (e *expectation) hop(ctx context.Context, hop, hops int) error {
+	for i := range e.relations {
+		e.look(i, hop)
+		if err := e.along(ctx, i, hop, hop == 0 && hops > 1); err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
+	copy(e.before, e.latest)
 	for node := range e.sources {
 		s := &e.sources[node]
-		s.drew = 0
-		if e.mirror.symmetric() && e.latest[node] > 0 {
-			s.drew = e.latest[node] * float32(draws(indptr[node+1]-indptr[node], e.Fanouts[hop], e.Replace))
-		}
 		// Expm1 keeps the digits of small probabilities, which are the usual ones.
 		before := float64(e.reached[node])
 		now := (1 - before) * -math.Expm1(float64(s.log))
@@ -159,20 +162,111 @@ func (e *expectation) hop(ctx context.Context, hop int) error {
 	return nil
 }
 
-// draw multiplies the products of sources of a target with deg in-edges.
-func (e *expectation) draw(target int, deg, fanout int64, sources []int64) {
-	q := e.latest[target]
-	if q == 0 {
+// look says of the sources of a relation what they drew against it in the hop before.
+func (e *expectation) look(i, hop int) {
+	r := &e.relations[i]
+	sources := e.sources[r.Source : r.Source+r.NumSources]
+	against := e.reversal(i)
+	if hop == 0 || against == nil {
+		for u := range sources {
+			sources[u].drew = 0
+		}
 		return
 	}
-	p := draws(deg, fanout, e.Replace)
+	indptr := against.Edges.Indptr()
+	for u := range sources {
+		sources[u].drew = 0
+		if q := e.before[r.Source+int64(u)]; q > 0 {
+			sources[u].drew = q * float32(draws(indptr[u+1]-indptr[u], against.Fanouts[hop-1], e.Replace))
+		}
+	}
+}
+
+// reversal is the relation that has the edges of relation i reversed: where it can, the relation itself; nil where there
+// is none. Where draws are weighted an edge was not drawn as often as any other, and nothing is taken off.
+func (e *expectation) reversal(i int) *Relation {
+	r := &e.relations[i]
+	for _, j := range append([]int{i}, places(len(e.relations))...) {
+		other := &e.relations[j]
+		swapped := other.Source == r.Target && other.Target == r.Source && other.NumSources == r.Edges.NumNodes()
+		if swapped && e.mirrors[i].reverses(&e.mirrors[j]) && r.Weights == nil && other.Weights == nil {
+			return other
+		}
+	}
+	return nil
+}
+
+func places(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
+}
+
+// along propagates along the edges of a relation.
+func (e *expectation) along(ctx context.Context, i, hop int, observe bool) error {
+	r := &e.relations[i]
+	fanout := r.Fanouts[hop]
+	if fanout == 0 && !observe {
+		return nil
+	}
+	indptr, nodes := r.Edges.Indptr(), e.sources[r.Source:r.Source+r.NumSources]
+	reached := e.latest[r.Target : r.Target+r.Edges.NumNodes()]
+	w := window{weights: r.Weights, end: indptr[len(indptr)-1]}
+	target := 0
+	return r.Edges.Scan(ctx, func(first int64, edges []int64) error {
+		asm.Prefetch(nodes, edges[:min(ahead, len(edges))])
+		for len(edges) > 0 {
+			block := min(ahead, len(edges))
+			asm.Prefetch(nodes, edges[block:min(2*ahead, len(edges))])
+			for part, at := edges[:block], first; len(part) > 0; {
+				for indptr[target+1] <= at {
+					target++
+				}
+				n := min(indptr[target+1]-at, int64(len(part)))
+				switch q := reached[target]; {
+				case q == 0 || fanout == 0:
+				case r.Weights == nil:
+					drawEach(nodes, q, draws(indptr[target+1]-indptr[target], fanout, e.Replace), part[:n])
+				default:
+					if err := w.begin(ctx, indptr[target], indptr[target+1], fanout, e.Replace); err != nil {
+						return err
+					}
+					weights, err := w.at(ctx, at, at+n)
+					if err != nil {
+						return err
+					}
+					drawWeighted(nodes, float64(q), w.chance, part[:n], weights)
+				}
+				if observe {
+					e.mirrors[i].add(int64(target), part[:n])
+				}
+				at, part = at+n, part[n:]
+			}
+			first, edges = first+int64(block), edges[block:]
+		}
+		return nil
+	})
+}
+
+// drawEach multiplies the products of sources of a target that was reached with probability q and draws each with p.
+func drawEach(nodes []source, q float32, p float64, sources []int64) {
 	usual := float32(math.Log1p(-float64(q) * p))
 	for _, node := range sources {
-		s := &e.sources[node]
+		s := &nodes[node]
 		if s.drew == 0 {
 			s.log += usual
 		} else if rest := float64(q-s.drew) * p; rest > 0 {
 			s.log += float32(math.Log1p(-rest))
+		}
+	}
+}
+
+// drawWeighted is drawEach where every edge has a probability of its own.
+func drawWeighted(nodes []source, q float64, c chance, sources []int64, weights []float64) {
+	for i, node := range sources {
+		if p := c.of(weights[i]); p > 0 {
+			nodes[node].log += float32(math.Log1p(-q * p))
 		}
 	}
 }
@@ -190,9 +284,9 @@ func draws(deg, fanout int64, replace bool) float64 {
 	return min(1, float64(fanout)/float64(deg))
 }
 
-// mirror compares the edges with their reversals as multisets: it sums a hash of
-// each, so the order does not matter. Different multisets agree with a probability
-// of 2^-64.
+// mirror compares the edges of relations with reversals of edges as multisets: it
+// sums a hash of each, so the order does not matter. Different multisets agree with a
+// probability of 2^-64.
 type mirror struct {
 	edges   int64
 	there   uint64
@@ -207,4 +301,6 @@ func (m *mirror) add(target int64, sources []int64) {
 	}
 }
 
-func (m *mirror) symmetric() bool { return m.edges > 0 && m.there == m.andBack }
+func (m *mirror) reverses(other *mirror) bool {
+	return m.edges > 0 && m.edges == other.edges && m.there == other.andBack
+}

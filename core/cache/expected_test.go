@@ -16,8 +16,12 @@ import (
 
 // epochOf samples an epoch as a loader with shuffling does.
 func epochOf(t *testing.T, g *graph, s Sampling, epoch uint64) (batches [][]uint32) {
-	sampler, err := sample.New(sample.Graph{NumNodes: g.NumNodes(), Indptr: g.indptr, Indices64: g.sources},
-		sample.Config{Fanouts: s.Fanouts, Replace: s.Replace})
+	config := sample.Config{Fanouts: s.Fanouts, Replace: s.Replace}
+	if w, ok := s.Weights.(weightList); ok {
+		sums := make([]float64, sample.SumsLen(int64(len(w))))
+		config.Weights = &sample.Weights{Wide: w, Sums: sums, Positive: sample.Sum(g.indptr, []float64(w), sums)}
+	}
+	sampler, err := sample.New(sample.Graph{NumNodes: g.NumNodes(), Indptr: g.indptr, Indices64: g.sources}, config)
 	require.NoError(t, err)
 	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)
 	require.NoError(t, err)

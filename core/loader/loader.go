@@ -20,6 +20,7 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/sample"
 	"freshgo/core/scratch"
 	"freshgo/core/ssd"
 )
@@ -50,9 +51,10 @@ type Loader struct {
 	trial       bool             // samples to measure batches, and is closed then
 	lists       *cache.Neighbors // of topology on disk; nil: none
 	tables      []table
-	onDisk      []*table // node tables that are read row by row
-	columns     []int    // of the slots of the cache: widths
-	cachedTypes []bool   // node types that have rows on disk
+	onDisk      []*table          // node tables that are read row by row
+	columns     []int             // of the slots of the cache: widths
+	cachedTypes []bool            // node types that have rows on disk
+	drawnBy     []*sample.Weights // of each relation, or of all edges; nil and nils: uniformly
 	indptr      []int64
 	order       []uint32 // the row on disk of each node; nil: its own number
 	release     []func() // what Close undoes, last first

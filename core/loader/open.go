@@ -337,6 +337,7 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 		if err != nil {
 			return err
 		}
+		l.drawnBy = weights
 		l.sampler, err = types.newSampler(&l.options, weights)
 		return err
 	}
@@ -344,6 +345,7 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 	if err != nil {
 		return err
 	}
+	l.drawnBy = []*sample.Weights{weights}
 	times, err := l.openTimes(ctx, indptr, neighbors)
 	if err != nil {
 		return err

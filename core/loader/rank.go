@@ -66,6 +66,7 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 	l.split = split{working: z.generous(), slot: minSlot}
 	l.split.stamp = int64(l.split.workers)*sample.StampBytes(l.parts.numNodes) <= l.options.Memory/modest
 	l.split.neighbors = l.options.Memory == 0 || z.neighbors <= l.options.Memory/2
+	l.split.weights = l.options.Memory == 0 || z.neighbors+z.weights+z.userWeights <= l.options.Memory/2
 	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 	if err != nil {
 		return nil, err
 	}
-	if l.cacheKind == "presc" && l.options.Walks == nil && l.parts.types == nil {
+	if l.cacheKind == "presc" && l.options.Walks == nil {
 		expected, err := l.score(ctx, "expected", neighbors)
 		if err != nil {
 			scores.Close()
@@ -140,6 +141,9 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 // score scores the nodes.
 func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (*cache.Vector, error) {
 	o := &l.options
+	if metric == "expected" {
+		return l.expected(ctx, neighbors)
+	}
 	if types := l.parts.types; types != nil && metric != "vector" {
 		return types.degrees(ctx, l, metric)
 	}
@@ -149,10 +153,6 @@ func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (
 		return cache.OutDegree(ctx, l.budget, edges)
 	case "in-degree":
 		return cache.InDegree(l.budget, edges)
-	case "expected":
-		return cache.Expected(ctx, l.budget, edges, cache.Sampling{
-			Seeds: o.Seeds, BatchSize: o.BatchSize, Fanouts: o.Fanouts, Replace: o.Replace,
-		})
 	}
 	v, err := cache.NewVector(l.budget, l.parts.numNodes)
 	if err == nil {
@@ -167,9 +167,6 @@ func (z *sizer) rankBytes() int64 {
 	case "expected":
 		return cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
 	case "presc":
-		if z.parts.types != nil { // the counts alone
-			return 4 * z.parts.numNodes
-		}
 		return cache.ExpectedBytes(z.parts.numNodes)
 	}
 	return 0

@@ -36,6 +36,7 @@ func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
 		{"degree", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "degree", 60<<10 }},
 		{"in-degree", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "in-degree", 60<<10 }},
 		{"presc", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "presc", 60<<10 }},
+		{"expected", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "expected", 60<<10 }},
 		{"random", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "random", 60<<10 }},
 		{"lru", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache, o.Prefetch = "lru", 60<<10, 4 }},
 		{"match", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "match", 90<<10, 0 }},
@@ -309,7 +310,6 @@ func TestTypedOptionsThatAreRefused(t *testing.T) {
 		target  error
 		message string
 	}{
-		{func(o *Options) { o.Cache = "expected" }, ErrOption, "presc"},
 		{func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "histor"},
 		{func(o *Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, ErrOption, "random walks"},
 		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout, "6 edge types, the graph has 7"},

@@ -139,8 +139,6 @@ func (s *schema) validate(o *Options) error {
 		return refused("disjoint trees and times")
 	case o.Links != nil:
 		return refused("links")
-	case o.Cache == "expected":
-		return fmt.Errorf("%w: cache \"expected\" follows draws in a homogeneous graph: with types use \"presc\", which counts them", ErrOption)
 	}
 	if o.RelationFanouts == nil && len(s.relations) > 0 {
 		o.RelationFanouts = make([][]int64, len(s.relations))

@@ -218,6 +218,27 @@ func (w *diskWeights) FetchWeights(ctx context.Context, d sample.Drawn, out []fl
 	if err := w.edgeIDs.gather(ctx, s, d, s.edges); err != nil {
 		return err
 	}
+	return w.read(ctx, s, out)
+}
+
+// fetchFrom reads the weights of the positions from first on.
+func (w *diskWeights) fetchFrom(ctx context.Context, first int64, out []float64) error {
+	s := w.scratch.Get().(*fetchScratch)
+	defer w.scratch.Put(s)
+	s.edges = grown(s.edges, len(out))
+	for i := range s.edges {
+		s.edges[i] = first + int64(i)
+	}
+	whole := *w.edgeIDs
+	whole.lists, whole.counts = nil, nil // these are of draws
+	if err := whole.gather(ctx, s, sample.Drawn{Pos: s.edges}, s.edges); err != nil {
+		return err
+	}
+	return w.read(ctx, s, out)
+}
+
+// read reads the weights of the edges that a scratch lists.
+func (w *diskWeights) read(ctx context.Context, s *fetchScratch, out []float64) error {
 	return w.disk.read(ctx, &s.merger, s.edges, func(i int32, row []byte) error {
 		decodeWeights(w.tensor.dtype, row, out[i:i+1])
 		if !goodWeight(out[i]) {

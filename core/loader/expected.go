@@ -1,0 +1,57 @@
+package loader
+
+import (
+	"context"
+
+	"freshgo/core/cache"
+	"freshgo/core/sample"
+)
+
+// Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts and weights, wherever these lie.
+
+// expected scores the nodes by the expected number of batches that need them.
+func (l *Loader) expected(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+	o := &l.options
+	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Fanouts: o.Fanouts, Replace: o.Replace}
+	types := l.parts.types
+	if types == nil {
+		s.Weights = l.rankedWeights(0)
+		return cache.Expected(ctx, l.budget, &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}, s)
+	}
+	relations := make([]cache.Relation, len(types.relations))
+	for i := range relations {
+		r := &types.relations[i]
+		relations[i] = cache.Relation{
+			Edges:  &adjacency{indptr: r.indptr, ids: &r.neighbors, budget: l.budget},
+			Source: types.first[r.source], Target: types.first[r.target], NumSources: types.count(r.source),
+			Fanouts: o.RelationFanouts[i], Weights: l.rankedWeights(i),
+		}
+	}
+	return cache.ExpectedAlong(ctx, l.budget, l.parts.numNodes, relations, s)
+}
+
+// rankedWeights are the weights of a relation as a ranking reads them, nil where it is drawn from uniformly.
+func (l *Loader) rankedWeights(relation int) cache.Weights {
+	if l.drawnBy == nil || l.drawnBy[relation] == nil {
+		return nil
+	}
+	return listWeights{l.drawnBy[relation]}
+}
+
+// listWeights reads weights in the order of the index array.
+type listWeights struct{ *sample.Weights }
+
+// Fetch implements cache.Weights.
+func (w listWeights) Fetch(ctx context.Context, first int64, out []float64) error {
+	switch {
+	case w.Source != nil:
+		return w.Source.(*diskWeights).fetchFrom(ctx, first, out)
+	case w.Narrow != nil:
+		for i, weight := range w.Narrow[first : first+int64(len(out))] {
+			out[i] = float64(weight)
+		}
+	default:
+		copy(out, w.Wide[first:])
+	}
+	return nil
+}
