@@ -5,7 +5,8 @@
 DIR holds the graphs' packs or unpacked folders; 'community:1000000' needs none. All contestants of a model and a seed start
 from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. PyG's own
 models, accelerated alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where
-the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point).
+the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point), where
+start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last.
 
 Every batch of features is compared with the source before it is used, outside of the clock.
 """
@@ -46,6 +47,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--policy", default="performance")
     parser.add_argument("--memory", type=float, default=0, help="of the features' bytes; 0: room for every embedding")
     parser.add_argument("--start", type=float, default=0.0, help="epochs without history at first")
+    parser.add_argument("--last", type=int, default=0, help="epochs without history at the end")
     parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)
@@ -74,6 +76,8 @@ class Contestant:
     history: History | None
     optimizer: torch.optim.Optimizer
     decay: torch.optim.lr_scheduler.LRScheduler
+    until: int
+    """The first epoch without history at the end."""
     best: float = -1.0
     tested: float = 0.0
     seconds: list[float] = dataclasses.field(default_factory=list)
@@ -116,6 +120,8 @@ def evaluate(c: Contestant, graph: dict[str, Any], args: argparse.Namespace, spl
 def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
     """One epoch."""
     c.model.train()
+    if c.history and len(c.seconds) == c.until:
+        c.history.eval()
     torch.manual_seed(seed)
     start, aside = time.perf_counter(), 0.0
     for batch in c.loader:
@@ -145,22 +151,30 @@ def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
     c.seconds.append(time.perf_counter() - start - aside)
 
 
+def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
+    """t_stale, start and the plain epochs at the end of a contestant's name."""
+    stale, start, last = [*name.split(":"), "", ""][:3]
+    age = float(stale or 0) if "." in stale else int(stale or 0)
+    return age, float(start or args.start), int(last or args.last)
+
+
 def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int) -> list[Contestant]:
     train_nodes = graph["splits"]["train"]
     classes, width = int(graph["y"].max()) + 1, graph["x"].size(1)
     everything = 2 * 4 * args.hidden * graph["y"].numel()
     memory = int(args.memory * graph["x"].numel() * 4) or everything
     result = []
-    for stale in [None, *args.stale]:
+    for name in ["", *args.stale]:
         torch.manual_seed(seed)
+        stale, start, last = spans(name, args)
         model = MODELS[kind](
             width, args.hidden, len(args.fanouts), classes, dropout=args.dropout, norm=args.norm or None
         )
         accelerate(model)
         history = None
-        if stale is not None:
+        if name:
             history = History(
-                args.p_grad, stale, policy=args.policy, memory=memory, features=False, lag=args.lag, start=args.start
+                args.p_grad, stale, policy=args.policy, memory=memory, features=False, lag=args.lag, start=start
             )
             history.attach(model)
         loader = Loader(
@@ -175,7 +189,7 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         )
         optimizer = torch.optim.Adam(model.parameters(), args.lr)
         decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, args.epochs * len(loader))
-        result.append(Contestant(str(stale or "plain"), model, loader, history, optimizer, decay))
+        result.append(Contestant(name or "plain", model, loader, history, optimizer, decay, args.epochs - last))
     return result
 
 
@@ -191,6 +205,7 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
                     c.best, c.tested = score, evaluate(c, graph, args, "test", binary)
     for c in found:
         c.close()
+    print(f"{kind}, seed {seed}: " + ", ".join(f"{c.name} {100 * c.tested:.2f}" for c in found), flush=True)
     return found
 
 
@@ -226,7 +241,7 @@ def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]
 def main() -> None:
     args = parse()
     args.fanouts = [int(f) for f in args.fanouts.split(",")]
-    args.stale = [float(s) if "." in s else int(s) for s in args.stale.split(",") if s]
+    args.stale = [s for s in args.stale.split(",") if s]
     head = [
         "graph",
         "model",
@@ -259,11 +274,9 @@ def main() -> None:
                 f"{batches} iterations an epoch{', ROC-AUC' if binary else ''}\n",
                 flush=True,
             )
-            rows = [head]
             for kind in args.models.split(","):
                 runs = [run(kind, graph, args, seed, binary) for seed in range(args.seeds)]
-                rows += report(name, kind, runs)
-                print(table([head, *report(name, kind, runs)]) + "\n", flush=True)
+                print("\n" + table([head, *report(name, kind, runs)]) + "\n", flush=True)
     print(machine())
 
 

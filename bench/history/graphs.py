@@ -24,9 +24,10 @@ REAL = {  # in the order of the packs' names
 
 
 def load(name: str, folder: Path, work: Path, columns: int = 0) -> dict[str, Any]:
-    """Return ``edge_index``, ``x``, ``y`` and ``splits`` of a graph; 'community:NODES' generates one."""
+    """Return ``edge_index``, ``x``, ``y`` and ``splits`` of a graph; 'community:NODES[:COLUMNS]' generates one."""
     if name.startswith("community"):
-        return community(int(float(name.partition(":")[2] or 1e6)))
+        nodes, width = [*name.split(":")[1:], "", ""][:2]
+        return community(int(float(nodes or 1e6)), width=int(width or 128))
     where = folder / name
     if not where.is_dir():
         where = work / name

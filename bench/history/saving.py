@@ -22,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ from freshgo.ops import aggregate
 sys.path.insert(0, str(Path(__file__).parents[1] / "loader"))
 import limited
 
+AGELESS = ("features", "gas")
+"""What no t_stale bounds."""
 SLACK = 192 << 20
 """Bytes of the control group beside the rows: topology, batches, the model, the interpreter's growth."""
 
@@ -61,10 +64,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=1000)
     parser.add_argument("--train", type=int, default=0, help="use so many of the training nodes; 0: all")
     parser.add_argument("--epochs", type=int, default=3, help="the last is what counts")
-    parser.add_argument("--wide", type=int, default=2, help="an embedding's bytes, of a feature's")
+    parser.add_argument("--wide", type=float, default=2, help="an embedding's bytes, of a feature's")
     parser.add_argument("--hidden", type=int, default=0, help="train GraphSAGE of this width")
     parser.add_argument(
         "--disk", default="", metavar="REQUESTS,MB", help="at most so many reads and so many MB a second"
+    )
+    parser.add_argument(
+        "--turns", action="store_true", help="contestants take turns, an epoch each, so that times compare"
     )
     parser.add_argument("--plot", type=Path, default=None)
     return parser.parse_args()
@@ -73,10 +79,10 @@ def parse() -> argparse.Namespace:
 class Means(nn.Module):
     """A row and the mean of its neighbours, scaled."""
 
-    def __init__(self, layers: int, wide: int, history: History | None) -> None:
+    def __init__(self, layers: int, width: int, history: History | None) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.full((layers,), 0.5))
-        self.wide, self.history = wide, history
+        self.width, self.history = width, history
 
     def forward(self, batch: Any) -> Tensor:
         h: Tensor = batch.x
@@ -85,7 +91,7 @@ class Means(nn.Module):
                 h = self.history(h, block)
             h = (h[: block.num_dst] + aggregate(h, block.edge_index[0], block.ptr, reduce="mean")) * self.scale[number]
             if number == 0:
-                h = h.repeat(1, self.wide)
+                h = h.repeat(1, -(-self.width // h.size(1)))[:, : self.width]
         return h
 
 
@@ -123,17 +129,17 @@ def history_of(policy: str, stale: float, n_bytes: int, everything: int, args: a
     return History(args.p_grad, stale, policy=name, memory=n_bytes, features="alone" not in policy, lag=args.lag)
 
 
-def run(policy: str, stale: float, store: Store, graph: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """Train for some epochs; what the last one read, and the median time of all but the first."""
+def run(
+    policy: str, stale: float, store: Store, graph: dict[str, Any], args: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Train for some epochs, one for each step; at last say what the last one read, and the median time of all but the first."""
     x, layers = graph["x"], len(args.fanouts)
     n_bytes = int(args.memory * x.numel() * 4)
-    width = args.hidden or args.wide * x.size(1)
+    width = args.hidden or round(args.wide * x.size(1))
     history = history_of(policy, stale, n_bytes, 4 * width * (layers - 1) * len(x), args)
     torch.manual_seed(0)
     classes = int(graph["y"].max()) + 1
-    model = (
-        Attached(x.size(1), args.hidden, layers, classes, history) if args.hidden else Means(layers, args.wide, history)
-    )
+    model = Attached(x.size(1), args.hidden, layers, classes, history) if args.hidden else Means(layers, width, history)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     loader = Loader(
         store,
@@ -148,7 +154,9 @@ def run(policy: str, stale: float, store: Store, graph: dict[str, Any], args: ar
         transpose=True,
     )
     seconds, rows, plain = [], 0, 0
-    for _ in range(args.epochs):
+    for epoch in range(args.epochs):
+        if epoch:
+            yield {}
         before, plain, aside, start = loader.stats(), 0, 0.0, time.perf_counter()
         for batch in loader:
             began = time.perf_counter()
@@ -169,7 +177,7 @@ def run(policy: str, stale: float, store: Store, graph: dict[str, Any], args: ar
         rows = after["misses"] + after["filled"] - before["misses"] - before["filled"]
     held = history.stats() if history else {}
     loader.close()
-    return {
+    yield {
         "saved": 100 * (1 - rows / plain),
         "seconds": statistics.median(seconds[1:] or seconds),
         "hits": [100 * one["hits"] / max(1, one["hits"] + one["misses"]) for one in held.get("layers", [])],
@@ -191,7 +199,7 @@ def plot(path: Path, curves: dict[str, dict[float, float]], title: str) -> None:
     axes = figure.subplots()
     for number, (policy, points) in enumerate(curves.items()):
         at = sorted(points)
-        flat = policy in ("features", "gas")
+        flat = policy in AGELESS
         axes.plot(at, [points[s] for s in at], "--" if flat else ".-", color=f"C{number}", label=policy)
     axes.set(xscale="log", xlabel="t_stale in epochs", ylabel="rows saved, %", title=title)
     axes.set_xticks(at, [f"{s:g}" for s in at])
@@ -226,34 +234,38 @@ def main() -> None:
     print(machine())
 
 
+def measure(
+    pairs: list[tuple[str, float]], store: Store, graph: dict[str, Any], args: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """What the contestants did, one after the other, or all at once."""
+    if not args.turns:
+        for pair in pairs:
+            *_, got = run(*pair, store, graph, args)
+            yield got
+        return
+    runs = [run(*pair, store, graph, args) for pair in pairs]
+    for _ in range(args.epochs):
+        last = [next(one) for one in runs]
+    yield from last
+
+
 def compare(store: Store, graph: dict[str, Any], stales: list[float], args: argparse.Namespace) -> None:
     head = ["policy", "t_stale", "rows saved %", "hits % by layer", "embeddings", "features", "s/epoch", "x"]
-    rows, curves, base = [head], {}, 0.0
-    iterations = num_batches(graph, args)
-    for policy in args.policies.split(","):
-        curves[policy] = {}
-        for stale in stales:
-            if policy in ("features", "gas") and curves[policy]:
-                curves[policy][stale] = next(iter(curves[policy].values()))
-                continue
-            got = run(policy, stale, store, graph, args)
-            base = base or got["seconds"]
-            curves[policy][stale] = got["saved"]
-            age = "" if policy in ("features", "gas") else f"{stale:g} epochs"
-            hits = ", ".join(f"{h:.0f}" for h in got["hits"])
-            measured = [
-                f"{got['live']:,}",
-                f"{got['features']:,}",
-                f"{got['seconds']:.2f}",
-                f"{base / got['seconds']:.2f}",
-            ]
-            rows.append([policy, age, f"{got['saved']:.1f}", hits, *measured])
-            print(" ".join(rows[-1]), flush=True)
-            if len(rows) == 2:
-                print(
-                    f"{len(graph['x']):,} nodes; a batch has {got['batch']:,.0f}, an epoch {iterations} batches",
-                    flush=True,
-                )
+    rows, base, iterations = [head], 0.0, num_batches(graph, args)
+    curves: dict[str, dict[float, float]] = {policy: {} for policy in args.policies.split(",")}
+    pairs = [(policy, stale) for policy in curves for stale in (stales[:1] if policy in AGELESS else stales)]
+    for (policy, stale), got in zip(pairs, measure(pairs, store, graph, args), strict=True):
+        base = base or got["seconds"]
+        for at in stales if policy in AGELESS else [stale]:
+            curves[policy][at] = got["saved"]
+        age = "" if policy in AGELESS else f"{stale:g} epochs"
+        hits = ", ".join(f"{h:.0f}" for h in got["hits"])
+        seconds = [f"{got['seconds']:.2f}", f"{base / got['seconds']:.2f}"]
+        rows.append([policy, age, f"{got['saved']:.1f}", hits, f"{got['live']:,}", f"{got['features']:,}", *seconds])
+        print(" ".join(rows[-1]), flush=True)
+        if len(rows) == 2:
+            size = f"{len(graph['x']):,} nodes; a batch has {got['batch']:,.0f}, an epoch {iterations} batches"
+            print(size, flush=True)
     print("\n" + table(rows), flush=True)
     if args.plot:
         plot(
