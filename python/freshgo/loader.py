@@ -234,10 +234,14 @@ class Loader:
                 fused = None if self._edge_index == "tensor" else self._edge_index
                 only = {"a LinkLoader": self._links, "history": history, "device_cache": cached, "edge_index": fused}
                 self._typed = TypedOptions.of(self._source, drawn, input_nodes, **only)
-                options = dataclasses.replace(options, **self._typed.native())
+                if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):
+                    self._typed.warn_one_way()
+                self._trees = self._trees.typed(self._typed.inputs.counts)
+                options = dataclasses.replace(options, input_time=self._trees.input_time, **self._typed.native())
             else:
                 if drawn.by_relation is not None:
                     raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+                self._trees = self._trees.homogeneous()
                 seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
                 options = dataclasses.replace(options, seeds=seeds)
             self._options = dataclasses.replace(
