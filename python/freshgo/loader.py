@@ -81,12 +81,13 @@ class Loader:
             says of each node in which one it is, by the place of its input node in the batch.
         time_attr: an edge-level or node-level tensor of integers, when each edge or node came about: nothing that is
             later than an input node is ever drawn into its tree. Implies ``disjoint``. ``batch.seed_time`` (int64)
-            are the times of the input nodes.
+            are the times of the input nodes. With types: a tensor that some types of nodes or some types of edges
+            have; what has none is drawn whatever the time. Trees are numbered over the input nodes of all types.
         temporal_strategy: ``"uniform"`` draws among all that is not too late, ``"last"`` the latest of it.
         time_window: draw only what is less than so much earlier than the input node: times in
             ``(t - time_window, t]``, in the units of ``time_attr``.
         input_time: a time for each input node, in their order; needed with times of edges. None is the time of the
-            node itself, where nodes have times.
+            node itself, where nodes have times. With input nodes of several types: a mapping from each to its times.
         seed: everything random follows from it.
         num_workers: threads that sample; 0 lets the loader choose.
         prefetch: batches prepared ahead; 0 works only when asked.
