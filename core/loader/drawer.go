@@ -87,7 +87,7 @@ func (s *schema) sampling(d *demand) sample.HeteroDemand {
 }
 
 // newSampler is the sampler of relations whose topology is open.
-func (s *schema) newSampler(o *Options, weights []*sample.Weights) (sampler, error) {
+func (s *schema) newSampler(o *Options, weights []*sample.Weights, times []*sample.Temporal) (sampler, error) {
 	g := sample.HeteroGraph{}
 	for t := range s.types() {
 		g.NumNodes = append(g.NumNodes, s.count(t))
@@ -100,7 +100,10 @@ func (s *schema) newSampler(o *Options, weights []*sample.Weights) (sampler, err
 		}
 		g.Relations = append(g.Relations, of)
 	}
-	made, err := sample.NewHetero(g, sample.HeteroConfig{Fanouts: o.RelationFanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor})
+	made, err := sample.NewHetero(g, sample.HeteroConfig{
+		Fanouts: o.RelationFanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor,
+		Disjoint: o.disjoint(), Temporal: times, Subgraph: s.subgraph, Reverse: s.reverse,
+	})
 	if err != nil {
 		return nil, err
 	}

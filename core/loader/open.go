@@ -337,8 +337,12 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 		if err != nil {
 			return err
 		}
+		times, err := types.openTimes(ctx, l)
+		if err != nil {
+			return err
+		}
 		l.drawnBy = weights
-		l.sampler, err = types.newSampler(&l.options, weights)
+		l.sampler, err = types.newSampler(&l.options, weights, times)
 		return err
 	}
 	weights, err := l.openWeights(ctx, indptr)
@@ -361,7 +365,7 @@ func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, w
 	}
 	cfg := sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks, Disjoint: o.Disjoint, Subgraph: o.Subgraph}
 	if times != nil {
-		cfg.Temporal = &sample.Temporal{Times: times, Last: o.TemporalLast, Window: o.TimeWindow}
+		cfg.Temporal = o.temporal(times)
 	}
 	made, err := sample.New(g, cfg)
 	return plainSampler{made}, err

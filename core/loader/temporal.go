@@ -61,10 +61,7 @@ func (l *Loader) timeTensor() (*tensor, error) {
 		t := &l.parts.tensors[i]
 		switch {
 		case t.name == name:
-			if one := t.width == t.dtype.Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
-				return nil, fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds", ErrOption, name, t.dtype.Label(), t.rowShape)
-			}
-			return t, nil
+			return t, t.checkTime()
 		case t.byEdge:
 			edges = append(edges, t.name)
 		default:
@@ -74,8 +71,19 @@ func (l *Loader) timeTensor() (*tensor, error) {
 	return nil, fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors %q", ErrOption, name, edges, nodes)
 }
 
+// checkTime says why a tensor holds no times.
+func (t *tensor) checkTime() error {
+	if one := t.width == t.dtype.Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
+		return fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds", ErrOption, t.name, t.dtype.Label(), t.rowShape)
+	}
+	return nil
+}
+
 // checkTimes checks what depends on the source's tensors.
 func (l *Loader) checkTimes() error {
+	if types := l.parts.types; types != nil {
+		return types.checkTimes(l)
+	}
 	t, err := l.timeTensor()
 	if err != nil {
 		return err
@@ -87,8 +95,13 @@ func (l *Loader) checkTimes() error {
 	} else if t != nil && t.byEdge && l.options.SeedTimes == nil {
 		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node", ErrOption, t.name)
 	}
+	return l.checkTreeNames()
+}
+
+// checkTreeNames refuses tensors that are called as those of trees, where these have them: with types nodes alone.
+func (l *Loader) checkTreeNames() error {
 	clash := func(name string) bool {
-		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == name })
+		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == name && (!t.byEdge || l.parts.types == nil) })
 	}
 	for name, given := range map[string]bool{TreeName: l.parts.disjoint, l.options.timesName(): l.parts.timed} {
 		if given && clash(name) {
@@ -99,12 +112,14 @@ func (l *Loader) checkTimes() error {
 }
 
 // timesBytes is what times take in memory, with an order.
-func (l *Loader) timesBytes() int64 {
+func (l *Loader) timesBytes() int64 { return timesBytes(l.parts.numEdges) }
+
+func timesBytes(edges int64) int64 {
 	order := int64(4)
-	if l.parts.numEdges > math.MaxUint32 {
+	if edges > math.MaxUint32 {
 		order = 8
 	}
-	return max(1, l.parts.numEdges) * (8 + order)
+	return max(1, edges) * (8 + order)
 }
 
 // seedTimesBytes is what the times of seeds take, of the user's or of the loader's.
@@ -139,33 +154,65 @@ func (l *Loader) openTimes(ctx context.Context, indptr []int64, neighbors *idArr
 	if !t.byEdge {
 		ids = neighbors
 	}
-	if l.parts.store == nil || l.split.weights {
-		rows, free, err := l.allRows(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		defer free()
-		if err := l.openSeedTimes(t, func(nodes []int64, out []int64) error {
-			gatherTimes(t.dtype, rows, order, nodes, out)
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-		return l.holdTimes(ctx, t, indptr, ids, rows, order, free)
-	}
-	disk, err := l.openRows(ctx, &t.onDisk.Array)
+	rows, err := l.openTimeRows(ctx, t, order)
 	if err != nil {
 		return nil, err
 	}
-	d := &diskTimes{loader: l, tensor: t, disk: disk, ids: ids, order: order, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
-	if err := l.openSeedTimes(t, func(nodes []int64, out []int64) error {
-		s := d.scratch.Get().(*fetchScratch)
-		defer d.scratch.Put(s)
-		return d.read(ctx, s, nodes, out)
-	}); err != nil {
-		return nil, err
+	defer rows.free()
+	if l.seedTimes = l.options.SeedTimes; l.seedTimes == nil { // those of the nodes, or of links that are every edge
+		if err := l.allocSeedTimes(); err != nil {
+			return nil, err
+		}
+		if err := l.readSeedTimes(ctx, rows, seedRun{to: l.numSeeds()}, 0); err != nil {
+			return nil, err
+		}
 	}
-	return &sample.Times{Source: d}, nil
+	return l.timesOf(ctx, rows, indptr, ids, l.parts.numEdges)
+}
+
+// timeRows is the times of a tensor: all rows in memory, until free, which may be called again, or on disk.
+type timeRows struct {
+	*tensor
+	order []uint32 // the row of each node
+	rows  []byte
+	disk  *diskRows // nil: rows
+	free  func()
+}
+
+// openTimeRows finds the times of a tensor where the split puts them.
+func (l *Loader) openTimeRows(ctx context.Context, t *tensor, order []uint32) (r *timeRows, err error) {
+	r = &timeRows{tensor: t, order: order, free: func() {}}
+	if l.parts.store == nil || l.split.weights {
+		r.rows, r.free, err = l.allRows(ctx, t)
+	} else {
+		r.disk, err = l.openRows(ctx, &t.onDisk.Array)
+	}
+	return r, err
+}
+
+// read reads the times of these edges or nodes. It may change ids, which then are rows.
+func (r *timeRows) read(ctx context.Context, s *fetchScratch, ids, out []int64) error {
+	if r.disk == nil {
+		gatherTimes(r.dtype, r.rows, r.order, ids, out)
+		return nil
+	}
+	if r.order != nil {
+		for i, v := range ids {
+			ids[i] = int64(r.order[v])
+		}
+	}
+	return r.disk.read(ctx, &s.merger, ids, func(i int32, row []byte) error {
+		decodeIntegers(r.dtype, row, out[i:i+1])
+		return nil
+	})
+}
+
+// timesOf is the times of edges that have these offsets, of which ids says the rows; those in memory are made, and rows freed.
+func (l *Loader) timesOf(ctx context.Context, rows *timeRows, indptr []int64, ids *idArray, edges int64) (*sample.Times, error) {
+	if rows.disk == nil {
+		return l.holdTimes(ctx, rows, indptr, ids, edges)
+	}
+	return &sample.Times{Source: &diskTimes{timeRows: rows, ids: ids, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}}, nil
 }
 
 // rowsOfNodes is openOrder for one that has not been called, as a trial.
@@ -181,12 +228,8 @@ func (l *Loader) rowsOfNodes(ctx context.Context) ([]uint32, error) {
 	return mem.Slice[uint32](block), nil
 }
 
-// openSeedTimes makes the time of each seed: what the user gave, or what read says of the nodes; of links, which then are
-// every edge, of the edges.
-func (l *Loader) openSeedTimes(t *tensor, read func(nodes []int64, out []int64) error) error {
-	if l.seedTimes = l.options.SeedTimes; l.seedTimes != nil {
-		return nil
-	}
+// allocSeedTimes makes room for the time of each seed.
+func (l *Loader) allocSeedTimes() error {
 	// Counted with indptr, see openIndptr.
 	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, l.numSeeds())*8)
 	if err != nil {
@@ -194,16 +237,24 @@ func (l *Loader) openSeedTimes(t *tensor, read func(nodes []int64, out []int64) 
 	}
 	l.onClose(block.Free)
 	l.seedTimes = mem.Slice[int64](block)[:l.numSeeds()]
-	buffer := make([]int64, scanIDs)
-	for first := 0; first < len(l.seedTimes); first += scanIDs {
-		out := l.seedTimes[first:min(first+scanIDs, len(l.seedTimes))]
+	return nil
+}
+
+// readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this node; of links, which then are every edge,
+// that of the edge.
+func (l *Loader) readSeedTimes(ctx context.Context, rows *timeRows, run seedRun, firstNode int64) error {
+	buffer, scratch := make([]int64, scanIDs), new(fetchScratch)
+	for first := run.from; first < run.to; first += scanIDs {
+		out := l.seedTimes[first:min(first+scanIDs, run.to)]
 		nodes := buffer[:len(out)]
 		for i := range nodes {
-			if nodes[i] = int64(first + i); l.options.Seeds != nil {
-				nodes[i] = l.options.Seeds[first+i]
+			nodes[i] = first + int64(i)
+			if l.options.Seeds != nil {
+				nodes[i] = l.options.Seeds[nodes[i]]
 			}
+			nodes[i] -= firstNode
 		}
-		if err := read(nodes, out); err != nil {
+		if err := rows.read(ctx, scratch, nodes, out); err != nil {
 			return err
 		}
 	}
@@ -211,26 +262,25 @@ func (l *Loader) openSeedTimes(t *tensor, read func(nodes []int64, out []int64) 
 }
 
 // holdTimes puts times into memory, in ascending order by list. ids are the rows of the positions.
-func (l *Loader) holdTimes(ctx context.Context, t *tensor, indptr []int64, ids *idArray, rows []byte, order []uint32, free func()) (*sample.Times, error) {
-	edges := l.parts.numEdges
+func (l *Loader) holdTimes(ctx context.Context, r *timeRows, indptr []int64, ids *idArray, edges int64) (*sample.Times, error) {
 	block, err := l.hold(8 * edges)
 	if err != nil {
 		return nil, err
 	}
 	times := &sample.Times{Ascending: mem.Slice[int64](block)[:edges]}
 	if ids.identity() {
-		gatherTimes(t.dtype, rows, nil, nil, times.Ascending)
+		gatherTimes(r.dtype, r.rows, nil, nil, times.Ascending)
 	} else if err := ids.scan(ctx, l.budget, func(first int64, ids []int64) error {
-		gatherTimes(t.dtype, rows, order, ids, times.Ascending[first:first+int64(len(ids))])
+		gatherTimes(r.dtype, r.rows, r.order, ids, times.Ascending[first:first+int64(len(ids))])
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	free()
+	r.free()
 	if sample.TimesAscend(indptr, times.Ascending) {
 		return times, nil
 	}
-	if block, err = l.hold(l.timesBytes() - 8*max(1, edges)); err != nil {
+	if block, err = l.hold(timesBytes(edges) - 8*max(1, edges)); err != nil {
 		return nil, err
 	}
 	if edges > math.MaxUint32 {
@@ -243,11 +293,8 @@ func (l *Loader) holdTimes(ctx context.Context, t *tensor, indptr []int64, ids *
 
 // diskTimes is times on disk: rows of a tensor, by what ids says of positions.
 type diskTimes struct {
-	loader  *Loader
-	tensor  *tensor
-	disk    *diskRows
+	*timeRows
 	ids     *idArray
-	order   []uint32
 	scratch sync.Pool // *fetchScratch, one per hop in flight
 }
 
@@ -260,19 +307,6 @@ func (d *diskTimes) FetchTimes(ctx context.Context, drawn sample.Drawn, out []in
 		return err
 	}
 	return d.read(ctx, s, s.edges, out)
-}
-
-// read reads the times of these edges or nodes. It may change ids, which then are rows.
-func (d *diskTimes) read(ctx context.Context, s *fetchScratch, ids, out []int64) error {
-	if d.order != nil {
-		for i, v := range ids {
-			ids[i] = int64(d.order[v])
-		}
-	}
-	return d.disk.read(ctx, &s.merger, ids, func(i int32, row []byte) error {
-		decodeIntegers(d.tensor.dtype, row, out[i:i+1])
-		return nil
-	})
 }
 
 // gatherTimes writes the times of these edges or nodes, of all in order where ids is nil, to out.

@@ -11,8 +11,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// The tensors of a batch with types: those of a homogeneous batch, for every node type i under "n<i>/" (n_id, input_id, num_sampled_nodes and the node
-// tensors) and for every edge type j under "e<j>/" (edge_index, ptr, e_id, num_sampled_edges, edge_weight and the edge tensors), in the order of the
+// The tensors of a batch with types: those of a homogeneous batch, for every node type i under "n<i>/" (n_id, input_id, num_sampled_nodes, with trees
+// batch and seed_time, and the node tensors) and for every edge type j under "e<j>/" (edge_index, ptr, e_id, num_sampled_edges, edge_weight and the edge tensors), in the order of the
 // graph. Ids are those of the user, within their type. Types that a batch does not reach are there, and empty. A trace has n_id and input_id alone.
 
 func nodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/" + name }
@@ -39,6 +39,12 @@ func (p *preparer) copyTypes(b *Batch) error {
 		inputs[t] = all[:0]
 		if p.epoch.trace {
 			continue
+		}
+		if err := p.treesOfType(b, t); err != nil {
+			return err
+		}
+		if s.subgraph != sample.Directional {
+			continue // its edges are not in the order of hops
 		}
 		if err := p.addCounts(b, nodeName(t, "num_sampled_nodes"), g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)]); err != nil {
 			return err
@@ -94,8 +100,11 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 	if err := p.addCounts(b, edgeName(i, "ptr"), g.Ptr); err != nil {
 		return err
 	}
-	if err := p.addCounts(b, edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
-		return err
+	types := p.loader.parts.types
+	if types.subgraph == sample.Directional {
+		if err := p.addCounts(b, edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
+			return err
+		}
 	}
 	if p.loader.parts.weighted {
 		data, err := p.addTensor(b, edgeName(i, edgeWeightName), manifest.DType_FLOAT32, []int64{edges})
@@ -104,8 +113,10 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
-	if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
-		return err
+	if types.numbered(i) {
+		if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
+			return err
+		}
 	}
 	return p.transposeGraph(b, &g, edgeName(i, ""), "")
 }
@@ -118,8 +129,11 @@ func (s *schema) idsOf(b *Batch) (ids typedIDs) {
 	for t := range s.types() {
 		ids.nodes = append(ids.nodes, int64s(b.Array(nodeName(t, "n_id")).Buffer.Bytes()))
 	}
+	ids.edges = make([][]int64, len(s.relations))
 	for i := range s.relations {
-		ids.edges = append(ids.edges, int64s(b.Array(edgeName(i, "e_id")).Buffer.Bytes()))
+		if s.numbered(i) {
+			ids.edges[i] = int64s(b.Array(edgeName(i, "e_id")).Buffer.Bytes())
+		}
 	}
 	return ids
 }
@@ -134,6 +148,9 @@ func (p *preparer) fillTypes(b *Batch) error {
 	tensors := make([][]byte, len(l.tables))
 	for i := range l.tables {
 		t := &l.tables[i]
+		if t.byEdge && !s.numbered(t.typ) {
+			continue
+		}
 		count := len(ids.of(t))
 		var err error
 		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
@@ -148,9 +165,12 @@ func (p *preparer) fillTypes(b *Batch) error {
 	}
 	for i := range l.tables {
 		t := &l.tables[i]
+		if t.byEdge && !s.numbered(t.typ) {
+			continue
+		}
 		nID, eID := ids.of(t), ids.of(t) // the one that it has rows of
 		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
-			return fmt.Errorf("reading %q of %s: %w", t.name, s.typeName(t), err)
+			return fmt.Errorf("reading %q of %s: %w", t.name, s.typeOf(&t.tensor), err)
 		}
 	}
 	if p.super != nil {
@@ -168,18 +188,13 @@ func (ids *typedIDs) of(t *table) []int64 {
 	return ids.nodes[t.typ]
 }
 
-// typeName is the type that a table belongs to.
-func (s *schema) typeName(t *table) string {
-	if t.byEdge {
-		return s.relations[t.typ].name
-	}
-	return s.names[t.typ]
-}
-
 // numberTypes is numberEdges of every relation.
 func (p *preparer) numberTypes(b *Batch, ids typedIDs) error {
 	s, c := p.loader.parts.types, &p.sections
 	for i := range s.relations {
+		if !s.numbered(i) {
+			continue
+		}
 		r := &s.relations[i]
 		ptr := int64s(b.Array(edgeName(i, "ptr")).Buffer.Bytes())
 		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
@@ -213,19 +228,19 @@ func (r *roster) fillGraph(l *Loader, g *sample.Subgraph, numSeeds int64) {
 	r.fill(l, g.Nodes, numSeeds)
 }
 
-// fillTypes lists the nodes of a flat batch, of each type its seeds first, of which some may repeat: those of types that have rows on disk.
+// fillTypes lists the nodes of a flat batch, of each type its seeds first, of which some may repeat, or all nodes, where they are in trees: those of
+// types that have rows on disk.
 func (r *roster) fillTypes(l *Loader, nodes []int64, c *sections) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
 	for t, cached := range l.cachedTypes {
 		if !cached {
 			continue
 		}
-		if l.seedsRepeat {
-			r.firsts.begin(int(c.seeds[t]))
-		}
+		repeating := int64(l.mayRepeat(nodes[c.nodes[t]:c.nodes[t+1]], c.seeds[t]))
+		r.firsts.begin(int(repeating))
 		for i := c.nodes[t]; i < c.nodes[t+1]; i++ {
 			v, at := nodes[i], int32(i)
-			if l.seedsRepeat && i-c.nodes[t] < c.seeds[t] {
+			if i-c.nodes[t] < repeating {
 				if of, found := r.firsts.add(v, at); found {
 					r.copies = append(r.copies, repeat{at, of})
 					continue

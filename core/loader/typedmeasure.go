@@ -35,16 +35,19 @@ func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key,
 		if l.options.Shuffle {
 			most = int64(float64(r.to-r.from)/float64(total)*float64(min(most, total))) + 1
 		}
-		var seeds []int64
+		var seeds, times []int64
 		for at := r.from; at < r.to && int64(len(seeds)) < most; at++ {
 			v := at
 			if l.options.Seeds != nil {
 				v = l.options.Seeds[at]
 			}
 			seeds = append(seeds, v)
+			if l.options.TimeAttr != "" {
+				times = append(times, l.seedTimes[at])
+			}
 		}
 		var graph sample.Subgraph
-		if err := worker.Draw(ctx, key, sample.Request{Seeds: seeds}, &graph); err != nil {
+		if err := worker.Draw(ctx, key, sample.Request{Seeds: seeds, Times: times}, &graph); err != nil {
 			return err
 		}
 		z.demand.add(&graph, int64(len(graph.Nodes)))
@@ -70,5 +73,5 @@ func (s *schema) onDisk(z *sizer, trial *Loader) (sampler, error) {
 		}
 		weights = append(weights, w)
 	}
-	return other.newSampler(&trial.options, weights)
+	return other.newSampler(&trial.options, weights, s.timesOnDisk(trial))
 }

@@ -21,13 +21,16 @@ type schema struct {
 	relations []relation
 	hops      int
 	runs      []seedRun
+	subgraph  sample.SubgraphType
+	reverse   []int // as sample.HeteroConfig.Reverse
 }
 
 // relation is the edges of one type, in memory or on disk.
 type relation struct {
 	source, target int
 	numEdges       int64
-	name           string
+	name           string          // of the type, for messages
+	relation       string          // its middle part
 	csc            *store.CSC      // in memory, or
 	onDisk         *store.EdgeType // on disk
 
@@ -70,7 +73,7 @@ func (s typedStore) parts() parts {
 	}
 	for i, e := range s.store.EdgeTypes() {
 		types.relations = append(types.relations, relation{
-			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges, name: e.String(), onDisk: &e,
+			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges, name: e.String(), relation: e.Relation, onDisk: &e,
 		})
 		p.numEdges += e.NumEdges
 		add(e.Tensors, true, i)
@@ -95,7 +98,7 @@ func (g *TypedGraph) parts() parts {
 	for i, e := range g.edges {
 		types.relations = append(types.relations, relation{
 			source: e.source, target: e.target, numEdges: e.csc.NumEdges(), csc: e.csc,
-			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]),
+			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]), relation: e.name[1],
 		})
 		p.numEdges += e.csc.NumEdges()
 		add(e.tensors, i)
@@ -133,10 +136,6 @@ func (s *schema) validate(o *Options) error {
 		return refused("rows that the consumer holds")
 	case o.Walks != nil:
 		return refused("random walks")
-	case o.Subgraph != sample.Directional:
-		return refused("subgraph_type other than \"directional\"")
-	case o.disjoint():
-		return refused("disjoint trees and times")
 	case o.Links != nil:
 		return refused("links")
 	}
@@ -152,6 +151,7 @@ func (s *schema) validate(o *Options) error {
 	for _, f := range o.RelationFanouts {
 		s.hops = len(f) // all alike, which the sampler checks
 	}
+	s.findReverses(o)
 	return s.findRuns(o)
 }
 
@@ -217,8 +217,17 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 		for _, k := range g.EdgesPerHop[i*s.hops : (i+1)*s.hops] {
 			n += k
 		}
-		c.expanded = append(c.expanded, reached[r.target])
-		c.ptr, c.edges = append(c.ptr, c.ptr[i]+reached[r.target]+1), append(c.edges, c.edges[i]+n)
+		expanded := reached[r.target]
+		if s.subgraph != sample.Directional {
+			expanded = c.nodes[r.target+1] - c.nodes[r.target]
+			if end := c.ptr[i] + expanded; end < int64(len(g.Ptr)) {
+				n = g.Ptr[end]
+			} else { // of a demand
+				n = g.Rooms[i]
+			}
+		}
+		c.expanded = append(c.expanded, expanded)
+		c.ptr, c.edges = append(c.ptr, c.ptr[i]+expanded+1), append(c.edges, c.edges[i]+n)
 	}
 	return c
 }
@@ -228,11 +237,26 @@ func (c *sections) bytes(p *parts) int64 {
 	var total int64
 	s := p.types
 	for t := range s.types() {
-		total += (c.nodes[t+1]-c.nodes[t]+c.seeds[t])*8 + int64(s.hops+1)*8
+		total += (c.nodes[t+1] - c.nodes[t] + c.seeds[t]) * 8
+		if s.subgraph == sample.Directional {
+			total += int64(s.hops+1) * 8
+		}
+		if p.disjoint {
+			total += (c.nodes[t+1] - c.nodes[t]) * 8
+		}
+		if p.timed {
+			total += c.seeds[t] * 8
+		}
 	}
 	for i, r := range s.relations {
 		edges := c.edges[i+1] - c.edges[i]
-		total += edges*24 + (c.expanded[i]+1)*8 + int64(s.hops)*8
+		total += edges*16 + (c.expanded[i]+1)*8
+		if s.numbered(i) {
+			total += edges * 8
+		}
+		if s.subgraph == sample.Directional {
+			total += int64(s.hops) * 8
+		}
 		if p.transposed {
 			total += transposedBytes(c.nodes[r.source+1]-c.nodes[r.source], edges)
 		}
@@ -241,10 +265,11 @@ func (c *sections) bytes(p *parts) int64 {
 		}
 	}
 	for i := range p.tensors {
-		t := &p.tensors[i]
-		if t.byEdge {
+		switch t := &p.tensors[i]; {
+		case t.byEdge && !s.numbered(t.typ):
+		case t.byEdge:
 			total += (c.edges[t.typ+1] - c.edges[t.typ]) * int64(t.width)
-		} else {
+		default:
 			total += (c.nodes[t.typ+1] - c.nodes[t.typ]) * int64(t.width)
 		}
 	}
@@ -253,9 +278,10 @@ func (c *sections) bytes(p *parts) int64 {
 
 // demanded is the sections of a batch that needs no less in any place than those measured.
 func (s *schema) demanded(d *demand) sections {
-	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop}
+	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop, Rooms: d.rooms}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
 		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.relations)*s.hops)
+		g.Rooms = make([]int64, len(s.relations))
 	}
 	return s.cut(&g)
 }
@@ -337,6 +363,8 @@ func (s *schema) size(l *Loader, z *sizer) {
 				z.held += weightBytes(t)
 			}
 		}
+		times, _ := s.sizeTimes(l)
+		z.held += times
 		return
 	}
 	arrays := func(a *store.Array) {
@@ -364,6 +392,8 @@ func (s *schema) size(l *Loader, z *sizer) {
 			z.userWeights = max(z.userWeights, t.bytes())
 		}
 	}
+	times, largest := s.sizeTimes(l)
+	z.weights, z.userWeights = z.weights+times, max(z.userWeights, largest)
 }
 
 // checkTypes checks the options against the types of the graph.

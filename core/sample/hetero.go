@@ -63,7 +63,7 @@ type HeteroSampler struct {
 	hops      int
 
 	disjoint bool
-	timed    bool // some relation has times
+	timed    bool // trees have times
 	subgraph SubgraphType
 	reverse  []int // as HeteroConfig.Reverse
 }
@@ -98,7 +98,7 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 	}
 	s := &HeteroSampler{
 		groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0]),
-		disjoint: cfg.Disjoint || len(cfg.Temporal) > 0, subgraph: cfg.Subgraph, reverse: cfg.Reverse,
+		disjoint: cfg.Disjoint || len(cfg.Temporal) > 0, timed: len(cfg.Temporal) > 0, subgraph: cfg.Subgraph, reverse: cfg.Reverse,
 	}
 	for t, n := range g.NumNodes {
 		if n < 0 {
@@ -128,7 +128,6 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 		if err := sampler.setMethod(one, &graph); err != nil {
 			return nil, fmt.Errorf("sample: relation %d: %w", i, err)
 		}
-		s.timed = s.timed || one.Temporal != nil
 		degree := graph.Indptr[graph.NumNodes]/max(graph.NumNodes, 1) + 1
 		graph.NumNodes = g.NumNodes[r.Source] // those that are numbered
 		sampler.graph = graph

@@ -63,7 +63,7 @@ func (w *HeteroWorker) Sample(ctx context.Context, key Key, seeds [][]int64, out
 	return w.SampleTimed(ctx, key, seeds, nil, out)
 }
 
-// SampleTimed is Sample with the times of the trees, in their order: of each seed, type after type. They are nil where no relation has times.
+// SampleTimed is Sample with the times of the trees, in their order: of each seed, type after type. They are nil without HeteroConfig.Temporal.
 func (w *HeteroWorker) SampleTimed(ctx context.Context, key Key, seeds [][]int64, times []int64, out *HeteroSubgraph) error {
 	return guard.Run(func() error {
 		w.times = times

@@ -526,6 +526,8 @@ typedef struct fg_batch {
  * With types: for each node type i in the order of the graph, from 0, the tensors n<i>/n_id, n<i>/input_id (places in the
  * list of the seeds of this type), n<i>/num_sampled_nodes and n<i>/NAME for its tensors; for each edge type j e<j>/edge_index,
  * e<j>/ptr, e<j>/e_id, e<j>/num_sampled_edges, e<j>/NAME for its tensors, and with `labor` or `transpose` the ones above.
+ * With `disjoint` also n<i>/batch, the trees over the seeds of all types, type after type, and with `time_attr` n<i>/seed_time.
+ * With `subgraph_type` 1 a relation whose reverse is another one (rev_NAME, or the only one back) has no e_id and no tensors.
  * Ids, rows of edge_index and edge numbers are those within the type. All are there, empty where a batch reaches nothing of
  * a type.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.

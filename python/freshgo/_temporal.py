@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,42 @@ class Trees:
     strategy: str
     window: int | None
     input_time: Tensor | None
+    by_type: dict[str, Tensor] | None = None
+    """Where ``input_time`` was given by node type."""
+
+    def typed(self, inputs: dict[str, int]) -> Trees:
+        """Return these trees for so many input nodes of each type, in the order of the graph.
+
+        Raises:
+            InvalidArgumentError: times of other types, or not as many as input nodes.
+        """
+        given = self.by_type
+        if given is None:
+            if self.input_time is None or len(inputs) == 1:
+                return self
+            raise InvalidArgumentError(
+                f"input_time must be a mapping from each of the types of input_nodes, {', '.join(map(repr, inputs))}, "
+                f"to their times, got {self.input_time.numel()} times"
+            )
+        if set(given) != set(inputs):
+            raise InvalidArgumentError(
+                f"input_time has times of {', '.join(map(repr, given))}, expected those of each type of input_nodes: "
+                f"{', '.join(map(repr, inputs))}"
+            )
+        for node_type, count in inputs.items():
+            if given[node_type].numel() != count:
+                raise InvalidArgumentError(
+                    f"input_time[{node_type!r}] has {given[node_type].numel()} times, expected one for each of {count} "
+                    "input nodes"
+                )
+        times = torch.cat([given[node_type] for node_type in inputs])
+        return replace(self, input_time=times, by_type=None)
+
+    def homogeneous(self) -> Trees:
+        """Return these trees for a graph without types."""
+        if self.by_type is not None:
+            raise DTypeError("input_time is a mapping: that is for the node types of a heterogeneous graph")
+        return self
 
     def options(self) -> dict[str, Any]:
         """Return the options of the library."""
@@ -53,6 +90,10 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
         raise DTypeError(f"time_attr must be the name of an edge-level or node-level tensor, got {time_attr!r}")
     if time_attr == "":
         raise InvalidArgumentError("time_attr must be the name of an edge-level or node-level tensor, got ''")
+    by_type = None
+    if time_attr is not None and isinstance(input_time, Mapping):
+        by_type = {key: times(f"input_time[{key!r}]", value, "input node") for key, value in input_time.items()}
+        input_time = None
     if time_attr is None:
         given = {"temporal_strategy": strategy != "uniform", "time_window": window, "input_time": input_time}
         for name, value in given.items():
@@ -64,6 +105,7 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
         strategy=_options.choice("temporal_strategy", strategy, STRATEGIES),
         window=None if window is None else _options.count("time_window", window, 1),
         input_time=None if input_time is None else times("input_time", input_time, "input node"),
+        by_type=by_type,
     )
 
 

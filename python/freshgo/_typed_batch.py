@@ -49,8 +49,10 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict
     for i, node_type in enumerate(types.num_nodes):
         part = stores[node_type] = parts[f"n{i}"]
         part["num_nodes"] = part["n_id"].numel()
-        ids = part.pop("input_id")
+        ids, seed_time = part.pop("input_id"), part.pop("seed_time", None)
         if node_type in inputs.config:
+            if seed_time is not None:
+                part["seed_time"] = seed_time
             size = part["batch_size"] = ids.numel()
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
@@ -70,6 +72,8 @@ def _edges(part: dict[str, Any], targets: dict[str, Any]) -> dict[str, Any]:
     ptr = part.pop("ptr")
     names = ("source_ptr", "source_target", "source_edge")
     transposed = Transposed(*(part.pop(name) for name in names)) if names[0] in part else None
-    ends = zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False)
-    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, dict(ends)))
+    ends = {part["edge_index"].size(1): ptr.numel() - 1}
+    if COUNTS[1] in part:  # its edges are those of hops
+        ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends))
     return part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 from freshgo._typed_source import TypedSource
@@ -33,6 +34,17 @@ class TypedOptions:
             )
         fanouts = types.fanouts(drawn.by_relation, drawn.fanouts)
         return cls(types, fanouts, types.inputs(input_nodes, source.split_of))
+
+    def warn_one_way(self) -> None:
+        """Say which relations a bidirectional batch leaves as they are."""
+        for edge_type in self.types.one_way():
+            warnings.warn(
+                f"subgraph_type='bidirectional' adds nothing to {edge_type}, which has no reverse edge type: it would "
+                f"be {(edge_type[2], f'rev_{edge_type[1]}', edge_type[0])}, or the only one from {edge_type[2]!r} to "
+                f"{edge_type[0]!r}",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def native(self) -> dict[str, Any]:
         """Return the options of the library."""

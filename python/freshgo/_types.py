@@ -80,17 +80,31 @@ class Types:
                     f"input_nodes are of the node type {node_type!r}, which the graph does not have; it has "
                     f"{_listed(self.node_types)}"
                 )
-        ids, first, masked, config = [], 0, set(), {}
+        ids, first, masked, config, counts = [], 0, set(), {}, {}
         for node_type, count in self.num_nodes.items():
             if node_type in given:
                 nodes = given[node_type]
                 local = _nodes(node_type, nodes, count, split)
                 ids.append(local + first)
+                counts[node_type] = local.numel()
                 config[node_type] = "all" if nodes is None else tensor_digest(local)
                 if _options.is_mask(nodes):
                     masked.add(node_type)
             first += count
-        return Inputs(torch.cat(ids), config, frozenset(masked))
+        return Inputs(torch.cat(ids), config, frozenset(masked), counts)
+
+    def one_way(self) -> list[EdgeType]:
+        """Return the relations without a reverse one: named after it, from and to the same type, or the only one back.
+
+        As in PyG's ``to_bidirectional``; the library finds the reverse itself.
+        """
+
+        def reverse(source: str, relation: str, target: str) -> bool:
+            name = relation.removeprefix("rev_") if relation.startswith("rev_") else f"rev_{relation}"
+            back = [edge_type for edge_type in self.edge_types if (edge_type[0], edge_type[2]) == (target, source)]
+            return source == target or len(back) == 1 or (target, name, source) in back
+
+        return [edge_type for edge_type in self.edge_types if not reverse(*edge_type)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +117,8 @@ class Inputs:
     """What identifies the nodes of each type."""
     masked: frozenset[str]
     """The types whose nodes were given as a mask."""
+    counts: dict[str, int]
+    """How many there are of each type."""
 
 
 def by_relation(value: Mapping[Any, Any]) -> ByRelation:

@@ -81,12 +81,13 @@ class Loader:
             says of each node in which one it is, by the place of its input node in the batch.
         time_attr: an edge-level or node-level tensor of integers, when each edge or node came about: nothing that is
             later than an input node is ever drawn into its tree. Implies ``disjoint``. ``batch.seed_time`` (int64)
-            are the times of the input nodes.
+            are the times of the input nodes. With types: a tensor that some types of nodes or some types of edges
+            have; what has none is drawn whatever the time. Trees are numbered over the input nodes of all types.
         temporal_strategy: ``"uniform"`` draws among all that is not too late, ``"last"`` the latest of it.
         time_window: draw only what is less than so much earlier than the input node: times in
             ``(t - time_window, t]``, in the units of ``time_attr``.
         input_time: a time for each input node, in their order; needed with times of edges. None is the time of the
-            node itself, where nodes have times.
+            node itself, where nodes have times. With input nodes of several types: a mapping from each to its times.
         seed: everything random follows from it.
         num_workers: threads that sample; 0 lets the loader choose.
         prefetch: batches prepared ahead; 0 works only when asked.
@@ -234,10 +235,14 @@ class Loader:
                 fused = None if self._edge_index == "tensor" else self._edge_index
                 only = {"a LinkLoader": self._links, "history": history, "device_cache": cached, "edge_index": fused}
                 self._typed = TypedOptions.of(self._source, drawn, input_nodes, **only)
-                options = dataclasses.replace(options, **self._typed.native())
+                if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):
+                    self._typed.warn_one_way()
+                self._trees = self._trees.typed(self._typed.inputs.counts)
+                options = dataclasses.replace(options, input_time=self._trees.input_time, **self._typed.native())
             else:
                 if drawn.by_relation is not None:
                     raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+                self._trees = self._trees.homogeneous()
                 seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
                 options = dataclasses.replace(options, seeds=seeds)
             self._options = dataclasses.replace(
