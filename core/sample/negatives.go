@@ -22,6 +22,8 @@ type Negatives struct {
 	Sources, Targets []float64
 	Given            bool    // the sources of negatives are given
 	Strict           *Strict // nil: any pair will do
+	// Born is when nodes came about, for DrawUpTo: the running sums are then in its order. nil: they are always there.
+	Born *NodeTimes
 }
 
 // RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it says
