@@ -129,6 +129,7 @@ type links struct {
 	options   *LinkOptions
 	numNodes  int64
 	disjoint  bool              // every end has a tree of its own
+	born      *sample.NodeTimes // for negatives, where nodes have times; else nil
 	negatives *sample.Negatives // nil: none
 	blocks    []*mem.Block
 }
@@ -144,6 +145,9 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 	l.links = k
 	l.onClose(k.close)
 	budget := mem.NewBudget(0)
+	if err := l.openBorn(ctx, budget); err != nil {
+		return err
+	}
 	every := o.Sources == nil
 	if !every && !o.Strict {
 		return k.openNegatives(budget, nil)
@@ -211,7 +215,7 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 	if o.Negatives == 0 {
 		return nil
 	}
-	n := &sample.Negatives{NumSources: k.numNodes, NumTargets: k.numNodes, Given: o.Triplets}
+	n := &sample.Negatives{NumSources: k.numNodes, NumTargets: k.numNodes, Given: o.Triplets, Born: k.born}
 	for _, w := range []struct {
 		name string
 		from []float64
@@ -229,6 +233,11 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 		copy(*w.to, w.from)
 		if err := sample.RunningSums(*w.to); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrOption, w.name, err)
+		}
+		if n.Born != nil {
+			if err := n.Born.Sort(w.from, *w.to); err != nil {
+				return err
+			}
 		}
 	}
 	if o.Strict {
@@ -283,6 +292,7 @@ type linkRequest struct {
 	ends    []int64
 	sources []int64 // of the negatives of triplets
 	local   []int32 // by node: scratch
+	times   []int64 // of negatives: scratch
 }
 
 // request makes r, whose inputs are known, the request of the batch of key.
@@ -330,7 +340,7 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 			}
 			drawn = r.sources
 		}
-		if err := k.negatives.Draw(ctx, s, key, drawn, targets[n:]); err != nil {
+		if err := k.drawNegatives(ctx, s, key, r, drawn, targets[n:]); err != nil {
 			return err
 		}
 	}

@@ -1,8 +1,12 @@
 package loader
 
 import (
+	"context"
 	"fmt"
 	"slices"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
 )
 
 // Links in trees, with times or without: every end of a link or negative is a seed of its own, in the order of the ends (PyG's
@@ -72,4 +76,65 @@ func (k *links) plant(r *request) {
 	for end := range r.ends {
 		r.ends[end] = int64(end)
 	}
+}
+
+// openBorn makes the times of nodes ready for negatives, where nodes have times.
+func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) error {
+	t, err := l.timeTensor()
+	if err != nil || t == nil || t.byEdge || l.options.Links.Negatives == 0 {
+		return err
+	}
+	reader := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
+	defer reader.undo()
+	rows, free, err := reader.allRows(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer free()
+	var order []uint32
+	if l.parts.store != nil {
+		if order, err = reader.rowsOfNodes(ctx); err != nil {
+			return err
+		}
+	}
+	staging, err := budget.Alloc(mem.Staging, 8*max(1, l.parts.numNodes))
+	if err != nil {
+		return err
+	}
+	defer staging.Free()
+	times := mem.Slice[int64](staging)[:l.parts.numNodes]
+	if order == nil {
+		gatherTimes(t.dtype, rows, nil, nil, times)
+	} else {
+		for v := range times {
+			times[v] = int64(v)
+		}
+		gatherTimes(t.dtype, rows, order, times, times)
+	}
+	block, err := l.links.alloc(budget, sample.NodeTimesBytes(l.parts.numNodes))
+	if err != nil {
+		return err
+	}
+	l.links.born, err = sample.NewNodeTimes(times, block)
+	return err
+}
+
+// checkEarliest says whether the earliest link can have negatives.
+func (l *Loader) checkEarliest(ctx context.Context) error {
+	if l.links == nil || l.links.born == nil {
+		return nil
+	}
+	return l.links.negatives.Earliest(ctx, l.sampler.(plainSampler).Sampler, slices.Min(l.seedTimes))
+}
+
+// drawNegatives draws those of a batch, with times of nodes from what was there at the times of their links.
+func (k *links) drawNegatives(ctx context.Context, s *sample.Sampler, key sample.Key, r *request, sources, targets []int64) error {
+	if k.born == nil {
+		return k.negatives.Draw(ctx, s, key, sources, targets)
+	}
+	r.times = slices.Grow(r.times[:0], len(targets))[:len(targets)]
+	for j := range r.times {
+		r.times[j] = r.Times[j%len(r.inputs)]
+	}
+	return k.negatives.DrawUpTo(ctx, s, key, r.times, sources, targets)
 }

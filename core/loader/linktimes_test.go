@@ -266,3 +266,63 @@ func TestLinkTreesStayWithinTheirMemory(t *testing.T) {
 	epochOf(t, l, 0)
 	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
 }
+
+// Where nodes have times the ends of negatives are not later than their link, and are drawn for it in the order of the links.
+func TestNegativesAreNotLaterThanTheirLink(t *testing.T) {
+	d := newDataset(300, 3000)
+	edges := map[sample.Link]bool{}
+	for e := range d.sources {
+		edges[sample.Link{Source: d.sources[e], Target: d.targets[e]}] = true
+	}
+	s := relaid(t, d.store(t, ssd.OS), "hot")
+	for name, k := range map[string]LinkOptions{
+		"binary": {Negatives: 1.5}, "strict": {Negatives: 2, Strict: true, Exclude: ExcludeBoth}, "triplets": {Negatives: 2, Triplets: true, Strict: true},
+	} {
+		o := d.forLinks(k)
+		o.TimeAttr = "y"
+		for i, source := range o.Links.Sources { // a while after the later of its ends
+			o.SeedTimes = append(o.SeedTimes, max(d.y[source], d.y[o.Links.Targets[i]])+int64(30+i%90))
+		}
+		want := epochOf(t, open(t, d.graph(t), o), 0)
+		for _, b := range want {
+			nID, input := b.int64s("n_id"), b.int64s("input_id")
+			n := len(input)
+			m := int(math.Ceil(float64(n) * k.Negatives))
+			for j := range m {
+				pair := sample.Link{}
+				if k.Triplets {
+					pair = sample.Link{Source: nID[j%n], Target: nID[2*n+j]}
+				} else {
+					pair = sample.Link{Source: nID[n+j], Target: nID[2*n+m+j]}
+				}
+				at := o.SeedTimes[input[j%n]]
+				require.LessOrEqual(t, d.y[pair.Target], at)
+				if !k.Triplets {
+					require.LessOrEqual(t, d.y[pair.Source], at)
+				}
+				require.False(t, k.Strict && (edges[pair] || pair.Source == pair.Target))
+			}
+			link, index := b.int64s(TreeName), b.int64s("edge_index")
+			for e, source := range index[:len(index)/2] {
+				require.LessOrEqual(t, d.y[nID[source]], o.SeedTimes[input[link[index[len(index)/2+e]]]])
+			}
+		}
+		for _, change := range []func(o *Options){
+			func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
+			func(o *Options) { o.NeighborCache, o.Cache, o.FeatureCache = 0, "belady", rowsFor(50) },
+			func(o *Options) { o.Memory, o.Cache = 32<<20, "auto" },
+		} {
+			o := o
+			change(&o)
+			requireSame(t, want, epochOf(t, open(t, OpenStore(s), o), 0))
+		}
+		t.Run(name+", nothing is as early", func(t *testing.T) {
+			o := o
+			o.SeedTimes = slices.Clone(o.SeedTimes)
+			o.SeedTimes[9] = -1
+			_, err := Open(context.Background(), d.graph(t), o, mem.NewAllocator())
+			require.ErrorIs(t, err, sample.ErrNegative)
+			require.ErrorContains(t, err, "as early as time -1")
+		})
+	}
+}

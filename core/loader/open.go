@@ -354,8 +354,10 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 	if err != nil {
 		return err
 	}
-	l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights, times)
-	return err
+	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights, times); err != nil {
+		return err
+	}
+	return l.checkEarliest(ctx)
 }
 
 func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights, times *sample.Times) (sampler, error) {

@@ -23,6 +23,8 @@ type Negatives struct {
 	Given            bool    // the sources of negatives are given
 	Strict           *Strict // nil: any pair will do
 	Apart            bool    // the ends are of different types: a source and a target of the same number are two nodes
+	// Born is when nodes came about, for DrawUpTo: the running sums are then in its order. nil: they are always there.
+	Born *NodeTimes
 }
 
 // RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it says

@@ -61,6 +61,9 @@ func NewStrict(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []i
 			return nil, err
 		}
 	}
+	if n.Born != nil {
+		return s, nil // what is left depends on the time
+	}
 	if err := s.findDense(ctx, budget, n, indptr, edges, links); err != nil {
 		s.Close()
 		return nil, err

@@ -1,0 +1,280 @@
+package sample
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"freshgo/core/mem"
+)
+
+// NodeTimes limits negatives to nodes that were there at the time of the link that they go with: nodes in ascending order of
+// time, equal ones by number, so that those up to a time are the first of them and one is drawn by its place. The running sums
+// of Negatives are then in this order too. PyG draws again up to five times and then takes the oldest node, late or not.
+//
+// Strict ones are drawn again while they are taken, as others are. Where that goes on, as among the few oldest nodes, which may
+// all be linked, the lists of all nodes up to the time are looked at, and one is drawn from what is left.
+type NodeTimes struct {
+	Nodes []uint32 // by place
+	Place []uint32 // by node
+	Times []int64  // by place
+}
+
+// NodeTimesBytes is what the tables of NewNodeTimes take.
+func NodeTimesBytes(numNodes int64) int64 { return 16 * max(1, numNodes) }
+
+// NewNodeTimes puts the nodes of these times in order. It keeps block, of NodeTimesBytes, and not times.
+func NewNodeTimes(times []int64, block *mem.Block) (*NodeTimes, error) {
+	n := len(times)
+	if int64(n) > math.MaxUint32 {
+		return nil, fmt.Errorf("sample: negatives by time of %d nodes, want at most 2^32-1: %w", n, ErrTooLarge)
+	}
+	all := mem.Slice[uint32](block)
+	t := &NodeTimes{Times: mem.Slice[int64](block)[:n], Nodes: all[2*n : 3*n], Place: all[3*n : 4*n]}
+	for v := range t.Nodes {
+		t.Nodes[v] = uint32(v)
+	}
+	slices.SortFunc(t.Nodes, func(a, b uint32) int { return cmp.Or(cmp.Compare(times[a], times[b]), cmp.Compare(a, b)) })
+	for place, v := range t.Nodes {
+		t.Times[place], t.Place[v] = times[v], uint32(place)
+	}
+	return t, nil
+}
+
+// Sort makes sums the running sums of the weights of nodes in the order of their times.
+func (t *NodeTimes) Sort(weights, sums []float64) error {
+	for place, v := range t.Nodes {
+		sums[place] = weights[v]
+	}
+	return RunningSums(sums)
+}
+
+// upTo is how many nodes are not later than a time.
+func (t *NodeTimes) upTo(at int64) int64 {
+	return int64(sort.Search(len(t.Times), func(i int) bool { return t.Times[i] > at }))
+}
+
+// Earliest fails with ErrNegative where nothing could be drawn at a time, and so possibly at later ones: call it with the
+// earliest. Of strict ones whose source is given it looks at times alone, for what is left depends on the source.
+func (n *Negatives) Earliest(ctx context.Context, s *Sampler, at int64) error {
+	count := n.Born.upTo(at)
+	sources, targets := before(n.Sources, count), before(n.Targets, count)
+	if !(targets > 0) || !n.Given && !(sources > 0) {
+		return fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d, of the earliest link: %w", at, ErrNegative)
+	}
+	if n.Strict == nil || n.Given {
+		return nil
+	}
+	_, _, err := n.drawLeft(ctx, &s.graph, stream(0), -1, at)
+	return err
+}
+
+// DrawUpTo is Draw with nodes that are not later than times[j], for each negative.
+func (n *Negatives) DrawUpTo(ctx context.Context, s *Sampler, key Key, times, source, target []int64) error {
+	if len(target) > math.MaxInt32 {
+		return fmt.Errorf("sample: %d negatives, want at most 2^31-1: %w", len(target), ErrTooLarge)
+	}
+	base, streams := n.batchKey(key), make([]stream, len(target))
+	open := make([]proposal, len(target))
+	for j := range target {
+		streams[j], open[j].number = stream(absorb(base, uint64(j))), int32(j)
+	}
+	for try := 0; len(open) > 0; try++ {
+		for i := range open {
+			if err := checkContext(ctx, i); err != nil {
+				return err
+			}
+			p := &open[i]
+			j := p.number
+			var err error
+			switch {
+			case try < fewTries:
+				streams[j], err = n.proposeUpTo(streams[j], times[j], &source[j], &target[j])
+			case n.Given:
+				_, target[j], err = n.drawLeft(ctx, &s.graph, streams[j], source[j], times[j])
+			default:
+				source[j], target[j], err = n.drawLeft(ctx, &s.graph, streams[j], -1, times[j])
+			}
+			if err != nil {
+				return err
+			}
+			p.source, p.target = source[j], target[j]
+		}
+		if n.Strict == nil || try == fewTries {
+			return nil
+		}
+		if err := n.mark(ctx, &s.graph, open); err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(p proposal) bool { return !p.taken })
+	}
+	return nil
+}
+
+// fewTries bounds rejection before all lists are looked at. Arbitrary: a source linked with nine in ten of the nodes comes to
+// that once in a thousand.
+const fewTries = 64
+
+// proposeUpTo is propose among nodes up to a time.
+func (n *Negatives) proposeUpTo(s stream, at int64, source, target *int64) (stream, error) {
+	count := n.Born.upTo(at)
+	if !(before(n.Targets, count) > 0) || !n.Given && !(before(n.Sources, count) > 0) {
+		return s, fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d: %w", at, ErrNegative)
+	}
+	if !n.Given {
+		*source, s = n.Born.node(s, n.Sources, count)
+	}
+	*target, s = n.Born.node(s, n.Targets, count)
+	return s, nil
+}
+
+// node draws one of the first count nodes.
+func (t *NodeTimes) node(s stream, sums []float64, count int64) (int64, stream) {
+	if sums == nil {
+		place, s := s.below(uint64(count))
+		return int64(t.Nodes[place]), s
+	}
+	x, s := s.next()
+	return int64(t.Nodes[findSum(sums, 0, count, unit(x)*sums[count-1])]), s
+}
+
+// drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken. It costs
+// a look at the lists of all these nodes.
+func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at int64) (int64, int64, error) {
+	count := n.Born.upTo(at)
+	targets := make([]int64, count)
+	for place, v := range n.Born.Nodes[:count] {
+		targets[place] = int64(v)
+	}
+	seeds := n.takenLinks(count)
+	mass := make([]float64, count) // running sums, of what is left of each target
+	total := 0.
+	var taken []int64
+	err := g.eachList(ctx, targets, func(place int, list []int64) {
+		v, weight := targets[place], before(n.Targets, int64(place)+1)-before(n.Targets, int64(place))
+		switch {
+		case !(weight > 0):
+		case source < 0:
+			taken = n.takenSources(taken[:0], v, list, seeds, count)
+			n.gaps(taken, count, func(_, _ int64, free float64) bool {
+				total += weight * free
+				return true
+			})
+		case source != v && !slices.Contains(list, source) && (n.Strict.links == nil || !n.Strict.links.has(source, v)):
+			total += weight
+		}
+		mass[place] = total
+	})
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case total == 0 && source >= 0:
+		return 0, 0, fmt.Errorf("sample: node %d is linked with every node up to time %d that a negative could lead to: %w", source, at, ErrNegative)
+	case total == 0:
+		return 0, 0, fmt.Errorf("sample: every pair of nodes up to time %d that could be drawn is a link: %w", at, ErrNegative)
+	}
+	x, s := s.next()
+	place := findSum(mass, 0, count, unit(x)*total)
+	if source >= 0 {
+		return source, targets[place], nil
+	}
+	err = g.eachList(ctx, targets[place:place+1], func(_ int, list []int64) {
+		taken = n.takenSources(taken[:0], targets[place], list, seeds, count)
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	free := 0.
+	n.gaps(taken, count, func(_, _ int64, mass float64) bool {
+		free += mass
+		return true
+	})
+	x, _ = s.next()
+	u := unit(x) * free
+	var from, to int64
+	n.gaps(taken, count, func(lo, hi int64, mass float64) bool {
+		from, to = lo, hi
+		if u < mass {
+			return false
+		}
+		u -= mass
+		return true
+	})
+	return int64(n.Born.Nodes[findSum(n.Sources, from, to, u)]), targets[place], nil
+}
+
+// takenLinks is the seed links among the first count nodes, by target.
+func (n *Negatives) takenLinks(count int64) (links []Link) {
+	if n.Strict.links == nil {
+		return nil
+	}
+	early := func(v int64) bool { return int64(n.Born.Place[v]) < count }
+	for i, source := range n.Strict.links.Sources {
+		if target := n.Strict.links.Targets[i]; early(source) && early(target) {
+			links = append(links, Link{source, target})
+		}
+	}
+	return SortLinks(links)
+}
+
+// takenSources is the places, ascending and below count, of the sources that are taken for a target with this list.
+func (n *Negatives) takenSources(places []int64, target int64, list []int64, seeds []Link, count int64) []int64 {
+	add := func(v int64) {
+		if place := int64(n.Born.Place[v]); place < count {
+			places = append(places, place)
+		}
+	}
+	add(target)
+	for _, v := range list {
+		add(v)
+	}
+	for _, l := range seeds[firstOf(seeds, target):firstOf(seeds, target+1)] {
+		add(l.Source)
+	}
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
+// gaps visits the ranges of sources below count that are not taken and have any weight, until visit returns false.
+func (n *Negatives) gaps(taken []int64, count int64, visit func(lo, hi int64, free float64) bool) {
+	lo := int64(0)
+	for i := range len(taken) + 1 {
+		hi := count
+		if i < len(taken) {
+			hi = taken[i]
+		}
+		if free := before(n.Sources, hi) - before(n.Sources, lo); hi > lo && free > 0 && !visit(lo, hi, free) {
+			return
+		}
+		lo = hi + 1
+	}
+}
+
+// eachList calls visit with the sources of every target's in-edges, in the order of the targets, wherever they are.
+func (g *Graph) eachList(ctx context.Context, targets []int64, visit func(i int, list []int64)) error {
+	if g.Adjacency != nil {
+		return g.eachFetched(ctx, targets, visit)
+	}
+	var wide []int64
+	for i, v := range targets {
+		if err := checkContext(ctx, i); err != nil {
+			return err
+		}
+		lo, hi := g.Indptr[v], g.Indptr[v+1]
+		if g.Indices64 != nil {
+			visit(i, g.Indices64[lo:hi])
+			continue
+		}
+		wide = wide[:0]
+		if g.Indices32 != nil {
+			for _, source := range g.Indices32[lo:hi] {
+				wide = append(wide, int64(source))
+			}
+		}
+		visit(i, wide)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+func nodeTimes(t *testing.T, times []int64) *NodeTimes {
+	t.Helper()
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, NodeTimesBytes(int64(len(times))))
+	require.NoError(t, err)
+	t.Cleanup(block.Free)
+	born, err := NewNodeTimes(times, block)
+	require.NoError(t, err)
+	return born
+}
+
+func sortedSums(t *testing.T, born *NodeTimes, weights []float64) []float64 {
+	if weights == nil {
+		return nil
+	}
+	out := make([]float64, len(weights))
+	require.NoError(t, born.Sort(weights, out))
+	return out
+}
+
+// What is drawn up to a time is drawn in proportion to weights among what was there, and strict ones among what is no link:
+// by rejection and by looking at all lists alike.
+func TestNegativesUpToATime(t *testing.T) {
+	const nodes = 12
+	times := make([]int64, nodes)
+	for v := range times {
+		times[v] = int64(v*7%5) * 10
+	}
+	born := nodeTimes(t, times)
+	links := Links{Sources: []int64{5, 0, 6}, Targets: []int64{0, 10, 8}}
+	for name, g := range map[string]*testGraph{"sparse": dense(nodes, 1), "dense": dense(nodes, 6), "empty": linked(nodes)} {
+		for _, weighted := range []bool{false, true} {
+			var from, to []float64
+			if weighted {
+				from, to = someWeights(nodes, 1), someWeights(nodes, 2)
+			}
+			weight := func(w []float64, v int64) float64 {
+				if w == nil {
+					return 1
+				}
+				return w[v]
+			}
+			for _, given := range []int64{-1, 5} {
+				for _, strict := range []bool{false, true} {
+					n := &Negatives{NumSources: nodes, NumTargets: nodes, Born: born, Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
+					if strict {
+						g.strict(t, n, links, false)
+					}
+					s := g.sampler(t, "ram32")
+					for _, at := range []int64{-1, 0, 15, 40, math.MaxInt64} {
+						want, all := map[Link]float64{}, 0.
+						for source := range int64(nodes) {
+							for target := range int64(nodes) {
+								switch {
+								case times[target] > at, given < 0 && times[source] > at, given >= 0 && source != given:
+									continue
+								case !strict:
+								case source == target, slices.Contains(g.wide[g.indptr[target]:g.indptr[target+1]], source),
+									slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return links.Sources[i] == source && links.Targets[i] == target }):
+									continue
+								}
+								p := weight(to, target)
+								if given < 0 {
+									p *= weight(from, source)
+								}
+								if p > 0 {
+									want[Link{source, target}] = p
+									all += p
+								}
+							}
+						}
+						check := func(how string, source, target []int64) {
+							counts, chi := map[Link]float64{}, 0.
+							for j := range source {
+								require.Contains(t, want, Link{source[j], target[j]})
+								counts[Link{source[j], target[j]}]++
+							}
+							for pair, p := range want {
+								expected := p / all * float64(len(source))
+								chi += (counts[pair] - expected) * (counts[pair] - expected) / expected
+							}
+							require.Less(t, chi, chiLimit(max(len(want)-1, 1)), "%s: %s at %d, given %d, strict %v", how, name, at, given, strict)
+						}
+						draw := func(count int) (source, target []int64, err error) {
+							source, target = slices.Repeat([]int64{given}, count), make([]int64, count)
+							return source, target, n.DrawUpTo(context.Background(), s, Key{1, 2, 3}, slices.Repeat([]int64{at}, count), source, target)
+						}
+						early := n.Earliest(context.Background(), s, at)
+						source, target, err := draw(2000)
+						if all == 0 {
+							require.ErrorIs(t, err, ErrNegative)
+							if given < 0 || !strict {
+								require.ErrorIs(t, early, ErrNegative)
+							}
+							continue
+						}
+						require.NoError(t, early)
+						require.NoError(t, err)
+						check("drawn", source, target)
+						if !strict {
+							continue
+						}
+						for j := range source {
+							source[j], target[j], err = n.drawLeft(context.Background(), &s.graph, stream(absorb(77, uint64(j))), given, at)
+							require.NoError(t, err)
+						}
+						check("left", source, target)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Negatives up to a time depend neither on where the graph is nor on the negatives beside them, also where most are looked for
+// in all lists.
+func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
+	var edges []Link // all but a nineteenth: one negative in 30 is taken each of the times that it is drawn
+	for s := range int64(40) {
+		for v := range int64(40) {
+			if (s+v)%19 != 0 {
+				edges = append(edges, Link{s, v})
+			}
+		}
+	}
+	g := linked(40, edges...)
+	times := make([]int64, 40)
+	for v := range times {
+		times[v] = int64(v)
+	}
+	for _, given := range []bool{false, true} {
+		n := &Negatives{NumSources: 40, NumTargets: 40, Born: nodeTimes(t, times), Given: given}
+		g.strict(t, n, Links{}, true)
+		draw := func(form string, count int) [2][]int64 {
+			source, target, at := make([]int64, count), make([]int64, count), make([]int64, count)
+			for j := range source {
+				source[j], at[j] = int64(j%7), int64(38+j%2)
+			}
+			require.NoError(t, n.DrawUpTo(context.Background(), g.sampler(t, form), Key{1, 2, 3}, at, source, target))
+			for j, v := range target {
+				require.True(t, v <= at[j] && v != source[j] && !slices.Contains(g.wide[g.indptr[v]:g.indptr[v+1]], source[j]), fmt.Sprint(j))
+			}
+			return [2][]int64{source, target}
+		}
+		want := draw("ram32", 500)
+		require.Equal(t, want, draw("ram64", 500))
+		require.Equal(t, want, draw("adjacency", 500))
+		few := draw("adjacency", 30)
+		require.Equal(t, want[0][:30], few[0])
+		require.Equal(t, want[1][:30], few[1])
+	}
+}
