@@ -138,8 +138,6 @@ func (s *schema) validate(o *Options) error {
 		return refused("subgraph_type other than \"directional\"")
 	case o.disjoint():
 		return refused("disjoint trees and times")
-	case o.Links != nil:
-		return refused("links")
 	case o.Cache == "expected":
 		return fmt.Errorf("%w: cache \"expected\" follows draws in a homogeneous graph: with types use \"presc\", which counts them", ErrOption)
 	}
@@ -154,6 +152,9 @@ func (s *schema) validate(o *Options) error {
 	}
 	for _, f := range o.RelationFanouts {
 		s.hops = len(f) // all alike, which the sampler checks
+	}
+	if o.Links != nil {
+		return nil
 	}
 	return s.findRuns(o)
 }
@@ -226,12 +227,12 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 	return c
 }
 
-// bytes is what the tensors of a batch take, as parts.batchBytes.
-func (c *sections) bytes(p *parts) int64 {
-	var total int64
+// bytes is what the tensors of a batch for so many seeds, or links, take, as parts.batchBytes.
+func (c *sections) bytes(p *parts, seeds int64) int64 {
+	total := seeds*8 + p.links.ends(seeds)*8
 	s := p.types
 	for t := range s.types() {
-		total += (c.nodes[t+1]-c.nodes[t]+c.seeds[t])*8 + int64(s.hops+1)*8
+		total += (c.nodes[t+1]-c.nodes[t])*8 + int64(s.hops+1)*8
 	}
 	for i, r := range s.relations {
 		edges := c.edges[i+1] - c.edges[i]
