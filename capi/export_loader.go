@@ -99,6 +99,9 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 	if out.Links, err = linkOptions(o.links); err != nil {
 		return loader.Options{}, err
 	}
+	if out.Links != nil {
+		out.Links.Relation, out.Links.Reverse = int(o.link_relation), int(o.link_reverse)
+	}
 	if o.num_input_time < 0 || (o.num_input_time > 0 && o.input_time == nil) {
 		return loader.Options{}, invalid("%d times of seeds at %p", o.num_input_time, o.input_time)
 	}

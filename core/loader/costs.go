@@ -108,7 +108,7 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 func (z *sizer) batchBytes(d demand) int64 {
 	if types := z.parts.types; types != nil {
 		c := types.demanded(&d)
-		return c.bytes(&z.parts)
+		return c.bytes(&z.parts, z.options.BatchSize)
 	}
 	total := z.parts.batchBytes(d.nodes, d.rows, d.edges, d.nodes, z.options.BatchSize)
 	if z.options.History != nil {

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -26,6 +27,8 @@ type LinkOptions struct {
 	SourceWeights, TargetWeights []float64
 	Strict                       bool // a negative is no edge of the graph, none of the links and no node with itself
 	Exclude                      Exclusion
+	// Of a graph with types: the relation that the links are of, whose edges "the graph" above is, and the one that ExcludeBoth takes the way back from.
+	Relation, Reverse int
 }
 
 // Exclusion says which edges a batch does not draw.
@@ -72,6 +75,10 @@ func (o *Options) validateLinks(p *parts) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...))
 	}
+	e, err := p.linked(k)
+	if err != nil {
+		return err
+	}
 	switch {
 	case o.Seeds != nil:
 		return refuse("seeds and links cannot be used together")
@@ -81,8 +88,8 @@ func (o *Options) validateLinks(p *parts) error {
 		return refuse("links have %d sources and %d targets", len(k.Sources), len(k.Targets))
 	case k.Sources != nil && len(k.Sources) == 0:
 		return refuse("edge_label_index names no link, expected at least one")
-	case k.Sources == nil && p.numEdges == 0:
-		return refuse("every edge is a link, but the graph has none")
+	case k.Sources == nil && e.numEdges == 0:
+		return refuse("every edge is a link, but %s has none", cmp.Or(e.name, "the graph"))
 	case !(k.Negatives >= 0 && k.Negatives <= maxNegatives):
 		return refuse("negatives for each link must be 0 to %d, got %v", maxNegatives, k.Negatives)
 	case k.Triplets && k.Negatives != math.Floor(k.Negatives) || k.Triplets && k.Negatives == 0:
@@ -96,27 +103,28 @@ func (o *Options) validateLinks(p *parts) error {
 	case k.Strict && k.Negatives == 0:
 		return refuse("strict negatives without negatives")
 	}
-	for _, w := range []struct {
+	for end, w := range []struct {
 		name    string
+		nodes   []int64
 		weights []float64
-	}{{"src_weight", k.SourceWeights}, {"dst_weight", k.TargetWeights}} {
-		if w.weights != nil && int64(len(w.weights)) != p.numNodes {
-			return refuse("%s must have an entry for each of %d nodes, got %d", w.name, p.numNodes, len(w.weights))
+		count   int64
+		typ     string
+	}{{"src_weight", k.Sources, k.SourceWeights, e.sources, e.ofSource}, {"dst_weight", k.Targets, k.TargetWeights, e.targets, e.ofTarget}} {
+		if w.weights != nil && int64(len(w.weights)) != w.count {
+			return refuse("%s must have an entry for each of %d nodes%s, got %d", w.name, w.count, w.typ, len(w.weights))
 		}
-	}
-	for end, nodes := range [][]int64{k.Sources, k.Targets} {
-		for i, v := range nodes {
-			if uint64(v) >= uint64(p.numNodes) {
-				return fmt.Errorf("%w: edge_label_index[%d, %d] is %d, expected an id in [0, %d)", sample.ErrSeed, end, i, v, p.numNodes)
+		for i, v := range w.nodes {
+			if uint64(v) >= uint64(w.count) {
+				return fmt.Errorf("%w: edge_label_index[%d, %d] is %d, expected an id in [0, %d)%s", sample.ErrSeed, end, i, v, w.count, w.typ)
 			}
 		}
 	}
-	names := []string{linkPairs, "edge_label"}
+	names := p.pairNames(k)
 	if k.Triplets {
-		names = linkTriplets[:]
+		names = p.tripletNames(k)
 	}
 	for _, t := range p.tensors {
-		if slices.Contains(names, t.name) {
+		if slices.Contains(names, t.batchName()) {
 			return refuse("the graph has a tensor %q, which is what a batch calls its links: rename the tensor", t.name)
 		}
 	}
@@ -126,8 +134,10 @@ func (o *Options) validateLinks(p *parts) error {
 // links is what batches of links are made of.
 type links struct {
 	sample.Links
+	linked
 	options   *LinkOptions
-	numNodes  int64
+	types     *schema           // nil: a homogeneous graph
+	numNodes  int64             // of all types
 	disjoint  bool              // every end has a tree of its own
 	born      *sample.NodeTimes // for negatives, where nodes have times; else nil
 	negatives *sample.Negatives // nil: none
@@ -141,7 +151,14 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 	if o == nil {
 		return nil
 	}
-	k := &links{options: o, Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, numNodes: l.parts.numNodes, disjoint: l.options.disjoint()}
+	of, err := l.parts.linked(o)
+	if err != nil {
+		return err
+	}
+	k := &links{
+		options: o, linked: of, types: l.parts.types, Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, numNodes: l.parts.numNodes,
+		disjoint: l.options.disjoint(),
+	}
 	l.links = k
 	l.onClose(k.close)
 	budget := mem.NewBudget(0)
@@ -159,39 +176,33 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 	if err := trial.openEngine(); err != nil {
 		return err
 	}
-	neighbors, err := trial.openTopology(ctx)
+	edges, err := trial.linkEdges(ctx, o, indptr)
 	if err != nil {
 		return err
 	}
-	edges := &adjacency{indptr: indptr, ids: neighbors, budget: trial.budget}
 	if every {
 		if err := k.takeEdges(ctx, budget, trial, edges); err != nil {
 			return err
 		}
 	}
 	return k.openNegatives(budget, func(n *sample.Negatives) (*sample.Strict, error) {
-		return sample.NewStrict(ctx, budget, n, indptr, edges, k.Links, every)
+		return sample.NewStrict(ctx, budget, n, edges.indptr, edges, k.Links, every)
 	})
 }
 
 // takeEdges makes every edge a link.
 func (k *links) takeEdges(ctx context.Context, budget *mem.Budget, trial *Loader, edges *adjacency) error {
-	block, err := k.alloc(budget, 16*trial.parts.numEdges)
+	block, err := k.alloc(budget, 16*k.numEdges)
 	if err != nil {
 		return err
 	}
 	ends := mem.Slice[int64](block)
-	k.Sources, k.Targets = ends[:trial.parts.numEdges], ends[trial.parts.numEdges:]
-	ids := trial.edgeIDs
-	if s := trial.parts.store; s != nil && s.Topology().EdgeIDs != nil {
-		block, err := s.LoadEdgeIDs(ctx, trial.budget, mem.Staging)
-		if err != nil {
-			return err
-		}
-		defer block.Free()
-		ids = idArray{limit: trial.parts.numEdges}
-		ids.hold(block, s.Topology().EdgeIDs)
+	k.Sources, k.Targets = ends[:k.numEdges], ends[k.numEdges:]
+	ids, free, err := trial.linkNumbers(ctx, k.options)
+	if err != nil {
+		return err
 	}
+	defer free()
 	target, one := int64(0), make([]int64, 1)
 	return edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
@@ -215,7 +226,7 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 	if o.Negatives == 0 {
 		return nil
 	}
-	n := &sample.Negatives{NumSources: k.numNodes, NumTargets: k.numNodes, Given: o.Triplets, Born: k.born}
+	n := &sample.Negatives{NumSources: k.sources, NumTargets: k.targets, Given: o.Triplets, Apart: k.apart(), Born: k.born}
 	for _, w := range []struct {
 		name string
 		from []float64
@@ -225,7 +236,7 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 		if w.from == nil || !w.used {
 			continue
 		}
-		block, err := k.alloc(budget, 8*k.numNodes)
+		block, err := k.alloc(budget, 8*int64(len(w.from)))
 		if err != nil {
 			return err
 		}
@@ -297,7 +308,7 @@ type linkRequest struct {
 
 // request makes r, whose inputs are known, the request of the batch of key.
 func (k *links) request(ctx context.Context, l *Loader, key sample.Key, r *request) (err error) {
-	run := func() { err = k.draw(ctx, l.sampler.(plainSampler).Sampler, key, r) }
+	run := func() { err = k.draw(ctx, k.edgesOf(l.sampler), key, r) }
 	if l.split.neighbors || k.negatives == nil || k.negatives.Strict == nil {
 		if stopped := l.compute(ctx, run); stopped != nil {
 			return stopped
@@ -315,18 +326,10 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 	}
 	r.ends = slices.Grow(r.ends[:0], 2*(n+negatives))[:k.options.ends(int64(n))]
 	sources, targets := r.ends[:n], r.ends[len(r.ends)-n-negatives:]
-	r.Exclude = r.Exclude[:0]
 	for i, input := range r.inputs {
-		source, target := k.Sources[input], k.Targets[input]
-		sources[i], targets[i] = source, target
-		switch k.options.Exclude {
-		case ExcludeBoth:
-			r.Exclude = append(r.Exclude, sample.Link{Source: target, Target: source}, sample.Link{Source: source, Target: target})
-		case ExcludeLinks:
-			r.Exclude = append(r.Exclude, sample.Link{Source: source, Target: target})
-		}
+		sources[i], targets[i] = k.Sources[input], k.Targets[input]
 	}
-	r.Exclude = sample.SortLinks(r.Exclude)
+	k.exclude(r)
 	if negatives > 0 {
 		drawn := r.ends[n : n+negatives]
 		if k.options.Triplets {
@@ -347,7 +350,7 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 	if k.disjoint {
 		k.plant(r)
 	} else {
-		r.number(k.numNodes)
+		k.number(r, len(r.ends)-len(targets))
 	}
 	return nil
 }
@@ -393,12 +396,13 @@ func (p *preparer) addLinks(b *Batch) error {
 	}
 	ends, n := p.request.ends, b.NumSeeds
 	if !k.options.Triplets {
-		return p.addEnds(b, linkPairs, ends, 2, int64(len(ends))/2)
+		return p.addEnds(b, p.loader.parts.pairNames(k.options)[0], ends, 2, int64(len(ends))/2)
 	}
-	if err := p.addEnds(b, linkTriplets[0], ends[:n], n); err != nil {
+	names := p.loader.parts.tripletNames(k.options)
+	if err := p.addEnds(b, names[0], ends[:n], n); err != nil {
 		return err
 	}
-	if err := p.addEnds(b, linkTriplets[1], ends[n:2*n], n); err != nil {
+	if err := p.addEnds(b, names[1], ends[n:2*n], n); err != nil {
 		return err
 	}
 	shape, negatives := []int64{n}, ends[2*n:]
@@ -410,7 +414,7 @@ func (p *preparer) addLinks(b *Batch) error {
 			}
 		}
 	}
-	return p.addEnds(b, linkTriplets[2], negatives, shape...)
+	return p.addEnds(b, names[2], negatives, shape...)
 }
 
 func (p *preparer) addEnds(b *Batch, name string, ends []int64, shape ...int64) error {

@@ -218,7 +218,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
 	if l.parts.types != nil {
 		p.sections = l.parts.types.cut(p.batch)
-		bytes = p.sections.bytes(&l.parts)
+		bytes = p.sections.bytes(&l.parts, b.NumSeeds)
 	}
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8

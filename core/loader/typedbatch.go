@@ -32,11 +32,13 @@ func (p *preparer) copyTypes(b *Batch) error {
 		for i, v := range nodes {
 			nID[i] = v - s.first[t]
 		}
-		all, err := p.add(b, nodeName(t, "input_id"), c.seeds[t])
-		if err != nil {
-			return err
+		if p.loader.links == nil {
+			all, err := p.add(b, nodeName(t, "input_id"), c.seeds[t])
+			if err != nil {
+				return err
+			}
+			inputs[t] = all[:0]
 		}
-		inputs[t] = all[:0]
 		if p.epoch.trace {
 			continue
 		}
@@ -50,15 +52,26 @@ func (p *preparer) copyTypes(b *Batch) error {
 			return err
 		}
 	}
-	for _, at := range p.request.inputs {
-		t, place := s.input(at)
-		inputs[t] = append(inputs[t], place)
+	if k := p.loader.links; k != nil {
+		places, err := p.add(b, edgeName(k.options.Relation, "input_id"), b.NumSeeds)
+		if err != nil {
+			return err
+		}
+		copy(places, p.request.inputs)
+	} else {
+		for _, at := range p.request.inputs {
+			t, place := s.input(at)
+			inputs[t] = append(inputs[t], place)
+		}
 	}
 	if p.epoch.trace {
 		return nil
 	}
 	if len(p.loader.onDisk) > 0 {
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
+	}
+	if err := p.addLinks(b); err != nil {
+		return err
 	}
 	for i := range s.relations {
 		if err := p.copyRelation(b, i); err != nil {

@@ -136,8 +136,8 @@ func (s *schema) validate(o *Options) error {
 		return refused("rows that the consumer holds")
 	case o.Walks != nil:
 		return refused("random walks")
-	case o.Links != nil:
-		return refused("links")
+	case o.Links != nil && o.disjoint():
+		return refused("links in disjoint trees or with times")
 	}
 	if o.RelationFanouts == nil && len(s.relations) > 0 {
 		o.RelationFanouts = make([][]int64, len(s.relations))
@@ -152,6 +152,9 @@ func (s *schema) validate(o *Options) error {
 		s.hops = len(f) // all alike, which the sampler checks
 	}
 	s.findReverses(o)
+	if o.Links != nil {
+		return nil
+	}
 	return s.findRuns(o)
 }
 
@@ -232,12 +235,12 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 	return c
 }
 
-// bytes is what the tensors of a batch take, as parts.batchBytes.
-func (c *sections) bytes(p *parts) int64 {
-	var total int64
+// bytes is what the tensors of a batch for so many seeds, or links, take, as parts.batchBytes.
+func (c *sections) bytes(p *parts, seeds int64) int64 {
+	total := seeds*8 + p.links.ends(seeds)*8
 	s := p.types
 	for t := range s.types() {
-		total += (c.nodes[t+1] - c.nodes[t] + c.seeds[t]) * 8
+		total += (c.nodes[t+1] - c.nodes[t]) * 8
 		if s.subgraph == sample.Directional {
 			total += int64(s.hops+1) * 8
 		}

@@ -455,6 +455,8 @@ typedef struct fg_loader_options {
   int64_t time_window;     /* draw only what is less than so much earlier; 0: whatever is past */
   int32_t temporal_last;   /* draw the latest, not any */
   int32_t disjoint;        /* every seed has a tree of its own; with `time_attr` always */
+  int32_t link_relation;   /* of a graph with types: the edge type that `links` are of, ids are those of its types; else 0 */
+  int32_t link_reverse;    /* and the one from target to source that `exclude` 2 looks in; else 0 */
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -529,7 +531,8 @@ typedef struct fg_batch {
  * With `disjoint` also n<i>/batch, the trees over the seeds of all types, type after type, and with `time_attr` n<i>/seed_time.
  * With `subgraph_type` 1 a relation whose reverse is another one (rev_NAME, or the only one back) has no e_id and no tensors.
  * Ids, rows of edge_index and edge numbers are those within the type. All are there, empty where a batch reaches nothing of
- * a type.
+ * a type. With `links` of the edge type j from node type s to t there is e<j>/input_id and no n<i>/input_id, and e<j>/
+ * edge_label_index or n<s>/src_index, n<t>/dst_pos_index and n<t>/dst_neg_index: positions in n_id of the end's type.
  * Blocks: up to timeout_ms (0: only looks; negative: for ever). Threads: any.
  * Ownership: with FG_OK the tensors pass to the caller, with any other code there are none.
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */

@@ -336,6 +336,8 @@ class LoaderOptions(ctypes.Structure):
         ("time_window", c_int64),
         ("temporal_last", c_int32),
         ("disjoint", c_int32),
+        ("link_relation", c_int32),
+        ("link_reverse", c_int32),
     )
 
 

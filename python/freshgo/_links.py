@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freshgo import _temporal
+from freshgo import _temporal, _typed_links
 from freshgo._loaderoptions import LinkOptions
+from freshgo._source import Source
+from freshgo._typed_source import TypedSource
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 MODES = ("binary", "triplet")
@@ -28,14 +30,36 @@ class Links:
 
     options: LinkOptions
     label: Tensor | None
+    edge_type: tuple[str, ...] | None = None
+    """That they are of: as a user named it, then that of the graph."""
+    reverse: object = None
+    """What he excludes: True, False, ``"reverse"`` or a type of edges; then the type that leads back, or None."""
+    prefix: str = ""
+    """Of the names of tensors of these edges."""
 
-    def of_graph(self, num_edges: int) -> LinkOptions:
-        """Return the options for a graph of so many edges, which may be the links."""
+    def of_graph(self, source: Source) -> Links:
+        """Return the links of a graph, the edges of which they may be."""
+        if isinstance(source, TypedSource):
+            return self._of_types(source)
+        for name, given in (("edge_label_index", self.edge_type), ("exclude_seed_edges", self.reverse)):
+            if _typed_links.is_type(given):
+                raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one has no types")
+        self._check_rows(source.num_edges)
+        return self
+
+    def _of_types(self, source: TypedSource) -> Links:
+        edge_type = _typed_links.of_links(self.edge_type, source.types)
+        back = _typed_links.reverse(self.reverse, edge_type, source.types) if self.options.exclude == 2 else None
+        self._check_rows(source.num_edges_of(edge_type))
+        relation, reverse = (0 if of is None else source.types.edge_types.index(of) for of in (edge_type, back))
+        options = dataclasses.replace(self.options, relation=relation, reverse=reverse)
+        return Links(options, self.label, edge_type, back, f"e{relation}/")
+
+    def _check_rows(self, num_edges: int) -> None:
         if self.options.index is None and self.label is not None and self.label.size(0) != num_edges:
             raise InvalidArgumentError(
                 f"edge_label must have a row for each of {num_edges} edges, got shape {list(self.label.shape)}"
             )
-        return self.options
 
     def config(self) -> dict[str, object]:
         """Return what a batch depends on."""
@@ -45,20 +69,21 @@ class Links:
             "edge_label": _digest(self.label),
             "negatives": [o.negatives, MODES[o.triplets], _digest(o.src_weight), _digest(o.dst_weight), o.strict],
             "exclude_seed_edges": o.exclude,
+            **({"edge_type": _as_list(self.edge_type), "reverse": _as_list(self.reverse)} if self.prefix else {}),
         }
 
     def labels(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """Return ``edge_label`` of a batch: those of its links, then zeros for negatives. None where there are none."""
         if self.options.triplets:
             return None
-        links = tensors["input_id"]
+        links = tensors[self.prefix + "input_id"]
         if self.label is not None:
             label = self.label.to(links.device)[links]
         elif self.options.negatives > 0:
             label = torch.ones(links.numel(), device=links.device)
         else:
             return None
-        negatives = tensors["edge_label_index"].size(1) - links.numel()
+        negatives = tensors[self.prefix + "edge_label_index"].size(1) - links.numel()
         return torch.cat([label, label.new_zeros((negatives, *label.shape[1:]))]) if negatives else label
 
 
@@ -66,6 +91,7 @@ def links(
     index: object, label: object, neg_sampling: object, neg_sampling_ratio: object, strict: bool, exclude: object
 ) -> Links:
     """Check what a LinkLoader was given, and how it goes together."""
+    edge_type, index = _typed_links.split(index)
     ids = edge_label_index(index)
     if neg_sampling_ratio is not None and neg_sampling_ratio != 0:
         if neg_sampling is not None:
@@ -95,17 +121,13 @@ def links(
         strict=strict,
         exclude=exclusion(exclude),
     )
-    return Links(options, checked)
+    return Links(options, checked, edge_type, exclude)
 
 
 def edge_label_index(value: object) -> Tensor | None:
     """Return a private copy of links as int64 ``[2, num_links]``, None for every edge. The library checks the ids."""
     if value is None:
         return None
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str | tuple):
-        raise DTypeError(
-            f"edge_label_index as (edge type, edges) needs a heterogeneous graph, which is not supported: {value[0]!r}"
-        )
     index = _tensor("edge_label_index", value)
     if index.dim() != 2 or index.size(0) != 2:
         hint = "; transpose it" if index.dim() == 2 and index.size(1) == 2 else ""
@@ -216,9 +238,12 @@ def exclusion(value: object) -> int:
     """Return which of a batch's links are not among its edges."""
     if isinstance(value, bool | np.bool_):
         return int(value)
-    if value == "reverse":
+    if value == "reverse" or _typed_links.is_type(value):
         return 2
-    raise InvalidArgumentError(f"exclude_seed_edges must be True, False or 'reverse', got {value!r}")
+    raise InvalidArgumentError(
+        "exclude_seed_edges must be True, False, 'reverse' or, with types, the edge type that leads back, such as "
+        f"('item', 'rev_rates', 'user'), got {value!r}"
+    )
 
 
 def _weight(name: str, value: object) -> Tensor | None:
@@ -244,6 +269,11 @@ def _tensor(name: str, value: object) -> Tensor:
         return torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} must be a tensor or an array, got {type(value).__name__}: {error}") from None
+
+
+def _as_list(edge_type: Any) -> list[str] | None:
+    """Return a type of edges as it comes back from JSON."""
+    return None if edge_type is None else list(edge_type)
 
 
 def _digest(tensor: Tensor | None) -> str | None:

@@ -23,6 +23,7 @@ class LinkOptions:
 
     ``index`` is int64 ``[2, num_links]``, contiguous, or None for every edge. ``negatives`` counts them for each link;
     weights are float64, contiguous, one per node. ``exclude`` is 0, 1 for the links and 2 for them and their reverse.
+    With types ``relation`` is the place of the edge type that the links are of, and ``reverse`` of the one back.
     The caller does not change the tensors.
     """
 
@@ -33,6 +34,8 @@ class LinkOptions:
     dst_weight: torch.Tensor | None = None
     strict: bool = False
     exclude: int = 0
+    relation: int = 0
+    reverse: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +184,7 @@ def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.L
         raw.held, raw.num_held = pointer_to(options.held, ctypes.c_int32), options.held.numel()
     if options.links is not None:
         raw.links = ctypes.pointer(_link_options(options.links))
+        raw.link_relation, raw.link_reverse = options.links.relation, options.links.reverse
     return raw
 
 

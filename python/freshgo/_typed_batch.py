@@ -39,8 +39,8 @@ def typed_batch_class() -> type[Any]:
     return cast("type[Any]", HeteroData)
 
 
-def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict[str, Tensor]) -> Any:
-    """Arrange the tensors as PyG's loader does."""
+def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor]) -> Any:
+    """Arrange the tensors as PyG's loader does, that of links without inputs."""
     parts: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         place, _, of = name.partition("/")
@@ -49,15 +49,17 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict
     for i, node_type in enumerate(types.num_nodes):
         part = stores[node_type] = parts[f"n{i}"]
         part["num_nodes"] = part["n_id"].numel()
-        ids, seed_time = part.pop("input_id"), part.pop("seed_time", None)
-        if node_type in inputs.config:
+        ids, seed_time = part.pop("input_id", None), part.pop("seed_time", None)
+        if inputs is not None and ids is not None and node_type in inputs.config:
             if seed_time is not None:
                 part["seed_time"] = seed_time
             size = part["batch_size"] = ids.numel()
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
     for i, edge_type in enumerate(types.edge_types):
-        stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]])
+        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]])
+        if "input_id" in edges:  # of links
+            edges["batch_size"] = edges["input_id"].numel()
     if cls is HeteroBatch:
         return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
     batch = cls()

@@ -18,10 +18,13 @@ class TypedOptions:
 
     types: Types
     fanouts: ByRelation
-    inputs: Inputs
+    inputs: Inputs | None
+    """None: batches are made for links."""
 
     @classmethod
-    def of(cls, source: TypedSource, drawn: Sampling, input_nodes: object, **homogeneous: object) -> TypedOptions:
+    def of(
+        cls, source: TypedSource, drawn: Sampling, input_nodes: object, *, links: bool = False, **homogeneous: object
+    ) -> TypedOptions:
         """Check the arguments of a loader. ``homogeneous`` are those that work without types alone."""
         types = source.types
         given = [name for name, value in homogeneous.items() if value is not None]
@@ -33,7 +36,7 @@ class TypedOptions:
                 f"{', '.join(map(repr, types.node_types))}"
             )
         fanouts = types.fanouts(drawn.by_relation, drawn.fanouts)
-        return cls(types, fanouts, types.inputs(input_nodes, source.split_of))
+        return cls(types, fanouts, None if links else types.inputs(input_nodes, source.split_of))
 
     def warn_one_way(self) -> None:
         """Say which relations a bidirectional batch leaves as they are."""
@@ -48,11 +51,12 @@ class TypedOptions:
 
     def native(self) -> dict[str, Any]:
         """Return the options of the library."""
-        return {"fanouts": [], "relation_fanouts": list(self.fanouts.values()), "seeds": self.inputs.seeds}
+        seeds = None if self.inputs is None else self.inputs.seeds
+        return {"fanouts": [], "relation_fanouts": list(self.fanouts.values()), "seeds": seeds}
 
     def config(self) -> dict[str, Any]:
         """Return what a batch depends on, as it comes back from JSON."""
         return {
             "num_neighbors": [[list(edge_type), list(hops)] for edge_type, hops in self.fanouts.items()],
-            "input_nodes": self.inputs.config,
+            "input_nodes": None if self.inputs is None else self.inputs.config,
         }

@@ -16,7 +16,7 @@ from freshgo._source import MemorySource, Source, StoreSource, max_id, tensor_di
 from freshgo._typed_inputs import EdgeParts, NodeParts, TypedParts, typed_parts
 from freshgo._types import Types
 from freshgo.errors import InvalidArgumentError
-from freshgo.store import Store
+from freshgo.store import EdgeType, Store
 
 
 def open_source(data: object) -> Source:
@@ -39,6 +39,10 @@ class TypedStoreSource(StoreSource):
     def split_of(self, name: str, node_type: str) -> Tensor:
         """Return the node ids of a split of a type."""
         return self.store.split(name, node_type)
+
+    def num_edges_of(self, edge_type: EdgeType) -> int:
+        """Return the number of edges of a type."""
+        return self.store.num_edges_dict[edge_type]
 
 
 class TypedMemorySource:
@@ -79,6 +83,10 @@ class TypedMemorySource:
             known = ", ".join(map(repr, splits)) or "none at all"
             raise InvalidArgumentError(f"node type {node_type!r} has no split {name!r}, only {known}")
         return cast(Tensor, splits[name])
+
+    def num_edges_of(self, edge_type: EdgeType) -> int:
+        """Return the number of edges of a type."""
+        return self._edges[edge_type].size(1)
 
     def default_memory(self) -> int | None:
         return None

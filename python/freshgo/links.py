@@ -10,7 +10,7 @@ from freshgo import _links, _native, _options
 from freshgo.errors import InvalidArgumentError
 from freshgo.loader import Loader
 from freshgo.samplers import RandomWalk
-from freshgo.store import Store
+from freshgo.store import EdgeType, Store
 
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 
@@ -48,12 +48,19 @@ class LinkLoader(Loader):
     ``edge_label_time`` (int64 ``[links + negatives]``), triplets ``seed_time`` (int64 ``[links]``). Where nodes have
     times the ends of negatives are drawn among those that are not later than their link.
 
+    Of a graph with types the links are of one type of edges, their ends nodes of its two types, and a batch is a
+    ``HeteroData``, as PyG's: seeds of both types, ascending in each; ``input_id``, ``batch_size``, ``edge_label_index``
+    (positions in ``n_id`` of the types of the ends) and ``edge_label`` are of ``batch[edge_type]``, ``src_index`` of
+    the source's type, ``dst_pos_index`` and ``dst_neg_index`` of the target's.
+
     Args:
         data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on)
             are no part of the graph and left out.
         num_neighbors: as of :class:`Loader`.
         edge_label_index: integers ``[2, num_links]``; None for every edge of the graph, in the user's order, which
-            takes 16 bytes of memory for each.
+            takes 16 bytes of memory for each. With types ``(edge type, integers)``, or an edge type for all of its
+            edges: ``("user", "rates", "item")``, or the types of its ends where only one leads from the one to the
+            other.
         edge_label: a row for each link, of any dtype; None.
         edge_label_time: integers, a time for each link, with ``time_attr``: both ends of a link, and the negatives that
             go with it, see nothing later. What happens at the very time is seen, the link itself where it is an edge
@@ -67,7 +74,9 @@ class LinkLoader(Loader):
             node with itself; what is left is drawn with exactly the probabilities that it would have alone.
         exclude_seed_edges: True keeps the links of a batch, all copies of each, out of the edges drawn for it;
             ``"reverse"`` those from target to source too, for undirected graphs. So a model cannot read the answer
-            off the graph. Copies of other times are left out too. Not with LABOR and random walks.
+            off the graph. Copies of other times are left out too. With types True is of the links' edge type alone; the
+            reverse is in the one that PyG's ``ToUndirected`` names, ``("item", "rev_rates", "user")``, or that is given
+            here as a tuple; without either, of nodes of one type, in the links' own. Not with LABOR and random walks.
         batch_size: links per batch. All other options are those of :class:`Loader`, but ``input_nodes``,
             ``input_time`` and ``history``.
 
@@ -80,7 +89,7 @@ class LinkLoader(Loader):
     def __init__(
         self,
         data: object,
-        num_neighbors: Sequence[int] | Sequence[RandomWalk],
+        num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]],
         edge_label_index: Any = None,
         edge_label: Any = None,
         edge_label_time: Any = None,
@@ -88,7 +97,7 @@ class LinkLoader(Loader):
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
         strict_negatives: bool = False,
-        exclude_seed_edges: bool | str = False,
+        exclude_seed_edges: bool | str | EdgeType = False,
         **options: Any,
     ) -> None:
         if options.get("history") is not None:
@@ -104,9 +113,10 @@ class LinkLoader(Loader):
         super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
     def _take(self, raw: _native.RawBatch) -> Any:
-        labels = self._links.labels(raw.tensors) if self._links is not None else None
-        if labels is not None:
-            raw.tensors["edge_label"] = labels
+        links = self._links
+        labels = None if links is None else links.labels(raw.tensors)
+        if links is not None and labels is not None:
+            raw.tensors[links.prefix + "edge_label"] = labels
         return super()._take(raw)
 
     def __repr__(self) -> str:
@@ -119,6 +129,17 @@ def _without_labels(data: object) -> object:
         return data
     to_dict = getattr(data, "to_dict", None)
     items = data if isinstance(data, Mapping) else to_dict() if callable(to_dict) else None
-    if not isinstance(items, Mapping) or not any(name in items for name in _OF_LINKS):
+    if not isinstance(items, Mapping):
         return data
-    return {name: value for name, value in items.items() if name not in _OF_LINKS}
+    if any(isinstance(name, tuple) for name in items):
+        parts = {name: _without(part) if isinstance(name, tuple) else part for name, part in items.items()}
+        return parts if any(parts[name] is not part for name, part in items.items()) else data
+    rest = _without(items)
+    return data if rest is items else rest
+
+
+def _without(part: Any) -> Any:
+    """Return the tensors of a graph, or of a type of edges, without labels: the same where there are none."""
+    if not isinstance(part, Mapping) or not any(name in part for name in _OF_LINKS):
+        return part
+    return {name: value for name, value in part.items() if name not in _OF_LINKS}

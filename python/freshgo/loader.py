@@ -230,14 +230,18 @@ class Loader:
         self._typed: TypedOptions | None = None
         try:
             policy.check_nodes(self._source.num_nodes)
+            if self._links is not None:
+                self._links = self._links.of_graph(self._source)
             if isinstance(self._source, TypedSource):
                 # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
                 fused = None if self._edge_index == "tensor" else self._edge_index
-                only = {"a LinkLoader": self._links, "history": history, "device_cache": cached, "edge_index": fused}
-                self._typed = TypedOptions.of(self._source, drawn, input_nodes, **only)
+                only = {"history": history, "device_cache": cached, "edge_index": fused}
+                links = self._links is not None
+                self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=links, **only)
                 if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):
                     self._typed.warn_one_way()
-                self._trees = self._trees.typed(self._typed.inputs.counts)
+                if self._typed.inputs is not None:
+                    self._trees = self._trees.typed(self._typed.inputs.counts)
                 options = dataclasses.replace(options, input_time=self._trees.input_time, **self._typed.native())
             else:
                 if drawn.by_relation is not None:
@@ -250,7 +254,7 @@ class Loader:
                 memory=_options.budget(memory, self._source.default_memory),
                 scratch=_options.scratch(scratch, self._source.directory),
                 calibration=self._source.calibration(options.io),
-                links=None if self._links is None else self._links.of_graph(self._source.num_edges),
+                links=None if self._links is None else self._links.options,
             )
             if history is not None:
                 history._bind(self)

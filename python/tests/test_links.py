@@ -249,7 +249,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"neg_sampling": ("binary", 1, None, torch.zeros(NODES))}, ValueError, "dst_weight"),
     ({"strict_negatives": True}, ValueError, "needs neg_sampling"),
     ({"strict_negatives": 1, "neg_sampling": "binary"}, TypeError, "strict_negatives"),
-    ({"exclude_seed_edges": "both"}, ValueError, "True, False or 'reverse'"),
+    ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
+    ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one has no types"),
+    ({"num_neighbors": {("a", "to", "b"): [2]}}, TypeError, "heterogeneous"),
     ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
     ({"exclude_seed_edges": True, "num_neighbors": [RandomWalk()]}, ValueError, "random walks"),
     ({"history": freshgo.History(1)}, ValueError, "history"),
@@ -300,12 +302,6 @@ def test_states_of_links_and_of_nodes_differ(graph: dict[str, Any]) -> None:
         for loader, state in ((links, nodes.state_dict()), (nodes, links.state_dict())):
             with pytest.raises(errors.InvalidArgumentError, match=r"of other batches: .*edge_label_index was"):
                 loader.load_state_dict(json.loads(json.dumps(state)))
-
-
-def test_a_graph_with_types_is_refused() -> None:
-    edges = {"edge_index": torch.tensor([[0, 1], [1, 2]])}
-    with pytest.raises(errors.InvalidArgumentError, match="a LinkLoader works on homogeneous graphs"):
-        LinkLoader({"a": {"num_nodes": 3}, ("a", "to", "a"): edges}, [2], [[0], [1]])
 
 
 def test_impossible_negatives() -> None:

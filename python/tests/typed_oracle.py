@@ -178,6 +178,7 @@ def check_rows(part: Any, of: dict[str, Any], ids: Any) -> None:
             np.testing.assert_array_equal(rows, table[ids], err_msg=name)
     known = {"n_id", "num_nodes", "num_sampled_nodes", "batch_size", "input_id"}
     known |= {"edge_index", "e_id", "num_sampled_edges", "edge_weight"}
+    known |= {"edge_label_index", "edge_label", "src_index", "dst_pos_index", "dst_neg_index"}
     assert set(part.keys()) - known == set(of) - NOT_TENSORS
 
 
