@@ -54,7 +54,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if len(p.loader.onDisk) > 0 {
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
 	}
-	for i := range s.relations {
+	for i := range s.edges {
 		if err := p.copyRelation(b, i); err != nil {
 			return err
 		}
@@ -71,10 +71,13 @@ func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
 // relationOf is one relation of a flat batch as a Subgraph of its own: its nodes are those of the source type.
 func (p *preparer) relationOf(i int) sample.Subgraph {
 	g, s, c := p.batch, p.loader.parts.types, &p.sections
-	lo, hi, source := c.edges[i], c.edges[i+1], s.relations[i].source
+	lo, hi, source := c.edges[i], c.edges[i+1], s.edges[i].source
 	one := sample.Subgraph{
-		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi], Pos: g.Pos[lo:hi],
+		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi],
 		EdgesPerHop: g.EdgesPerHop[i*s.hops : (i+1)*s.hops],
+	}
+	if !p.loader.parts.walked {
+		one.Pos = g.Pos[lo:hi]
 	}
 	if len(g.Weight) > 0 {
 		one.Weight = g.Weight[lo:hi]
@@ -104,8 +107,10 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
-	if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
-		return err
+	if !p.loader.parts.walked {
+		if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
+			return err
+		}
 	}
 	return p.transposeGraph(b, &g, edgeName(i, ""), "")
 }
@@ -119,6 +124,9 @@ func (s *schema) idsOf(b *Batch) (ids typedIDs) {
 		ids.nodes = append(ids.nodes, int64s(b.Array(nodeName(t, "n_id")).Buffer.Bytes()))
 	}
 	for i := range s.relations {
+		if b.Array(edgeName(i, "e_id")) == nil {
+			break // of walks
+		}
 		ids.edges = append(ids.edges, int64s(b.Array(edgeName(i, "e_id")).Buffer.Bytes()))
 	}
 	return ids
@@ -179,7 +187,7 @@ func (s *schema) typeName(t *table) string {
 // numberTypes is numberEdges of every relation.
 func (p *preparer) numberTypes(b *Batch, ids typedIDs) error {
 	s, c := p.loader.parts.types, &p.sections
-	for i := range s.relations {
+	for i := range ids.edges {
 		r := &s.relations[i]
 		ptr := int64s(b.Array(edgeName(i, "ptr")).Buffer.Bytes())
 		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}

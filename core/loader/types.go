@@ -20,6 +20,7 @@ type schema struct {
 	names     []string // of node types
 	first     []int64  // global number of the first node of each type; and of all, how many
 	relations []relation
+	edges     []edgeType // of batches
 	hops      int
 	runs      []seedRun
 }
@@ -29,6 +30,7 @@ type relation struct {
 	source, target int
 	numEdges       int64
 	name           string
+	used           bool            // batches are drawn along it
 	csc            *store.CSC      // in memory, or
 	onDisk         *store.EdgeType // on disk
 
@@ -37,6 +39,9 @@ type relation struct {
 	neighbors idArray
 	edgeIDs   idArray
 }
+
+// edgeType is the ends of a type of edges in batches: a relation or, with Options.Metapaths, a metapath.
+type edgeType struct{ source, target int }
 
 // seedRun is the seeds of one type, which follow one another in the user's list.
 type seedRun struct {
@@ -133,7 +138,7 @@ func (s *schema) validate(o *Options) error {
 	case o.Held != nil:
 		return refused("rows that the consumer holds")
 	case o.Walks != nil:
-		return refused("random walks")
+		return refused("random walks without a metapath")
 	case o.Subgraph != sample.Directional:
 		return refused("subgraph_type other than \"directional\"")
 	case o.disjoint():
@@ -143,19 +148,52 @@ func (s *schema) validate(o *Options) error {
 	case o.Cache == "expected":
 		return fmt.Errorf("%w: cache \"expected\" follows draws in a homogeneous graph: with types use \"presc\", which counts them", ErrOption)
 	}
-	if o.RelationFanouts == nil && len(s.relations) > 0 {
-		o.RelationFanouts = make([][]int64, len(s.relations))
+	if err := s.findEdges(o.Metapaths); err != nil {
+		return err
+	}
+	if o.RelationFanouts == nil && len(s.edges) > 0 {
+		o.RelationFanouts = make([][]int64, len(s.edges))
 		for i := range o.RelationFanouts {
 			o.RelationFanouts[i] = o.Fanouts
 		}
 	}
-	if len(o.RelationFanouts) != len(s.relations) {
-		return fmt.Errorf("%w: fanouts of %d edge types, the graph has %d", sample.ErrFanout, len(o.RelationFanouts), len(s.relations))
+	if len(o.RelationFanouts) != len(s.edges) {
+		what := "the graph has"
+		if o.Metapaths != nil {
+			what = "the metapaths are"
+		}
+		return fmt.Errorf("%w: fanouts of %d edge types, %s %d", sample.ErrFanout, len(o.RelationFanouts), what, len(s.edges))
 	}
 	for _, f := range o.RelationFanouts {
 		s.hops = len(f) // all alike, which the sampler checks
 	}
 	return s.findRuns(o)
+}
+
+// findEdges finds the types of edges that batches have.
+func (s *schema) findEdges(metapaths []sample.Metapath) error {
+	s.edges = nil
+	if metapaths == nil {
+		for i := range s.relations {
+			r := &s.relations[i]
+			r.used = true
+			s.edges = append(s.edges, edgeType{r.source, r.target})
+		}
+		return nil
+	}
+	for i, m := range metapaths {
+		if len(m.Path) == 0 {
+			return fmt.Errorf("%w: metapath %d has no edge types", ErrOption, i)
+		}
+		for _, place := range m.Path {
+			if place < 0 || place >= len(s.relations) {
+				return fmt.Errorf("%w: metapath %d names edge type %d, the graph has %d", ErrOption, i, place, len(s.relations))
+			}
+			s.relations[place].used = true
+		}
+		s.edges = append(s.edges, edgeType{s.relations[m.Path[len(m.Path)-1]].source, s.relations[m.Path[0]].target})
+	}
+	return nil
 }
 
 // findRuns finds the seeds of each type. The user's lists, one for each type, follow one another; so a place in the list of a type is one within its run.
@@ -215,7 +253,7 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 		}
 		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+reached[t]+counts[s.hops])
 	}
-	for i, r := range s.relations {
+	for i, r := range s.edges {
 		n := int64(0)
 		for _, k := range g.EdgesPerHop[i*s.hops : (i+1)*s.hops] {
 			n += k
@@ -233,14 +271,17 @@ func (c *sections) bytes(p *parts) int64 {
 	for t := range s.types() {
 		total += (c.nodes[t+1]-c.nodes[t]+c.seeds[t])*8 + int64(s.hops+1)*8
 	}
-	for i, r := range s.relations {
+	for i, r := range s.edges {
 		edges := c.edges[i+1] - c.edges[i]
-		total += edges*24 + (c.expanded[i]+1)*8 + int64(s.hops)*8
+		total += edges*16 + (c.expanded[i]+1)*8 + int64(s.hops)*8
 		if p.transposed {
 			total += transposedBytes(c.nodes[r.source+1]-c.nodes[r.source], edges)
 		}
 		if p.weighted {
 			total += edges * 4
+		}
+		if !p.walked {
+			total += edges * 8
 		}
 	}
 	for i := range p.tensors {
@@ -258,7 +299,7 @@ func (c *sections) bytes(p *parts) int64 {
 func (s *schema) demanded(d *demand) sections {
 	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
-		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.relations)*s.hops)
+		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)
 	}
 	return s.cut(&g)
 }
@@ -269,6 +310,9 @@ func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
 		r := &s.relations[i]
 		if r.csc != nil {
 			r.indptr = r.csc.Indptr
+			continue
+		}
+		if !r.used {
 			continue
 		}
 		block, err := r.onDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
@@ -285,6 +329,9 @@ func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
 func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 	for i := range s.relations {
 		r := &s.relations[i]
+		if !r.used {
+			continue
+		}
 		sources := s.count(r.source)
 		if g := r.csc; g != nil {
 			r.neighbors = idArray{narrow: unsigned(g.Indices32), wide: g.Indices64, limit: sources}
@@ -299,7 +346,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 		if r.neighbors.disk != nil {
 			r.neighbors.counts = s.counts(l)
 		}
-		if r.onDisk.EdgeIDs == nil {
+		if r.onDisk.EdgeIDs == nil || l.parts.walked {
 			continue
 		}
 		if ids, err = l.openIDs(ctx, r.onDisk.EdgeIDs, l.split.edgeIDs, r.numEdges, r.onDisk.LoadEdgeIDs); err != nil {
@@ -349,11 +396,14 @@ func (s *schema) size(l *Loader, z *sizer) {
 		}
 	}
 	for i := range s.relations {
+		if !s.relations[i].used {
+			continue
+		}
 		e := s.relations[i].onDisk
 		z.fixed += e.Indptr.Bytes
 		arrays(e.Indices)
 		z.neighbors += e.NumEdges * int64(e.Indices.Layout.RowBytes)
-		if e.EdgeIDs != nil {
+		if e.EdgeIDs != nil && !z.parts.walked {
 			arrays(e.EdgeIDs)
 			z.edgeIDs += e.NumEdges * int64(e.EdgeIDs.Layout.RowBytes)
 		}
@@ -373,6 +423,9 @@ func (s *schema) size(l *Loader, z *sizer) {
 func (l *Loader) checkTypes() error {
 	types := l.parts.types
 	if types == nil {
+		if l.options.Metapaths != nil {
+			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
+		}
 		if l.options.RelationFanouts != nil {
 			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
 		}

@@ -41,10 +41,10 @@ func (s *HeteroSampler) WorkerBytes(d HeteroDemand, stamp []bool) int64 {
 			total += r.method.bytes(r.Sampler, r.demand(d, i))
 		}
 	}
-	nodes, ptrs, edges, weighted := s.flatDemand(d)
+	nodes, ptrs, edges, placed, weighted := s.flatDemand(d)
 	add(nodes, 8)
 	add(ptrs, 8)
-	add(edges, 8)
+	add(placed, 8)
 	add(edges, 4)
 	add(weighted, 4)
 	return total
@@ -84,8 +84,8 @@ func (w *HeteroWorker) Reserve(d HeteroDemand) error {
 			return err
 		}
 	}
-	nodes, ptrs, edges, weighted := w.sampler.flatDemand(d)
-	return w.flat.grow(w.budget, nodes, ptrs, edges, weighted)
+	nodes, ptrs, edges, placed, weighted := w.sampler.flatDemand(d)
+	return w.flat.grow(w.budget, nodes, ptrs, edges, placed, weighted)
 }
 
 // resize replaces a hash map by one that numbers this many nodes without growing.

@@ -168,7 +168,10 @@ func (w *HeteroWorker) subgraph() HeteroSubgraph {
 		r := &w.relations[i]
 		expanded := w.types[r.target].first // what the last hop reached is not
 		total := r.ptr.data[expanded]
-		edges := RelationEdges{Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], Pos: r.pos.data[:total], EdgesPerHop: r.perHop}
+		edges := RelationEdges{Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], EdgesPerHop: r.perHop}
+		if r.HasPositions() {
+			edges.Pos = r.pos.data[:total]
+		}
 		if r.HasWeights() {
 			edges.Weight = r.weight.data[:total]
 		}

@@ -256,6 +256,12 @@ class Walk(ctypes.Structure):
     _fields_ = (("walks", c_int64), ("length", c_int64), ("restart", c_double))
 
 
+class Metapath(ctypes.Structure):
+    """fg_metapath."""
+
+    _fields_ = (("path", POINTER(c_int64)), ("length", c_int64))
+
+
 class Links(ctypes.Structure):
     """fg_links."""
 
@@ -336,6 +342,8 @@ class LoaderOptions(ctypes.Structure):
         ("time_window", c_int64),
         ("temporal_last", c_int32),
         ("disjoint", c_int32),
+        ("metapaths", POINTER(Metapath)),
+        ("num_metapaths", c_int64),
     )
 
 
