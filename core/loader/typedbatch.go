@@ -156,6 +156,9 @@ func (p *preparer) fillTypes(b *Batch) error {
 	}
 	for i := range l.tables {
 		t := &l.tables[i]
+		if !l.parts.reaches(&t.tensor) {
+			continue
+		}
 		nID, eID := ids.of(t), ids.of(t) // the one that it has rows of
 		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
 			return fmt.Errorf("reading %q of %s: %w", t.name, s.typeName(t), err)

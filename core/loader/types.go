@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/mem"
@@ -23,6 +24,7 @@ type schema struct {
 	edges     []edgeType // of batches
 	hops      int
 	runs      []seedRun
+	reached   []bool // types whose nodes may be in a batch
 }
 
 // relation is the edges of one type, in memory or on disk.
@@ -167,8 +169,33 @@ func (s *schema) validate(o *Options) error {
 	for _, f := range o.RelationFanouts {
 		s.hops = len(f) // all alike, which the sampler checks
 	}
-	return s.findRuns(o)
+	if err := s.findRuns(o); err != nil {
+		return err
+	}
+	s.findReached(o.RelationFanouts)
+	return nil
 }
+
+// findReached finds the types that some batch may have nodes of: rows of others need no memory.
+func (s *schema) findReached(fanouts [][]int64) {
+	found := make([]bool, s.types()) // in a hop
+	for _, r := range s.runs {
+		found[r.typ] = true
+	}
+	s.reached = slices.Clone(found)
+	for hop := range s.hops {
+		next := make([]bool, s.types())
+		for i, e := range s.edges {
+			if hop < len(fanouts[i]) && fanouts[i][hop] != 0 && found[e.target] {
+				next[e.source], s.reached[e.source] = true, true
+			}
+		}
+		found = next
+	}
+}
+
+// reaches says whether batches may have rows of a tensor.
+func (p *parts) reaches(t *tensor) bool { return p.types == nil || t.byEdge || p.types.reached[t.typ] }
 
 // findEdges finds the types of edges that batches have.
 func (s *schema) findEdges(metapaths []sample.Metapath) error {
