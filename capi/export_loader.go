@@ -78,9 +78,12 @@ func options(in *C.fg_loader_options) (loader.Options, error) {
 		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
 		out.NoEdgeWeight = o.labor == 2
 	}
-	if o.walks != nil {
+	if out.Metapaths, err = metapaths(&o); err != nil {
+		return loader.Options{}, err
+	}
+	if o.walks != nil && out.Metapaths == nil {
 		for _, w := range unsafe.Slice(o.walks, o.num_hops) { // as long as the caller says
-			out.Walks = append(out.Walks, sample.Walk{Walks: int64(w.walks), Length: int64(w.length), Restart: float64(w.restart)})
+			out.Walks = append(out.Walks, walk(w))
 		}
 	}
 	if size := uintptr(in.struct_size); size <= unsafe.Offsetof(in.superbatch) { // a caller from before these options

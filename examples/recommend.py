@@ -1,12 +1,14 @@
 """Recommendation on a graph of users and items as in PinSAGE: neighbours by random walks, embeddings by a ranking loss.
 
-    OMP_NUM_THREADS=1 python examples/recommend.py DIRECTORY [--epochs 4] [--memory 64MiB]
+    OMP_NUM_THREADS=1 python examples/recommend.py DIRECTORY [--epochs 4] [--store PATH] [--memory 64MiB]
 
-DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, numbered apart. Users and
-items become the nodes of one graph, items after users, with edges both ways: two steps of a walk then lead from user
-to user, or from item to item. A node is its own embedding and those of the nodes that its walks visit, by visits; a
-user's ranking of items is by angle. Recall@20 as in LightGCN: items of the training are not recommended, and
-the share of a user's test items that is among the first 20 is averaged over users.
+DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, numbered apart. They become
+a graph with two types of nodes and edges both ways, in memory or, with --store, on disk. An item's neighbours are those
+items that walks item - user - item visit most often, a user's are items of his. A node is its own embedding and those
+of its neighbours, by visits; a user's ranking of items is by angle. Recall@20 as in LightGCN: items of the training are
+not recommended, and the share of a user's test items that is among the first 20 is averaged over users.
+
+Before anything is trained the walks themselves rank: from each item of a user, the items that they visit.
 """
 
 import argparse
@@ -18,7 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from freshgo import Loader, RandomWalk, ops
+from freshgo import Loader, RandomWalk, convert, ops
+
+TAKES, TAKEN = ("user", "takes", "item"), ("item", "taken by", "user")
+TOGETHER = [TAKEN, TAKES]
+"""From item to item by a user of both."""
 
 
 class Interactions:
@@ -28,10 +34,11 @@ class Interactions:
         self.train, self.test = torch.from_numpy(train), torch.from_numpy(test)
         both = torch.cat([self.train, self.test], 1)
         self.num_users, self.num_items = (int(ids.max()) + 1 for ids in both)
-        users, items = self.train[0], self.train[1] + self.num_users
         self.graph = {
-            "num_nodes": self.num_users + self.num_items,
-            "edge_index": torch.stack([torch.cat([users, items]), torch.cat([items, users])]),
+            "user": {"num_nodes": self.num_users},
+            "item": {"num_nodes": self.num_items},
+            TAKES: self.train,
+            TAKEN: self.train.flip(0),
         }
 
     def recall(self, scores_of, k: int = 20, users_at_a_time: int = 1024) -> float:
@@ -65,18 +72,26 @@ def _part(matrix: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
 class Recommender(nn.Module):
     """Embeddings, and what walks make of them."""
 
-    def __init__(self, num_nodes: int, width: int = 64) -> None:
+    def __init__(self, data: Interactions, width: int = 64) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(num_nodes, width)
-        nn.init.normal_(self.embedding.weight, std=0.1)
+        self.users, self.items = nn.Embedding(data.num_users, width), nn.Embedding(data.num_items, width)
+        for embedding in (self.users, self.items):
+            nn.init.normal_(embedding.weight, std=0.1)
 
-    def forward(self, batch) -> Tensor:
-        (block,) = batch.blocks()
-        h = self.embedding(batch.n_id)
-        visits = block.edge_weight
-        total = torch.zeros(block.num_dst).index_add_(0, block.edge_index[1], visits).clamp_(min=1)
-        around = ops.aggregate(h, block.index, block.ptr, visits, transposed=block.transposed) / total[:, None]
-        return F.normalize(h[: block.num_dst] + around)
+    def forward(self, batch, node_type: str, wanted: Tensor | None = None) -> Tensor:
+        """The nodes that a batch was drawn for. Of those for which an item is wanted it is not among the neighbours:
+        that it was taken is what is to be learned."""
+        own, edges = batch[node_type], batch["item", "metapath_0", node_type]
+        items = self.items(batch["item"].n_id)
+        source, target = edges.edge_index
+        visits = edges.edge_weight
+        if wanted is not None:
+            visits = visits * (batch["item"].n_id[source] != wanted[target])
+        ptr = F.pad(target.bincount(minlength=own.batch_size).cumsum(0), (1, 0))
+        total = torch.zeros(own.batch_size).index_add_(0, target, visits).clamp_(min=1)
+        around = ops.aggregate(items, source, ptr, visits) / total[:, None]
+        h = items[: own.batch_size] if node_type == "item" else self.users(own.n_id[: own.batch_size])
+        return F.normalize(h + around)
 
 
 def loss_of(users: Tensor, items: Tensor, others: Tensor, temperature: float = 0.1) -> Tensor:
@@ -86,7 +101,15 @@ def loss_of(users: Tensor, items: Tensor, others: Tensor, temperature: float = 0
     return -F.log_softmax(torch.cat([right, wrong], 1) / temperature, 1)[:, 0].mean()
 
 
-def train_epoch(model, optimizer, data: Interactions, walk: RandomWalk, epoch: int, args) -> float:
+def walks(count: int) -> dict[str, RandomWalk]:
+    """How the neighbours of a node of each type are found: always items."""
+    return {
+        "user": RandomWalk(walks=count, length=1, top=count, metapath=[TAKEN]),
+        "item": RandomWalk(walks=count, length=1, top=count, metapath=TOGETHER),
+    }
+
+
+def train_epoch(model, optimizer, data: Interactions, source, epoch: int, args) -> float:
     """One pass over the training edges. A batch is users, an item of each, and other items to compare these with."""
     generator = torch.Generator().manual_seed(epoch)
     order = torch.randperm(data.train.size(1), generator=generator)
@@ -95,15 +118,18 @@ def train_epoch(model, optimizer, data: Interactions, walk: RandomWalk, epoch: i
         order = order[: args.batches]
     others = torch.randint(data.num_items, (len(order), args.negatives), generator=generator)
     users, items = data.train[:, order]
-    seeds = torch.cat([users, items + data.num_users, others + data.num_users], 1)
+    compared = torch.cat([items, others], 1)
+
+    def loader(node_type: str, nodes: Tensor) -> Loader:
+        walk, size = walks(10)[node_type], nodes.size(1)
+        return Loader(source, [walk], (node_type, nodes.view(-1)), batch_size=size, seed=epoch, memory=args.memory)
+
     model.train()
     total = 0.0
-    with Loader(
-        data.graph, [walk], seeds.view(-1), batch_size=seeds.size(1), seed=epoch, memory=args.memory, transpose=True
-    ) as loader:
-        for batch in loader:
-            parts = model(batch).split([args.batch_size, args.batch_size, args.negatives])
-            loss = loss_of(*parts)
+    with loader("user", users) as of_users, loader("item", compared) as of_items:
+        for wanted, user_batch, item_batch in zip(items, of_users, of_items, strict=True):
+            right, wrong = model(item_batch, "item").split([args.batch_size, args.negatives])
+            loss = loss_of(model(user_batch, "user", wanted), right, wrong)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -112,64 +138,69 @@ def train_epoch(model, optimizer, data: Interactions, walk: RandomWalk, epoch: i
 
 
 @torch.no_grad()
-def embed(model, data: Interactions, walk: RandomWalk, memory=None) -> Tensor:
-    """The embeddings of all nodes."""
+def recall_of(model, data: Interactions, source, memory=None) -> float:
+    """Recall@20 of the embeddings of all nodes. Nothing is trained here, so there is time for more walks."""
     model.eval()
-    with Loader(data.graph, [walk], batch_size=4096, seed=1, memory=memory) as loader:
-        return torch.cat([model(batch) for batch in loader])
+    h = {}
+    for node_type, walk in walks(50).items():
+        with Loader(source, [walk], node_type, batch_size=4096, seed=1, memory=memory) as loader:
+            h[node_type] = torch.cat([model(batch, node_type) for batch in loader])
+    return data.recall(lambda first, end: h["user"][first:end] @ h["item"].T)
 
 
-def recall_of(model, data: Interactions, walk: RandomWalk, memory=None) -> float:
-    h = embed(model, data, walk, memory)
-    users, items = h.split([data.num_users, data.num_items])
-    return data.recall(lambda first, end: users[first:end] @ items.T)
+def recall_of_visits(data: Interactions, source, count: int, top: int = -1, memory=None) -> float:
+    """Without any training: the items that walks from all of a user's items visit most often, as many from each."""
+    walk = RandomWalk(walks=count, length=1, top=top, metapath=TOGETHER)
+    ends, visits = [], []
+    with Loader(source, [walk], "item", batch_size=1024, seed=1, memory=memory) as loader:
+        for batch in loader:
+            edges = batch["item", "metapath_0", "item"]
+            ends.append(batch["item"].n_id[edges.edge_index])
+            visits.append(edges.edge_weight)
+    visited, start = torch.cat(ends, 1)
+    near = torch.sparse_coo_tensor(torch.stack([start, visited]), torch.cat(visits), (data.num_items,) * 2).coalesce()
+    users, items = data.train
 
+    def scores(first: int, end: int) -> Tensor:
+        some = (users >= first) & (users < end)
+        at = torch.stack([users[some] - first, items[some]])
+        taken = torch.sparse_coo_tensor(at, torch.ones(at.size(1)), (end - first, data.num_items))
+        return torch.sparse.mm(taken, near).to_dense()
 
-def recall_of_visits(data: Interactions, walk: RandomWalk) -> float:
-    """Without any training: the items that a user's walks visit most often."""
-    users = torch.arange(data.num_users)
-    with Loader(data.graph, [walk], users, batch_size=1024, seed=1) as loader:
-        batches = iter(loader)
-
-        def scores(first: int, end: int) -> Tensor:
-            batch = next(batches)
-            node, user = batch.n_id[batch.edge_index[0]], batch.edge_index[1]
-            item = node >= data.num_users
-            out = torch.zeros(end - first, data.num_items)
-            out[user[item], node[item] - data.num_users] = batch.edge_weight[item]
-            return out
-
-        return data.recall(scores)
+    return data.recall(scores)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--memory", default=None)
+    parser.add_argument("--store", type=Path, help="convert the graph to a store at this path, and use that")
+    parser.add_argument("--memory", default=None, help="of a loader")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batches", type=int, default=0, help="of an epoch, for a short run; 0: all")
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--negatives", type=int, default=1024)
-    parser.add_argument("--walks", type=int, default=300, help="of a user, for the ranking by visits alone")
+    parser.add_argument("--walks", type=int, default=300, help="of an item, for the ranking by visits alone")
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args(arguments)
 
     data = Interactions(*(np.load(args.directory / f"{part}_edges.npy") for part in ("train", "test")))
-    walk = RandomWalk(walks=10, length=2, top=10, restart=0.0)
-    wide = RandomWalk(walks=50, length=2, top=50, restart=0.0)  # where nothing is trained there is time for more
-    visits = RandomWalk(walks=args.walks, length=3, top=-1, restart=0.0)
-    figures = {"visits": recall_of_visits(data, visits)}
-    print(f"visits alone: Recall@20 {figures['visits']:.4f}", flush=True)
+    source = data.graph
+    if args.store is not None:
+        convert(data.graph, args.store, overwrite=True).close()
+        source = args.store
+    start = time.monotonic()
+    figures = {"visits": recall_of_visits(data, source, args.walks, memory=args.memory)}
+    print(f"visits alone: Recall@20 {figures['visits']:.4f} in {time.monotonic() - start:.0f} s", flush=True)
 
     torch.manual_seed(0)
-    model = Recommender(data.graph["num_nodes"])
+    model = Recommender(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, fused=True)
     seconds = 0.0
     for epoch in range(args.epochs):
         start = time.monotonic()
-        loss = train_epoch(model, optimizer, data, walk, epoch, args)
+        loss = train_epoch(model, optimizer, data, source, epoch, args)
         seconds += time.monotonic() - start
-        figures["recall"] = recall_of(model, data, wide, args.memory)
+        figures["recall"] = recall_of(model, data, source, args.memory)
         print(f"epoch {epoch}: loss {loss:.4f}, Recall@20 {figures['recall']:.4f}, {seconds:.0f} s so far", flush=True)
     return figures
 

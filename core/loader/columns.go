@@ -29,7 +29,7 @@ func (p *parts) columns(resident []bool, place func(tensor, column int)) (widths
 // cacheOrder is the tensors that are cached row by row: in their order, with types by falling width.
 func (p *parts) cacheOrder(resident []bool) (order []int) {
 	for i := range p.tensors {
-		if t := &p.tensors[i]; !t.byEdge && t.onDisk != nil && !resident[i] {
+		if t := &p.tensors[i]; !t.byEdge && t.onDisk != nil && !resident[i] && p.reaches(t) {
 			order = append(order, i)
 		}
 	}

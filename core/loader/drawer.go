@@ -48,9 +48,6 @@ type typedSampler struct {
 	types *schema
 }
 
-// HasPositions is true: walks are not for graphs with types.
-func (s typedSampler) HasPositions() bool { return true }
-
 func (s typedSampler) newDrawer(budget *mem.Budget, stamp bool, threads int, d *demand) (drawer, error) {
 	w, err := s.NewWorker(budget, s.stamps(stamp), threads)
 	if err != nil {
@@ -78,7 +75,7 @@ func (s typedSampler) stamps(stamp bool) []bool {
 // sampling is what batches of a demand need of each type and relation.
 func (s *schema) sampling(d *demand) sample.HeteroDemand {
 	c := s.demanded(d)
-	out := sample.HeteroDemand{Edges: make([]int64, len(s.relations))}
+	out := sample.HeteroDemand{Edges: make([]int64, len(s.edges))}
 	for t := range s.types() {
 		out.Nodes = append(out.Nodes, c.nodes[t+1]-c.nodes[t])
 	}
@@ -101,7 +98,7 @@ func (s *schema) newSampler(o *Options, weights []*sample.Weights, times []*samp
 		g.Relations = append(g.Relations, of)
 	}
 	made, err := sample.NewHetero(g, sample.HeteroConfig{
-		Fanouts: o.RelationFanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor,
+		Fanouts: o.RelationFanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Metapaths: o.Metapaths,
 		Disjoint: o.disjoint(), Temporal: times, Subgraph: s.subgraph, Reverse: s.reverse,
 	})
 	if err != nil {

@@ -34,8 +34,6 @@ func (p *preparer) fill(b *Batch) error {
 		t := &l.tables[i]
 		count := int64(len(nID))
 		switch {
-		case t.byEdge && edges == nil:
-			continue
 		case t.byEdge:
 			count = int64(len(eID))
 		case l.options.Held != nil:

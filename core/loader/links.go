@@ -96,7 +96,7 @@ func (o *Options) validateLinks(p *parts) error {
 		return refuse("triplets take a whole number of negatives for each link, got %v", k.Negatives)
 	case k.Exclude < ExcludeNone || k.Exclude > ExcludeBoth:
 		return refuse("unknown exclusion %d", k.Exclude)
-	case k.Exclude != ExcludeNone && (o.Labor != nil || o.Walks != nil):
+	case k.Exclude != ExcludeNone && (o.Labor != nil || o.walk()):
 		return refuse("seed edges can be excluded from even draws and draws by weight, not from LABOR and random walks")
 	case k.Exclude != ExcludeNone && o.Subgraph != sample.Directional:
 		return refuse("seed edges can be excluded from what is drawn, not from edges that subgraph_type adds: take \"directional\"")

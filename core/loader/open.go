@@ -408,7 +408,7 @@ func (l *Loader) openTables(ctx context.Context) error {
 			if table.disk, err = l.openRows(ctx, &t.onDisk.Array); err != nil {
 				return err
 			}
-			if !t.byEdge {
+			if !t.byEdge && l.parts.reaches(&t) {
 				l.onDisk = append(l.onDisk, table)
 			}
 		}

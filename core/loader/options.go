@@ -91,7 +91,13 @@ type Options struct {
 	Links        *LinkOptions        // batches are drawn for links; nil: for Seeds
 	// RelationFanouts is Fanouts of each type of edges, where the graph has types; 0 takes none. nil: Fanouts for all.
 	RelationFanouts [][]int64
+	// Metapaths is, of a graph with types, random walks that neighbours are found by, in the place of types of edges: RelationFanouts is of each, and a
+	// batch has the edges of each. nil: none.
+	Metapaths []sample.Metapath
 }
+
+// walk says whether neighbours are found by random walks.
+func (o *Options) walk() bool { return o.Walks != nil || o.Metapaths != nil }
 
 func (o Options) validate(numNodes int64) error {
 	switch {
@@ -132,7 +138,7 @@ func (o Options) validate(numNodes int64) error {
 		if err := o.History.validate(len(o.Fanouts)); err != nil {
 			return err
 		}
-		if o.Labor != nil || o.Walks != nil {
+		if o.Labor != nil || o.walk() {
 			return fmt.Errorf("%w: a history prunes what is drawn by node, uniformly or by weights, not layers (LABOR) or walks", ErrOption)
 		}
 	}

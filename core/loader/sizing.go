@@ -321,7 +321,7 @@ func (z *sizer) holdAll(s *split, which []int, room int64) int64 {
 func (z *sizer) byWidth(edges bool) []int {
 	var order []int
 	for i := range z.parts.tensors {
-		if z.parts.tensors[i].byEdge == edges {
+		if t := &z.parts.tensors[i]; t.byEdge == edges && z.parts.reaches(t) {
 			order = append(order, i)
 		}
 	}

@@ -15,7 +15,7 @@ func (o *Options) validateSubgraph() error {
 	case o.Subgraph > sample.Induced:
 		return fmt.Errorf("%w: subgraph_type must be 0 (directional), 1 (bidirectional) or 2 (induced), got %d", ErrOption, o.Subgraph)
 	case o.Subgraph == sample.Directional:
-	case o.Walks != nil:
+	case o.walk():
 		return fmt.Errorf("%w: subgraph_type: random walks give no edges of the graph that could be completed, only \"directional\"", ErrOption)
 	case o.Labor != nil && !o.NoEdgeWeight:
 		return fmt.Errorf("%w: subgraph_type: LABOR's edge_weight is for the edges that were drawn: let it give none, or take \"directional\"", ErrOption)

@@ -38,7 +38,7 @@ func (o *Options) validateTrees(numNodes int64) error {
 		return fmt.Errorf("%w: time_window must be at least 1, or 0 for none, got %d", ErrOption, o.TimeWindow)
 	case o.TimeAttr == "" && (o.TemporalLast || o.TimeWindow > 0 || o.SeedTimes != nil):
 		return fmt.Errorf("%w: temporal_strategy, time_window and input_time need time_attr, the tensor of times", ErrOption)
-	case o.disjoint() && (o.Labor != nil || o.Walks != nil):
+	case o.disjoint() && (o.Labor != nil || o.walk()):
 		return fmt.Errorf("%w: LABOR and random walks draw for all seeds together, not in disjoint trees or by time", ErrOption)
 	case o.disjoint() && o.History != nil:
 		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)

@@ -73,7 +73,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if err := p.addLinks(b); err != nil {
 		return err
 	}
-	for i := range s.relations {
+	for i := range s.edges {
 		if err := p.copyRelation(b, i); err != nil {
 			return err
 		}
@@ -90,10 +90,13 @@ func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
 // relationOf is one relation of a flat batch as a Subgraph of its own: its nodes are those of the source type.
 func (p *preparer) relationOf(i int) sample.Subgraph {
 	g, s, c := p.batch, p.loader.parts.types, &p.sections
-	lo, hi, source := c.edges[i], c.edges[i+1], s.relations[i].source
+	lo, hi, source := c.edges[i], c.edges[i+1], s.edges[i].source
 	one := sample.Subgraph{
-		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi], Pos: g.Pos[lo:hi],
+		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi],
 		EdgesPerHop: g.EdgesPerHop[i*s.hops : (i+1)*s.hops],
+	}
+	if !p.loader.parts.walked {
+		one.Pos = g.Pos[lo:hi]
 	}
 	if len(g.Weight) > 0 {
 		one.Weight = g.Weight[lo:hi]
@@ -178,7 +181,7 @@ func (p *preparer) fillTypes(b *Batch) error {
 	}
 	for i := range l.tables {
 		t := &l.tables[i]
-		if t.byEdge && !s.numbered(t.typ) {
+		if t.byEdge && !s.numbered(t.typ) || !l.parts.reaches(&t.tensor) {
 			continue
 		}
 		nID, eID := ids.of(t), ids.of(t) // the one that it has rows of

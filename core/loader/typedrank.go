@@ -7,11 +7,14 @@ import (
 	"freshgo/core/cache"
 )
 
-// degrees scores the nodes of all types, on one scale: by their edges of all relations, to other nodes ("degree") or from them ("in-degree").
+// degrees scores the nodes of all types, on one scale: by their edges of all relations that are drawn along, to other nodes ("degree") or from them ("in-degree").
 func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.Vector, error) {
 	return cache.Counted(l.budget, l.parts.numNodes, func(counts []uint32) error {
 		for i := range s.relations {
 			r := &s.relations[i]
+			if !r.used {
+				continue
+			}
 			if metric == "in-degree" {
 				to := counts[s.first[r.target]:]
 				for v := range s.count(r.target) {

@@ -46,7 +46,7 @@ func (s *schema) findReverses(o *Options) {
 }
 
 // numbered says whether the edges of a relation in a batch are edges of it in the graph, with numbers and tensors: not where a batch has edges against
-// those of another relation.
+// those of another relation, or of walks.
 func (s *schema) numbered(relation int) bool {
-	return s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation
+	return !s.walked && (s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation)
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -19,10 +20,13 @@ type schema struct {
 	names     []string // of node types
 	first     []int64  // global number of the first node of each type; and of all, how many
 	relations []relation
+	edges     []edgeType // of batches
 	hops      int
 	runs      []seedRun
 	subgraph  sample.SubgraphType
-	reverse   []int // as sample.HeteroConfig.Reverse
+	reverse   []int  // as sample.HeteroConfig.Reverse
+	reached   []bool // types whose nodes may be in a batch
+	walked    bool   // edges of batches are those of walks
 }
 
 // relation is the edges of one type, in memory or on disk.
@@ -31,6 +35,7 @@ type relation struct {
 	numEdges       int64
 	name           string          // of the type, for messages
 	relation       string          // its middle part
+	used           bool            // batches are drawn along it
 	csc            *store.CSC      // in memory, or
 	onDisk         *store.EdgeType // on disk
 
@@ -39,6 +44,9 @@ type relation struct {
 	neighbors idArray
 	edgeIDs   idArray
 }
+
+// edgeType is the ends of a type of edges in batches: a relation or, with Options.Metapaths, a metapath.
+type edgeType struct{ source, target int }
 
 // seedRun is the seeds of one type, which follow one another in the user's list.
 type seedRun struct {
@@ -135,27 +143,93 @@ func (s *schema) validate(o *Options) error {
 	case o.Held != nil:
 		return refused("rows that the consumer holds")
 	case o.Walks != nil:
-		return refused("random walks")
+		return refused("random walks without a metapath")
+	case o.Metapaths != nil && o.Subgraph != sample.Directional:
+		return refused("subgraph_type other than \"directional\" with metapaths")
+	case o.Metapaths != nil && o.disjoint():
+		return refused("disjoint trees and times with metapaths")
+	case o.Metapaths != nil && o.Cache == "expected":
+		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
 	case o.Links != nil && o.disjoint():
 		return refused("links in disjoint trees or with times")
 	}
-	if o.RelationFanouts == nil && len(s.relations) > 0 {
-		o.RelationFanouts = make([][]int64, len(s.relations))
+	if err := s.findEdges(o.Metapaths); err != nil {
+		return err
+	}
+	if o.RelationFanouts == nil && len(s.edges) > 0 {
+		o.RelationFanouts = make([][]int64, len(s.edges))
 		for i := range o.RelationFanouts {
 			o.RelationFanouts[i] = o.Fanouts
 		}
 	}
-	if len(o.RelationFanouts) != len(s.relations) {
-		return fmt.Errorf("%w: fanouts of %d edge types, the graph has %d", sample.ErrFanout, len(o.RelationFanouts), len(s.relations))
+	if len(o.RelationFanouts) != len(s.edges) {
+		what := "the graph has"
+		if o.Metapaths != nil {
+			what = "the metapaths are"
+		}
+		return fmt.Errorf("%w: fanouts of %d edge types, %s %d", sample.ErrFanout, len(o.RelationFanouts), what, len(s.edges))
 	}
 	for _, f := range o.RelationFanouts {
 		s.hops = len(f) // all alike, which the sampler checks
 	}
 	s.findReverses(o)
-	if o.Links != nil {
+	if o.Links == nil {
+		if err := s.findRuns(o); err != nil {
+			return err
+		}
+	}
+	s.findReached(o)
+	return nil
+}
+
+// findReached finds the types that some batch may have nodes of: rows of others need no memory.
+func (s *schema) findReached(o *Options) {
+	found := make([]bool, s.types()) // in a hop
+	for _, r := range s.runs {
+		found[r.typ] = true
+	}
+	if k := o.Links; k != nil && k.Relation >= 0 && k.Relation < len(s.relations) { // else see parts.linked
+		found[s.relations[k.Relation].source], found[s.relations[k.Relation].target] = true, true
+	}
+	s.reached = slices.Clone(found)
+	for hop := range s.hops {
+		next := make([]bool, s.types())
+		for i, e := range s.edges {
+			if f := o.RelationFanouts[i]; hop < len(f) && f[hop] != 0 && found[e.target] {
+				next[e.source], s.reached[e.source] = true, true
+			}
+		}
+		found = next
+	}
+}
+
+// reaches says whether batches may have rows of a tensor.
+func (p *parts) reaches(t *tensor) bool { return p.types == nil || t.byEdge || p.types.reached[t.typ] }
+
+// findEdges finds the types of edges that batches have.
+func (s *schema) findEdges(metapaths []sample.Metapath) error {
+	s.edges, s.walked = nil, metapaths != nil
+	if metapaths == nil {
+		for i := range s.relations {
+			r := &s.relations[i]
+			r.used = true
+			s.edges = append(s.edges, edgeType{r.source, r.target})
+		}
 		return nil
 	}
-	return s.findRuns(o)
+	for i, m := range metapaths {
+		if len(m.Path) == 0 {
+			return fmt.Errorf("%w: metapath %d has no edge types", ErrOption, i)
+		}
+		for _, place := range m.Path {
+			if place < 0 || place >= len(s.relations) {
+				return fmt.Errorf("%w: metapath %d names edge type %d, the graph has %d", ErrOption, i, place, len(s.relations))
+			}
+			s.relations[place].used = true
+		}
+		s.edges = append(s.edges, edgeType{s.relations[m.Path[len(m.Path)-1]].source, s.relations[m.Path[0]].target})
+	}
+	return nil
 }
 
 // findRuns finds the seeds of each type. The user's lists, one for each type, follow one another; so a place in the list of a type is one within its run.
@@ -215,7 +289,7 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 		}
 		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+reached[t]+counts[s.hops])
 	}
-	for i, r := range s.relations {
+	for i, r := range s.edges {
 		n := int64(0)
 		for _, k := range g.EdgesPerHop[i*s.hops : (i+1)*s.hops] {
 			n += k
@@ -251,7 +325,7 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 			total += c.seeds[t] * 8
 		}
 	}
-	for i, r := range s.relations {
+	for i, r := range s.edges {
 		edges := c.edges[i+1] - c.edges[i]
 		total += edges*16 + (c.expanded[i]+1)*8
 		if s.numbered(i) {
@@ -283,8 +357,8 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 func (s *schema) demanded(d *demand) sections {
 	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop, Rooms: d.rooms}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
-		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.relations)*s.hops)
-		g.Rooms = make([]int64, len(s.relations))
+		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)
+		g.Rooms = make([]int64, len(s.edges))
 	}
 	return s.cut(&g)
 }
@@ -295,6 +369,9 @@ func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
 		r := &s.relations[i]
 		if r.csc != nil {
 			r.indptr = r.csc.Indptr
+			continue
+		}
+		if !r.used {
 			continue
 		}
 		block, err := r.onDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
@@ -311,6 +388,9 @@ func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
 func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 	for i := range s.relations {
 		r := &s.relations[i]
+		if !r.used {
+			continue
+		}
 		sources := s.count(r.source)
 		if g := r.csc; g != nil {
 			r.neighbors = idArray{narrow: unsigned(g.Indices32), wide: g.Indices64, limit: sources}
@@ -325,7 +405,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 		if r.neighbors.disk != nil {
 			r.neighbors.counts = s.counts(l)
 		}
-		if r.onDisk.EdgeIDs == nil {
+		if r.onDisk.EdgeIDs == nil || l.parts.walked {
 			continue
 		}
 		if ids, err = l.openIDs(ctx, r.onDisk.EdgeIDs, l.split.edgeIDs, r.numEdges, r.onDisk.LoadEdgeIDs); err != nil {
@@ -377,11 +457,14 @@ func (s *schema) size(l *Loader, z *sizer) {
 		}
 	}
 	for i := range s.relations {
+		if !s.relations[i].used {
+			continue
+		}
 		e := s.relations[i].onDisk
 		z.fixed += e.Indptr.Bytes
 		arrays(e.Indices)
 		z.neighbors += e.NumEdges * int64(e.Indices.Layout.RowBytes)
-		if e.EdgeIDs != nil {
+		if e.EdgeIDs != nil && !z.parts.walked {
 			arrays(e.EdgeIDs)
 			z.edgeIDs += e.NumEdges * int64(e.EdgeIDs.Layout.RowBytes)
 		}
@@ -403,6 +486,9 @@ func (s *schema) size(l *Loader, z *sizer) {
 func (l *Loader) checkTypes() error {
 	types := l.parts.types
 	if types == nil {
+		if l.options.Metapaths != nil {
+			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
+		}
 		if l.options.RelationFanouts != nil {
 			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
 		}

@@ -61,13 +61,17 @@ func (l *Loader) checkSampler() error {
 		return err
 	}
 	o := &l.options
-	if o.Walks != nil && o.Cache == "expected" {
+	if o.walk() && o.Cache == "expected" {
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
 	}
+	if o.walk() { // whose edges are not the graph's: batches bring no edge tensors
+		l.parts.tensors = slices.DeleteFunc(slices.Clone(l.parts.tensors), func(t tensor) bool { return t.byEdge })
+	}
 	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
-		return t.name == edgeWeightName && !(t.byEdge && o.Walks != nil) && (t.byEdge || l.parts.types == nil)
-	}) // walks bring no edge tensors
-	l.parts.weighted = o.Walks != nil || o.Labor != nil && !o.NoEdgeWeight
+		return t.name == edgeWeightName && (t.byEdge || l.parts.types == nil)
+	})
+	l.parts.walked = o.walk()
+	l.parts.weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
 	if l.parts.weighted && clash {
 		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
 	}

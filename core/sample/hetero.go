@@ -53,6 +53,9 @@ type HeteroConfig struct {
 	// Reverse is, with Bidirectional, the relation whose edges go against those of each, from its target's type to its source's, perhaps
 	// itself; -1 where there is none, and nothing is added.
 	Reverse []int
+
+	// Metapaths are where neighbours come from instead. In a batch and in Fanouts they are in the place of relations.
+	Metapaths []Metapath
 }
 
 // HeteroSampler is a checked HeteroGraph and HeteroConfig. It is immutable and safe for concurrent use.
@@ -76,11 +79,16 @@ type heteroRelation struct {
 	*Sampler
 	source, target int
 	degree         int64 // of a target, on average, rounded up
+
+	steps []int64 // of a metapath: those of the walks of a target, in each hop
 }
 
 // NewHetero checks the shape of g, in constant time for a relation, and the fanouts. The arrays stay the caller's and must not change while the
 // HeteroSampler is in use.
 func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
+	if len(cfg.Metapaths) > 0 {
+		return newMetapaths(g, cfg)
+	}
 	if len(cfg.Fanouts) != len(g.Relations) {
 		return nil, fmt.Errorf("sample: fanouts of %d relations, want %d as there are: %w", len(cfg.Fanouts), len(g.Relations), ErrFanout)
 	}
@@ -100,19 +108,13 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 		groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0]),
 		disjoint: cfg.Disjoint || len(cfg.Temporal) > 0, timed: len(cfg.Temporal) > 0, subgraph: cfg.Subgraph, reverse: cfg.Reverse,
 	}
-	for t, n := range g.NumNodes {
-		if n < 0 {
-			return nil, fmt.Errorf("sample: %d nodes of type %d: %w", n, t, ErrGraph)
-		}
-		s.types = append(s.types, &Sampler{graph: Graph{NumNodes: n}, disjoint: s.disjoint})
+	if err := s.addTypes(g); err != nil {
+		return nil, err
 	}
 	for i, r := range g.Relations {
-		if r.Source < 0 || r.Source >= len(g.NumNodes) || r.Target < 0 || r.Target >= len(g.NumNodes) {
-			return nil, fmt.Errorf("sample: relation %d from node type %d to %d, want types below %d: %w", i, r.Source, r.Target, len(g.NumNodes), ErrGraph)
-		}
-		graph := Graph{NumNodes: g.NumNodes[r.Target], Indptr: r.Indptr, Indices32: r.Indices32, Indices64: r.Indices64, Adjacency: r.Adjacency}
-		if err := graph.check(); err != nil {
-			return nil, fmt.Errorf("sample: relation %d: %w", i, err)
+		graph, err := g.lists(i)
+		if err != nil {
+			return nil, fmt.Errorf("sample: %w", err)
 		}
 		if err := checkHeteroFanouts(i, cfg.Fanouts[i], s.hops); err != nil {
 			return nil, err
@@ -135,6 +137,30 @@ func NewHetero(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 		s.groups[r.Source] = append(s.groups[r.Source], i)
 	}
 	return s, nil
+}
+
+// addTypes checks the numbers of nodes.
+func (s *HeteroSampler) addTypes(g HeteroGraph) error {
+	for t, n := range g.NumNodes {
+		if n < 0 {
+			return fmt.Errorf("sample: %d nodes of type %d: %w", n, t, ErrGraph)
+		}
+		s.types = append(s.types, &Sampler{graph: Graph{NumNodes: n}, disjoint: s.disjoint})
+	}
+	return nil
+}
+
+// lists is the edges of a relation by target, checked; its nodes are the targets.
+func (g *HeteroGraph) lists(relation int) (Graph, error) {
+	r := &g.Relations[relation]
+	if r.Source < 0 || r.Source >= len(g.NumNodes) || r.Target < 0 || r.Target >= len(g.NumNodes) {
+		return Graph{}, fmt.Errorf("relation %d from node type %d to %d, want types below %d: %w", relation, r.Source, r.Target, len(g.NumNodes), ErrGraph)
+	}
+	graph := Graph{NumNodes: g.NumNodes[r.Target], Indptr: r.Indptr, Indices32: r.Indices32, Indices64: r.Indices64, Adjacency: r.Adjacency}
+	if err := graph.check(); err != nil {
+		return Graph{}, fmt.Errorf("relation %d: %w", relation, err)
+	}
+	return graph, nil
 }
 
 // of is the Config of one relation.

@@ -53,6 +53,9 @@ func (s *HeteroSampler) First() []int64 {
 // HasWeights says whether a batch has weights of edges.
 func (s *HeteroSampler) HasWeights() bool { return s.relations[0].HasWeights() }
 
+// HasPositions says whether the edges of a batch have places in the graph.
+func (s *HeteroSampler) HasPositions() bool { return s.relations[0].HasPositions() }
+
 // Draw draws the batch of key for a request, whose seeds are global numbers of nodes of any types in any order, and sets out to the flat batch. Seeds
 // of a type keep their order. It fails as Worker.Draw does; out is then untouched and the HeteroWorker remains usable.
 func (w *HeteroWorker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
@@ -120,19 +123,25 @@ func (w *HeteroWorker) flatten(sub *HeteroSubgraph, out *Subgraph) error {
 		ptrs, edges = ptrs+int64(len(r.Ptr)), edges+int64(len(r.Row))
 	}
 	f := &w.flat
-	weighted := edges
+	placed, weighted := edges, edges
+	if !w.sampler.HasPositions() {
+		placed = 0
+	}
 	if !w.sampler.HasWeights() {
 		weighted = 0
 	}
-	if err := f.grow(w.budget, nodes, ptrs, edges, weighted); err != nil {
+	if err := f.grow(w.budget, nodes, ptrs, edges, placed, weighted); err != nil {
 		return err
 	}
 	if err := w.growTrees(nodes); err != nil {
 		return err
 	}
 	g := Subgraph{
-		Nodes: f.nodes.data[:0], Ptr: f.ptr.data[:0], Row: f.row.data[:0], Pos: f.pos.data[:0],
+		Nodes: f.nodes.data[:0], Ptr: f.ptr.data[:0], Row: f.row.data[:0],
 		NodesPerHop: make([]int64, 0, len(w.types)*(w.sampler.hops+1)), EdgesPerHop: make([]int64, 0, len(w.relations)*w.sampler.hops),
+	}
+	if w.sampler.HasPositions() {
+		g.Pos = f.pos.data[:0]
 	}
 	if w.sampler.HasWeights() {
 		g.Weight = f.weight.data[:0]
@@ -169,11 +178,11 @@ func (w *HeteroWorker) growTrees(nodes int64) error {
 	return w.flat.trees.grow(w.budget, mem.Trace, nodes, 0)
 }
 
-func (f *flat) grow(budget *mem.Budget, nodes, ptrs, edges, weighted int64) error {
+func (f *flat) grow(budget *mem.Budget, nodes, ptrs, edges, placed, weighted int64) error {
 	for _, b := range []struct {
 		buffer *buffer[int64]
 		room   int64
-	}{{&f.nodes, nodes}, {&f.ptr, ptrs}, {&f.pos, edges}} {
+	}{{&f.nodes, nodes}, {&f.ptr, ptrs}, {&f.pos, placed}} {
 		if err := b.buffer.grow(budget, mem.Trace, b.room, 0); err != nil {
 			return err
 		}
@@ -185,15 +194,18 @@ func (f *flat) grow(budget *mem.Budget, nodes, ptrs, edges, weighted int64) erro
 }
 
 // flatDemand is the number of elements of the buffers of flat batches.
-func (s *HeteroSampler) flatDemand(d HeteroDemand) (nodes, ptrs, edges, weighted int64) {
+func (s *HeteroSampler) flatDemand(d HeteroDemand) (nodes, ptrs, edges, placed, weighted int64) {
 	for _, n := range d.Nodes {
 		nodes += n
 	}
 	for i, r := range s.relations {
 		ptrs, edges = ptrs+d.Nodes[r.target]+1, edges+d.Edges[i]
 	}
+	if s.HasPositions() {
+		placed = edges
+	}
 	if s.HasWeights() {
 		weighted = edges
 	}
-	return nodes, ptrs, edges, weighted
+	return nodes, ptrs, edges, placed, weighted
 }

@@ -50,10 +50,10 @@ func (s *HeteroSampler) WorkerBytes(d HeteroDemand, stamp []bool) int64 {
 		}
 		total += r.subgraphBytes(both)
 	}
-	nodes, ptrs, edges, weighted := s.flatDemand(d)
+	nodes, ptrs, edges, placed, weighted := s.flatDemand(d)
 	add(nodes, 8)
 	add(ptrs, 8)
-	add(edges, 8)
+	add(placed, 8)
 	add(edges, 4)
 	add(weighted, 4)
 	if s.disjoint {
@@ -103,11 +103,11 @@ func (w *HeteroWorker) Reserve(d HeteroDemand) error {
 			return err
 		}
 	}
-	nodes, ptrs, edges, weighted := w.sampler.flatDemand(d)
+	nodes, ptrs, edges, placed, weighted := w.sampler.flatDemand(d)
 	if err := w.growTrees(nodes); err != nil {
 		return err
 	}
-	return w.flat.grow(w.budget, nodes, ptrs, edges, weighted)
+	return w.flat.grow(w.budget, nodes, ptrs, edges, placed, weighted)
 }
 
 // resize replaces a hash map by one that numbers this many nodes without growing.

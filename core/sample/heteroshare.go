@@ -77,6 +77,9 @@ func (w *HeteroWorker) plan(hop int) (total int64) {
 			if k == All || k > r.degree && !r.heteroRelation.replace {
 				k = r.degree
 			}
+			if r.heteroRelation.steps != nil {
+				k = r.heteroRelation.steps[hop] // whatever the targets keep
+			}
 			edges += int64(targets.end-targets.first) * min(k, maxEdges/maxLocals)
 		}
 		w.order = append(w.order, task{group: group, edges: edges})

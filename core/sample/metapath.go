@@ -7,21 +7,20 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// MetapathConfig says how neighbours are found by walks along types of edges (PinSAGE on a graph of users and items; DGL's
-// PinSAGESampler).
+// Metapath finds neighbours by walks along types of edges (PinSAGE on a graph of users and items; DGL's PinSAGESampler), in the
+// place of draws along one type.
 //
-// Metapath is relations of a HeteroGraph, by place, each walked against its edges, from a target to a source. It leads from
-// nodes of the type that the first relation ends at back to nodes of that type, which are the seeds, the neighbours and so all
-// nodes of a batch. Length of a Walk counts how often it is walked, Restart is the probability to go back to the target before
-// each time but the first, and what is visited is where it ends. A walk that can go no further goes back to the target: at once
-// where it has not left since the metapath began, and else with the next time, so that this time visits nothing. With a
-// metapath of one relation all this is what Walk says.
+// Path is relations of the HeteroGraph, by place, each walked against its edges, from a target to a source. It leads from nodes of
+// the type that the first relation ends at, the targets, to nodes of the type that the last one begins at, the sources. Length of a
+// Walk counts how often it is walked, Restart is the probability to go back to the target before each time but the first, and what
+// is visited is where it ends; where Length is more than 1, sources and targets are of one type. A walk that can go no further goes
+// back to the target: at once where it has not left since the metapath began, and else with the next time, so that this time visits
+// nothing. With a metapath of one relation all this is what Walk says.
 //
 // A walk draws numbers as Walk says: for going back, and for each relation one below the degree of where it stands.
-type MetapathConfig struct {
-	Fanouts  []int64 // nodes most often visited that a target keeps, for each hop: positive, or All
-	Walks    []Walk  // of each hop
-	Metapath []int   // the same in all hops
+type Metapath struct {
+	Path  []int
+	Walks []Walk // of each hop
 }
 
 // metapath is walks along relations.
@@ -31,42 +30,74 @@ type metapath struct {
 	fetched bool    // one of them is not in memory
 }
 
-// NewMetapath checks the shape of g, in time proportional to the nodes of one type, and the Config. The Sampler's batches hold
-// nodes of the one type that the metapath begins and ends at, as if these were all of a graph.
-func NewMetapath(g HeteroGraph, cfg MetapathConfig) (*Sampler, error) {
-	if len(cfg.Metapath) == 0 {
-		return nil, fmt.Errorf("sample: a metapath of no relations, want one at least: %w", ErrConfig)
+// newMetapaths is NewHetero of a Config with Metapaths: they take the place of relations.
+func newMetapaths(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
+	if len(cfg.Fanouts) != len(cfg.Metapaths) {
+		return nil, fmt.Errorf("sample: fanouts of %d metapaths, want %d as there are: %w", len(cfg.Fanouts), len(cfg.Metapaths), ErrFanout)
 	}
-	m := metapath{walks: slices.Clone(cfg.Walks)}
-	for i, place := range cfg.Metapath {
-		if place < 0 || place >= len(g.Relations) {
-			return nil, fmt.Errorf("sample: step %d of the metapath is relation %d, want one of %d: %w", i, place, len(g.Relations), ErrConfig)
-		}
-		r := &g.Relations[place]
-		if r.Source < 0 || r.Source >= len(g.NumNodes) || r.Target < 0 || r.Target >= len(g.NumNodes) {
-			return nil, fmt.Errorf("sample: relation %d from node type %d to %d, want types below %d: %w", place, r.Source, r.Target, len(g.NumNodes), ErrGraph)
-		}
-		next := cfg.Metapath[(i+1)%len(cfg.Metapath)]
-		if next < 0 || next >= len(g.Relations) {
-			continue // its turn comes
-		}
-		if after := g.Relations[next].Target; r.Source != after {
-			return nil, fmt.Errorf("sample: the metapath does not connect: step %d, relation %d, leads to nodes of type %d, and the next one, relation %d, from type %d: %w",
-				i, place, r.Source, next, after, ErrConfig)
-		}
-		graph := Graph{NumNodes: g.NumNodes[r.Target], Indptr: r.Indptr, Indices32: r.Indices32, Indices64: r.Indices64, Adjacency: r.Adjacency}
-		if err := graph.check(); err != nil {
-			return nil, fmt.Errorf("sample: relation %d: %w", place, err)
-		}
-		m.path = append(m.path, graph)
-		m.fetched = m.fetched || r.Adjacency != nil
+	if cfg.Replace || cfg.Labor != nil || len(cfg.Weights) > 0 {
+		return nil, fmt.Errorf("sample: random walks are uniform: they have no weights, no LABOR and no draws with replacement: %w", ErrConfig)
 	}
-	s, err := New(m.path[0], Config{Fanouts: cfg.Fanouts, Walks: append([]Walk{}, cfg.Walks...)})
-	if err != nil {
+	s := &HeteroSampler{groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0])}
+	if err := s.addTypes(g); err != nil {
 		return nil, err
 	}
-	s.method = m
+	for i, of := range cfg.Metapaths {
+		if err := checkHeteroFanouts(i, cfg.Fanouts[i], s.hops); err != nil {
+			return nil, err
+		}
+		r, err := g.metapath(of, s.hops)
+		if err != nil {
+			return nil, fmt.Errorf("sample: metapath %d: %w", i, err)
+		}
+		r.fanouts = slices.Clone(cfg.Fanouts[i])
+		s.relations = append(s.relations, r)
+		s.groups[r.source] = append(s.groups[r.source], i)
+	}
 	return s, nil
+}
+
+// metapath checks a Metapath and makes it a relation from its sources to its targets.
+func (g *HeteroGraph) metapath(of Metapath, hops int) (heteroRelation, error) {
+	m, repeated := metapath{walks: slices.Clone(of.Walks)}, false
+	if len(of.Walks) != hops {
+		return heteroRelation{}, fmt.Errorf("walks for %d hops, want %d as there are fanouts: %w", len(of.Walks), hops, ErrConfig)
+	}
+	r := heteroRelation{}
+	for hop, w := range of.Walks {
+		if err := w.check(hop); err != nil {
+			return heteroRelation{}, err
+		}
+		repeated = repeated || w.Length > 1
+		r.steps = append(r.steps, w.Walks*w.Length*int64(len(of.Path)))
+	}
+	if len(of.Path) == 0 {
+		return heteroRelation{}, fmt.Errorf("no relations, want one at least: %w", ErrConfig)
+	}
+	for i, place := range of.Path {
+		if place < 0 || place >= len(g.Relations) {
+			return heteroRelation{}, fmt.Errorf("step %d is relation %d, want one of %d: %w", i, place, len(g.Relations), ErrConfig)
+		}
+		graph, err := g.lists(place)
+		if err != nil {
+			return heteroRelation{}, err
+		}
+		if at := g.Relations[place].Target; i > 0 && r.source != at {
+			return heteroRelation{}, fmt.Errorf("it does not connect: step %d leads to nodes of type %d, and step %d, relation %d, from type %d: %w",
+				i-1, r.source, i, place, at, ErrConfig)
+		}
+		m.path = append(m.path, graph)
+		m.fetched = m.fetched || graph.Adjacency != nil
+		r.source = g.Relations[place].Source
+	}
+	r.target = g.Relations[of.Path[0]].Target
+	if repeated && r.source != r.target {
+		return heteroRelation{}, fmt.Errorf("it leads from nodes of type %d to type %d and so cannot be walked twice: %w", r.target, r.source, ErrConfig)
+	}
+	graph := m.path[0]
+	graph.NumNodes = g.NumNodes[r.source] // those that are numbered
+	r.Sampler = &Sampler{graph: graph, method: m}
+	return r, nil
 }
 
 func (m metapath) bytes(*Sampler, Demand) (most int64) {
@@ -79,7 +110,7 @@ func (m metapath) bytes(*Sampler, Demand) (most int64) {
 func (m metapath) expand(h *hop) error {
 	w := m.walks[h.number]
 	return h.expandWalks(w, m.fetched, func(k *walker, lo, hi int) error {
-		p := pathMoves{hop: h, k: k, w: w, path: m.path, back: w.back(), n: h.start(k, w, lo, hi)}
+		p := pathMoves{hop: h, k: k, w: w, path: m.path, from: h.expanded(h.first, h.first+h.targets), back: w.back(), n: h.start(k, w, lo, hi)}
 		if m.fetched {
 			return p.fetch()
 		}
@@ -95,6 +126,7 @@ type pathMoves struct {
 	k    *walker
 	w    Walk
 	path []Graph
+	from []int64 // the targets
 	back uint64
 	n    int
 }
@@ -107,13 +139,13 @@ func (m *pathMoves) turn(first, step int) {
 	end := min(first+group, m.n)
 	at, targets := m.k.at.data[first:end], m.k.targets.data[first:end]
 	if step > 0 && step%len(m.path) == 0 {
-		state, nodes := m.k.state.data[first:end], m.nodes.data[m.first:]
+		state := m.k.state.data[first:end]
 		for i, t := range targets {
 			x, s := stream(state[i]).next()
 			state[i] = uint64(s)
 			if ended := t < 0; ended || x>>11 < m.back {
 				targets[i] = max(t, ^t)
-				at[i] = nodes[targets[i]]
+				at[i] = m.from[targets[i]]
 			}
 		}
 	}
@@ -139,7 +171,7 @@ func (m *pathMoves) leave(first, step int) {
 				continue
 			}
 			home := m.spans.data[t] // has edges
-			at[i] = m.nodes.data[int64(m.first)+t]
+			at[i] = m.from[t]
 			start, stop = home.start, home.start+home.deg
 		}
 		x, s := stream(state[i]).below(uint64(stop - start))

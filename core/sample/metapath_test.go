@@ -59,58 +59,85 @@ func referenceMetapath(g *heteroTestGraph, path []int, w Walk, key Key, hop int,
 	return edges
 }
 
-// referencePaths draws a batch.
-func referencePaths(g *heteroTestGraph, cfg MetapathConfig, key Key, seeds []int64) Subgraph {
-	sub := Subgraph{Nodes: slices.Clone(seeds), Ptr: []int64{0}, Row: []uint32{}, NodesPerHop: []int64{int64(len(seeds))}}
-	local := map[int64]uint32{}
-	for i, v := range seeds {
-		if _, found := local[v]; !found {
-			local[v] = uint32(i)
+// referencePaths draws a batch, of which a metapath numbers the nodes of its source type.
+func referencePaths(g *heteroTestGraph, cfg HeteroConfig, key Key, seeds [][]int64) HeteroSubgraph {
+	sub := HeteroSubgraph{Relations: make([]RelationEdges, len(cfg.Metapaths))}
+	first, local := make([]int, len(g.nodes)), make([]map[int64]uint32, len(g.nodes))
+	for t, of := range seeds {
+		sub.Nodes, sub.NodesPerHop = append(sub.Nodes, slices.Clone(of)), append(sub.NodesPerHop, []int64{int64(len(of))})
+		local[t] = map[int64]uint32{}
+		for i, v := range of {
+			if _, found := local[t][v]; !found {
+				local[t][v] = uint32(i)
+			}
 		}
 	}
-	first := 0
-	for hop, k := range cfg.Fanouts {
-		end, edges := len(sub.Nodes), len(sub.Row)
-		for _, v := range sub.Nodes[first:end] {
-			for _, e := range referenceMetapath(g, cfg.Metapath, cfg.Walks[hop], key, hop, v, k) {
-				if _, found := local[e.source]; !found {
-					local[e.source] = uint32(len(sub.Nodes))
-					sub.Nodes = append(sub.Nodes, e.source)
-				}
-				sub.Row, sub.Weight = append(sub.Row, local[e.source]), append(sub.Weight, e.weight)
-			}
-			sub.Ptr = append(sub.Ptr, int64(len(sub.Row)))
+	for i := range sub.Relations {
+		sub.Relations[i].Ptr = []int64{0}
+	}
+	for hop := range cfg.Fanouts[0] {
+		end := make([]int, len(g.nodes))
+		for t := range end {
+			end[t] = len(sub.Nodes[t])
 		}
-		sub.NodesPerHop = append(sub.NodesPerHop, int64(len(sub.Nodes)-end))
-		sub.EdgesPerHop = append(sub.EdgesPerHop, int64(len(sub.Row)-edges))
+		for i, m := range cfg.Metapaths {
+			r := &sub.Relations[i]
+			target, source, edges := g.relations[m.Path[0]].target, g.relations[m.Path[len(m.Path)-1]].source, len(r.Row)
+			for _, v := range sub.Nodes[target][first[target]:end[target]] {
+				if cfg.Fanouts[i][hop] != 0 {
+					for _, e := range referenceMetapath(g, m.Path, m.Walks[hop], relationKey(key, i), hop, v, cfg.Fanouts[i][hop]) {
+						if _, found := local[source][e.source]; !found {
+							local[source][e.source] = uint32(len(sub.Nodes[source]))
+							sub.Nodes[source] = append(sub.Nodes[source], e.source)
+						}
+						r.Row, r.Weight = append(r.Row, local[source][e.source]), append(r.Weight, e.weight)
+					}
+				}
+				r.Ptr = append(r.Ptr, int64(len(r.Row)))
+			}
+			r.EdgesPerHop = append(r.EdgesPerHop, int64(len(r.Row)-edges))
+		}
+		for t := range end {
+			sub.NodesPerHop[t] = append(sub.NodesPerHop[t], int64(len(sub.Nodes[t])-end[t]))
+		}
 		first = end
 	}
 	return sub
 }
 
-func newPathWorker(t testing.TB, g HeteroGraph, cfg MetapathConfig, stamp bool, threads int) *Worker {
+func requirePaths(t *testing.T, want, got HeteroSubgraph) {
 	t.Helper()
-	s, err := NewMetapath(g, cfg)
-	require.NoError(t, err)
-	budget := mem.NewBudget(0)
-	w, err := s.NewWorker(budget, stamp, threads)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		w.Close()
-		require.Zero(t, budget.Used())
-	})
-	return w
+	require.Equal(t, want.NodesPerHop, got.NodesPerHop)
+	for i := range want.Nodes {
+		require.True(t, slices.Equal(want.Nodes[i], got.Nodes[i]), "nodes of type %d", i)
+	}
+	for i, w := range want.Relations {
+		e := got.Relations[i]
+		same := slices.Equal(w.Ptr, e.Ptr) && slices.Equal(w.Row, e.Row) && slices.Equal(w.Weight, e.Weight) && slices.Equal(w.EdgesPerHop, e.EdgesPerHop)
+		require.True(t, same, "metapath %d", i)
+		require.Nil(t, e.Pos)
+	}
+}
+
+// onePath is a Config of one metapath.
+func onePath(fanouts []int64, walks []Walk, path ...int) HeteroConfig {
+	return HeteroConfig{Fanouts: [][]int64{fanouts}, Metapaths: []Metapath{{Path: path, Walks: walks}}}
 }
 
 // Relations of citations: 0 is within type 0, 1 and 2 lead between types 0 and 1, 3 and 4 between 0 and 2, 5 from 1 to 2.
-func pathConfigs() map[string]MetapathConfig {
+func pathConfigs() map[string]HeteroConfig {
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
-	return map[string]MetapathConfig{
-		"there and back":  {Fanouts: []int64{5, 3}, Walks: walk, Metapath: []int{1, 2}},
-		"of another type": {Fanouts: []int64{5, 3}, Walks: walk, Metapath: []int{2, 1}},
-		"around":          {Fanouts: []int64{5, All}, Walks: walk, Metapath: []int{3, 5, 2}},
-		"five":            {Fanouts: []int64{All, 4}, Walks: walk, Metapath: []int{0, 1, 2, 3, 4}},
-		"many walkers":    {Fanouts: []int64{10}, Walks: []Walk{{1500, 2, 0}}, Metapath: []int{1, 2}},
+	once := []Walk{{5, 1, .5}, {2, 1, 0}}
+	return map[string]HeteroConfig{
+		"there and back":  onePath([]int64{5, 3}, walk, 1, 2),
+		"of another type": onePath([]int64{5, 3}, walk, 2, 1),
+		"around":          onePath([]int64{5, All}, walk, 3, 5, 2),
+		"five":            onePath([]int64{All, 4}, walk, 0, 1, 2, 3, 4),
+		"many walkers":    onePath([]int64{10}, []Walk{{1500, 2, 0}}, 1, 2),
+		"several": {
+			Fanouts:   [][]int64{{5, 3}, {2, 0}, {All, 2}, {3, 3}},
+			Metapaths: []Metapath{{[]int{1, 2}, walk}, {[]int{2, 1}, walk}, {[]int{1, 2, 1}, once}, {[]int{2}, once}},
+		},
 	}
 }
 
@@ -119,20 +146,20 @@ func TestMetapathsEqualReference(t *testing.T) {
 	for name, cfg := range pathConfigs() {
 		for form := range 3 {
 			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
-				numNodes := g.nodes[g.relations[cfg.Metapath[0]].target]
 				for threads, stamp := range map[int]bool{1: true, 2: false, 8: true} {
-					w := newPathWorker(t, g.form(form), cfg, stamp, threads)
+					w := newHeteroWorker(t, g.form(form), cfg, stamp, threads)
 					rng := newReferenceRNG(9, uint64(form))
 					for batch, count := range []int{1, 7, 90} {
-						seeds := make([]int64, count)
-						for i := range seeds {
-							seeds[i] = rng.below(numNodes)
+						seeds := make([][]int64, len(g.nodes))
+						for range count {
+							i := rng.below(int64(len(cfg.Metapaths)))
+							typ := g.relations[cfg.Metapaths[i].Path[0]].target
+							seeds[typ] = append(seeds[typ], rng.below(g.nodes[typ]))
 						}
 						key := Key{1, 2, uint64(batch)}
-						var got Subgraph
+						var got HeteroSubgraph
 						require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
-						requireEqual(t, referencePaths(g, cfg, key, seeds), got)
-						require.Nil(t, got.Pos)
+						requirePaths(t, referencePaths(g, cfg, key, seeds), got)
 					}
 				}
 			})
@@ -146,13 +173,13 @@ func TestMetapathOfOneRelationIsAWalk(t *testing.T) {
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	for form, graph := range g.forms() {
 		relation := Relation{Indptr: graph.Indptr, Indices32: graph.Indices32, Indices64: graph.Indices64, Adjacency: graph.Adjacency}
-		path := newPathWorker(t, HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{relation}},
-			MetapathConfig{Fanouts: []int64{5, All}, Walks: walk, Metapath: []int{0}}, true, 2)
+		path := newHeteroWorker(t, HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{relation}}, onePath([]int64{5, All}, walk, 0), true, 2)
 		plain := newWorker(t, graph, Config{Fanouts: []int64{5, All}, Walks: walk}, true, 2)
 		var want, got Subgraph
-		require.NoError(t, plain.Sample(context.Background(), Key{4, 5, 6}, g.seeds(200, 5), &want), form)
-		require.NoError(t, path.Sample(context.Background(), Key{4, 5, 6}, g.seeds(200, 5), &got), form)
+		require.NoError(t, plain.Sample(context.Background(), relationKey(Key{4, 5, 6}, 0), g.seeds(200, 5), &want), form)
+		require.NoError(t, path.Draw(context.Background(), Key{4, 5, 6}, Request{Seeds: g.seeds(200, 5)}, &got), form)
 		requireEqual(t, want, got)
+		require.Nil(t, got.Pos)
 	}
 }
 
@@ -188,12 +215,12 @@ func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
 		for _, walk := range []Walk{{1, 1, 0}, {1, 4, 0}, {3, 3, .5}} {
 			t.Run(fmt.Sprint(name, walk), func(t *testing.T) {
 				const batches = 5000
-				w := newPathWorker(t, g, MetapathConfig{Fanouts: []int64{All}, Walks: []Walk{walk}, Metapath: []int{0, 1}}, true, 1)
+				w := newHeteroWorker(t, g, onePath([]int64{All}, []Walk{walk}, 0, 1), true, 1)
 				users := int(g.NumNodes[0])
 				sum, squares := make([]float64, users), make([]float64, users)
 				var sub Subgraph
 				for batch := range uint64(batches) {
-					require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, []int64{0}, &sub))
+					require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, Request{Seeds: []int64{0}}, &sub))
 					for e, row := range sub.Row {
 						times := float64(sub.Weight[e])
 						sum[sub.Nodes[row]] += times
@@ -255,18 +282,20 @@ func expectedPathVisits(g HeteroGraph, w Walk) []float64 {
 func TestGoldenMetapaths(t *testing.T) {
 	// A promise, as those of golden_test.go are.
 	want := map[string]uint64{
-		"around":          0x5a20c09a7ae56489,
-		"five":            0xa68ed498140cfee8,
-		"many walkers":    0xdd56756d9255705b,
-		"of another type": 0xc0017cd8d689ad42,
-		"there and back":  0x9302a32ed0445f21,
+		"around":          0xd8323662863dffe5,
+		"five":            0x98c044f2ab2ce365,
+		"many walkers":    0x573ba4aaa486fd15,
+		"of another type": 0x78344bf26ea5cbbe,
+		"several":         0x50740922337ac658,
+		"there and back":  0xab449a8e01b492ad,
 	}
 	g := citations(3)
 	for name, cfg := range pathConfigs() {
 		t.Run(name, func(t *testing.T) {
-			w := newPathWorker(t, g.form(0), cfg, true, 2)
+			w := newHeteroWorker(t, g.form(0), cfg, true, 2)
+			first := w.sampler.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
 			var sub Subgraph
-			require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, []int64{5, 3, 11, 19, 3}, &sub))
+			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: []int64{first + 5, first + 3, first + 11, first + 19, first + 3}}, &sub))
 			require.Equal(t, want[name], digest(t, sub.Nodes, sub.Ptr, sub.Row, sub.Weight))
 		})
 	}
@@ -275,37 +304,42 @@ func TestGoldenMetapaths(t *testing.T) {
 func TestMetapathFaults(t *testing.T) {
 	g := citations(3)
 	walk := []Walk{{4, 3, .5}}
+	again := onePath([]int64{5}, walk, 1, 2)
+	again.Labor = &Labor{BatchDependency: 1}
 	for _, tt := range []struct {
-		cfg   MetapathConfig
+		cfg   HeteroConfig
 		err   error
 		words string
 	}{
-		{MetapathConfig{Fanouts: []int64{5}, Walks: walk}, ErrConfig, "no relations"},
-		{MetapathConfig{Fanouts: []int64{5}, Walks: walk, Metapath: []int{1, 8}}, ErrConfig, "relation 8, want one of 8"},
-		{MetapathConfig{Fanouts: []int64{5}, Walks: walk, Metapath: []int{-1, 1}}, ErrConfig, "step 0"},
-		{MetapathConfig{Fanouts: []int64{5}, Walks: walk, Metapath: []int{1}}, ErrConfig, "does not connect: step 0, relation 1, leads to nodes of type 1"},
-		{MetapathConfig{Fanouts: []int64{5}, Walks: walk, Metapath: []int{1, 3}}, ErrConfig, "does not connect"},
-		{MetapathConfig{Fanouts: []int64{5}, Walks: []Walk{{4, 0, .5}}, Metapath: []int{1, 2}}, ErrConfig, "length 0"},
-		{MetapathConfig{Fanouts: []int64{5, 5}, Walks: walk, Metapath: []int{1, 2}}, ErrConfig, "walks for 1 hops"},
-		{MetapathConfig{Fanouts: []int64{5}, Metapath: []int{1, 2}}, ErrConfig, "walks for 0 hops"},
-		{MetapathConfig{Fanouts: []int64{0}, Walks: walk, Metapath: []int{1, 2}}, ErrFanout, "fanout 0"},
+		{onePath([]int64{5}, walk), ErrConfig, "no relations"},
+		{onePath([]int64{5}, walk, 1, 8), ErrConfig, "relation 8, want one of 8"},
+		{onePath([]int64{5}, walk, -1, 1), ErrConfig, "step 0"},
+		{onePath([]int64{5}, walk, 1), ErrConfig, "from nodes of type 0 to type 1 and so cannot be walked twice"},
+		{onePath([]int64{5}, walk, 1, 3), ErrConfig, "does not connect: step 0 leads to nodes of type 1, and step 1, relation 3, from type 0"},
+		{onePath([]int64{5}, []Walk{{4, 0, .5}}, 1, 2), ErrConfig, "length 0"},
+		{onePath([]int64{5, 5}, walk, 1, 2), ErrConfig, "walks for 1 hops"},
+		{onePath([]int64{5}, nil, 1, 2), ErrConfig, "walks for 0 hops"},
+		{onePath([]int64{-2}, walk, 1, 2), ErrFanout, "fanout -2"},
+		{HeteroConfig{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, want 1"},
+		{HeteroConfig{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout, "2 fanouts of relation 1"},
+		{again, ErrConfig, "uniform"},
 	} {
-		_, err := NewMetapath(g.form(0), tt.cfg)
+		_, err := NewHetero(g.form(0), tt.cfg)
 		require.ErrorIs(t, err, tt.err)
 		require.ErrorContains(t, err, tt.words)
 	}
 	broken := g.form(0)
 	broken.Relations[1].Indptr = broken.Relations[1].Indptr[1:]
-	_, err := NewMetapath(broken, MetapathConfig{Fanouts: []int64{5}, Walks: walk, Metapath: []int{1, 2}})
+	_, err := NewHetero(broken, onePath([]int64{5}, walk, 1, 2))
 	require.ErrorIs(t, err, ErrGraph)
 
 	cfg := pathConfigs()["around"]
-	seeds := []int64{1, 2, 3, 4, 5, 6, 7, 8}
+	request := Request{Seeds: []int64{1, 2, 3, 4, 5, 6, 7, 8}}
 	for form := range 3 {
-		w := newPathWorker(t, g.form(form), cfg, true, 1)
+		w := newHeteroWorker(t, g.form(form), cfg, true, 1)
 		for n := 0; ; n++ { // cancelled at every look
 			sub := Subgraph{Room: -1}
-			if err := w.Sample(newCountdown(n), Key{}, seeds, &sub); err == nil {
+			if err := w.Draw(newCountdown(n), Key{}, request, &sub); err == nil {
 				require.Greater(t, n, 3)
 				break
 			} else {
@@ -313,15 +347,13 @@ func TestMetapathFaults(t *testing.T) {
 				require.EqualValues(t, -1, sub.Room)
 			}
 		}
-		var sub Subgraph
-		require.ErrorIs(t, w.Sample(context.Background(), Key{}, []int64{1200}, &sub), ErrSeed)
 	}
 	failure := errors.New("disk on fire")
 	for n := range 18 { // fetches: two hops of three and four times three steps, less where nobody moves
 		graph := g.form(0)
 		graph.Relations[5] = Relation{Source: 1, Target: 2, Indptr: g.relations[5].indptr, Adjacency: &failingFetch{testGraph: g.relations[5].testGraph, err: failure, good: n}}
 		var sub Subgraph
-		err := newPathWorker(t, graph, cfg, true, 1).Sample(context.Background(), Key{}, seeds, &sub)
+		err := newHeteroWorker(t, graph, cfg, true, 1).Draw(context.Background(), Key{}, request, &sub)
 		if n < 3 {
 			require.ErrorIs(t, err, failure)
 		} else if n > 6 {
@@ -335,18 +367,24 @@ func TestMetapathsStayWithinWorkerBytes(t *testing.T) {
 	for name, cfg := range pathConfigs() {
 		for form := range 3 {
 			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
-				s, err := NewMetapath(g.form(form), cfg)
+				s, err := NewHetero(g.form(form), cfg)
 				require.NoError(t, err)
-				first := newPathWorker(t, g.form(form), cfg, true, 1)
-				seeds := []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+				first := newHeteroWorker(t, g.form(form), cfg, true, 1)
+				from := s.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
+				request := Request{Seeds: []int64{from, from + 1, from + 2, from + 3, from + 4, from + 5, from + 6}}
 				var sub Subgraph
-				require.NoError(t, first.Sample(context.Background(), Key{}, seeds, &sub))
-				d := Demand{Nodes: int64(len(sub.Nodes)), Edges: sub.Room}
-				w, err := s.NewWorker(mem.NewBudget(s.WorkerBytes(d, true)), true, 1)
+				require.NoError(t, first.Draw(context.Background(), Key{}, request, &sub))
+				d := HeteroDemand{Nodes: make([]int64, len(g.nodes)), Edges: sub.Rooms}
+				hops := len(cfg.Fanouts[0]) + 1
+				for i, n := range sub.NodesPerHop {
+					d.Nodes[i/hops] += n
+				}
+				stamp := make([]bool, len(g.nodes))
+				w, err := s.NewWorker(mem.NewBudget(s.WorkerBytes(d, stamp)), stamp, 1)
 				require.NoError(t, err)
 				defer w.Close()
 				require.NoError(t, w.Reserve(d))
-				require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &sub))
+				require.NoError(t, w.Draw(context.Background(), Key{}, request, &sub))
 			})
 		}
 	}

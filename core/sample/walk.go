@@ -187,7 +187,7 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, move func(k *walke
 
 // start puts the walkers of the targets lo to hi at their targets and returns their number.
 func (h *hop) start(k *walker, w Walk, lo, hi int) (n int) {
-	nodes, spans := h.nodes.data[h.first:], h.spans.data
+	nodes, spans := h.expanded(h.first, h.first+h.targets), h.spans.data
 	for i := lo; i < hi; i++ {
 		if spans[i].deg == 0 {
 			continue

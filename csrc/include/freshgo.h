@@ -377,6 +377,12 @@ typedef struct fg_walk {
   double restart; /* probability to go back to the target before a step, in [0, 1) */
 } fg_walk;
 
+/* Edge types that walks go along in a graph with types, by their places in it: each is walked against its edges. */
+typedef struct fg_metapath {
+  FG_IN int64_t *path; /* [length], in the order of walking */
+  int64_t length;      /* at least 1 */
+} fg_metapath;
+
 /* Links that batches are drawn for, and negatives beside them. */
 typedef struct fg_links {
   FG_IN int64_t *sources; /* [num_links]; NULL, as `targets`: every edge of the graph, in the caller's order */
@@ -457,6 +463,9 @@ typedef struct fg_loader_options {
   int32_t disjoint;        /* every seed has a tree of its own; with `time_attr` always */
   int32_t link_relation;   /* of a graph with types: the edge type that `links` are of, ids are those of its types; else 0 */
   int32_t link_reverse;    /* and the one from target to source that `exclude` 2 looks in; else 0 */
+  FG_IN fg_metapath *metapaths; /* of a graph with types: [num_metapaths]. They are in the place of edge types, also in
+                                   `relation_fanouts`; `walks` is then [num_metapaths, num_hops]. NULL: none */
+  int64_t num_metapaths;
 } fg_loader_options;
 
 /* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
@@ -465,7 +474,7 @@ typedef struct fg_loader_options {
  * With types, nodes of all types are numbered one after the other: node v of a type is v plus the number of nodes of the
  * types before. `seeds` and `hotness` are by these numbers; the seeds of a type follow one another, the types in any
  * order. `weight_attr` names a tensor of one edge type at least; types without it are drawn from uniformly. `cache` is
- * not "expected"; there is no `history`, no `held`, no `walks`.
+ * not "expected"; there is no `history`, no `held`, no `walks` without `metapaths`.
  * What `transfer` may be: "auto", "random", "page-once", "scan", "pack", "forward", and one of the middle three with
  * "+forward". All of them change when a row is read, none what is in a batch.
  *
@@ -530,6 +539,7 @@ typedef struct fg_batch {
  * e<j>/ptr, e<j>/e_id, e<j>/num_sampled_edges, e<j>/NAME for its tensors, and with `labor` or `transpose` the ones above.
  * With `disjoint` also n<i>/batch, the trees over the seeds of all types, type after type, and with `time_attr` n<i>/seed_time.
  * With `subgraph_type` 1 a relation whose reverse is another one (rev_NAME, or the only one back) has no e_id and no tensors.
+ * With `metapaths` these are the edge types j, with edge_weight and without e_id and tensors of the graph.
  * Ids, rows of edge_index and edge numbers are those within the type. All are there, empty where a batch reaches nothing of
  * a type. With `links` of the edge type j from node type s to t there is e<j>/input_id and no n<i>/input_id, and e<j>/
  * edge_label_index or n<s>/src_index, n<t>/dst_pos_index and n<t>/dst_neg_index: positions in n_id of the end's type.

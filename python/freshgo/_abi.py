@@ -256,6 +256,12 @@ class Walk(ctypes.Structure):
     _fields_ = (("walks", c_int64), ("length", c_int64), ("restart", c_double))
 
 
+class Metapath(ctypes.Structure):
+    """fg_metapath."""
+
+    _fields_ = (("path", POINTER(c_int64)), ("length", c_int64))
+
+
 class Links(ctypes.Structure):
     """fg_links."""
 
@@ -338,6 +344,8 @@ class LoaderOptions(ctypes.Structure):
         ("disjoint", c_int32),
         ("link_relation", c_int32),
         ("link_reverse", c_int32),
+        ("metapaths", POINTER(Metapath)),
+        ("num_metapaths", c_int64),
     )
 
 

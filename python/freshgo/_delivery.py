@@ -110,7 +110,9 @@ def open_delivery(
     streams = CudaStreams(device)
     look = options.prefetch > 0 and options.history is None  # whose update comes before the next batch
     if cache_bytes is None:
-        stay = on_host(source.types) if isinstance(source, TypedSource) else ON_HOST
+        stay = (
+            on_host(source.types, len(options.relation_fanouts or ())) if isinstance(source, TypedSource) else ON_HOST
+        )
         return OnDevice(Mover(streams, stay=stay), None, look=look)
     ids = _device_cache.choose(source, policy, options, cache_bytes)
     cache = DeviceCache(ids, source.num_nodes, _device_cache.assembler())

@@ -56,7 +56,8 @@ class LoaderOptions:
     ``held`` (int32, one per node) says which rows the caller has, and ``holds`` how many batches he keeps at a time.
     Without fanouts a batch is its seeds and their rows.
     ``relation_fanouts`` are the ``fanouts`` of each relation of a graph with types, as many for all, 0 for none; seeds
-    are then numbered over all types, one type after the other.
+    are then numbered over all types, one type after the other. ``metapaths`` are places of relations in the order of
+    walking, with the walks of each hop; ``relation_fanouts`` is then of each of them.
     """
 
     fanouts: Sequence[int]
@@ -103,6 +104,7 @@ class LoaderOptions:
     time_window: int | None = None
     temporal_last: bool = False
     disjoint: bool = False
+    metapaths: Sequence[tuple[Sequence[int], Sequence[tuple[int, int, float]]]] | None = None
 
 
 def pointer_to(tensor: torch.Tensor, kind: Any) -> Any:
@@ -168,6 +170,11 @@ def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.L
         flat = [fanout for hops in relations for fanout in hops]
         raw.relation_fanouts, raw.num_relations = (ctypes.c_int64 * len(flat))(*flat), len(relations)
         raw.num_hops, raw.fanouts = len(relations[0]) if relations else 0, None
+    if options.metapaths is not None:
+        paths = [_abi.Metapath((ctypes.c_int64 * len(path))(*path), len(path)) for path, _ in options.metapaths]
+        walks = [_abi.Walk(*walk) for _, hops in options.metapaths for walk in hops]
+        raw.metapaths, raw.num_metapaths = (_abi.Metapath * len(paths))(*paths), len(paths)
+        raw.walks = (_abi.Walk * len(walks))(*walks)
     if options.walks is not None:
         raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
     raw.subgraph_type = options.subgraph_type

@@ -17,11 +17,11 @@ from freshgo.heterobatch import HeteroBatch, TypeBatch
 COUNTS = ("num_sampled_nodes", "num_sampled_edges")
 
 
-def on_host(types: Types) -> set[str]:
-    """The tensors of a batch that become numbers."""
+def on_host(types: Types, num_edge_types: int) -> set[str]:
+    """The tensors of a batch that become numbers; batches have so many types of edges."""
     return {
         *(f"n{i}/{COUNTS[0]}" for i in range(len(types.num_nodes))),
-        *(f"e{i}/{COUNTS[1]}" for i in range(len(types.edge_types))),
+        *(f"e{i}/{COUNTS[1]}" for i in range(num_edge_types)),
     }
 
 

@@ -6,6 +6,8 @@ import dataclasses
 import warnings
 from typing import Any
 
+from freshgo import _metapaths
+from freshgo._metapaths import Metapaths
 from freshgo._typed_source import TypedSource
 from freshgo._types import ByRelation, Inputs, Types
 from freshgo.errors import InvalidArgumentError
@@ -18,8 +20,11 @@ class TypedOptions:
 
     types: Types
     fanouts: ByRelation
+    """Of every type of edges that batches have."""
     inputs: Inputs | None
     """None: batches are made for links."""
+    metapaths: Metapaths | None = None
+    """What is walked along, in the order of ``fanouts``."""
 
     @classmethod
     def of(
@@ -28,15 +33,29 @@ class TypedOptions:
         """Check the arguments of a loader. ``homogeneous`` are those that work without types alone."""
         types = source.types
         given = [name for name, value in homogeneous.items() if value is not None]
-        if drawn.walks is not None:
-            given.append("RandomWalk in num_neighbors")
         if given:
             raise InvalidArgumentError(
                 f"{given[0]} works on homogeneous graphs, this one has the node types "
                 f"{', '.join(map(repr, types.node_types))}"
             )
-        fanouts = types.fanouts(drawn.by_relation, drawn.fanouts)
-        return cls(types, fanouts, None if links else types.inputs(input_nodes, source.split_of))
+        if drawn.walks is not None:
+            raise InvalidArgumentError(
+                "a RandomWalk in a graph with types goes along a metapath=[...] of its edge types, which are "
+                f"{', '.join(map(repr, types.edge_types)) or 'none at all'}"
+            )
+        inputs = None if links else types.inputs(input_nodes, source.split_of)
+        if drawn.metapaths is None:
+            return cls(types, types.fanouts(drawn.by_relation, drawn.fanouts), inputs)
+        if inputs is None:
+            raise InvalidArgumentError("a LinkLoader draws along edge types: it goes without metapaths")
+        _metapaths.in_graph(drawn.metapaths, types, inputs.config)
+        fanouts = {name: [walk.top for walk in hops] for name, hops in drawn.metapaths.items()}
+        return cls(types, fanouts, inputs, drawn.metapaths)
+
+    @property
+    def drawn(self) -> Types:
+        """The types of nodes and edges that batches have."""
+        return Types(self.types.num_nodes, list(self.fanouts))
 
     def warn_one_way(self) -> None:
         """Say which relations a bidirectional batch leaves as they are."""
@@ -51,8 +70,12 @@ class TypedOptions:
 
     def native(self) -> dict[str, Any]:
         """Return the options of the library."""
-        seeds = None if self.inputs is None else self.inputs.seeds
-        return {"fanouts": [], "relation_fanouts": list(self.fanouts.values()), "seeds": seeds}
+        return {
+            "fanouts": [],
+            "relation_fanouts": list(self.fanouts.values()),
+            "seeds": None if self.inputs is None else self.inputs.seeds,
+            "metapaths": None if self.metapaths is None else _metapaths.native(self.metapaths, self.types),
+        }
 
     def config(self) -> dict[str, Any]:
         """Return what a batch depends on, as it comes back from JSON."""

@@ -65,7 +65,9 @@ class Loader:
             (features are used in place, not copied). With types: a ``HeteroData``, or a mapping from types to such.
         num_neighbors: neighbours per node and hop, nearest the input nodes first; -1 takes all. Or a
             :class:`RandomWalk` for each hop. With types so many along every type of edges, or a dict of such lists
-            with every type of edges, where 0 takes none.
+            with every type of edges, where 0 takes none; or walks along metapaths, whose edges take the place of the
+            graph's in a batch: as a list under the edge type ``(source, "metapath_0", target)``, as a dict under those
+            that are its keys.
         input_nodes: node ids, a bool mask, the name of a split, or None for every node. With types a type of nodes,
             ``"paper"``, or one with any of these, ``("paper", ids)``, or a dict for several types at once,
             ``{"paper": ids, "author": "train"}``.
@@ -138,7 +140,10 @@ class Loader:
     def __init__(
         self,
         data: object,
-        num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]],
+        num_neighbors: Sequence[int]
+        | Sequence[RandomWalk]
+        | Mapping[EdgeType, Sequence[int]]
+        | Mapping[EdgeType, Sequence[RandomWalk]],
         input_nodes: Any = None,
         *,
         batch_size: int = 1,
@@ -244,6 +249,10 @@ class Loader:
                     self._trees = self._trees.typed(self._typed.inputs.counts)
                 options = dataclasses.replace(options, input_time=self._trees.input_time, **self._typed.native())
             else:
+                if drawn.metapaths is not None:
+                    raise InvalidArgumentError(
+                        "a metapath is of edge types, which this homogeneous graph does not have"
+                    )
                 if drawn.by_relation is not None:
                     raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
                 self._trees = self._trees.homogeneous()
@@ -439,7 +448,7 @@ class Loader:
 
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._typed is not None:
-            batch = make_typed_batch(self._batch_class, self._typed.types, self._typed.inputs, raw.tensors)
+            batch = make_typed_batch(self._batch_class, self._typed.drawn, self._typed.inputs, raw.tensors)
         else:
             if self._masked:
                 raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()

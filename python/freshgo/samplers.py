@@ -5,13 +5,15 @@ Without any of these a loader draws neighbours uniformly. ``weight_attr=`` draws
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from freshgo import _options
+from freshgo import _metapaths, _options
+from freshgo._metapaths import Metapaths
 from freshgo._types import ByRelation, by_relation
 from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.store import EdgeType
 
 MAX_STEPS = 1 << 20
 """The most steps that the walks of a node may have together."""
@@ -59,11 +61,21 @@ class RandomWalk:
 
         Loader(data, num_neighbors=[RandomWalk(walks=4, length=3, top=5)] * 2)
 
+    In a graph with types walks go along a metapath: edge types that follow one another from source to target, as in
+    PyG's ``AddMetaPaths``. A walk begins where the metapath ends and goes it back, edge type by edge type, to where it
+    begins: that is one of its ``length`` steps, and what it visits. The edges go the same way as the metapath, from
+    what was visited to where the walk began. A walk that can go no further on its way visits nothing in this step.
+
+        items = RandomWalk(metapath=[("item", "rev_buys", "user"), ("user", "buys", "item")])
+        Loader(data, num_neighbors=[items, items], input_nodes="item")
+
     Args:
         walks: that start at each node.
-        length: steps of a walk.
+        length: steps of a walk; of the metapath, how often it is walked.
         top: neighbours that a node keeps; -1 keeps all that were visited.
         restart: a probability in [0, 1).
+        metapath: edge types ``(source, relation, target)`` of a graph with types. With ``length=1`` it may begin at
+            other nodes than it ends.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument that cannot work.
@@ -73,6 +85,7 @@ class RandomWalk:
     length: int = 3
     top: int = 5
     restart: float = 0.5
+    metapath: Sequence[EdgeType] | None = None
 
     def __post_init__(self) -> None:
         _options.count("walks", self.walks, 1)
@@ -87,6 +100,13 @@ class RandomWalk:
             raise DTypeError(f"restart must be a number, got {self.restart!r}")
         if not 0 <= self.restart < 1:
             raise InvalidArgumentError(f"restart must be a probability below 1, got {self.restart}")
+        if self.metapath is not None:
+            object.__setattr__(self, "metapath", _metapaths.check_metapath(self.metapath, self.length))
+
+    @property
+    def step(self) -> tuple[int, int, float]:
+        """Walks, length and restart."""
+        return int(self.walks), int(self.length), float(self.restart)
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,8 @@ class Sampling:
     weight_attr: str | None
     by_relation: ByRelation | None = None
     """Where fanouts differ between the relations of a graph with types; ``fanouts`` are empty then."""
+    metapaths: Metapaths | None = None
+    """Walks in a graph with types; ``fanouts`` are empty then, and ``walks`` None."""
 
     def options(self) -> dict[str, Any]:
         """Return the options of the library."""
@@ -116,6 +138,8 @@ class Sampling:
         """Return what a batch depends on beside the fanouts; None throughout where draws are uniform."""
         options = self.options()
         labor, walks = options["labor"], options["walks"]
+        if self.metapaths is not None:
+            walks = _metapaths.config(self.metapaths)
         return {
             "weight_attr": self.weight_attr,
             "labor": None if labor is None else list(labor[:2]),
@@ -127,7 +151,7 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
     """Check which edges a batch is to have beside those that are drawn, and return its number in the library."""
     name = _options.choice("subgraph_type", getattr(value, "value", value), _options.SUBGRAPH_TYPES)  # PyG's is an enum
     if name != "directional":
-        if sampling.walks is not None:
+        if sampling.walks is not None or sampling.metapaths is not None:
             raise InvalidArgumentError(
                 f"subgraph_type={name!r} completes edges of the graph, which those of a RandomWalk are not"
             )
@@ -147,7 +171,11 @@ def sampling(
     """Check what a loader was given, and how it goes together. ``relations``: num_neighbors may differ between them."""
     hops = list(num_neighbors) if isinstance(num_neighbors, list | tuple) else []
     walks = [hop for hop in hops if isinstance(hop, RandomWalk)]
-    if walks and len(walks) < len(hops):
+    metapaths = None
+    if relations and isinstance(num_neighbors, Mapping) and _metapaths.has_walks(num_neighbors):
+        metapaths = _metapaths.by_name(num_neighbors)
+        walks = [walk for hops in metapaths.values() for walk in hops]
+    if metapaths is None and walks and len(walks) < len(hops):
         raise InvalidArgumentError(
             f"num_neighbors must be numbers or RandomWalk in all hops, got {len(walks)} RandomWalk in {len(hops)} hops"
         )
@@ -167,11 +195,17 @@ def sampling(
     if walks and (labor is not None or weight_attr is not None):
         other = "sampler" if labor is not None else "weight_attr"
         raise InvalidArgumentError(f"random walks are uniform: they go without {other}")
+    if metapaths is None and any(walk.metapath is not None for walk in walks):
+        if not relations:
+            raise InvalidArgumentError("a RandomWalk with a metapath is for graphs with types")
+        metapaths = _metapaths.unnamed(walks)
+    if metapaths is not None:
+        return Sampling([], None, None, None, metapaths=metapaths)
     if relations and isinstance(num_neighbors, Mapping):
         return Sampling([], None, labor, weight_attr, by_relation(num_neighbors))
     return Sampling(
         fanouts=[walk.top for walk in walks] if walks else _options.fanouts(num_neighbors),
-        walks=[(int(walk.walks), int(walk.length), float(walk.restart)) for walk in walks] or None,
+        walks=[walk.step for walk in walks] or None,
         labor=labor,
         weight_attr=weight_attr,
     )

@@ -48,7 +48,22 @@ def test_communities_are_learned(recommend: Any, tmp_path: Path) -> None:
     # is to be found, 20 drawn among all items a fifteenth.
     assert figures["recall"] > 0.3
     assert figures["visits"] > 0.3
-    assert recommend.main([str(tmp_path), *options, "--memory", "16MiB"]) == figures
+    store = ["--store", str(tmp_path / "graph.freshgo"), "--memory", "16MiB"]
+    assert recommend.main([str(tmp_path), *options, *store]) == figures
+
+
+def test_an_item_that_is_wanted_is_no_neighbour(recommend: Any) -> None:
+    """Of two users with items 0 and 1 each, where 0 is wanted the other one is what is left."""
+    data = recommend.Interactions(np.array([[0, 0, 1, 1], [0, 1, 0, 1]]), np.zeros((2, 0), np.int64))
+    model = recommend.Recommender(data, width=3)
+    walk = recommend.RandomWalk(walks=50, length=1, top=50, metapath=[recommend.TAKEN])
+    with recommend.Loader(data.graph, [walk], "user", batch_size=2) as loader:
+        (batch,) = loader
+    with torch.no_grad():
+        found = model(batch, "user", torch.tensor([0, 1]))
+        users, items = model.users.weight, model.items.weight
+        expected = torch.nn.functional.normalize(users + items[[1, 0]])
+    torch.testing.assert_close(found, expected)
 
 
 def test_recall(recommend: Any) -> None:
@@ -59,9 +74,21 @@ def test_recall(recommend: Any) -> None:
     assert data.recall(lambda first, end: -scores[first:end]) == pytest.approx((0.5 + 1) / 2)
 
 
-def test_gowalla(recommend: Any, real_graph: Any) -> None:
-    """Walks alone find more than the most popular items, whose Recall@20 is 0.0416."""
+def test_gowalla(recommend: Any, real_graph: Any, tmp_path: Path) -> None:
+    """Walks alone are far above the most popular items, whose Recall@20 is 0.0416; from a store as in memory."""
     folder = real_graph("gowalla")
     data = recommend.Interactions(*(np.load(folder / f"{part}_edges.npy") for part in ("train", "test")))
-    walk = recommend.RandomWalk(walks=100, length=3, top=-1, restart=0.0)
-    assert recommend.recall_of_visits(data, walk) > 0.05
+    recall = recommend.recall_of_visits(data, data.graph, 50)
+    assert recall > 0.1
+    recommend.convert(data.graph, tmp_path / "g", progress=False).close()
+    walk = recommend.RandomWalk(walks=20, length=1, top=-1, metapath=recommend.TOGETHER)
+    options: dict[str, Any] = {"input_nodes": ("item", torch.arange(2000)), "batch_size": 256}
+    with (
+        recommend.Loader(data.graph, [walk], **options) as memory,
+        recommend.Loader(tmp_path / "g", [walk], neighbor_cache=0, memory="32MiB", **options) as store,
+    ):
+        for one, other in zip(memory, store, strict=True):
+            for name in ("edge_index", "edge_weight"):
+                edges = one["item", "metapath_0", "item"][name]
+                assert edges.equal(other["item", "metapath_0", "item"][name])
+        assert store.stats()["topology_on_disk"]

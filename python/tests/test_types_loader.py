@@ -408,7 +408,11 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
         ),
         ({"num_neighbors": {("a", "b", "c"): [3]}}, errors.InvalidArgumentError, r"names \('a', 'b', 'c'\)"),
         ({"num_neighbors": {"cites": [3]}}, errors.DTypeError, r"edge types .*got 'cites'"),
-        ({"num_neighbors": [RandomWalk()]}, errors.InvalidArgumentError, r"RandomWalk in num_neighbors works on homog"),
+        (
+            {"num_neighbors": [RandomWalk()]},
+            errors.InvalidArgumentError,
+            r"RandomWalk in a graph with types goes along a m",
+        ),
         (
             {"history": History()},
             errors.InvalidArgumentError,

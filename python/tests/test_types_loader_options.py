@@ -61,7 +61,7 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
         ({WRITES: [], CITES: []}, INVALID, r"num_neighbors\[.*\] must name at least one hop"),
         ({WRITES: 3, CITES: 3}, DTYPE, r"num_neighbors\[.*\] must be a list of ints"),
         ({WRITES: [1.5], CITES: [3]}, DTYPE, r"num_neighbors\[.*\]\[0\] must be an int, got 1.5"),
-        ({WRITES: [RandomWalk()], CITES: [3]}, DTYPE, r"\[0\] must be an int, got RandomWalk"),
+        ({WRITES: [RandomWalk()], CITES: [3]}, INVALID, r"\[0\] is a RandomWalk without a metapath"),
         ({}, INVALID, r"empty mapping"),
         ([3, 0], INVALID, r"num_neighbors\[1\] must be at least 1"),
     ],

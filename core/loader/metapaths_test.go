@@ -1,0 +1,133 @@
+package loader
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+)
+
+// walked are options of walks in both directions between users and items; relation 0 leads from users to items and 1 back.
+func (d *typedDataset) walked() Options {
+	o := d.options()
+	once, again := []sample.Walk{{Walks: 3, Length: 1}, {Walks: 2, Length: 1}}, []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
+	o.Metapaths = []sample.Metapath{{Path: []int{0, 1}, Walks: again}, {Path: []int{1, 0}, Walks: again}, {Path: []int{1}, Walks: once}}
+	o.RelationFanouts = [][]int64{{5, 3}, {3, -1}, {2, 0}}
+	o.Seeds = o.Seeds[:450] // without tags
+	return o
+}
+
+func TestMetapathsAreTheSameInAnyPlace(t *testing.T) {
+	d := newTypedDataset()
+	g, s := d.graph(t), d.store(t, ssd.OS)
+	want := epochOf(t, open(t, g, d.walked()), 1)
+	for name, tt := range map[string]struct {
+		source Source
+		change func(o *Options)
+	}{
+		"8 threads":        {g, func(o *Options) { o.Workers, o.Prefetch = 8, 5 }},
+		"one at a time":    {g, func(o *Options) { o.Workers, o.Prefetch, o.Memory = 2, 0, 24<<20 }},
+		"store":            {OpenStore(s), func(o *Options) {}},
+		"topology on disk": {OpenStore(s), func(o *Options) { o.NeighborCache, o.FeatureCache = 0, 0 }},
+		"degree":           {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "degree", 60<<10 }},
+		"presc":            {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "presc", 60<<10, 0 }},
+		"lru":              {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "lru", 60<<10 }},
+		"belady": {OpenStore(s), func(o *Options) {
+			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory = "belady", 120<<10, "scan+forward", 4, 8<<20
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := d.walked()
+			tt.change(&o)
+			l := open(t, tt.source, o)
+			requireSame(t, want, epochOf(t, l, 1))
+			require.NoError(t, l.Start(1, 3, Train))
+			requireSame(t, want[3:], rest(t, l))
+		})
+	}
+	for _, b := range want {
+		for _, name := range []string{"e0/e_id", "e0/attr", "e3/edge_index"} {
+			require.NotContains(t, b.arrays, name)
+		}
+		require.Contains(t, b.arrays, "e2/edge_weight")
+		require.Empty(t, b.arrays["n2/n_id"])
+	}
+}
+
+// TestMetapathsInABudget: the smallest memory that is named works; types that no walk comes to take none of it.
+func TestMetapathsInABudget(t *testing.T) {
+	d := newTypedDataset()
+	s := d.store(t, ssd.OS)
+	o := d.walked()
+	want := epochOf(t, open(t, d.graph(t), o), 0)
+	o.Memory = 1
+	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+	var short *mem.BudgetError
+	require.ErrorAs(t, err, &short)
+	for _, more := range []int64{0, 1 << 20} {
+		o.Memory = short.Need + more
+		l := open(t, OpenStore(s), o)
+		requireSame(t, want, epochOf(t, l, 0))
+		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+	}
+	o = d.walked()
+	o.Cache = "degree"
+	l := open(t, OpenStore(s), o)
+	for i, x := range l.parts.tensors {
+		require.False(t, x.byEdge)
+		require.Equal(t, x.typ < 2, l.split.resident[i], "%s of type %d", x.name, x.typ)
+	}
+}
+
+func TestMetapathsAreCounted(t *testing.T) {
+	d := newTypedDataset()
+	o := d.walked()
+	o.Transpose = true
+	l := open(t, d.graph(t), o)
+	require.NoError(t, l.Start(0, 0, Train))
+	b, err := l.Next(context.Background())
+	require.NoError(t, err)
+	defer b.Release()
+	total := int64(0)
+	for _, a := range b.Arrays {
+		n := int64(a.DType.Size())
+		for _, k := range a.Shape {
+			n *= k
+		}
+		total += n
+	}
+	require.Equal(t, total, b.bytes)
+}
+
+func TestMetapathsThatAreRefused(t *testing.T) {
+	d := newTypedDataset()
+	g := d.graph(t)
+	for _, tt := range []struct {
+		change  func(o *Options)
+		target  error
+		message string
+	}{
+		{func(o *Options) { o.Metapaths[1].Path = []int{7} }, ErrOption, "metapath 1 names edge type 7, the graph has 7"},
+		{func(o *Options) { o.Metapaths[1].Path = nil }, ErrOption, "metapath 1 has no edge types"},
+		{func(o *Options) { o.Metapaths[1].Path = []int{0, 0} }, sample.ErrConfig, "does not connect"},
+		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout, "2 edge types, the metapaths are 3"},
+		{func(o *Options) { o.Cache = "expected" }, ErrOption, "presc"},
+		{func(o *Options) { o.Disjoint = true }, ErrOption, "walks"},
+		{func(o *Options) { o.Subgraph = sample.Induced }, ErrOption, "walks"},
+		{func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, sample.ErrConfig, "uniform"},
+	} {
+		o := d.walked()
+		tt.change(&o)
+		_, err := Open(context.Background(), g, o, mem.NewAllocator())
+		require.ErrorIs(t, err, tt.target)
+		require.ErrorContains(t, err, tt.message)
+	}
+	o := plain()
+	o.Metapaths = d.walked().Metapaths
+	_, err := Open(context.Background(), newDataset(10, 10).graph(t), o, mem.NewAllocator())
+	require.ErrorIs(t, err, ErrOption)
+}
