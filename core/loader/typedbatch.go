@@ -43,6 +43,14 @@ func (p *preparer) copyTypes(b *Batch) error {
 		if err := p.addCounts(b, nodeName(t, "num_sampled_nodes"), g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)]); err != nil {
 			return err
 		}
+		if p.loader.options.Held == nil {
+			continue
+		}
+		place, err := p.addTensor(b, nodeName(t, PlaceName), manifest.DType_INT32, []int64{int64(len(nodes))})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[int32](place), p.roster.place[c.nodes[t]:c.nodes[t+1]])
 	}
 	for _, at := range p.request.inputs {
 		t, place := s.input(at)
@@ -51,7 +59,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if p.epoch.trace {
 		return nil
 	}
-	if len(p.loader.onDisk) > 0 {
+	if len(p.loader.onDisk) > 0 && p.loader.options.Held == nil { // else it was filled before there was room for the batch
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
 	}
 	for i := range s.relations {
@@ -135,6 +143,9 @@ func (p *preparer) fillTypes(b *Batch) error {
 	for i := range l.tables {
 		t := &l.tables[i]
 		count := len(ids.of(t))
+		if l.options.Held != nil && !t.byEdge {
+			count = int(p.roster.bases[t.typ+1] - p.roster.bases[t.typ])
+		}
 		var err error
 		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
 			return err
@@ -216,6 +227,10 @@ func (r *roster) fillGraph(l *Loader, g *sample.Subgraph, numSeeds int64) {
 // fillTypes lists the nodes of a flat batch, of each type its seeds first, of which some may repeat: those of types that have rows on disk.
 func (r *roster) fillTypes(l *Loader, nodes []int64, c *sections) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
+	if l.options.Held != nil {
+		r.fillTypesMissed(l, nodes, c)
+		return
+	}
 	for t, cached := range l.cachedTypes {
 		if !cached {
 			continue
