@@ -158,7 +158,7 @@ func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
 	case t.disk == nil && p.pruned():
 		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(nID)) })
 	case t.disk == nil && l.options.Held != nil:
-		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.missed()) })
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.missed(t)) })
 	case t.disk == nil:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(nID)) })
 	}

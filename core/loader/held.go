@@ -13,7 +13,8 @@ import (
 //
 // A batch then brings place int32[nodes], what each of its nodes is: v >= 0 is the
 // consumer's row v, any other is row ^v of the batch's node tensors, which hold each
-// missed node once.
+// missed node once. With types there is a place for the nodes of each, and rows are
+// numbered within its tensors.
 
 // PlaceName is the tensor that Options.Held adds to a batch.
 const PlaceName = "place"
@@ -42,8 +43,43 @@ func (r *roster) fillMissed(l *Loader, nodes []int64, numSeeds int64) {
 	}
 }
 
-// missed are the rows on disk of the nodes that the consumer does not hold.
-func (p *preparer) missed() []int64 {
+// fillTypesMissed is fillMissed of a flat batch, type after type.
+func (r *roster) fillTypesMissed(l *Loader, nodes []int64, c *sections) {
+	first := l.parts.types.first
+	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], append(r.bases[:0], 0)
+	for t, cached := range l.cachedTypes {
+		mine, base := nodes[c.nodes[t]:c.nodes[t+1]], r.bases[t]
+		repeating := l.mayRepeat(mine, c.seeds[t])
+		r.firsts.begin(repeating)
+		for i, v := range mine {
+			at := l.options.Held[v]
+			if at >= 0 {
+				r.held++
+				r.place = append(r.place, at)
+				continue
+			}
+			of, found := int32(int64(len(r.ids))-base), false
+			if i < repeating {
+				of, found = r.firsts.add(v, of)
+			}
+			r.place = append(r.place, ^of)
+			if found {
+				continue
+			}
+			if cached {
+				r.rows, r.at = append(r.rows, uint32(v)), append(r.at, int32(len(r.ids)))
+			}
+			r.ids = append(r.ids, v-first[t])
+		}
+		r.bases = append(r.bases, int64(len(r.ids)))
+	}
+}
+
+// missed are the rows of a table in memory of the nodes that the consumer does not hold.
+func (p *preparer) missed(t *table) []int64 {
+	if p.loader.parts.types != nil {
+		return p.roster.ids[p.roster.bases[t.typ]:p.roster.bases[t.typ+1]]
+	}
 	k := &p.lookup
 	k.wanted = k.wanted[:0]
 	for _, row := range p.roster.rows {

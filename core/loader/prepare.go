@@ -209,7 +209,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	nodes, edges := int64(len(p.batch.Nodes)), int64(len(p.batch.Row))
 	l.counters.edges.Add(edges)
 	rows := nodes
-	if l.options.Held != nil && !e.trace {
+	if l.options.Held != nil && !e.trace && l.parts.types == nil {
 		if err := p.compute(func() { p.roster.fill(l, p.batch.Nodes, b.NumSeeds) }); err != nil {
 			return err
 		}
@@ -218,6 +218,12 @@ func (p *preparer) makeTensors(b *Batch) error {
 	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
 	if l.parts.types != nil {
 		p.sections = l.parts.types.cut(p.batch)
+		if l.options.Held != nil && !e.trace {
+			if err := p.compute(func() { p.roster.fillTypes(l, p.batch.Nodes, &p.sections) }); err != nil {
+				return err
+			}
+			p.sections.rows = p.roster.bases
+		}
 		bytes = p.sections.bytes(&l.parts, b.NumSeeds)
 	}
 	if e.trace {

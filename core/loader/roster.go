@@ -12,6 +12,8 @@ type roster struct {
 	// Where the consumer holds rows:
 	place []int32 // of every node, see PlaceName
 	held  int64   // nodes that he holds
+	ids   []int64 // with types: the nodes that he does not hold, within their types
+	bases []int64 // with types: the first of each type among these, and the end
 }
 
 type repeat struct{ row, of int32 }

@@ -14,7 +14,7 @@ func (p *preparer) base(t *table) int32 {
 	if p.loader.parts.types == nil {
 		return 0
 	}
-	return int32(p.sections.nodes[t.typ])
+	return int32(p.sections.ofRows()[t.typ])
 }
 
 // coldOf is the cold positions whose rows a table has: positions rise, and with them the types.
@@ -37,7 +37,7 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 	}
 	base := p.base(t)
 	lo, _ := slices.BinarySearch(k.hitRows, base)
-	hi, _ := slices.BinarySearch(k.hitRows, int32(p.sections.nodes[t.typ+1]))
+	hi, _ := slices.BinarySearch(k.hitRows, int32(p.sections.ofRows()[t.typ+1]))
 	k.hitsOfType = k.hitsOfType[:0]
 	for _, row := range k.hitRows[lo:hi] {
 		k.hitsOfType = append(k.hitsOfType, row-base)

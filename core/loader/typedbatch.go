@@ -45,6 +45,13 @@ func (p *preparer) copyTypes(b *Batch) error {
 		if err := p.treesOfType(b, t); err != nil {
 			return err
 		}
+		if p.loader.options.Held != nil {
+			place, err := p.addTensor(b, nodeName(t, PlaceName), manifest.DType_INT32, []int64{int64(len(nodes))})
+			if err != nil {
+				return err
+			}
+			copy(mem.View[int32](place), p.roster.place[c.nodes[t]:c.nodes[t+1]])
+		}
 		if s.subgraph != sample.Directional {
 			continue // its edges are not in the order of hops
 		}
@@ -67,7 +74,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if p.epoch.trace {
 		return nil
 	}
-	if len(p.loader.onDisk) > 0 {
+	if len(p.loader.onDisk) > 0 && p.loader.options.Held == nil { // else it was filled before there was room for the batch
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
 	}
 	if err := p.addLinks(b); err != nil {
@@ -168,6 +175,9 @@ func (p *preparer) fillTypes(b *Batch) error {
 			continue
 		}
 		count := len(ids.of(t))
+		if l.options.Held != nil && !t.byEdge {
+			count = int(p.roster.bases[t.typ+1] - p.roster.bases[t.typ])
+		}
 		var err error
 		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
 			return err
@@ -248,6 +258,10 @@ func (r *roster) fillGraph(l *Loader, g *sample.Subgraph, numSeeds int64) {
 // types that have rows on disk.
 func (r *roster) fillTypes(l *Loader, nodes []int64, c *sections) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
+	if l.options.Held != nil {
+		r.fillTypesMissed(l, nodes, c)
+		return
+	}
 	for t, cached := range l.cachedTypes {
 		if !cached {
 			continue

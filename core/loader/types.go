@@ -140,8 +140,6 @@ func (s *schema) validate(o *Options) error {
 	switch {
 	case o.History != nil:
 		return refused("a history")
-	case o.Held != nil:
-		return refused("rows that the consumer holds")
 	case o.Walks != nil:
 		return refused("random walks without a metapath")
 	case o.Metapaths != nil && o.Subgraph != sample.Directional:
@@ -276,6 +274,15 @@ type sections struct {
 	expanded []int64 // of each relation, targets; its part of Ptr has one more
 	ptr      []int64 // of each relation, its first place in Ptr; and the end
 	edges    []int64 // of each relation, its first edge; and the end
+	rows     []int64 // of each type, its first row of the node tensors, and the end, where these do not have all nodes
+}
+
+// ofRows is where the rows of each type begin among those of all.
+func (c *sections) ofRows() []int64 {
+	if c.rows != nil {
+		return c.rows
+	}
+	return c.nodes
 }
 
 // cut finds the sections of a batch.
@@ -324,7 +331,11 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		if p.timed {
 			total += c.seeds[t] * 8
 		}
+		if p.held {
+			total += (c.nodes[t+1] - c.nodes[t]) * 4
+		}
 	}
+	rows := c.ofRows()
 	for i, r := range s.edges {
 		edges := c.edges[i+1] - c.edges[i]
 		total += edges*16 + (c.expanded[i]+1)*8
@@ -347,7 +358,7 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		case t.byEdge:
 			total += (c.edges[t.typ+1] - c.edges[t.typ]) * int64(t.width)
 		default:
-			total += (c.nodes[t.typ+1] - c.nodes[t.typ]) * int64(t.width)
+			total += (rows[t.typ+1] - rows[t.typ]) * int64(t.width)
 		}
 	}
 	return total

@@ -18,12 +18,17 @@ from torch import Tensor
 
 from freshgo import _native, _options
 from freshgo._size import parse_size
-from freshgo._source import source_of
+from freshgo._typed_options import TypedOptions
+from freshgo._typed_source import TypedSource, open_source
+from freshgo._typed_trace import flat_trace
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import METRICS, Policy, Resolved, resolve
 from freshgo.samplers import Labor, RandomWalk, sampling
 
 if TYPE_CHECKING:
+    from freshgo.policies import Scores
+    from freshgo.store import EdgeType
+
     Ids = Tensor | np.ndarray[Any, Any]
 
 COMPARED: tuple[str, ...] = ("belady", "oracle", "s3fifo", "sieve", "clock", "lru", "match")
@@ -94,11 +99,11 @@ class Simulation:
 
 
 def simulate(
-    trace: Iterable[Ids],
+    trace: Iterable[Ids] | Iterable[Mapping[str, Ids]],
     *,
-    policy: Policy | Ids | None = "belady",
+    policy: Policy | Scores | None = "belady",
     capacity: int,
-    num_nodes: int | None = None,
+    num_nodes: int | Mapping[str, int] | None = None,
     superbatch: int | None = None,
     carry_over: bool = True,
     lookahead: bool = True,
@@ -110,12 +115,14 @@ def simulate(
 
     Args:
         trace: the ids that each batch needs: one-dimensional vectors of integers, no id twice in one. For example
-            :meth:`freshgo.Loader.trace`.
+            :meth:`freshgo.Loader.trace`. With types a dict of them by node type; rows of all types then share the
+            cache.
         policy: a name, an object of :mod:`freshgo.policies`, or a score per node for a cache that is filled once with
             the highest. ``"oracle"`` counts the trace itself. A metric of the graph needs the graph: pass what
             :func:`hotness` returns.
         capacity: rows that the cache has room for; 0 caches nothing.
-        num_nodes: ids are below it; None takes the length of the scores, or one more than the largest id.
+        num_nodes: ids are below it, with types a dict by node type; None takes the length of the scores, or one more
+            than the largest id.
         superbatch: for ``"belady"``: batches planned together (Ginex, 3.1); None plans the whole trace at once, which
             is the optimum.
         carry_over: for ``"belady"``: begin a superbatch with what the one before left, or else empty.
@@ -138,7 +145,21 @@ def simulate(
             carry_over=_options.flag("carry_over", carry_over),
             lookahead=_options.flag("lookahead", lookahead),
         )
-    return _simulate(_trace(trace), chosen, _options.count("capacity", capacity, 0), num_nodes)
+    flat, total, chosen = _flat(trace, num_nodes, chosen)
+    return _simulate(_trace(flat), chosen, _options.count("capacity", capacity, 0), total)
+
+
+def _flat(trace: Any, num_nodes: Any, policy: Resolved) -> tuple[Any, int | None, Resolved]:
+    """Return a trace without types as it is, and of one with types the numbers over all types in place of ids."""
+    counts = num_nodes
+    if counts is None and policy.by_type is not None:
+        counts = {name: scores.numel() for name, scores in policy.by_type.items()}
+    flat, counts = flat_trace(trace, counts)
+    return (
+        flat,
+        sum(counts.values()) if isinstance(counts, dict) else counts,
+        policy.of_types(counts if isinstance(counts, dict) else None),
+    )
 
 
 def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes: int | None) -> Simulation:
@@ -169,7 +190,7 @@ def hotness(
     data: object,
     metric: str = "expected",
     *,
-    num_neighbors: Sequence[int] | Sequence[RandomWalk] | None = None,
+    num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]] | None = None,
     input_nodes: Any = None,
     batch_size: int = 1024,
     shuffle: bool = False,
@@ -179,20 +200,23 @@ def hotness(
     k: int = 1,
     seed: int = 0,
     memory: int | str | None = None,
-) -> Tensor:
-    """Compute how hot every node is: float32 ``[num_nodes]``, by node id.
+) -> Any:
+    """Compute how hot every node is: a tensor, float32 ``[num_nodes]``, by node id. With types a dict of these by node
+    type, on one scale, in the order of the graph. ``Loader(cache=...)`` takes either.
 
     Args:
         data: a :class:`freshgo.Store`, the path of one, or a graph in memory, as :class:`freshgo.Loader` takes it.
         metric: ``"expected"``: in how many batches of an epoch a node is expected, computed hop by hop from the input
             nodes without sampling. ``"presc"``: in how many it was, in ``k`` sampled epochs (PreSC#K; FGNN, 6.3).
-            ``"degree"``: out-degree, for how many nodes it can be drawn. ``"in-degree"``. ``"random"``.
+            ``"degree"``: out-degree, for how many nodes it can be drawn. ``"in-degree"``. With types these are the
+            edges of all relations together. ``"random"``.
         num_neighbors: for ``"expected"`` and ``"presc"``, as of a loader.
-        input_nodes: for these two, as of a loader; None is every node.
+        input_nodes: for these two, as of a loader; None is every node. With types they must be given.
         batch_size: for these two, as of a loader.
         shuffle: for ``"presc"``, as of a loader.
         replace: for these two, as of a loader.
-        weight_attr: for these two, as of a loader.
+        weight_attr: for these two, as of a loader. ``"expected"`` then draws edges with the probabilities that
+            follow from weights, nearly (Rosen, 1997).
         sampler: for ``"presc"``, as of a loader. ``"expected"`` has the same scores with LABOR, since no target
             draws other edges, and does not follow random walks.
         k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, take
@@ -210,7 +234,11 @@ def hotness(
     if num_neighbors is None and metric in ("expected", "presc"):
         raise InvalidArgumentError(f"{metric!r} depends on what is sampled: give num_neighbors")
     drawn = sampling(
-        [1] if num_neighbors is None else num_neighbors, sampler, weight_attr, _options.flag("replace", replace)
+        [1] if num_neighbors is None else num_neighbors,
+        sampler,
+        weight_attr,
+        _options.flag("replace", replace),
+        relations=True,
     )
     options: dict[str, Any] = {
         **drawn.options(),
@@ -221,20 +249,30 @@ def hotness(
         "seed": _options.count("seed", seed, None),
     }
     options["hotness_seed"] = options["seed"]
-    source = source_of(data)
+    source = open_source(data)
+    scores: Tensor
     try:
-        seeds = _options.input_nodes(input_nodes, source.num_nodes, source.split)
+        if not isinstance(source, TypedSource):
+            if drawn.by_relation is not None:
+                raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+            options["seeds"] = _options.input_nodes(input_nodes, source.num_nodes, source.split)
+        elif input_nodes is not None or metric in ("expected", "presc"):
+            options |= TypedOptions.of(source, drawn, input_nodes).native()
         n_bytes = source.default_memory() if memory is None else parse_size("memory", memory)
-        native = _native.LoaderOptions(cache=metric, seeds=seeds, memory=n_bytes, **options)
-        return _native.hotness(source.native, source.num_nodes, native)
+        native = _native.LoaderOptions(cache=metric, memory=n_bytes, **options)
+        scores = _native.hotness(source.native, source.num_nodes, native)
+        if not isinstance(source, TypedSource):
+            return scores
+        counts = source.types.num_nodes
+        return dict(zip(counts, torch.split(scores, list(counts.values())), strict=True))
     finally:
         source.close()
 
 
 def plot_policies(
-    trace: Iterable[Ids],
+    trace: Iterable[Ids] | Iterable[Mapping[str, Ids]],
     *,
-    num_nodes: int | None = None,
+    num_nodes: int | Mapping[str, int] | None = None,
     policies: Sequence[Any] | Mapping[str, Any] = COMPARED,
     fractions: Sequence[float] = FRACTIONS,
 ) -> Any:
@@ -251,21 +289,21 @@ def plot_policies(
     """
     from freshgo._labfigure import figure
 
-    batches = _trace(trace)
-    num_nodes = _num_nodes(batches) if num_nodes is None else _options.count("num_nodes", num_nodes, 1)
+    flat, counts = flat_trace(trace, num_nodes)
+    batches = _trace(flat)
+    of_types = counts if isinstance(counts, dict) else None
+    total = sum(of_types.values()) if of_types else counts
+    total = _num_nodes(batches) if total is None else _options.count("num_nodes", total, 1)
     shares = [_fraction(f"fractions[{i}]", fraction) for i, fraction in enumerate(fractions)]
     if not shares or not policies:
         raise InvalidArgumentError("fractions and policies must not be empty")
     named = policies.items() if isinstance(policies, Mapping) else ((_label(policy), policy) for policy in policies)
-    resolved = [(label, resolve("policy", policy)) for label, policy in named]
-    sizes = [round(share * num_nodes) for share in sorted(shares)]
+    resolved = [(label, resolve("policy", policy).of_types(of_types)) for label, policy in named]
+    sizes = [round(share * total) for share in sorted(shares)]
     return figure(
-        [
-            (label, [_simulate(batches, _planned(policy), size, num_nodes) for size in sizes])
-            for label, policy in resolved
-        ],
+        [(label, [_simulate(batches, _planned(policy), size, total) for size in sizes]) for label, policy in resolved],
         sizes,
-        num_nodes,
+        total,
         len(np.unique(torch.cat(batches).numpy())),
     )
 
@@ -277,7 +315,7 @@ def _planned(policy: Resolved) -> Resolved:
 def _label(policy: Any) -> str:
     if policy is None or isinstance(policy, str):
         return policy or "none"
-    return "by scores" if isinstance(policy, Tensor | np.ndarray) else repr(policy)
+    return "by scores" if isinstance(policy, Tensor | np.ndarray | Mapping) else repr(policy)
 
 
 def _fraction(name: str, value: object) -> float:

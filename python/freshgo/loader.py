@@ -97,9 +97,9 @@ class Loader:
             for a store, and unlimited for a graph in memory.
         feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
         neighbor_cache: bytes of it for neighbour lists that stay in memory; None lets the loader choose.
-        cache: which rows those are, a name or an object of :mod:`freshgo.policies`, or a score per node; None is
-            ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
-            unless everything fits or nothing lies on disk.
+        cache: which rows those are, a name or an object of :mod:`freshgo.policies`, or a score per node (with types a
+            dict of them by node type); None is ``"none"``. ``"auto"`` samples ahead and keeps what is needed again
+            soonest (``"belady"``: Ginex, 3.3), unless everything fits or nothing lies on disk.
         transfer: how rows that are not cached are read: ``"random"``, each batch its own; ``"page-once"``, with those
             on the same pages that a later batch needs; ``"scan"``, all of a window in the order of the file;
             ``"pack"``, the same through a scratch file; ``"forward"``, rows that leave the cache wait for their next
@@ -204,7 +204,6 @@ class Loader:
             carry_over=policy.carry_over,
             lookahead=policy.lookahead,
             presc_epochs=policy.k,
-            hotness=policy.scores,
             hotness_seed=policy.seed,
             reorder=_options.reorder(reorder),
             transfer=_options.choice("transfer", transfer, _options.TRANSFERS),
@@ -234,9 +233,11 @@ class Loader:
         self._source = open_source(data)
         self._typed: TypedOptions | None = None
         try:
+            policy = policy.of_types(self._source.types.num_nodes if isinstance(self._source, TypedSource) else None)
             policy.check_nodes(self._source.num_nodes)
             if self._links is not None:
                 self._links = self._links.of_graph(self._source)
+            options = dataclasses.replace(options, hotness=policy.scores)
             if isinstance(self._source, TypedSource):
                 # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
                 fused = None if self._edge_index == "tensor" else self._edge_index

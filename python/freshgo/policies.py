@@ -17,6 +17,7 @@ A name is enough where a policy has no parameters of its own, or its defaults wi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ from freshgo import _options
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    Scores = Tensor | np.ndarray[Any, Any]
+    Vector = Tensor | np.ndarray[Any, Any]
+    Scores = Vector | Mapping[str, Vector]
 
 METRICS = ("degree", "in-degree", "random", "presc", "expected", "oracle")
 ONLINE = ("lru", "clock", "sieve", "s3fifo", "match")
@@ -71,12 +73,13 @@ class Hotness:
 
     Args:
         scores: a metric by name, or a score for every node: a vector ``[num_nodes]`` of any real dtype, finite and not
-            negative. A float32 vector is not copied.
+            negative. A float32 vector is not copied. With types a mapping from every type of nodes to its vector, on
+            one scale: what :func:`freshgo.hotness` returns.
 
             - ``"degree"``: out-degree, for how many nodes it can be drawn; ``"in-degree"``.
             - ``"presc"``: in how many batches of ``k`` sampled epochs the node occurs (PreSC#K; FGNN, 6.3). A loader
               samples other epochs for it than those that it trains.
-            - ``"expected"``: how often it is expected to occur, computed from the degrees without sampling.
+            - ``"expected"``: how often it is expected to occur, computed from degrees and weights without sampling.
             - ``"oracle"``: the counts of the first epoch of the training itself, or of the trace that is simulated: the
               best that a cache filled once can be.
             - ``"random"``: drawn from ``seed``.
@@ -91,7 +94,11 @@ class Hotness:
 
     def __init__(self, scores: str | Scores, *, k: int | None = None, seed: int | None = None) -> None:
         self.metric = _options.choice("hotness", scores, METRICS) if isinstance(scores, str) else None
-        self.scores = None if isinstance(scores, str) else _scores(scores)
+        self.scores: Tensor | dict[str, Tensor] | None = None
+        if isinstance(scores, Mapping):
+            self.scores = _scores_by_type(scores)
+        elif not isinstance(scores, str):
+            self.scores = _scores(scores)
         for name, value, metric in (("k", k, "presc"), ("seed", seed, "random")):
             if value is not None and self.metric != metric:
                 raise InvalidArgumentError(f"{name} is a parameter of Hotness({metric!r}), got it with {self._what()}")
@@ -99,6 +106,8 @@ class Hotness:
         self.seed = 0 if seed is None else _options.count("seed", seed, None)
 
     def _what(self) -> str:
+        if isinstance(self.scores, dict):
+            return f"scores of {', '.join(f'{scores.numel()} {name!r}' for name, scores in self.scores.items())}"
         return repr(self.metric) if self.scores is None else f"a vector of {self.scores.numel()} scores"
 
     def __repr__(self) -> str:
@@ -138,6 +147,36 @@ class Resolved:
     k: int = 1
     seed: int = 0
     scores: Tensor | None = None
+    by_type: dict[str, Tensor] | None = None
+    """The scores of a graph with types; :meth:`of_types` puts them together."""
+
+    def of_types(self, num_nodes: Mapping[str, int] | None) -> Resolved:
+        """Return the policy with the scores of all types in one vector, in the order of the graph's types, of which
+        ``num_nodes`` is the nodes of each; None is a graph without types.
+
+        Raises:
+            InvalidArgumentError: scores of types that the graph does not have, or not of every one.
+        """
+        if self.by_type is None:
+            return self
+        if num_nodes is None:
+            raise InvalidArgumentError(
+                f"a hotness for node types ({', '.join(map(repr, self.by_type))}) needs a graph with types"
+            )
+        known = ", ".join(map(repr, num_nodes))
+        for name in [*self.by_type, *num_nodes]:
+            if name not in num_nodes:
+                raise InvalidArgumentError(f"hotness names the node type {name!r}, the graph has {known}")
+            if name not in self.by_type:
+                raise InvalidArgumentError(
+                    f"hotness needs scores for each of the node types {known}, those of {name!r} are missing"
+                )
+            if (got := self.by_type[name].numel()) != num_nodes[name]:
+                raise InvalidArgumentError(
+                    f"a hotness needs one score for each of the {num_nodes[name]} nodes of type {name!r}, got {got}"
+                )
+        scores = torch.cat([self.by_type[name] for name in num_nodes])
+        return dataclasses.replace(self, scores=scores, by_type=None)
 
     def check_nodes(self, num_nodes: int) -> None:
         """Raise InvalidArgumentError unless a vector has a score for every node."""
@@ -157,14 +196,31 @@ def resolve(option: str, value: object) -> Resolved:
         return Resolved("belady", **dataclasses.asdict(value))
     if isinstance(value, Online):
         return Resolved(value.name)
-    if isinstance(value, Tensor | np.ndarray):
+    if isinstance(value, Tensor | np.ndarray | Mapping):
         value = Hotness(value)
     if isinstance(value, Hotness):
-        return Resolved(value.metric or "vector", k=value.k, seed=value.seed, scores=value.scores)
+        typed = value.scores if isinstance(value.scores, dict) else None
+        flat = None if isinstance(value.scores, dict) else value.scores
+        return Resolved(value.metric or "vector", k=value.k, seed=value.seed, scores=flat, by_type=typed)
     raise DTypeError(
         f"{option} must be a name ({', '.join(map(repr, NAMES))}), a Belady, Hotness or Online object, or a vector of "
         f"scores, got {type(value).__name__}"
     )
+
+
+def _scores_by_type(value: Mapping[Any, Any]) -> dict[str, Tensor]:
+    """Return scores of a graph with types."""
+    result = {}
+    for name, scores in value.items():
+        if not isinstance(name, str):
+            raise DTypeError(f"the keys of a hotness must be node types, got {name!r}")
+        try:
+            result[name] = _scores(scores)
+        except (DTypeError, InvalidArgumentError) as error:
+            raise type(error)(f"node type {name!r}: {error}") from None
+    if not result:
+        raise InvalidArgumentError("a hotness needs scores for every node type, got an empty mapping")
+    return result
 
 
 def _scores(value: object) -> Tensor:

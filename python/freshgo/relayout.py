@@ -161,6 +161,8 @@ class Relayout:
 
     def scores(self, store: Store, memory: int) -> Tensor:
         """A score for every node of the store: float32 ``[num_nodes]``."""
+        if isinstance(self.hotness.scores, dict):
+            raise DTypeError("hotness is a dict: that is for the node types of a heterogeneous graph")
         if self.hotness.scores is not None:
             given = self.hotness.scores
             if given.numel() != store.num_nodes:
@@ -171,7 +173,7 @@ class Relayout:
         from freshgo.lab import hotness
 
         assert self.hotness.metric is not None  # there are no scores
-        return hotness(
+        scores: Tensor = hotness(
             store,
             self.hotness.metric,
             num_neighbors=self.num_neighbors,
@@ -181,3 +183,4 @@ class Relayout:
             seed=self.hotness.seed,
             memory=memory,
         )
+        return scores
