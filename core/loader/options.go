@@ -93,6 +93,14 @@ type Options struct {
 	RelationFanouts [][]int64
 }
 
+// hops is how many there are.
+func (o *Options) hops() int {
+	if len(o.RelationFanouts) > 0 {
+		return len(o.RelationFanouts[0])
+	}
+	return len(o.Fanouts)
+}
+
 func (o Options) validate(numNodes int64) error {
 	switch {
 	case o.BatchSize < 1:
@@ -129,7 +137,7 @@ func (o Options) validate(numNodes int64) error {
 		return err
 	}
 	if o.History != nil {
-		if err := o.History.validate(len(o.Fanouts)); err != nil {
+		if err := o.History.validate(o.hops()); err != nil {
 			return err
 		}
 		if o.Labor != nil || o.Walks != nil {

@@ -51,13 +51,16 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if p.epoch.trace {
 		return nil
 	}
-	if len(p.loader.onDisk) > 0 {
+	if len(p.loader.onDisk) > 0 && p.loader.past == nil { // else it was filled when the batch was pruned
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
 	}
 	for i := range s.relations {
 		if err := p.copyRelation(b, i); err != nil {
 			return err
 		}
+	}
+	if p.pruned() {
+		return p.typedLevelTensors(b)
 	}
 	return nil
 }
@@ -107,6 +110,9 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 	if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
 		return err
 	}
+	if p.pruned() {
+		return nil
+	}
 	return p.transposeGraph(b, &g, edgeName(i, ""), "")
 }
 
@@ -138,6 +144,9 @@ func (p *preparer) fillTypes(b *Batch) error {
 		var err error
 		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
 			return err
+		}
+		if p.pruned() && !t.byEdge {
+			p.clearUnloaded(tensors[i], t)
 		}
 	}
 	if err := p.resolve(b, nil, tensors); err != nil {

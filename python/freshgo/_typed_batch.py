@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import importlib.util
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
 from freshgo._graph import Known, Transposed, remember
+from freshgo._typed_levels import TypedLevels, take_typed_levels
 from freshgo._types import Inputs, Types
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 
@@ -20,6 +21,7 @@ COUNTS = ("num_sampled_nodes", "num_sampled_edges")
 def on_host(types: Types) -> set[str]:
     """The tensors of a batch that become numbers."""
     return {
+        "history_counts",
         *(f"n{i}/{COUNTS[0]}" for i in range(len(types.num_nodes))),
         *(f"e{i}/{COUNTS[1]}" for i in range(len(types.edge_types))),
     }
@@ -34,13 +36,14 @@ def typed_batch_class() -> type[Any]:
     """Return what batches are made of: PyG's HeteroData, or :class:`HeteroBatch` where PyG is not installed."""
     if importlib.util.find_spec("torch_geometric") is None:
         return HeteroBatch
-    from torch_geometric.data import HeteroData
+    from freshgo.pyg import HeteroData
 
-    return cast("type[Any]", HeteroData)
+    return HeteroData
 
 
 def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict[str, Tensor]) -> Any:
     """Arrange the tensors as PyG's loader does."""
+    levels = take_typed_levels(types, tensors)
     parts: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         place, _, of = name.partition("/")
@@ -55,7 +58,7 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
     for i, edge_type in enumerate(types.edge_types):
-        stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]])
+        stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels if i == 0 else None)
     if cls is HeteroBatch:
         return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
     batch = cls()
@@ -65,11 +68,11 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs, tensors: dict
     return batch
 
 
-def _edges(part: dict[str, Any], targets: dict[str, Any]) -> dict[str, Any]:
+def _edges(part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
     names = ("source_ptr", "source_target", "source_edge")
     transposed = Transposed(*(part.pop(name) for name in names)) if names[0] in part else None
     ends = zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False)
-    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, dict(ends)))
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, dict(ends), levels))
     return part
