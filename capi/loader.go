@@ -61,18 +61,11 @@ func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors i
 		s.drop()
 		return nil, err
 	}
-	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o) + linkTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + l.HistoryTensors() + linkTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
 	return h, nil
-}
-
-func historyTensors(o *loader.Options) int {
-	if o.History == nil {
-		return 0
-	}
-	return loader.HistoryTensors(len(o.Fanouts))
 }
 
 func linkTensors(o *loader.Options) int {

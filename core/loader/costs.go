@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	"freshgo/core/cache"
-	"freshgo/core/history"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -108,7 +107,11 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 func (z *sizer) batchBytes(d demand) int64 {
 	if types := z.parts.types; types != nil {
 		c := types.demanded(&d)
-		return c.bytes(&z.parts, z.options.BatchSize)
+		total := c.bytes(&z.parts, z.options.BatchSize)
+		if z.options.History != nil {
+			total += types.levelBytes(&d, z.parts.transposed)
+		}
+		return total
 	}
 	total := z.parts.batchBytes(d.nodes, d.rows, d.edges, d.nodes, z.options.BatchSize)
 	if z.options.History != nil {
@@ -123,7 +126,7 @@ func (z *sizer) cost(w working) int64 {
 	inFlight := int64(max(w.prefetch, 1))
 	running := z.order + (inFlight+z.holds())*z.batchBytes(d) + int64(w.workers)*z.sampler.drawerBytes(&d, w.stamp)
 	if z.options.History != nil && len(d.edgesPerHop) > 0 {
-		running += inFlight * (history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d))
+		running += inFlight * z.pruningBytes(d)
 	}
 	if z.parts.store == nil {
 		return z.fixed + z.held + running

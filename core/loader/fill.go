@@ -44,7 +44,7 @@ func (p *preparer) fill(b *Batch) error {
 			return err
 		}
 		if p.pruned() && !t.byEdge {
-			p.clearUnloaded(tensors[i], t.width)
+			p.clearUnloaded(tensors[i], t)
 		}
 	}
 	if err := p.resolve(b, nID, tensors); err != nil {

@@ -152,7 +152,7 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 func (o *Options) historyConfig(p *parts, bytes, batches int64) history.Config {
 	h := o.History
 	return history.Config{
-		NumNodes: p.numNodes, Layers: len(o.Fanouts) - 1, Bytes: bytes, Policy: h.Policy,
+		NumNodes: p.numNodes, Layers: o.hops() - 1, Bytes: bytes, Policy: h.Policy,
 		Stale: h.Stale.iterations(batches), Start: h.Start.iterations(batches),
 		GradFraction: h.GradFraction, Lag: int64(h.Lag),
 	}
@@ -251,7 +251,11 @@ func (h *past) take() *pruning {
 		h.idle = h.idle[:n-1]
 		return p
 	}
-	return &pruning{pruner: history.NewPruner(h.loader.budget)}
+	p := &pruning{pruner: history.NewPruner(h.loader.budget)}
+	if types := h.loader.parts.types; types != nil {
+		p.types = &typedPruning{schema: types}
+	}
+	return p
 }
 
 func (h *past) put(p *pruning) {
@@ -277,7 +281,7 @@ func (h *past) newDecision() *decision {
 		h.spare = h.spare[:n-1]
 		return d
 	}
-	layers := len(h.loader.options.Fanouts) - 1
+	layers := h.loader.options.hops() - 1
 	return &decision{layers: make([]history.Observed, layers), slots: make([][]int32, layers)}
 }
 

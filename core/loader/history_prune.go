@@ -17,8 +17,9 @@ type pruning struct {
 	probes []probe // by hidden layer
 	saves  [][]float32
 	seeds  map[int64]bool
-	lists  lastHop // where the topology is on disk
-	loops  []int32 // by node of the batch: edges to itself, before pruning; empty: none at all
+	lists  lastHop       // where the topology is on disk
+	loops  []int32       // by node of the batch: edges to itself, before pruning; empty: none at all
+	types  *typedPruning // nil: the graph has none
 }
 
 // pruned says whether the batch at hand is pruned.
@@ -44,6 +45,11 @@ func (p *preparer) prune(b *Batch) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := h.first + b.Index
+	if p.types != nil && !h.plain && i >= h.start {
+		h.mu.Unlock()
+		p.types.merge(&p.graph)
+		h.mu.Lock()
+	}
 	if h.awaitTurn(p.epoch.ctx, b.Index) != nil {
 		return errStopped
 	}
@@ -91,7 +97,7 @@ func (h *past) finds(i int64, layer int, node int64) int32 {
 // decide finds the rows of the batch of iteration i that the history has, pins them
 // and notes what the update has to judge.
 func (p *preparer) decide(h *past, i, numSeeds int64) error {
-	own, g := p.pruning, &p.graph
+	own, g := p.pruning, p.whole()
 	probing := h.probes(i)
 	_, restored := h.saved[i]
 	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node) }
@@ -113,11 +119,14 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 	if err := own.pruner.Decide(g, numSeeds, lookup, &own.out); err != nil {
 		return err
 	}
+	if own.types != nil {
+		own.types.arrange(&own.out)
+	}
 	delete(h.saved, i)
 	own.probes = own.probes[:0]
 	d := h.newDecision()
 	for l := range d.layers {
-		level, o := &own.out.Levels[l+1], &d.layers[l]
+		level, o := own.level(l+1), &d.layers[l]
 		o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
 		for _, at := range level.Computed {
 			o.Nodes = append(o.Nodes, g.Nodes[level.Nodes[at]])
@@ -151,14 +160,18 @@ func (p *pruning) takeSeeds(seeds []int64) {
 func (p *preparer) build() {
 	l := p.loader
 	if p.on {
-		p.pruner.Build(&p.graph, &p.out)
+		p.pruner.Build(p.whole(), &p.out)
 		p.batch = &p.out.Graph
+		if p.types != nil {
+			p.types.split(&p.graph, &p.out)
+			p.batch = &p.types.graph
+		}
 		p.findWanted()
 	}
 	if len(l.onDisk) == 0 {
 		return
 	}
-	p.roster.fill(l, p.graph.Nodes, int64(len(p.request.inputs)))
+	p.roster.fillGraph(l, &p.graph, int64(len(p.request.inputs)))
 	if p.on {
 		p.roster.cut(p.wanted, p.super != nil)
 	}
@@ -190,6 +203,10 @@ func (p *preparer) findWanted() {
 	own.wanted = grown(own.wanted, len(p.graph.Nodes))
 	for node := range own.wanted {
 		own.wanted[node] = -1
+	}
+	if own.types != nil {
+		own.types.findWanted(own.wanted, &own.out)
+		return
 	}
 	for _, at := range own.out.Loaded {
 		own.wanted[own.out.Kept[at]] = at
@@ -225,7 +242,13 @@ func (p *preparer) estimate(b *Batch) error {
 			return 1
 		}
 	}
-	return own.pruner.Saves(&own.out, cost, own.saves)
+	if err := own.pruner.Saves(&own.out, cost, own.saves); err != nil || own.types == nil {
+		return err
+	}
+	for l := range own.saves {
+		own.types.saves(l+1, &own.out.Levels[l+1], own.saves[l])
+	}
+	return nil
 }
 
 // findLoops counts the edges of the batch, before pruning, from rows to themselves.
@@ -275,13 +298,8 @@ func (p *preparer) levelTensors(b *Batch) error {
 		if l == 0 {
 			continue
 		}
-		for _, part := range []struct {
-			name   string
-			values []int32
-		}{{"computed", level.Computed}, {"hit", level.Hits}, {"slot", level.Slots}} {
-			if err := p.addNarrow(b, fmt.Sprintf("history_%s_%d", part.name, l), part.values); err != nil {
-				return err
-			}
+		if err := p.tableTensors(b, l, level); err != nil {
+			return err
 		}
 	}
 	for l := range out.Layers {
@@ -289,6 +307,24 @@ func (p *preparer) levelTensors(b *Batch) error {
 			return err
 		}
 	}
+	return p.probeTensors(b)
+}
+
+// tableTensors adds what of a hidden level is computed, and what is kept.
+func (p *preparer) tableTensors(b *Batch, l int, level *history.Level) error {
+	for _, part := range []struct {
+		name   string
+		values []int32
+	}{{"computed", level.Computed}, {"hit", level.Hits}, {"slot", level.Slots}} {
+		if err := p.addNarrow(b, fmt.Sprintf("history_%s_%d", part.name, l), part.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probeTensors adds the rows that are compared, of a batch that was left whole.
+func (p *preparer) probeTensors(b *Batch) error {
 	for l, found := range p.pruning.probes {
 		for _, part := range []struct {
 			name   string
@@ -336,10 +372,23 @@ func (p *preparer) addNarrow(b *Batch, name string, values []int32) error {
 }
 
 // HistoryTensors is how many tensors a history adds to a batch at most.
-func HistoryTensors(hops int) int { return 3 + (10+len(TransposedNames))*hops }
+func (l *Loader) HistoryTensors() int {
+	types, hops := l.parts.types, l.options.hops()
+	switch {
+	case l.past == nil:
+		return 0
+	case types != nil:
+		return 1 + (7+(3+len(TransposedNames))*len(types.relations))*hops
+	}
+	return 3 + (10+len(TransposedNames))*hops
+}
 
-// levelBytes is what they take.
-func levelBytes(out *history.Pruned, transposed bool) int64 {
+// levelBytes is what those of the batch at hand take.
+func (p *preparer) levelBytes() int64 {
+	out, transposed := &p.out, p.loader.parts.transposed
+	if p.types != nil {
+		return p.types.levelBytes(out, transposed)
+	}
 	total := int64(len(out.Degree)) * 16
 	for l := range out.Levels {
 		level := &out.Levels[l]
@@ -356,23 +405,49 @@ func levelBytes(out *history.Pruned, transposed bool) int64 {
 
 // gatherLoaded copies the rows that are loaded out of a table in memory.
 func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
-	loaded := p.out.Loaded
+	loaded, base := p.loadedOf(t)
 	for len(loaded) > 0 {
 		n := 1
 		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
 			n++
 		}
-		at := int(loaded[0])
+		at := int(loaded[0] - base)
 		p.loader.gatherRows(dst[at*t.width:(at+n)*t.width], t.memory, t.width, rows[at:at+n])
 		loaded = loaded[n:]
 	}
 }
 
 // clearUnloaded zeroes the rows of a node tensor that are not loaded.
-func (p *preparer) clearUnloaded(dst []byte, width int) {
+func (p *preparer) clearUnloaded(dst []byte, t *table) {
 	next := 0
-	for _, at := range append(p.pruning.out.Loaded, int32(len(p.batch.Nodes))) {
-		clear(dst[next*width : int(at)*width])
-		next = int(at) + 1
+	loaded, base := p.loadedOf(t)
+	for _, at := range loaded {
+		clear(dst[next*t.width : int(at-base)*t.width])
+		next = int(at-base) + 1
 	}
+	clear(dst[next*t.width:])
+}
+
+// loadedOf is the nodes of a table that are loaded; base is the node of its first row.
+func (p *preparer) loadedOf(t *table) (loaded []int32, base int32) {
+	if p.types == nil {
+		return p.out.Loaded, 0
+	}
+	return p.types.loadedOf(t.typ)
+}
+
+// whole is the batch at hand as package history sees it.
+func (p *preparer) whole() *sample.Subgraph {
+	if p.types == nil {
+		return &p.graph
+	}
+	return &p.types.whole
+}
+
+// level is a hidden level of what was decided, in the order in which it is judged.
+func (p *pruning) level(l int) *history.Level {
+	if p.types == nil {
+		return &p.out.Levels[l]
+	}
+	return &p.types.levels[l].Level
 }

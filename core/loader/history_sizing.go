@@ -53,7 +53,7 @@ func (z *sizer) weighs() bool {
 // a ranking puts first. Caches that move rows have memory of their own.
 func (z *sizer) placesFeatures() bool {
 	o := z.options.History
-	return o != nil && o.Features && !o.Outside && slices.Contains(rankings, z.options.Cache) && z.parts.store != nil
+	return o != nil && z.parts.types == nil && o.Features && !o.Outside && slices.Contains(rankings, z.options.Cache) && z.parts.store != nil
 }
 
 // rankings are the caches that are filled once, by hotness.
@@ -74,6 +74,14 @@ func (d demand) levelBytes(transposed bool) int64 {
 		}
 	}
 	return total
+}
+
+// pruningBytes is what a preparer takes to prune.
+func (z *sizer) pruningBytes(d demand) int64 {
+	if z.parts.types != nil {
+		return z.parts.types.pruningBytes(d)
+	}
+	return history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d)
 }
 
 // drawnBytes is a batch as it was drawn, kept until it is pruned.

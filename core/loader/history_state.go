@@ -82,7 +82,7 @@ func (l *Loader) RestoreHistory(data []byte) error {
 		if i < given || i >= given+h.lag+1 {
 			return fmt.Errorf("loader: state with a batch of iteration %d, expected one from %d on: %w", i, given, history.ErrState)
 		}
-		for range len(l.options.Fanouts) - 1 {
+		for range l.options.hops() - 1 {
 			saved[i] = append(saved[i], r.hits())
 		}
 	}

@@ -99,6 +99,14 @@ type Options struct {
 // walk says whether neighbours are found by random walks.
 func (o *Options) walk() bool { return o.Walks != nil || o.Metapaths != nil }
 
+// hops is how many there are.
+func (o *Options) hops() int {
+	if len(o.RelationFanouts) > 0 {
+		return len(o.RelationFanouts[0])
+	}
+	return len(o.Fanouts)
+}
+
 func (o Options) validate(numNodes int64) error {
 	switch {
 	case o.BatchSize < 1:
@@ -135,7 +143,7 @@ func (o Options) validate(numNodes int64) error {
 		return err
 	}
 	if o.History != nil {
-		if err := o.History.validate(len(o.Fanouts)); err != nil {
+		if err := o.History.validate(o.hops()); err != nil {
 			return err
 		}
 		if o.Labor != nil || o.walk() {

@@ -106,7 +106,7 @@ func (p *preparer) sample(b *Batch, worker drawer) error {
 	var drawn sample.Subgraph
 	ctx := e.ctx
 	if p.pruning != nil && l.past.skipLists && !e.trace {
-		p.lists.p, p.lists.index, p.lists.hops = p, b.Index, len(l.options.Fanouts)
+		p.lists.p, p.lists.index, p.lists.hops = p, b.Index, l.options.hops()
 		ctx = context.WithValue(ctx, lastHopKey{}, &p.lists)
 	}
 	err := l.draw(ctx, worker, e.order.batchKey(b.Index), &p.request, &drawn)
@@ -229,7 +229,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
 	} else if p.pruned() {
-		bytes += levelBytes(&p.out, l.parts.transposed)
+		bytes += p.levelBytes()
 	}
 	if err := e.gate.acquire(b.Index, bytes); err != nil {
 		return err

@@ -74,7 +74,8 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if p.epoch.trace {
 		return nil
 	}
-	if len(p.loader.onDisk) > 0 && p.loader.options.Held == nil { // else it was filled before there was room for the batch
+	// Else it was filled before there was room for the batch, or when it was pruned.
+	if len(p.loader.onDisk) > 0 && p.loader.options.Held == nil && p.loader.past == nil {
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
 	}
 	if err := p.addLinks(b); err != nil {
@@ -84,6 +85,9 @@ func (p *preparer) copyTypes(b *Batch) error {
 		if err := p.copyRelation(b, i); err != nil {
 			return err
 		}
+	}
+	if p.pruned() {
+		return p.typedLevelTensors(b)
 	}
 	return nil
 }
@@ -141,6 +145,9 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 			return err
 		}
 	}
+	if p.pruned() {
+		return nil
+	}
 	return p.transposeGraph(b, &g, edgeName(i, ""), "")
 }
 
@@ -181,6 +188,9 @@ func (p *preparer) fillTypes(b *Batch) error {
 		var err error
 		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
 			return err
+		}
+		if p.pruned() && !t.byEdge {
+			p.clearUnloaded(tensors[i], t)
 		}
 	}
 	if err := p.resolve(b, nil, tensors); err != nil {

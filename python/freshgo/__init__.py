@@ -19,6 +19,7 @@ from typing import Any
 
 from freshgo import errors
 from freshgo._native import library
+from freshgo._typed_blocks import HeteroBlock
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
@@ -41,6 +42,7 @@ __all__ = [
     "Block",
     "FreshgoError",
     "HeteroBatch",
+    "HeteroBlock",
     "History",
     "Hotness",
     "Labor",

@@ -285,6 +285,7 @@ def gcn_coefficients(levels: Levels, level: int, dtype: torch.dtype, add_self_lo
     block = levels.layers[level]
     edge_index: Tensor = block.edge_index.as_tensor() if hasattr(block.edge_index, "as_tensor") else block.edge_index
     degree = levels.degree
+    assert degree is not None  # as without types
     if add_self_loops:
         degree = degree + 1 if levels.loops is None else degree - levels.loops + 1
         loops = torch.arange(block.num_dst, device=edge_index.device)

@@ -28,8 +28,8 @@ class Levels:
     index: int
     """Position of the batch among those handed over by training epochs."""
     num_layers: int
-    degree: Tensor
-    """``[nodes]``: in-edges of each node of the batch before pruning."""
+    degree: Tensor | None
+    """``[nodes]``: in-edges of each node of the batch before pruning; None with types."""
     nodes: list[Tensor]
     """``nodes[l]``: the table of level ``l``, as rows of the batch."""
     computed: list[Tensor | None]
@@ -69,6 +69,8 @@ class Levels:
                 return value.to(device, non_blocking=non_blocking)
             if isinstance(value, list):
                 return [moved(one) for one in value]
+            if isinstance(value, dict):
+                return {key: moved(one) for key, one in value.items()}
             if isinstance(value, tuple):  # a block's edges by source
                 return type(value)(*map(moved, value))
             if dataclasses.is_dataclass(value) and not isinstance(value, type):  # a block
@@ -76,7 +78,7 @@ class Levels:
                 return dataclasses.replace(value, **{name: moved(one) for name, one in values.items()})
             return value
 
-        return Levels(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
+        return type(self)(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
 @dataclasses.dataclass(frozen=True)

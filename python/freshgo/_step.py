@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from freshgo._history import Levels
+from freshgo._typed_levels import TypedLevels
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
@@ -77,12 +78,12 @@ class Step:
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
-        self.row_bytes = 0  # of the features, once they were read
+        self.bytes_saved = 0  # of the features, once they were read
         self._alias: tuple[Tensor, Levels] | None = None
 
     def on(self, device: torch.device) -> Levels:
         """The levels with their tensors on ``device``."""
-        if self.levels.degree.device != device:
+        if self.levels.nodes[0].device != device:
             self.levels = self.levels.to(device, non_blocking=True)
         return self.levels
 
@@ -91,7 +92,7 @@ class Step:
         if self._alias is not None and self._alias[0] is edge_index:
             return self._alias[1]
         levels = self.levels
-        if edge_index.dim() != 2 or edge_index.size(1) != levels.edges:
+        if levels.degree is None or edge_index.dim() != 2 or edge_index.size(1) != levels.edges:
             return None
         levels = self.on(edge_index.device)
         for nodes, block in zip(levels.nodes, levels.layers, strict=True):
@@ -104,7 +105,7 @@ class Step:
     def has_gaps(self, x: Tensor) -> bool:
         """Whether ``x`` are the features of this batch, which are zeros for nodes that need none, and has such."""
         levels = self.levels
-        if x.dim() == 0 or x.size(0) != levels.degree.numel() or levels.loaded == x.size(0):
+        if levels.degree is None or x.dim() == 0 or x.size(0) != levels.degree.numel() or levels.loaded == x.size(0):
             return False
         gaps = torch.ones(x.size(0), dtype=torch.bool)
         gaps[levels.nodes[0].cpu()] = False
@@ -140,13 +141,30 @@ class Step:
         self._observe(level, h, table)
         return table
 
+    def features(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the rows that layer 1 reads of each type.
+
+        Raises:
+            InvalidArgumentError, DTypeError: ``x`` is not what the batch has.
+        """
+        self.asked = True
+        levels = self.levels
+        for rows in x.values() if isinstance(x, dict) else ():
+            if isinstance(rows, Tensor):
+                levels = self.on(rows.device)
+        assert isinstance(levels, TypedLevels)  # as blocks with types have such
+        read = levels.features(x)
+        self.bytes_saved = sum(levels.spared[name] * rows.size(1) * rows.element_size() for name, rows in x.items())
+        return read
+
     def _features(self, levels: Levels, x: Tensor) -> Tensor:
+        assert levels.degree is not None  # as without types
         if x.size(0) != levels.degree.numel():
             raise InvalidArgumentError(
                 f"level 0: the batch has {levels.degree.numel()} nodes, got {x.size(0)} rows: the first layer gets a "
                 "row for each node of the batch"
             )
-        self.row_bytes = x.size(1) * x.element_size()
+        self.bytes_saved = (levels.plain_nodes - levels.loaded) * x.size(1) * x.element_size()
         nodes = levels.nodes[0]
         if nodes.numel() == x.size(0) and torch.equal(nodes, torch.arange(x.size(0), device=x.device)):
             return x

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import importlib.util
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
 from freshgo._graph import Known, Transposed, remember
+from freshgo._typed_levels import TypedLevels, take_typed_levels
 from freshgo._types import Inputs, Types
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 
@@ -20,6 +21,7 @@ COUNTS = ("num_sampled_nodes", "num_sampled_edges")
 def on_host(types: Types, num_edge_types: int) -> set[str]:
     """The tensors of a batch that become numbers; batches have so many types of edges."""
     return {
+        "history_counts",
         *(f"n{i}/{COUNTS[0]}" for i in range(len(types.num_nodes))),
         *(f"e{i}/{COUNTS[1]}" for i in range(num_edge_types)),
     }
@@ -34,13 +36,14 @@ def typed_batch_class() -> type[Any]:
     """Return what batches are made of: PyG's HeteroData, or :class:`HeteroBatch` where PyG is not installed."""
     if importlib.util.find_spec("torch_geometric") is None:
         return HeteroBatch
-    from torch_geometric.data import HeteroData
+    from freshgo.pyg import HeteroData
 
-    return cast("type[Any]", HeteroData)
+    return HeteroData
 
 
 def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor]) -> Any:
     """Arrange the tensors as PyG's loader does, that of links without inputs."""
+    levels = take_typed_levels(types, tensors)
     parts: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         place, _, of = name.partition("/")
@@ -57,7 +60,7 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
     for i, edge_type in enumerate(types.edge_types):
-        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]])
+        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels if i == 0 else None)
         if "input_id" in edges:  # of links
             edges["batch_size"] = edges["input_id"].numel()
     if cls is HeteroBatch:
@@ -69,7 +72,7 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
     return batch
 
 
-def _edges(part: dict[str, Any], targets: dict[str, Any]) -> dict[str, Any]:
+def _edges(part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
     names = ("source_ptr", "source_target", "source_edge")
@@ -77,5 +80,5 @@ def _edges(part: dict[str, Any], targets: dict[str, Any]) -> dict[str, Any]:
     ends = {part["edge_index"].size(1): ptr.numel() - 1}
     if COUNTS[1] in part:  # its edges are those of hops
         ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))
-    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends))
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends, levels))
     return part

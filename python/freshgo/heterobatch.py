@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._typed_blocks import HeteroBlocks, carry_first, first_edges
 from freshgo.store import EdgeType
 
 
@@ -44,7 +45,7 @@ class TypeBatch:
         return f"TypeBatch({', '.join(parts)})"
 
 
-class HeteroBatch:
+class HeteroBatch(HeteroBlocks):
     """A batch of a graph with types, with the names of PyG's ``HeteroData`` and without its methods.
 
     ``batch["paper"]`` and ``batch["author", "writes", "paper"]`` are the parts; ``batch.x_dict`` is ``x`` of every type
@@ -93,7 +94,7 @@ class HeteroBatch:
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> HeteroBatch:
         """Return a batch of what ``function`` makes of every tensor."""
-        return HeteroBatch(
+        made = HeteroBatch(
             {
                 key: TypeBatch(
                     **{name: function(value) if isinstance(value, Tensor) else value for name, value in part}
@@ -101,6 +102,8 @@ class HeteroBatch:
                 for key, part in self._parts.items()
             }
         )
+        carry_first(first_edges(self), made)
+        return made
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> HeteroBatch:
         """Return a batch whose tensors are on ``device``."""

@@ -16,7 +16,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from freshgo._estimation import Estimation, Trail
 from freshgo._history import Levels, Settings, Span
 from freshgo._size import format_size, parse_size
 from freshgo._step import Buffer, Step
+from freshgo._typed_blocks import HeteroBlock
 from freshgo.errors import ClosedError, DTypeError, FormatError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -136,23 +137,36 @@ class History:
         self._estimation = Estimation()
         self._trail = Trail()
 
-    def __call__(self, h: Tensor, block: Block) -> Tensor:
+    @overload
+    def __call__(self, h: Tensor, block: Block) -> Tensor: ...
+
+    @overload
+    def __call__(self, h: dict[str, Tensor], block: HeteroBlock) -> dict[str, Tensor]: ...
+
+    def __call__(self, h: Any, block: Any) -> Any:
         """Return the rows that a layer reads: the input of ``conv((h, h[:block.num_dst]), block.edge_index)``.
 
         Args:
-            h: ``[nodes, columns]``, ``batch.x`` for the first block, then what the layer before has computed.
+            h: ``[nodes, columns]``, ``batch.x`` for the first block, then what the layer before has computed. With
+                types a dict of such by node type, of one width in a hidden layer.
             block: one of ``batch.blocks()``, in order.
 
         Returns:
-            ``[block.num_src, columns]``. Rows from the cache are the stored ones to the last bit, and no gradient goes
-            on from them. For a plain batch ``h`` itself.
+            ``[block.num_src, columns]``, with types a dict of such. Rows from the cache are the stored ones to the last
+            bit, and no gradient goes on from them. For a plain batch ``h`` itself.
 
         Raises:
             InvalidArgumentError, DTypeError: rows that do not fit, a batch that is not the newest, or that was pruned
                 and meets an evaluating history.
         """
         levels = getattr(block, "levels", None)
-        return h if levels is None else self._input(levels, block.level, h)
+        if levels is None:
+            return h
+        if not isinstance(block, HeteroBlock):
+            return self._input(levels, block.level, h)
+        if block.level == 0:
+            return self._checked(levels).features(h)
+        return levels.table(block.level, h, lambda rows: self._input(levels, block.level, rows))
 
     def attach(self, model: nn.Module, layers: Iterable[nn.Module] | None = None) -> None:
         """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
@@ -231,7 +245,7 @@ class History:
                     h = step.seen[level].rows
                     values = h.index_select(0, rows.to(h.device))
                     buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
-            self._trail.bytes_saved += (step.levels.plain_nodes - step.levels.loaded) * step.row_bytes
+            self._trail.bytes_saved += step.bytes_saved
         finally:
             step.forget()
 
@@ -380,6 +394,10 @@ class History:
 
     def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
         """The rows that layer ``level + 1`` reads of the batch of these levels."""
+        return self._checked(levels).input(level, h, self._buffer, self._estimation.add)
+
+    def _checked(self, levels: Levels) -> Step:
+        """The step at hand, if it is that of these levels."""
         step = self._step
         if self._evaluating():
             raise InvalidArgumentError(
@@ -398,7 +416,7 @@ class History:
                 f"update() has been called for batch {levels.index}, what it needs of the cache may be gone: run a "
                 "batch through the model before its update()"
             )
-        return step.input(level, h, self._buffer, self._estimation.add)
+        return step
 
     def _live(self) -> Loader | None:
         """The loader, if there is one that is open."""

@@ -17,6 +17,7 @@ from freshgo._report import figure, html
 from freshgo._source import tensor_digest
 from freshgo._temporal import trees
 from freshgo._typed_batch import make_typed_batch, trace_of, typed_batch_class
+from freshgo._typed_blocks import levels_of
 from freshgo._typed_options import TypedOptions
 from freshgo._typed_source import TypedSource, open_source
 from freshgo.batch import Batch, batch_class, make_batch
@@ -30,7 +31,7 @@ from freshgo.store import EdgeType
 if TYPE_CHECKING:
     import torch
 
-    from freshgo._history import Settings
+    from freshgo._history import Levels, Settings
     from freshgo._links import Links
     from freshgo.history import History
     from freshgo.policies import Scores
@@ -241,7 +242,7 @@ class Loader:
             if isinstance(self._source, TypedSource):
                 # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
                 fused = None if self._edge_index == "tensor" else self._edge_index
-                only = {"history": history, "device_cache": cached, "edge_index": fused}
+                only = {"device_cache": cached, "edge_index": fused}
                 links = self._links is not None
                 self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=links, **only)
                 if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):
@@ -455,8 +456,7 @@ class Loader:
                 raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
             batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
         if self._history is not None:
-            known = recall(batch.edge_index)
-            levels = None if known is None else known.levels
+            levels = self._levels(batch)
             if levels is not None:
                 levels.owner = self._token
             self._history._handed(levels)
@@ -464,6 +464,13 @@ class Loader:
             batch = self._transform(batch)
         self._yielded = raw.index + 1
         return batch
+
+    def _levels(self, batch: Any) -> Levels | None:
+        """The levels of a batch that was pruned."""
+        if self._typed is not None:
+            return levels_of(batch)
+        known = recall(batch.edge_index)
+        return None if known is None else known.levels
 
     def _nodes(self, raw: _native.RawBatch) -> Tensor | dict[str, Tensor]:
         """What a trace says of a batch."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from freshgo._graph import Transposed, carry
+from freshgo._typed_blocks import HeteroBlocks, carry_first, first_edges
 from freshgo.batch import Blocks
 
 
@@ -23,6 +24,17 @@ class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has 
         result = super().apply(func, *args)
         if before is not None:
             carry(before, self._store["edge_index"])
+        return result
+
+
+class HeteroData(HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore[misc]
+    """PyG's HeteroData, with :meth:`~freshgo._typed_blocks.HeteroBlocks.blocks`."""
+
+    def apply(self, func: Callable[..., Any], *args: str) -> Any:
+        """As PyG's, which moves and copies batches with it; what history has pruned stays known."""
+        before = first_edges(self)
+        result = super().apply(func, *args)
+        carry_first(before, self)
         return result
 
 

@@ -1,0 +1,483 @@
+package loader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/history"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// typedTrainer is a trainer of a graph with types. Nodes are global numbers.
+type typedTrainer struct {
+	*testing.T
+	d     *typedDataset
+	l     *Loader
+	stale int64
+	hits  int
+}
+
+func (d *typedDataset) withHistory(o Options, policy string) Options {
+	o.RelationFanouts = [][]int64{{4, 3, 2}, {3, 2, 2}, {2, 2, 2}, {5, 0, 1}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}
+	o.History = &HistoryOptions{GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 60000, Lag: 2, Features: true}
+	o.Prefetch = max(o.Prefetch, 2)
+	return o
+}
+
+func (d *typedDataset) train(t *testing.T, l *Loader) *typedTrainer {
+	r := &typedTrainer{T: t, d: d, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
+	if l.options.History.Policy == history.All {
+		r.stale = history.Forever
+	}
+	return r
+}
+
+// typedTables is what a batch says of its levels: of each the node of each row by global number, and the targets.
+type typedTables struct {
+	iteration int64
+	nodes     [][]int64
+	targets   [][]bool
+	size      [][]int64 // by level and type
+}
+
+func (r *typedTrainer) tables(b *seen) *typedTables {
+	if b.arrays["history_counts"] == nil {
+		return nil
+	}
+	counts := b.int64s("history_counts")
+	s := r.l.parts.types
+	t := &typedTables{iteration: counts[0]}
+	sizes := counts[4+2*s.types():]
+	for l := range r.l.options.hops() {
+		local := b.int64s(fmt.Sprint("history_nodes_", l))
+		var nodes, size []int64
+		var targets []bool
+		for typ := range s.types() {
+			rows, dst := sizes[2*(l*s.types()+typ)], sizes[2*(l*s.types()+typ)+1]
+			ids := b.int64s(nodeName(typ, "n_id"))
+			for k, v := range local[len(nodes):][:rows] {
+				nodes, targets = append(nodes, s.first[typ]+ids[v]), append(targets, int64(k) < dst)
+			}
+			size = append(size, rows)
+		}
+		require.Len(r, local, len(nodes))
+		t.nodes, t.targets, t.size = append(t.nodes, nodes), append(t.targets, targets), append(t.size, size)
+	}
+	return t
+}
+
+func (r *typedTrainer) row(slot int64) []byte {
+	return r.l.past.buffer.Bytes()[slot*embedding:][:embedding]
+}
+
+func (r *typedTrainer) next() *seen {
+	b, err := r.l.Next(context.Background())
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	require.NoError(r, err)
+	s := look(b)
+	b.Release()
+	r.check(s)
+	return s
+}
+
+// check holds that rows and edges are the user's, and every hit an embedding of that node and layer, of an age that is allowed; a row that the cache has and the
+// batch computes there is none, as far as can be known now.
+func (r *typedTrainer) check(b *seen) {
+	tables, s := r.tables(b), r.l.parts.types
+	for typ := range s.types() {
+		ids := b.int64s(nodeName(typ, "n_id"))
+		loaded := make([]bool, len(ids))
+		if tables == nil {
+			loaded = slices.Repeat([]bool{true}, len(ids))
+		} else {
+			at := int64(0)
+			for _, n := range tables.size[0][:typ] {
+				at += n
+			}
+			for _, v := range b.int64s("history_nodes_0")[at:][:tables.size[0][typ]] {
+				loaded[v] = true
+			}
+			for seed := range b.int64s(nodeName(typ, "num_sampled_nodes"))[0] {
+				loaded[seed] = true
+			}
+			count := int64(0)
+			for _, is := range loaded {
+				if is {
+					count++
+				}
+			}
+			require.Equal(r, b.int64s("history_counts")[4+2*typ], count)
+		}
+		for _, x := range r.d.nodes[typ] {
+			got, width := b.arrays[nodeName(typ, x.Name)], int(x.RowShape[0])
+			for i, v := range ids {
+				want := make([]byte, width)
+				if loaded[i] {
+					want = x.Rows[int(v)*width:][:width]
+				}
+				if !slices.Equal(want, got[i*width:][:width]) {
+					require.Failf(r, "wrong row", "batch %d: row %d of type %d, node %d, loaded %v", b.index, i, typ, v, loaded[i])
+				}
+			}
+		}
+	}
+	if tables != nil {
+		r.checkHits(b, tables)
+	}
+}
+
+func (r *typedTrainer) checkHits(b *seen, tables *typedTables) {
+	for l := 1; l < len(tables.nodes); l++ {
+		slots, hits := b.int64s(fmt.Sprint("history_slot_", l)), b.int64s(fmt.Sprint("history_hit_", l))
+		computed := b.int64s(fmt.Sprint("history_computed_", l))
+		require.True(r, slices.IsSorted(computed) && slices.IsSorted(hits))
+		require.Equal(r, len(tables.nodes[l]), len(computed)+len(hits))
+		for k, at := range hits {
+			tag := mem.View[int64](r.row(slots[k]))
+			if age := tables.iteration - tag[2]; tag[0] != int64(l) || tag[1] != tables.nodes[l][at] || age < 1 || age > r.stale {
+				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", tables.iteration, tables.nodes[l][at], l, tag)
+			}
+			r.hits++
+		}
+		if r.l.past.lag == 0 && r.l.options.History.Policy != history.All {
+			for _, at := range computed {
+				require.EqualValues(r, history.Miss, r.l.past.state.Find(tables.iteration, l, tables.nodes[l][at]))
+			}
+		}
+	}
+}
+
+func (r *typedTrainer) update(b *seen) {
+	tables := r.tables(b)
+	if tables == nil {
+		return
+	}
+	r.checkHits(b, tables)
+	var norms []Norms
+	of := make([][]int64, len(tables.nodes))
+	for l := 1; l < len(tables.nodes); l++ {
+		var n Norms
+		for _, at := range b.int64s(fmt.Sprint("history_computed_", l)) {
+			of[l] = append(of[l], tables.nodes[l][at])
+			n.Computed = append(n.Computed, norm(tables.iteration, l, tables.nodes[l][at]))
+		}
+		for _, at := range b.int64s(fmt.Sprint("history_hit_", l)) {
+			n.Hits = append(n.Hits, norm(tables.iteration, l, tables.nodes[l][at]))
+		}
+		norms = append(norms, n)
+	}
+	admitted, err := r.l.UpdateHistory(context.Background(), tables.iteration, embedding, norms)
+	require.NoError(r, err)
+	for l, a := range admitted {
+		for k, row := range a.Rows {
+			copy(mem.View[int64](r.row(int64(a.Slots[k]))), []int64{int64(l + 1), of[l+1][row], tables.iteration})
+		}
+	}
+}
+
+func (r *typedTrainer) epochOf(epoch int64) (all []*seen) {
+	require.NoError(r, r.l.Start(epoch, 0, Train))
+	for b := r.next(); b != nil; b = r.next() {
+		r.update(b)
+		all = append(all, b)
+	}
+	return all
+}
+
+// typedEdge is a drawn edge: its relation and its user's number. Positions of one that was drawn twice differ.
+type typedEdge struct {
+	relation int
+	id       int64
+	source   int64 // global numbers
+	target   int64
+}
+
+// edgesOf lists the edges of a batch by target, in the order of relations.
+func (r *typedTrainer) edgesOf(b *seen) map[int64][]typedEdge {
+	s, out := r.l.parts.types, map[int64][]typedEdge{}
+	for i, of := range s.relations {
+		index, ids := b.int64s(edgeName(i, "edge_index")), b.int64s(edgeName(i, "e_id"))
+		sources, targets := b.int64s(nodeName(of.source, "n_id")), b.int64s(nodeName(of.target, "n_id"))
+		for e, id := range ids {
+			edge := typedEdge{i, id, s.first[of.source] + sources[index[e]], s.first[of.target] + targets[index[len(ids)+e]]}
+			out[edge.target] = append(out[edge.target], edge)
+		}
+	}
+	return out
+}
+
+// requirePruned compares a batch with the plain one, level by level from the seeds (breadth first, over all relations), given which rows were found.
+func (r *typedTrainer) requirePruned(plain, b *seen) {
+	s, tables, drawn := r.l.parts.types, r.tables(b), r.edgesOf(plain)
+	computed := map[int64]bool{}
+	for typ := range s.types() {
+		for _, v := range b.int64s(nodeName(typ, "n_id"))[:b.int64s(nodeName(typ, "num_sampled_nodes"))[0]] {
+			computed[s.first[typ]+v] = true
+		}
+		require.Equal(r, plain.int64s(nodeName(typ, "input_id")), b.int64s(nodeName(typ, "input_id")))
+	}
+	remain, edges := maps.Clone(computed), map[int64]bool{}
+	for l := len(tables.nodes) - 1; l >= 0; l-- {
+		table, targets := map[int64]bool{}, map[int64]bool{}
+		var layer []typedEdge
+		for v := range computed {
+			table[v], edges[v] = true, true
+			layer = append(layer, drawn[v]...)
+			for _, e := range drawn[v] {
+				table[e.source] = true
+			}
+		}
+		got := map[int64]bool{}
+		for at, v := range tables.nodes[l] {
+			got[v], remain[v] = true, true
+			if tables.targets[l][at] {
+				targets[v] = true
+			}
+		}
+		require.Equal(r, table, got, "level %d of batch %d", l, b.index)
+		require.Equal(r, computed, targets, "targets of level %d of batch %d", l, b.index)
+		r.requireLayer(b, tables, l, layer)
+		computed = map[int64]bool{}
+		if l > 0 {
+			for _, at := range b.int64s(fmt.Sprint("history_computed_", l)) {
+				computed[tables.nodes[l][at]] = true
+			}
+		}
+	}
+	var want, got []typedEdge
+	for v := range edges {
+		want = append(want, drawn[v]...)
+	}
+	for _, of := range r.edgesOf(b) {
+		got = append(got, of...)
+	}
+	require.Equal(r, sorted(want), sorted(got), "edges of batch %d", b.index)
+	for typ := range s.types() {
+		var nodes []int64
+		at, hops := b.int64s(nodeName(typ, "n_id")), b.int64s(nodeName(typ, "num_sampled_nodes"))
+		for _, v := range plain.int64s(nodeName(typ, "n_id")) {
+			if remain[s.first[typ]+v] {
+				nodes = append(nodes, v)
+			}
+		}
+		require.Equal(r, append([]int64{}, nodes...), append([]int64{}, at...), "nodes of type %d of batch %d", typ, b.index)
+		require.EqualValues(r, len(at), sumOf(hops))
+	}
+}
+
+// requireLayer compares the edges of the layer above a level.
+func (r *typedTrainer) requireLayer(b *seen, tables *typedTables, l int, want []typedEdge) {
+	s := r.l.parts.types
+	var got []typedEdge
+	first := make([]int64, s.types()+1)
+	for typ, n := range tables.size[l] {
+		first[typ+1] = first[typ] + n
+	}
+	for i, of := range s.relations {
+		name := func(part string) string { return edgeName(i, fmt.Sprintf("history_%s_%d", part, l+1)) }
+		index, ids, ptr := b.int64s(name("edge_index")), b.int64s(name("edge")), b.int64s(name("ptr"))
+		all := b.int64s(edgeName(i, "e_id"))
+		for e, at := range ids {
+			source, target := index[e], index[len(ids)+e]
+			require.True(r, ptr[target] <= int64(e) && int64(e) < ptr[target+1])
+			got = append(got, typedEdge{i, all[at], tables.nodes[l][first[of.source]+source], tables.nodes[l][first[of.target]+target]})
+		}
+	}
+	require.Equal(r, sorted(want), sorted(got), "layer %d of batch %d", l+1, b.index)
+}
+
+func sorted(edges []typedEdge) []typedEdge {
+	return slices.SortedFunc(slices.Values(edges), func(a, b typedEdge) int {
+		return cmp.Or(cmp.Compare(a.relation, b.relation), cmp.Compare(a.target, b.target), cmp.Compare(a.id, b.id), cmp.Compare(a.source, b.source))
+	})
+}
+
+// TestTypedHistoryPrunesBreadthFirst holds that a pruned batch is the part of the plain one that a search from the seeds reaches over all relations.
+func TestTypedHistoryPrunesBreadthFirst(t *testing.T) {
+	d := newTypedDataset()
+	g := d.graph(t)
+	for _, policy := range []string{history.Gradient, history.All} {
+		for _, lag := range []int{0, 2} {
+			o := d.withHistory(d.options(), policy)
+			o.Seeds, o.History.Lag = o.Seeds[:len(o.Seeds)-2], lag
+			o.Seeds = slices.Compact(slices.Clone(o.Seeds[:400])) // each once, so that nodes name rows
+			r := d.train(t, open(t, g, o))
+			o.History = nil
+			plain := open(t, g, o)
+			rows, before := int64(0), int64(0)
+			for epoch := range int64(3) {
+				whole := epochOf(t, plain, epoch)
+				for i, b := range r.epochOf(epoch) {
+					r.requirePruned(whole[i], b)
+					counts := b.int64s("history_counts")
+					rows, before = rows+counts[1], before+counts[2]
+				}
+			}
+			require.Positive(t, r.hits)
+			require.Less(t, rows, before*9/10)
+		}
+	}
+}
+
+// TestTypedHistoryDecidesAlike: caches, threads, memory and where the graph lies change nothing of what is pruned.
+func TestTypedHistoryDecidesAlike(t *testing.T) {
+	d := newTypedDataset()
+	s := d.store(t, ssd.OS)
+	for _, lag := range []int{0, 2} {
+		o := d.withHistory(d.options(), history.Gradient)
+		o.History.Lag, o.Prefetch = lag, 5
+		reference := d.train(t, open(t, d.graph(t), o))
+		var want [][]*seen
+		for epoch := range int64(2) {
+			want = append(want, reference.epochOf(epoch))
+		}
+		require.Positive(t, reference.hits)
+		for name, change := range map[string]func(o *Options){
+			"threads":         func(o *Options) { o.Workers, o.Prefetch = 8, 6 },
+			"topology":        func(o *Options) { o.NeighborCache, o.FeatureCache, o.Workers = 0, 0, 1 },
+			"degree":          func(o *Options) { o.Cache, o.FeatureCache = "degree", 60<<10 },
+			"presc":           func(o *Options) { o.Cache, o.FeatureCache = "presc", 60<<10 },
+			"lru":             func(o *Options) { o.Cache, o.FeatureCache = "lru", 60<<10 },
+			"belady":          func(o *Options) { o.Cache, o.FeatureCache, o.Superbatch = "belady", 120<<10, 5 },
+			"belady, forward": func(o *Options) { o.Cache, o.FeatureCache, o.Transfer = "belady", 120<<10, "scan+forward" },
+			"budget":          func(o *Options) { o.Cache, o.Memory = "auto", 24<<20 },
+		} {
+			o := o
+			change(&o)
+			r := d.train(t, open(t, OpenStore(s), o))
+			for epoch := range want {
+				requireSame(t, want[epoch], r.epochOf(int64(epoch)))
+			}
+			require.Equal(t, reference.hits, r.hits, name)
+			st := r.l.Stats()
+			require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, name)
+		}
+	}
+}
+
+// TestTypedHistoryThatDoesNothing: before it starts and in plain epochs batches are the plain ones.
+func TestTypedHistoryThatDoesNothing(t *testing.T) {
+	d := newTypedDataset()
+	g := d.graph(t)
+	o := d.withHistory(d.options(), history.Gradient)
+	late := *o.History
+	late.Start = Span{Count: 1, Epochs: true}
+	o.History = nil
+	var want [][]*seen
+	for epoch := range int64(3) {
+		want = append(want, epochOf(t, open(t, g, o), epoch))
+	}
+	o.History = &late
+	r := d.train(t, open(t, g, o))
+	requireSame(t, want[0], r.epochOf(0))
+	r.epochOf(1)
+	require.Positive(t, r.hits)
+	require.NoError(t, r.l.Start(2, 0, Plain))
+	requireSame(t, want[2], rest(t, r.l))
+}
+
+// TestTypedHistoryResumes: a run that is saved in the middle goes on with the same hits.
+func TestTypedHistoryResumes(t *testing.T) {
+	d := newTypedDataset()
+	g := d.graph(t)
+	o := d.withHistory(d.options(), history.Gradient)
+	r := d.train(t, open(t, g, o))
+	r.epochOf(0)
+	require.NoError(t, r.l.Start(1, 0, Train))
+	for range 3 {
+		r.update(r.next())
+	}
+	state, err := r.l.SaveHistory()
+	require.NoError(t, err)
+	buffer := slices.Clone(r.l.past.buffer.Bytes())
+	var want []*seen
+	for b := r.next(); b != nil; b = r.next() {
+		r.update(b)
+		want = append(want, b)
+	}
+	other := d.train(t, open(t, g, o))
+	require.NoError(t, other.l.RestoreHistory(state))
+	copy(other.l.past.buffer.Bytes(), buffer)
+	require.NoError(t, other.l.Start(1, 3, Train))
+	var got []*seen
+	for b := other.next(); b != nil; b = other.next() {
+		other.update(b)
+		got = append(got, b)
+	}
+	requireSame(t, want, got)
+	require.Positive(t, other.hits)
+}
+
+// TestTypedHistoryStaysWithinItsMemory: whatever the memory, batches are right or the smallest that works is named.
+func TestTypedHistoryStaysWithinItsMemory(t *testing.T) {
+	d := newTypedDataset()
+	g, s := d.graph(t), d.store(t, ssd.OS)
+	for _, source := range []Source{g, OpenStore(s)} {
+		o := d.withHistory(d.options(), history.Gradient)
+		o.Memory, o.Cache, o.Transpose = 1<<20, "auto", true
+		_, err := Open(context.Background(), source, o, mem.NewAllocator())
+		var short *mem.BudgetError
+		require.ErrorAs(t, err, &short)
+		for _, more := range []int64{0, 300 << 10} {
+			o.Memory = short.Need + more
+			r := d.train(t, open(t, source, o))
+			r.epochOf(0)
+			r.epochOf(1)
+			require.Positive(t, r.hits)
+			require.LessOrEqual(t, r.l.Stats().MemoryPeak, o.Memory)
+		}
+	}
+}
+
+// TestTypedHistoryOfOneType: with all neighbours, one type and one relation what is decided is what is decided without types.
+func TestTypedHistoryOfOneType(t *testing.T) {
+	d := newDataset(300, 1500)
+	o := withHistory(plain(), history.Gradient)
+	o.Fanouts, o.BatchSize = []int64{-1, -1, -1}, 10
+	one := train(t, d, open(t, d.graph(t), o))
+	typed := &typedDataset{names: []string{"node"}, counts: []int64{d.nodes}, nodes: [][]GraphTensor{nil}, edges: []GraphEdges{{
+		Source: "node", Relation: "to", Target: "node", EdgeIndex: d.edgeIndex(),
+	}}}
+	o.RelationFanouts = [][]int64{o.Fanouts}
+	r := typed.train(t, open(t, typed.graph(t), o))
+	for epoch := range int64(3) {
+		want := one.epochOf(epoch)
+		for i, b := range r.epochOf(epoch) {
+			tables := r.tables(b)
+			for l := 1; l < 3; l++ {
+				var nodes []int64
+				for _, at := range want[i].int64s(fmt.Sprint("history_nodes_", l)) {
+					nodes = append(nodes, want[i].int64s("n_id")[at])
+				}
+				require.Equal(t, nodes, tables.nodes[l])
+				for _, part := range []string{"computed", "hit", "slot"} {
+					name := fmt.Sprintf("history_%s_%d", part, l)
+					require.Equal(t, want[i].int64s(name), b.int64s(name))
+				}
+			}
+			require.Equal(t, want[i].int64s("history_counts"), b.int64s("history_counts")[:4])
+		}
+	}
+	require.Positive(t, r.hits)
+	require.Equal(t, one.hits, r.hits)
+}
+
+// TestTypedHistoryRefuses names what works without types alone.
+func TestTypedHistoryRefuses(t *testing.T) {
+	d := newTypedDataset()
+	o := d.withHistory(d.options(), history.Performance)
+	_, err := Open(context.Background(), d.graph(t), o, mem.NewAllocator())
+	require.ErrorIs(t, err, ErrOption)
+	require.ErrorContains(t, err, "gradient")
+}

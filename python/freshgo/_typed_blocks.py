@@ -1,0 +1,151 @@
+"""A batch of a graph with types, layer by layer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from freshgo._graph import carry, recall
+from freshgo.batch import Block
+from freshgo.errors import InvalidArgumentError
+from freshgo.store import EdgeType
+
+if TYPE_CHECKING:
+    from freshgo._typed_levels import TypedLevels
+
+
+@dataclasses.dataclass(frozen=True)
+class HeteroBlock:
+    """One layer's message passing over all relations, from ``num_src`` nodes of each type to the first ``num_dst``.
+
+    ``block["author", "writes", "paper"]`` is the :class:`Block` of a relation. In a batch that a
+    :class:`~freshgo.History` has pruned both ends are rows of levels, which ``history(h, block)`` gives.
+    """
+
+    num_src: dict[str, int]
+    num_dst: dict[str, int]
+    relations: dict[EdgeType, Block]
+    level: int = 0
+    """With history, which level of the batch the sources are: 0 are features."""
+    levels: TypedLevels | None = None
+    """With history, the levels of the batch."""
+
+    def __getitem__(self, edge_type: EdgeType) -> Block:
+        return self.relations[edge_type]
+
+    @property
+    def edge_index_dict(self) -> dict[EdgeType, Tensor]:
+        """The edges of every relation, as PyG's ``HeteroConv`` takes them."""
+        return {edge_type: block.edge_index for edge_type, block in self.relations.items()}
+
+    def pairs(self, h: Mapping[str, Tensor]) -> dict[EdgeType, tuple[Tensor, Tensor]]:
+        """Return for every relation (rows of sources, rows of targets), as PyG's ``HeteroConv`` takes them.
+
+        Args:
+            h: ``[num_src, columns]`` of every type that a relation begins or ends at.
+
+        Raises:
+            InvalidArgumentError: rows of a type are missing, or too few.
+        """
+        return {
+            (source, name, target): (self._rows(h, source, self.num_src), self._rows(h, target, self.num_dst))
+            for source, name, target in self.relations
+        }
+
+    def targets(self, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the rows of the targets, ``[num_dst, columns]`` of every type in ``h``: for residual connections."""
+        return {node_type: self._rows(h, node_type, self.num_dst) for node_type in h}
+
+    def _rows(self, h: Mapping[str, Tensor], node_type: str, count: dict[str, int]) -> Tensor:
+        rows = h.get(node_type)
+        if rows is None or rows.size(0) < count[node_type]:
+            raise InvalidArgumentError(
+                f"the layer needs {count[node_type]} rows of node type {node_type!r}, got "
+                f"{'none' if rows is None else rows.size(0)}: give every type rows in every layer, such as a linear "
+                "map of the type's own, or leave away the relations that need them"
+            )
+        return rows[: count[node_type]]
+
+
+class HeteroBlocks:
+    """Gives a batch with types its per-layer view; see :meth:`blocks`."""
+
+    def blocks(self: Any) -> list[HeteroBlock]:
+        """Return one bipartite :class:`HeteroBlock` per layer, in the order a model applies them.
+
+        As :meth:`Batch.blocks <freshgo.batch.Blocks.blocks>`, for all types at once::
+
+            h = batch.x_dict
+            for conv, block in zip(model.convs, batch.blocks()):
+                h = conv(block.pairs(h), block.edge_index_dict)  # a HeteroConv
+
+        With a :class:`~freshgo.History` each layer begins with ``h = history(h, block)``.
+
+        Raises:
+            InvalidArgumentError: the batch does not say what is of which hop.
+        """
+        levels = levels_of(self)
+        if levels is not None:
+            return list(levels.blocks)
+        try:
+            nodes = {node_type: self[node_type].num_sampled_nodes for node_type in self.node_types}
+            edges = {edge_type: self[edge_type].num_sampled_edges for edge_type in self.edge_types}
+        except (AttributeError, KeyError):
+            raise InvalidArgumentError(
+                "blocks() needs num_sampled_nodes and num_sampled_edges, which batches of subgraph_type='directional' "
+                "have: compute every layer on the whole batch, with batch.edge_index_dict"
+            ) from None
+        ptr = {edge_type: _pointers(self[edge_type], sum(nodes[edge_type[2]][:-1])) for edge_type in edges}
+        blocks = []
+        for hop in reversed(range(len(next(iter(edges.values()))))):
+            num_src, num_dst = ({t: sum(counts[: hop + k]) for t, counts in nodes.items()} for k in (2, 1))
+            relations = {}
+            for edge_type, counts in edges.items():
+                part, count, (source, _, target) = self[edge_type], sum(counts[: hop + 1]), edge_type
+                known = recall(part.edge_index)
+                e_id, edge_weight = (part[name] if name in part else None for name in ("e_id", "edge_weight"))  # noqa: SIM401
+                relations[edge_type] = Block(
+                    num_src=num_src[source],
+                    num_dst=num_dst[target],
+                    ptr=ptr[edge_type][: num_dst[target] + 1],
+                    edge_index=part.edge_index[:, :count],
+                    e_id=None if e_id is None else e_id[:count],
+                    edge_weight=None if edge_weight is None else edge_weight[:count],
+                    transposed=None if known is None else known.transposed,
+                )
+            blocks.append(HeteroBlock(num_src, num_dst, relations))
+        return blocks
+
+
+def _pointers(part: Any, targets: int) -> Tensor:
+    """Where the edges of each target begin, and where they end."""
+    known = recall(part.edge_index)
+    if known is not None and known.ptr is not None:
+        return known.ptr
+    return torch.searchsorted(part.edge_index[1].contiguous(), torch.arange(targets + 1, device=part.edge_index.device))
+
+
+def first_edges(batch: Any) -> Tensor | None:
+    """Return the edges of the first relation, beside which the levels of the batch are known."""
+    first = next(iter(batch.edge_types), None)
+    edge_index: Tensor | None = None if first is None or "edge_index" not in batch[first] else batch[first].edge_index
+    return edge_index
+
+
+def levels_of(batch: Any) -> TypedLevels | None:
+    """Return the levels of a batch that history has pruned."""
+    edge_index = first_edges(batch)
+    known = None if edge_index is None else recall(edge_index)
+    levels: TypedLevels | None = None if known is None else known.levels  # type: ignore[assignment]  # with types it is
+    return levels
+
+
+def carry_first(before: Tensor | None, batch: Any) -> None:
+    """Let a batch that was moved know the levels that it had."""
+    after = first_edges(batch)
+    if before is not None and after is not None:
+        carry(before, after)

@@ -1,0 +1,173 @@
+"""Levels of a pruned batch of a graph with types: tables over all types, one type after the other, in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo._graph import Known, Transposed, remember
+from freshgo._history import Levels
+from freshgo._typed_blocks import HeteroBlock
+from freshgo._types import Types
+from freshgo.batch import Block
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class TypedLevels(Levels):
+    """Levels whose tables are of all types: of each the rows that layers compute next first. ``layers`` is empty."""
+
+    blocks: list[HeteroBlock]
+    """``blocks[l - 1]``: the message passing of layer ``l``; ``num_src`` are the rows of the table of its level."""
+    nodes_of: dict[str, int]
+    """Of each type, the nodes of the batch."""
+    spared: dict[str, int]
+    """Of each type, the rows of features that the plain batch would have brought more."""
+
+    def features(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what the first layer reads of the features of each type."""
+        read = dict(zip(self.nodes_of, self._split(self.nodes[0], self.blocks[0].num_src), strict=True))
+        result = {}
+        for node_type, rows in _checked(x, self.nodes_of, 0).items():
+            if rows.size(0) != self.nodes_of[node_type]:
+                raise InvalidArgumentError(
+                    f"level 0: the batch has {self.nodes_of[node_type]} nodes of type {node_type!r}, got "
+                    f"{rows.size(0)} rows: the first layer gets a row for each node of the batch"
+                )
+            result[node_type] = rows.index_select(0, read[node_type])
+        return result
+
+    def flatten(self, level: int, h: dict[str, Tensor]) -> Tensor:
+        """Return the computed rows of a hidden level as one tensor, type after type.
+
+        Raises:
+            InvalidArgumentError, DTypeError: rows are missing, or cannot stand in one table.
+        """
+        computed = self.blocks[level - 1].num_dst
+        given = _checked(h, computed, level)
+        for node_type, count in computed.items():
+            rows = given.get(node_type)
+            if count != (0 if rows is None else rows.size(0)):
+                raise InvalidArgumentError(
+                    f"level {level}: layer {level} computes {count} rows of node type {node_type!r} of this batch, got "
+                    f"{'none' if rows is None else rows.size(0)}: each layer must get the rows that the one before it "
+                    "returned, of all types that it has rows of, and no others"
+                )
+        if not given:
+            raise InvalidArgumentError(f"level {level}: expected rows by node type, got an empty dict")
+        parts = [given[node_type] for node_type in computed if node_type in given]
+        parts = [part for part in parts if part.size(0)] or parts[:1]
+        if len({part.size(1) for part in parts}) > 1:
+            raise InvalidArgumentError(
+                f"level {level}: the node types must have one width in a hidden layer to share a history's buffer, got "
+                f"{ {node_type: part.size(1) for node_type, part in given.items()} }"
+            )
+        if len({part.dtype for part in parts}) > 1:
+            raise DTypeError(
+                f"level {level}: the node types must have one dtype in a hidden layer to share a history's buffer, got "
+                f"{ {node_type: str(part.dtype) for node_type, part in given.items()} }"
+            )
+        return torch.cat(parts)
+
+    def table(self, level: int, h: dict[str, Tensor], read: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Return what the layer above a hidden level reads of each type; ``read`` puts kept rows into the table."""
+        table = read(self.flatten(level, h))
+        return dict(zip(self.nodes_of, self._split(table, self.blocks[level].num_src), strict=True))
+
+    def _split(self, table: Tensor, counts: dict[str, int]) -> list[Tensor]:
+        """The rows of each type: views that may be written to, which those of ``split`` may not."""
+        ends = accumulate(counts.values())
+        return [table.narrow(0, end - count, count) for end, count in zip(ends, counts.values(), strict=True)]
+
+
+def _checked(h: object, types: dict[str, int], level: int) -> dict[str, Tensor]:
+    if not isinstance(h, dict) or not all(isinstance(rows, Tensor) and rows.dim() == 2 for rows in h.values()):
+        raise DTypeError(f"level {level}: expected a dict of rows [rows, columns] by node type, got {_short(h)}")
+    unknown = [node_type for node_type in h if node_type not in types]
+    if unknown:
+        raise InvalidArgumentError(
+            f"level {level}: the graph has the node types {', '.join(map(repr, types))}, got rows of {unknown[0]!r}"
+        )
+    return h
+
+
+def _short(h: object) -> str:
+    if not isinstance(h, dict):
+        return type(h).__name__
+    return str({key: list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__ for key, rows in h.items()})
+
+
+def take_typed_levels(types: Types, tensors: dict[str, Tensor]) -> TypedLevels | None:
+    """Take the level tables out of the tensors of a batch, if it was pruned."""
+    if "history_counts" not in tensors:
+        return None
+    counts = iter(tensors.pop("history_counts").tolist())
+    iteration, loaded, plain_nodes, plain_edges = (next(counts) for _ in range(4))
+    spared = {}
+    for node_type in types.num_nodes:
+        brought, plain = next(counts), next(counts)
+        spared[node_type] = plain - brought
+    sizes = list(zip(counts, counts, strict=True))
+    hops = len(sizes) // len(types.num_nodes)
+
+    def of_levels(what: str, first: int) -> list[Any]:
+        return [tensors.pop(f"history_{what}_{level}", None) if level >= first else None for level in range(hops)]
+
+    probe = of_levels("probe", 1)
+    probing = any(rows is not None for rows in probe)
+    levels = TypedLevels(
+        index=iteration,
+        edges=sum(int(tensors[f"e{i}/e_id"].numel()) for i in range(len(types.edge_types))),
+        num_layers=hops,
+        degree=None,
+        nodes=of_levels("nodes", 0),
+        computed=of_levels("computed", 1),
+        hit=of_levels("hit", 1),
+        slot=of_levels("slot", 1),
+        layers=[],
+        loaded=loaded,
+        plain_nodes=plain_nodes,
+        plain_edges=plain_edges,
+        probe=probe if probing else None,
+        probe_slot=of_levels("probe_slot", 1) if probing else None,
+        probe_age=of_levels("probe_age", 1) if probing else None,
+        blocks=[],
+        nodes_of={node_type: tensors[f"n{i}/n_id"].numel() for i, node_type in enumerate(types.num_nodes)},
+        spared=spared,
+    )
+    for level in range(hops):
+        of_types = sizes[level * len(types.num_nodes) : (level + 1) * len(types.num_nodes)]
+        num_src, num_dst = (dict(zip(types.num_nodes, column, strict=True)) for column in zip(*of_types, strict=True))
+        relations = {
+            edge_type: _block(tensors, i, level, num_src[edge_type[0]]) for i, edge_type in enumerate(types.edge_types)
+        }
+        levels.blocks.append(HeteroBlock(num_src, num_dst, relations, level, levels))
+    return levels
+
+
+def _block(tensors: dict[str, Tensor], relation: int, level: int, num_src: int) -> Block:
+    def take(name: str) -> Tensor | None:
+        return tensors.pop(f"e{relation}/history_{name}_{level + 1}", None)
+
+    ptr, edge_index, edge = take("ptr"), take("edge_index"), take("edge")
+    assert ptr is not None
+    assert edge_index is not None
+    assert edge is not None
+    by_source = [take(name) for name in ("source_ptr", "source_target", "source_edge")]
+    transposed = Transposed(*by_source) if by_source[0] is not None else None  # type: ignore[arg-type]  # all or none
+    remember(edge_index, Known(edge_index, ptr, transposed, {edge_index.size(1): ptr.numel() - 1}))
+    return Block(
+        num_src=num_src,
+        num_dst=ptr.numel() - 1,
+        ptr=ptr,
+        edge_index=edge_index,
+        e_id=tensors[f"e{relation}/e_id"].index_select(0, edge),
+        transposed=transposed,
+        edge=edge,
+        level=level,
+    )
