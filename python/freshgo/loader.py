@@ -128,6 +128,7 @@ class Loader:
         subgraph_type: which edges a batch has. ``"directional"``: those that were drawn. ``"bidirectional"``: also one
             against each of them, without duplicates. ``"induced"``: all of the graph among the batch's nodes. Edges of
             the last two are by target, so there are no ``num_sampled_nodes``, ``num_sampled_edges`` and ``blocks()``.
+            With types, for every relation; bidirectional ones of another than themselves have no ``e_id``.
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
 
     Raises:

@@ -271,3 +271,33 @@ def test_names_of_trees_are_taken(graph: Graph) -> None:
     odd["term"]["batch"] = np.zeros(num_nodes(graph)["term"], np.int64)
     with pytest.raises(INVALID, match='tensor "batch"'):
         Loader(odd, [2], "paper", disjoint=True)
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+def test_mathoverflow(real_graph: Any, tmp_path: Path, strategy: str) -> None:
+    """Every edge for 2,000 events of a real graph whose edges are of two types, in memory and on disk."""
+    root = real_graph("sx-mathoverflow")
+    edge_index, time = np.load(root / "edge_index.npy"), np.load(root / "time.npy").astype(np.int64)
+    graph: Graph = {"user": {"num_nodes": int(edge_index.max()) + 1}}
+    for i, name in enumerate(("even", "odd")):
+        graph["user", name, "user"] = {"edge_index": edge_index[:, i::2], "time": time[i::2]}
+    times = times_of(graph, "time")
+    convert(graph, tmp_path / "graph.freshgo", progress=False).close()
+    events = np.random.default_rng(1).choice(edge_index.shape[1], 2_000, replace=False)
+    options: dict[str, Any] = {
+        "input_nodes": ("user", edge_index[1, events]),
+        "batch_size": 500,
+        "time_attr": "time",
+        "input_time": time[events] - 1,
+        "temporal_strategy": strategy,
+    }
+    oracle = Trees(graph, times)
+    with (
+        Loader(graph, [10, 5], **options) as memory,
+        Loader(tmp_path / "graph.freshgo", [10, 5], neighbor_cache=0, **options) as disk,
+    ):
+        for i, (one, other) in enumerate(zip(memory, disk, strict=True)):
+            check_trees(one, graph, times)
+            assert typed_digest(one) == typed_digest(other)
+            if i == 0:
+                oracle.check(one, {relation: [10, 5] for relation in times}, (0, 0, 0), last=strategy == "last")
