@@ -335,10 +335,8 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 		if k.options.Triplets {
 			r.sources = slices.Grow(r.sources[:0], negatives)[:negatives]
 			for j := range r.sources {
-				if k.disjoint {
+				if r.sources[j] = sources[j/(negatives/n)]; k.disjoint {
 					r.sources[j] = sources[j%n]
-				} else {
-					r.sources[j] = sources[j/(negatives/n)]
 				}
 			}
 			drawn = r.sources
@@ -405,16 +403,11 @@ func (p *preparer) addLinks(b *Batch) error {
 	if err := p.addEnds(b, names[1], ends[n:2*n], n); err != nil {
 		return err
 	}
-	shape, negatives := []int64{n}, ends[2*n:]
+	shape := []int64{n}
 	if each := int64(k.options.Negatives); each > 1 {
 		shape = append(shape, each)
-		if k.disjoint { // theirs lie n apart
-			for i := range negatives {
-				negatives[i] = 2*n + int64(i)%each*n + int64(i)/each
-			}
-		}
 	}
-	return p.addEnds(b, names[2], negatives, shape...)
+	return p.addEnds(b, names[2], ends[2*n:], shape...)
 }
 
 func (p *preparer) addEnds(b *Batch, name string, ends []int64, shape ...int64) error {

@@ -76,6 +76,12 @@ func (k *links) plant(r *request) {
 	for end := range r.ends {
 		r.ends[end] = int64(end)
 	}
+	if k.options.Triplets && k.options.Negatives > 1 { // by link, those of each n apart
+		each := int64(k.options.Negatives)
+		for i := range r.ends[2*n:] {
+			r.ends[2*n+int64(i)] = 2*n + int64(i)%each*n + int64(i)/each
+		}
+	}
 }
 
 // openBorn makes the times of nodes ready for negatives, where nodes have times.

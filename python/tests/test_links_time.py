@@ -124,7 +124,7 @@ def as_nodes(batch: Any, way: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("fanouts", [[3, 2], [1, 1, 1], [-1, 4], [100]])
+@pytest.mark.parametrize("fanouts", [[3, 2], [-1, 1, 2]])
 def test_equals_the_oracle(graph: dict[str, Any], links: torch.Tensor, way: str, fanouts: list[int]) -> None:
     options = WAYS[way]
     times = edge_times(graph, options)
@@ -183,7 +183,7 @@ def test_equals_the_oracle(graph: dict[str, Any], links: torch.Tensor, way: str,
 
 PLACES: list[dict[str, Any]] = [
     {"num_workers": 1, "prefetch": 0},
-    {"num_workers": 2, "prefetch": 3},
+    {"num_workers": 2, "prefetch": 0},
     {"num_workers": 8, "prefetch": 8},
     {"neighbor_cache": 0, "cache": None},
     {"neighbor_cache": 0, "cache": "belady", "feature_cache": 2_000, "memory": "32MiB"},

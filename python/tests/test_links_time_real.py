@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_nothing_from_the_future(real_graph: Any, tmp_path: Path) -> None:
-    """Every edge of an epoch for 1,000 events, from memory and from a store with topology on disk."""
+    """Every edge of an epoch for 400 events, from memory and from a store with topology on disk."""
     root = real_graph("sx-mathoverflow")
     edges, time = np.load(root / "edge_index.npy"), np.load(root / "time.npy")
     graph = {"num_nodes": int(edges.max()) + 1, "edge_index": edges, "time": time}
-    events = np.random.default_rng(1).choice(edges.shape[1], 1_000, replace=False)
+    events = np.random.default_rng(1).choice(edges.shape[1], 400, replace=False)
     how: dict[str, Any] = {
         "edge_label_index": edges[:, events],
         "edge_label_time": time[events],
@@ -32,7 +32,7 @@ def test_nothing_from_the_future(real_graph: Any, tmp_path: Path) -> None:
         "strict_negatives": True,
         "exclude_seed_edges": True,
         "temporal_strategy": "last",
-        "batch_size": 250,
+        "batch_size": 100,
     }
     freshgo.convert(graph, tmp_path / "graph.freshgo", progress=False).close()
     known = np.unique(edges[0] * graph["num_nodes"] + edges[1])
@@ -49,7 +49,7 @@ def test_nothing_from_the_future(real_graph: Any, tmp_path: Path) -> None:
             pairs = ends[0] * graph["num_nodes"] + ends[1]
             np.testing.assert_array_equal(np.isin(pairs, known), one.edge_label.numpy() == 1)
             drawn = one.n_id[one.edge_index].numpy()
-            assert not np.isin(drawn[0] * graph["num_nodes"] + drawn[1], pairs[:250]).any()
+            assert not np.isin(drawn[0] * graph["num_nodes"] + drawn[1], pairs[:100]).any()
 
 
 def test_the_example_learns(real_graph: Any, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_example_learns(real_graph: Any, tmp_path: Path) -> None:
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     torch.set_num_threads(1)
-    short = ["--epochs", "1", "--batches", "15", "--batch-size", "256", "--test", "250"]
+    short = ["--epochs", "1", "--batches", "12", "--batch-size", "256", "--test", "150"]
     options = [str(real_graph("sx-mathoverflow")), *short]
     results = example.main(options)
     assert results["test"]["model"] > results["test"]["popular"] > 0.3  # a guess: 0.17
