@@ -3,9 +3,10 @@
     python bench/links/pyg.py [--nodes 200000] [--edges 2000000] [--batches 20] [--rounds 3]
 
 Both draw [10, 5] neighbours for 1024 links and as many binary negatives, of the same Data in memory, one thread each. The
-last four contestants do what PyG's cannot: keep a batch's links out of its edges, and negatives from being links; and, where
-PyG goes without pyg-lib, give every end a tree of its own, without times and with them (a batch then has about as many nodes
-as edges). The time is that of a batch, the median over rounds, and the ratio is PyG's time over it.
+other contestants of freshgo do what PyG's cannot: keep a batch's links out of its edges, and negatives from being links; and,
+where PyG goes without pyg-lib, give every end a tree of its own, without times and with them (a batch then has about as many
+nodes as edges). The rows that are typed are of a HeteroData: users and items, the same edges between them and back. The time
+is that of a batch, the median over rounds, and the ratio is PyG's time over it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,20 @@ import time
 import warnings
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkNeighborLoader
 
 from freshgo import LinkLoader
+
+RATES = ("user", "rates", "item")
+
+
+def typed(nodes: int, source: torch.Tensor, target: torch.Tensor) -> HeteroData:
+    data = HeteroData()
+    data["user"].x, data["item"].x = torch.randn(nodes, 32), torch.randn(nodes, 32)
+    data[RATES].edge_index = torch.stack([source, target])
+    data["item", "rev_rates", "user"].edge_index = torch.stack([target, source])
+    return data
 
 
 def main() -> None:
@@ -45,6 +56,14 @@ def main() -> None:
         "freshgo, disjoint": LinkLoader(data, [10, 5], **what, **ours, disjoint=True),
         "freshgo, times": LinkLoader(timed, [10, 5], **what, **ours, time_attr="time"),
     }
+    hetero = typed(args.nodes, source, target)
+    what["edge_label_index"] = RATES
+    contestants |= {
+        "PyG, typed": LinkNeighborLoader(hetero, [10, 5], **what),
+        "freshgo, typed": LinkLoader(hetero, [10, 5], **what, **ours),
+        "freshgo, typed, exclude": LinkLoader(hetero, [10, 5], **what, **ours, exclude_seed_edges="reverse"),
+        "freshgo, typed, strict": LinkLoader(hetero, [10, 5], **what, **ours, strict_negatives=True),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(args.rounds):
         for name, loader in contestants.items():
@@ -52,12 +71,14 @@ def main() -> None:
             next(batches)  # begins the epoch
             start, edges = time.perf_counter(), 0
             for batch in itertools.islice(batches, args.batches):
-                edges += batch.edge_index.size(1)
-                assert batch.edge_label_index.size(1) == 2048
+                relations = batch.edge_index_dict.values() if "typed" in name else [batch.edge_index]
+                edges += sum(edge_index.size(1) for edge_index in relations)
+                labelled = batch[RATES] if "typed" in name else batch
+                assert labelled.edge_label_index.size(1) == 2048
             seconds[name].append((time.perf_counter() - start) / args.batches)
             print(f"{name}: {seconds[name][-1] * 1e3:.1f} ms a batch, {edges // args.batches} edges", flush=True)
-    pyg = statistics.median(seconds["PyG"])
     for name, times in seconds.items():
+        pyg = statistics.median(seconds["PyG, typed" if "typed" in name else "PyG"])
         median = statistics.median(times)
         print(f"{name}: median {median * 1e3:.1f} ms, {pyg / median:.2f} of PyG's speed")
 

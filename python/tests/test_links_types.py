@@ -269,7 +269,7 @@ def test_weights_of_negatives_and_edges(typed: Graph, path: Path) -> None:
         {"num_workers": 2, "prefetch": 2},
         {"num_workers": 8, "prefetch": 8},
         {"num_workers": 1, "prefetch": 0},
-        {"memory": "6MiB"},
+        {"memory": "24MiB"},
         {"cache": "belady", "feature_cache": "32KiB", "neighbor_cache": 0},
         {"cache": "lru", "feature_cache": "32KiB"},
         {"cache": "presc", "feature_cache": "32KiB"},
@@ -380,10 +380,10 @@ def test_the_reverse_relation(typed: Graph) -> None:
         (WRITES, ["paper", "rev_writes", "author"], rev),
         (CITES, "reverse", ("paper", "rev_cites", "paper")),
         (CITES, CITES, CITES),
-        (("author", "knows", "author"), "reverse", ("author", "knows", "author")),
+        (("author", "knows", "author"), "reverse", ("author", "knows", "author")),  # which has no edges
         (WRITES, True, None),
     ):
-        with LinkLoader(graph, [2], of, exclude_seed_edges=exclude, **OPTIONS) as loader:
+        with LinkLoader(graph, [2], (of, PAIR), exclude_seed_edges=exclude, **OPTIONS) as loader:
             config = loader.state_dict()["config"]
             assert config["edge_type"] == list(of)
             assert config["reverse"] == (None if want is None else list(want))
@@ -530,9 +530,8 @@ class TestAgainstPyG:
         graph = read_types(real_graph("hetero-dblp"))
         for name, count in num_nodes(graph).items():
             graph[name] = {"num_nodes": count}  # the structure is what is compared
-        for of in (("author", "to", "paper"), ("paper", "to", "conference")):
-            of = of if of in graph else relations(graph)[0]
-            compare_with_pyg(graph, of, links_of(graph, of, 100), "binary", hops=[-1])
+        of = relations(graph)[0]
+        compare_with_pyg(graph, of, links_of(graph, of, 40), "binary", hops=[-1])
 
 
 def compare_with_pyg(graph: Graph, of: Any, links: torch.Tensor, mode: str | None, hops: Any = (-1, -1)) -> None:
@@ -584,7 +583,8 @@ def compare_with_pyg(graph: Graph, of: Any, links: torch.Tensor, mode: str | Non
                     mine, other = ours[name].edge_index, pyg[name].edge_index
                     mine = torch.stack([ours[name[0]].n_id[mine[0]], ours[name[2]].n_id[mine[1]]])
                     other = torch.stack([pyg[name[0]].n_id[other[0]], pyg[name[2]].n_id[other[1]]])
-                    assert sorted(mine.T.tolist()) == sorted(other.T.tolist()), name
+                    order, others = ours[name].e_id.argsort(), pyg[name].e_id.argsort()
+                    assert mine[:, order].equal(other[:, others]), name
 
 
 def test_a_store_is_not_left_open(path: Path) -> None:

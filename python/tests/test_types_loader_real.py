@@ -54,7 +54,7 @@ def test_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("the documentation is not beside the tests")
     monkeypatch.chdir(tmp_path)
     code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(code) == 4
+    assert len(code) == 5
     scope: dict[str, Any] = {}
     exec("\n".join(code), scope)
     assert scope["out"].shape == (scope["batch"]["paper"].batch_size, 16)
