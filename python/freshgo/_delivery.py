@@ -109,13 +109,12 @@ def open_delivery(
     _locking.lock_buffers(device.index)
     streams = CudaStreams(device)
     look = options.prefetch > 0 and options.history is None  # whose update comes before the next batch
+    edge_types = len(options.relation_fanouts or ())
+    stay = on_host(source.types, edge_types) if isinstance(source, TypedSource) else ON_HOST
     if cache_bytes is None:
-        stay = (
-            on_host(source.types, len(options.relation_fanouts or ())) if isinstance(source, TypedSource) else ON_HOST
-        )
         return OnDevice(Mover(streams, stay=stay), None, look=look)
     ids = _device_cache.choose(source, policy, options, cache_bytes)
-    cache = DeviceCache(ids, source.num_nodes, _device_cache.assembler())
+    cache = DeviceCache(ids, _device_cache.parts_of(source), _device_cache.assembler())
     with streams.side():
         cache.fill(_device_cache.read_rows(source, ids, options), device)
-    return OnDevice(Mover(streams, cache.finish), cache, look=look)
+    return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from freshgo import _cuda, _native
 from freshgo._source import Source
+from freshgo._typed_source import TypedSource
 from freshgo.errors import InvalidArgumentError
 from freshgo.policies import METRICS, Resolved
 
@@ -25,19 +26,52 @@ PLACE = "place"
 Assemble = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Nodes that have the same tensors: all of a graph, or those of one type."""
+
+    prefix: str
+    """Of the tensors in a batch of the library: ``"n0/"`` of the first type, else nothing."""
+    num_nodes: int
+    widths: dict[str, int]
+    """Bytes of a row of each node-level tensor, by its name in a batch."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row of all of them."""
+        return sum(self.widths.values())
+
+
+def parts_of(source: Source) -> list[Part]:
+    """The parts of a graph, in the order of its nodes' numbers."""
+    if not isinstance(source, TypedSource):
+        return [Part("", source.num_nodes, source.row_bytes)]
+    return [
+        Part(f"n{i}/", count, {name: n for name, n in source.row_bytes.items() if name.startswith(f"n{i}/")})
+        for i, count in enumerate(source.types.num_nodes.values())
+    ]
+
+
 class DeviceCache:
     """Rows of every node-level tensor on a device, and which nodes they belong to.
 
-    ``held`` is int32 ``[num_nodes]`` on the CPU: the row of each node in the tables, or -1.
+    ``held`` is int32 ``[num_nodes]`` on the CPU: the row of each node in the tables of its part, or -1.
     """
 
-    def __init__(self, ids: Tensor, num_nodes: int, assemble: Assemble) -> None:
-        """A cache for the rows of ``ids``, which :meth:`fill` brings there."""
+    def __init__(self, ids: Tensor, parts: list[Part], assemble: Assemble) -> None:
+        """A cache for the rows of ``ids``, ascending, which :meth:`fill` brings there."""
         self.rows = ids.numel()
         self.tables: dict[str, Tensor] = {}
-        self.held = torch.full((num_nodes,), -1, dtype=torch.int32)
-        self.held[ids] = torch.arange(self.rows, dtype=torch.int32)
+        self.held = torch.full((sum(part.num_nodes for part in parts),), -1, dtype=torch.int32)
+        self._parts = parts
+        self._counts: dict[str, int] = {}  # rows of each table
         self._assemble = assemble
+        first = 0
+        for part in parts:
+            own = ids[(ids >= first) & (ids < first + part.num_nodes)]
+            self.held[own] = torch.arange(own.numel(), dtype=torch.int32)
+            self._counts |= dict.fromkeys(part.widths, own.numel())
+            first += part.num_nodes
 
     @property
     def n_bytes(self) -> int:
@@ -46,23 +80,22 @@ class DeviceCache:
 
     def fill(self, chunks: Iterator[dict[str, Tensor]], device: torch.device) -> None:
         """Copy the rows, in the order of the ids, to the device, in the current stream; the host waits for it."""
-        first = 0
+        filled = dict.fromkeys(self._counts, 0)
         for chunk in chunks:
-            count = 0
             for name, rows in chunk.items():
-                count = rows.size(0)
                 if name not in self.tables:
-                    self.tables[name] = rows.new_empty((self.rows, *rows.shape[1:]), device=device)
-                self.tables[name][first : first + count].copy_(rows)
-            first += count
+                    self.tables[name] = rows.new_empty((self._counts[name], *rows.shape[1:]), device=device)
+                first = filled[name]
+                filled[name] += rows.size(0)
+                self.tables[name][first : filled[name]].copy_(rows)
 
     def finish(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Replace the missed rows of a batch by those of all its nodes."""
-        place = tensors.pop(PLACE)
-        return {
-            name: self._assemble(self.tables[name], value, place) if name in self.tables else value
-            for name, value in tensors.items()
-        }
+        for part in self._parts:
+            place = tensors.pop(part.prefix + PLACE)
+            for name in part.widths:
+                tensors[name] = self._assemble(self.tables[name], tensors[name], place)
+        return tensors
 
 
 def hottest(scores: Tensor, count: int) -> Tensor:
@@ -85,27 +118,50 @@ def choose(source: Source, policy: Resolved, options: _native.LoaderOptions, n_b
     """
     if not source.row_bytes:
         raise InvalidArgumentError("device_cache holds rows of node-level tensors, and the graph has none")
-    if PLACE in source.row_bytes:
+    parts = parts_of(source)
+    if any(part.prefix + PLACE in part.widths for part in parts):
         raise InvalidArgumentError(f"device_cache uses the name {PLACE!r} itself: rename this tensor")
-    width = sum(source.row_bytes.values())
+    width = max(part.width for part in parts)
     if n_bytes < width:
         raise InvalidArgumentError(
             f"device_cache must have room for a row of every node-level tensor, {width} bytes, got {n_bytes}"
         )
-    count = min(source.num_nodes, 2**31 - 1, n_bytes // max(width, 1))
-    if count == source.num_nodes:
-        return torch.arange(count)
+    if sum(part.num_nodes * part.width for part in parts) <= n_bytes and source.num_nodes < 2**31:
+        return _with_rows(parts).nonzero().view(-1)
     if policy.scores is not None:
-        return hottest(policy.scores, count)
-    metric = policy.name if policy.name in METRICS else "expected"
-    return hottest(_native.hotness(source.native, source.num_nodes, dataclasses.replace(options, cache=metric)), count)
+        scores = policy.scores
+    else:
+        metric = policy.name if policy.name in METRICS else "expected"
+        scores = _native.hotness(source.native, source.num_nodes, dataclasses.replace(options, cache=metric))
+    if len(parts) == 1:
+        return hottest(scores, min(source.num_nodes, 2**31 - 1, n_bytes // max(width, 1)))
+    return hottest_bytes(scores, parts, n_bytes)
+
+
+def _with_rows(parts: list[Part]) -> Tensor:
+    """Bool ``[num_nodes]``: the nodes that have tensors."""
+    return torch.cat([torch.full((part.num_nodes,), bool(part.widths)) for part in parts])
+
+
+def hottest_bytes(scores: Tensor, parts: list[Part], n_bytes: int) -> Tensor:
+    """The ids of the nodes with the highest scores whose rows fit together into ``n_bytes``, ascending; of equal scores
+    those of the lower ids. A row saves as many bytes in a batch as it takes on the device, so the wide ones of equally
+    hot nodes are worth no more than the narrow ones."""
+    ids = _with_rows(parts).nonzero().view(-1)
+    ids = ids[scores[ids].sort(descending=True, stable=True).indices]
+    counts = torch.tensor([part.num_nodes for part in parts])
+    widths = torch.tensor([part.width for part in parts])
+    taken = widths[torch.searchsorted(counts.cumsum(0), ids, right=True)].cumsum(0)
+    return ids[: min(int(torch.searchsorted(taken, n_bytes, right=True)), 2**31 - 1)].sort().values
 
 
 def read_rows(source: Source, ids: Tensor, options: _native.LoaderOptions) -> Iterator[dict[str, Tensor]]:
     """The rows of ``ids`` of every node-level tensor, in their order, some at a time."""
-    rows = max(1, _CHUNK_BYTES // max(1, sum(source.row_bytes.values())))
+    rows = max(1, _CHUNK_BYTES // max(1, *(part.width for part in parts_of(source))))
+    relations = [[0]] * len(source.types.edge_types) if isinstance(source, TypedSource) else None
     alone = _native.LoaderOptions(
         fanouts=[],
+        relation_fanouts=relations,
         seeds=ids,
         batch_size=rows,
         prefetch=2,

@@ -28,7 +28,7 @@ class Source(Protocol):
     directory: Path | None
     """Where a store lies; None for tensors in memory."""
     row_bytes: dict[str, int]
-    """Bytes of a row of every node-level tensor; empty with types."""
+    """Bytes of a row of every node-level tensor, as batches of the library name it: with types ``"n0/x"``."""
 
     def split(self, name: str) -> Tensor:
         """Return the node ids, or the mask, of a split."""

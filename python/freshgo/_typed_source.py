@@ -35,6 +35,11 @@ class TypedStoreSource(StoreSource):
     def __init__(self, store: Store, *, owned: bool) -> None:
         super().__init__(store, owned=owned)
         self.types = Types(store.num_nodes_dict, store.edge_types)
+        self.row_bytes = {
+            f"n{i}/{name}": torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
+            for i, node_type in enumerate(self.types.node_types)
+            for name, tensor in store[node_type].tensors.items()
+        }
 
     def split_of(self, name: str, node_type: str) -> Tensor:
         """Return the node ids of a split of a type."""
@@ -49,7 +54,6 @@ class TypedMemorySource:
     """A graph with types in memory. Contiguous tensors are used in place."""
 
     directory: Path | None = None
-    row_bytes: dict[str, int] = {}  # noqa: RUF012  (nothing writes to it)
 
     def __init__(self, data: object) -> None:
         parts = _tensors(typed_parts(data))
@@ -69,6 +73,11 @@ class TypedMemorySource:
                 )
             counts[node_type] = nodes.num_nodes
         self.types = Types(counts, list(parts.edges))
+        self.row_bytes = {
+            f"n{i}/{name}": cast(Tensor, rows).shape[1:].numel() * cast(Tensor, rows).dtype.itemsize
+            for i, nodes in enumerate(parts.nodes.values())
+            for name, rows in nodes.tensors.items()
+        }
         self.num_nodes = sum(counts.values())
         self.num_edges = sum(edge_index.size(1) for edge_index in self._edges.values())
         self.native: _native.Store | _native.Graph | _native.TypedGraph = _native.TypedGraph(parts)

@@ -123,7 +123,8 @@ class Loader:
             CPU. Copies run beside the training, a batch ahead of it (with ``prefetch``, and without ``history``), and
             the host waits for none. What cannot be used raises what ``torch.zeros(1, device=device)`` does.
         device_cache: memory of the device for the hottest rows, in bytes or as ``"2GiB"``: a batch then brings only
-            the others there (FGNN, 6.1). The ranking is ``cache`` where that is a hotness, else expected visits.
+            the others there (FGNN, 6.1). The ranking is ``cache`` where that is a hotness, else expected visits; with
+            types one over the rows of all.
         transform: called with each batch, on its device; its result is what the loop gets.
         subgraph_type: which edges a batch has. ``"directional"``: those that were drawn. ``"bidirectional"``: also one
             against each of them, without duplicates. ``"induced"``: all of the graph among the batch's nodes. Edges of
@@ -243,7 +244,7 @@ class Loader:
             if isinstance(self._source, TypedSource):
                 # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
                 fused = None if self._edge_index == "tensor" else self._edge_index
-                only = {"device_cache": cached, "edge_index": fused}
+                only = {"edge_index": fused}
                 links = self._links is not None
                 self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=links, **only)
                 if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):

@@ -58,11 +58,31 @@ def test_the_hottest_are_those_of_a_stable_sort() -> None:
             assert _device_cache.hottest(scores, count).tolist() == ranked[:count].sort().values.tolist()
 
 
+def test_the_hottest_of_types_fit_together() -> None:
+    generator = torch.Generator().manual_seed(5)
+    parts = [_device_cache.Part("n0/", 50, {"n0/x": 8, "n0/y": 2}), _device_cache.Part("n1/", 30, {}),
+             _device_cache.Part("n2/", 0, {"n2/x": 4}), _device_cache.Part("n3/", 60, {"n3/x": 3})]  # fmt: skip
+    widths = torch.cat([torch.full((part.num_nodes,), part.width) for part in parts]).tolist()
+    for levels in (1, 3, 1000):
+        scores = torch.randint(0, levels, (140,), generator=generator).float()
+        for room in (0, 9, 10, 57, 300, 679, 680, 1000):
+            want, used = [], 0
+            for v in sorted(range(140), key=lambda v: (-scores[v].item(), v)):
+                if widths[v] == 0:
+                    continue
+                used += widths[v]
+                if used > room:
+                    break
+                want.append(v)
+            assert _device_cache.hottest_bytes(scores, parts, room).tolist() == sorted(want)
+
+
 def test_filling_keeps_the_order_of_the_ids() -> None:
     ids = torch.tensor([2, 3, 5, 8])
     x = rows(10, (3,), torch.float32, 3)
     y = rows(10, (), torch.int64, 4)
-    cache = _device_cache.DeviceCache(ids, 10, _device_cache.assemble)
+    parts = [_device_cache.Part("", 10, {"x": 12, "y": 8})]
+    cache = _device_cache.DeviceCache(ids, parts, _device_cache.assemble)
     cache.fill(({"x": x[part], "y": y[part]} for part in ids.split(3)), torch.device("cpu"))
     assert cache.held.tolist() == [-1, -1, 0, 1, -1, 2, -1, -1, 3, -1]
     assert cache.tables["x"].equal(x[ids])
