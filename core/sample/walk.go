@@ -93,7 +93,7 @@ type walker struct {
 	next    buffer[int64] // the node that it leads to
 	ptr     buffer[int64] // 0, 1, 2, ..., for Fetch
 	visits  buffer[int64] // Length nodes for each walker, those of a target together
-	found   []int64
+	often   []int64
 }
 
 func (w *walker) free() {
@@ -316,33 +316,61 @@ func (m *moves) resident() {
 	}
 }
 
-// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number.
+// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number. It uses
+// up visits.
 func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 	sortFew(visits)
-	// A node and its number are one word: in ascending order those more often visited come first, and the lower node of
-	// equals.
-	found, begin := k.found[:0], 0
-	for begin < len(visits) && visits[begin] < 0 { // of a metapath that came to an end
-		begin++
+	for len(visits) > 0 && visits[0] < 0 { // of a metapath that came to an end
+		visits = visits[1:]
 	}
-	for begin < len(visits) {
-		v, end := visits[begin], begin+1
-		for end < len(visits) && visits[end] == v {
-			end++
-		}
-		found = append(found, int64(maxSteps-(end-begin))<<nodeBits|v)
-		begin = end
-	}
-	k.found = found
-	sortFew(found)
+	often, once := k.gather(visits)
+	sortFew(often)
 	ptr := h.ptr.data[h.first+i:]
-	lo := ptr[0] - h.from
-	n := min(ptr[1]-ptr[0], int64(len(found)))
-	for j, f := range found[:n] {
-		h.sources[lo+int64(j)] = f & (1<<nodeBits - 1)
-		h.weight[lo+int64(j)] = float32(maxSteps - f>>nodeBits)
+	lo, room := ptr[0]-h.from, ptr[1]-ptr[0]
+	often = often[:min(room, int64(len(often)))]
+	sources, weight := h.sources[lo:lo+room], h.weight[lo:lo+room]
+	for j, f := range often {
+		sources[j] = f & (1<<nodeBits - 1)
+		weight[j] = float32(maxSteps - f>>nodeBits)
 	}
-	return n
+	sources, weight = sources[len(often):], weight[len(often):]
+	once = once[:min(len(sources), len(once))]
+	for j, v := range once {
+		sources[j], weight[j] = v, 1
+	}
+	return int64(len(often) + len(once))
+}
+
+// gather parts visits, in ascending order, into nodes that were visited often and those that were once, in the memory of
+// visits. One of the former and its number are one word: in ascending order those more often visited come first, and the
+// lower node of equals. No branch depends on a visit.
+func (k *walker) gather(visits []int64) (often, once []int64) {
+	if len(visits) > len(k.often) {
+		k.often = make([]int64, len(visits))
+	}
+	often = k.often[:len(visits)]
+	begin, several, single := 0, 0, 0
+	last := int64(-1)
+	for j, v := range visits {
+		next := int64(-1)
+		if j+1 < len(visits) {
+			next = visits[j+1]
+		}
+		often[several] = int64(maxSteps-(j+1-begin))<<nodeBits | v
+		visits[single] = v
+		end, first := 0, 0
+		if v != next {
+			end = 1
+			begin = j + 1
+		}
+		if v != last {
+			first = 1
+		}
+		single += end & first
+		several += end &^ first
+		last = v
+	}
+	return often[:several], visits[:single]
 }
 
 // sortFew sorts mostly few numbers.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -115,4 +117,33 @@ func TestWalksKeepTheMostVisited(t *testing.T) {
 	}
 	require.Greater(t, ties, 50)
 	require.Nil(t, sub.Pos)
+}
+
+// gather against a map, on visits that repeat as they do in walks.
+func TestGatherPartsVisits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	var w walker
+	for range 2000 {
+		visits := make([]int64, rng.IntN(40))
+		for i := range visits {
+			visits[i] = rng.Int64N(30)
+		}
+		slices.Sort(visits)
+		times := map[int64]int64{}
+		for _, v := range visits {
+			times[v]++
+		}
+		var wantOften, wantOnce []int64
+		for v := range int64(30) {
+			switch n := times[v]; {
+			case n > 1:
+				wantOften = append(wantOften, (maxSteps-n)<<nodeBits|v)
+			case n == 1:
+				wantOnce = append(wantOnce, v)
+			}
+		}
+		often, once := w.gather(visits)
+		require.True(t, slices.Equal(wantOften, often), "often: want %v, got %v", wantOften, often)
+		require.True(t, slices.Equal(wantOnce, once), "once: want %v, got %v", wantOnce, once)
+	}
 }

@@ -13,7 +13,7 @@ import "unsafe"
 // Cost: under 1 ns for an index while fewer lines are on their way than the core can track (10 to 50), then as long as the
 // memory needs.
 func Prefetch[E any, I int64 | int32 | uint32](s []E, idx []I) {
-	if len(idx) == 0 {
+	if len(idx) == 0 || len(s) == 0 { // an address that is not mapped costs a walk of the page tables
 		return
 	}
 	var e E
