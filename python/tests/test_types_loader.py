@@ -23,7 +23,7 @@ from typed_oracle import (
 )
 
 import freshgo
-from freshgo import HeteroBatch, History, Labor, Loader, RandomWalk, Store, errors
+from freshgo import HeteroBatch, Labor, Loader, RandomWalk, Store, errors
 
 WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
@@ -409,11 +409,6 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
         ({"num_neighbors": {("a", "b", "c"): [3]}}, errors.InvalidArgumentError, r"names \('a', 'b', 'c'\)"),
         ({"num_neighbors": {"cites": [3]}}, errors.DTypeError, r"edge types .*got 'cites'"),
         ({"num_neighbors": [RandomWalk()]}, errors.InvalidArgumentError, r"RandomWalk in num_neighbors works on homog"),
-        (
-            {"history": History()},
-            errors.InvalidArgumentError,
-            r"history works on homogeneous graphs.*'paper', 'author'",
-        ),
         (
             {"weight_attr": "x"},
             errors.InvalidArgumentError,
