@@ -382,7 +382,6 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
     check_typed(batch, typed, same(typed, [3, 2]), {"paper": train})
     assert set(batch.x_dict) == {"paper", "author", "none", "island"}
     assert set(batch.edge_index_dict) == set(relations(typed))
-    assert "blocks" not in dir(batch)
     with pytest.raises(errors.InvalidArgumentError, match="needs PyTorch Geometric"):
         Loader(typed_store, [3, 2], "paper", edge_index="EdgeIndex")
 
