@@ -1,12 +1,13 @@
 """R-GCN on a graph with types, out of core: the classes of one type of nodes from all the others.
 
-    python examples/hetero.py [DIRECTORY] [--memory 24MiB] [--in-memory]
+    python examples/hetero.py [DIRECTORY] [--memory 24MiB] [--in-memory] [--history]
 
 DIRECTORY holds meta.json with "num_nodes" by type and the "target" type, edges_SOURCE__RELATION__TARGET.npy [2, E],
 x_TYPE.npy [N, F] or the same in CSR (x_TYPE_indptr.npy, x_TYPE_indices.npy, x_TYPE_data.npy), y_TARGET.npy and
 train_idx_60.npy, val_idx_60.npy, test_idx_60.npy. A store is written beside them. Without DIRECTORY a graph of papers,
 authors and venues is generated. A type without features learns a vector for each node. With --in-memory the same
-batches come from memory, for comparison: losses and accuracy are the same, to the last digit.
+batches come from memory, for comparison: losses and accuracy are the same, to the last digit. With --history rows of
+the hidden layer that have settled are kept for an epoch and not computed anew.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import HeteroConv, SAGEConv
 
-from freshgo import Loader, convert
+from freshgo import History, Loader, convert
 
 FANOUTS = [10, 10]
 
@@ -99,17 +100,18 @@ class RGCN(nn.Module):
         )
         self.target, self.classify = target, nn.Linear(hidden, int(graph[target]["y"].max()) + 1)
 
-    def forward(self, batch: Any) -> Tensor:
+    def forward(self, batch: Any, history: History | None = None) -> Tensor:
         h = {
             name: layer(batch[name].x.float() if isinstance(layer, nn.Linear) else batch[name].n_id)
             for name, layer in self.inputs.items()
         }
-        for conv, own in zip(self.convs, self.own, strict=True):
+        for conv, own, block in zip(self.convs, self.own, batch.blocks(), strict=True):
+            h = h if history is None else history(h, block)
             h = {name: F.dropout(F.relu(rows), 0.5, self.training) for name, rows in h.items()}
-            new = conv(h, batch.edge_index_dict)
-            h = {name: own[name](rows) + new.get(name, 0) for name, rows in h.items()}
+            new = conv(block.pairs(h), block.edge_index_dict)
+            h = {name: own[name](rows) + new.get(name, 0) for name, rows in block.targets(h).items()}
         out: Tensor = self.classify(F.relu(h[self.target]))
-        return out[: batch[self.target].batch_size]
+        return out
 
 
 @torch.no_grad()
@@ -124,15 +126,23 @@ def accuracy(model: RGCN, loader: Loader) -> float:
     return right / total
 
 
-def train(data: Any, graph: dict[Any, Any], target: str, memory: int | str | None, epochs: int) -> list[Any]:
+def train(
+    data: Any,
+    graph: dict[Any, Any],
+    target: str,
+    memory: int | str | None,
+    epochs: int,
+    history: History | None = None,
+    seed: int = 0,
+) -> list[Any]:
     """Return the losses, and the accuracy on the test split where that on the validation split is best."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = RGCN(graph, target)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=1e-4)
     options: dict[str, Any] = {"num_neighbors": FANOUTS, "batch_size": 64, "memory": memory, "prefetch": 2}
     losses, best = [], (-1.0, -1.0)
     with (
-        Loader(data, input_nodes=(target, "train"), shuffle=True, **options) as loader,
+        Loader(data, input_nodes=(target, "train"), shuffle=True, seed=seed, history=history, **options) as loader,
         Loader(data, input_nodes=(target, "val"), **options) as val,
         Loader(data, input_nodes=(target, "test"), **options) as test,
     ):
@@ -141,15 +151,20 @@ def train(data: Any, graph: dict[Any, Any], target: str, memory: int | str | Non
             for batch in loader:
                 optimizer.zero_grad()
                 part = batch[target]
-                loss = F.cross_entropy(model(batch), part.y[: part.batch_size])
+                loss = F.cross_entropy(model(batch, history), part.y[: part.batch_size])
                 loss.backward()
                 optimizer.step()
+                if history is not None:
+                    history.update()
                 losses.append(loss.item())
             if epoch % 2 == 1:
                 best = max(best, (accuracy(model, val), accuracy(model, test)))
                 print(f"epoch {epoch}: loss {losses[-1]:.6f}, best: validation {best[0]:.2%}, test {best[1]:.2%}")
         stats = loader.stats()
         print({key: stats[key] for key in ("rows", "hits", "misses", "bytes_read", "engine", "memory_peak")})
+        if history is not None:
+            found = history.stats()
+            print({key: found[key] for key in ("layers", "rows_saved", "edges_saved", "bytes_saved")})
     return [losses, best]
 
 
@@ -158,17 +173,22 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--memory", default="24MiB")
     parser.add_argument("--in-memory", action="store_true", help="the same batches from memory")
+    parser.add_argument("--history", action="store_true", help="keep rows of the hidden layer")
+    parser.add_argument("--stale", type=float, default=1.0, help="for so many epochs")
+    parser.add_argument("--policy", default="performance", help="which of them")
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    history = History(t_stale=args.stale, policy=args.policy, start=2.0, memory="4MiB") if args.history else None
 
     graph, target = generated() if args.directory is None else arrays(args.directory)
     with tempfile.TemporaryDirectory() as temporary:
         if args.in_memory:
-            train(graph, graph, target, None, args.epochs)
+            train(graph, graph, target, None, args.epochs, history, args.seed)
             return
         path = (args.directory or Path(temporary)) / "hetero.freshgo"
         with convert(graph, path, overwrite=True) as store:  # once, it stays on disk
-            train(store, graph, target, args.memory, args.epochs)
+            train(store, graph, target, args.memory, args.epochs, history, args.seed)
 
 
 if __name__ == "__main__":

@@ -180,8 +180,12 @@ func (h *past) openBuffer(bytes int64) error {
 // a layer is computed.
 func (h *past) expect(ctx context.Context, neighbors *idArray, c *history.Config) error {
 	l, o := h.loader, &h.loader.options
-	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
 	perIteration := 1 / float32(l.NumBatches())
+	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
+	if l.parts.types != nil {
+		return h.countVisits(ctx, c.Layers)
+	}
+	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
 	for layer := 1; layer <= c.Layers; layer++ {
 		v, err := cache.Expected(ctx, l.budget, edges, cache.Sampling{
 			Seeds: o.Seeds, BatchSize: o.BatchSize, Fanouts: o.Fanouts[:len(o.Fanouts)-layer], Replace: o.Replace,
@@ -192,7 +196,6 @@ func (h *past) expect(ctx context.Context, neighbors *idArray, c *history.Config
 		l.onClose(v.Close)
 		h.reuse = append(h.reuse, v)
 	}
-	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
 	return nil
 }
 

@@ -307,7 +307,7 @@ func sorted(edges []typedEdge) []typedEdge {
 func TestTypedHistoryPrunesBreadthFirst(t *testing.T) {
 	d := newTypedDataset()
 	g := d.graph(t)
-	for _, policy := range []string{history.Gradient, history.All} {
+	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for _, lag := range []int{0, 2} {
 			o := d.withHistory(d.options(), policy)
 			o.Seeds, o.History.Lag = o.Seeds[:len(o.Seeds)-2], lag
@@ -425,7 +425,7 @@ func TestTypedHistoryStaysWithinItsMemory(t *testing.T) {
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for _, source := range []Source{g, OpenStore(s)} {
 		o := d.withHistory(d.options(), history.Gradient)
-		o.Memory, o.Cache, o.Transpose = 1<<20, "auto", true
+		o.History.Policy, o.Memory, o.Cache, o.Transpose = history.Performance, 1<<20, "auto", true
 		_, err := Open(context.Background(), source, o, mem.NewAllocator())
 		var short *mem.BudgetError
 		require.ErrorAs(t, err, &short)
@@ -471,13 +471,4 @@ func TestTypedHistoryOfOneType(t *testing.T) {
 	}
 	require.Positive(t, r.hits)
 	require.Equal(t, one.hits, r.hits)
-}
-
-// TestTypedHistoryRefuses names what works without types alone.
-func TestTypedHistoryRefuses(t *testing.T) {
-	d := newTypedDataset()
-	o := d.withHistory(d.options(), history.Performance)
-	_, err := Open(context.Background(), d.graph(t), o, mem.NewAllocator())
-	require.ErrorIs(t, err, ErrOption)
-	require.ErrorContains(t, err, "gradient")
 }

@@ -87,6 +87,9 @@ func (p *preparer) copyTypes(b *Batch) error {
 		}
 	}
 	if p.pruned() {
+		if err := p.estimate(b); err != nil {
+			return err
+		}
 		return p.typedLevelTensors(b)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"freshgo/core/history"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/store"
@@ -139,8 +138,6 @@ func (s *schema) validate(o *Options) error {
 		return fmt.Errorf("%w: %s, expected none with a graph that has types of nodes and edges", ErrOption, what)
 	}
 	switch {
-	case o.History != nil && o.History.Policy == history.Performance:
-		return fmt.Errorf("%w: policy \"performance\" of a history expects visits in a homogeneous graph: with types use \"gradient\"", ErrOption)
 	case o.Walks != nil:
 		return refused("random walks without a metapath")
 	case o.Metapaths != nil && o.Subgraph != sample.Directional:

@@ -158,7 +158,11 @@ class Step:
         return read
 
     def _features(self, levels: Levels, x: Tensor) -> Tensor:
-        assert levels.degree is not None  # as without types
+        if levels.degree is None:
+            raise InvalidArgumentError(
+                "the batch has types of nodes, for which attach() does not work: call h = history(h, block) with a "
+                "dict of rows before every layer of batch.blocks()"
+            )
         if x.size(0) != levels.degree.numel():
             raise InvalidArgumentError(
                 f"level 0: the batch has {levels.degree.numel()} nodes, got {x.size(0)} rows: the first layer gets a "

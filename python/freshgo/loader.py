@@ -58,8 +58,8 @@ class Loader:
 
     Of a graph with types a batch is a PyG ``HeteroData`` (a :class:`freshgo.HeteroBatch`), with all of this for each
     type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. A type with input nodes has
-    ``input_id`` and ``batch_size``; types that were not reached are there, and empty. There are no ``blocks()``: PyG's
-    ``trim_to_layer`` with ``num_sampled_nodes_dict`` and ``num_sampled_edges_dict`` computes as little.
+    ``input_id`` and ``batch_size``; types that were not reached are there, and empty. ``batch.blocks()`` are of type
+    :class:`freshgo.HeteroBlock`.
 
     Args:
         data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or a mapping of tensors

@@ -23,7 +23,7 @@ from typed_oracle import (
 )
 
 import freshgo
-from freshgo import HeteroBatch, History, Labor, Loader, RandomWalk, Store, errors
+from freshgo import HeteroBatch, Labor, Loader, RandomWalk, Store, errors
 
 WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
@@ -382,7 +382,6 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
     check_typed(batch, typed, same(typed, [3, 2]), {"paper": train})
     assert set(batch.x_dict) == {"paper", "author", "none", "island"}
     assert set(batch.edge_index_dict) == set(relations(typed))
-    assert "blocks" not in dir(batch)
     with pytest.raises(errors.InvalidArgumentError, match="needs PyTorch Geometric"):
         Loader(typed_store, [3, 2], "paper", edge_index="EdgeIndex")
 
@@ -412,11 +411,6 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
             {"num_neighbors": [RandomWalk()]},
             errors.InvalidArgumentError,
             r"RandomWalk in a graph with types goes along a m",
-        ),
-        (
-            {"history": History()},
-            errors.InvalidArgumentError,
-            r"history works on homogeneous graphs.*'paper', 'author'",
         ),
         (
             {"weight_attr": "x"},
