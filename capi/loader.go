@@ -61,7 +61,7 @@ func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors i
 		s.drop()
 		return nil, err
 	}
-	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o) + linkTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + historyTensors(&o) + linkTensors(&o) + typeTensors(0, len(o.Metapaths)), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
