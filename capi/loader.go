@@ -61,7 +61,8 @@ func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors i
 		s.drop()
 		return nil, err
 	}
-	h := &loaderHandle{loader: l, source: s, maxTensors: idTensors + numTensors + l.HistoryTensors() + linkTensors(&o), pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	most := idTensors + numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths))
+	h := &loaderHandle{loader: l, source: s, maxTensors: most, pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}

@@ -285,6 +285,14 @@ def test_state_and_trace(typed: Graph) -> None:
                 loader.load_state_dict(state)
 
 
+def test_more_metapaths_than_relations() -> None:
+    graph = bipartite()
+    named = {("item", f"n{i}", "item"): [RandomWalk(i + 1, 2, -1, 0.1, [REV, BUYS])] for i in range(40)}
+    with Loader(graph, named, "item", batch_size=3, transpose=True) as loader:
+        for i, batch in enumerate(loader):
+            check_walked(batch, graph, named, (0, 0, i))
+
+
 def test_without_pyg(typed: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with Loader(typed, NAMED, ("paper", "train"), **OPTIONS) as loader:
