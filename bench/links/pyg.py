@@ -43,7 +43,7 @@ def main() -> None:
         "freshgo, exclude": LinkLoader(data, [10, 5], **what, **ours, exclude_seed_edges="reverse"),
         "freshgo, strict": LinkLoader(data, [10, 5], **what, **ours, strict_negatives=True),
         "freshgo, disjoint": LinkLoader(data, [10, 5], **what, **ours, disjoint=True),
-        "freshgo, times": LinkLoader(timed, [10, 5], **what, **ours, time_attr="time"),
+        "freshgo, times": LinkLoader(timed, [10, 5], edge_label_time=timed["time"], time_attr="time", **what, **ours),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(args.rounds):
