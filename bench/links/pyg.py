@@ -54,7 +54,7 @@ def main() -> None:
         "freshgo, exclude": LinkLoader(data, [10, 5], **what, **ours, exclude_seed_edges="reverse"),
         "freshgo, strict": LinkLoader(data, [10, 5], **what, **ours, strict_negatives=True),
         "freshgo, disjoint": LinkLoader(data, [10, 5], **what, **ours, disjoint=True),
-        "freshgo, times": LinkLoader(timed, [10, 5], **what, **ours, time_attr="time"),
+        "freshgo, times": LinkLoader(timed, [10, 5], edge_label_time=timed["time"], time_attr="time", **what, **ours),
     }
     hetero = typed(args.nodes, source, target)
     what["edge_label_index"] = RATES
