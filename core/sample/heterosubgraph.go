@@ -47,7 +47,10 @@ func (w *HeteroWorker) drawn(i int) *Subgraph {
 	r := &w.relations[i]
 	expanded := w.types[r.target].first // what the last hop reached is not
 	total := r.ptr.data[expanded]
-	sub := &Subgraph{Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], Pos: r.pos.data[:total], Room: r.room}
+	sub := &Subgraph{Ptr: r.ptr.data[:expanded+1], Row: r.row.data[:total], Room: r.room}
+	if r.HasPositions() {
+		sub.Pos = r.pos.data[:total]
+	}
 	if r.HasWeights() {
 		sub.Weight = r.weight.data[:total]
 	}

@@ -38,6 +38,9 @@ func newMetapaths(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
 	if cfg.Replace || cfg.Labor != nil || len(cfg.Weights) > 0 {
 		return nil, fmt.Errorf("sample: random walks are uniform: they have no weights, no LABOR and no draws with replacement: %w", ErrConfig)
 	}
+	if cfg.Disjoint || len(cfg.Temporal) > 0 || cfg.Subgraph != Directional {
+		return nil, fmt.Errorf("sample: random walks have no trees, no times and no subgraph type other than directional: %w", ErrConfig)
+	}
 	s := &HeteroSampler{groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0])}
 	if err := s.addTypes(g); err != nil {
 		return nil, err
