@@ -253,8 +253,7 @@ def hotness(
     scores: Tensor
     try:
         if not isinstance(source, TypedSource):
-            if drawn.by_relation is not None:
-                raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+            drawn.check_homogeneous()
             options["seeds"] = _options.input_nodes(input_nodes, source.num_nodes, source.split)
         elif input_nodes is not None or metric in ("expected", "presc"):
             options |= TypedOptions.of(source, drawn, input_nodes).native()

@@ -253,12 +253,7 @@ class Loader:
                     self._trees = self._trees.typed(self._typed.inputs.counts)
                 options = dataclasses.replace(options, input_time=self._trees.input_time, **self._typed.native())
             else:
-                if drawn.metapaths is not None:
-                    raise InvalidArgumentError(
-                        "a metapath is of edge types, which this homogeneous graph does not have"
-                    )
-                if drawn.by_relation is not None:
-                    raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+                drawn.check_homogeneous()
                 self._trees = self._trees.homogeneous()
                 seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
                 options = dataclasses.replace(options, seeds=seeds)

@@ -122,6 +122,13 @@ class Sampling:
     metapaths: Metapaths | None = None
     """Walks in a graph with types; ``fanouts`` are empty then, and ``walks`` None."""
 
+    def check_homogeneous(self) -> None:
+        """Refuse what only graphs with types have."""
+        if self.metapaths is not None:
+            raise InvalidArgumentError("a metapath is of edge types, which this homogeneous graph does not have")
+        if self.by_relation is not None:
+            raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+
     def options(self) -> dict[str, Any]:
         """Return the options of the library."""
         labor = self.labor

@@ -556,7 +556,7 @@ def compare_with_pyg(graph: Graph, of: Any, links: torch.Tensor, mode: str | Non
         with LinkLoader(data, list(hops), **what) as loader:
             assert len(loader) == len(theirs)
             for ours, pyg in zip(loader, theirs, strict=True):
-                assert type(ours) is type(pyg)
+                assert isinstance(ours, type(pyg))
                 assert ours.metadata() == pyg.metadata()
                 for store in pyg.stores[1:]:
                     mine = ours[store._key]

@@ -370,7 +370,7 @@ def test_homogeneous_graphs_have_no_metapaths() -> None:
     for neighbors in ([COAUTHORS], NAMED):
         with pytest.raises(INVALID, match="a metapath is of edge types, which this homogeneous graph does not have"):
             Loader(data, neighbors, [0])
-    with pytest.raises(INVALID, match="for graphs with types"):
+    with pytest.raises(INVALID, match="this homogeneous graph does not have"):
         freshgo.hotness(data, "presc", num_neighbors=[COAUTHORS])
 
 

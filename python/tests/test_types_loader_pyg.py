@@ -50,7 +50,7 @@ def compare(data: HeteroData, graph: Any, fanouts: Any, inputs: Any, batch_size:
         for number, (ours, pyg) in enumerate(zip(loader, theirs, strict=True)):
             if number == limit:
                 break
-            assert type(ours) is type(pyg)
+            assert isinstance(ours, type(pyg))
             assert ours.metadata() == pyg.metadata()
             for store in pyg.stores[1:]:  # the first is of the batch as a whole
                 mine = ours[store._key]
