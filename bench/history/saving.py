@@ -159,7 +159,7 @@ def run(
         history=history,
         transpose=True,
     )
-    seconds, rows, plain, read = [], 0, 0, 0.0
+    seconds, rows, plain, read, waited = [], 0, 0, 0.0, 0.0
     for epoch in range(args.epochs):
         if epoch:
             yield {}
@@ -179,12 +179,14 @@ def run(
         seconds.append(time.perf_counter() - start)
         after = loader.stats()
         rows = after["misses"] + after["filled"] - before["misses"] - before["filled"]
+        waited = after["seconds_waiting"] - before["seconds_waiting"]
         read = (after["bytes_read"] - before["bytes_read"]) / 1e9
     held = history.stats() if history else {}
     loader.close()
     yield {
         "saved": 100 * (1 - rows / plain),
         "read": read,
+        "waited": waited,
         "seconds": statistics.median(seconds[1:] or seconds),
         "hits": [100 * one["hits"] / max(1, one["hits"] + one["misses"]) for one in held.get("layers", [])],
         "live": sum(one["live"] for one in held.get("layers", [])),
@@ -258,7 +260,18 @@ def measure(
 
 
 def compare(store: Store, graph: dict[str, Any], stales: list[float], args: argparse.Namespace) -> None:
-    head = ["policy", "t_stale", "rows saved %", "hits % by layer", "embeddings", "features", "GB read", "s/epoch", "x"]
+    head = [
+        "policy",
+        "t_stale",
+        "rows saved %",
+        "hits % by layer",
+        "embeddings",
+        "features",
+        "GB read",
+        "s/epoch",
+        "waiting",
+        "x",
+    ]
     rows, base, iterations = [head], 0.0, num_batches(graph, args)
     curves: dict[str, dict[float, float]] = {policy: {} for policy in args.policies.split(",")}
     pairs = [(policy, stale) for policy in curves for stale in (stales[:1] if policy in AGELESS else stales)]
@@ -268,7 +281,12 @@ def compare(store: Store, graph: dict[str, Any], stales: list[float], args: argp
             curves[policy][at] = got["saved"]
         age = "" if policy in AGELESS else f"{stale:g} epochs"
         hits = ", ".join(f"{h:.0f}" for h in got["hits"])
-        seconds = [f"{got['read']:.2f}", f"{got['seconds']:.2f}", f"{base / got['seconds']:.2f}"]
+        seconds = [
+            f"{got['read']:.2f}",
+            f"{got['seconds']:.2f}",
+            f"{got['waited']:.2f}",
+            f"{base / got['seconds']:.2f}",
+        ]
         rows.append([policy, age, f"{got['saved']:.1f}", hits, f"{got['live']:,}", f"{got['features']:,}", *seconds])
         print(" ".join(rows[-1]), flush=True)
         if len(rows) == 2:
