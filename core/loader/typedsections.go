@@ -1,0 +1,112 @@
+package loader
+
+import "freshgo/core/sample"
+
+// Where the lists of each type and relation lie in a flat batch, and what it takes.
+
+// sections is where the lists of each type and relation lie in a flat batch.
+type sections struct {
+	nodes    []int64 // of each type, its first node; and the end
+	seeds    []int64 // of each type
+	expanded []int64 // of each relation, targets; its part of Ptr has one more
+	ptr      []int64 // of each relation, its first place in Ptr; and the end
+	edges    []int64 // of each relation, its first edge; and the end
+	rows     []int64 // of each type, its first row of the node tensors, and the end, where these do not have all nodes
+}
+
+// ofRows is where the rows of each type begin among those of all.
+func (c *sections) ofRows() []int64 {
+	if c.rows != nil {
+		return c.rows
+	}
+	return c.nodes
+}
+
+// cut finds the sections of a batch.
+func (s *schema) cut(g *sample.Subgraph) sections {
+	c := sections{nodes: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
+	reached := make([]int64, s.types()) // before the last hop
+	for t := range s.types() {
+		counts := g.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]
+		for _, k := range counts[:s.hops] {
+			reached[t] += k
+		}
+		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+reached[t]+counts[s.hops])
+	}
+	for i, r := range s.edges {
+		n := int64(0)
+		for _, k := range g.EdgesPerHop[i*s.hops : (i+1)*s.hops] {
+			n += k
+		}
+		expanded := reached[r.target]
+		if s.subgraph != sample.Directional {
+			expanded = c.nodes[r.target+1] - c.nodes[r.target]
+			if end := c.ptr[i] + expanded; end < int64(len(g.Ptr)) {
+				n = g.Ptr[end]
+			} else { // of a demand
+				n = g.Rooms[i]
+			}
+		}
+		c.expanded = append(c.expanded, expanded)
+		c.ptr, c.edges = append(c.ptr, c.ptr[i]+expanded+1), append(c.edges, c.edges[i]+n)
+	}
+	return c
+}
+
+// bytes is what the tensors of a batch for so many seeds, or links, take, as parts.batchBytes.
+func (c *sections) bytes(p *parts, seeds int64) int64 {
+	total := seeds*8 + p.links.ends(seeds)*8
+	s := p.types
+	for t := range s.types() {
+		total += (c.nodes[t+1] - c.nodes[t]) * 8
+		if s.subgraph == sample.Directional {
+			total += int64(s.hops+1) * 8
+		}
+		if p.disjoint {
+			total += (c.nodes[t+1] - c.nodes[t]) * 8
+		}
+		if p.timed {
+			total += c.seeds[t] * 8
+		}
+		if p.held {
+			total += (c.nodes[t+1] - c.nodes[t]) * 4
+		}
+	}
+	rows := c.ofRows()
+	for i, r := range s.edges {
+		edges := c.edges[i+1] - c.edges[i]
+		total += edges*16 + (c.expanded[i]+1)*8
+		if s.numbered(i) {
+			total += edges * 8
+		}
+		if s.subgraph == sample.Directional {
+			total += int64(s.hops) * 8
+		}
+		if p.transposed {
+			total += transposedBytes(c.nodes[r.source+1]-c.nodes[r.source], edges)
+		}
+		if p.weighted {
+			total += edges * 4
+		}
+	}
+	for i := range p.tensors {
+		switch t := &p.tensors[i]; {
+		case t.byEdge && !s.numbered(t.typ):
+		case t.byEdge:
+			total += (c.edges[t.typ+1] - c.edges[t.typ]) * int64(t.width)
+		default:
+			total += (rows[t.typ+1] - rows[t.typ]) * int64(t.width)
+		}
+	}
+	return total
+}
+
+// demanded is the sections of a batch that needs no less in any place than those measured.
+func (s *schema) demanded(d *demand) sections {
+	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop, Rooms: d.rooms}
+	if len(g.NodesPerHop) == 0 { // nothing was measured
+		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)
+		g.Rooms = make([]int64, len(s.edges))
+	}
+	return s.cut(&g)
+}
