@@ -146,8 +146,6 @@ func (s *schema) validate(o *Options) error {
 		return refused("disjoint trees and times with metapaths")
 	case o.Metapaths != nil && o.Cache == "expected":
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
-	case o.Links != nil && o.disjoint():
-		return refused("links in disjoint trees or with times")
 	}
 	if err := s.findEdges(o.Metapaths); err != nil {
 		return err
@@ -326,12 +324,15 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		if p.disjoint {
 			total += (c.nodes[t+1] - c.nodes[t]) * 8
 		}
-		if p.timed {
+		if p.timed && p.links == nil {
 			total += c.seeds[t] * 8
 		}
 		if p.held {
 			total += (c.nodes[t+1] - c.nodes[t]) * 4
 		}
+	}
+	if p.timed && p.links != nil {
+		total += p.links.numTimes(seeds) * 8 * int64(len(p.timesNames(p.links)))
 	}
 	rows := c.ofRows()
 	for i, r := range s.edges {
