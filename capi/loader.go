@@ -16,10 +16,10 @@ import (
 // edge_weight, those of the edges grouped by source, the places of rows, and the trees of nodes and times of seeds.
 const idTensors = 8 + len(loader.TransposedNames) + 1 + 2
 
-// typeTensors is how many tensors of a batch with types are not the user's, beyond idTensors: for each type of nodes n_id, input_id and counts, for
-// each type of edges edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped by source.
+// typeTensors is how many tensors of a batch with types are not the user's, beyond idTensors: for each type of nodes n_id, input_id, counts, places of
+// rows, trees and times, for each type of edges edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped by source.
 func typeTensors(nodes, edges int) int {
-	return 3*nodes + (5+len(loader.TransposedNames))*edges
+	return 6*nodes + (5+len(loader.TransposedNames))*edges
 }
 
 // storeTensors is how many tensors a batch of a store has beyond idTensors.

@@ -139,7 +139,7 @@ type links struct {
 	types     *schema           // nil: a homogeneous graph
 	numNodes  int64             // of all types
 	disjoint  bool              // every end has a tree of its own
-	born      *sample.NodeTimes // for negatives, where nodes have times; else nil
+	born      endTimes          // for negatives
 	negatives *sample.Negatives // nil: none
 	blocks    []*mem.Block
 }
@@ -226,13 +226,14 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 	if o.Negatives == 0 {
 		return nil
 	}
-	n := &sample.Negatives{NumSources: k.sources, NumTargets: k.targets, Given: o.Triplets, Apart: k.apart(), Born: k.born}
+	n := &sample.Negatives{NumSources: k.sources, NumTargets: k.targets, Given: o.Triplets, Apart: k.apart(), SourcesBorn: k.born.sources, TargetsBorn: k.born.targets}
 	for _, w := range []struct {
 		name string
 		from []float64
 		to   *[]float64
 		used bool
-	}{{"src_weight", o.SourceWeights, &n.Sources, !o.Triplets}, {"dst_weight", o.TargetWeights, &n.Targets, true}} {
+		born *sample.NodeTimes
+	}{{"src_weight", o.SourceWeights, &n.Sources, !o.Triplets, n.SourcesBorn}, {"dst_weight", o.TargetWeights, &n.Targets, true, n.TargetsBorn}} {
 		if w.from == nil || !w.used {
 			continue
 		}
@@ -245,8 +246,8 @@ func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives)
 		if err := sample.RunningSums(*w.to); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrOption, w.name, err)
 		}
-		if n.Born != nil {
-			if err := n.Born.Sort(w.from, *w.to); err != nil {
+		if w.born != nil {
+			if err := w.born.Sort(w.from, *w.to); err != nil {
 				return err
 			}
 		}
@@ -345,10 +346,10 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 			return err
 		}
 	}
-	if k.disjoint {
-		k.plant(r)
+	if numSources := len(r.ends) - len(targets); k.disjoint {
+		k.plant(r, numSources)
 	} else {
-		k.number(r, len(r.ends)-len(targets))
+		k.number(r, numSources)
 	}
 	return nil
 }

@@ -18,12 +18,16 @@ import (
 // LinkTimeName is the tensor with the time of each link and negative that pairs bring in place of SeedTimeName.
 const LinkTimeName = "edge_label_time"
 
-// validateLinkTimes checks what links, which may be every edge, have to do with times. numLinks are those of the options.
-func (o *Options) validateLinkTimes(p *parts, t *tensor) error {
+// validateLinkTimes checks what links, which may be every edge, have to do with times: those of t, which is the links' own where that is of edges.
+func (o *Options) validateLinkTimes(p *parts, t *tensor, own bool) error {
 	k := o.Links
 	numLinks := int64(len(k.Sources))
 	if k.Sources == nil {
-		numLinks = p.numEdges
+		of, err := p.linked(k)
+		if err != nil {
+			return err
+		}
+		numLinks = of.numEdges
 	}
 	switch {
 	case o.SeedTimes != nil && int64(len(o.SeedTimes)) != numLinks:
@@ -32,18 +36,31 @@ func (o *Options) validateLinkTimes(p *parts, t *tensor) error {
 		return nil
 	case !t.byEdge:
 		return fmt.Errorf("%w: time_attr %q has times of nodes, so edge_label_time must give a time for each link", ErrOption, t.name)
+	case !own:
+		return fmt.Errorf("%w: edge type %s has no time_attr %q of its own, so edge_label_time must give a time for each link", ErrOption, p.types.relations[k.Relation].name, t.name)
 	case k.Sources != nil:
 		return fmt.Errorf("%w: time_attr %q needs edge_label_time, a time for each link: only without edge_label_index, where every edge is a link, it is that of the edge", ErrOption, t.name)
 	}
 	return nil
 }
 
-// timesName is the tensor of times that batches bring.
-func (o *Options) timesName() string {
-	if o.Links != nil && !o.Links.Triplets {
-		return LinkTimeName
+// timesNames are the tensors of times that batches of links, or of seeds where there are none, bring in place of SeedTimeName.
+func (p *parts) timesNames(o *LinkOptions) []string {
+	switch {
+	case o == nil:
+		return []string{SeedTimeName}
+	case p.types == nil && o.Triplets:
+		return []string{SeedTimeName}
+	case p.types == nil:
+		return []string{LinkTimeName}
+	case !o.Triplets:
+		return []string{edgeName(o.Relation, LinkTimeName)}
 	}
-	return SeedTimeName
+	r := &p.types.relations[o.Relation]
+	if r.source == r.target {
+		return []string{nodeName(r.source, SeedTimeName)}
+	}
+	return []string{nodeName(r.source, SeedTimeName), nodeName(r.target, SeedTimeName)} // as PyG
 }
 
 // numTimes is how many times a batch of so many seeds or links brings.
@@ -62,10 +79,18 @@ func (o *LinkOptions) linkOf(end, n int64) int64 {
 	return end % n
 }
 
-// plant makes the ends the seeds, each in a tree of its own, and gives them the times of their links, which r.Times has.
-func (k *links) plant(r *request) {
+// plant makes the ends, of which so many are sources, the seeds, each in a tree of its own, and gives them the times of their links, which r.Times has.
+func (k *links) plant(r *request, numSources int) {
 	n := int64(len(r.inputs))
-	r.Seeds = append(r.Seeds[:0], r.ends...)
+	r.Seeds = r.Seeds[:0]
+	for end, v := range r.ends {
+		if end < numSources {
+			v += k.firstSource
+		} else {
+			v += k.firstTarget
+		}
+		r.Seeds = append(r.Seeds, v)
+	}
 	times := r.Times
 	if len(times) > 0 {
 		r.Times = slices.Grow(times, len(r.ends))[:len(r.ends)]
@@ -82,33 +107,71 @@ func (k *links) plant(r *request) {
 			r.ends[2*n+int64(i)] = 2*n + int64(i)%each*n + int64(i)/each
 		}
 	}
+	if k.apart() { // those of each type count from 0
+		for i := range r.ends[numSources:] {
+			r.ends[numSources+i] -= int64(numSources)
+		}
+	}
 }
 
-// openBorn makes the times of nodes ready for negatives, where nodes have times.
-func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) error {
-	t, err := l.timeTensor()
-	if err != nil || t == nil || t.byEdge || l.options.Links.Negatives == 0 {
-		return err
+// endTimes is when nodes came about that can be an end of a negative: of one type the same, nil where they have no times.
+type endTimes struct{ sources, targets *sample.NodeTimes }
+
+// openBorn makes the times of nodes ready for negatives, of either type that has any.
+func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) (err error) {
+	k := l.links
+	if l.options.TimeAttr == "" || k.options.Negatives == 0 {
+		return nil
 	}
+	var ofSources, ofTargets *tensor
+	if l.parts.types != nil {
+		nodes, _ := l.timeTensors()
+		ofSources, ofTargets = nodes[k.source], nodes[k.target]
+	} else {
+		t, err := l.timeTensor()
+		if err != nil {
+			return err
+		}
+		if !t.byEdge {
+			ofSources, ofTargets = t, t
+		}
+	}
+	if ofTargets != nil {
+		if k.born.targets, err = l.bornOf(ctx, budget, ofTargets, k.targets); err != nil {
+			return err
+		}
+	}
+	switch {
+	case k.options.Triplets || ofSources == nil: // which have the sources of links
+	case ofSources == ofTargets:
+		k.born.sources = k.born.targets
+	default:
+		k.born.sources, err = l.bornOf(ctx, budget, ofSources, k.sources)
+	}
+	return err
+}
+
+// bornOf is the times of so many nodes, which are all of a type.
+func (l *Loader) bornOf(ctx context.Context, budget *mem.Budget, t *tensor, count int64) (*sample.NodeTimes, error) {
 	reader := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
 	defer reader.undo()
 	rows, free, err := reader.allRows(ctx, t)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer free()
 	var order []uint32
-	if l.parts.store != nil {
+	if l.parts.store != nil && l.parts.types == nil {
 		if order, err = reader.rowsOfNodes(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	staging, err := budget.Alloc(mem.Staging, 8*max(1, l.parts.numNodes))
+	staging, err := budget.Alloc(mem.Staging, 8*max(1, count))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer staging.Free()
-	times := mem.Slice[int64](staging)[:l.parts.numNodes]
+	times := mem.Slice[int64](staging)[:count]
 	if order == nil {
 		gatherTimes(t.dtype, rows, nil, nil, times)
 	} else {
@@ -117,25 +180,24 @@ func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) error {
 		}
 		gatherTimes(t.dtype, rows, order, times, times)
 	}
-	block, err := l.links.alloc(budget, sample.NodeTimesBytes(l.parts.numNodes))
+	block, err := l.links.alloc(budget, sample.NodeTimesBytes(count))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l.links.born, err = sample.NewNodeTimes(times, block)
-	return err
+	return sample.NewNodeTimes(times, block)
 }
 
 // checkEarliest says whether the earliest link can have negatives.
 func (l *Loader) checkEarliest(ctx context.Context) error {
-	if l.links == nil || l.links.born == nil {
+	if l.links == nil || l.links.negatives == nil || !l.links.negatives.Timed() {
 		return nil
 	}
-	return l.links.negatives.Earliest(ctx, l.sampler.(plainSampler).Sampler, slices.Min(l.seedTimes))
+	return l.links.negatives.Earliest(ctx, l.links.edgesOf(l.sampler), slices.Min(l.seedTimes))
 }
 
 // drawNegatives draws those of a batch, with times of nodes from what was there at the times of their links.
 func (k *links) drawNegatives(ctx context.Context, s *sample.Sampler, key sample.Key, r *request, sources, targets []int64) error {
-	if k.born == nil {
+	if !k.negatives.Timed() {
 		return k.negatives.Draw(ctx, s, key, sources, targets)
 	}
 	r.times = slices.Grow(r.times[:0], len(targets))[:len(targets)]
@@ -143,4 +205,30 @@ func (k *links) drawNegatives(ctx context.Context, s *sample.Sampler, key sample
 		r.times[j] = r.Times[j%len(r.inputs)]
 	}
 	return k.negatives.DrawUpTo(ctx, s, key, r.times, sources, targets)
+}
+
+// linksOfTrees makes trees, the tensor of these, say with which link of n each goes: in a graph with types too, where those of the first type come
+// before those of the second, for either has a multiple of n or, of pairs, as many as the other.
+func (k *links) linksOfTrees(trees []int64, n int64) {
+	for i, tree := range trees {
+		trees[i] = k.options.linkOf(tree, n)
+	}
+}
+
+// addTimes appends the times of links, or of seeds in a graph without types.
+func (p *preparer) addTimes(b *Batch) error {
+	parts := &p.loader.parts
+	if !parts.timed {
+		return nil
+	}
+	for _, name := range parts.timesNames(parts.links) {
+		times, err := p.add(b, name, parts.links.numTimes(b.NumSeeds))
+		if err != nil {
+			return err
+		}
+		for i := range times {
+			times[i] = p.loader.seedTimes[p.request.inputs[i%len(p.request.inputs)]]
+		}
+	}
+	return nil
 }

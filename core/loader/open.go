@@ -342,8 +342,10 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 			return err
 		}
 		l.drawnBy = weights
-		l.sampler, err = types.newSampler(&l.options, weights, times)
-		return err
+		if l.sampler, err = types.newSampler(&l.options, weights, times); err != nil {
+			return err
+		}
+		return l.checkEarliest(ctx)
 	}
 	weights, err := l.openWeights(ctx, indptr)
 	if err != nil {

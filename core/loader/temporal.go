@@ -89,7 +89,7 @@ func (l *Loader) checkTimes() error {
 		return err
 	}
 	if l.options.Links != nil {
-		if err := l.options.validateLinkTimes(&l.parts, t); err != nil {
+		if err := l.options.validateLinkTimes(&l.parts, t, true); err != nil {
 			return err
 		}
 	} else if t != nil && t.byEdge && l.options.SeedTimes == nil {
@@ -98,12 +98,18 @@ func (l *Loader) checkTimes() error {
 	return l.checkTreeNames()
 }
 
-// checkTreeNames refuses tensors that are called as those of trees, where these have them: with types nodes alone.
+// checkTreeNames refuses tensors that are called as those of trees, where these have them: with types nodes, and edges the times of links.
 func (l *Loader) checkTreeNames() error {
 	clash := func(name string) bool {
-		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool { return t.name == name && (!t.byEdge || l.parts.types == nil) })
+		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
+			return t.name == name && (!t.byEdge || l.parts.types == nil || name == LinkTimeName)
+		})
 	}
-	for name, given := range map[string]bool{TreeName: l.parts.disjoint, l.options.timesName(): l.parts.timed} {
+	name := SeedTimeName
+	if k := l.options.Links; k != nil && !k.Triplets {
+		name = LinkTimeName
+	}
+	for name, given := range map[string]bool{TreeName: l.parts.disjoint, name: l.parts.timed} {
 		if given && clash(name) {
 			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor", ErrOption, name)
 		}
@@ -336,20 +342,8 @@ func (p *preparer) treeTensors(b *Batch) error {
 			trees[i] = int64(tree)
 		}
 		if k := p.loader.links; k != nil {
-			for i, tree := range trees {
-				trees[i] = k.options.linkOf(tree, b.NumSeeds)
-			}
+			k.linksOfTrees(trees, b.NumSeeds)
 		}
 	}
-	if !parts.timed {
-		return nil
-	}
-	times, err := p.add(b, p.loader.options.timesName(), parts.links.numTimes(b.NumSeeds))
-	if err != nil {
-		return err
-	}
-	for i := range times {
-		times[i] = p.loader.seedTimes[p.request.inputs[i%len(p.request.inputs)]]
-	}
-	return nil
+	return p.addTimes(b)
 }

@@ -78,6 +78,11 @@ func (p *preparer) copyTypes(b *Batch) error {
 	if len(p.loader.onDisk) > 0 && p.loader.options.Held == nil && p.loader.past == nil {
 		p.roster.fillTypes(p.loader, g.Nodes, c) // while the sampler's memory is there
 	}
+	if p.loader.links != nil {
+		if err := p.addTimes(b); err != nil {
+			return err
+		}
+	}
 	if err := p.addLinks(b); err != nil {
 		return err
 	}

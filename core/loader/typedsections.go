@@ -65,12 +65,15 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		if p.disjoint {
 			total += (c.nodes[t+1] - c.nodes[t]) * 8
 		}
-		if p.timed {
+		if p.timed && p.links == nil {
 			total += c.seeds[t] * 8
 		}
 		if p.held {
 			total += (c.nodes[t+1] - c.nodes[t]) * 4
 		}
+	}
+	if p.timed && p.links != nil {
+		total += p.links.numTimes(seeds) * 8 * int64(len(p.timesNames(p.links)))
 	}
 	rows := c.ofRows()
 	for i, r := range s.edges {

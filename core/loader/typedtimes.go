@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -37,6 +38,11 @@ func (s *schema) checkTimes(l *Loader) error {
 	if name == "" {
 		return l.checkTreeNames()
 	}
+	if k := l.options.Links; k != nil {
+		if _, err := l.parts.linked(k); err != nil {
+			return err
+		}
+	}
 	nodes, edges := l.timeTensors()
 	var found [2]*tensor // of nodes, of edges
 	for kind, tensors := range [][]*tensor{nodes, edges} {
@@ -61,6 +67,12 @@ func (s *schema) checkTimes(l *Loader) error {
 			known = append(known, s.typeOf(t)+"."+t.name)
 		}
 		return fmt.Errorf("%w: time_attr %q is no tensor of any type, the tensors are %q", ErrOption, name, known)
+	}
+	if k := l.options.Links; k != nil {
+		t, own := cmp.Or(edges[k.Relation], found[0], found[1]), edges[k.Relation] != nil
+		if err := l.options.validateLinkTimes(&l.parts, t, own); err != nil {
+			return err
+		}
 	}
 	for _, r := range s.runs {
 		if l.options.SeedTimes == nil && nodes[r.typ] == nil && r.from < r.to {
@@ -132,16 +144,27 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 		if t == nil {
 			continue
 		}
-		rows, err := l.openTimeRows(ctx, t, nil)
-		if err == nil {
-			out[i], err = s.temporal(ctx, l, i, rows, &s.relations[i].edgeIDs)
-			rows.free()
-		}
-		if err != nil {
+		var err error
+		if out[i], err = s.openTimesOfEdges(ctx, l, i, t); err != nil {
 			return nil, fmt.Errorf("edge type %s: %w", s.relations[i].name, err)
 		}
 	}
 	return out, nil
+}
+
+// openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
+func (s *schema) openTimesOfEdges(ctx context.Context, l *Loader, i int, t *tensor) (*sample.Temporal, error) {
+	rows, err := l.openTimeRows(ctx, t, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.free()
+	if k := l.options.Links; k != nil && k.Relation == i && l.options.SeedTimes == nil {
+		if err := l.readSeedTimes(ctx, rows, seedRun{to: l.numSeeds()}, 0); err != nil {
+			return nil, err
+		}
+	}
+	return s.temporal(ctx, l, i, rows, &s.relations[i].edgeIDs)
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
@@ -202,7 +225,7 @@ func (s *schema) timesOnDisk(l *Loader) []*sample.Temporal {
 	return out
 }
 
-// treesOfType adds the trees of the nodes of one type, and the times of its seeds.
+// treesOfType adds the trees of the nodes of one type, and the times of its seeds; of links these are of others, see addTimes.
 func (p *preparer) treesOfType(b *Batch, typ int) error {
 	parts, c := &p.loader.parts, &p.sections
 	if !parts.disjoint {
@@ -215,6 +238,10 @@ func (p *preparer) treesOfType(b *Batch, typ int) error {
 	}
 	for i, tree := range of {
 		trees[i] = int64(tree)
+	}
+	if k := p.loader.links; k != nil {
+		k.linksOfTrees(trees, b.NumSeeds)
+		return nil
 	}
 	if !parts.timed {
 		return nil

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -228,6 +229,136 @@ func TestWrongTypedTimes(t *testing.T) {
 		_, err := Open(context.Background(), g, o, mem.NewAllocator())
 		require.ErrorIs(t, err, ErrOption)
 		require.ErrorContains(t, err, message)
+	}
+}
+
+// Links of a relation in trees and by time: the same in memory, on disk, in a small budget, and continued; negatives of a type that has times are not
+// later than their link.
+func TestTypedLinkTreesAgreeEverywhere(t *testing.T) {
+	d := newTypedDataset().timed()
+	g, s := d.graph(t), d.store(t, ssd.OS)
+	for i, kind := range typedLinkKinds[:4] {
+		for _, attr := range [][]string{{"born"}, {"when", ""}, {"born"}, {"when", "born"}}[i] {
+			base := d.forLinks(kind.k, kind.source, kind.target)
+			base.Disjoint, base.TimeAttr = true, attr
+			if attr != "" {
+				for j := range base.Links.Sources {
+					base.SeedTimes = append(base.SeedTimes, 20+int64(j*7%90))
+				}
+			}
+			t.Run(kind.name+"/"+attr, func(t *testing.T) {
+				want := epochOf(t, open(t, g, base), 1)
+				for _, b := range want {
+					d.requireLinkTrees(t, g, base, kind.source, kind.target, b)
+				}
+				for _, move := range []func(o *Options){
+					func(o *Options) { o.Workers, o.Prefetch = 8, 5 },
+					func(o *Options) {
+						o.Cache, o.FeatureCache, o.Superbatch, o.NeighborCache = "belady", 120<<10, 4, 0
+					},
+					func(o *Options) { o.Memory, o.Cache = 64<<20, "auto" },
+				} {
+					o := base
+					move(&o)
+					l := open(t, OpenStore(s), o)
+					requireSame(t, want, epochOf(t, l, 1))
+					require.NoError(t, l.Start(1, 3, Train)) // in the middle
+					requireSame(t, want[3:], rest(t, l))
+				}
+				if attr != "when" || i != 1 {
+					return
+				}
+				o := base
+				o.Memory = 1
+				_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+				var short *mem.BudgetError
+				require.ErrorAs(t, err, &short)
+				o.Memory = short.Need
+				l := open(t, OpenStore(s), o)
+				requireSame(t, want, epochOf(t, l, 1))
+				require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+			})
+		}
+	}
+}
+
+// requireLinkTrees looks at a batch of links in trees: its seeds, its edges and their times.
+func (d *typedDataset) requireLinkTrees(t *testing.T, g *TypedGraph, o Options, source, target int, b *seen) {
+	t.Helper()
+	k, rel := o.Links, fmt.Sprintf("e%d/", o.Links.Relation)
+	of := func(typ int, name string) []int64 { return b.int64s(fmt.Sprintf("n%d/%s", typ, name)) }
+	input := b.int64s(rel + "input_id")
+	n := len(input)
+	ends := n + int(k.numNegatives(int64(n))) // targets, and of pairs sources
+	sources := ends
+	if k.Triplets {
+		sources = n
+	}
+	first := 0 // of the targets
+	if source == target {
+		first = sources
+	}
+	for i, at := range input {
+		require.Equal(t, k.Sources[at], of(source, "n_id")[i])
+		require.Equal(t, k.Targets[at], of(target, "n_id")[first+i])
+	}
+	if k.Triplets {
+		require.Equal(t, upwards(0, n), of(source, "src_index"))
+		require.Equal(t, upwards(first, first+n), of(target, "dst_pos_index"))
+	} else {
+		require.Equal(t, append(upwards(0, sources), upwards(first, first+ends)...), b.int64s(rel+"edge_label_index"))
+	}
+	var times []int64
+	if o.TimeAttr != "" {
+		for j := range sources {
+			times = append(times, o.SeedTimes[input[j%n]])
+		}
+		if k.Triplets {
+			require.Equal(t, times, of(source, SeedTimeName))
+			require.Equal(t, times, of(target, SeedTimeName))
+		} else {
+			require.Equal(t, times, b.int64s(rel+LinkTimeName))
+		}
+	}
+	for i := range ends {
+		require.EqualValues(t, i%n, of(target, TreeName)[first+i])
+		if born := d.tensor(d.nodes[target], o.TimeAttr); born != nil && i >= n {
+			require.LessOrEqual(t, int64(born[of(target, "n_id")[first+i]]), times[i%n])
+		}
+	}
+	for i := range sources {
+		require.EqualValues(t, i%n, of(source, TreeName)[i])
+		if born := d.tensor(d.nodes[source], o.TimeAttr); born != nil && i >= n {
+			require.LessOrEqual(t, int64(born[of(source, "n_id")[i]]), times[i%n])
+		}
+	}
+	out := map[[3]int64]bool{} // relation and ends
+	for _, at := range input {
+		if k.Exclude != ExcludeNone {
+			out[[3]int64{int64(k.Relation), k.Sources[at], k.Targets[at]}] = true
+		}
+		if k.Exclude == ExcludeBoth {
+			out[[3]int64{int64(k.Reverse), k.Targets[at], k.Sources[at]}] = true
+		}
+	}
+	for i, e := range g.edges {
+		at := fmt.Sprintf("e%d/", i)
+		eID, index := b.int64s(at+"e_id"), b.int64s(at+"edge_index")
+		sourceIDs, sourceTrees, targetIDs, targetTrees := of(e.source, "n_id"), of(e.source, TreeName), of(e.target, "n_id"), of(e.target, TreeName)
+		byEdge, byNode := d.tensor(d.edges[i].Tensors, o.TimeAttr), d.tensor(d.nodes[e.source], o.TimeAttr)
+		for j, id := range eID {
+			from, to := index[j], index[len(eID)+j]
+			link, u, v := targetTrees[to], sourceIDs[from], targetIDs[to]
+			when := int64(math.MinInt64)
+			if byEdge != nil {
+				when = int64(byEdge[id])
+			} else if byNode != nil {
+				when = int64(byNode[u])
+			}
+			if sourceTrees[from] != link || out[[3]int64{int64(i), u, v}] || len(times) > 0 && when > times[link] {
+				t.Fatalf("edge %d of relation %d and time %d, from %d to %d, is of another tree, a link of the batch, or late", j, i, when, u, v)
+			}
+		}
 	}
 }
 

@@ -146,8 +146,6 @@ func (s *schema) validate(o *Options) error {
 		return refused("disjoint trees and times with metapaths")
 	case o.Metapaths != nil && o.Cache == "expected":
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
-	case o.Links != nil && o.disjoint():
-		return refused("links in disjoint trees or with times")
 	}
 	if err := s.findEdges(o.Metapaths); err != nil {
 		return err

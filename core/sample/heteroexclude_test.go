@@ -75,6 +75,89 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 	}
 }
 
+// In trees a node is expanded in every one that reaches it, in any hop, along relations that the first hop does not draw along too: a batch is that of
+// the graph without what is excluded.
+func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
+	g := citations(7)
+	seeds := [][]int64{{97, 1, 2, 97, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
+	times := heteroTimes(g)
+	left := &heteroTestGraph{nodes: g.nodes}
+	var exclude [][]Link
+	var pos, leftTimes [][]int64
+	for i, r := range g.relations {
+		var all []int64 // not of seeds alone
+		for v := range r.nodes() {
+			if v%3 == 0 || slices.Contains(seeds[r.target], v) {
+				all = append(all, v)
+			}
+		}
+		links := r.someLinks(all, uint64(20+i))
+		if i == 2 {
+			links = nil // a relation of which nothing is
+		}
+		without, of := r.without(links)
+		left.relations = append(left.relations, heteroTestRelation{without, r.source, r.target})
+		var kept []int64
+		if times[i] != nil {
+			kept = []int64{}
+			for _, p := range of {
+				kept = append(kept, times[i][p])
+			}
+		}
+		exclude, pos, leftTimes = append(exclude, links), append(pos, of), append(leftTimes, kept)
+	}
+	first := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	var flat, at []int64
+	for typ, of := range seeds {
+		for i, v := range of {
+			flat, at = append(flat, first[typ]+v), append(at, int64(60*i-30))
+		}
+	}
+	key := Key{1, 2, 3}
+	for _, how := range []*Temporal{nil, {}, {Last: true}, {Window: 90}} {
+		for _, hops := range [][]int64{{5, 3}, {2, -1, 2}} {
+			cfg := HeteroConfig{Fanouts: fanouts(hops, map[int][]int64{0: append([]int64{0}, hops[1:]...)}), Disjoint: true, Replace: how == nil}
+			request, ofLeft, ofAll := Request{Seeds: flat}, [][]int64(nil), [][]int64(nil)
+			if how != nil {
+				request.Times, ofLeft, ofAll = at, leftTimes, times
+				cfg.Temporal = g.temporal(t, times, 0, *how)
+			}
+			want := heteroTrees(left, ofLeft, cfg, key, seeds, request.Times)
+			whole := heteroTrees(g, ofAll, cfg, key, seeds, request.Times)
+			for form := range 3 {
+				if how != nil {
+					cfg.Temporal = g.temporal(t, times, form, *how)
+				}
+				w := newHeteroWorker(t, g.form(form), cfg, false, 1+form)
+				for _, excluded := range []bool{true, false, true} { // the exclusion ends with its request
+					r, expected := request, whole
+					if excluded {
+						r.ExcludeOf, expected = exclude, want
+					}
+					var out Subgraph
+					require.NoError(t, w.Draw(context.Background(), key, r, &out))
+					got := unflatten(g.form(form), len(hops), out)
+					require.Equal(t, slices.Concat(expected.Trees...), slices.Clone(out.Tree))
+					for typ, nodes := range expected.Nodes {
+						require.True(t, slices.Equal(nodes, got.Nodes[typ]), "type %d", typ)
+					}
+					for i, e := range expected.Relations {
+						positions := slices.Clone(e.Pos)
+						for k, p := range positions {
+							if excluded {
+								positions[k] = pos[i][p]
+							}
+						}
+						require.True(t, slices.Equal(positions, got.Relations[i].Pos), "relation %d", i)
+						require.True(t, slices.Equal(e.Row, got.Relations[i].Row), "relation %d", i)
+						require.True(t, slices.Equal(e.Ptr, got.Relations[i].Ptr), "relation %d", i)
+					}
+				}
+			}
+		}
+	}
+}
+
 // Of a relation that draws by weight excluded edges weigh nothing.
 func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
 	g := newWeightedGraph(300, 9)

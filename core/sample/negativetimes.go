@@ -13,7 +13,8 @@ import (
 
 // NodeTimes limits negatives to nodes that were there at the time of the link that they go with: nodes in ascending order of
 // time, equal ones by number, so that those up to a time are the first of them and one is drawn by its place. The running sums
-// of Negatives are then in this order too. PyG draws again up to five times and then takes the oldest node, late or not.
+// of Negatives are then in this order too. Where the ends are of two types each has times of its own, or none. PyG draws again
+// up to five times and then takes the oldest node, late or not.
 //
 // Strict ones are drawn again while they are taken, as others are. Where that goes on, as among the few oldest nodes, which may
 // all be linked, the lists of all nodes up to the time are looked at, and one is drawn from what is left.
@@ -52,17 +53,47 @@ func (t *NodeTimes) Sort(weights, sums []float64) error {
 	return RunningSums(sums)
 }
 
-// upTo is how many nodes are not later than a time.
-func (t *NodeTimes) upTo(at int64) int64 {
+// upTo is how many of all nodes are not later than a time: all without times, as with a nil NodeTimes below.
+func (t *NodeTimes) upTo(at, all int64) int64 {
+	if t == nil {
+		return all
+	}
 	return int64(sort.Search(len(t.Times), func(i int) bool { return t.Times[i] > at }))
+}
+
+// node is the one at a place.
+func (t *NodeTimes) node(place int64) int64 {
+	if t == nil {
+		return place
+	}
+	return int64(t.Nodes[place])
+}
+
+// place is that of a node.
+func (t *NodeTimes) place(node int64) int64 {
+	if t == nil {
+		return node
+	}
+	return int64(t.Place[node])
+}
+
+// Timed says whether negatives are those of a time, which DrawUpTo draws.
+func (n *Negatives) Timed() bool { return n.SourcesBorn != nil || n.TargetsBorn != nil }
+
+// upTo is how many sources and targets are not later than a time.
+func (n *Negatives) upTo(at int64) (sources, targets int64) {
+	return n.SourcesBorn.upTo(at, n.NumSources), n.TargetsBorn.upTo(at, n.NumTargets)
+}
+
+// any says whether some of the first sources and targets can be drawn.
+func (n *Negatives) any(sources, targets int64) bool {
+	return before(n.Targets, targets) > 0 && (n.Given || before(n.Sources, sources) > 0)
 }
 
 // Earliest fails with ErrNegative where nothing could be drawn at a time, and so possibly at later ones: call it with the
 // earliest. Of strict ones whose source is given it looks at times alone, for what is left depends on the source.
 func (n *Negatives) Earliest(ctx context.Context, s *Sampler, at int64) error {
-	count := n.Born.upTo(at)
-	sources, targets := before(n.Sources, count), before(n.Targets, count)
-	if !(targets > 0) || !n.Given && !(sources > 0) {
+	if !n.any(n.upTo(at)) {
 		return fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d, of the earliest link: %w", at, ErrNegative)
 	}
 	if n.Strict == nil || n.Given {
@@ -120,36 +151,36 @@ const fewTries = 64
 
 // proposeUpTo is propose among nodes up to a time.
 func (n *Negatives) proposeUpTo(s stream, at int64, source, target *int64) (stream, error) {
-	count := n.Born.upTo(at)
-	if !(before(n.Targets, count) > 0) || !n.Given && !(before(n.Sources, count) > 0) {
+	sources, targets := n.upTo(at)
+	if !n.any(sources, targets) {
 		return s, fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d: %w", at, ErrNegative)
 	}
 	if !n.Given {
-		*source, s = n.Born.node(s, n.Sources, count)
+		*source, s = n.SourcesBorn.draw(s, n.Sources, sources)
 	}
-	*target, s = n.Born.node(s, n.Targets, count)
+	*target, s = n.TargetsBorn.draw(s, n.Targets, targets)
 	return s, nil
 }
 
-// node draws one of the first count nodes.
-func (t *NodeTimes) node(s stream, sums []float64, count int64) (int64, stream) {
+// draw draws one of the first count nodes.
+func (t *NodeTimes) draw(s stream, sums []float64, count int64) (int64, stream) {
 	if sums == nil {
 		place, s := s.below(uint64(count))
-		return int64(t.Nodes[place]), s
+		return t.node(int64(place)), s
 	}
 	x, s := s.next()
-	return int64(t.Nodes[findSum(sums, 0, count, unit(x)*sums[count-1])]), s
+	return t.node(findSum(sums, 0, count, unit(x)*sums[count-1])), s
 }
 
 // drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken. It costs
 // a look at the lists of all these nodes.
 func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at int64) (int64, int64, error) {
-	count := n.Born.upTo(at)
+	sources, count := n.upTo(at)
 	targets := make([]int64, count)
-	for place, v := range n.Born.Nodes[:count] {
-		targets[place] = int64(v)
+	for place := range targets {
+		targets[place] = n.TargetsBorn.node(int64(place))
 	}
-	seeds := n.takenLinks(count)
+	seeds := n.takenLinks(sources, count)
 	mass := make([]float64, count) // running sums, of what is left of each target
 	total := 0.
 	var taken []int64
@@ -158,12 +189,12 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 		switch {
 		case !(weight > 0):
 		case source < 0:
-			taken = n.takenSources(taken[:0], v, list, seeds, count)
-			n.gaps(taken, count, func(_, _ int64, free float64) bool {
+			taken = n.takenSources(taken[:0], v, list, seeds, sources)
+			n.gaps(taken, sources, func(_, _ int64, free float64) bool {
 				total += weight * free
 				return true
 			})
-		case source != v && !slices.Contains(list, source) && (n.Strict.links == nil || !n.Strict.links.has(source, v)):
+		case (n.Apart || source != v) && !slices.Contains(list, source) && (n.Strict.links == nil || !n.Strict.links.has(source, v)):
 			total += weight
 		}
 		mass[place] = total
@@ -182,20 +213,20 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 		return source, targets[place], nil
 	}
 	err = g.eachList(ctx, targets[place:place+1], func(_ int, list []int64) {
-		taken = n.takenSources(taken[:0], targets[place], list, seeds, count)
+		taken = n.takenSources(taken[:0], targets[place], list, seeds, sources)
 	})
 	if err != nil {
 		return 0, 0, err
 	}
 	free := 0.
-	n.gaps(taken, count, func(_, _ int64, mass float64) bool {
+	n.gaps(taken, sources, func(_, _ int64, mass float64) bool {
 		free += mass
 		return true
 	})
 	x, _ = s.next()
 	u := unit(x) * free
 	var from, to int64
-	n.gaps(taken, count, func(lo, hi int64, mass float64) bool {
+	n.gaps(taken, sources, func(lo, hi int64, mass float64) bool {
 		from, to = lo, hi
 		if u < mass {
 			return false
@@ -203,17 +234,16 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 		u -= mass
 		return true
 	})
-	return int64(n.Born.Nodes[findSum(n.Sources, from, to, u)]), targets[place], nil
+	return n.SourcesBorn.node(findSum(n.Sources, from, to, u)), targets[place], nil
 }
 
-// takenLinks is the seed links among the first count nodes, by target.
-func (n *Negatives) takenLinks(count int64) (links []Link) {
+// takenLinks is the seed links among the first sources and targets, by target.
+func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 	if n.Strict.links == nil {
 		return nil
 	}
-	early := func(v int64) bool { return int64(n.Born.Place[v]) < count }
 	for i, source := range n.Strict.links.Sources {
-		if target := n.Strict.links.Targets[i]; early(source) && early(target) {
+		if target := n.Strict.links.Targets[i]; n.SourcesBorn.place(source) < sources && n.TargetsBorn.place(target) < targets {
 			links = append(links, Link{source, target})
 		}
 	}
@@ -223,11 +253,13 @@ func (n *Negatives) takenLinks(count int64) (links []Link) {
 // takenSources is the places, ascending and below count, of the sources that are taken for a target with this list.
 func (n *Negatives) takenSources(places []int64, target int64, list []int64, seeds []Link, count int64) []int64 {
 	add := func(v int64) {
-		if place := int64(n.Born.Place[v]); place < count {
+		if place := n.SourcesBorn.place(v); place < count {
 			places = append(places, place)
 		}
 	}
-	add(target)
+	if !n.Apart { // a node with itself
+		add(target)
+	}
 	for _, v := range list {
 		add(v)
 	}

@@ -55,7 +55,7 @@ func TestNegativesUpToATime(t *testing.T) {
 			}
 			for _, given := range []int64{-1, 5} {
 				for _, strict := range []bool{false, true} {
-					n := &Negatives{NumSources: nodes, NumTargets: nodes, Born: born, Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
+					n := &Negatives{NumSources: nodes, NumTargets: nodes, SourcesBorn: born, TargetsBorn: born, Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
 					if strict {
 						g.strict(t, n, links, false)
 					}
@@ -142,7 +142,8 @@ func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 		times[v] = int64(v)
 	}
 	for _, given := range []bool{false, true} {
-		n := &Negatives{NumSources: 40, NumTargets: 40, Born: nodeTimes(t, times), Given: given}
+		born := nodeTimes(t, times)
+		n := &Negatives{NumSources: 40, NumTargets: 40, SourcesBorn: born, TargetsBorn: born, Given: given}
 		g.strict(t, n, Links{}, true)
 		draw := func(form string, count int) [2][]int64 {
 			source, target, at := make([]int64, count), make([]int64, count), make([]int64, count)
@@ -161,5 +162,88 @@ func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 		few := draw("adjacency", 30)
 		require.Equal(t, want[0][:30], few[0])
 		require.Equal(t, want[1][:30], few[1])
+	}
+}
+
+// Ends of two types have times of their own, or none: all nodes of a type without can be drawn at any time, and the same number at both ends is a pair
+// as any other.
+func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
+	const sources, targets, draws = 5, 9, 3000
+	ofSource, ofTarget := []int64{3, 0, 9, 1, 4}, []int64{5, 0, 2, 8, 1, 1, 9, 0, 3}
+	var edges []Link
+	for s := range int64(sources) {
+		for v := range int64(targets) {
+			if s != v && (s*5+v*3)%4 != 0 {
+				edges = append(edges, Link{s, v}, Link{s, v})
+			}
+		}
+	}
+	links := Links{Sources: []int64{4, 1}, Targets: []int64{7, 7}}
+	from, to := []float64{1, 0.5, 2, 0, 3}, []float64{1, 1, 2, 1, 3, 0.25, 1, 0.5, 2}
+	for timed := 1; timed < 4; timed++ { // of sources, of targets, of both
+		for _, given := range []int64{-1, 1} {
+			n := &Negatives{NumSources: sources, NumTargets: targets, Given: given >= 0, Apart: true, Sources: sums(t, slices.Clone(from)), Targets: sums(t, slices.Clone(to))}
+			if timed&1 != 0 {
+				n.SourcesBorn = nodeTimes(t, ofSource)
+				n.Sources = sortedSums(t, n.SourcesBorn, from)
+			}
+			if timed&2 != 0 {
+				n.TargetsBorn = nodeTimes(t, ofTarget)
+				n.Targets = sortedSums(t, n.TargetsBorn, to)
+			}
+			g := linked(targets, edges...)
+			for _, strict := range []bool{false, true} {
+				if strict {
+					g.strict(t, n, links, false)
+				}
+				s := g.sampler(t, "ram32")
+				for _, at := range []int64{1, 4, 100} {
+					want, all := map[Link]float64{}, 0.
+					for u := range int64(sources) {
+						for v := range int64(targets) {
+							pair := Link{u, v}
+							late := timed&1 != 0 && given < 0 && ofSource[u] > at || timed&2 != 0 && ofTarget[v] > at
+							taken := slices.Contains(edges, pair) || pair == Link{4, 7} || pair == Link{1, 7}
+							p := to[v]
+							if given < 0 {
+								p *= from[u]
+							}
+							if late || strict && taken || given >= 0 && u != given || p == 0 {
+								continue
+							}
+							want[pair] = p
+							all += p
+						}
+					}
+					for _, left := range []bool{false, true} { // what is drawn, and what the lists have left
+						source, target := slices.Repeat([]int64{given}, draws), make([]int64, draws)
+						switch {
+						case left && !strict:
+							continue
+						case left:
+							for j := range source {
+								var err error
+								source[j], target[j], err = n.drawLeft(context.Background(), &s.graph, stream(absorb(77, uint64(j))), given, at)
+								require.NoError(t, err)
+							}
+						default:
+							require.NoError(t, n.Earliest(context.Background(), s, at))
+							require.NoError(t, n.DrawUpTo(context.Background(), s, Key{1, 2, 3}, slices.Repeat([]int64{at}, draws), source, target))
+						}
+						counts, chi := map[Link]float64{}, 0.
+						for j := range source {
+							require.Contains(t, want, Link{source[j], target[j]}, "timed %d, given %d, strict %v, at %d, left %v", timed, given, strict, at, left)
+							counts[Link{source[j], target[j]}]++
+						}
+						for pair, p := range want {
+							expected := p / all * draws
+							chi += (counts[pair] - expected) * (counts[pair] - expected) / expected
+						}
+						require.Less(t, chi, chiLimit(max(len(want)-1, 1)), "timed %d, given %d, strict %v, at %d, left %v", timed, given, strict, at, left)
+					}
+				}
+			}
+			n.Strict = nil
+		}
 	}
 }

@@ -61,7 +61,7 @@ func NewStrict(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []i
 			return nil, err
 		}
 	}
-	if n.Born != nil {
+	if n.Timed() {
 		return s, nil // what is left depends on the time
 	}
 	if err := s.findDense(ctx, budget, n, indptr, edges, links); err != nil {

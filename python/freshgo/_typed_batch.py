@@ -52,8 +52,10 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
     for i, node_type in enumerate(types.num_nodes):
         part = stores[node_type] = parts[f"n{i}"]
         part["num_nodes"] = part["n_id"].numel()
+        if inputs is None:  # of links, which have their tensors where they belong
+            continue
         ids, seed_time = part.pop("input_id", None), part.pop("seed_time", None)
-        if inputs is not None and ids is not None and node_type in inputs.config:
+        if ids is not None and node_type in inputs.config:
             if seed_time is not None:
                 part["seed_time"] = seed_time
             size = part["batch_size"] = ids.numel()

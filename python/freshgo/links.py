@@ -51,7 +51,10 @@ class LinkLoader(Loader):
     Of a graph with types the links are of one type of edges, their ends nodes of its two types, and a batch is a
     ``HeteroData``, as PyG's: seeds of both types, ascending in each; ``input_id``, ``batch_size``, ``edge_label_index``
     (positions in ``n_id`` of the types of the ends) and ``edge_label`` are of ``batch[edge_type]``, ``src_index`` of
-    the source's type, ``dst_pos_index`` and ``dst_neg_index`` of the target's.
+    the source's type, ``dst_pos_index`` and ``dst_neg_index`` of the target's. In trees the sources are the seeds of
+    their type and the targets those of theirs; every type of nodes has ``batch``, ``edge_label_time`` is of
+    ``batch[edge_type]`` and ``seed_time`` of the types of both ends. An end of a negative is not later than its link
+    where its type has times, and any node else.
 
     Args:
         data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on)
@@ -65,7 +68,8 @@ class LinkLoader(Loader):
         edge_label_time: integers, a time for each link, with ``time_attr``: both ends of a link, and the negatives that
             go with it, see nothing later. What happens at the very time is seen, the link itself where it is an edge
             of the graph: give ``edge_label_time - 1`` to draw what was before, or ``exclude_seed_edges``. With times
-            of edges and without ``edge_label_index`` it may be None, for the times of the edges.
+            of edges and without ``edge_label_index`` it may be None, for the times of the edges; with types, where the
+            links' edge type has times.
         neg_sampling: ``"binary"``, ``"triplet"``, PyG's ``NegativeSampling``, or a dict or tuple of its ``mode``,
             ``amount`` (for each link), ``src_weight`` and ``dst_weight`` (by node: what the ends of negatives are
             drawn in proportion to). None draws none.
