@@ -51,7 +51,8 @@ class LinkLoader(Loader):
     Of a graph with types the links are of one type of edges, their ends nodes of its two types, and a batch is a
     ``HeteroData``, as PyG's: seeds of both types, ascending in each; ``input_id``, ``batch_size``, ``edge_label_index``
     (positions in ``n_id`` of the types of the ends) and ``edge_label`` are of ``batch[edge_type]``, ``src_index`` of
-    the source's type, ``dst_pos_index`` and ``dst_neg_index`` of the target's.
+    the source's type, ``dst_pos_index`` and ``dst_neg_index`` of the target's. Times and ``disjoint=True`` are not for
+    links of graphs with types.
 
     Args:
         data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on)
