@@ -591,3 +591,12 @@ def test_a_store_is_not_left_open(path: Path) -> None:
     with Store.open(path) as store, LinkLoader(store, [2], WRITES, **OPTIONS) as loader:
         next(iter(loader))
     assert freshgo._native.counters()["loaders"] == 0
+
+
+@pytest.mark.parametrize("trees", [{"disjoint": True}, {"time_attr": "t", "edge_label_time": [5, 6]}])
+def test_links_in_trees_are_for_graphs_without_types(trees: dict[str, Any]) -> None:
+    edges = torch.tensor([[0, 1, 2], [2, 0, 1]])
+    key = ("a", "to", "b")
+    data = {"a": {"num_nodes": 3}, "b": {"num_nodes": 3}, key: {"edge_index": edges, "t": torch.arange(3)}}
+    with pytest.raises(errors.InvalidArgumentError, match=r"links in disjoint trees or with times.* types of nodes"):
+        LinkLoader(data, [2], (key, edges[:, :2]), **trees)
