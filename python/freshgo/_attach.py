@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from freshgo._graph import recall
 from freshgo._history import Levels
+from freshgo._step import NOT_ATTACHED
+from freshgo._typed_levels import TypedLevels
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -166,6 +168,8 @@ class _Before(_Hook):
             self._refuse_pruned(x)
             return None
         assert self.history is not None
+        if isinstance(levels, TypedLevels):
+            raise InvalidArgumentError(NOT_ATTACHED)
         if levels.num_layers != self._num_layers:
             raise InvalidArgumentError(
                 f"the model has {self._num_layers} message-passing layers, the loader samples {levels.num_layers} hops "
@@ -312,7 +316,8 @@ def _convs(model: Any, basic: bool) -> Iterable[nn.Module]:
     if not basic:
         raise InvalidArgumentError(
             f"{type(model).__name__} is no model of PyG's BasicGNN family: name its message-passing layers, as "
-            "attach(model, layers=[model.conv1, model.conv2])"
+            "attach(model, layers=[model.conv1, model.conv2]), or, for a graph with types, do without attach() and "
+            "call h = history(h, block) before every layer of batch.blocks()"
         )
     if hasattr(model, "jk"):
         raise InvalidArgumentError(
@@ -333,7 +338,10 @@ def _form(position: int, conv: Any) -> str:
         raise InvalidArgumentError(f"{where}: {name} has flow={conv.flow!r}, batches lead from source to target")
     parameters = list(inspect.signature(conv.forward).parameters.values())
     if len(parameters) < 2 or parameters[1].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        raise InvalidArgumentError(f"{where}: {name} must be called with (rows, edge_index, ...)")
+        raise InvalidArgumentError(
+            f"{where}: {name} must be called with (rows, edge_index, ...); a layer over the types of a graph takes "
+            "h = history(h, block) before it instead of attach()"
+        )
     if origin in ("GCNConv", "PNAConv"):
         if name.removeprefix("_") != origin:
             raise InvalidArgumentError(

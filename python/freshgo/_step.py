@@ -13,6 +13,11 @@ from freshgo._history import Levels
 from freshgo._typed_levels import TypedLevels
 from freshgo.errors import DTypeError, InvalidArgumentError
 
+NOT_ATTACHED = (
+    "the batch has types of nodes, for which attach() does not work: call h = history(h, block) with a dict of rows "
+    "before every layer of batch.blocks()"
+)
+
 
 class Buffer:
     """Embeddings in a tensor of bytes: slot ``s`` begins at ``s`` rows, and a row is as wide as the widest layer."""
@@ -159,10 +164,7 @@ class Step:
 
     def _features(self, levels: Levels, x: Tensor) -> Tensor:
         if levels.degree is None:
-            raise InvalidArgumentError(
-                "the batch has types of nodes, for which attach() does not work: call h = history(h, block) with a "
-                "dict of rows before every layer of batch.blocks()"
-            )
+            raise InvalidArgumentError(NOT_ATTACHED)
         if x.size(0) != levels.degree.numel():
             raise InvalidArgumentError(
                 f"level 0: the batch has {levels.degree.numel()} nodes, got {x.size(0)} rows: the first layer gets a "
@@ -207,10 +209,12 @@ class Step:
         hidden = range(1, self.levels.num_layers)
         missing = [level for level in hidden if level not in self.seen]
         if missing:
+            ask = "h = history(h, block) before every layer of batch.blocks()"
+            if not isinstance(self.levels, TypedLevels):
+                ask = f"history.attach(model) and give the model the batch's own edge_index, or {ask}"
             raise InvalidArgumentError(
                 f"the batch was pruned, but its rows of layer {', '.join(map(str, missing))} were not asked for, so "
-                "that what was computed is wrong: call history.attach(model) and give the model the batch's own "
-                "edge_index, or h = history(h, block) before every layer of batch.blocks()"
+                f"that what was computed is wrong: call {ask}"
             )
         if all(self.seen[level].gradient is None for level in hidden):
             raise InvalidArgumentError(

@@ -69,8 +69,11 @@ class History:
             keeps all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
         start: iterations or epochs before the cache is used: embeddings change fast at first.
         memory: bytes of the buffer, or as ``"512MiB"``; part of the loader's ``memory`` on the CPU. None is a tenth of
-            the bytes of the features.
-        features: the other end of the buffer holds the hottest features, as far as embeddings leave room.
+            the bytes of the features, with types of those of all types.
+        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room: of a graph
+            without types, in a loader that reads from a store with a ranking as ``cache``, and in a buffer on the CPU.
+            Elsewhere the buffer has embeddings alone, whatever is said here, and features are cached as without
+            history; ``"feature_bytes"`` of :meth:`stats` says how many there are.
         lag: a batch is pruned by the cache as it was so many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it.
         device: where the buffer is, which is where the model computes; None is the CPU.
@@ -183,7 +186,8 @@ class History:
                 of tensors for ``h``; GCNConv and PNAConv need not.
 
         Raises:
-            InvalidArgumentError: a layer or a model that cannot work; the message says why.
+            InvalidArgumentError: a layer or a model that cannot work; the message says why. Batches with types of nodes
+            raise it from the model's first layer: they take ``history(h, block)``.
         """
         if self._attached is not None:
             raise InvalidArgumentError("a model is attached to this history already: call detach() first")

@@ -1,9 +1,8 @@
-"""sx-mathoverflow: every edge of batches of links, the short form of examples/temporal_links.py, and docs/links.md."""
+"""sx-mathoverflow: every edge of batches of links, and the short form of examples/temporal_links.py."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +68,3 @@ def test_the_example_learns(real_graph: Any, tmp_path: Path) -> None:
     assert results["test"]["model"] > results["test"]["popular"] > 0.3  # a guess: 0.17
     stored = example.main([*options, "--store", str(tmp_path / "graph"), "--memory", "64MiB"])
     assert stored == results
-
-
-def test_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ROOT / "docs" / "links.md"
-    if not page.exists():
-        pytest.skip("the documentation is not beside the tests")
-    monkeypatch.chdir(tmp_path)
-    code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(code) == 2
-    scope: dict[str, Any] = {}
-    exec("\n".join(code), scope)
-    assert scope["batch"].edge_label_time.numel() == 1024
-    scope["store"].close()

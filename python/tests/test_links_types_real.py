@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +73,3 @@ def test_negatives_and_edges(example: Any, real_graph: Any) -> None:
                 drawn = batch["user"].n_id[drawn[u]] * artists + batch["artist"].n_id[drawn[a]]
                 assert not torch.isin(drawn, ends[:1024]).any()
                 assert drawn.numel()
-
-
-def test_the_examples_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = next(
-        (p / "docs" / "links.md" for p in Path(__file__).resolve().parents if (p / "docs" / "links.md").exists()), None
-    )
-    if page is None:
-        pytest.skip("there is no docs/links.md above the tests")
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    scope: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, str(page), "exec"), scope)

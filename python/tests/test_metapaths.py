@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -379,14 +378,3 @@ def test_relations_that_are_not_walked_are_not_opened(typed: Graph, typed_path: 
     with Loader(typed_path, [COAUTHORS], "paper", batch_size=8, num_workers=1, memory="32MiB") as loader:
         held = loader.plan().data["split"]["neighbor_cache"]
     assert held == 4 * sum(typed[edge_type]["edge_index"].shape[1] for edge_type in (BACK, WRITES))
-
-
-def test_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples of docs/samplers.md run as they are."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "samplers.md"
-    if not page.exists():
-        pytest.skip("the documentation is not beside the tests")
-    monkeypatch.chdir(tmp_path)
-    code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(code) > 6
-    exec("\n".join(code), {})

@@ -1,9 +1,8 @@
-"""R-GCN on real graphs with types out of core, as examples/hetero.py trains it, and the examples of docs/types.md."""
+"""R-GCN on real graphs with types out of core, as examples/hetero.py trains it."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +45,3 @@ def test_generated(example: Any) -> None:
     losses, (_, test) = example.train(graph, graph, target, None, 4)
     assert losses[-1] < losses[0]
     assert test > 0.5  # a quarter by chance
-
-
-def test_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ROOT / "docs" / "types.md"
-    if not page.exists():
-        pytest.skip("the documentation is not beside the tests")
-    monkeypatch.chdir(tmp_path)
-    code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(code) == 5
-    scope: dict[str, Any] = {}
-    exec("\n".join(code), scope)
-    assert scope["out"].shape == (scope["batch"]["paper"].batch_size, 16)
-    scope["store"].close()
