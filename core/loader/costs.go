@@ -28,20 +28,23 @@ func (z *sizer) expected() demand {
 		most = math.MaxInt64 // as may all nodes
 	}
 	return demand{
-		nodes:       min(z.demand.nodes*margin/8, most),
-		rows:        min(z.demand.rows*margin/8, most),
-		edges:       z.demand.edges * margin / 8,
-		hopEdges:    z.demand.hopEdges * margin / 8,
-		nodesPerHop: withMargin(z.demand.nodesPerHop),
-		edgesPerHop: withMargin(z.demand.edgesPerHop),
-		rooms:       withMargin(z.demand.rooms),
+		nodes:       min(withMargin(z.demand.nodes), most),
+		rows:        min(withMargin(z.demand.rows), most),
+		edges:       withMargin(z.demand.edges),
+		hopEdges:    withMargin(z.demand.hopEdges),
+		nodesPerHop: allWithMargin(z.demand.nodesPerHop),
+		edgesPerHop: allWithMargin(z.demand.edgesPerHop),
+		rooms:       allWithMargin(z.demand.rooms),
 	}
 }
 
-func withMargin(counts []int64) []int64 {
+// withMargin rounds up, so that even one has a margin.
+func withMargin(n int64) int64 { return (n*margin + 7) / 8 }
+
+func allWithMargin(counts []int64) []int64 {
 	more := make([]int64, len(counts))
 	for i, n := range counts {
-		more[i] = n * margin / 8
+		more[i] = withMargin(n)
 	}
 	return more
 }

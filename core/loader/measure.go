@@ -79,6 +79,9 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	if d := &z.demand; d.edges == 0 && l.parts.numEdges > 0 { // of few edges none is in these batches, but one may be in another
 		d.edges, d.hopEdges, d.nodes, d.rows = 1, 1, d.nodes+1, d.rows+1
 	}
+	if types := l.parts.types; types != nil {
+		types.addRare(&z.demand)
+	}
 	z.completing()
 	return nil
 }

@@ -55,6 +55,31 @@ func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key,
 	return nil
 }
 
+// addRare makes room for an edge of each relation, and a node of each type, that none of the measured batches had and another may have: buffers
+// that none of them used are not there at all, and the least that a buffer takes is more than what the margin leaves.
+func (s *schema) addRare(d *demand) {
+	if len(d.rooms) == 0 {
+		return // no batch was measured
+	}
+	for i, of := range s.edges {
+		if d.rooms[i] > 0 || !s.reached[of.source] || !s.reached[of.target] || !s.walked && s.relations[i].numEdges == 0 {
+			continue
+		}
+		d.rooms[i]++
+		d.edges++
+		d.hopEdges = max(d.hopEdges, 1)
+		last := i*s.hops + s.hops - 1
+		d.edgesPerHop[last] = max(d.edgesPerHop[last], 1)
+		for _, t := range []int{of.source, of.target} {
+			if hops := d.nodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]; slices.Max(hops) == 0 {
+				hops[s.hops]++
+				d.nodes++
+				d.rows++
+			}
+		}
+	}
+}
+
 // onDisk is the sampler that drawers are sized for: as if all that a store holds stayed there, which takes the most.
 func (s *schema) onDisk(z *sizer, trial *Loader) (sampler, error) {
 	if z.parts.store == nil {

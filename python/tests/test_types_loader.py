@@ -470,3 +470,24 @@ def test_numbers_of_nodes_follow_from_edges() -> None:
     with Loader(graph, [-1], "user", batch_size=9) as loader:
         (batch,) = loader
     assert batch["user"].n_id.tolist() == list(range(7))
+
+
+def test_a_relation_that_no_measured_batch_draws_has_room(tmp_path: Path) -> None:
+    """One edge, into a node that is far from the batches whose sizes are measured."""
+    nodes, rare = 96, 5
+    data: dict[Any, Any] = {
+        "paper": {"x": torch.ones(nodes, 4)},
+        "author": {"x": torch.ones(3, 4)},
+        ("paper", "cites", "paper"): torch.stack([torch.arange(nodes), torch.arange(nodes).roll(1)]),
+        ("author", "writes", "paper"): torch.tensor([[2], [rare]]),
+    }
+    path = tmp_path / "rare.freshgo"
+    freshgo.convert(data, path, progress=False).close()
+    options: dict[str, Any] = {"input_nodes": "paper", "batch_size": 1, "prefetch": 0, "num_workers": 1}
+    for cache in ({"cache": "degree", "feature_cache": 0, "neighbor_cache": 0}, {"cache": "none", "neighbor_cache": 0}):
+        with pytest.raises(errors.BudgetError) as caught:
+            Loader(path, [2, 2], **options, **cache, memory=1000)
+        with Loader(path, [2, 2], **options, **cache, memory=caught.value.minimum) as loader:
+            written = [batch["author", "writes", "paper"].edge_index.size(1) for batch in loader]
+        assert sum(written) > 0
+        assert len(written) == nodes

@@ -1,0 +1,149 @@
+package loader
+
+import (
+	"fmt"
+	"slices"
+
+	"freshgo/core/sample"
+)
+
+// What the options ask of a graph with types.
+
+// checkTypes checks the options against the types of the graph.
+func (l *Loader) checkTypes() error {
+	types := l.parts.types
+	if types == nil {
+		if l.options.Metapaths != nil {
+			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
+		}
+		if l.options.RelationFanouts != nil {
+			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
+		}
+		return nil
+	}
+	if err := types.checkOrder(l.parts.store); err != nil {
+		return err
+	}
+	return types.validate(&l.options)
+}
+
+// validate checks what the options ask of a graph with types, and finds the seeds of each.
+func (s *schema) validate(o *Options) error {
+	refused := func(what string) error {
+		return fmt.Errorf("%w: %s, expected none with a graph that has types of nodes and edges", ErrOption, what)
+	}
+	switch {
+	case o.Walks != nil:
+		return refused("random walks without a metapath")
+	case o.Metapaths != nil && o.Subgraph != sample.Directional:
+		return refused("subgraph_type other than \"directional\" with metapaths")
+	case o.Metapaths != nil && o.disjoint():
+		return refused("disjoint trees and times with metapaths")
+	case o.Metapaths != nil && o.Cache == "expected":
+		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
+	}
+	if err := s.findEdges(o.Metapaths); err != nil {
+		return err
+	}
+	if o.RelationFanouts == nil && len(s.edges) > 0 {
+		o.RelationFanouts = make([][]int64, len(s.edges))
+		for i := range o.RelationFanouts {
+			o.RelationFanouts[i] = o.Fanouts
+		}
+	}
+	if len(o.RelationFanouts) != len(s.edges) {
+		what := "the graph has"
+		if o.Metapaths != nil {
+			what = "the metapaths are"
+		}
+		return fmt.Errorf("%w: fanouts of %d edge types, %s %d", sample.ErrFanout, len(o.RelationFanouts), what, len(s.edges))
+	}
+	for _, f := range o.RelationFanouts {
+		s.hops = len(f) // all alike, which the sampler checks
+	}
+	s.findReverses(o)
+	if o.Links == nil {
+		if err := s.findRuns(o); err != nil {
+			return err
+		}
+	}
+	s.findReached(o)
+	return nil
+}
+
+// findReached finds the types that some batch may have nodes of: rows of others need no memory.
+func (s *schema) findReached(o *Options) {
+	found := make([]bool, s.types()) // in a hop
+	for _, r := range s.runs {
+		found[r.typ] = true
+	}
+	if k := o.Links; k != nil && k.Relation >= 0 && k.Relation < len(s.relations) { // else see parts.linked
+		found[s.relations[k.Relation].source], found[s.relations[k.Relation].target] = true, true
+	}
+	s.reached = slices.Clone(found)
+	for hop := range s.hops {
+		next := make([]bool, s.types())
+		for i, e := range s.edges {
+			if f := o.RelationFanouts[i]; hop < len(f) && f[hop] != 0 && found[e.target] {
+				next[e.source], s.reached[e.source] = true, true
+			}
+		}
+		found = next
+	}
+}
+
+// reaches says whether batches may have rows of a tensor.
+func (p *parts) reaches(t *tensor) bool { return p.types == nil || t.byEdge || p.types.reached[t.typ] }
+
+// findEdges finds the types of edges that batches have.
+func (s *schema) findEdges(metapaths []sample.Metapath) error {
+	s.edges, s.walked = nil, metapaths != nil
+	if metapaths == nil {
+		for i := range s.relations {
+			r := &s.relations[i]
+			r.used = true
+			s.edges = append(s.edges, edgeType{r.source, r.target})
+		}
+		return nil
+	}
+	for i, m := range metapaths {
+		if len(m.Path) == 0 {
+			return fmt.Errorf("%w: metapath %d has no edge types", ErrOption, i)
+		}
+		for _, place := range m.Path {
+			if place < 0 || place >= len(s.relations) {
+				return fmt.Errorf("%w: metapath %d names edge type %d, the graph has %d", ErrOption, i, place, len(s.relations))
+			}
+			s.relations[place].used = true
+		}
+		s.edges = append(s.edges, edgeType{s.relations[m.Path[len(m.Path)-1]].source, s.relations[m.Path[0]].target})
+	}
+	return nil
+}
+
+// findRuns finds the seeds of each type. The user's lists, one for each type, follow one another; so a place in the list of a type is one within its run.
+func (s *schema) findRuns(o *Options) error {
+	if o.Seeds == nil {
+		for t := range s.types() {
+			s.runs = append(s.runs, seedRun{t, s.first[t], s.first[t+1]})
+		}
+		return nil
+	}
+	seen := make([]bool, s.types())
+	for i, v := range o.Seeds {
+		at := int64(i)
+		if n := len(s.runs); n > 0 {
+			if last := &s.runs[n-1]; v >= s.first[last.typ] && v < s.first[last.typ+1] {
+				last.to = at + 1
+				continue
+			}
+		}
+		t := sample.TypeOf(s.first, v)
+		if seen[t] {
+			return fmt.Errorf("%w: input_nodes[%d] is a node of type %q, expected the nodes of a type to follow one another", ErrOption, i, s.names[t])
+		}
+		seen[t] = true
+		s.runs = append(s.runs, seedRun{t, at, at + 1})
+	}
+	return nil
+}
