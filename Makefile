@@ -51,7 +51,7 @@ test-pure: $(VENV)/.tools
 	CGO_ENABLED=0 go test -timeout 30m ./core/...
 
 test-race: $(VENV)/.tools
-	CGO_ENABLED=1 go test -race -timeout 30m $(GO_PACKAGES)
+	CGO_ENABLED=1 go test -race -timeout 45m $(GO_PACKAGES)
 
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -69,8 +69,9 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 		require.Equal(t, upwards(n, 2*n), b.int64s("dst_pos_index"))
 		each := int(k.Negatives)
 		for at, end := range b.int64s("dst_neg_index") {
-			require.EqualValues(t, 2*n+at%each*n+at/each, end)
-			require.Equal(t, at/each, linkOf[end])
+			if int(end) != 2*n+at%each*n+at/each || linkOf[end] != at/each {
+				t.Fatalf("negative %d is seed %d, of link %d", at, end, linkOf[end])
+			}
 		}
 	} else {
 		for range 2 {
@@ -88,7 +89,9 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 	}
 	for i, p := range input {
 		pair := sample.Link{Source: k.Sources[p], Target: k.Targets[p]}
-		require.Equal(t, pair, sample.Link{Source: nID[i], Target: nID[targets+i]})
+		if of := (sample.Link{Source: nID[i], Target: nID[targets+i]}); of != pair {
+			t.Fatalf("seeds of link %d are %v, want %v", i, of, pair)
+		}
 		excluded[pair] = k.Exclude != ExcludeNone
 		if k.Exclude == ExcludeBoth {
 			excluded[sample.Link{Source: pair.Target, Target: pair.Source}] = true
@@ -141,7 +144,9 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 			hop++
 			firstOfHop += b.int64s("num_sampled_nodes")[hop]
 		}
-		require.EqualValues(t, linkOf[tree[target]], link[target])
+		if int64(linkOf[tree[target]]) != link[target] {
+			t.Fatalf("node %d goes with link %d, its tree with %d", target, link[target], linkOf[tree[target]])
+		}
 		want := int64(0)
 		for _, e := range inEdges[nID[target]] {
 			if allowed(e, link[target]) {
@@ -151,7 +156,9 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 		if f := o.Fanouts[hop]; want > f || o.Replace && want > 0 {
 			want = f
 		}
-		require.Equal(t, want, ptr[target+1]-ptr[target])
+		if have := ptr[target+1] - ptr[target]; have != want {
+			t.Fatalf("node %d has %d edges, want %d", target, have, want)
+		}
 		for i := ptr[target]; i < ptr[target+1]; i++ {
 			e, source := eID[i], index[i]
 			if tree[source] < 0 {
@@ -170,7 +177,9 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 	x := b.float32s("x")
 	for i, v := range nID {
 		places[place{tree[i], v}] = true
-		require.Equal(t, d.x[v*width:(v+1)*width], x[i*width:(i+1)*width])
+		if !slices.Equal(d.x[v*width:(v+1)*width], x[i*width:(i+1)*width]) {
+			t.Fatalf("node %d has the features of another than %d", i, v)
+		}
 	}
 	require.Len(t, places, len(nID), "a node is twice in a tree")
 }
