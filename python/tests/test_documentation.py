@@ -33,7 +33,7 @@ optimizer = torch.optim.Adam(model.parameters())
 STORE = 'store = convert(data, "graph.freshgo", overwrite=True, progress=False)\n'
 
 PAGES = {  # what a page takes for granted, and how many pieces of code it has
-    "docs/links.md": ("", 3),
+    "docs/links.md": ("", 4),
     "docs/samplers.md": ("", 9),
     "docs/types.md": ("", 8),
     "docs/ops.md": (PRELUDE + PYG + STORE + "lins = [torch.nn.Linear(8, 8) for _ in range(3)]\n", 2),
