@@ -221,8 +221,9 @@ def test_exit_with_everything_alive(store_path: Path, how: str) -> None:
 def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
     """While the library waits for something that does not come."""
     code = """
-        import sys, time
+        import signal, sys, time
         from freshgo import _abi, _native
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
         store = _native.Store(sys.argv[1])
         loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
         call, waits = _abi.call, []

@@ -253,7 +253,7 @@ def test_a_batch_is_valid(data: HeteroData) -> None:
     assert isinstance(batch, HeteroData)
     assert batch.validate()
     assert batch.num_nodes_dict == {name: batch[name].n_id.numel() for name in batch.node_types}
-    assert not hasattr(batch, "blocks")
+    assert [block.num_dst["paper"] for block in batch.blocks()][-1] == batch["paper"].batch_size
     assert batch["author", "writes", "paper"].is_edge_attr("weight")
     assert batch.to("cpu")["paper"].x.equal(batch["paper"].x)
 
