@@ -27,7 +27,6 @@ type parts struct {
 	transposed         bool         // batches bring their edges grouped by source too
 	held               bool         // batches say where each row is, see PlaceName
 	weighted           bool         // edges have a weight from the sampler
-	walked             bool         // and are none of the graph: they have no number
 	disjoint           bool         // nodes have a tree, see TreeName
 	timed              bool         // and seeds a time
 	links              *LinkOptions // nil: batches are drawn for seeds

@@ -114,7 +114,7 @@ func (p *preparer) relationOf(i int) sample.Subgraph {
 		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi],
 		EdgesPerHop: g.EdgesPerHop[i*s.hops : (i+1)*s.hops],
 	}
-	if !p.loader.parts.walked {
+	if !s.walked {
 		one.Pos = g.Pos[lo:hi]
 	}
 	if len(g.Weight) > 0 {

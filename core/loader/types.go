@@ -25,7 +25,7 @@ type schema struct {
 	subgraph  sample.SubgraphType
 	reverse   []int  // as sample.HeteroConfig.Reverse
 	reached   []bool // types whose nodes may be in a batch
-	walked    bool   // edges of batches are those of walks
+	walked    bool   // edges of batches are those of walks, none of the graph: they have no number
 }
 
 // relation is the edges of one type, in memory or on disk.
@@ -183,7 +183,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 		if r.neighbors.disk != nil {
 			r.neighbors.counts = s.counts(l)
 		}
-		if r.onDisk.EdgeIDs == nil || l.parts.walked {
+		if r.onDisk.EdgeIDs == nil || s.walked {
 			continue
 		}
 		if ids, err = l.openIDs(ctx, r.onDisk.EdgeIDs, l.split.edgeIDs, r.numEdges, r.onDisk.LoadEdgeIDs); err != nil {
@@ -242,7 +242,7 @@ func (s *schema) size(l *Loader, z *sizer) {
 		z.fixed += e.Indptr.Bytes
 		arrays(e.Indices)
 		z.neighbors += e.NumEdges * int64(e.Indices.Layout.RowBytes)
-		if e.EdgeIDs != nil && !z.parts.walked {
+		if e.EdgeIDs != nil && !s.walked {
 			arrays(e.EdgeIDs)
 			z.edgeIDs += e.NumEdges * int64(e.EdgeIDs.Layout.RowBytes)
 		}

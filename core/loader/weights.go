@@ -70,7 +70,6 @@ func (l *Loader) checkSampler() error {
 	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
 		return t.name == edgeWeightName && (t.byEdge || l.parts.types == nil)
 	})
-	l.parts.walked = o.walk()
 	l.parts.weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
 	if l.parts.weighted && clash {
 		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
