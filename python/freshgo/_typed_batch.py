@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from freshgo._graph import Known, Transposed, remember
+from freshgo._graph import Known, remember
 from freshgo._typed_levels import TypedLevels, take_typed_levels
 from freshgo._types import Inputs, Types
+from freshgo.batch import take_transposed
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 
 COUNTS = ("num_sampled_nodes", "num_sampled_edges")
@@ -77,8 +78,7 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
 def _edges(part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
-    names = ("source_ptr", "source_target", "source_edge")
-    transposed = Transposed(*(part.pop(name) for name in names)) if names[0] in part else None
+    transposed = take_transposed(part)
     ends = {part["edge_index"].size(1): ptr.numel() - 1}
     if COUNTS[1] in part:  # its edges are those of hops
         ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))

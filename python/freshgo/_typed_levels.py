@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from freshgo._graph import Known, Transposed, remember
 from freshgo._history import Levels
 from freshgo._typed_blocks import HeteroBlock
 from freshgo._types import Types
-from freshgo.batch import Block
+from freshgo.batch import take_block, take_tables
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
@@ -115,59 +113,26 @@ def take_typed_levels(types: Types, tensors: dict[str, Tensor]) -> TypedLevels |
     sizes = list(zip(counts, counts, strict=True))
     hops = len(sizes) // len(types.num_nodes)
 
-    def of_levels(what: str, first: int) -> list[Any]:
-        return [tensors.pop(f"history_{what}_{level}", None) if level >= first else None for level in range(hops)]
-
-    probe = of_levels("probe", 1)
-    probing = any(rows is not None for rows in probe)
     levels = TypedLevels(
         index=iteration,
         edges=sum(int(tensors[f"e{i}/e_id"].numel()) for i in range(len(types.edge_types))),
         num_layers=hops,
         degree=None,
-        nodes=of_levels("nodes", 0),
-        computed=of_levels("computed", 1),
-        hit=of_levels("hit", 1),
-        slot=of_levels("slot", 1),
         layers=[],
         loaded=loaded,
         plain_nodes=plain_nodes,
         plain_edges=plain_edges,
-        probe=probe if probing else None,
-        probe_slot=of_levels("probe_slot", 1) if probing else None,
-        probe_age=of_levels("probe_age", 1) if probing else None,
         blocks=[],
         nodes_of={node_type: tensors[f"n{i}/n_id"].numel() for i, node_type in enumerate(types.num_nodes)},
         spared=spared,
+        **take_tables(tensors, hops),
     )
     for level in range(hops):
         of_types = sizes[level * len(types.num_nodes) : (level + 1) * len(types.num_nodes)]
         num_src, num_dst = (dict(zip(types.num_nodes, column, strict=True)) for column in zip(*of_types, strict=True))
         relations = {
-            edge_type: _block(tensors, i, level, num_src[edge_type[0]]) for i, edge_type in enumerate(types.edge_types)
+            edge_type: take_block(tensors, level, num_src[edge_type[0]], prefix=f"e{i}/")
+            for i, edge_type in enumerate(types.edge_types)
         }
         levels.blocks.append(HeteroBlock(num_src, num_dst, relations, level, levels))
     return levels
-
-
-def _block(tensors: dict[str, Tensor], relation: int, level: int, num_src: int) -> Block:
-    def take(name: str) -> Tensor | None:
-        return tensors.pop(f"e{relation}/history_{name}_{level + 1}", None)
-
-    ptr, edge_index, edge = take("ptr"), take("edge_index"), take("edge")
-    assert ptr is not None
-    assert edge_index is not None
-    assert edge is not None
-    by_source = [take(name) for name in ("source_ptr", "source_target", "source_edge")]
-    transposed = Transposed(*by_source) if by_source[0] is not None else None  # type: ignore[arg-type]  # all or none
-    remember(edge_index, Known(edge_index, ptr, transposed, {edge_index.size(1): ptr.numel() - 1}))
-    return Block(
-        num_src=num_src,
-        num_dst=ptr.numel() - 1,
-        ptr=ptr,
-        edge_index=edge_index,
-        e_id=tensors[f"e{relation}/e_id"].index_select(0, edge),
-        transposed=transposed,
-        edge=edge,
-        level=level,
-    )

@@ -27,17 +27,9 @@ class TypedOptions:
     """What is walked along, in the order of ``fanouts``."""
 
     @classmethod
-    def of(
-        cls, source: TypedSource, drawn: Sampling, input_nodes: object, *, links: bool = False, **homogeneous: object
-    ) -> TypedOptions:
-        """Check the arguments of a loader. ``homogeneous`` are those that work without types alone."""
+    def of(cls, source: TypedSource, drawn: Sampling, input_nodes: object, *, links: bool = False) -> TypedOptions:
+        """Check the arguments of a loader."""
         types = source.types
-        given = [name for name, value in homogeneous.items() if value is not None]
-        if given:
-            raise InvalidArgumentError(
-                f"{given[0]} works on homogeneous graphs, this one has the node types "
-                f"{', '.join(map(repr, types.node_types))}"
-            )
         if drawn.walks is not None:
             raise InvalidArgumentError(
                 "a RandomWalk in a graph with types goes along a metapath=[...] of its edge types, which are "

@@ -242,11 +242,12 @@ class Loader:
                 self._links = self._links.of_graph(self._source)
             options = dataclasses.replace(options, hotness=policy.scores)
             if isinstance(self._source, TypedSource):
-                # PyG 2.8 cannot differentiate an EdgeIndex with other targets than sources.
-                fused = None if self._edge_index == "tensor" else self._edge_index
-                only = {"edge_index": fused}
-                links = self._links is not None
-                self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=links, **only)
+                if self._edge_index != "tensor":  # PyG 2.8 cannot differentiate one with other targets than sources
+                    raise InvalidArgumentError(
+                        "edge_index works on homogeneous graphs, this one has the node types "
+                        f"{', '.join(map(repr, self._source.types.node_types))}"
+                    )
+                self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=self._links is not None)
                 if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):
                     self._typed.warn_one_way()
                 if self._typed.inputs is not None:
