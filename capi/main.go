@@ -1,4 +1,4 @@
-// Package main is libfreshgo.so: the functions of csrc/include/freshgo.h, where they are documented, over the packages of core.
+// Package main is libfreshgo.so: the functions of csrc/include/freshgo.h, documented in its parts, over the packages of core.
 //
 // It guarantees to its C callers that no panic passes the boundary (guard.go), that a closed or foreign handle is an error (handles.go), that
 // nothing long runs inside a call without a time limit (jobs.go), and that every error has a code (errors.go). It holds no logic beyond that.

@@ -1,8 +1,11 @@
 package csrc
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -150,12 +153,22 @@ func TestPoolDropsTheOldestBeyondItsLimit(t *testing.T) {
 	assert.Zero(t, pooled)
 }
 
-func TestPublicHeaderIsPlainC(t *testing.T) {
+func TestPublicHeadersArePlainCAndStandAlone(t *testing.T) {
 	compiler, err := exec.Command("go", "env", "CC").Output()
 	require.NoError(t, err)
-	command := append(strings.Fields(string(compiler)), "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc", "include/freshgo.h")
-	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
-	require.NoError(t, err, string(out))
+	parts, err := filepath.Glob("include/freshgo/*.h")
+	require.NoError(t, err)
+	require.NotEmpty(t, parts)
+	for _, header := range append(parts, "include/freshgo.h") {
+		command := append(strings.Fields(string(compiler)), "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc", header)
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	whole, err := os.ReadFile("include/freshgo.h")
+	require.NoError(t, err)
+	for _, part := range parts {
+		assert.Contains(t, string(whole), fmt.Sprintf("#include %q", strings.TrimPrefix(part, "include/")))
+	}
 }
 
 // TestPoolModel compares the pool with a list in Go under random operations.

@@ -1,6 +1,6 @@
 """The device path of the library: operators and gathers queued on PyTorch's current stream.
 
-Structs are those of the CPU's operators (``_abi``) with addresses on the device, and a queue that says where to run.
+Structs are those of the CPU's operators with addresses on the device, and a queue that says where to run.
 Nothing here waits for the device. What a kernel finds wrong in an index it notes in a word of pinned host memory, one
 for each device, which the next call looks at without waiting; :func:`check` waits and looks.
 """
@@ -9,73 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import c_int64
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from freshgo import _abi
+from freshgo._header.cuda import SIGNATURES, Gathering, Mapping, Queue
 from freshgo._library import CUDA_NAME
 from freshgo.errors import InvalidArgumentError
-
-
-class Queue(ctypes.Structure):
-    """fg_cuda_queue."""
-
-    _fields_ = (("struct_size", c_uint32), ("device", c_int32), ("stream", c_size_t), ("status", c_void_p))
-
-
-class Mapping(ctypes.Structure):
-    """fg_mapping."""
-
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("index_bytes", c_int32),
-        ("id", c_void_p),
-        ("n", c_int64),
-        ("node", c_void_p),
-        ("local", c_void_p),
-        ("count", c_void_p),
-    )
-
-
-class Gathering(ctypes.Structure):
-    """fg_gathering."""
-
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("index_bytes", c_int32),
-        ("n", c_int64),
-        ("row_bytes", c_int64),
-        ("index", c_void_p),
-        ("table", c_void_p),
-        ("table_rows", c_int64),
-        ("table_stride", c_int64),
-        ("slot", c_void_p),
-        ("cache", c_void_p),
-        ("cache_rows", c_int64),
-        ("cache_stride", c_int64),
-        ("out", c_void_p),
-    )
-
-
-_QUEUE = POINTER(Queue)
-_BYTES = POINTER(c_int64)
-
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "fg_cuda_probe": (POINTER(c_int32), POINTER(c_int32)),
-    "fg_cuda_memory": (c_int32, POINTER(c_int64), POINTER(c_int64)),
-    "fg_cuda_register_host": (c_int32, c_void_p, c_int64, POINTER(c_void_p)),
-    "fg_cuda_unregister_host": (c_int32, c_void_p),
-    "fg_cuda_aggregate": (POINTER(_abi.Aggregation), _QUEUE),
-    "fg_cuda_attention_forward": (POINTER(_abi.Attention), _QUEUE),
-    "fg_cuda_attention_back": (POINTER(_abi.Attention), _QUEUE),
-    "fg_cuda_transpose": (POINTER(_abi.Transposition), c_void_p, _BYTES, _QUEUE),
-    "fg_cuda_map": (POINTER(Mapping), c_void_p, _BYTES, _QUEUE),
-    "fg_cuda_gather": (POINTER(Gathering), _QUEUE),
-}
-"""Arguments of the functions of the device path but the last one, which is the error."""
 
 _lock = threading.Lock()
 _bound = False

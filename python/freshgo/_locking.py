@@ -8,25 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, c_int, c_void_p
-from typing import Any
+from ctypes import c_int, c_void_p
 
 from freshgo import _abi, _library
-
-
-class LockAPI(ctypes.Structure):
-    """fg_lock_api."""
-
-    _fields_ = (
-        ("push", c_void_p),
-        ("pop", c_void_p),
-        ("lock", c_void_p),
-        ("unlock", c_void_p),
-        ("context", c_void_p),
-    )
-
-
-SIGNATURES: dict[str, tuple[Any, ...]] = {"fg_buffers_lock": (POINTER(LockAPI),)}
+from freshgo._header.tensor import LockAPI
 
 _ENTRIES = ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuMemHostRegister_v2", "cuMemHostUnregister")
 
@@ -45,7 +30,6 @@ def lock_buffers(device: int) -> bool:
             api = _driver(device)
             if api is None:
                 return False
-            _abi.bind(SIGNATURES)
             _abi.call("fg_buffers_lock", ctypes.byref(api))
             _locking = True
         return True

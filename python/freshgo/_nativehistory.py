@@ -1,4 +1,4 @@
-"""The calls of a loader that concern its history cache; see "history" in freshgo.h."""
+"""The calls of a loader that concern its history cache; see ``freshgo/history.h``."""
 
 from __future__ import annotations
 

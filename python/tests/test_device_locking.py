@@ -71,7 +71,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     monkeypatch.setattr(_locking, "_driver", lambda device: driver.api)
     monkeypatch.setattr(_locking, "_locking", False)
     yield driver
-    _abi.bind(_locking.SIGNATURES)
     _abi.call("fg_buffers_lock", None)
     gc.collect()
     assert _native.counters()["buffers"] == 0

@@ -1,0 +1,59 @@
+/* Writing stores: from arrays, and from a store with its rows in another order. */
+#ifndef FRESHGO_API_CONVERT_H
+#define FRESHGO_API_CONVERT_H
+
+#include "base.h"
+#include "graph.h"
+#include "tensor.h"
+
+typedef struct fg_convert_input {
+  uint32_t struct_size;
+  int32_t overwrite; /* replace what is at the path */
+  int64_t num_nodes; /* -1: derive it from the arrays */
+  int64_t memory;    /* bytes that the conversion may use */
+  fg_array edge_index; /* integers, [2, edges] */
+  FG_IN fg_array *node_tensors;
+  FG_IN fg_array *edge_tensors;
+  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes */
+  int32_t num_node_tensors;
+  int32_t num_edge_tensors;
+  int32_t num_splits;
+  int32_t reserved; /* zero */
+  FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
+  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays; no relayout */
+  FG_IN fg_edge_type *edge_types;
+  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_edge_types;
+} fg_convert_input;
+
+/* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it
+ * does not publish the store, and the result is an fg_store* that can be read as any other and that fg_relayout_start
+ * finishes, without a second copy on the disk. Closing that handle before discards the store.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the struct, the
+ * descriptions, types, names, shapes and strides are copied. With `relayout` he closes the store.
+ * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ,
+ * FG_WRITE, FG_CANCELLED. */
+int32_t fg_convert_start(FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
+typedef struct fg_relayout_input {
+  uint32_t struct_size;
+  int32_t overwrite;    /* replace what is at the path */
+  int64_t memory;       /* bytes that it may use, `scores` apart */
+  int64_t hot_rows;     /* "hot+community": how many rows are laid out by score, or FG_AUTO */
+  FG_IN float *scores;  /* one for each node, by the user's id, finite and not negative; NULL: none, for "community" */
+  int64_t num_scores;
+  FG_IN char *order;    /* "hot", "community", "hot+community" */
+} fg_relayout_input;
+
+/* Starts writing a copy of a store at `path` in which the rows of the node tensors are stored in another order. What is
+ * read from it is in the user's order as before. `path` is NULL for a store that fg_convert_start did not publish: it
+ * is put in order in place, published where it belongs, and can no longer be read by this handle, even if that fails.
+ * The job has no result; its progress counts bytes read and written.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and keeps the memory of `scores` unchanged until then; the struct is copied.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE,
+ * FG_CORRUPT, FG_VERSION (the store holds what this library cannot carry over), FG_CANCELLED. */
+int32_t fg_relayout_start(fg_store *store, FG_IN fg_relayout_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
+#endif

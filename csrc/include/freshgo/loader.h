@@ -1,0 +1,54 @@
+/* A loader over a store or a graph: opened, started, observed and closed. batch.h is what it makes. */
+#ifndef FRESHGO_API_LOADER_H
+#define FRESHGO_API_LOADER_H
+
+#include "base.h"
+#include "loader_options.h"
+
+/* Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
+ * Blocks: no. Threads: any.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held`, `input_time` and
+ * the arrays of `links` unchanged until the loader is closed; the rest of the options is copied.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
+int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
+                       fg_error *err);
+
+typedef struct fg_loader_details {
+  int64_t num_batches; /* per epoch */
+  int32_t max_tensors; /* no batch has more */
+  int32_t reserved;
+} fg_loader_details;
+
+/* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err);
+
+enum {
+  FG_TRAIN = 0, /* the batches, pruned by the history if there is one */
+  FG_TRACE = 1, /* n_id and input_id only, of each type; no features are read */
+  FG_PLAIN = 2  /* the batches as if there were no history */
+};
+
+/* Ends what runs and begins `epoch` at batch `first_batch`. `mode` is FG_TRAIN, FG_TRACE or FG_PLAIN.
+ * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t mode, fg_error *err);
+
+/* Ends the running epoch and frees what was prepared. Stopping again does nothing.
+ * Blocks: until its threads have stopped. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_stop(fg_loader *loader, fg_error *err);
+
+/* Counters since the loader was opened, a JSON object, as fg_store_describe writes it.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
+
+/* How the memory is divided and what is planned, a JSON object, as fg_store_describe writes it: "split", "superbatch",
+ * "cache", "why", "capacity_rows", "device", "reorder", "reorder_rows", and "windows" with what every option of a
+ * transfer would take, which was chosen and why, and what it took.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_plan(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
+
+/* Ends the epoch and frees everything but the tensors that were handed out.
+ * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_close(fg_loader *loader, fg_error *err);
+
+#endif

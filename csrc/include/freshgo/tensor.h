@@ -1,0 +1,67 @@
+/* Arrays that come in, tensors that go out, and their memory. */
+#ifndef FRESHGO_API_TENSOR_H
+#define FRESHGO_API_TENSOR_H
+
+#include "../dlpack.h"
+#include "base.h"
+
+/* An array to be read, in memory or in a file. */
+typedef struct fg_array {
+  FG_IN char *name;       /* of the tensor or the split; NULL where it is clear */
+  FG_IN void *data;       /* first element, in memory; NULL when path is set */
+  FG_IN char *path;       /* a file that holds the elements, or NULL */
+  int64_t offset;         /* path: where in the file the first element is */
+  DLDataType dtype;       /* little-endian */
+  int32_t ndim;
+  FG_IN int64_t *shape;
+  FG_IN int64_t *strides; /* in bytes, may be zero or negative; NULL: row-major without gaps */
+} fg_array;
+
+/* A tensor that the library made. `managed` is a DLManagedTensor or a
+ * DLManagedTensorVersioned, as was asked for: CPU memory, row-major, writable,
+ * aligned to 64 bytes. It belongs to the receiver, who calls its deleter once,
+ * on any thread, whenever he likes: after the loader was closed, in a forked
+ * child, while the process exits. `name` is part of it. */
+typedef struct fg_tensor {
+  FG_IN char *name;
+  void *managed;
+} fg_tensor;
+
+/* What this library calls of Python, which it is not linked with: PyCapsule_New, PyCapsule_IsValid,
+ * PyCapsule_GetPointer, PyList_New, PyList_SetItem, Py_DecRef. A capsule or a list is a void* here. */
+typedef struct fg_python_api {
+  void *(*capsule_new)(void *pointer, const char *name, void (*destructor)(void *capsule));
+  int (*capsule_is_valid)(void *capsule, const char *name);
+  void *(*capsule_get_pointer)(void *capsule, const char *name);
+  void *(*list_new)(intptr_t length);
+  int (*list_set_item)(void *list, intptr_t index, void *item);
+  void (*decref)(void *object);
+} fg_python_api;
+
+/* Blocks: no. Threads: those that hold the GIL, before the first capsule. Ownership: *api is copied. Returns: nothing. */
+void fg_python_init(FG_IN fg_python_api *api);
+
+/* A new list with a PyCapsule for each tensor, named as consumers of DLPack expect it. A capsule that nobody
+ * consumes deletes its tensor when it is collected.
+ * Blocks: no. Threads: those that hold the GIL. Ownership: tensors pass to their capsules, their `managed` becomes NULL.
+ * Returns: a new reference; or NULL with a Python exception set, and some tensors left to the caller. */
+void *fg_capsules_new(fg_tensor *tensors, int32_t num_tensors, int32_t versioned);
+
+/* What the library calls of the CUDA driver to lock the memory of tensors for a device: cuCtxPushCurrent_v2,
+ * cuCtxPopCurrent_v2, cuMemHostRegister_v2, cuMemHostUnregister; and the context for that. They return 0 if they work. */
+typedef struct fg_lock_api {
+  int (*push)(void *context);
+  int (*pop)(void **context);
+  int (*lock)(void *data, size_t n_bytes, unsigned flags);
+  int (*unlock)(void *data);
+  void *context;
+} fg_lock_api;
+
+/* From now on memory for tensors, 64 KiB of it and more, is locked when it is mapped, about 0.1 s a GB, and unlocked
+ * before it is unmapped; with NULL it no longer is. What cannot be locked is used as it is. A forked child locks
+ * nothing.
+ * Blocks: no. Threads: any. Ownership: *api is copied, what it names must stay for as long as the process.
+ * Returns: FG_OK, FG_BUDGET. */
+int32_t fg_buffers_lock(FG_IN fg_lock_api *api, fg_error *err);
+
+#endif
