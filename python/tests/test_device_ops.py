@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from device_fakes import HostKernels
@@ -177,3 +178,95 @@ def test_operators_are_registered_for_cuda() -> None:
                  "transpose", "group"):  # fmt: skip
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"freshgo::{name}", "CUDA")
     assert _kernels.DTYPES
+
+
+# ---- nobody waits ----
+
+
+@pytest.fixture
+def no_waiting(kernels: HostKernels, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What reads a tensor into Python, for which the host waits where that is on a GPU, is an error."""
+
+    def forbid(name: str) -> None:
+        real = getattr(torch.Tensor, name)
+
+        def reads(tensor: torch.Tensor, *rest: Any) -> Any:
+            assert any(tensor.data_ptr() == word.data_ptr() for word in kernels.status.values()), f"{name} waits"
+            return real(tensor, *rest)
+
+        monkeypatch.setattr(torch.Tensor, name, reads)
+
+    def begin() -> None:
+        for name in ("__int__", "__index__", "__float__", "__bool__", "item", "tolist", "nonzero", "equal"):
+            forbid(name)
+
+    return begin
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operators_wait_for_nothing(no_waiting: Any, case: str) -> None:
+    index, ptr = graph()
+    transposed = ops.transpose(index, ptr, 40)
+    some = ptr[:21].clone()
+    first = index[: int(some[-1])]
+    x, weight = torch.randn(40, 8, requires_grad=True), torch.randn(index.numel(), requires_grad=True)
+    no_waiting()
+    CASES[case](x, index, ptr, weight, transposed).sum().backward()
+    CASES[case](x, first, some, weight[: first.numel()], transposed).sum().backward()
+    CASES[case](x, index, ptr, weight, None).sum().backward()
+
+
+@pytest.mark.parametrize("kind", ["SAGEConv", "GCNConv", "GINConv", "GATConv"])
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_accelerated_layers_over_batches_wait_for_nothing(no_waiting: Any, kind: str, trimmed: bool) -> None:
+    pyg = pytest.importorskip("torch_geometric.nn")
+    from torch_geometric.utils import trim_to_layer
+
+    from freshgo import Loader
+    from freshgo.nn import accelerate
+
+    def layer() -> torch.nn.Module:
+        if kind == "GINConv":
+            return pyg.GINConv(torch.nn.Linear(8, 8))
+        return getattr(pyg, kind)(8, 8)
+
+    layers = torch.nn.ModuleList([layer(), layer()])
+    data = {"edge_index": torch.randint(0, 200, (2, 3000)), "x": torch.randn(200, 8), "num_nodes": 200}
+    with Loader(data, [4, 4], batch_size=30, transpose=True) as loader:
+        batch = next(iter(loader))
+    want = forward(layers, batch, trimmed, trim_to_layer)
+    report = accelerate(layers)
+    assert len(report.swapped) == 2
+    no_waiting()
+    got = forward(layers, batch, trimmed, trim_to_layer)
+    torch.autograd.backward(got.sum())
+    np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def forward(layers: Any, batch: Any, trimmed: bool, trim: Any) -> torch.Tensor:
+    x, edge_index = batch.x, batch.edge_index
+    for hop, layer in enumerate(layers):
+        if trimmed:
+            x, edge_index, _ = trim(hop, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)
+        x = layer(x, edge_index)
+    return x[: batch.batch_size]
+
+
+def test_relations(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyg = pytest.importorskip("torch_geometric.nn")
+    from freshgo.nn import accelerate
+
+    layer = pyg.RGCNConv(8, 8, 3)
+    accelerate(layer)
+    x, edges, kind = torch.randn(40, 8), torch.randint(0, 40, (2, 200)), torch.randint(0, 3, (200,))
+
+    def compute() -> list[torch.Tensor]:
+        rows = x.clone().requires_grad_()
+        out = layer(rows, edges.clone(), kind)
+        out.square().sum().backward()
+        return [out.detach(), rows.grad]
+
+    want, got, kernels = both(monkeypatch, compute)
+    for a, b in zip(want, got, strict=True):
+        torch.testing.assert_close(a, b)
+    assert {"fg_cuda_aggregate", "fg_cuda_transpose"} <= set(kernels.calls)
