@@ -45,16 +45,21 @@ func (r *roster) fill(l *Loader, nodes []int64, numSeeds int64) {
 		}
 		return
 	}
-	r.firsts.begin(repeating)
-	for i, v := range nodes {
-		if i < repeating {
-			if of, found := r.firsts.add(v, int32(i)); found {
-				r.copies = append(r.copies, repeat{int32(i), of})
+	r.list(l, nodes, 0, int64(len(nodes)), int64(repeating))
+}
+
+// list adds nodes[from:to], of which the first `repeating` may repeat, each with its tensor row.
+func (r *roster) list(l *Loader, nodes []int64, from, to, repeating int64) {
+	r.firsts.begin(int(repeating))
+	for i := from; i < to; i++ {
+		v, at := nodes[i], int32(i)
+		if i-from < repeating {
+			if of, found := r.firsts.add(v, at); found {
+				r.copies = append(r.copies, repeat{at, of})
 				continue
 			}
 		}
-		r.rows = append(r.rows, l.rowOf(v))
-		r.at = append(r.at, int32(i))
+		r.rows, r.at = append(r.rows, l.rowOf(v)), append(r.at, at)
 	}
 }
 

@@ -284,17 +284,7 @@ func (r *roster) fillTypes(l *Loader, nodes []int64, c *sections) {
 		if !cached {
 			continue
 		}
-		repeating := int64(l.mayRepeat(nodes[c.nodes[t]:c.nodes[t+1]], c.seeds[t]))
-		r.firsts.begin(int(repeating))
-		for i := c.nodes[t]; i < c.nodes[t+1]; i++ {
-			v, at := nodes[i], int32(i)
-			if i-c.nodes[t] < repeating {
-				if of, found := r.firsts.add(v, at); found {
-					r.copies = append(r.copies, repeat{at, of})
-					continue
-				}
-			}
-			r.rows, r.at = append(r.rows, uint32(v)), append(r.at, at)
-		}
+		from, to := c.nodes[t], c.nodes[t+1]
+		r.list(l, nodes, from, to, int64(l.mayRepeat(nodes[from:to], c.seeds[t])))
 	}
 }
