@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,12 @@ def arxiv(real_graph: Any) -> Path:
     if not (directory / "x_struct.npy").is_file():
         subprocess.run([sys.executable, real_graph.packs / "struct_feats.py", directory], check=True)
     return directory
+
+
+@pytest.fixture
+def no_warnings() -> Iterator[None]:
+    """A warning is an error, except PyTorch's own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", module="torch")
+        yield

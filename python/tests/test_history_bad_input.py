@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from history_models import Compose, compose, loss_of, model_of, pyg, small_graph, train
 from history_oracle import FakeLoader
-from test_history import Compose, compose, loss_of, model_of, pyg, small_graph, train
 from torch import Tensor, nn
 
 from freshgo import Loader, errors

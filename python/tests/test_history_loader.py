@@ -7,30 +7,23 @@ import io
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from history_models import GRAPH, HOPS, MODELS, attach, hidden_rows, loss_of, model_of, run, small_graph, train
 from history_oracle import prune, slots_view
-from test_history import GRAPH, HOPS, MODELS, attach, hidden_rows, loss_of, model_of, run, small_graph, train
 
 import freshgo
 from freshgo import Loader, errors
 from freshgo._graph import recall
 from freshgo.history import History
 
+pytestmark = pytest.mark.usefixtures("no_warnings")
+
 OPTIONS: dict[str, Any] = {"batch_size": 40, "seed": 5, "shuffle": True}
-
-
-@pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("ignore", module="torch")
-        yield
 
 
 def levels_of(batch: Any) -> Any:
