@@ -132,3 +132,12 @@ def check_sampled(batch: Any, neighbors: Neighbors, fanouts: list[int], key: tup
     if rows and weights[0] is not None:
         np.testing.assert_allclose(batch.edge_weight.numpy(), weights, rtol=1e-6)
         assert not math.isnan(float(batch.edge_weight.sum()))
+
+
+def check_proportional(counts: Any, weights: Any) -> None:
+    """How often each was drawn against what it was drawn in proportion to: chi-square, six deviations, zeros exact."""
+    expected = weights / weights.sum() * counts.sum()
+    assert counts[expected == 0].sum() == 0
+    some = expected > 5
+    chi, freedom = ((counts - expected)[some] ** 2 / expected[some]).sum(), some.sum() - 1
+    assert chi < freedom + 6 * np.sqrt(2 * freedom)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import random_graph
 from oracle import assert_equal, check_rows
-from sampler_oracle import Stream
+from sampler_oracle import Stream, check_proportional
 
 import freshgo
 from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
@@ -140,11 +140,7 @@ def test_weighted_negatives_and_edges(graph: dict[str, Any], links: torch.Tensor
             for count, nodes in zip(counts, ends(batch), strict=True):
                 count += np.bincount(nodes[n:], minlength=NODES)
     for count, weight in zip(counts, (source_weight, target_weight), strict=True):
-        expected = weight / weight.sum() * count.sum()
-        assert count[expected == 0].sum() == 0
-        some = expected > 5
-        chi, freedom = ((count - expected)[some] ** 2 / expected[some]).sum(), some.sum() - 1
-        assert chi < freedom + 6 * np.sqrt(2 * freedom)
+        check_proportional(count, weight)
 
 
 @pytest.mark.parametrize(

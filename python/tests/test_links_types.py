@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sampler_oracle import Stream
-from typed_oracle import Graph, check_rows, hetero_data, num_nodes, relations, typed_digest, typed_graph
+from sampler_oracle import Stream, check_proportional
+from typed_links import BACK, CITES, HAS, IN, OPTIONS, WRITES, ends, links_of, pairs
+from typed_oracle import Graph, check_rows, num_nodes, relations, typed_digest, typed_graph
 
 import freshgo
-from freshgo import HeteroBatch, Labor, LinkLoader, Loader, RandomWalk, Store, errors
+from freshgo import LinkLoader, Loader, Store, errors
 
-WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
-IN, HAS = ("term", "in", "paper"), ("paper", "has", "term")
-OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
 NEGATIVE = 6
 """The domain of the random numbers of negatives."""
 
@@ -33,31 +31,6 @@ def path(typed: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("links") / "typed.freshgo"
     freshgo.convert(typed, path, progress=False).close()
     return path
-
-
-def links_of(graph: Graph, of: Any, count: int = 230, seed: int = 5) -> torch.Tensor:
-    """Edges of a relation, and pairs that are mostly none."""
-    rng = np.random.default_rng(seed)
-    edges = graph[of]["edge_index"]
-    counts = num_nodes(graph)
-    others = np.stack([rng.integers(counts[of[0]], size=40), rng.integers(counts[of[2]], size=40)])
-    return torch.from_numpy(np.concatenate([edges[:, rng.permutation(edges.shape[1])[:count]], others], axis=1))
-
-
-def ends(batch: Any, of: Any) -> tuple[Any, Any]:
-    """The nodes of all links and negatives of a batch, links first, within their types."""
-    sources, targets = batch[of[0]].n_id, batch[of[2]].n_id
-    if "src_index" in batch[of[0]]:
-        src, pos, neg = batch[of[0]].src_index, batch[of[2]].dst_pos_index, batch[of[2]].dst_neg_index
-        amount = neg.numel() // src.numel()
-        source, target = torch.cat([src, src.repeat_interleave(amount)]), torch.cat([pos, neg.view(-1)])
-    else:
-        source, target = batch[of].edge_label_index
-    return sources[source].numpy(), targets[target].numpy()
-
-
-def pairs(source: Any, target: Any) -> set[tuple[int, int]]:
-    return set(zip(source.tolist(), target.tolist(), strict=True))
 
 
 def check(batch: Any, graph: Graph, of: Any, hops: list[int], out: dict[Any, set[tuple[int, int]]]) -> None:
@@ -256,11 +229,7 @@ def test_weights_of_negatives_and_edges(typed: Graph, path: Path) -> None:
             drawn = pairs(batch["author"].n_id[drawn[0]], batch["paper"].n_id[drawn[1]])
             assert not drawn & pairs(source[:n], target[:n])
     for count, weight in zip(found, weights, strict=True):
-        expected = weight / weight.sum() * count.sum()
-        assert count[expected == 0].sum() == 0
-        some = expected > 5
-        chi, freedom = ((count - expected)[some] ** 2 / expected[some]).sum(), some.sum() - 1
-        assert chi < freedom + 6 * np.sqrt(2 * freedom)
+        check_proportional(count, weight)
 
 
 @pytest.mark.parametrize(
@@ -367,224 +336,6 @@ def test_labels_and_what_pyg_keeps_beside_the_graph(typed: Graph) -> None:
     with LinkLoader(typed, [2], WRITES, whole, **OPTIONS) as loader:
         part = next(iter(loader))[WRITES]
         assert part.edge_label.equal(part.input_id)
-
-
-def test_the_reverse_relation(typed: Graph) -> None:
-    """By PyG's name both ways, within a type the relation itself, or as it is named."""
-    rev = ("paper", "rev_writes", "author")
-    graph = {**typed, rev: typed[BACK], ("paper", "rev_cites", "paper"): typed[CITES]}
-    for of, exclude, want in (
-        (WRITES, "reverse", rev),
-        (rev, "reverse", WRITES),
-        (WRITES, BACK, BACK),
-        (WRITES, ["paper", "rev_writes", "author"], rev),
-        (CITES, "reverse", ("paper", "rev_cites", "paper")),
-        (CITES, CITES, CITES),
-        (("author", "knows", "author"), "reverse", ("author", "knows", "author")),  # which has no edges
-        (WRITES, True, None),
-    ):
-        with LinkLoader(graph, [2], (of, PAIR), exclude_seed_edges=exclude, **OPTIONS) as loader:
-            config = loader.state_dict()["config"]
-            assert config["edge_type"] == list(of)
-            assert config["reverse"] == (None if want is None else list(want))
-
-
-def test_without_pyg(typed: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshgo._typed_batch.importlib.util.find_spec", lambda _: None)
-    with LinkLoader(typed, [2], (WRITES, links_of(typed, WRITES)), neg_sampling="binary", **OPTIONS) as loader:
-        batch = next(iter(loader))
-    assert isinstance(batch, HeteroBatch)
-    assert batch[WRITES].edge_label.numel() == batch.edge_label_index_dict[WRITES].size(1) == 128
-    assert list(batch.input_id_dict) == [WRITES]
-
-
-PAIR = [[0, 1], [1, 2]]
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({}, ValueError, r"must say which edge type .*as \(\('author', 'writes', 'paper'\), edges\).*'has', 'term'"),
-    ({"edge_label_index": PAIR}, ValueError, "must say which edge type"),
-    (
-        {"edge_label_index": (("author", "wrote", "paper"), PAIR)},
-        ValueError,
-        r"\('author', 'wrote', 'paper'\) is no edge type of the graph; it has \('author', 'writes', 'paper'\),",
-    ),
-    ({"edge_label_index": ("author", "term")}, ValueError, "is no edge type of the graph; it has"),
-    ({"edge_label_index": (("author",), PAIR)}, TypeError, r"an edge type such as .* as \(edge type, edges\), got"),
-    ({"edge_label_index": ("paper", PAIR)}, TypeError, r"or both as \(edge type, edges\), got"),
-    ({"edge_label_index": (WRITES, PAIR, PAIR)}, TypeError, "edge_label_index must be"),
-    (
-        {"edge_label_index": (WRITES, [[0, 400], [1, 2]])},
-        ValueError,
-        r"\[0, 1\] is 400, expected an id in \[0, 400\) of type \"author\"",
-    ),
-    (
-        {"edge_label_index": (WRITES, [[0, 1], [1, 600]])},
-        ValueError,
-        r"\[1, 1\] is 600, expected an id in \[0, 600\) of type \"paper\"",
-    ),
-    ({"edge_label_index": (WRITES, [[0, 1], [-1, 2]])}, ValueError, r"edge_label_index\[1, 0\] is -1"),
-    ({"edge_label_index": (WRITES, torch.zeros(5, 2, dtype=torch.int64))}, ValueError, "transpose it"),
-    ({"edge_label_index": (WRITES, torch.zeros(2, 3))}, TypeError, "must hold integers"),
-    ({"edge_label_index": (WRITES, torch.zeros(2, 0, dtype=torch.int64))}, ValueError, "empty"),
-    (
-        {"edge_label_index": WRITES, "edge_label": torch.zeros(3)},
-        ValueError,
-        r"a row for each of \d+ edges, got shape \[3\]",
-    ),
-    ({"edge_label_index": (WRITES, PAIR), "edge_label": torch.zeros(3)}, ValueError, "each of 2 links"),
-    ({"edge_label_index": (("none", "of", "paper"), None)}, ValueError, r"\(none, of, paper\) has none"),
-    (
-        {"exclude_seed_edges": "reverse"},
-        ValueError,
-        r"looks for \('paper', 'rev_writes', 'author'\).*lead \('paper', 'written by', 'author'\)",
-    ),
-    ({"exclude_seed_edges": CITES}, ValueError, "must lead from 'paper' to 'author', against the links"),
-    (
-        {"exclude_seed_edges": ("paper", "by", "author")},
-        ValueError,
-        "exclude_seed_edges: .* is no edge type of the graph; it has",
-    ),
-    ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
-    (
-        {"neg_sampling": ("binary", 1, torch.ones(600))},
-        ValueError,
-        'src_weight must have an entry for each of 400 nodes of type "author", got 600',
-    ),
-    (
-        {"neg_sampling": ("binary", 1, None, torch.ones(400))},
-        ValueError,
-        'dst_weight must have an entry for each of 600 nodes of type "paper", got 400',
-    ),
-    ({"strict_negatives": True}, ValueError, "needs neg_sampling"),
-    ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
-    ({"num_neighbors": [RandomWalk()]}, ValueError, "RandomWalk"),
-    ({"num_neighbors": {WRITES: [2]}}, ValueError, "needs a list for every edge type"),
-    ({"weight_attr": "width"}, ValueError, "weight_attr 'width'|weight_attr \"width\""),
-    ({"history": freshgo.History(1)}, ValueError, "history"),
-    ({"input_nodes": "paper"}, TypeError, "input_nodes"),
-]
-
-
-@pytest.mark.parametrize(("options", "error", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
-def test_bad_input(typed: Graph, path: Path, options: dict[str, Any], error: type[Exception], message: str) -> None:
-    given = {
-        "num_neighbors": [2],
-        **({"edge_label_index": (WRITES, PAIR)} if options and "edge_label_index" not in options else {}),
-        **options,
-    }
-    for data in (typed, path):
-        before = freshgo._native.counters()
-        with pytest.raises(error, match=message) as caught:
-            LinkLoader(data, **given)
-        assert isinstance(caught.value, errors.FreshgoError) or "input_nodes" in options
-        after = freshgo._native.counters()
-        assert {name: after[name] for name in ("graphs", "stores", "loaders")} == {
-            name: before[name] for name in ("graphs", "stores", "loaders")
-        }
-
-
-def test_names_of_the_users_tensors(typed: Graph, tmp_path: Path) -> None:
-    """Labels in a store are tensors of the graph, which a batch has no second name for."""
-    count = typed[WRITES]["edge_index"].shape[1]
-    graph = {**typed, WRITES: {**typed[WRITES], "edge_label": np.zeros(count)}}
-    with freshgo.convert(graph, tmp_path / "g", progress=False) as store:
-        with pytest.raises(errors.InvalidArgumentError, match='a tensor "edge_label", which is what a batch calls'):
-            LinkLoader(store, [2], WRITES)
-        with LinkLoader(store, [2], CITES, **OPTIONS) as loader:  # other types may have one
-            assert next(iter(loader))[WRITES].edge_label.numel() >= 0
-
-
-class TestAgainstPyG:
-    """Structure, labels and shapes of LinkNeighborLoader, where nothing is drawn at random."""
-
-    @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
-    @pytest.mark.parametrize("of", [WRITES, BACK, CITES, IN, ("paper", "term")], ids=" ".join)
-    @pytest.mark.parametrize("mode", [None, "binary", "triplet"])
-    def test_equals_link_neighbor_loader(self, typed: Graph, of: Any, mode: str | None) -> None:
-        pytest.importorskip("torch_geometric")
-        graph = {key: {k: v for k, v in part.items() if k != "splits"} for key, part in typed.items()}
-        compare_with_pyg(graph, of, links_of(typed, HAS if len(of) == 2 else of), mode)
-
-    @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
-    @pytest.mark.parametrize("seed", range(4))
-    def test_random_graphs(self, seed: int) -> None:
-        pytest.importorskip("torch_geometric")
-        rng = np.random.default_rng(seed)
-        counts = dict(zip("abcd", rng.integers(1, 40, size=4).tolist(), strict=True))
-        graph: Graph = {name: {"num_nodes": count} for name, count in counts.items()}
-        for i in range(6):
-            ends = [str(end) for end in rng.choice(list("abc"), 2)]
-            size = int(rng.integers(0, 90)) if i else 50
-            graph[(ends[0], f"r{i}", ends[1])] = {
-                "edge_index": np.stack([rng.integers(counts[end], size=size) for end in ends])
-            }
-        for of in relations(graph):
-            links = np.stack([rng.integers(counts[of[end]], size=33) for end in (0, 2)])
-            for mode in (None, "binary", "triplet"):
-                compare_with_pyg(graph, of, torch.from_numpy(links), mode)
-
-    @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
-    def test_dblp(self, real_graph: Any) -> None:
-        pytest.importorskip("torch_geometric")
-        from real_types import read_types
-
-        graph = read_types(real_graph("hetero-dblp"))
-        for name, count in num_nodes(graph).items():
-            graph[name] = {"num_nodes": count}  # the structure is what is compared
-        of = relations(graph)[0]
-        compare_with_pyg(graph, of, links_of(graph, of, 40), "binary", hops=[-1])
-
-
-def compare_with_pyg(graph: Graph, of: Any, links: torch.Tensor, mode: str | None, hops: Any = (-1, -1)) -> None:
-    from torch_geometric.loader import LinkNeighborLoader
-    from torch_geometric.sampler import NegativeSampling
-    from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
-
-    if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
-        pytest.skip("PyG has no sampler: no pyg-lib, no torch-sparse")
-    data, counts = hetero_data(graph), num_nodes(graph)
-    source, target = of[0], of[-1]
-    weights = [torch.zeros(counts[name]) for name in (source, target)]
-    for weight in weights:
-        weight[len(weight) // 2] = 1  # every negative is these nodes: then nothing is random
-    label = torch.arange(links.size(1)) % 4
-    for amount, labels in ((1, None), (2, None), (1, label)) if mode else ((0, None), (0, label)):
-        if mode == "triplet" and labels is not None:
-            continue
-        neg = NegativeSampling(mode, amount, weights[0] if mode == "binary" else None, weights[1]) if mode else None
-        what = {"edge_label_index": (of, links), "edge_label": labels, "neg_sampling": neg, "batch_size": 50}
-        theirs = LinkNeighborLoader(data, list(hops), **what)
-        with LinkLoader(data, list(hops), **what) as loader:
-            assert len(loader) == len(theirs)
-            for ours, pyg in zip(loader, theirs, strict=True):
-                assert isinstance(ours, type(pyg))
-                assert ours.metadata() == pyg.metadata()
-                for store in pyg.stores[1:]:
-                    mine = ours[store._key]
-                    assert set(store.keys()) <= set(mine.keys()) | {"edge_label", "edge_label_time", "seed_time"}, store
-                    for name in (
-                        "edge_label_index",
-                        "edge_label",
-                        "input_id",
-                        "src_index",
-                        "dst_pos_index",
-                        "dst_neg_index",
-                    ):
-                        if store.get(name) is None:
-                            assert name not in mine, (store._key, name)
-                        else:
-                            assert mine[name].dtype == store[name].dtype, name
-                            assert mine[name].equal(store[name]), name
-                for name in ours.node_types:
-                    seeds = ours[name].num_sampled_nodes[0]
-                    assert ours[name].n_id[:seeds].equal(pyg[name].n_id[:seeds])
-                    assert sorted(ours[name].n_id.tolist()) == sorted(pyg[name].n_id.tolist()), name
-                for name in ours.edge_types:
-                    assert sorted(ours[name].e_id.tolist()) == sorted(pyg[name].e_id.tolist()), name
-                    mine, other = ours[name].edge_index, pyg[name].edge_index
-                    mine = torch.stack([ours[name[0]].n_id[mine[0]], ours[name[2]].n_id[mine[1]]])
-                    other = torch.stack([pyg[name[0]].n_id[other[0]], pyg[name[2]].n_id[other[1]]])
-                    order, others = ours[name].e_id.argsort(), pyg[name].e_id.argsort()
-                    assert mine[:, order].equal(other[:, others]), name
 
 
 def test_a_store_is_not_left_open(path: Path) -> None:
