@@ -73,7 +73,8 @@ type Loader struct {
 	past        *past      // nil: no history
 	outermost   *outermost // features in the history's buffer; nil: none
 	device      ssd.Device
-	links       *links // nil: batches are drawn for seeds
+	calibrated  ssd.Stats // what finding that out read
+	links       *links    // nil: batches are drawn for seeds
 	windows     windows
 	seedTimes   []int64 // of the seeds, in the user's order
 
