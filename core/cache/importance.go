@@ -11,40 +11,37 @@ import (
 	"freshgo/core/mem"
 )
 
-// Importance turns the out-degree of every node into the importance of caching
-// its in-edges, in place: out-degree / in-degree (Ginex, section 3.2, after
-// AliGraph). The out-degree is for how many targets the node can be drawn, and
-// so how often its own list is wanted; the in-degree is what that list costs. A
-// node without in-edges has no list and the importance 0.
-func Importance(outDegrees Hotness, indptr []int64) Hotness {
-	for v := range outDegrees {
-		if degree := indptr[v+1] - indptr[v]; degree > 0 {
-			outDegrees[v] /= float32(degree)
-		} else {
-			outDegrees[v] = 0
-		}
-	}
-	return outDegrees
-}
+// importance is what caching a list of degree in-edges is worth: how often it is
+// wanted by what it takes (Ginex, section 3.2, after AliGraph: out-degree by
+// in-degree). unit is what an in-edge takes, in the largest bytes that those of all
+// kinds are multiples of: 1 where there is one kind.
+func importance(wanted float32, degree, unit int64) float32 { return wanted / float32(degree*unit) }
 
 // chooser goes through the lists in the order of their rank and takes those that
-// fit. It does not sort all nodes: that takes eight bytes a node and most of the
+// fit. It does not sort all lists: that takes eight bytes a node and most of the
 // time. It finds by histograms the rank down to which all lists fit together,
 // takes those in any order, and sorts only what comes after it and is short
 // enough for the room that is left.
 type chooser struct {
-	ctx        context.Context
-	neighbors  *Neighbors
-	importance Hotness
-	room       int64 // in-edges that still fit
-	below      int64 // the nodes of this key and higher ones have been gone through
-	sorted     []ranked
+	ctx    context.Context
+	kinds  []kind
+	room   int64 // bytes that are left
+	below  int64 // the lists of this key and higher ones have been gone through
+	sorted []ranked
 }
 
-// ranked is a node with its key. Keys order as importance does: bit patterns of
+// kind is the lists of one of the arguments of NewNeighbors.
+type kind struct {
+	*Lists
+	chosen *Neighbors
+	unit   int64 // see importance; set by choose
+}
+
+// ranked is a list with its key. Keys order as importance does: bit patterns of
 // floats that are not negative order as the floats do.
 type ranked struct {
 	key  uint32
+	kind int32
 	node int64
 }
 
@@ -62,14 +59,22 @@ const (
 	chooseStep = 1 << 18
 )
 
-// NeighborScratchBytes is what NewNeighbors needs while it chooses, beside the
-// address table.
-func NeighborScratchBytes(numNodes int64) int64 {
-	return max(minSorted, numNodes/sortedShare) * int64(unsafe.Sizeof(ranked{})) // unsafe: only a size
+// NeighborScratchBytes is what NewNeighbors needs while it chooses among so many
+// lists, beside the address tables.
+func NeighborScratchBytes(numLists int64) int64 {
+	return max(minSorted, numLists/sortedShare) * int64(unsafe.Sizeof(ranked{})) // unsafe: only a size
 }
 
-func (c *chooser) choose() error {
-	ranks, err := c.neighbors.budget.Alloc(mem.Staging, NeighborScratchBytes(int64(len(c.importance))))
+func (c *chooser) choose(budget *mem.Budget) error {
+	numLists, common := int64(0), int64(0)
+	for _, k := range c.kinds {
+		numLists += int64(len(k.Wanted))
+		common = divisor(k.EdgeBytes, common)
+	}
+	for i := range c.kinds {
+		c.kinds[i].unit = c.kinds[i].EdgeBytes / common
+	}
+	ranks, err := budget.Alloc(mem.Staging, NeighborScratchBytes(numLists))
 	if err != nil {
 		return err
 	}
@@ -88,14 +93,22 @@ func (c *chooser) choose() error {
 	return nil
 }
 
-// takeWhatFits takes all candidates down to the highest key whose nodes do not
+// divisor is the greatest that both have.
+func divisor(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// takeWhatFits takes all candidates down to the highest key whose lists do not
 // all fit, and of those what fits.
 func (c *chooser) takeWhatFits() error {
-	threshold, above, err := c.threshold(c.room, func(degree int64) int64 { return degree })
+	threshold, above, err := c.threshold(c.room, func(nBytes int64) int64 { return nBytes })
 	if err != nil {
 		return err
 	}
-	err = c.candidates(threshold+1, c.room, func(v, _, _ int64) { c.neighbors.add(v) })
+	err = c.candidates(threshold+1, c.room, func(r ranked, _ int64) { c.kinds[r.kind].chosen.add(r.node) })
 	c.room -= above
 	c.below = threshold + 1
 	if err != nil || threshold < 0 {
@@ -111,15 +124,15 @@ func (c *chooser) takeSorted() error {
 		return err
 	}
 	next := c.sorted[:0]
-	err = c.candidates(threshold+1, c.room, func(v, key, _ int64) { next = append(next, ranked{uint32(key), v}) })
+	err = c.candidates(threshold+1, c.room, func(r ranked, _ int64) { next = append(next, r) })
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(next, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.node, b.node))
+		return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.kind, b.kind), cmp.Compare(a.node, b.node))
 	})
 	for _, r := range next {
-		c.take(r.node)
+		c.take(r)
 	}
 	c.below = threshold + 1
 	if threshold < 0 {
@@ -129,34 +142,40 @@ func (c *chooser) takeSorted() error {
 }
 
 // takeEqual goes through the candidates of one key, the next: they are as
-// important as one another and stand in the order of the nodes already.
+// important as one another and stand in the order of kinds and nodes already.
 func (c *chooser) takeEqual(key int64) error {
-	err := c.candidates(key, c.room, func(v, _, _ int64) { c.take(v) })
+	err := c.candidates(key, c.room, func(r ranked, _ int64) { c.take(r) })
 	c.below = key
 	return err
 }
 
 // take takes a list if it fits.
-func (c *chooser) take(v int64) {
-	if degree := c.neighbors.degree(v); degree <= c.room {
-		c.neighbors.add(v)
-		c.room -= degree
+func (c *chooser) take(r ranked) {
+	k := &c.kinds[r.kind]
+	if nBytes := k.chosen.degree(r.node) * k.EdgeBytes; nBytes <= c.room {
+		k.chosen.add(r.node)
+		c.room -= nBytes
 	}
 }
 
-// candidates visits, in their order, the nodes with a list of at most longest
-// in-edges and a key from lowest up to, but not including, below.
-func (c *chooser) candidates(lowest, longest int64, visit func(v, key, degree int64)) error {
-	indptr := c.neighbors.indptr
-	for lo := 0; lo < len(c.importance); lo += chooseStep {
-		if err := c.ctx.Err(); err != nil {
-			return fmt.Errorf("cache: choosing neighbour lists: %w", err)
-		}
-		for v := lo; v < min(lo+chooseStep, len(c.importance)); v++ {
-			degree := indptr[v+1] - indptr[v]
-			key := int64(math.Float32bits(c.importance[v]))
-			if key < c.below && key >= lowest && degree > 0 && degree <= longest {
-				visit(int64(v), key, degree)
+// candidates visits, in their order, the lists of at most longest bytes, but for
+// empty ones, and a key from lowest up to, but not including, below.
+func (c *chooser) candidates(lowest, longest int64, visit func(r ranked, nBytes int64)) error {
+	for i, k := range c.kinds {
+		for lo := 0; lo < len(k.Wanted); lo += chooseStep {
+			if err := c.ctx.Err(); err != nil {
+				return fmt.Errorf("cache: choosing neighbour lists: %w", err)
+			}
+			for v := lo; v < min(lo+chooseStep, len(k.Wanted)); v++ {
+				degree := k.Indptr[v+1] - k.Indptr[v]
+				nBytes := degree * k.EdgeBytes
+				if degree == 0 || nBytes > longest {
+					continue
+				}
+				key := int64(math.Float32bits(importance(k.Wanted[v], degree, k.unit)))
+				if key < c.below && key >= lowest {
+					visit(ranked{uint32(key), int32(i), int64(v)}, nBytes)
+				}
 			}
 		}
 	}
@@ -166,13 +185,13 @@ func (c *chooser) candidates(lowest, longest int64, visit func(v, key, degree in
 // threshold returns the highest key for which the candidates of this and higher
 // keys weigh more than limit together, and the weight of those above it. Without
 // such a key it returns -1 and the weight of all.
-func (c *chooser) threshold(limit int64, weight func(degree int64) int64) (key, above int64, err error) {
+func (c *chooser) threshold(limit int64, weight func(nBytes int64) int64) (key, above int64, err error) {
 	for left := keyBits; left > 0; { // bits of the key that are still unknown
 		shift := max(left-digitBits, 0)
 		var histogram [1 << digitBits]int64
-		err := c.candidates(key<<left, c.room, func(_, k, degree int64) {
-			if k>>left == key {
-				histogram[k>>shift%(1<<(left-shift))] += weight(degree)
+		err := c.candidates(key<<left, c.room, func(r ranked, nBytes int64) {
+			if k := int64(r.key); k>>left == key {
+				histogram[k>>shift%(1<<(left-shift))] += weight(nBytes)
 			}
 		})
 		if err != nil {

@@ -43,6 +43,7 @@ type listGroup uint64
 const (
 	groupNodes = 16
 	groupMask  = 1<<groupNodes - 1
+	groupBytes = 8
 )
 
 func (g listGroup) cached() uint { return uint(g & groupMask) }
@@ -51,7 +52,7 @@ func (g listGroup) first() int64 { return int64(g >> groupNodes) }
 
 // NeighborTableBytes is the size of the address table.
 func NeighborTableBytes(numNodes int64) int64 {
-	return (numNodes + groupNodes - 1) / groupNodes * 8
+	return (numNodes + groupNodes - 1) / groupNodes * groupBytes
 }
 
 // NeighborBytes is what caching lists of edges in-edges in all takes, in columns
@@ -63,15 +64,6 @@ func NeighborBytes(numNodes, edges int64, widths []int) int64 {
 	return NeighborTableBytes(numNodes) + edges*edgeBytes(widths)
 }
 
-// NeighborCapacity is the largest number of in-edges that take at most nBytes.
-func NeighborCapacity(nBytes, numNodes int64, widths []int) int64 {
-	room := nBytes - NeighborTableBytes(numNodes)
-	if room <= 0 || len(widths) == 0 {
-		return 0
-	}
-	return room / edgeBytes(widths)
-}
-
 func edgeBytes(widths []int) (total int64) {
 	for _, w := range widths {
 		total += int64(w)
@@ -79,31 +71,66 @@ func edgeBytes(widths []int) (total int64) {
 	return total
 }
 
-// NewNeighbors chooses the lists to cache: by falling importance, then rising
-// node, each that fits into what is left of capacity, counted in in-edges. A list
-// that does not fit is passed over. indptr stays the caller's and must outlive
-// the result; importance has a score for each node and is not needed afterwards.
-// The columns are still to be added.
+// Lists is what NewNeighbors chooses among: the in-edges of all nodes, in a graph
+// with types those of one type of edges.
+type Lists struct {
+	// Indptr stays the caller's and must outlive the Neighbors made of it.
+	Indptr []int64
+	// Wanted says of each node how often its list is needed, compared with others:
+	// Ginex takes the out-degree. It is not needed once NewNeighbors has returned.
+	Wanted Hotness
+	// EdgeBytes is what an in-edge takes in all columns.
+	EdgeBytes int64
+}
+
+// NewNeighbors chooses the lists to cache and gives what was chosen of each of the
+// arguments: by falling importance, see there, then in the order of the arguments
+// and of the nodes, each list that fits into what is left of nBytes when there is
+// room for the address tables. A list that does not fit is passed over. The columns
+// are still to be added.
 //
-// It takes a few passes over indptr and importance, NeighborScratchBytes beside
-// the address table, and stops when ctx ends.
-func NewNeighbors(ctx context.Context, budget *mem.Budget, indptr []int64, importance Hotness, capacity int64) (*Neighbors, error) {
-	numNodes := int64(len(indptr)) - 1
-	if int64(len(importance)) != numNodes {
-		return nil, fmt.Errorf("cache: importance has %d scores for %d nodes: %w", len(importance), numNodes, ErrHotness)
+// It takes a few passes over the offsets and Wanted, NeighborScratchBytes beside
+// the address tables, and stops when ctx ends.
+func NewNeighbors(ctx context.Context, budget *mem.Budget, of []Lists, nBytes int64) ([]*Neighbors, error) {
+	var chosen []*Neighbors
+	c := chooser{ctx: ctx, room: nBytes}
+	err := func() error {
+		for i := range of {
+			n, err := newNeighbors(budget, &of[i])
+			if err != nil {
+				return err
+			}
+			chosen = append(chosen, n)
+			c.kinds = append(c.kinds, kind{Lists: &of[i], chosen: n})
+			c.room -= int64(len(n.groups)) * groupBytes
+		}
+		return c.choose(budget)
+	}()
+	for _, n := range chosen {
+		if err != nil {
+			n.Close()
+			continue
+		}
+		n.place()
 	}
-	n := &Neighbors{indptr: indptr, budget: budget}
+	if err != nil {
+		return nil, err
+	}
+	return chosen, nil
+}
+
+// newNeighbors is Neighbors without lists.
+func newNeighbors(budget *mem.Budget, of *Lists) (*Neighbors, error) {
+	numNodes := int64(len(of.Indptr)) - 1
+	if int64(len(of.Wanted)) != numNodes {
+		return nil, fmt.Errorf("cache: lists are wanted by %d scores for %d nodes: %w", len(of.Wanted), numNodes, ErrHotness)
+	}
+	n := &Neighbors{indptr: of.Indptr, budget: budget}
 	block, err := n.alloc(NeighborTableBytes(numNodes))
 	if err != nil {
 		return nil, err
 	}
 	n.groups = mem.Slice[listGroup](block)
-	c := chooser{ctx: ctx, neighbors: n, importance: importance, room: capacity}
-	if err := c.choose(); err != nil {
-		n.Close()
-		return nil, err
-	}
-	n.place()
 	return n, nil
 }
 

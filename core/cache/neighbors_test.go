@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -22,27 +23,35 @@ func listsOf(degrees ...int64) []int64 {
 	return indptr
 }
 
-// chooseBySorting is the definition: every node by falling importance, then
-// rising id, is taken where its list fits into what is left.
-func chooseBySorting(indptr []int64, importance Hotness, capacity int64) map[int64]bool {
-	order := make([]int64, len(importance))
-	for v := range order {
-		order[v] = int64(v)
+// chooseBySorting is the definition: every list by falling importance, then in the
+// order of kinds and nodes, is taken where it fits into what is left.
+func chooseBySorting(of []Lists, nBytes int64) []map[int64]bool {
+	type list struct {
+		kind       int
+		node       int64
+		nBytes     int64
+		importance float32
 	}
-	slices.SortStableFunc(order, func(a, b int64) int {
-		switch {
-		case importance[a] > importance[b]:
-			return -1
-		case importance[a] < importance[b]:
-			return 1
+	var order []list
+	var chosen []map[int64]bool
+	unit := int64(16) // all are multiples of it
+	for slices.ContainsFunc(of, func(o Lists) bool { return o.EdgeBytes%unit != 0 }) {
+		unit--
+	}
+	for kind, o := range of {
+		chosen = append(chosen, map[int64]bool{})
+		for v, wanted := range o.Wanted {
+			if degree := o.Indptr[v+1] - o.Indptr[v]; degree > 0 {
+				order = append(order, list{kind, int64(v), degree * o.EdgeBytes, wanted / float32(degree*(o.EdgeBytes/unit))})
+			}
 		}
-		return 0
-	})
-	chosen := map[int64]bool{}
-	for _, v := range order {
-		if degree := indptr[v+1] - indptr[v]; degree > 0 && degree <= capacity {
-			chosen[v] = true
-			capacity -= degree
+		nBytes -= NeighborTableBytes(int64(len(o.Wanted)))
+	}
+	slices.SortStableFunc(order, func(a, b list) int { return cmp.Compare(b.importance, a.importance) })
+	for _, l := range order {
+		if l.nBytes <= nBytes {
+			chosen[l.kind][l.node] = true
+			nBytes -= l.nBytes
 		}
 	}
 	return chosen
@@ -67,29 +76,32 @@ func listOf(n *Neighbors, v int64) int64 {
 	return at[place]
 }
 
-func newNeighbors(t *testing.T, indptr []int64, importance Hotness, capacity int64) *Neighbors {
+// chosen chooses among lists of one kind, whose in-edges take one byte, by
+// capacity in-edges in all.
+func chosen(t *testing.T, indptr []int64, wanted Hotness, capacity int64) *Neighbors {
 	t.Helper()
 	budget := mem.NewBudget(0)
-	n, err := NewNeighbors(context.Background(), budget, indptr, importance, capacity)
+	tables := NeighborTableBytes(int64(len(wanted)))
+	n, err := NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, 1}}, capacity+tables)
 	require.NoError(t, err)
-	require.Equal(t, NeighborTableBytes(int64(len(indptr)-1)), budget.Used(), "scratch is left")
-	require.LessOrEqual(t, n.Edges(), max(0, capacity))
+	require.Equal(t, tables, budget.Used(), "scratch is left")
+	require.LessOrEqual(t, n[0].Edges(), max(0, capacity))
 	t.Cleanup(func() {
-		n.Close()
+		n[0].Close()
 		require.Zero(t, budget.Used())
 	})
-	return n
+	return n[0]
 }
 
 func TestImportanceIsOutDegreeOverInDegree(t *testing.T) {
-	outDegrees := Hotness{6, 6, 0, 5, 7}
-	require.Equal(t, Hotness{2, 6, 0, 0, 0.5}, Importance(outDegrees, listsOf(3, 1, 4, 0, 14)))
+	require.EqualValues(t, 0.5, importance(7, 14, 1))
+	require.EqualValues(t, 0.25, importance(7, 14, 2)) // of edges of which each takes twice as much
 }
 
 func TestListsAreChosenByRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		degrees    []int64
-		importance Hotness
+		importance Hotness // by in-edges these are wanted so often
 		capacity   int64
 		want       []int64
 	}{
@@ -108,7 +120,10 @@ func TestListsAreChosenByRank(t *testing.T) {
 		"no nodes":                       {nil, nil, 6, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNeighbors(t, listsOf(c.degrees...), c.importance, c.capacity)
+			for v := range c.importance {
+				c.importance[v] *= float32(c.degrees[v])
+			}
+			n := chosen(t, listsOf(c.degrees...), c.importance, c.capacity)
 			require.Equal(t, len(c.want), len(chosenBy(n)))
 			edges := int64(0)
 			for _, v := range c.want {
@@ -137,14 +152,12 @@ func randomLists(rng *rand.Rand, nodes int) ([]int64, Hotness) {
 	switch rng.IntN(3) {
 	case 0: // the longest first
 		for v := range outDegrees {
-			outDegrees[v] = float32(degrees[v])
+			outDegrees[v] = float32(degrees[v] * degrees[v])
 		}
 	case 1: // nearly no ties
 		for v := range outDegrees {
 			outDegrees[v] = rng.Float32()
 		}
-	default:
-		outDegrees = Importance(outDegrees, indptr)
 	}
 	return indptr, outDegrees
 }
@@ -155,10 +168,51 @@ func TestChoiceEqualsGreedyBySorting(t *testing.T) {
 		indptr, importance := randomLists(rng, []int{1, 15, 16, 17, 500, 6000}[seed%6])
 		total := indptr[len(indptr)-1]
 		for _, capacity := range []int64{0, 1, total / 50, total / 3, total - 1, total, total + 1} {
-			n := newNeighbors(t, indptr, importance, capacity)
-			require.Equal(t, chooseBySorting(indptr, importance, capacity), chosenBy(n), "seed %d, capacity %d of %d", seed, capacity, total)
+			n := chosen(t, indptr, importance, capacity)
+			want := chooseBySorting([]Lists{{indptr, importance, 1}}, capacity+NeighborTableBytes(int64(len(importance))))[0]
+			require.Equal(t, want, chosenBy(n), "seed %d, capacity %d of %d", seed, capacity, total)
 		}
 	}
+}
+
+// Lists of several kinds, whose in-edges take different bytes, compete for the room.
+func TestChoiceAmongKinds(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		var of []Lists
+		all := int64(0)
+		for range 1 + rng.IntN(4) {
+			indptr, wanted := randomLists(rng, []int{0, 1, 17, 300, 5000}[rng.IntN(5)])
+			of = append(of, Lists{indptr, wanted, []int64{4, 8, 12, 16}[rng.IntN(4)]})
+			all += NeighborTableBytes(int64(len(wanted))) + indptr[len(wanted)]*of[len(of)-1].EdgeBytes
+		}
+		for _, nBytes := range []int64{0, all / 50, all / 3, all - 1, all} {
+			budget := mem.NewBudget(0)
+			n, err := NewNeighbors(context.Background(), budget, of, nBytes)
+			require.NoError(t, err)
+			var got []map[int64]bool
+			for _, one := range n {
+				got = append(got, chosenBy(one))
+			}
+			require.Equal(t, chooseBySorting(of, nBytes), got, "seed %d, %d bytes of %d", seed, nBytes, all)
+			for _, one := range n {
+				one.Close()
+			}
+			require.Zero(t, budget.Used())
+		}
+	}
+}
+
+// What lists of a kind take decides too.
+func TestEdgesThatTakeMoreAreWorthLess(t *testing.T) {
+	a, b := listsOf(2, 2, 2), listsOf(2, 2)
+	of := []Lists{{a, Hotness{6, 2, 4}, 4}, {b, Hotness{8, 10}, 8}}
+	n, err := NewNeighbors(context.Background(), mem.NewBudget(0), of, 16+8+16+8)
+	require.NoError(t, err)
+	require.Equal(t, map[int64]bool{0: true, 2: true}, chosenBy(n[0])) // 6, then 4, equal to what is next
+	require.Equal(t, map[int64]bool{1: true}, chosenBy(n[1]))          // 10/2, before 4
+	n[0].Close()
+	n[1].Close()
 }
 
 // The rounds of the chooser: more candidates than can be sorted at a time, each
@@ -170,12 +224,14 @@ func TestChoiceOfManyRounds(t *testing.T) {
 		degrees[v], importance[v] = 1, float32(nodes-v)
 		if v%2 == 0 {
 			degrees[v] = int64(nodes - v) // never fits once the first has been passed over
+			importance[v] *= float32(nodes - v)
 		}
 	}
 	indptr := listsOf(degrees...)
 	for _, capacity := range []int64{nodes - 1, nodes / 2, nodes / 2 * 5, 3 * nodes} {
-		n := newNeighbors(t, indptr, importance, capacity)
-		require.Equal(t, chooseBySorting(indptr, importance, capacity), chosenBy(n))
+		n := chosen(t, indptr, importance, capacity)
+		want := chooseBySorting([]Lists{{indptr, importance, 1}}, capacity+NeighborTableBytes(nodes))[0]
+		require.Equal(t, want, chosenBy(n))
 	}
 }
 
@@ -184,7 +240,7 @@ func TestColumnsHoldTheLists(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		indptr, importance := randomLists(rng, 700)
 		total := indptr[len(indptr)-1]
-		n := newNeighbors(t, indptr, importance, total*int64(seed)/11)
+		n := chosen(t, indptr, importance, total*int64(seed)/11)
 		narrow, err := n.AddColumn(4)
 		require.NoError(t, err)
 		wide, err := n.AddColumn(8)
@@ -249,36 +305,28 @@ func TestNeighborSizes(t *testing.T) {
 	require.EqualValues(t, 8, NeighborTableBytes(16))
 	require.EqualValues(t, 16, NeighborTableBytes(17))
 	require.EqualValues(t, 0, NeighborBytes(1000, 0, []int{4}))
-	for _, widths := range [][]int{{4}, {4, 8}, {8}} {
-		for _, nBytes := range []int64{-1, 0, 100, 504, 507, 508, 515, 516, 520, 1000, 1 << 40} {
-			edges := NeighborCapacity(nBytes, 1000, widths)
-			if edges > 0 {
-				require.LessOrEqual(t, NeighborBytes(1000, edges, widths), nBytes)
-			}
-			require.Greater(t, NeighborBytes(1000, edges+1, widths), nBytes)
-		}
-	}
-	require.Zero(t, NeighborCapacity(1000, 10, nil))
+	require.EqualValues(t, 504+12, NeighborBytes(1000, 1, []int{4, 8}))
+	require.EqualValues(t, 504+80, NeighborBytes(1000, 10, []int{8}))
 }
 
 func TestNeighborsRefuse(t *testing.T) {
-	indptr, importance := listsOf(5, 5), Hotness{1, 2}
-	_, err := NewNeighbors(context.Background(), mem.NewBudget(0), indptr, importance[:1], 5)
+	indptr, wanted := listsOf(5, 5), Hotness{1, 2}
+	_, err := NewNeighbors(context.Background(), mem.NewBudget(0), []Lists{{indptr, wanted, 1}, {indptr, wanted[:1], 1}}, 5)
 	require.ErrorIs(t, err, ErrHotness)
-	for _, limit := range []int64{7, 8 + NeighborScratchBytes(2) - 1} {
+	for _, limit := range []int64{7, 15, 16 + NeighborScratchBytes(4) - 1} {
 		budget := mem.NewBudget(limit)
-		_, err = NewNeighbors(context.Background(), budget, indptr, importance, 5)
+		_, err = NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, 1}, {indptr, wanted, 1}}, 5)
 		require.ErrorIs(t, err, mem.ErrBudget)
 		require.Zero(t, budget.Used())
 	}
 	budget := mem.NewBudget(8 + NeighborScratchBytes(2))
-	n, err := NewNeighbors(context.Background(), budget, indptr, importance, math.MaxInt64)
+	n, err := NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, 4}}, math.MaxInt64)
 	require.NoError(t, err)
-	defer n.Close()
+	defer n[0].Close()
 	require.NoError(t, budget.Reserve(mem.Batch, budget.Free()-39))
-	_, err = n.AddColumn(4)
+	_, err = n[0].AddColumn(4)
 	require.ErrorIs(t, err, mem.ErrBudget)
-	require.Panics(t, func() { _, _ = n.AddColumn(3) })
+	require.Panics(t, func() { _, _ = n[0].AddColumn(3) })
 }
 
 // lookCounter is a context that ends at the n-th look.
@@ -298,9 +346,10 @@ func TestChoiceStopsAtEveryLook(t *testing.T) {
 	indptr, importance := randomLists(rand.New(rand.NewPCG(8, 9)), 5000)
 	for looks := 0; ; looks++ {
 		left, budget := looks, mem.NewBudget(0)
-		n, err := NewNeighbors(lookCounter{context.Background(), &left}, budget, indptr, importance, 4000)
+		n, err := NewNeighbors(lookCounter{context.Background(), &left}, budget, []Lists{{indptr, importance, 4}, {indptr, importance, 8}}, 16000)
 		if err == nil {
-			n.Close()
+			n[0].Close()
+			n[1].Close()
 			require.Greater(t, looks, 8, "too few looks at the context")
 			return
 		}

@@ -214,9 +214,12 @@ func (l *Loader) calibrate(ctx context.Context) (ssd.Device, error) {
 	if l.split.scratch == 0 {
 		dir = ""
 	}
+	before := l.engine.Stats()
 	d, err := ssd.Calibrate(ctx, l.engine, handle, ssd.Calibration{
 		WriteDir: dir, Budget: l.budget, Limit: calibrationTime(largest.bytes()),
 	})
+	after := l.engine.Stats()
+	l.calibrated = ssd.Stats{Requests: after.Requests - before.Requests, Bytes: after.Bytes - before.Bytes, Retries: after.Retries - before.Retries}
 	if err != nil {
 		return ssd.Device{}, fmt.Errorf("loader: calibrating the device: %w", err)
 	}

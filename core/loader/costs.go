@@ -70,6 +70,8 @@ type sizer struct {
 	loading     int64 // what loading an array takes for a while, at most
 	neighbors   int64 // bytes of adjacency held in memory
 	edgeIDs     int64 // bytes of edge numbers held in memory
+	numLists    int64 // lists that may be cached one by one
+	listTables  int64 // bytes of their address tables
 	weights     int64 // bytes of weights held in memory, of a store,
 	userWeights int64 // and of those in the user's order, for a while
 	held        int64 // bytes of weights, of a Graph

@@ -86,6 +86,7 @@ func (s *schema) sampling(d *demand) sample.HeteroDemand {
 // newSampler is the sampler of relations whose topology is open.
 func (s *schema) newSampler(o *Options, weights []*sample.Weights, times []*sample.Temporal) (sampler, error) {
 	g := sample.HeteroGraph{}
+	scratch := newFetchPool() // of all relations: a thread fetches along one at a time
 	for t := range s.types() {
 		g.NumNodes = append(g.NumNodes, s.count(t))
 	}
@@ -93,7 +94,7 @@ func (s *schema) newSampler(o *Options, weights []*sample.Weights, times []*samp
 		r := &s.relations[i]
 		of := sample.Relation{Source: r.source, Target: r.target, Indptr: r.indptr, Indices32: signed(r.neighbors.narrow), Indices64: r.neighbors.wide}
 		if r.neighbors.disk != nil {
-			of.Adjacency = newDiskAdjacency(&r.neighbors)
+			of.Adjacency = newDiskAdjacency(&r.neighbors, scratch)
 		}
 		g.Relations = append(g.Relations, of)
 	}

@@ -23,7 +23,7 @@ func (p *preparer) fill(b *Batch) error {
 		ptr := int64s(b.Array("ptr").Buffer.Bytes())
 		drawn := sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}
 		if l.options.Subgraph == sample.Bidirectional && l.edgeIDs.lists != nil {
-			drawn = p.owners(drawn, nID, int64s(b.Array("edge_index").Buffer.Bytes()))
+			drawn = p.owners(l.indptr, drawn, nID, int64s(b.Array("edge_index").Buffer.Bytes()))
 		}
 		if err := p.numberEdges(drawn); err != nil {
 			return err

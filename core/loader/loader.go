@@ -48,8 +48,8 @@ type Loader struct {
 	edgeIDs     idArray
 	loaded      *mem.Block // the neighbours, between measuring and opening
 	neighbors   *idArray
-	trial       bool             // samples to measure batches, and is closed then
-	lists       *cache.Neighbors // of topology on disk; nil: none
+	trial       bool               // samples to measure batches, and is closed then
+	lists       []*cache.Neighbors // of topology on disk, of each type of edges that has any
 	tables      []table
 	onDisk      []*table          // node tables that are read row by row
 	columns     []int             // of the slots of the cache: widths
@@ -73,7 +73,8 @@ type Loader struct {
 	past        *past      // nil: no history
 	outermost   *outermost // features in the history's buffer; nil: none
 	device      ssd.Device
-	links       *links // nil: batches are drawn for seeds
+	calibrated  ssd.Stats // what finding that out read
+	links       *links    // nil: batches are drawn for seeds
 	windows     windows
 	seedTimes   []int64 // of the seeds, in the user's order
 

@@ -84,66 +84,92 @@ func (c *listColumn) serve(ctx context.Context, s *fetchScratch, d sample.Drawn,
 	return nil
 }
 
+// listed is what is cached of the same lists: neighbours, and edge numbers where
+// those are on disk too, of a graph or of one of its types of edges.
+type listed struct {
+	indptr []int64
+	arrays []*idArray
+	files  []*store.Array
+}
+
+func (s *listed) add(ids *idArray, file *store.Array) {
+	if ids.disk != nil {
+		s.arrays, s.files = append(s.arrays, ids), append(s.files, file)
+	}
+}
+
+func (s *listed) edgeBytes() (total int64) {
+	for _, f := range s.files {
+		total += int64(f.Layout.RowBytes)
+	}
+	return total
+}
+
 // openNeighborLists caches the lists of the most important nodes, as many as the
 // split gives bytes to, where topology is on disk. It reads the neighbours once
 // from end to end to rank the nodes and then, in the order of the file and every
 // page checked, what is cached.
 func (l *Loader) openNeighborLists(ctx context.Context, indptr []int64, neighbors *idArray) error {
-	l.neighbors = neighbors
-	if neighbors.disk != nil {
-		neighbors.counts = new(fetchCounts)
-	}
-	if l.parts.store == nil {
-		return nil
-	}
-	topology := l.parts.store.Topology()
-	var arrays []*idArray
-	var files []*store.Array
-	var widths []int
-	for _, a := range []struct {
-		ids  *idArray
-		file *store.Array
-	}{{neighbors, topology.Indices}, {&l.edgeIDs, topology.EdgeIDs}} {
-		if a.ids.disk != nil {
-			arrays, files, widths = append(arrays, a.ids), append(files, a.file), append(widths, a.file.Layout.RowBytes)
+	if neighbors != nil { // without types
+		l.neighbors = neighbors
+		if neighbors.disk != nil {
+			neighbors.counts = new(fetchCounts)
 		}
 	}
-	capacity := cache.NeighborCapacity(l.split.neighborLists, l.parts.numNodes, widths)
-	if capacity == 0 {
+	if l.split.neighborLists == 0 {
 		return nil
 	}
-	lists, err := l.chooseLists(ctx, indptr, neighbors, capacity)
+	of, err := l.chooseLists(ctx, indptr, neighbors)
 	if err != nil {
 		return err
 	}
-	l.onClose(lists.Close)
-	l.lists = lists
-	for i, a := range arrays {
-		column, err := lists.AddColumn(widths[i])
-		if err != nil {
-			return err
+	for _, lists := range l.lists {
+		l.onClose(lists.Close)
+	}
+	for i, lists := range l.lists {
+		for j, a := range of[i].arrays {
+			file := of[i].files[j]
+			column, err := lists.AddColumn(file.Layout.RowBytes)
+			if err != nil {
+				return err
+			}
+			c := &listColumn{lists: lists, column: column, indptr: of[i].indptr}
+			if err := l.fillLists(ctx, a, file, c); err != nil {
+				return fmt.Errorf("loader: caching neighbour lists: %w", err)
+			}
+			a.lists = c
 		}
-		c := &listColumn{lists: lists, column: column, indptr: indptr}
-		if err := l.fillLists(ctx, a, files[i], c); err != nil {
-			return fmt.Errorf("loader: caching neighbour lists: %w", err)
-		}
-		a.lists = c
 	}
 	return nil
 }
 
-func (l *Loader) chooseLists(ctx context.Context, indptr []int64, neighbors *idArray, capacity int64) (*cache.Neighbors, error) {
-	degrees, err := cache.OutDegree(ctx, l.budget, &adjacency{indptr: indptr, ids: neighbors, budget: l.budget})
-	if err != nil {
-		return nil, err
+// chooseLists chooses the lists to cache, and says of what.
+func (l *Loader) chooseLists(ctx context.Context, indptr []int64, neighbors *idArray) (of []listed, err error) {
+	var wanted *cache.Vector
+	var lists []cache.Lists
+	if types := l.parts.types; types != nil {
+		if wanted, err = types.wantedLists(ctx, l); err != nil {
+			return nil, err
+		}
+		of, lists = types.listed(wanted.Hotness)
+	} else {
+		if wanted, err = cache.OutDegree(ctx, l.budget, &adjacency{indptr: indptr, ids: neighbors, budget: l.budget}); err != nil {
+			return nil, err
+		}
+		topology := l.parts.store.Topology()
+		all := listed{indptr: indptr}
+		all.add(neighbors, topology.Indices)
+		all.add(&l.edgeIDs, topology.EdgeIDs)
+		of, lists = []listed{all}, []cache.Lists{{Indptr: indptr, Wanted: wanted.Hotness, EdgeBytes: all.edgeBytes()}}
 	}
-	defer degrees.Close()
-	return cache.NewNeighbors(ctx, l.budget, indptr, cache.Importance(degrees.Hotness, indptr), capacity)
+	defer wanted.Close()
+	l.lists, err = cache.NewNeighbors(ctx, l.budget, lists, l.split.neighborLists)
+	return of, err
 }
 
-// choosingBytes is what chooseLists holds for a while, beside the address table.
-func choosingBytes(numNodes int64) int64 {
-	return numNodes*4 + 2*scanPiece + cache.NeighborScratchBytes(numNodes)
+// choosingBytes is what chooseLists holds for a while, beside the address tables.
+func choosingBytes(numNodes, numLists int64) int64 {
+	return numNodes*4 + 2*scanPiece + cache.NeighborScratchBytes(numLists)
 }
 
 // fillRanges is how many ranges are asked for at once while lists are read: far

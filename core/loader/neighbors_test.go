@@ -103,7 +103,7 @@ func TestMoreListsReadLess(t *testing.T) {
 		lastBytes = l.Stats().BytesRead - opened // of topology only: the rows are all in memory
 		if nBytes > 0 && nBytes < full/2 {       // lists of neighbours
 			// The cached lists are those wanted most often for what they cost.
-			require.Greater(t, hits*int64(len(d.sources)), (hits+misses)*l.lists.Edges())
+			require.Greater(t, hits*int64(len(d.sources)), (hits+misses)*l.lists[0].Edges())
 		}
 		last = misses
 	}
@@ -162,15 +162,17 @@ func TestListsOfBothWidths(t *testing.T) {
 		total := int64(len(ids))
 		a := handMade(t, ids, width, limit, 64<<10)
 		for _, capacity := range []int64{1, total / 10, total / 2, total} {
-			lists, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), indptr, importance, capacity)
+			all := cache.Lists{Indptr: indptr, Wanted: importance, EdgeBytes: int64(width)}
+			chosen, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), []cache.Lists{all}, cache.NeighborBytes(nodes, capacity, []int{width}))
 			require.NoError(t, err)
+			lists := chosen[0]
 			column, err := lists.AddColumn(width)
 			require.NoError(t, err)
 			c := &listColumn{lists: lists, column: column, indptr: indptr}
 			require.NoError(t, fillColumn(context.Background(), a, a.disk, c))
 			cached := *a
 			cached.lists, cached.counts = c, new(fetchCounts)
-			adjacency := newDiskAdjacency(&cached)
+			adjacency := newDiskAdjacency(&cached, newFetchPool())
 			for range 5 {
 				drawn := sample.Drawn{Ptr: []int64{1000}} // offsets count from the batch's first edge
 				var want []int64
@@ -321,7 +323,7 @@ func TestDamagedListsAreRefused(t *testing.T) {
 				o.Checksums = checksums
 				l := open(t, OpenStore(s), o)
 				var at int64 // the first cached position
-				for r := range l.lists.Runs(0, 40000) {
+				for r := range l.lists[0].Runs(0, 40000) {
 					at = r.From
 					break
 				}
@@ -411,7 +413,7 @@ func TestListsWithinTheBudget(t *testing.T) {
 		l := open(t, OpenStore(s), o)
 		requireSame(t, want, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-		if l.lists != nil && l.lists.Edges() > 0 {
+		if l.lists != nil && l.lists[0].Edges() > 0 {
 			seen++
 			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.neighborLists, 1)+l.parts.numEdges*4)
 		}

@@ -85,10 +85,8 @@ func (l *Loader) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.parts.types == nil {
-		if err := l.openNeighborLists(ctx, indptr, adjacency); err != nil {
-			return err
-		}
+	if err := l.openNeighborLists(ctx, indptr, adjacency); err != nil {
+		return err
 	}
 	if err := l.openOrder(ctx); err != nil {
 		return err
@@ -159,6 +157,7 @@ func (l *Loader) sizer() *sizer {
 	}
 	topology := l.parts.store.Topology()
 	z.fixed += topology.Indptr.Bytes
+	z.numLists, z.listTables = l.parts.numNodes, cache.NeighborTableBytes(l.parts.numNodes)
 	arrays := []*store.Array{topology.Indices}
 	if t, _ := l.weightTensor(); t != nil { // its error was looked at
 		z.weights, z.userWeights = weightBytes(t), t.bytes()
@@ -365,7 +364,7 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights, times *sample.Times) (sampler, error) {
 	g := sample.Graph{NumNodes: numNodes, Indptr: indptr, Indices32: signed(neighbors.narrow), Indices64: neighbors.wide}
 	if neighbors.disk != nil {
-		g.Adjacency = newDiskAdjacency(neighbors)
+		g.Adjacency = newDiskAdjacency(neighbors, newFetchPool())
 	}
 	cfg := sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks, Disjoint: o.Disjoint, Subgraph: o.Subgraph}
 	if times != nil {

@@ -290,3 +290,18 @@ func TestWrongPlanOptions(t *testing.T) {
 	}
 	require.True(t, slices.Contains(caches, "auto"))
 }
+
+// TestReadsOfCalibrationAreNotCounted: what is read is that of a loader that need not know the device.
+func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
+	s := newDataset(3000, 40000).store(t, ssd.OS)
+	var opened [2]Stats
+	for i, transfer := range []string{"random", "auto"} {
+		o := plain()
+		o.Cache, o.FeatureCache, o.Transfer = "belady", rowsFor(50), transfer
+		l := open(t, OpenStore(s), o)
+		opened[i] = l.Stats()
+		require.Equal(t, i == 1, l.calibrated.Bytes > 0)
+	}
+	require.Equal(t, opened[0].BytesRead, opened[1].BytesRead)
+	require.Equal(t, opened[0].Requests, opened[1].Requests)
+}

@@ -197,7 +197,7 @@ func (z *sizer) holdTopology(s *split, rest int64) int64 {
 	case z.topology() <= room:
 		s.neighbors, s.edgeIDs = true, true
 		held = z.topology()
-	case z.canChoose(s) && lists >= cache.NeighborBytes(z.parts.numNodes, 1, []int{8, 8}):
+	case z.canChoose(s) && lists >= z.listTables+widestEdge:
 		s.neighborLists = lists
 		held = lists
 		rest = max(0, rest-z.fetchScratch(s))
@@ -220,12 +220,15 @@ func (z *sizer) holdTopology(s *split, rest int64) int64 {
 // bytes served 15 to 29 % of the edges drawn.
 const fewLists = 256
 
+// widestEdge is the most that an in-edge takes: a neighbour and its edge's number.
+const widestEdge = 8 + 8
+
 // canChoose says whether the lists to cache can be chosen: what that takes for a
 // while is what is free as long as nothing runs.
 func (z *sizer) canChoose(s *split) bool {
-	choosing := cache.NeighborTableBytes(z.parts.numNodes) + choosingBytes(z.parts.numNodes)
+	choosing := z.listTables + choosingBytes(z.parts.numNodes, z.numLists)
 	fits := z.options.Memory == 0 || z.fixed+z.checks+int64(s.depth*s.slot)+choosing <= z.options.Memory
-	return fits && z.parts.store != nil && z.parts.types == nil && z.parts.numNodes <= cache.MaxRows
+	return fits && z.parts.store != nil && z.numLists > 0 && z.parts.numNodes <= cache.MaxRows
 }
 
 // holdFeatures decides which tensors are held whole and how many rows of the

@@ -18,7 +18,7 @@ type Stats struct {
 	Held      int64 `json:"held"`       // of those, left to the consumer, who holds them
 	Filled    int64 `json:"filled"`     // rows read into the cache before a batch needed them
 	Edges     int64 `json:"edges"`      // sampled
-	BytesRead int64 `json:"bytes_read"` // by the device, cache fills included
+	BytesRead int64 `json:"bytes_read"` // by the device, cache fills included, what measuring it took not
 	Requests  int64 `json:"requests"`   // to the device
 	Retries   int64 `json:"retries"`    // requests repeated after short or interrupted reads
 
@@ -106,7 +106,8 @@ func (l *Loader) Stats() Stats {
 		s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
 	}
 	reads := l.engineStats()
-	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries
+	own := l.calibrated // up to a gigabyte, once for a store: it says nothing of the graph
+	s.BytesRead, s.Requests, s.Retries = reads.Bytes-own.Bytes, reads.Requests-own.Requests, reads.Retries-own.Retries
 	return s
 }
 

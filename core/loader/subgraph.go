@@ -50,8 +50,8 @@ func (z *sizer) owningBytes(d demand) int64 {
 
 // owners regroups bidirectional edges, each alone: an edge against one that was drawn has its position, which is in the
 // list of its source.
-func (p *preparer) owners(d sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
-	indptr, o := p.loader.indptr, &p.owning
+func (p *preparer) owners(indptr []int64, d sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
+	o := &p.owning
 	o.targets, o.ptr = grown(o.targets, len(d.Pos)), grown(o.ptr, len(d.Pos)+1)
 	for i, v := range d.Targets {
 		for e := d.Ptr[i]; e < d.Ptr[i+1]; e++ {

@@ -122,11 +122,14 @@ func (a *idArray) badID(id, pos int64) error {
 // those of a hop's whole frontier together.
 type diskAdjacency struct {
 	ids     *idArray
-	scratch sync.Pool // *fetchScratch, one per hop in flight
+	scratch *sync.Pool
 }
 
-func newDiskAdjacency(ids *idArray) *diskAdjacency {
-	return &diskAdjacency{ids: ids, scratch: sync.Pool{New: func() any { return new(fetchScratch) }}}
+// newFetchPool is a pool of *fetchScratch, one per hop in flight.
+func newFetchPool() *sync.Pool { return &sync.Pool{New: func() any { return new(fetchScratch) }} }
+
+func newDiskAdjacency(ids *idArray, scratch *sync.Pool) *diskAdjacency {
+	return &diskAdjacency{ids: ids, scratch: scratch}
 }
 
 // Fetch implements sample.Adjacency.

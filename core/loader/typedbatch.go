@@ -242,6 +242,9 @@ func (p *preparer) numberTypes(b *Batch, ids typedIDs) error {
 		r := &s.relations[i]
 		ptr := int64s(b.Array(edgeName(i, "ptr")).Buffer.Bytes())
 		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
+		if s.subgraph == sample.Bidirectional && r.edgeIDs.lists != nil { // its reverse is itself or none
+			d = p.owners(r.indptr, d, ids.nodes[r.source], int64s(b.Array(edgeName(i, "edge_index")).Buffer.Bytes()))
+		}
 		if err := p.replacePositions(&r.edgeIDs, d); err != nil {
 			return fmt.Errorf("numbering edges of %s: %w", r.name, err)
 		}

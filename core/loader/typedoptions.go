@@ -81,15 +81,18 @@ func (s *schema) findReached(o *Options) {
 		found[s.relations[k.Relation].source], found[s.relations[k.Relation].target] = true, true
 	}
 	s.reached = slices.Clone(found)
+	s.read, s.leads = make([]bool, len(s.relations)), make([]bool, len(s.relations))
 	for hop := range s.hops {
 		next := make([]bool, s.types())
 		for i, e := range s.edges {
 			if f := o.RelationFanouts[i]; hop < len(f) && f[hop] != 0 && found[e.target] {
 				next[e.source], s.reached[e.source] = true, true
+				s.readAlong(o, i, hop)
 			}
 		}
 		found = next
 	}
+	s.readInduced()
 }
 
 // reaches says whether batches may have rows of a tensor.

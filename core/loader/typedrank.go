@@ -22,17 +22,21 @@ func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.
 				}
 				continue
 			}
-			from := counts[s.first[r.source]:]
-			err := r.neighbors.scan(ctx, l.budget, func(_ int64, sources []int64) error {
-				for _, v := range sources {
-					if from[v] < math.MaxUint32 {
-						from[v]++
-					}
-				}
-				return nil
-			})
-			if err != nil {
+			if err := s.countSources(ctx, l, r, counts); err != nil {
 				return err
+			}
+		}
+		return nil
+	})
+}
+
+// countSources adds the edges of a relation to the counts of their sources, of which there is one for every node.
+func (s *schema) countSources(ctx context.Context, l *Loader, r *relation, counts []uint32) error {
+	from := counts[s.first[r.source]:]
+	return r.neighbors.scan(ctx, l.budget, func(_ int64, sources []int64) error {
+		for _, v := range sources {
+			if from[v] < math.MaxUint32 {
+				from[v]++
 			}
 		}
 		return nil

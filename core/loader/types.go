@@ -25,6 +25,8 @@ type schema struct {
 	subgraph  sample.SubgraphType
 	reverse   []int  // as sample.HeteroConfig.Reverse
 	reached   []bool // types whose nodes may be in a batch
+	read      []bool // relations of which a batch may read lists
+	leads     []bool // and those whose sources may then be asked for theirs
 	walked    bool   // edges of batches are those of walks, none of the graph: they have no number
 }
 
@@ -247,6 +249,7 @@ func (s *schema) size(l *Loader, z *sizer) {
 			z.edgeIDs += e.NumEdges * int64(e.EdgeIDs.Layout.RowBytes)
 		}
 	}
+	s.sizeLists(z)
 	for _, t := range z.parts.tensors {
 		arrays(&t.onDisk.Array)
 	}

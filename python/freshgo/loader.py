@@ -97,7 +97,8 @@ class Loader:
         memory: for everything the loader allocates, in bytes or as ``"8GiB"``. None is half of what is available
             for a store, and unlimited for a graph in memory.
         feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
-        neighbor_cache: bytes of it for neighbour lists that stay in memory; None lets the loader choose.
+        neighbor_cache: bytes of it for neighbour lists that stay in memory, with types for those of all types of edges
+            together (Ginex, 3.2); None lets the loader choose.
         cache: which rows those are, a name or an object of :mod:`freshgo.policies`, or a score per node (with types a
             dict of them by node type); None is ``"none"``. ``"auto"`` samples ahead and keeps what is needed again
             soonest (``"belady"``: Ginex, 3.3), unless everything fits or nothing lies on disk.
