@@ -13,9 +13,10 @@ import (
 
 // The weights that edges are drawn by: an edge tensor with a number for each edge, in the user's order of edges. The sampler
 // wants them in its own, by target. In memory they are put into that order at opening, with sums of blocks so that a long
-// list need not be added up. On disk they stay as they are: what a hop needs are the weights of whole lists, so their edge
-// numbers are read, and then the weights with these numbers. Where the user's edges are sorted by target those of a list lie
-// together; else each is a read of its own, but for those on a page that several are on.
+// list need not be added up. On disk they stay where the store has them: by position, see positionWeights, or else by number
+// only. Then a hop needs the weights of whole lists, so their edge numbers are read, and then the weights with these numbers.
+// Where the user's edges are sorted by target those of a list lie together; else each is a read of its own, but for those on
+// a page that several are on.
 
 // edgeWeightName is the tensor of what LABOR and walks say of an edge.
 const edgeWeightName = "edge_weight"
@@ -94,8 +95,15 @@ func (l *Loader) openWeights(ctx context.Context, indptr []int64) (*sample.Weigh
 
 // openWeightsOf makes a tensor ready whose edges have these numbers.
 func (l *Loader) openWeightsOf(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
-	if l.parts.store == nil || l.split.weights {
+	of := l.byPosition(t)
+	switch {
+	case of != nil && l.split.weights:
+		return l.holdPositions(ctx, of, indptr)
+	case l.parts.store == nil || l.split.weights:
 		return l.holdWeights(ctx, t, indptr, edgeIDs)
+	case of != nil:
+		w, err := l.openPositions(ctx, of)
+		return &sample.Weights{Source: w}, err
 	}
 	disk, err := l.openRows(ctx, &t.onDisk.Array)
 	if err != nil {
