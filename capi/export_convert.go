@@ -64,8 +64,18 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 	if out.EdgeTensors, err = sources(in.edge_tensors, in.num_edge_tensors, "edge tensor"); err != nil {
 		return out, err
 	}
+	out.WeightsOf = weightsOf(in, 0)
 	out.Splits, err = splitSources(in.splits, in.num_splits, "split")
 	return out, err
+}
+
+// weightsOf is the name of the tensor of a type of edges that is stored by position too.
+func weightsOf(in *C.fg_convert_input, edgeType int) string {
+	if in.weights == nil {
+		return ""
+	}
+	names := unsafe.Slice(in.weights, max(1, in.num_edge_types)) // as many as the header asks of the caller
+	return textOr(names[edgeType], "")
 }
 
 // typedInput describes the types of a caller's graph.
@@ -88,6 +98,7 @@ func typedInput(in *C.fg_convert_input) (out store.Input, err error) {
 	for i := range edges {
 		t := &edges[i]
 		edge := store.EdgeInput{Source: textOr(t.source, ""), Relation: textOr(t.relation, ""), Target: textOr(t.target, "")}
+		edge.WeightsOf = weightsOf(in, i)
 		if edge.EdgeIndex, err = source(&t.edge_index, edgeWords(t)+"edge_index"); err != nil {
 			return out, err
 		}

@@ -38,6 +38,11 @@ func (l *Loader) rankedWeights(relation int) cache.Weights {
 	return listWeights{l.drawnBy[relation]}
 }
 
+// rangeWeights is weights on disk, in the order of the index array.
+type rangeWeights interface {
+	fetchFrom(ctx context.Context, first int64, out []float64) error
+}
+
 // listWeights reads weights in the order of the index array.
 type listWeights struct{ *sample.Weights }
 
@@ -45,7 +50,7 @@ type listWeights struct{ *sample.Weights }
 func (w listWeights) Fetch(ctx context.Context, first int64, out []float64) error {
 	switch {
 	case w.Source != nil:
-		return w.Source.(*diskWeights).fetchFrom(ctx, first, out)
+		return w.Source.(rangeWeights).fetchFrom(ctx, first, out)
 	case w.Narrow != nil:
 		for i, weight := range w.Narrow[first : first+int64(len(out))] {
 			out[i] = float64(weight)

@@ -20,14 +20,15 @@ import (
 
 // dataset is a small graph with skewed sources, in the user's form.
 type dataset struct {
-	nodes    int64
-	sources  []int64
-	targets  []int64
-	x        []float32     // width columns; x[v*width+j] = v + j/1000
-	wide     []byte        // wideWidth columns; wide[v*wideWidth+j] = v + j
-	y        []int64       // y[v] = 3v
-	edgeAttr []int32       // two columns; -e and 2e
-	extra    []GraphTensor // more edge tensors
+	nodes     int64
+	sources   []int64
+	targets   []int64
+	x         []float32     // width columns; x[v*width+j] = v + j/1000
+	wide      []byte        // wideWidth columns; wide[v*wideWidth+j] = v + j
+	y         []int64       // y[v] = 3v
+	edgeAttr  []int32       // two columns; -e and 2e
+	extra     []GraphTensor // more edge tensors
+	weightsOf string        // the one that stores have by position too
 }
 
 const (
@@ -104,6 +105,7 @@ func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
 			{Name: "y", Source: store.Dense(manifest.DType_INT64, []int64{d.nodes}, littleEndian(d.y))},
 		},
 		EdgeTensors: edgeTensors,
+		WeightsOf:   d.weightsOf,
 	}, path, store.ConvertOptions{Memory: 64 << 20})
 	require.NoError(t, err)
 	s, err := store.Open(fs, path)

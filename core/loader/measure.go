@@ -128,10 +128,11 @@ func (l *Loader) openForWeights(ctx context.Context) error {
 
 // weights are those of the loader as if they stayed on disk.
 func (l *Loader) weights() *sample.Weights {
-	if l.options.WeightAttr == "" {
+	t, _ := l.weightTensor() // its error was looked at
+	if t == nil {
 		return nil
 	}
-	return &sample.Weights{Source: &diskWeights{}}
+	return l.weightsOnDisk(t)
 }
 
 func (d *demand) add(g *sample.Subgraph, rows int64) {

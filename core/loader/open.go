@@ -160,7 +160,8 @@ func (l *Loader) sizer() *sizer {
 	z.numLists, z.listTables = l.parts.numNodes, cache.NeighborTableBytes(l.parts.numNodes)
 	arrays := []*store.Array{topology.Indices}
 	if t, _ := l.weightTensor(); t != nil { // its error was looked at
-		z.weights, z.userWeights = weightBytes(t), t.bytes()
+		z.weights, z.userWeights = weightBytes(t), l.userWeights(t)
+		l.sizeWeights(t, z)
 	}
 	if t, _ := l.timeTensor(); t != nil {
 		z.weights, z.userWeights = l.timesBytes(), t.bytes()

@@ -10,6 +10,7 @@ import (
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/store"
 )
 
 // Batches of trees, and draws by time. Times are an edge tensor or a node tensor of integers, in the user's order. In memory
@@ -208,7 +209,7 @@ func (r *timeRows) read(ctx context.Context, s *fetchScratch, ids, out []int64) 
 		}
 	}
 	return r.disk.read(ctx, &s.merger, ids, func(i int32, row []byte) error {
-		decodeIntegers(r.dtype, row, out[i:i+1])
+		store.DecodeIntegers(r.dtype, row, out[i:i+1])
 		return nil
 	})
 }
@@ -318,7 +319,7 @@ func (d *diskTimes) FetchTimes(ctx context.Context, drawn sample.Drawn, out []in
 // gatherTimes writes the times of these edges or nodes, of all in order where ids is nil, to out.
 func gatherTimes(dtype manifest.DType, rows []byte, order []uint32, ids, out []int64) {
 	if ids == nil {
-		decodeIntegers(dtype, rows, out)
+		store.DecodeIntegers(dtype, rows, out)
 		return
 	}
 	width := int64(dtype.Size())
@@ -326,7 +327,7 @@ func gatherTimes(dtype manifest.DType, rows []byte, order []uint32, ids, out []i
 		if order != nil {
 			v = int64(order[v])
 		}
-		decodeIntegers(dtype, rows[v*width:(v+1)*width], out[i:i+1])
+		store.DecodeIntegers(dtype, rows[v*width:(v+1)*width], out[i:i+1])
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *schema) onDisk(z *sizer, trial *Loader) (sampler, error) {
 	for _, t := range trial.weightTensors() {
 		var w *sample.Weights
 		if t != nil {
-			w = &sample.Weights{Source: &diskWeights{}}
+			w = trial.weightsOnDisk(t)
 		}
 		weights = append(weights, w)
 	}

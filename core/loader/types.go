@@ -256,7 +256,8 @@ func (s *schema) size(l *Loader, z *sizer) {
 	for _, t := range l.weightTensors() {
 		if t != nil {
 			z.weights += weightBytes(t)
-			z.userWeights = max(z.userWeights, t.bytes())
+			z.userWeights = max(z.userWeights, l.userWeights(t))
+			l.sizeWeights(t, z)
 		}
 	}
 	times, largest := s.sizeTimes(l)

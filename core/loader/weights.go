@@ -6,19 +6,17 @@ import (
 	"slices"
 	"sync"
 
-	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/store"
 )
 
 // The weights that edges are drawn by: an edge tensor with a number for each edge, in the user's order of edges. The sampler
 // wants them in its own, by target. In memory they are put into that order at opening, with sums of blocks so that a long
-// list need not be added up. On disk they stay as they are: what a hop needs are the weights of whole lists, so their edge
-// numbers are read, and then the weights with these numbers. Where the user's edges are sorted by target those of a list lie
-// together; else each is a read of its own, but for those on a page that several are on.
-
-// maxWeight keeps the sums of lists finite: of a list of 2^57 such weights. Arbitrary.
-const maxWeight = 1e290
+// list need not be added up. On disk they stay where the store has them: by position, see positionWeights, or else by number
+// only. Then a hop needs the weights of whole lists, so their edge numbers are read, and then the weights with these numbers.
+// Where the user's edges are sorted by target those of a list lie together; else each is a read of its own, but for those on
+// a page that several are on.
 
 // edgeWeightName is the tensor of what LABOR and walks say of an edge.
 const edgeWeightName = "edge_weight"
@@ -77,19 +75,10 @@ func (l *Loader) checkSampler() error {
 	return nil
 }
 
-// narrowWeights says whether float32 holds all values of a type.
-func narrowWeights(dtype manifest.DType) bool {
-	switch dtype {
-	case manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT32, manifest.DType_UINT64, manifest.DType_FLOAT64:
-		return false
-	}
-	return true
-}
-
 // weightBytes is what weights take in memory, with their sums.
 func weightBytes(t *tensor) int64 {
 	each := int64(8)
-	if narrowWeights(t.dtype) {
+	if store.NarrowWeights(t.dtype) {
 		each = 4
 	}
 	return t.numRows*each + 8*max(1, sample.SumsLen(t.numRows))
@@ -106,8 +95,15 @@ func (l *Loader) openWeights(ctx context.Context, indptr []int64) (*sample.Weigh
 
 // openWeightsOf makes a tensor ready whose edges have these numbers.
 func (l *Loader) openWeightsOf(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
-	if l.parts.store == nil || l.split.weights {
+	of := l.byPosition(t)
+	switch {
+	case of != nil && l.split.weights:
+		return l.holdPositions(ctx, of, indptr)
+	case l.parts.store == nil || l.split.weights:
 		return l.holdWeights(ctx, t, indptr, edgeIDs)
+	case of != nil:
+		w, err := l.openPositions(ctx, of)
+		return &sample.Weights{Source: w}, err
 	}
 	disk, err := l.openRows(ctx, &t.onDisk.Array)
 	if err != nil {
@@ -141,7 +137,7 @@ func (l *Loader) holdWeights(ctx context.Context, t *tensor, indptr []int64, edg
 	}
 	w.Sums = mem.Slice[float64](sums)[:numSums]
 	buffer := make([]float64, scanIDs)
-	if narrowWeights(t.dtype) {
+	if store.NarrowWeights(t.dtype) {
 		w.Narrow = mem.Slice[float32](block)[:n]
 		if err = placeWeights(ctx, l, t, edgeIDs, rows, buffer, w.Narrow); err == nil {
 			w.Positive = sample.Sum(indptr, w.Narrow, w.Sums)
@@ -170,7 +166,7 @@ func placeWeights[W float32 | float64](ctx context.Context, l *Loader, t *tensor
 	width, one := int64(t.width), make([]float64, 1)
 	return edgeIDs.scan(ctx, l.budget, func(first int64, ids []int64) error {
 		for i, e := range ids {
-			decodeWeights(t.dtype, rows[e*width:(e+1)*width], one)
+			store.DecodeFloats(t.dtype, rows[e*width:(e+1)*width], one)
 			out[first+int64(i)] = W(one[0])
 		}
 		return nil
@@ -185,9 +181,9 @@ func (t *tensor) eachWeight(ctx context.Context, first int64, rows []byte, buffe
 		}
 		n := min(len(rows)/t.width, len(buffer))
 		part := buffer[:n]
-		decodeWeights(t.dtype, rows[:n*t.width], part)
+		store.DecodeFloats(t.dtype, rows[:n*t.width], part)
 		for i, w := range part {
-			if !goodWeight(w) {
+			if !store.GoodWeight(w) {
 				return t.badWeight(first+int64(i), w)
 			}
 		}
@@ -199,10 +195,8 @@ func (t *tensor) eachWeight(ctx context.Context, first int64, rows []byte, buffe
 	return nil
 }
 
-func goodWeight(w float64) bool { return w >= 0 && w <= maxWeight } // false for NaN
-
 func (t *tensor) badWeight(edge int64, w float64) error {
-	return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of at least 0 and at most %g", ErrOption, t.name, w, edge, float64(maxWeight))
+	return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of at least 0 and at most %g", ErrOption, t.name, w, edge, store.MaxWeight)
 }
 
 // diskWeights is weights on disk.
@@ -243,8 +237,8 @@ func (w *diskWeights) fetchFrom(ctx context.Context, first int64, out []float64)
 // read reads the weights of the edges that a scratch lists.
 func (w *diskWeights) read(ctx context.Context, s *fetchScratch, out []float64) error {
 	return w.disk.read(ctx, &s.merger, s.edges, func(i int32, row []byte) error {
-		decodeWeights(w.tensor.dtype, row, out[i:i+1])
-		if !goodWeight(out[i]) {
+		store.DecodeFloats(w.tensor.dtype, row, out[i:i+1])
+		if !store.GoodWeight(out[i]) {
 			return w.tensor.badWeight(s.edges[i], out[i])
 		}
 		return nil

@@ -438,13 +438,17 @@ type EdgeType struct {
 	Indices *Array `protobuf:"bytes,6,opt,name=indices,proto3" json:"indices,omitempty"`
 	// The user's number of the edge at each position: uint32 when there are at most 2^32 edges, else int64. Absent when it is the position.
 	EdgeIds *Array `protobuf:"bytes,7,opt,name=edge_ids,json=edgeIds,proto3" json:"edge_ids,omitempty"`
-	// Weight of the edge at each position.
+	// Weight of the edge at each position, float32 where that holds all values of weights_of, else float64. Only with weight_sums.
 	Weights *Array `protobuf:"bytes,8,opt,name=weights,proto3" json:"weights,omitempty"`
 	// int64 time of the edge at each position.
 	Times *Array `protobuf:"bytes,9,opt,name=times,proto3" json:"times,omitempty"`
 	// Rows in the order of the user's edge numbers.
-	Tensors       []*Tensor `protobuf:"bytes,10,rep,name=tensors,proto3" json:"tensors,omitempty"`
-	Splits        []*Split  `protobuf:"bytes,11,rep,name=splits,proto3" json:"splits,omitempty"`
+	Tensors []*Tensor `protobuf:"bytes,10,rep,name=tensors,proto3" json:"tensors,omitempty"`
+	Splits  []*Split  `protobuf:"bytes,11,rep,name=splits,proto3" json:"splits,omitempty"`
+	// float64, a sixteenth of the edges: the sums of blocks of 16 weights of each list, docs/format.md says where. Absent without weights.
+	WeightSums *Array `protobuf:"bytes,12,opt,name=weight_sums,json=weightSums,proto3" json:"weight_sums,omitempty"`
+	// Name of the tensor that weights has by position.
+	WeightsOf     string `protobuf:"bytes,13,opt,name=weights_of,json=weightsOf,proto3" json:"weights_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +560,20 @@ func (x *EdgeType) GetSplits() []*Split {
 	return nil
 }
 
+func (x *EdgeType) GetWeightSums() *Array {
+	if x != nil {
+		return x.WeightSums
+	}
+	return nil
+}
+
+func (x *EdgeType) GetWeightsOf() string {
+	if x != nil {
+		return x.WeightsOf
+	}
+	return ""
+}
+
 type Manifest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 random bytes, new for every conversion.
@@ -664,7 +682,7 @@ const file_manifest_proto_rawDesc = "" +
 	"\atensors\x18\x03 \x03(\v2\x1b.freshgo.manifest.v1.TensorR\atensors\x122\n" +
 	"\x06splits\x18\x04 \x03(\v2\x1a.freshgo.manifest.v1.SplitR\x06splits\x120\n" +
 	"\x05times\x18\x05 \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05times\x120\n" +
-	"\x05order\x18\x06 \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05order\"\xe0\x03\n" +
+	"\x05order\x18\x06 \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05order\"\xbc\x04\n" +
 	"\bEdgeType\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\brelation\x18\x02 \x01(\tR\brelation\x12\x16\n" +
@@ -677,7 +695,11 @@ const file_manifest_proto_rawDesc = "" +
 	"\x05times\x18\t \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05times\x125\n" +
 	"\atensors\x18\n" +
 	" \x03(\v2\x1b.freshgo.manifest.v1.TensorR\atensors\x122\n" +
-	"\x06splits\x18\v \x03(\v2\x1a.freshgo.manifest.v1.SplitR\x06splits\"\xe0\x01\n" +
+	"\x06splits\x18\v \x03(\v2\x1a.freshgo.manifest.v1.SplitR\x06splits\x12;\n" +
+	"\vweight_sums\x18\f \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\n" +
+	"weightSums\x12\x1d\n" +
+	"\n" +
+	"weights_of\x18\r \x01(\tR\tweightsOf\"\xe0\x01\n" +
 	"\bManifest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\fR\x04uuid\x12&\n" +
 	"\x0fcreated_unix_ns\x18\x02 \x01(\x03R\rcreatedUnixNs\x12\x1c\n" +
@@ -745,13 +767,14 @@ var file_manifest_proto_depIdxs = []int32{
 	1,  // 12: freshgo.manifest.v1.EdgeType.times:type_name -> freshgo.manifest.v1.Array
 	2,  // 13: freshgo.manifest.v1.EdgeType.tensors:type_name -> freshgo.manifest.v1.Tensor
 	3,  // 14: freshgo.manifest.v1.EdgeType.splits:type_name -> freshgo.manifest.v1.Split
-	4,  // 15: freshgo.manifest.v1.Manifest.node_types:type_name -> freshgo.manifest.v1.NodeType
-	5,  // 16: freshgo.manifest.v1.Manifest.edge_types:type_name -> freshgo.manifest.v1.EdgeType
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	1,  // 15: freshgo.manifest.v1.EdgeType.weight_sums:type_name -> freshgo.manifest.v1.Array
+	4,  // 16: freshgo.manifest.v1.Manifest.node_types:type_name -> freshgo.manifest.v1.NodeType
+	5,  // 17: freshgo.manifest.v1.Manifest.edge_types:type_name -> freshgo.manifest.v1.EdgeType
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_manifest_proto_init() }

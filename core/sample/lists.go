@@ -64,7 +64,7 @@ func (h *hop) expandLists(c chooser, w *Weights) error {
 	g := &h.sampler.graph
 	ids, weights := c.wants()
 	if fetches(g, w, ids, weights) {
-		return h.chooseFetched(c, w)
+		return h.chooseFetched(c, w, 0, h.targets)
 	}
 	return h.chooseResident(c, resident(g, w))
 }
@@ -211,8 +211,9 @@ func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []
 	return numberLoaded(h, ids, true)
 }
 
-// chooseFetched fetches lists, as many as there is memory for at a time, and chooses from them.
-func (h *hop) chooseFetched(c chooser, w *Weights) error {
+// chooseFetched fetches the lists of the targets lo to hi, as many as there is memory for at a time, and chooses from them. A list whose degree is negative
+// counts as empty.
+func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
 	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
 		return err
 	}
@@ -220,14 +221,18 @@ func (h *hop) chooseFetched(c chooser, w *Weights) error {
 		return err
 	}
 	spans := h.spans.data[:h.targets]
-	for i := 0; i < h.targets; {
+	for i := lo; i < hi; {
 		if err := h.ctx.Err(); err != nil {
 			return fmt.Errorf("sample: %w", err)
 		}
 		end, total := i, int64(0)
-		for ; end < h.targets && (end == i || total+spans[end].deg <= FetchedEdges); end++ {
+		for ; end < hi; end++ {
+			deg := max(0, spans[end].deg)
+			if end > i && total+deg > FetchedEdges {
+				break
+			}
 			h.listPtr.data[end-i] = total
-			total += spans[end].deg
+			total += deg
 		}
 		ptr := h.listPtr.data[:end-i+1]
 		ptr[end-i] = total

@@ -54,10 +54,17 @@ func (m *weighted) exact() (*Weights, bool)    { return m.weights, m.weights.Pos
 func (m *weighted) wants() (ids, weights bool) { return false, true }
 
 func (m *weighted) bytes(s *Sampler, d Demand) int64 {
-	return fetchedBytes(s, d, m.weights, false, true)
+	n := fetchedBytes(s, d, m.weights, false, true)
+	if _, blocks := m.weights.Source.(BlockSource); blocks {
+		n += locatedBytes()
+	}
+	return n
 }
 
 func (m *weighted) expand(h *hop) error {
+	if source, ok := m.weights.Source.(BlockSource); ok && h.k > 0 {
+		return h.expandBlocks(m, source)
+	}
 	return h.expandLists(m, m.weights)
 }
 

@@ -30,6 +30,7 @@ type Worker struct {
 	weight buffer[float32]
 	counts buffer[int64] // edges that each target of the current hop got
 	fetched
+	located
 
 	both    bothWays       // of bidirectional batches
 	forest  forest         // of disjoint batches
@@ -60,6 +61,7 @@ func (w *Worker) Close() {
 	w.spans.free()
 	w.weight.free()
 	w.fetched.free()
+	w.located.free()
 	w.both.free()
 	w.forest.free()
 	w.moments.free()

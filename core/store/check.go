@@ -119,6 +119,7 @@ func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, typ
 		t.EdgeIDs = c.column(edge.GetEdgeIds(), "edge_ids", e, edgeIDType(e))
 	}
 	t.Tensors = c.tensors(edge.GetTensors(), e)
+	t.Weights = c.weights(edge, t.Tensors, e)
 	return t, c.err
 }
 

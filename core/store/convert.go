@@ -80,6 +80,7 @@ type conversion struct {
 	progress    func(stage string, done, total int64)
 	graph       graph
 	edgePlans   []edgePlan // of each type of edges
+	weightPlans []edgePlan // of each type of edges; zero where no weights are asked for
 	tensorChunk int
 	site        *site
 }
@@ -114,6 +115,15 @@ func (c *conversion) makePlan() error {
 			return err
 		}
 		c.edgePlans = append(c.edgePlans, plan)
+		var weights edgePlan
+		if e.weights != nil {
+			if weights, err = g.planWeights(e, limit); errors.As(err, &short) {
+				smallest = max(smallest, short.Need)
+			} else if err != nil {
+				return err
+			}
+		}
+		c.weightPlans = append(c.weightPlans, weights)
 	}
 	if limit > 0 && smallest > limit {
 		return fmt.Errorf("store: converting this graph needs a memory budget of at least %d bytes: %w", smallest,
@@ -165,7 +175,7 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 		m.NodeTypes = append(m.NodeTypes, node)
 	}
 	for i := range c.graph.edges {
-		edge, err := c.writeEdges(ctx, &c.graph.edges[i], c.edgePlans[i])
+		edge, err := c.writeEdges(ctx, &c.graph.edges[i], c.edgePlans[i], c.weightPlans[i])
 		if err != nil {
 			return nil, err
 		}
@@ -201,11 +211,15 @@ func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.Nod
 	return node, nil
 }
 
-// writeEdges writes the tensors of a type of edges, sorts the edges and writes the topology.
-func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan edgePlan) (*manifest.EdgeType, error) {
+// writeEdges writes the tensors of a type of edges, sorts the edges and writes the topology and, where they are asked for, weights.
+func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights edgePlan) (*manifest.EdgeType, error) {
 	edge := &manifest.EdgeType{Source: p.source, Relation: p.relation, Target: p.target, Count: p.edges.count}
 	for i, t := range p.tensors {
-		written, err := c.writeTensor(ctx, fmt.Sprintf("%sedge%d_%s", p.file, i, fileName(t.Name)), p.label, t, anyValue)
+		check := visitRows(anyValue)
+		if p.weights != nil && t.Name == p.weights.Name {
+			check = weightCheck(p.weights, p.label)
+		}
+		written, err := c.writeTensor(ctx, fmt.Sprintf("%sedge%d_%s", p.file, i, fileName(t.Name)), p.label, t, check)
 		if err != nil {
 			return nil, err
 		}
@@ -213,16 +227,24 @@ func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan edgePlan)
 	}
 	s := &edgeSorter{
 		fs: c.fs, dir: c.site.dir, edges: p.edges, sources: c.graph.nodes[p.from].count, targets: c.graph.nodes[p.to].count,
-		plan: plan, budget: c.budget, progress: c.progress,
-	}
-	if p.relation != "" {
-		s.relation = " of " + p.relation
+		plan: plan, budget: c.budget, progress: c.progress, relation: relationWords(p),
 	}
 	defer s.close()
 	if err := s.count(ctx); err != nil {
 		return nil, err
 	}
-	return edge, c.writeTopology(ctx, s, p.file, edge)
+	if err := c.writeTopology(ctx, s, p.file, edge); err != nil || p.weights == nil {
+		return edge, err
+	}
+	return edge, c.writeWeights(ctx, p, weights, edge)
+}
+
+// relationWords ends what progress says of a type of edges.
+func relationWords(p *edgePart) string {
+	if p.relation == "" {
+		return ""
+	}
+	return " of " + p.relation
 }
 
 // writeTopology writes the counted edges.

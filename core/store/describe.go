@@ -23,6 +23,7 @@ type Description struct {
 	Tensors     []ArrayDescription `json:"tensors"`
 	EdgeTensors []ArrayDescription `json:"edge_tensors"`
 	Splits      []ArrayDescription `json:"splits"`
+	WeightsOf   string             `json:"weights_of"` // the edge tensor that topology has by position; empty: none
 	NodeTypes   []NodeDescription  `json:"node_types"`
 	EdgeTypes   []EdgeDescription  `json:"edge_types"`
 }
@@ -38,12 +39,13 @@ type NodeDescription struct {
 
 // EdgeDescription describes a type of edges.
 type EdgeDescription struct {
-	Source   string             `json:"source"`
-	Relation string             `json:"relation"`
-	Target   string             `json:"target"`
-	NumEdges int64              `json:"num_edges"`
-	Topology []ArrayDescription `json:"topology"`
-	Tensors  []ArrayDescription `json:"tensors"`
+	Source    string             `json:"source"`
+	Relation  string             `json:"relation"`
+	Target    string             `json:"target"`
+	NumEdges  int64              `json:"num_edges"`
+	Topology  []ArrayDescription `json:"topology"`
+	Tensors   []ArrayDescription `json:"tensors"`
+	WeightsOf string             `json:"weights_of"` // as of Description
 }
 
 // ArrayDescription describes one file.
@@ -81,6 +83,7 @@ func (s *Store) Describe() Description {
 	if !s.Typed() {
 		node, edge := d.NodeTypes[0], d.EdgeTypes[0]
 		d.Topology, d.Order, d.Tensors, d.EdgeTensors, d.Splits = edge.Topology, node.Order, node.Tensors, edge.Tensors, node.Splits
+		d.WeightsOf = edge.WeightsOf
 		d.NodeTypes, d.EdgeTypes = d.NodeTypes[:0], d.EdgeTypes[:0]
 	}
 	return d
@@ -102,6 +105,10 @@ func (e *EdgeType) describe() EdgeDescription {
 	}
 	if e.EdgeIDs != nil {
 		d.Topology = append(d.Topology, describe("edge_ids", e.EdgeIDs))
+	}
+	if w := e.Weights; w != nil {
+		d.WeightsOf = w.Of
+		d.Topology = append(d.Topology, describe("weights", &w.Array), describe("weight_sums", &w.Sums))
 	}
 	return d
 }

@@ -12,6 +12,7 @@ type edgeList struct {
 	name             string // for messages
 	count            int64
 	sources, targets Source
+	weights          bool // the sources are weights, of which the bits are read
 }
 
 // edgesName is what messages call the edge list: PyG's name.
@@ -55,11 +56,26 @@ func (l edgeList) outOfRange(edge, source, target, numSources, numTargets int64)
 func (l edgeList) changed() error { return invalid("%s changed while it was being read", l.name) }
 
 // edgeReader reads both ends of edges. It belongs to one goroutine.
-type edgeReader struct{ sources, targets *idReader }
+type edgeReader struct {
+	sources numberReader
+	targets *idReader
+}
+
+// numberReader reads a number for each edge.
+type numberReader interface {
+	read(first, n int64) ([]int64, error)
+	close()
+}
 
 // newEdgeReader returns a reader of at most maxRows edges at a time. It charges edgeReaderBytes to the budget until close.
 func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget) (*edgeReader, error) {
-	sources, err := newIDReader(fs, edges.sources, edges.name, maxRows, budget)
+	var sources numberReader
+	var err error
+	if edges.weights {
+		sources, err = newWeightReader(fs, edges.sources, edges.name, maxRows, budget)
+	} else {
+		sources, err = newIDReader(fs, edges.sources, edges.name, maxRows, budget)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +89,11 @@ func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget)
 
 // edgeReaderBytes is the memory of an edgeReader.
 func edgeReaderBytes(edges edgeList, maxRows int64) int64 {
-	return idReaderBytes(edges.sources, maxRows) + idReaderBytes(edges.targets, maxRows)
+	sources := idReaderBytes(edges.sources, maxRows)
+	if edges.weights {
+		sources = weightReaderBytes(edges.sources, maxRows)
+	}
+	return sources + idReaderBytes(edges.targets, maxRows)
 }
 
 func (r *edgeReader) close() {

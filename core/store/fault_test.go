@@ -27,6 +27,8 @@ func faultyInput(t *testing.T) (Input, int64) {
 	x := &g.NodeTensors[0]
 	x.Mem, x.File = nil, name
 	g.Splits["train"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))
+	g.EdgeTensors = []NamedSource{{"w", Dense(manifest.DType_UINT8, []int64{60_000}, make([]byte, 60_000))}}
+	g.WeightsOf = "w"
 	return g.Input, smallestBudget(t, g.Input)
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"unsafe"
 
 	"freshgo/core/manifest"
@@ -67,31 +66,8 @@ func (r *idReader) read(first, n int64) ([]int64, error) {
 		return mem.View[int64](raw), nil
 	}
 	ids := mem.Slice[int64](r.wide)[:n]
-	switch r.rows.src.DType {
-	case manifest.DType_INT8:
-		widen[int8](ids, raw)
-	case manifest.DType_UINT8:
-		widen[uint8](ids, raw)
-	case manifest.DType_INT16:
-		widen[int16](ids, raw)
-	case manifest.DType_UINT16:
-		widen[uint16](ids, raw)
-	case manifest.DType_INT32:
-		widen[int32](ids, raw)
-	case manifest.DType_UINT32:
-		widen[uint32](ids, raw)
-	case manifest.DType_UINT64:
-		widen[uint64](ids, raw)
-	default:
-		panic(fmt.Sprintf("store: ids of type %s", r.rows.src.DType.Label()))
-	}
+	DecodeIntegers(r.rows.src.DType, raw, ids)
 	return ids, nil
-}
-
-func widen[T int8 | uint8 | int16 | uint16 | int32 | uint32 | uint64](dst []int64, raw []byte) {
-	for i, v := range mem.View[T](raw) {
-		dst[i] = int64(v)
-	}
 }
 
 // outOfRange is the error for an id that is not in [0, limit). An uint64 that is no int64 arrives negative and is named as what it was.

@@ -25,6 +25,7 @@ type Input struct {
 	EdgeIndex   Source // integers of shape [2, edges]; row 0 the sources, row 1 the targets
 	NodeTensors []NamedSource
 	EdgeTensors []NamedSource     // rows in the order of EdgeIndex
+	WeightsOf   string            // as of EdgeInput
 	Splits      map[string]Source // node ids, or a bool for each node
 
 	NodeTypes []NodeInput // empty in a homogeneous graph
@@ -44,6 +45,7 @@ type EdgeInput struct {
 	Source, Relation, Target string
 	EdgeIndex                Source
 	Tensors                  []NamedSource
+	WeightsOf                string // the tensor whose numbers are stored by position too, with sums: see Weights; empty: none
 }
 
 // graph is a checked Input.
@@ -68,6 +70,7 @@ type edgePart struct {
 	from, to                 int    // node parts
 	edges                    edgeList
 	tensors                  []NamedSource
+	weights                  *NamedSource // the tensor that is stored by position too, or nil
 }
 
 // check validates everything about the input that its shapes and types show.
@@ -118,7 +121,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	if len(in.NodeTypes) == 0 && len(in.EdgeTypes) == 0 {
 		return []NodeInput{{NumNodes: in.NumNodes, Tensors: in.NodeTensors, Splits: in.Splits}},
-			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors}}, nil
+			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors, WeightsOf: in.WeightsOf}}, nil
 	}
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
 }
@@ -210,7 +213,7 @@ func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
 			return p, invalid("%s has %d rows, expected %d as %s has edges", p.label+tensor.Name, tensor.rows(), p.edges.count, p.edges.name)
 		}
 	}
-	return p, nil
+	return p, p.checkWeightsOf(t.WeightsOf)
 }
 
 // checkTensors validates named tensors and fills in their strides.

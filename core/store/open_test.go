@@ -25,6 +25,7 @@ func sampleStore(t testing.TB) string {
 	t.Helper()
 	g := newRandomGraph(11, 3000, 9000, map[string][]int64{"x": {100}}, manifest.DType_FLOAT32)
 	g.EdgeTensors = []NamedSource{{"w", Dense(manifest.DType_INT8, []int64{9000}, make([]byte, 9000))}}
+	g.WeightsOf = "w"
 	g.Splits["train"] = Dense(manifest.DType_INT64, []int64{3}, int64Bytes([]int64{1, 2, 2999}))
 	path := filepath.Join(t.TempDir(), "g.freshgo")
 	require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path, ConvertOptions{}))
@@ -309,12 +310,13 @@ func TestVerifyReportsProgress(t *testing.T) {
 	s, err := Open(ssd.OS, sampleStore(t))
 	require.NoError(t, err)
 	last := int64(-1)
+	whole := s.Describe().NumBytes + s.edge().verifiedBytes() // weights are read again, with their tensor
 	require.NoError(t, s.Verify(context.Background(), func(done, total int64) {
 		require.Greater(t, done, last)
-		require.Equal(t, s.Describe().NumBytes, total)
+		require.Equal(t, whole, total)
 		last = done
 	}))
-	require.Equal(t, s.Describe().NumBytes, last)
+	require.Equal(t, whole, last)
 }
 
 func TestDescribe(t *testing.T) {
@@ -328,7 +330,8 @@ func TestDescribe(t *testing.T) {
 	require.EqualValues(t, 9000, d["num_edges"])
 	require.EqualValues(t, 1, d["format_version"])
 	require.Len(t, d["uuid"], 32)
-	require.Len(t, d["topology"], 3)
+	require.Len(t, d["topology"], 5)
+	require.Equal(t, "w", d["weights_of"])
 	x := d["tensors"].([]any)[0].(map[string]any)
 	require.Equal(t, "float32", x["dtype"])
 	require.Equal(t, []any{3000.0, 100.0}, x["shape"])

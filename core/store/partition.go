@@ -77,7 +77,12 @@ func sortEdges[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSo
 }
 
 // stage names a step for people: of typed edges, those of which relation.
-func (s *edgeSorter) stage(step string) string { return step + " edges" + s.relation }
+func (s *edgeSorter) stage(step string) string {
+	if s.edges.weights {
+		return step + " weights" + s.relation
+	}
+	return step + " edges" + s.relation
+}
 
 // close gives the spill's memory back.
 func (s *edgeSorter) close() {

@@ -136,7 +136,7 @@ func checkOrder(order string, numNodes int64) error {
 // checkCarried returns an error where the store has arrays that this version does not read, and so could not carry over.
 func (s *Store) checkCarried() error {
 	node, edge := s.manifest.GetNodeTypes()[0], s.manifest.GetEdgeTypes()[0]
-	if node.GetTimes() != nil || edge.GetTimes() != nil || edge.GetWeights() != nil || len(edge.GetSplits()) > 0 {
+	if node.GetTimes() != nil || edge.GetTimes() != nil || edge.GetWeights() != nil && s.edge().Weights == nil || len(edge.GetSplits()) > 0 {
 		return fmt.Errorf("store: %s: times, weights or splits of edges would be lost: %w", s.path, ErrVersion)
 	}
 	return nil
@@ -158,6 +158,9 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 	all := []carried{{t.Indptr, "indptr", edge.Indptr}, {t.Indices, "indices", edge.Indices}}
 	if t.EdgeIDs != nil {
 		all = append(all, carried{t.EdgeIDs, "edge_ids", edge.EdgeIds})
+	}
+	if w := r.src.edge().Weights; w != nil {
+		all = append(all, carried{&w.Array, "weights", edge.Weights}, carried{&w.Sums, "weight_sums", edge.WeightSums})
 	}
 	for i := range r.src.edge().Tensors {
 		a := &r.src.edge().Tensors[i]

@@ -341,7 +341,7 @@ func TestRelayoutRefusesWhatItWouldLose(t *testing.T) {
 	for name, change := range map[string]func(m *manifest.Manifest){
 		"node times":   func(m *manifest.Manifest) { m.NodeTypes[0].Times = &manifest.Array{} },
 		"edge times":   func(m *manifest.Manifest) { m.EdgeTypes[0].Times = &manifest.Array{} },
-		"edge weights": func(m *manifest.Manifest) { m.EdgeTypes[0].Weights = &manifest.Array{} },
+		"edge weights": func(m *manifest.Manifest) { m.EdgeTypes[0].Weights, m.EdgeTypes[0].WeightSums = &manifest.Array{}, nil },
 		"edge splits":  func(m *manifest.Manifest) { m.EdgeTypes[0].Splits = []*manifest.Split{{Name: "a"}} },
 	} {
 		t.Run(name, func(t *testing.T) {

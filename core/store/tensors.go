@@ -33,8 +33,11 @@ func planTensor(src Source, chunk int) tensorPlan {
 	return tensorPlan{chunk, rows, streamSlots*rows*src.rowBytes() + src.scratchBytes(rows) + arrayWriterBytes(chunk)}
 }
 
+// visitRows looks at rows from first on.
+type visitRows func(first int64, rows []byte) error
+
 // writeTensor writes the rows of a source, and passes them by visit. label stands before its name in messages.
-func (c *conversion) writeTensor(ctx context.Context, file, label string, t NamedSource, visit func(first int64, rows []byte) error) (*manifest.Tensor, error) {
+func (c *conversion) writeTensor(ctx context.Context, file, label string, t NamedSource, visit visitRows) (*manifest.Tensor, error) {
 	plan := planTensor(t.Source, c.tensorChunk)
 	w, err := newArrayWriter(c.fs, c.site.dir, file, t.DType, t.Shape[1:], plan.chunk, c.budget)
 	if err != nil {

@@ -20,6 +20,7 @@ type EdgeType struct {
 	Source, Relation, Target string // all empty in a homogeneous store
 	Topology
 	Tensors []Tensor // a row for each edge, in the user's order
+	Weights *Weights // of one of the tensors by position; nil where Convert was not asked for them
 	store   *Store
 }
 
@@ -127,7 +128,7 @@ func (e *EdgeType) arrays() []*Array {
 	if e.EdgeIDs != nil {
 		all = append(all, e.EdgeIDs)
 	}
-	return append(all, arraysOf(e.Tensors)...)
+	return append(append(all, e.Weights.arrays()...), arraysOf(e.Tensors)...)
 }
 
 func arraysOf(tensors []Tensor) []*Array {

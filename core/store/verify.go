@@ -8,7 +8,7 @@ import (
 )
 
 // Verify reads every file of the store at the device's sequential rate, compares every page with its checksum and checks every offset and id, and
-// that an order of the rows is a permutation. The first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read
+// that an order of the rows is a permutation, and that weights by position are those of their tensor. The first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read
 // so far and those there are.
 // It needs a few MiB, a thousandth of the largest file for its checksums, and a bit for each node where there is an order.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) error {
@@ -19,6 +19,9 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 	}}
 	for _, a := range s.arrays() {
 		m.total += a.Bytes
+	}
+	for i := range s.edgeTypes {
+		m.total += s.edgeTypes[i].verifiedBytes()
 	}
 	m.add(0)
 	for i := range s.nodeTypes {
@@ -60,7 +63,10 @@ func (e *EdgeType) verify(ctx context.Context, m *meter) error {
 	if err := e.store.verify(ctx, e.arrays(), checks, mem.NewBudget(0), m); err != nil {
 		return err
 	}
-	return offsets.finish()
+	if err := offsets.finish(); err != nil || e.Weights == nil {
+		return err
+	}
+	return e.verifyWeights(ctx, mem.NewBudget(0), m)
 }
 
 // visitor takes the pieces of a file, as scan passes them.

@@ -433,6 +433,7 @@ def convert(
     memory: int,
     overwrite: bool = False,
     relayout: str | None = None,
+    weights: str | None = None,
     progress: Progress | None = None,
 ) -> Store | None:
     """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
@@ -442,7 +443,7 @@ def convert(
 
     Inputs are tensors, arrays of any strides, or :class:`NpyFile`. An array that is a shared mapping of a file
     is read from the file, so that none of its pages are mapped in. ``num_nodes=None`` derives it from the data.
-    Splits are int64 node ids or bool masks.
+    Splits are int64 node ids or bool masks. ``weights`` is the edge tensor that is stored by position too.
 
     Raises:
         InvalidArgumentError, DTypeError: input that does not fit together; the message says where
@@ -462,6 +463,8 @@ def convert(
     raw.edge_tensors, raw.num_edge_tensors = arrays.many(edge_tensors)
     raw.splits, raw.num_splits = arrays.many(splits)
     raw.relayout = None if relayout is None else relayout.encode()
+    names = _names([weights])
+    raw.weights = names
     arguments = (ctypes.byref(raw), os.fsencode(path))
     pointer = _run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress)
     return Store._adopt(pointer) if pointer else None
@@ -473,11 +476,14 @@ def convert_types(
     *,
     memory: int,
     overwrite: bool = False,
+    weights: Mapping[tuple[str, str, str], str] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a heterogeneous graph as a store at ``path``: as :func:`convert`, one type after the other."""
+    """Write a heterogeneous graph as a store at ``path``: as :func:`convert`, one type after the other.
+    ``weights`` names the tensors of edge types that are stored by position too."""
     arrays = _dlpack.ArrayList(map_files=True)
     nodes, edges = _types(parts, arrays)
+    names = _names([(weights or {}).get(edge_type) for edge_type in parts.edges])
     raw = _abi.ConvertInput(
         struct_size=ctypes.sizeof(_abi.ConvertInput),
         overwrite=int(overwrite),
@@ -487,8 +493,14 @@ def convert_types(
         edge_types=edges,
         num_node_types=len(nodes),
         num_edge_types=len(edges),
+        weights=names,
     )
     _run_job("fg_convert_start", ctypes.byref(raw), os.fsencode(path), progress=progress)
+
+
+def _names(names: Sequence[str | None]) -> ctypes.Array[ctypes.c_char_p]:
+    """Names as the library takes them, NULL for None. It holds their memory."""
+    return (ctypes.c_char_p * len(names))(*(None if name is None else name.encode() for name in names))
 
 
 def _discard_store(pointer: int) -> None:

@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--relayout", metavar="ORDER", choices=ORDERS, help="and store rows in this order: %(choices)s"
     )
+    command.add_argument(
+        "--weight-attr", metavar="NAME", help="the edge tensor to draw by: store it by target too, with sums"
+    )
     _add_hotness(command)
     command.set_defaults(run=_convert)
 
@@ -113,7 +116,12 @@ def _convert(options: argparse.Namespace) -> None:
     if order is None and any(value is not None for value in given.values()):
         raise InvalidArgumentError("--hotness, --num-neighbors, --input-nodes and --hot-rows need --relayout")
     with convert(
-        options.source, options.store, memory=options.memory, relayout=order, overwrite=options.overwrite
+        options.source,
+        options.store,
+        memory=options.memory,
+        relayout=order,
+        weight_attr=options.weight_attr,
+        overwrite=options.overwrite,
     ) as store:
         print(store.inspect())
 

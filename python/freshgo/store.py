@@ -78,6 +78,11 @@ class StoredEdges:
         """The number of edges."""
         return int(self._info["num_edges"])
 
+    @property
+    def weight_attr(self) -> str | None:
+        """The tensor that is stored by target too, for draws by weight (``weight_attr`` of :func:`freshgo.convert`)."""
+        return self._info["weights_of"] or None
+
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.tensors:
             raise InvalidArgumentError(
@@ -183,6 +188,13 @@ class Store:
         return any(level["order"] is not None for level in (self._info, *self._info["node_types"]))
 
     @property
+    def weight_attr(self) -> str | None:
+        """The edge tensor that is stored by target too, for draws by weight
+        (``weight_attr`` of :func:`freshgo.convert`). Of a heterogeneous graph it is None: see
+        ``store["author", "writes", "paper"].weight_attr``."""
+        return self._info["weights_of"] or None
+
+    @property
     def tensors(self) -> dict[str, TensorInfo]:
         """Name, dtype and shape of every tensor that comes with a batch. Of a heterogeneous graph it is empty: see
         ``store["paper"].tensors``."""
@@ -250,13 +262,13 @@ class Store:
         ]
         if self._info["order"] is not None:
             lines.append("  order    rows of node tensors are stored in the order of their use")
-        lines += _lines(self._tensors) + _split_lines(self.splits)
+        lines += _lines(self._tensors) + _weight_lines(self.weight_attr) + _split_lines(self.splits)
         for name, nodes in self._nodes.items():
             lines.append(f"  nodes of type {name!r}: {nodes.num_nodes:,}")
             lines += ["  " + line for line in _lines(nodes.tensors) + _split_lines(nodes.splits)]
         for edge_type, edges in self._edges.items():
             lines.append(f"  edges of type {edge_type}: {edges.num_edges:,}")
-            lines += ["  " + line for line in _lines(edges.tensors)]
+            lines += ["  " + line for line in _lines(edges.tensors) + _weight_lines(edges.weight_attr)]
         return "\n".join(lines)
 
     def close(self) -> None:
@@ -298,6 +310,10 @@ def _lines(tensors: dict[str, TensorInfo]) -> list[str]:
         size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)
         lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}")
     return lines
+
+
+def _weight_lines(weight_attr: str | None) -> list[str]:
+    return [] if weight_attr is None else [f"  weights  {weight_attr} by target, with sums"]
 
 
 def _split_lines(splits: dict[str, int]) -> list[str]:

@@ -24,6 +24,9 @@ typedef struct fg_convert_input {
   FG_IN fg_edge_type *edge_types;
   int32_t num_node_types; /* 0: a homogeneous graph */
   int32_t num_edge_types;
+  /* NULL, or for each type of edges (one entry without types) the name of the tensor whose numbers are stored by position
+   * too, with sums, so that draws by weight need not read whole lists from the disk; NULL entries: none of this type. */
+  FG_IN char *FG_IN *weights;
 } fg_convert_input;
 
 /* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it

@@ -31,6 +31,7 @@ class ConvertInput(Structure):
         ("edge_types", POINTER(EdgeType)),
         ("num_node_types", c_int32),
         ("num_edge_types", c_int32),
+        ("weights", POINTER(c_char_p)),
     )
 
 

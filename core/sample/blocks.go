@@ -1,0 +1,221 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"freshgo/core/mem"
+)
+
+// Draws by weight from long lists that are not in memory, where their source has the sums of their blocks: what drawLong does, with each look at sums and
+// at a block a request. A list of 10^6 then takes a few requests for an edge and not its whole length.
+//
+// Requests of all lists of a hop are made together, in waves. A list that lacks m edges gets the next m points of its stream in a wave: each adds one edge
+// at most, so that the loop one by one would have drawn them all too, and the batch is the same to the bit. Nearly all lists are done after one wave; those
+// in which points hit again come back with what they lack. What drawLong does with the whole list at hand, racing where points keep hitting and looking for
+// the last weight where rounding led beyond it, is done by drawing from the whole list.
+
+// BlockSource is a WeightSource that finds places in lists without reading these whole.
+type BlockSource interface {
+	WeightSource
+	// Worth says whether finding k places in a list of deg edges costs less than fetching its weights.
+	Worth(deg, k int64) bool
+	// Locate finds all points and sets their Block, Before and the first of Weights, as many as the block has.
+	Locate(ctx context.Context, points []Point) error
+}
+
+// SumBlock is how many weights have a sum.
+const SumBlock = sumBlock
+
+// Point is a place in a list: in its first block whose sum with those before it, as Sum makes them, is above Below, or in what is left behind the last whole
+// block where none is.
+type Point struct {
+	Start, Deg int64 // the list: so many weights, at least SumBlock, from this position on
+	Below      float64
+
+	Block   int64   // number of the block; as many as there are whole ones for what is left behind them
+	Before  float64 // sum of the blocks before it
+	Weights [SumBlock]float64
+}
+
+// Len is how many weights the point's block has.
+func (p *Point) Len() int64 { return min(SumBlock, p.Deg-p.Block*SumBlock) }
+
+// offset is that of the first weight whose sum with all before it is above Below, if the block has it.
+func (p *Point) offset() (int64, bool) {
+	sum := p.Before
+	for i, w := range p.Weights[:p.Len()] {
+		if sum += w; sum > p.Below {
+			return p.Block*SumBlock + int64(i), true
+		}
+	}
+	return 0, false
+}
+
+// wavePoints is how many points are looked for at a time: twice that many requests at most, more than an engine has in flight. The memory is 400 KB.
+const wavePoints = 2048
+
+// longList is a list that is drawn from by its blocks.
+type longList struct {
+	target    int // of the hop
+	stream    stream
+	total     float64
+	n, wasted int  // edges drawn, points that hit again
+	asked     int  // points of this wave
+	whole     bool // to be drawn from whole
+}
+
+// located is the memory for that.
+type located struct {
+	points buffer[Point]
+	lists  buffer[longList]
+}
+
+func (l *located) free() {
+	l.points.free()
+	l.lists.free()
+}
+
+func locatedBytes() int64 {
+	return wavePoints*int64(unsafe.Sizeof(Point{})+unsafe.Sizeof(longList{})) + 2*minBuffer // unsafe: only sizes
+}
+
+// expandBlocks draws from the lists that are worth it by their blocks, and from the others whole. While it is at these, the degree of a long list is its
+// complement, so that it counts as empty.
+func (h *hop) expandBlocks(m *weighted, source BlockSource) error {
+	if err := h.points.grow(h.budget, mem.Trace, wavePoints, 0); err != nil {
+		return err
+	}
+	if err := h.located.lists.grow(h.budget, mem.Trace, wavePoints, 0); err != nil {
+		return err
+	}
+	spans, skipped, long := h.spans.data[:h.targets], h.skipped.from(0), false
+	for i := range spans {
+		s := &spans[i]
+		switch {
+		case h.skipped.has(skipped, i): // weights that count as 0 are in no sum
+			skipped++
+		case s.deg > shortList && (m.replace || s.deg > raceDegree*h.k) && source.Worth(s.deg, h.k):
+			s.deg, long = ^s.deg, true
+		}
+	}
+	if err := h.chooseFetched(m, m.weights, 0, h.targets); err != nil || !long {
+		return err
+	}
+	for i := 0; i < h.targets; {
+		lists := h.located.lists.data[:0]
+		for ; i < h.targets && len(lists) < wavePoints; i++ {
+			if s := &spans[i]; s.deg < 0 {
+				s.deg = ^s.deg
+				lists = append(lists, longList{target: i, stream: h.stream(h.first + i)})
+			}
+		}
+		if err := h.drawLists(m, source, lists); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drawLists draws from long lists, wavePoints of them at most.
+func (h *hop) drawLists(m *weighted, source BlockSource, lists []longList) error {
+	points := h.points.data[:len(lists)]
+	for j := range lists {
+		s := h.spans.data[lists[j].target]
+		points[j] = Point{Start: s.start, Deg: s.deg, Below: math.Inf(1)}
+	}
+	if err := h.locate(source, points); err != nil {
+		return err
+	}
+	for j := range lists {
+		l, p := &lists[j], &points[j]
+		l.total = p.Before
+		for _, w := range p.Weights[:p.Len()] {
+			l.total += w
+		}
+	}
+	for {
+		waiting := lists[:0]
+		for _, l := range lists {
+			out := h.outOf(l.target)
+			switch {
+			case l.whole:
+				if err := h.chooseFetched(m, m.weights, l.target, l.target+1); err != nil {
+					return err
+				}
+			case l.total == 0 || l.n == len(out):
+				start := h.spans.data[l.target].start
+				for j := range out[:l.n] {
+					out[j] += start
+				}
+				h.counts[l.target] = int64(l.n)
+			default:
+				waiting = append(waiting, l)
+			}
+		}
+		if lists = waiting; len(lists) == 0 {
+			return nil
+		}
+		if err := h.drawWave(m, source, lists); err != nil {
+			return err
+		}
+	}
+}
+
+// outOf is the room for the edges of a target of the hop.
+func (h *hop) outOf(target int) []int64 {
+	ptr := h.ptr.data[h.first+target:]
+	return h.pos[ptr[0]-h.from : ptr[1]-h.from]
+}
+
+// drawWave draws as many points as there is room for and adds what they hit.
+func (h *hop) drawWave(m *weighted, source BlockSource, lists []longList) error {
+	points := h.points.data[:0]
+	for j := range lists {
+		l := &lists[j]
+		s := h.spans.data[l.target]
+		var x uint64
+		for l.asked = 0; l.n+l.asked < len(h.outOf(l.target)) && len(points) < wavePoints; l.asked++ {
+			x, l.stream = l.stream.next()
+			points = append(points, Point{Start: s.start, Deg: s.deg, Below: float64(x>>11) * 0x1p-53 * l.total})
+		}
+	}
+	if err := h.locate(source, points); err != nil {
+		return err
+	}
+	t := &h.threads[0]
+	for j := range lists {
+		l := &lists[j]
+		mine, out := points[:l.asked], h.outOf(l.target)
+		points = points[l.asked:]
+		if !m.replace {
+			t.set.reset(len(out))
+			for _, offset := range out[:l.n] {
+				t.set.add(uint64(offset))
+			}
+		}
+		for k := range mine {
+			offset, found := mine[k].offset()
+			if found && (m.replace || t.set.add(uint64(offset))) {
+				out[l.n] = offset
+				l.n++
+			} else if l.wasted++; !found || l.wasted > triesEach*len(out)+triesMore {
+				l.whole = true
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (h *hop) locate(source BlockSource, points []Point) error {
+	if err := h.ctx.Err(); err != nil {
+		return fmt.Errorf("sample: %w", err)
+	}
+	if err := source.Locate(h.ctx, points); err != nil {
+		return fmt.Errorf("sample: finding %d places in lists by weight: %w", len(points), err)
+	}
+	return nil
+}

@@ -1,0 +1,321 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// Conversion puts weights in the order of positions by sorting the edges once more, with the bits of a weight in the place of an edge's source: a sort is
+// stable, so each weight comes where its edge is. It needs the memory and the spill of the first sort and reads the targets twice more.
+//
+// Rejected: weights beside the sources in the records of the one sort. It saves two readings of the targets, and makes three kinds of every record; and a
+// lookup by edge number, which needs all weights in memory or reads them once for each part that fits.
+
+// weightEdges is the edge list with the weights of a tensor for sources.
+func (p *edgePart) weightEdges() edgeList {
+	list := p.edges
+	list.sources, list.weights, list.name = p.weights.Source, true, p.label+p.weights.Name
+	return list
+}
+
+// weightLimit is above the bits of all good weights as they are stored.
+func weightLimit(dtype manifest.DType) int64 {
+	if NarrowWeights(dtype) {
+		return math.MaxInt32 // the bits of a NaN
+	}
+	return math.MaxInt64
+}
+
+// weightsBeside is what writing weights takes beside the plan of their sort, in which the writer of the sums has the place of that of edge numbers.
+func weightsBeside(targets int64) int64 {
+	n := roundUp((targets+1)*8, ssd.PageBytes)
+	return wordsMemory(&Array{Bytes: n})
+}
+
+// planWeights plans the sort of the weights of a type of edges.
+func (g *graph) planWeights(e *edgePart, memory int64) (edgePlan, error) {
+	beside := weightsBeside(g.nodes[e.to].count)
+	if memory > 0 {
+		memory = max(memory-beside, 1)
+	}
+	plan, err := planEdges(e.weightEdges(), weightLimit(e.weights.DType), g.nodes[e.to].count, memory, runtime.NumCPU())
+	var short *mem.BudgetError
+	if errors.As(err, &short) {
+		short.Need += beside
+	}
+	return plan, err
+}
+
+// checkWeightsOf finds the tensor that weights are of.
+func (p *edgePart) checkWeightsOf(name string) error {
+	if name == "" {
+		return nil
+	}
+	var known []string
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		if known = append(known, t.Name); t.Name != name {
+			continue
+		}
+		if err := checkWeights(t.DType, t.Shape[1:]); err != nil {
+			return fmt.Errorf("store: weights of %s: %w", p.label+name, err)
+		}
+		p.weights = t
+		return nil
+	}
+	return invalid("weights are of the tensor %q, the tensors of the edges are %q", p.label+name, known)
+}
+
+// weightCheck returns a visitor that refuses weights that edges cannot be drawn by.
+func weightCheck(t *NamedSource, label string) visitRows {
+	buffer := make([]float64, wordsBytes/8)
+	return func(first int64, rows []byte) error {
+		for width := int(t.rowBytes()); len(rows) > 0; {
+			part := buffer[:min(len(rows)/width, len(buffer))]
+			DecodeFloats(t.DType, aligned(rows[:len(part)*width]), part)
+			if i := badWeight(part); i >= 0 {
+				return wrongWeight(t.Source, label+t.Name, first+int64(i), part[i])
+			}
+			first, rows = first+int64(len(part)), rows[len(part)*width:]
+		}
+		return nil
+	}
+}
+
+// aligned returns numbers in memory that is aligned for them, as the user's need not be.
+func aligned(p []byte) []byte {
+	if uintptr(unsafe.Pointer(unsafe.SliceData(p)))%8 == 0 { // only compared
+		return p
+	}
+	words := make([]uint64, (len(p)+7)/8)
+	return mem.Bytes(words)[:copy(mem.Bytes(words), p)]
+}
+
+// badWeight is the place of the first weight that is none, or -1.
+func badWeight(weights []float64) int {
+	for i, w := range weights {
+		if !GoodWeight(w) {
+			return i
+		}
+	}
+	return -1
+}
+
+func wrongWeight(src Source, name string, edge int64, w float64) error {
+	position := fmt.Sprintf("%s[%d]", name, edge)
+	if src.File != "" {
+		position += " in " + src.File
+	}
+	return invalid("%s is %v, expected a finite weight of at least 0 and at most %g", position, w, MaxWeight)
+}
+
+// weightReader reads the bits of weights, as they are stored. It belongs to one goroutine.
+type weightReader struct {
+	rows   *rowReader
+	raw    *mem.Block
+	floats *mem.Block
+	narrow bool
+}
+
+// newWeightReader returns a reader of at most maxRows weights at a time. It charges weightReaderBytes to the budget until close.
+func newWeightReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*weightReader, error) {
+	rows, err := newRowReader(fs, src, name, maxRows, budget)
+	if err != nil {
+		return nil, err
+	}
+	r := &weightReader{rows: rows, narrow: NarrowWeights(src.DType)}
+	if r.raw, err = budget.Alloc(mem.Convert, maxRows*int64(src.DType.Size())); err != nil {
+		rows.close()
+		return nil, err
+	}
+	if r.floats, err = budget.Alloc(mem.Convert, maxRows*8); err != nil {
+		r.raw.Free()
+		rows.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// weightReaderBytes is the memory of a weightReader.
+func weightReaderBytes(src Source, maxRows int64) int64 {
+	return src.scratchBytes(maxRows) + maxRows*(int64(src.DType.Size())+8)
+}
+
+func (r *weightReader) close() {
+	r.rows.close()
+	r.raw.Free()
+	r.floats.Free()
+}
+
+// read returns the bits of n weights from edge first on, valid until the next read. That of -0 are those of 0.
+func (r *weightReader) read(first, n int64) ([]int64, error) {
+	raw, err := r.rows.read(r.raw.Bytes(), first, n)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	if uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%8 != 0 { // only compared; ours is aligned
+		raw = r.raw.Bytes()[:copy(r.raw.Bytes(), raw)]
+	}
+	src := r.rows.src
+	floats := mem.Slice[float64](r.floats)[:n]
+	DecodeFloats(src.DType, raw, floats)
+	if i := badWeight(floats); i >= 0 {
+		return nil, wrongWeight(src, r.rows.name, first+int64(i), floats[i])
+	}
+	bits := mem.Slice[int64](r.floats)[:n] // in the place of the numbers
+	for i, w := range floats {
+		if r.narrow {
+			bits[i] = int64(math.Float32bits(float32(w + 0)))
+		} else {
+			bits[i] = int64(math.Float64bits(w + 0))
+		}
+	}
+	return bits, nil
+}
+
+// writeWeights writes the weights of a type of edges by position, and their sums. The topology is written.
+func (c *conversion) writeWeights(ctx context.Context, p *edgePart, plan edgePlan, edge *manifest.EdgeType) error {
+	s := &edgeSorter{
+		fs: c.fs, dir: c.site.dir, edges: p.weightEdges(), sources: weightLimit(p.weights.DType), targets: c.graph.nodes[p.to].count,
+		plan: plan, budget: c.budget, progress: c.progress, relation: relationWords(p),
+	}
+	defer s.close()
+	if err := s.count(ctx); err != nil {
+		return err
+	}
+	out, err := c.newWeightSink(ctx, p, plan.chunk, edge)
+	if err != nil {
+		return err
+	}
+	defer out.abort()
+	if err := s.sort(ctx, topologySinks{indptr: nowhere{}, indices: out}); err != nil {
+		return err
+	}
+	if err := s.removeSpill(); err != nil {
+		return err
+	}
+	edge.WeightsOf = p.weights.Name
+	edge.Weights, edge.WeightSums, err = out.finish(p.edges.count)
+	return err
+}
+
+// nowhere is a sink for what is known already.
+type nowhere struct{}
+
+func (nowhere) write([]byte) error { return nil }
+
+// weightSink takes the sorted weights and makes their sums.
+type weightSink struct {
+	weights, sums *arrayWriter
+	indptr        *words
+	summer        *summer
+	narrow        bool
+	floats        []float64
+	pending       []float64 // sums that are not written yet
+	row           int64     // of the next sum
+}
+
+func (c *conversion) newWeightSink(ctx context.Context, p *edgePart, chunk int, edge *manifest.EdgeType) (w *weightSink, err error) {
+	w = &weightSink{narrow: NarrowWeights(p.weights.DType), floats: make([]float64, wordsBytes/8), pending: make([]float64, 0, wordsBytes/8)}
+	defer func() {
+		if err != nil {
+			w.abort()
+		}
+	}()
+	check := checker{dir: c.site.dir, files: map[string]bool{}}
+	indptr := check.column(edge.Indptr, "indptr", c.graph.nodes[p.to].count+1, manifest.DType_INT64)
+	written := &Store{fs: c.fs, path: c.site.dir, draft: true}
+	if w.indptr, err = written.newWords(ctx, indptr, c.budget); err != nil {
+		return w, err
+	}
+	if w.summer, err = newSummer(w.indptr, w.sum); err != nil {
+		return w, err
+	}
+	if w.weights, err = newArrayWriter(c.fs, c.site.dir, p.file+"weights", weightsType(p.weights.DType), nil, chunk, c.budget); err != nil {
+		return w, err
+	}
+	w.sums, err = newArrayWriter(c.fs, c.site.dir, p.file+"weight_sums", manifest.DType_FLOAT64, nil, chunk, c.budget)
+	return w, err
+}
+
+// write takes the bits of weights.
+func (w *weightSink) write(p []byte) error {
+	if err := w.weights.write(p); err != nil {
+		return err
+	}
+	dtype, width := manifest.DType_FLOAT64, 8
+	if w.narrow {
+		dtype, width = manifest.DType_FLOAT32, 4
+	}
+	for len(p) > 0 {
+		part := w.floats[:min(len(p)/width, len(w.floats))]
+		DecodeFloats(dtype, p[:len(part)*width], part)
+		if err := w.summer.add(part); err != nil {
+			return err
+		}
+		p = p[len(part)*width:]
+	}
+	return nil
+}
+
+// sum takes the sum of a row, after rows that have none.
+func (w *weightSink) sum(row int64, sum float64) error {
+	for ; w.row < row; w.row++ {
+		if err := w.put(0); err != nil {
+			return err
+		}
+	}
+	w.row++
+	return w.put(sum)
+}
+
+func (w *weightSink) put(sum float64) error {
+	if w.pending = append(w.pending, sum); len(w.pending) < cap(w.pending) {
+		return nil
+	}
+	return w.flush()
+}
+
+func (w *weightSink) flush() error {
+	defer func() { w.pending = w.pending[:0] }()
+	return w.sums.write(mem.Bytes(w.pending))
+}
+
+// finish ends both arrays, of so many edges.
+func (w *weightSink) finish(edges int64) (weights, sums *manifest.Array, err error) {
+	defer w.abort()
+	for ; w.row < weightSums(edges); w.row++ {
+		if err := w.put(0); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := w.flush(); err != nil {
+		return nil, nil, err
+	}
+	if weights, err = w.weights.finish(edges); err != nil {
+		return nil, nil, err
+	}
+	sums, err = w.sums.finish(weightSums(edges))
+	return weights, sums, err
+}
+
+// abort gives everything back. After finish it does nothing.
+func (w *weightSink) abort() {
+	if w.indptr != nil {
+		w.indptr.close()
+		w.indptr = nil
+	}
+	for _, array := range []*arrayWriter{w.weights, w.sums} {
+		if array != nil {
+			array.abort()
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+)
+
+// verifyWeights checks that the weights by position are those of their tensor, each that of its edge, and that the sums are theirs. It reads edge numbers,
+// weights, sums and tensor once each, in order: that two lists of pairs of an edge and a weight are the same, in whatever order, show the sums of a
+// hash of each pair, which differ for lists that differ but once in 2^64.
+func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *meter) error {
+	w := e.Weights
+	t := e.tensor(w.Of)
+	buffer := make([]float64, wordsBytes/8)
+	want, got := uint64(0), uint64(0)
+	err := e.store.streamRows(ctx, &t.Array, scanBytes, budget, func(first int64, rows []byte) error {
+		m.add(int64(len(rows)))
+		return eachFloat(t.DType, rows, buffer, func(at int64, weights []float64) error {
+			for i, v := range weights {
+				if !GoodWeight(v) {
+					return &CorruptError{Path: t.Path, Off: t.Layout.Offset(first + at + int64(i)), Reason: fmt.Sprintf("edge %d has the weight %v", first+at+int64(i), v)}
+				}
+				want += pairHash(first+at+int64(i), v)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	check, err := e.newSumCheck(ctx, budget)
+	if err != nil {
+		return err
+	}
+	defer check.close()
+	ids, err := e.newEdgeNumbers(ctx, budget)
+	if err != nil {
+		return err
+	}
+	defer ids.close()
+	err = e.store.streamRows(ctx, &w.Array, scanBytes, budget, func(first int64, rows []byte) error {
+		m.add(int64(len(rows)))
+		return eachFloat(w.DType, rows, buffer, func(at int64, weights []float64) error {
+			numbers, err := ids.read(ctx, first+at, int64(len(weights)))
+			if err != nil {
+				return err
+			}
+			for i, v := range weights {
+				got += pairHash(numbers[i], v)
+			}
+			return check.add(weights)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return &CorruptError{Path: w.Path, Reason: fmt.Sprintf("the weights are not those of the tensor %q", w.Of)}
+	}
+	return check.finish()
+}
+
+// verifiedBytes is what verifyWeights counts as progress.
+func (e *EdgeType) verifiedBytes() int64 {
+	if e.Weights == nil {
+		return 0
+	}
+	t := e.tensor(e.Weights.Of)
+	return t.Rows*int64(t.Layout.RowBytes) + e.NumEdges*int64(e.Weights.Layout.RowBytes)
+}
+
+// tensor is one that is known to be there.
+func (e *EdgeType) tensor(name string) *Tensor {
+	for i := range e.Tensors {
+		if e.Tensors[i].Name == name {
+			return &e.Tensors[i]
+		}
+	}
+	panic("store: weights of no tensor")
+}
+
+// pairHash depends on an edge and its weight.
+func pairHash(edge int64, weight float64) uint64 {
+	mix := func(x uint64) uint64 { // the finalizer of splitmix64
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		return x ^ x>>31
+	}
+	return mix(mix(uint64(edge)+0x9e3779b97f4a7c15) + math.Float64bits(weight+0)) // -0 is 0
+}
+
+// eachFloat calls visit with parts of rows as numbers.
+func eachFloat(dtype manifest.DType, rows []byte, buffer []float64, visit func(at int64, part []float64) error) error {
+	width, at := dtype.Size(), int64(0)
+	for len(rows) > 0 {
+		part := buffer[:min(len(rows)/width, len(buffer))]
+		DecodeFloats(dtype, rows[:len(part)*width], part)
+		if err := visit(at, part); err != nil {
+			return err
+		}
+		at, rows = at+int64(len(part)), rows[len(part)*width:]
+	}
+	return nil
+}
+
+// edgeNumbers reads the numbers of edges by position.
+type edgeNumbers struct {
+	reader *rangeReader // nil where numbers are positions
+	buffer *mem.Block
+	out    []int64
+}
+
+func (e *EdgeType) newEdgeNumbers(ctx context.Context, budget *mem.Budget) (*edgeNumbers, error) {
+	n := &edgeNumbers{out: make([]int64, wordsBytes/8)}
+	if e.EdgeIDs == nil {
+		return n, nil
+	}
+	var err error
+	if n.reader, err = e.store.newRangeReader(ctx, e.EdgeIDs, budget); err != nil {
+		return nil, err
+	}
+	if n.buffer, err = budget.Alloc(mem.Staging, rangeBytes(wordsBytes)); err != nil {
+		n.reader.close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *edgeNumbers) close() {
+	if n.reader != nil {
+		n.reader.close()
+		n.buffer.Free()
+	}
+}
+
+// read returns the numbers of so many positions from first on.
+func (n *edgeNumbers) read(ctx context.Context, first, count int64) ([]int64, error) {
+	out := n.out[:count]
+	if n.reader == nil {
+		for i := range out {
+			out[i] = first + int64(i)
+		}
+		return out, nil
+	}
+	width := int64(n.reader.array.DType.Size())
+	data, err := n.reader.read(ctx, n.buffer.Bytes(), first*width, (first+count)*width)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if width == 4 {
+			out[i] = int64(binary.LittleEndian.Uint32(data[4*i:]))
+		} else {
+			out[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
+		}
+	}
+	return out, nil
+}
+
+// sumCheck compares sums with those that are stored.
+type sumCheck struct {
+	array  *Array
+	indptr *words
+	stored *words
+	summer *summer
+	row    int64
+}
+
+func (e *EdgeType) newSumCheck(ctx context.Context, budget *mem.Budget) (c *sumCheck, err error) {
+	c = &sumCheck{array: &e.Weights.Sums}
+	if c.indptr, err = e.store.newWords(ctx, e.Indptr, budget); err != nil {
+		return nil, err
+	}
+	if c.stored, err = e.store.newWords(ctx, c.array, budget); err != nil {
+		c.indptr.close()
+		return nil, err
+	}
+	if c.summer, err = newSummer(c.indptr, c.compare); err != nil {
+		c.close()
+	}
+	return c, err
+}
+
+func (c *sumCheck) close() {
+	c.indptr.close()
+	c.stored.close()
+}
+
+func (c *sumCheck) add(weights []float64) error { return c.summer.add(weights) }
+
+// compare takes the sum of a row. The rows before it that have none are 0.
+func (c *sumCheck) compare(row int64, want float64) error {
+	for ; c.row <= row; c.row++ {
+		expected := want
+		if c.row < row {
+			expected = 0
+		}
+		stored, err := c.stored.next()
+		if err != nil {
+			return err
+		}
+		if got := math.Float64frombits(stored); stored != math.Float64bits(expected) {
+			return &CorruptError{Path: c.array.Path, Off: c.array.Layout.Offset(c.row), Reason: fmt.Sprintf("sum %d is %v, expected %v", c.row, got, expected)}
+		}
+	}
+	return nil
+}
+
+// finish checks that the remaining rows are 0.
+func (c *sumCheck) finish() error {
+	if c.row == c.array.Rows {
+		return nil
+	}
+	return c.compare(c.array.Rows-1, 0)
+}
