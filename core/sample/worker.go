@@ -46,6 +46,7 @@ type thread struct {
 	set    positionSet
 	race   race
 	short  short
+	found  asm.Found
 	walker walker
 	masked masked
 }
