@@ -1,5 +1,5 @@
 #include "textflag.h"
-#include "variates_amd64.h"
+#include "lanes_amd64.h"
 
 DATA eight<>+0(SB)/8, $0
 DATA eight<>+8(SB)/8, $1

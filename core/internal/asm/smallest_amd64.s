@@ -1,5 +1,5 @@
 #include "textflag.h"
-#include "variates_amd64.h"
+#include "lanes_amd64.h"
 
 // VARIATES makes the upper halves of sixteen variates of the ids in Z, in their order. M has every other bit set.
 #define VARIATES(Z, T, U, M) \
@@ -10,26 +10,6 @@
 	MIX(T, U)           \
 	VPSRLQ    $32, Z, Z \
 	VMOVDQA32 T, M, Z
-
-// LOAD brings ids number at to at+15. It reads no quarter of them behind the last id, whose quarter begins at R9: the lines there
-// were not asked for. What it brings instead is not used.
-#define LOAD(at, Z, X) \
-	MOVL    $at, R13    \
-	CMPQ    R13, R9     \
-	CMOVQGT R9, R13     \
-	VMOVDQU (SI)(R13*4), X \
-	MOVL    $(at+4), R13 \
-	CMPQ    R13, R9     \
-	CMOVQGT R9, R13     \
-	VINSERTI32X4 $1, (SI)(R13*4), Z, Z \
-	MOVL    $(at+8), R13 \
-	CMPQ    R13, R9     \
-	CMOVQGT R9, R13     \
-	VINSERTI32X4 $2, (SI)(R13*4), Z, Z \
-	MOVL    $(at+12), R13 \
-	CMPQ    R13, R9     \
-	CMOVQGT R9, R13     \
-	VINSERTI32X4 $3, (SI)(R13*4), Z, Z
 
 // COUNT adds one to those ranks R whose key in Z is above the one at an address.
 #define COUNT(at, Z, R, M) \

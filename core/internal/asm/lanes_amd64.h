@@ -20,3 +20,23 @@
 	VPMULLQ Z28, Z, Z \
 	VPSRLQ  $31, Z, T \
 	VPXORQ  T, Z, Z
+
+// LOAD brings ids number at to at+15. It reads no quarter of them behind the last id, whose quarter begins at R9: the lines there
+// were not asked for. What it brings instead is not used.
+#define LOAD(at, Z, X) \
+	MOVL    $at, R13    \
+	CMPQ    R13, R9     \
+	CMOVQGT R9, R13     \
+	VMOVDQU (SI)(R13*4), X \
+	MOVL    $(at+4), R13 \
+	CMPQ    R13, R9     \
+	CMOVQGT R9, R13     \
+	VINSERTI32X4 $1, (SI)(R13*4), Z, Z \
+	MOVL    $(at+8), R13 \
+	CMPQ    R13, R9     \
+	CMOVQGT R9, R13     \
+	VINSERTI32X4 $2, (SI)(R13*4), Z, Z \
+	MOVL    $(at+12), R13 \
+	CMPQ    R13, R9     \
+	CMOVQGT R9, R13     \
+	VINSERTI32X4 $3, (SI)(R13*4), Z, Z
