@@ -3,11 +3,14 @@ package sample
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/asm"
 )
 
 func digest(t *testing.T, arrays ...any) uint64 {
@@ -63,13 +66,17 @@ func TestGoldenMethods(t *testing.T) {
 		"weighted replace":         0xc79c53f98db800a6,
 	}
 	g := newWeightedGraph(3000, 7)
-	for name, cfg := range methodConfigs(g.with("ram32")) {
-		t.Run(name, func(t *testing.T) {
-			w := newWorker(t, g.forms()["ram32"], cfg, true, 2)
-			var sub Subgraph
-			require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, g.seeds(200, 5), &sub))
-			require.Equal(t, want[name], digest(t, sub.Nodes, sub.Ptr, sub.Row, sub.Pos))
-		})
+	defer func(have bool) { asm.Lanes = have }(asm.Lanes)
+	for _, lanes := range []bool{asm.Lanes, false} { // the routines for vectors and the loops
+		asm.Lanes = lanes
+		for name, cfg := range methodConfigs(g.with("ram32")) {
+			t.Run(fmt.Sprint(name, lanes), func(t *testing.T) {
+				w := newWorker(t, g.forms()["ram32"], cfg, true, 2)
+				var sub Subgraph
+				require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, g.seeds(200, 5), &sub))
+				require.Equal(t, want[name], digest(t, sub.Nodes, sub.Ptr, sub.Row, sub.Pos))
+			})
+		}
 	}
 }
 

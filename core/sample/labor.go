@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"freshgo/core/internal/asm"
 )
 
 // Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs, NeurIPS
@@ -106,8 +108,15 @@ func chooseLabor[I int32 | int64](m *labor, t *thread, h *hop, lo, hi int, at []
 		if h.counts[i] = b - a; a == b {
 			continue
 		}
-		c := &chosen{h.spans.data[i].start, h.pos[a:b], h.sources[a:b], h.weight[a:b]}
-		ids := sources[in.start : in.start+in.deg]
+		ids, start := sources[in.start:in.start+in.deg], h.spans.data[i].start
+		if m.weights == nil && v.keep <= 1 && b-a < in.deg {
+			if left, ok := asm.Smallest(ids, v.key, int(b-a)); ok {
+				take(left, ids, start, h.pos[a:b], h.sources[a:b])
+				fill(h.weight[a:b], 1/float32(b-a))
+				continue
+			}
+		}
+		c := &chosen{start, h.pos[a:b], h.sources[a:b], h.weight[a:b]}
 		switch {
 		case m.weights == nil:
 			laborUniform(t, &v, ids, c)
@@ -116,6 +125,22 @@ func chooseLabor[I int32 | int64](m *labor, t *thread, h *hop, lo, hi int, at []
 		default:
 			h.counts[i] = laborWeighted(t, &v, ids, from.wide[in.start:in.start+in.deg], c)
 		}
+	}
+}
+
+// take writes the positions and the sources of what is chosen, in the order of the list.
+func take[I int32 | int64](chosen uint64, ids []I, start int64, pos, sources []int64) {
+	sources = sources[:len(pos)]
+	for j := range pos {
+		i := bits.TrailingZeros64(chosen)
+		chosen &= chosen - 1
+		pos[j], sources[j] = start+int64(i), int64(ids[i])
+	}
+}
+
+func fill(list []float32, x float32) {
+	for i := range list {
+		list[i] = x
 	}
 }
 
@@ -176,14 +201,17 @@ func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 		return
 	}
 	bound := uint64(want / float64(len(ids)) * 0x1p64)
-	keys, offsets, n := &t.short.keys, &t.short.offsets, 0
-	for i, u := range ids {
+	keys, offsets, n, seen := &t.found.Keys, &t.found.Offsets, 0, 0
+	if v.keep <= 1 {
+		n, seen = asm.Below(ids, v.key, bound, &t.found)
+	}
+	for i, u := range ids[seen:] {
 		if x := v.of(uint64(u)); x < bound {
 			if n == shortList {
 				laborRace(t, v, ids, c)
 				return
 			}
-			keys[n], offsets[n] = x, int64(i)
+			keys[n], offsets[n] = x, int64(seen+i)
 			n++
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/asm"
 )
 
 func TestLaborDrawsEveryPositionEquallyOften(t *testing.T) {
@@ -169,5 +171,25 @@ func TestDependentBatchesShareTheirNodes(t *testing.T) {
 			}
 		}
 		requireFrequency(t, changed, sources, 1./d, "after batch %d", batch)
+	}
+}
+
+// Vectors are used in memory with ids of 4 bytes and no dependency; what they choose is what the loops do.
+func TestLaborIsTheSameWithoutVectors(t *testing.T) {
+	have := asm.Lanes
+	defer func() { asm.Lanes = have }()
+	for _, deg := range []int{2, 15, 16, 17, 32, 33, 63, 64, 65, 200, 999, 5000} {
+		for _, k := range []int64{1, 5, 10, 40} {
+			var with, without Subgraph
+			cfg := Config{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}}
+			one, other := newWorker(t, star(deg), cfg, true, 1), newWorker(t, star(deg), cfg, true, 1)
+			for batch := range uint64(20) {
+				asm.Lanes = have
+				require.NoError(t, one.Sample(context.Background(), Key{Batch: batch}, []int64{0}, &with))
+				asm.Lanes = false
+				require.NoError(t, other.Sample(context.Background(), Key{Batch: batch}, []int64{0}, &without))
+				require.Equal(t, without, with, "%d of %d, batch %d", k, deg, batch)
+			}
+		}
 	}
 }

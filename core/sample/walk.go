@@ -32,7 +32,7 @@ const (
 	// maxSteps of the walks of a target keep visits in int32 and the sorting of one target within milliseconds. Arbitrary.
 	maxSteps = 1 << 20
 	// nodeBits leave room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB of memory.
-	nodeBits = 42
+	nodeBits = asm.VisitBits
 	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same time;
 	// with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is under way.
 	walkersAtOnce = 1024
@@ -319,6 +319,9 @@ func (m *moves) resident() {
 // rank writes the nodes most often among visits to the place of target i, and how often, and returns their number. It uses
 // up visits.
 func (h *hop) rank(k *walker, i int, visits []int64) int64 {
+	if n, ok := asm.Visits(visits); ok {
+		return h.rankSorted(i, visits[:n])
+	}
 	sortFew(visits)
 	for len(visits) > 0 && visits[0] < 0 { // of a metapath that came to an end
 		visits = visits[1:]
@@ -339,6 +342,20 @@ func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 		sources[j], weight[j] = v, 1
 	}
 	return int64(len(often) + len(once))
+}
+
+// rankSorted is rank of what asm.Visits has put in order.
+func (h *hop) rankSorted(i int, visits []int64) int64 {
+	ptr := h.ptr.data[h.first+i:]
+	lo, hi := ptr[0]-h.from, ptr[1]-h.from
+	sources, weight := h.sources[lo:hi], h.weight[lo:hi]
+	n := 0
+	for at := int64(0); n < len(sources) && at < int64(len(visits)); n++ {
+		node, times := asm.Visited(visits[at])
+		sources[n], weight[n] = node, float32(times)
+		at += times
+	}
+	return int64(n)
 }
 
 // gather parts visits, in ascending order, into nodes that were visited often and those that were once, in the memory of

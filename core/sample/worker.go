@@ -47,6 +47,7 @@ type thread struct {
 	set    positionSet
 	race   race
 	short  short
+	found  asm.Found
 	walker walker
 	masked masked
 }

@@ -1,5 +1,6 @@
-// Package asm holds the loops that need an instruction the compiler does not emit: software prefetch. On processors without
-// a routine it does nothing.
+// Package asm holds the loops that need instructions the compiler does not emit: software prefetch, and vectors of 512 bits
+// for what the samplers do with one list. On processors without a routine prefetch does nothing, and the others say that they
+// have no answer: the caller's loop, which gives the same, does the work.
 //
 // Go assembly cannot live in a package that uses cgo, and an assembly call is not inlined (about 2 ns), so the routines take
 // arrays of indices. core/sample and core/rows call it.

@@ -1,0 +1,13 @@
+//go:build !amd64
+
+package asm
+
+import "unsafe"
+
+const hasLanes = false
+
+func smallest512(unsafe.Pointer, int, uint64, int) uint64 { return 0 }
+
+func below512(unsafe.Pointer, int, uint64, uint64, *Found) (number, seen int) { return 0, 0 }
+
+func visits512(unsafe.Pointer, int) int { return 0 }
