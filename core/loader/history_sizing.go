@@ -5,6 +5,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/history"
+	"freshgo/core/ssd"
 )
 
 // historyShare is the part of the features' bytes, as a divisor, that the buffer
@@ -47,6 +48,15 @@ const leastHistory = 1 << 20
 // weighs says whether the policy weighs what embeddings save.
 func (z *sizer) weighs() bool {
 	return z.options.History != nil && z.options.History.Policy == history.Performance
+}
+
+// scoringBytes is what expect takes for a while beside its vectors.
+func (z *sizer) scoringBytes() int64 {
+	total := cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
+	if z.parts.store != nil {
+		total += min(2*scanPiece, z.neighbors+ssd.PageBytes) // see diskRows.scan
+	}
+	return total
 }
 
 // placesFeatures says whether the history's buffer holds features too: those that
