@@ -183,11 +183,12 @@ class History:
                 ``EdgeCNN``), or any with ``layers``. May be compiled and accelerated (:mod:`freshgo.nn`).
             layers: the model's message-passing layers, one for each hop, in the order in which it calls each of them
                 once as ``layer(h, edge_index, ...)``, with the edges of the batch as they are. Layers must take a pair
-                of tensors for ``h``; GCNConv and PNAConv need not.
+                of tensors for ``h``; GCNConv and PNAConv need not. With types layers are called as
+                ``layer(h, batch.edge_index_dict, ...)``, with dicts: ``HeteroConv``, which is given pairs, or any that
+                returns a row for each row of ``h``, such as ``HGTConv``, of which those of the targets are kept.
 
         Raises:
-            InvalidArgumentError: a layer or a model that cannot work; the message says why. Batches with types of nodes
-            raise it from the model's first layer: they take ``history(h, block)``.
+            InvalidArgumentError: a layer or a model that cannot work; the message says why.
         """
         if self._attached is not None:
             raise InvalidArgumentError("a model is attached to this history already: call detach() first")
