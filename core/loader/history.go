@@ -136,7 +136,7 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 			return err
 		}
 		l.outermost = f
-		c.FeatureBytes, c.NumFeatures = int64(f.width), f.count
+		c.FeatureBytes, c.FeatureEnds, c.NumFeatures = f.widths[0], f.ends, f.count
 		c.FeatureWorth = func(rank int64) float32 { return f.worth[rank] }
 	}
 	var err error

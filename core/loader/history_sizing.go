@@ -38,6 +38,9 @@ func (z *sizer) sizeHistory() {
 	}
 	if z.placesFeatures() {
 		z.history += cache.PolicyBytes("static", z.parts.numNodes, 1) + z.parts.numNodes // addresses; present, at most
+		if z.parts.types != nil {
+			z.history += (z.parts.numNodes + 1) * endBytes // at most
+		}
 	}
 }
 
@@ -63,7 +66,7 @@ func (z *sizer) scoringBytes() int64 {
 // a ranking puts first. Caches that move rows have memory of their own.
 func (z *sizer) placesFeatures() bool {
 	o := z.options.History
-	return o != nil && z.parts.types == nil && o.Features && !o.Outside && slices.Contains(rankings, z.options.Cache) && z.parts.store != nil
+	return o != nil && o.Features && !o.Outside && slices.Contains(rankings, z.options.Cache) && z.parts.store != nil
 }
 
 // rankings are the caches that are filled once, by hotness.

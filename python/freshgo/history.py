@@ -70,10 +70,10 @@ class History:
         start: iterations or epochs before the cache is used: embeddings change fast at first.
         memory: bytes of the buffer, or as ``"512MiB"``; part of the loader's ``memory`` on the CPU. None is a tenth of
             the bytes of the features, with types of those of all types.
-        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room: of a graph
-            without types, in a loader that reads from a store with a ranking as ``cache``, and in a buffer on the CPU.
-            Elsewhere the buffer has embeddings alone, whatever is said here, and features are cached as without
-            history; ``"feature_bytes"`` of :meth:`stats` says how many there are.
+        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room: in a
+            loader that reads from a store with a ranking as ``cache``, and in a buffer on the CPU. Elsewhere the buffer
+            has embeddings alone, whatever is said here, and features are cached as without history;
+            ``"feature_bytes"`` of :meth:`stats` says how many there are.
         lag: a batch is pruned by the cache as it was so many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it.
         device: where the buffer is, which is where the model computes; None is the CPU.

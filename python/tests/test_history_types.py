@@ -309,17 +309,19 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
         Loader(typed, [4], INPUTS, history=History(), **OPTIONS)
 
 
-@pytest.mark.parametrize("cache", ["degree", "belady"])
-def test_the_buffer_has_embeddings_alone(typed: Graph, tmp_path: Any, cache: str) -> None:
-    """Whatever ``features`` says, batches and decisions are the same."""
+@pytest.mark.parametrize("cache", ["degree", "expected", "belady"])
+def test_features_share_the_buffer(typed: Graph, tmp_path: Any, cache: str) -> None:
+    """Rows of types of all widths lie at its other end where the cache is a ranking, and change no batch."""
     from freshgo import convert
 
     runs = []
     with convert(typed, tmp_path / "g", progress=False) as store:
         for features in (True, False):
-            history = History(p_grad=1.0, t_stale=2.0, memory="64KiB", features=features)
-            losses, seen, _, stats = train(store, typed, history, cache=cache, memory="64MiB")
-            assert stats["feature_bytes"] == 0
+            history = History(p_grad=1.0, t_stale=2.0, policy="gradient", memory="64KiB", features=features)
+            losses, seen, _, stats = train(store, typed, history, cache=cache, feature_cache="10kB")
+            shared = features and cache != "belady"
+            assert (stats["features"] > 0) == (stats["displaced"] > 0) == shared
+            assert stats["embedding_bytes"] + stats["feature_bytes"] <= stats["bytes"] == 64 << 10
             assert sum(layer["hits"] for layer in stats["layers"]) > 0
             runs.append((losses, seen))
     assert runs[0] == runs[1]
