@@ -320,7 +320,7 @@ def test_features_share_the_buffer(typed: Graph, tmp_path: Any, cache: str) -> N
             history = History(p_grad=1.0, t_stale=2.0, policy="gradient", memory="64KiB", features=features)
             losses, seen, _, stats = train(store, typed, history, cache=cache, feature_cache="10kB")
             shared = features and cache != "belady"
-            assert (stats["features"] > 0) == (stats["displaced"] > 0) == shared
+            assert (stats["displaced"] > 0) == shared
             assert stats["embedding_bytes"] + stats["feature_bytes"] <= stats["bytes"] == 64 << 10
             assert sum(layer["hits"] for layer in stats["layers"]) > 0
             runs.append((losses, seen))
