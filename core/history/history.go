@@ -58,8 +58,11 @@ type Config struct {
 	Reuse func(layer int, node int64) float32
 
 	// The hottest features lie at the other end of the buffer, feature 0 at the very end. NumFeatures is how many there are to place.
+	// Each takes FeatureBytes; or, where their rows differ in width, FeatureEnds[k] is what the k hottest take together, ascending from
+	// FeatureEnds[0] = 0. The caller keeps it.
 	// FeatureWorth is how many reads in an iteration a feature saves, on average, if nothing is pruned, descending. For Performance.
 	FeatureBytes int64
+	FeatureEnds  []int64
 	NumFeatures  int64
 	FeatureWorth func(rank int64) float32
 }
@@ -79,6 +82,8 @@ func (c *Config) check() error {
 	case c.Bytes < 0 || c.RowBytes < 0 || c.FeatureBytes < 0 || c.NumFeatures < 0:
 		return fmt.Errorf("history: sizes must not be negative, got a buffer of %d bytes, rows of %d, %d features of %d: %w",
 			c.Bytes, c.RowBytes, c.NumFeatures, c.FeatureBytes, ErrConfig)
+	case c.FeatureEnds != nil && !c.endsFit():
+		return fmt.Errorf("history: the ends of %d features must ascend from 0, got %d of them: %w", c.NumFeatures, len(c.FeatureEnds), ErrConfig)
 	case c.Stale < 0 || c.Start < 0:
 		return fmt.Errorf("history: stale and start must not be negative, got %d and %d: %w", c.Stale, c.Start, ErrConfig)
 	case !(c.GradFraction >= 0 && c.GradFraction <= 1): // NaN fails
@@ -92,7 +97,9 @@ func (c *Config) check() error {
 }
 
 // places says whether features lie in the buffer.
-func (c *Config) places() bool { return c.FeatureBytes > 0 && c.NumFeatures > 0 }
+func (c *Config) places() bool {
+	return c.NumFeatures > 0 && (c.FeatureBytes > 0 || c.FeatureEnds != nil)
+}
 
 // slotLimit is for how many slots there are tables.
 func (c *Config) slotLimit() int64 {

@@ -32,6 +32,9 @@ func TestConfigErrors(t *testing.T) {
 		"no worth":      func(c *Config) { c.Policy, c.Reuse, c.FeatureBytes, c.NumFeatures = Performance, reuse, 8, 2 },
 		"feature bytes": func(c *Config) { c.FeatureBytes = -1 },
 		"features":      func(c *Config) { c.NumFeatures = -1 },
+		"few ends":      func(c *Config) { c.NumFeatures, c.FeatureEnds = 2, []int64{0, 8} },
+		"ends":          func(c *Config) { c.NumFeatures, c.FeatureEnds = 2, []int64{0, 8, 8} },
+		"first end":     func(c *Config) { c.NumFeatures, c.FeatureEnds = 1, []int64{4, 8} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := small()

@@ -92,8 +92,11 @@ func stamp(n int64, a, b, c int64) []byte {
 
 func (r *trainer) at(slot int32) []byte { return r.buffer[int64(slot)*r.row:][:r.row] }
 func (r *trainer) feature(rank int64) []byte {
-	end := r.c.Bytes - rank*r.c.FeatureBytes
-	return r.buffer[end-r.c.FeatureBytes : end]
+	end := r.c.Bytes
+	for k := range rank {
+		end -= widthOf(&r.c, k)
+	}
+	return r.buffer[end-widthOf(&r.c, rank) : end]
 }
 
 // place writes the features that have come back; those beyond are given up.
@@ -101,7 +104,7 @@ func (r *trainer) place() {
 	room := r.h.FeatureRoom()
 	require.Equal(r.t, r.ref.room(r.ref.top), room)
 	for ; r.held < room; r.held++ {
-		copy(r.feature(r.held), stamp(r.c.FeatureBytes, -1, 0, r.held))
+		copy(r.feature(r.held), stamp(widthOf(&r.c, r.held), -1, 0, r.held))
 	}
 	r.held = room
 }
@@ -109,7 +112,7 @@ func (r *trainer) place() {
 // check compares every byte that must be there.
 func (r *trainer) check() {
 	for rank := range r.held {
-		if !bytes.Equal(stamp(r.c.FeatureBytes, -1, 0, rank), r.feature(rank)) {
+		if !bytes.Equal(stamp(widthOf(&r.c, rank), -1, 0, rank), r.feature(rank)) {
 			r.t.Fatalf("feature %d of %d is written over", rank, r.held)
 		}
 	}
@@ -272,6 +275,12 @@ func randomConfig(rng *rand.Rand, policy string) (c Config, row int64) {
 		c.FeatureBytes = 1 + rng.Int64N(40)
 		c.NumFeatures = rng.Int64N(c.NumNodes + 1)
 		c.FeatureWorth = func(rank int64) float32 { return 4 / float32(rank+1) }
+		if rng.IntN(2) == 0 { // of several widths
+			c.FeatureBytes, c.FeatureEnds = 0, []int64{0}
+			for k := range c.NumFeatures {
+				c.FeatureEnds = append(c.FeatureEnds, c.FeatureEnds[k]+1+rng.Int64N(40))
+			}
+		}
 	}
 	kinds := int64(4 + rng.IntN(2))
 	c.Reuse = func(layer int, node int64) float32 {

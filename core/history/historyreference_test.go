@@ -43,7 +43,7 @@ func newHistoryReference(c Config) *historyReference {
 	if c.Policy == All {
 		r.c.Stale, r.c.GradFraction = Forever, 1
 	}
-	if c.Policy == Performance && c.FeatureBytes > 0 && c.NumFeatures > 0 {
+	if c.Policy == Performance && (c.FeatureBytes > 0 || c.FeatureEnds != nil) && c.NumFeatures > 0 {
 		for node := range c.NumNodes {
 			r.plain += float64(c.Reuse(1, node))
 		}
@@ -114,11 +114,21 @@ func (r *historyReference) settle() {
 	}
 }
 
-func (r *historyReference) room(top int32) int64 {
-	if r.c.FeatureBytes == 0 {
-		return 0
+func (r *historyReference) room(top int32) (count int64) {
+	left := r.c.Bytes - int64(top)*r.row
+	for count < r.c.NumFeatures && widthOf(&r.c, count) > 0 && left >= widthOf(&r.c, count) {
+		left -= widthOf(&r.c, count)
+		count++
 	}
-	return min(r.c.NumFeatures, (r.c.Bytes-int64(top)*r.row)/r.c.FeatureBytes)
+	return count
+}
+
+// widthOf is the bytes of a feature; 0: there is none.
+func widthOf(c *Config, rank int64) int64 {
+	if c.FeatureEnds != nil {
+		return c.FeatureEnds[rank+1] - c.FeatureEnds[rank]
+	}
+	return c.FeatureBytes
 }
 
 func (r *historyReference) numSlots() int32 {
@@ -258,7 +268,7 @@ func (r *historyReference) featureLevel(rank int64) int {
 	if r.plain > 0 && r.observedWeight > 0 {
 		share = min(1, r.computed/r.observedWeight/r.plain)
 	}
-	return level(float64(r.c.FeatureWorth(rank)) * float64(r.row) / float64(r.c.FeatureBytes) * share * 2.5)
+	return level(float64(r.c.FeatureWorth(rank)) * float64(r.row) / float64(widthOf(&r.c, rank)) * share * 2.5)
 }
 
 func (r *historyReference) admit(i int64, candidates []refCandidate, layers []Observed, out []Admitted) {
@@ -301,7 +311,7 @@ func (r *historyReference) place(i int64, c refCandidate) (slot int32, why *int6
 	for r.occupied(lowest) {
 		lowest++
 	}
-	weighs, places := r.c.Policy == Performance, r.c.FeatureBytes > 0 && r.c.NumFeatures > 0
+	weighs, places := r.c.Policy == Performance, r.c.NumFeatures > 0 && widthOf(&r.c, 0) > 0
 	if lowest < r.top { // a hole
 		if room := r.room(r.top); weighs && places && room < r.c.NumFeatures && c.bucket < r.featureLevel(room) {
 			return -1, &r.stats.RefusedWorth
@@ -359,7 +369,9 @@ func (r *historyReference) figures() Stats {
 	}
 	s.RowBytes, s.Slots, s.EmbeddingBytes = r.row, int64(r.numSlots()), int64(r.top)*r.row
 	s.FeatureRows = r.room(r.top)
-	s.FeatureBytes = s.FeatureRows * r.c.FeatureBytes
+	for rank := range s.FeatureRows {
+		s.FeatureBytes += widthOf(&r.c, rank)
+	}
 	s.Pinned = int64(len(r.pinned))
 	return s
 }

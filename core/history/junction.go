@@ -1,7 +1,10 @@
 package history
 
+import "sort"
+
 // junction is where embeddings and features meet in the buffer (section 4.2): slot s lies at [s*rowBytes, (s+1)*rowBytes), feature k at
-// [Bytes-(k+1)*FeatureBytes, Bytes-k*FeatureBytes). The features are the hottest that do not reach into slots below top.
+// [Bytes-end(k+1), Bytes-end(k)), where end(k) is what the k hottest take. The features are the hottest that do not reach into slots
+// below top.
 type junction struct {
 	config   *Config
 	rowBytes int64 // 0: not known yet
@@ -25,7 +28,36 @@ func (j *junction) featureRoom(slots int32) int64 {
 	if !j.config.places() {
 		return 0
 	}
-	return min(j.config.NumFeatures, (j.config.Bytes-int64(slots)*j.rowBytes)/j.config.FeatureBytes)
+	return j.config.featuresWithin(j.config.Bytes - int64(slots)*j.rowBytes)
+}
+
+// featuresWithin is how many of the hottest features so many bytes have room for.
+func (c *Config) featuresWithin(bytes int64) int64 {
+	if c.FeatureEnds == nil {
+		return min(c.NumFeatures, bytes/c.FeatureBytes)
+	}
+	return int64(sort.Search(int(c.NumFeatures), func(k int) bool { return c.FeatureEnds[k+1] > bytes }))
+}
+
+// featureEnd is what the hottest features take.
+func (c *Config) featureEnd(count int64) int64 {
+	if c.FeatureEnds == nil {
+		return count * c.FeatureBytes
+	}
+	return c.FeatureEnds[count]
+}
+
+// endsFit says whether FeatureEnds is what it should be.
+func (c *Config) endsFit() bool {
+	if int64(len(c.FeatureEnds)) != c.NumFeatures+1 || c.FeatureEnds[0] != 0 {
+		return false
+	}
+	for k, end := range c.FeatureEnds[1:] {
+		if end <= c.FeatureEnds[k] {
+			return false
+		}
+	}
+	return true
 }
 
 // FeatureRoom is how many of the hottest features fit beside the embeddings now. It changes with Update, Unpin, Pin after Restore, and

@@ -6,7 +6,7 @@ import "math"
 // in reads of feature rows per iteration, so that embeddings of all layers and features compare:
 //
 //	rate(entry)      = Saves * Reuse * hits/expected of its layer
-//	rate(features)   = FeatureWorth(rank at the junction) * RowBytes/FeatureBytes * computed/expected of layer 1 * doubt
+//	rate(features)   = FeatureWorth(rank at the junction) * RowBytes/its bytes * computed/expected of layer 1 * doubt
 //
 // Saves is what the entry would save in a batch like the one that computed it: reads that neither cached features nor other rows make
 // needless. Reuse counts needs where nothing is pruned; with a history a row of layer 1 is needed less often, because entries
@@ -87,7 +87,7 @@ func (p *prices) feature(rank, rowBytes int64) float32 {
 	if p.plain > 0 && p.weight > 0 {
 		remaining = min(1, p.computed/p.weight/p.plain)
 	}
-	worth := float64(c.FeatureWorth(rank)) * float64(rowBytes) / float64(c.FeatureBytes) * remaining * doubt
+	worth := float64(c.FeatureWorth(rank)) * float64(rowBytes) / float64(c.featureEnd(rank+1)-c.featureEnd(rank)) * remaining * doubt
 	return float32(min(max(worth, 0), math.MaxFloat32)) // NaN stays and is above all
 }
 

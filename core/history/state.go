@@ -20,10 +20,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fingerprint is what a state and the history that takes it must have in common.
 func (c *Config) fingerprint() []uint64 {
-	policy := slices.Index([]string{Gradient, Performance, All}, c.Policy)
+	policy, features := slices.Index([]string{Gradient, Performance, All}, c.Policy), c.FeatureBytes
+	if c.FeatureEnds != nil {
+		features = c.FeatureEnds[c.NumFeatures]
+	}
 	return []uint64{
 		uint64(c.NumNodes), uint64(c.Layers), uint64(c.Bytes), uint64(c.slotLimit()), uint64(c.Stale), uint64(c.Start),
-		math.Float64bits(c.GradFraction), uint64(policy), uint64(c.FeatureBytes), uint64(c.NumFeatures),
+		math.Float64bits(c.GradFraction), uint64(policy), uint64(features), uint64(c.NumFeatures),
 	}
 }
 

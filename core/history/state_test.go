@@ -121,6 +121,7 @@ func TestRestoreRefuses(t *testing.T) {
 			"fraction": func(c *Config) { c.GradFraction, c.Policy = 0.7, Gradient },
 			"start":    func(c *Config) { c.Start = 1 },
 			"features": func(c *Config) { c.NumFeatures-- },
+			"ends":     func(c *Config) { c.FeatureEnds = []int64{0, 1, 2, 3, 4, 5} },
 			"width":    func(c *Config) { c.FeatureBytes++ },
 		} {
 			c := ofPolicy(policy)

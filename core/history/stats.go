@@ -56,7 +56,7 @@ func (h *History) Stats() Stats {
 	s.Ages = append([]int64{}, h.counts.ages[:last]...)
 	s.RowBytes, s.Slots, s.EmbeddingBytes = h.rowBytes, int64(h.numSlots), int64(h.top)*h.rowBytes
 	s.FeatureRows = h.FeatureRoom()
-	s.FeatureBytes = s.FeatureRows * h.config.FeatureBytes
+	s.FeatureBytes = h.config.featureEnd(s.FeatureRows)
 	s.Pinned = int64(len(h.pinned.held))
 	return s
 }

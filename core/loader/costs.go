@@ -133,6 +133,9 @@ func (z *sizer) cost(w working) int64 {
 	if z.options.History != nil && len(d.edgesPerHop) > 0 {
 		running += inFlight * z.pruningBytes(d)
 	}
+	if z.weighs() { // what is scored is scored when the samplers are there and nothing runs
+		running = max(running, int64(w.workers)*z.sampler.drawerBytes(&d, w.stamp)+z.scoringBytes())
+	}
 	if z.parts.store == nil {
 		return z.fixed + z.held + running
 	}

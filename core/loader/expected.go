@@ -9,13 +9,14 @@ import (
 
 // Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts and weights, wherever these lie.
 
-// expected scores the nodes by the expected number of batches that need them.
-func (l *Loader) expected(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+// expected scores the nodes by the expected number of batches that have them within their first hops: all hops for what rows of
+// features serve, hops-layer for those of a hidden layer.
+func (l *Loader) expected(ctx context.Context, neighbors *idArray, hops int) (*cache.Vector, error) {
 	o := &l.options
-	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Fanouts: o.Fanouts, Replace: o.Replace}
+	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
 	types := l.parts.types
 	if types == nil {
-		s.Weights = l.rankedWeights(0)
+		s.Fanouts, s.Weights = o.Fanouts[:hops], l.rankedWeights(0)
 		return cache.Expected(ctx, l.budget, &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}, s)
 	}
 	relations := make([]cache.Relation, len(types.relations))
@@ -24,7 +25,7 @@ func (l *Loader) expected(ctx context.Context, neighbors *idArray) (*cache.Vecto
 		relations[i] = cache.Relation{
 			Edges:  &adjacency{indptr: r.indptr, ids: &r.neighbors, budget: l.budget},
 			Source: types.first[r.source], Target: types.first[r.target], NumSources: types.count(r.source),
-			Fanouts: o.RelationFanouts[i], Weights: l.rankedWeights(i),
+			Fanouts: o.RelationFanouts[i][:hops], Weights: l.rankedWeights(i),
 		}
 	}
 	return cache.ExpectedAlong(ctx, l.budget, l.parts.numNodes, relations, s)

@@ -108,7 +108,7 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	default:
 		l.policy.Step(p.roster.rows, &p.step.Step)
 		if l.outermost != nil {
-			l.outermost.take(p.step.Slots, &p.roster, tensors)
+			l.outermost.take(p, tensors)
 		}
 	}
 	err := p.compute(func() { k.sort(p.step.Slots, &p.roster) })
@@ -250,7 +250,7 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 			p.repeatRows(t, dst)
 		}
 		if l.outermost != nil {
-			l.outermost.bringBack(p.roster.rows, p.lookup.cold, &p.roster, tensors)
+			l.outermost.bringBack(p, tensors)
 		}
 		p.change(tensors)
 	})

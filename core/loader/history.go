@@ -136,7 +136,7 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 			return err
 		}
 		l.outermost = f
-		c.FeatureBytes, c.NumFeatures = int64(f.width), f.count
+		c.FeatureBytes, c.FeatureEnds, c.NumFeatures = f.widths[0], f.ends, f.count
 		c.FeatureWorth = func(rank int64) float32 { return f.worth[rank] }
 	}
 	var err error
@@ -179,17 +179,11 @@ func (h *past) openBuffer(bytes int64) error {
 // expected number of times in an iteration that a node is within the hops in which
 // a layer is computed.
 func (h *past) expect(ctx context.Context, neighbors *idArray, c *history.Config) error {
-	l, o := h.loader, &h.loader.options
+	l := h.loader
 	perIteration := 1 / float32(l.NumBatches())
 	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
-	if l.parts.types != nil {
-		return h.countVisits(ctx, c.Layers)
-	}
-	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
 	for layer := 1; layer <= c.Layers; layer++ {
-		v, err := cache.Expected(ctx, l.budget, edges, cache.Sampling{
-			Seeds: o.Seeds, BatchSize: o.BatchSize, Fanouts: o.Fanouts[:len(o.Fanouts)-layer], Replace: o.Replace,
-		})
+		v, err := l.expected(ctx, neighbors, l.options.hops()-layer)
 		if err != nil {
 			return err
 		}

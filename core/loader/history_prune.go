@@ -237,11 +237,12 @@ func (p *preparer) estimate(b *Batch) error {
 	if f := l.outermost; f != nil {
 		f.mu.RLock()
 		defer f.mu.RUnlock()
+		read := cost
 		cost = func(node int64) float32 {
 			if f.has(l.rowOf(node)) {
 				return 0
 			}
-			return 1
+			return read(node)
 		}
 	}
 	if err := own.pruner.Saves(&own.out, cost, own.saves); err != nil || own.types == nil {

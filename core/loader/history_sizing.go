@@ -5,6 +5,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/history"
+	"freshgo/core/ssd"
 )
 
 // historyShare is the part of the features' bytes, as a divisor, that the buffer
@@ -37,6 +38,9 @@ func (z *sizer) sizeHistory() {
 	}
 	if z.placesFeatures() {
 		z.history += cache.PolicyBytes("static", z.parts.numNodes, 1) + z.parts.numNodes // addresses; present, at most
+		if z.parts.types != nil {
+			z.history += (z.parts.numNodes + 1) * endBytes // at most
+		}
 	}
 }
 
@@ -49,11 +53,20 @@ func (z *sizer) weighs() bool {
 	return z.options.History != nil && z.options.History.Policy == history.Performance
 }
 
+// scoringBytes is what expect takes for a while beside its vectors.
+func (z *sizer) scoringBytes() int64 {
+	total := cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
+	if z.parts.store != nil {
+		total += min(2*scanPiece, z.neighbors+ssd.PageBytes) // see diskRows.scan
+	}
+	return total
+}
+
 // placesFeatures says whether the history's buffer holds features too: those that
 // a ranking puts first. Caches that move rows have memory of their own.
 func (z *sizer) placesFeatures() bool {
 	o := z.options.History
-	return o != nil && z.parts.types == nil && o.Features && !o.Outside && slices.Contains(rankings, z.options.Cache) && z.parts.store != nil
+	return o != nil && o.Features && !o.Outside && slices.Contains(rankings, z.options.Cache) && z.parts.store != nil
 }
 
 // rankings are the caches that are filled once, by hotness.

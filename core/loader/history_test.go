@@ -366,16 +366,19 @@ func TestProbes(t *testing.T) {
 // is kept.
 func TestHistoryWithinItsMemory(t *testing.T) {
 	d := newDataset(4000, 20000)
-	s := d.store(t, ssd.OS)
-	for _, kind := range []string{"belady", "expected", "auto"} {
-		o := withHistory(plain(), history.Performance)
+	s, g := OpenStore(d.store(t, ssd.OS)), d.graph(t)
+	for _, kind := range []string{"belady", "expected", "auto", "in memory"} {
+		o, source := withHistory(plain(), history.Performance), s
 		o.BatchSize, o.Cache, o.Scratch, o.Memory = 256, kind, t.TempDir(), 1000
-		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+		if kind == "in memory" {
+			source, o.Cache = Source(g), "auto"
+		}
+		_, err := Open(context.Background(), source, o, mem.NewAllocator())
 		var small *mem.BudgetError
 		require.ErrorAs(t, err, &small)
 		for _, more := range []int64{0, 100 << 10, 4 << 20} {
 			o.Memory = small.Need + more
-			l := open(t, OpenStore(s), o)
+			l := open(t, source, o)
 			train(t, d, l).epochOf(0)
 			train(t, d, l).epochOf(1)
 			require.LessOrEqual(t, l.budget.Peak(), o.Memory)

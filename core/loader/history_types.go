@@ -1,9 +1,6 @@
 package loader
 
 import (
-	"context"
-
-	"freshgo/core/cache"
 	"freshgo/core/history"
 	"freshgo/core/sample"
 )
@@ -282,45 +279,4 @@ func (t *typedPruning) saves(layer int, from *history.Level, saves []float32) {
 	for i, row := range level.Computed {
 		saves[i] = byRow[row]
 	}
-}
-
-// countVisits is expect for a graph with types: it draws the batches of an epoch and counts those that have a node within the hops in which a layer is computed.
-func (h *past) countVisits(ctx context.Context, layers int) error {
-	l := h.loader
-	for range layers {
-		v, err := cache.NewVector(l.budget, l.parts.numNodes)
-		if err != nil {
-			return err
-		}
-		l.onClose(v.Close)
-		h.reuse = append(h.reuse, v)
-	}
-	order, err := l.newSeedOrder(ctx, sample.Key{Seed: l.options.Seed ^ preSamplingSeed})
-	if err != nil {
-		return err
-	}
-	defer order.free()
-	worker := <-l.workers
-	defer func() { l.workers <- worker }()
-	s := l.parts.types
-	var g sample.Subgraph
-	var r request
-	for b := range l.NumBatches() {
-		if err := order.batch(ctx, b, &r); err != nil {
-			return err
-		}
-		if err := worker.Draw(ctx, order.batchKey(b), r.Request, &g); err != nil {
-			return err
-		}
-		at := int64(0)
-		for i, count := range g.NodesPerHop {
-			for layer := 1; layer <= s.hops-i%(s.hops+1) && layer <= layers; layer++ {
-				for _, v := range g.Nodes[at : at+count] {
-					h.reuse[layer-1].Hotness[v]++
-				}
-			}
-			at += count
-		}
-	}
-	return nil
 }

@@ -360,6 +360,7 @@ func TestTypedHistoryDecidesAlike(t *testing.T) {
 				requireSame(t, want[epoch], r.epochOf(int64(epoch)))
 			}
 			require.Equal(t, reference.hits, r.hits, name)
+			require.Equal(t, name == "degree" || name == "presc", r.l.outermost != nil, name)
 			st := r.l.Stats()
 			require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, name)
 		}
@@ -423,15 +424,21 @@ func TestTypedHistoryResumes(t *testing.T) {
 func TestTypedHistoryStaysWithinItsMemory(t *testing.T) {
 	d := newTypedDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
-	for _, source := range []Source{g, OpenStore(s)} {
+	for i, source := range []Source{g, OpenStore(s), OpenStore(s)} {
 		o := d.withHistory(d.options(), history.Gradient)
 		o.History.Policy, o.Memory, o.Cache, o.Transpose = history.Performance, 1<<20, "auto", true
+		if i == 2 {
+			o.Cache = "expected" // in the history's buffer
+		}
 		_, err := Open(context.Background(), source, o, mem.NewAllocator())
 		var short *mem.BudgetError
 		require.ErrorAs(t, err, &short)
 		for _, more := range []int64{0, 300 << 10} {
 			o.Memory = short.Need + more
 			r := d.train(t, open(t, source, o))
+			if i == 2 && more == 0 {
+				require.NotNil(t, r.l.outermost)
+			}
 			r.epochOf(0)
 			r.epochOf(1)
 			require.Positive(t, r.hits)
@@ -471,4 +478,65 @@ func TestTypedHistoryOfOneType(t *testing.T) {
 	}
 	require.Positive(t, r.hits)
 	require.Equal(t, one.hits, r.hits)
+}
+
+// TestTypedHistoryLeavesFeaturesAlone holds the two ends of the buffer apart while embeddings come and go: rows of all types are right, whatever their width, those of
+// batches that read them again come back, and batches are those of a history that has the buffer to itself.
+func TestTypedHistoryLeavesFeaturesAlone(t *testing.T) {
+	d := newTypedDataset()
+	s := d.store(t, ssd.OS)
+	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
+		o := d.withHistory(d.options(), policy)
+		o.Cache, o.FeatureCache, o.Prefetch = "expected", 1, 4 // no room to hold a type whole
+		o.History.Memory, o.History.Stale = 120<<10, Span{Count: 9}
+		r := d.train(t, open(t, OpenStore(s), o))
+		f := r.l.outermost
+		full, types := f.count, map[int]bool{}
+		for row := range uint32(r.l.parts.numNodes) {
+			if rank := f.policy.Slot(row); rank >= 0 {
+				typ := f.typeOf(row)
+				types[typ] = true
+				require.Equal(t, f.widths[typ], f.ends[rank+1]-f.ends[rank])
+			}
+		}
+		require.Len(t, types, 2)
+		require.NotEqual(t, f.widths[0], f.widths[1])
+		require.LessOrEqual(t, f.ends[full], o.History.Memory)
+		require.Less(t, o.History.Memory-f.ends[full], f.widths[1])
+		require.Equal(t, full, r.l.Stats().CachedRows)
+		o.History.Features = false
+		alone := d.train(t, open(t, OpenStore(s), o))
+		require.Nil(t, alone.l.outermost)
+		least := full
+		for epoch := range int64(3) {
+			require.NoError(t, r.l.Start(epoch, 0, Train))
+			require.NoError(t, alone.l.Start(epoch, 0, Train))
+			for b := r.next(); b != nil; b = r.next() {
+				if policy != history.Performance { // which asks what features are worth
+					requireSame(t, []*seen{alone.next()}, []*seen{b})
+				}
+				r.update(b)
+				if policy != history.Performance {
+					alone.update(b)
+				}
+				held := r.l.Stats().CachedRows
+				least = min(least, held)
+				stats, err := r.l.HistoryStats()
+				require.NoError(t, err)
+				require.LessOrEqual(t, held, stats.FeatureRows)
+				require.LessOrEqual(t, stats.EmbeddingBytes+stats.FeatureBytes, stats.Bytes)
+			}
+		}
+		require.Positive(t, r.hits)
+		require.Less(t, least, full, "embeddings displaced no feature")
+		if policy == history.All {
+			continue
+		}
+		for range 100 { // everything grows old: batches that are not updated; those that are prepared after that bring rows back
+			if r.next() == nil {
+				require.NoError(t, r.l.Start(7, 0, Train))
+			}
+		}
+		require.Greater(t, r.l.Stats().CachedRows, least, "no feature came back")
+	}
 }

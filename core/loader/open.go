@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -177,9 +176,6 @@ func (l *Loader) sizer() *sizer {
 	if order := l.parts.store.Order(); order != nil {
 		z.fixed += 4 * l.parts.numNodes // the row of every node
 		z.loading = order.LoadBytes()
-	}
-	if z.weighs() {
-		z.loading = max(z.loading, cache.ExpectedBytes(l.parts.numNodes))
 	}
 	for _, a := range arrays {
 		z.loading = max(z.loading, a.LoadBytes())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,8 @@ import (
 // the rows of the hottest nodes, the hottest at the very end, as far as embeddings
 // leave room. A node's slot is its rank. An embedding that takes the place of a
 // feature displaces it; when the room returns, the row comes back with the first
-// batch that reads it.
+// batch that reads it. With types one ranking has the nodes of all of them, each
+// as wide as its rows are.
 //
 // A batch copies what it finds at once, before it reads the rest, so that nothing
 // has to stay.
@@ -26,8 +26,9 @@ type outermost struct {
 	loader *Loader
 	policy *cache.Static
 	buffer []byte
-	width  int   // bytes of a node's rows of all tables
-	within []int // by table: where its row begins
+	within []int   // by table: where its row begins among those of its node
+	widths []int64 // by type: bytes of a node's rows of all tables
+	ends   []int64 // by rank: what the ranks before it take, and what all do; nil without types, where all are alike
 	count  int64
 	worth  []float32 // by rank: how many reads of an iteration the row saves
 
@@ -37,30 +38,20 @@ type outermost struct {
 	held    *atomic.Int64
 }
 
-// ranksFor is how many features the buffer has room for without embeddings.
-func (l *Loader) ranksFor(bytes int64) int64 {
-	width := int64(0)
-	for _, t := range l.onDisk {
-		width += int64(t.width)
-	}
-	return min(bytes/max(1, width), l.parts.numNodes, math.MaxInt32)
-}
-
 // openOutermost ranks the nodes and reads the rows of the hottest into the far end
 // of the buffer.
 func (l *Loader) openOutermost(ctx context.Context, neighbors *idArray, buffer []byte) (*outermost, error) {
 	f := &outermost{loader: l, buffer: buffer, held: &l.resident.held}
-	for _, t := range l.onDisk {
-		f.within = append(f.within, f.width)
-		f.width += t.width
-	}
+	f.layOut()
 	ranked, err := l.rankForCache(ctx, neighbors)
 	if err != nil {
 		return nil, err
 	}
 	defer ranked.Close()
-	order := slices.Collect(ranked.Top(l.ranksFor(int64(len(buffer)))))
-	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(ranked.Hotness[b], ranked.Hotness[a]) })
+	order, err := f.hottest(ranked)
+	if err != nil {
+		return nil, err
+	}
 	if f.worth, err = l.worthOf(ctx, neighbors, ranked, order); err != nil {
 		return nil, err
 	}
@@ -118,8 +109,13 @@ func (f *outermost) fill(ctx context.Context, order []uint32) error {
 			wanted = append(wanted, int64(order[rank]))
 		}
 		for t, table := range l.onDisk {
-			err := table.disk.read(ctx, &m, wanted, func(i int32, row []byte) error {
-				copy(f.row(t, piece[i]), row)
+			places, rows := l.rowsOf(table, wanted)
+			err := table.disk.read(ctx, &m, rows, func(i int32, row []byte) error {
+				at := int64(i)
+				if places != nil {
+					at = places[i]
+				}
+				copy(f.row(t, piece[at]), row)
 				return nil
 			})
 			if err != nil {
@@ -135,15 +131,10 @@ func (f *outermost) fill(ctx context.Context, order []uint32) error {
 	return nil
 }
 
-// row is where a node's row of a table is.
-func (f *outermost) row(table int, rank int32) []byte {
-	at := len(f.buffer) - (int(rank)+1)*f.width + f.within[table]
-	return f.buffer[at : at+f.loader.onDisk[table].width]
-}
-
 // take copies the features that are there into the tensors of a batch and makes
 // the others misses.
-func (f *outermost) take(slots []int32, r *roster, tensors [][]byte) {
+func (f *outermost) take(p *preparer, tensors [][]byte) {
+	slots, r := p.step.Slots, &p.roster
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for pos, rank := range slots {
@@ -155,25 +146,30 @@ func (f *outermost) take(slots []int32, r *roster, tensors [][]byte) {
 			continue
 		}
 		for t, table := range f.loader.onDisk {
-			copy(tensors[table.index][int(r.tensorRow(int32(pos)))*table.width:], f.row(t, rank))
+			if f.loader.hasRow(table, r.rows[pos]) {
+				copy(tensors[table.index][int(r.tensorRow(int32(pos))-p.base(table))*table.width:], f.row(t, rank))
+			}
 		}
 	}
 }
 
 // bringBack puts rows that a batch has read into places that are free again.
-func (f *outermost) bringBack(rows []uint32, cold []int32, r *roster, tensors [][]byte) {
+func (f *outermost) bringBack(p *preparer, tensors [][]byte) {
+	r := &p.roster
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.held.Load() == f.room {
 		return
 	}
-	for _, pos := range cold {
-		rank := f.policy.Slot(rows[pos])
+	for _, pos := range p.lookup.cold {
+		rank := f.policy.Slot(r.rows[pos])
 		if rank < 0 || int64(rank) >= f.room || f.present[rank] {
 			continue
 		}
 		for t, table := range f.loader.onDisk {
-			copy(f.row(t, rank), tensors[table.index][int(r.tensorRow(pos))*table.width:][:table.width])
+			if f.loader.hasRow(table, r.rows[pos]) {
+				copy(f.row(t, rank), tensors[table.index][int(r.tensorRow(pos)-p.base(table))*table.width:][:table.width])
+			}
 		}
 		f.present[rank] = true
 		f.held.Add(1)

@@ -142,7 +142,7 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (*cache.Vector, error) {
 	o := &l.options
 	if metric == "expected" {
-		return l.expected(ctx, neighbors)
+		return l.expected(ctx, neighbors, o.hops())
 	}
 	if types := l.parts.types; types != nil && metric != "vector" {
 		return types.degrees(ctx, l, metric)

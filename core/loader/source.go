@@ -51,6 +51,14 @@ type tensor struct {
 	label string // what batches call it; empty: its name
 }
 
+// nodeTypes is how many types of nodes there are.
+func (p *parts) nodeTypes() int {
+	if p.types == nil {
+		return 1
+	}
+	return p.types.types()
+}
+
 // checkRows refuses rows on disk that 32 bits do not number. Those of types are numbered one after the other.
 func (p *parts) checkRows() error {
 	read := slices.ContainsFunc(p.tensors, func(t tensor) bool { return t.onDisk != nil && !t.byEdge })

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from freshgo import _attach_types
+from freshgo._attach_types import origin as _origin
 from freshgo._graph import recall
 from freshgo._history import Levels
 from freshgo._step import NOT_ATTACHED
@@ -20,6 +22,7 @@ from freshgo._typed_levels import TypedLevels
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from freshgo._typed_blocks import HeteroBlock
     from freshgo.batch import Block
     from freshgo.history import History
 
@@ -40,7 +43,7 @@ class Attachment:
             raise InvalidArgumentError("layers must name at least one message-passing layer, got none")
         if len({id(conv) for conv in convs}) != len(convs):
             raise InvalidArgumentError("a layer that is used twice cannot be told which hop it computes: layers repeat")
-        forms = [_form(i, conv) for i, conv in enumerate(convs)]
+        forms = [_form(f"layer {i + 1}", conv) for i, conv in enumerate(convs)]
         self._handles: list[Any] = []
         self._after: list[_After] = []
         reached = _Reached()
@@ -87,11 +90,15 @@ class _Hook:
         return {**self.__dict__, "history": None}
 
     def levels(self, edge_index: object) -> Levels | None:
-        """What is known of the levels of the batch with these edges; None: it is plain."""
-        if not isinstance(edge_index, Tensor):
+        """What is known of the levels of the batch with these edges, by type or without; None: it is plain."""
+        levels: Levels | None = None
+        if isinstance(edge_index, Mapping):
+            levels = _attach_types.levels_of(edge_index)
+        elif isinstance(edge_index, Tensor):
+            known = recall(edge_index)
+            levels = None if known is None else getattr(known, "levels", None)
+        else:
             return None
-        known = recall(edge_index)
-        levels: Levels | None = None if known is None else getattr(known, "levels", None)
         if levels is not None:
             if self.history is None:
                 raise InvalidArgumentError(
@@ -160,6 +167,9 @@ class _Before(_Hook):
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._after.restore()  # what a call that raised left behind
+        edges = _attach_types.find_edges(module, args, kwargs)
+        if isinstance(edges, Mapping):
+            return self._over_types(module, edges, args, kwargs)
         names = _parameters(module)
         given = _by_name(names, args, kwargs)
         x, edge_index = (given.get(name) for name in names[:2])
@@ -170,11 +180,7 @@ class _Before(_Hook):
         assert self.history is not None
         if isinstance(levels, TypedLevels):
             raise InvalidArgumentError(NOT_ATTACHED)
-        if levels.num_layers != self._num_layers:
-            raise InvalidArgumentError(
-                f"the model has {self._num_layers} message-passing layers, the loader samples {levels.num_layers} hops "
-                "(num_neighbors): with history each layer is one hop"
-            )
+        self._check_depth(levels)
         if not isinstance(x, Tensor):
             raise InvalidArgumentError(
                 f"layer {self._level + 1} was called with {type(x).__name__} for its rows, expected one tensor: "
@@ -195,6 +201,25 @@ class _Before(_Hook):
             self._gcn(module, levels, given, rows)
         self._after.expect(block.num_dst, levels, cut=self._form != _PAIR)
         return (), given
+
+    def _over_types(self, module: nn.Module, edges: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        levels = self.levels(edges)
+        if levels is None:
+            return None
+        assert self.history is not None
+        assert isinstance(levels, TypedLevels)  # of edges by type
+        self._check_depth(levels)
+        block = levels.blocks[self._level]
+        call = _attach_types.arguments(self.history, f"layer {self._level + 1}", module, block, args, kwargs)
+        self._after.expect_types(block)
+        return call
+
+    def _check_depth(self, levels: Levels) -> None:
+        if levels.num_layers != self._num_layers:
+            raise InvalidArgumentError(
+                f"the model has {self._num_layers} message-passing layers, the loader samples {levels.num_layers} hops "
+                "(num_neighbors): with history each layer is one hop"
+            )
 
     def _refuse_pruned(self, x: object) -> None:
         """Nobody knows these edges: they must not be those of the pruned batch, changed."""
@@ -243,14 +268,20 @@ class _After:
         self._cut = False
         self._conv: Any = None
         self._levels: Levels | None = None
+        self._block: HeteroBlock | None = None
         self._reached, self._level = reached, level
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_num_dst": None, "_cut": False, "_conv": None, "_levels": None, "_reached": _Reached(), "_level": 0}
+        empty = dict.fromkeys(("_num_dst", "_conv", "_levels", "_block"))
+        return {**empty, "_cut": False, "_reached": _Reached(), "_level": 0}
 
     def expect(self, num_dst: int, levels: Levels, *, cut: bool) -> None:
         """Of the call that begins, ``num_dst`` rows are computed; others are cut off or must not be there."""
         self._num_dst, self._levels, self._cut = num_dst, levels, cut
+
+    def expect_types(self, block: HeteroBlock) -> None:
+        """Of the call that begins, the rows of the block's targets are computed."""
+        self._block = block
 
     def owes(self, conv: Any) -> None:
         """Let a layer normalize again afterwards."""
@@ -260,11 +291,14 @@ class _After:
         """End a call."""
         if self._conv is not None:
             self._conv.normalize = True
-        self._num_dst, self._conv, self._levels = None, None, None
+        self._num_dst, self._conv, self._levels, self._block = None, None, None, None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
     def __call__(self, module: nn.Module, _: Any, out: Any) -> Any:
-        num_dst, cut, levels = self._num_dst, self._cut, self._levels
+        num_dst, cut, levels, block = self._num_dst, self._cut, self._levels, self._block
+        if block is not None:
+            self.restore()
+            return _attach_types.cut(type(module).__name__, out, block, pairs=_attach_types.by_relation(module))
         if num_dst is None or levels is None:
             return None
         self.restore()
@@ -306,18 +340,17 @@ def _uncompiled(module: nn.Module) -> nn.Module:
     return original
 
 
-def _origin(module: nn.Module) -> str:
-    """The name of the first class of PyG that the module's class comes from: "BasicGNN" for its ready-made models."""
-    names = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("torch_geometric.")]
-    return "BasicGNN" if "BasicGNN" in names else next(iter(names), "")
-
-
 def _convs(model: Any, basic: bool) -> Iterable[nn.Module]:
+    if isinstance(model, torch.fx.GraphModule):
+        raise InvalidArgumentError(
+            "a model that to_hetero made has no layers that are called with the rows of all types: let to_hetero make "
+            "each of its layers, or take HeteroConv, and name them, as attach(model, layers=[model.conv1, model.conv2])"
+        )
     if not basic:
         raise InvalidArgumentError(
             f"{type(model).__name__} is no model of PyG's BasicGNN family: name its message-passing layers, as "
-            "attach(model, layers=[model.conv1, model.conv2]), or, for a graph with types, do without attach() and "
-            "call h = history(h, block) before every layer of batch.blocks()"
+            "attach(model, layers=[model.conv1, model.conv2]), or do without attach() and call h = history(h, block) "
+            "before every layer of batch.blocks()"
         )
     if hasattr(model, "jk"):
         raise InvalidArgumentError(
@@ -328,19 +361,20 @@ def _convs(model: Any, basic: bool) -> Iterable[nn.Module]:
     return convs
 
 
-def _form(position: int, conv: Any) -> str:
+def _form(where: str, conv: Any) -> str:
     """How a layer is called."""
-    where = f"layer {position + 1}"
     if not isinstance(conv, nn.Module):
         raise InvalidArgumentError(f"{where} must be a torch.nn.Module, got {type(conv).__name__}")
     name, origin = type(conv).__name__, _origin(conv)
+    if _attach_types.by_relation(conv):
+        return _relations(where, conv)
     if getattr(conv, "flow", "source_to_target") != "source_to_target":
         raise InvalidArgumentError(f"{where}: {name} has flow={conv.flow!r}, batches lead from source to target")
     parameters = list(inspect.signature(conv.forward).parameters.values())
     if len(parameters) < 2 or parameters[1].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
         raise InvalidArgumentError(
-            f"{where}: {name} must be called with (rows, edge_index, ...); a layer over the types of a graph takes "
-            "h = history(h, block) before it instead of attach()"
+            f"{where}: {name} must be called with (rows, edge_index, ...), over types with (rows by node type, edges "
+            "by edge type, ...)"
         )
     if origin in ("GCNConv", "PNAConv"):
         if name.removeprefix("_") != origin:
@@ -358,10 +392,22 @@ def _form(position: int, conv: Any) -> str:
     return _PAIR
 
 
+def _relations(where: str, hetero: Any) -> str:
+    """How the layers of a HeteroConv are called."""
+    for edge_type, conv in hetero.convs.items():
+        if _form(f"{where}, {edge_type}", conv) != _PAIR:
+            raise InvalidArgumentError(
+                f"{where}, {edge_type}: {type(conv).__name__} takes no pairs, a HeteroConv with history needs layers "
+                "that take (rows of sources, rows of targets), such as SAGEConv, GATConv, GINConv or GraphConv"
+            )
+    return _PAIR
+
+
 def _takes_pairs(annotation: object) -> bool:
-    """Whether a type admits (rows of sources, rows of targets); it may be a string, or PyG's name for such a pair."""
+    """Whether a type admits (rows of sources, rows of targets) or rows by node type; it may be a string, or PyG's name
+    for such a pair."""
     text = str(annotation).lower()
-    return "tuple" in text or "pair" in text
+    return "tuple" in text or "pair" in text or "dict" in text
 
 
 def _spoken(annotation: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
@@ -62,8 +63,12 @@ def recall(edge_index: Tensor) -> Known | None:
     return known if known is not None and known.version == _version(edge_index) else None
 
 
-def carry(before: Tensor, after: Tensor) -> None:
-    """Let a copy of an edge_index, perhaps on another device, know the levels that it has."""
-    known = recall(before)
-    if after is not before and known is not None and known.levels is not None:
-        remember(after, Known(after, None, None, levels=known.levels.to(after.device)))
+def carry(copies: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Let copies of edge indices (before, after), perhaps on another device, know the levels of the batch that they
+    are of."""
+    moved: Levels | None = None
+    for before, after in copies:
+        known = recall(before)
+        if after is not before and known is not None and known.levels is not None:
+            moved = known.levels.to(after.device) if moved is None else moved
+            remember(after, Known(after, None, None, levels=moved))

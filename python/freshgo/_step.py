@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,8 +14,8 @@ from freshgo._typed_levels import TypedLevels
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 NOT_ATTACHED = (
-    "the batch has types of nodes, for which attach() does not work: call h = history(h, block) with a dict of rows "
-    "before every layer of batch.blocks()"
+    "the batch has types of nodes: attach(model, layers=[...]) with layers over all of them, which are called with a "
+    "dict of rows and a dict of edges, or call h = history(h, block) before every layer of batch.blocks()"
 )
 
 
@@ -84,7 +84,7 @@ class Step:
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
         self.bytes_saved = 0  # of the features, once they were read
-        self._alias: tuple[Tensor, Levels] | None = None
+        self._alias: tuple[object, Levels] | None = None
 
     def on(self, device: torch.device) -> Levels:
         """The levels with their tensors on ``device``."""
@@ -92,10 +92,12 @@ class Step:
             self.levels = self.levels.to(device, non_blocking=True)
         return self.levels
 
-    def recognise(self, edge_index: Tensor) -> Levels | None:
+    def recognise(self, edge_index: Tensor | Mapping[Any, Any]) -> Levels | None:
         """Return the levels if ``edge_index`` holds the batch's edges: a copy that was made by moving the batch."""
         if self._alias is not None and self._alias[0] is edge_index:
             return self._alias[1]
+        if isinstance(edge_index, Mapping):
+            return self._recognise_types(edge_index)
         levels = self.levels
         if levels.degree is None or edge_index.dim() != 2 or edge_index.size(1) != levels.edges:
             return None
@@ -105,6 +107,14 @@ class Step:
             if not torch.equal(edge_index.index_select(1, block.edge), nodes[block.edge_index]):
                 return None
         self._alias = (edge_index, levels)
+        return levels
+
+    def _recognise_types(self, edges: Mapping[Any, Any]) -> Levels | None:
+        index = next((index for index in edges.values() if isinstance(index, Tensor)), None)
+        levels = self.levels if index is None else self.on(index.device)
+        if not isinstance(levels, TypedLevels) or not levels.have(edges):
+            return None
+        self._alias = (edges, levels)
         return levels
 
     def has_gaps(self, x: Tensor) -> bool:
@@ -209,9 +219,10 @@ class Step:
         hidden = range(1, self.levels.num_layers)
         missing = [level for level in hidden if level not in self.seen]
         if missing:
-            ask = "h = history(h, block) before every layer of batch.blocks()"
-            if not isinstance(self.levels, TypedLevels):
-                ask = f"history.attach(model) and give the model the batch's own edge_index, or {ask}"
+            how = "attach(model) and give the model the batch's own edge_index"
+            if isinstance(self.levels, TypedLevels):
+                how = "attach(model, layers=[...]) and give the layers the batch's own edge_index_dict"
+            ask = f"history.{how}, or h = history(h, block) before every layer of batch.blocks()"
             raise InvalidArgumentError(
                 f"the batch was pruned, but its rows of layer {', '.join(map(str, missing))} were not asked for, so "
                 f"that what was computed is wrong: call {ask}"

@@ -63,7 +63,7 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
     for i, edge_type in enumerate(types.edge_types):
-        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels if i == 0 else None)
+        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels)
         if "input_id" in edges:  # of links
             edges["batch_size"] = edges["input_id"].numel()
     if cls is HeteroBatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,18 +42,21 @@ class HeteroBlock:
         """The edges of every relation, as PyG's ``HeteroConv`` takes them."""
         return {edge_type: block.edge_index for edge_type, block in self.relations.items()}
 
-    def pairs(self, h: Mapping[str, Tensor]) -> dict[EdgeType, tuple[Tensor, Tensor]]:
+    def pairs(
+        self, h: Mapping[str, Tensor], relations: Iterable[EdgeType] | None = None
+    ) -> dict[EdgeType, tuple[Tensor, Tensor]]:
         """Return for every relation (rows of sources, rows of targets), as PyG's ``HeteroConv`` takes them.
 
         Args:
             h: ``[num_src, columns]`` of every type that a relation begins or ends at.
+            relations: of which relations; None is all.
 
         Raises:
             InvalidArgumentError: rows of a type are missing, or too few.
         """
         return {
             (source, name, target): (self._rows(h, source, self.num_src), self._rows(h, target, self.num_dst))
-            for source, name, target in self.relations
+            for source, name, target in (self.relations if relations is None else relations)
         }
 
     def targets(self, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -129,23 +132,19 @@ def _pointers(part: Any, targets: int) -> Tensor:
     return torch.searchsorted(part.edge_index[1].contiguous(), torch.arange(targets + 1, device=part.edge_index.device))
 
 
-def first_edges(batch: Any) -> Tensor | None:
-    """Return the edges of the first relation, beside which the levels of the batch are known."""
-    first = next(iter(batch.edge_types), None)
-    edge_index: Tensor | None = None if first is None or "edge_index" not in batch[first] else batch[first].edge_index
-    return edge_index
+def edges_of(batch: Any) -> dict[EdgeType, Tensor]:
+    """Return the edges of every relation, beside each of which the levels of the batch are known."""
+    return {key: batch[key].edge_index for key in batch.edge_types if "edge_index" in batch[key]}
 
 
 def levels_of(batch: Any) -> TypedLevels | None:
     """Return the levels of a batch that history has pruned."""
-    edge_index = first_edges(batch)
+    edge_index = next(iter(edges_of(batch).values()), None)
     known = None if edge_index is None else recall(edge_index)
     levels: TypedLevels | None = None if known is None else known.levels  # type: ignore[assignment]  # with types it is
     return levels
 
 
-def carry_first(before: Tensor | None, batch: Any) -> None:
+def carry_edges(before: dict[EdgeType, Tensor], batch: Any) -> None:
     """Let a batch that was moved know the levels that it had."""
-    after = first_edges(batch)
-    if before is not None and after is not None:
-        carry(before, after)
+    carry((before[key], after) for key, after in edges_of(batch).items() if key in before)

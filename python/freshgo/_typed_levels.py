@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 import torch
@@ -14,6 +14,7 @@ from freshgo._typed_blocks import HeteroBlock
 from freshgo._types import Types
 from freshgo.batch import take_block, take_tables
 from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.store import EdgeType
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -76,6 +77,26 @@ class TypedLevels(Levels):
         """Return what the layer above a hidden level reads of each type; ``read`` puts kept rows into the table."""
         table = read(self.flatten(level, h))
         return dict(zip(self.nodes_of, self._split(table, self.blocks[level].num_src), strict=True))
+
+    def have(self, edges: Mapping[EdgeType, Tensor]) -> bool:
+        """Whether these are the edges of the batch, of all relations."""
+        if edges.keys() != self.blocks[0].relations.keys():
+            return False
+        if not all(isinstance(index, Tensor) and index.dim() == 2 for index in edges.values()):
+            return False
+        if sum(index.size(1) for index in edges.values()) != self.edges:
+            return False
+        for nodes, block in zip(self.nodes, self.blocks, strict=True):
+            of = dict(zip(self.nodes_of, self._split(nodes, block.num_src), strict=True))
+            for (source, name, target), part in block.relations.items():
+                index = edges[source, name, target]
+                assert part.edge is not None  # as of every block of levels
+                if part.num_edges and int(part.edge.max()) >= index.size(1):
+                    return False
+                ends = torch.stack([of[source][part.edge_index[0]], of[target][part.edge_index[1]]])
+                if not torch.equal(index.index_select(1, part.edge), ends):
+                    return False
+        return True
 
     def _split(self, table: Tensor, counts: dict[str, int]) -> list[Tensor]:
         """The rows of each type: views that may be written to, which those of ``split`` may not."""

@@ -152,7 +152,7 @@ class Batch(Blocks):
                 for name, value in self
             }
         )
-        carry(self.edge_index, moved.edge_index)
+        carry([(self.edge_index, moved.edge_index)])
         return moved
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freshgo._typed_blocks import HeteroBlocks, carry_first, first_edges
+from freshgo._typed_blocks import HeteroBlocks, carry_edges, edges_of
 from freshgo.store import EdgeType
 
 
@@ -102,7 +102,7 @@ class HeteroBatch(HeteroBlocks):
                 for key, part in self._parts.items()
             }
         )
-        carry_first(first_edges(self), made)
+        carry_edges(edges_of(self), made)
         return made
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> HeteroBatch:

@@ -70,10 +70,10 @@ class History:
         start: iterations or epochs before the cache is used: embeddings change fast at first.
         memory: bytes of the buffer, or as ``"512MiB"``; part of the loader's ``memory`` on the CPU. None is a tenth of
             the bytes of the features, with types of those of all types.
-        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room: of a graph
-            without types, in a loader that reads from a store with a ranking as ``cache``, and in a buffer on the CPU.
-            Elsewhere the buffer has embeddings alone, whatever is said here, and features are cached as without
-            history; ``"feature_bytes"`` of :meth:`stats` says how many there are.
+        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room: in a
+            loader that reads from a store with a ranking as ``cache``, and in a buffer on the CPU. Elsewhere the buffer
+            has embeddings alone, whatever is said here, and features are cached as without history;
+            ``"feature_bytes"`` of :meth:`stats` says how many there are.
         lag: a batch is pruned by the cache as it was so many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it.
         device: where the buffer is, which is where the model computes; None is the CPU.
@@ -183,11 +183,12 @@ class History:
                 ``EdgeCNN``), or any with ``layers``. May be compiled and accelerated (:mod:`freshgo.nn`).
             layers: the model's message-passing layers, one for each hop, in the order in which it calls each of them
                 once as ``layer(h, edge_index, ...)``, with the edges of the batch as they are. Layers must take a pair
-                of tensors for ``h``; GCNConv and PNAConv need not.
+                of tensors for ``h``; GCNConv and PNAConv need not. With types layers are called as
+                ``layer(h, batch.edge_index_dict, ...)``, with dicts: ``HeteroConv``, which is given pairs, or any that
+                returns a row for each row of ``h``, such as ``HGTConv``, of which those of the targets are kept.
 
         Raises:
-            InvalidArgumentError: a layer or a model that cannot work; the message says why. Batches with types of nodes
-            raise it from the model's first layer: they take ``history(h, block)``.
+            InvalidArgumentError: a layer or a model that cannot work; the message says why.
         """
         if self._attached is not None:
             raise InvalidArgumentError("a model is attached to this history already: call detach() first")

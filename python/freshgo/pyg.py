@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from freshgo._graph import Transposed, carry
-from freshgo._typed_blocks import HeteroBlocks, carry_first, first_edges
+from freshgo._typed_blocks import HeteroBlocks, carry_edges, edges_of
 from freshgo.batch import Blocks
 
 
@@ -23,7 +23,7 @@ class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has 
         before = self._store.get("edge_index")
         result = super().apply(func, *args)
         if before is not None:
-            carry(before, self._store["edge_index"])
+            carry([(before, self._store["edge_index"])])
         return result
 
 
@@ -32,9 +32,9 @@ class HeteroData(HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore
 
     def apply(self, func: Callable[..., Any], *args: str) -> Any:
         """As PyG's, which moves and copies batches with it; what history has pruned stays known."""
-        before = first_edges(self)
+        before = edges_of(self)
         result = super().apply(func, *args)
-        carry_first(before, self)
+        carry_edges(before, self)
         return result
 
 

@@ -309,44 +309,19 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
         Loader(typed, [4], INPUTS, history=History(), **OPTIONS)
 
 
-def test_attach_says_what_to_call_instead(typed: Graph) -> None:
-    """Where it is told that the graph has types: of layers over all of them, of one for a relation."""
-    nn_ = pytest.importorskip("torch_geometric.nn")
-    instead = r"call h = history\(h, block\)"
-    history = History(policy="gradient", memory="1MiB")
-    with Loader(typed, HOPS, INPUTS, history=history, **OPTIONS) as loader:
-        keys = relations(typed)
-        convs = nn.ModuleList(nn_.HeteroConv({key: nn_.SAGEConv((-1, -1), 12) for key in keys}) for _ in HOPS)
-        with pytest.raises(errors.InvalidArgumentError, match=instead):
-            history.attach(convs)
-        with pytest.raises(errors.InvalidArgumentError, match=r"HeteroConv .* takes h = history\(h, block\)"):
-            history.attach(nn.Module(), layers=convs)
-        batch = next(iter(loader))
-        layer = nn_.SAGEConv((4, 4), 12)
-        history.attach(layer, layers=[layer])
-        key = next(key for key in keys if batch[key].edge_index.size(1))
-        rows = tuple(torch.randn(batch[end].num_nodes, 4) for end in (key[0], key[2]))
-        with pytest.raises(errors.InvalidArgumentError, match=r"the batch has types of nodes.*" + instead):
-            layer(rows, batch[key].edge_index)
-        history.detach()
-        layer(rows, batch[key].edge_index)
-        with pytest.raises(errors.InvalidArgumentError) as raised:
-            history.update()
-        assert "h = history(h, block)" in str(raised.value)
-        assert "attach" not in str(raised.value)
-
-
-@pytest.mark.parametrize("cache", ["degree", "belady"])
-def test_the_buffer_has_embeddings_alone(typed: Graph, tmp_path: Any, cache: str) -> None:
-    """Whatever ``features`` says, batches and decisions are the same."""
+@pytest.mark.parametrize("cache", ["degree", "expected", "belady"])
+def test_features_share_the_buffer(typed: Graph, tmp_path: Any, cache: str) -> None:
+    """Rows of types of all widths lie at its other end where the cache is a ranking, and change no batch."""
     from freshgo import convert
 
     runs = []
     with convert(typed, tmp_path / "g", progress=False) as store:
         for features in (True, False):
-            history = History(p_grad=1.0, t_stale=2.0, memory="64KiB", features=features)
-            losses, seen, _, stats = train(store, typed, history, cache=cache, memory="64MiB")
-            assert stats["feature_bytes"] == 0
+            history = History(p_grad=1.0, t_stale=2.0, policy="gradient", memory="64KiB", features=features)
+            losses, seen, _, stats = train(store, typed, history, cache=cache, feature_cache="10kB")
+            shared = features and cache != "belady"
+            assert (stats["displaced"] > 0) == shared
+            assert stats["embedding_bytes"] + stats["feature_bytes"] <= stats["bytes"] == 64 << 10
             assert sum(layer["hits"] for layer in stats["layers"]) > 0
             runs.append((losses, seen))
     assert runs[0] == runs[1]

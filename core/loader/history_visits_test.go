@@ -1,0 +1,117 @@
+package loader
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/history"
+	"freshgo/core/manifest"
+	"freshgo/core/ssd"
+)
+
+// countedVisits is, by layer, how many batches of an epoch have each node within the hops in which the layer is computed, on average over epochs of batches without
+// history.
+func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
+	t.Helper()
+	const epochs = 30
+	o.History = nil
+	l := open(t, src, o)
+	first := []int64{0}
+	if types := l.parts.types; types != nil {
+		first = types.first[:types.types()]
+	}
+	visits := make([][]float64, o.hops())
+	for layer := range visits {
+		visits[layer] = make([]float64, l.parts.numNodes)
+	}
+	for epoch := range int64(epochs) {
+		for _, b := range epochOf(t, l, 1000+epoch) {
+			seen := make([]map[int64]bool, o.hops())
+			for typ, base := range first {
+				name := func(of string) string { return of }
+				if l.parts.types != nil {
+					name = func(of string) string { return nodeName(typ, of) }
+				}
+				ids, hops := b.int64s(name("n_id")), b.int64s(name("num_sampled_nodes"))
+				for layer := 1; layer < o.hops(); layer++ {
+					if seen[layer] == nil {
+						seen[layer] = map[int64]bool{}
+					}
+					for _, v := range ids[:sumOf(hops[:o.hops()-layer+1])] {
+						if !seen[layer][base+v] {
+							seen[layer][base+v] = true
+							visits[layer][base+v] += 1. / epochs
+						}
+					}
+				}
+			}
+		}
+	}
+	return visits
+}
+
+// TestReuseIsWhatBatchesNeed: the policy that weighs rows knows how often batches have a node within the hops of a layer, by the weights that they draw by.
+func TestReuseIsWhatBatchesNeed(t *testing.T) {
+	uneven := func(edges int) []byte {
+		weights := make([]float32, edges)
+		for e := range weights {
+			weights[e] = float32(math.Exp(float64(e*7919%1000) / 150))
+		}
+		return littleEndian(weights)
+	}
+	d, typed := newDataset(someNodes, 20_000), newTypedDataset()
+	d.extra = append(d.extra, GraphTensor{Name: "w", DType: manifest.DType_FLOAT32, Rows: uneven(len(d.sources))})
+	for _, e := range typed.edges {
+		if len(e.Tensors) > 0 {
+			e.Tensors[1].Rows = uneven(len(e.Tensors[1].Rows) / 4)
+		}
+	}
+	one, many := withHistory(plain(), history.Performance), typed.withHistory(typed.options(), history.Performance)
+	for _, tt := range []struct {
+		name   string
+		memory Source
+		disk   Source
+		o      Options
+	}{
+		{"without types", d.graph(t), OpenStore(d.store(t, ssd.OS)), one},
+		{"with types", typed.graph(t), OpenStore(typed.store(t, ssd.OS)), many},
+	} {
+		o := tt.o
+		o.NeighborCache = 0
+		uniform := open(t, tt.memory, o)
+		o.WeightAttr = "w"
+		weighted := open(t, tt.memory, o)
+		onDisk := open(t, tt.disk, o)
+		byWeight := countedVisits(t, tt.memory, o)
+		o.WeightAttr = ""
+		evenly := countedVisits(t, tt.memory, o)
+		for layer := 1; layer < o.hops(); layer++ {
+			require.Equal(t, weighted.past.reuse[layer-1].Hotness, onDisk.past.reuse[layer-1].Hotness)
+			for _, of := range []struct {
+				l           *Loader
+				want, other []float64
+			}{{weighted, byWeight[layer], evenly[layer]}, {uniform, evenly[layer], byWeight[layer]}} {
+				expected, counted := 0., 0.
+				for v, n := range of.want {
+					expected, counted = expected+float64(of.l.past.reuse[layer-1].Hotness[v]), counted+n
+				}
+				require.InEpsilon(t, counted, expected, .03)
+				own, other := errorOf(of.l, layer, of.want), errorOf(of.l, layer, of.other)
+				t.Logf("%s, layer %d: %.0f visits expected, %.0f counted; off by %.3f, from the other draws by %.3f", tt.name, layer, expected, counted, own, other)
+				require.Less(t, own, .08) // most of it is that of counting
+				require.Less(t, own, other*.75)
+			}
+		}
+	}
+}
+
+// errorOf is how far expected visits are off, as a part of the visits.
+func errorOf(l *Loader, layer int, counted []float64) float64 {
+	off, all := 0., 0.
+	for v, n := range counted {
+		off, all = off+math.Abs(float64(l.past.reuse[layer-1].Hotness[v])-n), all+n
+	}
+	return off / all
+}
