@@ -115,11 +115,12 @@ func graphTensors(list *C.fg_array, n C.int32_t, what string) ([]loader.GraphTen
 // denseBytes is the memory of an array in C order without gaps.
 func denseBytes(s store.Source) ([]byte, error) {
 	n := int64(s.DType.Size())
+	empty := slices.Contains(s.Shape, 0) // without elements NumPy writes any strides
 	for d, length := range slices.Backward(s.Shape) {
 		if length < 0 || (length > 0 && n > (1<<62)/length) {
 			return nil, invalid("shape %v", s.Shape)
 		}
-		if s.Strides != nil && length > 1 && n > 0 && s.Strides[d] != n {
+		if s.Strides != nil && length > 1 && !empty && s.Strides[d] != n {
 			return nil, invalid("strides %v, expected rows without gaps", s.Strides)
 		}
 		n *= length

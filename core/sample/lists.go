@@ -296,7 +296,7 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 func (g *Graph) fetch(ctx context.Context, d Drawn, out []int64) error {
 	switch {
 	case g.Adjacency != nil:
-		return g.Adjacency.Fetch(ctx, d, out)
+		return inPieces(d, out, func(d Drawn, out []int64) error { return g.Adjacency.Fetch(ctx, d, out) })
 	case g.Indices32 != nil:
 		for i, p := range d.Pos {
 			out[i] = int64(g.Indices32[p])
@@ -327,7 +327,7 @@ func (g *Graph) eachFetched(ctx context.Context, targets []int64, visit func(i i
 			ptr = append(ptr, int64(len(pos)))
 		}
 		ids = slices.Grow(ids[:0], len(pos))[:len(pos)]
-		if err := g.Adjacency.Fetch(ctx, Drawn{Targets: targets[i:end], Ptr: ptr, Pos: pos}, ids); err != nil {
+		if err := g.fetch(ctx, Drawn{Targets: targets[i:end], Ptr: ptr, Pos: pos}, ids); err != nil {
 			return fmt.Errorf("sample: fetching lists of %d neighbours: %w", len(ids), err)
 		}
 		for j := range ptr[1:] {

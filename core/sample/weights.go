@@ -76,7 +76,7 @@ func (w *Weights) check(g *Graph) error {
 func (w *Weights) fetch(ctx context.Context, d Drawn, out []float64) error {
 	switch {
 	case w.Source != nil:
-		return w.Source.FetchWeights(ctx, d, out)
+		return inPieces(d, out, func(d Drawn, out []float64) error { return w.Source.FetchWeights(ctx, d, out) })
 	case w.Narrow != nil:
 		for i, p := range d.Pos {
 			out[i] = float64(w.Narrow[p])

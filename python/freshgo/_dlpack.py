@@ -102,7 +102,7 @@ class ArrayList:
         code, bits = _DTYPES[layout.dtype]
         ndim = len(layout.shape)
         raw = _abi.Array(
-            name=name.encode(),
+            name=_c_string(name),
             dtype=_abi.DataType(code, bits, 1),
             ndim=ndim,
             shape=(ctypes.c_int64 * ndim)(*layout.shape),
@@ -163,6 +163,16 @@ def _layout(name: str, array: ArrayLike | NpyFile) -> _Layout:
         raise DTypeError(f"{name} must be a torch tensor or a NumPy array, got {type(array).__name__}")
     dtype = _known(name, _numpy_name(array.dtype))
     return _Layout(dtype, tuple(array.shape), tuple(array.strides), interface["data"][0])
+
+
+def _c_string(name: str) -> bytes:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if 0 in encoded:  # it would end there
+        raise InvalidArgumentError(f"the name of a tensor must be text without zero characters, got {name!r}")
+    return encoded
 
 
 def _known(name: str, dtype: str) -> str:

@@ -123,7 +123,8 @@ def _array(name: str, value: object) -> Array | None:
     if isinstance(value, Tensor):
         if value.layout != torch.strided:
             raise DTypeError(f"{name} must be a dense tensor, got layout {value.layout}")
-        return value.detach().as_subclass(Tensor)  # also unwraps PyG's EdgeIndex, which is a subclass
+        # Also unwraps PyG's EdgeIndex, a subclass, and writes out a sign that PyTorch only notes, as of z.conj().imag.
+        return value.detach().as_subclass(Tensor).resolve_neg()
     if isinstance(value, np.ndarray | NpyFile):
         return value
     if isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".npy"):
@@ -209,7 +210,7 @@ def splits_of(given: object, label: str = "") -> dict[str, Array]:
         )
     splits = {}
     for name, value in given.items():
-        ids = np.asarray(value) if isinstance(value, list | tuple | range) else value
+        ids = _listed(value) if isinstance(value, list | tuple | range) else value
         what = f"{label}splits[{name!r}]"
         array = _array(what, ids)
         if array is None or len(array.shape) != 1:
@@ -219,6 +220,10 @@ def splits_of(given: object, label: str = "") -> dict[str, Array]:
             raise DTypeError(f"{what} must hold integers or bools, got {array.dtype}")
         splits[str(name)] = array
     return splits
+
+
+def _listed(ids: list[Any] | tuple[Any, ...] | range) -> np.ndarray[Any, Any]:
+    return np.asarray(ids) if len(ids) else np.empty(0, dtype=np.int64)  # of nothing NumPy makes floats
 
 
 def read_npy_header(path: Path) -> NpyFile:

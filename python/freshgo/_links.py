@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from freshgo import _temporal, _typed_links
+from freshgo._arrays import as_tensor
 from freshgo._loaderoptions import LinkOptions
 from freshgo._source import Source
 from freshgo._typed_source import TypedSource
@@ -266,7 +267,7 @@ def _tensor(name: str, value: object) -> Tensor:
             raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
         return value.as_subclass(Tensor)
     try:
-        return torch.as_tensor(np.asarray(value))
+        return as_tensor(value)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} must be a tensor or an array, got {type(value).__name__}: {error}") from None
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo._arrays import as_tensor
 from freshgo._size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -198,7 +199,7 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         )
     else:
         try:
-            ids = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+            ids = as_tensor(value)
         except (TypeError, ValueError) as error:
             raise DTypeError(f"input_nodes must be node ids, a bool mask, a split's name or None: {error}") from None
     if ids.dim() != 1:

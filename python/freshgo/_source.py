@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from freshgo import _native, _options
+from freshgo._arrays import as_tensor
 from freshgo._inputs import Array, graph_parts
 from freshgo._size import available_memory
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -147,19 +147,13 @@ def tensor_of(name: str, array: Array) -> Tensor:
     """Return an array of a graph in memory as a tensor over the same memory."""
     if isinstance(array, _native.NpyFile):
         raise DTypeError(f"{name} is a file: convert() reads files, a loader takes a store or tensors in memory")
-    tensor = _from_numpy(name, array) if isinstance(array, np.ndarray) else array
+    try:
+        tensor = as_tensor(array)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name} cannot be used as a tensor: {error}") from None
     if tensor.device.type != "cpu":
         raise DTypeError(f"{name} must be in the CPU's memory, got device {tensor.device}")
     return tensor
-
-
-def _from_numpy(name: str, array: np.ndarray) -> Tensor:
-    if any(stride < 0 for stride in array.strides):  # edges[::-1] are the reverses; PyTorch has no such strides
-        array = array.copy()
-    try:
-        return torch.from_numpy(array)
-    except (TypeError, ValueError) as error:
-        raise DTypeError(f"{name} cannot be used as a tensor: {error}") from None
 
 
 def max_id(edge_index: Tensor) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from freshgo import _options
+from freshgo._arrays import as_tensor
 from freshgo._source import tensor_digest
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -114,7 +114,7 @@ def times(name: str, value: object, each: str) -> Tensor:
     if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_meta):
         raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
     try:
-        given = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        given = as_tensor(value)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} must be integers, one for each {each}: {error}") from None
     if given.dim() != 1:

@@ -140,6 +140,5 @@ def _tensors(parts: TypedParts) -> TypedParts:
 
 
 def _rows(name: str, array: Array) -> Tensor:
-    """Return rows without gaps; NumPy gives a table without rows any strides."""
-    tensor = tensor_of(name, array)
-    return tensor.contiguous() if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype)
+    """Return rows without gaps."""
+    return tensor_of(name, array).contiguous()

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from freshgo import _options
+from freshgo._arrays import as_tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
@@ -72,7 +72,7 @@ def _counts(batches: list[dict[str, Tensor]], num_nodes: Mapping[str, int] | Non
 
 def _ids(where: str, ids: object) -> Tensor:
     try:
-        vector = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids))
+        vector = as_tensor(ids)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{where} must be a vector of ids: {error}") from None
     if vector.dim() != 1:

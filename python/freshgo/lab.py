@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from freshgo import _native, _options
+from freshgo._arrays import as_tensor
 from freshgo._size import parse_size
 from freshgo._typed_options import TypedOptions
 from freshgo._typed_source import TypedSource, open_source
@@ -337,7 +338,7 @@ def _trace(trace: Iterable[Ids]) -> list[Tensor]:
 
 def _batch(i: int, ids: object) -> Tensor:
     try:
-        vector = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids))
+        vector = as_tensor(ids)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"trace[{i}] must be a vector of ids: {error}") from None
     if vector.numel() == 0 and vector.dim() == 1:

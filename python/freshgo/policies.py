@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from freshgo import _options
+from freshgo._arrays import as_tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -228,8 +229,8 @@ def _scores(value: object) -> Tensor:
     if not isinstance(value, Tensor | np.ndarray):
         raise DTypeError(f"hotness must be the name of a metric or a vector of scores, got {type(value).__name__}")
     try:
-        vector = torch.as_tensor(value).detach()
-    except TypeError as error:
+        vector = as_tensor(value).detach()
+    except (TypeError, ValueError) as error:
         raise DTypeError(f"hotness must be a vector of real numbers: {error}") from None
     if vector.is_complex():
         raise DTypeError(f"hotness must be a vector of real numbers, got {vector.dtype}")
