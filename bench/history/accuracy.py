@@ -60,6 +60,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fanouts", default="20,15,10")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--heads", type=int, default=1, help="of GAT; together as wide as --hidden")
+    parser.add_argument("--attention-dropout", type=float, help="of GAT; as --dropout if not given")
     parser.add_argument("--norm", default="", help="between layers, as PyG names it (LayerNorm); empty: none")
     parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
@@ -104,17 +106,22 @@ def metric(out: Tensor, y: Tensor, binary: bool) -> float:
 
 
 @torch.no_grad()
-def evaluate(c: Contestant, graph: dict[str, Any], args: argparse.Namespace, split: str, binary: bool) -> float:
+def evaluate(c: Contestant, graph: dict[str, Any], args: argparse.Namespace, binary: bool) -> tuple[float, float]:
+    """Of the validation split and of the test split."""
     c.model.eval()
-    nodes = graph["splits"][split]
+    nodes = [graph["splits"][split] for split in ("val", "test")]
     if graph["y"].numel() <= SMALL:
-        return metric(c.model(graph["x"], graph["edge_index"])[nodes], graph["y"][nodes], binary)
-    outs, ys = [], []
-    with Loader(graph, args.fanouts, nodes, batch_size=1000, seed=7) as loader:
-        for batch in loader:
-            outs.append(c.model(batch.x, batch.edge_index)[: batch.batch_size])
-            ys.append(batch.y[: batch.batch_size])
-    return metric(torch.cat(outs), torch.cat(ys), binary)
+        out = c.model(graph["x"], graph["edge_index"])
+        return metric(out[nodes[0]], graph["y"][nodes[0]], binary), metric(out[nodes[1]], graph["y"][nodes[1]], binary)
+    scores = []
+    for split in nodes:
+        outs, ys = [], []
+        with Loader(graph, args.fanouts, split, batch_size=1000, seed=7) as loader:
+            for batch in loader:
+                outs.append(c.model(batch.x, batch.edge_index)[: batch.batch_size])
+                ys.append(batch.y[: batch.batch_size])
+        scores.append(metric(torch.cat(outs), torch.cat(ys), binary))
+    return scores[0], scores[1]
 
 
 def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
@@ -156,6 +163,17 @@ def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]
     return age, float(start or args.start), int(last or args.last)
 
 
+def make(kind: str, width: int, classes: int, args: argparse.Namespace) -> nn.Module:
+    shape: dict[str, Any] = {"dropout": args.dropout, "norm": args.norm or None}
+    if kind == "gat":
+        shape["heads"] = args.heads
+    model: nn.Module = MODELS[kind](width, args.hidden, len(args.fanouts), classes, **shape)
+    if kind == "gat" and args.attention_dropout is not None:
+        for conv in model.convs:  # type: ignore[union-attr]
+            conv.dropout = args.attention_dropout
+    return model
+
+
 def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int) -> list[Contestant]:
     train_nodes = graph["splits"]["train"]
     classes, width = int(graph["y"].max()) + 1, graph["x"].size(1)
@@ -165,9 +183,7 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
     for name in ["", *args.stale]:
         torch.manual_seed(seed)
         stale, start, last = spans(name, args)
-        model = MODELS[kind](
-            width, args.hidden, len(args.fanouts), classes, dropout=args.dropout, norm=args.norm or None
-        )
+        model = make(kind, width, classes, args)
         accelerate(model)
         history = None
         if name:
@@ -197,10 +213,14 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
         for c in found:
             train(c, graph, 1000 * seed + epoch)
         if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
+            scores = []
             for c in found:
-                score = evaluate(c, graph, args, "val", binary)
+                score, tested = evaluate(c, graph, args, binary)
+                scores.append(score)
                 if score > c.best:
-                    c.best, c.tested = score, evaluate(c, graph, args, "test", binary)
+                    c.best, c.tested = score, tested
+            line = ", ".join(f"{c.name} {100 * score:.2f}" for c, score in zip(found, scores, strict=True))
+            print(f"{kind}, seed {seed}, epoch {epoch + 1}, validation: {line}", flush=True)
     for c in found:
         c.close()
     print(f"{kind}, seed {seed}: " + ", ".join(f"{c.name} {100 * c.tested:.2f}" for c in found), flush=True)
