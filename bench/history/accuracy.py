@@ -34,8 +34,8 @@ MODELS: dict[str, Any] = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 SMALL = 200_000  # nodes of graphs that are tested with all neighbours
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(description: str | None = __doc__) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument(
         "--graphs", default="amazon-computers,coauthor-physics,tolokers,ogbn-arxiv-nofeat,community:1000000"
@@ -65,7 +65,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--norm", default="", help="between layers, as PyG names it (LayerNorm); empty: none")
     parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.fanouts = [int(f) for f in args.fanouts.split(",")]
+    args.stale = [s for s in args.stale.split(",") if s]
+    return args
 
 
 @dataclasses.dataclass
@@ -106,19 +109,19 @@ def metric(out: Tensor, y: Tensor, binary: bool) -> float:
 
 
 @torch.no_grad()
-def evaluate(c: Contestant, graph: dict[str, Any], args: argparse.Namespace, binary: bool) -> tuple[float, float]:
+def evaluate(model: nn.Module, graph: dict[str, Any], args: argparse.Namespace, binary: bool) -> tuple[float, float]:
     """Of the validation split and of the test split."""
-    c.model.eval()
+    model.eval()
     nodes = [graph["splits"][split] for split in ("val", "test")]
     if graph["y"].numel() <= SMALL:
-        out = c.model(graph["x"], graph["edge_index"])
+        out = model(graph["x"], graph["edge_index"])
         return metric(out[nodes[0]], graph["y"][nodes[0]], binary), metric(out[nodes[1]], graph["y"][nodes[1]], binary)
     scores = []
     for split in nodes:
         outs, ys = [], []
         with Loader(graph, args.fanouts, split, batch_size=1000, seed=7) as loader:
             for batch in loader:
-                outs.append(c.model(batch.x, batch.edge_index)[: batch.batch_size])
+                outs.append(model(batch.x, batch.edge_index)[: batch.batch_size])
                 ys.append(batch.y[: batch.batch_size])
         scores.append(metric(torch.cat(outs), torch.cat(ys), binary))
     return scores[0], scores[1]
@@ -215,7 +218,7 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
         if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
             scores = []
             for c in found:
-                score, tested = evaluate(c, graph, args, binary)
+                score, tested = evaluate(c.model, graph, args, binary)
                 scores.append(score)
                 if score > c.best:
                     c.best, c.tested = score, tested
@@ -256,10 +259,20 @@ def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]
     return lines
 
 
+def cut(graph: dict[str, Any], args: argparse.Namespace) -> None:
+    """Splits as the options ask for."""
+    if args.split:
+        order = torch.randperm(graph["y"].numel(), generator=torch.Generator().manual_seed(0))
+        parts = order.tensor_split([int(args.split * len(order)), int((1 + args.split) / 2 * len(order))])
+        graph["splits"] = dict(zip(("train", "val", "test"), parts, strict=True))
+    if args.train:
+        graph["splits"]["train"] = graph["splits"]["train"][: args.train]
+    for split in ("val", "test"):
+        graph["splits"][split] = graph["splits"][split][: args.score or None]
+
+
 def main() -> None:
     args = parse()
-    args.fanouts = [int(f) for f in args.fanouts.split(",")]
-    args.stale = [s for s in args.stale.split(",") if s]
     head = [
         "graph",
         "model",
@@ -277,14 +290,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in args.graphs.split(","):
             graph = load(name, args.data, Path(work), args.columns)
-            if args.split:
-                order = torch.randperm(graph["y"].numel(), generator=torch.Generator().manual_seed(0))
-                parts = order.tensor_split([int(args.split * len(order)), int((1 + args.split) / 2 * len(order))])
-                graph["splits"] = dict(zip(("train", "val", "test"), parts, strict=True))
-            if args.train:
-                graph["splits"]["train"] = graph["splits"]["train"][: args.train]
-            for split in ("val", "test"):
-                graph["splits"][split] = graph["splits"][split][: args.score or None]
+            cut(graph, args)
             binary = int(graph["y"].max()) == 1
             batches = -(-graph["splits"]["train"].numel() // args.batch_size)
             print(
