@@ -3,12 +3,13 @@
     python bench/history/parts.py --data DIR --graphs amazon-computers --models sage --stale 0.25:1.0 --seeds 1
 
 The options of accuracy.py. A cache in plain PyTorch with room for every row, admitted and evicted by gradient, over whole
-batches, so that each half can be had alone. Four trainings from the same weights on the same batches:
+batches, so that each half can be had alone. Trainings from the same weights on the same batches:
 
     plain        no history
     both         a hit is the kept row and passes no gradient: FreshGNN
     old rows     a hit is the kept row, and its gradient goes on to the row that is computed now
     no gradient  a hit is the row that is computed now, and passes no gradient
+    made up for  both, but a tenth of the hits, at random, are computed all the same, and their gradients count ten times
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from freshgo import Loader
 from freshgo.nn import accelerate
 
 NEVER = -(1 << 40)
-PARTS = ("plain", "both", "old rows", "no gradient")
+PARTS = ("plain", "both", "old rows", "no gradient", "made up for")
+TENTH = 0.1
 
 
 class Cache:
@@ -40,6 +42,7 @@ class Cache:
         hidden, layers = model.hidden_channels, model.num_layers
         self.rows = [torch.zeros(nodes, hidden) for _ in range(layers)]
         self.since = [torch.full((nodes,), NEVER) for _ in range(layers)]
+        self.random = torch.Generator().manual_seed(3)
         self.iteration = self.level = self.hits = self.needed = 0
         model.dropout.register_forward_pre_hook(self._enter)
 
@@ -49,12 +52,15 @@ class Cache:
         source, target = batch.edge_index
         layers = len(self.rows)
         self.hit, self.computed = [torch.empty(0)] * layers, [torch.empty(0)] * layers
-        self.table: list[Any] = [None] * layers
+        self.again, self.table, self.values = ([torch.empty(0)] * layers for _ in range(3))
         above = torch.arange(len(self.n_id)) < batch.batch_size
         for level in reversed(range(1, layers)):
             read = above.clone()
             read[source[above[target]]] = True
             kept = self.since[level][self.n_id] >= self.iteration - self.t_stale
+            if self.part == "made up for":
+                self.again[level] = kept & (torch.rand(len(kept), generator=self.random) < TENTH)
+                kept = kept & ~self.again[level]
             self.hit[level], self.computed[level] = read & kept, read & ~kept
             self.hits += int(self.hit[level].sum())
             self.needed += int(read.sum())
@@ -65,18 +71,22 @@ class Cache:
             return None
         self.level += 1
         (h,) = args
+        values = h.detach()
+        if self.part == "made up for":
+            h = torch.where(self.again[self.level][: len(h), None], values + (h - values) / TENTH, h)
         hit = self.hit[self.level][: len(h), None]
-        kept = h.detach() if self.part == "no gradient" else self.rows[self.level][self.n_id[: len(h)]]
+        kept = values if self.part == "no gradient" else self.rows[self.level][self.n_id[: len(h)]]
         table = h + torch.where(hit, kept - h, 0).detach() if self.part == "old rows" else torch.where(hit, kept, h)
         table.retain_grad()
-        self.table[self.level] = (h.detach(), table)
+        self.values[self.level], self.table[self.level] = values, table
         return (table,)
 
     def update(self) -> None:
         """Keep the computed rows with the smallest gradients, and drop hits whose gradients exceed theirs."""
         for level in range(1, len(self.rows)):
-            h, table = self.table[level]
-            norms = table.grad.norm(dim=1)
+            h, gradient = self.values[level], self.table[level].grad
+            assert gradient is not None
+            norms = gradient.norm(dim=1)
             computed = self.computed[level].nonzero().flatten()
             order = computed[norms[computed].argsort(stable=True)]
             count = math.floor(self.p_grad * len(order) + 0.5)
