@@ -6,7 +6,8 @@ DIR holds the graphs' packs or unpacked folders; 'community:1000000' needs none.
 from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. PyG's own
 models, accelerated alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where
 the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point), where
-start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last.
+start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
+(0.25:3.0+) is catch_up=True.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
 """
@@ -161,7 +162,7 @@ def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
 
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
-    stale, start, last = [*name.split(":"), "", ""][:3]
+    stale, start, last = [*name.removesuffix("+").split(":"), "", ""][:3]
     age = float(stale or 0) if "." in stale else int(stale or 0)
     return age, float(start or args.start), int(last or args.last)
 
@@ -191,7 +192,14 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         history = None
         if name:
             history = History(
-                args.p_grad, stale, policy=args.policy, memory=memory, features=False, lag=args.lag, start=start
+                args.p_grad,
+                stale,
+                policy=args.policy,
+                memory=memory,
+                features=False,
+                lag=args.lag,
+                start=start,
+                catch_up=name.endswith("+"),
             )
             history.attach(model)
         loader = Loader(

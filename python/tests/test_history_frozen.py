@@ -15,7 +15,7 @@ import torch
 from test_history import attach, loss_of, small_graph
 from torch import Tensor, nn
 
-from freshgo import Loader
+from freshgo import Loader, errors
 from freshgo._graph import recall
 from freshgo.history import History
 
@@ -38,30 +38,35 @@ MODELS: dict[str, Any] = {
 }
 
 
-def stop(model: Any, hits: list[Tensor | None]) -> list[Any]:
-    """Let no gradient through the rows at these positions of what each layer reads."""
+def scale(model: Any, factors: list[Tensor | None]) -> list[Any]:
+    """Multiply the gradients of the rows that each layer reads."""
 
     def hook(at: int) -> Any:
-        def detach(_: nn.Module, args: tuple[Any, ...]) -> Any:
-            mask = hits[at]
-            return None if mask is None else (torch.where(mask[:, None], args[0].detach(), args[0]), *args[1:])
+        def scaled(_: nn.Module, args: tuple[Any, ...]) -> Any:
+            factor, x = factors[at], args[0]
+            return None if factor is None else (x.detach() + (x - x.detach()) * factor[:, None], *args[1:])
 
-        return detach
+        return scaled
 
     return [conv.register_forward_pre_hook(hook(at)) for at, conv in enumerate(model.convs)]
 
 
+@pytest.mark.parametrize("catch_up", [False, True])
 @pytest.mark.parametrize("fast", [False, True], ids=["pyg", "accelerated"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_standing_still_pruned_training_is_plain_training_without_the_gradients_of_hits(kind: str, fast: bool) -> None:
+def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_of_hits(
+    kind: str, fast: bool, catch_up: bool
+) -> None:
+    """Hits pass none; with ``catch_up`` a computed row's counts once more for each hit of its node since the last."""
     torch.manual_seed(1)
     model = MODELS[kind]().train()
     reference = copy.deepcopy(model)  # of PyG, never accelerated
     if fast:
         accelerate(model)
-    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1)
+    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1, catch_up=catch_up)
     attach(history, model)
-    found = less = 0
+    missed: dict[tuple[int, int], int] = {}
+    found = less = most = 0
     with (
         Loader(GRAPH, [-1, -1, -1], history=history, **OPTIONS) as loader,
         Loader(GRAPH, [-1, -1, -1], **OPTIONS) as plain,
@@ -72,17 +77,25 @@ def test_standing_still_pruned_training_is_plain_training_without_the_gradients_
                 assert known is not None
                 levels = known.levels
                 place = {node: row for row, node in enumerate(whole.n_id.tolist())}
-                hits: list[Tensor | None] = [None]
+                factors: list[Tensor | None] = [None]
                 for level in (1, 2):
-                    mask = torch.zeros(whole.num_nodes, dtype=torch.bool)
-                    nodes = batch.n_id[levels.nodes[level][levels.hit[level]]].tolist()
-                    mask[[place[node] for node in nodes]] = True
-                    hits.append(mask)
-                    found += len(nodes)
+                    factor = torch.ones(whole.num_nodes)
+                    hits, computed = (
+                        batch.n_id[levels.nodes[level][rows[level]]].tolist() for rows in (levels.hit, levels.computed)
+                    )
+                    for node in hits:
+                        factor[place[node]] = 0
+                        missed[level, node] = missed.get((level, node), 0) + 1
+                    for node in computed:
+                        owed = missed.pop((level, node), 0)
+                        factor[place[node]] += owed if catch_up else 0
+                        most = max(most, owed)
+                    factors.append(factor)
+                    found += len(hits)
                 model.zero_grad()
                 reference.zero_grad()
                 out = model(batch.x, batch.edge_index)
-                hooks = stop(reference, hits)
+                hooks = scale(reference, factors)
                 expected = reference(whole.x, whole.edge_index)[: whole.batch_size]
                 torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
                 loss_of(out, batch).backward()
@@ -97,3 +110,28 @@ def test_standing_still_pruned_training_is_plain_training_without_the_gradients_
                 history.update()
     assert found > 1000
     assert less > 500
+    assert most > 1
+
+
+def test_catching_up_is_refused_where_it_cannot_be() -> None:
+    edges = torch.randint(50, (2, 200))
+    typed = {"a": {"x": torch.randn(50, 4)}, "b": {"x": torch.randn(50, 4)}, ("a", "to", "b"): edges}
+    with pytest.raises(errors.InvalidArgumentError, match="catch_up=True counts the hits"):
+        Loader(typed, [4, 4], "b", history=History(catch_up=True))
+
+
+@pytest.mark.parametrize("bad", [None, [torch.zeros(3, dtype=torch.int16)], [torch.zeros(400)]])
+def test_damaged_counts_are_refused(bad: Any) -> None:
+    history = History(policy="gradient", memory="1MiB", features=False, catch_up=True)
+    model = pyg.GraphSAGE(12, 8, 3, 5)
+    attach(history, model)
+    with Loader(GRAPH, [4, 3, 3], history=history, **OPTIONS) as loader:
+        for batch in loader:
+            loss_of(model(batch.x, batch.edge_index), batch).backward()
+            history.update()
+        state = history.state_dict()
+        assert len(state["catch_up"]) == 2
+        assert max(int(hits.max()) for hits in state["catch_up"]) > 1
+        with pytest.raises(errors.FormatError, match="catch_up must be vectors of int16 for 400 nodes"):
+            history.load_state_dict({**state, "catch_up": bad})
+        assert all(map(torch.equal, history.state_dict()["catch_up"], state["catch_up"]))
