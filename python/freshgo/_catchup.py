@@ -32,8 +32,14 @@ class CatchUp:
         if hits is None or not h.requires_grad or not torch.is_grad_enabled():
             return h
         times = hits.index_select(0, _rows(levels, n_id, level, levels.computed))
-        weighed: Tensor = _Times.apply(h, (times + 1.0).to(h.device, torch.promote_types(h.dtype, torch.float32)))
-        return weighed
+        factor = (times[:, None] + 1.0).to(h.device)
+
+        def weigh(gradient: Tensor) -> Tensor:
+            return (gradient * factor).to(gradient.dtype)
+
+        rows = h.view_as(h)  # what else is made of h keeps its gradient
+        rows.register_hook(weigh)  # type: ignore[no-untyped-call]  # it has no hints
+        return rows
 
     def count(self, levels: Levels, n_id: Tensor) -> None:
         """Take note of a batch after its update."""
@@ -67,18 +73,3 @@ def _rows(levels: Levels, n_id: Tensor, level: int, which: list[Tensor | None]) 
     positions = which[level]
     assert positions is not None  # as of every hidden level
     return n_id[levels.nodes[level][positions].cpu()]
-
-
-class _Times(torch.autograd.Function):
-    """The rows as they are; of each the gradient times a factor."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, factor: Tensor) -> Tensor:
-        ctx.save_for_backward(factor)
-        return h.view_as(h)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (factor,) = ctx.saved_tensors
-        gradient = gradients[0]
-        return (gradient * factor[:, None]).to(gradient.dtype), None
