@@ -9,7 +9,7 @@ batches, so that each half can be had alone. Trainings from the same weights on 
     both         a hit is the kept row and passes no gradient: FreshGNN
     old rows     a hit is the kept row, and its gradient goes on to the row that is computed now
     no gradient  a hit is the row that is computed now, and passes no gradient
-    made up for  both, but a tenth of the hits, at random, are computed all the same, and their gradients count ten times
+    made up for  both, but the gradient of a computed row counts once more for each hit of its node since the last time
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from freshgo.nn import accelerate
 
 NEVER = -(1 << 40)
 PARTS = ("plain", "both", "old rows", "no gradient", "made up for")
-TENTH = 0.1
 
 
 class Cache:
@@ -42,7 +41,7 @@ class Cache:
         hidden, layers = model.hidden_channels, model.num_layers
         self.rows = [torch.zeros(nodes, hidden) for _ in range(layers)]
         self.since = [torch.full((nodes,), NEVER) for _ in range(layers)]
-        self.random = torch.Generator().manual_seed(3)
+        self.missed = [torch.zeros(nodes) for _ in range(layers)]
         self.iteration = self.level = self.hits = self.needed = 0
         model.dropout.register_forward_pre_hook(self._enter)
 
@@ -52,15 +51,12 @@ class Cache:
         source, target = batch.edge_index
         layers = len(self.rows)
         self.hit, self.computed = [torch.empty(0)] * layers, [torch.empty(0)] * layers
-        self.again, self.table, self.values = ([torch.empty(0)] * layers for _ in range(3))
+        self.table, self.values = [torch.empty(0)] * layers, [torch.empty(0)] * layers
         above = torch.arange(len(self.n_id)) < batch.batch_size
         for level in reversed(range(1, layers)):
             read = above.clone()
             read[source[above[target]]] = True
             kept = self.since[level][self.n_id] >= self.iteration - self.t_stale
-            if self.part == "made up for":
-                self.again[level] = kept & (torch.rand(len(kept), generator=self.random) < TENTH)
-                kept = kept & ~self.again[level]
             self.hit[level], self.computed[level] = read & kept, read & ~kept
             self.hits += int(self.hit[level].sum())
             self.needed += int(read.sum())
@@ -73,7 +69,7 @@ class Cache:
         (h,) = args
         values = h.detach()
         if self.part == "made up for":
-            h = torch.where(self.again[self.level][: len(h), None], values + (h - values) / TENTH, h)
+            h = values + (h - values) * (1 + self.missed[self.level][self.n_id[: len(h)], None])
         hit = self.hit[self.level][: len(h), None]
         kept = values if self.part == "no gradient" else self.rows[self.level][self.n_id[: len(h)]]
         table = h + torch.where(hit, kept - h, 0).detach() if self.part == "old rows" else torch.where(hit, kept, h)
@@ -92,6 +88,8 @@ class Cache:
             count = math.floor(self.p_grad * len(order) + 0.5)
             entering, others = order[:count], order[count:]
             hits = self.hit[level].nonzero().flatten()
+            self.missed[level][self.n_id[computed]] = 0
+            self.missed[level][self.n_id[hits]] += 1
             if count and len(others):
                 others = torch.cat([others, hits[norms[hits] > norms[entering[-1]]]])
             self.rows[level][self.n_id[entering]] = h[entering]
