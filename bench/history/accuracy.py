@@ -6,7 +6,8 @@ DIR holds the graphs' packs or unpacked folders; 'community:1000000' needs none.
 from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. PyG's own
 models, accelerated alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where
 the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point), where
-start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last.
+start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
+(0.25:3.0+) is catch_up=True.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
 """
@@ -34,8 +35,8 @@ MODELS: dict[str, Any] = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 SMALL = 200_000  # nodes of graphs that are tested with all neighbours
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(description: str | None = __doc__) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument(
         "--graphs", default="amazon-computers,coauthor-physics,tolokers,ogbn-arxiv-nofeat,community:1000000"
@@ -60,10 +61,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fanouts", default="20,15,10")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--heads", type=int, default=1, help="of GAT; together as wide as --hidden")
+    parser.add_argument("--attention-dropout", type=float, help="of GAT; as --dropout if not given")
     parser.add_argument("--norm", default="", help="between layers, as PyG names it (LayerNorm); empty: none")
     parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.fanouts = [int(f) for f in args.fanouts.split(",")]
+    args.stale = [s for s in args.stale.split(",") if s]
+    return args
 
 
 @dataclasses.dataclass
@@ -104,17 +110,22 @@ def metric(out: Tensor, y: Tensor, binary: bool) -> float:
 
 
 @torch.no_grad()
-def evaluate(c: Contestant, graph: dict[str, Any], args: argparse.Namespace, split: str, binary: bool) -> float:
-    c.model.eval()
-    nodes = graph["splits"][split]
+def evaluate(model: nn.Module, graph: dict[str, Any], args: argparse.Namespace, binary: bool) -> tuple[float, float]:
+    """Of the validation split and of the test split."""
+    model.eval()
+    nodes = [graph["splits"][split] for split in ("val", "test")]
     if graph["y"].numel() <= SMALL:
-        return metric(c.model(graph["x"], graph["edge_index"])[nodes], graph["y"][nodes], binary)
-    outs, ys = [], []
-    with Loader(graph, args.fanouts, nodes, batch_size=1000, seed=7) as loader:
-        for batch in loader:
-            outs.append(c.model(batch.x, batch.edge_index)[: batch.batch_size])
-            ys.append(batch.y[: batch.batch_size])
-    return metric(torch.cat(outs), torch.cat(ys), binary)
+        out = model(graph["x"], graph["edge_index"])
+        return metric(out[nodes[0]], graph["y"][nodes[0]], binary), metric(out[nodes[1]], graph["y"][nodes[1]], binary)
+    scores = []
+    for split in nodes:
+        outs, ys = [], []
+        with Loader(graph, args.fanouts, split, batch_size=1000, seed=7) as loader:
+            for batch in loader:
+                outs.append(model(batch.x, batch.edge_index)[: batch.batch_size])
+                ys.append(batch.y[: batch.batch_size])
+        scores.append(metric(torch.cat(outs), torch.cat(ys), binary))
+    return scores[0], scores[1]
 
 
 def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
@@ -151,9 +162,20 @@ def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
 
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
-    stale, start, last = [*name.split(":"), "", ""][:3]
+    stale, start, last = [*name.removesuffix("+").split(":"), "", ""][:3]
     age = float(stale or 0) if "." in stale else int(stale or 0)
     return age, float(start or args.start), int(last or args.last)
+
+
+def make(kind: str, width: int, classes: int, args: argparse.Namespace) -> nn.Module:
+    shape: dict[str, Any] = {"dropout": args.dropout, "norm": args.norm or None}
+    if kind == "gat":
+        shape["heads"] = args.heads
+    model: nn.Module = MODELS[kind](width, args.hidden, len(args.fanouts), classes, **shape)
+    if kind == "gat" and args.attention_dropout is not None:
+        for conv in model.convs:  # type: ignore[union-attr]
+            conv.dropout = args.attention_dropout
+    return model
 
 
 def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int) -> list[Contestant]:
@@ -165,14 +187,19 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
     for name in ["", *args.stale]:
         torch.manual_seed(seed)
         stale, start, last = spans(name, args)
-        model = MODELS[kind](
-            width, args.hidden, len(args.fanouts), classes, dropout=args.dropout, norm=args.norm or None
-        )
+        model = make(kind, width, classes, args)
         accelerate(model)
         history = None
         if name:
             history = History(
-                args.p_grad, stale, policy=args.policy, memory=memory, features=False, lag=args.lag, start=start
+                args.p_grad,
+                stale,
+                policy=args.policy,
+                memory=memory,
+                features=False,
+                lag=args.lag,
+                start=start,
+                catch_up=name.endswith("+"),
             )
             history.attach(model)
         loader = Loader(
@@ -197,10 +224,14 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
         for c in found:
             train(c, graph, 1000 * seed + epoch)
         if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
+            scores = []
             for c in found:
-                score = evaluate(c, graph, args, "val", binary)
+                score, tested = evaluate(c.model, graph, args, binary)
+                scores.append(score)
                 if score > c.best:
-                    c.best, c.tested = score, evaluate(c, graph, args, "test", binary)
+                    c.best, c.tested = score, tested
+            line = ", ".join(f"{c.name} {100 * score:.2f}" for c, score in zip(found, scores, strict=True))
+            print(f"{kind}, seed {seed}, epoch {epoch + 1}, validation: {line}", flush=True)
     for c in found:
         c.close()
     print(f"{kind}, seed {seed}: " + ", ".join(f"{c.name} {100 * c.tested:.2f}" for c in found), flush=True)
@@ -236,10 +267,20 @@ def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]
     return lines
 
 
+def cut(graph: dict[str, Any], args: argparse.Namespace) -> None:
+    """Splits as the options ask for."""
+    if args.split:
+        order = torch.randperm(graph["y"].numel(), generator=torch.Generator().manual_seed(0))
+        parts = order.tensor_split([int(args.split * len(order)), int((1 + args.split) / 2 * len(order))])
+        graph["splits"] = dict(zip(("train", "val", "test"), parts, strict=True))
+    if args.train:
+        graph["splits"]["train"] = graph["splits"]["train"][: args.train]
+    for split in ("val", "test"):
+        graph["splits"][split] = graph["splits"][split][: args.score or None]
+
+
 def main() -> None:
     args = parse()
-    args.fanouts = [int(f) for f in args.fanouts.split(",")]
-    args.stale = [s for s in args.stale.split(",") if s]
     head = [
         "graph",
         "model",
@@ -257,14 +298,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in args.graphs.split(","):
             graph = load(name, args.data, Path(work), args.columns)
-            if args.split:
-                order = torch.randperm(graph["y"].numel(), generator=torch.Generator().manual_seed(0))
-                parts = order.tensor_split([int(args.split * len(order)), int((1 + args.split) / 2 * len(order))])
-                graph["splits"] = dict(zip(("train", "val", "test"), parts, strict=True))
-            if args.train:
-                graph["splits"]["train"] = graph["splits"]["train"][: args.train]
-            for split in ("val", "test"):
-                graph["splits"][split] = graph["splits"][split][: args.score or None]
+            cut(graph, args)
             binary = int(graph["y"].max()) == 1
             batches = -(-graph["splits"]["train"].numel() // args.batch_size)
             print(

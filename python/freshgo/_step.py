@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._catchup import CatchUp
 from freshgo._history import Levels
 from freshgo._typed_levels import TypedLevels
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -78,8 +79,9 @@ class _Seen:
 class Step:
     """The training step of one batch, from being handed over to its update."""
 
-    def __init__(self, levels: Levels) -> None:
+    def __init__(self, levels: Levels, catch_up: CatchUp | None = None, n_id: Tensor | None = None) -> None:
         self.levels = levels
+        self._catch_up, self._n_id = catch_up, None if n_id is None else n_id.cpu()
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
@@ -152,7 +154,11 @@ class Step:
         store.check(h, level)
         if levels.probe is not None and level not in self.seen:
             self._probe(levels, level, h.detach(), store, probed)
-        table = _table(h, computed, hit, store.rows(h.size(1)).index_select(0, slot) if hit.numel() else None)
+        rows = h
+        if self._catch_up is not None:
+            assert self._n_id is not None  # it comes along with what counts
+            rows = self._catch_up.weigh(levels, self._n_id, level, h)
+        table = _table(rows, computed, hit, store.rows(h.size(1)).index_select(0, slot) if hit.numel() else None)
         self._observe(level, h, table)
         return table
 
@@ -259,6 +265,12 @@ class Step:
         wide = torch.promote_types(gradient.dtype, torch.float32)
         norms = torch.linalg.vector_norm(gradient, dim=1, dtype=wide).to(torch.float32)
         return norms.index_select(0, computed).cpu(), norms.index_select(0, hit).cpu()
+
+    def settle(self) -> None:
+        """Take note that rows were kept as this step asked for."""
+        if self._catch_up is not None:
+            assert self._n_id is not None
+            self._catch_up.count(self.levels, self._n_id)
 
     def forget(self) -> None:
         """Let go of what the step held."""

@@ -267,7 +267,7 @@ class Loader:
                 links=None if self._links is None else self._links.options,
             )
             if history is not None:
-                history._bind(self)
+                history._bind(self, None if self._typed is not None else self._source.num_nodes)
             self._delivery = _delivery.open_delivery(target, self._source, policy, self._options, cached)
             self._options = self._delivery.adapt(self._options)
             self._native = _native.Loader(self._source.native, self._options)
@@ -458,7 +458,7 @@ class Loader:
             levels = self._levels(batch)
             if levels is not None:
                 levels.owner = self._token
-            self._history._handed(levels)
+            self._history._handed(levels, batch.n_id if self._typed is None else None)
         if self._transform is not None:
             batch = self._transform(batch)
         self._yielded = raw.index + 1

@@ -59,7 +59,7 @@ class Watched:
             self.losses.append(float(loss.detach()))
 
 
-HISTORY = {"p_grad", "t_stale", "policy", "start", "features", "lag", "sample_error"}
+HISTORY = {"p_grad", "t_stale", "policy", "start", "features", "lag", "sample_error", "catch_up"}
 
 
 def hits_of(batch: Any, level: int) -> list[tuple[int, int]]:
@@ -290,7 +290,8 @@ def test_decisions_depend_on_nothing_but_the_lag(lag: int, on_disk: Path) -> Non
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("batches", [None, 3], ids=["between", "within"])
 def test_a_resumed_run_continues_identically(policy: str, lag: int, batches: int | None) -> None:
-    first = Watched(policy=policy, lag=lag)
+    options: dict[str, Any] = {"policy": policy, "lag": lag, "catch_up": policy == "gradient"}
+    first = Watched(**options)
     first.epoch()
     first.epoch(batches)
     file = io.BytesIO()
@@ -310,7 +311,7 @@ def test_a_resumed_run_continues_identically(policy: str, lag: int, batches: int
 
     file.seek(0)
     state = torch.load(file, weights_only=True)
-    second = Watched(policy=policy, lag=lag)
+    second = Watched(**options)
     second.model.load_state_dict(state["model"])
     second.history.load_state_dict(state["history"])
     second.loader.load_state_dict(state["loader"])
