@@ -39,6 +39,8 @@ def arrays(folder: Path) -> tuple[dict[Any, Any], str]:
                 np.load(folder / f"x_{name}_{part}.npy") for part in ("indptr", "indices", "data")
             )
             counts = values.max() <= 255 and not (values % 1).any()
+            if not counts:  # words over the length of a text, 0.01 or so, take hundreds of steps to learn from
+                values = values / np.abs(values).mean()
             nodes["x"] = np.zeros((nodes["num_nodes"], columns.max() + 1), np.uint8 if counts else np.float32)
             nodes["x"][np.repeat(np.arange(nodes["num_nodes"]), np.diff(indptr)), columns] = values
     target = graph[meta["target"]]

@@ -1,10 +1,12 @@
 """Link prediction on ogbl-ddi: GraphSAGE over learnable embeddings, Hits@20 on the official negatives.
 
-    python examples/links.py DIRECTORY [--epochs 20] [--no-exclude] [--loose]
+    python examples/links.py DIRECTORY [--epochs 20] [--resume FILE] [--bf16] [--no-exclude] [--loose]
 
 DIRECTORY holds edge_index.npy [2, E] (training links in both directions), val_edge.npy, val_edge_neg.npy, test_edge.npy
 and test_edge_neg.npy [n, 2]. A batch's links are not among the edges drawn for it, or the model would read the answer
-off the graph; its negatives are never links. --no-exclude and --loose give these up, for comparison.
+off the graph; its negatives are never links. --no-exclude and --loose give these up, for comparison. The rate of
+learning falls to nothing by the last epoch. With --resume a run that was stopped goes on from FILE, which is written
+after each evaluation, as if it had not been stopped.
 """
 
 import argparse
@@ -18,20 +20,23 @@ from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
 from freshgo import LinkLoader, Loader
+from freshgo.nn import accelerate
+
+PIECE = 4096
+"""So many links are scored at a time: their rows stay in the caches of the processor."""
 
 
 class Model(torch.nn.Module):
     """Embeddings, two layers of GraphSAGE, and a perceptron over the product of a link's ends."""
 
-    def __init__(self, num_nodes: int, width: int = 128, dropout: float = 0.3) -> None:
+    def __init__(self, num_nodes: int, width: int = 256, dropout: float = 0.3) -> None:
         super().__init__()
         self.embedding = torch.nn.Embedding(num_nodes, width)
         self.convs = torch.nn.ModuleList([SAGEConv(width, width), SAGEConv(width, width)])
-        self.score = torch.nn.Sequential(
-            torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Dropout(dropout), torch.nn.Linear(width, 1)
-        )
+        self.hidden, self.score = torch.nn.Linear(width, width), torch.nn.Linear(width, 1)
         self.dropout = dropout
         torch.nn.init.xavier_uniform_(self.embedding.weight)
+        accelerate(self)
 
     def forward(self, batch: object) -> Tensor:
         """Return the rows of the seed nodes of a batch."""
@@ -42,34 +47,72 @@ class Model(torch.nn.Module):
                 h = F.dropout(h.relu(), self.dropout, self.training)
         return h
 
-    def links(self, h: Tensor, index: Tensor) -> Tensor:
-        """Return a score for each link between rows of ``h``."""
-        return self.score(h[index[0]] * h[index[1]]).squeeze(-1)
+    def links(self, h: Tensor, index: Tensor, keep: Tensor | float = 1.0) -> Tensor:
+        """Return a score for each link between rows of ``h``; ``keep`` is the dropout of the hidden layer."""
+        both = h.index_select(0, index[0]) * h.index_select(0, index[1])
+        return self.score((self.hidden(both).relu() * keep).float()).squeeze(-1)
+
+    def learn(self, batch: object, bf16: bool = False) -> float:
+        """Add up the gradients of a batch and return its loss.
+
+        Rows of links, 32768 by width with as many negatives, are what is large here, so links go through the
+        perceptron and back by pieces, and then the sum of what they want of the nodes goes back through the layers. One
+        dropout serves all pieces: on a processor random numbers cost three times the matrix product they are for.
+        """
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            h = self(batch)
+        rows = h.detach().requires_grad_()
+        keep = F.dropout(torch.ones(PIECE, h.size(1)), self.dropout)
+        total = 0.0
+        for index, label in zip(batch.edge_label_index.split(PIECE, 1), batch.edge_label.split(PIECE), strict=True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                score = self.links(rows, index, keep[: len(label)])
+            loss = F.binary_cross_entropy_with_logits(score.float(), label, reduction="sum") / len(batch.edge_label)
+            loss.backward()
+            total += loss.item()
+        h.backward(rows.grad)
+        return total
 
 
 @torch.no_grad()
-def hits(model: Model, graph: dict, folder: Path, split: str, k: int = 20) -> float:
-    """The share of true links that score above the k-th of the official negatives."""
+def hits(model: Model, graph: dict, folder: Path, k: int = 20) -> tuple[float, float]:
+    """The share of true links of validation and test that score above the k-th of the official negatives.
+
+    Every node has all of its neighbours here, as where the whole graph is in one batch.
+    """
     model.eval()
-    with Loader(graph, [100, 50], batch_size=1024, seed=1) as loader:
+    with Loader(graph, [-1, -1], batch_size=graph["num_nodes"], transpose=False) as loader:
         h = torch.cat([model(batch) for batch in loader])
-    scores = [
-        torch.cat([model.links(h, part) for part in torch.from_numpy(np.load(folder / name).T).split(65536, 1)])
-        for name in (f"{split}_edge.npy", f"{split}_edge_neg.npy")
-    ]
-    return float((scores[0] > scores[1].topk(k).values[-1]).float().mean())
+
+    def scores(name: str) -> Tensor:
+        return torch.cat([model.links(h, part) for part in torch.from_numpy(np.load(folder / name).T).split(PIECE, 1)])
+
+    val, test = (
+        float((scores(f"{split}_edge.npy") > scores(f"{split}_edge_neg.npy").topk(k).values[-1]).float().mean())
+        for split in ("val", "test")
+    )
+    return val, test
 
 
 def train(
-    folder: Path, *, epochs: int, batches: int | None = None, exclude: bool = True, strict: bool = True, seed: int = 0
+    folder: Path,
+    *,
+    epochs: int,
+    batches: int | None = None,
+    every: int = 1,
+    exclude: bool = True,
+    strict: bool = True,
+    bf16: bool = False,
+    resume: Path | None = None,
+    seed: int = 0,
 ) -> list[tuple[float, float, float]]:
-    """Train and return loss, validation and test Hits@20 of every epoch, or of as many ``batches`` each."""
+    """Train on all ``batches`` of an epoch or as many. Return loss, validation and test Hits@20 of those evaluated."""
     torch.manual_seed(seed)
     edges = torch.from_numpy(np.load(folder / "edge_index.npy"))
     graph = {"num_nodes": int(edges.max()) + 1, "edge_index": edges}
     loader = LinkLoader(
         graph,
-        [10, 5],
+        [15, 10],
         edges[:, edges[0] < edges[1]],  # each link once
         neg_sampling="binary",
         strict_negatives=strict,
@@ -80,27 +123,36 @@ def train(
         transpose=True,
     )
     model = Model(graph["num_nodes"])
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-    results = []
-    for epoch in range(epochs):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / epochs)
+    parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "loader": loader}
+    results: list[tuple[float, float, float]] = []
+    if resume is not None and resume.exists():
+        saved = torch.load(resume)
+        results = saved["results"]
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+        torch.set_rng_state(saved["random"])
+    for epoch in range(schedule.last_epoch, epochs):
         model.train()
         began, losses = time.monotonic(), []
         for i, batch in enumerate(loader):
             if i == batches:
                 break
             optimizer.zero_grad()
-            score = model.links(model(batch), batch.edge_label_index)
-            loss = F.binary_cross_entropy_with_logits(score, batch.edge_label)
-            loss.backward()
+            losses.append(model.learn(batch, bf16))
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            losses.append(loss.item())
+        schedule.step()
         seconds = time.monotonic() - began
-        results.append(
-            (sum(losses) / len(losses), hits(model, graph, folder, "val"), hits(model, graph, folder, "test"))
-        )
+        if (epoch + 1) % every and epoch + 1 < epochs:
+            continue
+        results.append((sum(losses) / len(losses), *hits(model, graph, folder)))
         loss, val, test = results[-1]
         print(f"epoch {epoch}: loss {loss:.4f}, Hits@20 val {val:.2%}, test {test:.2%}, {seconds:.1f} s", flush=True)
+        if resume is not None:
+            state = {name: part.state_dict() for name, part in parts.items()}
+            torch.save({**state, "results": results, "random": torch.get_rng_state()}, resume)
     loader.close()
     return results
 
@@ -109,12 +161,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--every", type=int, default=1, help="evaluate after so many epochs")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on from FILE if it exists, and write it")
+    parser.add_argument("--bf16", action="store_true", help="in bfloat16, for processors that multiply it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-exclude", action="store_true", help="a batch's links stay among its edges")
     parser.add_argument("--loose", action="store_true", help="negatives may be links")
     args = parser.parse_args()
     results = train(
-        args.directory, epochs=args.epochs, exclude=not args.no_exclude, strict=not args.loose, seed=args.seed
+        args.directory,
+        epochs=args.epochs,
+        every=args.every,
+        exclude=not args.no_exclude,
+        strict=not args.loose,
+        bf16=args.bf16,
+        resume=args.resume,
+        seed=args.seed,
     )
     best = max(results, key=lambda result: result[1])
     print(f"test Hits@20 {best[2]:.2%} at the best validation, {best[1]:.2%}")
