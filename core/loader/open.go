@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
