@@ -59,10 +59,10 @@ func TestGoldenMethods(t *testing.T) {
 		"walks":                    0x3b0b84040fc4beaf,
 		"walks all":                0x466ce47fca500c5c,
 		"walks many":               0xb05ed53d3f9b5d05,
-		"weighted":                 0xd51661913367ae04,
+		"weighted":                 0x6c768f6f217a278e,
 		"weighted 1":               0x4a8afcdc339f229a,
-		"weighted all":             0xb75a05c688171913,
-		"weighted large":           0x5730589386000aa9,
+		"weighted all":             0xf5e704faa19e7525,
+		"weighted large":           0xade296504d662d1f,
 		"weighted replace":         0xc79c53f98db800a6,
 	}
 	g := newWeightedGraph(3000, 7)

@@ -253,7 +253,7 @@ func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
 // fetchLists brings the lists of the targets i to end, whose lengths are those of ptr, one after the other.
 func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists, error) {
 	total := ptr[end-i]
-	if err := h.listPos.grow(h.budget, mem.Trace, total, 0); err != nil {
+	if err := h.listPos.renew(h.budget, total); err != nil {
 		return nil, err
 	}
 	pos := h.listPos.data[:total]
@@ -267,7 +267,7 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 	ids, weights := c.wants()
 	from := new(lists)
 	if ids {
-		if err := h.listIDs.grow(h.budget, mem.Trace, total, 0); err != nil {
+		if err := h.listIDs.renew(h.budget, total); err != nil {
 			return nil, err
 		}
 		from.ids64 = h.listIDs.data[:total]
@@ -278,10 +278,10 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 	if !weights {
 		return from, nil
 	}
-	if err := h.listWeights.grow(h.budget, mem.Trace, total, 0); err != nil {
+	if err := h.listWeights.renew(h.budget, total); err != nil {
 		return nil, err
 	}
-	if err := h.listSums.grow(h.budget, mem.Trace, SumsLen(total), 0); err != nil {
+	if err := h.listSums.renew(h.budget, SumsLen(total)); err != nil {
 		return nil, err
 	}
 	from.wide, from.sums = h.listWeights.data[:total], h.listSums.data[:SumsLen(total)]

@@ -48,30 +48,10 @@ func referenceWeighted(rng *referenceRNG, list []float64, k int64, replace bool)
 	if !replace && int64(len(positive)) <= k && len(list) <= 64 {
 		return positive
 	}
-	have := map[int64]bool{}
 	if len(list) <= 64 {
-		left := slices.Clone(list)
-		for int64(len(drawn)) < k {
-			total, sum, at := 0., 0., -1
-			for _, w := range left {
-				total += w
-			}
-			point := float64(rng.next()>>11) / (1 << 53) * total
-			for sum <= point {
-				at++
-				sum += left[at]
-			}
-			if have[int64(at)] && !replace {
-				for i := range have {
-					left[i] = 0
-				}
-				continue
-			}
-			have[int64(at)] = true
-			drawn = append(drawn, int64(at))
-		}
-		return drawn
+		return referenceShort(rng.next, list, int(k), replace)
 	}
+	have := map[int64]bool{}
 	if replace || int64(len(list)) > 2*k {
 		total, wasted := 0., int64(0)
 		for _, w := range list {

@@ -333,7 +333,7 @@ func TestTreesAreIndependent(t *testing.T) {
 func TestGoldenTrees(t *testing.T) {
 	want := map[string]uint64{
 		"disjoint":          0x3a48fa3a1f5a16f5,
-		"disjoint weighted": 0xbcc48138a234093a,
+		"disjoint weighted": 0x738ca6b9eb99cdd5,
 		"last":              0xf9a051bfd3d71ea5,
 		"last all":          0x92bcd97918abc74d,
 		"last replace":      0x373d5083852d04e4,

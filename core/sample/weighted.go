@@ -1,5 +1,7 @@
 package sample
 
+import "freshgo/core/internal/asm"
+
 // weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those that are
 // left, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An edge of
 // weight 0 is never drawn, and a target all of whose edges are takes none; a fanout that is not below the number of the
@@ -7,11 +9,10 @@ package sample
 //
 // Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
 //
-//	short  draw a point below the sum of the weights and count the running sums that are not above it: that is the offset. A
-//	       point that hits what was drawn already is drawn again, from sums without all that is drawn by then: so it hits at
-//	       once, and a list takes at most two points for an edge
-//	long   the same with the sums of blocks of the list (Weights.Sums) and then the weights of a block, but without sums of
-//	       its own: what hits something drawn already is drawn again until it does not. It looks at log(degree) sums and one
+//	short  draw a point below the sum of the weights that are left and count the running sums that are not above it: that is
+//	       the offset. Weights are whole numbers there, so that what is left is exact (see drawShort)
+//	long   draw a point below the sum of all, search it among the sums of blocks of the list (Weights.Sums) and then in a
+//	       block; what hits something drawn already is drawn again until it does not. It looks at log(degree) sums and one
 //	       block for an edge, so that a hub of 10^6 edges costs what a list of a hundred does
 //	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES of
 //	       Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree times as
@@ -21,7 +22,8 @@ package sample
 // Each continues the process wherever another left it, so the probabilities stay exact.
 //
 // Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn;
-// the race for all lists, which looks at a hub's 10^6 weights for ten of them.
+// the race for all lists, which looks at a hub's 10^6 weights for ten of them; to draw again in short lists too, from new sums
+// after each hit, which is a branch mispredicted once or more for a target.
 type weighted struct {
 	weights *Weights
 	replace bool
@@ -86,6 +88,9 @@ func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi 
 			left, blocks := mask(&t.masked, list, h.skipped.of(skipped), start)
 			n = drawWeighted(m, t, h, i, left, blocks, out)
 			skipped++
+		case !m.replace && len(out) > 0 && len(out) < len(list) && asm.Sequence(list, uint64(h.stream(h.first+i)), start, out):
+			h.counts[i] = int64(len(out))
+			continue
 		case len(list) > shortList:
 			n = drawWeighted(m, t, h, i, list, sums[in.start/sumBlock:][:in.deg/sumBlock], out)
 		default:

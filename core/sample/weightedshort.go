@@ -1,20 +1,34 @@
 package sample
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // short is the scratch for lists of at most shortList edges.
 type short struct {
 	keys    [shortList + 4]uint64
 	few     [shortList]uint64
 	left    [shortList]float64
+	units   [shortList]uint64
 	offsets [shortList]int64
 }
 
-// drawShort draws from a list of at most shortList weights, more than there is room for in out. Sums are kept as the bits of
-// numbers that are not negative, which compare as these do: counting those up to a point then needs no branch, which would be
-// mispredicted once for each edge.
+const (
+	// unitsOfMost is the power of two that the largest weight of a list has at least in units: 64 of them stay below 2^63.
+	unitsOfMost = 56
+	// unitsEnough is the number of units below which what is left of a list is measured anew. Each of 64 weights lacks less than
+	// a unit, so a share of what is left is right to 2^-46.
+	unitsEnough = 1 << 52
+)
+
+// drawShort draws from a list of at most shortList weights, more than there is room for in out.
+//
+// Weights become whole numbers of units (see measure), so that what is left is exact after any number of draws. Draw n takes number n of the
+// stream as a point below the units that are left and counts the running sums that are not above it: what was drawn has no
+// units and is not hit. No branch depends on a point; it would be mispredicted once for each edge.
 func drawShort[W float32 | float64](room *short, s stream, list []W, replace bool, out []int64) int {
-	left := room.left[:len(list)]
+	left, units := room.left[:len(list)], room.units[:len(list)]
 	have := 0
 	for i, w := range list {
 		left[i] = float64(w)
@@ -29,46 +43,57 @@ func drawShort[W float32 | float64](room *short, s stream, list []W, replace boo
 		positive(list, room.offsets[:])
 		return copy(out, room.offsets[:have])
 	}
-	total := room.sum(left)
-	fours := (len(list) + 3) / 4
-	drawn := uint64(0)
+	total := measure(left, units)
 	var x uint64
-	for n := 0; n < len(out); {
+	for n := range out {
 		x, s = s.next()
-		above := math.Float64bits(float64(x>>11)*0x1p-53*total) + 1
-		below := uint64(0) // sums that are
-		for j := range fours {
-			q := (*[4]uint64)(room.keys[4*j:])
-			below += (q[0]-above)>>63 + (q[1]-above)>>63 + (q[2]-above)>>63 + (q[3]-above)>>63
-		}
-		i := int(below)
-		if i >= len(list) { // rounding has taken the point to the sum of all
-			for i = len(list) - 1; !(left[i] > 0); i-- {
-			}
-		}
-		if !replace {
-			if drawn>>(i&63)&1 != 0 {
-				total = room.sum(left)
-				continue
-			}
-			drawn |= 1 << (i & 63)
-			left[i] = 0
-		}
+		point, _ := bits.Mul64(x, total)
+		i := under(units, point)
 		out[n] = int64(i)
-		n++
+		if replace {
+			continue
+		}
+		total -= units[i]
+		left[i], units[i] = 0, 0
+		if total < unitsEnough && n+1 < len(out) {
+			total = measure(left, units)
+		}
 	}
 	return len(out)
 }
 
-// sum makes the sums of what is left and returns the last. A sum of four is complete with infinities.
-func (r *short) sum(left []float64) float64 {
-	total := 0.
-	for i, w := range left {
-		total += w
-		r.keys[i&(shortList-1)] = math.Float64bits(total)
+// under is how many running sums of units are not above a point. It is apart so that its loop is kept in registers.
+//
+//go:noinline
+func under(units []uint64, point uint64) int {
+	sum, below := ^point, uint64(0) // a sum less the point and one is negative
+	for _, u := range units {
+		sum += u
+		below += sum >> 63
 	}
-	for i := len(left); i%4 != 0; i++ {
-		r.keys[i] = math.Float64bits(math.Inf(1))
+	return int(below)
+}
+
+// measure gives weights, of which one at least is above 0, in units and returns their sum. A unit is the power of two of which
+// the largest weight has 2^56 to 2^57: weights of 24 bits are whole numbers of it down to 2^-33 of the largest.
+func measure(left []float64, units []uint64) (total uint64) {
+	most := uint64(0)
+	for _, w := range left {
+		most = max(most, math.Float64bits(w)&math.MaxInt64) // ordered as weights are; 0 may have a sign
+	}
+	exponent := most >> 52
+	if exponent < unitsOfMost { // its unit would be below what a float64 can say
+		for i := range left {
+			left[i] *= 0x1p200
+		}
+		return measure(left, units)
+	}
+	perWeight := math.Float64frombits((2*1023 + unitsOfMost - exponent) << 52)
+	units = units[:len(left)]
+	for i, w := range left {
+		u := uint64(int64(w * perWeight))
+		units[i] = u
+		total += u
 	}
 	return total
 }

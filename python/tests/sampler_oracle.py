@@ -66,14 +66,15 @@ class Graph:
             return [(self.source[edges[i]], edges[i], None) for i in positive]
         stream = Stream(1, *key, hop, node)
         drawn: list[int] = []
+        units: list[int] = []
         while len(drawn) < k:
-            sums = np.cumsum(left)
-            at = int(np.searchsorted(sums, stream.unit() * sums[-1], side="right"))
-            if at not in drawn:
-                drawn.append(at)
-                continue
-            for i in drawn:
-                left[i] = 0.0
+            if sum(units) < 2**52:  # measured anew: the largest that is left has 2^56 units or more
+                exponent = math.frexp(max(left))[1]
+                units = [int(math.ldexp(w, 57 - exponent)) for w in left]
+            point = stream.next() * sum(units) >> 64
+            at = next(i for i in range(len(units)) if sum(units[: i + 1]) > point)
+            drawn.append(at)
+            left[at], units[at] = 0.0, 0
         return [(self.source[edges[i]], edges[i], None) for i in drawn]
 
     def labor(self, node: int, hop: int, k: int, key: tuple[int, int, int]) -> list[Edge]:

@@ -15,4 +15,7 @@ func smallest512(ids unsafe.Pointer, n int, key uint64, k int) uint64
 func below512(ids unsafe.Pointer, n int, key, bound uint64, found *Found) (number, seen int)
 
 //go:noescape
+func sequence512(weights unsafe.Pointer, n int, state uint64, first int64, out unsafe.Pointer, k int) bool
+
+//go:noescape
 func visits512(visits unsafe.Pointer, n int) int
