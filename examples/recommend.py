@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--batches", type=int, default=0, help="of an epoch, for a short run; 0: all")
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--negatives", type=int, default=1024)
-    parser.add_argument("--walks", type=int, default=300, help="of an item, for the ranking by visits alone")
+    parser.add_argument("--walks", type=int, default=1200, help="of an item, for the ranking by visits alone")
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args(arguments)
 
