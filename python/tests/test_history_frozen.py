@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_history import attach, loss_of, small_graph
+from history_models import attach, loss_of, small_graph
 from torch import Tensor, nn
 
 from freshgo import Loader, errors
