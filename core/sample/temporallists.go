@@ -59,7 +59,7 @@ func (m *temporalLists) expand(h *hop) error {
 			return err
 		}
 		times := h.listIDs.data[:len(drawn.Pos)]
-		if err := m.Times.Source.FetchTimes(h.ctx, drawn, times); err != nil {
+		if err := m.Times.fetch(h.ctx, drawn, times); err != nil {
 			return fmt.Errorf("sample: fetching %d times: %w", len(times), err)
 		}
 		served := turns[:n]
