@@ -19,7 +19,9 @@ func (s *square) Fetch(_ context.Context, d Drawn, out []int64) error {
 	return nil
 }
 
-func (s *square) FetchTimes(ctx context.Context, d Drawn, out []int64) error { return s.Fetch(ctx, d, out) }
+func (s *square) FetchTimes(ctx context.Context, d Drawn, out []int64) error {
+	return s.Fetch(ctx, d, out)
+}
 
 func (s *square) FetchWeights(_ context.Context, d Drawn, out []float64) error {
 	s.most = max(s.most, len(d.Pos), int(d.Ptr[len(d.Ptr)-1]-d.Ptr[0]))
