@@ -143,6 +143,9 @@ func (z *sizer) cost(w working) int64 {
 	if z.options.WeightAttr != "" || z.options.TimeAttr != "" || z.options.Labor != nil {
 		fetched = max(fetched, sample.FetchedEdges) // of whole lists
 	}
+	if k := z.options.Links; k != nil && (k.Strict || k.Exclude != ExcludeNone) { // which lists are looked through for
+		fetched = max(fetched, min(sample.FetchedEdges, z.parts.numEdges))
+	}
 	running += inFlight * lookupBytes(max(d.nodes, fetched))
 	if z.options.disjoint() {
 		running += inFlight * firstsBytes(d.nodes)

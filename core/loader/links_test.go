@@ -197,6 +197,21 @@ func TestLinksStayWithinTheirMemory(t *testing.T) {
 	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
 }
 
+// What looking through lists for edges takes, 16 bytes an edge that is fetched at a time, is in the smallest memory that works.
+func TestSearchedListsAreInTheBudget(t *testing.T) {
+	d := newDataset(900, 9000)
+	s := d.store(t, ssd.OS)
+	smallest := func(x Exclusion) int64 {
+		o := d.forLinks(LinkOptions{Exclude: x})
+		o.Memory = 1
+		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+		var short *mem.BudgetError
+		require.ErrorAs(t, err, &short)
+		return short.Need
+	}
+	require.Greater(t, smallest(ExcludeLinks), smallest(ExcludeNone)+16*9000)
+}
+
 func TestWrongLinks(t *testing.T) {
 	d := newDataset(100, 2200)
 	for name, tt := range map[string]struct {

@@ -193,10 +193,16 @@ func (b *batch) findExcluded() error {
 		x.ptr = append(x.ptr, len(x.pos))
 	}
 	if g.Adjacency != nil {
-		err := g.eachFetched(b.ctx, x.nodes, func(j int, list []int64) {
-			v := x.nodes[j]
-			x.pos = findSources(x.pos, list, g.Indptr[v], next(v))
-			end(v)
+		var mine []Link
+		err := g.eachFetched(b.ctx, x.nodes, func(p listPiece) {
+			v := x.nodes[p.target]
+			if p.first == g.Indptr[v] {
+				mine = next(v)
+			}
+			x.pos = findSources(x.pos, p.ids, p.first, mine)
+			if p.last {
+				end(v)
+			}
 		})
 		x.found = err == nil
 		return err

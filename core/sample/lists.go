@@ -3,7 +3,6 @@ package sample
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -305,35 +304,6 @@ func (g *Graph) fetch(ctx context.Context, d Drawn, out []int64) error {
 		for i, p := range d.Pos {
 			out[i] = g.Indices64[p]
 		}
-	}
-	return nil
-}
-
-// eachFetched calls visit with the sources of every target's in-edges, in the order of the targets. It fetches as many lists at a
-// time as FetchedEdges allows, on the Go heap.
-func (g *Graph) eachFetched(ctx context.Context, targets []int64, visit func(i int, list []int64)) error {
-	var pos, ptr, ids []int64
-	for i := 0; i < len(targets); {
-		pos, ptr = pos[:0], append(ptr[:0], 0)
-		end := i
-		for ; end < len(targets); end++ {
-			first, last := g.Indptr[targets[end]], g.Indptr[targets[end]+1]
-			if end > i && int64(len(pos))+last-first > FetchedEdges {
-				break
-			}
-			for p := first; p < last; p++ {
-				pos = append(pos, p)
-			}
-			ptr = append(ptr, int64(len(pos)))
-		}
-		ids = slices.Grow(ids[:0], len(pos))[:len(pos)]
-		if err := g.fetch(ctx, Drawn{Targets: targets[i:end], Ptr: ptr, Pos: pos}, ids); err != nil {
-			return fmt.Errorf("sample: fetching lists of %d neighbours: %w", len(ids), err)
-		}
-		for j := range ptr[1:] {
-			visit(i+j, ids[ptr[j]:ptr[j+1]])
-		}
-		i = end
 	}
 	return nil
 }

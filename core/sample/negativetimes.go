@@ -184,17 +184,31 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 	mass := make([]float64, count) // running sums, of what is left of each target
 	total := 0.
 	var taken []int64
-	err := g.eachList(ctx, targets, func(place int, list []int64) {
+	linked := false // the source with the target, as far as its list has been seen
+	err := g.eachList(ctx, targets, func(p listPiece) {
+		place := p.target
 		v, weight := targets[place], before(n.Targets, int64(place)+1)-before(n.Targets, int64(place))
+		if !(weight > 0) {
+			mass[place] = total
+			return
+		}
+		first := p.first == g.Indptr[v]
+		if source < 0 {
+			taken = n.takenSources(taken, first, p.ids, sources)
+		} else {
+			linked = slices.Contains(p.ids, source) || linked && !first
+		}
+		if !p.last {
+			return
+		}
 		switch {
-		case !(weight > 0):
 		case source < 0:
-			taken = n.takenSources(taken[:0], v, list, seeds, sources)
+			taken = n.takenBesides(taken, v, seeds, sources)
 			n.gaps(taken, sources, func(_, _ int64, free float64) bool {
 				total += weight * free
 				return true
 			})
-		case (n.Apart || source != v) && !slices.Contains(list, source) && (n.Strict.links == nil || !n.Strict.links.has(source, v)):
+		case (n.Apart || source != v) && !linked && (n.Strict.links == nil || !n.Strict.links.has(source, v)):
 			total += weight
 		}
 		mass[place] = total
@@ -212,12 +226,13 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 	if source >= 0 {
 		return source, targets[place], nil
 	}
-	err = g.eachList(ctx, targets[place:place+1], func(_ int, list []int64) {
-		taken = n.takenSources(taken[:0], targets[place], list, seeds, sources)
+	err = g.eachList(ctx, targets[place:place+1], func(p listPiece) {
+		taken = n.takenSources(taken, p.first == g.Indptr[targets[place]], p.ids, sources)
 	})
 	if err != nil {
 		return 0, 0, err
 	}
+	taken = n.takenBesides(taken, targets[place], seeds, sources)
 	free := 0.
 	n.gaps(taken, sources, func(_, _ int64, mass float64) bool {
 		free += mass
@@ -250,8 +265,23 @@ func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 	return SortLinks(links)
 }
 
-// takenSources is the places, ascending and below count, of the sources that are taken for a target with this list.
-func (n *Negatives) takenSources(places []int64, target int64, list []int64, seeds []Link, count int64) []int64 {
+// takenSources adds the places below count of the sources of a piece of a list, which is the first of a target or another. They are ascending,
+// so that they are never more than there are nodes.
+func (n *Negatives) takenSources(places []int64, first bool, list []int64, count int64) []int64 {
+	if first {
+		places = places[:0]
+	}
+	for _, v := range list {
+		if place := n.SourcesBorn.place(v); place < count {
+			places = append(places, place)
+		}
+	}
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
+// takenBesides adds those that are taken for a target whatever its list is.
+func (n *Negatives) takenBesides(places []int64, target int64, seeds []Link, count int64) []int64 {
 	add := func(v int64) {
 		if place := n.SourcesBorn.place(v); place < count {
 			places = append(places, place)
@@ -259,9 +289,6 @@ func (n *Negatives) takenSources(places []int64, target int64, list []int64, see
 	}
 	if !n.Apart { // a node with itself
 		add(target)
-	}
-	for _, v := range list {
-		add(v)
 	}
 	for _, l := range seeds[firstOf(seeds, target):firstOf(seeds, target+1)] {
 		add(l.Source)
@@ -285,8 +312,8 @@ func (n *Negatives) gaps(taken []int64, count int64, visit func(lo, hi int64, fr
 	}
 }
 
-// eachList calls visit with the sources of every target's in-edges, in the order of the targets, wherever they are.
-func (g *Graph) eachList(ctx context.Context, targets []int64, visit func(i int, list []int64)) error {
+// eachList calls visit with the pieces of every target's list, in the order of the targets and of the lists, wherever they are.
+func (g *Graph) eachList(ctx context.Context, targets []int64, visit func(p listPiece)) error {
 	if g.Adjacency != nil {
 		return g.eachFetched(ctx, targets, visit)
 	}
@@ -297,7 +324,7 @@ func (g *Graph) eachList(ctx context.Context, targets []int64, visit func(i int,
 		}
 		lo, hi := g.Indptr[v], g.Indptr[v+1]
 		if g.Indices64 != nil {
-			visit(i, g.Indices64[lo:hi])
+			visit(listPiece{target: i, first: lo, ids: g.Indices64[lo:hi], last: true})
 			continue
 		}
 		wide = wide[:0]
@@ -306,7 +333,7 @@ func (g *Graph) eachList(ctx context.Context, targets []int64, visit func(i int,
 				wide = append(wide, int64(source))
 			}
 		}
-		visit(i, wide)
+		visit(listPiece{target: i, first: lo, ids: wide, last: true})
 	}
 	return nil
 }

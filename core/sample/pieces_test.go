@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// square is the lists and the weights of a graph on disk: what stands at a position is its square. It keeps the most edges
+// square is the lists, the weights and the times of a graph on disk: what stands at a position is its square. It keeps the most edges
 // that it was asked for at a time.
 type square struct{ most int }
 
@@ -17,6 +17,10 @@ func (s *square) Fetch(_ context.Context, d Drawn, out []int64) error {
 		out[i] = p * p
 	}
 	return nil
+}
+
+func (s *square) FetchTimes(ctx context.Context, d Drawn, out []int64) error {
+	return s.Fetch(ctx, d, out)
 }
 
 func (s *square) FetchWeights(_ context.Context, d Drawn, out []float64) error {
@@ -37,11 +41,13 @@ func TestLongListsAreFetchedInPieces(t *testing.T) {
 		}
 		d := Drawn{Targets: []int64{3}, Ptr: []int64{0, int64(n)}, Pos: pos}
 		s := new(square)
-		ids, weights := make([]int64, n), make([]float64, n)
+		ids, weights, times := make([]int64, n), make([]float64, n), make([]int64, n)
 		require.NoError(t, (&Graph{Adjacency: s}).fetch(context.Background(), d, ids))
 		require.NoError(t, (&Weights{Source: s}).fetch(context.Background(), d, weights))
+		require.NoError(t, (&Times{Source: s}).fetch(context.Background(), d, times))
 		require.LessOrEqual(t, s.most, FetchedEdges)
 		require.Equal(t, wantIDs, ids)
+		require.Equal(t, wantIDs, times)
 		require.Equal(t, wantWeights, weights)
 	}
 }

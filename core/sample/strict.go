@@ -205,10 +205,12 @@ func markFetched(ctx context.Context, g *Graph, open []proposal) error {
 	for i := 0; i < len(open); i += sameTarget(open[i:]) {
 		targets = append(targets, open[i].target)
 	}
-	return g.eachFetched(ctx, targets, func(_ int, list []int64) {
+	return g.eachFetched(ctx, targets, func(p listPiece) {
 		same := open[:sameTarget(open)]
-		markSources(same, list)
-		open = open[len(same):]
+		markSources(same, p.ids)
+		if p.last {
+			open = open[len(same):]
+		}
 	})
 }
 

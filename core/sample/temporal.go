@@ -39,8 +39,13 @@ type Times struct {
 // TimeSource is times that are not in memory.
 type TimeSource interface {
 	// FetchTimes sets out[i] to the time of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is called with
-	// whole lists.
+	// whole lists, or a piece of one.
 	FetchTimes(ctx context.Context, d Drawn, out []int64) error
+}
+
+// fetch is FetchTimes of times that are not in memory.
+func (t *Times) fetch(ctx context.Context, d Drawn, out []int64) error {
+	return inPieces(d, out, func(d Drawn, out []int64) error { return t.Source.FetchTimes(ctx, d, out) })
 }
 
 // TimesAscend says whether the times of every list are in ascending order, by position.

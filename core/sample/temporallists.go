@@ -3,6 +3,7 @@ package sample
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -17,9 +18,6 @@ type temporalLists struct {
 	replace bool
 }
 
-// moment is an edge of a list, with its time.
-type moment struct{ time, offset int64 }
-
 func (m *temporalLists) most(_ int, deg, k int64) int64 { return edges(deg, k, m.replace) }
 
 func (m *temporalLists) scratch(_ int, widest, k int64) (set, entries int64) {
@@ -33,7 +31,7 @@ func (m *temporalLists) gives() gives { return gives{pos: true} }
 
 func (m *temporalLists) bytes(s *Sampler, d Demand) int64 {
 	n := max(FetchedEdges, s.widest)
-	return (8+8+8)*(d.Nodes+1) + (8+8)*n + 16*s.widest + 6*minBuffer
+	return (8+8+8)*(d.Nodes+1) + (8+8)*n + (4+4)*s.widest + 7*minBuffer
 }
 
 func (m *temporalLists) expand(h *hop) error {
@@ -55,20 +53,20 @@ func (m *temporalLists) expand(h *hop) error {
 		if err != nil {
 			return err
 		}
-		if err := h.listIDs.grow(h.budget, mem.Trace, int64(len(drawn.Pos)), 0); err != nil {
+		if err := h.listIDs.renew(h.budget, int64(len(drawn.Pos))); err != nil {
 			return err
 		}
 		times := h.listIDs.data[:len(drawn.Pos)]
-		if err := m.Times.Source.FetchTimes(h.ctx, drawn, times); err != nil {
+		if err := m.Times.fetch(h.ctx, drawn, times); err != nil {
 			return fmt.Errorf("sample: fetching %d times: %w", len(times), err)
 		}
 		served := turns[:n]
 		for i, v := range drawn.Targets {
-			list := times[drawn.Ptr[i]:drawn.Ptr[i+1]]
-			if err := h.moments.grow(h.budget, mem.Trace, int64(len(list)), 0); err != nil {
+			lo, hi := drawn.Ptr[i], drawn.Ptr[i+1]
+			sorted, err := h.sortList(times[lo:hi], drawn.Pos[lo:hi]) // positions that were fetched are needed no more
+			if err != nil {
 				return err
 			}
-			sorted := ascending(list, h.moments.data)
 			if len(h.exclude) > 0 {
 				sorted = h.withoutExcluded(v, sorted)
 			}
@@ -97,7 +95,7 @@ func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 		lists, total = lists+1, total+deg
 	}
 	h.listPtr.data[lists] = total
-	if err := h.listPos.grow(h.budget, mem.Trace, total, 0); err != nil {
+	if err := h.listPos.renew(h.budget, total); err != nil {
 		return d, 0, err
 	}
 	pos := h.listPos.data[:0]
@@ -109,37 +107,42 @@ func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 	return Drawn{Targets: h.listNodes.data[:lists], Ptr: h.listPtr.data[:lists+1], Pos: pos}, n, nil
 }
 
-// ascending writes the edges of a list to out, in ascending order.
-func ascending(times []int64, out []moment) []moment {
-	sorted := true
-	for i, at := range times {
-		out[i] = moment{at, int64(i)}
-		sorted = sorted && (i == 0 || times[i-1] <= at)
+// sortList sorts a list, with spare room for as many times.
+func (h *hop) sortList(times, spare []int64) (timed, error) {
+	n := int64(len(times))
+	if n > math.MaxUint32 {
+		return timed{}, fmt.Errorf("sample: times of %d in-edges of a node, want at most 2^32-1: %w", n, ErrTooLarge)
 	}
-	out = out[:len(times)]
-	if !sorted {
-		slices.SortFunc(out, func(a, b moment) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.offset, b.offset)) })
+	for i := range h.listOffsets {
+		if err := h.listOffsets[i].renew(h.budget, n); err != nil {
+			return timed{}, err
+		}
 	}
-	return out
+	l := timed{times, h.listOffsets[0].data[:n]}
+	return l.sorted(timed{spare, h.listOffsets[1].data[:n]}), nil
 }
 
 // withoutExcluded takes the excluded edges out of the list of a node.
-func (h *hop) withoutExcluded(v int64, list []moment) []moment {
+func (h *hop) withoutExcluded(v int64, list timed) timed {
 	pos, start := h.excluded.of(v), h.sampler.graph.Indptr[v]
 	if len(pos) == 0 {
 		return list
 	}
-	return slices.DeleteFunc(list, func(m moment) bool {
-		_, found := slices.BinarySearch(pos, start+m.offset)
-		return found
-	})
+	n := 0
+	for i, offset := range list.offsets {
+		if _, found := slices.BinarySearch(pos, start+int64(offset)); !found {
+			list.times[n], list.offsets[n] = list.times[i], offset
+			n++
+		}
+	}
+	return timed{list.times[:n], list.offsets[:n]}
 }
 
 // choose draws for target i, which has this list.
-func (m *temporalLists) choose(h *hop, i int, list []moment) {
-	upTo := func(t int64) int { return sort.Search(len(list), func(j int) bool { return list[j].time > t }) }
+func (m *temporalLists) choose(h *hop, i int, list timed) {
+	upTo := func(t int64) int { return sort.Search(len(list.times), func(j int) bool { return list.times[j] > t }) }
 	t := h.times[h.forest.trees.data[h.first+i]]
-	allowed := list[:upTo(t)]
+	allowed := list.offsets[:upTo(t)]
 	if after, open := m.bounds(t); !open {
 		allowed = allowed[upTo(after):]
 	}
@@ -149,7 +152,7 @@ func (m *temporalLists) choose(h *hop, i int, list []moment) {
 	out := h.pos[ptr-h.from:][:n]
 	draw(h.stream(h.first+i), span{deg: int64(len(allowed))}, h.k == All, m.replace, &h.threads[0].set, out)
 	for j, at := range out {
-		out[j] = start + allowed[at].offset
+		out[j] = start + int64(allowed[at])
 	}
 	h.counts[i] = n
 }

@@ -32,10 +32,10 @@ type Worker struct {
 	fetched
 	located
 
-	both    bothWays       // of bidirectional batches
-	forest  forest         // of disjoint batches
-	moments buffer[moment] // of a list whose times are fetched
-	skipped skips          // of the current hop
+	both        bothWays          // of bidirectional batches
+	forest      forest            // of disjoint batches
+	listOffsets [2]buffer[uint32] // of a list whose times are fetched, and to sort it
+	skipped     skips             // of the current hop
 
 	excluded excluded // of the batch
 
@@ -65,7 +65,9 @@ func (w *Worker) Close() {
 	w.located.free()
 	w.both.free()
 	w.forest.free()
-	w.moments.free()
+	for i := range w.listOffsets {
+		w.listOffsets[i].free()
+	}
 	for i := range w.threads {
 		t := &w.threads[i]
 		t.set.buf.free()

@@ -1,0 +1,68 @@
+package sample
+
+// timed is the times of a list with the offsets in the list that they come from.
+type timed struct {
+	times   []int64
+	offsets []uint32
+}
+
+// insertionTimes is up to how many times moving one after the other to its place takes less than counting digits. Arbitrary: the counts of a
+// digit are 256.
+const insertionTimes = 64
+
+// sorted numbers the times and puts them in ascending order, equal ones by offset. The result is in the memory of l or of spare, which is as
+// long. A hub has as many in-edges as a graph has nodes, and they are sorted in every batch that reaches it: counting digits took less than
+// a tenth of what comparing did for a million times of a thousand values, and a quarter or less for those of 2^28.
+func (l timed) sorted(spare timed) timed {
+	if len(l.times) == 0 {
+		return l
+	}
+	ascending, low, high := true, l.times[0], l.times[0]
+	for i, t := range l.times {
+		l.offsets[i] = uint32(i)
+		ascending = ascending && (i == 0 || l.times[i-1] <= t)
+		low, high = min(low, t), max(high, t)
+	}
+	switch {
+	case ascending:
+		return l
+	case len(l.times) <= insertionTimes:
+		l.insert()
+		return l
+	}
+	span := uint64(high) - uint64(low) // below 2^64, whatever the times are
+	for shift := 0; shift < 64 && span>>shift > 0; shift += 8 {
+		l.countDigit(spare, low, shift)
+		l, spare = spare, l
+	}
+	return l
+}
+
+// insert is sorted for few times.
+func (l timed) insert() {
+	for i := 1; i < len(l.times); i++ {
+		t, offset, j := l.times[i], l.offsets[i], i
+		for ; j > 0 && l.times[j-1] > t; j-- {
+			l.times[j], l.offsets[j] = l.times[j-1], l.offsets[j-1]
+		}
+		l.times[j], l.offsets[j] = t, offset
+	}
+}
+
+// countDigit writes l to out in the order of eight bits, from shift on, of how far times are above low.
+func (l timed) countDigit(out timed, low int64, shift int) {
+	var place [256]uint32
+	for _, t := range l.times {
+		place[uint8((uint64(t)-uint64(low))>>shift)]++
+	}
+	sum := uint32(0)
+	for d, count := range place {
+		place[d] = sum
+		sum += count
+	}
+	for i, t := range l.times {
+		d := uint8((uint64(t) - uint64(low)) >> shift)
+		out.times[place[d]], out.offsets[place[d]] = t, l.offsets[i]
+		place[d]++
+	}
+}
