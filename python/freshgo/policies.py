@@ -46,8 +46,8 @@ class Belady:
     is needed later than everything cached is not admitted.
 
     Args:
-        superbatch: batches that are sampled and planned together; None lets the loader choose by its memory, and
-            :func:`freshgo.simulate` takes the whole trace.
+        superbatch: batches that are sampled and planned together, over the end of an epoch too: memory for them all is
+            set aside. None lets the loader choose by its memory, and :func:`freshgo.simulate` takes the whole trace.
         carry_over: begin a superbatch with the rows that the one before left. Without it the cache is refilled each
             time, as in Ginex.
         lookahead: plan a superbatch in the knowledge of the one after it, which is sampled meanwhile.
