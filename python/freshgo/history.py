@@ -392,12 +392,16 @@ class History:
 
     def _training(self) -> bool:
         """Return whether the epoch that begins now uses history."""
-        if self._step is not None and not self._step.asked:
-            self._step = None  # handed over, and the loop was left
+        self._left()
         if self._restored is not None:
             state, self._restored = self._restored, None
             self._restore(state)
         return not self._evaluating()
+
+    def _left(self) -> None:
+        """Forget a batch that was handed over and that no model has seen: the loop was left."""
+        if self._step is not None and not self._step.asked:
+            self._step = None
 
     def _handed(self, levels: Levels | None, n_id: Tensor | None = None) -> None:
         """Take note of a batch that the loader yields, and of its nodes; None for a plain one."""
