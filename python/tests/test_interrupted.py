@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from freshgo import Loader, errors
+from freshgo import History, Loader, errors
 
 
 def open_loader(path: Path, **options: Any) -> Loader:
@@ -230,3 +230,33 @@ def test_threads_with_iterators_of_their_own_get_an_error_or_a_whole_epoch(store
         assert all(epoch in expected for epoch in whole)
         assert len(whole) + len(messages) == 24
         assert set(messages) <= {"this iterator has ended: its loader was closed, repositioned, or iterated anew"}
+
+
+def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_path: Path) -> None:
+    """Embeddings that are a function of the node alone show whether a slot holds those of the node it says."""
+    history = History(t_stale=50)
+    embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(0))
+    interrupts = hits = 0
+    with open_loader(store_path, history=history) as loader:
+        native = loader._native
+        native.history_update = interrupted_after(native.history_update, 0, 3, 4, 12, 20)  # type: ignore[method-assign]
+        for _ in range(2):
+            for batch in loader:
+                first, second = batch.blocks()
+                history(batch.x, first)
+                levels = first.levels
+                nodes = batch.n_id[levels.nodes[1]]
+                computed = embeddings[nodes[levels.computed[1]]].requires_grad_()
+                h = history(computed, second)
+                assert torch.equal(h.detach(), embeddings[nodes])
+                hits += levels.hit[1].numel()
+                h.sum().backward()
+                try:
+                    history.update()
+                except KeyboardInterrupt:
+                    interrupts += 1
+                    if interrupts == 1:
+                        history.load_state_dict(history.state_dict())  # whose rows are as wide as its entries say
+                        break
+    assert interrupts == 5
+    assert hits > 100
