@@ -72,8 +72,8 @@ class Loader:
             that are its keys.
         input_nodes: node ids, a bool mask, the name of a split, or None for every node. With types a type of nodes,
             ``"paper"``, or one with any of these, ``("paper", ids)``, or a dict for several types at once,
-            ``{"paper": ids, "author": "train"}``. A uint8 vector of zeros and ones, one for each node, is refused: it is
-            a mask that lacks ``.bool()``.
+            ``{"paper": ids, "author": "train"}``. Zeros and ones of uint8, one for each node, are refused: they are a
+            mask that lacks ``.bool()``.
         batch_size: input nodes per batch.
         shuffle: a new order of the input nodes in every epoch.
         drop_last: leave out a last batch that is not full.
