@@ -39,6 +39,7 @@ class HistoryCalls:
     """A part of :class:`freshgo._native.Loader`."""
 
     _handle: Callable[[], int]
+    _judged: tuple[object, Any, list[tuple[torch.Tensor, torch.Tensor]], Any] | None = None  # arrays of the last update
 
     def history_buffer(self) -> torch.Tensor | None:
         """The buffer (uint8), or None where it is on another device."""
@@ -60,7 +61,16 @@ class HistoryCalls:
             layer.computed, layer.num_computed = _pointer(computed, ctypes.c_float), computed.numel()
             layer.hits, layer.num_hits = _pointer(hits, ctypes.c_float), hits.numel()
             layer.rows, layer.slots = _pointer(rows, ctypes.c_int64), _pointer(slots, ctypes.c_int64)
+        self._judged = norms, raw, kept, alive
         self._update(iteration, row_bytes, raw, len(norms))
+        return self.history_admitted(norms)
+
+    def history_admitted(self, norms: object) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What :meth:`history_update` returned for these very ``norms``, if they were the last, or would have, had
+        Ctrl-C not struck: nothing where that was before the library had judged."""
+        if self._judged is None or self._judged[0] is not norms:
+            return []
+        _, raw, kept, _ = self._judged
         return [
             (rows[: layer.num_admitted], slots[: layer.num_admitted])
             for layer, (rows, slots) in zip(raw, kept, strict=True)

@@ -212,4 +212,13 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         raise InvalidArgumentError("input_nodes are empty, expected at least one node")
     if ids.dtype.is_floating_point or ids.dtype.is_complex:
         raise DTypeError(f"input_nodes must be integers or a bool mask, got {ids.dtype}")
-    return ids.to(device="cpu", dtype=torch.int64)
+    whole = ids.to(device="cpu", dtype=torch.int64)
+    if ids.dtype == torch.uint64 and bool((whole < 0).any()):  # where it would be shown as a negative number
+        found = int(whole[whole < 0][0]) + (1 << 64)
+        raise InvalidArgumentError(f"input_nodes must be within [0, {num_nodes}), got {found}")
+    if ids.dtype == torch.uint8 and whole.numel() == num_nodes > 2 and int(whole.max()) <= 1:
+        raise InvalidArgumentError(
+            f"input_nodes of dtype uint8 would be ids, but these are {num_nodes} zeros and ones, one for each node, as "
+            "in a mask: use mask.bool(), or ids.long() if they are ids"
+        )
+    return whole

@@ -106,6 +106,7 @@ class MemorySource:
         self.num_nodes = max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
         self.num_edges = self._edge_index.size(1)
         rows = {name: tensor_of(name, array).contiguous() for name, array in parts.node_tensors.items()}
+        self._tensors = frozenset(rows)
         self.row_bytes = {name: tensor.shape[1:].numel() * tensor.dtype.itemsize for name, tensor in rows.items()}
         self.native: _native.Store | _native.Graph | _native.TypedGraph = _native.Graph(
             self.num_nodes,
@@ -117,7 +118,12 @@ class MemorySource:
     def split(self, name: str) -> Tensor:
         if name not in self._splits:
             known = ", ".join(map(repr, self._splits)) or "none at all"
-            raise InvalidArgumentError(f"the graph has no split {name!r}, only {known}")
+            hint = (
+                f"; its tensor {name + '_mask'!r} is no bool mask and no split: use .bool()"
+                if name + "_mask" in self._tensors
+                else ""
+            )
+            raise InvalidArgumentError(f"the graph has no split {name!r}, only {known}{hint}")
         return self._splits[name]
 
     def default_memory(self) -> int | None:

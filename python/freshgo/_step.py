@@ -65,6 +65,31 @@ class Buffer:
             )
 
 
+Admitted = list[tuple[Tensor, Tensor]]
+"""Of each hidden layer which of the computed rows are kept and in which slots: int64, one dimension."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unwritten:
+    """Rows on their way to the buffer: ``rows[l - 1]`` are the computed ones of layer ``l``, judged by ``norms``."""
+
+    norms: object
+    buffer: Buffer
+    dtype: torch.dtype
+    width: int
+    rows: list[Tensor]
+
+    def write(self, admitted: Admitted) -> None:
+        """Write those that are kept."""
+        buffer = self.buffer
+        if buffer.dtype is None:
+            buffer.dtype, buffer.width = self.dtype, self.width
+        for h, (rows, slots) in zip(self.rows, admitted, strict=False):  # none where nothing was judged
+            if rows.numel():
+                values = h.index_select(0, rows.to(h.device))
+                buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
+
+
 @dataclasses.dataclass
 class _Seen:
     """What a step saw of a hidden layer."""

@@ -27,7 +27,7 @@ from freshgo._catchup import CatchUp
 from freshgo._estimation import Estimation, Trail
 from freshgo._history import Levels, Settings, Span
 from freshgo._size import format_size, parse_size
-from freshgo._step import Buffer, Step
+from freshgo._step import Admitted, Buffer, Step, Unwritten
 from freshgo._typed_blocks import HeteroBlock
 from freshgo.errors import ClosedError, DTypeError, FormatError, InvalidArgumentError
 
@@ -141,6 +141,7 @@ class History:
         self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
         self._attached: Attachment | None = None
         self._step: Step | None = None
+        self._unwritten: Unwritten | None = None
         self._restored: dict[str, Any] | None = None  # waits for the loader
         self._warned = False
         self._last: dict[str, Any] = {}  # the figures of a loader that is closed
@@ -249,14 +250,9 @@ class History:
                     f"the history's buffer of {buffer.raw.numel()} bytes has no room for one row of {row_bytes}: make "
                     "it with a larger History(memory=...), of some thousand rows at least to be of use"
                 )
-            admitted = native.history_update(index, row_bytes, norms)
-            if buffer.dtype is None:
-                buffer.dtype, buffer.width = dtype, width
-            for level, (rows, slots) in enumerate(admitted, start=1):
-                if rows.numel():
-                    h = step.seen[level].rows
-                    values = h.index_select(0, rows.to(h.device))
-                    buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
+            rows = [step.seen[level].rows for level in range(1, step.levels.num_layers)]
+            self._unwritten = Unwritten(norms, buffer, dtype, width, rows)
+            self._write(native.history_update(index, row_bytes, norms))
             step.settle()
             self._trail.bytes_saved += step.bytes_saved
         finally:
@@ -307,6 +303,7 @@ class History:
         state["error"] = self._estimation.save()
         if not self._kept():
             return state
+        self._write()
         native = self._native()
         if self._catch_up is not None:
             state["catch_up"] = self._catch_up.save()
@@ -381,6 +378,7 @@ class History:
         if self._loader is not None and self._restored is None:  # what was counted was another loader's
             self._trail, self._estimation = Trail(), Estimation()
         self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
+        self._unwritten = None
 
     def _closing(self, loader: Loader) -> None:
         """Keep the figures of a loader that is about to close."""
@@ -392,15 +390,33 @@ class History:
 
     def _training(self) -> bool:
         """Return whether the epoch that begins now uses history."""
-        if self._step is not None and not self._step.asked:
-            self._step = None  # handed over, and the loop was left
+        self._left()
         if self._restored is not None:
             state, self._restored = self._restored, None
             self._restore(state)
         return not self._evaluating()
 
+    def _write(self, admitted: Admitted | None = None) -> None:
+        """Put the rows that the library has admitted to where it has their entries, before anybody reads them.
+
+        Without an argument those of an update that Ctrl-C has left; doing so again does no harm."""
+        left = self._unwritten
+        if left is None:
+            return
+        if admitted is not None:
+            left.write(admitted)
+        elif self._native().history_stats()["row_bytes"]:
+            left.write(self._native().history_admitted(left.norms))
+        self._unwritten = None
+
+    def _left(self) -> None:
+        """Forget a batch that was handed over and that no model has seen: the loop was left."""
+        if self._step is not None and not self._step.asked:
+            self._step = None
+
     def _handed(self, levels: Levels | None, n_id: Tensor | None = None) -> None:
         """Take note of a batch that the loader yields, and of its nodes; None for a plain one."""
+        self._write()
         step = self._step
         self._step = None if levels is None else Step(levels, self._catch_up, n_id)
         if levels is not None:
@@ -467,6 +483,7 @@ class History:
         return self._exported[1]
 
     def _restore(self, state: dict[str, Any]) -> None:
+        self._write()  # before what is restored, if that fails and nothing is
         buffer, rows, native = self._buffer(), state.get("rows"), self._native()
         catch_up = None if self._catch_up is None else self._catch_up.restored(state.get("catch_up"))
         if rows is not None and rows.numel() > buffer.raw.numel():

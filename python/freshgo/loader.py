@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch import Tensor
 
 from freshgo import _delivery, _native, _options
+from freshgo._epoch import Epoch
 from freshgo._graph import recall
 from freshgo._report import figure, html
 from freshgo._source import tensor_digest
@@ -21,7 +22,7 @@ from freshgo._typed_blocks import levels_of
 from freshgo._typed_options import TypedOptions
 from freshgo._typed_source import TypedSource, open_source
 from freshgo.batch import Batch, batch_class, make_batch
-from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
 from freshgo.samplers import Labor, RandomWalk, sampling
@@ -54,7 +55,7 @@ class Loader:
     the other), ``e_id`` (the user's edge numbers), ``input_id`` (positions in ``input_nodes``), ``batch_size``,
     ``num_sampled_nodes``, ``num_sampled_edges``, and the rows of every node-level tensor (``x``, ``y``, ...) and
     edge-level tensor. ``batch.blocks()`` gives it layer by layer. Every ``iter`` is the next epoch. Leaving a loop
-    early stops its work.
+    early stops its work. Threads that share an iterator get each batch once.
 
     Of a graph with types a batch is a PyG ``HeteroData`` (a :class:`freshgo.HeteroBatch`), with all of this for each
     type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. A type with input nodes has
@@ -71,7 +72,8 @@ class Loader:
             that are its keys.
         input_nodes: node ids, a bool mask, the name of a split, or None for every node. With types a type of nodes,
             ``"paper"``, or one with any of these, ``("paper", ids)``, or a dict for several types at once,
-            ``{"paper": ids, "author": "train"}``.
+            ``{"paper": ids, "author": "train"}``. Zeros and ones of uint8, one for each node, are refused: they are a
+            mask that lacks ``.bool()``.
         batch_size: input nodes per batch.
         shuffle: a new order of the input nodes in every epoch.
         drop_last: leave out a last batch that is not full.
@@ -279,6 +281,7 @@ class Loader:
         self._epoch, self._yielded = 0, 0  # what state_dict() saves
         self._begun = False  # whether that epoch was begun: then the next iter() takes the one after it
         self._run = 0  # numbers the iterators; only the newest one is served
+        self._lock = threading.RLock()  # held by who ends an epoch or begins one
         self._epochs: list[dict[str, Any]] = []  # what each whole epoch added to stats()
 
     def __len__(self) -> int:
@@ -289,12 +292,12 @@ class Loader:
         """Return an iterator over the next epoch, which begins when its first batch is asked for: then it takes over
         from any other iterator of this loader."""
         self._native.check_open()
-        return _Epoch(self)
+        return Epoch(self)
 
     def trace(self, epoch: int) -> Iterator[Any]:
         """Yield the ``n_id`` of every batch of an epoch, reading no rows: a tensor, with types a dict of them by node
         type. Counts as no epoch; ends a running one."""
-        return _Epoch(self, trace=_options.count("epoch", epoch, 0))
+        return Epoch(self, trace=_options.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next ``iter`` begin ``epoch``, from its first batch."""
@@ -350,7 +353,8 @@ class Loader:
 
     def close(self) -> None:
         """End what runs and free everything but the batches. Closing again does nothing."""
-        self._run += 1
+        with self._lock:
+            self._run += 1
         if self._history is not None:
             self._history._closing(self)
         self._native.close()
@@ -414,8 +418,9 @@ class Loader:
                 f"the state belongs to a loader of another order of batches: reorder was {saved!r}, is {mine!r}"
             )
         block, rows = (_options.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
-        self._run += 1
-        self._native.close()  # before the other is opened: both may not fit into the memory
+        with self._lock:
+            self._run += 1
+            self._native.close()  # before the other is opened: both may not fit into the memory
         options = dataclasses.replace(self._options, reorder=block, reorder_rows=rows)
         self._native = _native.Loader(self._source.native, options)
         self._order = self._planned_order() if block else saved
@@ -426,26 +431,26 @@ class Loader:
             )
 
     def _seek(self, epoch: int, batch: int) -> None:
-        self._run += 1
-        self._native.stop()
-        self._epoch, self._yielded, self._begun = epoch, batch, False
-
-    def _begin(self, trace: int | None) -> dict[str, Any] | None:
-        """Begin the next epoch, or trace one. Of an epoch that is begun at its first batch, return the figures so
-        far."""
-        if trace is not None:
+        with self._lock:
             self._run += 1
-            self._native.start(trace, 0, "trace")
-            return None
-        if self._begun:
-            self._epoch, self._yielded = self._epoch + 1, 0
-        self._begun = True
-        plain = self._history is not None and not self._history._training()
-        self._run += 1
-        self._native.stop()  # so that the figures are this epoch's alone
-        began = None if self._yielded else self._snapshot()
-        self._native.start(self._epoch, self._yielded, "plain" if plain else "train")
-        return began
+            self._native.stop()
+            self._epoch, self._yielded, self._begun = epoch, batch, False
+
+    def _begin(self, iterator: Epoch, trace: int | None) -> None:
+        """Begin the next epoch, or trace one."""
+        with self._lock:
+            if trace is not None:
+                self._run += 1
+                iterator.begin(trace, 0, "trace")
+                return
+            if self._begun:
+                self._epoch, self._yielded, self._begun = self._epoch + 1, 0, False
+            plain = self._history is not None and not self._history._training()
+            self._run += 1
+            self._native.stop()  # so that the figures are this epoch's alone
+            began = None if self._yielded else self._snapshot()
+            iterator.begin(self._epoch, self._yielded, "plain" if plain else "train", began)
+            self._begun = True
 
     def _take(self, raw: _native.RawBatch) -> Any:
         if self._typed is not None:
@@ -461,7 +466,6 @@ class Loader:
             self._history._handed(levels, batch.n_id if self._typed is None else None)
         if self._transform is not None:
             batch = self._transform(batch)
-        self._yielded = raw.index + 1
         return batch
 
     def _levels(self, batch: Any) -> Levels | None:
@@ -476,9 +480,10 @@ class Loader:
         return raw.tensors["n_id"] if self._typed is None else trace_of(self._typed.types, raw.tensors)
 
     def _end_epoch(self, began: dict[str, Any] | None) -> None:
+        epoch = self._epoch
+        self._epoch, self._yielded, self._begun = epoch + 1, 0, False
         if began is not None:
-            self._epochs.append({"epoch": self._epoch, **_difference(began, self._snapshot())})
-        self._epoch, self._yielded, self._begun = self._epoch + 1, 0, False
+            self._epochs.append({"epoch": epoch, **_difference(began, self._snapshot())})
 
     def _snapshot(self) -> dict[str, Any]:
         return {**self._native.stats(), "seconds": time.monotonic()}
@@ -503,40 +508,3 @@ _SUMS = (
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return {key: after[key] - before[key] for key in _SUMS if key in after}
-
-
-class _Epoch(Iterator[Any]):
-    """The batches, or the trace, of one epoch.
-
-    The loader does not know its iterators, only the number of the newest, so that one that is dropped in mid-epoch
-    is collected at once, which stops the work.
-    """
-
-    def __init__(self, loader: Loader, *, trace: int | None = None) -> None:
-        self._loader = loader
-        self._run: int | None = None  # not begun
-        self._trace = trace
-        self._finished = False
-
-    def __next__(self) -> Any:
-        if self._finished:
-            raise StopIteration
-        loader = self._loader
-        if self._run is None:
-            self._began = loader._begin(self._trace)
-            self._run = loader._run
-            self._batches = loader._native if self._trace is not None else loader._delivery.batches(loader._native)
-        if loader._run != self._run:
-            raise ClosedError("this iterator has ended: its loader was closed, repositioned, or iterated anew")
-        raw = self._batches.next()
-        if raw is not None:
-            return loader._nodes(raw) if self._trace is not None else loader._take(raw)
-        self._finished = True
-        if self._trace is None:
-            loader._end_epoch(self._began)
-        raise StopIteration
-
-    def __del__(self) -> None:
-        if not self._finished and self._loader._run == self._run:
-            with contextlib.suppress(Exception):  # a finalizer has nobody to tell
-                self._loader._native.stop()

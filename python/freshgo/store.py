@@ -213,7 +213,12 @@ class Store:
         if self._nodes:
             raise InvalidArgumentError(f"say which type the split {name!r} is of: {_names(self._nodes)}")
         if name not in self._info["splits"]:
-            raise InvalidArgumentError(f"the store has no split {name!r}, only {_names(self.splits)}")
+            hint = (
+                f"; its tensor {name + '_mask'!r} was no bool mask when it was converted"
+                if name + "_mask" in self.tensors
+                else ""
+            )
+            raise InvalidArgumentError(f"the store has no split {name!r}, only {_names(self.splits)}{hint}")
         return self._native.read(name, kind="split")
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:

@@ -350,3 +350,25 @@ def test_what_has_no_rows_is_ignored_with_a_warning(tmp_path: Path) -> None:
     data = {"edge_index": EDGES, "x": X, "name": "cora", "scale": torch.tensor(3.0), "nothing": None}
     with pytest.warns(UserWarning, match="name, scale"), convert(data, tmp_path / "g", progress=False) as store:
         assert list(store.tensors) == ["x"]
+
+
+def test_what_looks_like_a_mask_and_is_none_is_refused(tmp_path: Path) -> None:
+    """PyG's older data has masks of uint8, which PyTorch takes for masks with a warning."""
+    mask = torch.tensor([0, 1, 1, 0, 1], dtype=torch.uint8)
+    data = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "x": torch.zeros(5, 2), "val_mask": mask}
+    store = convert(data, tmp_path / "g.freshgo", progress=False)
+    for source in (data, store):
+        with pytest.raises(errors.InvalidArgumentError, match=r"5 zeros and ones.*mask\.bool\(\)"):
+            Loader(source, [1], mask)
+        with pytest.raises(errors.InvalidArgumentError, match=r"no split 'val'.*'val_mask'"):
+            Loader(source, [1], "val")
+        with Loader(source, [1], mask.bool()) as loader:
+            assert [int(batch.n_id[0]) for batch in loader] == [1, 2, 4]
+        with Loader(source, [1], torch.tensor([1, 0, 1], dtype=torch.uint8)) as loader:  # ids
+            assert [int(batch.n_id[0]) for batch in loader] == [1, 0, 1]
+
+
+def test_ids_of_64_bits_without_sign_are_shown_as_they_are() -> None:
+    data = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "x": torch.zeros(5, 2)}
+    with pytest.raises(errors.InvalidArgumentError, match=r"within \[0, 5\), got 18446744073709551615"):
+        Loader(data, [1], torch.tensor([2**64 - 1], dtype=torch.uint64))
