@@ -50,8 +50,9 @@ lint-go: $(VENV)/.tools
 test-pure: $(VENV)/.tools
 	CGO_ENABLED=0 go test -timeout 30m ./core/...
 
+# -short: of the longest tests a third of the cases, all of which test-pure runs. The race detector makes them five times as long.
 test-race: $(VENV)/.tools
-	CGO_ENABLED=1 go test -race -timeout 45m $(GO_PACKAGES)
+	CGO_ENABLED=1 go test -race -short -timeout 45m $(GO_PACKAGES)
 
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .

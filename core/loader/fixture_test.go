@@ -18,6 +18,14 @@ import (
 	"freshgo/core/store"
 )
 
+// rounds is how many of n cases to run: all, or a third with -short, as under the race detector, which sees the same code in each.
+func rounds(n int) int {
+	if testing.Short() {
+		return (n + 2) / 3
+	}
+	return n
+}
+
 // dataset is a small graph with skewed sources, in the user's form.
 type dataset struct {
 	nodes     int64

@@ -39,7 +39,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 			want = append(want, reference.epochOf(epoch))
 		}
 		require.Positive(t, reference.hits)
-		for round := range 7 {
+		for round := range rounds(7) {
 			o := o
 			o.Cache, o.Transfer = kinds[round%len(kinds)], plan.Transfers()[rng.IntN(len(plan.Transfers()))]
 			o.Prefetch, o.Workers = int(pick(3, 4, 6)), int(pick(0, 1, 2, 8))

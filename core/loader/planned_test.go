@@ -43,7 +43,7 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	calibration := filepath.Join(t.TempDir(), "device.json")
 	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
-	for round := range 90 {
+	for round := range rounds(90) {
 		o := plain()
 		o.Cache = kinds[round%len(kinds)]
 		o.Transfer = plan.Transfers()[rng.IntN(len(plan.Transfers()))]
@@ -102,7 +102,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 				l := open(t, OpenStore(s), o)
 				rng := rand.New(rand.NewPCG(8, 8))
 				epoch := int64(0)
-				for range 14 {
+				for range rounds(14) {
 					first, take := int64(0), int64(someBatchs)
 					switch rng.IntN(5) {
 					case 0:

@@ -81,7 +81,7 @@ func agreeEverywhere(t *testing.T, d *dataset, s *store.Store, name string, base
 	whole := int64(len(d.sources)) * 4
 	reference := open(t, d.graph(t), base)
 	var want [][]*seen
-	for epoch := range int64(2) {
+	for epoch := range int64(rounds(2)) {
 		want = append(want, epochOf(t, reference, epoch))
 	}
 	for place, move := range map[string]func(o *Options){
