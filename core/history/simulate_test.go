@@ -177,6 +177,9 @@ func (s *simulation) history(t testing.TB, epochs int, c Config, rowBytes int64)
 // equal bytes. Both hold for popularity flat and steep, batches that need a tenth of the graph and nearly all of it, ages short and long,
 // embeddings as wide as features and wider. -v prints the figures.
 func TestPolicies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	for _, c := range []struct {
 		nodes          int
 		fanouts        []int64
