@@ -58,7 +58,9 @@ def kind_of(declaration: str, addresses: bool) -> tuple[str, Any]:
         return name, kind
     if addresses:
         return name, ctypes.c_void_p
-    return name, ctypes.c_char_p if word == "char" else ctypes.POINTER(kind)
+    if word == "char":
+        return name, ctypes.c_char_p if stars == "*" else ctypes.POINTER(ctypes.c_char_p)
+    return name, ctypes.POINTER(kind)
 
 
 @pytest.mark.parametrize("part", capi_header.PARTS)
