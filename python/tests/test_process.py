@@ -80,8 +80,9 @@ def test_ctrl_c_while_waiting(store_path: Path) -> None:
             sys.executable,
             "-c",
             textwrap.dedent("""
-            import sys
+            import signal, sys
             from freshgo import Loader
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
             loader = Loader(sys.argv[1], [5, 5], batch_size=64)
             try:
                 print("ready", flush=True)
