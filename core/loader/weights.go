@@ -175,24 +175,18 @@ func placeWeights[W float32 | float64](ctx context.Context, l *Loader, t *tensor
 
 // eachWeight checks the weights of the edges from first on and gives them to visit, a part at a time.
 func (t *tensor) eachWeight(ctx context.Context, first int64, rows []byte, buffer []float64, visit func(first int64, weights []float64)) error {
-	for len(rows) > 0 {
+	return store.EachFloat(t.dtype, rows, buffer, func(at int64, part []float64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(len(rows)/t.width, len(buffer))
-		part := buffer[:n]
-		store.DecodeFloats(t.dtype, rows[:n*t.width], part)
-		for i, w := range part {
-			if !store.GoodWeight(w) {
-				return t.badWeight(first+int64(i), w)
-			}
+		if i := store.BadWeight(part); i >= 0 {
+			return t.badWeight(first+at+int64(i), part[i])
 		}
 		if visit != nil {
-			visit(first, part)
+			visit(first+at, part)
 		}
-		first, rows = first+int64(n), rows[n*t.width:]
-	}
-	return nil
+		return nil
+	})
 }
 
 func (t *tensor) badWeight(edge int64, w float64) error {

@@ -166,7 +166,7 @@ func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 		laborLong(t, v, ids, c)
 		return
 	}
-	keys := t.short.keys[:len(ids)]
+	keys := t.found.Keys[:len(ids)]
 	if v.keep > 1 {
 		for i, u := range ids {
 			keys[i] = v.of(uint64(u))

@@ -7,7 +7,6 @@ import (
 
 // short is the scratch for lists of at most shortList edges.
 type short struct {
-	keys    [shortList + 4]uint64
 	few     [shortList]uint64
 	left    [shortList]float64
 	units   [shortList]uint64

@@ -81,7 +81,7 @@ func weightCheck(t *NamedSource, label string) visitRows {
 		for width := int(t.rowBytes()); len(rows) > 0; {
 			part := buffer[:min(len(rows)/width, len(buffer))]
 			DecodeFloats(t.DType, aligned(rows[:len(part)*width]), part)
-			if i := badWeight(part); i >= 0 {
+			if i := BadWeight(part); i >= 0 {
 				return wrongWeight(t.Source, label+t.Name, first+int64(i), part[i])
 			}
 			first, rows = first+int64(len(part)), rows[len(part)*width:]
@@ -99,8 +99,8 @@ func aligned(p []byte) []byte {
 	return mem.Bytes(words)[:copy(mem.Bytes(words), p)]
 }
 
-// badWeight is the place of the first weight that is none, or -1.
-func badWeight(weights []float64) int {
+// BadWeight is the place of the first weight that is none, or -1.
+func BadWeight(weights []float64) int {
 	for i, w := range weights {
 		if !GoodWeight(w) {
 			return i
@@ -167,7 +167,7 @@ func (r *weightReader) read(first, n int64) ([]int64, error) {
 	src := r.rows.src
 	floats := mem.Slice[float64](r.floats)[:n]
 	DecodeFloats(src.DType, raw, floats)
-	if i := badWeight(floats); i >= 0 {
+	if i := BadWeight(floats); i >= 0 {
 		return nil, wrongWeight(src, r.rows.name, first+int64(i), floats[i])
 	}
 	bits := mem.Slice[int64](r.floats)[:n] // in the place of the numbers
@@ -251,19 +251,11 @@ func (w *weightSink) write(p []byte) error {
 	if err := w.weights.write(p); err != nil {
 		return err
 	}
-	dtype, width := manifest.DType_FLOAT64, 8
+	dtype := manifest.DType_FLOAT64
 	if w.narrow {
-		dtype, width = manifest.DType_FLOAT32, 4
+		dtype = manifest.DType_FLOAT32
 	}
-	for len(p) > 0 {
-		part := w.floats[:min(len(p)/width, len(w.floats))]
-		DecodeFloats(dtype, p[:len(part)*width], part)
-		if err := w.summer.add(part); err != nil {
-			return err
-		}
-		p = p[len(part)*width:]
-	}
-	return nil
+	return EachFloat(dtype, p, w.floats, func(_ int64, part []float64) error { return w.summer.add(part) })
 }
 
 // sum takes the sum of a row, after rows that have none.

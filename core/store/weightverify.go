@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -20,11 +19,12 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 	want, got := uint64(0), uint64(0)
 	err := e.store.streamRows(ctx, &t.Array, scanBytes, budget, func(first int64, rows []byte) error {
 		m.add(int64(len(rows)))
-		return eachFloat(t.DType, rows, buffer, func(at int64, weights []float64) error {
+		return EachFloat(t.DType, rows, buffer, func(at int64, weights []float64) error {
+			if i := BadWeight(weights); i >= 0 {
+				edge := first + at + int64(i)
+				return &CorruptError{Path: t.Path, Off: t.Layout.Offset(edge), Reason: fmt.Sprintf("edge %d has the weight %v", edge, weights[i])}
+			}
 			for i, v := range weights {
-				if !GoodWeight(v) {
-					return &CorruptError{Path: t.Path, Off: t.Layout.Offset(first + at + int64(i)), Reason: fmt.Sprintf("edge %d has the weight %v", first+at+int64(i), v)}
-				}
 				want += pairHash(first+at+int64(i), v)
 			}
 			return nil
@@ -45,7 +45,7 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 	defer ids.close()
 	err = e.store.streamRows(ctx, &w.Array, scanBytes, budget, func(first int64, rows []byte) error {
 		m.add(int64(len(rows)))
-		return eachFloat(w.DType, rows, buffer, func(at int64, weights []float64) error {
+		return EachFloat(w.DType, rows, buffer, func(at int64, weights []float64) error {
 			numbers, err := ids.read(ctx, first+at, int64(len(weights)))
 			if err != nil {
 				return err
@@ -94,8 +94,8 @@ func pairHash(edge int64, weight float64) uint64 {
 	return mix(mix(uint64(edge)+0x9e3779b97f4a7c15) + math.Float64bits(weight+0)) // -0 is 0
 }
 
-// eachFloat calls visit with parts of rows as numbers.
-func eachFloat(dtype manifest.DType, rows []byte, buffer []float64, visit func(at int64, part []float64) error) error {
+// EachFloat calls visit with parts of rows, of one number each, as float64: as much as buffer has room for, from row at on.
+func EachFloat(dtype manifest.DType, rows []byte, buffer []float64, visit func(at int64, part []float64) error) error {
 	width, at := dtype.Size(), int64(0)
 	for len(rows) > 0 {
 		part := buffer[:min(len(rows)/width, len(buffer))]
@@ -152,13 +152,7 @@ func (n *edgeNumbers) read(ctx context.Context, first, count int64) ([]int64, er
 	if err != nil {
 		return nil, err
 	}
-	for i := range out {
-		if width == 4 {
-			out[i] = int64(binary.LittleEndian.Uint32(data[4*i:]))
-		} else {
-			out[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
-		}
-	}
+	DecodeIntegers(n.reader.array.DType, data, out)
 	return out, nil
 }
 
