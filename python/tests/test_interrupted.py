@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from pathlib import Path
@@ -155,6 +156,8 @@ def test_interrupts_by_a_timer_lose_nothing(store_path: Path) -> None:
     with open_loader(store_path) as loader:
         expected = [ids(loader) for _ in range(3)]
     delays = torch.rand(100, generator=torch.Generator().manual_seed(0)).mul(4e-3).add(2e-5).tolist()
+    gc.collect()
+    gc.disable()  # Python tells nobody of an interrupt in a finalizer, and those of other tests' objects would run here
     before = signal.signal(signal.SIGALRM, handler)
     try:
         with open_loader(store_path) as loader:
@@ -174,9 +177,10 @@ def test_interrupts_by_a_timer_lose_nothing(store_path: Path) -> None:
                     assert state["epoch"] * len(loader) + state["batches"] == len(batches)
                 if len(batches) >= 3 * len(loader):
                     break
-            signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        gc.enable()
     found = [batch.n_id.tolist() for batch in batches]
     flat = [batch for epoch in expected for batch in epoch]
     assert found[: len(flat)] == flat[: len(found)]
