@@ -3,9 +3,10 @@
     python bench/history/accuracy.py --data DIR --graphs amazon-computers,tolokers --models sage,gcn,gat --seeds 3
 
 DIR holds the graphs' packs or unpacked folders; 'community:1000000' needs none. All contestants of a model and a seed start
-from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. PyG's own
-models, accelerated alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where
-the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point), where
+from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. Epochs before
+history begins are trained once, by the plain contestant: the others go on from its weights. PyG's own models, accelerated
+alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where the graph is small,
+else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point), where
 start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
 (0.25:3.0+) is catch_up=True.
 
@@ -15,6 +16,7 @@ The first epoch, whose time does not count, compares every batch of features wit
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import statistics
 import tempfile
@@ -47,7 +49,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--p-grad", type=float, default=0.9)
     parser.add_argument("--policy", default="performance")
     parser.add_argument("--memory", type=float, default=0, help="of the features' bytes; 0: room for every embedding")
-    parser.add_argument("--start", type=float, default=0.0, help="epochs without history at first")
+    parser.add_argument("--start", type=float, default=0.0, help="epochs before history begins")
     parser.add_argument("--last", type=int, default=0, help="epochs without history at the end")
     parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
@@ -82,6 +84,8 @@ class Contestant:
     history: History | None
     optimizer: torch.optim.Optimizer
     decay: torch.optim.lr_scheduler.LRScheduler
+    since: int
+    """The epoch in which it begins, from the weights of the plain one."""
     until: int
     """The first epoch without history at the end."""
     best: float = -1.0
@@ -90,7 +94,17 @@ class Contestant:
     updating: float = 0.0
     rows: int = 0
     plain_rows: int = 0
+    before: int = 0
+    """Rows of the epochs before its own."""
     layers: list[dict[str, int]] = dataclasses.field(default_factory=list)
+
+    def join(self, plain: Contestant) -> None:
+        """Go on from where another is."""
+        self.model.load_state_dict(plain.model.state_dict())
+        self.optimizer.load_state_dict(copy.deepcopy(plain.optimizer.state_dict()))
+        self.decay.load_state_dict(copy.deepcopy(plain.decay.state_dict()))
+        self.loader.set_epoch(self.since)
+        self.best, self.tested, self.before = plain.best, plain.tested, plain.rows
 
     def close(self) -> None:
         if self.history:
@@ -128,12 +142,12 @@ def evaluate(model: nn.Module, graph: dict[str, Any], args: argparse.Namespace, 
     return scores[0], scores[1]
 
 
-def train(c: Contestant, graph: dict[str, Any], seed: int) -> None:
+def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
     """One epoch."""
     c.model.train()
-    if c.history and len(c.seconds) == c.until:
+    if c.history and epoch == c.until:
         c.history.eval()
-    torch.manual_seed(seed)
+    torch.manual_seed(1000 * seed + epoch)
     start = time.perf_counter()
     for batch in c.loader:
         levels = getattr(batch.blocks()[0], "levels", None)
@@ -198,7 +212,7 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
                 memory=memory,
                 features=False,
                 lag=args.lag,
-                start=start,
+                start=start % 1,
                 catch_up=name.endswith("+"),
             )
             history.attach(model)
@@ -214,28 +228,40 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         )
         optimizer = torch.optim.Adam(model.parameters(), args.lr)
         decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, args.epochs * len(loader))
-        result.append(Contestant(name or "plain", model, loader, history, optimizer, decay, args.epochs - last))
+        since = int(start) if name else 0
+        result.append(Contestant(name or "plain", model, loader, history, optimizer, decay, since, args.epochs - last))
     return result
 
 
 def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, binary: bool) -> list[Contestant]:
     found = contestants(kind, graph, args, seed)
+    plain = found[0]
     for epoch in range(args.epochs):
         for c in found:
-            train(c, graph, 1000 * seed + epoch)
+            if c.history and c.since == epoch > 0:
+                c.join(plain)
+        running = [c for c in found if c.since <= epoch]
+        for c in running:
+            train(c, graph, epoch, seed)
         if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
             scores = []
-            for c in found:
+            for c in running:
                 score, tested = evaluate(c.model, graph, args, binary)
                 scores.append(score)
                 if score > c.best:
                     c.best, c.tested = score, tested
-            line = ", ".join(f"{c.name} {100 * score:.2f}" for c, score in zip(found, scores, strict=True))
+            line = ", ".join(f"{c.name} {100 * score:.2f}" for c, score in zip(running, scores, strict=True))
             print(f"{kind}, seed {seed}, epoch {epoch + 1}, validation: {line}", flush=True)
     for c in found:
         c.close()
     print(f"{kind}, seed {seed}: " + ", ".join(f"{c.name} {100 * c.tested:.2f}" for c in found), flush=True)
     return found
+
+
+def saved(runs: list[Contestant], *, since_start: bool = False) -> float:
+    """Percent of the rows of plain batches that were not read, of all epochs or of those with history begun."""
+    before = 0 if since_start else sum(c.before for c in runs)
+    return 100 * (1 - (before + sum(c.rows for c in runs)) / (before + sum(c.plain_rows for c in runs)))
 
 
 def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]]:
@@ -257,7 +283,8 @@ def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]
                 mine[0].name,
                 f"{statistics.mean(scores):.2f}",
                 f"{statistics.mean(deltas):+.2f} ± {spread:.2f}" if place else "",
-                f"{100 * (1 - sum(c.rows for c in mine) / sum(c.plain_rows for c in mine)):.1f}",
+                f"{saved(mine):.1f}",
+                f"{saved(mine, since_start=True):.1f}",
                 ", ".join(f"{100 * h / max(1, h + m):.0f}" for h, m in zip(hits, misses, strict=True)),
                 f"{seconds:.2f}",
                 f"{of_plain / seconds:.2f}",
@@ -288,6 +315,7 @@ def main() -> None:
         "accuracy %",
         "delta",
         "rows saved %",
+        "since start",
         "hits % by layer",
         "s/epoch",
         "x",

@@ -162,8 +162,8 @@ class Store(_Handle):
             self._pointer = out.value
 
     @classmethod
-    def _adopt(cls, pointer: int) -> Store:
-        """The store of a handle that the library gave out."""
+    def _adopt(cls, pointer: int | None) -> Store:
+        """The store of a handle that the library gave out; of None one that is closed."""
         self = cls.__new__(cls)
         _Handle.__init__(self)
         self._pointer = pointer

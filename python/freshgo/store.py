@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from freshgo import _native
+from freshgo import _abi, _native
 from freshgo._progress import Progress, progress_of
 from freshgo._size import format_size
 from freshgo.errors import InvalidArgumentError
@@ -106,11 +106,11 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._adopt(_native.Store(path))
+        native = _native.Store(path)
+        self._adopt(native, native.describe())
 
-    def _adopt(self, native: _native.Store) -> None:
-        self._native = native
-        self._info = info = native.describe()
+    def _adopt(self, native: _native.Store, info: dict[str, Any]) -> None:
+        self._native, self._info = native, info
         self._nodes = {t["name"]: StoredNodes(native, t, place) for place, t in enumerate(info["node_types"])}
         self._edges = {
             (t["source"], t["relation"], t["target"]): StoredEdges(native, t, place)
@@ -122,7 +122,7 @@ class Store:
     def _of(cls, native: _native.Store) -> Store:
         """A store over a native one that is open."""
         self = cls.__new__(cls)
-        self._adopt(native)
+        self._adopt(native, native.describe())
         return self
 
     @classmethod
@@ -292,8 +292,7 @@ class Store:
         self.close()
 
     def __reduce__(self) -> Any:
-        # Another process opens the store itself.
-        return Store, (self.path,)
+        return _arrived, (self.path, self._info)
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
@@ -302,6 +301,16 @@ class Store:
             edges = ", ".join(f"({', '.join(name)}): {count}" for name, count in self.num_edges_dict.items())
             return f"Store({self.path!r}, nodes {{{nodes}}}, edges {{{edges}}}{state})"
         return f"Store({self.path!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges}{state})"
+
+
+def _arrived(path: str, info: dict[str, Any]) -> Store:
+    """A pickled store in the process that it came to, which opens it for itself. A forked child, which cannot, is told
+    so at the first use of it: an error in here would end a worker of ``multiprocessing.Pool`` with nobody told."""
+    if not _abi.forked():
+        return Store(path)
+    self = Store.__new__(Store)
+    self._adopt(_native.Store._adopt(None), info)
+    return self
 
 
 def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInfo]:

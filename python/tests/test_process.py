@@ -52,6 +52,33 @@ def test_a_forked_child_gets_an_error(store_path: Path) -> None:
     assert out.split() == ["ForkError", "24"] * 4 + ["parent", "True"]
 
 
+def test_a_forked_pool_gets_an_error_for_a_store(store_path: Path) -> None:
+    """And waits for nothing: a worker whose arguments cannot be unpickled ends, and Pool waits for ever."""
+    out = run(
+        """
+        import multiprocessing, sys, warnings
+        warnings.simplefilter("ignore")
+        from freshgo import Loader, Store, errors
+
+        def work(store):
+            found = [store.num_nodes == nodes]
+            for action in (lambda: store["y"], store.verify, lambda: Loader(store, [2], batch_size=10)):
+                try:
+                    action()
+                except errors.ForkError:
+                    found.append("ForkError")
+            return found
+
+        store = Store(sys.argv[1])
+        nodes = store.num_nodes
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            print(*pool.apply_async(work, (store,)).get(60))
+        """,
+        store_path,
+    )
+    assert out.split() == ["True"] + ["ForkError"] * 3
+
+
 def test_spawned_workers_work(store_path: Path, tmp_path: Path) -> None:
     script = tmp_path / "spawn.py"
     script.write_text(
