@@ -5,9 +5,9 @@
 DIR holds the graphs' packs or unpacked folders; 'community:1000000' needs none. All contestants of a model and a seed start
 from the same weights and draw the same seeds and dropout; they take turns, an epoch each, so that times compare. Epochs before
 history begins are trained once, by the plain contestant: the others go on from its weights. PyG's own models, accelerated
-alike; the plain one trims its layers. The best epoch by validation is tested: with all neighbours where the graph is small,
-else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a point), where
-start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
+alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
+all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
+point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
 (0.25:3.0+) is catch_up=True.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
@@ -44,6 +44,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
         "--graphs", default="amazon-computers,coauthor-physics,tolokers,ogbn-arxiv-nofeat,community:1000000"
     )
     parser.add_argument("--columns", type=int, default=0, help="project wider features to so many columns")
+    parser.add_argument("--standardize", action="store_true", help="columns of mean 0 and deviation 1")
     parser.add_argument("--models", default="sage,gcn,gat")
     parser.add_argument("--stale", default="200,0.25,1.0,4.0")
     parser.add_argument("--p-grad", type=float, default=0.9)
@@ -157,7 +158,7 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
         c.rows += batch.n_id.numel() if levels is None else levels.loaded
         c.plain_rows += batch.n_id.numel() if levels is None else levels.plain_nodes
         hops: dict[str, Any] = {}
-        if levels is None:
+        if levels is None and not isinstance(c.model, GCN):
             hops = {
                 "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
                 "num_sampled_edges_per_hop": batch.num_sampled_edges,
@@ -326,6 +327,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in args.graphs.split(","):
             graph = load(name, args.data, Path(work), args.columns)
+            if args.standardize:
+                graph["x"] = (graph["x"] - graph["x"].mean(0)) / graph["x"].std(0).clamp(min=1e-6)
             cut(graph, args)
             binary = int(graph["y"].max()) == 1
             batches = -(-graph["splits"]["train"].numel() // args.batch_size)
