@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from freshgo import _native
+from freshgo import _nativeconvert
 from freshgo._inputs import graph_parts, is_typed
 from freshgo._progress import Progress, progress_of
 from freshgo._size import parse_size
@@ -88,13 +88,15 @@ def convert(
         typed = typed_parts(data)
         weights = _typed_weights(typed, weight_attr)
         with progress_of(progress) as report:
-            _native.convert_types(typed, path, memory=n_bytes, overwrite=overwrite, weights=weights, progress=report)
+            _nativeconvert.convert_types(
+                typed, path, memory=n_bytes, overwrite=overwrite, weights=weights, progress=report
+            )
         return Store.open(path)
     parts = graph_parts(data)
     if weight_attr is not None and (not isinstance(weight_attr, str) or weight_attr not in parts.edge_tensors):
         raise InvalidArgumentError(_no_weights(weight_attr, parts.edge_tensors))
     with progress_of(progress) as report:
-        draft = _native.convert(
+        draft = _nativeconvert.convert(
             path,
             num_nodes=parts.num_nodes,
             edge_index=parts.edge_index,
@@ -110,7 +112,7 @@ def convert(
         if wanted is not None and draft is not None:
             with contextlib.closing(draft):
                 scores = wanted.scores(Store._of(draft), n_bytes)
-                _native.relayout(
+                _nativeconvert.relayout(
                     draft,
                     None,
                     order=wanted.order,

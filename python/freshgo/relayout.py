@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from freshgo import _native, _options
+from freshgo import _nativeconvert, _options
 from freshgo._progress import Progress, progress_of
 from freshgo._size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -95,7 +95,7 @@ def relayout(
             )
         scores = wanted.scores(source, n_bytes)
         with progress_of(progress) as report:
-            _native.relayout(
+            _nativeconvert.relayout(
                 source._native,
                 path,
                 order=wanted.order,

@@ -17,7 +17,7 @@ import capi_header
 import pytest
 import torch
 
-from freshgo import _abi, _dlpack, _native, errors
+from freshgo import _abi, _dlpack, _native, _nativeconvert, errors
 from freshgo._loaderoptions import loader_options
 
 Options = _native.LoaderOptions
@@ -64,7 +64,7 @@ def rows(tensor: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def native_path(edges: torch.Tensor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("native") / "g.freshgo"
-    _native.convert(
+    _nativeconvert.convert(
         path,
         num_nodes=NODES,
         edge_index=edges,
@@ -339,8 +339,16 @@ def test_an_exception_in_progress_stops_the_job(edges: torch.Tensor, tmp_path: P
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        _native.convert(tmp_path / "a", num_nodes=NODES, edge_index=edges, node_tensors={}, edge_tensors={}, splits={},
-                        memory=1 << 26, progress=progress)  # fmt: skip
+        _nativeconvert.convert(
+            tmp_path / "a",
+            num_nodes=NODES,
+            edge_index=edges,
+            node_tensors={},
+            edge_tensors={},
+            splits={},
+            memory=1 << 26,
+            progress=progress,
+        )
     assert list(tmp_path.iterdir()) in ([], [tmp_path / "a"])  # as a whole, or not at all
 
 
@@ -416,15 +424,15 @@ def test_errors_carry_errno_and_filename(tmp_path: Path, edges: torch.Tensor) ->
         _native.Store(tmp_path / "file")
 
     convert = {"num_nodes": NODES, "edge_index": edges, "node_tensors": {}, "edge_tensors": {}, "splits": {}}
-    _native.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
+    _nativeconvert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
     with pytest.raises(errors.StoreExistsError) as exists:
-        _native.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
+        _nativeconvert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
     assert isinstance(exists.value, FileExistsError)
     assert exists.value.errno == errno.EEXIST
-    _native.convert(tmp_path / "a", **convert, memory=1 << 26, overwrite=True)  # type: ignore[arg-type]
+    _nativeconvert.convert(tmp_path / "a", **convert, memory=1 << 26, overwrite=True)  # type: ignore[arg-type]
     with pytest.raises(errors.BudgetError) as budget:
-        _native.convert(tmp_path / "b", **convert, memory=1000)  # type: ignore[arg-type]
-    _native.convert(tmp_path / "b", **convert, memory=budget.value.minimum)  # type: ignore[arg-type]
+        _nativeconvert.convert(tmp_path / "b", **convert, memory=1000)  # type: ignore[arg-type]
+    _nativeconvert.convert(tmp_path / "b", **convert, memory=budget.value.minimum)  # type: ignore[arg-type]
 
 
 def test_every_code_has_an_exception() -> None:

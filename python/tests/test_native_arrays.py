@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from freshgo import _dlpack, _native, errors
+from freshgo import _dlpack, _native, _nativeconvert, errors
 from freshgo._native import NpyFile
 
 NODES = 60
@@ -141,7 +141,7 @@ def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
         "mapped_private": np.load(tmp_path / "c.npy", mmap_mode="c"),
     }
     weights = rng.random(500)
-    _native.convert(
+    _nativeconvert.convert(
         tmp_path / "g",
         num_nodes=None,
         edge_index=np.load(tmp_path / "pairs.npy", mmap_mode="r").T,

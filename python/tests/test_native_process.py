@@ -204,14 +204,14 @@ def test_exit_with_everything_alive(store_path: Path, how: str) -> None:
     "wait",
     [
         "loader.next()",
-        "_native._run_job('fg_store_verify', store._handle())",
+        "_nativehandle.run_job('fg_store_verify', store._handle())",
     ],
 )
 def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
     """While the library waits for something that does not come."""
     code = """
         import signal, sys, time
-        from freshgo import _abi, _native
+        from freshgo import _abi, _native, _nativehandle
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
         store = _native.Store(sys.argv[1])
         loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
