@@ -75,12 +75,13 @@ def run(store: Store, history: History | None, args: argparse.Namespace) -> None
         model.train()
         for batch in tqdm(loader, desc=f"epoch {epoch}", leave=False):
             optimizer.zero_grad()
-            out = model(
-                batch.x.float(),
-                batch.edge_index,
-                num_sampled_nodes_per_hop=batch.num_sampled_nodes,  # so that the one without computes no more than it
-                num_sampled_edges_per_hop=batch.num_sampled_edges,  # needs either; with history levels are trimmed
-            )
+            hops = {}
+            if args.model != "GCN":  # whose degrees it would change
+                hops = {
+                    "num_sampled_nodes_per_hop": batch.num_sampled_nodes,  # so that the one without computes no more
+                    "num_sampled_edges_per_hop": batch.num_sampled_edges,  # than it needs either
+                }
+            out = model(batch.x.float(), batch.edge_index, **hops)
             F.cross_entropy(out[: batch.batch_size], batch.y[: batch.batch_size]).backward()
             optimizer.step()
             if history is not None:

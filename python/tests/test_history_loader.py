@@ -59,7 +59,7 @@ class Watched:
             self.losses.append(float(loss.detach()))
 
 
-HISTORY = {"p_grad", "t_stale", "policy", "start", "features", "lag", "sample_error", "catch_up"}
+HISTORY = {"p_grad", "p_grad_of", "t_stale", "policy", "start", "features", "lag", "sample_error", "catch_up"}
 
 
 def hits_of(batch: Any, level: int) -> list[tuple[int, int]]:
@@ -105,6 +105,46 @@ def test_batches_are_those_of_the_oracle(lag: int, repeated: bool) -> None:
                     admitted[slot] = (level, nodes[level - 1][row], iteration)
             iteration += 1
     assert pruned_rows > 1000
+
+
+@pytest.mark.parametrize("of", ["computed", "all"])
+def test_what_p_grad_is_of(of: str) -> None:
+    """A row is a hit exactly if it entered, is not too old, and had a small gradient wherever it was read."""
+    watched = Watched(lag=0, p_grad=0.7, p_grad_of=of, t_stale=12)
+    entries: dict[tuple[int, int], int] = {}
+    hits = iteration = evicted = 0
+    for _ in range(4):
+        for batch in watched.loader:
+            levels = levels_of(batch)
+            for level in (1, 2):
+                needed = batch.n_id[levels.nodes[level]].tolist()
+                young = [iteration - entries.get((level, node), -99) <= 12 for node in needed]
+                assert levels.hit[level].tolist() == [place for place, found in enumerate(young) if found]
+                hits += sum(young)
+            loss_of(watched.model(batch.x, batch.edge_index), batch).backward()
+            norms = watched.history._step.observed()[2]  # type: ignore[union-attr]
+            for level, (computed, read) in enumerate(norms, start=1):
+                fresh = batch.n_id[levels.nodes[level][levels.computed[level]]].tolist()
+                kept = batch.n_id[levels.nodes[level][levels.hit[level]]].tolist()
+                ranked = sorted(zip(computed.tolist(), [0] * len(fresh), range(len(fresh)), strict=True))
+                if of == "all":
+                    ranked = sorted([*ranked, *zip(read.tolist(), [1] * len(kept), range(len(kept)), strict=True)])
+                count = math.floor(0.7 * len(ranked) + 0.5)
+                best = {(kind, place) for _, kind, place in ranked[:count]}
+                for place, node in enumerate(fresh):
+                    entries.pop((level, node), None)
+                    if (0, place) in best:
+                        entries[level, node] = iteration
+                threshold = ranked[count - 1][0] if count else -1.0
+                for place, node in enumerate(kept):
+                    leaves = (1, place) not in best if of == "all" else bool(read[place] > threshold)
+                    if leaves and count < len(ranked):
+                        entries.pop((level, node), None)
+                        evicted += 1
+            watched.history.update()
+            iteration += 1
+    assert hits > 1000
+    assert evicted > 100
 
 
 def watch_update(history: History, native: Any) -> list[tuple[list[int], list[int]]]:
