@@ -25,7 +25,6 @@ func historyOptions(in *C.fg_history_options) (*loader.HistoryOptions, error) {
 	}
 	return &loader.HistoryOptions{
 		GradFraction: float64(o.p_grad),
-		GradOfAll:    o.p_grad_of_all != 0,
 		Stale:        loader.Span{Count: float64(o.t_stale), Epochs: o.t_stale_epochs != 0},
 		Start:        loader.Span{Count: float64(o.start), Epochs: o.start_epochs != 0},
 		Policy:       textOr(o.policy, "performance"),

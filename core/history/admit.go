@@ -6,7 +6,7 @@ import "math"
 type judge struct {
 	firsts     []int32  // computed rows of the layer at hand, without those of nodes that came before
 	olds       []int32  // the slots that their nodes had, or absent
-	keys       []uint32 // of their norms; with GradOfAll of the hits' too, behind them
+	keys       []uint32 // of their norms
 	candidates []candidate
 	sorted     []candidate
 }
@@ -58,7 +58,6 @@ func smallest(keys []uint32, k int) (kth uint32, ties int) {
 //
 // Of n computed rows the k = floor(GradFraction*n + 0.5) with the smallest norms may enter, where a norm that is not finite is above all
 // others and never enters. The k-th norm is the threshold above which hits are evicted: none with k = n, all of them with k = 0 < n.
-// With GradOfAll the n are the computed rows and the hits: k of them may enter or stay, of equal norms the computed ones first.
 func (h *History) judgeLayer(layer int, o *Observed) {
 	j, t, all := &h.judge, &h.tables[layer], h.config.Policy == All
 	j.firsts, j.olds, j.keys = j.firsts[:0], j.olds[:0], j.keys[:0]
@@ -72,11 +71,6 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 		}
 		j.firsts, j.olds, j.keys = append(j.firsts, int32(row)), append(j.olds, old), append(j.keys, keyOf(o.Norms[row]))
 		t.set(node, marked)
-	}
-	if h.config.GradOfAll {
-		for _, norm := range o.HitNorms {
-			j.keys = append(j.keys, keyOf(norm))
-		}
 	}
 	n := len(j.keys)
 	k := n
@@ -112,27 +106,20 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 			h.counts.Evicted++
 		}
 	}
-	if !h.config.GradOfAll {
-		ties = len(o.HitNodes)
-	}
 	if !all {
-		h.judgeHits(layer, o, threshold, ties, k == n)
+		h.judgeHits(layer, o, threshold, k == n)
 	}
 }
 
-// judgeHits evicts the rows that history gave and whose gradients are above the threshold; so many of those that equal it stay. An entry
-// that has taken the place of the one that was read is judged as well: it is of the same node and layer.
-func (h *History) judgeHits(layer int, o *Observed, threshold uint32, ties int, unbounded bool) {
+// judgeHits evicts the rows that history gave and whose gradients are above the threshold. An entry that has taken the place of the one
+// that was read is judged as well: it is of the same node and layer.
+func (h *History) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
 	t := &h.tables[layer]
 	for x, node := range o.HitNodes {
 		key := keyOf(o.HitNorms[x])
-		stays := unbounded || key < threshold || key == threshold && ties > 0
-		if key == threshold {
-			ties--
-		}
 		if key == never {
 			h.counts.RefusedNotFinite++
-		} else if stays {
+		} else if unbounded || key <= threshold {
 			continue
 		}
 		if at := t.get(node); at >= 0 {

@@ -86,25 +86,16 @@ func TestGradientsEvict(t *testing.T) {
 	nan := float32(math.NaN())
 	for name, c := range map[string]struct {
 		fraction float64
-		ofAll    bool
 		norms    []float32 // of computed rows
 		hits     []float32 // of nodes 0, 1, ... which are cached
 		stay     []bool
 	}{
-		"threshold":           {0.5, false, []float32{1, 9}, []float32{0, 1, 1.5, 9}, []bool{true, true, false, false}},
-		"everything may stay": {1, false, []float32{1, 9}, []float32{5, 10, 1e30}, []bool{true, true, true}},
-		"not finite":          {1, false, []float32{1}, []float32{nan, 1}, []bool{false, true}},
-		"nothing computed":    {0.5, false, nil, []float32{5, 10}, []bool{true, true}},
-		"k is 0":              {0.1, false, []float32{1}, []float32{0, 5}, []bool{false, false}},
-		"threshold is no number, as of n rows k-1 are finite": {0.9, false, []float32{1, nan}, []float32{0, 5}, []bool{true, true}},
-
-		"of all":                      {0.5, true, []float32{1, 9}, []float32{0, 1, 1.5, 9}, []bool{true, true, false, false}},
-		"of all, few computed":        {0.75, true, []float32{9}, []float32{0, 1, 5}, []bool{true, true, true}},
-		"of all, equal":               {0.5, true, []float32{2, 2}, []float32{2, 2, 2, 2}, []bool{true, false, false, false}},
-		"of all, not finite":          {1, true, []float32{1}, []float32{nan, 1}, []bool{false, true}},
-		"of all, nothing computed":    {0.5, true, nil, []float32{5, 10}, []bool{true, false}},
-		"of all, everything may stay": {1, true, []float32{1, 9}, []float32{5, 10, 1e30}, []bool{true, true, true}},
-		"of all, k is 0":              {0.1, true, []float32{1}, []float32{0, 5}, []bool{false, false}},
+		"threshold":           {0.5, []float32{1, 9}, []float32{0, 1, 1.5, 9}, []bool{true, true, false, false}},
+		"everything may stay": {1, []float32{1, 9}, []float32{5, 10, 1e30}, []bool{true, true, true}},
+		"not finite":          {1, []float32{1}, []float32{nan, 1}, []bool{false, true}},
+		"nothing computed":    {0.5, nil, []float32{5, 10}, []bool{true, true}},
+		"k is 0":              {0.1, []float32{1}, []float32{0, 5}, []bool{false, false}},
+		"threshold is no number, as of n rows k-1 are finite": {0.9, []float32{1, nan}, []float32{0, 5}, []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory(t, Config{NumNodes: 100, Layers: 1, Bytes: 800, Stale: 9, GradFraction: c.fraction, Policy: Gradient}, 8)
@@ -115,7 +106,7 @@ func TestGradientsEvict(t *testing.T) {
 			out := make([]Admitted, 1)
 			h.config.GradFraction = 1
 			require.NoError(t, h.Update(0, []Observed{o}, out))
-			h.config.GradFraction, h.config.GradOfAll = c.fraction, c.ofAll
+			h.config.GradFraction = c.fraction
 			o = Observed{Norms: c.norms, HitNorms: c.hits}
 			for k := range c.norms {
 				o.Nodes = append(o.Nodes, int64(50+k))

@@ -51,7 +51,6 @@ type Config struct {
 	Stale        int64   // an entry is used up to this age, in iterations; 0: never. All has Forever
 	Start        int64   // nothing enters before this iteration
 	GradFraction float64 // of the computed rows of a layer that may enter, those with the smallest gradients (p_grad). All has 1
-	GradOfAll    bool    // it is of the computed rows and the hits together, so that those of the largest gradients always leave
 	Policy       string
 	Lag          int64 // how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
 

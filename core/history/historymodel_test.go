@@ -271,7 +271,6 @@ func randomConfig(rng *rand.Rand, policy string) (c Config, row int64) {
 	c.Stale = []int64{0, 1, 2, 3, 5, 20, Forever}[rng.IntN(7)]
 	c.Start = []int64{0, 0, 0, 7}[rng.IntN(4)]
 	c.GradFraction = []float64{0, 0.1, 0.5, 0.9, 0.9, 1}[rng.IntN(6)]
-	c.GradOfAll = rng.IntN(2) == 0
 	if rng.IntN(4) > 0 {
 		c.FeatureBytes = 1 + rng.Int64N(40)
 		c.NumFeatures = rng.Int64N(c.NumNodes + 1)

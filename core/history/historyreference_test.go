@@ -204,25 +204,15 @@ func (r *historyReference) judge(layer int, o *Observed) (candidates []refCandid
 		}
 		rows = append(rows, j)
 	}
+	k := min(int(r.c.GradFraction*float64(len(rows))+0.5), len(rows))
 	byNorm := slices.Clone(rows)
-	if r.c.GradOfAll {
-		for x, norm := range o.HitNorms {
-			j := judged{row: -1 - x, norm: norm, bad: !finite(norm)}
-			if j.bad {
-				j.norm = float32(math.Inf(1))
-			}
-			byNorm = append(byNorm, j)
-		}
-	}
-	n := len(byNorm)
-	k := min(int(r.c.GradFraction*float64(n)+0.5), n)
 	slices.SortStableFunc(byNorm, func(a, b judged) int { return cmp.Compare(a.norm, b.norm) })
 	enters := map[int]bool{}
 	for _, j := range byNorm[:k] {
 		enters[j.row] = !j.bad
 	}
 	threshold := float32(math.Inf(-1))
-	if k == n {
+	if k == len(rows) {
 		threshold = float32(math.Inf(1))
 	} else if k > 0 {
 		threshold = byNorm[k-1].norm
@@ -244,7 +234,7 @@ func (r *historyReference) judge(layer int, o *Observed) (candidates []refCandid
 		for x, node := range o.HitNodes {
 			if !finite(o.HitNorms[x]) {
 				r.stats.RefusedNotFinite++
-			} else if !r.c.GradOfAll && o.HitNorms[x] <= threshold || r.c.GradOfAll && enters[-1-x] {
+			} else if o.HitNorms[x] <= threshold {
 				continue
 			}
 			if key := (refKey{layer, node}); r.entries[key] != nil {

@@ -12,7 +12,7 @@ import (
 // entries, three words for each entry by bucket and age, and a checksum. Pins are no part of it; a slot that only pins keep is free.
 
 const (
-	stateMagic = "fghist02"
+	stateMagic = "fghist01"
 	entryWords = 3
 )
 
@@ -20,16 +20,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fingerprint is what a state and the history that takes it must have in common.
 func (c *Config) fingerprint() []uint64 {
-	policy, features, ofAll := slices.Index([]string{Gradient, Performance, All}, c.Policy), c.FeatureBytes, 0
-	if c.GradOfAll {
-		ofAll = 1
-	}
+	policy, features := slices.Index([]string{Gradient, Performance, All}, c.Policy), c.FeatureBytes
 	if c.FeatureEnds != nil {
 		features = c.FeatureEnds[c.NumFeatures]
 	}
 	return []uint64{
 		uint64(c.NumNodes), uint64(c.Layers), uint64(c.Bytes), uint64(c.slotLimit()), uint64(c.Stale), uint64(c.Start),
-		math.Float64bits(c.GradFraction), uint64(policy), uint64(features), uint64(c.NumFeatures), uint64(ofAll),
+		math.Float64bits(c.GradFraction), uint64(policy), uint64(features), uint64(c.NumFeatures),
 	}
 }
 

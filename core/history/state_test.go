@@ -119,7 +119,6 @@ func TestRestoreRefuses(t *testing.T) {
 			"bytes":    func(c *Config) { c.Bytes += 8 },
 			"stale":    func(c *Config) { c.Stale, c.Policy = 8, Gradient },
 			"fraction": func(c *Config) { c.GradFraction, c.Policy = 0.7, Gradient },
-			"of all":   func(c *Config) { c.GradOfAll = true },
 			"start":    func(c *Config) { c.Start = 1 },
 			"features": func(c *Config) { c.NumFeatures-- },
 			"ends":     func(c *Config) { c.FeatureEnds = []int64{0, 1, 2, 3, 4, 5} },

@@ -14,7 +14,6 @@ import (
 // HistoryOptions ask for a cache of historical embeddings (FreshGNN, section 3).
 type HistoryOptions struct {
 	GradFraction float64 // p_grad
-	GradOfAll    bool    // of the rows of a layer that were computed or kept, not of those that were computed alone
 	Stale, Start Span    // t_stale, and when the cache begins
 	Policy       string  // who is admitted: see history.Config
 	Memory       int64   // bytes of the buffer, or Auto: a tenth of the features
@@ -155,7 +154,7 @@ func (o *Options) historyConfig(p *parts, bytes, batches int64) history.Config {
 	return history.Config{
 		NumNodes: p.numNodes, Layers: o.hops() - 1, Bytes: bytes, Policy: h.Policy,
 		Stale: h.Stale.iterations(batches), Start: h.Start.iterations(batches),
-		GradFraction: h.GradFraction, GradOfAll: h.GradOfAll, Lag: int64(h.Lag),
+		GradFraction: h.GradFraction, Lag: int64(h.Lag),
 	}
 }
 

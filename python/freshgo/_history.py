@@ -96,8 +96,6 @@ class Settings:
     policy: str
     """"performance", "gradient" or "all": every computed row, for ever, in a slot of its own."""
     p_grad: float
-    p_grad_of_all: bool
-    """Whether the fraction is of the rows that were computed or kept, instead of those that were computed."""
     t_stale: Span
     start: Span
     memory: int | None

@@ -32,7 +32,6 @@ def options(settings: Settings) -> _abi.HistoryOptions:
         outside=int(settings.device is not None and settings.device.type != "cpu"),
         features=int(settings.features),
         probe_every=settings.probe_every,
-        p_grad_of_all=int(settings.p_grad_of_all),
     )
 
 

@@ -78,9 +78,6 @@ class History:
         lag: a batch is pruned by the cache as it was so many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it.
         device: where the buffer is, which is where the model computes; None is the CPU.
-        p_grad_of: what ``p_grad`` is a fraction of. ``"computed"``: the rows that a layer has computed; kept rows leave
-            when their gradient is above that of every row that may enter. ``"all"``: computed and kept rows together,
-            so that the 1 - ``p_grad`` with the largest gradients are computed next time, kept or not.
         catch_up: the gradient of a computed row counts once more for each time that its node was a hit since it was
             last computed: hits pass no gradient, and this makes up for it in the lower layers, at 2 bytes for each node
             and hidden layer. Without types only. False is the paper.
@@ -102,7 +99,6 @@ class History:
         features: bool = True,
         lag: int = 1,
         device: torch.device | str | None = None,
-        p_grad_of: str = "computed",
         catch_up: bool = False,
         sample_error: float = 0.0,
     ) -> None:
@@ -115,11 +111,6 @@ class History:
                     "away, or use policy='gradient'"
                 )
             fraction, stale = 1.0, Span(math.inf, False)
-        of = _options.choice("p_grad_of", p_grad_of, ("computed", "all"))
-        if policy == "gas" and of == "all":
-            raise InvalidArgumentError(
-                "policy='gas' keeps every row for ever, got p_grad_of='all': leave it away, or use policy='gradient'"
-            )
         n_bytes = None if memory is None else parse_size("memory", memory)
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
@@ -134,7 +125,6 @@ class History:
         self._settings = Settings(
             policy="all" if policy == "gas" else policy,
             p_grad=fraction,
-            p_grad_of_all=of == "all",
             t_stale=stale,
             start=_historyoptions.span("start", start),
             memory=n_bytes,
@@ -359,8 +349,7 @@ class History:
 
     def __repr__(self) -> str:
         s = self._settings
-        of = " of all" if s.p_grad_of_all else ""
-        parts = [f"p_grad={s.p_grad:g}{of}", f"t_stale={_historyoptions.spoken(s.t_stale)}", f"policy={self._policy!r}"]
+        parts = [f"p_grad={s.p_grad:g}", f"t_stale={_historyoptions.spoken(s.t_stale)}", f"policy={self._policy!r}"]
         if s.start.count:
             parts.append(f"start={_historyoptions.spoken(s.start)}")
         if self._catches_up:
@@ -523,7 +512,6 @@ class History:
         return {
             "policy": self._policy,
             "p_grad": s.p_grad,
-            "p_grad_of": "all" if s.p_grad_of_all else "computed",
             "t_stale": _historyoptions.spoken(s.t_stale),
             "start": _historyoptions.spoken(s.start),
             "memory": s.memory,

@@ -156,9 +156,9 @@ def ints(values: Any) -> torch.Tensor:
 class History:
     """The decisions of one history over dictionaries: policy "gradient", lag 0, and a ring of slots."""
 
-    def __init__(self, p_grad: float, t_stale: float, n_bytes: int, of_all: bool = False) -> None:
+    def __init__(self, p_grad: float, t_stale: float, n_bytes: int) -> None:
         self.closed = False
-        self.p_grad, self.t_stale, self.of_all = p_grad, t_stale, of_all
+        self.p_grad, self.t_stale = p_grad, t_stale
         self.buffer = torch.full((n_bytes,), 0xFF, dtype=torch.uint8)  # bytes of NaN: what was never written is seen
         self.entries: dict[tuple[int, int], tuple[int, int]] = {}  # slot and iteration
         self.row_bytes = self.cursor = 0
@@ -205,18 +205,11 @@ class History:
             count = math.floor(self.p_grad * len(place) + 0.5)
             chosen = {p for _, p in finite[:count]}
             threshold = math.inf if count >= len(place) else finite[count - 1][0] if 0 < count <= len(finite) else -1.0
-            stay = {p for p, norm in enumerate(hit_norms.tolist()) if norm <= threshold}
-            if self.of_all:
-                ranked = [(float(norms[p]), 0, p) for p in place.values()]
-                ranked += [(norm, 1, p) for p, norm in enumerate(hit_norms.tolist())]
-                best = sorted(some for some in ranked if math.isfinite(some[0]))
-                best = best[: math.floor(self.p_grad * len(ranked) + 0.5)]
-                chosen, stay = ({p for _, kind, p in best if kind == wanted} for wanted in (0, 1))
             for node, p in place.items():
                 if p not in chosen:
                     self.entries.pop((layer, node), None)
-            for p, node in enumerate(hits):
-                if p not in stay:
+            for node, norm in zip(hits, hit_norms.tolist(), strict=True):
+                if not norm <= threshold:
                     self.entries.pop((layer, node), None)
             result.append([(p, self.admit(layer, nodes[p], index)) for p in sorted(chosen)])
         return [(ints(p for p, _ in some), ints(s for _, s in some)) for some in result]
@@ -249,7 +242,7 @@ class FakeLoader:
     def __init__(self, loader: Loader, history: Any, n_bytes: int = 1 << 20, probe_every: int = 0) -> None:
         s = history._settings
         self.plain, self.history, self.probe_every = loader, history, probe_every
-        self._native = History(s.p_grad, s.t_stale.count, n_bytes, s.p_grad_of_all)
+        self._native = History(s.p_grad, s.t_stale.count, n_bytes)
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []

@@ -53,9 +53,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:history.update:UserWarning")
         ({"lag": True}, errors.DTypeError, r"lag must be an int"),
         ({"device": "gpu"}, errors.InvalidArgumentError, r"device.*'gpu'"),
         ({"device": "meta"}, errors.InvalidArgumentError, r"device.*'meta'"),
-        ({"p_grad_of": "both"}, errors.InvalidArgumentError, r"p_grad_of must be one of 'computed', 'all', got 'both'"),
-        ({"p_grad_of": None}, errors.InvalidArgumentError, r"p_grad_of"),
-        ({"policy": "gas", "p_grad_of": "all"}, errors.InvalidArgumentError, r"policy='gas'.*p_grad_of='all'"),
         ({"catch_up": 1}, errors.DTypeError, r"catch_up must be True or False"),
         ({"sample_error": -0.1}, errors.InvalidArgumentError, r"sample_error"),
         ({"sample_error": 2}, errors.InvalidArgumentError, r"sample_error.*2"),
@@ -78,7 +75,6 @@ def test_options_that_are_meant() -> None:
     assert repr(History(t_stale=0.5, memory="1MiB")) == (
         "History(p_grad=0.9, t_stale=0.5 epochs, policy='performance', memory=1.0 MiB)"
     )
-    assert repr(History(p_grad_of="all")) == "History(p_grad=0.9 of all, t_stale=200 iterations, policy='performance')"
 
 
 def test_a_positional_policy_is_refused() -> None:

@@ -59,7 +59,7 @@ class Watched:
             self.losses.append(float(loss.detach()))
 
 
-HISTORY = {"p_grad", "p_grad_of", "t_stale", "policy", "start", "features", "lag", "sample_error", "catch_up"}
+HISTORY = {"p_grad", "t_stale", "policy", "start", "features", "lag", "sample_error", "catch_up"}
 
 
 def hits_of(batch: Any, level: int) -> list[tuple[int, int]]:
@@ -107,10 +107,9 @@ def test_batches_are_those_of_the_oracle(lag: int, repeated: bool) -> None:
     assert pruned_rows > 1000
 
 
-@pytest.mark.parametrize("of", ["computed", "all"])
-def test_what_p_grad_is_of(of: str) -> None:
+def test_rows_enter_and_leave_by_their_gradients() -> None:
     """A row is a hit exactly if it entered, is not too old, and had a small gradient wherever it was read."""
-    watched = Watched(lag=0, p_grad=0.7, p_grad_of=of, t_stale=12)
+    watched = Watched(lag=0, p_grad=0.7, t_stale=12)
     entries: dict[tuple[int, int], int] = {}
     hits = iteration = evicted = 0
     for _ in range(4):
@@ -126,19 +125,16 @@ def test_what_p_grad_is_of(of: str) -> None:
             for level, (computed, read) in enumerate(norms, start=1):
                 fresh = batch.n_id[levels.nodes[level][levels.computed[level]]].tolist()
                 kept = batch.n_id[levels.nodes[level][levels.hit[level]]].tolist()
-                ranked = sorted(zip(computed.tolist(), [0] * len(fresh), range(len(fresh)), strict=True))
-                if of == "all":
-                    ranked = sorted([*ranked, *zip(read.tolist(), [1] * len(kept), range(len(kept)), strict=True)])
+                ranked = sorted(zip(computed.tolist(), range(len(fresh)), strict=True))
                 count = math.floor(0.7 * len(ranked) + 0.5)
-                best = {(kind, place) for _, kind, place in ranked[:count]}
+                best = {place for _, place in ranked[:count]}
+                threshold = ranked[count - 1][0] if count else -1.0
                 for place, node in enumerate(fresh):
                     entries.pop((level, node), None)
-                    if (0, place) in best:
+                    if place in best:
                         entries[level, node] = iteration
-                threshold = ranked[count - 1][0] if count else -1.0
-                for place, node in enumerate(kept):
-                    leaves = (1, place) not in best if of == "all" else bool(read[place] > threshold)
-                    if leaves and count < len(ranked):
+                for norm, node in zip(read.tolist(), kept, strict=True):
+                    if norm > threshold and count < len(ranked):
                         entries.pop((level, node), None)
                         evicted += 1
             watched.history.update()

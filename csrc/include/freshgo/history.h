@@ -39,7 +39,6 @@ typedef struct fg_history_options {
   int32_t outside;        /* the buffer is the caller's and no part of the loader's memory */
   int32_t features;       /* with a cache that is filled by hotness, its rows lie at the other end of the buffer */
   int64_t probe_every;    /* every so many iterations no batch is pruned, so that embeddings can be compared; 0: never */
-  int32_t p_grad_of_all;  /* p_grad is of computed rows and kept ones together, which leave when they are not among them */
 } fg_history_options;
 
 /* The buffer, a uint8 tensor of `memory` bytes. *out is empty where the caller has it.

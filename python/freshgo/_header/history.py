@@ -24,7 +24,6 @@ class HistoryOptions(Structure):
         ("outside", c_int32),
         ("features", c_int32),
         ("probe_every", c_int64),
-        ("p_grad_of_all", c_int32),
     )
 
 
