@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from freshgo import History, Loader, errors
+from freshgo import History, Loader, Store, _abi, _native, convert, errors
 
 
 def open_loader(path: Path, **options: Any) -> Loader:
@@ -297,3 +297,43 @@ def test_an_interrupted_restoration_leaves_entries_with_their_rows(store_path: P
         with pytest.raises(KeyboardInterrupt):
             history.load_state_dict(state)
         assert epoch(loader, history, 2.0) > 100
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("function", ["fg_job_close", "fg_store_close"])
+def test_an_interrupt_while_something_is_closed_leaves_nothing_open(
+    store_path: Path, graph: dict[str, Any], tmp_path: Path, function: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a job had made by then is freed: a tensor, and a store that was not yet to appear."""
+    call, armed = _abi.call, False
+
+    def interrupted(name: str, *args: Any) -> int:
+        nonlocal armed
+        if name != function or not armed:
+            return call(name, *args)
+        armed = False
+        if after:
+            call(name, *args)
+        raise KeyboardInterrupt
+
+    def read() -> None:
+        with Store(store_path) as store:
+            store["x"]
+
+    def write() -> None:
+        convert(graph, tmp_path / "g", relayout="hot", memory="64MiB", progress=False).close()
+
+    monkeypatch.setattr(_abi, "call", interrupted)
+    gc.collect()
+    before = _native.counters()
+    for work in (read, write):
+        armed = True
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert not armed
+        gc.collect()
+        now = _native.counters()
+        assert {key: n for key, n in now.items() if key != "pooled_bytes"} == {
+            key: before[key] for key in now if key != "pooled_bytes"
+        }
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["g"])
