@@ -164,7 +164,6 @@ func TestKilledReplacement(t *testing.T) {
 	require.Len(t, names, 1)
 }
 
-// TestLockThatVanishes removes the lock file between its opening and its locking, as a conversion that ends does.
 // TestKilledRemoval: a conversion that is killed at any step of removing the store that it has replaced is no obstacle to the next, and
 // what is left of that store is never taken for one.
 func TestKilledRemoval(t *testing.T) {
@@ -190,6 +189,7 @@ func TestKilledRemoval(t *testing.T) {
 	}
 }
 
+// TestLockThatVanishes removes the lock file between its opening and its locking, as a conversion that ends does.
 func TestLockThatVanishes(t *testing.T) {
 	for _, replace := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "g")
