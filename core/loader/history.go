@@ -95,13 +95,14 @@ type past struct {
 	spare    []*decision
 	idle     []*pruning
 	admitted []history.Admitted
-	saved    map[int64][]map[int64]int32 // of a restored run: the hits, by layer, of batches that it had pruned already
+	saved    map[int64][]reliance // of a restored run: by layer, of batches that it had pruned already
 }
 
 // decision is what was decided for a batch between its pruning and its update.
 type decision struct {
 	layers []history.Observed // nodes and what they would have saved; the update adds the norms
-	slots  [][]int32          // of the hits
+	slots  [][]int32          // of the hits, or of the probes
+	probes []probe            // of a batch that was left whole to compare; else none
 }
 
 // openHistory makes the cache, if there is to be one.
@@ -220,6 +221,7 @@ func (h *past) stop() {
 			h.forget(i)
 		}
 	}
+	h.dropSaved()
 	h.changed.Broadcast()
 }
 

@@ -26,7 +26,7 @@ func (p *preparer) pruned() bool { return p.pruning != nil && p.on }
 
 // probe is the computed rows of a layer that the cache holds as well, of a batch
 // that was left whole to compare them.
-type probe struct{ rows, slots, ages []int64 }
+type probe struct{ rows, nodes, slots, ages []int64 }
 
 // keep copies what a worker has drawn, so that the worker may draw the next batch
 // while this one waits to be pruned.
@@ -84,13 +84,19 @@ func (h *past) reads(i int64) bool { return !h.plain && i >= h.start && !h.probe
 
 // finds is where the batch of iteration i finds a row: in a restored run, what it had found before.
 func (h *past) finds(i int64, layer int, node int64) int32 {
+	slot, _ := h.findsAged(i, layer, node)
+	return slot
+}
+
+// findsAged says also when the row was admitted. Of a hit that was saved that is not known.
+func (h *past) findsAged(i int64, layer int, node int64) (slot int32, admitted int64) {
 	if saved, restored := h.saved[i]; restored {
-		if slot, found := saved[layer-1][node]; found {
-			return slot
-		}
-		return history.Miss
+		return saved[layer-1].find(node)
 	}
-	return h.state.Find(i, layer, node)
+	if slot = h.state.Find(i, layer, node); slot == history.Miss {
+		return slot, 0
+	}
+	return slot, h.state.Admission(layer, node)
 }
 
 // decide finds the rows of the batch of iteration i that the history has, pins them
@@ -99,12 +105,14 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 	own, g := p.pruning, p.whole()
 	probing := h.probes(i)
 	_, restored := h.saved[i]
+	if restored {
+		h.state.Unpin(i)
+	}
 	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node) }
 	switch {
 	case probing:
 		lookup = func(int, int64) int32 { return history.Miss }
 	case restored: // counted before
-		h.state.Unpin(i)
 		lookup = func(layer int, node int64) int32 { return h.finds(i, layer, node) }
 	case h.loader.options.History.Policy == history.All:
 		own.takeSeeds(g.Nodes[:numSeeds])
@@ -121,7 +129,6 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 	if own.types != nil {
 		own.types.arrange(&own.out)
 	}
-	delete(h.saved, i)
 	own.probes = own.probes[:0]
 	d := h.newDecision()
 	for l := range d.layers {
@@ -140,6 +147,8 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 		}
 		h.state.Pin(i, d.slots[l])
 	}
+	delete(h.saved, i)
+	d.probes = append(d.probes[:0], own.probes...)
 	h.waiting[i] = d
 	return nil
 }
@@ -187,10 +196,11 @@ func narrow(dst []int32, src []int64) []int32 {
 // probeLayer finds what the cache has of the rows that a layer computes.
 func (h *past) probeLayer(i int64, layer int, level *history.Level, nodes []int64) (found probe) {
 	for k, node := range nodes {
-		if slot := h.state.Find(i, layer, node); slot != history.Miss {
+		if slot, admitted := h.findsAged(i, layer, node); slot != history.Miss {
 			found.rows = append(found.rows, int64(level.Computed[k]))
+			found.nodes = append(found.nodes, node)
 			found.slots = append(found.slots, int64(slot))
-			found.ages = append(found.ages, i-h.state.Admission(layer, node))
+			found.ages = append(found.ages, i-admitted)
 		}
 	}
 	return found

@@ -13,11 +13,12 @@ import (
 )
 
 // The state of a past: what package history saves, behind the number of batches
-// handed over and the hits of those that are pruned already, so that a resumed run
-// uses the same. All numbers are little-endian.
+// handed over and what those that are pruned already have found, hits or probes, so
+// that a resumed run uses the same. All numbers are little-endian.
 //
 //	int64 given, int64 batches
-//	of each batch: int64 iteration; of each hidden layer: int64 hits, int64 nodes[hits], int32 slots[hits]
+//	of each batch: int64 iteration; of each hidden layer: int64 found, int64 nodes[found], int32 slots[found],
+//	    and of one that is left whole to compare: int64 admitted[found]
 //	the state of history
 //	uint32 CRC32C of all before
 
@@ -33,24 +34,70 @@ func (l *Loader) SaveHistory() ([]byte, error) {
 	var out []byte
 	number := func(n int64) { out = binary.LittleEndian.AppendUint64(out, uint64(n)) }
 	number(h.given)
-	ahead := slices.DeleteFunc(slices.Sorted(maps.Keys(h.waiting)), func(i int64) bool { return i < h.given })
+	ahead := h.ahead()
 	number(int64(len(ahead)))
-	for _, i := range ahead {
+	for _, i := range slices.Sorted(maps.Keys(ahead)) {
 		number(i)
-		d := h.waiting[i]
-		for l := range d.layers {
-			hits := d.layers[l].HitNodes // and nothing else: a preparer may be writing the savings
-			number(int64(len(hits)))
-			for _, node := range hits {
+		for _, r := range ahead[i] {
+			number(int64(len(r.nodes)))
+			for _, node := range r.nodes {
 				number(node)
 			}
-			for _, slot := range d.slots[l][:len(hits)] {
+			for _, slot := range r.slots {
 				out = binary.LittleEndian.AppendUint32(out, uint32(slot))
+			}
+			for _, admitted := range r.admitted {
+				number(admitted)
 			}
 		}
 	}
 	out = append(out, h.state.Save()...)
 	return binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, castagnoli)), nil
+}
+
+// reliance is the rows of a hidden layer that a pruned batch relies on: where it has found them, and of probes since when.
+type reliance struct {
+	nodes    []int64
+	slots    []int32
+	admitted []int64 // of probes alone
+	places   map[int64]int32
+}
+
+// find is the slot of a node and the iteration at which a probe was admitted.
+func (r *reliance) find(node int64) (slot int32, admitted int64) {
+	at, found := r.places[node]
+	switch {
+	case !found:
+		return history.Miss, 0
+	case r.admitted == nil:
+		return r.slots[at], 0
+	}
+	return r.slots[at], r.admitted[at]
+}
+
+// ahead is what batches that are pruned and not handed over rely on: here, or before this run was restored.
+func (h *past) ahead() map[int64][]reliance {
+	all := maps.Clone(h.saved)
+	if all == nil {
+		all = map[int64][]reliance{}
+	}
+	for i, d := range h.waiting {
+		if i < h.given {
+			continue
+		}
+		of := make([]reliance, len(d.layers))
+		for l := range of {
+			of[l] = reliance{nodes: d.layers[l].HitNodes, slots: d.slots[l]} // and nothing else: a preparer may be writing the savings
+			if len(d.probes) > 0 {
+				of[l].nodes = d.probes[l].nodes
+				for _, age := range d.probes[l].ages {
+					of[l].admitted = append(of[l].admitted, i-age)
+				}
+			}
+		}
+		all[i] = of
+	}
+	return all
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -76,14 +123,14 @@ func (l *Loader) RestoreHistory(data []byte) error {
 	if r.short || given < 0 || batches < 0 || batches > h.lag+1 {
 		return fmt.Errorf("loader: state of %d bytes, %d batches handed over and %d ahead: %w", len(data), given, batches, history.ErrState)
 	}
-	saved := map[int64][]map[int64]int32{}
+	saved := map[int64][]reliance{}
 	for range batches {
 		i := r.number()
 		if i < given || i >= given+h.lag+1 {
 			return fmt.Errorf("loader: state with a batch of iteration %d, expected one from %d on: %w", i, given, history.ErrState)
 		}
 		for range l.options.hops() - 1 {
-			saved[i] = append(saved[i], r.hits())
+			saved[i] = append(saved[i], r.reliance(h.probes(i)))
 		}
 	}
 	if r.short {
@@ -92,41 +139,51 @@ func (l *Loader) RestoreHistory(data []byte) error {
 	for i := range h.waiting {
 		h.forget(i)
 	}
-	for i := range h.saved {
-		h.state.Unpin(i)
-	}
-	h.saved = nil
-	before := h.state.Save()
+	before, savedBefore := h.state.Save(), h.saved
+	h.dropSaved()
 	if err := h.state.Restore(r.data); err != nil {
-		return err
+		return errors.Join(err, h.pinSaved(savedBefore))
 	}
 	if err := h.pinSaved(saved); err != nil {
-		return errors.Join(err, h.state.Restore(before))
+		return errors.Join(err, h.state.Restore(before), h.pinSaved(savedBefore))
 	}
 	h.given, h.updated = given, given
 	h.makeRoom()
 	return nil
 }
 
-// pinSaved checks that the cache has the hits of batches pruned before, and pins
-// them for those.
-func (h *past) pinSaved(saved map[int64][]map[int64]int32) error {
+// pinSaved checks that the cache has what batches pruned before rely on, and pins
+// it for those.
+func (h *past) pinSaved(saved map[int64][]reliance) error {
 	for i, layers := range saved {
-		for l, hits := range layers {
-			for node, slot := range hits {
-				if node < 0 || node >= h.loader.parts.numNodes || !h.state.Pinnable(i, l+1, node, slot) {
-					return fmt.Errorf("loader: state in which iteration %d finds node %d of layer %d in slot %d: %w", i, node, l+1, slot, history.ErrState)
+		for l, r := range layers {
+			for k, node := range r.nodes {
+				if node < 0 || node >= h.loader.parts.numNodes || !h.state.Pinnable(i, l+1, node, r.slots[k]) {
+					return fmt.Errorf("loader: state in which iteration %d finds node %d of layer %d in slot %d: %w", i, node, l+1, r.slots[k], history.ErrState)
+				}
+			}
+			for _, admitted := range r.admitted {
+				if admitted < 0 || admitted >= i {
+					return fmt.Errorf("loader: state in which iteration %d finds a row of iteration %d: %w", i, admitted, history.ErrState)
 				}
 			}
 		}
 	}
 	h.saved = saved
 	for i, layers := range saved {
-		for _, hits := range layers {
-			h.state.Pin(i, slices.Collect(maps.Values(hits)))
+		for _, r := range layers {
+			h.state.Pin(i, r.slots)
 		}
 	}
 	return nil
+}
+
+// dropSaved forgets what batches relied on before this run was restored: they will be pruned anew, or not at all.
+func (h *past) dropSaved() {
+	for i := range h.saved {
+		h.state.Unpin(i)
+	}
+	h.saved = nil
 }
 
 // stateReader takes numbers from bytes; short says that there were too few.
@@ -152,18 +209,30 @@ func (r *stateReader) number() int64 {
 	return int64(binary.LittleEndian.Uint64(piece))
 }
 
-func (r *stateReader) hits() map[int64]int32 {
-	n := r.number()
-	if n < 0 || n > int64(len(r.data))/12 {
+func (r *stateReader) reliance(probes bool) reliance {
+	n, each := r.number(), int64(12)
+	if probes {
+		each += 8
+	}
+	if n < 0 || n > int64(len(r.data))/each {
 		r.short = true
-		return nil
+		return reliance{}
 	}
-	nodes, slots := r.take(8*n), r.take(4*n)
-	hits := make(map[int64]int32, n)
-	for k := range n {
-		hits[int64(binary.LittleEndian.Uint64(nodes[8*k:]))] = int32(binary.LittleEndian.Uint32(slots[4*k:]))
+	found := reliance{nodes: make([]int64, n), slots: make([]int32, n), places: make(map[int64]int32, n)}
+	for k := range found.nodes {
+		found.nodes[k] = r.number()
+		found.places[found.nodes[k]] = int32(k)
 	}
-	return hits
+	for k, raw := 0, r.take(4*n); k < len(found.slots); k++ {
+		found.slots[k] = int32(binary.LittleEndian.Uint32(raw[4*k:]))
+	}
+	if probes {
+		found.admitted = make([]int64, n)
+		for k := range found.admitted {
+			found.admitted[k] = r.number()
+		}
+	}
+	return found
 }
 
 // HistoryStats is what the history did.

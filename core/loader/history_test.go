@@ -192,14 +192,15 @@ func TestHistoryLeavesFeaturesAlone(t *testing.T) {
 }
 
 // TestHistoryResumes holds that a run which was saved in the middle of an epoch
-// goes on with the same batches.
+// goes on with the same batches, those included that are left whole, and that a
+// run which was restored and has not gone on is the one that was saved.
 func TestHistoryResumes(t *testing.T) {
 	d := newDataset(someNodes, 40000)
 	g := d.graph(t)
 	for _, lag := range []int{0, 2} {
 		for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 			o := withHistory(plain(), policy)
-			o.History.Lag = lag
+			o.History.Lag, o.History.ProbeEvery = lag, 2
 			r := train(t, d, open(t, g, o))
 			r.epochOf(0)
 			require.NoError(t, r.l.Start(1, 0, Train))
@@ -219,10 +220,19 @@ func TestHistoryResumes(t *testing.T) {
 				require.ErrorIs(t, resumed.l.RestoreHistory(bad), history.ErrState)
 			}
 			require.NoError(t, resumed.l.RestoreHistory(state))
+			require.Error(t, resumed.l.RestoreHistory(state[:8]))
+			again, err := resumed.l.SaveHistory()
+			require.NoError(t, err)
+			require.Equal(t, state, again)
 			copy(resumed.l.past.buffer.Bytes(), rows)
 			require.NoError(t, resumed.l.Start(1, 11, Train))
 			requireSame(t, want, resumed.epoch())
 			require.Positive(t, resumed.hits)
+			stats, err := resumed.l.HistoryStats()
+			require.NoError(t, err)
+			atEnd, err := r.l.HistoryStats()
+			require.NoError(t, err)
+			require.Equal(t, atEnd, stats)
 		}
 	}
 }

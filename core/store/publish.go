@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"freshgo/core/manifest"
@@ -16,6 +17,7 @@ const (
 	partialSuffix  = ".partial"  // where a store is built
 	replacedSuffix = ".replaced" // where the old store is while a new one takes its place
 	lockName       = "lock"      // in the partial directory: held by the process that builds there
+	removedName    = "removed"   // in a replaced store: it is being removed, and what is left is no store
 )
 
 // site is the directory in which a store is built, beside its final path. While it is held, its lock file is locked, which tells a running
@@ -192,6 +194,10 @@ func (s *site) recoverReplaced() error {
 	if err != nil {
 		return access(err)
 	}
+	names, err := s.fs.ReadDir(aside)
+	if err == nil && (len(names) == 0 || slices.Contains(names, removedName)) {
+		return s.removeReplaced(aside)
+	}
 	if err := s.checkStore(aside); err != nil {
 		return err
 	}
@@ -201,7 +207,34 @@ func (s *site) recoverReplaced() error {
 	if err != nil {
 		return access(err)
 	}
-	return s.fs.RemoveAll(aside)
+	return s.removeReplaced(aside)
+}
+
+// removeReplaced removes a replaced store. It is marked first and until the end, so that after a kill the next conversion neither takes
+// what is left for a store nor for somebody else's.
+func (s *site) removeReplaced(aside string) error {
+	mark := filepath.Join(aside, removedName)
+	file, err := s.fs.Open(mark, syscall.O_WRONLY|syscall.O_CREAT, 0o644)
+	if err != nil {
+		return access(err)
+	}
+	_ = file.Close() // nothing was written
+	names, err := s.fs.ReadDir(aside)
+	if err != nil {
+		return access(err)
+	}
+	for _, name := range names {
+		if name == removedName {
+			continue
+		}
+		if err := s.fs.RemoveAll(filepath.Join(aside, name)); err != nil {
+			return err
+		}
+	}
+	if err := s.fs.Remove(mark); err != nil {
+		return access(err)
+	}
+	return s.fs.Remove(aside)
 }
 
 // conclude publishes a store that was written as m, or discards it where there is an error.
@@ -260,7 +293,7 @@ func (s *site) publish(overwrite bool) error {
 	}
 	// The store is published. What cannot be removed now does no harm, and the next conversion to this path removes it.
 	if replacing {
-		_ = s.fs.RemoveAll(aside)
+		_ = s.removeReplaced(aside)
 	}
 	_ = s.fs.Remove(filepath.Join(s.path, lockName))
 	_ = s.lock.Close()

@@ -152,9 +152,9 @@ func TestKilledReplacement(t *testing.T) {
 
 	require.NoError(t, os.Rename(path, path+replacedSuffix))
 	require.NoError(t, convertTiny(path, 2, true))
-	require.NoError(t, os.MkdirAll(path+replacedSuffix, 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(path+replacedSuffix, "mine"), 0o700))
 	require.ErrorIs(t, convertTiny(path, 3, true), ErrFormat, "a foreign directory in the way")
-	require.NoError(t, os.Remove(path+replacedSuffix))
+	require.NoError(t, os.RemoveAll(path+replacedSuffix))
 
 	require.NoError(t, convertTiny(path+replacedSuffix, 1, false))
 	require.NoError(t, convertTiny(path, 3, true))
@@ -162,6 +162,31 @@ func TestKilledReplacement(t *testing.T) {
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
+}
+
+// TestKilledRemoval: a conversion that is killed at any step of removing the store that it has replaced is no obstacle to the next, and
+// what is left of that store is never taken for one.
+func TestKilledRemoval(t *testing.T) {
+	for left := range 5 {
+		for _, published := range []bool{true, false} {
+			path := filepath.Join(t.TempDir(), "g")
+			require.NoError(t, convertTiny(path+replacedSuffix, 1, false))
+			names, err := os.ReadDir(path + replacedSuffix)
+			require.NoError(t, err)
+			for _, name := range names[min(left, len(names)):] {
+				require.NoError(t, os.Remove(filepath.Join(path+replacedSuffix, name.Name())))
+			}
+			if left > 0 {
+				require.NoError(t, os.WriteFile(filepath.Join(path+replacedSuffix, removedName), nil, 0o600))
+			}
+			if published {
+				require.NoError(t, convertTiny(path+".other", 2, false))
+				require.NoError(t, os.Rename(path+".other", path))
+			}
+			require.NoError(t, convertTiny(path, 3, published))
+			require.NoDirExists(t, path+replacedSuffix)
+		}
+	}
 }
 
 // TestLockThatVanishes removes the lock file between its opening and its locking, as a conversion that ends does.

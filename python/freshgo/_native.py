@@ -106,8 +106,14 @@ class Store(Handle):
         what = (kinds[kind],) if place is None else (kinds[kind], place)
         function = "fg_store_read" if place is None else "fg_store_read_type"
         arguments = (self._handle(), *what, name.encode(), int(versioned))
-        result = run_job(function, *arguments, discard=lambda managed: _take(managed, versioned))
-        return _take(result, versioned)
+        slots = (_abi.Tensor * 1)()
+        result = run_job(function, *arguments, discard=lambda managed: _free(managed, versioned))
+        try:
+            slots[0].managed = result
+            return _dlpack.to_torch(slots, 1, versioned)[""]
+        except BaseException:  # Ctrl-C may strike right after the library handed it over
+            _dlpack.discard(slots, 1, versioned)
+            raise
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read everything and compare it with its checksums; the first damaged block raises CorruptError.
@@ -117,8 +123,8 @@ class Store(Handle):
         run_job("fg_store_verify", self._handle(), progress=progress)
 
 
-def _take(managed: int, versioned: bool) -> torch.Tensor:
-    return _dlpack.to_torch((_abi.Tensor * 1)(_abi.Tensor(managed=managed)), 1, versioned)[""]
+def _free(managed: int, versioned: bool) -> None:
+    _dlpack.discard((_abi.Tensor * 1)(_abi.Tensor(managed=managed)), 1, versioned)
 
 
 class Graph(Handle):

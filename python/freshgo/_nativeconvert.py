@@ -66,8 +66,9 @@ def convert(
     names = _names([weights])
     raw.weights = names
     arguments = (ctypes.byref(raw), os.fsencode(path))
-    pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress)
-    return Store._adopt(pointer) if pointer else None
+    draft = Store._adopt(None)  # before there is anything to own
+    draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None
+    return None if draft._pointer is None else draft
 
 
 def convert_types(

@@ -44,10 +44,19 @@ class Handle:
 
     def close(self) -> None:
         """Free what the handle holds. Closing again does nothing."""
-        with self._lock:
-            pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            self._discard(pointer)
+        pointer = None
+        try:
+            with self._lock:
+                pointer, self._pointer = self._pointer, None
+            if pointer is not None:
+                self._discard(pointer)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C may strike before the library has freed it, or after
+            if pointer is not None:
+                with contextlib.suppress(ClosedError):
+                    self._discard(pointer)
+            raise
 
     def _discard(self, pointer: int) -> None:
         _abi.call(self._closer, pointer)
@@ -74,23 +83,39 @@ def run_job(
     and a result that is not returned is given to ``discard``.
     """
     job, state = ctypes.c_void_p(), _abi.Progress()
-    shown: tuple[str, int, int] | None = None
     try:
-        _abi.call(starter, *args, ctypes.byref(job))
-        while True:
-            code = _abi.call("fg_job_wait", job, POLL_MS, ctypes.byref(state))
-            if progress is not None:
-                now = (state.stage.decode(), int(state.done), int(state.total))
-                if now[0] and now != shown:
-                    shown = now
-                    progress(*now)
-            if code == _abi.OK:
-                return state.result or 0
+        try:
+            _abi.call(starter, *args, ctypes.byref(job))
+            _wait(job, state, progress)
+        finally:
+            # Cancels what still runs and waits for it, so no input is read after this line.
+            if job:
+                _close_job(job)
+        return state.result or 0
     except BaseException:
         if state.result and discard is not None:
             discard(state.result)
         raise
-    finally:
-        # Cancels what still runs and waits for it, so no input is read after this line.
-        if job:
+
+
+def _wait(job: ctypes.c_void_p, state: Any, progress: Progress | None) -> None:
+    shown: tuple[str, int, int] | None = None
+    code = _abi.TIMEOUT
+    while code != _abi.OK:
+        code = _abi.call("fg_job_wait", job, POLL_MS, ctypes.byref(state))
+        if progress is not None:
+            now = (state.stage.decode(), int(state.done), int(state.total))
+            if now[0] and now != shown:
+                shown = now
+                progress(*now)
+
+
+def _close_job(job: ctypes.c_void_p) -> None:
+    try:
+        _abi.call("fg_job_close", job)
+    except Exception:
+        raise
+    except BaseException:  # Ctrl-C may strike before the library has closed it, or after
+        with contextlib.suppress(ClosedError):
             _abi.call("fg_job_close", job)
+        raise

@@ -111,8 +111,12 @@ def _pointer(tensor: torch.Tensor, kind: Any) -> Any:
 def _tensor(function: str, handle: int) -> torch.Tensor | None:
     """The one tensor that a function gives."""
     slots, versioned = (_abi.Tensor * 1)(), _dlpack.use_versioned()
-    _abi.call(function, handle, int(versioned), slots)
-    if not slots[0].managed:
-        return None
-    (tensor,) = _dlpack.to_torch(slots, 1, versioned).values()
+    try:
+        _abi.call(function, handle, int(versioned), slots)
+        if not slots[0].managed:
+            return None
+        (tensor,) = _dlpack.to_torch(slots, 1, versioned).values()
+    except BaseException:  # Ctrl-C may strike right after the library handed it over
+        _dlpack.discard(slots, 1, versioned)
+        raise
     return tensor

@@ -29,7 +29,7 @@ from freshgo._history import Levels, Settings, Span
 from freshgo._size import format_size, parse_size
 from freshgo._step import Admitted, Buffer, Step, Unwritten
 from freshgo._typed_blocks import HeteroBlock
-from freshgo.errors import ClosedError, DTypeError, FormatError, InvalidArgumentError
+from freshgo.errors import ClosedError, DTypeError, FormatError, FreshgoError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo import _native
@@ -289,8 +289,9 @@ class History:
         return figure(self.stats())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything needed to go on identically: entries, their rows, counters. ``torch.save`` takes it, and
-        ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer holds.
+        """Return everything needed to go on identically: entries, their rows, counters, and a checksum of all of it.
+        ``torch.save`` takes it, and ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer
+        holds.
 
         Raises:
             ClosedError: the loader was closed.
@@ -301,9 +302,15 @@ class History:
             raise ClosedError("the loader of this history is closed, and its entries are gone: save the state before")
         state = {"version": _VERSION, "settings": self._described(), "saving": self._trail.save()}
         state["error"] = self._estimation.save()
-        if not self._kept():
-            return state
+        if self._kept():
+            state |= self._saved()
+        state["checksum"] = _historyoptions.checksum(state)
+        return state
+
+    def _saved(self) -> dict[str, Any]:
+        """What a state says of the entries and their rows."""
         self._write()
+        state: dict[str, Any] = {}
         native = self._native()
         if self._catch_up is not None:
             state["catch_up"] = self._catch_up.save()
@@ -322,20 +329,22 @@ class History:
             InvalidArgumentError: ``state`` is not one, or belongs to a history of other options or another graph.
             FormatError: it is damaged.
         """
-        if not isinstance(state, dict) or state.get("version") != _VERSION:
+        if not isinstance(state, dict) or repr(state.get("version")) != repr(_VERSION):
             raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
         mine, saved = self._described(), state.get("settings")
         if not isinstance(saved, dict):
             raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
         different = [
-            f"{key} was {saved.get(key)!r}, is {value!r}" for key, value in mine.items() if saved.get(key) != value
+            f"{key} was {saved.get(key)!r}, is {value!r}"
+            for key, value in mine.items()
+            if repr(saved.get(key)) != repr(value)  # a damaged one may be anything, a tensor too
         ]
         if different:
             raise InvalidArgumentError(f"the state belongs to a history of other options: {'; '.join(different)}")
+        _historyoptions.check_rows(state)
         trail, estimation = Trail(), Estimation()
         trail.load(state.get("saving"))
         estimation.load(state.get("error"))
-        _historyoptions.check_rows(state)
         if "entries" not in state:
             pass  # it was saved before there was a loader
         elif self._kept():
@@ -392,8 +401,8 @@ class History:
         """Return whether the epoch that begins now uses history."""
         self._left()
         if self._restored is not None:
-            state, self._restored = self._restored, None
-            self._restore(state)
+            self._restore(self._restored)
+            self._restored = None  # and no sooner: what is refused or interrupted is not forgotten
         return not self._evaluating()
 
     def _write(self, admitted: Admitted | None = None) -> None:
@@ -490,22 +499,32 @@ class History:
             raise InvalidArgumentError(
                 f"the state has {rows.numel()} bytes of rows, the buffer {buffer.raw.numel()}: use the memory it had"
             )
-        before = native.history_save()
-        native.history_restore(state["entries"].numpy().tobytes())
-        found = native.history_stats()
-        expected = min(int(found["embedding_bytes"]), buffer.raw.numel())
         row_bytes = 0 if rows is None else state["width"] * getattr(torch, state["dtype"]).itemsize
-        if row_bytes != found["row_bytes"] or (rows is not None and rows.numel() != expected):
-            native.history_restore(before)
-            raise FormatError(
-                f"history state: entries of {found['row_bytes']} bytes in {expected}, got rows of {row_bytes} bytes in "
-                f"{0 if rows is None else rows.numel()}"
-            )
-        self._catch_up = catch_up
-        buffer.dtype, buffer.width = None, 0
-        if rows is not None:
-            buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]
-            buffer.raw[: rows.numel()].copy_(rows)
+        entries, before = state["entries"].cpu().numpy().tobytes(), native.history_save()
+
+        def take() -> None:
+            native.history_restore(entries)
+            found = native.history_stats()
+            expected = min(int(found["embedding_bytes"]), buffer.raw.numel())
+            if row_bytes != found["row_bytes"] or (rows is not None and rows.numel() != expected):
+                native.history_restore(before)
+                raise FormatError(
+                    f"history state: entries of {found['row_bytes']} bytes in {expected}, got rows of {row_bytes} "
+                    f"bytes in {0 if rows is None else rows.numel()}"
+                )
+            self._catch_up = catch_up
+            buffer.dtype, buffer.width = None, 0
+            if rows is not None:
+                buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]
+                buffer.raw[: rows.numel()].copy_(rows)
+
+        try:
+            take()
+        except FreshgoError:
+            raise
+        except BaseException:  # Ctrl-C may strike between entries and their rows: all of it or nothing
+            take()
+            raise
 
     def _described(self) -> dict[str, Any]:
         s = self._settings

@@ -15,6 +15,7 @@ from history_oracle import FakeLoader
 from torch import Tensor, nn
 
 from freshgo import Loader, errors
+from freshgo._historyoptions import checksum
 from freshgo.errors import FreshgoError
 from freshgo.history import History
 
@@ -343,6 +344,7 @@ def test_states_that_do_not_belong() -> None:
         ("rows", torch.zeros(4)),
         ("dtype", "float33"),
         ("dtype", "nn"),
+        ("dtype", "int32"),
         ("width", -1),
         ("width", "8"),
         ("saving", None),
@@ -351,11 +353,13 @@ def test_states_that_do_not_belong() -> None:
         ("error", torch.zeros(2)),
     ):
         damaged = {**copy.copy(state), key: value}
+        damaged["checksum"] = checksum(damaged)
         for victim in (other, history, History(policy="gradient", memory="1MiB")):
             with pytest.raises(errors.FormatError, match="history state"):
                 victim.load_state_dict(damaged)
     with pytest.raises(errors.InvalidArgumentError, match=r"2097152 bytes of rows, the buffer 1048576"):
-        history.load_state_dict({**state, "rows": torch.zeros(2 << 20, dtype=torch.uint8)})
+        larger = {**state, "rows": torch.zeros(2 << 20, dtype=torch.uint8)}
+        history.load_state_dict({**larger, "checksum": checksum(larger)})
     history.load_state_dict(state)
     train(model, loader, history)
 

@@ -475,6 +475,58 @@ def test_states_whose_rows_do_not_fit_are_refused() -> None:
     assert watched.loader.state_dict()["batches"] == 1
 
 
+def test_a_state_that_is_damaged_anywhere_is_refused_and_changes_nothing() -> None:
+    watched = Watched(lag=1, catch_up=True, policy="gradient", sample_error=0.25)
+    watched.epoch()
+    state = watched.history.state_dict()
+    bad: list[dict[str, Any]] = [{k: v for k, v in state.items() if k != name} for name in state]
+    for name in ("rows", "entries", "error"):
+        flipped = state[name].clone()
+        flipped.view(-1).view(torch.uint8)[3] ^= 4
+        bad.append({**state, name: flipped})
+    hits = [state["catch_up"][0] + 1, *state["catch_up"][1:]]
+    saving = {**state["saving"], "bytes_saved": 1}
+    bad += [{**state, "catch_up": hits}, {**state, "saving": saving}, {**state, "saving": torch.tensor([1, 2])}]
+    bad += [{**state, "dtype": "int32"}, {**state, "version": torch.tensor([1, 2])}, {**state, "checksum": None}]
+    bad += [{**state, "checksum": torch.tensor([1, 2])}]
+    bad += [{**state, "settings": {**state["settings"], "memory": torch.tensor([1, 2])}}]
+    for one in bad:
+        with pytest.raises((errors.FormatError, errors.InvalidArgumentError)):
+            watched.history.load_state_dict(one)
+    now = watched.history.state_dict()
+    assert now["checksum"] == state["checksum"]
+    watched.history.load_state_dict(state)
+
+
+def test_a_restored_run_that_has_not_gone_on_is_saved_as_it_was() -> None:
+    """With what was pruned ahead, also of batches that are left whole to compare."""
+    options: dict[str, Any] = {"lag": 3, "prefetch": 4, "sample_error": 0.5}
+    first = Watched(**options)
+    first.epoch()
+    batches = iter(first.loader)
+    for _ in range(3):
+        batch = next(batches)
+        loss_of(run(first.model, batch, first.kind), batch).backward()
+        first.history.update()  # which waits until the next three are pruned
+    state = first.history.state_dict()
+    second = Watched(**options)
+    second.history.load_state_dict(state)
+    second.loader.load_state_dict(first.loader.state_dict())
+    again = second.history.state_dict()
+    assert again["entries"].equal(state["entries"])
+    assert again["checksum"] == state["checksum"]
+
+
+def test_a_state_that_waits_for_its_loader_is_refused_each_time() -> None:
+    watched, history = Watched(), History(policy="gradient", memory="1MiB", features=False)
+    watched.epoch()
+    history.load_state_dict(watched.history.state_dict())
+    with Loader(GRAPH, HOPS[:2], batch_size=40, history=history) as other:
+        for _ in range(2):
+            with pytest.raises(errors.FormatError):
+                next(iter(other))
+
+
 def test_no_error_where_nothing_changes() -> None:
     """All neighbours and a model that does not learn: what is stored is what would be computed."""
     watched = Watched(hops=[-1, -1, -1], sample_error=0.5, p_grad=1.0)

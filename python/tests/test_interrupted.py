@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from freshgo import History, Loader, errors
+from freshgo import History, Loader, Store, _abi, _native, convert, errors
 
 
 def open_loader(path: Path, **options: Any) -> Loader:
@@ -264,3 +264,76 @@ def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_pa
                         break
     assert interrupts == 5
     assert hits > 100
+
+
+@pytest.mark.parametrize("when", [1, 2])
+def test_an_interrupted_restoration_leaves_entries_with_their_rows(store_path: Path, when: int) -> None:
+    """Of the calls of the library, whichever it strikes after."""
+    embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(0))
+
+    def epoch(loader: Loader, history: History, scale: float) -> int:
+        hits = 0
+        for batch in loader:
+            first, second = batch.blocks()
+            history(batch.x, first)
+            levels = first.levels
+            nodes = batch.n_id[levels.nodes[1]]
+            h = history((scale * embeddings)[nodes[levels.computed[1]]].requires_grad_(), second)
+            assert torch.equal(h.detach(), (scale * embeddings)[nodes])
+            hits += levels.hit[1].numel()
+            h.sum().backward()
+            history.update()
+        return hits
+
+    saved, history = History(t_stale=50), History(t_stale=50)
+    with open_loader(store_path, history=saved) as loader:
+        epoch(loader, saved, 2.0)
+        state = saved.state_dict()
+    with open_loader(store_path, history=history) as loader:
+        epoch(loader, history, 1.0)
+        native = loader._native
+        name = {1: "history_restore", 2: "history_stats"}[when]
+        setattr(native, name, interrupted_after(getattr(native, name), 0))
+        with pytest.raises(KeyboardInterrupt):
+            history.load_state_dict(state)
+        assert epoch(loader, history, 2.0) > 100
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("function", ["fg_job_close", "fg_store_close"])
+def test_an_interrupt_while_something_is_closed_leaves_nothing_open(
+    store_path: Path, graph: dict[str, Any], tmp_path: Path, function: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a job had made by then is freed: a tensor, and a store that was not yet to appear."""
+    call, armed = _abi.call, False
+
+    def interrupted(name: str, *args: Any) -> int:
+        nonlocal armed
+        if name != function or not armed:
+            return call(name, *args)
+        armed = False
+        if after:
+            call(name, *args)
+        raise KeyboardInterrupt
+
+    def read() -> None:
+        with Store(store_path) as store:
+            store["x"]
+
+    def write() -> None:
+        convert(graph, tmp_path / "g", relayout="hot", memory="64MiB", progress=False).close()
+
+    monkeypatch.setattr(_abi, "call", interrupted)
+    gc.collect()
+    before = _native.counters()
+    for work in (read, write):
+        armed = True
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert not armed
+        gc.collect()
+        now = _native.counters()
+        assert {key: n for key, n in now.items() if key != "pooled_bytes"} == {
+            key: before[key] for key in now if key != "pooled_bytes"
+        }
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["g"])
