@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from freshgo import _attach_types
+from freshgo._attach_norms import hook_batch_norms
 from freshgo._attach_types import origin as _origin
 from freshgo._graph import recall
 from freshgo._history import Levels
@@ -44,7 +45,7 @@ class Attachment:
         if len({id(conv) for conv in convs}) != len(convs):
             raise InvalidArgumentError("a layer that is used twice cannot be told which hop it computes: layers repeat")
         forms = [_form(f"layer {i + 1}", conv) for i, conv in enumerate(convs)]
-        self._handles: list[Any] = []
+        self._handles: list[Any] = hook_batch_norms(history, self.model)
         self._after: list[_After] = []
         reached = _Reached()
         dropout = getattr(self.model, "dropout", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,14 @@ import pytest
 import torch
 from history_models import loss_of, model_of, plain_loader, train
 from history_oracle import FakeLoader
+from torch import nn
 
+from freshgo._graph import recall
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")
+import torch_geometric.nn as pyg
+
 from freshgo.nn import accelerate
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
@@ -78,6 +83,30 @@ def test_a_copy_of_the_model_refuses_pruned_batches_and_takes_plain_ones() -> No
         batch = list(plain)[-1]
         for one in (other, saved):
             assert one(batch.x, batch.edge_index).equal(model(batch.x, batch.edge_index))
+
+
+@pytest.mark.parametrize("norm", ["BatchNorm", nn.BatchNorm1d(8)], ids=["of PyG", "of PyTorch"])
+def test_a_single_row_is_normalized_by_the_running_statistics(norm: Any) -> None:
+    """In training it has no variance, and PyTorch's batch norm refuses it."""
+    model, history = pyg.GraphSAGE(12, 8, 3, 5, norm=norm), History(0.95, 10_000, policy="gradient")
+    history.attach(model)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
+    singles = 0
+    with plain_loader(batch_size=10) as plain:
+        loader = FakeLoader(plain, history)
+        for batch in itertools.chain.from_iterable(loader for _ in range(4)):
+            known = recall(batch.edge_index)
+            counts = [] if known is None else [len(some) for some in known.levels.computed[1:3]]
+            before = [module.running_mean.clone() for module in norms]
+            loss_of(model(batch.x, batch.edge_index), batch).backward()
+            for count, module, mean in zip(counts, norms, before, strict=False):
+                assert module.training
+                assert (count > 1) == (not mean.equal(module.running_mean))
+            singles += counts.count(1)
+            history.update()
+    assert singles
+    history.detach()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in norms)
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

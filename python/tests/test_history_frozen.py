@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from freshgo import Loader, errors
 from freshgo._graph import recall
+from freshgo._historyoptions import checksum
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")
@@ -133,5 +134,6 @@ def test_damaged_counts_are_refused(bad: Any) -> None:
         assert len(state["catch_up"]) == 2
         assert max(int(hits.max()) for hits in state["catch_up"]) > 1
         with pytest.raises(errors.FormatError, match="catch_up must be vectors of int16 for 400 nodes"):
-            history.load_state_dict({**state, "catch_up": bad})
+            damaged = {**state, "catch_up": bad}
+            history.load_state_dict({**damaged, "checksum": checksum(damaged)})
         assert all(map(torch.equal, history.state_dict()["catch_up"], state["catch_up"]))
