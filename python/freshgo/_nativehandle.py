@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from freshgo import _abi
-from freshgo.errors import ClosedError
+from freshgo.errors import ClosedError, FreshgoError
 
 if TYPE_CHECKING:
     from freshgo._progress import Progress
@@ -50,11 +50,9 @@ class Handle:
                 pointer, self._pointer = self._pointer, None
             if pointer is not None:
                 self._discard(pointer)
-        except Exception:
-            raise
         except BaseException:  # Ctrl-C may strike before the library has freed it, or after
             if pointer is not None:
-                with contextlib.suppress(ClosedError):
+                with contextlib.suppress(FreshgoError):
                     self._discard(pointer)
             raise
 
@@ -113,9 +111,7 @@ def _wait(job: ctypes.c_void_p, state: Any, progress: Progress | None) -> None:
 def _close_job(job: ctypes.c_void_p) -> None:
     try:
         _abi.call("fg_job_close", job)
-    except Exception:
-        raise
     except BaseException:  # Ctrl-C may strike before the library has closed it, or after
-        with contextlib.suppress(ClosedError):
+        with contextlib.suppress(FreshgoError):
             _abi.call("fg_job_close", job)
         raise
