@@ -122,6 +122,11 @@ func transferAll(op string, call func([]byte, int64) (int, error), path string, 
 			return nil
 		}
 		if err == nil && (n == 0 || fruitless == maxRetries) {
+			if n > 0 { // within a page, again and again: the rest says why, unless it may not begin there
+				if _, err := call(p[n:], off+int64(n)); err != nil && !errors.Is(err, syscall.EINVAL) {
+					return err
+				}
+			}
 			return &PathError{Op: op, Path: path, Off: off + int64(n), Err: atEnd}
 		}
 		if fruitless == maxRetries {

@@ -173,6 +173,33 @@ func TestFullTransfers(t *testing.T) {
 	}
 }
 
+// small is a file that may not exceed a size, as under RLIMIT_FSIZE.
+type small struct {
+	ssd.File
+	most int64
+}
+
+func (s small) Pwrite(p []byte, off int64) (int, error) {
+	if off >= s.most {
+		return 0, &ssd.PathError{Op: "write", Path: s.Name(), Off: off, Err: syscall.EFBIG}
+	}
+	return s.File.Pwrite(p[:min(int64(len(p)), s.most-off)], off)
+}
+
+// A file that may not grow past the middle of a page says so, not that a write was short.
+func TestFileThatMayNotGrow(t *testing.T) {
+	block, err := mem.NewBudget(0).Alloc(mem.Staging, 2*ssd.PageBytes)
+	require.NoError(t, err)
+	defer block.Free()
+	for _, most := range []int64{1, ssd.PageBytes, ssd.PageBytes + 100} {
+		path := filepath.Join(t.TempDir(), "f")
+		f, err := ssd.OS.Open(path, syscall.O_RDWR|syscall.O_CREAT, 0o600)
+		require.NoError(t, err)
+		requireAt(t, ssd.WriteFull(small{f, most}, block.Bytes(), 0), syscall.EFBIG, path, most)
+		require.NoError(t, f.Close())
+	}
+}
+
 // A short direct transfer goes on at a page boundary, which is all that O_DIRECT takes.
 func TestFullTransfersOnADirectFile(t *testing.T) {
 	needDirect(t)
