@@ -84,19 +84,18 @@ func (h *past) reads(i int64) bool { return !h.plain && i >= h.start && !h.probe
 
 // finds is where the batch of iteration i finds a row: in a restored run, what it had found before.
 func (h *past) finds(i int64, layer int, node int64) int32 {
-	slot, _ := h.findsAged(i, layer, node)
-	return slot
-}
-
-// findsAged says also when the row was admitted. Of a hit that was saved that is not known.
-func (h *past) findsAged(i int64, layer int, node int64) (slot int32, admitted int64) {
 	if saved, restored := h.saved[i]; restored {
 		return saved[layer-1].find(node)
 	}
-	if slot = h.state.Find(i, layer, node); slot == history.Miss {
-		return slot, 0
+	return h.state.Find(i, layer, node)
+}
+
+// since is when a row was admitted that a batch which is left whole finds.
+func (h *past) since(i int64, layer int, node int64) int64 {
+	if saved, restored := h.saved[i]; restored {
+		return saved[layer-1].since(node)
 	}
-	return slot, h.state.Admission(layer, node)
+	return h.state.Admission(layer, node)
 }
 
 // decide finds the rows of the batch of iteration i that the history has, pins them
@@ -196,11 +195,11 @@ func narrow(dst []int32, src []int64) []int32 {
 // probeLayer finds what the cache has of the rows that a layer computes.
 func (h *past) probeLayer(i int64, layer int, level *history.Level, nodes []int64) (found probe) {
 	for k, node := range nodes {
-		if slot, admitted := h.findsAged(i, layer, node); slot != history.Miss {
+		if slot := h.finds(i, layer, node); slot != history.Miss {
 			found.rows = append(found.rows, int64(level.Computed[k]))
 			found.nodes = append(found.nodes, node)
 			found.slots = append(found.slots, int64(slot))
-			found.ages = append(found.ages, i-admitted)
+			found.ages = append(found.ages, i-h.since(i, layer, node))
 		}
 	}
 	return found

@@ -63,17 +63,16 @@ type reliance struct {
 	places   map[int64]int32
 }
 
-// find is the slot of a node and the iteration at which a probe was admitted.
-func (r *reliance) find(node int64) (slot int32, admitted int64) {
-	at, found := r.places[node]
-	switch {
-	case !found:
-		return history.Miss, 0
-	case r.admitted == nil:
-		return r.slots[at], 0
+// find is the slot of a node, or history.Miss.
+func (r *reliance) find(node int64) int32 {
+	if at, found := r.places[node]; found {
+		return r.slots[at]
 	}
-	return r.slots[at], r.admitted[at]
+	return history.Miss
 }
+
+// since is the iteration at which a probe was admitted that find has found.
+func (r *reliance) since(node int64) int64 { return r.admitted[r.places[node]] }
 
 // ahead is what batches that are pruned and not handed over rely on: here, or before this run was restored.
 func (h *past) ahead() map[int64][]reliance {

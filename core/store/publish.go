@@ -39,7 +39,7 @@ func prepareSite(fs ssd.FS, path string, overwrite bool) (*site, error) {
 	if err := s.acquire(); err != nil {
 		return nil, err
 	}
-	err := s.removeFiles(s.dir, lockName)
+	err := s.removeAllBut(lockName, s.dir, s.fs.Remove)
 	if err == nil {
 		err = s.recoverReplaced()
 	}
@@ -219,17 +219,8 @@ func (s *site) removeReplaced(aside string) error {
 		return access(err)
 	}
 	_ = file.Close() // nothing was written
-	names, err := s.fs.ReadDir(aside)
-	if err != nil {
-		return access(err)
-	}
-	for _, name := range names {
-		if name == removedName {
-			continue
-		}
-		if err := s.fs.RemoveAll(filepath.Join(aside, name)); err != nil {
-			return err
-		}
+	if err := s.removeAllBut(removedName, aside, s.fs.RemoveAll); err != nil {
+		return err
 	}
 	if err := s.fs.Remove(mark); err != nil {
 		return access(err)
@@ -314,7 +305,7 @@ func (s *site) writeFile(name string, data []byte) error {
 
 // discard removes the building directory, the lock last: while it exists, others see that somebody is at work.
 func (s *site) discard() error {
-	err := s.removeFiles(s.dir, lockName)
+	err := s.removeAllBut(lockName, s.dir, s.fs.Remove)
 	if err == nil {
 		err = s.fs.Remove(filepath.Join(s.dir, lockName))
 	}
@@ -327,8 +318,8 @@ func (s *site) discard() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// removeFiles removes the files of a directory but one.
-func (s *site) removeFiles(dir, keep string) error {
+// removeAllBut removes what is in a directory but one file, each by remove.
+func (s *site) removeAllBut(keep, dir string, remove func(path string) error) error {
 	names, err := s.fs.ReadDir(dir)
 	if err != nil {
 		return access(err)
@@ -337,7 +328,7 @@ func (s *site) removeFiles(dir, keep string) error {
 		if name == keep {
 			continue
 		}
-		if err := s.fs.Remove(filepath.Join(dir, name)); err != nil {
+		if err := remove(filepath.Join(dir, name)); err != nil {
 			return access(err)
 		}
 	}
