@@ -15,7 +15,7 @@ import torch
 from conftest import random_graph
 
 import freshgo
-from freshgo import Hotness, Loader, Store, convert, relayout
+from freshgo import Hotness, Loader, Store, _nativehandle, convert, relayout
 from freshgo.errors import (
     BudgetError,
     ClosedError,
@@ -238,7 +238,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("how", ["relayout", "convert"])
-def test_interrupted(large: Path, tmp_path: Path, how: str) -> None:
+def test_interrupted(large: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_nativehandle, "POLL_MS", 1)  # so that a fast machine is seen at work
+
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "relayout":
             raise KeyboardInterrupt
@@ -257,6 +259,8 @@ def test_interrupted(large: Path, tmp_path: Path, how: str) -> None:
 KILLED = """
 import os, signal, sys
 import freshgo
+from freshgo import _nativehandle
+_nativehandle.POLL_MS = 1
 def progress(stage, done, total):
     if stage == "relayout" and done > total // 3:
         os.kill(os.getpid(), signal.SIGKILL)
