@@ -1,48 +1,15 @@
-"""Checks of what a user gives a history, and of a state that it is to take over; every message says what is allowed."""
+"""Checks of what a user gives a history; every message says what is allowed."""
 
 from __future__ import annotations
 
 import math
 import sys
-import zlib
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from freshgo._history import Span
-from freshgo.errors import DTypeError, FormatError, InvalidArgumentError
-
-
-def checksum(value: object, crc: int = 0) -> int:
-    """Return the CRC-32 of a state, but for the checksum in it: of tensors by their bytes, wherever they are."""
-    if isinstance(value, Tensor):
-        crc = zlib.crc32(f"{value.dtype}{list(value.shape)}".encode(), crc)
-        raw = value.detach().cpu().contiguous().flatten().view(torch.uint8)
-        return zlib.crc32(raw.numpy().data, crc)
-    if isinstance(value, dict):
-        value = [(key, value[key]) for key in sorted(value, key=repr) if key != "checksum"]
-    if isinstance(value, list | tuple):
-        for one in value:
-            crc = checksum(one, crc)
-        return zlib.crc32(b"%d]" % len(value), crc)
-    return zlib.crc32(repr(value).encode(), crc)
-
-
-def check_rows(state: dict[str, Any]) -> None:
-    """Check what the entries and their rows are made of; what the entries say the library checks."""
-    if repr(state.get("checksum")) != repr(checksum(state)):
-        raise FormatError("history state: it does not match its checksum, so it is damaged or was changed")
-    for name in ("entries", "rows"):
-        value = state.get(name)
-        if name in state and not (isinstance(value, Tensor) and value.dtype == torch.uint8 and value.dim() == 1):
-            raise FormatError(f"history state: {name} must be a vector of bytes")
-    if "rows" in state:
-        dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width")
-        floating = isinstance(dtype, torch.dtype) and dtype.is_floating_point
-        if not floating or not isinstance(width, int) or isinstance(width, bool) or width < 1:
-            raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 
 def _number(name: str, value: object) -> float:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import torch
 from torch import Tensor, nn
 
-from freshgo import _historyoptions, _options
+from freshgo import _historyoptions, _historystate, _options
 from freshgo._attach import Attachment
 from freshgo._catchup import CatchUp
 from freshgo._estimation import Estimation, Trail
@@ -29,7 +29,7 @@ from freshgo._history import Levels, Settings, Span
 from freshgo._size import format_size, parse_size
 from freshgo._step import Admitted, Buffer, Step, Unwritten
 from freshgo._typed_blocks import HeteroBlock
-from freshgo.errors import ClosedError, DTypeError, FormatError, FreshgoError, InvalidArgumentError
+from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo import _native
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["History"]
 
 _POLICIES = ("performance", "gradient", "gas")
-_VERSION = 1
 
 
 class History:
@@ -300,26 +299,14 @@ class History:
             return self._restored
         if self._last:
             raise ClosedError("the loader of this history is closed, and its entries are gone: save the state before")
-        state = {"version": _VERSION, "settings": self._described(), "saving": self._trail.save()}
-        state["error"] = self._estimation.save()
+        state: dict[str, Any] = {"version": _historystate.VERSION, "settings": self._described()}
+        state |= {"saving": self._trail.save(), "error": self._estimation.save()}
         if self._kept():
-            state |= self._saved()
-        state["checksum"] = _historyoptions.checksum(state)
-        return state
-
-    def _saved(self) -> dict[str, Any]:
-        """What a state says of the entries and their rows."""
-        self._write()
-        state: dict[str, Any] = {}
-        native = self._native()
-        if self._catch_up is not None:
-            state["catch_up"] = self._catch_up.save()
-        state["entries"] = torch.frombuffer(bytearray(native.history_save()), dtype=torch.uint8)
-        buffer = self._buffer()
-        if buffer.dtype is not None:
-            used = min(int(native.history_stats()["embedding_bytes"]), buffer.raw.numel())
-            state |= {"dtype": str(buffer.dtype).removeprefix("torch."), "width": buffer.width}
-            state["rows"] = buffer.raw[:used].clone().cpu()
+            self._write()
+            state |= _historystate.entries(self._native(), self._buffer())
+            if self._catch_up is not None:
+                state["catch_up"] = self._catch_up.save()
+        state["checksum"] = _historystate.checksum(state)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -329,22 +316,7 @@ class History:
             InvalidArgumentError: ``state`` is not one, or belongs to a history of other options or another graph.
             FormatError: it is damaged.
         """
-        if not isinstance(state, dict) or repr(state.get("version")) != repr(_VERSION):
-            raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
-        mine, saved = self._described(), state.get("settings")
-        if not isinstance(saved, dict):
-            raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
-        different = [
-            f"{key} was {saved.get(key)!r}, is {value!r}"
-            for key, value in mine.items()
-            if repr(saved.get(key)) != repr(value)  # a damaged one may be anything, a tensor too
-        ]
-        if different:
-            raise InvalidArgumentError(f"the state belongs to a history of other options: {'; '.join(different)}")
-        _historyoptions.check_rows(state)
-        trail, estimation = Trail(), Estimation()
-        trail.load(state.get("saving"))
-        estimation.load(state.get("error"))
+        trail, estimation = _historystate.check(state, self._described())
         if "entries" not in state:
             pass  # it was saved before there was a loader
         elif self._kept():
@@ -493,38 +465,12 @@ class History:
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._write()  # before what is restored, if that fails and nothing is
-        buffer, rows, native = self._buffer(), state.get("rows"), self._native()
         catch_up = None if self._catch_up is None else self._catch_up.restored(state.get("catch_up"))
-        if rows is not None and rows.numel() > buffer.raw.numel():
-            raise InvalidArgumentError(
-                f"the state has {rows.numel()} bytes of rows, the buffer {buffer.raw.numel()}: use the memory it had"
-            )
-        row_bytes = 0 if rows is None else state["width"] * getattr(torch, state["dtype"]).itemsize
-        entries, before = state["entries"].cpu().numpy().tobytes(), native.history_save()
 
-        def take() -> None:
-            native.history_restore(entries)
-            found = native.history_stats()
-            expected = min(int(found["embedding_bytes"]), buffer.raw.numel())
-            if row_bytes != found["row_bytes"] or (rows is not None and rows.numel() != expected):
-                native.history_restore(before)
-                raise FormatError(
-                    f"history state: entries of {found['row_bytes']} bytes in {expected}, got rows of {row_bytes} "
-                    f"bytes in {0 if rows is None else rows.numel()}"
-                )
+        def taken() -> None:
             self._catch_up = catch_up
-            buffer.dtype, buffer.width = None, 0
-            if rows is not None:
-                buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]
-                buffer.raw[: rows.numel()].copy_(rows)
 
-        try:
-            take()
-        except FreshgoError:
-            raise
-        except BaseException:  # Ctrl-C may strike between entries and their rows: all of it or nothing
-            take()
-            raise
+        _historystate.restore(state, self._native(), self._buffer(), taken)
 
     def _described(self) -> dict[str, Any]:
         s = self._settings

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from freshgo import Loader, errors
 from freshgo._graph import recall
-from freshgo._historyoptions import checksum
+from freshgo._historystate import checksum
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")
