@@ -8,7 +8,7 @@ history begins are trained once, by the plain contestant: the others go on from 
 alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
 all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
 point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
-(0.25:3.0+) is catch_up=True.
+(0.25:3.0+) is catch_up=True. --fewer adds the simplest rival: no history, but fewer neighbours, from the epoch after the colon on.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
 """
@@ -47,6 +47,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--standardize", action="store_true", help="columns of mean 0 and deviation 1")
     parser.add_argument("--models", default="sage,gcn,gat")
     parser.add_argument("--stale", default="200,0.25,1.0,4.0")
+    parser.add_argument("--fewer", nargs="*", default=[], help="fanouts of rivals without history, as 10,8,5:3.0")
     parser.add_argument("--p-grad", type=float, default=0.9)
     parser.add_argument("--policy", default="performance")
     parser.add_argument("--memory", type=float, default=0, help="of the features' bytes; 0: room for every embedding")
@@ -199,13 +200,16 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
     everything = 2 * 4 * args.hidden * graph["y"].numel()
     memory = int(args.memory * graph["x"].numel() * 4) or everything
     result = []
-    for name in ["", *args.stale]:
+    for name in ["", *args.stale, *args.fewer]:
         torch.manual_seed(seed)
-        stale, start, last = spans(name, args)
+        few, _, since = name.partition(":")
+        fewer = name in args.fewer
+        fanouts = [int(f) for f in few.split(",")] if fewer else args.fanouts
+        stale, start, last = (0, float(since or 0), 0) if fewer else spans(name, args)
         model = make(kind, width, classes, args)
         accelerate(model)
         history = None
-        if name:
+        if name in args.stale:
             history = History(
                 args.p_grad,
                 stale,
@@ -219,7 +223,7 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
             history.attach(model)
         loader = Loader(
             graph,
-            args.fanouts,
+            fanouts,
             train_nodes,
             batch_size=args.batch_size,
             shuffle=True,
@@ -239,11 +243,13 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
     plain = found[0]
     for epoch in range(args.epochs):
         for c in found:
-            if c.history and c.since == epoch > 0:
+            if c.since == epoch > 0:
                 c.join(plain)
         running = [c for c in found if c.since <= epoch]
         for c in running:
             train(c, graph, epoch, seed)
+            if c.name in args.fewer:
+                c.plain_rows = plain.rows - c.before
         if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
             scores = []
             for c in running:
