@@ -58,7 +58,7 @@ func TestAdmissionCounts(t *testing.T) {
 			require.Equal(t, c.rows, out[0].Rows)
 			require.Equal(t, c.refused, h.Stats().RefusedNotFinite)
 			for row, node := range nodes {
-				require.Equal(t, slices.Contains(c.rows, int32(row)), h.Lookup(1, 1, node) != Miss)
+				require.Equal(t, slices.Contains(c.rows, int32(row)), looked(h, 1, 1, node) != Miss)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestGradientsEvict(t *testing.T) {
 			}
 			evicted := int64(0)
 			for k := range c.hits {
-				require.NotEqual(t, int32(Miss), h.Lookup(1, 1, int64(k)))
+				require.NotEqual(t, int32(Miss), looked(h, 1, 1, int64(k)))
 				o.HitNodes = append(o.HitNodes, int64(k))
 				if !c.stay[k] {
 					evicted++
@@ -121,7 +121,7 @@ func TestGradientsEvict(t *testing.T) {
 			}
 			require.NoError(t, h.Update(1, []Observed{o}, out))
 			for k, stays := range c.stay {
-				require.Equal(t, stays, h.Lookup(2, 1, int64(k)) != Miss, "hit %d", k)
+				require.Equal(t, stays, looked(h, 2, 1, int64(k)) != Miss, "hit %d", k)
 			}
 			require.Equal(t, evicted, h.Stats().Evicted)
 		})
@@ -135,7 +135,7 @@ func TestComputedAgain(t *testing.T) {
 	o := []Observed{{Nodes: []int64{4, 5, 6, 7}, Norms: []float32{1, 1, 1, 1}}}
 	require.NoError(t, h.Update(0, o, out))
 	require.EqualValues(t, 0, h.Admission(1, 4))
-	h.Pin(1, []int32{h.Lookup(1, 1, 4)})
+	h.Pin(1, []int32{looked(h, 1, 1, 4)})
 	o[0].Nodes = []int64{5, 4, 4, 5} // 5 enters again, 4 is above the median; each counts once
 	o[0].Norms = []float32{1, 2, 0, 0}
 	require.NoError(t, h.Update(1, o, out))
@@ -172,10 +172,10 @@ func TestAllNeverEvicts(t *testing.T) {
 	require.Equal(t, []int32{1}, out[0].Slots)
 	require.EqualValues(t, 0, h.Admission(1, 2), "not written, not evicted")
 	require.EqualValues(t, 1000, h.Admission(1, 1))
-	require.NotEqual(t, int32(Miss), h.Lookup(1e12, 2, 1))
+	require.NotEqual(t, int32(Miss), looked(h, 1e12, 2, 1))
 	require.NoError(t, h.Update(1001, []Observed{observe(3, 4, 5, 6, 1), {}}, out))
 	require.Equal(t, []int32{0, 1, 2, 4}, out[0].Rows, "three slots are left, and 1 has one")
-	h.Pin(1003, []int32{h.Lookup(1003, 1, 1)})
+	h.Pin(1003, []int32{looked(h, 1003, 1, 1)})
 	require.NoError(t, h.Update(1002, []Observed{observe(1, 2), {}}, out))
 	require.Equal(t, []int32{1}, out[0].Rows, "a batch relies on 1")
 	s := h.Stats()

@@ -40,11 +40,12 @@ func BenchmarkUpdate(b *testing.B) {
 				}
 				b.StartTimer()
 				hits = hits[:0]
+				lookups := NewLookups(len(layers))
 				for l := range layers {
 					o := &layers[l]
 					o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
 					for _, node := range needed[l] {
-						if slot := h.Lookup(i, l+1, node); slot == Miss {
+						if slot := h.Lookup(i, l+1, node, lookups); slot == Miss {
 							o.Nodes = append(o.Nodes, node)
 						} else {
 							o.HitNodes, hits = append(o.HitNodes, node), append(hits, slot)
@@ -52,6 +53,7 @@ func BenchmarkUpdate(b *testing.B) {
 					}
 					rows += int64(len(needed[l]))
 				}
+				h.Count(lookups)
 				h.Pin(i, hits)
 				b.StopTimer()
 				for l := range layers {

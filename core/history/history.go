@@ -189,19 +189,19 @@ func (h *History) SetRow(nBytes int64) error {
 	return nil
 }
 
-// Lookup returns the slot in which the row of a node at a layer lies for iteration i, or Miss, and counts it.
-func (h *History) Lookup(i int64, layer int, node int64) int32 {
-	slot, count := h.Find(i, layer, node), &h.counts.layers[layer-1]
+// Lookup returns the slot in which the row of a node at a layer lies for iteration i, or Miss, and notes it in l.
+func (h *History) Lookup(i int64, layer int, node int64, l *Lookups) int32 {
+	slot := h.Find(i, layer, node)
 	if slot < 0 {
-		count.Misses++
+		l.Misses[layer-1]++
 		return Miss
 	}
-	count.Hits++
-	h.counts.ages[bits.Len64(uint64(i-h.slots[slot].admitted))-1]++
+	l.Hits[layer-1]++
+	l.Ages[bits.Len64(uint64(i-h.slots[slot].admitted))-1]++
 	return slot
 }
 
-// Find is Lookup without counting.
+// Find is Lookup without a note of it.
 func (h *History) Find(i int64, layer int, node int64) int32 {
 	slot := h.tables[layer].get(node)
 	if slot < 0 {

@@ -13,6 +13,13 @@ func small() Config {
 	return Config{NumNodes: 10, Layers: 2, Bytes: 80, Stale: 3, GradFraction: 1, Policy: Gradient}
 }
 
+// looked is a Lookup that is counted at once.
+func looked(h *History, i int64, layer int, node int64) int32 {
+	l := NewLookups(h.config.Layers)
+	defer h.Count(l)
+	return h.Lookup(i, layer, node, l)
+}
+
 func TestConfigErrors(t *testing.T) {
 	reuse, worth := func(int, int64) float32 { return 1 }, func(int64) float32 { return 1 }
 	for name, change := range map[string]func(c *Config){
@@ -126,9 +133,14 @@ func TestAges(t *testing.T) {
 		require.Equal(t, want, h.Find(i, 1, 1) != Miss, "iteration %d", i)
 		require.Equal(t, int32(Miss), h.Find(i, 2, 1), "of another layer")
 	}
-	h.Lookup(1, 1, 1)
-	h.Lookup(3, 1, 2)
-	h.Lookup(4, 1, 2)
+	used, unused := NewLookups(2), NewLookups(2)
+	h.Lookup(1, 1, 1, used)
+	h.Lookup(3, 1, 2, used)
+	h.Lookup(4, 1, 2, used)
+	h.Lookup(3, 1, 2, unused)
+	h.Lookup(3, 2, 2, unused)
+	require.Equal(t, []LayerStats{{Admitted: 5, Live: 5}, {}}, h.Stats().Layers, "nothing is counted yet")
+	h.Count(used)
 	require.NoError(t, h.Update(2, nil, nil))
 	require.EqualValues(t, 5, h.Stats().Layers[0].Live, "1, 2 and 3 can be used at 3")
 	update(3, 6)
@@ -248,7 +260,7 @@ func TestUpdateAllocatesNothing(t *testing.T) {
 		layers, out, i := []Observed{o, o}, make([]Admitted, 2), int64(0)
 		round := func() {
 			var slots [1]int32
-			if slots[0] = h.Lookup(i, 1, 3); slots[0] >= 0 {
+			if slots[0] = looked(h, i, 1, 3); slots[0] >= 0 {
 				h.Pin(i, slots[:])
 			}
 			require.NoError(t, h.Update(i, layers, out))

@@ -76,8 +76,9 @@ type trainer struct {
 }
 
 type aheadBatch struct {
-	layers []Observed
-	relied map[int32][]byte // what the slots held when they were pinned
+	layers  []Observed
+	lookups *Lookups
+	relied  map[int32][]byte // what the slots held when they were pinned
 }
 
 // stamp is the content of a row.
@@ -134,7 +135,7 @@ func (r *trainer) check() {
 
 // prune looks up random rows of a batch.
 func (r *trainer) prune(i int64) {
-	b := &aheadBatch{layers: make([]Observed, r.c.Layers), relied: map[int32][]byte{}}
+	b := &aheadBatch{layers: make([]Observed, r.c.Layers), lookups: NewLookups(r.c.Layers), relied: map[int32][]byte{}}
 	for l := range b.layers {
 		o := &b.layers[l]
 		var slots []int32
@@ -144,7 +145,7 @@ func (r *trainer) prune(i int64) {
 			}
 			node := int64(node)
 			want := r.ref.lookup(i, l+1, node)
-			slot := r.h.Lookup(i, l+1, node)
+			slot := r.h.Lookup(i, l+1, node, b.lookups)
 			require.Equal(r.t, want, slot)
 			require.Equal(r.t, want, r.h.Find(i, l+1, node))
 			if slot == Miss {
@@ -194,6 +195,8 @@ func (r *trainer) norm() float32 {
 // update judges a batch, or skips it.
 func (r *trainer) update(i int64) {
 	b := r.ahead[i]
+	r.h.Count(b.lookups)
+	r.ref.use(i)
 	var layers []Observed
 	if r.rng.IntN(10) > 0 {
 		r.norms = r.rng.IntN(8)
@@ -314,6 +317,7 @@ func TestHistoryEqualsReference(t *testing.T) {
 						if rng.IntN(30) == 0 { // the epoch is given up, and what was ahead is forgotten
 							for i := updated; i < pruned; i++ {
 								delete(r.ahead, i)
+								delete(r.ref.asked, i)
 								r.ref.unpin(i)
 								r.h.Unpin(i)
 							}

@@ -12,6 +12,7 @@ type historyReference struct {
 	row     int64
 	entries map[refKey]*refEntry
 	pinned  map[int64][]int32
+	asked   map[int64][]refAnswer
 	top     int32
 	clock   int64 // admissions so far
 	stats   Stats
@@ -26,6 +27,12 @@ type refKey struct {
 	node  int64
 }
 
+// refAnswer is what a lookup has found: an entry of this age, or 0 for none.
+type refAnswer struct {
+	layer int
+	age   int64
+}
+
 type refEntry struct {
 	refKey
 	slot            int32
@@ -36,7 +43,7 @@ type refEntry struct {
 
 func newHistoryReference(c Config) *historyReference {
 	r := &historyReference{
-		c: c, entries: map[refKey]*refEntry{}, pinned: map[int64][]int32{},
+		c: c, entries: map[refKey]*refEntry{}, pinned: map[int64][]int32{}, asked: map[int64][]refAnswer{},
 		hits: make([]float64, c.Layers), expected: make([]float64, c.Layers),
 	}
 	r.stats.Policy, r.stats.Lag, r.stats.Layers, r.stats.Ages = c.Policy, c.Lag, make([]LayerStats, c.Layers), []int64{}
@@ -61,17 +68,29 @@ func (r *historyReference) find(i int64, layer int, node int64) (*refEntry, int3
 
 func (r *historyReference) lookup(i int64, layer int, node int64) int32 {
 	e, slot := r.find(i, layer, node)
-	if e == nil {
-		r.stats.Layers[layer-1].Misses++
-		return Miss
+	answer := refAnswer{layer: layer}
+	if e != nil {
+		answer.age = i - e.admitted
 	}
-	r.stats.Layers[layer-1].Hits++
-	k := int(math.Floor(math.Log2(float64(i - e.admitted))))
-	for len(r.stats.Ages) <= k {
-		r.stats.Ages = append(r.stats.Ages, 0)
-	}
-	r.stats.Ages[k]++
+	r.asked[i] = append(r.asked[i], answer)
 	return slot
+}
+
+// use counts what was found for an iteration whose batch is used.
+func (r *historyReference) use(i int64) {
+	for _, a := range r.asked[i] {
+		if a.age == 0 {
+			r.stats.Layers[a.layer-1].Misses++
+			continue
+		}
+		r.stats.Layers[a.layer-1].Hits++
+		k := int(math.Floor(math.Log2(float64(a.age))))
+		for len(r.stats.Ages) <= k {
+			r.stats.Ages = append(r.stats.Ages, 0)
+		}
+		r.stats.Ages[k]++
+	}
+	delete(r.asked, i)
 }
 
 func (r *historyReference) pins(slot int32) (n int) {

@@ -29,8 +29,8 @@ type Stats struct {
 
 // LayerStats is one hidden layer.
 type LayerStats struct {
-	Hits     int64 `json:"hits"`   // of Lookup
-	Misses   int64 `json:"misses"` // of Lookup
+	Hits     int64 `json:"hits"`   // that were counted
+	Misses   int64 `json:"misses"` // that were counted
 	Admitted int64 `json:"admitted"`
 	Live     int64 `json:"live"` // entries now
 }
@@ -39,7 +39,32 @@ type LayerStats struct {
 type counters struct {
 	Stats
 	layers []LayerStats
-	ages   [63]int64
+	ages   [numAges]int64
+}
+
+const numAges = 63 // powers of two that an age can have
+
+// Lookups is what Lookup has found for a batch. Batches are looked up ahead of those that are used, and some never are: the figures have
+// what Count was told of.
+type Lookups struct {
+	Hits, Misses []int64        // by hidden layer
+	Ages         [numAges]int64 // of the hits, as in Stats
+}
+
+// NewLookups returns one of nothing, for batches of so many hidden layers.
+func NewLookups(layers int) *Lookups {
+	return &Lookups{Hits: make([]int64, layers), Misses: make([]int64, layers)}
+}
+
+// Count adds what was found for a batch to the figures.
+func (h *History) Count(l *Lookups) {
+	for k := range h.counts.layers {
+		h.counts.layers[k].Hits += l.Hits[k]
+		h.counts.layers[k].Misses += l.Misses[k]
+	}
+	for k, n := range l.Ages {
+		h.counts.ages[k] += n
+	}
 }
 
 // Stats returns the figures so far.

@@ -95,14 +95,15 @@ type past struct {
 	spare    []*decision
 	idle     []*pruning
 	admitted []history.Admitted
-	saved    map[int64][]reliance // of a restored run: by layer, of batches that it had pruned already
+	saved    map[int64]finding // of a restored run: of batches that it had pruned already
 }
 
 // decision is what was decided for a batch between its pruning and its update.
 type decision struct {
-	layers []history.Observed // nodes and what they would have saved; the update adds the norms
-	slots  [][]int32          // of the hits, or of the probes
-	probes []probe            // of a batch that was left whole to compare; else none
+	layers  []history.Observed // nodes and what they would have saved; the update adds the norms
+	slots   [][]int32          // of the hits, or of the probes
+	probes  []probe            // of a batch that was left whole to compare; else none
+	lookups *history.Lookups   // counted when the batch is handed over
 }
 
 // openHistory makes the cache, if there is to be one.

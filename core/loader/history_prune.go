@@ -85,7 +85,7 @@ func (h *past) reads(i int64) bool { return !h.plain && i >= h.start && !h.probe
 // finds is where the batch of iteration i finds a row: in a restored run, what it had found before.
 func (h *past) finds(i int64, layer int, node int64) int32 {
 	if saved, restored := h.saved[i]; restored {
-		return saved[layer-1].find(node)
+		return saved.layers[layer-1].find(node)
 	}
 	return h.state.Find(i, layer, node)
 }
@@ -93,7 +93,7 @@ func (h *past) finds(i int64, layer int, node int64) int32 {
 // since is when a row was admitted that a batch which is left whole finds.
 func (h *past) since(i int64, layer int, node int64) int64 {
 	if saved, restored := h.saved[i]; restored {
-		return saved[layer-1].since(node)
+		return saved.layers[layer-1].since(node)
 	}
 	return h.state.Admission(layer, node)
 }
@@ -103,15 +103,17 @@ func (h *past) since(i int64, layer int, node int64) int64 {
 func (p *preparer) decide(h *past, i, numSeeds int64) error {
 	own, g := p.pruning, p.whole()
 	probing := h.probes(i)
-	_, restored := h.saved[i]
+	lookups := history.NewLookups(h.loader.options.hops() - 1)
+	saved, restored := h.saved[i]
 	if restored {
 		h.state.Unpin(i)
 	}
-	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node) }
+	lookup := func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node, lookups) }
 	switch {
 	case probing:
 		lookup = func(int, int64) int32 { return history.Miss }
-	case restored: // counted before
+	case restored:
+		lookups = saved.lookups
 		lookup = func(layer int, node int64) int32 { return h.finds(i, layer, node) }
 	case h.loader.options.History.Policy == history.All:
 		own.takeSeeds(g.Nodes[:numSeeds])
@@ -119,7 +121,7 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 			if own.seeds[node] {
 				return history.Miss // a batch renews its own nodes, or nothing ever would
 			}
-			return h.state.Lookup(i, layer, node)
+			return h.state.Lookup(i, layer, node, lookups)
 		}
 	}
 	if err := own.pruner.Decide(g, numSeeds, lookup, &own.out); err != nil {
@@ -130,6 +132,7 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 	}
 	own.probes = own.probes[:0]
 	d := h.newDecision()
+	d.lookups = lookups
 	for l := range d.layers {
 		level, o := own.level(l+1), &d.layers[l]
 		o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]

@@ -17,7 +17,8 @@ import (
 // that a resumed run uses the same. All numbers are little-endian.
 //
 //	int64 given, int64 batches
-//	of each batch: int64 iteration; of each hidden layer: int64 found, int64 nodes[found], int32 slots[found],
+//	of each batch: int64 iteration, ages[63] of its hits; of each hidden layer: int64 hits, misses,
+//	    int64 found, int64 nodes[found], int32 slots[found],
 //	    and of one that is left whole to compare: int64 admitted[found]
 //	the state of history
 //	uint32 CRC32C of all before
@@ -38,7 +39,13 @@ func (l *Loader) SaveHistory() ([]byte, error) {
 	number(int64(len(ahead)))
 	for _, i := range slices.Sorted(maps.Keys(ahead)) {
 		number(i)
-		for _, r := range ahead[i] {
+		lookups := ahead[i].lookups
+		for _, n := range lookups.Ages {
+			number(n)
+		}
+		for l, r := range ahead[i].layers {
+			number(lookups.Hits[l])
+			number(lookups.Misses[l])
 			number(int64(len(r.nodes)))
 			for _, node := range r.nodes {
 				number(node)
@@ -53,6 +60,12 @@ func (l *Loader) SaveHistory() ([]byte, error) {
 	}
 	out = append(out, h.state.Save()...)
 	return binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, castagnoli)), nil
+}
+
+// finding is what a batch that is pruned and not handed over has found.
+type finding struct {
+	layers  []reliance
+	lookups *history.Lookups
 }
 
 // reliance is the rows of a hidden layer that a pruned batch relies on: where it has found them, and of probes since when.
@@ -74,11 +87,11 @@ func (r *reliance) find(node int64) int32 {
 // since is the iteration at which a probe was admitted that find has found.
 func (r *reliance) since(node int64) int64 { return r.admitted[r.places[node]] }
 
-// ahead is what batches that are pruned and not handed over rely on: here, or before this run was restored.
-func (h *past) ahead() map[int64][]reliance {
+// ahead is what batches that are pruned and not handed over have found: here, or before this run was restored.
+func (h *past) ahead() map[int64]finding {
 	all := maps.Clone(h.saved)
 	if all == nil {
-		all = map[int64][]reliance{}
+		all = map[int64]finding{}
 	}
 	for i, d := range h.waiting {
 		if i < h.given {
@@ -94,7 +107,7 @@ func (h *past) ahead() map[int64][]reliance {
 				}
 			}
 		}
-		all[i] = of
+		all[i] = finding{of, d.lookups}
 	}
 	return all
 }
@@ -122,15 +135,13 @@ func (l *Loader) RestoreHistory(data []byte) error {
 	if r.short || given < 0 || batches < 0 || batches > h.lag+1 {
 		return fmt.Errorf("loader: state of %d bytes, %d batches handed over and %d ahead: %w", len(data), given, batches, history.ErrState)
 	}
-	saved := map[int64][]reliance{}
+	saved := map[int64]finding{}
 	for range batches {
 		i := r.number()
 		if i < given || i >= given+h.lag+1 {
 			return fmt.Errorf("loader: state with a batch of iteration %d, expected one from %d on: %w", i, given, history.ErrState)
 		}
-		for range l.options.hops() - 1 {
-			saved[i] = append(saved[i], r.reliance(h.probes(i)))
-		}
+		saved[i] = r.finding(l.options.hops()-1, h.probes(i))
 	}
 	if r.short {
 		return fmt.Errorf("loader: state of %d bytes ends early: %w", len(data), history.ErrState)
@@ -153,9 +164,9 @@ func (l *Loader) RestoreHistory(data []byte) error {
 
 // pinSaved checks that the cache has what batches pruned before rely on, and pins
 // it for those.
-func (h *past) pinSaved(saved map[int64][]reliance) error {
-	for i, layers := range saved {
-		for l, r := range layers {
+func (h *past) pinSaved(saved map[int64]finding) error {
+	for i, f := range saved {
+		for l, r := range f.layers {
 			for k, node := range r.nodes {
 				if node < 0 || node >= h.loader.parts.numNodes || !h.state.Pinnable(i, l+1, node, r.slots[k]) {
 					return fmt.Errorf("loader: state in which iteration %d finds node %d of layer %d in slot %d: %w", i, node, l+1, r.slots[k], history.ErrState)
@@ -169,8 +180,8 @@ func (h *past) pinSaved(saved map[int64][]reliance) error {
 		}
 	}
 	h.saved = saved
-	for i, layers := range saved {
-		for _, r := range layers {
+	for i, f := range saved {
+		for _, r := range f.layers {
 			h.state.Pin(i, r.slots)
 		}
 	}
@@ -185,7 +196,7 @@ func (h *past) dropSaved() {
 	h.saved = nil
 }
 
-// stateReader takes numbers from bytes; short says that there were too few.
+// stateReader takes numbers from bytes; short says that there were too few, or some that cannot be.
 type stateReader struct {
 	data  []byte
 	short bool
@@ -206,6 +217,25 @@ func (r *stateReader) number() int64 {
 		return 0
 	}
 	return int64(binary.LittleEndian.Uint64(piece))
+}
+
+// count takes a number that is not negative.
+func (r *stateReader) count() int64 {
+	n := r.number()
+	r.short = r.short || n < 0
+	return n
+}
+
+func (r *stateReader) finding(layers int, probes bool) finding {
+	f := finding{lookups: history.NewLookups(layers)}
+	for k := range f.lookups.Ages {
+		f.lookups.Ages[k] = r.count()
+	}
+	for l := range layers {
+		f.lookups.Hits[l], f.lookups.Misses[l] = r.count(), r.count()
+		f.layers = append(f.layers, r.reliance(probes))
+	}
+	return f
 }
 
 func (r *stateReader) reliance(probes bool) reliance {

@@ -116,11 +116,15 @@ func (h *past) fail(index int64) {
 	h.changed.Broadcast()
 }
 
-// handOver counts a batch that the consumer takes.
+// handOver counts a batch that the consumer takes, and what was found for it.
 func (h *past) handOver() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.plain {
-		h.given++
+	if h.plain {
+		return
 	}
+	if d := h.waiting[h.given]; d != nil {
+		h.state.Count(d.lookups)
+	}
+	h.given++
 }

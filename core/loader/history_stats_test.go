@@ -1,0 +1,116 @@
+package loader
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/history"
+	"freshgo/core/mem"
+)
+
+// tally is what the figures of a history must say of the batches that were handed over.
+type tally struct {
+	hits, misses []int64 // by hidden layer
+	ages         []int64
+}
+
+// see counts a batch. A batch that is left whole looks nothing up, nor are the seeds of one that renews them looked up.
+func (w *tally) see(r *trainer, b *seen) {
+	_, probing := b.arrays["history_probe_1"]
+	if probing {
+		return
+	}
+	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
+	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
+		level := b.int64s(fmt.Sprint("history_nodes_", layer))
+		for _, slot := range b.int64s(fmt.Sprint("history_slot_", layer)) {
+			w.hits[layer-1]++
+			k := bits.Len64(uint64(i-mem.View[int64](r.row(slot))[2])) - 1
+			for len(w.ages) <= k {
+				w.ages = append(w.ages, 0)
+			}
+			w.ages[k]++
+		}
+		for _, at := range b.int64s(fmt.Sprint("history_computed_", layer)) {
+			if r.l.options.History.Policy != history.All || !slices.Contains(nodes[:b.numSeeds], nodes[level[at]]) {
+				w.misses[layer-1]++
+			}
+		}
+	}
+}
+
+func (w *tally) require(r *trainer) {
+	r.Helper()
+	stats, err := r.l.HistoryStats()
+	require.NoError(r, err)
+	for l, s := range stats.Layers {
+		require.Equal(r, []int64{w.hits[l], w.misses[l]}, []int64{s.Hits, s.Misses}, "layer %d", l+1)
+	}
+	require.Equal(r, w.ages, append([]int64(nil), stats.Ages...))
+}
+
+// prunedAhead waits until the batches ahead of those handed over have been pruned.
+func (r *trainer) prunedAhead() {
+	h := r.l.past
+	require.Eventually(r, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.next == min(h.updated-h.first+h.lag+1, h.given-h.first+int64(r.l.split.prefetch), h.count)
+	}, time.Minute, time.Millisecond)
+}
+
+// TestFiguresAreOfBatchesHandedOver: hits, misses and ages count the batches that the consumer got, and not those that were pruned for an epoch which it left, here
+// or before the run was restored.
+func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	g := d.graph(t)
+	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
+		for _, probeEvery := range []int64{0, 4} {
+			o := withHistory(plain(), policy)
+			o.History.ProbeEvery = probeEvery
+			r := train(t, d, open(t, g, o))
+			want := &tally{hits: make([]int64, 2), misses: make([]int64, 2)}
+			part := func(r *trainer, epoch, from, n int64) {
+				require.NoError(t, r.l.Start(epoch, from, Train))
+				for range n {
+					b := r.next()
+					want.see(r, b)
+					r.update(b)
+				}
+				r.prunedAhead()
+				want.require(r)
+			}
+			for epoch, n := range []int64{6, 1, 9, 0, 5} {
+				part(r, int64(epoch), 0, n)
+			}
+			require.Positive(t, want.hits[0])
+			state, err := r.l.SaveHistory()
+			require.NoError(t, err)
+			rows := slices.Clone(r.l.past.buffer.Bytes())
+			r.l.Stop()
+			want.require(r)
+
+			resumed := train(t, d, open(t, g, o))
+			for _, leave := range []bool{true, false} { // what was ahead is given up, or handed over
+				require.NoError(t, resumed.l.RestoreHistory(state))
+				copy(resumed.l.past.buffer.Bytes(), rows)
+				want.require(resumed)
+				before := tally{slices.Clone(want.hits), slices.Clone(want.misses), slices.Clone(want.ages)}
+				part(resumed, 4, 5, 1)
+				if leave {
+					part(resumed, 4, 6, 0)
+					resumed.l.Stop()
+					want.require(resumed)
+					*want = before
+					continue
+				}
+				part(resumed, 5, 0, 4)
+			}
+		}
+	}
+}
