@@ -115,7 +115,7 @@ func failureOf(err error) *failure {
 	f := &failure{code: C.FG_INTERNAL, message: err.Error()}
 	var budget *mem.BudgetError
 	if errors.As(err, &budget) {
-		f.minimum = budget.Limit - budget.Free + budget.Need
+		f.minimum = budget.Minimum()
 	}
 	var corrupt *store.CorruptError
 	if errors.As(err, &corrupt) {

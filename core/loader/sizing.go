@@ -381,8 +381,8 @@ func (z *sizer) reserve(s *split) error {
 	}
 	least := z.traceBytes(max(1, o.Superbatch, o.Reorder))
 	if o.TraceMemory != Auto && o.TraceMemory < least {
-		return fmt.Errorf("loader: trace_memory of %d bytes is too small for these superbatches: %w", o.TraceMemory,
-			&mem.BudgetError{Purpose: mem.Trace, Need: least, Free: o.TraceMemory, Limit: o.Memory})
+		return fmt.Errorf("loader: these superbatches take a trace_memory of at least %d bytes, or make them smaller: %w", least,
+			&mem.BudgetError{Purpose: mem.Trace, Need: least, Free: o.TraceMemory, Limit: o.TraceMemory})
 	}
 	s.traces, s.packs = max(least, o.TraceMemory), max(0, o.BufferMemory)
 	s.reserved = s.traces + s.packs + plan.StateBytes(z.parts.numNodes, 0)

@@ -10,6 +10,7 @@ package mem
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 )
 
@@ -54,9 +55,19 @@ type BudgetError struct {
 	Limit   int64 // the whole budget
 }
 
-// Error names the purpose and the three sizes.
+// Minimum is the smallest budget that would have met the request.
+func (e *BudgetError) Minimum() int64 {
+	used := e.Limit - e.Free
+	return used + min(e.Need, math.MaxInt64-used)
+}
+
+// Error names the purpose, the three sizes, and the budget to give where what is needed is not all of it.
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("mem: %s needs %d bytes, %d of the budget's %d are left: %v", e.Purpose, e.Need, e.Free, e.Limit, ErrBudget)
+	give := ""
+	if least := e.Minimum(); least != e.Need {
+		give = fmt.Sprintf("give memory of at least %d bytes: ", least)
+	}
+	return fmt.Sprintf("mem: %s needs %d bytes, %d of the budget's %d are left: %s%v", e.Purpose, e.Need, e.Free, e.Limit, give, ErrBudget)
 }
 
 // Unwrap makes errors.Is(err, ErrBudget) hold.

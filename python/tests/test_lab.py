@@ -269,6 +269,7 @@ def test_hotness_of_a_path_and_within_memory(store_path: Any, store: Any) -> Non
             break
         except BudgetError as error:
             assert error.minimum > memory
+            assert f"{error.minimum} bytes" in str(error)
             memory = error.minimum
     assert 1000 < memory < 64 << 20
 

@@ -234,6 +234,13 @@ def test_superbatches_that_do_not_fit(store: Any) -> None:
     with pytest.raises(BudgetError, match=r"(?i)superbatch") as caught:
         Loader(store, **options, cache=Belady(superbatch=10**9), trace_memory="64KiB")
     assert caught.value.minimum > 4 << 20
+    with pytest.raises(BudgetError) as caught:
+        Loader(store, **options, cache=Belady(superbatch=2), trace_memory="1KiB")
+    least = caught.value.minimum
+    assert f"trace_memory of at least {least} bytes" in str(caught.value)
+    with pytest.raises(BudgetError):
+        Loader(store, **options, cache=Belady(superbatch=2), trace_memory=least - 1)
+    Loader(store, **options, cache=Belady(superbatch=2), trace_memory=least).close()
 
 
 @pytest.fixture
