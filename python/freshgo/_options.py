@@ -6,7 +6,7 @@ import difflib
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,21 @@ def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> 
 
 def _item(value: object) -> object:
     return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+
+
+def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[str], why: str) -> InvalidArgumentError:
+    """What to raise where nodes have no such split. ``why`` says of a tensor with the name of a mask what it is not."""
+    known = ", ".join(map(repr, splits)) or "none at all"
+    mask = f"{name}_mask"
+    hint = f"; its tensor {mask!r} {why}" if mask in tensors else ""
+    return InvalidArgumentError(f"{owner} has no split {name!r}, only {known}{hint}")
+
+
+NO_MASK = "is no bool mask and no split: use .bool()"
+"""Why a tensor in memory is no split."""
+
+NO_STORED_MASK = "was no bool mask when it was converted"
+"""Why a tensor of a store is none."""
 
 
 def is_mask(value: object) -> bool:

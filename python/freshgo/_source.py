@@ -14,7 +14,7 @@ from freshgo import _native, _options
 from freshgo._arrays import as_tensor
 from freshgo._inputs import Array, graph_parts
 from freshgo._size import available_memory
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import DTypeError
 from freshgo.store import Store
 
 
@@ -117,13 +117,7 @@ class MemorySource:
 
     def split(self, name: str) -> Tensor:
         if name not in self._splits:
-            known = ", ".join(map(repr, self._splits)) or "none at all"
-            hint = (
-                f"; its tensor {name + '_mask'!r} is no bool mask and no split: use .bool()"
-                if name + "_mask" in self._tensors
-                else ""
-            )
-            raise InvalidArgumentError(f"the graph has no split {name!r}, only {known}{hint}")
+            raise _options.no_split("the graph", name, self._splits, self._tensors, _options.NO_MASK)
         return self._splits[name]
 
     def default_memory(self) -> int | None:

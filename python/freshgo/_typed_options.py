@@ -35,7 +35,7 @@ class TypedOptions:
                 "a RandomWalk in a graph with types goes along a metapath=[...] of its edge types, which are "
                 f"{', '.join(map(repr, types.edge_types)) or 'none at all'}"
             )
-        inputs = None if links else types.inputs(input_nodes, source.split_of)
+        inputs = None if links else types.inputs(input_nodes, source.split_of, source.splits_of)
         if drawn.metapaths is None:
             return cls(types, types.fanouts(drawn.by_relation, drawn.fanouts), inputs)
         if inputs is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from freshgo import _native
+from freshgo import _native, _options
 from freshgo._inputs import Array, is_typed
 from freshgo._source import MemorySource, Source, StoreSource, max_id, tensor_digest, tensor_of
 from freshgo._typed_inputs import EdgeParts, NodeParts, TypedParts, typed_parts
@@ -45,6 +46,10 @@ class TypedStoreSource(StoreSource):
         """Return the node ids of a split of a type."""
         return self.store.split(name, node_type)
 
+    def splits_of(self, node_type: str) -> Collection[str]:
+        """Return the names of the splits of a type."""
+        return self.store._nodes[node_type].splits
+
     def num_edges_of(self, edge_type: EdgeType) -> int:
         """Return the number of edges of a type."""
         return self.store.num_edges_dict[edge_type]
@@ -59,6 +64,7 @@ class TypedMemorySource:
         parts = _tensors(typed_parts(data))
         self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
         self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
+        self._tensors = {node_type: frozenset(nodes.tensors) for node_type, nodes in parts.nodes.items()}
         counts = {}
         for node_type, nodes in parts.nodes.items():
             if nodes.num_nodes is None:
@@ -89,9 +95,13 @@ class TypedMemorySource:
         """Return the node ids, or the mask, of a split of a type."""
         splits = self._splits[node_type]
         if name not in splits:
-            known = ", ".join(map(repr, splits)) or "none at all"
-            raise InvalidArgumentError(f"node type {node_type!r} has no split {name!r}, only {known}")
+            owner = f"node type {node_type!r}"
+            raise _options.no_split(owner, name, splits, self._tensors[node_type], _options.NO_MASK)
         return cast(Tensor, splits[name])
+
+    def splits_of(self, node_type: str) -> Collection[str]:
+        """Return the names of the splits of a type."""
+        return self._splits[node_type]
 
     def num_edges_of(self, edge_type: EdgeType) -> int:
         """Return the number of edges of a type."""

@@ -7,7 +7,7 @@ The library numbers the nodes of all types together, in the order of the types: 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,8 +56,11 @@ class Types:
             )
         return {edge_type: by_relation[edge_type] for edge_type in self.edge_types}
 
-    def inputs(self, value: object, split: Callable[[str, str], Tensor]) -> Inputs:
+    def inputs(
+        self, value: object, split: Callable[[str, str], Tensor], splits: Callable[[str], Collection[str]]
+    ) -> Inputs:
         """Return the input nodes that a user gave: a type, a type with its nodes, or a mapping from types to nodes.
+        ``split`` reads a split of a type, ``splits`` names those of a type.
 
         Raises:
             InvalidArgumentError, DTypeError: no such type, split or node, or nothing of these.
@@ -76,9 +79,11 @@ class Types:
             )
         for node_type in given:
             if node_type not in self.num_nodes:
+                pairs = [(name, value) for name in self.node_types if value == node_type and value in splits(name)]
+                hint = f"; a split is named with its type: {_listed(pairs)}" if pairs else ""
                 raise InvalidArgumentError(
                     f"input_nodes are of the node type {node_type!r}, which the graph does not have; it has "
-                    f"{_listed(self.node_types)}"
+                    f"{_listed(self.node_types)}{hint}"
                 )
         ids, first, masked, config, counts = [], 0, set(), {}, {}
         for node_type, count in self.num_nodes.items():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from freshgo import _abi, _native
+from freshgo import _abi, _native, _options
 from freshgo._progress import Progress, progress_of
 from freshgo._size import format_size
 from freshgo.errors import InvalidArgumentError
@@ -44,9 +44,8 @@ class StoredNodes:
     def split(self, name: str) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``."""
         if name not in self.splits:
-            raise InvalidArgumentError(
-                f"node type {self._info['name']!r} has no split {name!r}, only {_names(self.splits)}"
-            )
+            owner = f"node type {self._info['name']!r}"
+            raise _options.no_split(owner, name, self.splits, self.tensors, _options.NO_STORED_MASK)
         return self._native.read(name, kind="split", place=self._place)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -213,12 +212,7 @@ class Store:
         if self._nodes:
             raise InvalidArgumentError(f"say which type the split {name!r} is of: {_names(self._nodes)}")
         if name not in self._info["splits"]:
-            hint = (
-                f"; its tensor {name + '_mask'!r} was no bool mask when it was converted"
-                if name + "_mask" in self.tensors
-                else ""
-            )
-            raise InvalidArgumentError(f"the store has no split {name!r}, only {_names(self.splits)}{hint}")
+            raise _options.no_split("the store", name, self.splits, self.tensors, _options.NO_STORED_MASK)
         return self._native.read(name, kind="split")
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:

@@ -23,7 +23,7 @@ from typed_oracle import (
 )
 
 import freshgo
-from freshgo import HeteroBatch, Labor, Loader, RandomWalk, Store, errors
+from freshgo import HeteroBatch, Labor, Loader, RandomWalk, Store, convert, errors
 
 WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
@@ -399,6 +399,7 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
         ({"input_nodes": ("paper", [1200])}, errors.InvalidArgumentError, r"input_nodes\[0\] is 1200.*\[0, 1200\)"),
         ({"input_nodes": ("author", [0, -1])}, errors.InvalidArgumentError, r"'author': input_nodes\[1\] is -1"),
         ({"input_nodes": ("paper", "test")}, errors.InvalidArgumentError, r"'paper' has no split 'test', only 'train'"),
+        ({"input_nodes": "train"}, errors.InvalidArgumentError, r"named with its type: \('paper', 'train'\)"),
         ({"input_nodes": "none"}, errors.InvalidArgumentError, r"'none', which has none"),
         (
             {"num_neighbors": {CITES: [3]}},
@@ -442,6 +443,17 @@ def test_bad_graphs(typed: Graph, tmp_path: Path) -> None:
         Loader({**typed, "paper": {"x": tmp_path / "x.npy"}}, [3], "paper")
     with pytest.raises(errors.DTypeError, match="a dict: that is for the edge types"):
         Loader({"edge_index": edges, "num_nodes": 3000}, {CITES: [3]}, [0])
+
+
+def test_a_mask_that_is_none_is_named(tmp_path: Path) -> None:
+    graph = {"paper": {"test_mask": torch.ones(4, dtype=torch.uint8)}, CITES: torch.tensor([[0, 1], [1, 2]])}
+    with pytest.raises(errors.InvalidArgumentError, match=r"only none at all; its tensor 'test_mask' is no bool"):
+        Loader(graph, [3], ("paper", "test"))
+    with (
+        convert(graph, tmp_path / "g", progress=False) as store,
+        pytest.raises(errors.InvalidArgumentError, match=r"its tensor 'test_mask' was no bool mask when it was"),
+    ):
+        Loader(store, [3], ("paper", "test"))
 
 
 def test_a_budget_that_is_too_small_names_one_that_works(typed: Graph, typed_path: Path) -> None:

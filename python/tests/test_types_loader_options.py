@@ -25,6 +25,10 @@ def split(name: str, node_type: str) -> torch.Tensor:
     return torch.tensor([7, 3])
 
 
+def splits(node_type: str) -> set[str]:
+    return {"train"} if node_type == "paper" else set()
+
+
 @pytest.mark.parametrize(
     ("num_neighbors", "expected"),
     [
@@ -95,7 +99,7 @@ def test_relations_go_with_other_options() -> None:
     ],
 )
 def test_inputs(given: Any, seeds: Any, masked: set[str]) -> None:
-    inputs = TYPES.inputs(given, split)
+    inputs = TYPES.inputs(given, split, splits)
     assert inputs.seeds.dtype == torch.int64
     assert inputs.seeds.tolist() == list(seeds)
     assert inputs.masked == masked
@@ -105,7 +109,7 @@ def test_inputs(given: Any, seeds: Any, masked: set[str]) -> None:
 
 def test_inputs_are_identified_by_their_types() -> None:
     def config(given: Any) -> Any:
-        return TYPES.inputs(given, split).config
+        return TYPES.inputs(given, split, splits).config
 
     assert config("paper") == config(("paper", None)) == config({"paper": None}) == {"paper": "all"}
     assert config(("paper", [1, 2])) != config(("author", [1, 2]))
@@ -140,13 +144,16 @@ def test_inputs_are_identified_by_their_types() -> None:
         (("author", [[1]]), INVALID, r"one-dimensional"),
         (("author", [0.5]), DTYPE, r"node type 'author': input_nodes must be integers"),
         (("author", "train"), INVALID, r"author has no split train"),
+        ("train", INVALID, r"it has 'paper', 'author', 'term'; a split is named with its type: \('paper', 'train'\)$"),
+        ("trian", INVALID, r"it has 'paper', 'author', 'term'$"),
+        (("train", [1]), INVALID, r"it has 'paper', 'author', 'term'$"),
         ("term", INVALID, r"all of the node type 'term', which has none"),
         (("author", ("paper", [1])), DTYPE, r"node type 'author'"),
     ],
 )
 def test_bad_inputs(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        TYPES.inputs(given, split)
+        TYPES.inputs(given, split, splits)
 
 
 def batch() -> HeteroBatch:
