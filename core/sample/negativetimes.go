@@ -172,31 +172,32 @@ func (t *NodeTimes) draw(s stream, sums []float64, count int64) (int64, stream) 
 	return t.node(findSum(sums, 0, count, unit(x)*sums[count-1])), s
 }
 
+// leftChunk is how many targets drawLeft looks at together, with 16 bytes each. Arbitrary: their lists are mostly of more edges
+// than are fetched at a time.
+const leftChunk = 1 << 14
+
 // drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken. It costs
-// a look at the lists of all these nodes.
+// a look at the lists of all these nodes, and another at those of the leftChunk targets that the drawn one is among.
 func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at int64) (int64, int64, error) {
 	sources, count := n.upTo(at)
-	targets := make([]int64, count)
-	for place := range targets {
-		targets[place] = n.TargetsBorn.node(int64(place))
-	}
 	seeds := n.takenLinks(sources, count)
-	mass := make([]float64, count) // running sums, of what is left of each target
-	total := 0.
+	targets, mass := make([]int64, min(count, leftChunk)), make([]float64, min(count, leftChunk))
+	var first, next int64 // places of the targets
+	var total float64     // what is left of all before next; mass are the running sums up to it
 	var taken []int64
 	linked := false // the source with the target, as far as its list has been seen
-	err := g.eachList(ctx, targets, func(p listPiece) {
-		place := p.target
-		v, weight := targets[place], before(n.Targets, int64(place)+1)-before(n.Targets, int64(place))
+	visit := func(p listPiece) {
+		at, place := p.target, first+int64(p.target)
+		v, weight := targets[at], before(n.Targets, place+1)-before(n.Targets, place)
 		if !(weight > 0) {
-			mass[place] = total
+			mass[at] = total
 			return
 		}
-		first := p.first == g.Indptr[v]
+		begins := p.first == g.Indptr[v]
 		if source < 0 {
-			taken = n.takenSources(taken, first, p.ids, sources)
+			taken = n.takenSources(taken, begins, p.ids, sources)
 		} else {
-			linked = slices.Contains(p.ids, source) || linked && !first
+			linked = slices.Contains(p.ids, source) || linked && !begins
 		}
 		if !p.last {
 			return
@@ -211,35 +212,56 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 		case (n.Apart || source != v) && !linked && (n.Strict.links == nil || !n.Strict.links.has(source, v)):
 			total += weight
 		}
-		mass[place] = total
-	})
+		mass[at] = total
+	}
+	look := func(from int64) error {
+		first, next = from, min(from+leftChunk, count)
+		targets, mass = targets[:next-first], mass[:next-first]
+		for i := range targets {
+			targets[i] = n.TargetsBorn.node(first + int64(i))
+		}
+		return g.eachList(ctx, targets, visit)
+	}
+	var sums []float64 // by chunk
+	for next < count {
+		if err := look(next); err != nil {
+			return 0, 0, err
+		}
+		sums = append(sums, total)
+	}
 	switch {
-	case err != nil:
-		return 0, 0, err
 	case total == 0 && source >= 0:
 		return 0, 0, fmt.Errorf("sample: node %d is linked with every node up to time %d that a negative could lead to: %w", source, at, ErrNegative)
 	case total == 0:
 		return 0, 0, fmt.Errorf("sample: every pair of nodes up to time %d that could be drawn is a link: %w", at, ErrNegative)
 	}
 	x, s := s.next()
-	place := findSum(mass, 0, count, unit(x)*total)
-	if source >= 0 {
-		return source, targets[place], nil
+	u := unit(x) * total
+	chunk := findSum(sums, 0, int64(len(sums)), u)
+	if from := chunk * leftChunk; from != first {
+		total = before(sums, chunk) // so that all sums are those of the first look
+		if err := look(from); err != nil {
+			return 0, 0, err
+		}
 	}
-	err = g.eachList(ctx, targets[place:place+1], func(p listPiece) {
-		taken = n.takenSources(taken, p.first == g.Indptr[targets[place]], p.ids, sources)
+	target := targets[findSum(mass, 0, next-first, u)]
+	if source >= 0 {
+		return source, target, nil
+	}
+	err := g.eachList(ctx, []int64{target}, func(p listPiece) {
+		taken = n.takenSources(taken, p.first == g.Indptr[target], p.ids, sources)
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	taken = n.takenBesides(taken, targets[place], seeds, sources)
+	taken = n.takenBesides(taken, target, seeds, sources)
 	free := 0.
 	n.gaps(taken, sources, func(_, _ int64, mass float64) bool {
 		free += mass
 		return true
 	})
 	x, _ = s.next()
-	u := unit(x) * free
+	u = unit(x) * free
 	var from, to int64
 	n.gaps(taken, sources, func(lo, hi int64, mass float64) bool {
 		from, to = lo, hi
@@ -249,7 +271,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 		u -= mass
 		return true
 	})
-	return n.SourcesBorn.node(findSum(n.Sources, from, to, u)), targets[place], nil
+	return n.SourcesBorn.node(findSum(n.Sources, from, to, u)), target, nil
 }
 
 // takenLinks is the seed links among the first sources and targets, by target.

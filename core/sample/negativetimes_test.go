@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -246,4 +247,48 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 			n.Strict = nil
 		}
 	}
+}
+
+// What is left is looked for in pieces of all nodes up to the time: with little memory, and the same as from running sums over all.
+func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
+	const nodes, given = 5*leftChunk + 100, 7
+	const at = nodes - 30
+	times, weights := make([]int64, nodes), make([]float64, nodes)
+	for v := range times {
+		times[v] = int64(nodes - 1 - v)
+	}
+	for i, place := range []int{0, 1, leftChunk - 1, leftChunk, 3*leftChunk - 1, 3 * leftChunk, 4*leftChunk + 5, nodes - 30, nodes - 1} {
+		weights[nodes-1-place] = float64(i + 1)
+	}
+	born := nodeTimes(t, times)
+	g := linked(nodes, Link{given, nodes - 2})
+	n := &Negatives{NumSources: nodes, NumTargets: nodes, SourcesBorn: born, TargetsBorn: born, Targets: sortedSums(t, born, weights), Given: true}
+	g.strict(t, n, Links{Sources: []int64{given}, Targets: []int64{nodes - 1 - leftChunk}}, false)
+	s := g.sampler(t, "ram32")
+	var targets []int64 // that are left, and their running sums
+	var sums []float64
+	total := 0.
+	for place := range int64(at + 1) {
+		if v := nodes - 1 - place; weights[v] > 0 && v != nodes-2 && v != nodes-1-leftChunk {
+			total += weights[v]
+			targets, sums = append(targets, v), append(sums, total)
+		}
+	}
+	drawn := map[int64]bool{}
+	for j := range uint64(60) {
+		x, _ := stream(absorb(3, j)).next()
+		want := targets[slices.IndexFunc(sums, func(sum float64) bool { return sum > unit(x)*total })]
+		_, got, err := n.drawLeft(context.Background(), &s.graph, stream(absorb(3, j)), given, at)
+		require.NoError(t, err)
+		require.Equal(t, want, got, j)
+		drawn[got] = true
+	}
+	require.Len(t, drawn, len(targets))
+	n.Given = false
+	var stats [2]runtime.MemStats
+	runtime.ReadMemStats(&stats[0])
+	_, _, err := n.drawLeft(context.Background(), &s.graph, stream(1), -1, at)
+	require.NoError(t, err)
+	runtime.ReadMemStats(&stats[1])
+	require.Less(t, stats[1].TotalAlloc-stats[0].TotalAlloc, uint64(16*nodes/2))
 }
