@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from freshgo import _native
     from freshgo._step import Buffer
 
-VERSION = 1
+VERSION = 2
 
 
 def checksum(value: object, crc: int = 0) -> int:

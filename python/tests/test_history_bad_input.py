@@ -331,7 +331,7 @@ def test_states_that_do_not_belong() -> None:
     history, loader = started(model, memory="1MiB")
     train(model, loader, history)
     state = history.state_dict()
-    for wrong in (None, {}, {"version": 2}, {"version": 1}, [1]):
+    for wrong in (None, {}, {"version": 3}, {"version": 1}, {"version": 2}, [1]):
         with pytest.raises(errors.InvalidArgumentError, match=r"what state_dict\(\)"):
             history.load_state_dict(wrong)  # type: ignore[arg-type]
     other, _loader = started(None, memory="1MiB", t_stale=3)
