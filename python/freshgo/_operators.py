@@ -11,12 +11,13 @@ then ends where its edges do. Where they are absent, the derivative makes them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from freshgo import _cuda, _kernels
+from freshgo.errors import InvalidArgumentError
 
 _library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
 _Optional = Tensor | None
@@ -28,8 +29,15 @@ def _define(schema: str, run: Any, fake: Any, setup: Any = None, backward: Any =
     for key in ("CPU", "CUDA"):  # _kernels looks where the tensors are
         _library.impl(name, run, key)
     torch.library.register_fake(f"freshgo::{name}", fake, lib=_library)
-    if backward is not None:
-        torch.library.register_autograd(f"freshgo::{name}", backward, setup_context=setup, lib=_library)
+    torch.library.register_autograd(f"freshgo::{name}", backward or _never, setup_context=setup, lib=_library)
+
+
+def _never(ctx: Any, *grads: _Optional) -> NoReturn:
+    """The derivative of a derivative. Without it torch would take zero, and only warn."""
+    raise InvalidArgumentError(
+        "the operators of freshgo.ops, and layers of freshgo.nn.accelerate, have no second derivatives, which a loss "
+        "over gradients (create_graph=True) asks for: take PyG's own layers there, which report.undo() gives back"
+    )
 
 
 # ---- grouping ----------------------------------------------------------------------------------------------------
