@@ -63,7 +63,7 @@ func (s *site) checkTarget(overwrite bool) error {
 		return access(err)
 	}
 	if !overwrite {
-		return fmt.Errorf("store: %s: %w", s.path, ErrExists)
+		return fmt.Errorf("store: %s: %w; overwrite replaces it", s.path, ErrExists)
 	}
 	return s.checkStore(s.path)
 }

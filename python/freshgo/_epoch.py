@@ -95,7 +95,10 @@ class Epoch(Iterator[Any]):
 
     def _check(self) -> None:
         if self._loader._run != self._run:
-            raise ClosedError("this iterator has ended: its loader was closed, repositioned, or iterated anew")
+            raise ClosedError(
+                "this iterator has ended: its loader was closed, repositioned, or iterated anew; loops that run at the "
+                "same time need a loader each"
+            )
 
     def _taken(self, raw: _native.RawBatch) -> Any:
         """What the consumer gets of a batch."""

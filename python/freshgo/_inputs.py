@@ -69,7 +69,8 @@ def graph_parts(data: object) -> GraphParts:
     items = _items(data)
     if items.get("edge_index") is None:
         hint = "; adj_t is not read, give edge_index" if "adj_t" in items else ""
-        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {', '.join(map(repr, items))}){hint}")
+        keys = ", ".join(map(repr, items)) or "none at all"
+        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}){hint}")
     edge_index = edge_index_of(items.pop("edge_index"))
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
     arrays = arrays_of(items)
@@ -140,13 +141,14 @@ def arrays_of(items: dict[str, Any], label: str = "") -> dict[str, Array]:
             continue
         array = _array(f"{label}{name}", value)
         if array is None or len(array.shape) == 0:
-            ignored.append(f"{label}{name}")
+            ignored.append(f"{label}{name} ({type(value).__name__})")
         elif name in RESERVED:
             raise InvalidArgumentError(f"the name {label + name!r} is taken by the batch itself: rename this tensor")
         else:
             arrays[name] = array
     if ignored:
-        warnings.warn(f"freshgo ignores what has no rows: {', '.join(ignored)}", UserWarning, stacklevel=5)
+        names = ", ".join(ignored)
+        warnings.warn(f"freshgo ignores what is no tensor or array with rows: {names}", UserWarning, stacklevel=5)
     return arrays
 
 

@@ -17,7 +17,7 @@ from freshgo import _abi, _dlpack
 from freshgo._dlpack import NpyFile
 from freshgo._library import Library
 from freshgo._loaderoptions import LoaderOptions, loader_options, own_seeds, pointer_to
-from freshgo._nativehandle import POLL_MS, Handle, run_job
+from freshgo._nativehandle import POLL_MS, Handle, encoded_path, run_job
 from freshgo._nativehistory import HistoryCalls
 from freshgo.errors import InvalidArgumentError
 
@@ -76,7 +76,7 @@ class Store(Handle):
         super().__init__()
         out = ctypes.c_void_p()
         try:
-            _abi.call("fg_store_open", os.fsencode(path), ctypes.byref(out))
+            _abi.call("fg_store_open", encoded_path(path), ctypes.byref(out))
         finally:
             self._pointer = out.value
 

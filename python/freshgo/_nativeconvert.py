@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from freshgo import _abi, _dlpack
 from freshgo._loaderoptions import pointer_to
 from freshgo._native import Store, raw_types
-from freshgo._nativehandle import run_job
+from freshgo._nativehandle import encoded_path, run_job
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ def convert(
     raw.relayout = None if relayout is None else relayout.encode()
     names = _names([weights])
     raw.weights = names
-    arguments = (ctypes.byref(raw), os.fsencode(path))
+    arguments = (ctypes.byref(raw), encoded_path(path))
     draft = Store._adopt(None)  # before there is anything to own
     draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None
     return None if draft._pointer is None else draft
@@ -96,7 +96,7 @@ def convert_types(
         num_edge_types=len(edges),
         weights=names,
     )
-    run_job("fg_convert_start", ctypes.byref(raw), os.fsencode(path), progress=progress)
+    run_job("fg_convert_start", ctypes.byref(raw), encoded_path(path), progress=progress)
 
 
 def _names(names: Sequence[str | None]) -> ctypes.Array[ctypes.c_char_p]:
@@ -134,5 +134,5 @@ def relayout(
     )
     if scores is not None:
         raw.scores, raw.num_scores = pointer_to(scores, ctypes.c_float), scores.numel()
-    target = None if path is None else os.fsencode(path)
+    target = None if path is None else encoded_path(path)
     run_job("fg_relayout_start", store._handle(), ctypes.byref(raw), target, progress=progress)

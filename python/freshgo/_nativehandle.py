@@ -13,19 +13,30 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from freshgo import _abi
-from freshgo.errors import ClosedError, FreshgoError
+from freshgo.errors import ClosedError, DTypeError, FreshgoError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._progress import Progress
 
-__all__ = ["POLL_MS", "Handle", "run_job"]
+__all__ = ["POLL_MS", "Handle", "encoded_path", "run_job"]
 
 POLL_MS = 50
+
+
+def encoded_path(path: object) -> bytes:
+    """A path as the library takes it."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise DTypeError(f"the path of a store must be a string or an os.PathLike, got {type(path).__name__}")
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:  # where C would end it
+        raise InvalidArgumentError(f"the path of a store must not hold a zero character, got {path!r}")
+    return encoded
 
 
 class Handle:

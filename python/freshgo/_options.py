@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import tempfile
 import warnings
@@ -50,23 +51,43 @@ _ONLY = {
 _warned: set[str] = set()
 
 
-def check_pyg_options(options: Mapping[str, Any]) -> None:
-    """Warn once of options that mean nothing here, and refuse those that would change the batches."""
+def check_pyg_options(options: Mapping[str, Any], loader: type) -> None:
+    """Warn once of options that mean nothing here, and refuse those that would change the batches and those that this
+    class of loaders does not have."""
     for name, value in options.items():
         if name in _MEANINGLESS:
             if name not in _warned:
                 _warned.add(name)
                 warnings.warn(f"freshgo ignores {name}: {_MEANINGLESS[name]}", UserWarning, stacklevel=3)
         elif name not in _ONLY:
-            raise TypeError(f"Loader() got an unexpected keyword argument {name!r}")
+            near = difflib.get_close_matches(name.lower(), _names_of(loader), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise DTypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}{hint}")
         elif getattr(value, "value", value) != _ONLY[name]:  # PyG also passes enumerations
-            raise InvalidArgumentError(f"{name} is only supported as {_ONLY[name]!r}, got {value!r}")
+            raise InvalidArgumentError(f"{name} is only supported as {_ONLY[name]!r}, got {shown(value)}")
+
+
+def _names_of(loader: type) -> list[str]:
+    """The options of a class of loaders, and those of PyG that it takes."""
+    made = [inspect.signature(vars(kind)["__init__"]) for kind in loader.__mro__[:-1] if "__init__" in vars(kind)]
+    own = [
+        option.name for by in made for option in list(by.parameters.values())[1:] if option.kind != option.VAR_KEYWORD
+    ]
+    return [*own, *_MEANINGLESS, *_ONLY]
+
+
+def shown(value: object) -> str:
+    """What came, in a line: of an array its shape, of anything long its beginning."""
+    if isinstance(value, Tensor | np.ndarray) and len(value.shape):
+        return f"a {type(value).__name__} of shape {list(value.shape)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def count(name: str, value: object, minimum: int | None, maximum: int = 2**63 - 1) -> int:
     """Return an int that is at least ``minimum``, or any where that is None, and at most ``maximum``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise DTypeError(f"{name} must be an int, got {value!r}")
+        raise DTypeError(f"{name} must be an int, got {shown(value)}")
     if minimum is not None and value < minimum:
         raise InvalidArgumentError(f"{name} must be at least {minimum}, got {value}")
     if minimum is not None and value > maximum:
@@ -92,7 +113,7 @@ def budget(value: int | str | None, default: Callable[[], int | None]) -> int | 
 def flag(name: str, value: object) -> bool:
     """Return a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise DTypeError(f"{name} must be True or False, got {value!r}")
+        raise DTypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
@@ -101,7 +122,7 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         near = difflib.get_close_matches(value.lower(), allowed, 1) if isinstance(value, str) else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InvalidArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}")
+        raise InvalidArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}{hint}")
     return value
 
 
@@ -166,7 +187,7 @@ def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> 
     if isinstance(value, Mapping):
         raise DTypeError(f"{name} must be a list of ints: a dict is for the edge types of a heterogeneous graph")
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
-        raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {value!r}")
+        raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
     hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
     if not hops:
         raise InvalidArgumentError(f"{name} must name at least one hop, got an empty list")
@@ -212,11 +233,15 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         raise DTypeError(
             f"input_nodes as (node type, ids) needs a heterogeneous graph, this one has no types: {value[0]!r}"
         )
+    elif isinstance(value, Mapping):
+        raise DTypeError("input_nodes is a dict: that is for the node types of a heterogeneous graph")
     else:
         try:
             ids = as_tensor(value)
-        except (TypeError, ValueError) as error:
-            raise DTypeError(f"input_nodes must be node ids, a bool mask, a split's name or None: {error}") from None
+        except (TypeError, ValueError):
+            raise DTypeError(
+                f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}"
+            ) from None
     if ids.dim() != 1:
         raise InvalidArgumentError(f"input_nodes must be one-dimensional, got shape {list(ids.shape)}")
     if ids.dtype == torch.bool:

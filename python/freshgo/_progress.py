@@ -8,6 +8,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from freshgo.errors import DTypeError
+
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``, now and then."""
 
@@ -37,6 +39,8 @@ def progress_of(progress: bool | Progress) -> Iterator[Progress | None]:
     """Yield what to report to: ``progress`` itself, a bar for ``True``, None for ``False``."""
     if callable(progress):
         yield progress
+    elif not isinstance(progress, bool):
+        raise DTypeError(f"progress must be True, False or a callable, got {progress!r}")
     elif progress:
         bars = _Bars()
         try:

@@ -87,7 +87,8 @@ class Trees:
 def trees(disjoint: object, time_attr: object, strategy: object, window: object, input_time: object) -> Trees:
     """Check what a loader was given; what the graph has to do with it is checked by the library."""
     if time_attr is not None and not isinstance(time_attr, str):
-        raise DTypeError(f"time_attr must be the name of an edge-level or node-level tensor, got {time_attr!r}")
+        came = _options.shown(time_attr)
+        raise DTypeError(f"time_attr must be the name of an edge-level or node-level tensor, got {came}")
     if time_attr == "":
         raise InvalidArgumentError("time_attr must be the name of an edge-level or node-level tensor, got ''")
     by_type = None

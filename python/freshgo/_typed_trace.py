@@ -25,6 +25,8 @@ def flat_trace(trace: Any, num_nodes: Any) -> tuple[Any, Any]:
     """
     if isinstance(trace, str | Mapping) or not isinstance(trace, Iterable):
         return trace, num_nodes
+    if hasattr(trace, "trace"):  # a loader, of which the loop would run an epoch
+        raise DTypeError(f"trace must be a list of vectors of ids, got a {type(trace).__name__}: give its trace(epoch)")
     batches = list(trace)
     if not any(isinstance(batch, Mapping) for batch in batches):
         if isinstance(num_nodes, Mapping):

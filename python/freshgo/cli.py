@@ -57,18 +57,18 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("relayout", help="copy a store with its rows in the order of their use")
     command.add_argument("source", type=Path, help="the store to copy")
     command.add_argument("store", type=Path, help="directory to create")
-    command.add_argument("--order", choices=ORDERS, default="hot+community", help="%(choices)s (default: %(default)s)")
+    command.add_argument("--order", choices=ORDERS, default="hot+community", help="of the rows (default: %(default)s)")
     _add_hotness(command)
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
     command.set_defaults(run=_relayout)
 
     command = commands.add_parser("inspect", help="print what a store holds")
-    command.add_argument("store", type=Path)
+    command.add_argument("store", type=Path, help="its directory")
     command.set_defaults(run=_inspect)
 
     command = commands.add_parser("verify", help="read a whole store and compare it with its checksums")
-    command.add_argument("store", type=Path)
+    command.add_argument("store", type=Path, help="its directory")
     command.set_defaults(run=_verify)
 
     command = commands.add_parser("demo", help="generate a graph, train on it out of core and from memory, compare")

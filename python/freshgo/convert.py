@@ -12,7 +12,7 @@ from freshgo._inputs import graph_parts, is_typed
 from freshgo._progress import Progress, progress_of
 from freshgo._size import parse_size
 from freshgo._typed_inputs import TypedParts, typed_parts
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
 from freshgo.store import EdgeType, Store
 
@@ -82,6 +82,8 @@ def convert(
     """
     n_bytes = parse_size("memory", memory)
     wanted = None if relayout is None else Relayout.of(relayout)
+    if isinstance(data, Store):
+        raise DTypeError(f"data is the store {data.path!r} already: a Loader takes it as it is, relayout copies it")
     if is_typed(data):
         if wanted is not None:
             raise InvalidArgumentError("relayout is for homogeneous graphs, this one has types of nodes")

@@ -223,9 +223,12 @@ class History:
         Does nothing for plain batches, and when called again. A batch without it keeps nothing.
 
         Raises:
-            InvalidArgumentError: no backward pass reached the batch, or the model did not ask for its rows.
+            InvalidArgumentError: no backward pass reached the batch, or the model did not ask for its rows; no loader
+                was made with this history.
             DTypeError, InvalidArgumentError: dtype or width of hidden rows have changed since the first update.
         """
+        if self._loader is None:
+            raise InvalidArgumentError("this history has no loader: make one with Loader(..., history=history)")
         step = self._step
         if step is None or step.done:
             return

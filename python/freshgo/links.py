@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from freshgo import _links, _native, _options
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
 from freshgo.samplers import RandomWalk
 from freshgo.store import EdgeType, Store
@@ -106,9 +106,9 @@ class LinkLoader(Loader):
     ) -> None:
         if options.get("history") is not None:
             raise InvalidArgumentError("history keeps embeddings of seed nodes: a LinkLoader goes without it")
-        for name in ("input_nodes", "input_time"):
+        for name, instead in (("input_nodes", "edge_label_index"), ("input_time", "edge_label_time")):
             if name in options:
-                raise TypeError(f"LinkLoader() got an unexpected keyword argument {name!r}")
+                raise DTypeError(f"LinkLoader() takes links in place of nodes: give {instead}, got {name}")
         strict = _options.flag("strict_negatives", strict_negatives)
         self._links = _links.links(
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges

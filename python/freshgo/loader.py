@@ -188,7 +188,7 @@ class Loader:
         **pyg_options: Any,
     ) -> None:
         target = _delivery.resolve(device)
-        _options.check_pyg_options(pyg_options)
+        _options.check_pyg_options(pyg_options, type(self))
         policy = resolve("cache", cache)
         drawn = sampling(num_neighbors, sampler, weight_attr, _options.flag("replace", replace), relations=True)
         self._sampling = drawn
@@ -316,7 +316,8 @@ class Loader:
             InvalidArgumentError: ``state`` is not one, or belongs to a loader that yields other batches.
         """
         if not isinstance(state, dict) or state.get("version") != 1 or not isinstance(state.get("config"), dict):
-            raise InvalidArgumentError("expected what state_dict() of a freshgo.Loader returned")
+            came = _options.shown(state)
+            raise InvalidArgumentError(f"expected what state_dict() of a freshgo.Loader returned, got {came}")
         mine, saved = self._config(), state["config"]
         order = mine.pop("reorder")
         different = [
@@ -334,9 +335,21 @@ class Loader:
         self._seek(epoch, batches)
 
     def stats(self) -> dict[str, Any]:
-        """Return what the loader did since it was opened: rows, cache hits, bytes read, waits, memory by purpose.
+        """Return what the loader did since it was opened.
 
-        ``"epochs"`` lists the epochs that were consumed from their first batch to their last, with what they added.
+        - ``"batches"``, ``"rows"`` (of nodes) and ``"edges"`` that were handed over. Of the rows, ``"hits"`` were in
+          memory, ``"packed"`` put aside earlier for their batch, ``"misses"`` read for it, ``"held"`` on the device.
+          ``"neighbor_hits"`` and ``"neighbor_misses"``: sampled edges whose neighbour was in memory, and read.
+        - ``"bytes_read"`` and ``"requests"`` of the disk, fills of caches included, measuring the device not.
+          ``"scratch_written"``, ``"scratch_read"``: bytes of the scratch file.
+        - ``"seconds_waiting"``: how long the loop waited for batches; where that is little, the loader is not what
+          limits the training. ``"seconds_sampling"``, ``"_reading"``, ``"_gathering"``, ``"_planning"``: summed over
+          threads. ``"seconds_opening"``; ``"seconds_first_batch"`` and ``"seconds_epoch"`` of the last epoch.
+        - ``"memory_limit"`` (0: unlimited), ``"memory_used"``, ``"memory_peak"``, ``"memory_smallest"`` (the
+          smallest ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
+        - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,
+          ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.
+        - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
         return {**self._native.stats(), **self._delivery.stats(), "epochs": list(self._epochs)}
 
@@ -360,6 +373,12 @@ class Loader:
         self._native.close()
         self._delivery.close()
         self._source.close()
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise DTypeError(
+            f"a {type(self).__name__} has no batch by number: iterate over it. It makes whole batches itself and "
+            "stands in the place of a torch.utils.data.DataLoader, which cannot wrap it"
+        )
 
     def __enter__(self) -> Loader:
         return self

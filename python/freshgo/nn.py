@@ -23,6 +23,7 @@ from torch_geometric.nn.conv import MessagePassing
 
 from freshgo import _layers
 from freshgo._layers import REDUCTIONS
+from freshgo.errors import DTypeError
 
 __all__ = ["Report", "accelerate"]
 
@@ -73,7 +74,12 @@ def accelerate(model: nn.Module) -> Report:
     In place. Results equal PyG's up to rounding. Layers inside ``HeteroConv``, ``to_hetero`` and PyG's ready-made
     models are found too. Subclasses, whose messages may be others, and options that the operators do not cover are
     left alone and named in the report. Accelerating again changes nothing.
+
+    Raises:
+        DTypeError: ``model`` is no :class:`torch.nn.Module`.
     """
+    if not isinstance(model, nn.Module):
+        raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     report = Report({}, {})
     for name, layer in model.named_modules():
         if not isinstance(layer, MessagePassing):

@@ -72,7 +72,8 @@ def relayout(
             heterogeneous graph.
         StoreNotFoundError, FormatError, CorruptError: what is wrong with ``store``; every page is checked.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
-        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where the
+            hotness is still to be computed, more than was given.
         BusyError: another process writes to ``path`` now.
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """

@@ -194,7 +194,7 @@ def sampling(
     if labor is not None and not isinstance(labor, Labor):
         raise DTypeError(f"sampler must be 'labor', a freshgo.Labor or None, got {sampler!r}")
     if weight_attr is not None and not isinstance(weight_attr, str):
-        raise DTypeError(f"weight_attr must be the name of an edge-level tensor, got {weight_attr!r}")
+        raise DTypeError(f"weight_attr must be the name of an edge-level tensor, got {_options.shown(weight_attr)}")
     if weight_attr == "":
         raise InvalidArgumentError("weight_attr must be the name of an edge-level tensor, got an empty string")
     if replace and (labor is not None or walks):

@@ -228,16 +228,20 @@ class Store:
         return self._native.read(name, kind="node" if self._tensors[name].level == "node" else "edge")
 
     def __getitem__(self, key: str | EdgeType) -> Any:
-        if not self._nodes and isinstance(key, str):
+        if not self._nodes and not isinstance(key, tuple):
             return self.read(key)
         return self._edges_of(key) if isinstance(key, tuple) else self._nodes_of(key)
 
     def _nodes_of(self, node_type: str) -> StoredNodes:
+        if not self._nodes:
+            raise InvalidArgumentError(f"the store has no types: it is homogeneous, got the node type {node_type!r}")
         if node_type not in self._nodes:
             raise InvalidArgumentError(f"the store has no node type {node_type!r}, only {_names(self._nodes)}")
         return self._nodes[node_type]
 
     def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
+        if not self._nodes:
+            raise InvalidArgumentError(f"the store has no types: it is homogeneous, got the edge type {edge_type!r}")
         if edge_type not in self._edges:
             raise InvalidArgumentError(f"the store has no edge type {edge_type!r}, only {_names(self._edges)}")
         return self._edges[edge_type]

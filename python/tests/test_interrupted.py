@@ -233,7 +233,10 @@ def test_threads_with_iterators_of_their_own_get_an_error_or_a_whole_epoch(store
         assert whole
         assert all(epoch in expected for epoch in whole)
         assert len(whole) + len(messages) == 24
-        assert set(messages) <= {"this iterator has ended: its loader was closed, repositioned, or iterated anew"}
+        assert set(messages) <= {
+            "this iterator has ended: its loader was closed, repositioned, or iterated anew; loops that run at the "
+            "same time need a loader each"
+        }
 
 
 def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_path: Path) -> None:

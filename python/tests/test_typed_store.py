@@ -122,9 +122,9 @@ def test_the_reader_of_the_documentation_reads_homogeneous_graphs(graph: dict[st
     assert (store.node_types, store.edge_types, store.metadata()) == ([], [], ([], []))
     np.testing.assert_array_equal(store.read("x"), graph["x"])
     for action in (lambda: store.read("x", "paper"), lambda: store.split("test", "paper")):
-        with pytest.raises(errors.InvalidArgumentError, match=r"no node type 'paper', only none at all"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"is homogeneous, got the node type 'paper'"):
             action()
-    with pytest.raises(errors.InvalidArgumentError, match="no edge type"):
+    with pytest.raises(errors.InvalidArgumentError, match="is homogeneous, got the edge type"):
         store["a", "b", "c"]
 
 
@@ -190,7 +190,7 @@ def test_what_is_ignored_is_named(tmp_path: Path) -> None:
     data["paper", "cites", "paper"].edge_index = torch.zeros(2, 1, dtype=torch.int64)
     data.source = "somewhere"
     with (
-        pytest.warns(UserWarning, match="ignores what has no rows: paper.title"),
+        pytest.warns(UserWarning, match="ignores what is no tensor or array with rows: paper.title"),
         pytest.warns(UserWarning, match="belongs to no type"),
         convert(data, tmp_path / "g", **SMALL) as store,
     ):

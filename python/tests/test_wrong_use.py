@@ -1,0 +1,164 @@
+"""What a newcomer tries ends in a typed error that says what came and how to go on, or works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from freshgo import History, LinkLoader, Loader, Store, convert, errors, ops, relayout, simulate
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])
+GRAPH = {"edge_index": EDGES, "x": torch.arange(10.0).view(5, 2), "w": torch.ones(5, 1)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        (Loader, "batchsize", "did you mean 'batch_size'?"),
+        (Loader, "Shuffle", "did you mean 'shuffle'?"),
+        (Loader, "persistent_worker", "did you mean 'persistent_workers'?"),
+        (LinkLoader, "negsampling", "did you mean 'neg_sampling'?"),
+        (LinkLoader, "bach_size", "did you mean 'batch_size'?"),
+    ],
+)
+def test_a_misspelt_option(kind: type[Loader], name: str, hint: str) -> None:
+    said = f"{kind.__name__}() got an unexpected keyword argument {name!r}; {hint}"
+    with pytest.raises(errors.DTypeError, match=f"^{re.escape(said)}$"):
+        kind(GRAPH, [2], **{name: 4})
+
+
+def test_an_option_like_no_other() -> None:
+    with pytest.raises(errors.DTypeError, match=r"^Loader\(\) got an unexpected keyword argument 'zzz'$"):
+        Loader(GRAPH, [2], zzz=1)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("input_nodes", "edge_label_index"), ("input_time", "edge_label_time")])
+def test_nodes_for_a_loader_of_links(name: str, instead: str) -> None:
+    with pytest.raises(errors.DTypeError, match=f"links in place of nodes: give {instead}, got {name}"):
+        LinkLoader(GRAPH, [2], **{name: [1]})
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"edge_index": EDGES}, r"'EdgeIndex', got a Tensor of shape \[2, 5\]$"),
+        ({"weight_attr": EDGES}, r"name of an edge-level tensor, got a Tensor of shape \[2, 5\]$"),
+        ({"time_attr": EDGES.numpy()}, r"node-level tensor, got a ndarray of shape \[2, 5\]$"),
+        ({"input_nodes": {1, 2}}, r"split's name or None, got \{1, 2\}$"),
+        ({"input_nodes": ["a", "b"]}, r"split's name or None, got \['a', 'b'\]$"),
+        ({"input_nodes": {"paper": [1]}}, r"input_nodes is a dict: that is for the node types of a heterogeneous"),
+        ({"batch_size": "4" * 200}, r"batch_size must be an int, got '4{116}\.\.\.$"),
+    ],
+)
+def test_what_came_is_shown_in_a_line(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(errors.FreshgoError, match=match):
+        Loader(GRAPH, [2], **options)
+
+
+def test_a_loader_is_no_data_set() -> None:
+    with Loader(GRAPH, [2]) as loader:
+        wrapped = torch.utils.data.DataLoader(loader)
+        for get in (lambda: loader[0], lambda: next(iter(wrapped))):
+            with pytest.raises(errors.DTypeError, match=r"stands in the place of a torch.utils.data.DataLoader"):
+                get()
+        assert len(list(loader)) == 5
+
+
+def test_loops_at_the_same_time() -> None:
+    with Loader(GRAPH, [2]) as loader:
+        outer = iter(loader)
+        next(outer)
+        assert len(list(loader)) == 5
+        with pytest.raises(errors.ClosedError, match="need a loader each"):
+            next(outer)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda path: Store(None),  # type: ignore[arg-type]
+        lambda path: Store.open(3),  # type: ignore[arg-type]
+        lambda path: convert(GRAPH, 3, progress=False),  # type: ignore[arg-type]
+        lambda path: relayout(GRAPH, path, progress=False),  # type: ignore[arg-type]
+    ],
+)
+def test_no_path(tmp_path: Path, use: Callable[[Path], Any]) -> None:
+    with pytest.raises(errors.DTypeError, match=r"^the path of a store must be a string or an os\.PathLike, got "):
+        use(tmp_path / "g.freshgo")
+
+
+def test_a_path_that_c_would_end(tmp_path: Path) -> None:
+    convert(GRAPH, tmp_path / "g.freshgo", progress=False).close()
+    with pytest.raises(errors.InvalidArgumentError, match="zero character"):
+        Store(f"{tmp_path}/g.freshgo\0and more")
+
+
+def test_converting_a_store(tmp_path: Path) -> None:
+    with convert(GRAPH, tmp_path / "g.freshgo", progress=False) as store:
+        with pytest.raises(errors.DTypeError, match=r"the store '.*' already: .*relayout copies it"):
+            convert(store, tmp_path / "h.freshgo", progress=False)
+        with pytest.raises(errors.InvalidArgumentError, match="no tensor 0, only 'x', 'w'"):
+            store[0]  # type: ignore[index]
+        for read in (lambda: store.split("train", "paper"), lambda: store["a", "to", "b"]):
+            with pytest.raises(errors.InvalidArgumentError, match=r"is homogeneous, got the (node|edge) type"):
+                read()
+
+
+def test_what_is_taken_and_the_store_there(tmp_path: Path) -> None:
+    convert(GRAPH, tmp_path / "g.freshgo", progress=False).close()
+    with pytest.raises(errors.StoreExistsError, match="already exists; overwrite replaces it"):
+        convert(GRAPH, tmp_path / "g.freshgo", progress=False)
+    with pytest.raises(errors.DTypeError, match="progress must be True, False or a callable, got 'no'"):
+        convert(GRAPH, tmp_path / "h.freshgo", progress="no")  # type: ignore[arg-type]
+
+
+def test_a_list_is_no_tensor(tmp_path: Path) -> None:
+    with (
+        pytest.warns(UserWarning, match=r"no tensor or array with rows: pos \(list\), name \(str\)"),
+        convert({**GRAPH, "pos": [1, 2, 3, 4, 5], "name": "g"}, tmp_path / "g", progress=False) as store,
+    ):
+        assert list(store.tensors) == ["x", "w"]
+
+
+def test_a_loader_for_a_trace() -> None:
+    with Loader(GRAPH, [2]) as loader:
+        with pytest.raises(errors.DTypeError, match=r"got a Loader: give its trace\(epoch\)"):
+            simulate(loader, capacity=2)
+        assert loader.state_dict()["epoch"] == 0  # none was run
+
+
+def test_a_history_that_no_loader_has() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"has no loader: make one with Loader\(\.\.\., history="):
+        History().update()
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_second_derivatives(reduce: str) -> None:
+    x = torch.randn(5, 2, requires_grad=True)
+    index, ptr = torch.tensor([0, 1, 1, 2, 4]), torch.tensor([0, 2, 5])
+    out = ops.aggregate(x, index, ptr, reduce=reduce)
+    (grad,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    (plain,) = torch.autograd.grad(ops.aggregate(x, index, ptr, reduce=reduce).square().sum(), x)
+    assert grad.equal(plain)
+    with pytest.raises(errors.InvalidArgumentError, match="no second derivatives"):
+        grad.square().sum().backward()
+
+
+def test_accelerating_what_is_no_model() -> None:
+    pytest.importorskip("torch_geometric")
+    from freshgo.nn import accelerate
+
+    with pytest.raises(errors.DTypeError, match=r"model must be a torch\.nn\.Module, got list"):
+        accelerate([torch.nn.Linear(2, 2)])  # type: ignore[arg-type]
+
+
+def test_numpy_and_lists_do_as_well() -> None:
+    for nodes in (np.array([1, 3]), [1, 3], (1, 3), range(1, 4, 2), torch.tensor([1, 3], dtype=torch.int32)):
+        with Loader(GRAPH, np.array([2]), nodes, batch_size=np.int64(2)) as loader:
+            assert next(iter(loader)).n_id[:2].tolist() == [1, 3]
