@@ -14,8 +14,9 @@ enum { NUM_CLASSES = (LARGEST_LOG2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + 1 }
 
 static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack asks for */
 static const size_t HUGE_PAGE = (size_t)2 << 20;
-static const size_t PAGE = 4096;
-static const size_t LOCKABLE = 64 << 10;     /* smaller ones share pages; a device copies them at once anyway */
+/* From here on a buffer is a map of its own, which goes back to the system when it is freed: what malloc gets back from
+ * several threads it keeps, 26 MiB of a loader of 64. Such a one can be locked; a device copies smaller ones at once anyway. */
+static const size_t MAPPED = 64 << 10;
 
 struct fgi_buffer {
   fgi_pool *pool;
@@ -64,8 +65,12 @@ static int class_of(size_t n_bytes, size_t *capacity) {
   return (log2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + (int)quarter + 1;
 }
 
-/* Memory aligned to huge pages: map one page more and give the ends back. */
-static void *map_huge(size_t n_bytes) {
+/* Pages, from a huge one on aligned to those: map one more and give the ends back. */
+static void *map(size_t n_bytes) {
+  if (n_bytes < HUGE_PAGE) {
+    void *data = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return data == MAP_FAILED ? NULL : data;
+  }
   char *start = mmap(NULL, n_bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) return NULL;
   size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
@@ -80,19 +85,18 @@ static fgi_buffer *allocate(int size_class, size_t capacity) {
   if (b == NULL) return NULL;
   b->size_class = size_class;
   b->capacity = capacity;
-  size_t alignment = capacity >= LOCKABLE ? PAGE : ALIGNMENT;
-  b->data = capacity >= HUGE_PAGE ? map_huge(capacity) : aligned_alloc(alignment, capacity);
+  b->data = capacity >= MAPPED ? map(capacity) : aligned_alloc(ALIGNMENT, capacity);
   if (b->data == NULL) {
     free(b);
     return NULL;
   }
-  if (capacity >= LOCKABLE) b->lock = fgi_lock(b->data, capacity);
+  if (capacity >= MAPPED) b->lock = fgi_lock(b->data, capacity);
   return b;
 }
 
 static void deallocate(fgi_buffer *b) {
   if (b->lock != NULL) fgi_unlock(b->lock, b->data);
-  if (b->capacity >= HUGE_PAGE)
+  if (b->capacity >= MAPPED)
     munmap(b->data, b->capacity);
   else
     free(b->data);

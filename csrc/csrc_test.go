@@ -124,6 +124,42 @@ func TestWithoutLimitNothingIsKept(t *testing.T) {
 	assert.Zero(t, pooled)
 }
 
+// TestFreedBuffersGoBackToTheSystem frees buffers below one that stays, where malloc would keep them.
+func TestFreedBuffersGoBackToTheSystem(t *testing.T) {
+	nothingLeft(t)
+	const size, count = 128 << 10, 256
+	acquire(t, 8*size).Release() // from here on malloc serves these sizes from its own heap
+	var held []*Buffer
+	before := anonymous(t)
+	for range count {
+		b := acquire(t, size)
+		for i := 0; i < size; i += 4096 {
+			b.Bytes()[i] = 1
+		}
+		held = append(held, b)
+	}
+	require.Greater(t, anonymous(t)-before, int64(size*count*9/10))
+	last := held[count-1]
+	for _, b := range held[:count-1] {
+		b.Release()
+	}
+	assert.Less(t, anonymous(t)-before, int64(size*count/4))
+	last.Release()
+}
+
+// anonymous is the process's memory in bytes that no file backs.
+func anonymous(t *testing.T) int64 {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(status), "RssAnon:")
+	require.True(t, found)
+	var kilobytes int64
+	_, err = fmt.Sscan(rest, &kilobytes)
+	require.NoError(t, err)
+	return kilobytes << 10
+}
+
 func TestPoolGivesBuffersOfTheSameClassAgain(t *testing.T) {
 	withPool(t, 16<<20)
 	for _, n := range []int64{300, 5000, 3 << 20} {
