@@ -19,7 +19,8 @@ const maxRetries = 100
 // FS is the door to the file system, at the level of system calls. Every package of core does its file work through it, so that
 // package faultfs can fail any call. OS is the real one. Errors are *PathError. Implementations are safe for concurrent use.
 type FS interface {
-	// Open opens path with the flags of open(2); O_CLOEXEC is added.
+	// Open opens path, a file or a directory, with the flags of open(2); O_CLOEXEC is added. Anything else, such as a pipe, which nobody may
+	// ever write to, is ErrNoFile.
 	Open(path string, flag int, perm uint32) (File, error)
 	Rename(from, to string) error
 	// Remove unlinks a file or removes an empty directory.
@@ -38,6 +39,7 @@ type FS interface {
 type Info struct {
 	Size   int64
 	IsDir  bool
+	IsFile bool   // neither is true of pipes, sockets and devices
 	Device uint64 // the number of the device that holds it
 }
 
@@ -71,12 +73,15 @@ type CompletionFilter interface {
 // ErrClosed is returned by an Engine, a Handle or a Writer that has been closed.
 var ErrClosed = errors.New("ssd: closed")
 
+// ErrNoFile says that what is to be read or written is a pipe, a socket or a device.
+var ErrNoFile = errors.New("neither a file nor a directory")
+
 // PathError is a failed operation on a file. Its message names the file and, where there is one, the offset.
 type PathError struct {
 	Op   string
 	Path string
 	Off  int64 // -1: the operation has no offset
-	Err  error // a syscall.Errno, io.ErrUnexpectedEOF or io.ErrShortWrite
+	Err  error // a syscall.Errno, io.ErrUnexpectedEOF, io.ErrShortWrite or ErrNoFile
 }
 
 // Error says what failed, where and why.

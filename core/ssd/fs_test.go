@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -217,4 +218,27 @@ func TestFullTransfersOnADirectFile(t *testing.T) {
 	require.Equal(t, 4, fsys.Calls(faultfs.Write))
 	require.NoError(t, f.Close())
 	requireFile(t, path, append(data[:4*ssd.PageBytes:4*ssd.PageBytes], data[:4*ssd.PageBytes]...))
+}
+
+// TestOpenWaitsForNobody: a pipe without another end is an error at once, and what is opened does wait for its data.
+func TestOpenWaitsForNobody(t *testing.T) {
+	dir := t.TempDir()
+	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "file")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, path := range []string{pipe, "/dev/null"} {
+		_, err := ssd.OS.Open(path, syscall.O_RDONLY, 0)
+		require.ErrorIs(t, err, ssd.ErrNoFile)
+		require.ErrorContains(t, err, path)
+		info, err := ssd.OS.Stat(path)
+		require.NoError(t, err)
+		require.False(t, info.IsFile)
+		require.False(t, info.IsDir)
+	}
+	f, err := ssd.OS.Open(file, syscall.O_RDWR|syscall.O_CREAT|syscall.O_APPEND, 0o600)
+	require.NoError(t, err)
+	flags, err := unix.FcntlInt(uintptr(f.Fd()), unix.F_GETFL, 0)
+	require.NoError(t, err)
+	require.Zero(t, flags&syscall.O_NONBLOCK)
+	require.NotZero(t, flags&syscall.O_APPEND)
+	require.NoError(t, f.Close())
 }

@@ -16,15 +16,36 @@ type osFS struct{}
 var _ FS = OS
 
 func (osFS) Open(path string, flag int, perm uint32) (File, error) {
-	for {
-		fd, err := unix.Open(path, flag|unix.O_CLOEXEC, perm)
-		if err == nil {
-			return &osFile{fd: fd, path: path}, nil
-		}
-		if err != unix.EINTR {
-			return nil, &PathError{Op: "open", Path: path, Off: -1, Err: err}
-		}
+	f := &osFile{path: path}
+	err := retryInterrupted(func() (err error) {
+		// Not blocking, as opening a pipe waits until somebody opens its other end.
+		f.fd, err = unix.Open(path, flag|unix.O_CLOEXEC|unix.O_NONBLOCK, perm)
+		return err
+	})
+	if err != nil {
+		return nil, pathError("open", path, err)
 	}
+	if err := f.settle(flag); err != nil {
+		_ = f.Close() // nothing was read or written
+		return nil, err
+	}
+	return f, nil
+}
+
+// settle refuses what is neither a file nor a directory, and takes O_NONBLOCK back: an io_uring does not wait for files that have it.
+func (f *osFile) settle(flag int) error {
+	var st unix.Stat_t
+	if err := retryInterrupted(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
+		return pathError("stat", f.path, err)
+	}
+	if info := infoOf(&st); !info.IsDir && !info.IsFile {
+		return &PathError{Op: "open", Path: f.path, Off: -1, Err: ErrNoFile}
+	}
+	if flag&unix.O_NONBLOCK != 0 {
+		return nil
+	}
+	_, err := unix.FcntlInt(uintptr(f.fd), unix.F_SETFL, flag)
+	return pathError("open", f.path, err)
 }
 
 func (osFS) Rename(from, to string) error { return pathError("rename", from, unix.Rename(from, to)) }
@@ -52,7 +73,12 @@ func (osFS) Stat(path string) (Info, error) {
 	if err := retryInterrupted(func() error { return unix.Stat(path, &st) }); err != nil {
 		return Info{}, pathError("stat", path, err)
 	}
-	return Info{Size: st.Size, IsDir: st.Mode&unix.S_IFMT == unix.S_IFDIR, Device: uint64(st.Dev)}, nil
+	return infoOf(&st), nil
+}
+
+func infoOf(st *unix.Stat_t) Info {
+	kind := st.Mode & unix.S_IFMT
+	return Info{Size: st.Size, IsDir: kind == unix.S_IFDIR, IsFile: kind == unix.S_IFREG, Device: uint64(st.Dev)}
 }
 
 func (o osFS) SyncDir(path string) error {

@@ -59,7 +59,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestTruncatedFiles cuts, extends and removes every file.
+// TestTruncatedFiles cuts, extends, removes and replaces every file.
 func TestTruncatedFiles(t *testing.T) {
 	path := sampleStore(t)
 	for name, data := range readFiles(t, path) {
@@ -89,6 +89,17 @@ func TestTruncatedFiles(t *testing.T) {
 		_, err = Open(ssd.OS, path)
 		require.Error(t, err, name)
 		require.NoError(t, os.Remove(file))
+		for _, other := range []func() error{ // a pipe that nobody writes to, and a device
+			func() error { return syscall.Mkfifo(file, 0o600) },
+			func() error { return os.Symlink("/dev/null", file) },
+		} {
+			require.NoError(t, other())
+			_, err = Open(ssd.OS, path)
+			var damage *CorruptError
+			require.ErrorAs(t, err, &damage, name)
+			require.Equal(t, file, damage.Path)
+			require.NoError(t, os.Remove(file))
+		}
 		require.NoError(t, os.WriteFile(file, data, 0o600))
 	}
 	_, err := Open(ssd.OS, path)

@@ -87,8 +87,8 @@ func (s Source) checkFile(fs ssd.FS, name string) error {
 	if err != nil {
 		return fmt.Errorf("store: %s: %w", name, access(err))
 	}
-	if info.IsDir {
-		return invalid("%s: %s is a directory, expected a file", name, s.File)
+	if !info.IsFile {
+		return invalid("%s: %s is a directory, a pipe or a device, expected a file", name, s.File)
 	}
 	if info.Size < need {
 		return invalid("%s: %s has %d bytes, expected %d: the file is truncated", name, s.File, info.Size, need)

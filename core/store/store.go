@@ -89,6 +89,9 @@ func readManifest(fs ssd.FS, path string) (*manifest.Manifest, error) {
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, fmt.Errorf("store: %s has no %s: %w", path, manifest.Name, ErrFormat)
 	}
+	if errors.Is(err, ssd.ErrNoFile) {
+		return nil, &CorruptError{Path: name, Reason: "is a pipe or a device, expected a file"}
+	}
 	if err != nil {
 		return nil, access(err)
 	}
@@ -119,8 +122,8 @@ func checkSize(fs ssd.FS, path string, want int64) error {
 		return &CorruptError{Path: path, Reason: fmt.Sprintf("file is missing, expected %d bytes", want)}
 	case err != nil:
 		return access(err)
-	case info.IsDir:
-		return &CorruptError{Path: path, Reason: fmt.Sprintf("is a directory, expected a file of %d bytes", want)}
+	case !info.IsFile:
+		return &CorruptError{Path: path, Reason: fmt.Sprintf("is a directory, a pipe or a device, expected a file of %d bytes", want)}
 	case info.Size != want:
 		return &CorruptError{Path: path, Off: min(info.Size, want), Reason: fmt.Sprintf("file has %d bytes, expected %d", info.Size, want)}
 	}
