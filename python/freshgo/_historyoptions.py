@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 import torch
@@ -54,11 +53,3 @@ def device(value: object) -> torch.device | None:
     if found.type == "meta":
         raise InvalidArgumentError("device must hold data, got 'meta'")
     return None if found.type == "cpu" else found
-
-
-def caller() -> int:
-    """How many frames up the code outside of freshgo is that is being run."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "freshgo":
-        level, frame = level + 1, frame.f_back
-    return level

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo import _options
 from freshgo._native import NpyFile
 from freshgo.errors import (
     DTypeError,
@@ -148,7 +149,9 @@ def arrays_of(items: dict[str, Any], label: str = "") -> dict[str, Array]:
             arrays[name] = array
     if ignored:
         names = ", ".join(ignored)
-        warnings.warn(f"freshgo ignores what is no tensor or array with rows: {names}", UserWarning, stacklevel=5)
+        warnings.warn(
+            f"freshgo ignores what is no tensor or array with rows: {names}", UserWarning, stacklevel=_options.caller()
+        )
     return arrays
 
 

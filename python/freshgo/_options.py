@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -51,6 +52,14 @@ _ONLY = {
 _warned: set[str] = set()
 
 
+def caller() -> int:
+    """How many frames up the code outside of freshgo is that is being run."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "freshgo":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def check_pyg_options(options: Mapping[str, Any], loader: type) -> None:
     """Warn once of options that mean nothing here, and refuse those that would change the batches and those that this
     class of loaders does not have."""
@@ -58,7 +67,7 @@ def check_pyg_options(options: Mapping[str, Any], loader: type) -> None:
         if name in _MEANINGLESS:
             if name not in _warned:
                 _warned.add(name)
-                warnings.warn(f"freshgo ignores {name}: {_MEANINGLESS[name]}", UserWarning, stacklevel=3)
+                warnings.warn(f"freshgo ignores {name}: {_MEANINGLESS[name]}", UserWarning, stacklevel=caller())
         elif name not in _ONLY:
             near = difflib.get_close_matches(name.lower(), _names_of(loader), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

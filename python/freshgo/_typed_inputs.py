@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from freshgo import _options
 from freshgo._inputs import (
     TYPE_SEPARATOR,
     Array,
@@ -56,7 +57,9 @@ def typed_parts(data: Any) -> TypedParts:
     """Sort a graph with types, and what is of each type into tensors and splits."""
     items = _items(data)
     if items.pop(_GLOBAL, None):
-        warnings.warn("freshgo ignores what belongs to no type of nodes or edges", UserWarning, stacklevel=4)
+        warnings.warn(
+            "freshgo ignores what belongs to no type of nodes or edges", UserWarning, stacklevel=_options.caller()
+        )
     parts = TypedParts({}, {})
     for key, value in items.items():
         if isinstance(key, str):

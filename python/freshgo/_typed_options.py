@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from typing import Any
 
-from freshgo import _metapaths
+from freshgo import _metapaths, _options
 from freshgo._metapaths import Metapaths
 from freshgo._typed_source import TypedSource
 from freshgo._types import ByRelation, Inputs, Types
@@ -57,7 +57,7 @@ class TypedOptions:
                 f"be {(edge_type[2], f'rev_{edge_type[1]}', edge_type[0])}, or the only one from {edge_type[2]!r} to "
                 f"{edge_type[0]!r}",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=_options.caller(),
             )
 
     def native(self) -> dict[str, Any]:

@@ -411,7 +411,7 @@ class History:
                 "history.update() was not called for a batch before the next one was asked for: nothing is kept of "
                 "such batches, nor saved by them; call it after every loss.backward()",
                 UserWarning,
-                stacklevel=_historyoptions.caller(),
+                stacklevel=_options.caller(),
             )
 
     def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:

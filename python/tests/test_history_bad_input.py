@@ -366,7 +366,6 @@ def test_states_that_do_not_belong() -> None:
 
 def test_no_loader() -> None:
     history = History()
-    history.update()
     assert history.stats()["saving"] == []
     file = io.BytesIO()
     torch.save(history.state_dict(), file)

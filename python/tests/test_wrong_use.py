@@ -162,3 +162,29 @@ def test_numpy_and_lists_do_as_well() -> None:
     for nodes in (np.array([1, 3]), [1, 3], (1, 3), range(1, 4, 2), torch.tensor([1, 3], dtype=torch.int32)):
         with Loader(GRAPH, np.array([2]), nodes, batch_size=np.int64(2)) as loader:
             assert next(iter(loader)).n_id[:2].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("data", ["homogeneous", "typed"])
+def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
+    import warnings
+
+    from freshgo import LinkLoader, Loader, _options
+
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    plain = {"edge_index": edges, "x": torch.zeros(3, 1), "title": "a graph"}
+    graph = (
+        plain
+        if data == "homogeneous"
+        else {"a": {"x": torch.zeros(3, 1), "title": "b"}, ("a", "to", "a"): {"edge_index": edges}}
+    )
+    nodes, links = (None, edges) if data == "homogeneous" else ("a", (("a", "to", "a"), edges))
+    for make in (
+        lambda: Loader(graph, [1], nodes, pin_memory=True),
+        lambda: LinkLoader(graph, [1], links, pin_memory=True),
+    ):
+        _options._warned.clear()
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            make().close()
+        assert len(seen) == 2
+        assert {warning.filename for warning in seen} == {__file__}
