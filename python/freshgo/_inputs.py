@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -234,6 +235,8 @@ def _listed(ids: list[Any] | tuple[Any, ...] | range) -> np.ndarray[Any, Any]:
 def read_npy_header(path: Path) -> NpyFile:
     """Return where the data of a ``.npy`` file lie. Only its header is read; nothing is ever unpickled."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for who writes to it
+            raise FormatError(f"{path}: a directory, a pipe or a device, expected a .npy file")
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
             if version == (1, 0):

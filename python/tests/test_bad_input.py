@@ -333,6 +333,19 @@ def test_truncated_npy(tmp_path: Path) -> None:
         convert({"edge_index": EDGES, "x": tmp_path / "x.npy"}, tmp_path / "g", progress=False)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_no_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.npy"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(errors.FormatError, match=r"x\.npy: a directory, a pipe or a device, expected"):
+        convert({"edge_index": EDGES, "x": path}, tmp_path / "g", progress=False)
+
+
 def test_missing_npy(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing"):
         convert({"edge_index": str(tmp_path / "nothing.npy")}, tmp_path / "g", progress=False)
