@@ -166,10 +166,10 @@ def test_the_rows_that_are_stored() -> None:
 
 def test_update_is_forgiving_but_says_so() -> None:
     model, history = model_of("GraphSAGE"), History(policy="gradient")
-    history.update()  # nothing was handed over
     history.attach(model)
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
+        history.update()  # nothing was handed over
         batches = iter(loader)
         batch = next(batches)
         loss_of(model(batch.x, batch.edge_index), batch).backward()
