@@ -221,18 +221,18 @@ class PrunedRun:
         self.history = History(p_grad=1.0, t_stale=9, policy="gradient", memory="64KiB", features=False)
         self.loader = Loader(data, HOPS, "train", history=self.history, **BATCHES)
         self.layers = Layers(self.history)
+        self._stream = itertools.chain.from_iterable(itertools.repeat(self.loader))
 
     def batches(self, count: int) -> Iterator[str]:
         """Train for as many batches, over the ends of epochs, and yield digests of batches and of outputs."""
-        while count > 0:
-            for batch in itertools.islice(self.loader, count):
-                batch.x.requires_grad_(True)
-                out = self.layers(batch)
-                out.sum().backward()
-                self.history.update()
-                count -= 1
-                values = hashlib.sha256(out.detach().numpy().tobytes()).hexdigest()[:16]
-                yield f"{digest(batch)} {values}"
+        for _ in range(count):
+            batch = next(self._stream)
+            batch.x.requires_grad_(True)
+            out = self.layers(batch)
+            out.sum().backward()
+            self.history.update()
+            values = hashlib.sha256(out.detach().numpy().tobytes()).hexdigest()[:16]
+            yield f"{digest(batch)} {values}"
 
 
 def record(folder: Path) -> None:
