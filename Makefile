@@ -22,7 +22,7 @@ KERNELS    := csrc/cuda/kernels.fatbin
 
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
-PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md
+PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
 .DELETE_ON_ERROR:
@@ -46,6 +46,7 @@ lint-go: $(VENV)/.tools
 	go vet $(GO_PACKAGES)
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
 	go run $(STATICCHECK) $(GO_PACKAGES)
+	CGO_ENABLED=0 go test ./core/internal/lint
 
 test-pure: $(VENV)/.tools
 	CGO_ENABLED=0 go test -timeout 30m ./core/...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,19 @@ def test_the_library_exports_only_the_c_api() -> None:
     symbols = [line.split()[-1] for line in names.stdout.splitlines()]
     assert symbols
     assert [name for name in symbols if not name.startswith("fg_")] == []
+
+
+def test_the_distribution_names_its_licence_and_brings_it() -> None:
+    metadata = importlib.metadata.metadata("freshgo")
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Author"] == "The freshgo authors"
+    licence = importlib.metadata.distribution("freshgo").read_text("licenses/LICENSE")
+    assert licence == (ROOT / "LICENSE").read_text()
+
+
+def test_the_hooks_before_a_commit_run_what_make_lint_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin")
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    entries = [line.split("entry: ")[1] for line in hooks.splitlines() if "entry: " in line]
+    lint = re.findall(r"^lint-python:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[0]
+    assert sorted(entries) == sorted(["make lint-go", *(line.strip() for line in lint.splitlines())])
