@@ -21,13 +21,12 @@ type graphHandle struct {
 
 func (*graphHandle) kind() string { return "graph" }
 
-func newGraphHandle(g *loader.Graph, numTensors int) *graphHandle {
+func newGraphHandle(g *loader.Graph) *graphHandle {
+	numTensors := g.NumTensors()
+	if !g.Homogeneous() {
+		numTensors += typeTensors(g.NumTypes())
+	}
 	return &graphHandle{newShared(g.Close), g, numTensors}
-}
-
-func newTypedGraphHandle(g *loader.TypedGraph) *graphHandle {
-	nodes, edges := g.NumTypes()
-	return &graphHandle{newShared(g.Close), g, g.NumTensors() + typeTensors(nodes, edges)}
 }
 
 //export fg_graph_open
@@ -55,38 +54,37 @@ func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int3
 
 // graphMaker describes a caller's graph, and returns what makes it.
 func graphMaker(in *C.fg_graph_input) (func(ctx context.Context) (*graphHandle, error), error) {
+	describe := homogeneousInput
 	if in.num_node_types != 0 || in.num_edge_types != 0 {
-		input, err := typedGraphInput(in)
-		return func(ctx context.Context) (*graphHandle, error) {
-			g, err := loader.NewTypedGraph(ctx, input)
-			if err != nil {
-				return nil, err
-			}
-			return newTypedGraphHandle(g), nil
-		}, err
+		describe = typesInput
 	}
-	input := loader.GraphInput{NumNodes: int64(in.num_nodes)}
-	var err error
-	if input.EdgeIndex, err = source(&in.edge_index, "edge_index"); err != nil {
-		return nil, err
-	}
-	if input.NodeTensors, err = graphTensors(in.node_tensors, in.num_node_tensors, "node tensor"); err != nil {
-		return nil, err
-	}
-	if input.EdgeTensors, err = graphTensors(in.edge_tensors, in.num_edge_tensors, "edge tensor"); err != nil {
-		return nil, err
-	}
+	input, err := describe(in)
 	return func(ctx context.Context) (*graphHandle, error) {
 		g, err := loader.NewGraph(ctx, input)
 		if err != nil {
 			return nil, err
 		}
-		return newGraphHandle(g, len(input.NodeTensors)+len(input.EdgeTensors)), nil
-	}, nil
+		return newGraphHandle(g), nil
+	}, err
 }
 
-// typedGraphInput describes the types of a caller's graph.
-func typedGraphInput(in *C.fg_graph_input) (out loader.TypedGraphInput, err error) {
+// homogeneousInput describes a graph of one unnamed node type and one unnamed edge type.
+func homogeneousInput(in *C.fg_graph_input) (out loader.GraphInput, err error) {
+	nodes, edges := loader.GraphNodes{NumNodes: int64(in.num_nodes)}, loader.GraphEdges{}
+	if edges.EdgeIndex, err = source(&in.edge_index, "edge_index"); err != nil {
+		return out, err
+	}
+	if nodes.Tensors, err = graphTensors(in.node_tensors, in.num_node_tensors, "node tensor"); err != nil {
+		return out, err
+	}
+	if edges.Tensors, err = graphTensors(in.edge_tensors, in.num_edge_tensors, "edge tensor"); err != nil {
+		return out, err
+	}
+	return loader.GraphInput{NodeTypes: []loader.GraphNodes{nodes}, EdgeTypes: []loader.GraphEdges{edges}}, nil
+}
+
+// typesInput describes the types of a caller's graph.
+func typesInput(in *C.fg_graph_input) (out loader.GraphInput, err error) {
 	if in.num_nodes != -1 || in.num_node_tensors != 0 || in.num_edge_tensors != 0 {
 		return out, invalid("a graph with types has %d nodes and %d arrays beside them, expected -1 and none",
 			int64(in.num_nodes), in.num_node_tensors+in.num_edge_tensors)

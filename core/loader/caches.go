@@ -143,7 +143,7 @@ func (l *Loader) openPlanner(ctx context.Context) error {
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)
-		if l.parts.types != nil {
+		if !l.parts.types.unnamed() {
 			c.First = append(c.First, t.first)
 		}
 	}

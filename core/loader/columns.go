@@ -33,7 +33,7 @@ func (p *parts) cacheOrder(resident []bool) (order []int) {
 			order = append(order, i)
 		}
 	}
-	if p.types != nil {
+	if !p.types.unnamed() {
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.tensors[b].width, p.tensors[a].width) })
 	}
 	return order
@@ -41,7 +41,7 @@ func (p *parts) cacheOrder(resident []bool) (order []int) {
 
 // cacheable is how many nodes have rows that are cached.
 func (p *parts) cacheable(resident []bool) (n int64) {
-	if p.types == nil {
+	if p.types.unnamed() {
 		return p.numNodes
 	}
 	seen := make([]bool, p.types.types())
@@ -56,7 +56,7 @@ func (p *parts) cacheable(resident []bool) (n int64) {
 
 // nodesOf is how many rows of a tensor a batch brings that is of this demand.
 func (p *parts) nodesOf(d *demand, t *tensor) int64 {
-	if p.types == nil {
+	if p.types.unnamed() {
 		return d.nodes
 	}
 	c := p.types.demanded(d)
@@ -66,7 +66,7 @@ func (p *parts) nodesOf(d *demand, t *tensor) int64 {
 // holdTypes holds all rows of a node type where they have room, the type with the narrowest rows first. Types that come later have slots as narrow as
 // they are themselves.
 func (z *sizer) holdTypes(s *split, room int64) int64 {
-	if z.parts.types == nil {
+	if z.parts.types.unnamed() {
 		return room
 	}
 	type share struct {

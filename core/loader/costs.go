@@ -110,7 +110,7 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 
 // batchBytes is what the tensors of a batch of this size take at most.
 func (z *sizer) batchBytes(d demand) int64 {
-	if types := z.parts.types; types != nil {
+	if types := z.parts.types; !types.unnamed() {
 		c := types.demanded(&d)
 		total := c.bytes(&z.parts, z.options.BatchSize)
 		if z.options.History != nil {

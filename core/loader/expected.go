@@ -15,7 +15,7 @@ func (l *Loader) expected(ctx context.Context, neighbors *idArray, hops int) (*c
 	o := &l.options
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
 	types := l.parts.types
-	if types == nil {
+	if types.unnamed() {
 		s.Fanouts, s.Weights = o.Fanouts[:hops], l.rankedWeights(0)
 		return cache.Expected(ctx, l.budget, &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}, s)
 	}

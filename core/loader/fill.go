@@ -12,7 +12,7 @@ import (
 // copied, and the cache changed, by one batch at a time and in their order.
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		return p.fillTypes(b)
 	}
 	nID := int64s(b.Array("n_id").Buffer.Bytes())
@@ -40,7 +40,7 @@ func (p *preparer) fill(b *Batch) error {
 			count = int64(len(p.roster.rows))
 		}
 		var err error
-		if tensors[i], err = p.addTensor(b, t.name, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
+		if tensors[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
 			return err
 		}
 		if p.pruned() && !t.byEdge {
@@ -78,7 +78,7 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	switch {
 	case p.pruned():
 		found = int64(len(p.out.Loaded))
-	case l.parts.types != nil:
+	case !l.parts.types.unnamed():
 		found = p.sections.nodes[l.parts.types.types()]
 	}
 	l.counters.rows.Add(found)
@@ -90,7 +90,7 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 		l.counters.hits.Add(found)
 		return nil
 	}
-	if l.options.Held == nil && l.past == nil && l.parts.types == nil { // else it was filled before there was room for the batch
+	if l.options.Held == nil && l.past == nil && l.parts.types.unnamed() { // else it was filled before there was room for the batch
 		if err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) }); err != nil {
 			return err
 		}

@@ -80,16 +80,19 @@ func (d *dataset) edgeIndex() store.Source {
 
 func (d *dataset) graph(t *testing.T) *Graph {
 	t.Helper()
-	g, err := NewGraph(context.Background(), GraphInput{
-		NumNodes:  d.nodes,
-		EdgeIndex: d.edgeIndex(),
-		NodeTensors: []GraphTensor{
+	nodes := GraphNodes{
+		NumNodes: d.nodes,
+		Tensors: []GraphTensor{
 			{Name: "wide", DType: manifest.DType_UINT8, RowShape: []int64{wideWidth}, Rows: d.wide},
 			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
 			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
 		},
-		EdgeTensors: append([]GraphTensor{{Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr)}}, d.extra...),
-	})
+	}
+	attr := GraphTensor{
+		Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr),
+	}
+	edges := GraphEdges{EdgeIndex: d.edgeIndex(), Tensors: append([]GraphTensor{attr}, d.extra...)}
+	g, err := NewGraph(context.Background(), GraphInput{NodeTypes: []GraphNodes{nodes}, EdgeTypes: []GraphEdges{edges}})
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
 	return g

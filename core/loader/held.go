@@ -77,7 +77,7 @@ func (r *roster) fillTypesMissed(l *Loader, nodes []int64, c *sections) {
 
 // missed are the rows of a table in memory of the nodes that the consumer does not hold.
 func (p *preparer) missed(t *table) []int64 {
-	if p.loader.parts.types != nil {
+	if !p.loader.parts.types.unnamed() {
 		return p.roster.ids[p.roster.bases[t.typ]:p.roster.bases[t.typ+1]]
 	}
 	k := &p.lookup

@@ -252,7 +252,7 @@ func (h *past) take() *pruning {
 		return p
 	}
 	p := &pruning{pruner: history.NewPruner(h.loader.budget)}
-	if types := h.loader.parts.types; types != nil {
+	if types := h.loader.parts.types; !types.unnamed() {
 		p.types = &typedPruning{schema: types}
 	}
 	return p

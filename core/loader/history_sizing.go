@@ -38,7 +38,7 @@ func (z *sizer) sizeHistory() {
 	}
 	if z.placesFeatures() {
 		z.history += cache.PolicyBytes("static", z.parts.numNodes, 1) + z.parts.numNodes // addresses; present, at most
-		if z.parts.types != nil {
+		if !z.parts.types.unnamed() {
 			z.history += (z.parts.numNodes + 1) * endBytes // at most
 		}
 	}
@@ -91,7 +91,7 @@ func (d demand) levelBytes(transposed bool) int64 {
 
 // pruningBytes is what a preparer takes to prune.
 func (z *sizer) pruningBytes(d demand) int64 {
-	if z.parts.types != nil {
+	if !z.parts.types.unnamed() {
 		return z.parts.types.pruningBytes(d)
 	}
 	return history.PrunedBytesByHop(d.nodesPerHop, d.edgesPerHop) + drawnBytes(d)

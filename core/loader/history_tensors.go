@@ -111,7 +111,7 @@ func (l *Loader) HistoryTensors() int {
 	switch {
 	case l.past == nil:
 		return 0
-	case types != nil:
+	case !types.unnamed():
 		return 1 + (7+(3+len(TransposedNames))*len(types.relations))*hops
 	}
 	return 3 + (10+len(TransposedNames))*hops

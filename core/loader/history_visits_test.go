@@ -18,10 +18,8 @@ func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
 	const epochs = 30
 	o.History = nil
 	l := open(t, src, o)
-	first := []int64{0}
-	if types := l.parts.types; types != nil {
-		first = types.first[:types.types()]
-	}
+	types := l.parts.types
+	first := types.first[:types.types()]
 	visits := make([][]float64, o.hops())
 	for layer := range visits {
 		visits[layer] = make([]float64, l.parts.numNodes)
@@ -30,10 +28,7 @@ func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
 		for _, b := range epochOf(t, l, 1000+epoch) {
 			seen := make([]map[int64]bool, o.hops())
 			for typ, base := range first {
-				name := func(of string) string { return of }
-				if l.parts.types != nil {
-					name = func(of string) string { return nodeName(typ, of) }
-				}
+				name := func(of string) string { return types.nodeName(typ, of) }
 				ids, hops := b.int64s(name("n_id")), b.int64s(name("num_sampled_nodes"))
 				for layer := 1; layer < o.hops(); layer++ {
 					if seen[layer] == nil {

@@ -123,7 +123,7 @@ func (o *Options) validateLinks(p *parts) error {
 		names = p.tripletNames(k)
 	}
 	for _, t := range p.tensors {
-		if slices.Contains(names, t.batchName()) {
+		if slices.Contains(names, t.label) {
 			return refuse("the graph has a tensor %q, which is what a batch calls its links: rename the tensor", t.name)
 		}
 	}

@@ -49,18 +49,18 @@ func (p *parts) timesNames(o *LinkOptions) []string {
 	switch {
 	case o == nil:
 		return []string{SeedTimeName}
-	case p.types == nil && o.Triplets:
+	case p.types.unnamed() && o.Triplets:
 		return []string{SeedTimeName}
-	case p.types == nil:
+	case p.types.unnamed():
 		return []string{LinkTimeName}
 	case !o.Triplets:
-		return []string{edgeName(o.Relation, LinkTimeName)}
+		return []string{p.types.edgeName(o.Relation, LinkTimeName)}
 	}
 	r := &p.types.relations[o.Relation]
 	if r.source == r.target {
-		return []string{nodeName(r.source, SeedTimeName)}
+		return []string{p.types.nodeName(r.source, SeedTimeName)}
 	}
-	return []string{nodeName(r.source, SeedTimeName), nodeName(r.target, SeedTimeName)} // as PyG
+	return []string{p.types.nodeName(r.source, SeedTimeName), p.types.nodeName(r.target, SeedTimeName)} // as PyG
 }
 
 // numTimes is how many times a batch of so many seeds or links brings.
@@ -124,7 +124,7 @@ func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) (err error) {
 		return nil
 	}
 	var ofSources, ofTargets *tensor
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		nodes, _ := l.timeTensors()
 		ofSources, ofTargets = nodes[k.source], nodes[k.target]
 	} else {
@@ -161,7 +161,7 @@ func (l *Loader) bornOf(ctx context.Context, budget *mem.Budget, t *tensor, coun
 	}
 	defer free()
 	var order []uint32
-	if l.parts.store != nil && l.parts.types == nil {
+	if l.parts.store != nil && l.parts.types.unnamed() {
 		if order, err = reader.rowsOfNodes(ctx); err != nil {
 			return nil, err
 		}

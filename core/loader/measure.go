@@ -25,7 +25,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		trial.split.depth = fullDepth
 	}
 	defer trial.undo()
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		trial.parts.types = l.parts.types.again() // what the trial opens is its own
 	}
 	neighbors, err := l.trialTopology(ctx, trial, z)
@@ -36,7 +36,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		return err
 	}
 	z.sampler = trial.sampler
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		if z.sampler, err = l.parts.types.onDisk(z, trial); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 	if d := &z.demand; d.edges == 0 && l.parts.numEdges > 0 { // of few edges none is in these batches, but one may be in another
 		d.edges, d.hopEdges, d.nodes, d.rows = 1, 1, d.nodes+1, d.rows+1
 	}
-	if types := l.parts.types; types != nil {
+	if types := l.parts.types; !types.unnamed() {
 		types.addRare(&z.demand)
 	}
 	z.completing()
@@ -87,7 +87,7 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 }
 
 func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*idArray, error) {
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		return nil, l.parts.types.openTrial(ctx, trial, z)
 	}
 	if l.parts.store != nil && z.neighbors <= l.options.Memory/2 {

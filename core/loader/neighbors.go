@@ -147,7 +147,7 @@ func (l *Loader) openNeighborLists(ctx context.Context, indptr []int64, neighbor
 func (l *Loader) chooseLists(ctx context.Context, indptr []int64, neighbors *idArray) (of []listed, err error) {
 	var wanted *cache.Vector
 	var lists []cache.Lists
-	if types := l.parts.types; types != nil {
+	if types := l.parts.types; !types.unnamed() {
 		if wanted, err = types.wantedLists(ctx, l); err != nil {
 			return nil, err
 		}

@@ -118,11 +118,11 @@ func (l *Loader) onClose(fn func()) { l.release = append(l.release, fn) }
 // apart from the budget until the size of the working set is known, so that a
 // budget too small is answered with the one that works.
 func (l *Loader) openIndptr(ctx context.Context) ([]int64, error) {
-	if l.parts.graph != nil {
-		return l.parts.graph.csc.Indptr, nil
-	}
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		return nil, l.parts.types.openIndptr(ctx, l)
+	}
+	if l.parts.store == nil {
+		return l.parts.types.relations[0].csc.Indptr, nil
 	}
 	block, err := l.parts.store.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
 	if err != nil {
@@ -141,12 +141,12 @@ func (l *Loader) sizer() *sizer {
 	}
 	z.sizeHistory()
 	z.fixed += l.seedTimesBytes()
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		l.parts.types.size(l, z)
 		return z
 	}
 	if l.parts.store == nil {
-		z.fixed += l.parts.graph.budget.Used()
+		z.fixed += l.parts.inMemory.Used()
 		if t, _ := l.weightTensor(); t != nil { // its error was looked at
 			z.held = weightBytes(t)
 		}
@@ -213,12 +213,12 @@ func (l *Loader) engineStats() ssd.Stats {
 
 // openTopology finds neighbours and edge numbers where the split puts them.
 func (l *Loader) openTopology(ctx context.Context) (*idArray, error) {
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		return nil, l.parts.types.openTopology(ctx, l)
 	}
-	if g := l.parts.graph; g != nil {
-		l.edgeIDs = idArray{narrow: g.csc.EdgeIDs32, wide: g.csc.EdgeIDs64, limit: l.parts.numEdges}
-		return &idArray{narrow: unsigned(g.csc.Indices32), wide: g.csc.Indices64, limit: l.parts.numNodes}, nil
+	if g := l.parts.types.relations[0].csc; g != nil {
+		l.edgeIDs = idArray{narrow: g.EdgeIDs32, wide: g.EdgeIDs64, limit: l.parts.numEdges}
+		return &idArray{narrow: unsigned(g.Indices32), wide: g.Indices64, limit: l.parts.numNodes}, nil
 	}
 	topology := l.parts.store.Topology()
 	if !l.split.neighbors {
@@ -329,7 +329,7 @@ func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idA
 
 // makeSampler makes the sampler of what is open.
 func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idArray) (err error) {
-	if types := l.parts.types; types != nil {
+	if types := l.parts.types; !types.unnamed() {
 		weights, err := types.openWeights(ctx, l)
 		if err != nil {
 			return err
@@ -375,7 +375,7 @@ func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, w
 // openOrder loads the row of every node, of a store whose rows are not in the
 // order of the nodes. It is counted with indptr, see openIndptr.
 func (l *Loader) openOrder(ctx context.Context) error {
-	if l.parts.store == nil || l.parts.types != nil {
+	if l.parts.store == nil || !l.parts.types.unnamed() {
 		return nil
 	}
 	block, err := l.parts.store.RowOf(ctx, mem.NewBudget(0), mem.Topology)
@@ -412,7 +412,7 @@ func (l *Loader) openTables(ctx context.Context) error {
 			}
 		}
 	}
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		l.cachedTypes = make([]bool, l.parts.types.types())
 		for _, t := range l.onDisk {
 			l.cachedTypes[t.typ] = true

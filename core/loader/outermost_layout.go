@@ -14,7 +14,7 @@ import (
 
 // layOut finds the widths of rows.
 func (f *outermost) layOut() {
-	f.widths = make([]int64, f.loader.parts.nodeTypes())
+	f.widths = make([]int64, f.loader.parts.types.types())
 	for _, t := range f.loader.onDisk {
 		f.within = append(f.within, int(f.widths[t.typ]))
 		f.widths[t.typ] += int64(t.width)
@@ -32,7 +32,7 @@ func (f *outermost) hottest(ranked *cache.Vector) ([]uint32, error) {
 	most := min(bytes/narrowest, l.parts.numNodes, math.MaxInt32)
 	order := slices.Collect(ranked.Top(most))
 	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(ranked.Hotness[b], ranked.Hotness[a]) })
-	if l.parts.types == nil {
+	if l.parts.types.unnamed() {
 		return order, nil
 	}
 	block, err := l.budget.Alloc(mem.History, (most+1)*endBytes)
@@ -61,7 +61,7 @@ const endBytes = 8
 
 // typeOf is the type of a node, by its row.
 func (f *outermost) typeOf(row uint32) int {
-	if types := f.loader.parts.types; types != nil {
+	if types := f.loader.parts.types; !types.unnamed() {
 		return sample.TypeOf(types.first, int64(row))
 	}
 	return 0

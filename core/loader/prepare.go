@@ -209,14 +209,14 @@ func (p *preparer) makeTensors(b *Batch) error {
 	nodes, edges := int64(len(p.batch.Nodes)), int64(len(p.batch.Row))
 	l.counters.edges.Add(edges)
 	rows := nodes
-	if l.options.Held != nil && !e.trace && l.parts.types == nil {
+	if l.options.Held != nil && !e.trace && l.parts.types.unnamed() {
 		if err := p.compute(func() { p.roster.fill(l, p.batch.Nodes, b.NumSeeds) }); err != nil {
 			return err
 		}
 		rows = int64(len(p.roster.rows))
 	}
 	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		p.sections = l.parts.types.cut(p.batch)
 		if l.options.Held != nil && !e.trace {
 			if err := p.compute(func() { p.roster.fillTypes(l, p.batch.Nodes, &p.sections) }); err != nil {
@@ -242,7 +242,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
-	if p.loader.parts.types != nil {
+	if !p.loader.parts.types.unnamed() {
 		return p.copyTypes(b)
 	}
 	g := p.batch

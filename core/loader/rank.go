@@ -82,7 +82,7 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 		return err
 	}
 	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
 	}
 	ranked, err := l.rank(ctx, neighbors) // without an order of rows: by node
@@ -144,7 +144,7 @@ func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (
 	if metric == "expected" {
 		return l.expected(ctx, neighbors, o.hops())
 	}
-	if types := l.parts.types; types != nil && metric != "vector" {
+	if types := l.parts.types; !types.unnamed() && metric != "vector" {
 		return types.degrees(ctx, l, metric)
 	}
 	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}

@@ -11,7 +11,7 @@ import (
 
 // base is the tensor row, counted over all types, where the rows of a table begin.
 func (p *preparer) base(t *table) int32 {
-	if p.loader.parts.types == nil {
+	if p.loader.parts.types.unnamed() {
 		return 0
 	}
 	return int32(p.sections.ofRows()[t.typ])
@@ -20,7 +20,7 @@ func (p *preparer) base(t *table) int32 {
 // coldOf is the cold positions whose rows a table has: positions rise, and with them the types.
 func (p *preparer) coldOf(t *table) []int32 {
 	cold := p.lookup.cold
-	if p.loader.parts.types == nil {
+	if p.loader.parts.types.unnamed() {
 		return cold
 	}
 	before := func(end int64) int {
@@ -32,7 +32,7 @@ func (p *preparer) coldOf(t *table) []int32 {
 // hitsOf is the rows of a table's tensor that are in the cache, and their slots.
 func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 	k := &p.lookup
-	if p.loader.parts.types == nil {
+	if p.loader.parts.types.unnamed() {
 		return k.hitRows, k.hitSlots
 	}
 	base := p.base(t)
@@ -47,7 +47,7 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 
 // repeatRows copies the rows of repeated seeds within the tensor of a table.
 func (p *preparer) repeatRows(t *table, dst []byte) {
-	if p.loader.parts.types == nil {
+	if p.loader.parts.types.unnamed() {
 		p.roster.repeatRows(dst, t.width)
 		return
 	}
@@ -69,7 +69,7 @@ func (p *preparer) forwards(t *table, f plan.Forward) bool {
 
 // hasRow says whether a table has a row that some table of its column has.
 func (l *Loader) hasRow(t *table, row uint32) bool {
-	return l.parts.types == nil || int64(row) >= t.first && int64(row) < t.first+t.numRows
+	return l.parts.types.unnamed() || int64(row) >= t.first && int64(row) < t.first+t.numRows
 }
 
 // slotRow is the row of a table in a slot of the cache.
@@ -154,7 +154,7 @@ func (l *Loader) tableOf(column int, row uint32) *table {
 
 // rowsOf is those of some rows that a table has, as it counts them, and where they were in the list; nil: each in its place.
 func (l *Loader) rowsOf(t *table, rows []int64) (places, of []int64) {
-	if l.parts.types == nil {
+	if l.parts.types.unnamed() {
 		return nil, rows
 	}
 	places = []int64{}
@@ -179,7 +179,7 @@ func (l *Loader) extrasOf(t *table, extras []plan.Extra) []plan.Extra {
 }
 
 func (l *Loader) within(t *table, n int, row func(i int) uint32) (lo, hi int) {
-	if l.parts.types == nil {
+	if l.parts.types.unnamed() {
 		return 0, n
 	}
 	before := func(end int64) int { return sort.Search(n, func(i int) bool { return int64(row(i)) >= end }) }

@@ -1,9 +1,6 @@
 package loader
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,7 +10,7 @@ import (
 	"freshgo/core/store"
 )
 
-// Source is what a loader reads: OpenStore's store on disk, a Graph or a TypedGraph in memory.
+// Source is what a loader reads: OpenStore's store on disk or a Graph in memory.
 type Source interface {
 	parts() parts
 }
@@ -22,7 +19,6 @@ type Source interface {
 type parts struct {
 	numNodes, numEdges int64
 	store              *store.Store // nil for a Graph
-	graph              *Graph       // nil for a store
 	tensors            []tensor     // node tensors, then edge tensors
 	transposed         bool         // batches bring their edges grouped by source too
 	held               bool         // batches say where each row is, see PlaceName
@@ -30,8 +26,8 @@ type parts struct {
 	disjoint           bool         // nodes have a tree, see TreeName
 	timed              bool         // and seeds a time
 	links              *LinkOptions // nil: batches are drawn for seeds
-	types              *schema      // nil: a homogeneous graph
-	inMemory           *mem.Budget  // of a TypedGraph
+	types              *schema      // of a homogeneous graph: one unnamed node type, one unnamed relation
+	inMemory           *mem.Budget  // what a Graph has allocated; nil for a store
 }
 
 // tensor is a named table of rows, one per node or one per edge.
@@ -45,18 +41,9 @@ type tensor struct {
 	memory   []byte        // dense rows, when the user holds them in memory
 	onDisk   *store.Tensor // else where they are
 
-	// With types:
-	typ   int    // place of the type of nodes or of edges
-	first int64  // global number of its first node
-	label string // what batches call it; empty: its name
-}
-
-// nodeTypes is how many types of nodes there are.
-func (p *parts) nodeTypes() int {
-	if p.types == nil {
-		return 1
-	}
-	return p.types.types()
+	typ   int    // place of its node type, or of its relation
+	first int64  // global number of the first node of its type
+	label string // what batches call it
 }
 
 // checkRows refuses rows on disk that 32 bits do not number. Those of types are numbered one after the other.
@@ -68,8 +55,6 @@ func (p *parts) checkRows() error {
 	return nil
 }
 
-func (t *tensor) batchName() string { return cmp.Or(t.label, t.name) }
-
 func (t *tensor) bytes() int64 { return t.numRows * int64(t.width) }
 
 // storeSource is a store on disk.
@@ -77,114 +62,33 @@ type storeSource struct{ store *store.Store }
 
 // OpenStore makes a store a source. The loader borrows it: the caller closes the
 // store after the loader.
-func OpenStore(s *store.Store) Source {
-	if s.Typed() {
-		return typedStore{s}
-	}
-	return storeSource{s}
-}
+func OpenStore(s *store.Store) Source { return storeSource{s} }
 
 func (s storeSource) parts() parts {
-	topology := s.store.Topology()
-	p := parts{numNodes: topology.NumNodes, numEdges: topology.NumEdges, store: s.store}
-	add := func(tensors []store.Tensor, byEdge bool) {
+	types := &schema{first: []int64{0}}
+	p := parts{store: s.store, types: types}
+	places := map[string]int{}
+	add := func(tensors []store.Tensor, byEdge bool, typ int) {
 		for i := range tensors {
 			t := &tensors[i]
 			p.tensors = append(p.tensors, tensor{
 				name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: t.Layout.RowBytes,
-				byEdge: byEdge, numRows: t.Rows, onDisk: t,
+				byEdge: byEdge, numRows: t.Rows, onDisk: t, typ: typ,
 			})
 		}
 	}
-	add(s.store.Tensors(), false)
-	add(s.store.EdgeTensors(), true)
+	for i, t := range s.store.NodeTypes() {
+		places[t.Name] = i
+		types.addNodes(t.Name, t.Count)
+		add(t.Tensors, false, i)
+	}
+	for i, e := range s.store.EdgeTypes() {
+		types.relations = append(types.relations, relation{
+			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges, name: e.String(), relation: e.Relation, onDisk: &e,
+		})
+		p.numEdges += e.NumEdges
+		add(e.Tensors, true, i)
+	}
+	types.finish(&p)
 	return p
-}
-
-// GraphInput is a graph in the user's memory.
-type GraphInput struct {
-	NumNodes    int64
-	EdgeIndex   store.Source // integers [2, edges]; row 0 the source, row 1 the target
-	NodeTensors []GraphTensor
-	EdgeTensors []GraphTensor
-}
-
-// GraphTensor is dense rows in memory of the user's, who keeps them alive and
-// unmoved until the Graph is closed.
-type GraphTensor struct {
-	Name     string
-	DType    manifest.DType
-	RowShape []int64
-	Rows     []byte
-}
-
-// Graph is a graph in memory: in-edges indexed by target, built once and kept
-// outside the Go heap, and the user's tensors in place. It serves any number of
-// loaders and is closed after them.
-type Graph struct {
-	csc    *store.CSC
-	inputs []tensor
-	budget *mem.Budget
-	nodes  int64
-	edges  int64
-}
-
-// NewGraph indexes the edges of a graph in memory. Ids out of range and row
-// counts that disagree are errors; a cancelled ctx leaves nothing behind.
-func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
-	g := &Graph{budget: mem.NewBudget(0), nodes: in.NumNodes}
-	csc, err := store.BuildCSC(ctx, in.EdgeIndex, in.NumNodes, g.budget)
-	if err != nil {
-		return nil, err
-	}
-	g.csc, g.edges = csc, csc.NumEdges()
-	for _, t := range in.NodeTensors {
-		err = errors.Join(err, g.add(t, false, g.nodes))
-	}
-	for _, t := range in.EdgeTensors {
-		err = errors.Join(err, g.add(t, true, g.edges))
-	}
-	if err != nil {
-		g.Close()
-		return nil, err
-	}
-	return g, nil
-}
-
-func (g *Graph) add(t GraphTensor, byEdge bool, numRows int64) error {
-	checked, err := newTensor(t, t.Name, byEdge, numRows)
-	if err == nil {
-		g.inputs = append(g.inputs, checked)
-	}
-	return err
-}
-
-// newTensor checks a tensor, which messages call what, against the rows that it must have.
-func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (tensor, error) {
-	width := int64(t.DType.Size())
-	for _, n := range t.RowShape {
-		width *= n
-	}
-	if int64(len(t.Rows)) != numRows*width {
-		return tensor{}, fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes", store.ErrInvalid, what, len(t.Rows), numRows, width)
-	}
-	return tensor{
-		name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: int(width),
-		byEdge: byEdge, numRows: numRows, memory: t.Rows,
-	}, nil
-}
-
-// NumEdges is the number of edges.
-func (g *Graph) NumEdges() int64 { return g.edges }
-
-func (g *Graph) parts() parts {
-	return parts{numNodes: g.nodes, numEdges: g.edges, graph: g, tensors: g.inputs}
-}
-
-// Close frees the index; the tensors stay the user's. Idempotent.
-func (g *Graph) Close() {
-	if g.csc != nil {
-		g.csc.Close()
-		g.csc = nil
-	}
 }

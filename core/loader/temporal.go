@@ -82,7 +82,7 @@ func (t *tensor) checkTime() error {
 
 // checkTimes checks what depends on the source's tensors.
 func (l *Loader) checkTimes() error {
-	if types := l.parts.types; types != nil {
+	if types := l.parts.types; !types.unnamed() {
 		return types.checkTimes(l)
 	}
 	t, err := l.timeTensor()
@@ -103,7 +103,7 @@ func (l *Loader) checkTimes() error {
 func (l *Loader) checkTreeNames() error {
 	clash := func(name string) bool {
 		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
-			return t.name == name && (!t.byEdge || l.parts.types == nil || name == LinkTimeName)
+			return t.name == name && (!t.byEdge || l.parts.types.unnamed() || name == LinkTimeName)
 		})
 	}
 	name := SeedTimeName

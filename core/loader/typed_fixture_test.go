@@ -72,14 +72,14 @@ func newTypedDataset() *typedDataset {
 	return d
 }
 
-func (d *typedDataset) graph(t *testing.T) *TypedGraph {
+func (d *typedDataset) graph(t *testing.T) *Graph {
 	t.Helper()
-	var in TypedGraphInput
+	var in GraphInput
 	for i, name := range d.names {
 		in.NodeTypes = append(in.NodeTypes, GraphNodes{Name: name, NumNodes: d.counts[i], Tensors: d.nodes[i]})
 	}
 	in.EdgeTypes = d.edges
-	g, err := NewTypedGraph(context.Background(), in)
+	g, err := NewGraph(context.Background(), in)
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
 	return g
@@ -129,7 +129,7 @@ func (d *typedDataset) options() Options {
 }
 
 // check compares a batch with what the sampler draws for its seeds, and every row with the tensor that it is of.
-func (d *typedDataset) check(t *testing.T, g *TypedGraph, w *sample.HeteroWorker, o Options, epoch int64, b *seen) {
+func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.HeteroWorker, o Options, epoch int64, b *seen) {
 	t.Helper()
 	lists := make([][]int64, len(d.names))
 	first := []int64{0}
@@ -209,7 +209,7 @@ func (d *typedDataset) check(t *testing.T, g *TypedGraph, w *sample.HeteroWorker
 	}
 }
 
-func (d *typedDataset) worker(t *testing.T, g *TypedGraph, o Options) *sample.HeteroWorker {
+func (d *typedDataset) worker(t *testing.T, g *Graph, o Options) *sample.HeteroWorker {
 	t.Helper()
 	s, err := sample.NewHetero(g.Sampled(), sample.HeteroConfig{Fanouts: o.RelationFanouts, Replace: o.Replace, Labor: o.Labor})
 	require.NoError(t, err)

@@ -19,13 +19,29 @@ func nodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/
 
 func edgeName(relation int, name string) string { return "e" + strconv.Itoa(relation) + "/" + name }
 
+// nodeName is what batches call a tensor of a node type: of the unnamed type, the tensor's own name.
+func (s *schema) nodeName(typ int, name string) string {
+	if s.unnamed() {
+		return name
+	}
+	return nodeName(typ, name)
+}
+
+// edgeName is what batches call a tensor of a relation or, with metapaths, of a metapath.
+func (s *schema) edgeName(relation int, name string) string {
+	if s.unnamed() {
+		return name
+	}
+	return edgeName(relation, name)
+}
+
 // copyTypes is copyOut of a flat batch.
 func (p *preparer) copyTypes(b *Batch) error {
 	g, s, c := p.batch, p.loader.parts.types, &p.sections
 	inputs := make([][]int64, s.types())
 	for t := range s.types() {
 		nodes := g.Nodes[c.nodes[t]:c.nodes[t+1]]
-		nID, err := p.add(b, nodeName(t, "n_id"), int64(len(nodes)))
+		nID, err := p.add(b, s.nodeName(t, "n_id"), int64(len(nodes)))
 		if err != nil {
 			return err
 		}
@@ -33,7 +49,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 			nID[i] = v - s.first[t]
 		}
 		if p.loader.links == nil {
-			all, err := p.add(b, nodeName(t, "input_id"), c.seeds[t])
+			all, err := p.add(b, s.nodeName(t, "input_id"), c.seeds[t])
 			if err != nil {
 				return err
 			}
@@ -46,7 +62,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 			return err
 		}
 		if p.loader.options.Held != nil {
-			place, err := p.addTensor(b, nodeName(t, PlaceName), manifest.DType_INT32, []int64{int64(len(nodes))})
+			place, err := p.addTensor(b, s.nodeName(t, PlaceName), manifest.DType_INT32, []int64{int64(len(nodes))})
 			if err != nil {
 				return err
 			}
@@ -55,12 +71,12 @@ func (p *preparer) copyTypes(b *Batch) error {
 		if s.subgraph != sample.Directional {
 			continue // its edges are not in the order of hops
 		}
-		if err := p.addCounts(b, nodeName(t, "num_sampled_nodes"), g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)]); err != nil {
+		if err := p.addCounts(b, s.nodeName(t, "num_sampled_nodes"), g.NodesPerHop[t*(s.hops+1):(t+1)*(s.hops+1)]); err != nil {
 			return err
 		}
 	}
 	if k := p.loader.links; k != nil {
-		places, err := p.add(b, edgeName(k.options.Relation, "input_id"), b.NumSeeds)
+		places, err := p.add(b, s.edgeName(k.options.Relation, "input_id"), b.NumSeeds)
 		if err != nil {
 			return err
 		}
@@ -126,37 +142,37 @@ func (p *preparer) relationOf(i int) sample.Subgraph {
 // copyRelation adds the tensors of a relation that are not the user's.
 func (p *preparer) copyRelation(b *Batch, i int) error {
 	g := p.relationOf(i)
+	types := p.loader.parts.types
 	edges := int64(len(g.Row))
-	edgeIndex, err := p.add(b, edgeName(i, "edge_index"), 2, edges)
+	edgeIndex, err := p.add(b, types.edgeName(i, "edge_index"), 2, edges)
 	if err != nil {
 		return err
 	}
 	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
-	if err := p.addCounts(b, edgeName(i, "ptr"), g.Ptr); err != nil {
+	if err := p.addCounts(b, types.edgeName(i, "ptr"), g.Ptr); err != nil {
 		return err
 	}
-	types := p.loader.parts.types
 	if types.subgraph == sample.Directional {
-		if err := p.addCounts(b, edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
+		if err := p.addCounts(b, types.edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
 			return err
 		}
 	}
 	if p.loader.parts.weighted {
-		data, err := p.addTensor(b, edgeName(i, edgeWeightName), manifest.DType_FLOAT32, []int64{edges})
+		data, err := p.addTensor(b, types.edgeName(i, edgeWeightName), manifest.DType_FLOAT32, []int64{edges})
 		if err != nil {
 			return err
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
 	if types.numbered(i) {
-		if err := p.addCounts(b, edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
+		if err := p.addCounts(b, types.edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberTypes
 			return err
 		}
 	}
 	if p.pruned() {
 		return nil
 	}
-	return p.transposeGraph(b, &g, edgeName(i, ""), "")
+	return p.transposeGraph(b, &g, types.edgeName(i, ""), "")
 }
 
 // typedIDs are the ids of a batch by type: of nodes, and of edges.
@@ -165,12 +181,12 @@ type typedIDs struct{ nodes, edges [][]int64 }
 // idsOf finds the ids in the tensors of a batch.
 func (s *schema) idsOf(b *Batch) (ids typedIDs) {
 	for t := range s.types() {
-		ids.nodes = append(ids.nodes, int64s(b.Array(nodeName(t, "n_id")).Buffer.Bytes()))
+		ids.nodes = append(ids.nodes, int64s(b.Array(s.nodeName(t, "n_id")).Buffer.Bytes()))
 	}
 	ids.edges = make([][]int64, len(s.relations))
 	for i := range s.relations {
 		if s.numbered(i) {
-			ids.edges[i] = int64s(b.Array(edgeName(i, "e_id")).Buffer.Bytes())
+			ids.edges[i] = int64s(b.Array(s.edgeName(i, "e_id")).Buffer.Bytes())
 		}
 	}
 	return ids
@@ -194,7 +210,7 @@ func (p *preparer) fillTypes(b *Batch) error {
 			count = int(p.roster.bases[t.typ+1] - p.roster.bases[t.typ])
 		}
 		var err error
-		if tensors[i], err = p.addTensor(b, t.batchName(), t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
+		if tensors[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{int64(count)}, t.rowShape...)); err != nil {
 			return err
 		}
 		if p.pruned() && !t.byEdge {
@@ -240,10 +256,10 @@ func (p *preparer) numberTypes(b *Batch, ids typedIDs) error {
 			continue
 		}
 		r := &s.relations[i]
-		ptr := int64s(b.Array(edgeName(i, "ptr")).Buffer.Bytes())
+		ptr := int64s(b.Array(s.edgeName(i, "ptr")).Buffer.Bytes())
 		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
 		if s.subgraph == sample.Bidirectional && r.edgeIDs.lists != nil { // its reverse is itself or none
-			d = p.owners(r.indptr, d, ids.nodes[r.source], int64s(b.Array(edgeName(i, "edge_index")).Buffer.Bytes()))
+			d = p.owners(r.indptr, d, ids.nodes[r.source], int64s(b.Array(s.edgeName(i, "edge_index")).Buffer.Bytes()))
 		}
 		if err := p.replacePositions(&r.edgeIDs, d); err != nil {
 			return fmt.Errorf("numbering edges of %s: %w", r.name, err)
@@ -267,7 +283,7 @@ func (p *preparer) replacePositions(edgeIDs *idArray, d sample.Drawn) error {
 
 // fillGraph lists the nodes of a batch as it was drawn.
 func (r *roster) fillGraph(l *Loader, g *sample.Subgraph, numSeeds int64) {
-	if s := l.parts.types; s != nil {
+	if s := l.parts.types; !s.unnamed() {
 		c := s.cut(g)
 		r.fillTypes(l, g.Nodes, &c)
 		return

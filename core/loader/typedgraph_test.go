@@ -16,10 +16,10 @@ import (
 )
 
 // typedInputs are one graph with types for memory and for a store.
-func typedInputs() (TypedGraphInput, store.Input) {
+func typedInputs() (GraphInput, store.Input) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	counts := map[string]int64{"user": 400, "item": 900, "tag": 0}
-	memory := TypedGraphInput{}
+	memory := GraphInput{}
 	disk := store.Input{}
 	for _, name := range []string{"user", "item", "tag"} {
 		x := make([]byte, 8*counts[name])
@@ -45,7 +45,7 @@ func typedInputs() (TypedGraphInput, store.Input) {
 // TestTypedGraphIsSampledAsItsStore: the same graph in memory and on disk gives the same batches.
 func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 	memory, disk := typedInputs()
-	g, err := NewTypedGraph(context.Background(), memory)
+	g, err := NewGraph(context.Background(), memory)
 	require.NoError(t, err)
 	defer func() { require.Zero(t, g.budget.Used()) }()
 	defer g.Close()
@@ -87,22 +87,22 @@ func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 
 func TestTypedGraphRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(in *TypedGraphInput)
+		change func(in *GraphInput)
 		want   string
 	}{
-		"unknown type":   {func(in *TypedGraphInput) { in.EdgeTypes[0].Target = "itm" }, `unknown node type "itm", the node types are ["item" "tag" "user"]`},
-		"no edge types":  {func(in *TypedGraphInput) { in.EdgeTypes = nil }, "no type of edges"},
-		"other type":     {func(in *TypedGraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
-		"short tensor":   {func(in *TypedGraphInput) { in.NodeTypes[1].Tensors[0].Rows = make([]byte, 8) }, `tensor "item.x" has 8 bytes, expected 900 rows of 8 bytes`},
-		"negative nodes": {func(in *TypedGraphInput) { in.NodeTypes[2].NumNodes = -1; in.NodeTypes[2].Tensors = nil }, "-1 nodes"},
-		"ragged edges": {func(in *TypedGraphInput) {
+		"unknown type":   {func(in *GraphInput) { in.EdgeTypes[0].Target = "itm" }, `unknown node type "itm", the node types are ["item" "tag" "user"]`},
+		"no edge types":  {func(in *GraphInput) { in.EdgeTypes = nil }, "no type of edges"},
+		"other type":     {func(in *GraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
+		"short tensor":   {func(in *GraphInput) { in.NodeTypes[1].Tensors[0].Rows = make([]byte, 8) }, `tensor "item.x" has 8 bytes, expected 900 rows of 8 bytes`},
+		"negative nodes": {func(in *GraphInput) { in.NodeTypes[2].NumNodes = -1; in.NodeTypes[2].Tensors = nil }, "-1 nodes"},
+		"ragged edges": {func(in *GraphInput) {
 			in.EdgeTypes[1].Tensors = []GraphTensor{{Name: "time", DType: manifest.DType_INT64, Rows: make([]byte, 8)}}
 		}, `tensor "(item, liked, user).time" has 8 bytes, expected 5000 rows`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, _ := typedInputs()
 			tc.change(&in)
-			_, err := NewTypedGraph(context.Background(), in)
+			_, err := NewGraph(context.Background(), in)
 			require.ErrorIs(t, err, store.ErrInvalid)
 			require.ErrorContains(t, err, tc.want)
 		})
@@ -110,6 +110,6 @@ func TestTypedGraphRefuses(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	in, _ := typedInputs()
-	_, err := NewTypedGraph(cancelled, in)
+	_, err := NewGraph(cancelled, in)
 	require.ErrorIs(t, err, context.Canceled)
 }

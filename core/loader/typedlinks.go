@@ -30,7 +30,7 @@ func (e *linked) apart() bool { return e.source != e.target }
 // linked finds what links are of.
 func (p *parts) linked(o *LinkOptions) (linked, error) {
 	s := p.types
-	if s == nil {
+	if s.unnamed() {
 		if o.Relation != 0 || o.Reverse != 0 {
 			return linked{}, fmt.Errorf("%w: links of relation %d, the graph has no types", ErrOption, max(o.Relation, o.Reverse))
 		}
@@ -56,7 +56,7 @@ func (p *parts) linked(o *LinkOptions) (linked, error) {
 // pairNames are the names of the tensors of pairs: the second is what the user's labels become.
 func (p *parts) pairNames(o *LinkOptions) []string {
 	names := []string{linkPairs, "edge_label"}
-	if p.types != nil {
+	if !p.types.unnamed() {
 		for i, name := range names {
 			names[i] = edgeName(o.Relation, name)
 		}
@@ -67,7 +67,7 @@ func (p *parts) pairNames(o *LinkOptions) []string {
 // tripletNames are those of triplets.
 func (p *parts) tripletNames(o *LinkOptions) []string {
 	names := slices.Clone(linkTriplets[:])
-	if p.types != nil {
+	if !p.types.unnamed() {
 		r := &p.types.relations[o.Relation]
 		for i, typ := range []int{r.source, r.target, r.target} {
 			names[i] = nodeName(typ, names[i])
@@ -90,7 +90,7 @@ func (k *links) exclude(r *request) {
 		return
 	}
 	own, back := &r.Exclude, &r.Exclude
-	if k.types != nil {
+	if !k.types.unnamed() {
 		if r.ExcludeOf == nil {
 			r.ExcludeOf = make([][]sample.Link, len(k.types.relations))
 		}
@@ -135,14 +135,14 @@ func (k *links) number(r *request, numSources int) {
 
 // linkEdges is the edges that links are of, in a loader that reads them once.
 func (l *Loader) linkEdges(ctx context.Context, o *LinkOptions, indptr []int64) (*adjacency, error) {
-	if l.parts.types != nil {
+	if !l.parts.types.unnamed() {
 		l.parts.types = l.parts.types.again() // what is opened is this loader's own
 	}
 	neighbors, err := l.openTopology(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if types := l.parts.types; types != nil {
+	if types := l.parts.types; !types.unnamed() {
 		r := &types.relations[o.Relation]
 		indptr, neighbors = r.indptr, &r.neighbors
 	}
@@ -154,7 +154,7 @@ func (l *Loader) linkNumbers(ctx context.Context, o *LinkOptions) (ids *idArray,
 	var array *store.Array // nil: of a graph in memory, or each number is the position
 	var load loadFunc
 	switch {
-	case l.parts.types != nil:
+	case !l.parts.types.unnamed():
 		r := &l.parts.types.relations[o.Relation]
 		ids = &r.edgeIDs
 		if r.onDisk != nil {

@@ -26,7 +26,7 @@ func (s *schema) openTrial(ctx context.Context, trial *Loader, z *sizer) error {
 // measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: those of a type that has few are in none of the
 // batches that were measured, and may need what no others do. With shuffling these are a type's share of a batch, else a whole batch.
 func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key, z *sizer) error {
-	if l.parts.types == nil || l.links != nil { // every batch of links has nodes of both their types
+	if l.parts.types.unnamed() || l.links != nil { // every batch of links has nodes of both their types
 		return nil
 	}
 	total := l.numSeeds()

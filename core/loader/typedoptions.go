@@ -12,7 +12,7 @@ import (
 // checkTypes checks the options against the types of the graph.
 func (l *Loader) checkTypes() error {
 	types := l.parts.types
-	if types == nil {
+	if types.unnamed() {
 		if l.options.Metapaths != nil {
 			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
 		}
@@ -96,7 +96,9 @@ func (s *schema) findReached(o *Options) {
 }
 
 // reaches says whether batches may have rows of a tensor.
-func (p *parts) reaches(t *tensor) bool { return p.types == nil || t.byEdge || p.types.reached[t.typ] }
+func (p *parts) reaches(t *tensor) bool {
+	return p.types.unnamed() || t.byEdge || p.types.reached[t.typ]
+}
 
 // findEdges finds the types of edges that batches have.
 func (s *schema) findEdges(metapaths []sample.Metapath) error {

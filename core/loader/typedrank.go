@@ -45,7 +45,7 @@ func (s *schema) countSources(ctx context.Context, l *Loader, r *relation, count
 
 // dropRowless puts the nodes of types that have no rows on disk last.
 func (l *Loader) dropRowless(scores *cache.Vector) {
-	if l.parts.types == nil {
+	if l.parts.types.unnamed() {
 		return
 	}
 	first := l.parts.types.first

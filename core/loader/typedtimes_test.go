@@ -62,7 +62,7 @@ func typedTrees(d *typedDataset) map[string]func(o *Options) {
 }
 
 // requireTrees looks at every edge of a batch: its number, its ends, its tree and its time.
-func (d *typedDataset) requireTrees(t *testing.T, g *TypedGraph, o Options, b *seen) {
+func (d *typedDataset) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 	t.Helper()
 	var times []int64
 	trees, ids, count := make([][]int64, len(d.names)), make([][]int64, len(d.names)), 0
@@ -283,7 +283,7 @@ func TestTypedLinkTreesAgreeEverywhere(t *testing.T) {
 }
 
 // requireLinkTrees looks at a batch of links in trees: its seeds, its edges and their times.
-func (d *typedDataset) requireLinkTrees(t *testing.T, g *TypedGraph, o Options, source, target int, b *seen) {
+func (d *typedDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, source, target int, b *seen) {
 	t.Helper()
 	k, rel := o.Links, fmt.Sprintf("e%d/", o.Links.Relation)
 	of := func(typ int, name string) []int64 { return b.int64s(fmt.Sprintf("n%d/%s", typ, name)) }

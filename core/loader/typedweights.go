@@ -27,7 +27,7 @@ func (l *Loader) weightTensors() []*tensor {
 // checkWeights checks the tensors that edges are drawn by.
 func (l *Loader) checkWeights() error {
 	types := l.parts.types
-	if types == nil {
+	if types.unnamed() {
 		_, err := l.weightTensor()
 		return err
 	}

@@ -55,66 +55,12 @@ type seedRun struct {
 	from, to int64 // places in the list
 }
 
+// unnamed says whether the graph is homogeneous.
+func (s *schema) unnamed() bool { return s.names[0] == "" }
+
 func (s *schema) types() int { return len(s.first) - 1 }
 
 func (s *schema) count(typ int) int64 { return s.first[typ+1] - s.first[typ] }
-
-// typedStore is a store on disk that has types.
-type typedStore struct{ store *store.Store }
-
-func (s typedStore) parts() parts {
-	types := &schema{first: []int64{0}}
-	p := parts{store: s.store, types: types}
-	places := map[string]int{}
-	add := func(tensors []store.Tensor, byEdge bool, typ int) {
-		for i := range tensors {
-			t := &tensors[i]
-			p.tensors = append(p.tensors, tensor{
-				name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: t.Layout.RowBytes,
-				byEdge: byEdge, numRows: t.Rows, onDisk: t, typ: typ,
-			})
-		}
-	}
-	for i, t := range s.store.NodeTypes() {
-		places[t.Name] = i
-		types.addNodes(t.Name, t.Count)
-		add(t.Tensors, false, i)
-	}
-	for i, e := range s.store.EdgeTypes() {
-		types.relations = append(types.relations, relation{
-			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges, name: e.String(), relation: e.Relation, onDisk: &e,
-		})
-		p.numEdges += e.NumEdges
-		add(e.Tensors, true, i)
-	}
-	types.finish(&p)
-	return p
-}
-
-func (g *TypedGraph) parts() parts {
-	types := &schema{first: []int64{0}}
-	p := parts{types: types, inMemory: g.budget}
-	add := func(tensors []tensor, typ int) {
-		for _, t := range tensors {
-			t.typ = typ
-			p.tensors = append(p.tensors, t)
-		}
-	}
-	for i, t := range g.nodes {
-		types.addNodes(t.name, t.count)
-		add(t.tensors, i)
-	}
-	for i, e := range g.edges {
-		types.relations = append(types.relations, relation{
-			source: e.source, target: e.target, numEdges: e.csc.NumEdges(), csc: e.csc,
-			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]), relation: e.name[1],
-		})
-		p.numEdges += e.csc.NumEdges()
-		add(e.tensors, i)
-	}
-	types.finish(&p)
-	return p
-}
 
 func (s *schema) addNodes(name string, count int64) {
 	s.names = append(s.names, name)
@@ -126,9 +72,9 @@ func (s *schema) finish(p *parts) {
 	p.numNodes = s.first[s.types()]
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.byEdge {
-			t.label = fmt.Sprintf("e%d/%s", t.typ, t.name)
+			t.label = s.edgeName(t.typ, t.name)
 		} else {
-			t.label, t.first = fmt.Sprintf("n%d/%s", t.typ, t.name), s.first[t.typ]
+			t.label, t.first = s.nodeName(t.typ, t.name), s.first[t.typ]
 		}
 	}
 }

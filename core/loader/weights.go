@@ -66,7 +66,7 @@ func (l *Loader) checkSampler() error {
 		l.parts.tensors = slices.DeleteFunc(slices.Clone(l.parts.tensors), func(t tensor) bool { return t.byEdge })
 	}
 	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
-		return t.name == edgeWeightName && (t.byEdge || l.parts.types == nil)
+		return t.name == edgeWeightName && (t.byEdge || l.parts.types.unnamed())
 	})
 	l.parts.weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
 	if l.parts.weighted && clash {

@@ -1,0 +1,230 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/store"
+)
+
+// GraphInput is a graph in the user's memory. A homogeneous one has one node type and one edge type, all of whose names
+// are empty.
+type GraphInput struct {
+	NodeTypes []GraphNodes
+	EdgeTypes []GraphEdges
+}
+
+// GraphNodes is the nodes of one type.
+type GraphNodes struct {
+	Name     string
+	NumNodes int64
+	Tensors  []GraphTensor
+}
+
+// GraphEdges is the edges of one type, from nodes of type Source to nodes of type Target.
+type GraphEdges struct {
+	Source, Relation, Target string
+	EdgeIndex                store.Source // integers [2, edges]; row 0 the source, row 1 the target
+	Tensors                  []GraphTensor
+}
+
+// GraphTensor is dense rows in memory of the user's, who keeps them alive and
+// unmoved until the Graph is closed.
+type GraphTensor struct {
+	Name     string
+	DType    manifest.DType
+	RowShape []int64
+	Rows     []byte
+}
+
+// Graph is a graph in memory: the in-edges of each edge type indexed by target, built once, one type after the other,
+// and kept outside the Go heap, and the user's tensors in place. It serves any number of loaders and is closed after
+// them.
+type Graph struct {
+	nodes  []graphNodes
+	edges  []graphEdges
+	budget *mem.Budget
+}
+
+type graphNodes struct {
+	name    string
+	count   int64
+	tensors []tensor
+}
+
+type graphEdges struct {
+	source, target int // places of node types
+	name           [3]string
+	csc            *store.CSC
+	tensors        []tensor
+}
+
+// unnamed says whether the graph is homogeneous.
+func (in *GraphInput) unnamed() bool {
+	if len(in.NodeTypes) != 1 || len(in.EdgeTypes) != 1 {
+		return false
+	}
+	e := &in.EdgeTypes[0]
+	return in.NodeTypes[0].Name == "" && e.Source == "" && e.Relation == "" && e.Target == ""
+}
+
+// NewGraph indexes the edges of a graph in memory. Types that do not exist, ids out of range of their type and row
+// counts that disagree are errors; a cancelled ctx leaves nothing behind.
+func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
+	var nodes []store.NodeInput
+	place := map[string]int{}
+	for i, t := range in.NodeTypes {
+		nodes, place[t.Name] = append(nodes, store.NodeInput{Name: t.Name}), i
+	}
+	var edges []store.EdgeInput
+	for _, t := range in.EdgeTypes {
+		edges = append(edges, store.EdgeInput{Source: t.Source, Relation: t.Relation, Target: t.Target})
+	}
+	if !in.unnamed() {
+		if err := store.CheckTypes(nodes, edges); err != nil {
+			return nil, err
+		}
+	}
+	g := &Graph{budget: mem.NewBudget(0)}
+	err := g.build(ctx, in, place)
+	if err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int) error {
+	var err error
+	for _, t := range in.NodeTypes {
+		if t.NumNodes < 0 && t.Name != "" {
+			return fmt.Errorf("%w: %d nodes of type %q", store.ErrInvalid, t.NumNodes, t.Name)
+		}
+		n := graphNodes{name: t.Name, count: t.NumNodes}
+		label := "" // before names in messages
+		if t.Name != "" {
+			label = t.Name + "."
+		}
+		for _, rows := range t.Tensors {
+			checked, wrong := newTensor(rows, label+rows.Name, false, t.NumNodes)
+			n.tensors, err = append(n.tensors, checked), errors.Join(err, wrong)
+		}
+		g.nodes = append(g.nodes, n)
+	}
+	for _, t := range in.EdgeTypes {
+		e := graphEdges{
+			source: place[t.Source], target: place[t.Target], name: [3]string{t.Source, t.Relation, t.Target},
+		}
+		label, wrong := "", error(nil)
+		if in.unnamed() {
+			e.csc, wrong = store.BuildCSC(ctx, t.EdgeIndex, g.nodes[0].count, g.budget)
+		} else {
+			label = fmt.Sprintf("(%s, %s, %s).", t.Source, t.Relation, t.Target)
+			sources, targets := g.nodes[e.source].count, g.nodes[e.target].count
+			e.csc, wrong = store.BuildRelation(ctx, t.EdgeIndex, label+"edge_index", sources, targets, g.budget)
+		}
+		if wrong != nil {
+			return errors.Join(err, wrong)
+		}
+		for _, rows := range t.Tensors {
+			checked, wrong := newTensor(rows, label+rows.Name, true, e.csc.NumEdges())
+			e.tensors, err = append(e.tensors, checked), errors.Join(err, wrong)
+		}
+		g.edges = append(g.edges, e)
+	}
+	return err
+}
+
+// newTensor checks a tensor, which messages call what, against the rows that it must have.
+func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (tensor, error) {
+	width := int64(t.DType.Size())
+	for _, n := range t.RowShape {
+		width *= n
+	}
+	if int64(len(t.Rows)) != numRows*width {
+		return tensor{}, fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes",
+			store.ErrInvalid, what, len(t.Rows), numRows, width)
+	}
+	return tensor{
+		name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: int(width),
+		byEdge: byEdge, numRows: numRows, memory: t.Rows,
+	}, nil
+}
+
+func (g *Graph) parts() parts {
+	types := &schema{first: []int64{0}}
+	p := parts{types: types, inMemory: g.budget}
+	add := func(tensors []tensor, typ int) {
+		for _, t := range tensors {
+			t.typ = typ
+			p.tensors = append(p.tensors, t)
+		}
+	}
+	for i, t := range g.nodes {
+		types.addNodes(t.name, t.count)
+		add(t.tensors, i)
+	}
+	for i, e := range g.edges {
+		types.relations = append(types.relations, relation{
+			source: e.source, target: e.target, numEdges: e.csc.NumEdges(), csc: e.csc,
+			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]), relation: e.name[1],
+		})
+		p.numEdges += e.csc.NumEdges()
+		add(e.tensors, i)
+	}
+	types.finish(&p)
+	return p
+}
+
+// Sampled returns what the sampler draws from: node types and relations in the order of the input. It is valid until
+// Close.
+func (g *Graph) Sampled() sample.HeteroGraph {
+	var out sample.HeteroGraph
+	for _, t := range g.nodes {
+		out.NumNodes = append(out.NumNodes, t.count)
+	}
+	for _, e := range g.edges {
+		out.Relations = append(out.Relations, sample.Relation{
+			Source: e.source, Target: e.target,
+			Indptr: e.csc.Indptr, Indices32: e.csc.Indices32, Indices64: e.csc.Indices64,
+		})
+	}
+	return out
+}
+
+// NumTensors is the number of tensors of all types.
+func (g *Graph) NumTensors() (n int) {
+	for _, t := range g.nodes {
+		n += len(t.tensors)
+	}
+	for _, e := range g.edges {
+		n += len(e.tensors)
+	}
+	return n
+}
+
+// Homogeneous says whether the graph has one unnamed node type and one unnamed edge type.
+func (g *Graph) Homogeneous() bool { return g.nodes[0].name == "" }
+
+// NumTypes is the number of node types and of edge types.
+func (g *Graph) NumTypes() (nodes, edges int) { return len(g.nodes), len(g.edges) }
+
+// NumEdges is the number of edges of all types.
+func (g *Graph) NumEdges() (n int64) {
+	for _, e := range g.edges {
+		n += e.csc.NumEdges()
+	}
+	return n
+}
+
+// Close frees the indices; the tensors stay the user's. Idempotent.
+func (g *Graph) Close() {
+	for _, e := range g.edges {
+		e.csc.Close()
+	}
+	g.edges = nil
+}
