@@ -24,7 +24,7 @@ DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycac
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
+.PHONY: demo cuda generate test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -55,7 +55,12 @@ test-pure: $(VENV)/.tools
 test-race: $(VENV)/.tools
 	CGO_ENABLED=1 go test -race -short -timeout 45m $(GO_PACKAGES)
 
+# Writes what is made from other sources and committed: the declarations of the C API in Python.
+generate:
+	$(PYTHON) python/generate_abi.py
+
 lint-python: $(VENV)/.installed
+	$(PYTHON) python/generate_abi.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -17,7 +17,7 @@ func fg_version(out *C.fg_version_info, err *C.fg_error) C.int32_t {
 		*out = C.fg_version_info{
 			abi:                  C.FG_ABI_VERSION,
 			size_error:           C.sizeof_fg_error,
-			size_counters:        C.sizeof_fg_counters_info,
+			size_counters_info:   C.sizeof_fg_counters_info,
 			size_array:           C.sizeof_fg_array,
 			size_tensor:          C.sizeof_fg_tensor,
 			size_progress:        C.sizeof_fg_progress,

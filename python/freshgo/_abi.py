@@ -1,6 +1,6 @@
-"""The C API of ``csrc/include/freshgo.h``: the library loaded, checked and called; codes as exceptions; forks.
+"""The library of the C API loaded, checked and called; codes as exceptions; forks.
 
-Its structs and signatures are in ``_header``; the structs have their names here too.
+Its structs, numbers and signatures are in ``_header``.
 """
 
 from __future__ import annotations
@@ -16,73 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from freshgo import _header, _library, errors
-from freshgo._header import operators
-from freshgo._header.base import ABI_VERSION, AUTO, END, OK, TIMEOUT, Error
-from freshgo._header.batch import Batch
-from freshgo._header.convert import ConvertInput, RelayoutInput
-from freshgo._header.graph import EdgeType, GraphInput, NodeType
-from freshgo._header.history import HistoryLayer, HistoryOptions
-from freshgo._header.job import Progress
-from freshgo._header.lab import Simulation
-from freshgo._header.library import Counters, VersionInfo
-from freshgo._header.loader import LoaderDetails
-from freshgo._header.loader_options import Links, LoaderOptions, Metapath, Walk
-from freshgo._header.operators import Aggregation, Attention, Heads, Transposition
-from freshgo._header.tensor import PYTHON_FUNCTIONS, Array, DataType, PythonAPI, Tensor
-
-__all__ = [
-    "ABI_VERSION",
-    "AUTO",
-    "END",
-    "OK",
-    "TIMEOUT",
-    "Aggregation",
-    "Array",
-    "Attention",
-    "Batch",
-    "ConvertInput",
-    "Counters",
-    "DataType",
-    "EdgeType",
-    "Error",
-    "GraphInput",
-    "Heads",
-    "HistoryLayer",
-    "HistoryOptions",
-    "Links",
-    "LoaderDetails",
-    "LoaderOptions",
-    "Metapath",
-    "NodeType",
-    "Progress",
-    "PythonAPI",
-    "RelayoutInput",
-    "Simulation",
-    "Tensor",
-    "Transposition",
-    "VersionInfo",
-    "Walk",
-]
-
-_BUDGET = 20
+from freshgo._header import END, OK, Error
 
 _EXCEPTIONS: dict[int, type[errors.FreshgoError]] = {
-    10: errors.InvalidArgumentError,
-    11: errors.DTypeError,
-    12: errors.StoreNotFoundError,
-    13: errors.StoreExistsError,
-    14: errors.StorePermissionError,
-    15: errors.ReadError,
-    16: errors.WriteError,
-    17: errors.FormatError,
-    18: errors.VersionError,
-    19: errors.CorruptError,
-    _BUDGET: errors.BudgetError,
-    21: errors.ClosedError,
-    22: errors.BusyError,
-    23: errors.CancelledError,
-    24: errors.InternalError,
-    25: errors.CudaError,
+    _header.INVALID: errors.InvalidArgumentError,
+    _header.DTYPE: errors.DTypeError,
+    _header.NOT_FOUND: errors.StoreNotFoundError,
+    _header.EXISTS: errors.StoreExistsError,
+    _header.PERMISSION: errors.StorePermissionError,
+    _header.READ: errors.ReadError,
+    _header.WRITE: errors.WriteError,
+    _header.FORMAT: errors.FormatError,
+    _header.VERSION: errors.VersionError,
+    _header.CORRUPT: errors.CorruptError,
+    _header.BUDGET: errors.BudgetError,
+    _header.CLOSED: errors.ClosedError,
+    _header.BUSY: errors.BusyError,
+    _header.CANCELLED: errors.CancelledError,
+    _header.INTERNAL: errors.InternalError,
+    _header.CUDA: errors.CudaError,
 }
 """The one table from codes of the library to exceptions."""
 
@@ -94,29 +46,15 @@ _DEFAULT_ERRNO: dict[type[errors.FreshgoError], int] = {
 }
 """For errors that no system call is behind; others have EIO."""
 
-_STRUCTS: dict[str, type[ctypes.Structure]] = {
-    "error": Error,
-    "counters": Counters,
-    "array": Array,
-    "tensor": Tensor,
-    "progress": Progress,
-    "graph_input": GraphInput,
-    "convert_input": ConvertInput,
-    "loader_options": LoaderOptions,
-    "loader_details": LoaderDetails,
-    "batch": Batch,
-    "python_api": PythonAPI,
-    "simulation": Simulation,
-    "relayout_input": RelayoutInput,
-    "history_options": HistoryOptions,
-    "history_layer": HistoryLayer,
-    "node_type": NodeType,
-    "edge_type": EdgeType,
+_PYTHON = {
+    "capsule_new": "PyCapsule_New",
+    "capsule_is_valid": "PyCapsule_IsValid",
+    "capsule_get_pointer": "PyCapsule_GetPointer",
+    "list_new": "PyList_New",
+    "list_set_item": "PyList_SetItem",
+    "decref": "Py_DecRef",
 }
-
-_SIGNATURES = _header.SIGNATURES
-_OPERATORS = operators.SIGNATURES
-"""Those that may also be called in a forked child: see :func:`operate`."""
+"""The members of ``fg_python_api``, and what they are in Python."""
 
 _functions: dict[str, Callable[..., int]] = {}
 _loaded: tuple[_library.Library, ctypes.CDLL] | None = None
@@ -175,19 +113,9 @@ def library() -> _library.Library:
     return _loaded[0]
 
 
-def bind(signatures: dict[str, tuple[Any, ...]]) -> None:
-    """Make more functions known to :func:`call`, as the tables here do."""
-    path = library().path
-    assert _loaded is not None
-    try:
-        _functions.update(_bound(_loaded[1], signatures))
-    except AttributeError as cause:
-        raise errors.LibraryError(_explain(path, cause)) from cause
-
-
-def _bound(library: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -> dict[str, Callable[..., int]]:
+def _bound(library: ctypes.CDLL) -> dict[str, Callable[..., int]]:
     functions: dict[str, Callable[..., int]] = {}
-    for name, arguments in signatures.items():
+    for name, arguments in _header.SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes = (*arguments, POINTER(Error))
         function.restype = c_int32
@@ -195,7 +123,7 @@ def _bound(library: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -> dict
     return functions
 
 
-def new_capsules(tensors: ctypes.Array[Tensor], count: int, versioned: bool) -> list[object]:
+def new_capsules(tensors: ctypes.Array[_header.Tensor], count: int, versioned: bool) -> list[object]:
     """DLPack capsules that own the first ``count`` tensors, whose ``managed`` becomes None in the same step."""
     assert _new_capsules is not None  # the tensors came from the library
     return _new_capsules(tensors, count, int(versioned))
@@ -250,7 +178,7 @@ def _load() -> None:
         chosen, library = _open(chosen)
         path = chosen.path
         try:
-            functions = _bound(library, {**_SIGNATURES, **_OPERATORS})
+            functions = _bound(library)
             choose = library.fg_operators_init
             choose.argtypes, choose.restype = (c_void_p, c_int32), c_int32
             functions[choose.__name__] = choose
@@ -259,10 +187,11 @@ def _load() -> None:
         except (OSError, AttributeError) as cause:
             raise errors.LibraryError(_explain(path, cause)) from cause
         _check_version(path, functions["fg_version"])
-        api = PythonAPI(*(ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p) for name in PYTHON_FUNCTIONS))
-        init.argtypes, init.restype = (POINTER(PythonAPI),), None
+        entries = {name: ctypes.cast(getattr(ctypes.pythonapi, of), c_void_p) for name, of in _PYTHON.items()}
+        api = _header.PythonApi(**entries)
+        init.argtypes, init.restype = (POINTER(_header.PythonApi),), None
         init(api)
-        new.argtypes, new.restype = (POINTER(Tensor), c_int32, c_int32), ctypes.py_object
+        new.argtypes, new.restype = (POINTER(_header.Tensor), c_int32, c_int32), ctypes.py_object
         _new_capsules, _loaded = new, (chosen, library)
         _functions.update(functions)
 
@@ -291,17 +220,19 @@ def _explain(path: Path, cause: Exception) -> str:
 
 
 def _check_version(path: Path, version: Callable[..., int]) -> None:
-    info, error = VersionInfo(), Error()
+    info, error = _header.VersionInfo(), Error()
     if version(ctypes.byref(info), ctypes.byref(error)) != OK:
         raise _exception(error)
-    if info.abi != ABI_VERSION:
+    if info.abi != _header.ABI_VERSION:
         raise errors.LibraryError(
-            f"{path} has ABI {info.abi}, this package needs {ABI_VERSION}; "
+            f"{path} has ABI {info.abi}, this package needs {_header.ABI_VERSION}; "
             "the installation is mixed, install freshgo again"
         )
-    for name, struct in _STRUCTS.items():
-        if getattr(info, name) != ctypes.sizeof(struct):
+    for member, _ in info._fields_[1:]:
+        name = f"fg_{member.removeprefix('size_')}"
+        n_bytes = ctypes.sizeof(_header.STRUCTS[name])
+        if getattr(info, member) != n_bytes:
             raise errors.LibraryError(
-                f"{path} has fg_{name} of {getattr(info, name)} bytes, this package one of {ctypes.sizeof(struct)}; "
+                f"{path} has {name} of {getattr(info, member)} bytes, this package one of {n_bytes}; "
                 "the installation is mixed, install freshgo again"
             )

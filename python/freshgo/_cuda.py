@@ -16,15 +16,14 @@ import torch
 from torch import Tensor
 
 from freshgo import _abi
-from freshgo._header.cuda import SIGNATURES, Gathering, Mapping, Queue
+from freshgo._header import BAD_EDGE, BAD_INDEX, BAD_PTR, BAD_SLOT, CudaQueue, Gathering, Mapping
 from freshgo._library import CUDA_NAME
 from freshgo.errors import InvalidArgumentError
 
 _lock = threading.Lock()
-_bound = False
 _status: dict[int, Tensor] = {}  # by device: what its kernels found wrong, int64 [1] in pinned memory
 
-_KINDS = {1: "index", 2: "edge", 3: "ptr", 4: "slot"}
+_KINDS = {BAD_INDEX: "index", BAD_EDGE: "edge", BAD_PTR: "ptr", BAD_SLOT: "slot"}
 
 
 def takes(tensor: Tensor) -> bool:
@@ -120,14 +119,10 @@ def check() -> None:
 
 
 def _call(function: str, *args: Any, on: torch.device) -> None:
-    global _bound
-    if not _bound:
-        _abi.bind(SIGNATURES)
-        _bound = True
     index = on.index or 0
     _raise_noted(index)
-    queue = Queue(
-        struct_size=ctypes.sizeof(Queue), device=index, stream=_stream(on), status=_status_of(index).data_ptr()
+    queue = CudaQueue(
+        struct_size=ctypes.sizeof(CudaQueue), device=index, stream=_stream(on), status=_status_of(index).data_ptr()
     )
     _abi.call(function, *args, ctypes.byref(queue))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from freshgo import _abi
+from freshgo import _abi, _header
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -94,16 +94,16 @@ class ArrayList:
         self._alive: list[Any] = []
         self._mappings = _shared_mappings() if map_files else []
 
-    def one(self, name: str, array: ArrayLike | NpyFile) -> _abi.Array:
+    def one(self, name: str, array: ArrayLike | NpyFile) -> _header.Array:
         """Describe one array."""
         layout = _layout(name, array)
         if layout.path is None:
             layout = next((m for m in (r.apply(layout) for r in self._mappings) if m is not None), layout)
         code, bits = _DTYPES[layout.dtype]
         ndim = len(layout.shape)
-        raw = _abi.Array(
+        raw = _header.Array(
             name=_c_string(name),
-            dtype=_abi.DataType(code, bits, 1),
+            dtype=_header.DataType(code, bits, 1),
             ndim=ndim,
             shape=(ctypes.c_int64 * ndim)(*layout.shape),
             strides=(ctypes.c_int64 * ndim)(*layout.strides),
@@ -117,7 +117,7 @@ class ArrayList:
 
     def many(self, arrays: Mapping[str, ArrayLike | NpyFile]) -> tuple[Any, int]:
         """Describe named arrays: a pointer and a count."""
-        raw = (_abi.Array * len(arrays))(*(self.one(name, array) for name, array in arrays.items()))
+        raw = (_header.Array * len(arrays))(*(self.one(name, array) for name, array in arrays.items()))
         self._alive.append(raw)
         return raw, len(raw)
 
@@ -127,7 +127,7 @@ def use_versioned() -> bool:
     return hasattr(torch._C, "_to_dlpack_versioned")
 
 
-def to_torch(tensors: ctypes.Array[_abi.Tensor], count: int, versioned: bool) -> dict[str, torch.Tensor]:
+def to_torch(tensors: ctypes.Array[_header.Tensor], count: int, versioned: bool) -> dict[str, torch.Tensor]:
     """Take the first ``count`` tensors over, by name: their memory is freed with the last reference to them.
 
     All capsules exist before the first is consumed, so an error on the way leaks none.
@@ -136,11 +136,11 @@ def to_torch(tensors: ctypes.Array[_abi.Tensor], count: int, versioned: bool) ->
     return dict(zip(names, map(from_dlpack, _abi.new_capsules(tensors, count, versioned)), strict=True))
 
 
-def discard(tensors: ctypes.Array[_abi.Tensor], count: int, versioned: bool) -> None:
+def discard(tensors: ctypes.Array[_header.Tensor], count: int, versioned: bool) -> None:
     """Free those of the first ``count`` tensors that nobody has taken over."""
     left = [tensors[i].managed for i in range(count) if tensors[i].managed]
     _abi.new_capsules(
-        (_abi.Tensor * len(left))(*(_abi.Tensor(managed=managed) for managed in left)), len(left), versioned
+        (_header.Tensor * len(left))(*(_header.Tensor(managed=managed) for managed in left)), len(left), versioned
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freshgo import _kernels
+from freshgo import _header, _kernels
 from freshgo._operators import _GRAPH, _define, _Optional
 
 ops = torch.ops.freshgo
@@ -105,8 +105,8 @@ def _gat_back(
 def _add_projection(x: Tensor, att: Tensor, of_logit: Tensor, of_x: Tensor, of_att: Tensor) -> None:
     """The derivative of ``row_dot(x, att)``: added to ``of_x``, written to ``of_att``."""
     if x.size(1) > 0:
-        _kernels.heads(_kernels.SPREAD, of_x, att.reshape(1, -1), of_logit, of_x)
-        _kernels.heads(_kernels.TOTAL, x, None, of_logit, of_att)
+        _kernels.heads(_header.SPREAD, of_x, att.reshape(1, -1), of_logit, of_x)
+        _kernels.heads(_header.TOTAL, x, None, of_logit, of_att)
 
 
 def _gat_back_fake(

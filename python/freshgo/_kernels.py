@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from freshgo import _abi, _cuda
+from freshgo import _abi, _cuda, _header
 from freshgo._dlpack import use_versioned
-
-SUM, MAX, MIN, EXTREME_BACK, DOT = range(5)
-ROW_DOT, SPREAD, TOTAL = range(3)
+from freshgo._header import DOT, ROW_DOT, SPREAD
 
 _FLOAT, _BFLOAT = 2, 4
 _DTYPES = {
@@ -89,8 +87,8 @@ def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(rows, columns, dtype=dtype, device=on.device)
     code, bits = _DTYPES[dtype]
     versioned = use_versioned()
-    out = (_abi.Tensor * 1)()
-    _abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, _abi.DataType(code, bits, 1), versioned, out)
+    out = (_header.Tensor * 1)()
+    _abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, _header.DataType(code, bits, 1), versioned, out)
     return from_dlpack(_abi.new_capsules(out, 1, versioned)[0])
 
 
@@ -146,12 +144,12 @@ def aggregate(
         None if t is None else t.contiguous() for t in (edge, weight, self_weight, row_scale, col_scale)
     )
     code, bits = _DTYPES[x.dtype]
-    raw = _abi.Aggregation(
-        struct_size=ctypes.sizeof(_abi.Aggregation),
+    raw = _header.Aggregation(
+        struct_size=ctypes.sizeof(_header.Aggregation),
         kind=kind,
         threads=torch.get_num_threads(),
         index_bytes=index.element_size(),
-        dtype=_abi.DataType(code, bits, 1),
+        dtype=_header.DataType(code, bits, 1),
         skip_self=skip_self,
         cut=cut,
         columns=x.size(1),
@@ -190,8 +188,8 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
     src, own = kept["src"], kept["alpha_self"]
     assert src is not None
     assert own is not None
-    raw = _abi.Attention(
-        struct_size=ctypes.sizeof(_abi.Attention),
+    raw = _header.Attention(
+        struct_size=ctypes.sizeof(_header.Attention),
         threads=torch.get_num_threads(),
         index_bytes=index.element_size(),
         is_double=src.dtype == torch.float64,
@@ -218,11 +216,11 @@ def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None 
     x = _rows(x)
     y = None if y is None else _rows(y)
     code, bits = _DTYPES[x.dtype]
-    raw = _abi.Heads(
-        struct_size=ctypes.sizeof(_abi.Heads),
+    raw = _header.Heads(
+        struct_size=ctypes.sizeof(_header.Heads),
         kind=kind,
         threads=torch.get_num_threads(),
-        dtype=_abi.DataType(code, bits, 1),
+        dtype=_header.DataType(code, bits, 1),
         rows=d.size(0),
         columns=x.size(1),
         heads=d.size(1),
@@ -261,8 +259,8 @@ def transpose(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor,
     index, ptr = index.contiguous(), ptr.contiguous()
     source_ptr = ptr.new_empty(sources + 1)
     target, edge = torch.empty_like(index), torch.empty_like(index)
-    raw = _abi.Transposition(
-        struct_size=ctypes.sizeof(_abi.Transposition),
+    raw = _header.Transposition(
+        struct_size=ctypes.sizeof(_header.Transposition),
         threads=torch.get_num_threads(),
         index_bytes=index.element_size(),
         ptr=ptr.data_ptr(),
@@ -287,8 +285,8 @@ def group(target: Tensor, targets: int) -> tuple[Tensor, Tensor | None]:
     ptr = target.new_empty(targets + 1, dtype=torch.int64)
     order = torch.empty_like(target)
     if _cuda.takes(target):
-        raw = _abi.Transposition(
-            struct_size=ctypes.sizeof(_abi.Transposition),
+        raw = _header.Transposition(
+            struct_size=ctypes.sizeof(_header.Transposition),
             index_bytes=target.element_size(),
             index=target.data_ptr(),
             num_index=target.numel(),

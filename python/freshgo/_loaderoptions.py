@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from freshgo import _abi, _nativehistory
+from freshgo import _header, _nativehistory
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ def own_seeds(seeds: torch.Tensor | None) -> torch.Tensor | None:
     return seeds.detach().to("cpu", copy=True).contiguous()
 
 
-def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.LoaderOptions:
+def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _header.LoaderOptions:
     fanouts = (ctypes.c_int64 * len(options.fanouts))(*options.fanouts)
-    raw = _abi.LoaderOptions(
-        struct_size=ctypes.sizeof(_abi.LoaderOptions),
+    raw = _header.LoaderOptions(
+        struct_size=ctypes.sizeof(_header.LoaderOptions),
         num_hops=len(fanouts),
         fanouts=fanouts,
         all_nodes=int(seeds is None),
@@ -140,22 +140,22 @@ def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.L
         prefetch=options.prefetch,
         transpose=int(options.transpose),
         memory=options.memory or 0,
-        feature_cache=_abi.AUTO if options.feature_cache is None else options.feature_cache,
-        neighbor_cache=_abi.AUTO if options.neighbor_cache is None else options.neighbor_cache,
+        feature_cache=_header.AUTO if options.feature_cache is None else options.feature_cache,
+        neighbor_cache=_header.AUTO if options.neighbor_cache is None else options.neighbor_cache,
         cache=options.cache.encode(),
         io=options.io.encode(),
-        superbatch=_abi.AUTO if options.superbatch is None else options.superbatch,
+        superbatch=_header.AUTO if options.superbatch is None else options.superbatch,
         carry_over=int(options.carry_over),
         lookahead=int(options.lookahead),
         hotness_seed=options.hotness_seed & 0xFFFF_FFFF_FFFF_FFFF,
         presc_epochs=options.presc_epochs,
-        reorder=_abi.AUTO if options.reorder is None else options.reorder,
-        reorder_rows=_abi.AUTO if options.reorder_rows is None else options.reorder_rows,
+        reorder=_header.AUTO if options.reorder is None else options.reorder,
+        reorder_rows=_header.AUTO if options.reorder_rows is None else options.reorder_rows,
         transfer=options.transfer.encode(),
-        trace_memory=_abi.AUTO if options.trace_memory is None else options.trace_memory,
-        buffer_memory=_abi.AUTO if options.buffer_memory is None else options.buffer_memory,
+        trace_memory=_header.AUTO if options.trace_memory is None else options.trace_memory,
+        buffer_memory=_header.AUTO if options.buffer_memory is None else options.buffer_memory,
         scratch=None if options.scratch is None else os.fsencode(options.scratch),
-        scratch_bytes=_abi.AUTO if options.scratch_bytes is None else options.scratch_bytes,
+        scratch_bytes=_header.AUTO if options.scratch_bytes is None else options.scratch_bytes,
         calibration=None if options.calibration is None else os.fsencode(options.calibration),
         holds=options.holds,
     )
@@ -171,12 +171,12 @@ def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.L
         raw.relation_fanouts, raw.num_relations = (ctypes.c_int64 * len(flat))(*flat), len(relations)
         raw.num_hops, raw.fanouts = len(relations[0]) if relations else 0, None
     if options.metapaths is not None:
-        paths = [_abi.Metapath((ctypes.c_int64 * len(path))(*path), len(path)) for path, _ in options.metapaths]
-        walks = [_abi.Walk(*walk) for _, hops in options.metapaths for walk in hops]
-        raw.metapaths, raw.num_metapaths = (_abi.Metapath * len(paths))(*paths), len(paths)
-        raw.walks = (_abi.Walk * len(walks))(*walks)
+        paths = [_header.Metapath((ctypes.c_int64 * len(path))(*path), len(path)) for path, _ in options.metapaths]
+        walks = [_header.Walk(*walk) for _, hops in options.metapaths for walk in hops]
+        raw.metapaths, raw.num_metapaths = (_header.Metapath * len(paths))(*paths), len(paths)
+        raw.walks = (_header.Walk * len(walks))(*walks)
     if options.walks is not None:
-        raw.walks = (_abi.Walk * len(options.walks))(*(_abi.Walk(*walk) for walk in options.walks))
+        raw.walks = (_header.Walk * len(options.walks))(*(_header.Walk(*walk) for walk in options.walks))
     raw.subgraph_type = options.subgraph_type
     if seeds is not None:
         raw.seeds, raw.num_seeds = pointer_to(seeds, ctypes.c_int64), seeds.numel()
@@ -195,8 +195,8 @@ def loader_options(options: LoaderOptions, seeds: torch.Tensor | None) -> _abi.L
     return raw
 
 
-def _link_options(links: LinkOptions) -> _abi.Links:
-    raw = _abi.Links(
+def _link_options(links: LinkOptions) -> _header.Links:
+    raw = _header.Links(
         negatives=links.negatives, triplets=int(links.triplets), strict=int(links.strict), exclude=links.exclude
     )
     if links.index is not None:

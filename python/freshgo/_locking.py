@@ -11,7 +11,7 @@ import threading
 from ctypes import c_int, c_void_p
 
 from freshgo import _abi, _library
-from freshgo._header.tensor import LockAPI
+from freshgo._header import LockApi
 
 _ENTRIES = ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuMemHostRegister_v2", "cuMemHostUnregister")
 
@@ -35,7 +35,7 @@ def lock_buffers(device: int) -> bool:
         return True
 
 
-def _driver(device: int) -> LockAPI | None:
+def _driver(device: int) -> LockApi | None:
     try:
         driver = ctypes.CDLL(_library.DRIVER)
         entries = [ctypes.cast(getattr(driver, name), c_void_p) for name in _ENTRIES]
@@ -46,4 +46,4 @@ def _driver(device: int) -> LockAPI | None:
             return None
     except (OSError, AttributeError):
         return None
-    return LockAPI(*entries, context)
+    return LockApi(*entries, context)

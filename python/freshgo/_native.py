@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from freshgo import _abi, _dlpack
+from freshgo import _abi, _dlpack, _header
 from freshgo._dlpack import NpyFile
 from freshgo._library import Library
 from freshgo._loaderoptions import LoaderOptions, loader_options, own_seeds, pointer_to
@@ -44,7 +44,7 @@ __all__ = [
 def counters() -> dict[str, int]:
     """What the library holds: live ``stores``, ``graphs``, ``loaders``, ``jobs`` (handles), ``buffers`` and
     ``buffer_bytes`` (tensor memory in use), ``pooled_bytes`` (kept for the next batch)."""
-    raw = _abi.Counters()
+    raw = _header.CountersInfo()
     _abi.call("fg_counters", ctypes.byref(raw))
     return {name: int(getattr(raw, name)) for name, _ in raw._fields_}
 
@@ -106,7 +106,7 @@ class Store(Handle):
         what = (kinds[kind],) if place is None else (kinds[kind], place)
         function = "fg_store_read" if place is None else "fg_store_read_type"
         arguments = (self._handle(), *what, name.encode(), int(versioned))
-        slots = (_abi.Tensor * 1)()
+        slots = (_header.Tensor * 1)()
         result = run_job(function, *arguments, discard=lambda managed: _free(managed, versioned))
         try:
             slots[0].managed = result
@@ -124,7 +124,7 @@ class Store(Handle):
 
 
 def _free(managed: int, versioned: bool) -> None:
-    _dlpack.discard((_abi.Tensor * 1)(_abi.Tensor(managed=managed)), 1, versioned)
+    _dlpack.discard((_header.Tensor * 1)(_header.Tensor(managed=managed)), 1, versioned)
 
 
 class Graph(Handle):
@@ -149,7 +149,7 @@ class Graph(Handle):
         """
         super().__init__()
         arrays = _dlpack.ArrayList()
-        raw = _abi.GraphInput(struct_size=ctypes.sizeof(_abi.GraphInput), num_nodes=num_nodes)
+        raw = _header.GraphInput(struct_size=ctypes.sizeof(_header.GraphInput), num_nodes=num_nodes)
         raw.edge_index = arrays.one("edge_index", edge_index)
         raw.node_tensors, raw.num_node_tensors = arrays.many(node_tensors)
         raw.edge_tensors, raw.num_edge_tensors = arrays.many(edge_tensors)
@@ -182,8 +182,8 @@ class TypedGraph(Handle):
         super().__init__()
         arrays = _dlpack.ArrayList()
         nodes, edges = raw_types(parts, arrays, splits=False)
-        raw = _abi.GraphInput(
-            struct_size=ctypes.sizeof(_abi.GraphInput),
+        raw = _header.GraphInput(
+            struct_size=ctypes.sizeof(_header.GraphInput),
             num_nodes=-1,
             node_types=nodes,
             edge_types=edges,
@@ -196,7 +196,7 @@ class TypedGraph(Handle):
 
 def raw_types(parts: TypedParts, arrays: _dlpack.ArrayList, *, splits: bool = True) -> tuple[Any, Any]:
     """Describe the types of a graph: an array of nodes and one of edges."""
-    nodes, edges = (_abi.NodeType * len(parts.nodes))(), (_abi.EdgeType * len(parts.edges))()
+    nodes, edges = (_header.NodeType * len(parts.nodes))(), (_header.EdgeType * len(parts.edges))()
     for node, (name, of_nodes) in zip(nodes, parts.nodes.items(), strict=True):
         node.name = name.encode()
         node.num_nodes = -1 if of_nodes.num_nodes is None else of_nodes.num_nodes
@@ -238,10 +238,10 @@ class Loader(Handle, HistoryCalls):
         raw = loader_options(options, self._seeds)
         arguments = (*_source_handles(source), ctypes.byref(raw))
         self._pointer = run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
-        info = _abi.LoaderDetails()
+        info = _header.LoaderDetails()
         _abi.call("fg_loader_info", self._pointer, ctypes.byref(info))
         self.num_batches = int(info.num_batches)
-        self._tensor_slots = _abi.Tensor * int(info.max_tensors)
+        self._tensor_slots = _header.Tensor * int(info.max_tensors)
         self._versioned = _dlpack.use_versioned()
 
     def check_open(self) -> None:
@@ -257,14 +257,14 @@ class Loader(Handle, HistoryCalls):
         """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet.
         Waits in steps, so Ctrl-C works."""
         slots = self._tensor_slots()
-        raw = _abi.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
+        raw = _header.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
         try:
             while True:
                 code = _abi.call("fg_loader_next", self._handle(), POLL_MS if wait else 0, ctypes.byref(raw))
-                if code == _abi.OK:
+                if code == _header.OK:
                     tensors = _dlpack.to_torch(slots, raw.num_tensors, self._versioned)
                     return RawBatch(int(raw.index), int(raw.num_seeds), tensors)
-                if code == _abi.END or not wait:
+                if code == _header.END or not wait:
                     return None
         except BaseException:  # Ctrl-C may strike right after the library handed the batch over
             _dlpack.discard(slots, raw.num_tensors, self._versioned)
@@ -318,9 +318,9 @@ def simulate(
     reads, hits, swaps = (torch.empty(len(trace), dtype=torch.int64) for _ in range(3))
     fill = torch.zeros(1, dtype=torch.int64)
     arrays = _dlpack.ArrayList()
-    batches = (_abi.Array * len(trace))(*(arrays.one(f"trace[{i}]", ids) for i, ids in enumerate(trace)))
-    raw = _abi.Simulation(
-        struct_size=ctypes.sizeof(_abi.Simulation),
+    batches = (_header.Array * len(trace))(*(arrays.one(f"trace[{i}]", ids) for i, ids in enumerate(trace)))
+    raw = _header.Simulation(
+        struct_size=ctypes.sizeof(_header.Simulation),
         carry_over=int(carry_over),
         lookahead=int(lookahead),
         policy=policy.encode(),

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from freshgo import _abi, _dlpack
+from freshgo import _abi, _dlpack, _header
 from freshgo._loaderoptions import pointer_to
 from freshgo._native import Store, raw_types
 from freshgo._nativehandle import encoded_path, run_job
@@ -52,8 +52,8 @@ def convert(
         ReadError, WriteError: the disk failed or is full
     """
     arrays = _dlpack.ArrayList(map_files=True)
-    raw = _abi.ConvertInput(
-        struct_size=ctypes.sizeof(_abi.ConvertInput),
+    raw = _header.ConvertInput(
+        struct_size=ctypes.sizeof(_header.ConvertInput),
         overwrite=int(overwrite),
         num_nodes=-1 if num_nodes is None else num_nodes,
         memory=memory,
@@ -85,8 +85,8 @@ def convert_types(
     arrays = _dlpack.ArrayList(map_files=True)
     nodes, edges = raw_types(parts, arrays)
     names = _names([(weights or {}).get(edge_type) for edge_type in parts.edges])
-    raw = _abi.ConvertInput(
-        struct_size=ctypes.sizeof(_abi.ConvertInput),
+    raw = _header.ConvertInput(
+        struct_size=ctypes.sizeof(_header.ConvertInput),
         overwrite=int(overwrite),
         num_nodes=-1,
         memory=memory,
@@ -125,11 +125,11 @@ def relayout(
     Raises:
         InvalidArgumentError, BudgetError, CorruptError, and the errors of :func:`convert` for the path
     """
-    raw = _abi.RelayoutInput(
-        struct_size=ctypes.sizeof(_abi.RelayoutInput),
+    raw = _header.RelayoutInput(
+        struct_size=ctypes.sizeof(_header.RelayoutInput),
         overwrite=int(overwrite),
         memory=memory,
-        hot_rows=_abi.AUTO if hot_rows is None else hot_rows,
+        hot_rows=_header.AUTO if hot_rows is None else hot_rows,
         order=order.encode(),
     )
     if scores is not None:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshgo import _abi
+from freshgo import _abi, _header
 from freshgo.errors import ClosedError, DTypeError, FreshgoError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def run_job(
     Ctrl-C may strike between any two steps, also right after the library handed something over: the job is closed
     and a result that is not returned is given to ``discard``.
     """
-    job, state = ctypes.c_void_p(), _abi.Progress()
+    job, state = ctypes.c_void_p(), _header.Progress()
     try:
         try:
             _abi.call(starter, *args, ctypes.byref(job))
@@ -109,8 +109,8 @@ def run_job(
 
 def _wait(job: ctypes.c_void_p, state: Any, progress: Progress | None) -> None:
     shown: tuple[str, int, int] | None = None
-    code = _abi.TIMEOUT
-    while code != _abi.OK:
+    code = _header.TIMEOUT
+    while code != _header.OK:
         code = _abi.call("fg_job_wait", job, POLL_MS, ctypes.byref(state))
         if progress is not None:
             now = (state.stage.decode(), int(state.done), int(state.total))

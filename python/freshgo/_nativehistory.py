@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from freshgo import _abi, _dlpack
+from freshgo import _abi, _dlpack, _header
 
 if TYPE_CHECKING:
     from freshgo._history import Settings
@@ -17,10 +17,10 @@ POLL_MS = 50
 """How long a call may block before Ctrl-C is looked for."""
 
 
-def options(settings: Settings) -> _abi.HistoryOptions:
+def options(settings: Settings) -> _header.HistoryOptions:
     """Describe a history to the library."""
-    return _abi.HistoryOptions(
-        struct_size=ctypes.sizeof(_abi.HistoryOptions),
+    return _header.HistoryOptions(
+        struct_size=ctypes.sizeof(_header.HistoryOptions),
         lag=settings.lag,
         p_grad=settings.p_grad,
         t_stale=settings.t_stale.count,
@@ -28,7 +28,7 @@ def options(settings: Settings) -> _abi.HistoryOptions:
         t_stale_epochs=int(settings.t_stale.epochs),
         start_epochs=int(settings.start.epochs),
         policy=settings.policy.encode(),
-        memory=_abi.AUTO if settings.memory is None else settings.memory,
+        memory=_header.AUTO if settings.memory is None else settings.memory,
         outside=int(settings.device is not None and settings.device.type != "cpu"),
         features=int(settings.features),
         probe_every=settings.probe_every,
@@ -53,7 +53,7 @@ class HistoryCalls:
         Returns:
             For each hidden layer which of the computed rows are kept and in which slots (int64, one dimension).
         """
-        raw, kept = (_abi.HistoryLayer * len(norms))(), []
+        raw, kept = (_header.HistoryLayer * len(norms))(), []
         alive = [(computed.contiguous(), hits.contiguous()) for computed, hits in norms]
         for layer, (computed, hits) in zip(raw, alive, strict=True):
             rows, slots = (torch.empty(computed.numel(), dtype=torch.int64) for _ in range(2))
@@ -82,7 +82,7 @@ class HistoryCalls:
 
     def _update(self, iteration: int, row_bytes: int, layers: Any, count: int) -> None:
         arguments = (self._handle(), iteration, row_bytes, layers, count, POLL_MS)
-        while _abi.call("fg_history_update", *arguments) == _abi.TIMEOUT:
+        while _abi.call("fg_history_update", *arguments) == _header.TIMEOUT:
             pass
 
     def history_stats(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _pointer(tensor: torch.Tensor, kind: Any) -> Any:
 
 def _tensor(function: str, handle: int) -> torch.Tensor | None:
     """The one tensor that a function gives."""
-    slots, versioned = (_abi.Tensor * 1)(), _dlpack.use_versioned()
+    slots, versioned = (_header.Tensor * 1)(), _dlpack.use_versioned()
     try:
         _abi.call(function, handle, int(versioned), slots)
         if not slots[0].managed:

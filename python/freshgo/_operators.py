@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from freshgo import _cuda, _kernels
+from freshgo import _cuda, _header, _kernels
 from freshgo.errors import InvalidArgumentError
 
 _library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
@@ -106,7 +106,7 @@ class _Factors(NamedTuple):
 def _sum(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
     factors = _Factors(*rest[:5])
     out = _kernels.empty(x, ptr.numel() - 1, x.size(1), x.dtype)
-    _kernels.aggregate(_kernels.SUM, x, index, ptr, out, heads=factors.heads, **factors._asdict())
+    _kernels.aggregate(_header.SUM, x, index, ptr, out, heads=factors.heads, **factors._asdict())
     return out
 
 
@@ -119,7 +119,7 @@ def _sum_back(grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any, **products: 
     source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
     out = _kernels.empty(grad, sources, grad.size(1), grad.dtype)
     _kernels.aggregate(
-        _kernels.SUM,
+        _header.SUM,
         grad,
         target,
         source_ptr,
@@ -168,7 +168,7 @@ def _dot(
     if x.size(1) == 0:
         return out.zero_()
     _kernels.aggregate(
-        _kernels.DOT,
+        _header.DOT,
         x,
         index,
         ptr,
@@ -245,7 +245,7 @@ def _row_dot(x: Tensor, y: Tensor, heads: int) -> Tensor:
     out = _kernels.empty(x, x.size(0), heads, _kernels.real(x.dtype))
     if x.size(1) == 0:
         return out.zero_()
-    _kernels.heads(_kernels.ROW_DOT, x, y, out)
+    _kernels.heads(_header.ROW_DOT, x, y, out)
     return out
 
 
@@ -272,7 +272,7 @@ def _extreme(
     rows, columns = ptr.numel() - 1, x.size(1)
     out = _kernels.empty(x, rows, columns, x.dtype)
     count = _kernels.empty(x, rows if counted else 0, columns, _kernels.real(x.dtype))
-    _kernels.aggregate(_kernels.MIN if least else _kernels.MAX, x, index, ptr, out, count=count if counted else None)
+    _kernels.aggregate(_header.MIN if least else _header.MAX, x, index, ptr, out, count=count if counted else None)
     return out, count
 
 
@@ -296,7 +296,7 @@ def _extreme_back(
 ) -> Tensor:
     source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
     grad = _kernels.empty(x, x.size(0), x.size(1), x.dtype)
-    _kernels.aggregate(_kernels.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
+    _kernels.aggregate(_header.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
     return grad
 
 
@@ -424,7 +424,7 @@ def _by_source(
 ) -> Tensor:
     source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
     out = _kernels.empty(of_edge, sources, of_edge.size(1), of_edge.dtype)
-    _kernels.aggregate(_kernels.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
+    _kernels.aggregate(_header.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
     out[: of_self.size(0)] += of_self
     return out
 

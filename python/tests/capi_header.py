@@ -14,22 +14,22 @@ def text() -> str:
     return "".join(path.read_text() for path in (INCLUDE / "dlpack.h", INCLUDE / "freshgo.h", *PARTS.values()))
 
 
-def code(part: str) -> str:
-    """The declarations of one part."""
-    return re.sub(r"/\*.*?\*/", "", PARTS[part].read_text(), flags=re.DOTALL).replace("FG_IN ", "")
+def code() -> str:
+    """The declarations of all parts."""
+    return re.sub(r"/\*.*?\*/", "", text(), flags=re.DOTALL).replace("FG_IN ", "")
 
 
-def functions(part: str) -> dict[str, str]:
-    """The arguments of the functions of one part that return a code."""
-    return dict(re.findall(r"int32_t (fg_\w+)\((.*?)\);", code(part), re.DOTALL))
+def functions() -> dict[str, list[str]]:
+    """The arguments of the functions that return a code."""
+    found = re.findall(r"int32_t (fg_\w+)\((.*?)\);", code(), re.DOTALL)
+    return {name: [" ".join(argument.split()) for argument in arguments.split(",")] for name, arguments in found}
 
 
-def structs(part: str) -> dict[str, list[str]]:
-    """The members of the structs of one part."""
-    found = re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", code(part), re.DOTALL)
-    return {name: [" ".join(member.split()) for member in body.split(";") if member.strip()] for name, body in found}
+def structs() -> set[str]:
+    """The names of all structs that have members."""
+    return set(re.findall(r"typedef struct (fg_\w+) \{", code()))
 
 
 def declared() -> set[str]:
     """The names of all functions."""
-    return {name for part in PARTS for name in re.findall(r"\b(fg_\w+)\(", code(part))}
+    return set(re.findall(r"\b(fg_\w+)\(", code()))

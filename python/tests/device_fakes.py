@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from freshgo import _abi, _cuda, _device_cache
+from freshgo import _abi, _cuda, _device_cache, _header
 
 
 class Point:
@@ -102,17 +102,16 @@ class HostKernels:
         _abi.library()
         monkeypatch.setattr(_cuda, "takes", lambda tensor: True)
         monkeypatch.setattr(_cuda, "usable", lambda tensor: True)
-        monkeypatch.setattr(_cuda, "_bound", True)
         monkeypatch.setattr(_cuda, "_stream", lambda device: self.STREAM)
         monkeypatch.setattr(_cuda, "_status", self.status)
         monkeypatch.setattr(_abi, "call", self.call)
         return self
 
     def call(self, name: str, *args: Any) -> int:
-        if name not in _cuda.SIGNATURES:
+        if not name.startswith("fg_cuda_"):
             return self._call(name, *args)
         self.calls.append(name)
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *_cuda.SIGNATURES[name], ctypes.POINTER(_abi.Error))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *_header.SIGNATURES[name], ctypes.POINTER(_header.Error))
         failure: list[BaseException] = []
 
         def body(*given: Any) -> int:
@@ -122,14 +121,14 @@ class HostKernels:
                 failure.append(error)
             return 0
 
-        code = prototype(body)(*args, ctypes.byref(_abi.Error()))
+        code = prototype(body)(*args, ctypes.byref(_header.Error()))
         if failure:
             raise failure[0]
         return int(code)
 
     def check_queue(self, queue: Any) -> None:
         on = queue.contents
-        assert on.struct_size == ctypes.sizeof(_cuda.Queue)
+        assert on.struct_size == ctypes.sizeof(_header.CudaQueue)
         assert (on.device, on.stream) == (0, self.STREAM)
         assert on.status == self.status[0].data_ptr()
 
@@ -152,7 +151,8 @@ class HostKernels:
         self.check_queue(queue)
         self.twin("fg_attention_back", raw)
 
-    def scratch(self, scratch: int | None, n_bytes: Any) -> bool:
+    def scratch(self, scratch: int | None, address: Any) -> bool:
+        n_bytes = ctypes.cast(address, ctypes.POINTER(ctypes.c_int64))
         if scratch is None:
             n_bytes[0] = self.scratch_bytes
             return False

@@ -147,7 +147,6 @@ def loader() -> dict[str, Any]:
 def main() -> None:
     warnings.simplefilter("ignore")
     devices, version = ctypes.c_int32(), ctypes.c_int32()
-    _abi.bind(_cuda.SIGNATURES)
     _abi.call("fg_cuda_probe", ctypes.byref(devices), ctypes.byref(version))
     result: dict[str, Any] = {"library": str(freshgo.library()), "devices": devices.value}
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):

@@ -25,20 +25,21 @@ import ctypes, sys
 import torch
 from ctypes import POINTER, byref, c_int32, c_int64, c_void_p, sizeof
 sys.path.insert(0, {str(SITE.parent)!r})
-from freshgo import _abi, _cuda
+from freshgo import _cuda, _header as abi
 library = ctypes.CDLL({str(LIBRARY)!r})
 torch.manual_seed(0)
 status = torch.zeros(1, dtype=torch.int64)
 
 def call(name, *args, want=0):
-    function, error = getattr(library, name), _abi.Error()
-    function.argtypes = ({{**_abi._OPERATORS, **_cuda.SIGNATURES}}[name]) + (POINTER(_abi.Error),)
+    function, error = getattr(library, name), abi.Error()
+    function.argtypes = abi.SIGNATURES[name] + (POINTER(abi.Error),)
     code = function(*args, byref(error))
     assert code == want, (name, code, error.message)
     return error.message.decode()
 
 def queue(stream=0, device=0):
-    return byref(_cuda.Queue(struct_size=sizeof(_cuda.Queue), device=device, stream=stream, status=status.data_ptr()))
+    on = abi.CudaQueue(struct_size=sizeof(abi.CudaQueue), device=device, stream=stream, status=status.data_ptr())
+    return byref(on)
 
 def pointers(tensors):
     return {{k: v.data_ptr() if isinstance(v, torch.Tensor) else v for k, v in tensors.items()}}
@@ -153,8 +154,8 @@ for dtype, code, bits in dtypes:
             count = torch.full((rows, columns), 7, dtype=real)
             more = dict(weight=weight, num_weights=edges, row_scale=row, col_scale=col, self_weight=self_weight,
                         self_rows=rows, self_heads=heads) if kind == 0 else dict(self_heads=1)
-            raw = _abi.Aggregation(**pointers(dict(plain, struct_size=sizeof(_abi.Aggregation), kind=kind, cut=-1,
-                dtype=_abi.DataType(code, bits, 1), columns=columns, heads=heads if kind in (0, 4) else 1, x=x, y=y,
+            raw = abi.Aggregation(**pointers(dict(plain, struct_size=sizeof(abi.Aggregation), kind=kind, cut=-1,
+                dtype=abi.DataType(code, bits, 1), columns=columns, heads=heads if kind in (0, 4) else 1, x=x, y=y,
                 x_rows=sources, x_stride=columns, own=own, own_stride=columns, out=out, count=count, **more)))
             call(name, byref(raw), *([queue()] if "cuda" in name else []))
             results.append((out, count))
@@ -172,7 +173,7 @@ for real in (torch.float32, torch.float64):
         new = lambda n: torch.full((n, heads), 7, dtype=real)
         t = dict(src=src, dst=dst, edge=logit, alpha=new(edges), alpha_self=new(rows), grad=grad, grad_self=grad_self,
                  grad_edge=new(edges), grad_edge_self=new(rows), grad_dst=new(rows))
-        raw = _abi.Attention(**pointers(dict(plain, struct_size=sizeof(_abi.Attention), is_double=real == torch.float64,
+        raw = abi.Attention(**pointers(dict(plain, struct_size=sizeof(abi.Attention), is_double=real == torch.float64,
             heads=heads, src_rows=sources, self_rows=rows, slope=0.2, **t)))
         for way in ("forward", "back"):
             call(name + way, byref(raw), *([queue(stream=2)] if "cuda" in name else []))
@@ -183,7 +184,7 @@ for real in (torch.float32, torch.float64):
 results = []
 for name in ("fg_transpose", "fg_cuda_transpose"):
     t = dict(source_ptr=ptr.new_empty(sources + 1), target=torch.empty_like(index), edge=torch.empty_like(index))
-    raw = _abi.Transposition(**pointers(dict(plain, struct_size=sizeof(_abi.Transposition), sources=sources, **t)))
+    raw = abi.Transposition(**pointers(dict(plain, struct_size=sizeof(abi.Transposition), sources=sources, **t)))
     with_scratch(name, raw) if "cuda" in name else call(name, byref(raw))
     results.append(t)
 assert all(torch.equal(results[0][k], results[1][k]) for k in results[0])
@@ -198,7 +199,7 @@ def test_map_and_gather(driver: Path) -> None:
         """
 ids = torch.randint(0, 300, (2000,))
 node, local, count = torch.empty_like(ids), torch.empty_like(ids), torch.empty(1, dtype=torch.int64)
-raw = _cuda.Mapping(**pointers(dict(struct_size=sizeof(_cuda.Mapping), index_bytes=8, id=ids, n=2000, node=node,
+raw = abi.Mapping(**pointers(dict(struct_size=sizeof(abi.Mapping), index_bytes=8, id=ids, n=2000, node=node,
     local=local, count=count)))
 with_scratch("fg_cuda_map", raw)
 order = list(dict.fromkeys(ids.tolist()))
@@ -212,7 +213,7 @@ assert address.value == table.data_ptr()
 call("fg_cuda_register_host", 0, table.data_ptr(), table.nbytes, byref(address), want=25)
 index, slot = torch.randint(0, 50, (30,)), torch.randint(-5, 9, (30,), dtype=torch.int32)
 out = torch.empty(30, 7)
-raw = _cuda.Gathering(**pointers(dict(struct_size=sizeof(_cuda.Gathering), index_bytes=8, n=30, row_bytes=28,
+raw = abi.Gathering(**pointers(dict(struct_size=sizeof(abi.Gathering), index_bytes=8, n=30, row_bytes=28,
     index=index, table=address.value, table_rows=50, table_stride=28, slot=slot, cache=cache, cache_rows=9,
     cache_stride=28, out=out)))
 call("fg_cuda_gather", byref(raw), queue())
@@ -233,16 +234,16 @@ def test_bad_calls_are_refused_and_leave_no_context(driver: Path) -> None:
         OPERATORS
         + """
 fake = ctypes.CDLL("libcuda.so.1")
-raw = _abi.Attention(**pointers(dict(plain, struct_size=sizeof(_abi.Attention), heads=1, src_rows=1)))
+raw = abi.Attention(**pointers(dict(plain, struct_size=sizeof(abi.Attention), heads=1, src_rows=1)))
 assert "device 7" in call("fg_cuda_attention_forward", byref(raw), queue(device=7), want=10)
-raw = _abi.Aggregation(struct_size=sizeof(_abi.Aggregation), dtype=_abi.DataType(2, 32, 1), index_bytes=4, heads=1,
+raw = abi.Aggregation(struct_size=sizeof(abi.Aggregation), dtype=abi.DataType(2, 32, 1), index_bytes=4, heads=1,
     self_heads=1, cut=-1)
 call("fg_cuda_aggregate", byref(raw), queue())  # nothing to do
 raw.dtype.bits = 8
 assert "dtype" in call("fg_cuda_aggregate", byref(raw), queue(), want=11)
 raw.struct_size -= 8
 assert "struct_size" in call("fg_cuda_aggregate", byref(raw), queue(), want=10)
-raw = _abi.Transposition(**pointers(dict(plain, struct_size=sizeof(_abi.Transposition), sources=sources, target=index,
+raw = abi.Transposition(**pointers(dict(plain, struct_size=sizeof(abi.Transposition), sources=sources, target=index,
     edge=index, source_ptr=ptr)))
 n = c_int64(100)
 assert "scratch" in call("fg_cuda_transpose", byref(raw), ptr.data_ptr(), byref(n), queue(), want=10)

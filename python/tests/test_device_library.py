@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from freshgo import _abi, _library
+from freshgo import _abi, _header, _library
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -17,7 +17,7 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     prologue = """
         import pathlib, sys, warnings
         import torch, freshgo
-        from freshgo import _abi, _library
+        from freshgo import _abi, _header, _library
         warnings.simplefilter("always")
         _abi.library_path = lambda: pathlib.Path(sys.argv[1], "libfreshgo.so")
         def mapped():
@@ -107,7 +107,8 @@ def test_one_that_can_be_used_is_the_only_one(package: Path) -> None:
 
 
 def test_a_library_that_lacks_functions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    _abi.library()
+    monkeypatch.setitem(_header.SIGNATURES, "fg_no_such", ())
+    monkeypatch.setattr(_abi, "_functions", {})
     with pytest.raises(_abi.errors.LibraryError, match=r"fg_no_such.*of another version"):
-        _abi.bind({"fg_no_such": ()})
+        _abi._load()
     assert not _library.Library(Path("a/b.so"), False, "because").cuda

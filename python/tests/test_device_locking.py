@@ -31,7 +31,7 @@ class Driver:
         unlock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.unlock)
         self.entries = push, pop, lock, unlock
         pointers = [ctypes.cast(entry, ctypes.c_void_p) for entry in self.entries]
-        self.api = _locking.LockAPI(*pointers, CONTEXT)
+        self.api = _locking.LockApi(*pointers, CONTEXT)
 
     def check(self, good: bool, what: str) -> None:
         if not good:

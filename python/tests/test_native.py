@@ -17,7 +17,7 @@ import capi_header
 import pytest
 import torch
 
-from freshgo import _abi, _dlpack, _native, _nativeconvert, errors
+from freshgo import _abi, _dlpack, _header, _native, _nativeconvert, errors
 from freshgo._loaderoptions import loader_options
 
 Options = _native.LoaderOptions
@@ -290,17 +290,17 @@ def test_struct_size_is_checked(native_path: Path) -> None:
     store = _native.Store(native_path)
     options = loader_options(Options(fanouts=[1], memory=123, cache="none"), None)
     job = ctypes.c_void_p()
-    for size in (0, 8, _abi.LoaderOptions.memory.offset - 1, ctypes.sizeof(_abi.LoaderOptions) + 1, 2**32 - 1):
+    for size in (0, 8, _header.LoaderOptions.memory.offset - 1, ctypes.sizeof(_header.LoaderOptions) + 1, 2**32 - 1):
         options.struct_size = size
         with pytest.raises(errors.InvalidArgumentError, match="struct_size"):
             _abi.call("fg_loader_open", store._handle(), None, options, job)
-    options.struct_size = _abi.LoaderOptions.memory.offset  # an older caller: no budget, so 123 bytes are no limit
+    options.struct_size = _header.LoaderOptions.memory.offset  # an older caller: no budget, so 123 bytes are no limit
     _abi.call("fg_loader_open", store._handle(), None, options, job)
-    state = _abi.Progress()
-    assert _abi.call("fg_job_wait", job, 60_000, state) == _abi.OK
+    state = _header.Progress()
+    assert _abi.call("fg_job_wait", job, 60_000, state) == _header.OK
     _abi.call("fg_job_close", job)
     _abi.call("fg_loader_close", state.result)
-    for struct, function in ((_abi.GraphInput(), "fg_graph_open"), (_abi.ConvertInput(), "fg_convert_start")):
+    for struct, function in ((_header.GraphInput(), "fg_graph_open"), (_header.ConvertInput(), "fg_convert_start")):
         with pytest.raises(errors.InvalidArgumentError, match="struct_size"):
             _abi.call(function, struct, *([b"x"] if "convert" in function else []), job)
     store.close()
@@ -309,9 +309,9 @@ def test_struct_size_is_checked(native_path: Path) -> None:
 def test_capacity_is_checked(source: Any) -> None:
     loader = _native.Loader(source, Options(fanouts=[1], batch_size=100))
     loader.start(0, 0)
-    slots = (_abi.Tensor * 2)()
+    slots = (_header.Tensor * 2)()
     with pytest.raises(errors.InvalidArgumentError, match="capacity is 2"):
-        _abi.call("fg_loader_next", loader._handle(), 1000, _abi.Batch(tensors=slots, capacity=2))
+        _abi.call("fg_loader_next", loader._handle(), 1000, _header.Batch(tensors=slots, capacity=2))
     batch = loader.next()
     assert batch is not None
     assert batch.index == 0, "nothing was lost"
@@ -320,11 +320,11 @@ def test_capacity_is_checked(source: Any) -> None:
 
 def test_jobs_are_cancelled_closed_and_polled(native_path: Path, edges: torch.Tensor) -> None:
     store = _native.Store(native_path)
-    job, state = ctypes.c_void_p(), _abi.Progress()
+    job, state = ctypes.c_void_p(), _header.Progress()
     _abi.call("fg_store_verify", store._handle(), job)
     _abi.call("fg_job_cancel", job)
     with contextlib.suppress(errors.CancelledError):  # it may have been quicker
-        assert _abi.call("fg_job_wait", job, -1, state) == _abi.OK
+        assert _abi.call("fg_job_wait", job, -1, state) == _header.OK
     _abi.call("fg_job_close", job)
     with pytest.raises(errors.ClosedError, match="job is closed"):
         _abi.call("fg_job_wait", job, 0, state)
@@ -356,11 +356,11 @@ def test_unused_capsules_free_their_tensor(native_path: Path) -> None:
     store = _native.Store(native_path)
     for versioned in (False, True):
         for consume in (False, True):
-            job, state = ctypes.c_void_p(), _abi.Progress()
+            job, state = ctypes.c_void_p(), _header.Progress()
             _abi.call("fg_store_read", store._handle(), 1, b"int64", int(versioned), job)
-            assert _abi.call("fg_job_wait", job, -1, state) == _abi.OK
+            assert _abi.call("fg_job_wait", job, -1, state) == _header.OK
             _abi.call("fg_job_close", job)
-            tensors = (_abi.Tensor * 1)((None, state.result))
+            tensors = (_header.Tensor * 1)((None, state.result))
             (capsule,) = _abi.new_capsules(tensors, 1, versioned)
             assert tensors[0].managed is None
             assert ("dltensor_versioned" if versioned else "dltensor") in repr(capsule)
@@ -380,7 +380,7 @@ def test_interrupted_handover_leaks_nothing(source: Any, monkeypatch: pytest.Mon
 
     def interrupted(name: str, *args: Any) -> int:
         code = call(name, *args)
-        if name in ("fg_loader_next", "fg_job_wait") and code == _abi.OK:
+        if name in ("fg_loader_next", "fg_job_wait") and code == _header.OK:
             raise KeyboardInterrupt
         return code
 
@@ -442,17 +442,17 @@ def test_every_code_has_an_exception() -> None:
         if len(words) == 3 and words[0].startswith("FG_") and words[1] == "=":
             codes[words[0]] = int(words[2].strip(","))
     assert set(_abi._EXCEPTIONS) == {code for code in codes.values() if code >= 10}
-    assert [codes["FG_OK"], codes["FG_TIMEOUT"], codes["FG_END"]] == [_abi.OK, _abi.TIMEOUT, _abi.END]
+    assert [codes["FG_OK"], codes["FG_TIMEOUT"], codes["FG_END"]] == [_header.OK, _header.TIMEOUT, _header.END]
     public = {getattr(errors, name) for name in errors.__all__}
     python_only = {errors.FreshgoError, errors.ForkError, errors.LibraryError}
     assert set(_abi._EXCEPTIONS.values()) == public - python_only
     for code, kind in _abi._EXCEPTIONS.items():
-        raised = _abi._exception(_abi.Error(code=code, message="größe".encode(), minimum=5))
+        raised = _abi._exception(_header.Error(code=code, message="größe".encode(), minimum=5))
         assert type(raised) is kind
         assert "größe" in str(raised)
 
 
-@pytest.mark.parametrize("change", ["abi", "error", "batch", "loader_options"])
+@pytest.mark.parametrize("change", ["abi", "size_error", "size_batch", "size_loader_options"])
 def test_a_library_of_another_version_is_refused(change: str) -> None:
     def version(info: Any, error: Any) -> int:
         _abi.call("fg_version", info)
@@ -469,10 +469,10 @@ def test_a_library_that_does_not_load_says_why(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(_abi, "library_path", lambda: broken)
     monkeypatch.setattr(_abi, "_functions", {})
     with pytest.raises(errors.LibraryError, match=r"is missing. Likely causes"):
-        _abi.call("fg_counters", _abi.Counters())
+        _abi.call("fg_counters", _header.CountersInfo())
     broken.write_bytes(b"not a library")
     with pytest.raises(errors.LibraryError, match=r"cannot be loaded: .*Likely causes"):
-        _abi.call("fg_counters", _abi.Counters())
+        _abi.call("fg_counters", _header.CountersInfo())
 
 
 def test_pooled_memory_is_reused_and_given_back(source: Any) -> None:

@@ -68,9 +68,9 @@ def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) 
     out = run(
         """
         import pathlib, sys
-        from freshgo import _abi, _native, errors
+        from freshgo import _abi, _header, _native, errors
         _abi.library_path = lambda: pathlib.Path(sys.argv[1])
-        _abi._SIGNATURES["fg_test_panic"] = ()
+        _header.SIGNATURES["fg_test_panic"] = ()
         store = _native.Store(sys.argv[2])
         loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
         loader.start(0, 0)
@@ -211,7 +211,7 @@ def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
     """While the library waits for something that does not come."""
     code = """
         import signal, sys, time
-        from freshgo import _abi, _native, _nativehandle
+        from freshgo import _abi, _header, _native, _nativehandle
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
         store = _native.Store(sys.argv[1])
         loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
@@ -224,7 +224,7 @@ def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
                     print("waits", flush=True)
                 waits.append(name)
                 time.sleep(args[1] / 1000)
-                return _abi.TIMEOUT
+                return _header.TIMEOUT
             return call(name, *args)
         _abi.call = slow
         try:

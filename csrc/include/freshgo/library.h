@@ -8,7 +8,7 @@
 typedef struct fg_version_info {
   uint32_t abi; /* FG_ABI_VERSION; the sizes below are meaningful only if it agrees */
   uint32_t size_error;
-  uint32_t size_counters;
+  uint32_t size_counters_info;
   uint32_t size_array;
   uint32_t size_tensor;
   uint32_t size_progress;
