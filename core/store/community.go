@@ -5,12 +5,14 @@ import (
 	"math"
 	"sync/atomic"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 )
 
 const (
-	// drawn is how many neighbours of a target are taken to be drawn: usual fanouts are 10 to 25, and the order hardly depends on it.
+	// drawn is how many neighbours of a target are taken to be drawn: usual fanouts are 10 to 25, and the order hardly
+	// depends on it.
 	drawn = 10
 	// targetChunk is how many targets one task of the adjacency scan holds: 64 KiB of offsets.
 	targetChunk = 8 << 10
@@ -18,24 +20,38 @@ const (
 	sourceChunk = 256 << 10
 )
 
-// community writes all nodes to order so that rows used together are neighbours. Rows are used together where their nodes are drawn for the
-// same target. So every node is given to the one of its targets with which it is drawn most often, which makes a forest, and the forest is
+// community writes the nodes of all types, numbered as firstNodes has it, to order so that rows used together are
+// neighbours. Rows are used together where their nodes are drawn for the same target. So every node is given to the one
+// of its targets with which it is drawn most often, along whatever relation, which makes a forest, and the forest is
 // laid out with the children of a node side by side and those of its children right behind them.
 //
-// The share of target t is w(t) * min(1, drawn/deg(t))^2: how often it is a target itself (scores, or 1), and the chance that it draws two given
-// neighbours. That is one pass over the adjacency and a walk through the forest. Label propagation with bounded communities, breadth-first
-// search and min-hashing of the lists of targets, which all cost more, left more pages on every graph measured (see docs/decisions.md).
-// It needs communityBytes.
-func (s *Store) community(ctx context.Context, scores []float32, order []uint32, workers int, budget *mem.Budget, m *meter) error {
-	n := s.edge().NumNodes
-	block, err := budget.Alloc(mem.Convert, n*8)
+// The share of target t in a relation is w(t) * min(1, drawn/deg(t))^2: how often it is a target itself (scores, or 1),
+// and the chance that it draws two given neighbours. That is one pass over the adjacency and a walk through the forest.
+// Label propagation with bounded communities, breadth-first search and min-hashing of the lists of targets, which all
+// cost more, left more pages on every graph measured (see docs/decisions.md). It needs communityBytes.
+func (s *Store) community(
+	ctx context.Context, scores []float32, order []uint32, workers int, budget *mem.Budget, m *meter,
+) error {
+	block, err := budget.Alloc(mem.Convert, int64(len(order))*8)
 	if err != nil {
 		return err
 	}
 	defer block.Free()
-	claims := mem.Slice[uint64](block)
-	if err := s.claim(ctx, scores, claims, workers, budget, m); err != nil {
-		return err
+	first := s.firstNodes()
+	for i := range s.edgeTypes {
+		e := &s.edgeTypes[i]
+		source, target := s.nodeTypeNumber(e.Source), s.nodeTypeNumber(e.Target)
+		c := claims{
+			store: s, relation: e, meter: m,
+			ofSources: mem.Slice[uint64](block)[first[source]:first[source+1]],
+			source:    uint32(first[source]), target: uint32(first[target]),
+		}
+		if scores != nil {
+			c.scores = scores[first[target]:first[target+1]]
+		}
+		if err := c.make(ctx, workers, budget); err != nil {
+			return err
+		}
 	}
 	forest := mem.Slice[link](block)
 	roots, err := plant(ctx, forest, order)
@@ -47,43 +63,59 @@ func (s *Store) community(ctx context.Context, scores []float32, order []uint32,
 
 // communityBytes is the memory of community.
 func (s *Store) communityBytes(workers int) int64 {
-	t := &s.edge().Topology
-	return t.NumNodes*8 + t.Indptr.CRCBytes() + t.Indices.CRCBytes() + int64(workers)*claimerBytes()
+	most := int64(0)
+	for i := range s.edgeTypes {
+		t := &s.edgeTypes[i].Topology
+		most = max(most, t.Indptr.CRCBytes()+t.Indices.CRCBytes())
+	}
+	return s.firstNodes()[len(s.nodeTypes)]*8 + most + int64(workers)*claimerBytes()
 }
 
 // claimerBytes is the memory of one claimer.
 func claimerBytes() int64 { return rangeBytes((targetChunk+1)*8) + rangeBytes(sourceChunk) }
 
-// claim gives each node the highest of the claims of its targets: the bits of the claim's weight above the complement of the target, so that of
-// equal weights the lowest target wins. It is zero for nodes without targets. The outcome does not depend on the order in which claims are made.
-func (s *Store) claim(ctx context.Context, scores []float32, claims []uint64, workers int, budget *mem.Budget, m *meter) error {
-	indptr, err := s.newRangeReader(ctx, s.edge().Indptr, budget)
+// claims are made by the targets of a relation on their sources. Each source has the highest so far, of all relations:
+// the bits of the claim's weight above the complement of the target, so that of equal weights the lowest target wins.
+// It is zero for nodes without targets. The outcome does not depend on the order in which claims are made.
+type claims struct {
+	store          *Store
+	relation       *EdgeType
+	ofSources      []uint64  // raised by compare and swap only, by all claimers
+	source, target uint32    // the numbers of the first source and the first target
+	scores         []float32 // of the targets; nil: all alike
+	meter          *meter
+}
+
+// make makes the claims of all targets.
+func (c *claims) make(ctx context.Context, workers int, budget *mem.Budget) error {
+	indptr, err := c.store.newRangeReader(ctx, c.relation.Indptr, budget)
 	if err != nil {
 		return err
 	}
 	defer indptr.close()
-	indices, err := s.newRangeReader(ctx, s.edge().Indices, budget)
+	indices, err := c.store.newRangeReader(ctx, c.relation.Indices, budget)
 	if err != nil {
 		return err
 	}
 	defer indices.close()
-	n := s.edge().NumNodes
+	n := c.relation.NumNodes
 	var next atomic.Int64 // the next chunk of targets that nobody has taken
-	return parallel(ctx, workers, func(ctx context.Context, _ int) error {
+	return guard.Each(ctx, workers, func(ctx context.Context, _ int) error {
 		block, err := budget.Alloc(mem.Convert, claimerBytes())
 		if err != nil {
 			return err
 		}
 		defer block.Free()
-		c := &claimer{store: s, indptr: indptr, indices: indices, scores: scores, claims: claims, meter: m}
 		split := rangeBytes((targetChunk + 1) * 8)
-		c.offsets, c.sources = block.Bytes()[:split], block.Bytes()[split:]
+		w := &claimer{
+			claims: c, indptr: indptr, indices: indices, offsets: block.Bytes()[:split], sources: block.Bytes()[split:],
+		}
 		for {
 			first := (next.Add(1) - 1) * targetChunk
 			if first >= n {
 				return nil
 			}
-			if err := c.targets(ctx, first, min(targetChunk, n-first)); err != nil {
+			if err := w.targets(ctx, first, min(targetChunk, n-first)); err != nil {
 				return err
 			}
 		}
@@ -92,17 +124,14 @@ func (s *Store) claim(ctx context.Context, scores []float32, claims []uint64, wo
 
 // claimer makes the claims of chunks of targets. It belongs to one goroutine.
 type claimer struct {
-	store            *Store
+	*claims
 	indptr, indices  *rangeReader
-	scores           []float32
-	claims           []uint64 // raised by compare and swap only, by all claimers
-	meter            *meter
 	offsets, sources []byte // buffers
 }
 
 // targets makes the claims of n targets from first on.
 func (c *claimer) targets(ctx context.Context, first, n int64) error {
-	t := &c.store.edge().Topology
+	t := &c.relation.Topology
 	data, err := c.indptr.read(ctx, c.offsets, first*8, (first+n+1)*8)
 	if err != nil {
 		return err
@@ -130,10 +159,12 @@ func (c *claimer) targets(ctx context.Context, first, n int64) error {
 			upTo := min(ends[target+1], to)
 			piece := data[:(upTo-at)*size]
 			claim := c.weigh(first+target, ends[target+1]-ends[target])
+			// The number that the target has among the sources. One of another type gets a number that no source has.
+			self := c.target + uint32(first+target) - c.source
 			if t.Indices.DType == manifest.DType_INT32 {
-				err = raise(c, mem.View[int32](piece), at, uint32(first+target), claim)
+				err = raise(c.claims, mem.View[int32](piece), at, self, claim)
 			} else {
-				err = raise(c, mem.View[int64](piece), at, uint32(first+target), claim)
+				err = raise(c.claims, mem.View[int64](piece), at, self, claim)
 			}
 			if err != nil {
 				return err
@@ -146,25 +177,26 @@ func (c *claimer) targets(ctx context.Context, first, n int64) error {
 }
 
 // weigh is the claim of a target with this many neighbours.
-func (c *claimer) weigh(target, degree int64) uint64 {
+func (c *claims) weigh(target, degree int64) uint64 {
 	weight, share := float32(1), min(1, drawn/float32(degree))
 	if c.scores != nil {
 		weight = c.scores[target]
 	}
-	return uint64(math.Float32bits(weight*share*share+0))<<32 | uint64(^uint32(target)) // adding 0 makes a zero positive
+	// Adding 0 makes a zero positive.
+	return uint64(math.Float32bits(weight*share*share+0))<<32 | uint64(^(c.target + uint32(target)))
 }
 
-// raise makes the claim of a target on its sources, which begin at a position of the adjacency.
-func raise[T int32 | int64](c *claimer, sources []T, at int64, target uint32, claim uint64) error {
-	n := int64(len(c.claims))
+// raise makes the claim of a target on its sources, which begin at a position of the adjacency, but on itself.
+func raise[T int32 | int64](c *claims, sources []T, at int64, self uint32, claim uint64) error {
+	n := int64(len(c.ofSources))
 	for i, source := range sources {
 		if uint64(int64(source)) >= uint64(n) {
-			return badValue(c.store.edge().Indices, at+int64(i), int64(source), 0, n-1)
+			return badValue(c.relation.Indices, at+int64(i), int64(source), 0, n-1)
 		}
-		if uint32(source) == target {
+		if uint32(source) == self {
 			continue // a loop draws nobody together
 		}
-		place := &c.claims[source]
+		place := &c.ofSources[source]
 		// Compare and swap: other claimers raise it at the same time, and the highest claim stays whatever the order.
 		for old := atomic.LoadUint64(place); claim > old; old = atomic.LoadUint64(place) {
 			if atomic.CompareAndSwapUint64(place, old, claim) {
@@ -175,15 +207,16 @@ func raise[T int32 | int64](c *claimer, sources []T, at int64, target uint32, cl
 	return nil
 }
 
-// link is a node of the forest, in the place of its claim: next has the low half of it, first the high half, as every architecture supported is
-// little-endian. Before plant, next is the complement of the parent.
+// link is a node of the forest, in the place of its claim: next has the low half of it, first the high half, as every
+// architecture supported is little-endian. Before plant, next is the complement of the parent.
 type link struct {
 	next  uint32 // the sibling after this node, or where a walk goes on; noRow: none
 	first uint32 // the first child; noRow: none
 }
 
-// plant turns claims into a forest and returns its first root; roots are linked like siblings. Children and roots ascend. A cycle of parents is
-// cut above the first of its nodes that a walk from the lowest id meets. visited has a place for each node and its contents are lost.
+// plant turns claims into a forest and returns its first root; roots are linked like siblings. Children and roots
+// ascend. A cycle of parents is cut above the first of its nodes that a walk from the lowest id meets. visited has a
+// place for each node and its contents are lost.
 func plant(ctx context.Context, forest []link, visited []uint32) (roots uint32, err error) {
 	clear(visited)
 	for i := range forest {
@@ -217,8 +250,9 @@ func plant(ctx context.Context, forest []link, visited []uint32) (roots uint32, 
 	return roots, nil
 }
 
-// layOut writes the nodes of a forest to order: each root, and behind each node that is walked its children, which are then walked in turn,
-// each with all its descendants. What is left to walk is a list through next, so that it needs no memory. The forest is used up.
+// layOut writes the nodes of a forest to order: each root, and behind each node that is walked its children, which are
+// then walked in turn, each with all its descendants. What is left to walk is a list through next, so that it needs no
+// memory. The forest is used up.
 func layOut(ctx context.Context, forest []link, roots uint32, order []uint32) error {
 	n := 0
 	for roots != noRow {

@@ -25,25 +25,30 @@ func simpleHot(scores []float32) []uint32 {
 
 // simpleCommunity is Community as its definition has it, by recursion.
 func simpleCommunity(n int64, src, dst []int64, scores []float32) []uint32 {
-	degree := make([]int, n)
-	for _, t := range dst {
-		degree[t]++
-	}
-	share := func(t int64) float32 {
-		w, x := float32(1), min(1, drawn/float32(degree[t]))
-		if scores != nil {
-			w = scores[t]
-		}
-		return w * x * x
-	}
-	parents := make([]int64, n)
+	return simpleForest(n, [][2][]int64{{src, dst}}, scores)
+}
+
+// simpleForest is simpleCommunity for a graph of several relations, whose nodes are numbered over all types.
+func simpleForest(n int64, relations [][2][]int64, scores []float32) []uint32 {
+	parents, shares := make([]int64, n), make([]float32, n)
 	for i := range parents {
 		parents[i] = -1
 	}
-	for i, s := range src {
-		t, p := dst[i], parents[s]
-		if t != s && (p < 0 || share(t) > share(p) || share(t) == share(p) && t < p) {
-			parents[s] = t
+	for _, ends := range relations {
+		degree := make([]int, n)
+		for _, t := range ends[1] {
+			degree[t]++
+		}
+		for i, s := range ends[0] {
+			t, p := ends[1][i], parents[s]
+			w, x := float32(1), min(1, drawn/float32(degree[t]))
+			if scores != nil {
+				w = scores[t]
+			}
+			share := w * x * x
+			if t != s && (p < 0 || share > shares[s] || share == shares[s] && t < p) {
+				parents[s], shares[s] = t, share
+			}
 		}
 	}
 	done := map[int64]bool{}

@@ -11,8 +11,9 @@ import (
 	"freshgo/core/ssd"
 )
 
-// Draft is a converted store that has not been published. It can be read as any store, so that hotness can be computed from it, and Relayout
-// finishes it without a second copy. It holds the path that it will have against other conversions. It ends with Relayout or Discard.
+// Draft is a converted store that has not been published. It can be read as any store, so that hotness can be computed
+// from it, and Relayout finishes it without a second copy. It holds the path that it will have against other
+// conversions. It ends with Relayout or Discard.
 type Draft struct {
 	store     *Store
 	site      *site
@@ -20,21 +21,21 @@ type Draft struct {
 	ended     atomic.Bool // set by the first of Relayout and Discard, which alone has the site from then on
 }
 
-// ConvertDraft is Convert but for the publication. order is that of the relayout to come, so that one which the graph or the budget cannot have
-// is refused before anything is written.
+// ConvertDraft is Convert but for the publication. order is that of the relayout to come, so that one which the graph
+// or the budget cannot have is refused before anything is written.
 func ConvertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions) (*Draft, error) {
 	return convertDraft(ctx, fs, in, path, order, opts, mem.NewBudget(opts.Memory))
 }
 
-func convertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions, budget *mem.Budget) (*Draft, error) {
+func convertDraft(
+	ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions, budget *mem.Budget,
+) (*Draft, error) {
 	s, m, err := build(ctx, fs, in, path, opts, budget, func(g *graph) error {
-		if g.typed {
-			return errTypedOrder
-		}
-		if err := checkOrder(order, g.nodes[0].count); err != nil {
+		src := g.outline()
+		outlook := &relayouter{src: src, first: src.firstNodes(), opts: RelayoutOptions{Order: order}, inPlace: true}
+		if err := checkOrder(order, outlook.numNodes()); err != nil {
 			return err
 		}
-		outlook := &relayouter{src: g.outline(), opts: RelayoutOptions{Order: order}, inPlace: true}
 		return outlook.makePlan(budget.Limit())
 	})
 	if s == nil {
@@ -50,7 +51,7 @@ func convertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, 
 	return &Draft{store: draft, site: s, overwrite: opts.Overwrite}, nil
 }
 
-// outline is the store that a homogeneous graph will be, as far as its shapes tell.
+// outline is the store that a graph will be, as far as its shapes tell.
 func (g *graph) outline() *Store {
 	array := func(dtype manifest.DType, shape []int64, rows int64) Array {
 		rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
@@ -58,22 +59,35 @@ func (g *graph) outline() *Store {
 		a.Bytes, _ = fileBytes(a.Layout) // likewise
 		return a
 	}
-	nodes, edges := &g.nodes[0], &g.edges[0].edges
-	indptr, indices := array(manifest.DType_INT64, nil, nodes.count+1), array(indicesType(nodes.count), nil, edges.count)
-	node := NodeType{Count: nodes.count}
-	for _, t := range nodes.tensors {
-		node.Tensors = append(node.Tensors, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
+	s := &Store{}
+	for _, p := range g.nodes {
+		node := NodeType{Name: p.name, Count: p.count}
+		for _, t := range p.tensors {
+			node.Tensors = append(node.Tensors, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
+		}
+		s.nodeTypes = append(s.nodeTypes, node)
 	}
-	topology := Topology{NumSources: nodes.count, NumNodes: nodes.count, NumEdges: edges.count, Indptr: &indptr, Indices: &indices}
-	return &Store{nodeTypes: []NodeType{node}, edgeTypes: []EdgeType{{Topology: topology}}}
+	for _, p := range g.edges {
+		sources, targets, edges := g.nodes[p.from].count, g.nodes[p.to].count, p.edges.count
+		indptr := array(manifest.DType_INT64, nil, targets+1)
+		indices := array(indicesType(sources), nil, edges)
+		s.edgeTypes = append(s.edgeTypes, EdgeType{
+			Source: p.source, Relation: p.relation, Target: p.target,
+			Topology: Topology{
+				NumSources: sources, NumNodes: targets, NumEdges: edges, Indptr: &indptr, Indices: &indices,
+			},
+		})
+	}
+	return s
 }
 
 // Store returns the store to read from. It is closed when the draft ends.
 func (d *Draft) Store() *Store { return d.store }
 
-// Relayout puts the rows of the node tensors in another order, in place, and publishes the store. See the function Relayout for what it costs;
-// topology, edge tensors and splits are not moved, and a tensor is removed as soon as it is rewritten, so that it needs disk space for the order,
-// for one tensor and, where it goes through one, its spill. opts.Overwrite is that of the conversion. Whatever happens, the draft has ended.
+// Relayout puts the rows of the node tensors in another order, in place, and publishes the store. See the function
+// Relayout for what it costs; topology, edge tensors and splits are not moved, and a tensor is removed as soon as it is
+// rewritten, so that it needs disk space for the order, for one tensor and, where it goes through one, its spill.
+// opts.Overwrite is that of the conversion. Whatever happens, the draft has ended.
 func (d *Draft) Relayout(ctx context.Context, opts RelayoutOptions) error {
 	return d.relayout(ctx, opts, mem.NewBudget(opts.Memory))
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -29,7 +30,7 @@ func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter,
 		turns[i] = make(chan struct{})
 	}
 	close(turns[0])
-	return parallel(ctx, min(s.plan.workers, len(s.partitions)), func(ctx context.Context, _ int) error {
+	return guard.Each(ctx, min(s.plan.workers, len(s.partitions)), func(ctx context.Context, _ int) error {
 		block, err := s.budget.Alloc(mem.Convert, s.plan.workerBytes())
 		if err != nil {
 			return err

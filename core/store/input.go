@@ -45,7 +45,8 @@ type EdgeInput struct {
 	Source, Relation, Target string
 	EdgeIndex                Source
 	Tensors                  []NamedSource
-	WeightsOf                string // the tensor whose numbers are stored by position too, with sums: see Weights; empty: none
+	// the tensor whose numbers are stored by position too, with sums: see Weights; empty: none
+	WeightsOf string
 }
 
 // graph is a checked Input.
@@ -57,7 +58,8 @@ type graph struct {
 
 // nodePart is the nodes of one type.
 type nodePart struct {
-	name, label, file string // label begins what messages call its arrays, file the names of their files; empty in a homogeneous graph
+	// label begins what messages call its arrays, file the names of their files; empty in a homogeneous graph
+	name, label, file string
 	count             int64
 	tensors           []NamedSource
 	splits            []NamedSource // by name
@@ -87,7 +89,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 			return g, err
 		}
 		if g.typed {
-			part.file = typeFile("t", i, t.Name)
+			part.file = nodeTypeFile(i, t.Name)
 		}
 		number[t.Name] = i
 		g.nodes = append(g.nodes, part)
@@ -99,7 +101,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 		}
 		part.from, part.to = number[t.Source], number[t.Target]
 		if g.typed {
-			part.file = typeFile("e", i, t.Source+"_"+t.Relation+"_"+t.Target)
+			part.file = edgeTypeFile(i, t.Source, t.Relation, t.Target)
 		}
 		g.edges = append(g.edges, part)
 	}
@@ -126,7 +128,8 @@ func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
 }
 
-// CheckTypes checks the names of types, and nothing else of them: an ErrInvalid says what is wrong, and which there are.
+// CheckTypes checks the names of types, and nothing else of them: an ErrInvalid says what is wrong, and which there
+// are.
 func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
 	if len(edges) == 0 {
 		return invalid("the graph has no type of edges")
@@ -157,7 +160,15 @@ func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
 	return nil
 }
 
-// typeFile begins the names of the files of a type. A file name has room for 255 bytes: this takes at most 80, a tensor's name less than 90.
+// nodeTypeFile begins the names of the files of a node type with a name. Names of files have room for 255 bytes: this
+// takes at most 80, the name of a tensor less than 90.
+func nodeTypeFile(number int, name string) string { return typeFile("t", number, name) }
+
+// edgeTypeFile is nodeTypeFile for an edge type.
+func edgeTypeFile(number int, source, relation, target string) string {
+	return typeFile("e", number, source+"_"+relation+"_"+target)
+}
+
 func typeFile(kind string, number int, name string) string {
 	return kind + strconv.Itoa(number) + "_" + fileName(name) + "_"
 }
@@ -304,7 +315,8 @@ func (l edgeList) highest(ctx context.Context, fs ssd.FS, row int, ids Source) (
 	return highest, nil
 }
 
-// fileName makes a tensor's name fit for a file: people recognise it, the manifest has it in full, and the number before it keeps it unique.
+// fileName makes a tensor's name fit for a file: people recognise it, the manifest has it in full, and the number
+// before it keeps it unique.
 func fileName(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"unsafe"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -126,7 +127,7 @@ func (s *edgeSorter) count(ctx context.Context) error {
 	}
 	segments := make([]ends, threads)
 	m := &meter{report: s.progress, stage: s.stage("counting"), total: s.edges.count}
-	err = parallel(ctx, threads, func(ctx context.Context, thread int) error {
+	err = guard.Each(ctx, threads, func(ctx context.Context, thread int) error {
 		reader, err := newIDReader(s.fs, s.edges.targets, s.edges.name, s.plan.scanRows, s.budget)
 		if err != nil {
 			return err
@@ -258,7 +259,7 @@ func spread[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorte
 		return err
 	}
 	m := &meter{report: s.progress, stage: s.stage("partitioning"), total: s.edges.count}
-	err = parallel(ctx, s.plan.threads, func(ctx context.Context, thread int) error {
+	err = guard.Each(ctx, s.plan.threads, func(ctx context.Context, thread int) error {
 		return spreadSegment[I, E](ctx, s, thread, buffers[thread*len(s.partitions):], m)
 	})
 	// Before the buffers go, nobody may be writing from them.

@@ -75,15 +75,16 @@ func planSpill(a *Array, chunk int, lane, memory int64) (permutePlan, bool) {
 // fitWindow makes the windows as large as fits beside so many bytes.
 func (p *permutePlan) fitWindow(a *Array, memory, beside int64) bool {
 	unit := int64(max(a.Layout.RowsPerPage, 1))
-	p.windowRows = roundUp(a.Rows, unit)
+	p.windowRows = roundUp(max(a.Rows, 1), unit) // a node type may have no nodes: its window is one of no rows
 	if memory > 0 {
 		p.windowRows = min(p.windowRows, (memory-beside)/int64(a.Layout.RowBytes)/unit*unit)
 	}
 	if p.windowRows <= 0 {
 		return false
 	}
-	p.windows = (a.Rows + p.windowRows - 1) / p.windowRows
-	p.windowRows = roundUp((a.Rows+p.windows-1)/p.windows, unit) // a small last window would be no cheaper than a whole one
+	p.windows = (max(a.Rows, 1) + p.windowRows - 1) / p.windowRows
+	// A small last window would be no cheaper than a whole one.
+	p.windowRows = roundUp((max(a.Rows, 1)+p.windows-1)/p.windows, unit)
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -140,7 +141,7 @@ func readAhead(
 		}
 		return nil
 	}
-	return parallel(ctx, 2, func(ctx context.Context, i int) error {
+	return guard.Each(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return fill(ctx)
 		}

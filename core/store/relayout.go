@@ -22,30 +22,41 @@ const (
 // Orders lists the orders.
 var Orders = []string{Hot, Community, HotCommunity}
 
-// defaultHotShare is which part of the nodes, 1/defaultHotShare, counts as hot where nobody says. Rows by score alone are no neighbours, which does
-// not matter for those that stay in the cache. With as many as the cache holds, cold rows touch the fewest pages. Twice as many cost up to 1.9 times
-// the pages of a batch on the graphs measured, and all that have a score up to 2.1 times; a fiftieth of all with a cache of a tenth up to 1.15 times.
+// defaultHotShare is which part of the nodes, 1/defaultHotShare, counts as hot where nobody says. Rows by score alone
+// are no neighbours, which does not matter for those that stay in the cache. With as many as the cache holds, cold rows
+// touch the fewest pages. Twice as many cost up to 1.9 times the pages of a batch on the graphs measured, and all that
+// have a score up to 2.1 times; a fiftieth of all with a cache of a tenth up to 1.15 times.
 const defaultHotShare = 50
 
 // RelayoutOptions are the choices of Relayout.
 type RelayoutOptions struct {
-	Order     string
-	Scores    []float32 // a score for each node by the user's id, finite and not negative; only Community does without
-	HotRows   int64     // how many of the rows with a score HotCommunity lays out by score; negative: a fiftieth of all
-	Memory    int64     // bytes to work in; 0 for no limit. Scores are the caller's and do not count.
-	Overwrite bool      // replace a store that is at the path
-	// Progress, which may be nil, is called with the bytes read and written so far and those that will be, by one goroutine at a time.
+	Order string
+	// Scores has a score for each node, by node type in the store's order and within it by the user's id. A score is
+	// finite and not negative. Only Community does without.
+	Scores []float32
+	// HotRows is how many of the rows with a score HotCommunity lays out by score, those of all node types together.
+	// Negative: a fiftieth of all.
+	HotRows   int64
+	Memory    int64 // bytes to work in; 0 for no limit. Scores are the caller's and do not count.
+	Overwrite bool  // replace a store that is at the path
+	// Progress, which may be nil, is called with the bytes read and written so far and those that will be, by one
+	// goroutine at a time.
 	Progress func(stage string, done, total int64)
 }
 
-// Relayout writes a copy of a store at path in which the rows of the node tensors are stored in another order: NodeType.order says whose each is.
-// Topology, edge tensors and splits stay in the user's numbers and are copied; a link would let one damaged file damage both stores. A store that
-// was relaid out before may be relaid out again, over itself with opts.Overwrite.
+// Relayout writes a copy of a store at path in which the rows of the node tensors are stored in another order:
+// NodeType.Order says whose each is. Topology, edge tensors and splits stay in the user's numbers and are copied; a
+// link would let one damaged file damage both stores. A store that was relaid out before may be relaid out again, over
+// itself with opts.Overwrite.
 //
-// Everything is read and written in sequence, and checked while it is read. A tensor that fits the memory is read once and written once, one of up to
-// maxGathers times the memory is read that often, and beyond that it is read, written to a spill, read back and written. Memory: 8 bytes a node
-// for Hot, else 12, while the order is made; 4 a node and buffers while rows move. A budget that is too small is a *mem.BudgetError with the
-// smallest that works, before anything is written. Disk: the new store, and while a tensor goes through it a spill of its size.
+// The order is made over the nodes of all types and cut by type, so that rows which are used together are neighbours
+// whatever connects their nodes.
+//
+// Everything is read and written in sequence, and checked while it is read. A tensor that fits the memory is read once
+// and written once, one of up to maxGathers times the memory is read that often, and beyond that it is read, written to
+// a spill, read back and written. Memory: 8 bytes a node for Hot, else 12, while the order is made; 4 a node and
+// buffers while rows move. A budget that is too small is a *mem.BudgetError with the smallest that works, before
+// anything is written. Disk: the new store, and while a tensor goes through it a spill of its size.
 //
 // The store appears as one of Convert does, complete or not at all.
 func Relayout(ctx context.Context, src *Store, path string, opts RelayoutOptions) error {
@@ -73,9 +84,10 @@ func relayout(ctx context.Context, src *Store, path string, opts RelayoutOptions
 // relayouter is one run of Relayout.
 type relayouter struct {
 	src     *Store
+	first   []int64 // the numbers of nodes: see Store.firstNodes
 	opts    RelayoutOptions
 	budget  *mem.Budget
-	inPlace bool   // dir is that of src, which is not published: nothing is copied, and tensors are removed once they are rewritten
+	inPlace bool   // dir is that of src, which is not published: nothing is copied, rewritten tensors are removed
 	dir     string // where the new files are made
 	hotRows int64
 	plan    relayoutPlan
@@ -84,11 +96,8 @@ type relayouter struct {
 
 // newRelayouter checks the options and makes the plan.
 func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace bool) (*relayouter, error) {
-	r := &relayouter{src: src, opts: opts, budget: budget, inPlace: inPlace}
-	if src.Typed() {
-		return nil, errTypedOrder
-	}
-	n := src.edge().NumNodes
+	r := &relayouter{src: src, first: src.firstNodes(), opts: opts, budget: budget, inPlace: inPlace}
+	n := r.numNodes()
 	if err := checkOrder(opts.Order, n); err != nil {
 		return nil, err
 	}
@@ -98,9 +107,9 @@ func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace
 	case opts.Scores != nil && int64(len(opts.Scores)) != n:
 		return nil, invalid("%d scores, expected %d as there are nodes", len(opts.Scores), n)
 	}
-	for id, s := range opts.Scores {
-		if !(s >= 0 && s <= math.MaxFloat32) { // NaN compares false
-			return nil, invalid("the score of node %d is %v, expected a finite number of at least 0", id, s)
+	for i := range src.nodeTypes {
+		if err := r.checkScores(i); err != nil {
+			return nil, err
 		}
 	}
 	if err := src.checkCarried(); err != nil {
@@ -119,10 +128,27 @@ func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace
 	return r, nil
 }
 
-// errTypedOrder refuses a graph with types. Scores, which order its rows, come from a loader over a homogeneous graph.
-var errTypedOrder = invalid("a graph with types of nodes, expected a homogeneous one: its rows cannot be put in another order")
+// numNodes is the number of nodes of all types.
+func (r *relayouter) numNodes() int64 { return r.first[len(r.src.nodeTypes)] }
 
-// checkOrder returns an error unless the rows of so many nodes can be stored in this order.
+// checkScores returns an error unless each score of a node type, if there are any, is finite and not negative.
+func (r *relayouter) checkScores(typ int) error {
+	if r.opts.Scores == nil {
+		return nil
+	}
+	for id, s := range r.opts.Scores[r.first[typ]:r.first[typ+1]] {
+		if !(s >= 0 && s <= math.MaxFloat32) { // NaN compares false
+			of := ""
+			if r.src.Typed() {
+				of = fmt.Sprintf(" of type %q", r.src.nodeTypes[typ].Name)
+			}
+			return invalid("the score of node %d%s is %v, expected a finite number of at least 0", id, of, s)
+		}
+	}
+	return nil
+}
+
+// checkOrder returns an error unless the rows of so many nodes, of all types together, can be stored in this order.
 func checkOrder(order string, numNodes int64) error {
 	if !slices.Contains(Orders, order) {
 		return invalid("order is %q, expected one of %q", order, Orders)
@@ -133,10 +159,18 @@ func checkOrder(order string, numNodes int64) error {
 	return nil
 }
 
-// checkCarried returns an error where the store has arrays that this version does not read, and so could not carry over.
+// checkCarried returns an error where the store has arrays that this version does not read, and so could not carry
+// over.
 func (s *Store) checkCarried() error {
-	node, edge := s.manifest.GetNodeTypes()[0], s.manifest.GetEdgeTypes()[0]
-	if node.GetTimes() != nil || edge.GetTimes() != nil || edge.GetWeights() != nil && s.edge().Weights == nil || len(edge.GetSplits()) > 0 {
+	lost := false
+	for _, node := range s.manifest.GetNodeTypes() {
+		lost = lost || node.GetTimes() != nil
+	}
+	for i, edge := range s.manifest.GetEdgeTypes() {
+		unknown := edge.GetWeights() != nil && s.edgeTypes[i].Weights == nil
+		lost = lost || unknown || edge.GetTimes() != nil || len(edge.GetSplits()) > 0
+	}
+	if lost {
 		return fmt.Errorf("store: %s: times, weights or splits of edges would be lost: %w", s.path, ErrVersion)
 	}
 	return nil
@@ -154,21 +188,30 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 	if r.inPlace {
 		return nil
 	}
-	node, edge, t := m.NodeTypes[0], m.EdgeTypes[0], &r.src.edge().Topology
-	all := []carried{{t.Indptr, "indptr", edge.Indptr}, {t.Indices, "indices", edge.Indices}}
-	if t.EdgeIDs != nil {
-		all = append(all, carried{t.EdgeIDs, "edge_ids", edge.EdgeIds})
+	var all []carried
+	add := func(a *Array, name string, in *manifest.Array) { all = append(all, carried{a, name, in}) }
+	for i := range r.src.edgeTypes {
+		e, edge, file := &r.src.edgeTypes[i], m.EdgeTypes[i], r.src.edgeFile(i)
+		add(e.Indptr, file+"indptr", edge.Indptr)
+		add(e.Indices, file+"indices", edge.Indices)
+		if e.EdgeIDs != nil {
+			add(e.EdgeIDs, file+"edge_ids", edge.EdgeIds)
+		}
+		if w := e.Weights; w != nil {
+			add(&w.Array, file+"weights", edge.Weights)
+			add(&w.Sums, file+"weight_sums", edge.WeightSums)
+		}
+		for j := range e.Tensors {
+			a := &e.Tensors[j]
+			add(&a.Array, fmt.Sprintf("%sedge%d_%s", file, j, fileName(a.Name)), edge.Tensors[j].Data)
+		}
 	}
-	if w := r.src.edge().Weights; w != nil {
-		all = append(all, carried{&w.Array, "weights", edge.Weights}, carried{&w.Sums, "weight_sums", edge.WeightSums})
-	}
-	for i := range r.src.edge().Tensors {
-		a := &r.src.edge().Tensors[i]
-		all = append(all, carried{&a.Array, fmt.Sprintf("edge%d_%s", i, fileName(a.Name)), edge.Tensors[i].Data})
-	}
-	for i := range r.src.node().Splits {
-		a := &r.src.node().Splits[i]
-		all = append(all, carried{&a.Array, fmt.Sprintf("split%d_%s", i, fileName(a.Name)), node.Splits[i].Ids})
+	for i := range r.src.nodeTypes {
+		t, node, file := &r.src.nodeTypes[i], m.NodeTypes[i], r.src.nodeFile(i)
+		for j := range t.Splits {
+			a := &t.Splits[j]
+			add(&a.Array, fmt.Sprintf("%ssplit%d_%s", file, j, fileName(a.Name)), node.Splits[j].Ids)
+		}
 	}
 	return all
 }
@@ -182,33 +225,42 @@ func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
 		return nil, err
 	}
 	m.CreatedUnixNs, m.Generator = time.Now().UnixNano(), generator
-	node := m.NodeTypes[0]
-	rowOf, order, err := r.writeOrder(ctx)
+	moves, err := r.writeOrders(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	defer rowOf.Free()
-	node.Order = order
-	for i := range r.src.node().Tensors {
-		t := &r.src.node().Tensors[i]
-		c := &permuter{src: r.src, dir: r.dir, rowOf: mem.Slice[uint32](rowOf), budget: r.budget, meter: r.meter}
-		name := fmt.Sprintf("rows%d_%s", i, fileName(t.Name))
-		if node.Tensors[i].Data, err = c.permute(ctx, &t.Array, name, r.plan.tensors[i]); err != nil {
+	defer moves.Free()
+	for i, node := range m.NodeTypes {
+		if err := r.writeTensors(ctx, i, mem.Slice[uint32](moves)[r.first[i]:r.first[i+1]], node); err != nil {
 			return nil, err
 		}
-		if r.inPlace {
-			if err := errors.Join(r.src.fs.Remove(t.Path), r.src.fs.Remove(t.CRCPath)); err != nil {
-				return nil, access(err)
-			}
-		}
 	}
-	rowOf.Free()
+	moves.Free()
 	for _, a := range r.carried(m) {
 		if err := r.carry(ctx, a); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// writeTensors rewrites the tensors of a node type. moves is where each of its rows goes.
+func (r *relayouter) writeTensors(ctx context.Context, typ int, moves []uint32, node *manifest.NodeType) error {
+	c := &permuter{src: r.src, dir: r.dir, rowOf: moves, budget: r.budget, meter: r.meter}
+	for i := range r.src.nodeTypes[typ].Tensors {
+		t := &r.src.nodeTypes[typ].Tensors[i]
+		name := fmt.Sprintf("%srows%d_%s", r.src.nodeFile(typ), i, fileName(t.Name))
+		var err error
+		if node.Tensors[i].Data, err = c.permute(ctx, &t.Array, name, r.plan.tensors[typ][i]); err != nil {
+			return err
+		}
+		if r.inPlace {
+			if err := errors.Join(r.src.fs.Remove(t.Path), r.src.fs.Remove(t.CRCPath)); err != nil {
+				return access(err)
+			}
+		}
+	}
+	return nil
 }
 
 // carry copies the pages of an array, checked, and describes the copy.

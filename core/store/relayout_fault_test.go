@@ -151,7 +151,7 @@ func faultySource(t *testing.T) (string, RelayoutOptions) {
 	opts.Memory = short.Need
 	r, err := newRelayouter(s, opts, mem.NewBudget(opts.Memory), false)
 	require.NoError(t, err)
-	require.Positive(t, r.plan.tensors[0].lane, "no spill")
+	require.Positive(t, r.plan.tensors[0][0].lane, "no spill")
 	return s.Path(), opts
 }
 

@@ -324,7 +324,7 @@ func TestRelayoutBadInput(t *testing.T) {
 			require.ErrorContains(t, err, tc.text)
 		})
 	}
-	huge := &Store{nodeTypes: make([]NodeType, 1), edgeTypes: []EdgeType{{Topology: Topology{NumNodes: maxOrdered + 1}}}}
+	huge := &Store{nodeTypes: []NodeType{{Count: maxOrdered + 1}}}
 	_, err := newRelayouter(huge, RelayoutOptions{Order: Community}, mem.NewBudget(0), false)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, "4294967296 nodes, expected at most 4294967295")

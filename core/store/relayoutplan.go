@@ -10,9 +10,9 @@ import (
 
 // relayoutPlan are the sizes that keep every step within the budget.
 type relayoutPlan struct {
-	workers int // of the pass over the adjacency
-	chunk   int // of copies
-	tensors []permutePlan
+	workers int             // of the pass over the adjacency
+	chunk   int             // of copies
+	tensors [][]permutePlan // of each node type
 }
 
 // makePlan chooses sizes for this memory, unlimited where it is not positive.
@@ -40,7 +40,7 @@ func (r *relayouter) makePlan(memory int64) error {
 
 // fit makes a plan for this memory, or returns false.
 func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
-	n := r.src.edge().NumNodes
+	n := r.numNodes()
 	fits := func(bytes int64) bool { return memory <= 0 || bytes <= memory }
 	p.workers = min(runtime.NumCPU(), maxThreads)
 	for p.workers > 1 && !fits(r.orderBytes(p.workers)) {
@@ -57,29 +57,33 @@ func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
 	if !ok {
 		return p, false
 	}
-	// A row for each node while tensors move; before that, where the source has an order, another and a bit, and what loading takes.
+	// A row for each node while tensors move; before that, for a type that has an order in the source, another and a
+	// bit for each of its nodes, and what loading takes.
 	rest := memory
 	if memory > 0 {
-		if o := r.src.node().Order; o != nil && !fits(2*n*4+o.LoadBytes()+orderCheckBytes(n)) {
-			return p, false
-		}
 		if rest -= n * 4; rest <= 0 {
 			return p, false
 		}
 	}
-	for i := range r.src.node().Tensors {
-		plan, ok := planPermute(&r.src.node().Tensors[i].Array, rest)
-		if !ok {
+	for i := range r.src.nodeTypes {
+		t := &r.src.nodeTypes[i]
+		if o := t.Order; o != nil && !fits(n*4+t.Count*4+o.LoadBytes()+orderCheckBytes(t.Count)) {
 			return p, false
 		}
-		p.tensors = append(p.tensors, plan)
+		plans := make([]permutePlan, len(t.Tensors))
+		for j := range plans {
+			if plans[j], ok = planPermute(&t.Tensors[j].Array, rest); !ok {
+				return p, false
+			}
+		}
+		p.tensors = append(p.tensors, plans)
 	}
 	return p, true
 }
 
 // orderBytes is the memory in which the order is made and written.
 func (r *relayouter) orderBytes(workers int) int64 {
-	n := r.src.edge().NumNodes
+	n := r.numNodes()
 	write := 2*n*4 + arrayWriterBytes(frugal.chunk)
 	if r.opts.Order == Hot {
 		return write
@@ -98,16 +102,21 @@ func (r *relayouter) copyBytes(chunk int) int64 {
 
 // movedBytes is how many bytes will be read and written.
 func (r *relayouter) movedBytes() int64 {
-	t := &r.src.edge().Topology
-	moved := t.NumNodes * 4
+	moved := r.numNodes() * 4
 	if r.opts.Order != Hot {
-		moved += t.NumNodes*8 + t.NumEdges*int64(t.Indices.Layout.RowBytes)
+		for i := range r.src.edgeTypes {
+			t := &r.src.edgeTypes[i].Topology
+			moved += t.NumNodes*8 + t.NumEdges*int64(t.Indices.Layout.RowBytes)
+		}
 	}
 	for _, a := range r.carried(r.src.manifest) {
 		moved += 2 * a.Bytes
 	}
-	for i, p := range r.plan.tensors {
-		moved += p.moved(&r.src.node().Tensors[i].Array)
+	for i := range r.src.nodeTypes {
+		t := &r.src.nodeTypes[i]
+		for j, p := range r.plan.tensors[i] {
+			moved += p.moved(&t.Tensors[j].Array)
+		}
 	}
 	return moved
 }

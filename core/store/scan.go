@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -97,7 +98,7 @@ func (s *Store) scan(ctx context.Context, a *Array, dest []byte, budget *mem.Bud
 	}
 	var next atomic.Int64 // the next piece that nobody has taken
 	readers := int(min(scanReaders, (a.Bytes+scanBytes-1)/scanBytes))
-	return parallel(ctx, readers, func(ctx context.Context, _ int) error {
+	return guard.Each(ctx, readers, func(ctx context.Context, _ int) error {
 		var staging []byte // for pieces that do not fit into dest
 		for {
 			off := (next.Add(1) - 1) * scanBytes

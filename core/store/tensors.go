@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 )
@@ -112,7 +113,7 @@ func (c *conversion) stream(ctx context.Context, t Source, name string, chunkRow
 		}
 		return nil
 	}
-	return parallel(ctx, 2, func(ctx context.Context, i int) error {
+	return guard.Each(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return read(ctx)
 		}

@@ -24,7 +24,8 @@ type EdgeType struct {
 	store   *Store
 }
 
-// Topology is the adjacency by target (CSC): the in-edges of node t are at positions Indptr[t] to Indptr[t+1] of Indices.
+// Topology is the adjacency by target (CSC): the in-edges of node t are at positions Indptr[t] to Indptr[t+1] of
+// Indices.
 type Topology struct {
 	NumSources int64  // nodes that edges come from; in a homogeneous store as many as NumNodes
 	NumNodes   int64  // nodes that edges go to
@@ -41,12 +42,12 @@ func edgeTypeName(source, relation, target string) string {
 	return fmt.Sprintf("(%s, %s, %s)", source, relation, target)
 }
 
-// Typed reports whether nodes and edges have types, which have names then, be there only one of each. A store without is homogeneous: it has one
-// node type and one edge type, both without a name.
+// Typed reports whether nodes and edges have types, which have names then, be there only one of each. A store without
+// is homogeneous: it has one node type and one edge type, both without a name.
 func (s *Store) Typed() bool { return s.node().Name != "" }
 
-// CheckHomogeneous returns an ErrInvalid, with the types, for a store that is Typed. Whoever uses Topology, Tensors, EdgeTensors, Splits, Order and the
-// reading methods of a Store calls it before: they are those of the only type.
+// CheckHomogeneous returns an ErrInvalid, with the types, for a store that is Typed. Whoever uses Topology, Tensors,
+// EdgeTensors, Splits, Order and the reading methods of a Store calls it before: they are those of the only type.
 func (s *Store) CheckHomogeneous() error {
 	if !s.Typed() {
 		return nil
@@ -62,7 +63,7 @@ func (s *Store) EdgeTypes() []EdgeType { return slices.Clone(s.edgeTypes) }
 
 // NodeType returns a type of nodes. An unknown one is ErrNotFound, with those that exist.
 func (s *Store) NodeType(name string) (*NodeType, error) {
-	i := slices.IndexFunc(s.nodeTypes, func(t NodeType) bool { return t.Name == name })
+	i := s.nodeTypeNumber(name)
 	if i < 0 {
 		return nil, fmt.Errorf("store: node type %q, the node types of %s are %q: %w", name, s.path, s.nodeNames(), ErrNotFound)
 	}
@@ -102,6 +103,38 @@ func (s *Store) node() *NodeType { return &s.nodeTypes[0] }
 
 // edge is the only edge type of a homogeneous store.
 func (s *Store) edge() *EdgeType { return &s.edgeTypes[0] }
+
+// firstNodes numbers the nodes of all types one after the other: node v of type t has the number firstNodes()[t]+v. The
+// last element is how many nodes there are.
+func (s *Store) firstNodes() []int64 {
+	first := make([]int64, len(s.nodeTypes)+1)
+	for i := range s.nodeTypes {
+		first[i+1] = first[i] + s.nodeTypes[i].Count
+	}
+	return first
+}
+
+// nodeTypeNumber is the place of a node type that exists.
+func (s *Store) nodeTypeNumber(name string) int {
+	return slices.IndexFunc(s.nodeTypes, func(t NodeType) bool { return t.Name == name })
+}
+
+// nodeFile begins the names of the files of a node type: nothing in a homogeneous store.
+func (s *Store) nodeFile(i int) string {
+	if !s.Typed() {
+		return ""
+	}
+	return nodeTypeFile(i, s.nodeTypes[i].Name)
+}
+
+// edgeFile is nodeFile for an edge type.
+func (s *Store) edgeFile(i int) string {
+	if !s.Typed() {
+		return ""
+	}
+	e := &s.edgeTypes[i]
+	return edgeTypeFile(i, e.Source, e.Relation, e.Target)
+}
 
 // arrays lists every array of the store.
 func (s *Store) arrays() []*Array {

@@ -259,19 +259,6 @@ func TestUnknownTypes(t *testing.T) {
 	require.NoError(t, mustConvert(t, tiny(3), 0).CheckHomogeneous())
 }
 
-func TestTypesCannotBeRelaidOut(t *testing.T) {
-	s := mustConvert(t, largeTypedGraph().Input, 0)
-	path := filepath.Join(t.TempDir(), "g")
-	err := Relayout(context.Background(), s, path, RelayoutOptions{Order: Community})
-	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "types of nodes")
-	_, err = ConvertDraft(context.Background(), ssd.OS, largeTypedGraph().Input, path, Community, ConvertOptions{})
-	require.ErrorIs(t, err, ErrInvalid)
-	names, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
-	require.Empty(t, names)
-}
-
 func TestBadTypes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "e.npy")
 	require.NoError(t, os.WriteFile(file, int64Bytes([]int64{0, 1, 2, 7}), 0o600))

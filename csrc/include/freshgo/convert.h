@@ -20,7 +20,7 @@ typedef struct fg_convert_input {
   int32_t num_splits;
   int32_t reserved; /* zero */
   FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
-  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays; no relayout */
+  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays */
   FG_IN fg_edge_type *edge_types;
   int32_t num_node_types; /* 0: a homogeneous graph */
   int32_t num_edge_types;
@@ -44,7 +44,9 @@ typedef struct fg_relayout_input {
   int32_t overwrite;    /* replace what is at the path */
   int64_t memory;       /* bytes that it may use, `scores` apart */
   int64_t hot_rows;     /* "hot+community": how many rows are laid out by score, or FG_AUTO */
-  FG_IN float *scores;  /* one for each node, by the user's id, finite and not negative; NULL: none, for "community" */
+  /* One for each node, finite and not negative: by node type as the store lists them, and within it by the user's id.
+   * NULL: none, for "community". */
+  FG_IN float *scores;
   int64_t num_scores;
   FG_IN char *order;    /* "hot", "community", "hot+community" */
 } fg_relayout_input;

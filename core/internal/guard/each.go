@@ -1,16 +1,15 @@
-package store
+package guard
 
 import (
 	"context"
 	"errors"
 	"sync"
-
-	"freshgo/core/internal/guard"
 )
 
-// parallel runs fn(0) to fn(n-1) at the same time and returns once all have ended. The first failure cancels the context of the others. Of
-// several errors it returns that of the lowest number, and a cancellation only when there is nothing else.
-func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
+// Each runs fn(ctx, 0) to fn(ctx, n-1) at the same time and returns once all have ended. The first failure cancels the
+// context of the others. Of several errors it returns that of the lowest number, and a cancellation only where there is
+// nothing else. A panic is an error like another.
+func Each(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, n)
@@ -23,7 +22,7 @@ func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 			}
 			running.Done()
 		}
-		guard.Go(func() { done(fn(ctx, i)) }, func(p *guard.PanicError) { done(p) })
+		Go(func() { done(fn(ctx, i)) }, func(p *PanicError) { done(p) })
 	}
 	running.Wait()
 	var cancelled error
