@@ -56,7 +56,7 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 				return nil, err
 			}
 		}
-		if l.split.reorder == 0 {
+		if l.split.Reorder == 0 {
 			n = min(n, sampledAtOnce, l.NumBatches()-s.at.position)
 			batches, err := s.sample(s.at.position, n)
 			s.at.position += int64(len(batches))
@@ -79,7 +79,7 @@ const sampledAtOnce = 16
 // fillBlock samples the block that holds the next position and orders it.
 func (s *blocks) fillBlock() error {
 	l := s.inspector.loader
-	size := l.split.reorder
+	size := l.split.Reorder
 	first := s.at.position / size * size
 	batches, err := s.sample(first, min(size, l.NumBatches()-first))
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 // draw samples a batch, with a computing thread where the neighbours are in memory.
 func (l *Loader) draw(ctx context.Context, worker drawer, key sample.Key, r *request, g *sample.Subgraph) (err error) {
 	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
-	if l.split.neighbors {
+	if l.split.Neighbors {
 		if stopped := l.compute(ctx, run); stopped != nil {
 			return stopped
 		}

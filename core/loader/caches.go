@@ -11,6 +11,7 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -22,12 +23,12 @@ func (l *Loader) openCache(ctx context.Context, neighbors *idArray) error {
 	widths := l.columns
 	switch {
 	case l.cacheKind == "belady":
-		if err := l.openRowsOf(l.split.cacheRows, widths); err != nil {
+		if err := l.openRowsOf(l.split.CacheRows, widths); err != nil {
 			return err
 		}
 		return l.openPlanner(ctx)
 	case slices.Contains(cache.OnlineNames(), l.cacheKind):
-		policy, err := cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.cacheRows)
+		policy, err := cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.CacheRows)
 		if err != nil {
 			return err
 		}
@@ -36,7 +37,7 @@ func (l *Loader) openCache(ctx context.Context, neighbors *idArray) error {
 		if err := l.openResident(); err != nil {
 			return err
 		}
-		return l.openRowsOf(l.split.cacheRows, widths)
+		return l.openRowsOf(l.split.CacheRows, widths)
 	}
 	return l.openStatic(ctx, neighbors, widths)
 }
@@ -55,14 +56,14 @@ func (l *Loader) openRowsOf(capacity int64, widths []int) error {
 // openStatic ranks the nodes and reads the rows of the hottest. The reads count
 // as I/O in the statistics.
 func (l *Loader) openStatic(ctx context.Context, neighbors *idArray, widths []int) error {
-	if l.split.cacheRows == 0 {
+	if l.split.CacheRows == 0 {
 		return nil
 	}
 	ranked, err := l.rankForCache(ctx, neighbors)
 	if err != nil {
 		return err
 	}
-	policy := ranked.Static(l.split.cacheRows)
+	policy := ranked.Static(l.split.CacheRows)
 	l.onClose(policy.Close)
 	if err := l.openRowsOf(policy.Len(), widths); err != nil {
 		return err
@@ -113,7 +114,7 @@ const fillChunk = 1 << 16
 // record of what is in the cache, and the pool for packs and traces.
 func (l *Loader) openPlanner(ctx context.Context) error {
 	o := &l.options
-	limits := scratch.Options{MemoryBytes: l.split.packs, FileBytes: l.split.scratch}
+	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
 	pool, err := scratch.Open(l.parts.store.FS(), l.engine, o.Scratch, l.budget, limits)
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func (l *Loader) openPlanner(ctx context.Context) error {
 		return err
 	}
 	if o.History != nil {
-		if err := l.promises.open(l.budget, l.split.cacheRows); err != nil {
+		if err := l.promises.open(l.budget, l.split.CacheRows); err != nil {
 			return err
 		}
 		l.onClose(l.promises.block.Free)
@@ -137,9 +138,9 @@ func (l *Loader) openPlanner(ctx context.Context) error {
 		packFile = 0 // no pack in the file would find a buffer
 	}
 	c := plan.Config{
-		NumRows: l.parts.numNodes, Capacity: l.split.cacheRows, CarryOver: o.CarryOver, Transfer: o.Transfer,
+		NumRows: l.parts.numNodes, Capacity: l.split.CacheRows, CarryOver: o.CarryOver, Transfer: o.Transfer,
 		Device: l.device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Depth: max(l.split.prefetch, 1), SlotBytes: l.split.slot,
+		Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot,
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)
@@ -165,7 +166,7 @@ func calibrationTime(nBytes int64) time.Duration {
 }
 
 func (l *Loader) openResident() error {
-	err := l.resident.open(l.budget, l.split.cacheRows)
+	err := l.resident.open(l.budget, l.split.CacheRows)
 	if err == nil {
 		l.onClose(l.resident.block.Free)
 	}
@@ -174,7 +175,7 @@ func (l *Loader) openResident() error {
 
 // leastBuffers is what the scratch pool needs for buffers before a dozen packs can
 // fill in its file at a time.
-const leastBuffers = 20 * minSlot
+const leastBuffers = 20 * sizing.MinSlot
 
 // packFileShare is how much of the scratch file plans count on, in quarters: the
 // rest is for traces.
@@ -183,7 +184,7 @@ const packFileShare = 3
 // reorderRows is the capacity that orders are judged with.
 func (l *Loader) reorderRows() int64 {
 	if l.options.ReorderRows == Auto {
-		return l.split.cacheRows
+		return l.split.CacheRows
 	}
 	return l.options.ReorderRows
 }
@@ -211,7 +212,7 @@ func (l *Loader) calibrate(ctx context.Context) (ssd.Device, error) {
 		}
 	}
 	dir := l.options.Scratch
-	if l.split.scratch == 0 {
+	if l.split.Scratch == 0 {
 		dir = ""
 	}
 	before := l.engine.Stats()

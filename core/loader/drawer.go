@@ -5,6 +5,7 @@ import (
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // sampler is what makes drawers, of a homogeneous graph or of one with types. The loader does not know which.
@@ -12,9 +13,9 @@ type sampler interface {
 	// HasPositions says whether edges have a place in the graph.
 	HasPositions() bool
 	// newDrawer makes a drawer of this many threads that has memory for batches up to a demand.
-	newDrawer(budget *mem.Budget, stamp bool, threads int, d *demand) (drawer, error)
+	newDrawer(budget *mem.Budget, stamp bool, threads int, d *sizing.Demand) (drawer, error)
 	// drawerBytes is that memory.
-	drawerBytes(d *demand, stamp bool) int64
+	drawerBytes(d *sizing.Demand, stamp bool) int64
 }
 
 // drawer draws batches, one at a time.
@@ -26,20 +27,20 @@ type drawer interface {
 // plainSampler is the sampler of a homogeneous graph.
 type plainSampler struct{ *sample.Sampler }
 
-func (s plainSampler) newDrawer(budget *mem.Budget, stamp bool, threads int, d *demand) (drawer, error) {
+func (s plainSampler) newDrawer(budget *mem.Budget, stamp bool, threads int, d *sizing.Demand) (drawer, error) {
 	w, err := s.NewWorker(budget, stamp, threads)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Reserve(d.sampling()); err != nil {
+	if err := w.Reserve(sample.Demand{Nodes: d.Nodes, Edges: d.Edges}); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (s plainSampler) drawerBytes(d *demand, stamp bool) int64 {
-	return s.WorkerBytes(d.sampling(), stamp)
+func (s plainSampler) drawerBytes(d *sizing.Demand, stamp bool) int64 {
+	return s.WorkerBytes(sample.Demand{Nodes: d.Nodes, Edges: d.Edges}, stamp)
 }
 
 // typedSampler is the sampler of a graph with types.
@@ -48,7 +49,7 @@ type typedSampler struct {
 	types *schema
 }
 
-func (s typedSampler) newDrawer(budget *mem.Budget, stamp bool, threads int, d *demand) (drawer, error) {
+func (s typedSampler) newDrawer(budget *mem.Budget, stamp bool, threads int, d *sizing.Demand) (drawer, error) {
 	w, err := s.NewWorker(budget, s.stamps(stamp), threads)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (s typedSampler) newDrawer(budget *mem.Budget, stamp bool, threads int, d *
 	return w, nil
 }
 
-func (s typedSampler) drawerBytes(d *demand, stamp bool) int64 {
+func (s typedSampler) drawerBytes(d *sizing.Demand, stamp bool) int64 {
 	return s.WorkerBytes(s.types.sampling(d), s.stamps(stamp))
 }
 
@@ -73,13 +74,13 @@ func (s typedSampler) stamps(stamp bool) []bool {
 }
 
 // sampling is what batches of a demand need of each type and relation.
-func (s *schema) sampling(d *demand) sample.HeteroDemand {
+func (s *schema) sampling(d *sizing.Demand) sample.HeteroDemand {
 	c := s.demanded(d)
 	out := sample.HeteroDemand{Edges: make([]int64, len(s.edges))}
 	for t := range s.types() {
 		out.Nodes = append(out.Nodes, c.nodes[t+1]-c.nodes[t])
 	}
-	copy(out.Edges, d.rooms)
+	copy(out.Edges, d.Rooms)
 	return out
 }
 

@@ -71,9 +71,9 @@ func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 			return nil, err
 		}
 	}
-	inFlight := max(l.split.prefetch, 1)
+	inFlight := max(l.split.Prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.gate = newGate(l.budget, l.split.batches, first)
+	e.gate = newGate(l.budget, l.split.Batches, first)
 	e.gate.holds = max(l.options.Holds, 1)
 	if l.options.Memory == 0 {
 		e.gate.limit = 0
@@ -89,7 +89,7 @@ func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 
 func (e *epoch) begin() {
 	e.started = time.Now()
-	for range e.loader.split.prefetch {
+	for range e.loader.split.Prefetch {
 		e.ask <- struct{}{}
 	}
 	for range e.slots {
@@ -140,7 +140,7 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		e.err = io.EOF
 		return nil, io.EOF
 	}
-	if e.loader.split.prefetch == 0 && !e.asked {
+	if e.loader.split.Prefetch == 0 && !e.asked {
 		e.asked = true
 		e.ask <- struct{}{}
 	}
@@ -169,7 +169,7 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 	e.yielded++
 	e.asked = false
 	e.gate.handOver(r.batch.bytes)
-	if e.loader.split.prefetch > 0 {
+	if e.loader.split.Prefetch > 0 {
 		e.ask <- struct{}{}
 	}
 	return r.batch, nil

@@ -49,7 +49,7 @@ func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 			for _, cached := range []int64{0, 4 << 20} {
 				o.NeighborCache, o.FeatureCache = cached, rowsFor(200)
 				l := open(t, tt.store, o)
-				require.Equal(t, cached > 0 && attr != "", l.split.weights)
+				require.Equal(t, cached > 0 && attr != "", l.split.Weights)
 				requireSame(t, epochOf(t, open(t, tt.memory, o), 0), epochOf(t, l, 0))
 				hits = append(hits, l.Stats().Hits)
 			}

@@ -113,11 +113,11 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 		return nil
 	}
 	h := &past{
-		loader: l, lag: min(int64(o.Lag), int64(l.split.prefetch)), probe: o.ProbeEvery, waiting: map[int64]*decision{},
+		loader: l, lag: min(int64(o.Lag), int64(l.split.Prefetch)), probe: o.ProbeEvery, waiting: map[int64]*decision{},
 		start: o.Start.iterations(l.NumBatches()),
 	}
 	h.changed.L = &h.mu
-	c := l.options.historyConfig(&l.parts, l.split.history, l.NumBatches())
+	c := l.options.historyConfig(&l.parts, l.split.History, l.NumBatches())
 	c.Lag = h.lag
 	if c.Policy == history.Performance {
 		if err := h.expect(ctx, neighbors, &c); err != nil {
@@ -132,7 +132,7 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 			return err
 		}
 	}
-	if l.split.outermost {
+	if l.split.Outermost {
 		f, err := l.openOutermost(ctx, neighbors, h.buffer.Bytes())
 		if err != nil {
 			return err

@@ -35,7 +35,7 @@ type lastHopKey struct{}
 // out.
 func (h *past) findSelfLoops(ctx context.Context, neighbors *idArray) error {
 	l := h.loader
-	if !l.parts.types.unnamed() || neighbors == nil || neighbors.disk == nil || l.split.cache == "belady" || l.options.WeightAttr != "" {
+	if !l.parts.types.unnamed() || neighbors == nil || neighbors.disk == nil || l.split.Cache == "belady" || l.options.WeightAttr != "" {
 		return nil
 	}
 	found, target := errors.New("found"), int64(0)

@@ -282,7 +282,7 @@ func (l *Loader) HistoryStats() (HistoryStats, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := HistoryStats{Stats: h.state.Stats(), Iterations: h.given, Skipped: h.skipped, Bytes: l.split.history, Start: h.start}
+	s := HistoryStats{Stats: h.state.Stats(), Iterations: h.given, Skipped: h.skipped, Bytes: l.split.History, Start: h.start}
 	if l.outermost != nil {
 		s.Features = l.outermost.held.Load()
 	}

@@ -60,7 +60,7 @@ func (r *trainer) prunedAhead() {
 	require.Eventually(r, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.next == min(h.updated-h.first+h.lag+1, h.given-h.first+int64(r.l.split.prefetch), h.count)
+		return h.next == min(h.updated-h.first+h.lag+1, h.given-h.first+int64(r.l.split.Prefetch), h.count)
 	}, time.Minute, time.Millisecond)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"freshgo/core/history"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // The tensors of a pruned batch with types, beside those of every batch: tables of levels over all types one after the other, and the edges of each layer for
@@ -102,17 +103,17 @@ func (t *typedPruning) levelBytes(out *history.Pruned, transposed bool) int64 {
 	return total
 }
 
-// levelBytes is what they take when nothing is pruned, which is the most: see demand.levelBytes.
-func (s *schema) levelBytes(d *demand, transposed bool) int64 {
-	if len(d.nodesPerHop) == 0 {
+// levelBytes is what they take when nothing is pruned, which is the most: see levelBytes.
+func (s *schema) levelBytes(d *sizing.Demand, transposed bool) int64 {
+	if len(d.NodesPerHop) == 0 {
 		return 0 // nothing was measured
 	}
 	m := s.merged(d)
-	total := m.levelBytes(false) + int64(8*(4+2*s.types()*(1+s.hops)))
-	for l := range m.edgesPerHop {
+	total := levelBytes(&m, false) + int64(8*(4+2*s.types()*(1+s.hops)))
+	for l := range m.EdgesPerHop {
 		for _, r := range s.relations {
 			rows := func(typ, hops int) (n int64) {
-				for _, k := range d.nodesPerHop[typ*(s.hops+1):][:hops] {
+				for _, k := range d.NodesPerHop[typ*(s.hops+1):][:hops] {
 					n += k
 				}
 				return n
@@ -123,20 +124,22 @@ func (s *schema) levelBytes(d *demand, transposed bool) int64 {
 			}
 		}
 		if transposed {
-			total += 8 * sumOf(m.edgesPerHop[:s.hops-l])
+			total += 8 * sumOf(m.EdgesPerHop[:s.hops-l])
 		}
 	}
 	return total
 }
 
 // merged is the demand of batches as one graph.
-func (s *schema) merged(d *demand) demand {
-	m := demand{nodes: d.nodes, nodesPerHop: make([]int64, s.hops+1), edgesPerHop: make([]int64, s.hops)}
-	for i, n := range d.nodesPerHop {
-		m.nodesPerHop[i%(s.hops+1)] += n
+func (s *schema) merged(d *sizing.Demand) sizing.Demand {
+	m := sizing.Demand{
+		Nodes: d.Nodes, NodesPerHop: make([]int64, s.hops+1), EdgesPerHop: make([]int64, s.hops),
 	}
-	for i, n := range d.edgesPerHop {
-		m.edgesPerHop[i%s.hops] += n
+	for i, n := range d.NodesPerHop {
+		m.NodesPerHop[i%(s.hops+1)] += n
+	}
+	for i, n := range d.EdgesPerHop {
+		m.EdgesPerHop[i%s.hops] += n
 	}
 	return m
 }
@@ -150,17 +153,17 @@ func sumOf(counts []int64) (total int64) {
 
 // pruningBytes is what a preparer takes to prune a batch with types: the batch as it was drawn, as one graph and as it is left, what package history takes, and
 // tables of levels, of which each has at most the nodes of the hops that it may be of.
-func (s *schema) pruningBytes(d demand) int64 {
-	m := s.merged(&d)
-	nodes, edges := sumOf(m.nodesPerHop), sumOf(m.edgesPerHop)
+func (s *schema) pruningBytes(d *sizing.Demand) int64 {
+	m := s.merged(d)
+	nodes, edges := sumOf(m.NodesPerHop), sumOf(m.EdgesPerHop)
 	ptrs := int64(0)
 	for _, r := range s.relations {
-		ptrs += 8 * (sumOf(d.nodesPerHop[r.target*(s.hops+1):][:s.hops]) + 1)
+		ptrs += 8 * (sumOf(d.NodesPerHop[r.target*(s.hops+1):][:s.hops]) + 1)
 	}
-	total := history.PrunedBytesByHop(m.nodesPerHop, m.edgesPerHop)
+	total := history.PrunedBytesByHop(m.NodesPerHop, m.EdgesPerHop)
 	total += 3*(nodes*8+edges*(4+8)) + 2*ptrs + nodes*(8+5*4+8+4+4) + edges*(4+8)
-	for l := range m.edgesPerHop {
-		total += 4 * 6 * sumOf(m.nodesPerHop[:s.hops+1-l])
+	for l := range m.EdgesPerHop {
+		total += 4 * 6 * sumOf(m.NodesPerHop[:s.hops+1-l])
 	}
 	return total
 }

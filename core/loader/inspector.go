@@ -8,6 +8,7 @@ import (
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/plan"
+	"freshgo/core/sizing"
 )
 
 // inspector samples and plans superbatches ahead of their execution (Ginex,
@@ -58,9 +59,9 @@ var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 
 func (l *Loader) superbatchLength(k int) int64 {
 	if k < len(firstSuperbatches) {
-		return min(l.split.superbatch, firstSuperbatches[k])
+		return min(l.split.Superbatch, firstSuperbatches[k])
 	}
-	return l.split.superbatch
+	return l.split.Superbatch
 }
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
@@ -148,24 +149,19 @@ func rowLists(batches []*sampled) []plan.Batch {
 // would take more than their memory or sampling fails, else at least one.
 func (in *inspector) sampleAhead(n int64) []*sampled {
 	var batches []*sampled
-	split := &in.loader.split
-	room := (split.traces - split.tracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
+	room := in.loader.split.SuperbatchRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
 		var some []*sampled
-		fit := max(1, room/plannedBytes(max(1, in.loader.demand.nodes)))
+		fit := max(1, room/sizing.PlannedBytes(max(1, in.loader.demand.Nodes)))
 		some, in.failed = in.blocks.take(min(n-int64(len(batches)), fit))
 		for _, b := range some {
-			room -= plannedBytes(b.nodes)
+			room -= sizing.PlannedBytes(b.nodes)
 		}
 		batches = append(batches, some...)
 		in.sampledTo += int64(len(some))
 	}
 	return batches
 }
-
-// heldSuperbatches is how many superbatches are in memory: executed, planned,
-// sampled.
-const heldSuperbatches = 3
 
 // publish hands a superbatch to the executor.
 func (in *inspector) publish(s *superbatch) bool {

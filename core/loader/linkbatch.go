@@ -24,7 +24,7 @@ type linkRequest struct {
 // request makes r, whose inputs are known, the request of the batch of key.
 func (k *links) request(ctx context.Context, l *Loader, key sample.Key, r *request) (err error) {
 	run := func() { err = k.draw(ctx, k.edgesOf(l.sampler), key, r) }
-	if l.split.neighbors || k.negatives == nil || k.negatives.Strict == nil {
+	if l.split.Neighbors || k.negatives == nil || k.negatives.Strict == nil {
 		if stopped := l.compute(ctx, run); stopped != nil {
 			return stopped
 		}

@@ -9,6 +9,7 @@ import (
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // Links as what batches are drawn for (PyG's LinkNeighborLoader). A batch is BatchSize links, in the order of the epoch, and
@@ -170,7 +171,7 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 	}
 	// For what reads the graph once, as measure does.
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
-	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
+	trial.split = sizing.Reading()
 	defer trial.undo()
 	if err := trial.openEngine(); err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/scratch"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -36,8 +37,8 @@ type Loader struct {
 	parts   parts
 	alloc   mem.Allocator
 	budget  *mem.Budget
-	split   split
-	demand  demand // what sampling workers are sized for
+	split   sizing.Split
+	demand  sizing.Demand // what sampling workers are sized for
 
 	engine      *ssd.Engine // nil when everything is in memory
 	engineName  string
@@ -100,7 +101,7 @@ func (l *Loader) boundBatch() { l.options.BatchSize = min(l.options.BatchSize, l
 
 // PoolBytes is the part of the memory that the allocator may use to keep buffers
 // that came back.
-func (l *Loader) PoolBytes() int64 { return l.split.pool }
+func (l *Loader) PoolBytes() int64 { return l.split.Pool }
 
 func (l *Loader) numSeeds() int64 {
 	if l.links != nil {
@@ -243,7 +244,7 @@ func (l *Loader) leftInMiddle(e *epoch) error {
 	l.policy.Close()
 	l.resident.empty()
 	var err error
-	l.policy, err = cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.cacheRows)
+	l.policy, err = cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.CacheRows)
 	return err
 }
 

@@ -2,62 +2,67 @@ package loader
 
 import (
 	"context"
-	"slices"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // measuredBatches is how many batches are sampled to learn how large they are.
 const measuredBatches = 8
 
-// measure samples batches spread over the first epoch and tells z the most that
-// one of them needed. What it allocates is gone when it returns, but for the
-// neighbours: where they fit in half of the memory they are loaded first, for a
-// batch costs thousands of reads, and openIDs finds them in l.loaded.
-func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
-	limit := l.options.Memory
+// measure samples batches spread over the first epoch and returns the most that one of them needed, and the sampler
+// that workers are to be sized for. What it allocates is gone when it returns, but for the neighbours: where they fit in
+// half of the memory they are loaded first, for a batch costs thousands of reads, and openIDs finds them in l.loaded.
+func (l *Loader) measure(
+	ctx context.Context, indptr []int64, r *sizing.Request, g *sizing.Graph,
+) (d sizing.Demand, of sampler, err error) {
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
 	trial.options.Checksums = false
 	trial.trial = true
-	trial.split = split{working: working{workers: 1, prefetch: 1, depth: minDepth}, slot: minSlot}
-	if fullDepth*minSlot <= limit/modest {
-		trial.split.depth = fullDepth
-	}
+	trial.split = sizing.Measuring(r, g)
 	defer trial.undo()
 	if !l.parts.types.unnamed() {
 		trial.parts.types = l.parts.types.again() // what the trial opens is its own
 	}
-	neighbors, err := l.trialTopology(ctx, trial, z)
+	neighbors, err := l.trialTopology(ctx, trial)
 	if err != nil {
-		return err
+		return d, nil, err
 	}
 	if err := trial.openSampler(ctx, indptr, neighbors); err != nil {
-		return err
+		return d, nil, err
 	}
-	z.sampler = trial.sampler
-	if !l.parts.types.unnamed() {
-		if z.sampler, err = l.parts.types.onDisk(z, trial); err != nil {
-			return err
-		}
-	} else if trial.split.neighbors {
-		// Room is made as if they stayed on disk, which takes the sampler more.
-		if z.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, trial.weights(), trial.times()); err != nil {
-			return err
-		}
+	if of, err = trial.samplerOnDisk(indptr); err != nil {
+		return d, nil, err
 	}
-	e, err := trial.newEpoch(0, 0, true)
+	if err := trial.measureBatches(ctx, &d); err != nil {
+		return d, nil, err
+	}
+	if d.Edges == 0 && l.parts.numEdges > 0 { // of few edges none is in these batches, but one may be in another
+		d.Edges, d.HopEdges, d.Nodes, d.Rows = 1, 1, d.Nodes+1, d.Rows+1
+	}
+	if types := l.parts.types; !types.unnamed() {
+		types.addRare(&d)
+	}
+	l.options.complete(&d)
+	return d, of, nil
+}
+
+// measureBatches adds what batches of the first epoch need to d.
+func (l *Loader) measureBatches(ctx context.Context, d *sizing.Demand) error {
+	e, err := l.newEpoch(0, 0, true)
 	if err != nil {
 		return err
 	}
 	defer e.free()
-	worker := <-trial.workers
-	count := trial.NumBatches()
+	worker := <-l.workers
+	count := l.NumBatches()
+	step := max(1, count/measuredBatches)
 	var graph sample.Subgraph
 	var r request
 	var own roster
-	for i := int64(0); i < count; i += max(1, count/measuredBatches) {
-		if i+max(1, count/measuredBatches) >= count && l.options.TimeAttr != "" {
+	for i := int64(0); i < count; i += step {
+		if i+step >= count && l.options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
 		}
 		if err := e.order.batch(ctx, i, &r); err != nil {
@@ -68,53 +73,52 @@ func (l *Loader) measure(ctx context.Context, indptr []int64, z *sizer) error {
 		}
 		rows := int64(len(graph.Nodes))
 		if l.options.Held != nil {
-			own.fill(trial, graph.Nodes, int64(len(r.Seeds)))
+			own.fill(l, graph.Nodes, int64(len(r.Seeds)))
 			rows = int64(len(own.rows))
 		}
-		z.demand.add(&graph, rows)
+		d.Add(demandOf(&graph, rows))
 	}
-	if err := trial.measureRuns(ctx, worker, e.order.batchKey(0), z); err != nil {
-		return err
-	}
-	if d := &z.demand; d.edges == 0 && l.parts.numEdges > 0 { // of few edges none is in these batches, but one may be in another
-		d.edges, d.hopEdges, d.nodes, d.rows = 1, 1, d.nodes+1, d.rows+1
-	}
-	if types := l.parts.types; !types.unnamed() {
-		types.addRare(&z.demand)
-	}
-	z.completing()
-	return nil
+	return l.measureRuns(ctx, worker, e.order.batchKey(0), d)
 }
 
-func (l *Loader) trialTopology(ctx context.Context, trial *Loader, z *sizer) (*idArray, error) {
-	if !l.parts.types.unnamed() {
-		return nil, l.parts.types.openTrial(ctx, trial, z)
+// demandOf is what a batch needs that brings so many rows.
+func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
+	d := sizing.Demand{
+		Nodes: int64(len(g.Nodes)), Rows: rows, Edges: g.Room,
+		NodesPerHop: g.NodesPerHop, EdgesPerHop: g.EdgesPerHop, Rooms: g.Rooms,
 	}
-	if l.parts.store != nil && z.neighbors <= l.options.Memory/2 {
-		block, err := l.parts.store.LoadIndices(ctx, trial.budget, mem.NeighborCache)
-		if err != nil {
-			return nil, err
-		}
-		l.loaded = block
-		trial.split.neighbors = true
-		ids := &idArray{limit: l.parts.numNodes}
-		ids.hold(block, l.parts.store.Topology().Indices)
-		if l.options.WeightAttr == "" && l.options.TimeAttr == "" {
-			return ids, nil
-		}
-		return ids, trial.openForWeights(ctx)
+	for _, n := range g.EdgesPerHop {
+		d.HopEdges = max(d.HopEdges, n)
 	}
+	return d
+}
+
+// trialTopology opens the topology that batches are measured with.
+func (l *Loader) trialTopology(ctx context.Context, trial *Loader) (*idArray, error) {
 	if err := trial.openEngine(); err != nil {
 		return nil, err
 	}
-	return trial.openTopology(ctx)
+	if !l.parts.types.unnamed() {
+		return nil, trial.parts.types.openTopology(ctx, trial)
+	}
+	if l.parts.store == nil || !trial.split.Neighbors {
+		return trial.openTopology(ctx)
+	}
+	block, err := l.parts.store.LoadIndices(ctx, trial.budget, mem.NeighborCache)
+	if err != nil {
+		return nil, err
+	}
+	l.loaded = block
+	ids := &idArray{limit: l.parts.numNodes}
+	ids.hold(block, l.parts.store.Topology().Indices)
+	if l.options.WeightAttr == "" && l.options.TimeAttr == "" {
+		return ids, nil
+	}
+	return ids, trial.openForWeights(ctx)
 }
 
-// openForWeights opens what reading weights takes beside them.
+// openForWeights opens what reading weights takes beside the neighbours.
 func (l *Loader) openForWeights(ctx context.Context) error {
-	if err := l.openEngine(); err != nil {
-		return err
-	}
 	topology := l.parts.store.Topology()
 	if topology.EdgeIDs == nil {
 		return nil
@@ -126,6 +130,20 @@ func (l *Loader) openForWeights(ctx context.Context) error {
 	return err
 }
 
+// samplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
+// most.
+func (l *Loader) samplerOnDisk(indptr []int64) (sampler, error) {
+	switch types := l.parts.types; {
+	case l.parts.store == nil:
+		return l.sampler, nil
+	case !types.unnamed():
+		return types.onDisk(l)
+	case l.split.Neighbors:
+		return newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, l.weights(), l.times())
+	}
+	return l.sampler, nil
+}
+
 // weights are those of the loader as if they stayed on disk.
 func (l *Loader) weights() *sample.Weights {
 	t, _ := l.weightTensor() // its error was looked at
@@ -133,28 +151,4 @@ func (l *Loader) weights() *sample.Weights {
 		return nil
 	}
 	return l.weightsOnDisk(t)
-}
-
-func (d *demand) add(g *sample.Subgraph, rows int64) {
-	d.nodes = max(d.nodes, int64(len(g.Nodes)))
-	d.rows = max(d.rows, rows)
-	d.edges = max(d.edges, g.Room)
-	if g.Rooms != nil {
-		d.rooms = most(d.rooms, g.Rooms)
-	}
-	for _, n := range g.EdgesPerHop {
-		d.hopEdges = max(d.hopEdges, n)
-	}
-	d.nodesPerHop, d.edgesPerHop = most(d.nodesPerHop, g.NodesPerHop), most(d.edgesPerHop, g.EdgesPerHop)
-}
-
-// most is the larger of two numbers in each place.
-func most(a, b []int64) []int64 {
-	if a == nil {
-		return slices.Clone(b)
-	}
-	for i, n := range b {
-		a[i] = max(a[i], n)
-	}
-	return a
 }

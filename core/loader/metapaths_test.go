@@ -79,7 +79,7 @@ func TestMetapathsInABudget(t *testing.T) {
 	l := open(t, OpenStore(s), o)
 	for i, x := range l.parts.tensors {
 		require.False(t, x.byEdge)
-		require.Equal(t, x.typ < 2, l.split.resident[i], "%s of type %d", x.name, x.typ)
+		require.Equal(t, x.typ < 2, l.split.Resident[i], "%s of type %d", x.name, x.typ)
 	}
 }
 

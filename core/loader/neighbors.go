@@ -116,7 +116,7 @@ func (l *Loader) openNeighborLists(ctx context.Context, indptr []int64, neighbor
 			neighbors.counts = new(fetchCounts)
 		}
 	}
-	if l.split.neighborLists == 0 {
+	if l.split.NeighborLists == 0 {
 		return nil
 	}
 	of, err := l.chooseLists(ctx, indptr, neighbors)
@@ -163,7 +163,7 @@ func (l *Loader) chooseLists(ctx context.Context, indptr []int64, neighbors *idA
 		of, lists = []listed{all}, []cache.Lists{{Indptr: indptr, Wanted: wanted.Hotness, EdgeBytes: all.edgeBytes()}}
 	}
 	defer wanted.Close()
-	l.lists, err = cache.NewNeighbors(ctx, l.budget, lists, l.split.neighborLists)
+	l.lists, err = cache.NewNeighbors(ctx, l.budget, lists, l.split.NeighborLists)
 	return of, err
 }
 

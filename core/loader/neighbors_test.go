@@ -92,7 +92,7 @@ func TestMoreListsReadLess(t *testing.T) {
 		l := open(t, OpenStore(s), onDisk(plain(), nBytes))
 		if nBytes == 2*50000*4-1 {
 			// Neighbours alone would fit, but lists of both save more reads.
-			require.False(t, l.split.neighbors)
+			require.False(t, l.split.Neighbors)
 			require.NotNil(t, l.edgeIDs.lists)
 		}
 		opened := l.Stats().BytesRead
@@ -108,7 +108,7 @@ func TestMoreListsReadLess(t *testing.T) {
 		last = misses
 	}
 	l := open(t, OpenStore(s), onDisk(plain(), 2*50000*4))
-	require.True(t, l.split.neighbors && l.split.edgeIDs)
+	require.True(t, l.split.Neighbors && l.split.EdgeIDs)
 	hits, misses := l.neighborCounts()
 	require.Zero(t, hits+misses)
 	epochOf(t, l, 0)
@@ -415,51 +415,8 @@ func TestListsWithinTheBudget(t *testing.T) {
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
 		if l.lists != nil && l.lists[0].Edges() > 0 {
 			seen++
-			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.neighborLists, 1)+l.parts.numEdges*4)
+			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.NeighborLists, 1)+l.parts.numEdges*4)
 		}
 	}
 	require.Positive(t, seen)
-}
-
-// TestTopologyShare is the rule of who gets the memory.
-func TestTopologyShare(t *testing.T) {
-	d := newDataset(3000, 40000)
-	s := d.store(t, ssd.OS)
-	l := &Loader{options: plain(), parts: OpenStore(s).parts()}
-	whole := int64(2 * 4 * 40000)
-	rows := int64(3000 * (width*4 + wideWidth + 8))
-	edgeRows := int64(40000 * 8)
-	for name, c := range map[string]struct {
-		change      func(o *Options)
-		rest        int64
-		lists, left int64 // lists of -1: everything is in memory; of -2: neighbours are
-	}{
-		"room for all":                  {nil, whole + rows + edgeRows, -1, rows + edgeRows},
-		"half":                          {nil, whole, whole / 2, whole / 2},
-		"three quarters hold the whole": {nil, whole*4/3 + 4, -1, whole/3 + 4},
-		"little":                        {nil, whole / 100, whole / 200, whole/100 - whole/200},
-		"too little for a scan":         {nil, whole / 150, 0, whole / 150},
-		"nothing":                       {nil, 0, 0, 0},
-		"rows by name":                  {func(o *Options) { o.FeatureCache = 5 }, whole - 1, whole - 1, 0},
-		"no rows":                       {func(o *Options) { o.Cache = "none" }, whole - 1, whole - 1, 0},
-		"lists by name":                 {func(o *Options) { o.NeighborCache = 20000 }, 777, 20000, 777},
-		"whole by name":                 {func(o *Options) { o.NeighborCache = whole + 5 }, 777, -1, 782},
-		"none by name":                  {func(o *Options) { o.NeighborCache = 0 }, whole * 2, 0, whole * 2},
-		"no room to choose, all of it":  {func(o *Options) { o.Memory = 1000 }, whole, -2, whole / 2},
-		"no room to choose, neighbours": {func(o *Options) { o.Memory, o.NeighborCache = 1000, whole/2+3 }, 9, -2, 12},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l.options = plain()
-			l.options.Cache = "degree"
-			if c.change != nil {
-				c.change(&l.options)
-			}
-			got := &split{slot: minSlot, working: working{workers: 1, prefetch: 1, depth: minDepth}}
-			left := l.sizer().holdTopology(got, c.rest)
-			require.Equal(t, max(0, c.lists), got.neighborLists)
-			require.Equal(t, c.lists == -1, got.edgeIDs)
-			require.Equal(t, c.lists < 0, got.neighbors)
-			require.Equal(t, c.left, left)
-		})
-	}
 }

@@ -2,11 +2,13 @@ package loader
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"time"
 
-	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -40,7 +42,7 @@ func (l *Loader) check() error {
 	if err := o.validate(l.parts.numNodes); err != nil {
 		return err
 	}
-	if err := l.parts.checkRows(); err != nil {
+	if err := l.parts.checkRows(o.Cache); err != nil {
 		return err
 	}
 	if err := l.checkTypes(); err != nil {
@@ -62,22 +64,9 @@ func (l *Loader) open(ctx context.Context) error {
 		return err
 	}
 	l.boundBatch()
-	z := l.sizer()
-	if l.options.Memory > 0 {
-		if err := l.measure(ctx, indptr, z); err != nil {
-			return err
-		}
-	}
-	split, err := z.split()
-	if err != nil {
+	if err := l.divide(ctx, indptr); err != nil {
 		return err
 	}
-	l.split = *split
-	l.demand = z.expected()
-	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
-		return err
-	}
-	l.onClose(func() { l.budget.Release(mem.Topology, z.fixed) })
 	if err := l.openEngine(); err != nil {
 		return err
 	}
@@ -98,7 +87,7 @@ func (l *Loader) open(ctx context.Context) error {
 	if err := l.openSampler(ctx, indptr, adjacency); err != nil {
 		return err
 	}
-	l.cacheKind, l.cacheWhy = l.split.cache, l.split.cacheWhy
+	l.cacheKind, l.cacheWhy = l.split.Cache, l.split.CacheWhy
 	l.seedsRepeat = len(l.onDisk) > 0 && l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
 	if err := l.openHistory(ctx, adjacency); err != nil {
 		return err
@@ -109,6 +98,43 @@ func (l *Loader) open(ctx context.Context) error {
 	if l.parts.store != nil {
 		return l.parts.store.CheckCurrent()
 	}
+	return nil
+}
+
+// divide divides the memory, by measured batches where it is limited.
+func (l *Loader) divide(ctx context.Context, indptr []int64) (err error) {
+	g := l.graphSizes()
+	r := l.request(&g)
+	var workers sampler // that draw the batches measured
+	var demand sizing.Demand
+	if l.options.Memory > 0 {
+		if demand, workers, err = l.measure(ctx, indptr, &r, &g); err != nil {
+			return err
+		}
+	}
+	l.demand = demand.Expected(l.mostNodes())
+	split, err := sizing.Divide(r, g, l.costs(&l.demand, workers, &g))
+	if err != nil {
+		return fmt.Errorf("loader: %w", err)
+	}
+	l.split = *split
+	return l.reserveFixed(&g)
+}
+
+// mostNodes is how many nodes a batch may have.
+func (l *Loader) mostNodes() int64 {
+	if l.options.disjoint() {
+		return math.MaxInt64 // any node may be in several trees
+	}
+	return l.parts.numNodes + l.options.BatchSize // seeds may repeat
+}
+
+// reserveFixed counts what has been loaded before the memory was divided.
+func (l *Loader) reserveFixed(g *sizing.Graph) error {
+	if err := l.budget.Reserve(mem.Topology, g.Fixed); err != nil {
+		return err
+	}
+	l.onClose(func() { l.budget.Release(mem.Topology, g.Fixed) })
 	return nil
 }
 
@@ -132,61 +158,6 @@ func (l *Loader) openIndptr(ctx context.Context) ([]int64, error) {
 	return mem.Slice[int64](block), nil
 }
 
-func (l *Loader) sizer() *sizer {
-	z := &sizer{options: l.options, parts: l.parts}
-	z.fixed = int64(len(l.options.Seeds))*8 + l.links.bytes()
-	z.numSeeds = l.numSeeds()
-	if l.options.Shuffle {
-		z.order = l.numSeeds() * 8
-	}
-	z.sizeHistory()
-	z.fixed += l.seedTimesBytes()
-	if !l.parts.types.unnamed() {
-		l.parts.types.size(l, z)
-		return z
-	}
-	if l.parts.store == nil {
-		z.fixed += l.parts.inMemory.Used()
-		if t, _ := l.weightTensor(); t != nil { // its error was looked at
-			z.held = weightBytes(t)
-		}
-		if l.options.TimeAttr != "" {
-			z.held = l.timesBytes()
-		}
-		return z
-	}
-	topology := l.parts.store.Topology()
-	z.fixed += topology.Indptr.Bytes
-	z.numLists, z.listTables = l.parts.numNodes, cache.NeighborTableBytes(l.parts.numNodes)
-	arrays := []*store.Array{topology.Indices}
-	if t, _ := l.weightTensor(); t != nil { // its error was looked at
-		z.weights, z.userWeights = weightBytes(t), l.userWeights(t)
-		l.sizeWeights(t, z)
-	}
-	if t, _ := l.timeTensor(); t != nil {
-		z.weights, z.userWeights = l.timesBytes(), t.bytes()
-	}
-	z.neighbors = topology.NumEdges * int64(topology.Indices.Layout.RowBytes)
-	if topology.EdgeIDs != nil {
-		z.edgeIDs = topology.NumEdges * int64(topology.EdgeIDs.Layout.RowBytes)
-		arrays = append(arrays, topology.EdgeIDs)
-	}
-	for _, t := range l.parts.tensors {
-		arrays = append(arrays, &t.onDisk.Array)
-	}
-	if order := l.parts.store.Order(); order != nil {
-		z.fixed += 4 * l.parts.numNodes // the row of every node
-		z.loading = order.LoadBytes()
-	}
-	for _, a := range arrays {
-		z.loading = max(z.loading, a.LoadBytes())
-		if l.options.Checksums {
-			z.checks += a.CRCBytes()
-		}
-	}
-	return z
-}
-
 // openEngine starts the read engine of a store.
 func (l *Loader) openEngine() error {
 	l.engineName = "memory"
@@ -194,7 +165,7 @@ func (l *Loader) openEngine() error {
 		return nil
 	}
 	engine, err := ssd.NewEngine(ssd.Options{
-		Kind: l.options.IO, Depth: l.split.depth, SlotBytes: l.split.slot, FS: l.parts.store.FS(), Budget: l.budget,
+		Kind: l.options.IO, Depth: l.split.Depth, SlotBytes: l.split.Slot, FS: l.parts.store.FS(), Budget: l.budget,
 	}, l.parts.store.Path())
 	if err != nil {
 		return err
@@ -221,15 +192,15 @@ func (l *Loader) openTopology(ctx context.Context) (*idArray, error) {
 		return &idArray{narrow: unsigned(g.Indices32), wide: g.Indices64, limit: l.parts.numNodes}, nil
 	}
 	topology := l.parts.store.Topology()
-	if !l.split.neighbors {
+	if !l.split.Neighbors {
 		l.dropLoaded()
 	}
-	neighbors, err := l.openIDs(ctx, topology.Indices, l.split.neighbors, l.parts.numNodes, l.parts.store.LoadIndices)
+	neighbors, err := l.openIDs(ctx, topology.Indices, l.split.Neighbors, l.parts.numNodes, l.parts.store.LoadIndices)
 	if err != nil {
 		return nil, err
 	}
 	if topology.EdgeIDs != nil {
-		ids, err := l.openIDs(ctx, topology.EdgeIDs, l.split.edgeIDs, l.parts.numEdges, l.parts.store.LoadEdgeIDs)
+		ids, err := l.openIDs(ctx, topology.EdgeIDs, l.split.EdgeIDs, l.parts.numEdges, l.parts.store.LoadEdgeIDs)
 		if err != nil {
 			return nil, err
 		}
@@ -297,7 +268,7 @@ func (l *Loader) dropLoaded() {
 
 // openRows opens an array for reading by row until the loader closes.
 func (l *Loader) openRows(ctx context.Context, a *store.Array) (*diskRows, error) {
-	d, err := openRows(ctx, l.engine, l.parts.store, a, l.split.slot, l.options.Checksums, l.budget)
+	d, err := openRows(ctx, l.engine, l.parts.store, a, l.split.Slot, l.options.Checksums, l.budget)
 	if err == nil {
 		l.onClose(d.close)
 	}
@@ -309,15 +280,15 @@ func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idA
 	if err := l.makeSampler(ctx, indptr, neighbors); err != nil {
 		return err
 	}
-	count, threads := l.split.workers, 1
-	if inFlight := max(l.split.prefetch, 1); inFlight < count {
+	count, threads := l.split.Workers, 1
+	if inFlight := max(l.split.Prefetch, 1); inFlight < count {
 		// Fewer batches than threads: the threads share a batch.
 		count, threads = inFlight, (count+inFlight-1)/inFlight
 	}
 	l.cpu = make(chan struct{}, count)
 	l.workers = make(chan drawer, count)
 	for range count {
-		w, err := l.sampler.newDrawer(l.budget, l.split.stamp, threads, &l.demand)
+		w, err := l.sampler.newDrawer(l.budget, l.split.Stamp, threads, &l.demand)
 		if err != nil {
 			return err
 		}
@@ -391,11 +362,11 @@ func (l *Loader) openOrder(ctx context.Context) error {
 func (l *Loader) openTables(ctx context.Context) error {
 	l.tables = make([]table, len(l.parts.tensors))
 	for i, t := range l.parts.tensors {
-		l.tables[i] = table{tensor: t, index: i}
+		l.tables[i] = table{tensor: t, index: i, cached: l.split.ColumnOf[i]}
 		table := &l.tables[i]
 		switch {
 		case t.onDisk == nil:
-		case l.split.resident[i]:
+		case l.split.Resident[i]:
 			block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.FeatureCache)
 			if err != nil {
 				return err
@@ -418,6 +389,6 @@ func (l *Loader) openTables(ctx context.Context) error {
 			l.cachedTypes[t.typ] = true
 		}
 	}
-	l.columns = l.parts.columns(l.split.resident, func(i, column int) { l.tables[i].cached = column })
+	l.columns = l.split.Columns
 	return nil
 }

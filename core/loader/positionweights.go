@@ -72,21 +72,6 @@ func (l *Loader) userWeights(t *tensor) int64 {
 	return t.bytes()
 }
 
-// sizeWeights counts what reading weights by position takes of the memory.
-func (l *Loader) sizeWeights(t *tensor, z *sizer) {
-	of := l.byPosition(t)
-	if of == nil {
-		return
-	}
-	z.checks += positionBytes(of)
-	for _, a := range []*store.Array{&of.Array, &of.Sums} {
-		z.loading = max(z.loading, a.LoadBytes())
-		if l.options.Checksums {
-			z.checks += a.CRCBytes()
-		}
-	}
-}
-
 // holdPositions loads weights by position into memory. Their sums are made anew, which takes less than reading them.
 func (l *Loader) holdPositions(ctx context.Context, of *store.Weights, indptr []int64) (*sample.Weights, error) {
 	block, err := l.parts.store.LoadTensor(ctx, &of.Array, l.budget, mem.Topology)

@@ -138,7 +138,7 @@ func TestSmallestMemoryWithWeightsByPosition(t *testing.T) {
 		require.ErrorAs(t, err, &short)
 		o.Memory = short.Need
 		l := open(t, OpenStore(s), o)
-		require.False(t, l.split.weights)
+		require.False(t, l.split.Weights)
 		require.NotEmpty(t, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
 	}

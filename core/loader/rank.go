@@ -13,6 +13,7 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // Hotness scores the nodes of a source as Options.Cache says, which must be one of
@@ -62,15 +63,12 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 		return err
 	}
 	l.boundBatch()
-	z := l.sizer()
-	l.split = split{working: z.generous(), slot: minSlot}
-	l.split.stamp = int64(l.split.workers)*sample.StampBytes(l.parts.numNodes) <= l.options.Memory/modest
-	l.split.neighbors = l.options.Memory == 0 || z.neighbors <= l.options.Memory/2
-	l.split.weights = l.options.Memory == 0 || z.neighbors+z.weights+z.userWeights <= l.options.Memory/2
-	if err := l.budget.Reserve(mem.Topology, z.fixed); err != nil {
+	g := l.graphSizes()
+	r := l.request(&g)
+	l.split = sizing.Scoring(&r, &g)
+	if err := l.reserveFixed(&g); err != nil {
 		return err
 	}
-	l.onClose(func() { l.budget.Release(mem.Topology, z.fixed) })
 	if err := l.openEngine(); err != nil {
 		return err
 	}
@@ -159,17 +157,6 @@ func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (
 		copy(v.Hotness, o.Hotness)
 	}
 	return v, err
-}
-
-// rankBytes is what rank takes beyond the address table, for a while.
-func (z *sizer) rankBytes() int64 {
-	switch z.options.Cache {
-	case "expected":
-		return cache.ExpectedBytes(z.parts.numNodes) - 4*z.parts.numNodes
-	case "presc":
-		return cache.ExpectedBytes(z.parts.numNodes)
-	}
-	return 0
 }
 
 // preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.

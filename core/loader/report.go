@@ -118,15 +118,15 @@ func (l *Loader) Plan() Plan {
 	s := &l.split
 	p := Plan{
 		Cache: l.cacheKind, Why: l.cacheWhy, Engine: l.engineName,
-		CapacityRows: s.cacheRows, Windows: l.windows.all(), MedianError: l.windows.medianError(),
+		CapacityRows: s.CacheRows, Windows: l.windows.all(), MedianError: l.windows.medianError(),
 		Split: map[string]int64{
-			"topology": s.topology, "neighbor_cache": s.neighborCache, "held_whole": s.held,
-			"feature_cache": s.featureCache, "traces": s.traces, "packs": s.packs,
-			"buffers_kept": s.pool, "working_set": s.shares.working,
+			"topology": s.Shares.Topology, "neighbor_cache": s.Shares.NeighborCache, "held_whole": s.Shares.Held,
+			"feature_cache": s.Shares.FeatureCache, "traces": s.Traces, "packs": s.Packs,
+			"buffers_kept": s.Pool, "working_set": s.Shares.Working,
 		},
 	}
 	if l.planner != nil {
-		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.superbatch, s.reorder, l.reorderRows(), s.scratch
+		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, l.reorderRows(), s.Scratch
 		device := l.device
 		p.Device = &device
 	}

@@ -46,13 +46,26 @@ type tensor struct {
 	label string // what batches call it
 }
 
-// checkRows refuses rows on disk that 32 bits do not number. Those of types are numbered one after the other.
-func (p *parts) checkRows() error {
+// checkRows refuses rows on disk that 32 bits do not number, or that a plan cannot tell apart. Those of types are
+// numbered one after the other.
+func (p *parts) checkRows(cacheKind string) error {
 	read := slices.ContainsFunc(p.tensors, func(t tensor) bool { return t.onDisk != nil && !t.byEdge })
 	if read && p.numNodes > cache.MaxRows {
 		return fmt.Errorf("%w: the graph has %d nodes, rows are read from a store of at most %d", ErrOption, p.numNodes, int64(cache.MaxRows))
 	}
+	if why := p.unplannable(); read && cacheKind == "belady" {
+		return why
+	}
 	return nil
+}
+
+// unplannable says why batches of this graph cannot be planned: a plan marks an empty slot with a number of its own.
+func (p *parts) unplannable() error {
+	const most = cache.MaxRows - 1
+	if p.numNodes <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: cache \"belady\" plans up to %d nodes, the graph has %d", ErrOption, int64(most), p.numNodes)
 }
 
 func (t *tensor) bytes() int64 { return t.numRows * int64(t.width) }

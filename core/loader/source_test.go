@@ -24,7 +24,7 @@ func TestRowsBeyond32Bits(t *testing.T) {
 		{cache.MaxRows + 1, []tensor{{name: "x"}, ofEdges}, false},
 	} {
 		p := parts{numNodes: c.nodes, tensors: c.tensors}
-		if err := p.checkRows(); c.refused {
+		if err := p.checkRows("degree"); c.refused {
 			require.ErrorIs(t, err, ErrOption)
 		} else {
 			require.NoError(t, err)

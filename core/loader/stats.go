@@ -84,22 +84,22 @@ func (l *Loader) Stats() Stats {
 		SecondsFirst:    seconds(&c.firstBatch),
 		SecondsEpoch:    seconds(&c.epoch),
 		Engine:          l.engineName, EngineWhy: l.engineWhy,
-		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.resident.held.Load(), CacheCapacity: l.split.cacheRows,
+		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.resident.held.Load(), CacheCapacity: l.split.CacheRows,
 		PredictionError: l.windows.medianError(),
 		Resampled:       c.resampled.Load(), PackErrors: c.packErrors.Load(),
-		TopologyOnDisk: !l.split.neighbors || !l.split.edgeIDs,
+		TopologyOnDisk: !l.split.Neighbors || !l.split.EdgeIDs,
 		IDMap:          "hash",
-		Workers:        l.split.workers, Prefetch: l.split.prefetch,
-		MemoryLimit: l.options.Memory, MemorySmallest: l.split.smallest,
+		Workers:        l.split.Workers, Prefetch: l.split.Prefetch,
+		MemoryLimit: l.options.Memory, MemorySmallest: l.split.Smallest,
 		MemoryUsed: l.budget.Used(), MemoryPeak: l.budget.Peak(),
 		MemoryByPurpose: byPurpose(l.budget.Live()), PeakByPurpose: byPurpose(l.budget.Peaks()),
 	}
-	if l.split.stamp && !l.parts.disjoint {
+	if l.split.Stamp && !l.parts.disjoint {
 		s.IDMap = "stamp"
 	}
 	s.NeighborHits, s.NeighborMisses = l.neighborCounts()
 	if l.planner != nil {
-		s.Superbatch = l.split.superbatch
+		s.Superbatch = l.split.Superbatch
 	}
 	if l.planner != nil {
 		kept := l.pool.Stats()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // What a batch of bidirectional or induced edges asks of the loader beside what the sampler makes of it: little, for to
@@ -27,25 +28,26 @@ func (o *Options) validateSubgraph() error {
 	return nil
 }
 
-// completing adds to the measured demand what edges of other types take: all of a batch are read at once where edge numbers
-// are on disk, and whole lists where neighbours are.
-func (z *sizer) completing() {
-	switch d := &z.demand; z.options.Subgraph {
+// complete adds to the measured demand what edges take that were not drawn: all edges of a batch are read at once where
+// edge numbers are on disk, and whole lists where neighbours are.
+func (o *Options) complete(d *sizing.Demand) {
+	switch o.Subgraph {
 	case sample.Bidirectional:
-		d.hopEdges = max(d.hopEdges, d.edges)
+		d.HopEdges = max(d.HopEdges, d.Edges)
 	case sample.Induced:
-		d.hopEdges = max(d.hopEdges, d.edges, sample.FetchedEdges)
+		d.HopEdges = max(d.HopEdges, d.Edges, sample.FetchedEdges)
 	}
 }
 
 // owning is in whose list each edge of a batch is.
 type owning struct{ targets, ptr []int64 }
 
-func (z *sizer) owningBytes(d demand) int64 {
-	if z.options.Subgraph != sample.Bidirectional {
+// owningBytes is what that takes of a batch of a demand.
+func (o *Options) owningBytes(d *sizing.Demand) int64 {
+	if o.Subgraph != sample.Bidirectional {
 		return 0
 	}
-	return 16 * (d.edges + 1)
+	return 16 * (d.Edges + 1)
 }
 
 // owners regroups bidirectional edges, each alone: an edge against one that was drawn has its position, which is in the

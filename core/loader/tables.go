@@ -28,8 +28,8 @@ func grown[T any](s []T, n int) []T {
 // when several batches are prepared at a time, all otherwise.
 func (l *Loader) share(count int, fn func(lo, hi int)) {
 	threads := 1
-	if l.split.prefetch <= 1 {
-		threads = l.split.workers
+	if l.split.Prefetch <= 1 {
+		threads = l.split.Workers
 	}
 	l.among(threads, count, fn)
 }
@@ -61,7 +61,7 @@ func (l *Loader) gatherRows(dst, src []byte, width int, ids []int64) {
 func (l *Loader) copyRows(dst []byte, to []int32, src []byte, from []int32, width int) {
 	piece := func(lo, hi int) { rows.Copy(dst, to[lo:hi], src, from[lo:hi], width) }
 	if l.changing() {
-		l.among(l.split.workers, len(to), piece)
+		l.among(l.split.Workers, len(to), piece)
 		return
 	}
 	l.share(len(to), piece)

@@ -189,7 +189,7 @@ type timeRows struct {
 // openTimeRows finds the times of a tensor where the split puts them.
 func (l *Loader) openTimeRows(ctx context.Context, t *tensor, order []uint32) (r *timeRows, err error) {
 	r = &timeRows{tensor: t, order: order, free: func() {}}
-	if l.parts.store == nil || l.split.weights {
+	if l.parts.store == nil || l.split.Weights {
 		r.rows, r.free, err = l.allRows(ctx, t)
 	} else {
 		r.disk, err = l.openRows(ctx, &t.onDisk.Array)

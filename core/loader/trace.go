@@ -98,7 +98,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 }
 
 func (s *sampled) keepInMemory(l *Loader, n int64, pieces [][]byte) bool {
-	if n > l.split.tracesHeld-l.tracesHeld.Load() {
+	if n > l.split.TracesHeld-l.tracesHeld.Load() {
 		return false // two at a time may exceed it by one
 	}
 	block, err := l.budget.Alloc(mem.Trace, n)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // again is the schema for another loader of the same options, which shares the offsets.
@@ -14,18 +15,9 @@ func (s *schema) again() *schema {
 	return &other
 }
 
-// openTrial opens the topology that batches are measured with: in memory where it fits in half of it, for a batch costs thousands of reads.
-func (s *schema) openTrial(ctx context.Context, trial *Loader, z *sizer) error {
-	trial.split.neighbors = z.neighbors <= trial.options.Memory/2
-	if err := trial.openEngine(); err != nil {
-		return err
-	}
-	return trial.parts.types.openTopology(ctx, trial)
-}
-
 // measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: those of a type that has few are in none of the
 // batches that were measured, and may need what no others do. With shuffling these are a type's share of a batch, else a whole batch.
-func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key, z *sizer) error {
+func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key, d *sizing.Demand) error {
 	if l.parts.types.unnamed() || l.links != nil { // every batch of links has nodes of both their types
 		return nil
 	}
@@ -50,41 +42,38 @@ func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key,
 		if err := worker.Draw(ctx, key, sample.Request{Seeds: seeds, Times: times}, &graph); err != nil {
 			return err
 		}
-		z.demand.add(&graph, int64(len(graph.Nodes)))
+		d.Add(demandOf(&graph, int64(len(graph.Nodes))))
 	}
 	return nil
 }
 
 // addRare makes room for an edge of each relation, and a node of each type, that none of the measured batches had and another may have: buffers
 // that none of them used are not there at all, and the least that a buffer takes is more than what the margin leaves.
-func (s *schema) addRare(d *demand) {
-	if len(d.rooms) == 0 {
+func (s *schema) addRare(d *sizing.Demand) {
+	if len(d.Rooms) == 0 {
 		return // no batch was measured
 	}
 	for i, of := range s.edges {
-		if d.rooms[i] > 0 || !s.reached[of.source] || !s.reached[of.target] || !s.walked && s.relations[i].numEdges == 0 {
+		if d.Rooms[i] > 0 || !s.reached[of.source] || !s.reached[of.target] || !s.walked && s.relations[i].numEdges == 0 {
 			continue
 		}
-		d.rooms[i]++
-		d.edges++
-		d.hopEdges = max(d.hopEdges, 1)
+		d.Rooms[i]++
+		d.Edges++
+		d.HopEdges = max(d.HopEdges, 1)
 		last := i*s.hops + s.hops - 1
-		d.edgesPerHop[last] = max(d.edgesPerHop[last], 1)
+		d.EdgesPerHop[last] = max(d.EdgesPerHop[last], 1)
 		for _, t := range []int{of.source, of.target} {
-			if hops := d.nodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]; slices.Max(hops) == 0 {
+			if hops := d.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]; slices.Max(hops) == 0 {
 				hops[s.hops]++
-				d.nodes++
-				d.rows++
+				d.Nodes++
+				d.Rows++
 			}
 		}
 	}
 }
 
-// onDisk is the sampler that drawers are sized for: as if all that a store holds stayed there, which takes the most.
-func (s *schema) onDisk(z *sizer, trial *Loader) (sampler, error) {
-	if z.parts.store == nil {
-		return trial.sampler, nil
-	}
+// onDisk is the sampler of what stays on disk all of it, see samplerOnDisk.
+func (s *schema) onDisk(trial *Loader) (sampler, error) {
 	other := s.again()
 	for i := range other.relations {
 		r := &other.relations[i]

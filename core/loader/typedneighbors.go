@@ -44,16 +44,6 @@ func (s *schema) readInduced() {
 // mayList says whether lists of a relation may be cached.
 func (s *schema) mayList(i int) bool { return s.read[i] && s.relations[i].numEdges > 0 }
 
-// sizeLists tells a sizer what lists there are.
-func (s *schema) sizeLists(z *sizer) {
-	for i := range s.relations {
-		if targets := s.count(s.relations[i].target); s.mayList(i) {
-			z.numLists += targets
-			z.listTables += cache.NeighborTableBytes(targets)
-		}
-	}
-}
-
 // listed is the lists to choose among, of relations whose topology is on disk, by how often each node is wanted.
 func (s *schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
 	for i := range s.relations {

@@ -1,6 +1,9 @@
 package loader
 
-import "freshgo/core/sample"
+import (
+	"freshgo/core/sample"
+	"freshgo/core/sizing"
+)
 
 // Where the lists of each type and relation lie in a flat batch, and what it takes.
 
@@ -105,8 +108,8 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 }
 
 // demanded is the sections of a batch that needs no less in any place than those measured.
-func (s *schema) demanded(d *demand) sections {
-	g := sample.Subgraph{NodesPerHop: d.nodesPerHop, EdgesPerHop: d.edgesPerHop, Rooms: d.rooms}
+func (s *schema) demanded(d *sizing.Demand) sections {
+	g := sample.Subgraph{NodesPerHop: d.NodesPerHop, EdgesPerHop: d.EdgesPerHop, Rooms: d.Rooms}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
 		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)
 		g.Rooms = make([]int64, len(s.edges))

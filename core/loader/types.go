@@ -123,7 +123,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 			r.edgeIDs = idArray{narrow: g.EdgeIDs32, wide: g.EdgeIDs64, limit: r.numEdges}
 			continue
 		}
-		ids, err := l.openIDs(ctx, r.onDisk.Indices, l.split.neighbors, sources, r.onDisk.LoadIndices)
+		ids, err := l.openIDs(ctx, r.onDisk.Indices, l.split.Neighbors, sources, r.onDisk.LoadIndices)
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 		if r.onDisk.EdgeIDs == nil || s.walked {
 			continue
 		}
-		if ids, err = l.openIDs(ctx, r.onDisk.EdgeIDs, l.split.edgeIDs, r.numEdges, r.onDisk.LoadEdgeIDs); err != nil {
+		if ids, err = l.openIDs(ctx, r.onDisk.EdgeIDs, l.split.EdgeIDs, r.numEdges, r.onDisk.LoadEdgeIDs); err != nil {
 			return err
 		}
 		r.edgeIDs = *ids
@@ -161,51 +161,4 @@ func (s *schema) checkOrder(st *store.Store) error {
 		}
 	}
 	return nil
-}
-
-// size tells a sizer what the relations take.
-func (s *schema) size(l *Loader, z *sizer) {
-	if z.parts.store == nil {
-		z.fixed += z.parts.inMemory.Used()
-		for _, t := range l.weightTensors() {
-			if t != nil {
-				z.held += weightBytes(t)
-			}
-		}
-		times, _ := s.sizeTimes(l)
-		z.held += times
-		return
-	}
-	arrays := func(a *store.Array) {
-		z.loading = max(z.loading, a.LoadBytes())
-		if l.options.Checksums {
-			z.checks += a.CRCBytes()
-		}
-	}
-	for i := range s.relations {
-		if !s.relations[i].used {
-			continue
-		}
-		e := s.relations[i].onDisk
-		z.fixed += e.Indptr.Bytes
-		arrays(e.Indices)
-		z.neighbors += e.NumEdges * int64(e.Indices.Layout.RowBytes)
-		if e.EdgeIDs != nil && !s.walked {
-			arrays(e.EdgeIDs)
-			z.edgeIDs += e.NumEdges * int64(e.EdgeIDs.Layout.RowBytes)
-		}
-	}
-	s.sizeLists(z)
-	for _, t := range z.parts.tensors {
-		arrays(&t.onDisk.Array)
-	}
-	for _, t := range l.weightTensors() {
-		if t != nil {
-			z.weights += weightBytes(t)
-			z.userWeights = max(z.userWeights, l.userWeights(t))
-			l.sizeWeights(t, z)
-		}
-	}
-	times, largest := s.sizeTimes(l)
-	z.weights, z.userWeights = z.weights+times, max(z.userWeights, largest)
 }

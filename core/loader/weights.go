@@ -97,9 +97,9 @@ func (l *Loader) openWeights(ctx context.Context, indptr []int64) (*sample.Weigh
 func (l *Loader) openWeightsOf(ctx context.Context, t *tensor, indptr []int64, edgeIDs *idArray) (*sample.Weights, error) {
 	of := l.byPosition(t)
 	switch {
-	case of != nil && l.split.weights:
+	case of != nil && l.split.Weights:
 		return l.holdPositions(ctx, of, indptr)
-	case l.parts.store == nil || l.split.weights:
+	case l.parts.store == nil || l.split.Weights:
 		return l.holdWeights(ctx, t, indptr, edgeIDs)
 	case of != nil:
 		w, err := l.openPositions(ctx, of)

@@ -29,7 +29,8 @@ var layers = map[string]int{
 	"rows": 2, "ssd": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4,
-	"loader": 5,
+	"sizing": 5,
+	"loader": 6,
 }
 
 // modules are those that core may use outside of its tests.

@@ -1,0 +1,60 @@
+package sizing
+
+// margin is what the measured batches are multiplied with, in eighths. Batches of one configuration differ by a few per
+// cent; where one is larger still, it waits until it can have the room of the others and all that the memory has left.
+const margin = 10 // 1.25
+
+// Demand is the most that one of the measured batches needed.
+type Demand struct {
+	Nodes    int64 // nodes
+	Rows     int64 // rows of node tensors: those of nodes that the consumer does not hold
+	Edges    int64 // edges that the sampler makes room for
+	HopEdges int64 // edges that are looked up at once
+
+	NodesPerHop []int64 // as sample.Subgraph's: for each node type, for each hop and the seeds
+	EdgesPerHop []int64 // for each edge type, for each hop
+	Rooms       []int64 // Edges of each edge type
+}
+
+// Add makes d the larger of two demands in each place.
+func (d *Demand) Add(other Demand) {
+	d.Nodes, d.Rows = max(d.Nodes, other.Nodes), max(d.Rows, other.Rows)
+	d.Edges, d.HopEdges = max(d.Edges, other.Edges), max(d.HopEdges, other.HopEdges)
+	d.NodesPerHop = most(d.NodesPerHop, other.NodesPerHop)
+	d.EdgesPerHop = most(d.EdgesPerHop, other.EdgesPerHop)
+	d.Rooms = most(d.Rooms, other.Rooms)
+}
+
+// most is the larger of two numbers in each place.
+func most(a, b []int64) []int64 {
+	more := make([]int64, max(len(a), len(b)))
+	copy(more, a)
+	for i, n := range b {
+		more[i] = max(more[i], n)
+	}
+	return more
+}
+
+// Expected is the demand that room is made for: d with a margin, and at most so many nodes.
+func (d *Demand) Expected(mostNodes int64) Demand {
+	return Demand{
+		Nodes:       min(withMargin(d.Nodes), mostNodes),
+		Rows:        min(withMargin(d.Rows), mostNodes),
+		Edges:       withMargin(d.Edges),
+		HopEdges:    withMargin(d.HopEdges),
+		NodesPerHop: allWithMargin(d.NodesPerHop),
+		EdgesPerHop: allWithMargin(d.EdgesPerHop),
+		Rooms:       allWithMargin(d.Rooms),
+	}
+}
+
+// withMargin rounds up, so that even one has a margin.
+func withMargin(n int64) int64 { return (n*margin + 7) / 8 }
+
+func allWithMargin(counts []int64) []int64 {
+	more := make([]int64, len(counts))
+	for i, n := range counts {
+		more[i] = withMargin(n)
+	}
+	return more
+}

@@ -1,0 +1,225 @@
+// Package sizing decides how a loader divides its memory. Divide takes the sizes that the caller asked for, the bytes
+// of the graph's arrays and what the parts of a loader cost, and returns how many threads and batches in flight there
+// are, what is held in memory and how much each cache, trace and pool may take.
+//
+// It guarantees that the parts never add up to more than the memory, and that an error names the smallest memory that
+// works: with it Divide succeeds, with a byte less it does not. It is arithmetic alone: it opens, reads and allocates
+// nothing, and the same numbers always give the same division. core/loader gathers the numbers and calls it once for
+// each loader that is opened.
+//
+// Ginex (section 3.5) gives the order: offsets and the working set are given, neighbours come before features, features
+// take the rest. The working set is measured, not bounded: the worst case of a batch is the product of the fanouts,
+// which no real batch comes near.
+package sizing
+
+// Auto is the value of a size or a count that Divide chooses.
+const Auto = -1
+
+// Request is what the caller of a loader asked for.
+type Request struct {
+	Memory        int64  // bytes for everything; 0: unlimited
+	FeatureCache  int64  // bytes of it for cached rows, or Auto
+	NeighborCache int64  // bytes of it for neighbour lists, edge numbers and weights, or Auto
+	Cache         string // which rows are cached: "auto", "none", "belady", a policy of cache.OnlineNames, or a ranking
+
+	Workers  int // sampling threads
+	Prefetch int // batches prepared ahead of the consumer
+	Holds    int // batches that the consumer holds at a time; 0: one
+
+	EpochBatches int64  // batches of an epoch, about
+	Superbatch   int64  // batches planned together, or Auto
+	Reorder      int64  // batches that may change places; 0: none, or Auto
+	TraceMemory  int64  // bytes for traces and plans, or Auto
+	BufferMemory int64  // bytes for packs in memory, or Auto
+	Scratch      int64  // bytes of the scratch file; 0: there is none, or Auto
+	Unplannable  string // why batches of this graph cannot be planned; empty: they can
+
+	History History
+}
+
+// History is what a cache of historical embeddings takes. The zero value is none.
+type History struct {
+	Buffer   int64 // bytes of the embeddings' buffer, wherever it is
+	Memory   int64 // what the history takes of Request.Memory, the buffer included where that is part of it
+	Features bool  // the cached rows lie in the buffer
+}
+
+// Graph is what there is to hold: sizes of arrays and tensors, in bytes unless said otherwise.
+type Graph struct {
+	OnDisk  bool    // a store: what is not held is read; else all is in the user's memory
+	Nodes   int64   // of all types
+	Types   []int64 // nodes of each type
+	Tensors []Tensor
+
+	Fixed int64 // what stays in memory in any case: offsets, seeds, links; of a graph in memory its index
+	Held  int64 // weights or times of a graph in memory, in the sampler's order
+	Order int64 // a permutation of the seeds
+
+	Checks  int64 // checksums of the pages that may be read one by one
+	Loading int64 // what loading one array takes for a while, at most
+
+	Neighbors   int64 // neighbour lists held whole
+	EdgeIDs     int64 // edge numbers held whole
+	Weights     int64 // weights or times held whole, in the sampler's order,
+	UserWeights int64 // and in the user's order, for a while
+	Lists       int64 // number of lists that may be cached one by one
+	ListTables  int64 // their address tables
+	Choosing    int64 // what choosing among them takes for a while, beside the tables
+
+	Stamp int64 // an id map of the fast kind
+}
+
+// Tensor is a table with a row for each node of a type, or for each edge.
+type Tensor struct {
+	Width  int   // bytes of a row
+	Rows   int64 // number of rows
+	ByEdge bool
+	Type   int  // of its nodes
+	Used   bool // batches may have rows of it
+	Span   int  // bytes of the pages of one row on disk, at most
+}
+
+func (t *Tensor) bytes() int64 { return t.Rows * int64(t.Width) }
+
+// Costs is what the parts of a loader take, in bytes. Batches are of the expected demand (see Demand).
+type Costs struct {
+	Nodes       int64   // number of nodes of a batch
+	NodesOfType []int64 // and of each type
+
+	Batch  int64 // tensors of a batch
+	Prune  int64 // pruning a batch by a history
+	Lookup int64 // finding the rows and edges of a batch on disk
+
+	Worker       int64 // a sampling worker with the frugal id map
+	StampWorker  int64 // and with the fast one
+	FetchWorker  int64 // telling cached edges from others while a worker samples
+	FetchBatch   int64 // and while the edge numbers of a batch are looked up
+	Score        int64 // scoring nodes for a history, for a while before anything else runs but the workers
+	Rank         int64 // ranking rows for a cache, for a while, beyond its address table
+	ResidentSlot int   // what is kept of each row of a cache that changes, beside its policy
+	PlannedSlot  int   // what is kept of each row of a planned cache, beside the planner
+}
+
+// Split is the division: a way to work, and what is held in memory.
+type Split struct {
+	Working
+	Slot int // bytes of a buffer of the read engine
+
+	Neighbors     bool  // neighbour lists are held whole
+	EdgeIDs       bool  // edge numbers are held whole
+	Weights       bool  // weights or times of edges are held whole
+	NeighborLists int64 // bytes for single lists of those of the first two that are on disk; 0: none
+
+	Resident  []bool // by tensor: held whole
+	Columns   []int  // widths of the columns of a cache slot, see columns
+	ColumnOf  []int  // by tensor: its column; -1: none
+	Cache     string // what decides which rows of the others are cached, and
+	CacheWhy  string // why that, where Divide chose
+	CacheRows int64  // rows that are cached
+
+	// Of planned batches.
+	Superbatch int64 // batches planned together
+	Reorder    int64 // batches that may change places; 0: none
+	Traces     int64 // bytes for traces and plans
+	Packs      int64 // bytes for packs in memory
+	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans
+	Scratch    int64 // bytes of the scratch file
+
+	History   int64 // bytes of the history's buffer
+	Outermost bool  // the cached rows are in that
+
+	Batches  int64 // bytes that batches may have, in flight and at the consumer
+	Pool     int64 // bytes of freed buffers that the allocator may keep for reuse
+	Smallest int64 // the smallest memory that works; 0 where it is unlimited
+	Shares   Shares
+
+	reserved int64 // what planning takes at least, set aside before shares are given out
+}
+
+// Shares are the bytes of the parts of a Split that are not fields of it, for reports.
+type Shares struct{ Topology, NeighborCache, Held, FeatureCache, Working int64 }
+
+const (
+	// modest is the share of the memory, as a divisor, that id maps of the fast kind or deep read queues may take
+	// before the frugal kind is chosen. Arbitrary.
+	modest = 8
+
+	// smallRow is the row width in bytes up to which a tensor (labels, masks) is held whole rather than row by row:
+	// reading eight bytes costs a page.
+	smallRow = 64
+
+	// maxPool and poolShare bound what the allocator may keep of the buffers that came back: a batch or two of common
+	// sizes, and a sixteenth of the memory. Arbitrary.
+	maxPool   = 512 << 20
+	poolShare = 16
+
+	// unlimited stands for the room in a memory without a limit: far from overflow.
+	unlimited = 1 << 60
+)
+
+// division is what Divide works with.
+type division struct {
+	ask   Request
+	graph Graph
+	costs Costs
+}
+
+// Divide divides the memory, or says which is the smallest that works.
+//
+// Errors: *mem.BudgetError where the memory, or a part of it that the caller sized, is too small.
+func Divide(r Request, g Graph, c Costs) (*Split, error) {
+	z := &division{r, g, c}
+	s := &Split{Slot: z.slot(), Resident: make([]bool, len(g.Tensors)), History: r.History.Buffer}
+	if err := z.reserve(s); err != nil {
+		return nil, err
+	}
+	rest := int64(unlimited)
+	s.Pool = maxPool
+	if r.Memory == 0 {
+		s.Working = generous(&r)
+	} else if err := z.choose(s); err != nil {
+		return nil, err
+	} else {
+		s.Batches = (inFlight(s.Working) + z.holds()) * c.Batch
+		rest = r.Memory - z.cost(s.Working) - z.explicit() - s.reserved
+		s.Pool = min(maxPool, r.Memory/poolShare, rest)
+		rest -= s.Pool
+	}
+	rest = z.holdTopology(s, rest)
+	z.holdFeatures(s, rest)
+	z.sumUp(s)
+	return s, nil
+}
+
+// explicit is what the caller has reserved for caches by name, and the history.
+func (z *division) explicit() int64 {
+	return max(z.ask.FeatureCache, 0) + max(z.ask.NeighborCache, 0) + z.ask.History.Memory
+}
+
+// sumUp fills in the shares.
+func (z *division) sumUp(s *Split) {
+	of := &s.Shares
+	of.Topology = z.graph.Fixed
+	if z.ask.Memory > 0 {
+		of.Working = z.cost(s.Working) - z.graph.Fixed
+	}
+	if s.Neighbors {
+		of.NeighborCache += z.graph.Neighbors
+	}
+	if s.EdgeIDs {
+		of.NeighborCache += z.graph.EdgeIDs
+	}
+	of.NeighborCache += s.NeighborLists
+	if s.Weights {
+		of.NeighborCache += z.graph.Weights
+	}
+	for i := range z.graph.Tensors {
+		if s.Resident[i] {
+			of.Held += z.graph.Tensors[i].bytes()
+		}
+	}
+	for _, width := range s.Columns {
+		of.FeatureCache += s.CacheRows * int64(width)
+	}
+	of.FeatureCache += z.tableBytes(s)
+}

@@ -1,0 +1,450 @@
+package sizing
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+)
+
+// onDisk is a store of 3000 nodes and 40,000 edges, with rows of three widths and one of edges.
+func onDisk() Graph {
+	return Graph{
+		OnDisk: true, Nodes: 3000, Types: []int64{3000}, Stamp: 12000,
+		Tensors: []Tensor{
+			{Width: 170, Rows: 3000, Used: true, Span: 8192},
+			{Width: 96, Rows: 3000, Used: true, Span: 4096},
+			{Width: 8, Rows: 3000, Used: true, Span: 4096},
+			{Width: 8, Rows: 40000, ByEdge: true, Used: true, Span: 4096},
+		},
+		Fixed: 24008, Loading: 4096, Neighbors: 160000, EdgeIDs: 160000, Lists: 3000, ListTables: 3000, Choosing: 2 << 20,
+	}
+}
+
+// auto is a request that leaves everything to Divide.
+func auto(memory int64, cache string) Request {
+	return Request{
+		Memory: memory, FeatureCache: Auto, NeighborCache: Auto, Cache: cache, Workers: 2, Prefetch: 2, EpochBatches: 10,
+		Superbatch: Auto, Reorder: Auto, TraceMemory: Auto, BufferMemory: Auto,
+	}
+}
+
+// ofBatches is what batches of 300 nodes cost.
+func ofBatches() Costs {
+	return Costs{
+		Nodes: 300, NodesOfType: []int64{300}, Batch: 100_000, Lookup: 20_000, Worker: 30_000, StampWorker: 40_000,
+		FetchWorker: 1000, FetchBatch: 2000, ResidentSlot: 4, PlannedSlot: 4,
+	}
+}
+
+// smallest is the least memory that the error for a request of one byte names.
+func smallest(t *testing.T, r Request, g Graph, c Costs) int64 {
+	t.Helper()
+	r.Memory = 1
+	_, err := Divide(r, g, c)
+	var short *mem.BudgetError
+	require.ErrorAs(t, err, &short)
+	return short.Need
+}
+
+// TestTopologyShare is the rule of who gets the memory.
+func TestTopologyShare(t *testing.T) {
+	const whole = 2 * 160000
+	const rows, edgeRows = 3000 * (170 + 96 + 8), 40000 * 8
+	for name, c := range map[string]struct {
+		change      func(r *Request)
+		rest        int64
+		lists, left int64 // lists of -1: everything is in memory; of -2: neighbours are
+	}{
+		"room for all":                  {nil, whole + rows + edgeRows, -1, rows + edgeRows},
+		"half":                          {nil, whole, whole / 2, whole / 2},
+		"three quarters hold the whole": {nil, whole*4/3 + 4, -1, whole/3 + 4},
+		"little":                        {nil, whole / 50, whole / 100, whole/50 - whole/100},
+		"too little for a scan":         {nil, whole / 150, 0, whole / 150},
+		"nothing":                       {nil, 0, 0, 0},
+		"rows by name":                  {func(r *Request) { r.FeatureCache = 5 }, whole - 1, whole - 1, 0},
+		"no rows":                       {func(r *Request) { r.Cache = "none" }, whole - 1, whole - 1, 0},
+		"lists by name":                 {func(r *Request) { r.NeighborCache = 20000 }, 777, 20000, 777},
+		"whole by name":                 {func(r *Request) { r.NeighborCache = whole + 5 }, 777, -1, 782},
+		"none by name":                  {func(r *Request) { r.NeighborCache = 0 }, whole * 2, 0, whole * 2},
+		"no room to choose, all of it":  {func(r *Request) { r.Memory = 1000 }, whole, -2, whole / 2},
+		"no room to choose, neighbours": {
+			func(r *Request) { r.Memory, r.NeighborCache = 1000, whole/2+3 }, 9, -2, 12,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			z := &division{ask: auto(0, "degree"), graph: onDisk()}
+			if c.change != nil {
+				c.change(&z.ask)
+			}
+			got := Reading()
+			require.Equal(t, c.left, z.holdTopology(&got, c.rest))
+			require.Equal(t, max(0, c.lists), got.NeighborLists)
+			require.Equal(t, c.lists == -1, got.EdgeIDs)
+			require.Equal(t, c.lists < 0, got.Neighbors)
+		})
+	}
+}
+
+// TestWeightsShare: weights are held where neighbours are and both orders of them fit beside these.
+func TestWeightsShare(t *testing.T) {
+	for memory, want := range map[int64]bool{0: false, 160000 + 499: false, 160000 + 500: true} {
+		z := &division{ask: auto(0, "none"), graph: onDisk()}
+		z.graph.EdgeIDs, z.graph.Weights, z.graph.UserWeights = 0, 300, 200
+		z.ask.NeighborCache = memory
+		got := Reading()
+		left := z.holdTopology(&got, 1000)
+		require.Equal(t, want, got.Weights)
+		if want {
+			require.EqualValues(t, 1000+200, left) // the user's order is given back
+		}
+	}
+}
+
+// TestLadder: from what was asked for to the smallest, first fewer batches, then fewer workers, then fewer reads.
+func TestLadder(t *testing.T) {
+	z := &division{ask: auto(1<<20, "none"), graph: onDisk()}
+	z.ask.Workers, z.ask.Prefetch = 4, 3
+	want := []Working{
+		{4, 3, true, 8}, {4, 1, true, 8}, {2, 1, true, 8}, {1, 1, true, 8}, {1, 1, true, 8}, {1, 1, false, 8},
+	}
+	require.Equal(t, want, z.ladder())
+	z.ask.Memory = 4*12000*modest - 1 // for the fast id maps of all workers
+	require.False(t, z.ladder()[0].Stamp)
+	z.ask.Memory = 64 << 20 // an eighth is 128 buffers of 64 KiB
+	require.Equal(t, 128, z.ladder()[0].Depth)
+	z.ask.Memory--
+	require.Equal(t, 64, z.ladder()[0].Depth)
+}
+
+// TestWorkingSet is what a way to work costs.
+func TestWorkingSet(t *testing.T) {
+	w := Working{Workers: 2, Prefetch: 3, Stamp: true, Depth: 8}
+	for name, c := range map[string]struct {
+		change func(z *division)
+		want   int64
+	}{
+		"on disk": {func(*division) {}, 24008 + 8*MinSlot + 4*100_000 + 2*40_000 + 3*20_000},
+		"small id maps": {
+			func(z *division) { z.costs.StampWorker = 30_000 }, 24008 + 8*MinSlot + 4*100_000 + 2*30_000 + 3*20_000,
+		},
+		"wide rows": {
+			func(z *division) { z.graph.Tensors[0].Span = 100_000 }, 24008 + 8*100_000 + 4*100_000 + 2*40_000 + 3*20_000,
+		},
+		"a consumer that holds three": {
+			func(z *division) { z.ask.Holds = 3 }, 24008 + 8*MinSlot + 6*100_000 + 2*40_000 + 3*20_000,
+		},
+		"shuffled, pruned, checked": {
+			func(z *division) { z.graph.Order, z.costs.Prune, z.graph.Checks = 1, 10, 100 },
+			24008 + 100 + 8*MinSlot + 1 + 4*100_000 + 2*40_000 + 3*20_000 + 3*10,
+		},
+		"a large array to load": {func(z *division) { z.graph.Loading = 1 << 30 }, 24008 + 8*MinSlot + 1<<30},
+		"much to score": {
+			func(z *division) { z.costs.Score = 1 << 30 }, 24008 + 8*MinSlot + 1<<30 + 2*40_000 + 3*20_000,
+		},
+		"in memory": {
+			func(z *division) { z.graph.OnDisk, z.graph.Held = false, 7 }, 24008 + 7 + 4*100_000 + 2*40_000,
+		},
+	} {
+		z := &division{ask: auto(1, "none"), graph: onDisk(), costs: ofBatches()}
+		c.change(z)
+		require.Equal(t, c.want, z.cost(w), name)
+	}
+}
+
+// TestColumns: a slot has a column for the widest tensors of all types, one for the second widest, and so on.
+func TestColumns(t *testing.T) {
+	z := &division{graph: Graph{OnDisk: true, Types: []int64{5, 7, 9}, Tensors: []Tensor{
+		{Width: 10, Type: 0, Used: true}, {Width: 30, Type: 0, Used: true}, {Width: 20, Type: 1, Used: true},
+		{Width: 40, Type: 1}, {Width: 50, ByEdge: true, Used: true}, {Width: 15, Type: 1, Used: true},
+	}}}
+	s := &Split{Resident: make([]bool, 6)}
+	z.layOut(s)
+	require.Equal(t, []int{30, 15}, s.Columns)
+	require.Equal(t, []int{1, 0, 0, -1, -1, 1}, s.ColumnOf)
+	require.EqualValues(t, 5+7, z.cacheable(s))
+	s.Resident[1] = true
+	z.layOut(s)
+	require.Equal(t, []int{20, 15}, s.Columns)
+	require.Equal(t, []int{0, -1, 0, -1, -1, 1}, s.ColumnOf)
+	s.Resident[0] = true
+	require.EqualValues(t, 7, func() int64 { z.layOut(s); return z.cacheable(s) }())
+}
+
+// TestNarrowTypesAreHeldWhole: of types that do not fit together, those that fit, the narrowest first.
+func TestNarrowTypesAreHeldWhole(t *testing.T) {
+	g := Graph{OnDisk: true, Nodes: 3000, Types: []int64{1000, 1000, 1000}, Tensors: []Tensor{
+		{Width: 300, Rows: 1000, Type: 0, Used: true}, {Width: 100, Rows: 1000, Type: 1, Used: true},
+		{Width: 200, Rows: 1000, Type: 2, Used: true},
+	}}
+	for room, want := range map[int64][]bool{
+		1000*600 - 1: {false, true, true},
+		1000*500 - 1: {false, true, false}, // what is left is less than twice the next
+		1000*200 - 1: {false, false, false},
+	} {
+		z := &division{ask: auto(0, "degree"), graph: g}
+		z.ask.FeatureCache = room
+		s, err := Divide(z.ask, g, Costs{NodesOfType: []int64{0, 0, 0}})
+		require.NoError(t, err)
+		require.Equal(t, want, s.Resident, room)
+		require.Positive(t, s.CacheRows, room)
+	}
+}
+
+// TestUnlimited: without a limit everything is held, and nothing is planned.
+func TestUnlimited(t *testing.T) {
+	s, err := Divide(auto(0, "auto"), onDisk(), ofBatches())
+	require.NoError(t, err)
+	require.Equal(t, Working{Workers: 2, Prefetch: 2, Stamp: true, Depth: 128}, s.Working)
+	require.True(t, s.Neighbors && s.EdgeIDs)
+	require.NotContains(t, s.Resident, false)
+	require.Equal(t, "everything is held in memory", s.CacheWhy)
+	require.EqualValues(t, maxPool, s.Pool)
+	require.Zero(t, s.Smallest)
+}
+
+// TestPlanned: what a planned loader gets, and why it is not planned.
+func TestPlanned(t *testing.T) {
+	g := onDisk()
+	g.Tensors[0].Rows, g.Nodes, g.Types = 1_000_000, 1_000_000, []int64{1_000_000}
+	divide := func(memory int64, change func(r *Request)) *Split {
+		r := auto(memory, "auto")
+		if change != nil {
+			change(&r)
+		}
+		s, err := Divide(r, g, ofBatches())
+		require.NoError(t, err)
+		return s
+	}
+	s := divide(100<<20, nil)
+	require.Equal(t, "belady", s.Cache)
+	require.EqualValues(t, 64, s.Superbatch)
+	require.EqualValues(t, s.Traces/2, s.TracesHeld)
+	require.Positive(t, s.SuperbatchRoom())
+	require.Positive(t, s.CacheRows)
+	require.Zero(t, s.Scratch)
+
+	withScratch := divide(100<<20, func(r *Request) { r.Scratch = Auto })
+	require.EqualValues(t, withScratch.Traces/4, withScratch.TracesHeld)
+	require.EqualValues(t, 170*1_000_000+96*3000, withScratch.Scratch, "the rows that are not held whole")
+	require.EqualValues(t, 99, divide(100<<20, func(r *Request) { r.Scratch = 99 }).Scratch)
+
+	byName := divide(100<<20, func(r *Request) {
+		r.FeatureCache, r.TraceMemory, r.BufferMemory, r.Superbatch, r.Reorder = 20<<20, 8<<20, 3<<20, 7, 5
+	})
+	require.EqualValues(t, []int64{8 << 20, 3 << 20, 7, 5},
+		[]int64{byName.Traces, byName.Packs, byName.Superbatch, byName.Reorder})
+
+	least := divide(100<<20, nil).Smallest
+	short := divide(least, nil)
+	require.Contains(t, short.CacheWhy, "planning is worth its memory with")
+	require.Zero(t, short.Traces)
+	require.Equal(t, "none", short.Cache, "there is no room for a row")
+	require.Less(t, short.Smallest, least)
+
+	refused := divide(100<<20, func(r *Request) { r.Unplannable = "too many" })
+	require.Equal(t, "too many", refused.CacheWhy)
+	require.Equal(t, "degree", refused.Cache)
+
+	r := auto(100<<20, "belady")
+	r.TraceMemory = 10
+	_, err := Divide(r, g, ofBatches())
+	var small *mem.BudgetError
+	require.ErrorAs(t, err, &small)
+	require.Equal(t, mem.Trace, small.Purpose)
+	r.TraceMemory = small.Need
+	_, err = Divide(r, g, ofBatches())
+	require.NoError(t, err)
+}
+
+func TestHistoryBuffer(t *testing.T) {
+	tensors := []Tensor{
+		{Width: 100, Rows: 1 << 20}, {Width: 64, Rows: 1 << 20}, {Width: 100, Rows: 1 << 20, ByEdge: true},
+	}
+	require.EqualValues(t, 10<<20, HistoryBuffer(Auto, tensors), "a tenth of what is wide and of nodes")
+	require.EqualValues(t, 1<<20, HistoryBuffer(Auto, nil))
+	require.EqualValues(t, 5, HistoryBuffer(5, tensors))
+}
+
+func TestDemand(t *testing.T) {
+	var d Demand
+	d.Add(Demand{Nodes: 8, Rows: 4, Edges: 16, HopEdges: 9, NodesPerHop: []int64{1, 7}, EdgesPerHop: []int64{16}})
+	d.Add(Demand{Nodes: 7, Rows: 7, Edges: 17, HopEdges: 1, NodesPerHop: []int64{2, 5}, EdgesPerHop: []int64{17}})
+	want := Demand{
+		Nodes: 8, Rows: 7, Edges: 17, HopEdges: 9, NodesPerHop: []int64{2, 7}, EdgesPerHop: []int64{17}, Rooms: []int64{},
+	}
+	require.Equal(t, want, d)
+	require.Equal(t, Demand{
+		Nodes: 9, Rows: 9, Edges: 22, HopEdges: 12, NodesPerHop: []int64{3, 9}, EdgesPerHop: []int64{22}, Rooms: []int64{},
+	}, d.Expected(9), "a margin of a quarter, rounded up, and at most so many nodes")
+	require.Zero(t, (&Demand{}).Expected(9).Nodes)
+}
+
+// TestTrials is how loaders work that only read the graph.
+func TestTrials(t *testing.T) {
+	g := onDisk()
+	require.Equal(t, Working{Workers: 1, Prefetch: 1, Depth: 8}, Reading().Working)
+	for memory, want := range map[int64]Split{
+		2*160000 - 1: {Working: Working{1, 1, false, 8}, Slot: MinSlot},
+		2 * 160000:   {Working: Working{1, 1, false, 8}, Slot: MinSlot, Neighbors: true},
+		64 << 20:     {Working: Working{1, 1, false, 128}, Slot: MinSlot, Neighbors: true},
+	} {
+		require.Equal(t, want, Measuring(&Request{Memory: memory}, &g), memory)
+	}
+	g.Weights, g.UserWeights = 1000, 2000
+	for memory, want := range map[int64][3]bool{ // stamp, neighbours, weights
+		0:             {false, true, true},
+		2*12000*8 - 1: {false, false, false},
+		2 * 160000:    {true, true, false},
+		2 * 163000:    {true, true, true},
+	} {
+		r := auto(memory, "degree")
+		s := Scoring(&r, &g)
+		require.Equal(t, want, [3]bool{s.Stamp, s.Neighbors, s.Weights}, memory)
+		require.Equal(t, 2, s.Workers)
+	}
+}
+
+// TestLaws holds for any request: the smallest memory that an error names works and a byte less does not, the parts fit
+// in the memory, and the way to work is one that was asked for or less.
+func TestLaws(t *testing.T) {
+	seed, err := strconv.ParseUint(os.Getenv("FRESHGO_SEED"), 10, 64)
+	if err != nil {
+		seed = 1
+	}
+	t.Logf("FRESHGO_SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 2))
+	for range 2000 {
+		r, g, c := anyDivision(rng)
+		least := smallest(t, r, g, c)
+		r.Memory = least - 1
+		_, err := Divide(r, g, c)
+		require.ErrorIs(t, err, mem.ErrBudget, "%+v %+v %+v", r, g, c)
+		for _, r.Memory = range []int64{least, least + rng.Int64N(1+least), 2*least + rng.Int64N(1<<24), 1 << 40} {
+			s, err := Divide(r, g, c)
+			require.NoError(t, err, "%+v %+v %+v", r, g, c)
+			requireFits(t, s, r, g, c)
+		}
+		r.Memory = 0
+		s, err := Divide(r, g, c)
+		require.NoError(t, err)
+		require.Equal(t, r.Workers, s.Workers)
+	}
+}
+
+func requireFits(t *testing.T, s *Split, r Request, g Graph, c Costs) {
+	t.Helper()
+	total := s.Shares.Topology + s.Shares.Working + s.Shares.NeighborCache + s.Shares.Held + s.Shares.FeatureCache
+	total += s.Traces + s.Packs + s.Pool + r.History.Memory
+	if s.Cache == "belady" {
+		total += s.CacheRows * int64(c.PlannedSlot-4) // the rest is in the share
+	}
+	// A policy's table has all nodes, but only those of types with cached rows are counted when rows are.
+	z := division{r, g, c}
+	tables := cache.PolicyBytes(z.mechanism(), g.Nodes, s.CacheRows)
+	if s.Cache != "belady" {
+		total -= tables - cache.PolicyBytes(z.mechanism(), z.cacheable(s), s.CacheRows)
+	}
+	require.LessOrEqual(t, total, r.Memory, "%+v of %+v %+v %+v", s, r, g, c)
+	require.LessOrEqual(t, s.Smallest, r.Memory)
+	require.LessOrEqual(t, s.Workers, r.Workers)
+	require.LessOrEqual(t, s.Prefetch, r.Prefetch)
+	require.True(t, s.Depth >= minDepth && s.Depth <= fullDepth)
+	rows := g.Nodes
+	if s.Columns == nil {
+		rows = 0
+	}
+	require.LessOrEqual(t, s.CacheRows, rows)
+	for i, column := range s.ColumnOf {
+		if column >= 0 {
+			require.False(t, s.Resident[i])
+			require.GreaterOrEqual(t, s.Columns[column], g.Tensors[i].Width)
+		}
+	}
+	if s.Cache != "belady" {
+		require.Zero(t, s.Superbatch+s.Traces+s.Packs+s.Scratch)
+	}
+}
+
+// anyDivision is what a loader of any kind could ask.
+func anyDivision(rng *rand.Rand) (Request, Graph, Costs) {
+	some := func(most int64, of ...int64) int64 {
+		if len(of) > 0 && rng.IntN(2) == 0 {
+			return of[rng.IntN(len(of))]
+		}
+		return rng.Int64N(most)
+	}
+	kinds := []string{"auto", "none", "belady", "degree", "lru"}
+	r := Request{
+		Cache: kinds[rng.IntN(len(kinds))], Workers: 1 + rng.IntN(9), Prefetch: rng.IntN(9), Holds: rng.IntN(3),
+		FeatureCache: some(1<<20, Auto, 0), NeighborCache: some(1<<20, Auto, 0), EpochBatches: 1 + some(1000),
+		Superbatch: some(100, Auto) + 1, Reorder: some(2, Auto, 0), TraceMemory: Auto, BufferMemory: some(1<<20, Auto, 0),
+		Scratch: some(1<<20, Auto, 0),
+	}
+	if r.Superbatch == 0 {
+		r.Superbatch = Auto
+	}
+	if r.Cache == "degree" && rng.IntN(2) == 0 {
+		r.History = History{Buffer: 1 + some(1<<20), Memory: some(1 << 20), Features: rng.IntN(2) == 0}
+	}
+	g := Graph{
+		OnDisk: rng.IntN(4) > 0, Fixed: some(1 << 20), Order: some(1<<16, 0), Checks: some(1<<16, 0), Loading: some(1 << 22),
+		Neighbors: some(1 << 22), EdgeIDs: some(1<<22, 0), Weights: some(1<<20, 0), UserWeights: some(1<<20, 0),
+	}
+	c := Costs{
+		Batch: some(1 << 20), Prune: some(1<<16, 0), Lookup: some(1 << 16), Worker: some(1 << 18), StampWorker: some(1 << 18),
+		FetchWorker: some(1 << 10), FetchBatch: some(1 << 10), Score: some(1<<22, 0), Rank: some(1<<16, 0), ResidentSlot: 4,
+		PlannedSlot: 4 + rng.IntN(2),
+	}
+	for range 1 + rng.IntN(4) {
+		n := some(10_000)
+		g.Types, g.Nodes = append(g.Types, n), g.Nodes+n
+		nodes := some(n+1, 0)
+		c.NodesOfType, c.Nodes = append(c.NodesOfType, nodes), c.Nodes+nodes
+	}
+	g.Stamp, g.Lists = 4*g.Nodes, some(g.Nodes+1, g.Nodes)
+	g.ListTables, g.Choosing = g.Lists, 6*g.Nodes
+	for range rng.IntN(6) {
+		tensor := Tensor{Width: 1 + rng.IntN(500), Type: rng.IntN(len(g.Types)), Used: rng.IntN(5) > 0, Span: 4096}
+		if tensor.Rows = g.Types[tensor.Type]; rng.IntN(4) == 0 {
+			tensor.ByEdge, tensor.Used, tensor.Rows = true, true, some(40_000)
+		}
+		g.Tensors = append(g.Tensors, tensor)
+	}
+	slices.SortStableFunc(g.Tensors, func(a, b Tensor) int {
+		switch {
+		case a.ByEdge == b.ByEdge:
+			return 0
+		case b.ByEdge:
+			return -1
+		}
+		return 1
+	})
+	return r, g, c
+}
+
+// TestMoreMemoryIsNeverLess: a larger cache by name never holds fewer rows.
+func TestMoreMemoryIsNeverLess(t *testing.T) {
+	g := onDisk()
+	g.Tensors = g.Tensors[:1]
+	rows := int64(0)
+	for size := int64(0); size < 600_000; size += 777 {
+		r := auto(64<<20, "lru")
+		r.FeatureCache = size
+		s, err := Divide(r, g, ofBatches())
+		require.NoError(t, err)
+		held := s.CacheRows
+		if s.Resident[0] {
+			held = g.Nodes
+		}
+		require.GreaterOrEqual(t, held, rows, size)
+		rows = held
+	}
+	require.Equal(t, g.Nodes, rows)
+}

@@ -1,0 +1,29 @@
+package sizing
+
+// How loaders work that only read the graph, before or without a division of the memory. They take part in no batches.
+
+// Reading is how the graph is read from end to end.
+func Reading() Split {
+	return Split{Working: Working{Workers: 1, Prefetch: 1, Depth: minDepth}, Slot: MinSlot}
+}
+
+// Measuring is how batches are sampled to learn how large they are: with the neighbours in memory where they take less
+// than half of it, for a batch costs thousands of reads.
+func Measuring(r *Request, g *Graph) Split {
+	s := Reading()
+	if fullDepth*MinSlot <= r.Memory/modest {
+		s.Depth = fullDepth
+	}
+	s.Neighbors = g.Neighbors <= r.Memory/2
+	return s
+}
+
+// Scoring is how nodes are scored without batches: with neighbours and weights in memory where they take less than half
+// of it.
+func Scoring(r *Request, g *Graph) Split {
+	s := Split{Working: generous(r), Slot: MinSlot}
+	s.Stamp = int64(s.Workers)*g.Stamp <= r.Memory/modest
+	s.Neighbors = r.Memory == 0 || g.Neighbors <= r.Memory/2
+	s.Weights = r.Memory == 0 || g.Neighbors+g.Weights+g.UserWeights <= r.Memory/2
+	return s
+}
