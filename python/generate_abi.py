@@ -1,4 +1,4 @@
-"""Writes ``freshgo/_header.py``, the C API in ctypes, from the headers in ``csrc/include``.
+"""Writes ``freshgo/_native/header.py``, the C API in ctypes, from the headers in ``csrc/include``.
 
 ``make generate`` runs it. With ``--check`` it writes nothing and fails where the file is not what it would write.
 It reads only the C that these headers use: enums with given values, structs, and functions one after the other.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDE = ROOT / "csrc" / "include"
-TARGET = ROOT / "python" / "freshgo" / "_header.py"
+TARGET = ROOT / "python" / "freshgo" / "_native" / "header.py"
 
 SCALARS = {
     "char": "c_char",

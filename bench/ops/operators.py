@@ -31,8 +31,9 @@ from limits import toucher
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
-from freshgo import Loader, _kernels, ops
-from freshgo._graph import Known, remember
+from freshgo import Loader, ops
+from freshgo._batch.structure import Known, remember
+from freshgo._ops import kernels
 from freshgo.nn import accelerate
 
 Runs = dict[str, Callable[[], Any]]
@@ -207,7 +208,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="as Markdown, ratios to freshgo")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    isa = ("portable", "AVX2", "AVX-512")[_kernels.prepare()]
+    isa = ("portable", "AVX2", "AVX-512")[kernels.prepare()]
     print(f"{args.threads} threads, {isa}, {args.columns} float32 columns, torch {torch.__version__}")
     table = Table(args.rounds, args.table)
     for name, (edge_index, ptr, rows) in graphs(args).items():

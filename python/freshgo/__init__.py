@@ -18,8 +18,8 @@ import importlib
 from typing import Any
 
 from freshgo import errors
-from freshgo._native import library
-from freshgo._typed_blocks import HeteroBlock
+from freshgo._batch.structure import HeteroBlock
+from freshgo._native.process import library
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError

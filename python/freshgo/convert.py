@@ -7,14 +7,15 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from freshgo import _nativeconvert
-from freshgo._inputs import graph_parts, is_typed
-from freshgo._progress import Progress, progress_of
-from freshgo._size import parse_size
-from freshgo._typed_inputs import TypedParts, typed_parts
+from freshgo._args.hetero_parts import TypedParts, typed_parts
+from freshgo._args.parts import graph_parts, is_typed
+from freshgo._args.progress import Progress, progress_of
+from freshgo._args.size import parse_size
+from freshgo._args.types import EdgeType
+from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
-from freshgo.store import EdgeType, Store
+from freshgo.store import Store
 
 
 def convert(
@@ -90,7 +91,7 @@ def convert(
         typed = typed_parts(data)
         weights = _typed_weights(typed, weight_attr)
         with progress_of(progress) as report:
-            _nativeconvert.convert_types(
+            native_convert.convert_types(
                 typed, path, memory=n_bytes, overwrite=overwrite, weights=weights, progress=report
             )
         return Store.open(path)
@@ -98,7 +99,7 @@ def convert(
     if weight_attr is not None and (not isinstance(weight_attr, str) or weight_attr not in parts.edge_tensors):
         raise InvalidArgumentError(_no_weights(weight_attr, parts.edge_tensors))
     with progress_of(progress) as report:
-        draft = _nativeconvert.convert(
+        draft = native_convert.convert(
             path,
             num_nodes=parts.num_nodes,
             edge_index=parts.edge_index,
@@ -114,7 +115,7 @@ def convert(
         if wanted is not None and draft is not None:
             with contextlib.closing(draft):
                 scores = wanted.scores(Store._of(draft), n_bytes)
-                _nativeconvert.relayout(
+                native_convert.relayout(
                     draft,
                     None,
                     order=wanted.order,

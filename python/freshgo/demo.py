@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from freshgo._report import draw_cache, draw_memory, draw_time, text
-from freshgo._size import format_size
+from freshgo._args.size import format_size
+from freshgo._plots.stats import draw_cache, draw_memory, draw_time, text
 from freshgo.convert import convert
 from freshgo.errors import LibraryError
 from freshgo.loader import Loader

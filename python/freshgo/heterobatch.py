@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freshgo._typed_blocks import HeteroBlocks, carry_edges, edges_of
-from freshgo.store import EdgeType
+from freshgo._args.types import EdgeType
+from freshgo._batch.hetero_blocks import HeteroBlocks, carry_edges, edges_of
 
 
 class TypeBatch:

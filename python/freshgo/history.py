@@ -21,19 +21,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import torch
 from torch import Tensor, nn
 
-from freshgo import _historyoptions, _historystate, _options
-from freshgo._attach import Attachment
-from freshgo._catchup import CatchUp
-from freshgo._estimation import Estimation, Trail
-from freshgo._history import Levels, Settings, Span
-from freshgo._size import format_size, parse_size
-from freshgo._step import Admitted, Buffer, Step, Unwritten
-from freshgo._typed_blocks import HeteroBlock
+from freshgo._args import checks
+from freshgo._args.size import format_size, parse_size
+from freshgo._batch.structure import HeteroBlock, Levels
+from freshgo._history import checks as history_checks
+from freshgo._history import saved_state
+from freshgo._history.attach import Attachment
+from freshgo._history.catchup import CatchUp
+from freshgo._history.estimation import Estimation, Trail
+from freshgo._history.training_step import Admitted, Buffer, Step, Unwritten
+from freshgo._native.options import Settings, Span
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from freshgo import _native
-    from freshgo.batch import Block
+    from freshgo._batch.structure import Block
+    from freshgo._native.loader import Loader as NativeLoader
     from freshgo.loader import Loader
 
 __all__ = ["History"]
@@ -101,8 +103,8 @@ class History:
         catch_up: bool = False,
         sample_error: float = 0.0,
     ) -> None:
-        policy = _options.choice("policy", policy, _POLICIES)
-        fraction, stale = _historyoptions.fraction("p_grad", p_grad), _historyoptions.span("t_stale", t_stale)
+        policy = checks.choice("policy", policy, _POLICIES)
+        fraction, stale = history_checks.fraction("p_grad", p_grad), history_checks.span("t_stale", t_stale)
         if policy == "gas":
             if fraction not in (0.9, 1.0) or (stale != Span(200, False) and not math.isinf(stale.count)):
                 raise InvalidArgumentError(
@@ -113,8 +115,8 @@ class History:
         n_bytes = None if memory is None else parse_size("memory", memory)
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
-        sampled = _historyoptions.fraction("sample_error", sample_error)
-        if not stale.epochs and 0 < stale.count <= _options.count("lag", lag, 0, 1 << 20):
+        sampled = history_checks.fraction("sample_error", sample_error)
+        if not stale.epochs and 0 < stale.count <= checks.count("lag", lag, 0, 1 << 20):
             warnings.warn(
                 f"t_stale={t_stale} iterations with lag={lag}: the youngest entry that a batch can find is lag + 1 "
                 "old, so that hardly anything is ever found; use a larger t_stale, or lag=0",
@@ -125,15 +127,15 @@ class History:
             policy="all" if policy == "gas" else policy,
             p_grad=fraction,
             t_stale=stale,
-            start=_historyoptions.span("start", start),
+            start=history_checks.span("start", start),
             memory=n_bytes,
-            device=_historyoptions.device(device),
-            features=_options.flag("features", features),
-            lag=_options.count("lag", lag, 0, 1 << 20),
+            device=history_checks.device(device),
+            features=checks.flag("features", features),
+            lag=checks.count("lag", lag, 0, 1 << 20),
             probe_every=round(1 / sampled) if sampled else 0,
         )
         self._policy = policy
-        self._catches_up = _options.flag("catch_up", catch_up)
+        self._catches_up = checks.flag("catch_up", catch_up)
         self._catch_up: CatchUp | None = None  # once there is a loader
         self.training = True
         self._loader: weakref.ref[Loader] | None = None
@@ -209,7 +211,7 @@ class History:
 
     def train(self, mode: bool = True) -> History:
         """Use history from the next epoch on, or with False not; of an attached model ``train()`` does."""
-        self.training = _options.flag("mode", mode)
+        self.training = checks.flag("mode", mode)
         return self
 
     def eval(self) -> History:
@@ -286,7 +288,7 @@ class History:
 
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: saving over time, hits by layer, ages, buffer, error by age."""
-        from freshgo._historyfigure import figure
+        from freshgo._plots.history import figure
 
         return figure(self.stats())
 
@@ -302,14 +304,14 @@ class History:
             return self._restored
         if self._last:
             raise ClosedError("the loader of this history is closed, and its entries are gone: save the state before")
-        state: dict[str, Any] = {"version": _historystate.VERSION, "settings": self._described()}
+        state: dict[str, Any] = {"version": saved_state.VERSION, "settings": self._described()}
         state |= {"saving": self._trail.save(), "error": self._estimation.save()}
         if self._kept():
             self._write()
-            state |= _historystate.entries(self._native(), self._buffer())
+            state |= saved_state.entries(self._native(), self._buffer())
             if self._catch_up is not None:
                 state["catch_up"] = self._catch_up.save()
-        state["checksum"] = _historystate.checksum(state)
+        state["checksum"] = saved_state.checksum(state)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -319,7 +321,7 @@ class History:
             InvalidArgumentError: ``state`` is not one, or belongs to a history of other options or another graph.
             FormatError: it is damaged.
         """
-        trail, estimation = _historystate.check(state, self._described())
+        trail, estimation = saved_state.check(state, self._described())
         if "entries" not in state:
             pass  # it was saved before there was a loader
         elif self._kept():
@@ -333,9 +335,9 @@ class History:
 
     def __repr__(self) -> str:
         s = self._settings
-        parts = [f"p_grad={s.p_grad:g}", f"t_stale={_historyoptions.spoken(s.t_stale)}", f"policy={self._policy!r}"]
+        parts = [f"p_grad={s.p_grad:g}", f"t_stale={history_checks.spoken(s.t_stale)}", f"policy={self._policy!r}"]
         if s.start.count:
-            parts.append(f"start={_historyoptions.spoken(s.start)}")
+            parts.append(f"start={history_checks.spoken(s.start)}")
         if self._catches_up:
             parts.append("catch_up=True")
         if s.memory is not None:
@@ -411,7 +413,7 @@ class History:
                 "history.update() was not called for a batch before the next one was asked for: nothing is kept of "
                 "such batches, nor saved by them; call it after every loss.backward()",
                 UserWarning,
-                stacklevel=_options.caller(),
+                stacklevel=checks.caller(),
             )
 
     def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
@@ -450,7 +452,7 @@ class History:
         """Whether the loader keeps anything: not before there is one, nor where it never would."""
         return self._live() is not None and self._settings.p_grad > 0 and self._settings.t_stale.count > 0
 
-    def _native(self) -> _native.Loader:
+    def _native(self) -> NativeLoader:
         loader = self._live()
         if loader is None:
             raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")
@@ -473,15 +475,15 @@ class History:
         def taken() -> None:
             self._catch_up = catch_up
 
-        _historystate.restore(state, self._native(), self._buffer(), taken)
+        saved_state.restore(state, self._native(), self._buffer(), taken)
 
     def _described(self) -> dict[str, Any]:
         s = self._settings
         return {
             "policy": self._policy,
             "p_grad": s.p_grad,
-            "t_stale": _historyoptions.spoken(s.t_stale),
-            "start": _historyoptions.spoken(s.start),
+            "t_stale": history_checks.spoken(s.t_stale),
+            "start": history_checks.spoken(s.start),
             "memory": s.memory,
             "features": s.features,
             "lag": s.lag,

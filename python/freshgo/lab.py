@@ -16,19 +16,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freshgo import _native, _options
-from freshgo._arrays import as_tensor
-from freshgo._size import parse_size
-from freshgo._typed_options import TypedOptions
-from freshgo._typed_source import TypedSource, open_source
-from freshgo._typed_trace import flat_trace
+from freshgo._args import checks
+from freshgo._args.arrays import as_tensor
+from freshgo._args.size import parse_size
+from freshgo._args.trace import flat_trace
+from freshgo._data.hetero_source import TypedSource, open_source
+from freshgo._loader.hetero_options import TypedOptions
+from freshgo._native import loader as native_loader
+from freshgo._native.options import LoaderOptions
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import METRICS, Policy, Resolved, resolve
 from freshgo.samplers import Labor, RandomWalk, sampling
 
 if TYPE_CHECKING:
+    from freshgo._args.types import EdgeType
     from freshgo.policies import Scores
-    from freshgo.store import EdgeType
 
     Ids = Tensor | np.ndarray[Any, Any]
 
@@ -142,12 +144,12 @@ def simulate(
     if isinstance(policy, str) and chosen.name in ("auto", "belady"):
         chosen = Resolved(
             "belady",
-            superbatch=None if superbatch is None else _options.count("superbatch", superbatch, 1),
-            carry_over=_options.flag("carry_over", carry_over),
-            lookahead=_options.flag("lookahead", lookahead),
+            superbatch=None if superbatch is None else checks.count("superbatch", superbatch, 1),
+            carry_over=checks.flag("carry_over", carry_over),
+            lookahead=checks.flag("lookahead", lookahead),
         )
     flat, total, chosen = _flat(trace, num_nodes, chosen)
-    return _simulate(_trace(flat), chosen, _options.count("capacity", capacity, 0), total)
+    return _simulate(_trace(flat), chosen, checks.count("capacity", capacity, 0), total)
 
 
 def _flat(trace: Any, num_nodes: Any, policy: Resolved) -> tuple[Any, int | None, Resolved]:
@@ -171,9 +173,9 @@ def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes:
         )
     if num_nodes is None:
         num_nodes = _num_nodes(batches) if policy.scores is None else policy.scores.numel()
-    _options.count("num_nodes", num_nodes, 1, 2**32 - 2)
+    checks.count("num_nodes", num_nodes, 1, 2**32 - 2)
     policy.check_nodes(num_nodes)
-    reads, hits, swaps, fill = _native.simulate(
+    reads, hits, swaps, fill = native_loader.simulate(
         batches,
         policy=policy.name,
         capacity=min(capacity, num_nodes),
@@ -231,23 +233,23 @@ def hotness(
         BudgetError: ``memory`` is too small; ``minimum`` is more than was given.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
     """
-    _options.choice("metric", metric, [name for name in METRICS if name != "oracle"])
+    checks.choice("metric", metric, [name for name in METRICS if name != "oracle"])
     if num_neighbors is None and metric in ("expected", "presc"):
         raise InvalidArgumentError(f"{metric!r} depends on what is sampled: give num_neighbors")
     drawn = sampling(
         [1] if num_neighbors is None else num_neighbors,
         sampler,
         weight_attr,
-        _options.flag("replace", replace),
+        checks.flag("replace", replace),
         relations=True,
     )
     options: dict[str, Any] = {
         **drawn.options(),
-        "batch_size": _options.count("batch_size", batch_size, 1),
-        "shuffle": _options.flag("shuffle", shuffle),
+        "batch_size": checks.count("batch_size", batch_size, 1),
+        "shuffle": checks.flag("shuffle", shuffle),
         "replace": replace,
-        "presc_epochs": _options.count("k", k, 1, 1 << 20),
-        "seed": _options.count("seed", seed, None),
+        "presc_epochs": checks.count("k", k, 1, 1 << 20),
+        "seed": checks.count("seed", seed, None),
     }
     options["hotness_seed"] = options["seed"]
     source = open_source(data)
@@ -255,12 +257,12 @@ def hotness(
     try:
         if not isinstance(source, TypedSource):
             drawn.check_homogeneous()
-            options["seeds"] = _options.input_nodes(input_nodes, source.num_nodes, source.split)
+            options["seeds"] = checks.input_nodes(input_nodes, source.num_nodes, source.split)
         elif input_nodes is not None or metric in ("expected", "presc"):
             options |= TypedOptions.of(source, drawn, input_nodes).native()
         n_bytes = source.default_memory() if memory is None else parse_size("memory", memory)
-        native = _native.LoaderOptions(cache=metric, memory=n_bytes, **options)
-        scores = _native.hotness(source.native, source.num_nodes, native)
+        native = LoaderOptions(cache=metric, memory=n_bytes, **options)
+        scores = native_loader.hotness(source.native, source.num_nodes, native)
         if not isinstance(source, TypedSource):
             return scores
         counts = source.types.num_nodes
@@ -287,13 +289,13 @@ def plot_policies(
     Raises:
         InvalidArgumentError, DTypeError: as :func:`simulate`.
     """
-    from freshgo._labfigure import figure
+    from freshgo._plots.lab import figure
 
     flat, counts = flat_trace(trace, num_nodes)
     batches = _trace(flat)
     of_types = counts if isinstance(counts, dict) else None
     total = sum(of_types.values()) if of_types else counts
-    total = _num_nodes(batches) if total is None else _options.count("num_nodes", total, 1)
+    total = _num_nodes(batches) if total is None else checks.count("num_nodes", total, 1)
     shares = [_fraction(f"fractions[{i}]", fraction) for i, fraction in enumerate(fractions)]
     if not shares or not policies:
         raise InvalidArgumentError("fractions and policies must not be empty")

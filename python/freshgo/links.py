@@ -6,11 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from freshgo import _links, _native, _options
+from freshgo._args import checks
+from freshgo._args.types import EdgeType
+from freshgo._loader import link_inputs
+from freshgo._native.loader import RawBatch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
 from freshgo.samplers import RandomWalk
-from freshgo.store import EdgeType, Store
+from freshgo.store import Store
 
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 
@@ -109,14 +112,14 @@ class LinkLoader(Loader):
         for name, instead in (("input_nodes", "edge_label_index"), ("input_time", "edge_label_time")):
             if name in options:
                 raise DTypeError(f"LinkLoader() takes links in place of nodes: give {instead}, got {name}")
-        strict = _options.flag("strict_negatives", strict_negatives)
-        self._links = _links.links(
+        strict = checks.flag("strict_negatives", strict_negatives)
+        self._links = link_inputs.links(
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges
         )
-        times = _links.edge_label_time(edge_label_time, self._links.options.index, options.get("time_attr"))
+        times = link_inputs.edge_label_time(edge_label_time, self._links.options.index, options.get("time_attr"))
         super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
-    def _take(self, raw: _native.RawBatch) -> Any:
+    def _take(self, raw: RawBatch) -> Any:
         links = self._links
         labels = None if links is None else links.labels(raw.tensors)
         if links is not None and labels is not None:

@@ -11,29 +11,35 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import Tensor
 
-from freshgo import _delivery, _native, _options
-from freshgo._epoch import Epoch
-from freshgo._graph import recall
-from freshgo._report import figure, html
-from freshgo._source import tensor_digest
-from freshgo._temporal import trees
-from freshgo._typed_batch import make_typed_batch, trace_of, typed_batch_class
-from freshgo._typed_blocks import levels_of
-from freshgo._typed_options import TypedOptions
-from freshgo._typed_source import TypedSource, open_source
-from freshgo.batch import Batch, batch_class, make_batch
+from freshgo._args import checks
+from freshgo._args.arrays import tensor_digest
+from freshgo._args.times import trees
+from freshgo._args.types import EdgeType
+from freshgo._batch.hetero_blocks import levels_of
+from freshgo._batch.structure import recall
+from freshgo._data.hetero_source import TypedSource, open_source
+from freshgo._device import delivery
+from freshgo._loader.arrange import batch_class, make_batch
+from freshgo._loader.epoch import Epoch
+from freshgo._loader.hetero_arrange import make_typed_batch, trace_of, typed_batch_class
+from freshgo._loader.hetero_options import TypedOptions
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
+from freshgo._native.options import LoaderOptions
+from freshgo._plots.stats import figure, html
+from freshgo.batch import Batch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
 from freshgo.samplers import Labor, RandomWalk, sampling
 from freshgo.samplers import subgraph_type as number_of_subgraph_type
-from freshgo.store import EdgeType
 
 if TYPE_CHECKING:
     import torch
 
-    from freshgo._history import Levels, Settings
-    from freshgo._links import Links
+    from freshgo._batch.structure import Levels
+    from freshgo._loader.link_inputs import Links
+    from freshgo._native.options import Settings
     from freshgo.history import History
     from freshgo.policies import Scores
 
@@ -187,47 +193,47 @@ class Loader:
         subgraph_type: str = "directional",
         **pyg_options: Any,
     ) -> None:
-        target = _delivery.resolve(device)
-        _options.check_pyg_options(pyg_options, type(self))
+        target = delivery.resolve(device)
+        checks.check_pyg_options(pyg_options, type(self))
         policy = resolve("cache", cache)
-        drawn = sampling(num_neighbors, sampler, weight_attr, _options.flag("replace", replace), relations=True)
+        drawn = sampling(num_neighbors, sampler, weight_attr, checks.flag("replace", replace), relations=True)
         self._sampling = drawn
         self._trees = trees(disjoint, time_attr, temporal_strategy, time_window, input_time)
-        options = _native.LoaderOptions(
+        options = LoaderOptions(
             **self._sampling.options(),
             **self._trees.options(),
             replace=replace,
-            batch_size=_options.count("batch_size", batch_size, 1),
-            shuffle=_options.flag("shuffle", shuffle),
-            drop_last=_options.flag("drop_last", drop_last),
-            seed=_options.count("seed", seed, None),
-            workers=_options.count("num_workers", num_workers, 0),
-            prefetch=_options.count("prefetch", prefetch, 0),
-            feature_cache=_options.size("feature_cache", feature_cache),
-            neighbor_cache=_options.size("neighbor_cache", neighbor_cache),
+            batch_size=checks.count("batch_size", batch_size, 1),
+            shuffle=checks.flag("shuffle", shuffle),
+            drop_last=checks.flag("drop_last", drop_last),
+            seed=checks.count("seed", seed, None),
+            workers=checks.count("num_workers", num_workers, 0),
+            prefetch=checks.count("prefetch", prefetch, 0),
+            feature_cache=checks.size("feature_cache", feature_cache),
+            neighbor_cache=checks.size("neighbor_cache", neighbor_cache),
             cache=policy.name,
             superbatch=policy.superbatch,
             carry_over=policy.carry_over,
             lookahead=policy.lookahead,
             presc_epochs=policy.k,
             hotness_seed=policy.seed,
-            reorder=_options.reorder(reorder),
-            transfer=_options.choice("transfer", transfer, _options.TRANSFERS),
-            trace_memory=_options.size("trace_memory", trace_memory),
-            buffer_memory=_options.size("buffer_memory", buffer_memory),
-            scratch_bytes=_options.size("scratch_size", scratch_size),
-            io=_options.choice("io", io, _options.ENGINES),
-            checksums=_options.flag("checksums", checksums),
-            transpose=_options.flag("transpose", transpose),
+            reorder=checks.reorder(reorder),
+            transfer=checks.choice("transfer", transfer, checks.TRANSFERS),
+            trace_memory=checks.size("trace_memory", trace_memory),
+            buffer_memory=checks.size("buffer_memory", buffer_memory),
+            scratch_bytes=checks.size("scratch_size", scratch_size),
+            io=checks.choice("io", io, checks.ENGINES),
+            checksums=checks.flag("checksums", checksums),
+            transpose=checks.flag("transpose", transpose),
             history=_settings(history),
             subgraph_type=number_of_subgraph_type(subgraph_type, self._sampling, history),
         )
-        self._edge_index = _options.choice("edge_index", edge_index, _options.EDGE_INDEXES)
+        self._edge_index = checks.choice("edge_index", edge_index, checks.EDGE_INDEXES)
         if self._edge_index == "EdgeIndex" and batch_class() is Batch:
             raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
         if transform is not None and not callable(transform):
             raise DTypeError(f"transform must be callable, got {type(transform).__name__}")
-        cached = _options.size("device_cache", device_cache)
+        cached = checks.size("device_cache", device_cache)
         if cached is not None and target is None:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
         if cached is not None and history is not None:
@@ -235,7 +241,7 @@ class Loader:
         self._transform = transform
         self._history = history
         self._token = object()  # tells the batches of this loader from others
-        self._masked = _options.is_mask(input_nodes)
+        self._masked = checks.is_mask(input_nodes)
         self._source = open_source(data)
         self._typed: TypedOptions | None = None
         try:
@@ -251,7 +257,7 @@ class Loader:
                         f"{', '.join(map(repr, self._source.types.node_types))}"
                     )
                 self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=self._links is not None)
-                if options.subgraph_type == _options.SUBGRAPH_TYPES.index("bidirectional"):
+                if options.subgraph_type == checks.SUBGRAPH_TYPES.index("bidirectional"):
                     self._typed.warn_one_way()
                 if self._typed.inputs is not None:
                     self._trees = self._trees.typed(self._typed.inputs.counts)
@@ -259,20 +265,20 @@ class Loader:
             else:
                 drawn.check_homogeneous()
                 self._trees = self._trees.homogeneous()
-                seeds = _options.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
+                seeds = checks.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
                 options = dataclasses.replace(options, seeds=seeds)
             self._options = dataclasses.replace(
                 options,
-                memory=_options.budget(memory, self._source.default_memory),
-                scratch=_options.scratch(scratch, self._source.directory),
+                memory=checks.budget(memory, self._source.default_memory),
+                scratch=checks.scratch(scratch, self._source.directory),
                 calibration=self._source.calibration(options.io),
                 links=None if self._links is None else self._links.options,
             )
             if history is not None:
                 history._bind(self, None if self._typed is not None else self._source.num_nodes)
-            self._delivery = _delivery.open_delivery(target, self._source, policy, self._options, cached)
+            self._delivery = delivery.open_delivery(target, self._source, policy, self._options, cached)
             self._options = self._delivery.adapt(self._options)
-            self._native = _native.Loader(self._source.native, self._options)
+            self._native = NativeLoader(self._source.native, self._options)
             self._order = self._planned_order()
         except BaseException:
             self._source.close()
@@ -297,11 +303,11 @@ class Loader:
     def trace(self, epoch: int) -> Iterator[Any]:
         """Yield the ``n_id`` of every batch of an epoch, reading no rows: a tensor, with types a dict of them by node
         type. Counts as no epoch; ends a running one."""
-        return Epoch(self, trace=_options.count("epoch", epoch, 0))
+        return Epoch(self, trace=checks.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next ``iter`` begin ``epoch``, from its first batch."""
-        self._seek(_options.count("epoch", epoch, 0), 0)
+        self._seek(checks.count("epoch", epoch, 0), 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far this loader is: which batches it has yielded, and what they depend on. Fits into JSON."""
@@ -316,7 +322,7 @@ class Loader:
             InvalidArgumentError: ``state`` is not one, or belongs to a loader that yields other batches.
         """
         if not isinstance(state, dict) or state.get("version") != 1 or not isinstance(state.get("config"), dict):
-            came = _options.shown(state)
+            came = checks.shown(state)
             raise InvalidArgumentError(f"expected what state_dict() of a freshgo.Loader returned, got {came}")
         mine, saved = self._config(), state["config"]
         order = mine.pop("reorder")
@@ -327,10 +333,10 @@ class Loader:
         ]
         if different:
             raise InvalidArgumentError(f"the state belongs to a loader of other batches: {'; '.join(different)}")
-        batches = _options.count("batches", state.get("batches"), 0)
+        batches = checks.count("batches", state.get("batches"), 0)
         if batches > len(self):
             raise InvalidArgumentError(f"the state has yielded {batches} batches of an epoch of {len(self)}")
-        epoch = _options.count("epoch", state.get("epoch"), 0)
+        epoch = checks.count("epoch", state.get("epoch"), 0)
         self._adopt_order(saved.get("reorder"), order)
         self._seek(epoch, batches)
 
@@ -412,7 +418,7 @@ class Loader:
             "drop_last": options.drop_last,
             "replace": options.replace,
             **self._sampling.config(),
-            "subgraph_type": _options.SUBGRAPH_TYPES[options.subgraph_type] if options.subgraph_type else None,
+            "subgraph_type": checks.SUBGRAPH_TYPES[options.subgraph_type] if options.subgraph_type else None,
             **self._trees.config(),
             "seed": options.seed,
             "reorder": self._order,
@@ -436,12 +442,12 @@ class Loader:
             raise InvalidArgumentError(
                 f"the state belongs to a loader of another order of batches: reorder was {saved!r}, is {mine!r}"
             )
-        block, rows = (_options.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
+        block, rows = (checks.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
         with self._lock:
             self._run += 1
             self._native.close()  # before the other is opened: both may not fit into the memory
         options = dataclasses.replace(self._options, reorder=block, reorder_rows=rows)
-        self._native = _native.Loader(self._source.native, options)
+        self._native = NativeLoader(self._source.native, options)
         self._order = self._planned_order() if block else saved
         if self._order != saved:
             raise InvalidArgumentError(
@@ -471,7 +477,7 @@ class Loader:
             iterator.begin(self._epoch, self._yielded, "plain" if plain else "train", began)
             self._begun = True
 
-    def _take(self, raw: _native.RawBatch) -> Any:
+    def _take(self, raw: RawBatch) -> Any:
         if self._typed is not None:
             batch = make_typed_batch(self._batch_class, self._typed.drawn, self._typed.inputs, raw.tensors)
         else:
@@ -494,7 +500,7 @@ class Loader:
         known = recall(batch.edge_index)
         return None if known is None else known.levels
 
-    def _nodes(self, raw: _native.RawBatch) -> Tensor | dict[str, Tensor]:
+    def _nodes(self, raw: RawBatch) -> Tensor | dict[str, Tensor]:
         """What a trace says of a batch."""
         return raw.tensors["n_id"] if self._typed is None else trace_of(self._typed.types, raw.tensors)
 

@@ -21,19 +21,19 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.nn.conv import MessagePassing
 
-from freshgo import _layers
-from freshgo._layers import REDUCTIONS
+from freshgo._nn import layers
+from freshgo._nn.layers import REDUCTIONS
 from freshgo.errors import DTypeError
 
 __all__ = ["Report", "accelerate"]
 
 _SWAPS: dict[type[nn.Module], type[nn.Module]] = {
-    pyg.SAGEConv: _layers.SAGEConv,
-    pyg.GCNConv: _layers.GCNConv,
-    pyg.GINConv: _layers.GINConv,
-    pyg.GATConv: _layers.GATConv,
-    pyg.RGCNConv: _layers.RGCNConv,
-    pyg.FastRGCNConv: _layers.FastRGCNConv,
+    pyg.SAGEConv: layers.SAGEConv,
+    pyg.GCNConv: layers.GCNConv,
+    pyg.GINConv: layers.GINConv,
+    pyg.GATConv: layers.GATConv,
+    pyg.RGCNConv: layers.RGCNConv,
+    pyg.FastRGCNConv: layers.FastRGCNConv,
 }
 _ORIGINALS = {ours: theirs for theirs, ours in _SWAPS.items()}
 _SUMS = ("add", "sum")

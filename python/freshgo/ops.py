@@ -27,10 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from freshgo import _cuda, _gat, _kernels, _linear, _operators  # noqa: F401  (they register torch.ops.freshgo)
-from freshgo._cuda import check
-from freshgo._graph import Transposed
-from freshgo._numbering import number
+from freshgo._batch.structure import Transposed
+from freshgo._native import cuda as _cuda
+from freshgo._native.cuda import check
+from freshgo._ops import gat_operators, linear_operator, torch_library  # noqa: F401  (they register torch.ops.freshgo)
+from freshgo._ops import kernels as _kernels
+from freshgo._ops.numbering import number
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 __all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "number", "transpose"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
 
-from freshgo._size import format_size
+from freshgo._args.size import format_size
 
 _SHOWN = 12
 """Windows that the text lists; the data and the picture have all of them."""
@@ -87,7 +87,7 @@ class Plan:
 
     def plot(self) -> Any:
         """Return a matplotlib figure: memory; seconds, bytes and requests of every option; predicted and measured."""
-        from freshgo._planfigure import figure
+        from freshgo._plots.plan import figure
 
         return figure(self)
 

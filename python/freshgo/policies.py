@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freshgo import _options
-from freshgo._arrays import as_tensor
+from freshgo._args import checks
+from freshgo._args.arrays import as_tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class Belady:
 
     def __post_init__(self) -> None:
         if self.superbatch is not None:
-            _options.count("superbatch", self.superbatch, 1)
-        _options.flag("carry_over", self.carry_over)
-        _options.flag("lookahead", self.lookahead)
+            checks.count("superbatch", self.superbatch, 1)
+        checks.flag("carry_over", self.carry_over)
+        checks.flag("lookahead", self.lookahead)
 
 
 class Hotness:
@@ -94,7 +94,7 @@ class Hotness:
     """
 
     def __init__(self, scores: str | Scores, *, k: int | None = None, seed: int | None = None) -> None:
-        self.metric = _options.choice("hotness", scores, METRICS) if isinstance(scores, str) else None
+        self.metric = checks.choice("hotness", scores, METRICS) if isinstance(scores, str) else None
         self.scores: Tensor | dict[str, Tensor] | None = None
         if isinstance(scores, Mapping):
             self.scores = _scores_by_type(scores)
@@ -103,8 +103,8 @@ class Hotness:
         for name, value, metric in (("k", k, "presc"), ("seed", seed, "random")):
             if value is not None and self.metric != metric:
                 raise InvalidArgumentError(f"{name} is a parameter of Hotness({metric!r}), got it with {self._what()}")
-        self.k = 1 if k is None else _options.count("k", k, 1, 1 << 20)
-        self.seed = 0 if seed is None else _options.count("seed", seed, None)
+        self.k = 1 if k is None else checks.count("k", k, 1, 1 << 20)
+        self.seed = 0 if seed is None else checks.count("seed", seed, None)
 
     def _what(self) -> str:
         if isinstance(self.scores, dict):
@@ -131,7 +131,7 @@ class Online:
     name: str
 
     def __post_init__(self) -> None:
-        _options.choice("policy", self.name, ONLINE)
+        checks.choice("policy", self.name, ONLINE)
 
 
 Policy = str | Belady | Hotness | Online
@@ -192,7 +192,7 @@ def resolve(option: str, value: object) -> Resolved:
     if value is None:
         return Resolved("none")
     if isinstance(value, str):
-        return Resolved(_options.choice(option, value, NAMES))
+        return Resolved(checks.choice(option, value, NAMES))
     if isinstance(value, Belady):
         return Resolved("belady", **dataclasses.asdict(value))
     if isinstance(value, Online):

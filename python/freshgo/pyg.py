@@ -10,9 +10,9 @@ import torch_geometric.data
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from freshgo._graph import Transposed, carry
-from freshgo._typed_blocks import HeteroBlocks, carry_edges, edges_of
-from freshgo.batch import Blocks
+from freshgo._batch.blocks import Blocks
+from freshgo._batch.hetero_blocks import HeteroBlocks, carry_edges, edges_of
+from freshgo._batch.structure import Transposed, carry
 
 
 class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
@@ -28,7 +28,7 @@ class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has 
 
 
 class HeteroData(HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore[misc]
-    """PyG's HeteroData, with :meth:`~freshgo._typed_blocks.HeteroBlocks.blocks`."""
+    """PyG's HeteroData, with :meth:`~freshgo._batch.hetero_blocks.HeteroBlocks.blocks`."""
 
     def apply(self, func: Callable[..., Any], *args: str) -> Any:
         """As PyG's, which moves and copies batches with it; what history has pruned stays known."""

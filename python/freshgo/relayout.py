@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from freshgo import _nativeconvert, _options
-from freshgo._progress import Progress, progress_of
-from freshgo._size import parse_size
+from freshgo._args import checks
+from freshgo._args.progress import Progress, progress_of
+from freshgo._args.size import parse_size
+from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Hotness
 from freshgo.store import Store
@@ -96,7 +97,7 @@ def relayout(
             )
         scores = wanted.scores(source, n_bytes)
         with progress_of(progress) as report:
-            _nativeconvert.relayout(
+            native_convert.relayout(
                 source._native,
                 path,
                 order=wanted.order,
@@ -135,7 +136,7 @@ class Relayout:
             )
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
-            _options.choice("an option of relayout", name, known)
+            checks.choice("an option of relayout", name, known)
         num_neighbors, input_nodes = options.get("num_neighbors"), options.get("input_nodes")
         hotness = options.get("hotness")
         if hotness is None:
@@ -152,12 +153,12 @@ class Relayout:
             raise InvalidArgumentError(f"{hotness.metric!r} depends on what is sampled: give num_neighbors")
         hot_rows = options.get("hot_rows")
         return cls(
-            order=_options.choice("order", options.get("order", "hot+community"), ORDERS),
+            order=checks.choice("order", options.get("order", "hot+community"), ORDERS),
             hotness=hotness,
-            num_neighbors=None if num_neighbors is None else _options.fanouts(num_neighbors),
+            num_neighbors=None if num_neighbors is None else checks.fanouts(num_neighbors),
             input_nodes=input_nodes,
-            batch_size=_options.count("batch_size", options.get("batch_size", 1024), 1),
-            hot_rows=None if hot_rows is None else _options.count("hot_rows", hot_rows, 0),
+            batch_size=checks.count("batch_size", options.get("batch_size", 1024), 1),
+            hot_rows=None if hot_rows is None else checks.count("hot_rows", hot_rows, 0),
         )
 
     def scores(self, store: Store, memory: int) -> Tensor:

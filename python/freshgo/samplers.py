@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from freshgo import _metapaths, _options
-from freshgo._metapaths import Metapaths
-from freshgo._types import ByRelation, by_relation
+from freshgo._args import checks
+from freshgo._args import metapaths as metapath_checks
+from freshgo._args.metapaths import Metapaths
+from freshgo._args.types import ByRelation, EdgeType, by_relation
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.store import EdgeType
 
 MAX_STEPS = 1 << 20
 """The most steps that the walks of a node may have together."""
@@ -44,9 +44,9 @@ class Labor:
     edge_weight: bool = True
 
     def __post_init__(self) -> None:
-        _options.flag("layer_dependency", self.layer_dependency)
-        _options.count("batch_dependency", self.batch_dependency, 1, 2**31 - 1)
-        _options.flag("edge_weight", self.edge_weight)
+        checks.flag("layer_dependency", self.layer_dependency)
+        checks.count("batch_dependency", self.batch_dependency, 1, 2**31 - 1)
+        checks.flag("edge_weight", self.edge_weight)
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,20 @@ class RandomWalk:
     metapath: Sequence[EdgeType] | None = None
 
     def __post_init__(self) -> None:
-        _options.count("walks", self.walks, 1)
-        _options.count("length", self.length, 1)
+        checks.count("walks", self.walks, 1)
+        checks.count("length", self.length, 1)
         if self.walks * self.length > MAX_STEPS:
             raise InvalidArgumentError(
                 f"walks * length must be at most {MAX_STEPS}, got {self.walks} walks of length {self.length}"
             )
-        if _options.count("top", self.top, None) != -1 and self.top < 1:
+        if checks.count("top", self.top, None) != -1 and self.top < 1:
             raise InvalidArgumentError(f"top must be at least 1, or -1 for all, got {self.top}")
         if isinstance(self.restart, bool) or not isinstance(self.restart, int | float):
             raise DTypeError(f"restart must be a number, got {self.restart!r}")
         if not 0 <= self.restart < 1:
             raise InvalidArgumentError(f"restart must be a probability below 1, got {self.restart}")
         if self.metapath is not None:
-            object.__setattr__(self, "metapath", _metapaths.check_metapath(self.metapath, self.length))
+            object.__setattr__(self, "metapath", metapath_checks.check_metapath(self.metapath, self.length))
 
     @property
     def step(self) -> tuple[int, int, float]:
@@ -146,7 +146,7 @@ class Sampling:
         options = self.options()
         labor, walks = options["labor"], options["walks"]
         if self.metapaths is not None:
-            walks = _metapaths.config(self.metapaths)
+            walks = metapath_checks.config(self.metapaths)
         return {
             "weight_attr": self.weight_attr,
             "labor": None if labor is None else list(labor[:2]),
@@ -156,7 +156,7 @@ class Sampling:
 
 def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
     """Check which edges a batch is to have beside those that are drawn, and return its number in the library."""
-    name = _options.choice("subgraph_type", getattr(value, "value", value), _options.SUBGRAPH_TYPES)  # PyG's is an enum
+    name = checks.choice("subgraph_type", getattr(value, "value", value), checks.SUBGRAPH_TYPES)  # PyG's is an enum
     if name != "directional":
         if sampling.walks is not None or sampling.metapaths is not None:
             raise InvalidArgumentError(
@@ -169,7 +169,7 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
             )
         if history is not None:
             raise InvalidArgumentError(f"history prunes batches hop by hop, which subgraph_type={name!r} has not")
-    return _options.SUBGRAPH_TYPES.index(name)
+    return checks.SUBGRAPH_TYPES.index(name)
 
 
 def sampling(
@@ -179,8 +179,8 @@ def sampling(
     hops = list(num_neighbors) if isinstance(num_neighbors, list | tuple) else []
     walks = [hop for hop in hops if isinstance(hop, RandomWalk)]
     metapaths = None
-    if relations and isinstance(num_neighbors, Mapping) and _metapaths.has_walks(num_neighbors):
-        metapaths = _metapaths.by_name(num_neighbors)
+    if relations and isinstance(num_neighbors, Mapping) and metapath_checks.has_walks(num_neighbors):
+        metapaths = metapath_checks.by_name(num_neighbors)
         walks = [walk for hops in metapaths.values() for walk in hops]
     if metapaths is None and walks and len(walks) < len(hops):
         raise InvalidArgumentError(
@@ -194,7 +194,7 @@ def sampling(
     if labor is not None and not isinstance(labor, Labor):
         raise DTypeError(f"sampler must be 'labor', a freshgo.Labor or None, got {sampler!r}")
     if weight_attr is not None and not isinstance(weight_attr, str):
-        raise DTypeError(f"weight_attr must be the name of an edge-level tensor, got {_options.shown(weight_attr)}")
+        raise DTypeError(f"weight_attr must be the name of an edge-level tensor, got {checks.shown(weight_attr)}")
     if weight_attr == "":
         raise InvalidArgumentError("weight_attr must be the name of an edge-level tensor, got an empty string")
     if replace and (labor is not None or walks):
@@ -205,13 +205,13 @@ def sampling(
     if metapaths is None and any(walk.metapath is not None for walk in walks):
         if not relations:
             raise InvalidArgumentError("a RandomWalk with a metapath is for graphs with types")
-        metapaths = _metapaths.unnamed(walks)
+        metapaths = metapath_checks.unnamed(walks)
     if metapaths is not None:
         return Sampling([], None, None, None, metapaths=metapaths)
     if relations and isinstance(num_neighbors, Mapping):
         return Sampling([], None, labor, weight_attr, by_relation(num_neighbors))
     return Sampling(
-        fanouts=[walk.top for walk in walks] if walks else _options.fanouts(num_neighbors),
+        fanouts=[walk.top for walk in walks] if walks else checks.fanouts(num_neighbors),
         walks=[walk.step for walk in walks] or None,
         labor=labor,
         weight_attr=weight_attr,

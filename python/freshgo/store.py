@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from freshgo import _abi, _native, _options
-from freshgo._progress import Progress, progress_of
-from freshgo._size import format_size
+from freshgo._args import checks
+from freshgo._args.progress import Progress, progress_of
+from freshgo._args.size import format_size
+from freshgo._args.types import EdgeType
+from freshgo._native import abi
+from freshgo._native.store import Store as NativeStore
 from freshgo.errors import InvalidArgumentError
-
-EdgeType = tuple[str, str, str]
-"""Source, relation, target."""
 
 
 class TensorInfo(NamedTuple):
@@ -29,7 +29,7 @@ class TensorInfo(NamedTuple):
 class StoredNodes:
     """The nodes of one type of a store: ``store["paper"]``. ``store["paper"]["x"]`` reads a tensor."""
 
-    def __init__(self, native: _native.Store, info: dict[str, Any], place: int) -> None:
+    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
         self._native, self._info, self._place = native, info, place
         self.tensors = _tensors(info["tensors"], "node")
         """Name, dtype and shape of every tensor."""
@@ -45,7 +45,7 @@ class StoredNodes:
         """Read the node ids of a split: int64 ``[size]``."""
         if name not in self.splits:
             owner = f"node type {self._info['name']!r}"
-            raise _options.no_split(owner, name, self.splits, self.tensors, _options.NO_STORED_MASK)
+            raise checks.no_split(owner, name, self.splits, self.tensors, checks.NO_STORED_MASK)
         return self._native.read(name, kind="split", place=self._place)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -62,7 +62,7 @@ class StoredNodes:
 class StoredEdges:
     """The edges of one type of a store: ``store["author", "writes", "paper"]``. Indexing it reads a tensor."""
 
-    def __init__(self, native: _native.Store, info: dict[str, Any], place: int) -> None:
+    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
         self._native, self._info, self._place = native, info, place
         self.tensors = _tensors(info["tensors"], "edge")
         """Name, dtype and shape of every tensor; rows are in the order of the edges that were converted."""
@@ -105,10 +105,10 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        native = _native.Store(path)
+        native = NativeStore(path)
         self._adopt(native, native.describe())
 
-    def _adopt(self, native: _native.Store, info: dict[str, Any]) -> None:
+    def _adopt(self, native: NativeStore, info: dict[str, Any]) -> None:
         self._native, self._info = native, info
         self._nodes = {t["name"]: StoredNodes(native, t, place) for place, t in enumerate(info["node_types"])}
         self._edges = {
@@ -118,7 +118,7 @@ class Store:
         self._tensors = {**_tensors(info["tensors"], "node"), **_tensors(info["edge_tensors"], "edge")}
 
     @classmethod
-    def _of(cls, native: _native.Store) -> Store:
+    def _of(cls, native: NativeStore) -> Store:
         """A store over a native one that is open."""
         self = cls.__new__(cls)
         self._adopt(native, native.describe())
@@ -212,7 +212,7 @@ class Store:
         if self._nodes:
             raise InvalidArgumentError(f"say which type the split {name!r} is of: {_names(self._nodes)}")
         if name not in self._info["splits"]:
-            raise _options.no_split("the store", name, self.splits, self.tensors, _options.NO_STORED_MASK)
+            raise checks.no_split("the store", name, self.splits, self.tensors, checks.NO_STORED_MASK)
         return self._native.read(name, kind="split")
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:
@@ -304,10 +304,10 @@ class Store:
 def _arrived(path: str, info: dict[str, Any]) -> Store:
     """A pickled store in the process that it came to, which opens it for itself. A forked child, which cannot, is told
     so at the first use of it: an error in here would end a worker of ``multiprocessing.Pool`` with nobody told."""
-    if not _abi.forked():
+    if not abi.forked():
         return Store(path)
     self = Store.__new__(Store)
-    self._adopt(_native.Store._adopt(None), info)
+    self._adopt(NativeStore._adopt(None), info)
     return self
 
 

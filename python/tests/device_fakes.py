@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from freshgo import _abi, _cuda, _device_cache, _header
+from freshgo._device import row_cache
+from freshgo._native import abi, cuda, header
 
 
 class Point:
@@ -66,7 +67,7 @@ class LateStreams:
         assert self.inside
         table, _, place = given
         out = table.new_empty((place.numel(), *table.shape[1:]))
-        self.queue.append(lambda: out.copy_(_device_cache.assemble(*given)))
+        self.queue.append(lambda: out.copy_(row_cache.assemble(*given)))
         return out
 
     def record(self) -> Point:
@@ -96,22 +97,22 @@ class HostKernels:
         self.calls: list[str] = []
         self.scratch_bytes = 4096
         self.status = {0: torch.zeros(1, dtype=torch.int64)}
-        self._call = _abi.call
+        self._call = abi.call
 
     def install(self, monkeypatch: Any) -> HostKernels:
-        _abi.library()
-        monkeypatch.setattr(_cuda, "takes", lambda tensor: True)
-        monkeypatch.setattr(_cuda, "usable", lambda tensor: True)
-        monkeypatch.setattr(_cuda, "_stream", lambda device: self.STREAM)
-        monkeypatch.setattr(_cuda, "_status", self.status)
-        monkeypatch.setattr(_abi, "call", self.call)
+        abi.library()
+        monkeypatch.setattr(cuda, "takes", lambda tensor: True)
+        monkeypatch.setattr(cuda, "usable", lambda tensor: True)
+        monkeypatch.setattr(cuda, "_stream", lambda device: self.STREAM)
+        monkeypatch.setattr(cuda, "_status", self.status)
+        monkeypatch.setattr(abi, "call", self.call)
         return self
 
     def call(self, name: str, *args: Any) -> int:
         if not name.startswith("fg_cuda_"):
             return self._call(name, *args)
         self.calls.append(name)
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *_header.SIGNATURES[name], ctypes.POINTER(_header.Error))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *header.SIGNATURES[name], ctypes.POINTER(header.Error))
         failure: list[BaseException] = []
 
         def body(*given: Any) -> int:
@@ -121,14 +122,14 @@ class HostKernels:
                 failure.append(error)
             return 0
 
-        code = prototype(body)(*args, ctypes.byref(_header.Error()))
+        code = prototype(body)(*args, ctypes.byref(header.Error()))
         if failure:
             raise failure[0]
         return int(code)
 
     def check_queue(self, queue: Any) -> None:
         on = queue.contents
-        assert on.struct_size == ctypes.sizeof(_header.CudaQueue)
+        assert on.struct_size == ctypes.sizeof(header.CudaQueue)
         assert (on.device, on.stream) == (0, self.STREAM)
         assert on.status == self.status[0].data_ptr()
 
@@ -136,7 +137,7 @@ class HostKernels:
         kind = type(raw.contents)
         assert raw.contents.struct_size == ctypes.sizeof(kind)
         raw.contents.threads = 1
-        _abi.operate(name, raw, *rest)
+        abi.operate(name, raw, *rest)
 
     def fg_cuda_aggregate(self, raw: Any, queue: Any) -> None:
         self.check_queue(queue)
@@ -173,7 +174,7 @@ class HostKernels:
         for i in range(t.num_index):
             ctypes.cast(t.edge, ctypes.POINTER(kind))[i] = i  # fg_group leaves the order of sorted edges alone
         is_sorted = ctypes.c_int32()
-        _abi.operate(
+        abi.operate(
             "fg_group", t.index, t.index_bytes, t.num_index, t.sources, t.source_ptr, t.edge, ctypes.byref(is_sorted)
         )
 
@@ -193,7 +194,7 @@ class HostKernels:
     def fg_cuda_gather(self, raw: Any, queue: Any) -> None:
         self.check_queue(queue)
         g = raw.contents
-        assert g.struct_size == ctypes.sizeof(_cuda.Gathering)
+        assert g.struct_size == ctypes.sizeof(cuda.Gathering)
         index = ctypes.cast(g.index, ctypes.POINTER(ctypes.c_int64 if g.index_bytes == 8 else ctypes.c_int32))
         slot = ctypes.cast(g.slot, ctypes.POINTER(ctypes.c_int32))
         for i in range(g.n):

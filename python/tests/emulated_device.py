@@ -16,19 +16,21 @@ import torch
 from device_fakes import LateStreams
 
 import freshgo
-from freshgo import _abi, _cuda, _delivery, _device_cache, _locking, errors, ops
+from freshgo import errors, ops
+from freshgo._device import delivery, pinned_memory, row_cache
+from freshgo._native import abi, cuda
 
-REAL = _cuda.takes, _cuda._stream, _cuda._status
+REAL = cuda.takes, cuda._stream, cuda._status
 STATUS = {0: torch.zeros(1, dtype=torch.int64)}
 
 
 def on_device(compute: Callable[[], Any]) -> Any:
     """Compute by the kernels for CUDA, which here run over memory of the host."""
-    _cuda.takes, _cuda._stream, _cuda._status = lambda tensor: True, lambda device: 0, STATUS
+    cuda.takes, cuda._stream, cuda._status = lambda tensor: True, lambda device: 0, STATUS
     try:
         return compute()
     finally:
-        _cuda.takes, _cuda._stream, _cuda._status = REAL
+        cuda.takes, cuda._stream, cuda._status = REAL
 
 
 def graph() -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,8 +104,8 @@ def tables() -> dict[str, bool]:
         "group": (ops.group(edges, 25), on_device(lambda: ops.group(edges, 25))),
         "number": ((node[:n], local, count), (on_node[:n], on_local, on_count)),
         "assemble": (
-            (_device_cache.assemble(table, missed, place),),
-            (on_device(lambda: _cuda.assemble(table, missed, place)),),
+            (row_cache.assemble(table, missed, place),),
+            (on_device(lambda: cuda.assemble(table, missed, place)),),
         ),
     }
     return {name: all(a.equal(b) for a, b in zip(*both, strict=True)) for name, both in pairs.items()}
@@ -131,23 +133,23 @@ def loader() -> dict[str, Any]:
     class Streams(LateStreams):
         def assemble(self, *rows: torch.Tensor) -> torch.Tensor:
             self.advance(len(self.queue))
-            return on_device(lambda: _cuda.assemble(*rows))
+            return on_device(lambda: cuda.assemble(*rows))
 
-    _delivery.resolve = lambda device: None if device is None else torch.device("cpu")
-    _delivery.CudaStreams = Streams  # type: ignore[misc, assignment]
-    _device_cache.assembler = lambda: Streams.last.assemble
+    delivery.resolve = lambda device: None if device is None else torch.device("cpu")
+    delivery.CudaStreams = Streams  # type: ignore[misc, assignment]
+    row_cache.assembler = lambda: Streams.last.assemble
     with (
         freshgo.Loader(data, **given) as plain,
         freshgo.Loader(data, **given, device="cuda", device_cache="500kB") as moved,
     ):
         same = all(a.x.equal(b.x) and a.n_id.equal(b.n_id) for a, b in zip(plain, moved, strict=True))
-        return {"locking": _locking._locking, "same": same, "held": moved.stats()["held"]}
+        return {"locking": pinned_memory._locking, "same": same, "held": moved.stats()["held"]}
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     devices, version = ctypes.c_int32(), ctypes.c_int32()
-    _abi.call("fg_cuda_probe", ctypes.byref(devices), ctypes.byref(version))
+    abi.call("fg_cuda_probe", ctypes.byref(devices), ctypes.byref(version))
     result: dict[str, Any] = {"library": str(freshgo.library()), "devices": devices.value}
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         for part in ("alone", "transposed", "first targets"):

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from freshgo import Batch, Loader
-from freshgo._graph import Known, remember
-from freshgo._history import Levels
+from freshgo._batch.structure import Known, Levels, remember
 from freshgo.batch import Block
 
 Lookup = Callable[[int, int], int]

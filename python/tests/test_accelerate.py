@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._inductor import cpp_builder as inductor
 
 from freshgo import Loader, ops
-from freshgo._graph import recall
+from freshgo._batch.structure import recall
 from freshgo.errors import InvalidArgumentError
 
 pytest.importorskip("torch_geometric")

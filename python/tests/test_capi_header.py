@@ -12,7 +12,7 @@ from pathlib import Path
 import capi_header
 import pytest
 
-from freshgo import _abi, _header
+from freshgo._native import abi, header
 
 GENERATOR = Path(__file__).parents[1] / "generate_abi.py"
 OTHERS = {"fg_operators_init", "fg_python_init", "fg_capsules_new"}
@@ -25,15 +25,15 @@ def test_the_generated_module_is_up_to_date() -> None:
 
 
 def test_ctypes_knows_every_struct_and_every_function() -> None:
-    assert set(_header.STRUCTS) == {*capi_header.structs(), "DLDataType"}
-    assert {*_header.SIGNATURES, *OTHERS} == capi_header.declared()
+    assert set(header.STRUCTS) == {*capi_header.structs(), "DLDataType"}
+    assert {*header.SIGNATURES, *OTHERS} == capi_header.declared()
 
 
 def test_layouts_are_those_of_the_compiler(tmp_path: Path) -> None:
     compiler = shutil.which(os.environ.get("CC", "cc"))
     assert compiler is not None, "needs the C compiler that built the library"
     lines, expected = [], []
-    for name, struct in _header.STRUCTS.items():
+    for name, struct in header.STRUCTS.items():
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
         expected.append(f"{name} {ctypes.sizeof(struct)}")
         for member, _ in struct._fields_:
@@ -50,20 +50,20 @@ def test_layouts_are_those_of_the_compiler(tmp_path: Path) -> None:
     assert printed.splitlines() == expected
 
 
-@pytest.mark.parametrize("name", _header.SIGNATURES)
+@pytest.mark.parametrize("name", header.SIGNATURES)
 def test_arguments_are_those_of_the_header(name: str) -> None:
     *arguments, last = capi_header.functions()[name]
     assert last == "fg_error *err"
-    kinds = _header.SIGNATURES[name]
+    kinds = header.SIGNATURES[name]
     assert len(kinds) == len(arguments)
-    scalars = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "DLDataType": _header.DataType}
+    scalars = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "DLDataType": header.DataType}
     for kind, argument in zip(kinds, arguments, strict=True):
         if "*" not in argument:
             assert kind is scalars[argument.split()[0]], argument
         elif argument.startswith("char *"):
             assert kind is ctypes.c_char_p, argument
-        elif (word := argument.split()[0]) in _header.STRUCTS:
-            assert kind is ctypes.POINTER(_header.STRUCTS[word]), argument
+        elif (word := argument.split()[0]) in header.STRUCTS:
+            assert kind is ctypes.POINTER(header.STRUCTS[word]), argument
         elif "**" in argument:
             assert kind is ctypes.POINTER(ctypes.c_void_p), argument
         else:  # a handle, or an array
@@ -72,6 +72,6 @@ def test_arguments_are_those_of_the_header(name: str) -> None:
 
 def test_the_numbers_are_those_of_the_header() -> None:
     base = capi_header.PARTS["base"].read_text()
-    assert f"#define FG_ABI_VERSION {_header.ABI_VERSION}\n" in base
-    assert f"#define FG_AUTO ({_header.AUTO})\n" in base
-    assert set(_abi._PYTHON) == {member for member, _ in _header.PythonApi._fields_}
+    assert f"#define FG_ABI_VERSION {header.ABI_VERSION}\n" in base
+    assert f"#define FG_AUTO ({header.AUTO})\n" in base
+    assert set(abi._PYTHON) == {member for member, _ in header.PythonApi._fields_}

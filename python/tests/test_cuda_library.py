@@ -25,7 +25,8 @@ import ctypes, sys
 import torch
 from ctypes import POINTER, byref, c_int32, c_int64, c_void_p, sizeof
 sys.path.insert(0, {str(SITE.parent)!r})
-from freshgo import _cuda, _header as abi
+from freshgo._native import header as abi
+from freshgo._native import cuda
 library = ctypes.CDLL({str(LIBRARY)!r})
 torch.manual_seed(0)
 status = torch.zeros(1, dtype=torch.int64)

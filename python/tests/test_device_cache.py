@@ -8,7 +8,8 @@ import pytest
 import torch
 from device_fakes import HostKernels
 
-from freshgo import _cuda, _device_cache
+from freshgo._device import row_cache
+from freshgo._native import cuda
 
 DTYPES = [torch.bool, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64,
           torch.float16, torch.bfloat16, torch.float32, torch.float64]  # fmt: skip
@@ -22,9 +23,9 @@ def rows(count: int, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> t
 @pytest.fixture(params=["torch", "kernel"])
 def assemble(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "torch":
-        return _device_cache.assemble
+        return row_cache.assemble
     HostKernels().install(monkeypatch)
-    return _cuda.assemble
+    return cuda.assemble
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -55,13 +56,13 @@ def test_the_hottest_are_those_of_a_stable_sort() -> None:
         scores = torch.randint(0, levels, (200,), generator=generator).float()
         ranked = scores.sort(descending=True, stable=True).indices
         for count in (0, 1, 17, 100, 199, 200):
-            assert _device_cache.hottest(scores, count).tolist() == ranked[:count].sort().values.tolist()
+            assert row_cache.hottest(scores, count).tolist() == ranked[:count].sort().values.tolist()
 
 
 def test_the_hottest_of_types_fit_together() -> None:
     generator = torch.Generator().manual_seed(5)
-    parts = [_device_cache.Part("n0/", 50, {"n0/x": 8, "n0/y": 2}), _device_cache.Part("n1/", 30, {}),
-             _device_cache.Part("n2/", 0, {"n2/x": 4}), _device_cache.Part("n3/", 60, {"n3/x": 3})]  # fmt: skip
+    parts = [row_cache.Part("n0/", 50, {"n0/x": 8, "n0/y": 2}), row_cache.Part("n1/", 30, {}),
+             row_cache.Part("n2/", 0, {"n2/x": 4}), row_cache.Part("n3/", 60, {"n3/x": 3})]  # fmt: skip
     widths = torch.cat([torch.full((part.num_nodes,), part.width) for part in parts]).tolist()
     for levels in (1, 3, 1000):
         scores = torch.randint(0, levels, (140,), generator=generator).float()
@@ -74,15 +75,15 @@ def test_the_hottest_of_types_fit_together() -> None:
                 if used > room:
                     break
                 want.append(v)
-            assert _device_cache.hottest_bytes(scores, parts, room).tolist() == sorted(want)
+            assert row_cache.hottest_bytes(scores, parts, room).tolist() == sorted(want)
 
 
 def test_filling_keeps_the_order_of_the_ids() -> None:
     ids = torch.tensor([2, 3, 5, 8])
     x = rows(10, (3,), torch.float32, 3)
     y = rows(10, (), torch.int64, 4)
-    parts = [_device_cache.Part("", 10, {"x": 12, "y": 8})]
-    cache = _device_cache.DeviceCache(ids, parts, _device_cache.assemble)
+    parts = [row_cache.Part("", 10, {"x": 12, "y": 8})]
+    cache = row_cache.DeviceCache(ids, parts, row_cache.assemble)
     cache.fill(({"x": x[part], "y": y[part]} for part in ids.split(3)), torch.device("cpu"))
     assert cache.held.tolist() == [-1, -1, 0, 1, -1, 2, -1, -1, 3, -1]
     assert cache.tables["x"].equal(x[ids])

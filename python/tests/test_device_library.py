@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from freshgo import _abi, _header, _library
+from freshgo._native import abi, header, libraries
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -17,9 +17,9 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     prologue = """
         import pathlib, sys, warnings
         import torch, freshgo
-        from freshgo import _abi, _header, _library
+        from freshgo._native import abi, header, libraries
         warnings.simplefilter("always")
-        _abi.library_path = lambda: pathlib.Path(sys.argv[1], "libfreshgo.so")
+        abi.library_path = lambda: pathlib.Path(sys.argv[1], "libfreshgo.so")
         def mapped():
             lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
             names = {pathlib.Path(line.split()[-1]).name for line in lines if "freshgo" in line}
@@ -39,14 +39,14 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A directory with a library without CUDA, as an installation has."""
-    (tmp_path / "libfreshgo.so").write_bytes(_abi.library_path().read_bytes())
+    (tmp_path / "libfreshgo.so").write_bytes(abi.library_path().read_bytes())
     return tmp_path
 
 
 USE = """
     for _ in range(3):
         library = freshgo.library()
-    freshgo._native.counters()
+    freshgo._native.process.counters()
     print(library.cuda, library.path.name, mapped(), library, sep="|")
 """
 
@@ -66,13 +66,13 @@ def test_without_the_other_library_nothing_is_said(package: Path) -> None:
     assert answer.stderr == ""
 
 
-DRIVER = "_library.DRIVER = 'libc.so.6'; torch.version.cuda = '1'"  # as if there were one
+DRIVER = "libraries.DRIVER = 'libc.so.6'; torch.version.cuda = '1'"  # as if there were one
 
 
 @pytest.mark.parametrize("torch_has_cuda", ["'1'", "None"])
 def test_a_machine_without_a_driver_is_told_when_it_asks(package: Path, torch_has_cuda: str) -> None:
     (package / "libfreshgo_cuda.so").write_bytes(b"not a library")
-    before = f"_library.DRIVER = 'libno-such-driver.so.1'; torch.version.cuda = {torch_has_cuda}"
+    before = f"libraries.DRIVER = 'libno-such-driver.so.1'; torch.version.cuda = {torch_has_cuda}"
     answer = run(before + textwrap.dedent(USE), package)
     cuda, name, mapped, line = answer.stdout.strip().split("|")
     assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
@@ -107,8 +107,8 @@ def test_one_that_can_be_used_is_the_only_one(package: Path) -> None:
 
 
 def test_a_library_that_lacks_functions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_header.SIGNATURES, "fg_no_such", ())
-    monkeypatch.setattr(_abi, "_functions", {})
-    with pytest.raises(_abi.errors.LibraryError, match=r"fg_no_such.*of another version"):
-        _abi._load()
-    assert not _library.Library(Path("a/b.so"), False, "because").cuda
+    monkeypatch.setitem(header.SIGNATURES, "fg_no_such", ())
+    monkeypatch.setattr(abi, "_functions", {})
+    with pytest.raises(abi.errors.LibraryError, match=r"fg_no_such.*of another version"):
+        abi._load()
+    assert not libraries.Library(Path("a/b.so"), False, "because").cuda

@@ -14,8 +14,10 @@ from device_fakes import LateStreams
 from torch import Tensor
 
 import freshgo
-from freshgo import Loader, _delivery, _device_cache, _native, errors
-from freshgo._graph import recall
+from freshgo import Loader, errors
+from freshgo._batch.structure import recall
+from freshgo._device import delivery, row_cache
+from freshgo._native.process import counters
 from freshgo.history import History
 
 CPU = torch.device("cpu")
@@ -24,19 +26,19 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loader that is asked for CUDA takes streams over memory of the host."""
-    monkeypatch.setattr(_delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
-    monkeypatch.setattr(_delivery, "CudaStreams", LateStreams)
-    monkeypatch.setattr(_device_cache, "assembler", lambda: LateStreams.last.assemble)
+    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
+    monkeypatch.setattr(delivery, "CudaStreams", LateStreams)
+    monkeypatch.setattr(row_cache, "assembler", lambda: LateStreams.last.assemble)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     gc.collect()
-    before = _native.counters()
+    before = counters()
     yield
     LateStreams.last = None  # type: ignore[assignment]
     gc.collect()
-    assert _native.counters() == before
+    assert counters() == before
 
 
 def options(**more: Any) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.Monk
         pytest.skip("there is a GPU")
     with pytest.raises((RuntimeError, AssertionError)) as usual:
         torch.zeros(1, device="cuda")
-    monkeypatch.setattr(_native, "Loader", None)  # nothing is opened before
+    monkeypatch.setattr("freshgo.loader.NativeLoader", None)  # nothing is opened before
     monkeypatch.setattr("freshgo.loader.open_source", None)
     for device in ("cuda", "cuda:1", torch.device("cuda", 0)):
         with pytest.raises(type(usual.value)) as raised:
@@ -235,7 +237,7 @@ def train_by_hand(history: History, batch: Any) -> None:
 
 
 def test_a_device_cache_and_history_exclude_each_other(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_delivery, "resolve", lambda device: CPU)
+    monkeypatch.setattr(delivery, "resolve", lambda device: CPU)
     monkeypatch.setattr("freshgo.loader.open_source", None)  # nothing is opened before
     with pytest.raises(errors.InvalidArgumentError, match="device_cache and history cannot be used together"):
         Loader(store_path, **options(), device="cuda", device_cache="1MiB", history=History())

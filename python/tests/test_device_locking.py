@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from freshgo import Loader, _abi, _library, _locking, _native
+from freshgo import Loader
+from freshgo._device import pinned_memory
+from freshgo._native import abi, libraries
+from freshgo._native.process import counters
 
 CONTEXT = 0x1234
 
@@ -31,7 +34,7 @@ class Driver:
         unlock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.unlock)
         self.entries = push, pop, lock, unlock
         pointers = [ctypes.cast(entry, ctypes.c_void_p) for entry in self.entries]
-        self.api = _locking.LockApi(*pointers, CONTEXT)
+        self.api = pinned_memory.LockApi(*pointers, CONTEXT)
 
     def check(self, good: bool, what: str) -> None:
         if not good:
@@ -68,12 +71,12 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     driver = Driver()
-    monkeypatch.setattr(_locking, "_driver", lambda device: driver.api)
-    monkeypatch.setattr(_locking, "_locking", False)
+    monkeypatch.setattr(pinned_memory, "_driver", lambda device: driver.api)
+    monkeypatch.setattr(pinned_memory, "_locking", False)
     yield driver
-    _abi.call("fg_buffers_lock", None)
+    abi.call("fg_buffers_lock", None)
     gc.collect()
-    assert _native.counters()["buffers"] == 0
+    assert counters()["buffers"] == 0
     assert driver.locked == {}
     assert driver.failure == []
     assert driver.depth == 0
@@ -96,8 +99,8 @@ def data() -> dict[str, Any]:
 
 
 def test_large_buffers_are_locked_while_they_are_mapped(driver: Driver) -> None:
-    assert _locking.lock_buffers(0)
-    assert _locking.lock_buffers(0)
+    assert pinned_memory.lock_buffers(0)
+    assert pinned_memory.lock_buffers(0)
     with Loader(data(), [5, 5], batch_size=512) as loader:
         batches = list(loader)
         for batch in batches:
@@ -115,22 +118,22 @@ def test_large_buffers_are_locked_while_they_are_mapped(driver: Driver) -> None:
 
 def test_what_cannot_be_locked_is_used_as_it_is(driver: Driver) -> None:
     driver.broken = True
-    assert _locking.lock_buffers(0)
+    assert pinned_memory.lock_buffers(0)
     with Loader(data(), [5, 5], batch_size=512) as loader:
         assert len(list(loader)) == len(loader)
     assert driver.calls > 0
 
 
 def test_without_a_driver_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_locking, "_locking", False)
-    monkeypatch.setattr(_library, "DRIVER", "libno-such-driver.so.1")
-    assert not _locking.lock_buffers(0)
-    monkeypatch.setattr(_library, "DRIVER", "libc.so.6")  # no driver either
-    assert not _locking.lock_buffers(0)
+    monkeypatch.setattr(pinned_memory, "_locking", False)
+    monkeypatch.setattr(libraries, "DRIVER", "libno-such-driver.so.1")
+    assert not pinned_memory.lock_buffers(0)
+    monkeypatch.setattr(libraries, "DRIVER", "libc.so.6")  # no driver either
+    assert not pinned_memory.lock_buffers(0)
 
 
 def test_a_forked_child_leaves_the_driver_alone(driver: Driver) -> None:
-    assert _locking.lock_buffers(0)
+    assert pinned_memory.lock_buffers(0)
     with Loader(data(), [5, 5], batch_size=512) as loader:
         batch = next(iter(loader))
     assert driver.locked

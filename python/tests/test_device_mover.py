@@ -11,8 +11,8 @@ import torch
 from device_fakes import LateStreams
 
 from freshgo import errors
-from freshgo._mover import HELD, ON_HOST, Ahead, Mover
-from freshgo._native import RawBatch
+from freshgo._device.mover import HELD, ON_HOST, Ahead, Mover
+from freshgo._native.loader import RawBatch
 
 
 class Recorder:

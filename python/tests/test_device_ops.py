@@ -9,7 +9,9 @@ import pytest
 import torch
 from device_fakes import HostKernels
 
-from freshgo import _abi, _cuda, _kernels, errors, ops
+from freshgo import errors, ops
+from freshgo._native import abi, cuda
+from freshgo._ops import kernels as _kernels
 
 
 @pytest.fixture
@@ -156,7 +158,7 @@ class OnCuda(torch.Tensor):
 
 
 def test_the_library_without_cuda_says_what_is_missing() -> None:
-    if _abi.library().cuda:
+    if abi.library().cuda:
         pytest.skip("this process uses the library with CUDA")
     index, ptr = (tensor.as_subclass(OnCuda) for tensor in graph())
     x = torch.ones(40, 2).as_subclass(OnCuda)
@@ -165,7 +167,7 @@ def test_the_library_without_cuda_says_what_is_missing() -> None:
         ops.aggregate(x, index, ptr)
     with pytest.raises(errors.InvalidArgumentError, match="edge_index is on cuda:0"):
         ops.group(torch.zeros(2, 3, dtype=torch.int64).as_subclass(OnCuda), 4)
-    assert not _cuda.usable(x)
+    assert not cuda.usable(x)
     with pytest.raises(errors.InvalidArgumentError, match="x is on cuda:0 and index on cpu, expected one device"):
         ops.aggregate(x, *graph())
     with pytest.raises(errors.InvalidArgumentError, match="x is on meta, expected the CPU or a CUDA device"):

@@ -14,7 +14,7 @@ from history_models import loss_of, model_of, plain_loader, train
 from history_oracle import FakeLoader
 from torch import nn
 
-from freshgo._graph import recall
+from freshgo._batch.structure import recall
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")

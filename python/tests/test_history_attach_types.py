@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typed_oracle import Graph, num_nodes, relations, typed_graph
 
 from freshgo import History, Loader, errors
-from freshgo._typed_blocks import levels_of
+from freshgo._batch.hetero_blocks import levels_of
 from freshgo.nn import accelerate
 
 pyg = pytest.importorskip("torch_geometric.nn")

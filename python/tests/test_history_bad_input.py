@@ -15,7 +15,7 @@ from history_oracle import FakeLoader
 from torch import Tensor, nn
 
 from freshgo import Loader, errors
-from freshgo._historystate import checksum
+from freshgo._history.saved_state import checksum
 from freshgo.errors import FreshgoError
 from freshgo.history import History
 

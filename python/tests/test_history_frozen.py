@@ -16,8 +16,8 @@ from history_models import attach, loss_of, small_graph
 from torch import Tensor, nn
 
 from freshgo import Loader, errors
-from freshgo._graph import recall
-from freshgo._historystate import checksum
+from freshgo._batch.structure import recall
+from freshgo._history.saved_state import checksum
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")

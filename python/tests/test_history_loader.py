@@ -18,7 +18,7 @@ from history_oracle import prune, slots_view
 
 import freshgo
 from freshgo import Loader, errors
-from freshgo._graph import recall
+from freshgo._batch.structure import recall
 from freshgo.history import History
 
 pytestmark = pytest.mark.usefixtures("no_warnings")

@@ -13,7 +13,7 @@ import torch
 from history_models import loss_of, model_of, plain_loader, train
 from history_oracle import FakeLoader
 
-from freshgo._historyfigure import figure
+from freshgo._plots.history import figure
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")
@@ -124,7 +124,7 @@ def test_what_is_saved_and_its_picture(tmp_path: Path) -> None:
 
 
 def test_a_trail_keeps_its_sums_and_its_size() -> None:
-    from freshgo._estimation import _POINTS, Trail
+    from freshgo._history.estimation import _POINTS, Trail
 
     trail = Trail()
     block = history_oracle.Namespace(edge=torch.tensor([5]))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typed_oracle import Graph, num_nodes, relations, typed_graph
 
 from freshgo import HeteroBatch, History, Loader, errors
-from freshgo._typed_blocks import levels_of
+from freshgo._batch.hetero_blocks import levels_of
 
 HOPS = [4, 3, 3]
 OPTIONS: dict[str, Any] = {"batch_size": 60, "seed": 3, "shuffle": True}

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from freshgo import History, Loader, Store, _abi, _native, convert, errors
+from freshgo import History, Loader, Store, convert, errors
+from freshgo._native import abi
+from freshgo._native.process import counters
 
 
 def open_loader(path: Path, **options: Any) -> Loader:
@@ -308,7 +310,7 @@ def test_an_interrupt_while_something_is_closed_leaves_nothing_open(
     store_path: Path, graph: dict[str, Any], tmp_path: Path, function: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what a job had made by then is freed: a tensor, and a store that was not yet to appear."""
-    call, armed = _abi.call, False
+    call, armed = abi.call, False
 
     def interrupted(name: str, *args: Any) -> int:
         nonlocal armed
@@ -326,16 +328,16 @@ def test_an_interrupt_while_something_is_closed_leaves_nothing_open(
     def write() -> None:
         convert(graph, tmp_path / "g", relayout="hot", memory="64MiB", progress=False).close()
 
-    monkeypatch.setattr(_abi, "call", interrupted)
+    monkeypatch.setattr(abi, "call", interrupted)
     gc.collect()
-    before = _native.counters()
+    before = counters()
     for work in (read, write):
         armed = True
         with pytest.raises(KeyboardInterrupt):
             work()
         assert not armed
         gc.collect()
-        now = _native.counters()
+        now = counters()
         assert {key: n for key, n in now.items() if key != "pooled_bytes"} == {
             key: before[key] for key in now if key != "pooled_bytes"
         }

@@ -269,11 +269,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("options", "error", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
 def test_bad_input(graph: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str) -> None:
     data = {name: value for name, value in graph.items() if "sampler" not in options or name != "edge_weight"}
-    before = freshgo._native.counters()["graphs"]
+    before = freshgo._native.process.counters()["graphs"]
     with pytest.raises(error, match=message) as caught:
         LinkLoader(data, **{"num_neighbors": [2], **options})
     assert isinstance(caught.value, errors.FreshgoError) or {"input_nodes", "input_time"} & set(options)
-    assert freshgo._native.counters()["graphs"] == before
+    assert freshgo._native.process.counters()["graphs"] == before
 
 
 @pytest.mark.parametrize(

@@ -340,11 +340,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_bad_input(
     graph: dict[str, Any], links: torch.Tensor, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    before = freshgo._native.counters()["graphs"]
+    before = freshgo._native.process.counters()["graphs"]
     with pytest.raises(error, match=message) as caught:
         LinkLoader(graph, **{"num_neighbors": [2], "edge_label_index": links, **options})
     assert isinstance(caught.value, errors.FreshgoError) or "input_time" in options
-    assert freshgo._native.counters()["graphs"] == before
+    assert freshgo._native.process.counters()["graphs"] == before
 
 
 def test_times_given_to_a_loader_are_its_own(graph: dict[str, Any], links: torch.Tensor) -> None:

@@ -341,4 +341,4 @@ def test_labels_and_what_pyg_keeps_beside_the_graph(typed: Graph) -> None:
 def test_a_store_is_not_left_open(path: Path) -> None:
     with Store.open(path) as store, LinkLoader(store, [2], WRITES, **OPTIONS) as loader:
         next(iter(loader))
-    assert freshgo._native.counters()["loaders"] == 0
+    assert freshgo._native.process.counters()["loaders"] == 0

@@ -48,7 +48,7 @@ def test_the_reverse_relation(typed: Graph) -> None:
 
 
 def test_without_pyg(typed: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshgo._typed_batch.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("freshgo._loader.hetero_arrange.importlib.util.find_spec", lambda _: None)
     with LinkLoader(typed, [2], (WRITES, links_of(typed, WRITES)), neg_sampling="binary", **OPTIONS) as loader:
         batch = next(iter(loader))
     assert isinstance(batch, HeteroBatch)
@@ -132,11 +132,11 @@ def test_bad_input(typed: Graph, path: Path, options: dict[str, Any], error: typ
         **options,
     }
     for data in (typed, path):
-        before = freshgo._native.counters()
+        before = freshgo._native.process.counters()
         with pytest.raises(error, match=message) as caught:
             LinkLoader(data, **given)
         assert isinstance(caught.value, errors.FreshgoError) or "input_nodes" in options
-        after = freshgo._native.counters()
+        after = freshgo._native.process.counters()
         assert {name: after[name] for name in ("graphs", "stores", "loaders")} == {
             name: before[name] for name in ("graphs", "stores", "loaders")
         }

@@ -15,7 +15,9 @@ import pytest
 import torch
 from oracle import assert_equal
 
-from freshgo import Loader, _native, _options
+from freshgo import Loader
+from freshgo._args import checks
+from freshgo._native.process import counters
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
 
@@ -260,7 +262,7 @@ def test_back_pressure(store: Any) -> None:
         deadline = time.monotonic() + 0.5
         most = 0
         while time.monotonic() < deadline:
-            most = max(most, _native.counters()["buffers"])
+            most = max(most, counters()["buffers"])
         per_batch = 16  # tensors of a batch of this graph, at most
         assert most <= (1 + 3 + 2) * per_batch
 
@@ -282,7 +284,7 @@ def test_nothing_is_left(graph: dict[str, Any], store_path: Path) -> None:
     import gc
 
     gc.collect()
-    before = _native.counters()
+    before = counters()
     for data in (str(store_path), graph):
         with Loader(data, [5, 5], batch_size=64) as loader:
             for number, _ in enumerate(loader):
@@ -290,7 +292,7 @@ def test_nothing_is_left(graph: dict[str, Any], store_path: Path) -> None:
                     break
     loader = _ = None
     gc.collect()
-    after = _native.counters()
+    after = counters()
     assert {k: after[k] for k in before if k != "pooled_bytes"} == {k: before[k] for k in before if k != "pooled_bytes"}
 
 
@@ -299,13 +301,13 @@ def test_many_batches_leak_nothing(store: Any) -> None:
         for _ in loader:
             pass
         del _
-        resting = _native.counters()
+        resting = counters()
         for _ in range(20):
             for batch in loader:
                 assert batch.batch_size == 2
         del batch
-        assert _native.counters()["buffers"] == resting["buffers"]
-        assert _native.counters()["buffer_bytes"] == resting["buffer_bytes"]
+        assert counters()["buffers"] == resting["buffers"]
+        assert counters()["buffer_bytes"] == resting["buffer_bytes"]
 
 
 def test_no_pickling(store: Any) -> None:
@@ -322,7 +324,7 @@ def test_batches_can_be_pickled(store: Any) -> None:
 
 
 def test_pyg_options_warn_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_options, "_warned", set())
+    monkeypatch.setattr(checks, "_warned", set())
     with pytest.warns(UserWarning, match="pin_memory"):
         Loader(store, [2], pin_memory=True, subgraph_type="directional").close()
     with warnings.catch_warnings():

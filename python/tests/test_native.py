@@ -17,10 +17,17 @@ import capi_header
 import pytest
 import torch
 
-from freshgo import _abi, _dlpack, _header, _native, _nativeconvert, errors
-from freshgo._loaderoptions import loader_options
+from freshgo import errors
+from freshgo._native import abi, dlpack, header
+from freshgo._native import convert as native_convert
+from freshgo._native.graph import Graph as NativeGraph
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
+from freshgo._native.options import LoaderOptions, loader_options
+from freshgo._native.process import counters
+from freshgo._native.store import Store as NativeStore
 
-Options = _native.LoaderOptions
+Options = LoaderOptions
 
 NODES, EDGES = 400, 3000
 
@@ -32,10 +39,10 @@ DTYPES = [torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, tor
 def nothing_left() -> Iterator[None]:
     """Every test leaves the library as it found it: no handle, no buffer, an empty pool."""
     gc.collect()
-    before = _native.counters()
+    before = counters()
     yield
     gc.collect()
-    assert _native.counters() == before
+    assert counters() == before
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +71,7 @@ def rows(tensor: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def native_path(edges: torch.Tensor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("native") / "g.freshgo"
-    _nativeconvert.convert(
+    native_convert.convert(
         path,
         num_nodes=NODES,
         edge_index=edges,
@@ -79,21 +86,21 @@ def native_path(edges: torch.Tensor, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(params=["store", "graph"])
 def source(request: pytest.FixtureRequest, native_path: Path, edges: torch.Tensor) -> Iterator[Any]:
     if request.param == "store":
-        opened: Any = _native.Store(native_path)
+        opened: Any = NativeStore(native_path)
     else:
         tensors = {str(dtype).removeprefix("torch."): values(dtype, NODES, 3) for dtype in DTYPES}
-        opened = _native.Graph(NODES, edges, tensors, {"weight": values(torch.float32, EDGES)})
+        opened = NativeGraph(NODES, edges, tensors, {"weight": values(torch.float32, EDGES)})
     yield opened
     opened.close()
 
 
-def epoch(loader: _native.Loader, number: int = 0) -> list[_native.RawBatch]:
+def epoch(loader: NativeLoader, number: int = 0) -> list[RawBatch]:
     loader.start(number, 0)
     return list(iter(loader.next, None))
 
 
 def test_describe_and_read(native_path: Path) -> None:
-    store = _native.Store(native_path)
+    store = NativeStore(native_path)
     info = store.describe()
     assert (info["num_nodes"], info["num_edges"]) == (NODES, EDGES)
     assert info["splits"] == {"train": len(range(0, NODES, 3)), "mask": int(values(torch.bool, NODES).sum())}
@@ -116,10 +123,10 @@ def test_describe_and_read(native_path: Path) -> None:
 
 @pytest.mark.parametrize("versioned", [False, True])
 def test_batches_of_every_dtype(source: Any, versioned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if versioned and not _dlpack.use_versioned():
+    if versioned and not dlpack.use_versioned():
         pytest.skip("this PyTorch knows no versioned capsules")
-    monkeypatch.setattr(_dlpack, "use_versioned", lambda: versioned)
-    loader = _native.Loader(source, Options(fanouts=[3, 2], batch_size=50, shuffle=True))
+    monkeypatch.setattr(dlpack, "use_versioned", lambda: versioned)
+    loader = NativeLoader(source, Options(fanouts=[3, 2], batch_size=50, shuffle=True))
     assert loader.num_batches == 8
     for i, batch in enumerate(epoch(loader)):
         tensors = batch.tensors
@@ -140,7 +147,7 @@ def test_batches_of_every_dtype(source: Any, versioned: bool, monkeypatch: pytes
 
 
 def test_trace_and_resume(source: Any) -> None:
-    loader = _native.Loader(source, Options(fanouts=[2], batch_size=64, seed=9, shuffle=True))
+    loader = NativeLoader(source, Options(fanouts=[2], batch_size=64, seed=9, shuffle=True))
     whole = [batch.tensors["n_id"] for batch in epoch(loader, 5)]
     loader.start(5, 0, "trace")
     traced = list(iter(loader.next, None))
@@ -155,25 +162,25 @@ def test_trace_and_resume(source: Any) -> None:
 
 def test_seeds_are_our_own_copy(source: Any) -> None:
     seeds = torch.arange(20)
-    loader = _native.Loader(source, Options(fanouts=[1], batch_size=20, seeds=seeds))
+    loader = NativeLoader(source, Options(fanouts=[1], batch_size=20, seeds=seeds))
     seeds.fill_(10**9)
     assert same(epoch(loader)[0].tensors["n_id"][:20], torch.arange(20))
     loader.close()
     for wrong in (seeds.int(), seeds.reshape(4, 5), seeds.float()):
         with pytest.raises(errors.InvalidArgumentError, match="one-dimensional int64"):
-            _native.Loader(source, Options(fanouts=[1], seeds=wrong))
+            NativeLoader(source, Options(fanouts=[1], seeds=wrong))
     with pytest.raises(errors.InvalidArgumentError, match="1000000000"):
-        _native.Loader(source, Options(fanouts=[1], seeds=seeds))
+        NativeLoader(source, Options(fanouts=[1], seeds=seeds))
 
 
 def test_no_seeds_is_not_every_node(source: Any) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="no node"):
-        _native.Loader(source, Options(fanouts=[1], seeds=torch.empty(0, dtype=torch.int64)))
+        NativeLoader(source, Options(fanouts=[1], seeds=torch.empty(0, dtype=torch.int64)))
 
 
 def test_many_batches_leak_nothing(source: Any) -> None:
     """The counters of ten thousand batches, and of what was kept meanwhile."""
-    loader = _native.Loader(source, Options(fanouts=[1], batch_size=4, workers=1, prefetch=2))
+    loader = NativeLoader(source, Options(fanouts=[1], batch_size=4, workers=1, prefetch=2))
     kept, count, high = [], 0, 0
     while count < 10_000:
         loader.start(count, 0)
@@ -182,17 +189,17 @@ def test_many_batches_leak_nothing(source: Any) -> None:
             if count % 1000 == 0:
                 kept.append((batch.tensors["n_id"], batch.tensors["n_id"].clone()))
         del batch
-        high = max(high, _native.counters()["buffers"])
+        high = max(high, counters()["buffers"])
     tensors = len(epoch(loader)[0].tensors)
     assert high <= len(kept) + 4 * tensors, "a batch in Python, prefetched ones, and what was kept"
     gc.collect()
     loader.close()
-    assert _native.counters()["buffers"] == len(kept)
+    assert counters()["buffers"] == len(kept)
     assert all(same(*pair) for pair in kept), "tensors outlive their loader, and nobody writes into them"
 
 
 def test_closing_with_an_epoch_running(source: Any) -> None:
-    loader = _native.Loader(source, Options(fanouts=[3], batch_size=10))
+    loader = NativeLoader(source, Options(fanouts=[3], batch_size=10))
     loader.start(0, 0)
     first = loader.next()
     assert first is not None
@@ -207,31 +214,31 @@ def test_closing_with_an_epoch_running(source: Any) -> None:
 
 
 def test_a_source_may_be_closed_first(native_path: Path) -> None:
-    store = _native.Store(native_path)
-    loader = _native.Loader(store, Options(fanouts=[2], batch_size=100))
+    store = NativeStore(native_path)
+    loader = NativeLoader(store, Options(fanouts=[2], batch_size=100))
     store.close()
     with pytest.raises(errors.ClosedError, match="store is closed"):
         store.describe()
     with pytest.raises(ValueError, match="closed"):
-        _native.Loader(store, Options(fanouts=[2]))
+        NativeLoader(store, Options(fanouts=[2]))
     assert len(epoch(loader)) == 4
     loader.close()
 
 
 def test_dropping_everything_frees_everything(native_path: Path, edges: torch.Tensor) -> None:
     """No close at all: the garbage collector does it, whatever is still running."""
-    loader = _native.Loader(_native.Store(native_path), Options(fanouts=[2]))
+    loader = NativeLoader(NativeStore(native_path), Options(fanouts=[2]))
     loader.start(0, 0)
     loader.next()
-    graph = _native.Graph(NODES, edges, {}, {})
+    graph = NativeGraph(NODES, edges, {}, {})
     circle: list[Any] = [loader, graph]
     circle.append(circle)
 
 
 def test_tensors_of_a_graph_stay_alive(edges: torch.Tensor) -> None:
     x = values(torch.float32, NODES, 3)
-    graph = _native.Graph(NODES, edges.clone(), {"x": x.clone()}, {})
-    loader = _native.Loader(graph, Options(fanouts=[2], batch_size=100))
+    graph = NativeGraph(NODES, edges.clone(), {"x": x.clone()}, {})
+    loader = NativeLoader(graph, Options(fanouts=[2], batch_size=100))
     graph.close()
     del graph
     gc.collect()
@@ -243,7 +250,7 @@ def test_tensors_of_a_graph_stay_alive(edges: torch.Tensor) -> None:
 
 
 def test_two_consumers_share_an_epoch(source: Any) -> None:
-    loader = _native.Loader(source, Options(fanouts=[2], batch_size=3))
+    loader = NativeLoader(source, Options(fanouts=[2], batch_size=3))
     loader.start(0, 0)
     got: list[int] = []
 
@@ -262,56 +269,56 @@ def test_two_consumers_share_an_epoch(source: Any) -> None:
 
 def test_wrong_handles(native_path: Path) -> None:
     """A closed handle, one of another kind, NULL, and one that never was: errors, not crashes."""
-    store = _native.Store(native_path)
-    loader = _native.Loader(store, Options(fanouts=[1]))
+    store = NativeStore(native_path)
+    loader = NativeLoader(store, Options(fanouts=[1]))
     pointer = store._handle()
     with pytest.raises(errors.InvalidArgumentError, match="expected a loader, got a store"):
-        _abi.call("fg_loader_stop", pointer)
+        abi.call("fg_loader_stop", pointer)
     with pytest.raises(errors.InvalidArgumentError, match="expected a store, got a loader"):
-        _abi.call("fg_store_close", loader._handle())
+        abi.call("fg_store_close", loader._handle())
     with pytest.raises(errors.InvalidArgumentError, match="NULL"):
-        _abi.call("fg_job_cancel", None)
+        abi.call("fg_job_cancel", None)
     with pytest.raises(errors.InvalidArgumentError, match="a store or a graph"):
-        _abi.call("fg_loader_open", None, None, loader_options(Options(fanouts=[1]), None), ctypes.c_void_p())
+        abi.call("fg_loader_open", None, None, loader_options(Options(fanouts=[1]), None), ctypes.c_void_p())
     unknown = ctypes.create_string_buffer(8)
     with pytest.raises(errors.ClosedError):
-        _abi.call("fg_store_close", ctypes.addressof(unknown))
+        abi.call("fg_store_close", ctypes.addressof(unknown))
     loader.close()
     store.close()
     for _ in range(3):
-        again = _native.Store(native_path)
+        again = NativeStore(native_path)
         with pytest.raises(errors.ClosedError, match="store is closed"):
-            _abi.call("fg_store_close", pointer)  # closed long ago; must not hit the new one
+            abi.call("fg_store_close", pointer)  # closed long ago; must not hit the new one
         again.describe()
         again.close()
 
 
 def test_struct_size_is_checked(native_path: Path) -> None:
-    store = _native.Store(native_path)
+    store = NativeStore(native_path)
     options = loader_options(Options(fanouts=[1], memory=123, cache="none"), None)
     job = ctypes.c_void_p()
-    for size in (0, 8, _header.LoaderOptions.memory.offset - 1, ctypes.sizeof(_header.LoaderOptions) + 1, 2**32 - 1):
+    for size in (0, 8, header.LoaderOptions.memory.offset - 1, ctypes.sizeof(header.LoaderOptions) + 1, 2**32 - 1):
         options.struct_size = size
         with pytest.raises(errors.InvalidArgumentError, match="struct_size"):
-            _abi.call("fg_loader_open", store._handle(), None, options, job)
-    options.struct_size = _header.LoaderOptions.memory.offset  # an older caller: no budget, so 123 bytes are no limit
-    _abi.call("fg_loader_open", store._handle(), None, options, job)
-    state = _header.Progress()
-    assert _abi.call("fg_job_wait", job, 60_000, state) == _header.OK
-    _abi.call("fg_job_close", job)
-    _abi.call("fg_loader_close", state.result)
-    for struct, function in ((_header.GraphInput(), "fg_graph_open"), (_header.ConvertInput(), "fg_convert_start")):
+            abi.call("fg_loader_open", store._handle(), None, options, job)
+    options.struct_size = header.LoaderOptions.memory.offset  # an older caller: no budget, so 123 bytes are no limit
+    abi.call("fg_loader_open", store._handle(), None, options, job)
+    state = header.Progress()
+    assert abi.call("fg_job_wait", job, 60_000, state) == header.OK
+    abi.call("fg_job_close", job)
+    abi.call("fg_loader_close", state.result)
+    for struct, function in ((header.GraphInput(), "fg_graph_open"), (header.ConvertInput(), "fg_convert_start")):
         with pytest.raises(errors.InvalidArgumentError, match="struct_size"):
-            _abi.call(function, struct, *([b"x"] if "convert" in function else []), job)
+            abi.call(function, struct, *([b"x"] if "convert" in function else []), job)
     store.close()
 
 
 def test_capacity_is_checked(source: Any) -> None:
-    loader = _native.Loader(source, Options(fanouts=[1], batch_size=100))
+    loader = NativeLoader(source, Options(fanouts=[1], batch_size=100))
     loader.start(0, 0)
-    slots = (_header.Tensor * 2)()
+    slots = (header.Tensor * 2)()
     with pytest.raises(errors.InvalidArgumentError, match="capacity is 2"):
-        _abi.call("fg_loader_next", loader._handle(), 1000, _header.Batch(tensors=slots, capacity=2))
+        abi.call("fg_loader_next", loader._handle(), 1000, header.Batch(tensors=slots, capacity=2))
     batch = loader.next()
     assert batch is not None
     assert batch.index == 0, "nothing was lost"
@@ -319,18 +326,18 @@ def test_capacity_is_checked(source: Any) -> None:
 
 
 def test_jobs_are_cancelled_closed_and_polled(native_path: Path, edges: torch.Tensor) -> None:
-    store = _native.Store(native_path)
-    job, state = ctypes.c_void_p(), _header.Progress()
-    _abi.call("fg_store_verify", store._handle(), job)
-    _abi.call("fg_job_cancel", job)
+    store = NativeStore(native_path)
+    job, state = ctypes.c_void_p(), header.Progress()
+    abi.call("fg_store_verify", store._handle(), job)
+    abi.call("fg_job_cancel", job)
     with contextlib.suppress(errors.CancelledError):  # it may have been quicker
-        assert _abi.call("fg_job_wait", job, -1, state) == _header.OK
-    _abi.call("fg_job_close", job)
+        assert abi.call("fg_job_wait", job, -1, state) == header.OK
+    abi.call("fg_job_close", job)
     with pytest.raises(errors.ClosedError, match="job is closed"):
-        _abi.call("fg_job_wait", job, 0, state)
+        abi.call("fg_job_wait", job, 0, state)
     # closed without anybody having taken the result
-    _abi.call("fg_store_read", store._handle(), 1, b"float32", 0, job)
-    _abi.call("fg_job_close", job)
+    abi.call("fg_store_read", store._handle(), 1, b"float32", 0, job)
+    abi.call("fg_job_close", job)
     store.close()
 
 
@@ -339,7 +346,7 @@ def test_an_exception_in_progress_stops_the_job(edges: torch.Tensor, tmp_path: P
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        _nativeconvert.convert(
+        native_convert.convert(
             tmp_path / "a",
             num_nodes=NODES,
             edge_index=edges,
@@ -353,86 +360,86 @@ def test_an_exception_in_progress_stops_the_job(edges: torch.Tensor, tmp_path: P
 
 
 def test_unused_capsules_free_their_tensor(native_path: Path) -> None:
-    store = _native.Store(native_path)
+    store = NativeStore(native_path)
     for versioned in (False, True):
         for consume in (False, True):
-            job, state = ctypes.c_void_p(), _header.Progress()
-            _abi.call("fg_store_read", store._handle(), 1, b"int64", int(versioned), job)
-            assert _abi.call("fg_job_wait", job, -1, state) == _header.OK
-            _abi.call("fg_job_close", job)
-            tensors = (_header.Tensor * 1)((None, state.result))
-            (capsule,) = _abi.new_capsules(tensors, 1, versioned)
+            job, state = ctypes.c_void_p(), header.Progress()
+            abi.call("fg_store_read", store._handle(), 1, b"int64", int(versioned), job)
+            assert abi.call("fg_job_wait", job, -1, state) == header.OK
+            abi.call("fg_job_close", job)
+            tensors = (header.Tensor * 1)((None, state.result))
+            (capsule,) = abi.new_capsules(tensors, 1, versioned)
             assert tensors[0].managed is None
             assert ("dltensor_versioned" if versioned else "dltensor") in repr(capsule)
-            assert _native.counters()["buffers"] == 1
-            if consume and (not versioned or _dlpack.use_versioned()):
+            assert counters()["buffers"] == 1
+            if consume and (not versioned or dlpack.use_versioned()):
                 assert same(torch.utils.dlpack.from_dlpack(capsule), values(torch.int64, NODES, 3))
             del capsule
-            assert _native.counters()["buffers"] == 0
+            assert counters()["buffers"] == 0
     store.close()
 
 
 def test_interrupted_handover_leaks_nothing(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C right after the library handed a batch, or the result of a job, over."""
-    loader = _native.Loader(source, Options(fanouts=[1], batch_size=100))
+    loader = NativeLoader(source, Options(fanouts=[1], batch_size=100))
     loader.start(0, 0)
-    call = _abi.call
+    call = abi.call
 
     def interrupted(name: str, *args: Any) -> int:
         code = call(name, *args)
-        if name in ("fg_loader_next", "fg_job_wait") and code == _header.OK:
+        if name in ("fg_loader_next", "fg_job_wait") and code == header.OK:
             raise KeyboardInterrupt
         return code
 
-    actions: list[Callable[[], object]] = [loader.next, lambda: _native.Loader(source, Options(fanouts=[1]))]
-    if isinstance(source, _native.Store):
+    actions: list[Callable[[], object]] = [loader.next, lambda: NativeLoader(source, Options(fanouts=[1]))]
+    if isinstance(source, NativeStore):
         actions.append(lambda: source.read("int8", kind="node"))
-    before = _native.counters()["loaders"]
+    before = counters()["loaders"]
     with monkeypatch.context() as patch:
-        patch.setattr(_abi, "call", interrupted)
+        patch.setattr(abi, "call", interrupted)
         for action in actions:
             with pytest.raises(KeyboardInterrupt):
                 action()
-    assert _native.counters()["loaders"] == before
+    assert counters()["loaders"] == before
     loader.close()
 
 
 def test_budget_error_names_what_works(source: Any) -> None:
     options: dict[str, Any] = {"fanouts": [2], "batch_size": 10, "prefetch": 1}
     with pytest.raises(errors.BudgetError) as caught:
-        _native.Loader(source, Options(**options, memory=1000))
+        NativeLoader(source, Options(**options, memory=1000))
     assert isinstance(caught.value, MemoryError)
     assert caught.value.minimum > 1000
     assert str(caught.value.minimum) in str(caught.value)
-    _native.Loader(source, Options(**options, memory=caught.value.minimum)).close()
+    NativeLoader(source, Options(**options, memory=caught.value.minimum)).close()
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.minimum) == (str(caught.value), caught.value.minimum)
 
 
 def test_errors_carry_errno_and_filename(tmp_path: Path, edges: torch.Tensor) -> None:
     with pytest.raises(errors.StoreNotFoundError) as caught:
-        _native.Store(tmp_path / "größe")
+        NativeStore(tmp_path / "größe")
     assert caught.value.errno == errno.ENOENT
     assert "größe" in caught.value.filename
     assert isinstance(caught.value, FileNotFoundError)
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
     with pytest.raises(errors.StoreNotFoundError) as caught:
-        _native.Store(odd)
+        NativeStore(odd)
     assert caught.value.filename.startswith(odd)
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(errors.FreshgoError):
-        _native.Store(tmp_path / "file")
+        NativeStore(tmp_path / "file")
 
     convert = {"num_nodes": NODES, "edge_index": edges, "node_tensors": {}, "edge_tensors": {}, "splits": {}}
-    _nativeconvert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
+    native_convert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
     with pytest.raises(errors.StoreExistsError) as exists:
-        _nativeconvert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
+        native_convert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
     assert isinstance(exists.value, FileExistsError)
     assert exists.value.errno == errno.EEXIST
-    _nativeconvert.convert(tmp_path / "a", **convert, memory=1 << 26, overwrite=True)  # type: ignore[arg-type]
+    native_convert.convert(tmp_path / "a", **convert, memory=1 << 26, overwrite=True)  # type: ignore[arg-type]
     with pytest.raises(errors.BudgetError) as budget:
-        _nativeconvert.convert(tmp_path / "b", **convert, memory=1000)  # type: ignore[arg-type]
-    _nativeconvert.convert(tmp_path / "b", **convert, memory=budget.value.minimum)  # type: ignore[arg-type]
+        native_convert.convert(tmp_path / "b", **convert, memory=1000)  # type: ignore[arg-type]
+    native_convert.convert(tmp_path / "b", **convert, memory=budget.value.minimum)  # type: ignore[arg-type]
 
 
 def test_every_code_has_an_exception() -> None:
@@ -441,13 +448,13 @@ def test_every_code_has_an_exception() -> None:
         words = line.split("/*")[0].split()
         if len(words) == 3 and words[0].startswith("FG_") and words[1] == "=":
             codes[words[0]] = int(words[2].strip(","))
-    assert set(_abi._EXCEPTIONS) == {code for code in codes.values() if code >= 10}
-    assert [codes["FG_OK"], codes["FG_TIMEOUT"], codes["FG_END"]] == [_header.OK, _header.TIMEOUT, _header.END]
+    assert set(abi._EXCEPTIONS) == {code for code in codes.values() if code >= 10}
+    assert [codes["FG_OK"], codes["FG_TIMEOUT"], codes["FG_END"]] == [header.OK, header.TIMEOUT, header.END]
     public = {getattr(errors, name) for name in errors.__all__}
     python_only = {errors.FreshgoError, errors.ForkError, errors.LibraryError}
-    assert set(_abi._EXCEPTIONS.values()) == public - python_only
-    for code, kind in _abi._EXCEPTIONS.items():
-        raised = _abi._exception(_header.Error(code=code, message="größe".encode(), minimum=5))
+    assert set(abi._EXCEPTIONS.values()) == public - python_only
+    for code, kind in abi._EXCEPTIONS.items():
+        raised = abi._exception(header.Error(code=code, message="größe".encode(), minimum=5))
         assert type(raised) is kind
         assert "größe" in str(raised)
 
@@ -455,28 +462,28 @@ def test_every_code_has_an_exception() -> None:
 @pytest.mark.parametrize("change", ["abi", "size_error", "size_batch", "size_loader_options"])
 def test_a_library_of_another_version_is_refused(change: str) -> None:
     def version(info: Any, error: Any) -> int:
-        _abi.call("fg_version", info)
+        abi.call("fg_version", info)
         setattr(info._obj, change, 99)
         return 0
 
     with pytest.raises(errors.LibraryError, match="mixed"):
-        _abi._check_version(Path("x.so"), version)
+        abi._check_version(Path("x.so"), version)
     assert issubclass(errors.LibraryError, ImportError)
 
 
 def test_a_library_that_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "libfreshgo.so"
-    monkeypatch.setattr(_abi, "library_path", lambda: broken)
-    monkeypatch.setattr(_abi, "_functions", {})
+    monkeypatch.setattr(abi, "library_path", lambda: broken)
+    monkeypatch.setattr(abi, "_functions", {})
     with pytest.raises(errors.LibraryError, match=r"is missing. Likely causes"):
-        _abi.call("fg_counters", _header.CountersInfo())
+        abi.call("fg_counters", header.CountersInfo())
     broken.write_bytes(b"not a library")
     with pytest.raises(errors.LibraryError, match=r"cannot be loaded: .*Likely causes"):
-        _abi.call("fg_counters", _header.CountersInfo())
+        abi.call("fg_counters", header.CountersInfo())
 
 
 def test_pooled_memory_is_reused_and_given_back(source: Any) -> None:
-    loader = _native.Loader(source, Options(fanouts=[2], batch_size=100, prefetch=1))
+    loader = NativeLoader(source, Options(fanouts=[2], batch_size=100, prefetch=1))
     addresses: set[int] = set()
     uses = 0
     for number in range(20):
@@ -485,15 +492,15 @@ def test_pooled_memory_is_reused_and_given_back(source: Any) -> None:
             uses += len(batch.tensors)
         del batch
     assert len(addresses) < uses / 2
-    assert _native.counters()["pooled_bytes"] > 0
+    assert counters()["pooled_bytes"] > 0
     loader.close()
-    assert _native.counters()["pooled_bytes"] == 0
+    assert counters()["pooled_bytes"] == 0
 
 
 def test_tensors_are_dropped_on_other_threads(source: Any) -> None:
     """Tensors are dropped on other threads than they came from, while batches go on."""
-    loader = _native.Loader(source, Options(fanouts=[2], batch_size=5))
-    queue: list[_native.RawBatch] = []
+    loader = NativeLoader(source, Options(fanouts=[2], batch_size=5))
+    queue: list[RawBatch] = []
     done = threading.Event()
 
     def drop() -> None:

@@ -11,14 +11,21 @@ import numpy as np
 import pytest
 import torch
 
-from freshgo import _dlpack, _native, _nativeconvert, errors
-from freshgo._native import NpyFile
+from freshgo import errors
+from freshgo._args.arrays import NpyFile
+from freshgo._native import convert as native_convert
+from freshgo._native import dlpack
+from freshgo._native.graph import Graph as NativeGraph
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.options import LoaderOptions
+from freshgo._native.process import counters
+from freshgo._native.store import Store as NativeStore
 
 NODES = 60
 
 
 def described(array: Any, *, map_files: bool = False) -> Any:
-    return _dlpack.ArrayList(map_files=map_files).one("a", array)
+    return dlpack.ArrayList(map_files=map_files).one("a", array)
 
 
 def read_back(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -49,7 +56,7 @@ def views(seed: int) -> list[np.ndarray[Any, Any]]:
 def test_memory_is_described_as_it_lies(seed: int) -> None:
     for view in views(seed):
         assert np.array_equal(read_back(view), view)
-        layout = _dlpack._layout("a", view)
+        layout = dlpack._layout("a", view)
         assert layout.extent() == np.lib.array_utils.byte_bounds(view) or view.size == 0
 
 
@@ -104,7 +111,7 @@ def test_shared_mappings_are_read_as_files(mode: Any, tmp_path: Path) -> None:
         with path.open("rb") as file:
             file.seek(raw.offset)
             assert np.frombuffer(file.read(4), np.float32)[0] == view[0, 0]
-        assert raw.strides[: raw.ndim] == list(_dlpack._layout("a", view).strides)
+        assert raw.strides[: raw.ndim] == list(dlpack._layout("a", view).strides)
     for view in (mapped[::-1], mapped[:, ::2], mapped[:, ::-1], whole, mapped[:0]):
         raw = described(view, map_files=True)
         assert raw.path is None, "an order that files are not read in, or no file"
@@ -141,7 +148,7 @@ def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
         "mapped_private": np.load(tmp_path / "c.npy", mmap_mode="c"),
     }
     weights = rng.random(500)
-    _nativeconvert.convert(
+    native_convert.convert(
         tmp_path / "g",
         num_nodes=None,
         edge_index=np.load(tmp_path / "pairs.npy", mmap_mode="r").T,
@@ -150,8 +157,8 @@ def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
         splits={"even": np.arange(0, NODES, 2), "mask": (np.arange(NODES) % 3 == 0)},
         memory=32 << 20,
     )
-    store = _native.Store(tmp_path / "g")
-    loader = _native.Loader(store, _native.LoaderOptions(fanouts=[-1], batch_size=NODES))
+    store = NativeStore(tmp_path / "g")
+    loader = NativeLoader(store, LoaderOptions(fanouts=[-1], batch_size=NODES))
     loader.start(0, 0)
     batch = loader.next()
     assert batch is not None
@@ -171,12 +178,12 @@ def test_graphs_refuse_rows_with_gaps() -> None:
     edges = torch.zeros(2, 5, dtype=torch.int64)
     for rows in (torch.zeros(NODES, 8)[:, ::2], torch.zeros(8, NODES).T):
         with pytest.raises(errors.InvalidArgumentError, match=r"strides.*rows without gaps.*\"x\""):
-            _native.Graph(NODES, edges, {"x": rows}, {})
+            NativeGraph(NODES, edges, {"x": rows}, {})
     for wrong in (torch.zeros(NODES - 1, 2), torch.zeros(NODES + 1)):
         with pytest.raises(errors.InvalidArgumentError, match="x"):
-            _native.Graph(NODES, edges, {"x": wrong}, {})
+            NativeGraph(NODES, edges, {"x": wrong}, {})
     with pytest.raises(errors.InvalidArgumentError, match=str(NODES)):
-        _native.Graph(NODES, edges + NODES, {}, {})
+        NativeGraph(NODES, edges + NODES, {}, {})
     gc.collect()
-    assert _native.counters()["graphs"] == 0
-    assert _native.counters()["jobs"] == 0
+    assert counters()["graphs"] == 0
+    assert counters()["jobs"] == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import capi_header
 import pytest
 
-from freshgo import _abi
+from freshgo._native import abi
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def test_only_the_c_api_is_exported() -> None:
     nm = shutil.which("nm")
     assert nm is not None, "nm comes with the C compiler that built the library"
     listing = subprocess.run(
-        [nm, "-D", "--defined-only", _abi.library_path()], capture_output=True, text=True, check=True
+        [nm, "-D", "--defined-only", abi.library_path()], capture_output=True, text=True, check=True
     )
     exported = {line.split()[-1] for line in listing.stdout.splitlines()}
     assert exported == capi_header.declared()
@@ -68,11 +68,16 @@ def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) 
     out = run(
         """
         import pathlib, sys
-        from freshgo import _abi, _header, _native, errors
-        _abi.library_path = lambda: pathlib.Path(sys.argv[1])
-        _header.SIGNATURES["fg_test_panic"] = ()
-        store = _native.Store(sys.argv[2])
-        loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
+        from freshgo import errors
+        from freshgo._native import abi, header
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import LoaderOptions
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
+        abi.library_path = lambda: pathlib.Path(sys.argv[1])
+        header.SIGNATURES["fg_test_panic"] = ()
+        store = NativeStore(sys.argv[2])
+        loader = NativeLoader(store, LoaderOptions(fanouts=[2], batch_size=10))
         loader.start(0, 0)
         batch = loader.next()
         messages = set()
@@ -82,8 +87,8 @@ def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) 
             except errors.InternalError as error:
                 messages.add(str(error))
                 print("InternalError")
-        attempt(lambda: _abi.call("fg_test_panic"))
-        for action in (loader.next, loader.stats, lambda: _native.Store(sys.argv[2]), loader.close, _native.counters):
+        attempt(lambda: abi.call("fg_test_panic"))
+        for action in (loader.next, loader.stats, lambda: NativeStore(sys.argv[2]), loader.close, counters):
             attempt(action)
         assert len(messages) == 1, messages
         message = messages.pop()
@@ -102,15 +107,20 @@ def test_a_forked_child_never_calls_the_library(store_path: Path) -> None:
         """
         import gc, os, sys, warnings
         warnings.simplefilter("ignore")
-        from freshgo import _abi, _native, errors
-        store = _native.Store(sys.argv[1])
-        loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
+        from freshgo import errors
+        from freshgo._native import abi
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import LoaderOptions
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
+        store = NativeStore(sys.argv[1])
+        loader = NativeLoader(store, LoaderOptions(fanouts=[2], batch_size=10))
         loader.start(0, 0)
         batch = loader.next()
         pid = os.fork()
         if pid == 0:
-            for action in (loader.next, loader.stop, loader.close, loader.stats, store.describe, _native.counters,
-                           lambda: _native.Store(sys.argv[1])):
+            for action in (loader.next, loader.stop, loader.close, loader.stats, store.describe, counters,
+                           lambda: NativeStore(sys.argv[1])):
                 try:
                     action()
                 except errors.ForkError as error:
@@ -134,12 +144,15 @@ def test_a_child_forked_before_the_first_use_works(store_path: Path) -> None:
     out = run(
         """
         import os, sys
-        from freshgo import _native
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import LoaderOptions
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
         if os.fork() == 0:
-            print(_native.Store(sys.argv[1]).describe()["num_nodes"], flush=True)
+            print(NativeStore(sys.argv[1]).describe()["num_nodes"], flush=True)
             sys.exit(0)
         assert os.wait()[1] == 0
-        print(_native.Store(sys.argv[1]).describe()["num_nodes"])
+        print(NativeStore(sys.argv[1]).describe()["num_nodes"])
         """,
         store_path,
     )
@@ -152,8 +165,11 @@ def test_tensors_are_deleted_in_a_child_while_the_parent_uses_the_pool(store_pat
         """
         import os, sys, threading, warnings
         warnings.simplefilter("ignore")
-        from freshgo import _native
-        loader = _native.Loader(_native.Store(sys.argv[1]), _native.LoaderOptions(fanouts=[2], batch_size=10))
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import LoaderOptions
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
+        loader = NativeLoader(NativeStore(sys.argv[1]), LoaderOptions(fanouts=[2], batch_size=10))
         stop = threading.Event()
         def work():
             epoch = 0
@@ -185,14 +201,18 @@ def test_exit_with_everything_alive(store_path: Path, how: str) -> None:
     run(
         f"""
         import os, sys
-        from freshgo import _abi, _dlpack, _native
-        store = _native.Store(sys.argv[1])
-        loader = _native.Loader(store, _native.LoaderOptions(fanouts=[5, 5], batch_size=10))
+        from freshgo._native import abi, dlpack
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import LoaderOptions
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
+        store = NativeStore(sys.argv[1])
+        loader = NativeLoader(store, LoaderOptions(fanouts=[5, 5], batch_size=10))
         loader.start(0, 0)
         batch = loader.next()
         import builtins, torch
         builtins.kept_to_the_very_end = (batch, torch.nn.Parameter(batch.tensors["x"]))
-        _dlpack.to_torch = _abi.new_capsules
+        dlpack.to_torch = abi.new_capsules
         builtins.capsules = loader.next()
         {how}
         """,
@@ -204,18 +224,22 @@ def test_exit_with_everything_alive(store_path: Path, how: str) -> None:
     "wait",
     [
         "loader.next()",
-        "_nativehandle.run_job('fg_store_verify', store._handle())",
+        "native_handle.run_job('fg_store_verify', store._handle())",
     ],
 )
 def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
     """While the library waits for something that does not come."""
     code = """
         import signal, sys, time
-        from freshgo import _abi, _header, _native, _nativehandle
+        from freshgo._native import abi, handle as native_handle, header
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import LoaderOptions
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
-        store = _native.Store(sys.argv[1])
-        loader = _native.Loader(store, _native.LoaderOptions(fanouts=[2], batch_size=10))
-        call, waits = _abi.call, []
+        store = NativeStore(sys.argv[1])
+        loader = NativeLoader(store, LoaderOptions(fanouts=[2], batch_size=10))
+        call, waits = abi.call, []
         def slow(name, *args):
             # Stands for a device that does not answer: the library waits its 50 ms each time.
             if name in ("fg_loader_next", "fg_job_wait"):
@@ -224,13 +248,13 @@ def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
                     print("waits", flush=True)
                 waits.append(name)
                 time.sleep(args[1] / 1000)
-                return _header.TIMEOUT
+                return header.TIMEOUT
             return call(name, *args)
-        _abi.call = slow
+        abi.call = slow
         try:
             WAIT
         except KeyboardInterrupt:
-            print(_native.counters()["jobs"], flush=True)
+            print(counters()["jobs"], flush=True)
         """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code).replace("WAIT", wait), str(store_path)],

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from freshgo import _kernels, ops
+from freshgo import ops
+from freshgo._ops import kernels
 from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
 
 REDUCTIONS = ("sum", "mean", "max", "min")
@@ -24,12 +25,12 @@ DTYPES = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2, torch
 
 @pytest.fixture(params=[0, 1, 2], ids=["portable", "avx2", "avx512"])
 def isa(request: pytest.FixtureRequest) -> Iterator[int]:
-    used = _kernels.prepare(request.param)
+    used = kernels.prepare(request.param)
     if used != request.param:
-        _kernels.prepare()
+        kernels.prepare()
         pytest.skip("this processor does not have it")
     yield used
-    _kernels.prepare()
+    kernels.prepare()
 
 
 def graph(
@@ -355,20 +356,20 @@ def test_results_do_not_depend_on_threads() -> None:
         return [*found, out, *torch.autograd.grad(out.square().sum(), (x, src))]
 
     before = torch.get_num_threads()
-    team = _kernels._torch_team
+    team = kernels._torch_team
     try:
         torch.set_num_threads(1)
         expected = everything()
         for threads in (2, 3, 7):
             torch.set_num_threads(threads)
             for borrowed in (True, False):
-                _kernels._torch_team = team if borrowed else lambda: None  # type: ignore[assignment]
-                _kernels.prepare()
+                kernels._torch_team = team if borrowed else lambda: None  # type: ignore[assignment]
+                kernels.prepare()
                 for one, other in zip(everything(), expected, strict=True):
                     assert one.equal(other)
     finally:
-        _kernels._torch_team = team
-        _kernels.prepare()
+        kernels._torch_team = team
+        kernels.prepare()
         torch.set_num_threads(before)
 
 

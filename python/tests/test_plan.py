@@ -12,7 +12,8 @@ import pytest
 import torch
 from oracle import digest
 
-from freshgo import Belady, Hotness, Loader, Online, Plan, _options
+from freshgo import Belady, Hotness, Loader, Online, Plan
+from freshgo._args import checks
 from freshgo.errors import BudgetError, InvalidArgumentError
 from freshgo.policies import NAMES
 
@@ -32,7 +33,7 @@ def names(count: int) -> list[dict[str, Any]]:
             "seconds": 0.2 / (1 + i % 3),
             "fits": i != count - 1,
         }
-        for i, name in enumerate(_options.TRANSFERS[1 : 1 + count])
+        for i, name in enumerate(checks.TRANSFERS[1 : 1 + count])
     ]
 
 
@@ -156,7 +157,7 @@ def test_every_cache_gives_the_same_batches(store: Any, expected: list[str], cac
 
 
 @pytest.mark.parametrize("scratch", [True, False])
-@pytest.mark.parametrize("transfer", _options.TRANSFERS)
+@pytest.mark.parametrize("transfer", checks.TRANSFERS)
 def test_every_transfer_gives_the_same_batches(
     store: Any, expected: list[str], transfer: str, scratch: bool, tmp_path: Path
 ) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from freshgo import _options, policies
+from freshgo import policies
+from freshgo._args import checks
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import NAMES, Belady, Hotness, Online, resolve
 
@@ -106,17 +107,17 @@ def test_scratch_is_beside_the_store_where_that_can_be_written(tmp_path: Any, mo
     beside, other = tmp_path / "stores", tmp_path / "tmp"
     beside.mkdir()
     other.mkdir()
-    monkeypatch.setattr(_options.tempfile, "gettempdir", lambda: str(other))
-    monkeypatch.setattr(_options, "_in_memory", lambda path: False)
-    assert _options.scratch(None, beside) == beside
-    assert _options.scratch(str(other), beside) == other
-    assert _options.scratch(None, None) is None
-    monkeypatch.setattr(_options, "_may_write", lambda path: path != beside)
-    assert _options.scratch(None, beside) == other
+    monkeypatch.setattr(checks.tempfile, "gettempdir", lambda: str(other))
+    monkeypatch.setattr(checks, "_in_memory", lambda path: False)
+    assert checks.scratch(None, beside) == beside
+    assert checks.scratch(str(other), beside) == other
+    assert checks.scratch(None, None) is None
+    monkeypatch.setattr(checks, "_may_write", lambda path: path != beside)
+    assert checks.scratch(None, beside) == other
     with pytest.raises(InvalidArgumentError, match="can be written"):
-        _options.scratch(beside, None)
-    monkeypatch.setattr(_options, "_in_memory", lambda path: path == other)
-    assert _options.scratch(None, beside) is None
+        checks.scratch(beside, None)
+    monkeypatch.setattr(checks, "_in_memory", lambda path: path == other)
+    assert checks.scratch(None, beside) is None
 
 
 def test_a_directory_in_memory_is_known() -> None:
@@ -126,20 +127,20 @@ def test_a_directory_in_memory_is_known() -> None:
     in_memory = [Path(fields[1]) for fields in mounts if fields[2] == "tmpfs" and Path(fields[1]).is_dir()]
     if not in_memory:
         pytest.skip("nothing is mounted in memory")
-    assert _options._in_memory(in_memory[-1])
+    assert checks._in_memory(in_memory[-1])
 
 
 def test_calibration_goes_where_caches_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = _options.calibration_file("abc", "auto")
+    path = checks.calibration_file("abc", "auto")
     assert path == tmp_path / "cache" / "freshgo" / "device-abc-auto.json"
     assert path.parent.is_dir()
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert _options.calibration_file("abc", "auto") == tmp_path / "home" / ".cache" / "freshgo" / "device-abc-auto.json"
+    assert checks.calibration_file("abc", "auto") == tmp_path / "home" / ".cache" / "freshgo" / "device-abc-auto.json"
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert _options.calibration_file("abc", "auto") is None
+    assert checks.calibration_file("abc", "auto") is None
 
 
 def test_the_module_lists_each_name_once() -> None:

@@ -15,7 +15,8 @@ import torch
 from conftest import random_graph
 
 import freshgo
-from freshgo import Hotness, Loader, Store, _nativehandle, convert, relayout
+from freshgo import Hotness, Loader, Store, convert, relayout
+from freshgo._native import handle as native_handle
 from freshgo.errors import (
     BudgetError,
     ClosedError,
@@ -239,7 +240,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("how", ["relayout", "convert"])
 def test_interrupted(large: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_nativehandle, "POLL_MS", 1)  # so that a fast machine is seen at work
+    monkeypatch.setattr(native_handle, "POLL_MS", 1)  # so that a fast machine is seen at work
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "relayout":
@@ -259,8 +260,8 @@ def test_interrupted(large: Path, tmp_path: Path, how: str, monkeypatch: pytest.
 KILLED = """
 import os, signal, sys
 import freshgo
-from freshgo import _nativehandle
-_nativehandle.POLL_MS = 1
+from freshgo._native import handle as native_handle
+native_handle.POLL_MS = 1
 def progress(stage, done, total):
     if stage == "relayout" and done > total // 3:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -316,11 +317,11 @@ def test_convert_with_bad_options(
 
 
 def test_nothing_is_left_in_the_library(store: Store, tmp_path: Path) -> None:
-    from freshgo import _native
+    from freshgo._native.process import counters
 
-    before = _native.counters()
+    before = counters()
     relayout(store, tmp_path / "r", **QUIET).close()
     deadline = time.monotonic() + 10
-    while _native.counters() != before and time.monotonic() < deadline:
+    while counters() != before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert _native.counters() == before
+    assert counters() == before

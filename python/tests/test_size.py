@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshgo._size import available_memory, format_size, parse_size
+from freshgo._args.size import available_memory, format_size, parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 

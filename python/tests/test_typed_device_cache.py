@@ -13,7 +13,8 @@ from device_fakes import LateStreams
 from typed_oracle import Graph, typed_graph
 
 import freshgo
-from freshgo import Loader, _delivery, _device_cache, errors
+from freshgo import Loader, errors
+from freshgo._device import delivery, row_cache
 
 CPU = torch.device("cpu")
 GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "shuffle": True, "seed": 3}
@@ -22,9 +23,9 @@ GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "shuffle": T
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loader that is asked for CUDA takes streams over memory of the host."""
-    monkeypatch.setattr(_delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
-    monkeypatch.setattr(_delivery, "CudaStreams", LateStreams)
-    monkeypatch.setattr(_device_cache, "assembler", lambda: LateStreams.last.assemble)
+    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
+    monkeypatch.setattr(delivery, "CudaStreams", LateStreams)
+    monkeypatch.setattr(row_cache, "assembler", lambda: LateStreams.last.assemble)
     yield
     LateStreams.last = None  # type: ignore[assignment]
 

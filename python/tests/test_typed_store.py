@@ -16,8 +16,12 @@ import pytest
 import torch
 from real_types import read_types
 
-from freshgo import Loader, Store, _native, convert, errors, hotness, relayout
-from freshgo._typed_inputs import typed_parts
+from freshgo import Loader, Store, convert, errors, hotness, relayout
+from freshgo._args.hetero_parts import typed_parts
+from freshgo._native.graph import TypedGraph as NativeTypedGraph
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.options import LoaderOptions
+from freshgo._native.process import counters
 from freshgo.cli import main
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
@@ -347,26 +351,26 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 
 def test_graphs_in_memory() -> None:
-    before = _native.counters()
+    before = counters()
     parts = typed_parts({**random_types(3), ("paper", "to itself", "paper"): np.zeros((2, 3), int)})
-    with contextlib.closing(_native.TypedGraph(parts)) as graph:
-        assert _native.counters()["graphs"] == before["graphs"] + 1
-        with contextlib.closing(_native.Loader(graph, _native.LoaderOptions(fanouts=[2]))):
-            assert _native.counters()["loaders"] == before["loaders"] + 1
-    assert _native.counters() == before
+    with contextlib.closing(NativeTypedGraph(parts)) as graph:
+        assert counters()["graphs"] == before["graphs"] + 1
+        with contextlib.closing(NativeLoader(graph, LoaderOptions(fanouts=[2]))):
+            assert counters()["loaders"] == before["loaders"] + 1
+    assert counters() == before
     parts.edges["paper", "to itself", "paper"].edge_index[0, 1] = 1 << 40
     with pytest.raises(
         errors.InvalidArgumentError, match=r"\(paper, to itself, paper\).edge_index\[0, 1\] is 1099511627776"
     ):
-        _native.TypedGraph(parts)
-    assert _native.counters() == before
+        NativeTypedGraph(parts)
+    assert counters() == before
 
 
 KILLED = """
 import os, signal, sys
 import freshgo
-from freshgo import _nativehandle
-_nativehandle.POLL_MS = 1
+from freshgo._native import handle as native_handle
+native_handle.POLL_MS = 1
 stages = ["partitioning edges of liked", "sorting edges of liked", "partitioning edges of likes"]
 def progress(stage, done, total):
     # A stage that is over before anybody looked is killed in the next.

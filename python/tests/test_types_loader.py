@@ -354,7 +354,7 @@ def test_transform_and_closing(typed: Graph) -> None:
 
 
 def test_transpose_groups_by_source(typed: Graph) -> None:
-    from freshgo._graph import recall
+    from freshgo._batch.structure import recall
 
     with Loader(typed, [3, 2], "paper", transpose=True, **OPTIONS) as loader:
         batch = next(iter(loader))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from freshgo import HeteroBatch, Labor, RandomWalk, TypeBatch, errors
-from freshgo._types import Types, by_relation
+from freshgo._args.types import Types, by_relation
 from freshgo.samplers import sampling
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")

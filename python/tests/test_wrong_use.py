@@ -168,7 +168,8 @@ def test_numpy_and_lists_do_as_well() -> None:
 def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
     import warnings
 
-    from freshgo import LinkLoader, Loader, _options
+    from freshgo import LinkLoader, Loader
+    from freshgo._args import checks
 
     edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
     plain = {"edge_index": edges, "x": torch.zeros(3, 1), "title": "a graph"}
@@ -182,7 +183,7 @@ def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
         lambda: Loader(graph, [1], nodes, pin_memory=True),
         lambda: LinkLoader(graph, [1], links, pin_memory=True),
     ):
-        _options._warned.clear()
+        checks._warned.clear()
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             make().close()

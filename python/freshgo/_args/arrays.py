@@ -1,0 +1,50 @@
+"""Arrays of users as tensors: whatever strides they have and whether they may be written or not."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class NpyFile:
+    """The data of a ``.npy`` file: where in the file they begin, their NumPy dtype and shape, and the order."""
+
+    path: str
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool = False
+
+
+ArrayLike = Tensor | np.ndarray[Any, Any]
+Array = ArrayLike | NpyFile
+
+
+def as_tensor(value: object) -> Tensor:
+    """Return a tensor as it is, and anything else as NumPy reads it: over the same memory where PyTorch has such
+    strides.
+
+    Raises:
+        TypeError, ValueError: NumPy reads no numbers there, or none that PyTorch has.
+    """
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if any(stride < 0 for stride in array.strides):  # PyTorch has none: of edges[::-1], of argsort()[::-1]
+        array = array.copy()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
+        return torch.from_numpy(array)
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Return a short name of a tensor's integers."""
+    ids = tensor.to(torch.int64).contiguous().numpy()
+    return hashlib.sha256(ids.astype("<i8", copy=False).data).hexdigest()[:16]

@@ -1,0 +1,273 @@
+"""Checks of what a user gives a loader; every message lists what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._args.arrays import as_tensor
+from freshgo._args.size import parse_size
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+TRANSFERS = (
+    *("auto", "random", "page-once", "scan", "pack"),
+    *("forward", "page-once+forward", "scan+forward", "pack+forward"),
+)
+EDGE_INDEXES = ("tensor", "EdgeIndex")
+SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
+ENGINES = ("auto", "io_uring", "pread", "buffered")
+
+_MEANINGLESS = {
+    "pin_memory": "batches are made in memory of the library",
+    "pin_memory_device": "batches are made in memory of the library",
+    "persistent_workers": "its threads live as long as the loader",
+    "worker_init_fn": "it uses threads, not worker processes",
+    "multiprocessing_context": "it uses threads, not worker processes",
+    "prefetch_factor": "prefetch= counts the batches made ahead",
+    "timeout": "it waits until a batch is ready, and Ctrl-C always works",
+    "generator": "seed= and the epoch decide everything random",
+    "in_order": "batches always come in order",
+    "filter_per_worker": "rows are gathered by its threads",
+    "is_sorted": "it sorts the edges itself",
+}
+_ONLY = {
+    "directed": True,
+    "transform_sampler_output": None,
+    "neighbor_sampler": None,
+    "custom_cls": None,
+    "batch_sampler": None,
+    "collate_fn": None,
+}
+_warned: set[str] = set()
+
+
+def caller() -> int:
+    """How many frames up the code outside of freshgo is that is being run."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "freshgo":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def check_pyg_options(options: Mapping[str, Any], loader: type) -> None:
+    """Warn once of options that mean nothing here, and refuse those that would change the batches and those that this
+    class of loaders does not have."""
+    for name, value in options.items():
+        if name in _MEANINGLESS:
+            if name not in _warned:
+                _warned.add(name)
+                warnings.warn(f"freshgo ignores {name}: {_MEANINGLESS[name]}", UserWarning, stacklevel=caller())
+        elif name not in _ONLY:
+            near = difflib.get_close_matches(name.lower(), _names_of(loader), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise DTypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        elif getattr(value, "value", value) != _ONLY[name]:  # PyG also passes enumerations
+            raise InvalidArgumentError(f"{name} is only supported as {_ONLY[name]!r}, got {shown(value)}")
+
+
+def _names_of(loader: type) -> list[str]:
+    """The options of a class of loaders, and those of PyG that it takes."""
+    made = [inspect.signature(vars(kind)["__init__"]) for kind in loader.__mro__[:-1] if "__init__" in vars(kind)]
+    own = [
+        option.name for by in made for option in list(by.parameters.values())[1:] if option.kind != option.VAR_KEYWORD
+    ]
+    return [*own, *_MEANINGLESS, *_ONLY]
+
+
+def shown(value: object) -> str:
+    """What came, in a line: of an array its shape, of anything long its beginning."""
+    if isinstance(value, Tensor | np.ndarray) and len(value.shape):
+        return f"a {type(value).__name__} of shape {list(value.shape)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def count(name: str, value: object, minimum: int | None, maximum: int = 2**63 - 1) -> int:
+    """Return an int that is at least ``minimum``, or any where that is None, and at most ``maximum``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise DTypeError(f"{name} must be an int, got {shown(value)}")
+    if minimum is not None and value < minimum:
+        raise InvalidArgumentError(f"{name} must be at least {minimum}, got {value}")
+    if minimum is not None and value > maximum:
+        raise InvalidArgumentError(f"{name} must be at most {maximum}, got {value}")
+    return int(value)
+
+
+def size(name: str, value: int | str | None) -> int | None:
+    """Return bytes, or None where the loader is to choose."""
+    return None if value is None else parse_size(name, value)
+
+
+def budget(value: int | str | None, default: Callable[[], int | None]) -> int | None:
+    """Return bytes for the loader, at least one; None is unlimited."""
+    if value is None:
+        return default()
+    n_bytes = parse_size("memory", value)
+    if n_bytes == 0:
+        raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
+    return n_bytes
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise DTypeError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> str:
+    """Return one of ``allowed``."""
+    if not isinstance(value, str) or value not in allowed:
+        near = difflib.get_close_matches(value.lower(), allowed, 1) if isinstance(value, str) else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InvalidArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}{hint}")
+    return value
+
+
+def reorder(value: object) -> int | None:
+    """Return how many batches may change places among each other: 0 is none, None lets the loader choose."""
+    if isinstance(value, bool | np.bool_):
+        return None if value else 0
+    return count("reorder", value, 2)
+
+
+def scratch(value: object, beside: Path | None) -> Path | None:
+    """Return the directory of the scratch file; the default is that of the store, or else the system's."""
+    if value is not None:
+        if not isinstance(value, str | os.PathLike):
+            raise DTypeError(f"scratch must be a directory, got {value!r}")
+        path = Path(value)
+        if not path.is_dir():
+            raise InvalidArgumentError(f"scratch must be a directory that exists, got {str(path)!r}")
+        if not _may_write(path):
+            raise InvalidArgumentError(f"scratch must be a directory that can be written, got {str(path)!r}")
+        return path
+    if beside is None:
+        return None
+    temporary = Path(tempfile.gettempdir())
+    return next((path for path in (beside, temporary) if _may_write(path) and not _in_memory(path)), None)
+
+
+def _may_write(directory: Path) -> bool:
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
+def _in_memory(directory: Path) -> bool:
+    """Whether what is written there stays in memory, which is what a scratch file is to save."""
+    try:
+        device = directory.stat().st_dev
+        with Path("/proc/self/mountinfo").open() as mounts:
+            for line in mounts:
+                fields, _, rest = line.partition(" - ")
+                major, minor = map(int, fields.split()[2].split(":"))
+                if os.makedev(major, minor) == device:
+                    return rest.split()[0] in ("tmpfs", "ramfs")
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
+
+
+def calibration_file(store_uuid: str, engine: str) -> Path | None:
+    """Return the file that keeps what the device of a store was found to do; None where there is no place for it."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The specification of XDG_CACHE_HOME says to ignore a path that is not absolute.
+        cache = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+        directory = cache / "freshgo"
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return None
+    return directory / f"device-{store_uuid}-{engine}.json" if _may_write(directory) else None
+
+
+def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> list[int]:
+    """Return the neighbours per hop: each at least ``minimum``, or -1 for all."""
+    if isinstance(value, Mapping):
+        raise DTypeError(f"{name} must be a list of ints: a dict is for the edge types of a heterogeneous graph")
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
+        raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
+    hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
+    if not hops:
+        raise InvalidArgumentError(f"{name} must name at least one hop, got an empty list")
+    for hop, fanout in enumerate(hops):
+        if fanout != -1 and fanout < minimum:
+            raise InvalidArgumentError(f"{name}[{hop}] must be at least {minimum}, or -1 for all, got {fanout}")
+        if fanout > 2**63 - 1:
+            raise InvalidArgumentError(f"{name}[{hop}] must be at most {2**63 - 1}, got {fanout}")
+    return hops
+
+
+def _item(value: object) -> object:
+    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+
+
+def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[str], why: str) -> InvalidArgumentError:
+    """What to raise where nodes have no such split. ``why`` says of a tensor with the name of a mask what it is not."""
+    known = ", ".join(map(repr, splits)) or "none at all"
+    mask = f"{name}_mask"
+    hint = f"; its tensor {mask!r} {why}" if mask in tensors else ""
+    return InvalidArgumentError(f"{owner} has no split {name!r}, only {known}{hint}")
+
+
+NO_MASK = "is no bool mask and no split: use .bool()"
+"""Why a tensor in memory is no split."""
+
+NO_STORED_MASK = "was no bool mask when it was converted"
+"""Why a tensor of a store is none."""
+
+
+def is_mask(value: object) -> bool:
+    """Whether input nodes are given as a bool mask."""
+    return getattr(value, "dtype", None) in (torch.bool, np.dtype(bool))
+
+
+def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -> Tensor | None:
+    """Return node ids as int64, None for every node. Ids are range-checked by the library."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        ids = split(value)
+    elif isinstance(value, tuple) and value and isinstance(value[0], str):
+        raise DTypeError(
+            f"input_nodes as (node type, ids) needs a heterogeneous graph, this one has no types: {value[0]!r}"
+        )
+    elif isinstance(value, Mapping):
+        raise DTypeError("input_nodes is a dict: that is for the node types of a heterogeneous graph")
+    else:
+        try:
+            ids = as_tensor(value)
+        except (TypeError, ValueError):
+            raise DTypeError(
+                f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}"
+            ) from None
+    if ids.dim() != 1:
+        raise InvalidArgumentError(f"input_nodes must be one-dimensional, got shape {list(ids.shape)}")
+    if ids.dtype == torch.bool:
+        if ids.numel() != num_nodes:
+            raise InvalidArgumentError(f"a mask of input_nodes must have {num_nodes} entries, got {ids.numel()}")
+        ids = ids.nonzero().view(-1)
+    if ids.numel() == 0:
+        raise InvalidArgumentError("input_nodes are empty, expected at least one node")
+    if ids.dtype.is_floating_point or ids.dtype.is_complex:
+        raise DTypeError(f"input_nodes must be integers or a bool mask, got {ids.dtype}")
+    whole = ids.to(device="cpu", dtype=torch.int64)
+    if ids.dtype == torch.uint64 and bool((whole < 0).any()):  # where it would be shown as a negative number
+        found = int(whole[whole < 0][0]) + (1 << 64)
+        raise InvalidArgumentError(f"input_nodes must be within [0, {num_nodes}), got {found}")
+    if ids.dtype == torch.uint8 and whole.numel() == num_nodes > 2 and int(whole.max()) <= 1:
+        raise InvalidArgumentError(
+            f"input_nodes of dtype uint8 would be ids, but these are {num_nodes} zeros and ones, one for each node, as "
+            "in a mask: use mask.bool(), or ids.long() if they are ids"
+        )
+    return whole

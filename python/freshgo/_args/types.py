@@ -1,0 +1,186 @@
+"""What a loader is asked of a graph with types: how many neighbours along each relation, which nodes of each type.
+
+The library numbers the nodes of all types together, in the order of the types: node ``v`` of type ``t`` is
+``first[t] + v``. Users never see these numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo._args import checks
+from freshgo._args.arrays import tensor_digest
+from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
+
+EdgeType = tuple[str, str, str]
+"""Source, relation, target."""
+
+ByRelation = dict[EdgeType, list[int]]
+"""Neighbours per hop of every type of edges."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Types:
+    """The types of a graph, in its order."""
+
+    num_nodes: dict[str, int]
+    """Of every type of nodes."""
+    edge_types: list[EdgeType]
+
+    @property
+    def node_types(self) -> list[str]:
+        """The names of the types of nodes."""
+        return list(self.num_nodes)
+
+    def fanouts(self, by_relation: ByRelation | None, hops: list[int]) -> ByRelation:
+        """Return the neighbours per hop of every relation: those that are named, or the same for all.
+
+        Raises:
+            InvalidArgumentError: a relation is missing, or does not exist.
+        """
+        if by_relation is None:
+            return dict.fromkeys(self.edge_types, hops)
+        unknown = [edge_type for edge_type in by_relation if edge_type not in self.edge_types]
+        if unknown:
+            raise InvalidArgumentError(
+                f"num_neighbors names {_listed(unknown)}, the edge types of the graph are {_listed(self.edge_types)}"
+            )
+        missing = [edge_type for edge_type in self.edge_types if edge_type not in by_relation]
+        if missing:
+            raise InvalidArgumentError(
+                f"num_neighbors needs a list for every edge type, {_listed(missing)} {_is_are(missing)} missing; "
+                f"{[0] * len(next(iter(by_relation.values())))} draws nothing of one"
+            )
+        return {edge_type: by_relation[edge_type] for edge_type in self.edge_types}
+
+    def inputs(
+        self, value: object, split: Callable[[str, str], Tensor], splits: Callable[[str], Collection[str]]
+    ) -> Inputs:
+        """Return the input nodes that a user gave: a type, a type with its nodes, or a mapping from types to nodes.
+        ``split`` reads a split of a type, ``splits`` names those of a type.
+
+        Raises:
+            InvalidArgumentError, DTypeError: no such type, split or node, or nothing of these.
+        """
+        if isinstance(value, str):
+            given: dict[object, object] = {value: None}
+        elif isinstance(value, Mapping) and value:
+            given = dict(value)
+        elif isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str):
+            given = {value[0]: value[1]}
+        else:
+            example = self.node_types[0]
+            raise DTypeError(
+                f"input_nodes must be a node type such as {example!r}, a pair such as ({example!r}, ids), or a mapping "
+                f"from node types to ids, for the node types {_listed(self.node_types)}; got {_short(value)}"
+            )
+        for node_type in given:
+            if node_type not in self.num_nodes:
+                pairs = [(name, value) for name in self.node_types if value == node_type and value in splits(name)]
+                hint = f"; a split is named with its type: {_listed(pairs)}" if pairs else ""
+                raise InvalidArgumentError(
+                    f"input_nodes are of the node type {node_type!r}, which the graph does not have; it has "
+                    f"{_listed(self.node_types)}{hint}"
+                )
+        ids, first, masked, config, counts = [], 0, set(), {}, {}
+        for node_type, count in self.num_nodes.items():
+            if node_type in given:
+                nodes = given[node_type]
+                local = _nodes(node_type, nodes, count, split)
+                ids.append(local + first)
+                counts[node_type] = local.numel()
+                config[node_type] = "all" if nodes is None else tensor_digest(local)
+                if checks.is_mask(nodes):
+                    masked.add(node_type)
+            first += count
+        return Inputs(torch.cat(ids), config, frozenset(masked), counts)
+
+    def one_way(self) -> list[EdgeType]:
+        """Return the relations without a reverse one: named after it, from and to the same type, or the only one back.
+
+        As in PyG's ``to_bidirectional``; the library finds the reverse itself.
+        """
+
+        def reverse(source: str, relation: str, target: str) -> bool:
+            name = relation.removeprefix("rev_") if relation.startswith("rev_") else f"rev_{relation}"
+            back = [edge_type for edge_type in self.edge_types if (edge_type[0], edge_type[2]) == (target, source)]
+            return source == target or len(back) == 1 or (target, name, source) in back
+
+        return [edge_type for edge_type in self.edge_types if not reverse(*edge_type)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The nodes that batches are made for, type after type in the order of the graph."""
+
+    seeds: Tensor
+    """int64, numbered over all types."""
+    config: dict[str, str]
+    """What identifies the nodes of each type."""
+    masked: frozenset[str]
+    """The types whose nodes were given as a mask."""
+    counts: dict[str, int]
+    """How many there are of each type."""
+
+
+def by_relation(value: Mapping[Any, Any]) -> ByRelation:
+    """Check a mapping from types of edges to their neighbours per hop, without knowing the graph.
+
+    Raises:
+        InvalidArgumentError: hops that cannot be, or not as many for every type.
+        DTypeError: a key that is no type of edges, a value that is no list of ints.
+    """
+    result: ByRelation = {}
+    for key, hops in value.items():
+        if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key)):
+            raise DTypeError(
+                "the keys of num_neighbors must be edge types (source, relation, target) such as "
+                f"('paper', 'cites', 'paper'), got {key!r}"
+            )
+        result[key] = checks.fanouts(hops, minimum=0, name=f"num_neighbors[{key}]")
+    if not result:
+        raise InvalidArgumentError("num_neighbors must name every edge type, got an empty mapping")
+    lengths = {len(hops) for hops in result.values()}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{key}: {hops}" for key, hops in result.items())
+        raise InvalidArgumentError(f"num_neighbors must have as many hops for every edge type, got {listed}")
+    return result
+
+
+def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str], Tensor]) -> Tensor:
+    """Return the ids of nodes of one type."""
+    try:
+        ids = checks.input_nodes(value, count, lambda name: split(name, node_type))
+    except FreshgoError as error:
+        if isinstance(value, str) or not isinstance(error, InvalidArgumentError | DTypeError):
+            raise  # of a split, which says its type
+        raise type(error)(f"node type {node_type!r}: {error}") from None
+    if ids is None:
+        if count == 0:
+            raise InvalidArgumentError(f"input_nodes are all of the node type {node_type!r}, which has none")
+        return torch.arange(count)
+    bad = (ids < 0) | (ids >= count)
+    if bad.any():
+        at = int(bad.nonzero()[0])
+        raise InvalidArgumentError(
+            f"node type {node_type!r}: input_nodes[{at}] is {int(ids[at])}, expected an id in [0, {count})"
+        )
+    return ids
+
+
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(map(repr, names)) or "none at all"
+
+
+def _is_are(names: Sequence[object]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."

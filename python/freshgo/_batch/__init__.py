@@ -1,0 +1,1 @@
+"""What is in a batch: edges, blocks and levels."""

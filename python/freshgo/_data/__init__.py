@@ -1,0 +1,1 @@
+"""Where a loader's graph comes from: a store, or tensors in memory."""

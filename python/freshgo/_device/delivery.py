@@ -1,0 +1,121 @@
+"""How the batches of a loader come to the consumer: as they are, or on a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import torch
+
+from freshgo._data.hetero_source import TypedSource
+from freshgo._data.source import Source
+from freshgo._device import pinned_memory, row_cache
+from freshgo._device.mover import HELD, ON_HOST, Ahead, CudaStreams, Mover, on_host
+from freshgo._device.row_cache import DeviceCache
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.options import LoaderOptions
+from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.policies import Resolved
+
+
+class Delivery(Protocol):
+    """What a loader asks."""
+
+    def adapt(self, options: LoaderOptions) -> LoaderOptions:
+        """The options of a native loader that this can deliver the batches of."""
+
+    def batches(self, native: NativeLoader) -> NativeLoader | Ahead:
+        """The batches of an epoch that was started, by ``next()``."""
+
+    def stats(self) -> dict[str, Any]:
+        """What belongs into ``Loader.stats()``."""
+
+    def close(self) -> None:
+        """Let go of what this holds."""
+
+
+class OnHost:
+    """Batches stay where the library made them."""
+
+    def adapt(self, options: LoaderOptions) -> LoaderOptions:
+        return options
+
+    def batches(self, native: NativeLoader) -> NativeLoader:
+        return native
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class OnDevice:
+    """Batches are copied to a device, with rows that it holds left out."""
+
+    def __init__(self, mover: Mover, cache: DeviceCache | None, *, look: bool) -> None:
+        """``look``: send the next batch before it is asked for."""
+        self._mover = mover
+        self._cache = cache
+        self._look = look
+
+    def adapt(self, options: LoaderOptions) -> LoaderOptions:
+        held = None if self._cache is None else self._cache.held
+        return dataclasses.replace(options, holds=HELD, held=held)
+
+    def batches(self, native: NativeLoader) -> Ahead:
+        return Ahead(native, self._mover, look=self._look)
+
+    def stats(self) -> dict[str, Any]:
+        cache = self._cache
+        return {
+            "device_cache_rows": 0 if cache is None else cache.rows,
+            "device_cache_bytes": 0 if cache is None else cache.n_bytes,
+        }
+
+    def close(self) -> None:
+        self._mover.close()
+
+
+def resolve(device: object) -> torch.device | None:
+    """Return the CUDA device that batches are to go to, with its index, or None where they stay on the CPU.
+
+    Raises:
+        DTypeError, InvalidArgumentError: no device, or one that batches cannot go to.
+        RuntimeError, AssertionError: CUDA cannot be used; what ``torch.zeros(1, device=device)`` raises.
+    """
+    if device is None:
+        return None
+    if not isinstance(device, str | torch.device):
+        raise DTypeError(f"device must be a string such as 'cuda:0', a torch.device or None, got {device!r}")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {str(device)!r}")
+    return None if chosen.type == "cpu" else torch.zeros(1, device=chosen).device
+
+
+def open_delivery(
+    device: torch.device | None,
+    source: Source,
+    policy: Resolved,
+    options: LoaderOptions,
+    cache_bytes: int | None,
+) -> Delivery:
+    """Return what brings batches to ``device``, with the rows that it is to hold already there."""
+    if device is None:
+        return OnHost()
+    pinned_memory.lock_buffers(device.index)
+    streams = CudaStreams(device)
+    look = options.prefetch > 0 and options.history is None  # whose update comes before the next batch
+    edge_types = len(options.relation_fanouts or ())
+    stay = on_host(source.types, edge_types) if isinstance(source, TypedSource) else ON_HOST
+    if cache_bytes is None:
+        return OnDevice(Mover(streams, stay=stay), None, look=look)
+    ids = row_cache.choose(source, policy, options, cache_bytes)
+    cache = DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler())
+    with streams.side():
+        cache.fill(row_cache.read_rows(source, ids, options), device)
+    return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)

@@ -1,0 +1,317 @@
+"""One training step over a pruned batch: what it reads of the history, and the gradients that decide what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo._batch.hetero_levels import TypedLevels
+from freshgo._batch.structure import Levels
+from freshgo._history.catchup import CatchUp
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+NOT_ATTACHED = (
+    "the batch has types of nodes: attach(model, layers=[...]) with layers over all of them, which are called with a "
+    "dict of rows and a dict of edges, or call h = history(h, block) before every layer of batch.blocks()"
+)
+
+
+class Buffer:
+    """Embeddings in a tensor of bytes: slot ``s`` begins at ``s`` rows, and a row is as wide as the widest layer."""
+
+    def __init__(self, raw: Tensor) -> None:
+        self.raw = raw
+        self.dtype: torch.dtype | None = None  # None until the first update
+        self.width = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a slot; 0 until the first update."""
+        return 0 if self.dtype is None else self.width * self.dtype.itemsize
+
+    def rows(self, width: int) -> Tensor:
+        """The slots as ``[slots, width]``; a layer that is narrower than the widest uses the first columns."""
+        assert self.dtype is not None
+        slots = self.raw.numel() // self.row_bytes
+        table = self.raw[: slots * self.row_bytes].view(self.dtype).view(slots, self.width)
+        return table[:, :width]
+
+    def check(self, h: Tensor, level: int) -> None:
+        """Raise an error if rows of ``h`` cannot stand beside those that are stored.
+
+        Raises:
+            InvalidArgumentError, DTypeError: another device, another dtype, or rows that are too wide.
+        """
+        if h.device != self.raw.device:
+            raise InvalidArgumentError(
+                f"layer {level} computes on {h.device}, the history's buffer is on {self.raw.device}: "
+                f"make it with History(device={str(h.device)!r}), or move the model"
+            )
+        if not h.dtype.is_floating_point:
+            raise DTypeError(f"rows of layer {level} must be floating point to be kept, got {h.dtype}")
+        if self.dtype is not None and h.dtype != self.dtype:
+            raise DTypeError(
+                f"layer {level} computes {h.dtype}, the history holds {self.dtype} since its first update: keep to one "
+                "dtype (autocast in every step or in none), or begin with a new History"
+            )
+        if self.dtype is not None and h.size(1) > self.width:
+            raise InvalidArgumentError(
+                f"layer {level} computes rows of {h.size(1)} columns, the widest that the history holds since its "
+                f"first update have {self.width}: begin with a new History for another model"
+            )
+
+
+Admitted = list[tuple[Tensor, Tensor]]
+"""Of each hidden layer which of the computed rows are kept and in which slots: int64, one dimension."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unwritten:
+    """Rows on their way to the buffer: ``rows[l - 1]`` are the computed ones of layer ``l``, judged by ``norms``."""
+
+    norms: object
+    buffer: Buffer
+    dtype: torch.dtype
+    width: int
+    rows: list[Tensor]
+
+    def write(self, admitted: Admitted) -> None:
+        """Write those that are kept."""
+        buffer = self.buffer
+        if buffer.dtype is None:
+            buffer.dtype, buffer.width = self.dtype, self.width
+        for h, (rows, slots) in zip(self.rows, admitted, strict=False):  # none where nothing was judged
+            if rows.numel():
+                values = h.index_select(0, rows.to(h.device))
+                buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
+
+
+@dataclasses.dataclass
+class _Seen:
+    """What a step saw of a hidden layer."""
+
+    rows: Tensor
+    """The computed rows, detached, in the order of the layer's outputs."""
+    version: int
+    gradient: Tensor | None = None
+    """Of the level's table, summed over backward passes."""
+
+
+class Step:
+    """The training step of one batch, from being handed over to its update."""
+
+    def __init__(self, levels: Levels, catch_up: CatchUp | None = None, n_id: Tensor | None = None) -> None:
+        self.levels = levels
+        self._catch_up, self._n_id = catch_up, None if n_id is None else n_id.cpu()
+        self.seen: dict[int, _Seen] = {}
+        self.asked = False  # whether any layer has asked for its input
+        self.done = False  # whether the update has been, or is not to be
+        self.bytes_saved = 0  # of the features, once they were read
+        self._alias: tuple[object, Levels] | None = None
+
+    def on(self, device: torch.device) -> Levels:
+        """The levels with their tensors on ``device``."""
+        if self.levels.nodes[0].device != device:
+            self.levels = self.levels.to(device, non_blocking=True)
+        return self.levels
+
+    def recognise(self, edge_index: Tensor | Mapping[Any, Any]) -> Levels | None:
+        """Return the levels if ``edge_index`` holds the batch's edges: a copy that was made by moving the batch."""
+        if self._alias is not None and self._alias[0] is edge_index:
+            return self._alias[1]
+        if isinstance(edge_index, Mapping):
+            return self._recognise_types(edge_index)
+        levels = self.levels
+        if levels.degree is None or edge_index.dim() != 2 or edge_index.size(1) != levels.edges:
+            return None
+        levels = self.on(edge_index.device)
+        for nodes, block in zip(levels.nodes, levels.layers, strict=True):
+            assert block.edge is not None  # as of every block of levels
+            if not torch.equal(edge_index.index_select(1, block.edge), nodes[block.edge_index]):
+                return None
+        self._alias = (edge_index, levels)
+        return levels
+
+    def _recognise_types(self, edges: Mapping[Any, Any]) -> Levels | None:
+        index = next((index for index in edges.values() if isinstance(index, Tensor)), None)
+        levels = self.levels if index is None else self.on(index.device)
+        if not isinstance(levels, TypedLevels) or not levels.have(edges):
+            return None
+        self._alias = (edges, levels)
+        return levels
+
+    def has_gaps(self, x: Tensor) -> bool:
+        """Whether ``x`` are the features of this batch, which are zeros for nodes that need none, and has such."""
+        levels = self.levels
+        if levels.degree is None or x.dim() == 0 or x.size(0) != levels.degree.numel() or levels.loaded == x.size(0):
+            return False
+        gaps = torch.ones(x.size(0), dtype=torch.bool)
+        gaps[levels.nodes[0].cpu()] = False
+        gaps[: levels.layers[-1].num_dst] = False
+        return not bool(x[gaps.to(x.device)].any())
+
+    def input(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
+        """Return the rows that layer ``level + 1`` reads: of the features, or computed and stored ones in their places.
+
+        Raises:
+            InvalidArgumentError, DTypeError: ``h`` is not what this level needs.
+        """
+        self.asked = True
+        levels = self.on(h.device)
+        if h.dim() != 2:
+            raise InvalidArgumentError(f"level {level}: expected rows of shape [rows, columns], got {list(h.shape)}")
+        if level == 0:
+            return self._features(levels, h)
+        computed, hit, slot = levels.computed[level], levels.hit[level], levels.slot[level]
+        assert computed is not None
+        assert hit is not None
+        assert slot is not None
+        if h.size(0) != computed.numel():
+            raise InvalidArgumentError(
+                f"level {level}: layer {level} computes {computed.numel()} rows of this batch, got {h.size(0)}: each "
+                "layer must get the rows that the one before it returned, all of them and no others"
+            )
+        store = buffer()
+        store.check(h, level)
+        if levels.probe is not None and level not in self.seen:
+            self._probe(levels, level, h.detach(), store, probed)
+        rows = h
+        if self._catch_up is not None:
+            assert self._n_id is not None  # it comes along with what counts
+            rows = self._catch_up.weigh(levels, self._n_id, level, h)
+        table = _table(rows, computed, hit, store.rows(h.size(1)).index_select(0, slot) if hit.numel() else None)
+        self._observe(level, h, table)
+        return table
+
+    def features(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the rows that layer 1 reads of each type.
+
+        Raises:
+            InvalidArgumentError, DTypeError: ``x`` is not what the batch has.
+        """
+        self.asked = True
+        levels = self.levels
+        for rows in x.values() if isinstance(x, dict) else ():
+            if isinstance(rows, Tensor):
+                levels = self.on(rows.device)
+        assert isinstance(levels, TypedLevels)  # as blocks with types have such
+        read = levels.features(x)
+        self.bytes_saved = sum(levels.spared[name] * rows.size(1) * rows.element_size() for name, rows in x.items())
+        return read
+
+    def _features(self, levels: Levels, x: Tensor) -> Tensor:
+        if levels.degree is None:
+            raise InvalidArgumentError(NOT_ATTACHED)
+        if x.size(0) != levels.degree.numel():
+            raise InvalidArgumentError(
+                f"level 0: the batch has {levels.degree.numel()} nodes, got {x.size(0)} rows: the first layer gets a "
+                "row for each node of the batch"
+            )
+        self.bytes_saved = (levels.plain_nodes - levels.loaded) * x.size(1) * x.element_size()
+        nodes = levels.nodes[0]
+        if nodes.numel() == x.size(0) and torch.equal(nodes, torch.arange(x.size(0), device=x.device)):
+            return x
+        return x.index_select(0, nodes)
+
+    def _observe(self, level: int, h: Tensor, table: Tensor) -> None:
+        seen = self.seen.setdefault(level, _Seen(h.detach(), _version(h)))
+        seen.rows, seen.version = h.detach(), _version(h)  # of several passes the last is kept
+        if not torch.is_grad_enabled():
+            return
+        if not table.requires_grad:  # nothing below learns, and the gradient is wanted all the same
+            table.requires_grad_()
+
+        def add(gradient: Tensor) -> None:
+            gradient = gradient.detach()
+            seen.gradient = gradient if seen.gradient is None else seen.gradient + gradient
+
+        table.register_hook(add)  # type: ignore[no-untyped-call]  # it has no hints
+
+    def _probe(self, levels: Levels, level: int, h: Tensor, store: Buffer, probed: Callable[..., None]) -> None:
+        assert levels.probe is not None
+        assert levels.probe_slot is not None
+        assert levels.probe_age is not None
+        at, slot, age = levels.probe[level], levels.probe_slot[level], levels.probe_age[level]
+        if at is not None and at.numel():
+            assert slot is not None
+            probed(level, h.index_select(0, at), store.rows(h.size(1)).index_select(0, slot), age)
+
+    def observed(self) -> tuple[torch.dtype, int, list[tuple[Tensor, Tensor]]]:
+        """Return dtype and width of what is to be stored, and for each hidden layer the gradient norms (float32) of
+        computed rows and of hits.
+
+        Raises:
+            InvalidArgumentError, DTypeError: there is nothing to judge by; the message says why.
+        """
+        hidden = range(1, self.levels.num_layers)
+        missing = [level for level in hidden if level not in self.seen]
+        if missing:
+            how = "attach(model) and give the model the batch's own edge_index"
+            if isinstance(self.levels, TypedLevels):
+                how = "attach(model, layers=[...]) and give the layers the batch's own edge_index_dict"
+            ask = f"history.{how}, or h = history(h, block) before every layer of batch.blocks()"
+            raise InvalidArgumentError(
+                f"the batch was pruned, but its rows of layer {', '.join(map(str, missing))} were not asked for, so "
+                f"that what was computed is wrong: call {ask}"
+            )
+        if all(self.seen[level].gradient is None for level in hidden):
+            raise InvalidArgumentError(
+                "update() was called before a backward pass reached this batch's layers: call it after "
+                "loss.backward(); nothing was kept of this batch"
+            )
+        for level in hidden:
+            seen = self.seen[level]
+            if _version(seen.rows) != seen.version:
+                raise InvalidArgumentError(
+                    f"the rows of layer {level} were written to after the next layer had read them: nothing can be "
+                    "kept of this batch"
+                )
+        dtypes = {self.seen[level].rows.dtype for level in hidden}
+        if len(dtypes) > 1:
+            raise DTypeError(f"hidden layers must compute one dtype to share a buffer, got {sorted(map(str, dtypes))}")
+        width = max((self.seen[level].rows.size(1) for level in hidden), default=0)
+        return dtypes.pop(), width, [self._norms(level) for level in hidden]
+
+    def _norms(self, level: int) -> tuple[Tensor, Tensor]:
+        computed, hit = self.levels.computed[level], self.levels.hit[level]
+        gradient = self.seen[level].gradient
+        assert computed is not None
+        assert hit is not None
+        if gradient is None:  # the loss does not depend on this layer
+            norms = torch.zeros(computed.numel() + hit.numel())
+            return norms[: computed.numel()], norms[computed.numel() :]
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        # Half precision is squared and summed in float32: 256 squared is too large for float16.
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        norms = torch.linalg.vector_norm(gradient, dim=1, dtype=wide).to(torch.float32)
+        return norms.index_select(0, computed).cpu(), norms.index_select(0, hit).cpu()
+
+    def settle(self) -> None:
+        """Take note that rows were kept as this step asked for."""
+        if self._catch_up is not None:
+            assert self._n_id is not None
+            self._catch_up.count(self.levels, self._n_id)
+
+    def forget(self) -> None:
+        """Let go of what the step held."""
+        self.done = True
+        self.seen.clear()
+        self._alias = None
+
+
+def _table(h: Tensor, computed: Tensor, hit: Tensor, stored: Tensor | None) -> Tensor:
+    """Computed and stored rows in their places. Gradients go to the computed ones."""
+    if stored is None:  # computed rows stand in the order of the table
+        return h.view_as(h)
+    table = h.new_empty(computed.numel() + hit.numel(), h.size(1))
+    table.index_copy_(0, hit, stored)
+    return table.index_copy_(0, computed, h)
+
+
+def _version(tensor: Tensor) -> Any:
+    return 0 if tensor.is_inference() else tensor._version

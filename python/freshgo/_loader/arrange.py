@@ -1,0 +1,42 @@
+"""Arranges the tensors of a native batch as PyG does."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import accumulate
+from typing import Any
+
+from torch import Tensor
+
+from freshgo._batch.levels import take_levels, take_transposed
+from freshgo._batch.structure import Known, remember
+from freshgo.batch import Batch
+
+
+def batch_class() -> type[Any]:
+    """Return what batches are made of: PyG's Data with ``blocks()``, or :class:`Batch`."""
+    if importlib.util.find_spec("torch_geometric") is None:
+        return Batch
+    from freshgo.pyg import Data
+
+    return Data
+
+
+def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_index: str = "tensor") -> Any:
+    """Arrange the tensors of a native batch as PyG does."""
+    ptr = tensors.pop("ptr")  # stays beside edge_index, as long as that is the tensor it is now
+    transposed = take_transposed(tensors)
+    if edge_index == "EdgeIndex":
+        from freshgo.pyg import make_edge_index
+
+        num_nodes = tensors["n_id"].numel()
+        tensors["edge_index"] = make_edge_index(tensors["edge_index"], (num_nodes, num_nodes), ptr, transposed)
+    levels = take_levels(tensors) if "history_counts" in tensors else None
+    values: dict[str, Any] = dict(tensors)
+    ends = {tensors["edge_index"].size(1): ptr.numel() - 1}
+    if "num_sampled_edges" in values:  # its edges are those of hops
+        for counts in ("num_sampled_nodes", "num_sampled_edges"):
+            values[counts] = values[counts].tolist()
+        ends = dict(zip(accumulate(values["num_sampled_edges"]), accumulate(values["num_sampled_nodes"]), strict=False))
+    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, ends, levels))
+    return cls(batch_size=num_seeds, num_nodes=tensors["n_id"].numel(), **values)

@@ -1,0 +1,77 @@
+"""Arranges the tensors of a native batch of a graph with types: ``n0/x`` is of the first type of nodes, ``e0/e_id`` of
+the first type of edges.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import accumulate
+from typing import Any
+
+from torch import Tensor
+
+from freshgo._args.types import Inputs, Types
+from freshgo._batch.hetero_levels import TypedLevels, take_typed_levels
+from freshgo._batch.levels import take_transposed
+from freshgo._batch.structure import Known, remember
+from freshgo.heterobatch import HeteroBatch, TypeBatch
+
+COUNTS = ("num_sampled_nodes", "num_sampled_edges")
+
+
+def trace_of(types: Types, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The nodes of a batch of a trace, by type."""
+    return {node_type: tensors[f"n{i}/n_id"] for i, node_type in enumerate(types.num_nodes)}
+
+
+def typed_batch_class() -> type[Any]:
+    """Return what batches are made of: PyG's HeteroData, or :class:`HeteroBatch` where PyG is not installed."""
+    if importlib.util.find_spec("torch_geometric") is None:
+        return HeteroBatch
+    from freshgo.pyg import HeteroData
+
+    return HeteroData
+
+
+def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor]) -> Any:
+    """Arrange the tensors as PyG's loader does, that of links without inputs."""
+    levels = take_typed_levels(types, tensors)
+    parts: dict[str, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        place, _, of = name.partition("/")
+        parts.setdefault(place, {})[of] = tensor.tolist() if of in COUNTS else tensor
+    stores: dict[Any, dict[str, Any]] = {}
+    for i, node_type in enumerate(types.num_nodes):
+        part = stores[node_type] = parts[f"n{i}"]
+        part["num_nodes"] = part["n_id"].numel()
+        if inputs is None:  # of links, which have their tensors where they belong
+            continue
+        ids, seed_time = part.pop("input_id", None), part.pop("seed_time", None)
+        if ids is not None and node_type in inputs.config:
+            if seed_time is not None:
+                part["seed_time"] = seed_time
+            size = part["batch_size"] = ids.numel()
+            # Of a mask PyG gives the nodes themselves.
+            part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
+    for i, edge_type in enumerate(types.edge_types):
+        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels)
+        if "input_id" in edges:  # of links
+            edges["batch_size"] = edges["input_id"].numel()
+    if cls is HeteroBatch:
+        return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
+    batch = cls()
+    for key, values in stores.items():
+        store = batch.get_node_store(key) if isinstance(key, str) else batch.get_edge_store(*key)
+        store.update(values)
+    return batch
+
+
+def _edges(part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None) -> dict[str, Any]:
+    """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
+    ptr = part.pop("ptr")
+    transposed = take_transposed(part)
+    ends = {part["edge_index"].size(1): ptr.numel() - 1}
+    if COUNTS[1] in part:  # its edges are those of hops
+        ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends, levels))
+    return part

@@ -1,0 +1,288 @@
+"""Checks of what a user gives a LinkLoader, and the labels of its batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._args.arrays import as_tensor
+from freshgo._args.times import times_of
+from freshgo._data.hetero_source import TypedSource
+from freshgo._data.source import Source
+from freshgo._loader import hetero_link_inputs
+from freshgo._native.options import LinkOptions
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+MODES = ("binary", "triplet")
+MAX_AMOUNT = 1 << 20
+"""The most negatives for a link."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """The links of a loader."""
+
+    options: LinkOptions
+    label: Tensor | None
+    edge_type: tuple[str, ...] | None = None
+    """That they are of: as a user named it, then that of the graph."""
+    reverse: object = None
+    """What he excludes: True, False, ``"reverse"`` or a type of edges; then the type that leads back, or None."""
+    prefix: str = ""
+    """Of the names of tensors of these edges."""
+
+    def of_graph(self, source: Source) -> Links:
+        """Return the links of a graph, the edges of which they may be."""
+        if isinstance(source, TypedSource):
+            return self._of_types(source)
+        for name, given in (("edge_label_index", self.edge_type), ("exclude_seed_edges", self.reverse)):
+            if hetero_link_inputs.is_type(given):
+                raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one has no types")
+        self._check_rows(source.num_edges)
+        return self
+
+    def _of_types(self, source: TypedSource) -> Links:
+        edge_type = hetero_link_inputs.of_links(self.edge_type, source.types)
+        back = hetero_link_inputs.reverse(self.reverse, edge_type, source.types) if self.options.exclude == 2 else None
+        self._check_rows(source.num_edges_of(edge_type))
+        relation, reverse = (0 if of is None else source.types.edge_types.index(of) for of in (edge_type, back))
+        options = dataclasses.replace(self.options, relation=relation, reverse=reverse)
+        return Links(options, self.label, edge_type, back, f"e{relation}/")
+
+    def _check_rows(self, num_edges: int) -> None:
+        if self.options.index is None and self.label is not None and self.label.size(0) != num_edges:
+            raise InvalidArgumentError(
+                f"edge_label must have a row for each of {num_edges} edges, got shape {list(self.label.shape)}"
+            )
+
+    def config(self) -> dict[str, object]:
+        """Return what a batch depends on."""
+        o = self.options
+        return {
+            "edge_label_index": _digest(o.index) or "all",
+            "edge_label": _digest(self.label),
+            "negatives": [o.negatives, MODES[o.triplets], _digest(o.src_weight), _digest(o.dst_weight), o.strict],
+            "exclude_seed_edges": o.exclude,
+            **({"edge_type": _as_list(self.edge_type), "reverse": _as_list(self.reverse)} if self.prefix else {}),
+        }
+
+    def labels(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
+        """Return ``edge_label`` of a batch: those of its links, then zeros for negatives. None where there are none."""
+        if self.options.triplets:
+            return None
+        links = tensors[self.prefix + "input_id"]
+        if self.label is not None:
+            label = self.label.to(links.device)[links]
+        elif self.options.negatives > 0:
+            label = torch.ones(links.numel(), device=links.device)
+        else:
+            return None
+        negatives = tensors[self.prefix + "edge_label_index"].size(1) - links.numel()
+        return torch.cat([label, label.new_zeros((negatives, *label.shape[1:]))]) if negatives else label
+
+
+def links(
+    index: object, label: object, neg_sampling: object, neg_sampling_ratio: object, strict: bool, exclude: object
+) -> Links:
+    """Check what a LinkLoader was given, and how it goes together."""
+    edge_type, index = hetero_link_inputs.split(index)
+    ids = edge_label_index(index)
+    if neg_sampling_ratio is not None and neg_sampling_ratio != 0:
+        if neg_sampling is not None:
+            raise InvalidArgumentError("neg_sampling and neg_sampling_ratio say the same: give one of them")
+        neg_sampling = ("binary", neg_sampling_ratio)
+    mode, amount, src_weight, dst_weight = negatives(neg_sampling)
+    if strict and mode is None:
+        raise InvalidArgumentError("strict_negatives=True needs neg_sampling: no negatives are drawn without it")
+    checked = None if label is None else edge_label(label, ids)
+    if mode == "triplet" and checked is not None:
+        raise InvalidArgumentError(
+            "edge_label must be None with 'triplet' negatives: src_index, dst_pos_index and dst_neg_index of a batch "
+            "tell links from negatives"
+        )
+    if mode == "triplet" and src_weight is not None:
+        raise InvalidArgumentError(
+            "src_weight is for 'binary' negatives: those of a triplet have the source of its link, leave it out"
+        )
+    if mode == "binary" and checked is not None and checked.numel():
+        checked = _above_negatives(checked)
+    options = LinkOptions(
+        index=ids,
+        negatives=amount,
+        triplets=mode == "triplet",
+        src_weight=_weight("src_weight", src_weight),
+        dst_weight=_weight("dst_weight", dst_weight),
+        strict=strict,
+        exclude=exclusion(exclude),
+    )
+    return Links(options, checked, edge_type, exclude)
+
+
+def edge_label_index(value: object) -> Tensor | None:
+    """Return a private copy of links as int64 ``[2, num_links]``, None for every edge. The library checks the ids."""
+    if value is None:
+        return None
+    index = _tensor("edge_label_index", value)
+    if index.dim() != 2 or index.size(0) != 2:
+        hint = "; transpose it" if index.dim() == 2 and index.size(1) == 2 else ""
+        raise InvalidArgumentError(f"edge_label_index must have shape [2, num_links], got {list(index.shape)}{hint}")
+    if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
+        raise DTypeError(f"edge_label_index must hold integers, got {index.dtype}")
+    if index.size(1) == 0:
+        raise InvalidArgumentError("edge_label_index is empty, expected at least one link")
+    return index.detach().to("cpu", torch.int64, copy=True, memory_format=torch.contiguous_format)
+
+
+def edge_label(value: object, index: Tensor | None) -> Tensor:
+    """Return a private copy of labels with a row for each link."""
+    label = _tensor("edge_label", value)
+    if label.dim() == 0:
+        raise InvalidArgumentError("edge_label must have a row for each link, got a single number")
+    if index is not None and label.size(0) != index.size(1):
+        raise InvalidArgumentError(
+            f"edge_label must have a row for each of {index.size(1)} links, got shape {list(label.shape)}"
+        )
+    return label.detach().to("cpu", copy=True)
+
+
+def edge_label_time(value: object, index: Tensor | None, time_attr: object) -> Tensor | None:
+    """Return times of links as int64; None for those of the edges, where every edge is a link. The library checks what
+    depends on the graph."""
+    if time_attr is None:
+        if value is not None:
+            raise InvalidArgumentError("edge_label_time needs time_attr, the name of the graph's tensor of times")
+        return None
+    if value is None:
+        if index is not None:
+            raise InvalidArgumentError(
+                f"time_attr {time_attr!r} needs edge_label_time, a time for each of {index.size(1)} links"
+            )
+        return None
+    times = times_of("edge_label_time", value, "link")
+    if index is not None and times.numel() != index.size(1):
+        raise InvalidArgumentError(
+            f"edge_label_time must have a time for each of {index.size(1)} links, got {times.numel()}"
+        )
+    return times
+
+
+def _above_negatives(label: Tensor) -> Tensor:
+    """Return labels one higher where the smallest is 0, which is for negatives."""
+    if label.is_complex():
+        raise DTypeError(f"edge_label must be real where there are 'binary' negatives, got {label.dtype}")
+    if label.is_floating_point():
+        wide = label.to(torch.float64)  # PyTorch has no order of those of 8 bits
+        return (wide + 1).to(label.dtype) if wide.min() == 0 else label
+    values = label.numpy()  # nor of unsigned integers
+    if values.min() != 0:
+        return label
+    if label.dtype == torch.bool:
+        return label.to(torch.int64) + 1
+    largest = np.iinfo(values.dtype).max
+    if values.max() == largest:
+        raise InvalidArgumentError(
+            f"edge_label is raised by one, so that 0 is for negatives, and {largest} is the largest {label.dtype}: "
+            "give a wider type"
+        )
+    return torch.from_numpy(values + values.dtype.type(1))
+
+
+def negatives(value: Any) -> tuple[str | None, float, object, object]:
+    """Return mode, amount and weights of PyG's NegativeSampling, or of a mode, a dict or a tuple that it takes.
+
+    The mode is None where there are no negatives.
+    """
+    names = ("mode", "amount", "src_weight", "dst_weight")
+    if value is None:
+        return None, 0.0, None, None
+    if isinstance(value, str | enum.Enum):
+        given: dict[Any, Any] = {"mode": value}
+    elif isinstance(value, Mapping):
+        given = dict(value)
+    elif isinstance(value, tuple | list) and 1 <= len(value) <= len(names):
+        given = dict(zip(names, value, strict=False))
+    elif hasattr(value, "mode") and hasattr(value, "amount"):
+        given = {name: getattr(value, name, None) for name in names}
+    else:
+        raise DTypeError(
+            "neg_sampling must be 'binary', 'triplet', a dict such as {'mode': 'binary', 'amount': 2} or PyG's "
+            f"NegativeSampling, got {value!r}"
+        )
+    unknown = [name for name in given if name not in names]
+    if unknown or "mode" not in given:
+        raise InvalidArgumentError(
+            f"neg_sampling takes {', '.join(names)}, the first always, got {', '.join(map(str, given))}"
+        )
+    mode = getattr(given["mode"], "value", given["mode"])
+    if mode not in MODES:
+        raise InvalidArgumentError(f"the mode of neg_sampling must be 'binary' or 'triplet', got {mode!r}")
+    amount = given.get("amount", 1)
+    if isinstance(amount, bool) or not isinstance(amount, int | float | np.integer | np.floating):
+        raise DTypeError(f"the amount of neg_sampling must be a number, got {amount!r}")
+    if not 0 < amount <= MAX_AMOUNT:
+        raise InvalidArgumentError(
+            f"the amount of neg_sampling must be above 0 and at most {MAX_AMOUNT}, got {amount!r}"
+        )
+    if mode == "triplet" and amount != math.floor(amount):
+        raise InvalidArgumentError(f"the amount of neg_sampling must be a whole number for triplets, got {amount!r}")
+    return mode, float(amount), given.get("src_weight"), given.get("dst_weight")
+
+
+def exclusion(value: object) -> int:
+    """Return which of a batch's links are not among its edges."""
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if value == "reverse" or hetero_link_inputs.is_type(value):
+        return 2
+    raise InvalidArgumentError(
+        "exclude_seed_edges must be True, False, 'reverse' or, with types, the edge type that leads back, such as "
+        f"('item', 'rev_rates', 'user'), got {value!r}"
+    )
+
+
+def _weight(name: str, value: object) -> Tensor | None:
+    """Return a private copy of weights as float64. The library checks values and length."""
+    if value is None:
+        return None
+    weight = _tensor(name, value)
+    if weight.dtype == torch.bool or weight.is_complex():
+        raise DTypeError(f"{name} must hold numbers, got {weight.dtype}")
+    if weight.dim() != 1 or weight.numel() == 0:
+        raise InvalidArgumentError(
+            f"{name} must be one-dimensional with a number for each node, got shape {list(weight.shape)}"
+        )
+    return weight.detach().to("cpu", torch.float64, copy=True, memory_format=torch.contiguous_format)
+
+
+def _tensor(name: str, value: object) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.is_meta:
+            raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
+        return value.as_subclass(Tensor)
+    try:
+        return as_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name} must be a tensor or an array, got {type(value).__name__}: {error}") from None
+
+
+def _as_list(edge_type: Any) -> list[str] | None:
+    """Return a type of edges as it comes back from JSON."""
+    return None if edge_type is None else list(edge_type)
+
+
+def _digest(tensor: Tensor | None) -> str | None:
+    """Return a short name of a tensor's values."""
+    if tensor is None:
+        return None
+    values = tensor.contiguous()
+    digest = hashlib.sha256(f"{values.dtype} {list(values.shape)}".encode())
+    digest.update(values.view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

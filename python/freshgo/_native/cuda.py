@@ -1,0 +1,153 @@
+"""The device path of the library: operators and gathers queued on PyTorch's current stream.
+
+Structs are those of the CPU's operators with addresses on the device, and a queue that says where to run.
+Nothing here waits for the device. What a kernel finds wrong in an index it notes in a word of pinned host memory, one
+for each device, which the next call looks at without waiting; :func:`check` waits and looks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import c_int64
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo._native import abi
+from freshgo._native.header import BAD_EDGE, BAD_INDEX, BAD_PTR, BAD_SLOT, CudaQueue, Gathering, Mapping
+from freshgo._native.libraries import CUDA_NAME
+from freshgo.errors import InvalidArgumentError
+
+_lock = threading.Lock()
+_status: dict[int, Tensor] = {}  # by device: what its kernels found wrong, int64 [1] in pinned memory
+
+_KINDS = {BAD_INDEX: "index", BAD_EDGE: "edge", BAD_PTR: "ptr", BAD_SLOT: "slot"}
+
+
+def takes(tensor: Tensor) -> bool:
+    """Whether the device path computes over this tensor."""
+    return tensor.is_cuda
+
+
+def usable(tensor: Tensor) -> bool:
+    """Whether the operators of this process run where ``tensor`` is."""
+    return tensor.device.type == "cpu" or (tensor.is_cuda and abi.library().cuda)
+
+
+def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
+    """Raise InvalidArgumentError unless ``tensor`` is where ``index`` is, and operators of this process run there."""
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"{name} is on {tensor.device}, expected the CPU or a CUDA device")
+    if tensor.device != index.device:
+        raise InvalidArgumentError(f"{name} is on {tensor.device} and index on {index.device}, expected one device")
+    if takes(tensor) and not usable(tensor):
+        raise InvalidArgumentError(
+            f"{name} is on {tensor.device}, where the operators need {CUDA_NAME} ('make cuda' builds it); "
+            f"this process uses {abi.library()}"
+        )
+
+
+def run(function: str, raw: ctypes.Structure, device: torch.device) -> None:
+    """Queue the twin on ``device`` of an operator of the CPU, such as fg_aggregate."""
+    _call(function.replace("fg_", "fg_cuda_"), ctypes.byref(raw), on=device)
+
+
+def run_with_scratch(function: str, raw: ctypes.Structure, device: torch.device) -> None:
+    """The same of one that needs memory of the device for as long as it runs."""
+    n_bytes = c_int64()
+    _call(function, ctypes.byref(raw), None, ctypes.byref(n_bytes), on=device)
+    # Freed when this returns, for use by what is queued later on the same stream.
+    scratch = torch.empty(max(n_bytes.value, 1), dtype=torch.uint8, device=device)
+    _call(function, ctypes.byref(raw), scratch.data_ptr(), ctypes.byref(n_bytes), on=device)
+
+
+def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`."""
+    ids = ids.contiguous()
+    node, local = torch.empty_like(ids), torch.empty_like(ids)
+    count = torch.empty(1, dtype=torch.int64, device=ids.device)
+    raw = Mapping(
+        struct_size=ctypes.sizeof(Mapping),
+        index_bytes=ids.element_size(),
+        id=ids.data_ptr(),
+        n=ids.numel(),
+        node=node.data_ptr(),
+        local=local.data_ptr(),
+        count=count.data_ptr(),
+    )
+    run_with_scratch("fg_cuda_map", raw, ids.device)
+    return node, local, count
+
+
+def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:
+    """:func:`freshgo._device.row_cache.assemble` in one pass of one kernel."""
+    out = table.new_empty((place.numel(), *table.shape[1:]))
+    row_bytes = out.shape[1:].numel() * out.element_size()
+    if out.numel() == 0:
+        return out
+    index = ~place
+    raw = Gathering(
+        struct_size=ctypes.sizeof(Gathering),
+        index_bytes=index.element_size(),
+        n=place.numel(),
+        row_bytes=row_bytes,
+        index=index.data_ptr(),
+        table=missed.data_ptr() if missed.numel() else None,
+        table_rows=missed.size(0),
+        table_stride=row_bytes,
+        slot=place.data_ptr(),
+        cache=table.data_ptr() if table.numel() else None,
+        cache_rows=table.size(0),
+        cache_stride=row_bytes,
+        out=out.data_ptr(),
+    )
+    _call("fg_cuda_gather", ctypes.byref(raw), on=table.device)
+    return out
+
+
+def check() -> None:
+    """Wait for the devices that operators ran on and raise for what they found wrong in an index.
+
+    Raises:
+        InvalidArgumentError: an index or a pointer that was out of range; edges with one counted for nothing.
+    """
+    for device in list(_status):
+        torch.cuda.synchronize(device)
+        _raise_noted(device)
+
+
+def _call(function: str, *args: Any, on: torch.device) -> None:
+    index = on.index or 0
+    _raise_noted(index)
+    queue = CudaQueue(
+        struct_size=ctypes.sizeof(CudaQueue), device=index, stream=_stream(on), status=_status_of(index).data_ptr()
+    )
+    abi.call(function, *args, ctypes.byref(queue))
+
+
+def _stream(device: torch.device) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def _status_of(index: int) -> Tensor:
+    with _lock:
+        if index not in _status:
+            _status[index] = torch.zeros(1, dtype=torch.int64, pin_memory=True)
+        return _status[index]
+
+
+def _raise_noted(index: int) -> None:
+    """Raise for what a kernel has noted by now, once."""
+    if index not in _status:
+        return
+    noted = int(_status[index])
+    if noted == 0:
+        return
+    _status[index].zero_()
+    kind = _KINDS.get(noted >> 56, "index")
+    position = 0xFF_FFFF_FFFF_FFFF - (noted & 0xFF_FFFF_FFFF_FFFF)
+    raise InvalidArgumentError(
+        f"an operator that ran on cuda:{index} found {kind}[{position}] out of range; it counted for nothing there"
+    )

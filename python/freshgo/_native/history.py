@@ -1,0 +1,101 @@
+"""The calls of a loader that concern its history cache; see ``freshgo/history.h``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from freshgo._native import abi, dlpack, header
+
+POLL_MS = 50
+"""How long a call may block before Ctrl-C is looked for."""
+
+
+class HistoryCalls:
+    """A part of :class:`freshgo._native.loader.Loader`."""
+
+    _handle: Callable[[], int]
+    _judged: tuple[object, Any, list[tuple[torch.Tensor, torch.Tensor]], Any] | None = None  # arrays of the last update
+
+    def history_buffer(self) -> torch.Tensor | None:
+        """The buffer (uint8), or None where it is on another device."""
+        return _tensor("fg_history_buffer", self._handle())
+
+    def history_update(
+        self, iteration: int, row_bytes: int, norms: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Judge a batch by the gradient norms (float32) of each hidden layer's computed rows and hits.
+
+        Returns:
+            For each hidden layer which of the computed rows are kept and in which slots (int64, one dimension).
+        """
+        raw, kept = (header.HistoryLayer * len(norms))(), []
+        alive = [(computed.contiguous(), hits.contiguous()) for computed, hits in norms]
+        for layer, (computed, hits) in zip(raw, alive, strict=True):
+            rows, slots = (torch.empty(computed.numel(), dtype=torch.int64) for _ in range(2))
+            kept.append((rows, slots))
+            layer.computed, layer.num_computed = _pointer(computed, ctypes.c_float), computed.numel()
+            layer.hits, layer.num_hits = _pointer(hits, ctypes.c_float), hits.numel()
+            layer.rows, layer.slots = _pointer(rows, ctypes.c_int64), _pointer(slots, ctypes.c_int64)
+        self._judged = norms, raw, kept, alive
+        self._update(iteration, row_bytes, raw, len(norms))
+        return self.history_admitted(norms)
+
+    def history_admitted(self, norms: object) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What :meth:`history_update` returned for these very ``norms``, if they were the last, or would have, had
+        Ctrl-C not struck: nothing where that was before the library had judged."""
+        if self._judged is None or self._judged[0] is not norms:
+            return []
+        _, raw, kept, _ = self._judged
+        return [
+            (rows[: layer.num_admitted], slots[: layer.num_admitted])
+            for layer, (rows, slots) in zip(raw, kept, strict=True)
+        ]
+
+    def history_skip(self, iteration: int) -> None:
+        """End the update of a batch with nothing kept or judged."""
+        self._update(iteration, 0, None, 0)
+
+    def _update(self, iteration: int, row_bytes: int, layers: Any, count: int) -> None:
+        arguments = (self._handle(), iteration, row_bytes, layers, count, POLL_MS)
+        while abi.call("fg_history_update", *arguments) == header.TIMEOUT:
+            pass
+
+    def history_stats(self) -> dict[str, Any]:
+        """What the history did."""
+        return abi.read_json("fg_history_stats", self._handle())
+
+    def history_save(self) -> bytes:
+        """The state of the decisions."""
+        state = _tensor("fg_history_save", self._handle())
+        return b"" if state is None else state.numpy().tobytes()
+
+    def history_restore(self, state: bytes) -> None:
+        """Take over a saved state, which ends the running epoch.
+
+        Raises:
+            FormatError: these bytes are no state of this history
+        """
+        abi.call("fg_history_restore", self._handle(), state, len(state))
+
+
+def _pointer(tensor: torch.Tensor, kind: Any) -> Any:
+    """A pointer to the first element of a tensor, which the caller keeps alive; NULL where it has none."""
+    return ctypes.cast(ctypes.c_void_p(tensor.data_ptr()), ctypes.POINTER(kind))  # 0 is NULL
+
+
+def _tensor(function: str, handle: int) -> torch.Tensor | None:
+    """The one tensor that a function gives."""
+    slots, versioned = (header.Tensor * 1)(), dlpack.use_versioned()
+    try:
+        abi.call(function, handle, int(versioned), slots)
+        if not slots[0].managed:
+            return None
+        (tensor,) = dlpack.to_torch(slots, 1, versioned).values()
+    except BaseException:  # Ctrl-C may strike right after the library handed it over
+        dlpack.discard(slots, 1, versioned)
+        raise
+    return tensor

@@ -1,0 +1,163 @@
+"""Native loaders, and the policy laboratory over the same options.
+
+Nothing here loads the native library at import; the first object or call does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from freshgo._args.progress import Progress
+from freshgo._native import abi, dlpack, header
+from freshgo._native.graph import Graph, TypedGraph, source_handles
+from freshgo._native.handle import POLL_MS, Handle, run_job
+from freshgo._native.history import HistoryCalls
+from freshgo._native.options import LoaderOptions, loader_options, own_seeds, pointer_to
+from freshgo._native.store import Store
+
+__all__ = ["Loader", "RawBatch", "hotness", "simulate"]
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    """One batch: its position in the epoch, its number of seeds, and its tensors by name, which own their memory."""
+
+    index: int
+    num_seeds: int
+    tensors: dict[str, torch.Tensor]
+
+
+_MODES = {"train": 0, "trace": 1, "plain": 2}
+
+
+class Loader(Handle, HistoryCalls):
+    """Batches of a store or a graph, prepared ahead in threads of the library."""
+
+    _closer = "fg_loader_close"
+    _what = "loader"
+
+    def __init__(
+        self, source: Store | Graph | TypedGraph, options: LoaderOptions, progress: Progress | None = None
+    ) -> None:
+        """Load the topology, fill the caches and check the options against the source, which is kept open until
+        this loader is closed.
+
+        Raises:
+            InvalidArgumentError: an option or a seed that cannot work
+            BudgetError: ``memory`` is too small; its ``minimum`` works
+            ReadError, CorruptError: the store cannot be read
+        """
+        super().__init__()
+        self._source = source
+        self._seeds = own_seeds(options.seeds)
+        # The library reads them where they lie.
+        self._vectors = options.hotness, options.held, options.links, options.input_time
+        raw = loader_options(options, self._seeds)
+        arguments = (*source_handles(source), ctypes.byref(raw))
+        self._pointer = run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
+        info = header.LoaderDetails()
+        abi.call("fg_loader_info", self._pointer, ctypes.byref(info))
+        self.num_batches = int(info.num_batches)
+        self._tensor_slots = header.Tensor * int(info.max_tensors)
+        self._versioned = dlpack.use_versioned()
+
+    def check_open(self) -> None:
+        """Raise ClosedError after :meth:`close`."""
+        self._handle()
+
+    def start(self, epoch: int, first_batch: int, mode: Literal["train", "trace", "plain"] = "train") -> None:
+        """Stop what runs and begin ``epoch`` at ``first_batch``. A trace produces only ids, a plain epoch uses no
+        history."""
+        abi.call("fg_loader_start", self._handle(), epoch, first_batch, _MODES[mode])
+
+    def next(self, *, wait: bool = True) -> RawBatch | None:
+        """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet.
+        Waits in steps, so Ctrl-C works."""
+        slots = self._tensor_slots()
+        raw = header.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
+        try:
+            while True:
+                code = abi.call("fg_loader_next", self._handle(), POLL_MS if wait else 0, ctypes.byref(raw))
+                if code == header.OK:
+                    tensors = dlpack.to_torch(slots, raw.num_tensors, self._versioned)
+                    return RawBatch(int(raw.index), int(raw.num_seeds), tensors)
+                if code == header.END or not wait:
+                    return None
+        except BaseException:  # Ctrl-C may strike right after the library handed the batch over
+            dlpack.discard(slots, raw.num_tensors, self._versioned)
+            raise
+
+    def stop(self) -> None:
+        """End the running epoch and free what was prepared; the loader can be started again."""
+        abi.call("fg_loader_stop", self._handle())
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the loader since it was opened."""
+        return abi.read_json("fg_loader_stats", self._handle())
+
+    def plan(self) -> dict[str, Any]:
+        """How the memory is divided, what the transfer of every window would take, and what it took."""
+        return abi.read_json("fg_loader_plan", self._handle())
+
+
+def hotness(source: Store | Graph | TypedGraph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
+    """The scores (float32, one per node) by which a loader of these options fills its cache: ``options.cache`` names
+    the metric.
+
+    Raises:
+        InvalidArgumentError, BudgetError, ReadError, CorruptError: as :class:`Loader`
+    """
+    out = torch.empty(num_nodes, dtype=torch.float32)
+    seeds = own_seeds(options.seeds)
+    raw = loader_options(options, seeds)
+    run_job("fg_hotness", *source_handles(source), ctypes.byref(raw), pointer_to(out, ctypes.c_float), num_nodes)
+    return out
+
+
+def simulate(
+    trace: Sequence[torch.Tensor],
+    *,
+    policy: str,
+    capacity: int,
+    num_nodes: int,
+    superbatch: int | None = None,
+    carry_over: bool = True,
+    lookahead: bool = True,
+    hotness: torch.Tensor | None = None,
+    hotness_seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Reads, hits and swaps of every batch (int64), and the rows read before the first. ``trace`` holds int32 or int64
+    vectors without gaps.
+
+    Raises:
+        InvalidArgumentError: an id that is out of range or comes twice in a batch, an argument that cannot work
+    """
+    reads, hits, swaps = (torch.empty(len(trace), dtype=torch.int64) for _ in range(3))
+    fill = torch.zeros(1, dtype=torch.int64)
+    arrays = dlpack.ArrayList()
+    batches = (header.Array * len(trace))(*(arrays.one(f"trace[{i}]", ids) for i, ids in enumerate(trace)))
+    raw = header.Simulation(
+        struct_size=ctypes.sizeof(header.Simulation),
+        carry_over=int(carry_over),
+        lookahead=int(lookahead),
+        policy=policy.encode(),
+        superbatch=superbatch or 0,
+        hotness_seed=hotness_seed & 0xFFFF_FFFF_FFFF_FFFF,
+        num_nodes=num_nodes,
+        capacity=capacity,
+        trace=batches,
+        num_batches=len(batches),
+        **{
+            name: pointer_to(out, ctypes.c_int64)
+            for name, out in (("reads", reads), ("hits", hits), ("swaps", swaps), ("fill", fill))
+        },
+    )
+    if hotness is not None:
+        raw.hotness, raw.num_hotness = pointer_to(hotness, ctypes.c_float), hotness.numel()
+    run_job("fg_simulate", ctypes.byref(raw))
+    return reads, hits, swaps, int(fill)

@@ -1,0 +1,80 @@
+"""A native store: a graph on disk, opened for reading."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Literal
+
+import torch
+
+from freshgo._args.progress import Progress
+from freshgo._native import abi, dlpack, header
+from freshgo._native.handle import Handle, encoded_path, run_job
+from freshgo.errors import InvalidArgumentError
+
+
+class Store(Handle):
+    """A store on disk, opened for reading."""
+
+    _closer = "fg_store_close"
+    _what = "store"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open and validate the store at ``path`` (header, sizes, version; not every byte: see :meth:`verify`).
+
+        Raises:
+            StoreNotFoundError, StorePermissionError, FormatError, VersionError, CorruptError, ReadError
+        """
+        super().__init__()
+        out = ctypes.c_void_p()
+        try:
+            abi.call("fg_store_open", encoded_path(path), ctypes.byref(out))
+        finally:
+            self._pointer = out.value
+
+    @classmethod
+    def _adopt(cls, pointer: int | None) -> Store:
+        """The store of a handle that the library gave out; of None one that is closed."""
+        self = cls.__new__(cls)
+        Handle.__init__(self)
+        self._pointer = pointer
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
+        ``splits`` (name to number of ids) and so on; of a store with types in ``node_types`` and ``edge_types``."""
+        info = abi.read_json("fg_store_describe", self._handle())
+        for level in (info, *info["node_types"]):
+            level["splits"] = {split["name"]: split["shape"][0] for split in level["splits"]}
+        return info
+
+    def read(self, name: str, *, kind: Literal["split", "node", "edge"], place: int | None = None) -> torch.Tensor:
+        """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified. ``place`` is that of
+        the type in what :meth:`describe` lists, None in a homogeneous store."""
+        kinds = {"split": 0, "node": 1, "edge": 2}
+        if kind not in kinds:
+            raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
+        versioned = dlpack.use_versioned()
+        what = (kinds[kind],) if place is None else (kinds[kind], place)
+        function = "fg_store_read" if place is None else "fg_store_read_type"
+        arguments = (self._handle(), *what, name.encode(), int(versioned))
+        slots = (header.Tensor * 1)()
+        result = run_job(function, *arguments, discard=lambda managed: _free(managed, versioned))
+        try:
+            slots[0].managed = result
+            return dlpack.to_torch(slots, 1, versioned)[""]
+        except BaseException:  # Ctrl-C may strike right after the library handed it over
+            dlpack.discard(slots, 1, versioned)
+            raise
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read everything and compare it with its checksums; the first damaged block raises CorruptError.
+
+        ``progress(stage, done, total)`` is called from this thread, in bytes.
+        """
+        run_job("fg_store_verify", self._handle(), progress=progress)
+
+
+def _free(managed: int, versioned: bool) -> None:
+    dlpack.discard((header.Tensor * 1)(header.Tensor(managed=managed)), 1, versioned)

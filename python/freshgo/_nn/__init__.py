@@ -1,0 +1,1 @@
+"""What ``freshgo.nn`` is made of: PyG's layers over the operators."""

@@ -1,0 +1,174 @@
+"""The graph behind an ``edge_index``: grouped by target, and by source once a derivative asks for it.
+
+PyG's layers get ``edge_index`` and nothing else. What is known of one is kept as an attribute of the tensor, so that
+the layers and steps that share it share the work, and so that a batch can bring it along (``_batch.structure``). A
+tensor that has been written to since is another one. Views of the first edges, as blocks and ``trim_to_layer`` make
+them, find what their base knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo import ops
+from freshgo._batch.structure import Known, Transposed, recall, remember
+from freshgo._ops import kernels
+from freshgo.errors import InvalidArgumentError
+
+
+@dataclasses.dataclass
+class Adjacency:
+    """Edges grouped by target, as the operators take them."""
+
+    index: Tensor
+    ptr: Tensor
+    order: Tensor | None  # where each edge is in edge_index; None: in its place
+    transposed: Transposed | None = None
+    scales: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
+
+    def of_edges(self, values: Tensor | None) -> Tensor | None:
+        """Bring one value for each edge of edge_index into this order."""
+        return values if values is None or self.order is None else values.index_select(0, self.order)
+
+    def for_gradient(self, x: Tensor) -> Transposed | None:
+        """The graph by source, if the derivative of an operator over ``x`` will ask for it."""
+        if not torch.is_grad_enabled() or not x.requires_grad:
+            return None
+        if self.transposed is None:
+            self.transposed = ops.transpose(self.index, self.ptr, x.size(0))
+        return self.transposed
+
+    def scale(self, kind: Any, make: Any) -> Tensor:
+        """A vector that depends on the graph alone, made once."""
+        if kind not in self.scales:
+            self.scales[kind] = make()
+        return self.scales[kind]
+
+
+def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
+    """The graph of ``edge_index`` between so many sources and targets."""
+    if torch.compiler.is_compiling():  # what is kept beside a tensor does not exist in a graph
+        return Adjacency(*ops.group(edge_index, targets))
+    known = recall(edge_index)
+    if known is None:
+        base = _base(edge_index)
+        whole = None if base is None else recall(base)
+        if whole is not None and whole.ptr is not None:
+            return _prefix(edge_index, whole, sources, targets)
+        known = Known(edge_index, None, None)
+        remember(edge_index, known)
+    if known.ptr is not None:
+        return _prefix(edge_index, known, sources, targets)
+    key = (edge_index.size(1), sources, targets)
+    if key not in known.made:
+        known.made[key] = _group(_plain(edge_index), targets)
+    made: Adjacency = known.made[key]
+    return made
+
+
+def relations(
+    edge_index: Tensor, edge_type: Tensor, num_relations: int, sources: int, targets: int
+) -> list[tuple[int, Adjacency]]:
+    """The graph of each relation that has edges, by its number; made once for both tensors as they are."""
+    known = recall(edge_index)
+    if known is None:
+        known = Known(edge_index, None, None)
+        remember(edge_index, known)
+    key = (edge_index.size(1), sources, targets)
+    if key not in known.by_type or known.by_type[key].type() is not edge_type or known.by_type[key].stale():
+        known.by_type[key] = _Relations(edge_type, _split(_plain(edge_index), edge_type, num_relations, targets))
+    made: _Relations = known.by_type[key]
+    return made.graphs
+
+
+class _Relations:
+    def __init__(self, edge_type: Tensor, graphs: list[tuple[int, Adjacency]]) -> None:
+        self.type = weakref.ref(edge_type)
+        self.version = edge_type._version
+        self.graphs = graphs
+
+    def stale(self) -> bool:
+        edge_type = self.type()
+        return edge_type is None or edge_type._version != self.version
+
+
+def _split(edge_index: Tensor, edge_type: Tensor, num_relations: int, targets: int) -> list[tuple[int, Adjacency]]:
+    if edge_type.numel() != edge_index.size(1):
+        raise InvalidArgumentError(
+            f"edge_type has shape {list(edge_type.shape)} for edge_index of shape {list(edge_index.shape)}"
+        )
+    ends, order = kernels.group(edge_type.to(edge_index.dtype), num_relations)
+    if order is not None:
+        edge_index = edge_index.index_select(1, order)
+    found = []
+    for relation, (first, end) in enumerate(itertools.pairwise(ends.tolist())):
+        if first < end:
+            found.append((relation, _group(edge_index[:, first:end], targets)))
+    return found
+
+
+def _plain(edge_index: Any) -> Tensor:
+    """PyG's EdgeIndex as an ordinary tensor."""
+    plain: Tensor = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index
+    return plain
+
+
+def _sources(edge_index: Tensor) -> Tensor:
+    """Row 0 over the same memory, not as a view: that would keep edge_index alive, which keeps what is made of it."""
+    row = edge_index[0]
+    return row.new_empty(0).set_(row.untyped_storage(), row.storage_offset(), row.size(), row.stride())
+
+
+def _group(edge_index: Tensor, targets: int) -> Adjacency:
+    ptr, order = kernels.group(edge_index[1], targets)
+    index = _sources(edge_index) if order is None else edge_index[0].index_select(0, order)
+    return Adjacency(index, ptr, order)
+
+
+def _base(edge_index: Tensor) -> Tensor | None:
+    """The tensor whose first columns ``edge_index`` views."""
+    base = edge_index._base
+    if (
+        base is None
+        or base.dim() != 2
+        or edge_index.data_ptr() != base.data_ptr()
+        or edge_index.stride() != base.stride()
+        or edge_index.dtype != base.dtype
+        or edge_index.size(1) > base.size(1)
+    ):
+        return None
+    return base
+
+
+def _prefix(edge_index: Tensor, known: Known, sources: int, targets: int) -> Adjacency:
+    """The first edges of a graph whose targets are sorted."""
+    edges = edge_index.size(1)
+    key = (edges, sources, targets)
+    if key in known.made:
+        found: Adjacency = known.made[key]
+        return found
+    assert known.ptr is not None
+    ptr = known.ptr[: targets + 1].clamp(max=edges)
+    if ptr.size(0) <= targets:
+        ptr = torch.cat([ptr, ptr.new_full((targets + 1 - ptr.size(0),), edges)])
+    end = known.ends.get(edges)
+    if int(ptr[-1]) != edges if end is None else targets < end:
+        return _group(_plain(edge_index), targets)  # fewer targets than have edges: the full check says what is wrong
+    transposed = known.transposed
+    # It holds for a graph that ends with all edges of some target, over rows that it knows.
+    if transposed is not None and (sources >= transposed.ptr.size(0) or (end is None and not _ends(known.ptr, edges))):
+        transposed = None
+    known.made[key] = Adjacency(_sources(_plain(edge_index)), ptr, None, transposed)
+    made: Adjacency = known.made[key]
+    return made
+
+
+def _ends(ptr: Tensor, edges: int) -> bool:
+    """Whether so many first edges are all of some targets."""
+    return int(ptr[int(torch.searchsorted(ptr, edges))]) == edges

@@ -1,0 +1,1 @@
+"""What ``freshgo.ops`` is made of: kernels, and their operators in torch."""

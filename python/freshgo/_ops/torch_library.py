@@ -1,0 +1,478 @@
+"""The operators as torch sees them: schemas, shapes for tracing, the kernels, derivatives.
+
+They are registered in the namespace ``freshgo`` of ``torch.ops``. ``freshgo.ops`` is what users call: it checks
+arguments and brings them to the few forms that these take. All are functional, none keeps state. Rows are
+2-dimensional; ``index`` is [edges], ``ptr`` int64 [targets + 1]; weights are [edges, heads] of the dtype of sums.
+
+The way back through a graph needs it grouped by source: ``source_ptr``, ``target``, ``edge``, in which every list
+ascends. They may belong to a larger graph of which this one has the first edges, up to those of some target: a list
+then ends where its edges do. Where they are absent, the derivative makes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from freshgo._native import cuda, header
+from freshgo._ops import kernels
+from freshgo.errors import InvalidArgumentError
+
+_library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
+_Optional = Tensor | None
+
+
+def _define(schema: str, run: Any, fake: Any, setup: Any = None, backward: Any = None) -> None:
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    for key in ("CPU", "CUDA"):  # kernels looks where the tensors are
+        _library.impl(name, run, key)
+    torch.library.register_fake(f"freshgo::{name}", fake, lib=_library)
+    torch.library.register_autograd(f"freshgo::{name}", backward or _never, setup_context=setup, lib=_library)
+
+
+def _never(ctx: Any, *grads: _Optional) -> NoReturn:
+    """The derivative of a derivative. Without it torch would take zero, and only warn."""
+    raise InvalidArgumentError(
+        "the operators of freshgo.ops, and layers of freshgo.nn.accelerate, have no second derivatives, which a loss "
+        "over gradients (create_graph=True) asks for: take PyG's own layers there, which report.undo() gives back"
+    )
+
+
+# ---- grouping ----------------------------------------------------------------------------------------------------
+
+
+def _transpose_fake(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    return ptr.new_empty(sources + 1), torch.empty_like(index), torch.empty_like(index)
+
+
+_define(
+    "transpose(Tensor index, Tensor ptr, SymInt sources) -> (Tensor, Tensor, Tensor)",
+    kernels.transpose,
+    _transpose_fake,
+)
+
+
+def _group(target: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+    ptr, order = kernels.group(target, targets)
+    return ptr, torch.arange(target.numel(), dtype=target.dtype) if order is None else order
+
+
+def _group_fake(target: Tensor, targets: int) -> tuple[Tensor, Tensor]:
+    return target.new_empty(targets + 1, dtype=torch.int64), torch.empty_like(target)
+
+
+_define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _group_fake)
+
+
+def _grouped_by_source(
+    index: Tensor, ptr: Tensor, sources: int, source_ptr: _Optional, target: _Optional, edge: _Optional
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """The graph by source, and how many targets have edges here: the lists end at the first that has none."""
+    if source_ptr is None or target is None or edge is None:
+        return *kernels.transpose(index, ptr, sources), ptr.numel() - 1
+    if cuda.takes(index) and target.numel() != index.numel():
+        # Where its lists end is a number on the device: sorting costs less than waiting for it.
+        return *kernels.transpose(index, ptr, sources), ptr.numel() - 1
+    source_ptr = source_ptr[: sources + 1]
+    if cuda.takes(index):
+        return source_ptr, target, edge, ptr.numel() - 1
+    end = int(source_ptr[-1])
+    return source_ptr, target[:end], edge[:end], int(torch.searchsorted(ptr, ptr[-1:]))
+
+
+# ---- sums ----------------------------------------------------------------------------------------------------------
+
+
+class _Factors(NamedTuple):
+    """What rows are multiplied by on their way into a sum: ``weight`` and the rest of ``fg_aggregation``."""
+
+    weight: _Optional
+    self_weight: _Optional
+    row_scale: _Optional
+    col_scale: _Optional
+    skip_self: bool
+
+    @property
+    def heads(self) -> int:
+        return 1 if self.weight is None else self.weight.size(1)
+
+    def reversed(self) -> _Factors:
+        """Those of the way back."""
+        return self._replace(row_scale=self.col_scale, col_scale=self.row_scale)
+
+
+def _sum(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
+    factors = _Factors(*rest[:5])
+    out = kernels.empty(x, ptr.numel() - 1, x.size(1), x.dtype)
+    kernels.aggregate(header.SUM, x, index, ptr, out, heads=factors.heads, **factors._asdict())
+    return out
+
+
+def _sum_fake(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty(ptr.size(0) - 1, x.size(1))
+
+
+def _sum_back(grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any, **products: Any) -> Tensor:
+    factors, by_source, sources = _Factors(*rest[:5]).reversed(), rest[5:8], rest[8]
+    source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
+    out = kernels.empty(grad, sources, grad.size(1), grad.dtype)
+    kernels.aggregate(
+        header.SUM,
+        grad,
+        target,
+        source_ptr,
+        out,
+        heads=factors.heads,
+        edge=edge,
+        cut=cut,
+        **factors._asdict(),
+        **products,
+    )
+    return out
+
+
+def _sum_back_fake(grad: Tensor, *rest: Any) -> Tensor:
+    return grad.new_empty(rest[-1], grad.size(1))
+
+
+def _sum_back_both(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """The derivatives by x and by the weights, from one pass over the rows of ``grad``; on a device from two."""
+    weight = rest[0]
+    if cuda.takes(x):
+        _, _, row_scale, col_scale, skip_self, *_ = rest
+        dot = _dot(x, grad, index, ptr, row_scale, col_scale, skip_self, weight.size(1))
+        return _sum_back(grad, index, ptr, *rest, x.size(0)), dot
+    dot = kernels.empty(x, weight.size(0), weight.size(1), weight.dtype)
+    if x.size(1) == 0:
+        dot.zero_()
+    return _sum_back(grad, index, ptr, *rest, x.size(0), own=x, dot=dot), dot
+
+
+def _sum_back_both_fake(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), rest[0].new_empty(rest[0].shape)
+
+
+def _dot(
+    x: Tensor,
+    grad: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    row_scale: _Optional,
+    col_scale: _Optional,
+    skip_self: bool,
+    heads: int,
+) -> Tensor:
+    out = kernels.empty(x, index.numel(), heads, kernels.real(x.dtype))
+    if x.size(1) == 0:
+        return out.zero_()
+    kernels.aggregate(
+        header.DOT,
+        x,
+        index,
+        ptr,
+        out,
+        heads=heads,
+        own=grad,
+        row_scale=row_scale,
+        col_scale=col_scale,
+        skip_self=skip_self,
+    )
+    return out
+
+
+def _dot_fake(
+    x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, row: _Optional, col: _Optional, skip: bool, heads: int
+) -> Tensor:
+    return x.new_empty(index.size(0), heads, dtype=kernels.real(x.dtype))
+
+
+def _sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *transposed = inputs
+    products = ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
+    ctx.save_for_backward(x if products else None, index, ptr, weight, self_weight, row_scale, col_scale, *transposed)
+    ctx.skip_self, ctx.sources = skip_self, x.size(0)
+
+
+def _sum_backward(ctx: Any, grad: Tensor) -> tuple[_Optional, ...]:
+    x, index, ptr, weight, self_weight, row_scale, col_scale, *transposed = ctx.saved_tensors
+    ops = torch.ops.freshgo
+    of_x = of_weight = of_self = None
+    how = (weight, self_weight, row_scale, col_scale, ctx.skip_self, *transposed)
+    if ctx.needs_input_grad[0] and ctx.needs_input_grad[3]:
+        of_x, of_weight = ops.sum_back_both(x, grad, index, ptr, *how)
+    elif ctx.needs_input_grad[0]:
+        of_x = ops.sum_back(grad, index, ptr, *how, ctx.sources)
+    elif ctx.needs_input_grad[3]:
+        of_weight = ops.dot(x, grad, index, ptr, row_scale, col_scale, ctx.skip_self, weight.size(1))
+    if ctx.needs_input_grad[4]:
+        rows, heads = self_weight.shape
+        of_self = ops.row_dot(x[:rows], grad[:rows], heads)
+    return of_x, None, None, of_weight, of_self, None, None, None, None, None, None
+
+
+_GRAPH = "Tensor? source_ptr, Tensor? target, Tensor? edge"
+_FACTORS = "Tensor? weight, Tensor? self_weight, Tensor? row_scale, Tensor? col_scale, bool skip_self"
+
+_define(
+    f"sum(Tensor x, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> Tensor",
+    _sum,
+    _sum_fake,
+    _sum_setup,
+    _sum_backward,
+)
+_define(
+    f"sum_back(Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}, SymInt sources) -> Tensor",
+    _sum_back,
+    _sum_back_fake,
+)
+_define(
+    f"sum_back_both(Tensor x, Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> (Tensor, Tensor)",
+    _sum_back_both,
+    _sum_back_both_fake,
+)
+_define(
+    "dot(Tensor x, Tensor grad, Tensor index, Tensor ptr, Tensor? row_scale, Tensor? col_scale, bool skip_self, "
+    "SymInt heads) -> Tensor",
+    _dot,
+    _dot_fake,
+)
+
+
+def _row_dot(x: Tensor, y: Tensor, heads: int) -> Tensor:
+    """``[rows, heads]``: the product of each row with that of y, or with its only one."""
+    out = kernels.empty(x, x.size(0), heads, kernels.real(x.dtype))
+    if x.size(1) == 0:
+        return out.zero_()
+    kernels.heads(header.ROW_DOT, x, y, out)
+    return out
+
+
+def _row_dot_fake(x: Tensor, y: Tensor, heads: int) -> Tensor:
+    return x.new_empty(x.size(0), heads, dtype=kernels.real(x.dtype))
+
+
+_define("row_dot(Tensor x, Tensor y, SymInt heads) -> Tensor", _row_dot, _row_dot_fake)
+
+
+# ---- maximum and minimum -------------------------------------------------------------------------------------------
+
+
+def _extreme(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    least: bool,
+    counted: bool,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> tuple[Tensor, Tensor]:
+    rows, columns = ptr.numel() - 1, x.size(1)
+    out = kernels.empty(x, rows, columns, x.dtype)
+    count = kernels.empty(x, rows if counted else 0, columns, kernels.real(x.dtype))
+    kernels.aggregate(header.MIN if least else header.MAX, x, index, ptr, out, count=count if counted else None)
+    return out, count
+
+
+def _extreme_fake(
+    x: Tensor, index: Tensor, ptr: Tensor, least: bool, counted: bool, *transposed: _Optional
+) -> tuple[Tensor, Tensor]:
+    rows, columns = ptr.size(0) - 1, x.size(1)
+    counts = (rows, columns) if counted else (0, columns)
+    return x.new_empty(rows, columns), x.new_empty(counts, dtype=kernels.real(x.dtype))
+
+
+def _extreme_back(
+    x: Tensor,
+    out: Tensor,
+    share: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> Tensor:
+    source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
+    grad = kernels.empty(x, x.size(0), x.size(1), x.dtype)
+    kernels.aggregate(header.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
+    return grad
+
+
+def _extreme_back_fake(x: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _extreme_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, index, ptr, _, counted, *transposed = inputs
+    out, count = output
+    ctx.mark_non_differentiable(count)
+    ctx.counted = counted
+    ctx.save_for_backward(x, out, count, index, ptr, *transposed)
+
+
+def _extreme_backward(ctx: Any, grad: Tensor, of_count: _Optional) -> tuple[_Optional, ...]:
+    x, out, count, index, ptr, *transposed = ctx.saved_tensors
+    if not ctx.counted:
+        raise RuntimeError("freshgo::extreme was called without counted=True, which its derivative needs")
+    share = (grad / count).to(x.dtype)  # rows that tie share evenly, as in torch.scatter_reduce
+    of_x = torch.ops.freshgo.extreme_back(x, out, share, index, ptr, *transposed)
+    return of_x, None, None, None, None, None, None, None
+
+
+_define(
+    f"extreme(Tensor x, Tensor index, Tensor ptr, bool least, bool counted, {_GRAPH}) -> (Tensor, Tensor)",
+    _extreme,
+    _extreme_fake,
+    _extreme_setup,
+    _extreme_backward,
+)
+_define(
+    f"extreme_back(Tensor x, Tensor out, Tensor share, Tensor index, Tensor ptr, {_GRAPH}) -> Tensor",
+    _extreme_back,
+    _extreme_back_fake,
+)
+
+
+# ---- attention -----------------------------------------------------------------------------------------------------
+
+
+def _attention(
+    src: Tensor,
+    dst: _Optional,
+    logit: _Optional,
+    index: Tensor,
+    ptr: Tensor,
+    self_rows: int,
+    slope: float,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+) -> tuple[Tensor, Tensor]:
+    heads = src.size(1)
+    alpha = kernels.empty(src, index.numel(), heads, src.dtype)
+    own = kernels.empty(src, self_rows, heads, src.dtype)
+    kernels.attention(
+        "fg_attention_forward", index, ptr, slope, src=src, dst=dst, edge=logit, alpha=alpha, alpha_self=own
+    )
+    return alpha, own
+
+
+def _attention_fake(
+    src: Tensor, dst: _Optional, logit: _Optional, index: Tensor, ptr: Tensor, self_rows: int, slope: float, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    heads = src.size(1)
+    return src.new_empty(index.size(0), heads), src.new_empty(self_rows, heads)
+
+
+def _attention_back(
+    alpha: Tensor,
+    alpha_self: Tensor,
+    grad: Tensor,
+    grad_self: Tensor,
+    src: Tensor,
+    dst: _Optional,
+    logit: _Optional,
+    index: Tensor,
+    ptr: Tensor,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    heads, real = src.size(1), src.dtype
+    of_edge = kernels.empty(src, alpha.size(0), heads, real)
+    of_self = kernels.empty(src, alpha_self.size(0), heads, real)
+    of_dst = kernels.empty(src, ptr.numel() - 1, heads, real)
+    kernels.attention(
+        "fg_attention_back",
+        index,
+        ptr,
+        slope,
+        src=src,
+        dst=dst,
+        edge=logit,
+        alpha=alpha,
+        alpha_self=alpha_self,
+        grad=grad,
+        grad_self=grad_self,
+        grad_edge=of_edge,
+        grad_edge_self=of_self,
+        grad_dst=of_dst,
+    )
+    return of_edge, of_self, of_dst
+
+
+def _attention_back_fake(
+    alpha: Tensor, alpha_self: Tensor, grad: Tensor, grad_self: Tensor, src: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    ptr = rest[3]
+    return (
+        src.new_empty(alpha.shape),
+        src.new_empty(alpha_self.shape),
+        src.new_empty(ptr.size(0) - 1, src.size(1)),
+    )
+
+
+def _by_source(
+    of_edge: Tensor,
+    of_self: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+    sources: int,
+) -> Tensor:
+    source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
+    out = kernels.empty(of_edge, sources, of_edge.size(1), of_edge.dtype)
+    kernels.aggregate(header.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
+    out[: of_self.size(0)] += of_self
+    return out
+
+
+def _by_source_fake(of_edge: Tensor, *rest: Any) -> Tensor:
+    return of_edge.new_empty(rest[-1], of_edge.size(1))
+
+
+def _attention_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    src, dst, logit, index, ptr, _, slope, *transposed = inputs
+    ctx.save_for_backward(src, dst, logit, index, ptr, *output, *transposed)
+    ctx.slope = slope
+
+
+def _attention_backward(ctx: Any, grad: Tensor, grad_self: Tensor) -> tuple[_Optional, ...]:
+    src, dst, logit, index, ptr, alpha, alpha_self, *transposed = ctx.saved_tensors
+    ops = torch.ops.freshgo
+    of_edge, of_self, of_dst = ops.attention_back(
+        alpha, alpha_self, grad, grad_self, src, dst, logit, index, ptr, ctx.slope
+    )
+    of_src = None
+    if ctx.needs_input_grad[0]:
+        of_src = ops.by_source(of_edge, of_self, index, ptr, *transposed, src.size(0))
+    return (
+        of_src,
+        of_dst if ctx.needs_input_grad[1] else None,
+        of_edge if ctx.needs_input_grad[2] else None,
+        *(None,) * 7,
+    )
+
+
+_define(
+    "attention(Tensor src, Tensor? dst, Tensor? logit, Tensor index, Tensor ptr, SymInt self_rows, float slope, "
+    f"{_GRAPH}) -> (Tensor, Tensor)",
+    _attention,
+    _attention_fake,
+    _attention_setup,
+    _attention_backward,
+)
+_define(
+    "attention_back(Tensor alpha, Tensor alpha_self, Tensor grad, Tensor grad_self, Tensor src, Tensor? dst, "
+    "Tensor? logit, Tensor index, Tensor ptr, float slope) -> (Tensor, Tensor, Tensor)",
+    _attention_back,
+    _attention_back_fake,
+)
+_define(
+    f"by_source(Tensor of_edge, Tensor of_self, Tensor index, Tensor ptr, {_GRAPH}, SymInt sources) -> Tensor",
+    _by_source,
+    _by_source_fake,
+)

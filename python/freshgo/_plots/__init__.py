@@ -1,0 +1,1 @@
+"""Statistics, plans, simulations and histories as text and figures."""
