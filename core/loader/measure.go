@@ -22,9 +22,7 @@ func (l *Loader) measure(
 	trial.trial = true
 	trial.split = sizing.Measuring(r, g)
 	defer trial.undo()
-	if !l.parts.types.unnamed() {
-		trial.parts.types = l.parts.types.again() // what the trial opens is its own
-	}
+	trial.parts.types = l.parts.types.again() // what the trial opens is its own
 	neighbors, err := l.trialTopology(ctx, trial)
 	if err != nil {
 		return d, nil, err

@@ -157,7 +157,7 @@ func (l *Loader) relationSizes(g *sizing.Graph, indptr, indices, edgeIDs *store.
 
 // weightSizes counts the weights or times that edges are drawn by.
 func (l *Loader) weightSizes(g *sizing.Graph) {
-	for _, t := range l.drawnByTensors() {
+	for _, t := range l.weightTensors() {
 		if t == nil {
 			continue
 		}
@@ -167,7 +167,7 @@ func (l *Loader) weightSizes(g *sizing.Graph) {
 			l.positionSizes(g, t)
 		}
 	}
-	times, largest := l.timeSizes()
+	times, largest := l.parts.types.sizeTimes(l)
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
 }
 
@@ -178,26 +178,6 @@ func (l *Loader) positionSizes(g *sizing.Graph, t *tensor) {
 		l.arraySizes(g, &of.Array)
 		l.arraySizes(g, &of.Sums)
 	}
-}
-
-// drawnByTensors is the tensors of weights, of each relation that has one.
-func (l *Loader) drawnByTensors() []*tensor {
-	if !l.parts.types.unnamed() {
-		return l.weightTensors()
-	}
-	t, _ := l.weightTensor() // its error was looked at
-	return []*tensor{t}
-}
-
-// timeSizes is what the times of all relations take in memory, and the largest of the tensors that they come from.
-func (l *Loader) timeSizes() (times, largest int64) {
-	if !l.parts.types.unnamed() {
-		return l.parts.types.sizeTimes(l)
-	}
-	if t, _ := l.timeTensor(); t != nil {
-		return l.timesBytes(), t.bytes()
-	}
-	return 0, 0
 }
 
 // rankings are the caches that are filled once, by hotness.

@@ -118,9 +118,7 @@ func (l *Loader) checkTreeNames() error {
 	return nil
 }
 
-// timesBytes is what times take in memory, with an order.
-func (l *Loader) timesBytes() int64 { return timesBytes(l.parts.numEdges) }
-
+// timesBytes is what the times of so many edges take in memory, with an order.
 func timesBytes(edges int64) int64 {
 	order := int64(4)
 	if edges > math.MaxUint32 {
