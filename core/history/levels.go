@@ -124,18 +124,8 @@ func zeros[T any](old []T, n int) []T {
 	return old[:n]
 }
 
-// PrunedBytes is an upper bound of the memory of a Pruner and a Pruned together for batches of this size, however their
-// nodes and edges are spread over the hops: that of a batch which is all seeds, the only hop that every layer may compute. A
-// leaf instead needs 4 bytes more in one table (leaves, rounded up to 8) and 8 less in another (places), and fewer elsewhere.
-func PrunedBytes(nodes, edges int64, layers int) int64 {
-	h := hops{nodes: make([]int64, layers+1), edges: make([]int64, layers)}
-	h.nodes[0], h.edges[0] = nodes, edges
-	return h.prunedBytes() + h.scratchBytes()
-}
-
-// PrunedBytesByHop is what a Pruner and a Pruned take for batches of at most these sizes in each hop. Where hops grow it is
-// about half of PrunedBytes.
-func PrunedBytesByHop(nodesPerHop, edgesPerHop []int64) int64 {
+// PrunedBytes is what a Pruner and a Pruned take for batches of at most these sizes in each hop.
+func PrunedBytes(nodesPerHop, edgesPerHop []int64) int64 {
 	h := hops{nodes: nodesPerHop, edges: edgesPerHop}
 	return h.prunedBytes() + h.scratchBytes()
 }

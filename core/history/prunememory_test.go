@@ -2,7 +2,6 @@ package history
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,22 +10,10 @@ import (
 	"freshgo/core/sample"
 )
 
-// The memory is what PrunedBytesByHop says, and PrunedBytes bounds it however the batch is made up.
+// The memory is what PrunedBytes says.
 func TestPrunedBytes(t *testing.T) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	for range 5000 {
-		layers := 1 + rng.IntN(5)
-		nodes, edges := make([]int64, layers+1), make([]int64, layers)
-		for hop := range nodes {
-			nodes[hop] = rng.Int64N(1 << rng.IntN(9))
-		}
-		for hop := range edges {
-			edges[hop] = rng.Int64N(1 << rng.IntN(9))
-		}
-		require.LessOrEqual(t, PrunedBytesByHop(nodes, edges), PrunedBytes(sum(nodes), sum(edges), layers), "%d nodes, %d edges", nodes, edges)
-	}
 	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
-		need := PrunedBytesByHop(g.NodesPerHop, g.EdgesPerHop)
+		need := PrunedBytes(g.NodesPerHop, g.EdgesPerHop)
 		p, out := NewPruner(mem.NewBudget(need)), new(Pruned)
 		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
 		require.Equal(t, need, p.budget.Peak())
@@ -41,7 +28,7 @@ func TestPrunedBytes(t *testing.T) {
 // Without memory nothing is pruned and nothing is kept; with it, the same Pruner works.
 func TestPruneWithoutMemory(t *testing.T) {
 	g := drawn(t, 5, []int64{3, 3, 3}, 20)
-	need := PrunedBytesByHop(g.NodesPerHop, g.EdgesPerHop)
+	need := PrunedBytes(g.NodesPerHop, g.EdgesPerHop)
 	for _, free := range []int64{1, need / 2, need - 1} {
 		budget := mem.NewBudget(need)
 		p, out := NewPruner(budget), new(Pruned)

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"freshgo/core/cache"
-	"freshgo/core/history"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
@@ -60,25 +59,24 @@ func (l *Loader) demandBytes(d *sizing.Demand) int64 {
 	p := &l.parts
 	if types := p.types; !types.unnamed() {
 		c := types.demanded(d)
-		total := c.bytes(p, l.options.BatchSize)
-		if l.options.History != nil {
-			total += types.levelBytes(d, p.transposed)
-		}
-		return total
+		return c.bytes(p, l.options.BatchSize) + l.levelBytes(d)
 	}
-	total := p.batchBytes(d.Nodes, d.Rows, d.Edges, d.Nodes, l.options.BatchSize)
-	if l.options.History != nil {
-		total += levelBytes(d, p.transposed)
+	return p.batchBytes(d.Nodes, d.Rows, d.Edges, d.Nodes, l.options.BatchSize) + l.levelBytes(d)
+}
+
+// levelBytes is what the level tables of a batch take at most.
+func (l *Loader) levelBytes(d *sizing.Demand) int64 {
+	if l.options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
+		return 0
 	}
-	return total
+	shape := l.parts.types.shape()
+	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, l.parts.transposed)
 }
 
 // pruningBytes is what a preparer takes to prune.
 func (l *Loader) pruningBytes(d *sizing.Demand) int64 {
-	if types := l.parts.types; !types.unnamed() {
-		return types.pruningBytes(d)
-	}
-	return history.PrunedBytesByHop(d.NodesPerHop, d.EdgesPerHop) + drawnBytes(d)
+	shape := l.parts.types.shape()
+	return shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 }
 
 // nodesOfType is how many nodes of a type a batch of this demand has.
@@ -128,23 +126,3 @@ func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
 	}
 	return total
 }
-
-// levelBytes is what the level tables of a batch take when nothing is pruned, which
-// is the most: a node of hop j is in the levels 0 to L-j, its edges in the layers 1
-// to L-j.
-func levelBytes(d *sizing.Demand, transposed bool) int64 {
-	hops := len(d.EdgesPerHop)
-	total := 16 * d.Nodes
-	for l := range hops {
-		for hop := range hops - l {
-			total += 8 * (3*d.NodesPerHop[hop] + 3*d.EdgesPerHop[hop])
-			if transposed {
-				total += transposedBytes(d.NodesPerHop[hop]+d.NodesPerHop[hop+1], d.EdgesPerHop[hop])
-			}
-		}
-	}
-	return total
-}
-
-// drawnBytes is a batch as it was drawn, kept until it is pruned.
-func drawnBytes(d *sizing.Demand) int64 { return d.Nodes*(8+8+4+4) + d.Edges*(8+4) }

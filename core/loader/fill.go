@@ -77,7 +77,7 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	found := int64(len(nID)) // but for those that are cold
 	switch {
 	case p.pruned():
-		found = int64(len(p.out.Loaded))
+		found = int64(len(p.cut.Loaded()))
 	case !l.parts.types.unnamed():
 		found = p.sections.nodes[l.parts.types.types()]
 	}

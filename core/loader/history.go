@@ -251,11 +251,7 @@ func (h *past) take() *pruning {
 		h.idle = h.idle[:n-1]
 		return p
 	}
-	p := &pruning{pruner: history.NewPruner(h.loader.budget)}
-	if types := h.loader.parts.types; !types.unnamed() {
-		p.types = &typedPruning{schema: types}
-	}
-	return p
+	return &pruning{cut: history.NewBatch(h.loader.budget, h.loader.parts.types.shape())}
 }
 
 func (h *past) put(p *pruning) {
@@ -267,8 +263,7 @@ func (h *past) put(p *pruning) {
 // close frees what the preparers pruned with.
 func (h *past) close() {
 	for _, p := range h.idle {
-		p.pruner.Close()
-		p.out.Free()
+		p.cut.Close()
 	}
 	h.idle = nil
 	h.state.Close()

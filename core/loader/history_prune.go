@@ -10,15 +10,13 @@ import (
 // pruning is what a preparer keeps to prune its batches.
 type pruning struct {
 	on     bool // whether the batch at hand is pruned
-	pruner *history.Pruner
-	out    history.Pruned
+	cut    *history.Batch
 	wanted []int32 // by node of the batch as it was drawn: where its rows go, or -1
 	probes []probe // by hidden layer
 	saves  [][]float32
 	seeds  map[int64]bool
-	lists  lastHop       // where the topology is on disk
-	loops  []int32       // by node of the batch: edges to itself, before pruning; empty: none at all
-	types  *typedPruning // nil: the graph has none
+	counts []int64
+	lists  lastHop // where the topology is on disk
 }
 
 // pruned says whether the batch at hand is pruned.
@@ -44,9 +42,9 @@ func (p *preparer) prune(b *Batch) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := h.first + b.Index
-	if p.types != nil && !h.plain && i >= h.start {
+	if !h.plain && i >= h.start {
 		h.mu.Unlock()
-		p.types.merge(&p.graph)
+		p.cut.Merge(&p.graph)
 		h.mu.Lock()
 	}
 	if h.awaitTurn(p.epoch.ctx, b.Index) != nil {
@@ -101,7 +99,7 @@ func (h *past) since(i int64, layer int, node int64) int64 {
 // decide finds the rows of the batch of iteration i that the history has, pins them
 // and notes what the update has to judge.
 func (p *preparer) decide(h *past, i, numSeeds int64) error {
-	own, g := p.pruning, p.whole()
+	own, g := p.pruning, p.cut.Merged()
 	probing := h.probes(i)
 	lookups := history.NewLookups(h.loader.options.hops() - 1)
 	saved, restored := h.saved[i]
@@ -124,17 +122,14 @@ func (p *preparer) decide(h *past, i, numSeeds int64) error {
 			return h.state.Lookup(i, layer, node, lookups)
 		}
 	}
-	if err := own.pruner.Decide(g, numSeeds, lookup, &own.out); err != nil {
+	if err := own.cut.Decide(numSeeds, lookup); err != nil {
 		return err
-	}
-	if own.types != nil {
-		own.types.arrange(&own.out)
 	}
 	own.probes = own.probes[:0]
 	d := h.newDecision()
 	d.lookups = lookups
 	for l := range d.layers {
-		level, o := own.level(l+1), &d.layers[l]
+		level, o := &own.cut.Tables[l+1].Level, &d.layers[l]
 		o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
 		for _, at := range level.Computed {
 			o.Nodes = append(o.Nodes, g.Nodes[level.Nodes[at]])
@@ -170,13 +165,10 @@ func (p *pruning) takeSeeds(seeds []int64) {
 func (p *preparer) build() {
 	l := p.loader
 	if p.on {
-		p.pruner.Build(p.whole(), &p.out)
-		p.batch = &p.out.Graph
-		if p.types != nil {
-			p.types.split(&p.graph, &p.out)
-			p.batch = &p.types.graph
-		}
-		p.findWanted()
+		p.cut.Build()
+		p.batch = p.cut.Graph()
+		p.wanted = grown(p.wanted, len(p.graph.Nodes))
+		p.cut.Places(p.wanted)
 	}
 	if len(l.onDisk) == 0 {
 		return
@@ -208,22 +200,6 @@ func (h *past) probeLayer(i int64, layer int, level *history.Level, nodes []int6
 	return found
 }
 
-// findWanted sets wanted.
-func (p *preparer) findWanted() {
-	own := p.pruning
-	own.wanted = grown(own.wanted, len(p.graph.Nodes))
-	for node := range own.wanted {
-		own.wanted[node] = -1
-	}
-	if own.types != nil {
-		own.types.findWanted(own.wanted, &own.out)
-		return
-	}
-	for _, at := range own.out.Loaded {
-		own.wanted[own.out.Kept[at]] = at
-	}
-}
-
 // estimate computes what each new embedding would have saved, for the update.
 func (p *preparer) estimate(b *Batch) error {
 	h, own := p.loader.past, p.pruning
@@ -242,10 +218,7 @@ func (p *preparer) estimate(b *Batch) error {
 		own.saves[l] = d.layers[l].Saves
 	}
 	// Loading a row costs nothing where it lies in the buffer with the embeddings.
-	l, cost := p.loader, func(int64) float32 { return 1 }
-	if own.types != nil {
-		cost = own.types.cost(l)
-	}
+	l, cost := p.loader, p.loader.rowCost()
 	if f := l.outermost; f != nil {
 		f.mu.RLock()
 		defer f.mu.RUnlock()
@@ -257,40 +230,27 @@ func (p *preparer) estimate(b *Batch) error {
 			return read(node)
 		}
 	}
-	if err := own.pruner.Saves(&own.out, cost, own.saves); err != nil || own.types == nil {
-		return err
-	}
-	for l := range own.saves {
-		own.types.saves(l+1, &own.out.Levels[l+1], own.saves[l])
-	}
-	return nil
+	return own.cut.Saves(cost, own.saves)
 }
 
-// findLoops counts the edges of the batch, before pruning, from rows to themselves.
-func (p *preparer) findLoops() {
-	g, own := &p.graph, p.pruning
-	any := false
-	own.loops = grown(own.loops, len(own.out.Graph.Nodes))
-	for at, node := range own.out.Kept {
-		own.loops[at] = 0
-		if int(node) >= len(g.Ptr)-1 {
-			continue
-		}
-		for _, source := range g.Row[g.Ptr[node]:g.Ptr[node+1]] {
-			if int32(source) == node {
-				own.loops[at]++
-				any = true
-			}
+// rowCost is what loading a node's rows costs: nothing where its type has none, but other types have some.
+func (l *Loader) rowCost() func(node int64) float32 {
+	shape := l.parts.types.shape()
+	costs := make([]float32, shape.Types())
+	for i := range l.tables {
+		if !l.tables[i].byEdge {
+			costs[l.tables[i].typ] = 1
 		}
 	}
-	if !any {
-		own.loops = own.loops[:0]
+	if len(costs) == 1 {
+		return func(int64) float32 { return 1 }
 	}
+	return func(node int64) float32 { return costs[sample.TypeOf(shape.First, node)] }
 }
 
 // gatherLoaded copies the rows that are loaded out of a table in memory.
 func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
-	loaded, base := p.loadedOf(t)
+	loaded, base := p.cut.LoadedOf(t.typ)
 	for len(loaded) > 0 {
 		n := 1
 		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
@@ -305,34 +265,10 @@ func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
 // clearUnloaded zeroes the rows of a node tensor that are not loaded.
 func (p *preparer) clearUnloaded(dst []byte, t *table) {
 	next := 0
-	loaded, base := p.loadedOf(t)
+	loaded, base := p.cut.LoadedOf(t.typ)
 	for _, at := range loaded {
 		clear(dst[next*t.width : int(at-base)*t.width])
 		next = int(at-base) + 1
 	}
 	clear(dst[next*t.width:])
-}
-
-// loadedOf is the nodes of a table that are loaded; base is the node of its first row.
-func (p *preparer) loadedOf(t *table) (loaded []int32, base int32) {
-	if p.types == nil {
-		return p.out.Loaded, 0
-	}
-	return p.types.loadedOf(t.typ)
-}
-
-// whole is the batch at hand as package history sees it.
-func (p *preparer) whole() *sample.Subgraph {
-	if p.types == nil {
-		return &p.graph
-	}
-	return &p.types.whole
-}
-
-// level is a hidden level of what was decided, in the order in which it is judged.
-func (p *pruning) level(l int) *history.Level {
-	if p.types == nil {
-		return &p.out.Levels[l]
-	}
-	return &p.types.levels[l].Level
 }

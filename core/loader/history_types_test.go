@@ -14,6 +14,7 @@ import (
 
 	"freshgo/core/history"
 	"freshgo/core/mem"
+	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
@@ -263,16 +264,50 @@ func (r *typedTrainer) requirePruned(plain, b *seen) {
 		got = append(got, of...)
 	}
 	require.Equal(r, sorted(want), sorted(got), "edges of batch %d", b.index)
+	r.requireOrder(plain, b, remain, func(v int64) []typedEdge {
+		if edges[v] {
+			return drawn[v]
+		}
+		return nil
+	})
+}
+
+// requireOrder holds that nodes stand in the order of the plain batch, hop by hop, and those of the last hop in the order in which the edges that are left name them.
+func (r *typedTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func(node int64) []typedEdge) {
+	s := r.l.parts.types
+	leaf, leaves := map[int64]bool{}, make([][]int64, s.types()) // of the plain batch; those that are left
+	inner, last := make([][]int64, s.types()), make([][]int64, s.types())
 	for typ := range s.types() {
-		var nodes []int64
-		at, hops := b.int64s(nodeName(typ, "n_id")), b.int64s(nodeName(typ, "num_sampled_nodes"))
-		for _, v := range plain.int64s(nodeName(typ, "n_id")) {
-			if remain[s.first[typ]+v] {
-				nodes = append(nodes, v)
+		ids, hops := plain.int64s(nodeName(typ, "n_id")), plain.int64s(nodeName(typ, "num_sampled_nodes"))
+		before, end := sumOf(hops[:len(hops)-2]), sumOf(hops[:len(hops)-1])
+		for at, v := range ids {
+			switch v += s.first[typ]; {
+			case int64(at) >= end:
+				leaf[v] = true
+			case remain[v]:
+				inner[typ] = append(inner[typ], v)
+				if int64(at) >= before {
+					last[typ] = append(last[typ], v)
+				}
 			}
 		}
-		require.Equal(r, append([]int64{}, nodes...), append([]int64{}, at...), "nodes of type %d of batch %d", typ, b.index)
-		require.EqualValues(r, len(at), sumOf(hops))
+	}
+	for _, v := range slices.Concat(last...) {
+		for _, e := range edges(v) {
+			if leaf[e.source] {
+				leaf[e.source] = false
+				leaves[sample.TypeOf(s.first, e.source)] = append(leaves[sample.TypeOf(s.first, e.source)], e.source)
+			}
+		}
+	}
+	for typ := range s.types() {
+		got := b.int64s(nodeName(typ, "n_id"))
+		want := []int64{}
+		for _, v := range append(inner[typ], leaves[typ]...) {
+			want = append(want, v-s.first[typ])
+		}
+		require.Equal(r, want, append([]int64{}, got...), "nodes of type %d of batch %d", typ, b.index)
+		require.EqualValues(r, len(got), sumOf(b.int64s(nodeName(typ, "num_sampled_nodes"))))
 	}
 }
 
@@ -473,7 +508,9 @@ func TestTypedHistoryOfOneType(t *testing.T) {
 					require.Equal(t, want[i].int64s(name), b.int64s(name))
 				}
 			}
-			require.Equal(t, want[i].int64s("history_counts"), b.int64s("history_counts")[:4])
+			require.Equal(t, want[i].int64s("history_counts"), b.int64s("history_counts"))
+			require.Equal(t, want[i].int64s("n_id"), b.int64s(nodeName(0, "n_id")))
+			require.Equal(t, want[i].int64s("history_degree"), b.int64s("history_degree"))
 		}
 	}
 	require.Positive(t, r.hits)
@@ -539,4 +576,11 @@ func TestTypedHistoryLeavesFeaturesAlone(t *testing.T) {
 		}
 		require.Greater(t, r.l.Stats().CachedRows, least, "no feature came back")
 	}
+}
+
+func sumOf(counts []int64) (total int64) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
 }

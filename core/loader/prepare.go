@@ -229,7 +229,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	if e.trace {
 		bytes = nodes*8 + b.NumSeeds*8
 	} else if p.pruned() {
-		bytes += p.levelBytes()
+		bytes += p.cut.LevelBytes(l.parts.transposed)
 	}
 	if err := e.gate.acquire(b.Index, bytes); err != nil {
 		return err
@@ -319,7 +319,6 @@ func (p *preparer) copyOut(b *Batch) error {
 		if err := p.estimate(b); err != nil {
 			return err
 		}
-		p.findLoops()
 		return p.levelTensors(b)
 	}
 	return p.transpose(b)

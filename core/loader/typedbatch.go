@@ -111,7 +111,7 @@ func (p *preparer) copyTypes(b *Batch) error {
 		if err := p.estimate(b); err != nil {
 			return err
 		}
-		return p.typedLevelTensors(b)
+		return p.levelTensors(b)
 	}
 	return nil
 }

@@ -5,17 +5,23 @@
  *
  * A pruned batch has the nodes that are still needed and the edges of the rows that any layer computes; rows of node
  * tensors that are neither of seeds nor of level 0 are zero. Beside its other tensors it has, all int64:
- *   history_counts [4]             iteration, rows of features loaded, and the nodes and edges that it would have had
- *   history_degree [nodes]         in-edges drawn, those pruned included
+ *   history_counts                 the iteration; the rows of features loaded; the nodes and the edges that the batch would
+ *                                  have had; of each node type the rows loaded and the nodes that it would have had; of each
+ *                                  level and node type the rows of its table and the targets among them
+ *   history_degree [nodes]         in-edges drawn, those pruned included; of graphs with one node type and one edge type
  *   history_loops [nodes]          and how many of them lead from the node to itself; missing where none does
- *   history_nodes_l [rows]         level l = 0 .. L - 1: the rows that layer l + 1 reads, as nodes of the batch: first those that it computes
- *   history_computed_l, history_hit_l, history_slot_l   for l = 1 .. L - 1: positions in that list which layer l computes, in the order
- *                                  of its rows; which the history has; and their slots
- *   history_ptr_l, history_edge_index_l, history_edge_l   layer l = 1 .. L: its edges by target, as positions in the lists of levels
- *                                  l - 1 and l, and as edges of the batch
- *   history_source_ptr_l, history_source_target_l, history_source_edge_l   with `transpose`, its edges grouped by source
+ *   history_nodes_l [rows]         level l = 0 .. L - 1: its table, the rows that layer l + 1 reads, as nodes of the batch within
+ *                                  their node type; those of a node type follow those of the one before, targets first
+ *   history_computed_l, history_hit_l, history_slot_l   for l = 1 .. L - 1: positions in that table which layer l computes, in
+ *                                  the order of its rows; which the history has; and their slots
+ *   history_ptr_l, history_edge_index_l, history_edge_l   layer l = 1 .. L, of each edge type: its edges by target, as rows of
+ *                                  the source's type in the table of level l - 1 and of the target's type among its
+ *                                  targets, and as edges of that type in the batch
+ *   history_source_ptr_l, history_source_target_l, history_source_edge_l   with `transpose`, of each edge type, its edges
+ *                                  grouped by source
  *   history_probe_l, history_probe_slot_l, history_probe_age_l   of a batch that was left whole to compare: positions of
  *                                  computed rows that the history has too, their slots and ages
+ * Tensors of an edge type are called as its other tensors are: see batch.h.
  *
  * Iterations are batches handed over in FG_TRAIN epochs, from 0 on. Each pruned batch is updated once, before the next
  * is asked for; one that is not counts as updated with nothing. */

@@ -53,7 +53,7 @@ def take_block(
 
 def take_levels(tensors: dict[str, Tensor]) -> Levels:
     """Take the level tables out of the tensors of a pruned batch."""
-    iteration, loaded, plain_nodes, plain_edges = tensors.pop("history_counts").tolist()
+    iteration, loaded, plain_nodes, plain_edges = tensors.pop("history_counts").tolist()[:4]  # the rest is by type
     hops = tensors["num_sampled_edges"].numel()
 
     levels = Levels(
