@@ -151,7 +151,10 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	if err := s.order.batch(ctx, index, &own.request); err != nil {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
 	}
-	b := &sampled{epoch: int64(s.order.key.Epoch), position: index, index: index, numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.ends))}
+	b := &sampled{
+		epoch: int64(s.order.key.Epoch), position: index, index: index,
+		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.ends)),
+	}
 	var worker drawer
 	select {
 	case <-ctx.Done():

@@ -54,14 +54,15 @@ type result struct {
 func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
 	count := l.NumBatches()
 	if index < 0 || first < 0 || first > count {
-		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d", ErrOption, count, index, first)
+		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
+			ErrOption, count, index, first)
 	}
 	e := &epoch{
 		loader: l, first: first, count: count, trace: trace, yielded: first,
 		turn: newTurnstile(first), decided: newTurnstile(first),
 	}
 	at := place{index, first}
-	if l.planner != nil && !trace && first < count {
+	if l.planned != nil && !trace && first < count {
 		e.inspector = l.inspectorAt(at)
 		n, _ := e.inspector.number(at)
 		e.firstNumber = n - first

@@ -206,7 +206,7 @@ func (h *past) begin(from, count int64, plain bool) {
 		h.skipped++
 	}
 	h.updated = h.given
-	if h.loader.planner != nil {
+	if h.loader.planned != nil {
 		h.loader.promises.begin(&h.loader.resident)
 	}
 }

@@ -71,7 +71,7 @@ func (l *Loader) inspect(at place) *inspector {
 	in.changed.L = &in.mu
 	in.blocks = newBlocks(in, at)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
-	l.planner.Reset(l.resident.all)
+	l.planned.planner.Reset(l.resident.all)
 	in.done.Add(1)
 	guard.Go(func() {
 		defer in.done.Done()
@@ -127,7 +127,7 @@ func (in *inspector) plan(current, ahead []*sampled) (*superbatch, error) {
 	}
 	start := time.Now()
 	defer since(&l.counters.planning, start)
-	p, err := l.planner.Plan(in.ctx, first, rowLists(current), rowLists(ahead))
+	p, err := l.planned.planner.Plan(in.ctx, first, rowLists(current), rowLists(ahead))
 	if err != nil {
 		return nil, fmt.Errorf("loader: planning batches %d to %d: %w", first, first+int64(len(current))-1, err)
 	}

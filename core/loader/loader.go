@@ -13,15 +13,12 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"freshgo/core/cache"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
-	"freshgo/core/plan"
 	"freshgo/core/sample"
-	"freshgo/core/scratch"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
@@ -63,21 +60,16 @@ type Loader struct {
 	cacheKind   string // what Options.Cache came to
 	cacheWhy    string // why that, where the loader chose
 	seedsRepeat bool
-	cached      *cache.Rows   // nil when no rows are cached
-	policy      cache.Policy  // nil where batches are planned or nothing is cached
-	online      bool          // whether the policy changes the cache
-	planner     *plan.Planner // of planned batches, else nil
-	pool        *scratch.Pool
-	tracesHeld  atomic.Int64 // bytes of traces in memory
+	cached      *cache.Rows  // nil when no rows are cached
+	policy      cache.Policy // nil where batches are planned or nothing is cached
+	online      bool         // whether the policy changes the cache
+	planned     *planning    // nil: batches are not planned
 	resident    resident
 	promises    promises   // of a planned cache whose batches are pruned
 	past        *past      // nil: no history
 	outermost   *outermost // features in the history's buffer; nil: none
-	device      ssd.Device
-	calibrated  ssd.Stats // what finding that out read
-	links       *links    // nil: batches are drawn for seeds
-	windows     windows
-	seedTimes   []int64 // of the seeds, in the user's order
+	links       *links     // nil: batches are drawn for seeds
+	seedTimes   []int64    // of the seeds, in the user's order
 
 	counters  counters
 	mu        sync.Mutex // guards running, failed and closed
@@ -96,7 +88,8 @@ func (l *Loader) NumBatches() int64 {
 	return (n + l.options.BatchSize - 1) / l.options.BatchSize
 }
 
-// boundBatch makes a batch_size far beyond the seeds, with which sums would overflow, one more than there are: no batch is full with either.
+// boundBatch bounds the batch size by one more than there are seeds, so that sums do not overflow. No batch is full with
+// either size.
 func (l *Loader) boundBatch() { l.options.BatchSize = min(l.options.BatchSize, l.numSeeds()+1) }
 
 // PoolBytes is the part of the memory that the allocator may use to keep buffers
@@ -206,7 +199,7 @@ func (l *Loader) Close() error {
 }
 
 // changing says whether batches change the cache, so that they take turns at it.
-func (l *Loader) changing() bool { return l.online || l.planner != nil }
+func (l *Loader) changing() bool { return l.online || l.planned != nil }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that
 // works already, when the place continues its stream, or a new one.

@@ -300,7 +300,7 @@ func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
 		o.Cache, o.FeatureCache, o.Transfer = "belady", rowsFor(50), transfer
 		l := open(t, OpenStore(s), o)
 		opened[i] = l.Stats()
-		require.Equal(t, i == 1, l.calibrated.Bytes > 0)
+		require.Equal(t, i == 1, l.planned.calibrated.Bytes > 0)
 	}
 	require.Equal(t, opened[0].BytesRead, opened[1].BytesRead)
 	require.Equal(t, opened[0].Requests, opened[1].Requests)

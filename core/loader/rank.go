@@ -31,7 +31,8 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 		return err
 	}
 	if int64(len(scores)) != l.parts.numNodes {
-		return fmt.Errorf("%w: room for %d scores, expected one for each of %d nodes", ErrOption, len(scores), l.parts.numNodes)
+		return fmt.Errorf("%w: room for %d scores, expected one for each of %d nodes",
+			ErrOption, len(scores), l.parts.numNodes)
 	}
 	defer l.undo()
 	if o.Cache != "presc" {

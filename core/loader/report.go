@@ -118,16 +118,17 @@ func (l *Loader) Plan() Plan {
 	s := &l.split
 	p := Plan{
 		Cache: l.cacheKind, Why: l.cacheWhy, Engine: l.engineName,
-		CapacityRows: s.CacheRows, Windows: l.windows.all(), MedianError: l.windows.medianError(),
+		CapacityRows: s.CacheRows,
 		Split: map[string]int64{
 			"topology": s.Shares.Topology, "neighbor_cache": s.Shares.NeighborCache, "held_whole": s.Shares.Held,
 			"feature_cache": s.Shares.FeatureCache, "traces": s.Traces, "packs": s.Packs,
 			"buffers_kept": s.Pool, "working_set": s.Shares.Working,
 		},
 	}
-	if l.planner != nil {
+	if planned := l.planned; planned != nil {
 		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, l.reorderRows(), s.Scratch
-		device := l.device
+		p.Windows, p.MedianError = planned.windows.all(), planned.windows.medianError()
+		device := planned.device
 		p.Device = &device
 	}
 	return p

@@ -39,11 +39,11 @@ type Stats struct {
 	CachedRows      int64            `json:"cached_rows"`
 	CacheCapacity   int64            `json:"cache_capacity"`        // rows
 	Superbatch      int64            `json:"superbatch"`            // batches planned together at most; 0: not planned
-	PredictionError float64          `json:"prediction_error"`      // of the plans' seconds: the median of |measured/predicted - 1| over the windows
+	PredictionError float64          `json:"prediction_error"`      // of plans, in seconds: the median of |measured/predicted - 1|
 	NeighborHits    int64            `json:"neighbor_hits"`         // sampled edges whose neighbour was in memory
 	NeighborMisses  int64            `json:"neighbor_misses"`       // and those read from disk
 	Resampled       int64            `json:"resampled"`             // batches whose trace was lost and drawn again
-	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read; their rows were read from the store
+	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read, so that their rows were
 	ScratchWritten  int64            `json:"scratch_written"`       // bytes, to the scratch file
 	ScratchRead     int64            `json:"scratch_read"`          // and from it; they are in BytesRead too
 	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use
@@ -74,7 +74,8 @@ func since(sum *atomic.Int64, start time.Time) { sum.Add(int64(time.Since(start)
 func (l *Loader) Stats() Stats {
 	c := &l.counters
 	s := Stats{
-		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(), Misses: c.misses.Load(), Held: c.held.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
+		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(),
+		Misses: c.misses.Load(), Held: c.held.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
 		SecondsOpening:  seconds(&c.opening),
 		SecondsSampling: seconds(&c.sampling),
 		SecondsReading:  seconds(&c.reading),
@@ -85,8 +86,7 @@ func (l *Loader) Stats() Stats {
 		SecondsEpoch:    seconds(&c.epoch),
 		Engine:          l.engineName, EngineWhy: l.engineWhy,
 		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.resident.held.Load(), CacheCapacity: l.split.CacheRows,
-		PredictionError: l.windows.medianError(),
-		Resampled:       c.resampled.Load(), PackErrors: c.packErrors.Load(),
+		Resampled: c.resampled.Load(), PackErrors: c.packErrors.Load(),
 		TopologyOnDisk: !l.split.Neighbors || !l.split.EdgeIDs,
 		IDMap:          "hash",
 		Workers:        l.split.Workers, Prefetch: l.split.Prefetch,
@@ -98,16 +98,15 @@ func (l *Loader) Stats() Stats {
 		s.IDMap = "stamp"
 	}
 	s.NeighborHits, s.NeighborMisses = l.neighborCounts()
-	if l.planner != nil {
-		s.Superbatch = l.split.Superbatch
-	}
-	if l.planner != nil {
-		kept := l.pool.Stats()
-		s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
-	}
 	reads := l.engineStats()
-	own := l.calibrated // up to a gigabyte, once for a store: it says nothing of the graph
-	s.BytesRead, s.Requests, s.Retries = reads.Bytes-own.Bytes, reads.Requests-own.Requests, reads.Retries-own.Retries
+	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries
+	if planned := l.planned; planned != nil {
+		s.Superbatch, s.PredictionError = l.split.Superbatch, planned.windows.medianError()
+		kept := planned.pool.Stats()
+		s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
+		own := planned.calibrated // up to a gigabyte, once for a store: it says nothing of the graph
+		s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
+	}
 	return s
 }
 

@@ -148,7 +148,7 @@ func (s *superbatch) openPacks() {
 	for _, size := range s.plan.Packs {
 		p := &parcel{packs: make([]*scratch.Pack, len(l.columns)), widths: l.columns, zeros: zeros}
 		for column, width := range l.columns {
-			p.packs[column], _ = l.pool.NewPack(int(size.Rows), width) // ErrFull: without
+			p.packs[column], _ = l.planned.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
 		s.parcels[size.Dest] = p
 	}
@@ -229,6 +229,6 @@ func (s *superbatch) await(ctx context.Context) error {
 func (s *superbatch) read() {
 	if s.unread.Add(-1) == 0 {
 		l := s.inspector.loader
-		l.windows.add(s, time.Since(s.started), l.engineStats().Busy-s.busy)
+		l.planned.windows.add(s, time.Since(s.started), l.engineStats().Busy-s.busy)
 	}
 }

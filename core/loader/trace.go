@@ -73,7 +73,10 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 	for _, v := range g.Ptr {
 		narrow = append(narrow, uint32(v))
 	}
-	pieces := [][]byte{mem.Bytes(r.inputs), mem.Bytes(r.ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow), mem.Bytes(g.Row)}
+	pieces := [][]byte{
+		mem.Bytes(r.inputs), mem.Bytes(r.ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow),
+		mem.Bytes(g.Row),
+	}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
 	n := int64(0)
 	for _, piece := range pieces {
@@ -82,7 +85,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 	if s.keepInMemory(l, n, pieces) {
 		return narrow
 	}
-	blob, err := l.pool.NewBlob(n)
+	blob, err := l.planned.pool.NewBlob(n)
 	if err != nil {
 		return narrow
 	}
@@ -98,19 +101,19 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 }
 
 func (s *sampled) keepInMemory(l *Loader, n int64, pieces [][]byte) bool {
-	if n > l.split.TracesHeld-l.tracesHeld.Load() {
+	if n > l.split.TracesHeld-l.planned.traces.Load() {
 		return false // two at a time may exceed it by one
 	}
 	block, err := l.budget.Alloc(mem.Trace, n)
 	if err != nil {
 		return false
 	}
-	l.tracesHeld.Add(n)
+	l.planned.traces.Add(n)
 	to := block.Bytes()
 	for _, piece := range pieces {
 		to = to[copy(to, piece):]
 	}
-	s.trace, s.held = block, &l.tracesHeld
+	s.trace, s.held = block, &l.planned.traces
 	return true
 }
 
@@ -123,7 +126,8 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *request) {
 	}
 	r.inputs = append(r.inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
 	r.ends = append(r.ends[:0], mem.View[int64](take(8*s.ends))...)
-	g.Pos, g.Weight = unpacked[int64](g.Pos, s.edgePos, s.edges, take), unpacked[float32](g.Weight, s.weighted, s.edges, take)
+	g.Pos = unpacked[int64](g.Pos, s.edgePos, s.edges, take)
+	g.Weight = unpacked[float32](g.Weight, s.weighted, s.edges, take)
 	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)
 	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
 	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))

@@ -1,0 +1,146 @@
+package loader
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"freshgo/core/plan"
+	"freshgo/core/scratch"
+	"freshgo/core/sizing"
+	"freshgo/core/ssd"
+)
+
+// planning is what a loader whose batches are planned has beside its cache, for as long as it is open.
+type planning struct {
+	planner    *plan.Planner
+	pool       *scratch.Pool // of packs and traces
+	traces     atomic.Int64  // bytes of traces in memory
+	device     ssd.Device    // what reading costs
+	calibrated ssd.Stats     // what finding that out read
+	windows    windows
+}
+
+// leastBuffers is what the scratch pool needs for buffers before a dozen packs in its file can be filled at a time.
+const leastBuffers = 20 * sizing.MinSlot
+
+// packFileShare is how much of the scratch file plans count on, in quarters: the rest is for traces.
+const packFileShare = 3
+
+// openPlanning makes the planner, the record of what is in the cache, and the pool for packs and traces.
+func (l *Loader) openPlanning(ctx context.Context) error {
+	o := &l.options
+	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
+	pool, err := scratch.Open(l.parts.store.FS(), l.engine, o.Scratch, l.budget, limits)
+	if err != nil {
+		return err
+	}
+	l.onClose(func() { _ = pool.Close() }) // it only gives back
+	if err := l.openResident(); err != nil {
+		return err
+	}
+	if o.History != nil {
+		if err := l.promises.open(l.budget, l.split.CacheRows); err != nil {
+			return err
+		}
+		l.onClose(l.promises.block.Free)
+	}
+	planned := &planning{pool: pool}
+	if err := l.calibrate(ctx, planned); err != nil {
+		return err
+	}
+	if planned.planner, err = plan.New(l.budget, l.planConfig(planned.device, limits)); err != nil {
+		return err
+	}
+	l.onClose(planned.planner.Close)
+	l.planned = planned
+	return nil
+}
+
+// planConfig is what is planned: rows of the tables on disk, read from this device.
+func (l *Loader) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
+	packFile := limits.FileBytes * packFileShare / 4
+	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
+		packFile = 0 // no pack in the file would find a buffer
+	}
+	c := plan.Config{
+		NumRows: l.parts.numNodes, Capacity: l.split.CacheRows,
+		CarryOver: l.options.CarryOver, Transfer: l.options.Transfer,
+		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
+		Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot,
+	}
+	for _, t := range l.onDisk {
+		c.Tables = append(c.Tables, t.onDisk.Layout)
+		if !l.parts.types.unnamed() {
+			c.First = append(c.First, t.first)
+		}
+	}
+	for _, width := range l.columns {
+		c.RowBytes += width
+	}
+	return c
+}
+
+// reorderRows is the capacity of the cache that orders of batches are judged with.
+func (l *Loader) reorderRows() int64 {
+	if l.options.ReorderRows == Auto {
+		return l.split.CacheRows
+	}
+	return l.options.ReorderRows
+}
+
+// calibrate finds out what reading costs on the store's device, or remembers it.
+func (l *Loader) calibrate(ctx context.Context, planned *planning) error {
+	if t := l.options.Transfer; t == "random" || t == "forward" {
+		return nil // there is nothing to compare
+	}
+	largest := slices.MaxFunc(l.onDisk, func(a, b *table) int { return cmp.Compare(a.bytes(), b.bytes()) })
+	handle, fs, path := largest.disk.handle, l.parts.store.FS(), l.options.Calibration
+	uuid := l.parts.store.UUID()
+	key, err := l.engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
+	if err != nil {
+		return err
+	}
+	if path != "" {
+		l.onClose(func() {
+			if planned.windows.misjudged() {
+				ssd.ForgetDevice(fs, path, key) // the next loader measures again
+			}
+		})
+		var found bool
+		if planned.device, found = ssd.LoadDevice(fs, path, key); found {
+			return nil
+		}
+	}
+	dir := l.options.Scratch
+	if l.split.Scratch == 0 {
+		dir = ""
+	}
+	before := l.engine.Stats()
+	planned.device, err = ssd.Calibrate(ctx, l.engine, handle, ssd.Calibration{
+		WriteDir: dir, Budget: l.budget, Limit: calibrationTime(largest.bytes()),
+	})
+	after := l.engine.Stats()
+	planned.calibrated = ssd.Stats{
+		Requests: after.Requests - before.Requests, Bytes: after.Bytes - before.Bytes,
+		Retries: after.Retries - before.Retries,
+	}
+	if err != nil {
+		return fmt.Errorf("loader: calibrating the device: %w", err)
+	}
+	if path != "" {
+		ssd.SaveDevice(fs, path, key, planned.device) // where it cannot be kept, it is measured again
+	}
+	return nil
+}
+
+// calibrationTime is how long a device is measured for: as long as some twenty readings of a small table would take, at
+// most what gives figures within a tenth.
+func calibrationTime(nBytes int64) time.Duration {
+	const each = time.Second / (50 << 20) // a slow disk's time for a byte, times twenty
+	return max(150*time.Millisecond, min(time.Duration(nBytes)*each, ssd.DefaultCalibration))
+}
