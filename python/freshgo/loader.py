@@ -1,4 +1,4 @@
-"""The loader: mini-batches of a graph on disk or in memory, prepared ahead."""
+"""The loader: mini-batches of a graph on disk or in memory, prepared ahead of the training loop."""
 
 from __future__ import annotations
 
@@ -45,104 +45,133 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Samples neighbours around batches of input nodes and brings their rows, as PyG's ``NeighborLoader`` does.
+    """Samples neighbours around batches of input nodes and loads their rows, as PyG's ``NeighborLoader`` does.
 
     Threads of the library sample and read ahead of the consumer, at most ``prefetch`` batches and never more than
-    ``memory``. A batch depends on ``seed``, the epoch and its position alone: not on threads, caches, engine, memory,
-    nor on whether the graph lies on disk.
+    ``memory``. A batch depends only on ``seed``, the epoch and its position. It does not depend on threads, caches, the
+    disk engine or memory, nor on whether the graph is on disk.
 
         loader = Loader(store, num_neighbors=[15, 10, 5], input_nodes="train", batch_size=1024, shuffle=True)
         for batch in loader:
             out = model(batch.x, batch.edge_index)[: batch.batch_size]
             loss = F.cross_entropy(out, batch.y[: batch.batch_size])
 
-    A batch is a PyG ``Data`` (a :class:`freshgo.Batch` where PyG is not installed) with ``n_id`` (the input nodes
-    first, as given, then in order of discovery), ``edge_index`` (row 0 the neighbour, row 1 the target; hops one after
-    the other), ``e_id`` (the user's edge numbers), ``input_id`` (positions in ``input_nodes``), ``batch_size``,
-    ``num_sampled_nodes``, ``num_sampled_edges``, and the rows of every node-level tensor (``x``, ``y``, ...) and
-    edge-level tensor. ``batch.blocks()`` gives it layer by layer. Every ``iter`` is the next epoch. Leaving a loop
-    early stops its work. Threads that share an iterator get each batch once.
+    A batch is a PyG ``Data``, or a :class:`freshgo.Batch` if PyG is not installed. It has ``n_id`` (the input nodes
+    first, as given, then the other nodes in the order of discovery), ``edge_index`` (row 0 the neighbour, row 1 the
+    target; hops one after the other), ``e_id`` (the user's edge numbers), ``input_id`` (positions in ``input_nodes``),
+    ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``, and the rows of every node-level tensor (``x``, ``y``,
+    ...) and every edge-level tensor. ``batch.blocks()`` splits it by layers.
 
-    Of a graph with types a batch is a PyG ``HeteroData`` (a :class:`freshgo.HeteroBatch`), with all of this for each
-    type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. A type with input nodes has
-    ``input_id`` and ``batch_size``; types that were not reached are there, and empty. ``batch.blocks()`` are of type
-    :class:`freshgo.HeteroBlock`.
+    A heterogeneous graph gives a PyG ``HeteroData``, or a :class:`freshgo.HeteroBatch`, with all of this for each type:
+    ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. Node types with input nodes have
+    ``input_id`` and ``batch_size``. Types that the batch did not reach are present and empty. ``batch.blocks()`` gives
+    :class:`freshgo.HeteroBlock` objects.
 
-    Args:
-        data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or a mapping of tensors
-            (features are used in place, not copied). With types: a ``HeteroData``, or a mapping from types to such.
-        num_neighbors: neighbours per node and hop, nearest the input nodes first; -1 takes all. Or a
-            :class:`RandomWalk` for each hop. With types so many along every type of edges, or a dict of such lists
-            with every type of edges, where 0 takes none; or walks along metapaths, whose edges take the place of the
-            graph's in a batch: as a list under the edge type ``(source, "metapath_0", target)``, as a dict under those
-            that are its keys.
-        input_nodes: node ids, a bool mask, the name of a split, or None for every node. With types a type of nodes,
-            ``"paper"``, or one with any of these, ``("paper", ids)``, or a dict for several types at once,
+    Every ``iter`` is the next epoch. Leaving a loop early stops its work. Threads that share an iterator get each batch
+    once.
+
+    The arguments, by subject:
+
+    Graph and input nodes:
+        data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or ``HeteroData``, or a mapping of
+            tensors, which in a heterogeneous graph is a mapping from types to such mappings. Features are used in
+            place, not copied.
+        input_nodes: node ids, a bool mask, the name of a split, or None for every node. In a heterogeneous graph a node
+            type, ``"paper"``; a node type with any of these, ``("paper", ids)``; or a dict for several types,
             ``{"paper": ids, "author": "train"}``. Zeros and ones of uint8, one for each node, are refused: they are a
             mask that lacks ``.bool()``.
+
+    Sampling:
+        num_neighbors: neighbours per node and hop, the hop nearest the input nodes first; -1 takes all. Or a
+            :class:`RandomWalk` for each hop. In a heterogeneous graph a list applies to every edge type; a dict gives a
+            list for every edge type, where 0 takes none. With walks along metapaths, the edges of the metapaths replace
+            those of the graph in a batch: a list names them ``(source, "metapath_0", target)``, and the keys of a dict
+            name them.
+        replace: draw neighbours with replacement.
+        weight_attr: the name of an edge-level tensor of numbers that are not negative. Neighbours are drawn in
+            proportion to it, one after the other among those that are left; neighbours of weight 0 are never drawn.
+            Edge types without this tensor are drawn from uniformly.
+        sampler: ``"labor"`` or a :class:`Labor` draws layer by layer, so that a batch has fewer nodes.
+        subgraph_type: which edges a batch has. ``"directional"``: those that were drawn. ``"bidirectional"``: also the
+            reverse of each, without duplicates. ``"induced"``: all edges of the graph between the batch's nodes. The
+            edges of the last two are ordered by target, so there are no ``num_sampled_nodes``, ``num_sampled_edges``
+            and ``blocks()``. In a heterogeneous graph this applies to every edge type; bidirectional edges have no
+            ``e_id`` if the reverse is another edge type.
+        disjoint: give every input node a tree of its own, which shares no node with another. ``batch.batch`` (int64)
+            gives the tree of each node, as the position of its input node in the batch. Trees are numbered over the
+            input nodes of all types.
+        seed: all randomness follows from it.
+
+    Batches:
         batch_size: input nodes per batch.
         shuffle: a new order of the input nodes in every epoch.
-        drop_last: leave out a last batch that is not full.
-        replace: draw neighbours with replacement.
-        weight_attr: an edge-level tensor of numbers that are not negative: neighbours are drawn in proportion to it,
-            one after the other among those that are left; those of weight 0 never. Types of edges without it are drawn
-            uniformly.
-        sampler: ``"labor"`` or a :class:`Labor` draws layer by layer, for fewer nodes in a batch.
-        disjoint: give every input node a tree of its own, which shares no node with another: ``batch.batch`` (int64)
-            says of each node in which one it is, by the place of its input node in the batch.
-        time_attr: an edge-level or node-level tensor of integers, when each edge or node came about: nothing that is
-            later than an input node is ever drawn into its tree. Implies ``disjoint``. ``batch.seed_time`` (int64)
-            are the times of the input nodes. With types: a tensor that some types of nodes or some types of edges
-            have; what has none is drawn whatever the time. Trees are numbered over the input nodes of all types.
-        temporal_strategy: ``"uniform"`` draws among all that is not too late, ``"last"`` the latest of it.
-        time_window: draw only what is less than so much earlier than the input node: times in
-            ``(t - time_window, t]``, in the units of ``time_attr``.
-        input_time: a time for each input node, in their order; needed with times of edges. None is the time of the
-            node itself, where nodes have times. With input nodes of several types: a mapping from each to its times.
-        seed: everything random follows from it.
-        num_workers: threads that sample; 0 lets the loader choose.
-        prefetch: batches prepared ahead; 0 works only when asked.
-        memory: for everything the loader allocates, in bytes or as ``"8GiB"``. None is half of what is available
-            for a store, and unlimited for a graph in memory.
-        feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
-        neighbor_cache: bytes of it for neighbour lists that stay in memory, with types for those of all types of edges
-            together (Ginex, 3.2); None lets the loader choose.
-        cache: which rows those are, a name or an object of :mod:`freshgo.policies`, or a score per node (with types a
-            dict of them by node type); None is ``"none"``. ``"auto"`` samples ahead and keeps what is needed again
-            soonest (``"belady"``: Ginex, 3.3), unless everything fits or nothing lies on disk.
-        transfer: how rows that are not cached are read: ``"random"``, each batch its own; ``"page-once"``, with those
-            on the same pages that a later batch needs; ``"scan"``, all of a window in the order of the file;
-            ``"pack"``, the same through a scratch file; ``"forward"``, rows that leave the cache wait for their next
-            batch, alone or as ``"scan+forward"``. ``"auto"`` takes for every window what is cheapest on this device.
-        reorder: let so many batches change places where that makes them share more rows (FastGL, 4.1); True lets the
-            loader choose how many. The order is a part of :meth:`state_dict`.
-        trace_memory: bytes of ``memory`` for batches sampled ahead and plans; None lets the loader choose.
-        buffer_memory: bytes of ``memory`` for rows read before their batch; None lets the loader choose.
-        scratch: directory for a temporary file, for what does not fit into those two. None is beside the store if that
-            can be written, else the system's directory for such files, unless that lies in memory.
-        scratch_size: what the file may take, in bytes or as ``"8GiB"``; 0 makes none, None lets the loader choose.
-        io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``; forcing one that is refused raises.
-        checksums: compare every page read with its checksum.
-        transpose: batches bring their edges grouped by source too, made in the loader's threads, which the derivatives
-            of :mod:`freshgo.ops` and of accelerated layers otherwise make in the training thread.
-        edge_index: ``"EdgeIndex"`` makes that of a batch PyG's ``EdgeIndex`` with its order and pointers, so that
+        drop_last: leave out the last batch if it is not full.
+        transpose: batches also bring their edges grouped by source, made in the loader's threads. The derivatives of
+            :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in the training
+            thread.
+        edge_index: ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its order and pointers, so that
             PyG's own layers take their fused path.
-        history: prune the batches by a cache of embeddings: see :class:`History`.
-        device: where the tensors of a batch are to be: ``"cuda"``, ``"cuda:1"`` or a :class:`torch.device`; None is the
-            CPU. Copies run beside the training, a batch ahead of it (with ``prefetch``, and without ``history``), and
-            the host waits for none. What cannot be used raises what ``torch.zeros(1, device=device)`` does.
-        device_cache: memory of the device for the hottest rows, in bytes or as ``"2GiB"``: a batch then brings only
-            the others there (FGNN, 6.1). The ranking is ``cache`` where that is a hotness, else expected visits; with
-            types one over the rows of all.
-        transform: called with each batch, on its device; its result is what the loop gets.
-        subgraph_type: which edges a batch has. ``"directional"``: those that were drawn. ``"bidirectional"``: also one
-            against each of them, without duplicates. ``"induced"``: all of the graph among the batch's nodes. Edges of
-            the last two are by target, so there are no ``num_sampled_nodes``, ``num_sampled_edges`` and ``blocks()``.
-            With types, for every relation; bidirectional ones of another than themselves have no ``e_id``.
+        transform: called with each batch, on its device; the loop gets its result.
+        num_workers: threads that sample; 0 lets the loader choose.
+        prefetch: batches prepared ahead; 0 prepares each batch when it is requested.
+
+    Time:
+        time_attr: the name of an edge-level or node-level tensor of integers: the time of each edge or node. Nothing
+            later than an input node is ever drawn into its tree. Implies ``disjoint``. ``batch.seed_time`` (int64)
+            holds the times of the input nodes. In a heterogeneous graph some node types or some edge types have this
+            tensor; whatever has none is drawn regardless of time.
+        temporal_strategy: ``"uniform"`` draws among everything that is not too late; ``"last"`` takes the latest of it.
+        time_window: only edges within this window before the input node's time: times in ``(t - time_window, t]``, in
+            the units of ``time_attr``.
+        input_time: a time for each input node, in their order; required with times of edges. None uses the times of the
+            input nodes themselves, if nodes have times. With input nodes of several types: a mapping from each type to
+            its times.
+
+    Memory and cache:
+        memory: the budget for everything the loader allocates, in bytes or as ``"8GiB"``. None is half of what is
+            available for a store, and unlimited for a graph in memory.
+        feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
+        neighbor_cache: bytes of it for neighbour lists that stay in memory, for all edge types together (Ginex, 3.2);
+            None lets the loader choose.
+        cache: which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a score per node (in a
+            heterogeneous graph a dict of scores by node type); None is ``"none"``. ``"auto"`` samples ahead and keeps
+            what is needed again soonest (``"belady"``: Ginex, 3.3), unless everything fits or nothing is on disk.
+        trace_memory: bytes of ``memory`` for batches sampled ahead and for plans; None lets the loader choose.
+        buffer_memory: bytes of ``memory`` for rows read before their batch; None lets the loader choose.
+        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); True lets the
+            loader choose how many. The order is part of :meth:`state_dict`.
+
+    Disk:
+        transfer: how rows that are not cached are read. ``"random"``: each batch reads its own. ``"page-once"``: a
+            batch also reads rows on the same pages that a later batch needs. ``"scan"``: all rows of a window are read
+            in the order of the file. ``"pack"``: the same, through a scratch file. ``"forward"``: rows that leave the
+            cache are kept for their next batch, alone or as ``"scan+forward"``. ``"auto"`` chooses for every window
+            what is cheapest on this device.
+        scratch: the directory of a temporary file for what does not fit into ``trace_memory`` and ``buffer_memory``.
+            None is the directory of the store if it is writable, else the system's directory for temporary files,
+            unless that is in memory.
+        scratch_size: the maximum size of this file, in bytes or as ``"8GiB"``; 0 makes no file, None lets the loader
+            choose.
+        io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an engine that the system
+            refuses raises.
+        checksums: compare every page that is read with its checksum.
+
+    Device:
+        device: where the tensors of a batch go: ``"cuda"``, ``"cuda:1"`` or a :class:`torch.device`; None is the CPU.
+            Copies run beside the training, one batch ahead of it (with ``prefetch``, and without ``history``), and the
+            host waits for none. A device that cannot be used raises what ``torch.zeros(1, device=device)`` raises.
+        device_cache: memory of the device for the hottest rows, in bytes or as ``"2GiB"``; a batch then transfers only
+            the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over the
+            rows of all node types.
+
+    History:
+        history: prune the batches by a cache of historical embeddings: see :class:`History`.
+
+    Compatibility:
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work; the message says what was expected.
+        InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
     """
@@ -295,14 +324,14 @@ class Loader:
         return self._native.num_batches
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the next epoch, which begins when its first batch is asked for: then it takes over
-        from any other iterator of this loader."""
+        """Return an iterator over the next epoch. The epoch begins when its first batch is requested: it then takes
+        over from any other iterator of this loader."""
         self._native.check_open()
         return Epoch(self)
 
     def trace(self, epoch: int) -> Iterator[Any]:
-        """Yield the ``n_id`` of every batch of an epoch, reading no rows: a tensor, with types a dict of them by node
-        type. Counts as no epoch; ends a running one."""
+        """Yield the ``n_id`` of every batch of an epoch without reading rows: a tensor, or in a heterogeneous graph a
+        dict of them by node type. A trace is not counted as an epoch; it ends a running one."""
         return Epoch(self, trace=checks.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
@@ -310,7 +339,8 @@ class Loader:
         self._seek(checks.count("epoch", epoch, 0), 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far this loader is: which batches it has yielded, and what they depend on. Fits into JSON."""
+        """Return how far this loader is: the batches it has yielded, and what they depend on. The result can be stored
+        as JSON."""
         return {"version": 1, "epoch": self._epoch, "batches": self._yielded, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -319,7 +349,7 @@ class Loader:
         With ``reorder``, the order of the batches is made as it was then, whatever the memory is now.
 
         Raises:
-            InvalidArgumentError: ``state`` is not one, or belongs to a loader that yields other batches.
+            InvalidArgumentError: ``state`` is not a state, or belongs to a loader that yields other batches.
         """
         if not isinstance(state, dict) or state.get("version") != 1 or not isinstance(state.get("config"), dict):
             came = checks.shown(state)
@@ -344,15 +374,16 @@ class Loader:
         """Return what the loader did since it was opened.
 
         - ``"batches"``, ``"rows"`` (of nodes) and ``"edges"`` that were handed over. Of the rows, ``"hits"`` were in
-          memory, ``"packed"`` put aside earlier for their batch, ``"misses"`` read for it, ``"held"`` on the device.
-          ``"neighbor_hits"`` and ``"neighbor_misses"``: sampled edges whose neighbour was in memory, and read.
-        - ``"bytes_read"`` and ``"requests"`` of the disk, fills of caches included, measuring the device not.
-          ``"scratch_written"``, ``"scratch_read"``: bytes of the scratch file.
-        - ``"seconds_waiting"``: how long the loop waited for batches; where that is little, the loader is not what
-          limits the training. ``"seconds_sampling"``, ``"_reading"``, ``"_gathering"``, ``"_planning"``: summed over
-          threads. ``"seconds_opening"``; ``"seconds_first_batch"`` and ``"seconds_epoch"`` of the last epoch.
-        - ``"memory_limit"`` (0: unlimited), ``"memory_used"``, ``"memory_peak"``, ``"memory_smallest"`` (the
-          smallest ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
+          memory, ``"packed"`` were kept aside earlier for their batch, ``"misses"`` were read for it, and ``"held"``
+          were on the device. ``"neighbor_hits"`` and ``"neighbor_misses"`` count sampled edges whose neighbour was in
+          memory, or was read.
+        - ``"bytes_read"`` and ``"requests"`` of the disk, including fills of caches and excluding the measurement of
+          the device. ``"scratch_written"``, ``"scratch_read"``: bytes of the scratch file.
+        - ``"seconds_waiting"``: how long the loop waited for batches; if it is small, the loader does not limit the
+          training. ``"seconds_sampling"``, ``"_reading"``, ``"_gathering"``, ``"_planning"``: summed over threads.
+          ``"seconds_opening"``; ``"seconds_first_batch"`` and ``"seconds_epoch"`` of the last epoch.
+        - ``"memory_limit"`` (0: unlimited), ``"memory_used"``, ``"memory_peak"``, ``"memory_smallest"`` (the smallest
+          ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
         - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,
           ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
@@ -360,9 +391,9 @@ class Loader:
         return {**self._native.stats(), **self._delivery.stats(), "epochs": list(self._epochs)}
 
     def plan(self) -> Plan:
-        """Return how the memory is divided and how rows are read: what was chosen and why, and what it took.
+        """Return how the memory is divided and how rows are read: what was chosen, why, and what it took.
 
-        Prints as text, draws itself with ``plot()``; ``data`` is a dict.
+        The plan prints as text and draws itself with ``plot()``; ``data`` is a dict.
         """
         return Plan(self._native.plan())
 
@@ -371,7 +402,7 @@ class Loader:
         return figure(self.stats())
 
     def close(self) -> None:
-        """End what runs and free everything but the batches. Closing again does nothing."""
+        """End the running epoch and free everything but the batches. Closing again does nothing."""
         with self._lock:
             self._run += 1
         if self._history is not None:
