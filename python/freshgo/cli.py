@@ -90,7 +90,12 @@ def _add_hotness(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--num-neighbors", metavar="N,N", type=_counts, help="for expected and presc: neighbours per hop, such as 10,10"
     )
-    command.add_argument("--input-nodes", metavar="SPLIT", help="for these two: the split that is trained on")
+    command.add_argument(
+        "--input-nodes",
+        metavar="SPLIT",
+        type=_input_nodes,
+        help="for these two: the split that is trained on; of a heterogeneous graph TYPE:SPLIT",
+    )
     command.add_argument("--hot-rows", metavar="N", type=int, help="rows that hot+community lays out by hotness alone")
 
 
@@ -99,6 +104,12 @@ def _counts(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected numbers such as 10,10, got {text!r}") from None
+
+
+def _input_nodes(text: str) -> str | tuple[str, str]:
+    """A split, with its node type where there is one."""
+    node_type, colon, split = text.rpartition(":")
+    return (node_type, split) if colon else split
 
 
 def _hotness(options: argparse.Namespace) -> dict[str, Any]:

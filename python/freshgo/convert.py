@@ -13,6 +13,7 @@ from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
 from freshgo._native import convert as native_convert
+from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
 from freshgo.store import Store
@@ -62,7 +63,7 @@ def convert(
         relayout: store the rows of node tensors in the order of their use: an order, or a mapping with options of
             :func:`freshgo.relayout` (``order``, ``hotness``, ``num_neighbors``, ``input_nodes``, ``batch_size``,
             ``hot_rows``). It is done in place before the store appears: on the disk it needs the store and once more
-            its largest node tensor, twice if that is larger than three times ``memory``. For homogeneous graphs.
+            its largest node tensor, twice if that is larger than three times ``memory``.
         weight_attr: the edge tensor by which a loader will draw (``weight_attr=`` of :class:`freshgo.Loader`): a number
             for each edge, finite and at least 0. It is then stored by target too, with sums, in 4.5 or 8.5 bytes an
             edge: where weights have no room in memory, a draw reads a few pages of a long list and not the whole. Of
@@ -74,7 +75,7 @@ def convert(
     Raises:
         InvalidArgumentError: shapes that do not fit together, ids out of range (names file, type and position), labels
             that are NaN where a split needs them, an empty graph, an edge type whose node types do not exist,
-            ``relayout`` of a heterogeneous graph, ``weight_attr`` that is no edge tensor or holds what is no weight.
+            ``weight_attr`` that is no edge tensor or holds what is no weight.
         DTypeError: dtypes that cannot be used, pickled arrays.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
@@ -85,15 +86,15 @@ def convert(
     wanted = None if relayout is None else Relayout.of(relayout)
     if isinstance(data, Store):
         raise DTypeError(f"data is the store {data.path!r} already: a Loader takes it as it is, relayout copies it")
+    order = None if wanted is None else wanted.order
     if is_typed(data):
-        if wanted is not None:
-            raise InvalidArgumentError("relayout is for homogeneous graphs, this one has types of nodes")
         typed = typed_parts(data)
         weights = _typed_weights(typed, weight_attr)
         with progress_of(progress) as report:
-            native_convert.convert_types(
-                typed, path, memory=n_bytes, overwrite=overwrite, weights=weights, progress=report
+            draft = native_convert.convert_types(
+                typed, path, memory=n_bytes, overwrite=overwrite, relayout=order, weights=weights, progress=report
             )
+            _put_in_order(draft, wanted, n_bytes, report)
         return Store.open(path)
     parts = graph_parts(data)
     if weight_attr is not None and (not isinstance(weight_attr, str) or weight_attr not in parts.edge_tensors):
@@ -108,23 +109,23 @@ def convert(
             splits=parts.splits,
             memory=n_bytes,
             overwrite=overwrite,
-            relayout=None if wanted is None else wanted.order,
+            relayout=order,
             weights=weight_attr,
             progress=report,
         )
-        if wanted is not None and draft is not None:
-            with contextlib.closing(draft):
-                scores = wanted.scores(Store._of(draft), n_bytes)
-                native_convert.relayout(
-                    draft,
-                    None,
-                    order=wanted.order,
-                    scores=scores,
-                    hot_rows=wanted.hot_rows,
-                    memory=n_bytes,
-                    progress=report,
-                )
+        _put_in_order(draft, wanted, n_bytes, report)
     return Store.open(path)
+
+
+def _put_in_order(draft: NativeStore | None, wanted: Relayout | None, memory: int, report: Progress | None) -> None:
+    """Finish a store that was converted for a relayout, and so is not published yet."""
+    if wanted is None or draft is None:
+        return
+    with contextlib.closing(draft):
+        scores = wanted.scores(Store._of(draft), memory)
+        native_convert.relayout(
+            draft, None, order=wanted.order, scores=scores, hot_rows=wanted.hot_rows, memory=memory, progress=report
+        )
 
 
 def _typed_weights(parts: TypedParts, weight_attr: str | Mapping[EdgeType, str] | None) -> dict[EdgeType, str]:

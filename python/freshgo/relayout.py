@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
+from freshgo._args.types import EdgeType
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.policies import Hotness
+from freshgo.policies import Hotness, resolve
 from freshgo.store import Store
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ def relayout(
     path: str | os.PathLike[str],
     *,
     order: str = "hot+community",
-    hotness: str | Hotness | Scores | None = None,
-    num_neighbors: Sequence[int] | None = None,
+    hotness: str | Hotness | Scores | Mapping[str, Scores] | None = None,
+    num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | None = None,
     input_nodes: Any = None,
     batch_size: int = 1024,
     hot_rows: int | None = None,
@@ -43,7 +45,8 @@ def relayout(
 
     A row of 512 bytes that is not in memory costs a read of a page, 4 KiB. Where the rows that batches use lie
     together, each page brings several of them, and the loader reads much of it in sequence. Node ids, batches, splits
-    and whole tensors stay what they are.
+    and whole tensors stay what they are. In a heterogeneous graph one order is made over the nodes of all types; the
+    rows of each type are then stored in it.
 
     Everything is read and written in sequence, within ``memory``: a node tensor is read once for each time that the
     memory holds part of it and written once, from the fourth time on it is read, written, read back and written. The
@@ -56,21 +59,21 @@ def relayout(
         order: ``"hot"``: by falling hotness. ``"community"``: nodes that are drawn for the same target are neighbours.
             ``"hot+community"``: first the hottest rows by hotness, then the others in classes of similar hotness, each
             by community; best for most caches.
-        hotness: a score for every node (a real vector ``[num_nodes]``, finite and not negative), or a metric, as of
+        hotness: a score for every node (a real vector ``[num_nodes]``, finite and not negative; of a heterogeneous
+            graph a mapping from every node type to its vector, on one scale), or a metric, as of
             :func:`freshgo.hotness`; None is ``"expected"`` where ``num_neighbors`` are given, else ``"degree"``.
             ``"expected"`` for the training that is to come is the best.
         num_neighbors: for ``"expected"`` and ``"presc"``, as of the loader to come.
-        input_nodes: for these two, as of the loader to come; None is every node.
+        input_nodes: for these two, as of the loader to come; None is every node of a homogeneous graph.
         batch_size: for these two, as of the loader to come.
-        hot_rows: for ``"hot+community"``, how many rows are laid out by hotness alone. Best are as many as the cache
-            will hold, and rather too few than too many; None is a fiftieth of all.
+        hot_rows: for ``"hot+community"``, how many rows, of all node types together, are laid out by hotness alone.
+            Best are as many as the cache will hold, and rather too few than too many; None is a fiftieth of all.
         memory: bytes, or a string such as ``"8GiB"``. The order needs 12 bytes a node.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``, in bytes.
 
     Raises:
-        InvalidArgumentError, DTypeError: an order, a metric or scores that cannot work; 2^32 nodes or more; a
-            heterogeneous graph.
+        InvalidArgumentError, DTypeError: an order, a metric or scores that cannot work; 2^32 nodes or more.
         StoreNotFoundError, FormatError, CorruptError: what is wrong with ``store``; every page is checked.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where the
@@ -91,10 +94,6 @@ def relayout(
     n_bytes = parse_size("memory", memory)
     source = store if isinstance(store, Store) else Store.open(store)
     try:
-        if source.node_types:
-            raise InvalidArgumentError(
-                f"relayout is for homogeneous graphs, this one has the node types {source.node_types}"
-            )
         scores = wanted.scores(source, n_bytes)
         with progress_of(progress) as report:
             native_convert.relayout(
@@ -119,7 +118,7 @@ class Relayout:
 
     order: str
     hotness: Hotness
-    num_neighbors: Sequence[int] | None
+    num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | None
     input_nodes: Any
     batch_size: int
     hot_rows: int | None
@@ -155,27 +154,33 @@ class Relayout:
         return cls(
             order=checks.choice("order", options.get("order", "hot+community"), ORDERS),
             hotness=hotness,
-            num_neighbors=None if num_neighbors is None else checks.fanouts(num_neighbors),
+            # A mapping is for the edge types of a heterogeneous graph: it is checked where these are known.
+            num_neighbors=num_neighbors
+            if num_neighbors is None or isinstance(num_neighbors, Mapping)
+            else checks.fanouts(num_neighbors),
             input_nodes=input_nodes,
             batch_size=checks.count("batch_size", options.get("batch_size", 1024), 1),
             hot_rows=None if hot_rows is None else checks.count("hot_rows", hot_rows, 0),
         )
 
     def scores(self, store: Store, memory: int) -> Tensor:
-        """A score for every node of the store: float32 ``[num_nodes]``."""
-        if isinstance(self.hotness.scores, dict):
+        """A score for every node of the store, of one node type after the other: float32 ``[num_nodes]``."""
+        counts = store.num_nodes_dict
+        if isinstance(self.hotness.scores, dict) and not counts:
             raise DTypeError("hotness is a dict: that is for the node types of a heterogeneous graph")
+        if isinstance(self.hotness.scores, Tensor) and counts:
+            raise DTypeError(
+                f"hotness is a vector: a heterogeneous graph needs a dict with one for each of {', '.join(counts)}"
+            )
         if self.hotness.scores is not None:
-            given = self.hotness.scores
-            if given.numel() != store.num_nodes:
-                raise InvalidArgumentError(
-                    f"hotness needs a score for each of the {store.num_nodes} nodes, got {given.numel()}"
-                )
-            return given
+            resolved = resolve("hotness", self.hotness).of_types(counts or None)
+            resolved.check_nodes(store.num_nodes)
+            assert resolved.scores is not None  # there were some
+            return resolved.scores
         from freshgo.lab import hotness
 
         assert self.hotness.metric is not None  # there are no scores
-        scores: Tensor = hotness(
+        scores = hotness(
             store,
             self.hotness.metric,
             num_neighbors=self.num_neighbors,
@@ -185,4 +190,4 @@ class Relayout:
             seed=self.hotness.seed,
             memory=memory,
         )
-        return scores
+        return torch.cat(list(scores.values())) if counts else cast(Tensor, scores)

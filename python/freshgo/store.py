@@ -263,7 +263,7 @@ class Store:
             f"  nodes    {self.num_nodes:,}",
             f"  edges    {self.num_edges:,}",
         ]
-        if self._info["order"] is not None:
+        if self.reordered:
             lines.append("  order    rows of node tensors are stored in the order of their use")
         lines += _lines(self._tensors) + _weight_lines(self.weight_attr) + _split_lines(self.splits)
         for name, nodes in self._nodes.items():

@@ -16,7 +16,7 @@ import pytest
 import torch
 from real_types import read_types
 
-from freshgo import Loader, Store, convert, errors, hotness, relayout
+from freshgo import Loader, Store, convert, errors, hotness
 from freshgo._args.hetero_parts import typed_parts
 from freshgo._native.graph import TypedGraph as NativeTypedGraph
 from freshgo._native.loader import Loader as NativeLoader
@@ -283,15 +283,11 @@ def test_refusals(tmp_path: Path) -> None:
     only_nodes = {k: v for k, v in small().items() if isinstance(k, str)}
     with pytest.raises(errors.InvalidArgumentError, match="has no 'edge_index'"):
         convert(only_nodes, tmp_path / "g", **SMALL)
-    with pytest.raises(errors.InvalidArgumentError, match="relayout is for homogeneous graphs"):
-        convert(small(), tmp_path / "g", relayout="community", **SMALL)
     with pytest.raises(errors.BudgetError) as error:
         convert(small(), tmp_path / "g", memory=1000, progress=False)
     convert(small(), tmp_path / "g", memory=error.value.minimum, progress=False).close()
     with pytest.raises(errors.StoreExistsError):
         convert(small(), tmp_path / "g", **SMALL)
-    with pytest.raises(errors.InvalidArgumentError, match="relayout is for homogeneous graphs"):
-        relayout(tmp_path / "g", tmp_path / "r", order="community", progress=False)
     for data in (tmp_path / "g", small()):
         with pytest.raises(errors.DTypeError, match="input_nodes must be a node type such as 'user'"):
             Loader(data, [2])

@@ -66,10 +66,7 @@ def convert(
     raw.relayout = None if relayout is None else relayout.encode()
     names = _names([weights])
     raw.weights = names
-    arguments = (ctypes.byref(raw), encoded_path(path))
-    draft = Store._adopt(None)  # before there is anything to own
-    draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None
-    return None if draft._pointer is None else draft
+    return _converted(raw, path, progress)
 
 
 def convert_types(
@@ -78,9 +75,10 @@ def convert_types(
     *,
     memory: int,
     overwrite: bool = False,
+    relayout: str | None = None,
     weights: Mapping[tuple[str, str, str], str] | None = None,
     progress: Progress | None = None,
-) -> None:
+) -> Store | None:
     """Write a heterogeneous graph as a store at ``path``: as :func:`convert`, one type after the other.
     ``weights`` names the tensors of edge types that are stored by position too."""
     arrays = dlpack.ArrayList(map_files=True)
@@ -96,8 +94,17 @@ def convert_types(
         num_node_types=len(nodes),
         num_edge_types=len(edges),
         weights=names,
+        relayout=None if relayout is None else relayout.encode(),
     )
-    run_job("fg_convert_start", ctypes.byref(raw), encoded_path(path), progress=progress)
+    return _converted(raw, path, progress)
+
+
+def _converted(raw: ctypes.Structure, path: str | os.PathLike[str], progress: Progress | None) -> Store | None:
+    """Write a store, and return it where it is not published yet."""
+    arguments = (ctypes.byref(raw), encoded_path(path))
+    draft = Store._adopt(None)  # before there is anything to own
+    draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None
+    return None if draft._pointer is None else draft
 
 
 def _names(names: Sequence[str | None]) -> ctypes.Array[ctypes.c_char_p]:
@@ -121,7 +128,8 @@ def relayout(
     progress: Progress | None = None,
 ) -> None:
     """Write a store with the rows of the node tensors in another order at ``path``, which is None for a store that
-    :func:`convert` did not publish: it is finished in place. ``scores`` is float32, one for each node, contiguous.
+    :func:`convert` did not publish: it is finished in place. ``scores`` is float32, one for each node of one type
+    after the other, contiguous.
 
     Raises:
         InvalidArgumentError, BudgetError, CorruptError, and the errors of :func:`convert` for the path
