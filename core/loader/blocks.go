@@ -170,7 +170,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.roster.fillGraph(l, g, b.numSeeds)
+	own.roster.fillGraph(l, g)
 	rows, err := l.budget.Alloc(mem.Trace, int64(len(own.roster.rows))*4)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -12,42 +13,15 @@ import (
 // copied, and the cache changed, by one batch at a time and in their order.
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
-	if !l.parts.types.unnamed() {
-		return p.fillTypes(b)
+	ids := l.parts.types.idsOf(b)
+	if err := p.numberEdges(b, ids); err != nil {
+		return err
 	}
-	nID := int64s(b.Array("n_id").Buffer.Bytes())
-	var eID []int64
-	edges := b.Array("e_id") // nil where they are not the graph's
-	if edges != nil {
-		eID = int64s(edges.Buffer.Bytes())
-		ptr := int64s(b.Array("ptr").Buffer.Bytes())
-		drawn := sample.Drawn{Targets: nID[:len(ptr)-1], Ptr: ptr, Pos: eID}
-		if l.options.Subgraph == sample.Bidirectional && l.edgeIDs.lists != nil {
-			drawn = p.owners(l.indptr, drawn, nID, int64s(b.Array("edge_index").Buffer.Bytes()))
-		}
-		if err := p.numberEdges(drawn); err != nil {
-			return err
-		}
+	tensors, err := p.rowTensors(b, ids)
+	if err != nil {
+		return err
 	}
-	tensors := make([][]byte, len(l.tables))
-	for i := range l.tables {
-		t := &l.tables[i]
-		count := int64(len(nID))
-		switch {
-		case t.byEdge:
-			count = int64(len(eID))
-		case l.options.Held != nil:
-			count = int64(len(p.roster.rows))
-		}
-		var err error
-		if tensors[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
-			return err
-		}
-		if p.pruned() && !t.byEdge {
-			p.clearUnloaded(tensors[i], t)
-		}
-	}
-	if err := p.resolve(b, nID, tensors); err != nil {
+	if err := p.resolve(b, tensors); err != nil {
 		return err
 	}
 	if err := p.readPacks(tensors); err != nil {
@@ -55,8 +29,11 @@ func (p *preparer) fill(b *Batch) error {
 	}
 	for i := range l.tables {
 		t := &l.tables[i]
-		if err := p.gather(t, nID, eID, tensors[i]); err != nil {
-			return fmt.Errorf("reading %q: %w", t.name, err)
+		if tensors[i] == nil || !l.parts.reaches(&t.tensor) {
+			continue
+		}
+		if err := p.gather(t, ids.of(t), tensors[i]); err != nil {
+			return fmt.Errorf("reading %s: %w", l.parts.types.describe(&t.tensor), err)
 		}
 	}
 	if p.super != nil {
@@ -66,20 +43,96 @@ func (p *preparer) fill(b *Batch) error {
 	return p.commit(b, tensors)
 }
 
-// numberEdges replaces positions in the index array by the user's edge numbers.
-func (p *preparer) numberEdges(d sample.Drawn) error {
-	return p.replacePositions(&p.loader.edgeIDs, d)
+// batchIDs are the ids of a batch: of the nodes of each type, and of the edges of each relation.
+type batchIDs struct{ nodes, edges [][]int64 }
+
+// idsOf finds the ids in the tensors of a batch.
+func (s *schema) idsOf(b *Batch) (ids batchIDs) {
+	ids.nodes, ids.edges = make([][]int64, s.types()), make([][]int64, len(s.relations))
+	for t := range ids.nodes {
+		ids.nodes[t] = int64s(b.Array(s.nodeName(t, "n_id")).Buffer.Bytes())
+	}
+	for i := range ids.edges {
+		if s.numbered(i) {
+			ids.edges[i] = int64s(b.Array(s.edgeName(i, "e_id")).Buffer.Bytes())
+		}
+	}
+	return ids
+}
+
+// of are the ids that a table has rows of.
+func (ids *batchIDs) of(t *table) []int64 {
+	if t.byEdge {
+		return ids.edges[t.typ]
+	}
+	return ids.nodes[t.typ]
+}
+
+// numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
+func (p *preparer) numberEdges(b *Batch, ids batchIDs) error {
+	s, c := p.loader.parts.types, &p.sections
+	for i := range s.relations {
+		if !s.numbered(i) {
+			continue
+		}
+		r := &s.relations[i]
+		ptr := int64s(b.Array(s.edgeName(i, "ptr")).Buffer.Bytes())
+		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
+		edgeIDs, indptr := p.loader.numbersOf(i)
+		if s.subgraph == sample.Bidirectional && edgeIDs.lists != nil { // its reverse is itself or none
+			edgeIndex := int64s(b.Array(s.edgeName(i, "edge_index")).Buffer.Bytes())
+			d = p.owners(indptr, d, ids.nodes[r.source], edgeIndex)
+		}
+		if err := p.replacePositions(edgeIDs, d); err != nil {
+			return s.ofRelation(i, fmt.Errorf("numbering edges: %w", err))
+		}
+	}
+	return nil
+}
+
+// replacePositions replaces positions by the edge numbers of an array.
+func (p *preparer) replacePositions(edgeIDs *idArray, d sample.Drawn) error {
+	if edgeIDs.disk != nil {
+		start := time.Now()
+		defer since(&p.loader.counters.reading, start)
+		return edgeIDs.gather(p.epoch.ctx, &p.fetchScratch, d, d.Pos)
+	}
+	return p.compute(func() {
+		// In memory nothing can fail, and nothing waits.
+		_ = edgeIDs.gather(context.Background(), nil, d, d.Pos)
+	})
+}
+
+// rowTensors appends the tensors of the graph to the batch, without their rows; nil for those that it goes without.
+func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
+	l := p.loader
+	tensors := make([][]byte, len(l.tables))
+	for i := range l.tables {
+		t := &l.tables[i]
+		if t.byEdge && !l.parts.types.numbered(t.typ) {
+			continue
+		}
+		count := int64(len(ids.of(t)))
+		if l.options.Held != nil && !t.byEdge {
+			count = p.roster.bases[t.typ+1] - p.roster.bases[t.typ]
+		}
+		var err error
+		if tensors[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
+			return nil, err
+		}
+		if p.pruned() && !t.byEdge {
+			p.clearUnloaded(tensors[i], t)
+		}
+	}
+	return tensors, nil
 }
 
 // resolve finds out where the rows of a batch are, once for all tables.
-func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
+func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
-	found := int64(len(nID)) // but for those that are cold
-	switch {
-	case p.pruned():
+	found := p.sections.nodes[l.parts.types.types()] // but for those that are cold
+	if p.pruned() {
 		found = int64(len(p.cut.Loaded()))
-	case !l.parts.types.unnamed():
-		found = p.sections.nodes[l.parts.types.types()]
 	}
 	l.counters.rows.Add(found)
 	if l.options.Held != nil {
@@ -89,11 +142,6 @@ func (p *preparer) resolve(b *Batch, nID []int64, tensors [][]byte) error {
 	if len(l.onDisk) == 0 {
 		l.counters.hits.Add(found)
 		return nil
-	}
-	if l.options.Held == nil && l.past == nil && l.parts.types.unnamed() { // else it was filled before there was room for the batch
-		if err := p.compute(func() { p.roster.fill(l, nID, b.NumSeeds) }); err != nil {
-			return err
-		}
 	}
 	switch {
 	case p.super != nil: // planned
@@ -150,23 +198,23 @@ func (k *lookup) sort(slots []int32, r *roster) {
 
 // gather writes the rows of a table into a tensor, but for those that commit
 // copies from the cache.
-func (p *preparer) gather(t *table, nID, eID []int64, dst []byte) error {
+func (p *preparer) gather(t *table, ids []int64, dst []byte) error {
 	l := p.loader
 	switch {
 	case t.disk == nil && t.byEdge:
-		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, eID) })
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, ids) })
 	case t.disk == nil && p.pruned():
-		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(nID)) })
+		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(t, ids)) })
 	case t.disk == nil && l.options.Held != nil:
-		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.missed(t)) })
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(t, p.missed(t))) })
 	case t.disk == nil:
-		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(nID)) })
+		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(t, ids)) })
 	}
 	start := time.Now()
 	defer since(&l.counters.reading, start)
 	width := t.width
 	if t.byEdge {
-		return t.disk.read(p.epoch.ctx, &p.merger, eID, func(i int32, row []byte) error {
+		return t.disk.read(p.epoch.ctx, &p.merger, ids, func(i int32, row []byte) error {
 			copy(dst[int(i)*width:], row)
 			return nil
 		})
@@ -305,15 +353,15 @@ func (p *preparer) timed(fn func()) error {
 	})
 }
 
-// tableRows are the rows on disk of nodes, by tensor row.
-func (p *preparer) tableRows(nID []int64) []int64 {
+// tableRows are the rows of a table that nodes of its type have.
+func (p *preparer) tableRows(t *table, nodes []int64) []int64 {
 	l, k := p.loader, &p.lookup
 	if l.order == nil {
-		return nID
+		return nodes
 	}
 	k.wanted = k.wanted[:0]
-	for _, v := range nID {
-		k.wanted = append(k.wanted, int64(l.order[v]))
+	for _, v := range nodes {
+		k.wanted = append(k.wanted, int64(l.order[t.first+v])-t.first)
 	}
 	return k.wanted
 }

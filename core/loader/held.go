@@ -13,38 +13,14 @@ import (
 //
 // A batch then brings place int32[nodes], what each of its nodes is: v >= 0 is the
 // consumer's row v, any other is row ^v of the batch's node tensors, which hold each
-// missed node once. With types there is a place for the nodes of each, and rows are
-// numbered within its tensors.
+// missed node once. Every node type has such a tensor, whose rows are those of the type's
+// tensors.
 
 // PlaceName is the tensor that Options.Held adds to a batch.
 const PlaceName = "place"
 
-// fillMissed lists the nodes that the consumer does not hold and says of every node
-// where it is.
-func (r *roster) fillMissed(l *Loader, nodes []int64, numSeeds int64) {
-	repeating := l.mayRepeat(nodes, numSeeds)
-	r.firsts.begin(repeating)
-	r.place, r.held = r.place[:0], 0
-	for i, v := range nodes {
-		at := l.options.Held[v]
-		if at >= 0 {
-			r.held++
-		} else {
-			of, found := int32(len(r.rows)), false
-			if i < repeating {
-				of, found = r.firsts.add(v, of)
-			}
-			if !found {
-				r.rows = append(r.rows, l.rowOf(v))
-			}
-			at = ^of
-		}
-		r.place = append(r.place, at)
-	}
-}
-
-// fillTypesMissed is fillMissed of a flat batch, type after type.
-func (r *roster) fillTypesMissed(l *Loader, nodes []int64, c *sections) {
+// fillMissed lists the nodes that the consumer does not hold, type after type, and says of every node where it is.
+func (r *roster) fillMissed(l *Loader, nodes []int64, c *sections) {
 	first := l.parts.types.first
 	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], append(r.bases[:0], 0)
 	for t, cached := range l.cachedTypes {
@@ -67,7 +43,7 @@ func (r *roster) fillTypesMissed(l *Loader, nodes []int64, c *sections) {
 				continue
 			}
 			if cached {
-				r.rows, r.at = append(r.rows, uint32(v)), append(r.at, int32(len(r.ids)))
+				r.rows, r.at = append(r.rows, l.rowOf(v)), append(r.at, int32(len(r.ids)))
 			}
 			r.ids = append(r.ids, v-first[t])
 		}
@@ -75,17 +51,9 @@ func (r *roster) fillTypesMissed(l *Loader, nodes []int64, c *sections) {
 	}
 }
 
-// missed are the rows of a table in memory of the nodes that the consumer does not hold.
+// missed are the nodes of a table, within its type, that the consumer does not hold.
 func (p *preparer) missed(t *table) []int64 {
-	if !p.loader.parts.types.unnamed() {
-		return p.roster.ids[p.roster.bases[t.typ]:p.roster.bases[t.typ+1]]
-	}
-	k := &p.lookup
-	k.wanted = k.wanted[:0]
-	for _, row := range p.roster.rows {
-		k.wanted = append(k.wanted, int64(row))
-	}
-	return k.wanted
+	return p.roster.ids[p.roster.bases[t.typ]:p.roster.bases[t.typ+1]]
 }
 
 // dropHeld makes the rows that the consumer holds the coldest of a ranking.

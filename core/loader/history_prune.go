@@ -173,7 +173,7 @@ func (p *preparer) build() {
 	if len(l.onDisk) == 0 {
 		return
 	}
-	p.roster.fillGraph(l, &p.graph, int64(len(p.request.inputs)))
+	p.roster.fillGraph(l, &p.graph)
 	if p.on {
 		p.roster.cut(p.wanted, p.super != nil)
 	}

@@ -20,6 +20,7 @@ func (l *Loader) measure(
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
 	trial.options.Checksums = false
 	trial.trial = true
+	trial.cachedTypes = make([]bool, l.parts.types.types())
 	trial.split = sizing.Measuring(r, g)
 	defer trial.undo()
 	trial.parts.types = l.parts.types.again() // what the trial opens is its own
@@ -71,8 +72,8 @@ func (l *Loader) measureBatches(ctx context.Context, d *sizing.Demand) error {
 		}
 		rows := int64(len(graph.Nodes))
 		if l.options.Held != nil {
-			own.fill(l, graph.Nodes, int64(len(r.Seeds)))
-			rows = int64(len(own.rows))
+			own.fillGraph(l, &graph)
+			rows = int64(len(own.ids))
 		}
 		d.Add(demandOf(&graph, rows))
 	}

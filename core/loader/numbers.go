@@ -29,3 +29,12 @@ func (l *Loader) hold(n int64) (*mem.Block, error) {
 	}
 	return block, err
 }
+
+// numbersOf is the numbers of a relation's edges, and where its lists begin.
+func (l *Loader) numbersOf(relation int) (ids *idArray, indptr []int64) {
+	if l.parts.types.unnamed() {
+		return &l.edgeIDs, l.indptr
+	}
+	r := &l.parts.types.relations[relation]
+	return &r.edgeIDs, r.indptr
+}

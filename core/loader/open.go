@@ -383,11 +383,9 @@ func (l *Loader) openTables(ctx context.Context) error {
 			}
 		}
 	}
-	if !l.parts.types.unnamed() {
-		l.cachedTypes = make([]bool, l.parts.types.types())
-		for _, t := range l.onDisk {
-			l.cachedTypes[t.typ] = true
-		}
+	l.cachedTypes = make([]bool, l.parts.types.types())
+	for _, t := range l.onDisk {
+		l.cachedTypes[t.typ] = true
 	}
 	l.columns = l.split.Columns
 	return nil

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"freshgo/core/manifest"
-	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -23,7 +21,7 @@ type preparer struct {
 	graph    sample.Subgraph  // as it was drawn
 	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
 	request  request
-	sections sections // of a batch with types
+	sections sections // of batch
 	owning   owning   // of bidirectional edges
 	*pruning          // nil: no history
 
@@ -206,28 +204,17 @@ func (p *preparer) unpack(t *sampled) error {
 func (p *preparer) makeTensors(b *Batch) error {
 	e, l := p.epoch, p.loader
 	b.NumSeeds = int64(len(p.request.inputs))
-	nodes, edges := int64(len(p.batch.Nodes)), int64(len(p.batch.Row))
-	l.counters.edges.Add(edges)
-	rows := nodes
-	if l.options.Held != nil && !e.trace && l.parts.types.unnamed() {
-		if err := p.compute(func() { p.roster.fill(l, p.batch.Nodes, b.NumSeeds) }); err != nil {
+	l.counters.edges.Add(int64(len(p.batch.Row)))
+	p.sections.cut(l.parts.types, p.batch)
+	if l.options.Held != nil && !e.trace {
+		if err := p.compute(func() { p.roster.fill(l, p.batch.Nodes, &p.sections) }); err != nil {
 			return err
 		}
-		rows = int64(len(p.roster.rows))
+		p.sections.rows = p.roster.bases
 	}
-	bytes := l.parts.batchBytes(nodes, rows, edges, int64(len(p.batch.Ptr))-1, b.NumSeeds)
-	if !l.parts.types.unnamed() {
-		p.sections = l.parts.types.cut(p.batch)
-		if l.options.Held != nil && !e.trace {
-			if err := p.compute(func() { p.roster.fillTypes(l, p.batch.Nodes, &p.sections) }); err != nil {
-				return err
-			}
-			p.sections.rows = p.roster.bases
-		}
-		bytes = p.sections.bytes(&l.parts, b.NumSeeds)
-	}
+	bytes := p.sections.bytes(&l.parts, b.NumSeeds)
 	if e.trace {
-		bytes = nodes*8 + b.NumSeeds*8
+		bytes = int64(len(p.batch.Nodes))*8 + b.NumSeeds*8
 	} else if p.pruned() {
 		bytes += p.cut.LevelBytes(l.parts.transposed)
 	}
@@ -238,125 +225,4 @@ func (p *preparer) makeTensors(b *Batch) error {
 	var err error
 	stopped := p.compute(func() { err = p.copyOut(b) })
 	return cmp.Or(stopped, err)
-}
-
-// copyOut widens the sampler's compact output into the batch's tensors.
-func (p *preparer) copyOut(b *Batch) error {
-	if !p.loader.parts.types.unnamed() {
-		return p.copyTypes(b)
-	}
-	g := p.batch
-	edges := int64(len(g.Row))
-	nID, err := p.add(b, "n_id", int64(len(g.Nodes)))
-	if err != nil {
-		return err
-	}
-	copy(nID, g.Nodes)
-	inputs, err := p.add(b, "input_id", b.NumSeeds)
-	if err != nil {
-		return err
-	}
-	copy(inputs, p.request.inputs)
-	if p.epoch.trace {
-		return nil
-	}
-	if err := p.treeTensors(b); err != nil {
-		return err
-	}
-	if err := p.addLinks(b); err != nil {
-		return err
-	}
-	edgeIndex, err := p.add(b, "edge_index", 2, edges)
-	if err != nil {
-		return err
-	}
-	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
-	ptr, err := p.add(b, "ptr", int64(len(g.Ptr)))
-	if err != nil {
-		return err
-	}
-	for i, v := range g.Ptr {
-		ptr[i] = int64(v)
-	}
-	for _, hop := range []struct {
-		name   string
-		counts []int64
-	}{{"num_sampled_nodes", g.NodesPerHop}, {"num_sampled_edges", g.EdgesPerHop}} {
-		if p.loader.options.Subgraph != sample.Directional {
-			break // its edges are not in the order of hops
-		}
-		counts, err := p.add(b, hop.name, int64(len(hop.counts)))
-		if err != nil {
-			return err
-		}
-		copy(counts, hop.counts)
-	}
-	if p.loader.parts.weighted {
-		data, err := p.addTensor(b, edgeWeightName, manifest.DType_FLOAT32, []int64{edges})
-		if err != nil {
-			return err
-		}
-		copy(mem.View[float32](data), g.Weight)
-	}
-	if !p.loader.sampler.HasPositions() { // of walks, which are no edges of the graph
-		return p.transpose(b)
-	}
-	// The positions become the user's edge numbers in fill: that may read from
-	// disk, which must not hold a thread or the sampling worker.
-	eID, err := p.add(b, "e_id", edges)
-	if err != nil {
-		return err
-	}
-	copy(eID, g.Pos)
-	if p.loader.options.Held != nil {
-		place, err := p.addTensor(b, PlaceName, manifest.DType_INT32, []int64{int64(len(g.Nodes))})
-		if err != nil {
-			return err
-		}
-		copy(mem.View[int32](place), p.roster.place)
-	}
-	if p.pruned() {
-		if err := p.estimate(b); err != nil {
-			return err
-		}
-		return p.levelTensors(b)
-	}
-	return p.transpose(b)
-}
-
-// fillEdgeIndex writes edges that are grouped by target, with their sources, as
-// rows of sources and targets.
-func fillEdgeIndex[T int32 | uint32](edgeIndex []int64, sources []T, ptr []int64) {
-	for i, s := range sources {
-		edgeIndex[i] = int64(s)
-	}
-	targets := edgeIndex[len(sources):]
-	for t := range len(ptr) - 1 {
-		for e := ptr[t]; e < ptr[t+1]; e++ {
-			targets[e] = int64(t)
-		}
-	}
-}
-
-// add appends an int64 tensor to the batch and returns its elements.
-func (p *preparer) add(b *Batch, name string, shape ...int64) ([]int64, error) {
-	data, err := p.addTensor(b, name, manifest.DType_INT64, shape)
-	if err != nil {
-		return nil, err
-	}
-	return int64s(data), nil
-}
-
-// addTensor appends a tensor to the batch and returns its memory.
-func (p *preparer) addTensor(b *Batch, name string, dtype manifest.DType, shape []int64) ([]byte, error) {
-	n := int64(dtype.Size())
-	for _, d := range shape {
-		n *= d
-	}
-	buffer, err := p.loader.alloc.Acquire(n)
-	if err != nil {
-		return nil, err
-	}
-	b.Arrays = append(b.Arrays, Array{Name: name, DType: dtype, Shape: shape, Buffer: buffer})
-	return buffer.Bytes(), nil
 }

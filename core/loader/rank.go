@@ -81,10 +81,8 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 		return err
 	}
 	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
-	if !l.parts.types.unnamed() {
-		l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
-	}
-	ranked, err := l.rank(ctx, neighbors) // without an order of rows: by node
+	l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
+	ranked, err := l.rank(ctx, neighbors)                              // without an order of rows: by node
 	if err != nil {
 		return err
 	}
@@ -208,7 +206,7 @@ func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.
 				if errs[i] = worker.Draw(ctx, order.batchKey(b), r.Request, &g); errs[i] != nil {
 					return
 				}
-				own.fillGraph(l, &g, int64(len(r.Seeds)))
+				own.fillGraph(l, &g)
 				mu.Lock()
 				counter.Add(own.rows)
 				mu.Unlock()

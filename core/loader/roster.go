@@ -1,5 +1,7 @@
 package loader
 
+import "freshgo/core/sample"
+
 // roster is the rows of a batch as policies and plans see them: numbers of rows
 // on disk, each once. A position is one in this list; where no seed repeats it
 // is also the row of the batch's tensors.
@@ -9,11 +11,13 @@ type roster struct {
 	copies []repeat // tensor rows that repeat another
 	firsts firsts   // of the nodes that may repeat: scratch
 
+	sections sections // of a batch as it was drawn: scratch
+
 	// Where the consumer holds rows:
 	place []int32 // of every node, see PlaceName
-	held  int64   // nodes that he holds
-	ids   []int64 // with types: the nodes that he does not hold, within their types
-	bases []int64 // with types: the first of each type among these, and the end
+	held  int64   // nodes that it holds
+	ids   []int64 // the nodes that it does not hold, within their types
+	bases []int64 // the first of each type among these, and the end
 }
 
 type repeat struct{ row, of int32 }
@@ -30,22 +34,34 @@ func (l *Loader) mayRepeat(nodes []int64, numSeeds int64) int {
 	return 0
 }
 
-// fill lists the nodes of a batch whose first numSeeds, or all of them, may repeat.
-// The nodes must be below 2^32.
-func (r *roster) fill(l *Loader, nodes []int64, numSeeds int64) {
+// fillGraph lists the nodes of a batch as it was drawn.
+func (r *roster) fillGraph(l *Loader, g *sample.Subgraph) {
+	r.sections.cut(l.parts.types, g)
+	r.fill(l, g.Nodes, &r.sections)
+}
+
+// fill lists the nodes of a batch that have rows on disk, of each type its seeds first, of which some may repeat, or all
+// its nodes, where they are in trees. The nodes must be below 2^32.
+func (r *roster) fill(l *Loader, nodes []int64, c *sections) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
 	if l.options.Held != nil {
-		r.fillMissed(l, nodes, numSeeds)
+		r.fillMissed(l, nodes, c)
 		return
 	}
-	repeating := l.mayRepeat(nodes, numSeeds)
-	if repeating == 0 {
-		for _, v := range nodes {
+	for t, cached := range l.cachedTypes {
+		if !cached {
+			continue
+		}
+		from, to := c.nodes[t], c.nodes[t+1]
+		repeating := int64(l.mayRepeat(nodes[from:to], c.seeds[t]))
+		if len(l.cachedTypes) > 1 || repeating > 0 {
+			r.list(l, nodes, from, to, repeating)
+			continue
+		}
+		for _, v := range nodes { // each position is the tensor row
 			r.rows = append(r.rows, l.rowOf(v))
 		}
-		return
 	}
-	r.list(l, nodes, 0, int64(len(nodes)), int64(repeating))
 }
 
 // list adds nodes[from:to], of which the first `repeating` may repeat, each with its tensor row.
@@ -93,14 +109,7 @@ func (r *roster) tensorRow(pos int32) int32 {
 	return r.at[pos]
 }
 
-// repeatRows copies the rows of repeated seeds within a tensor.
-func (r *roster) repeatRows(dst []byte, width int) {
-	for _, c := range r.copies {
-		copy(dst[int(c.row)*width:][:width], dst[int(c.of)*width:])
-	}
-}
-
-// rowOf is where a node's rows are on disk.
+// rowOf is where a node's rows are on disk, counted over all types.
 func (l *Loader) rowOf(node int64) uint32 {
 	if l.order == nil {
 		return uint32(node)

@@ -7,22 +7,14 @@ import (
 	"freshgo/core/plan"
 )
 
-// Where the rows of one table are among those of a batch, whose nodes may be of several types. Without types each of these is all there is.
+// Where the rows of one table are among those of a batch, whose nodes may be of several types.
 
 // base is the tensor row, counted over all types, where the rows of a table begin.
-func (p *preparer) base(t *table) int32 {
-	if p.loader.parts.types.unnamed() {
-		return 0
-	}
-	return int32(p.sections.ofRows()[t.typ])
-}
+func (p *preparer) base(t *table) int32 { return int32(p.sections.ofRows()[t.typ]) }
 
 // coldOf is the cold positions whose rows a table has: positions rise, and with them the types.
 func (p *preparer) coldOf(t *table) []int32 {
 	cold := p.lookup.cold
-	if p.loader.parts.types.unnamed() {
-		return cold
-	}
 	before := func(end int64) int {
 		return sort.Search(len(cold), func(i int) bool { return int64(p.roster.rows[cold[i]]) >= end })
 	}
@@ -31,13 +23,13 @@ func (p *preparer) coldOf(t *table) []int32 {
 
 // hitsOf is the rows of a table's tensor that are in the cache, and their slots.
 func (p *preparer) hitsOf(t *table) (to, slots []int32) {
-	k := &p.lookup
-	if p.loader.parts.types.unnamed() {
-		return k.hitRows, k.hitSlots
+	k, of := &p.lookup, p.sections.ofRows()
+	if len(of) == 2 {
+		return k.hitRows, k.hitSlots // of one type: all rows
 	}
 	base := p.base(t)
 	lo, _ := slices.BinarySearch(k.hitRows, base)
-	hi, _ := slices.BinarySearch(k.hitRows, int32(p.sections.ofRows()[t.typ+1]))
+	hi, _ := slices.BinarySearch(k.hitRows, int32(of[t.typ+1]))
 	k.hitsOfType = k.hitsOfType[:0]
 	for _, row := range k.hitRows[lo:hi] {
 		k.hitsOfType = append(k.hitsOfType, row-base)
@@ -47,13 +39,9 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 
 // repeatRows copies the rows of repeated seeds within the tensor of a table.
 func (p *preparer) repeatRows(t *table, dst []byte) {
-	if p.loader.parts.types.unnamed() {
-		p.roster.repeatRows(dst, t.width)
-		return
-	}
-	base := p.base(t)
+	base, end := p.base(t), p.sections.nodes[t.typ+1]
 	for _, c := range p.roster.copies {
-		if row := c.row - base; row >= 0 && int64(c.row) < p.sections.nodes[t.typ+1] {
+		if row := c.row - base; row >= 0 && int64(c.row) < end {
 			copy(dst[int(row)*t.width:][:t.width], dst[int(c.of-base)*t.width:])
 		}
 	}
@@ -69,7 +57,7 @@ func (p *preparer) forwards(t *table, f plan.Forward) bool {
 
 // hasRow says whether a table has a row that some table of its column has.
 func (l *Loader) hasRow(t *table, row uint32) bool {
-	return l.parts.types.unnamed() || int64(row) >= t.first && int64(row) < t.first+t.numRows
+	return int64(row) >= t.first && int64(row) < t.first+t.numRows
 }
 
 // slotRow is the row of a table in a slot of the cache.
@@ -154,7 +142,7 @@ func (l *Loader) tableOf(column int, row uint32) *table {
 
 // rowsOf is those of some rows that a table has, as it counts them, and where they were in the list; nil: each in its place.
 func (l *Loader) rowsOf(t *table, rows []int64) (places, of []int64) {
-	if l.parts.types.unnamed() {
+	if t.numRows == l.parts.numNodes {
 		return nil, rows
 	}
 	places = []int64{}
@@ -179,9 +167,6 @@ func (l *Loader) extrasOf(t *table, extras []plan.Extra) []plan.Extra {
 }
 
 func (l *Loader) within(t *table, n int, row func(i int) uint32) (lo, hi int) {
-	if l.parts.types.unnamed() {
-		return 0, n
-	}
 	before := func(end int64) int { return sort.Search(n, func(i int) bool { return int64(row(i)) >= end }) }
 	return before(t.first), before(t.first + t.numRows)
 }

@@ -328,21 +328,3 @@ func gatherTimes(dtype manifest.DType, rows []byte, order []uint32, ids, out []i
 		store.DecodeIntegers(dtype, rows[v*width:(v+1)*width], out[i:i+1])
 	}
 }
-
-// treeTensors says of each node in which tree it is, and of each seed its time.
-func (p *preparer) treeTensors(b *Batch) error {
-	parts := &p.loader.parts
-	if parts.disjoint {
-		trees, err := p.add(b, TreeName, int64(len(p.batch.Tree)))
-		if err != nil {
-			return err
-		}
-		for i, tree := range p.batch.Tree {
-			trees[i] = int64(tree)
-		}
-		if k := p.loader.links; k != nil {
-			k.linksOfTrees(trees, b.NumSeeds)
-		}
-	}
-	return p.addTimes(b)
-}

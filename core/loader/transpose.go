@@ -15,11 +15,8 @@ var TransposedNames = [3]string{"source_ptr", "source_target", "source_edge"}
 // transposedBytes is what they take.
 func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
-// transpose adds the sampled edges grouped by source, if that was asked for. It runs where the batch is copied out, in a
-// thread of the loader, so that the way back of the training step finds it ready.
-func (p *preparer) transpose(b *Batch) error { return p.transposeGraph(b, p.batch, "", "") }
-
-// transposeGraph adds a graph grouped by source, under names between a prefix and a suffix.
+// transposeGraph adds a graph grouped by source, if that was asked for, under names between a prefix and a suffix. It runs
+// where the batch is copied out, in a thread of the loader, so that the way back of the training step finds it ready.
 func (p *preparer) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
 	if edges := int64(len(g.Row)); !p.loader.parts.transposed || edges > math.MaxInt32 {
 		return nil

@@ -21,7 +21,7 @@ import (
 // readAlong notes that a hop draws along a type of edges of batches.
 func (s *schema) readAlong(o *Options, edge, hop int) {
 	path := []int{edge}
-	if s.walked {
+	if o.Metapaths != nil {
 		path = o.Metapaths[edge].Path
 	}
 	for _, i := range path {

@@ -7,33 +7,32 @@ import (
 	"freshgo/core/sample"
 )
 
-// What the options ask of a graph with types.
+// What the options ask of the node types and relations of a graph.
 
 // checkTypes checks the options against the types of the graph.
 func (l *Loader) checkTypes() error {
-	types := l.parts.types
+	types, o := l.parts.types, &l.options
 	if types.unnamed() {
-		if l.options.Metapaths != nil {
+		if o.Metapaths != nil {
 			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
 		}
-		if l.options.RelationFanouts != nil {
-			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types", sample.ErrFanout, len(l.options.RelationFanouts))
+		if o.RelationFanouts != nil {
+			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types",
+				sample.ErrFanout, len(o.RelationFanouts))
 		}
-		return nil
-	}
-	if err := types.checkOrder(l.parts.store); err != nil {
+	} else if err := types.checkOrder(l.parts.store); err != nil {
 		return err
 	}
-	return types.validate(&l.options)
+	return types.validate(o)
 }
 
-// validate checks what the options ask of a graph with types, and finds the seeds of each.
+// validate checks what the options ask of each type, and finds the seeds of each.
 func (s *schema) validate(o *Options) error {
 	refused := func(what string) error {
 		return fmt.Errorf("%w: %s, expected none with a graph that has types of nodes and edges", ErrOption, what)
 	}
 	switch {
-	case o.Walks != nil:
+	case o.Walks != nil && !s.unnamed():
 		return refused("random walks without a metapath")
 	case o.Metapaths != nil && o.Subgraph != sample.Directional:
 		return refused("subgraph_type other than \"directional\" with metapaths")
@@ -42,7 +41,7 @@ func (s *schema) validate(o *Options) error {
 	case o.Metapaths != nil && o.Cache == "expected":
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
 	}
-	if err := s.findEdges(o.Metapaths); err != nil {
+	if err := s.findEdges(o); err != nil {
 		return err
 	}
 	if o.RelationFanouts == nil && len(s.edges) > 0 {
@@ -97,12 +96,13 @@ func (s *schema) findReached(o *Options) {
 
 // reaches says whether batches may have rows of a tensor.
 func (p *parts) reaches(t *tensor) bool {
-	return p.types.unnamed() || t.byEdge || p.types.reached[t.typ]
+	return t.byEdge || p.types.reached[t.typ]
 }
 
 // findEdges finds the types of edges that batches have.
-func (s *schema) findEdges(metapaths []sample.Metapath) error {
-	s.edges, s.walked = nil, metapaths != nil
+func (s *schema) findEdges(o *Options) error {
+	metapaths := o.Metapaths
+	s.edges, s.walked = nil, o.walk()
 	if metapaths == nil {
 		for i := range s.relations {
 			r := &s.relations[i]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 
 	"freshgo/core/manifest"
 	"freshgo/core/sample"
@@ -88,6 +89,22 @@ func (s *schema) typeLabel(t *tensor) string {
 		return "edge type " + s.typeOf(t)
 	}
 	return fmt.Sprintf("node type %q", s.typeOf(t))
+}
+
+// describe is a tensor in messages.
+func (s *schema) describe(t *tensor) string {
+	if s.unnamed() {
+		return strconv.Quote(t.name)
+	}
+	return fmt.Sprintf("%q of %s", t.name, s.typeOf(t))
+}
+
+// ofRelation tells of an error which edge type it is of, where they have names.
+func (s *schema) ofRelation(relation int, err error) error {
+	if s.unnamed() {
+		return err
+	}
+	return fmt.Errorf("edge type %s: %w", s.relations[relation].name, err)
 }
 
 // typeOf is the type that a tensor belongs to.
@@ -232,7 +249,7 @@ func (p *preparer) treesOfType(b *Batch, typ int) error {
 		return nil
 	}
 	of := p.batch.Tree[c.nodes[typ]:c.nodes[typ+1]]
-	trees, err := p.add(b, nodeName(typ, TreeName), int64(len(of)))
+	trees, err := p.add(b, parts.types.nodeName(typ, TreeName), int64(len(of)))
 	if err != nil {
 		return err
 	}
@@ -246,15 +263,11 @@ func (p *preparer) treesOfType(b *Batch, typ int) error {
 	if !parts.timed {
 		return nil
 	}
-	data, err := p.addTensor(b, nodeName(typ, SeedTimeName), manifest.DType_INT64, []int64{c.seeds[typ]})
+	data, err := p.addTensor(b, parts.types.nodeName(typ, SeedTimeName), manifest.DType_INT64, []int64{c.seeds[typ]})
 	if err != nil {
 		return err
 	}
-	times := int64s(data)[:0]
-	for _, at := range p.request.inputs {
-		if t, _ := parts.types.input(at); t == typ {
-			times = append(times, p.loader.seedTimes[at])
-		}
-	}
+	times := int64s(data)
+	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.loader.seedTimes[at] })
 	return nil
 }

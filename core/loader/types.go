@@ -79,14 +79,21 @@ func (s *schema) finish(p *parts) {
 	}
 }
 
-// input is the type of the seed at a place of the user's seeds, and its place among those of this type.
-func (s *schema) input(at int64) (typ int, place int64) {
+// inputsOf visits, in their order, the seeds of a type among those at some places of the user's list: i counts them, at
+// is the place and place that among the user's seeds of the type.
+func (s *schema) inputsOf(typ int, inputs []int64, visit func(i int, at, place int64)) {
 	for _, r := range s.runs {
-		if at >= r.from && at < r.to {
-			return r.typ, at - r.from
+		if r.typ != typ {
+			continue
+		}
+		i := 0
+		for _, at := range inputs {
+			if at >= r.from && at < r.to {
+				visit(i, at, at-r.from)
+				i++
+			}
 		}
 	}
-	panic(fmt.Sprintf("loader: no seed %d", at))
 }
 
 // openIndptr loads or finds the offsets of all relations, see Loader.openIndptr.

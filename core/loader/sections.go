@@ -11,6 +11,7 @@ import (
 type sections struct {
 	nodes    []int64 // of each type, its first node; and the end
 	seeds    []int64 // of each type
+	reached  []int64 // of each type, nodes found before the last hop
 	expanded []int64 // of each relation, targets; its part of Ptr has one more
 	ptr      []int64 // of each relation, its first place in Ptr; and the end
 	edges    []int64 // of each relation, its first edge; and the end
@@ -26,22 +27,29 @@ func (c *sections) ofRows() []int64 {
 }
 
 // cut finds the sections of a batch.
-func (s *schema) cut(g *sample.Subgraph) sections {
-	c := sections{nodes: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
-	reached := make([]int64, s.types()) // before the last hop
+func (s *schema) cut(g *sample.Subgraph) (c sections) {
+	c.cut(s, g)
+	return c
+}
+
+// cut makes c the sections of a batch, in the memory that c has.
+func (c *sections) cut(s *schema, g *sample.Subgraph) {
+	c.nodes, c.ptr, c.edges = append(c.nodes[:0], 0), append(c.ptr[:0], 0), append(c.edges[:0], 0)
+	c.seeds, c.reached, c.expanded, c.rows = c.seeds[:0], c.reached[:0], c.expanded[:0], nil
 	for t := range s.types() {
-		counts := g.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]
+		counts, reached := s.nodesPerHop(g, t), int64(0)
 		for _, k := range counts[:s.hops] {
-			reached[t] += k
+			reached += k
 		}
-		c.seeds, c.nodes = append(c.seeds, counts[0]), append(c.nodes, c.nodes[t]+reached[t]+counts[s.hops])
+		c.seeds, c.reached = append(c.seeds, counts[0]), append(c.reached, reached)
+		c.nodes = append(c.nodes, c.nodes[t]+reached+counts[s.hops])
 	}
 	for i, r := range s.edges {
 		n := int64(0)
-		for _, k := range g.EdgesPerHop[i*s.hops : (i+1)*s.hops] {
+		for _, k := range s.edgesPerHop(g, i) {
 			n += k
 		}
-		expanded := reached[r.target]
+		expanded := c.reached[r.target]
 		if s.subgraph != sample.Directional {
 			expanded = c.nodes[r.target+1] - c.nodes[r.target]
 			if end := c.ptr[i] + expanded; end < int64(len(g.Ptr)) {
@@ -53,7 +61,16 @@ func (s *schema) cut(g *sample.Subgraph) sections {
 		c.expanded = append(c.expanded, expanded)
 		c.ptr, c.edges = append(c.ptr, c.ptr[i]+expanded+1), append(c.edges, c.edges[i]+n)
 	}
-	return c
+}
+
+// nodesPerHop is the nodes of a type that each hop found, the seeds first.
+func (s *schema) nodesPerHop(g *sample.Subgraph, typ int) []int64 {
+	return g.NodesPerHop[typ*(s.hops+1) : (typ+1)*(s.hops+1)]
+}
+
+// edgesPerHop is the edges of a relation that each hop drew.
+func (s *schema) edgesPerHop(g *sample.Subgraph, relation int) []int64 {
+	return g.EdgesPerHop[relation*s.hops : (relation+1)*s.hops]
 }
 
 // bytes is what the tensors of a batch for so many seeds, or links, take, as parts.batchBytes.

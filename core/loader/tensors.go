@@ -1,0 +1,220 @@
+package loader
+
+import (
+	"strconv"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// The tensors of a batch that the sampler gives: for every node type n_id, input_id, num_sampled_nodes and, with trees,
+// batch and seed_time; for every relation edge_index, ptr, e_id, num_sampled_edges and edge_weight, in the order of the
+// graph. Those of node type i are named under "n<i>/" and those of relation j under "e<j>/"; a homogeneous graph, whose
+// type and relation have no names, has them without a prefix. Ids are those of the user, within their type. Types that
+// a batch does not reach are there, and empty. A trace has n_id and input_id alone.
+
+func nodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/" + name }
+
+func edgeName(relation int, name string) string { return "e" + strconv.Itoa(relation) + "/" + name }
+
+// nodeName is what batches call a tensor of a node type: of the unnamed type, the tensor's own name.
+func (s *schema) nodeName(typ int, name string) string {
+	if s.unnamed() {
+		return name
+	}
+	return nodeName(typ, name)
+}
+
+// edgeName is what batches call a tensor of a relation or, with metapaths, of a metapath.
+func (s *schema) edgeName(relation int, name string) string {
+	if s.unnamed() {
+		return name
+	}
+	return edgeName(relation, name)
+}
+
+// copyOut widens the sampler's compact output into the batch's tensors.
+func (p *preparer) copyOut(b *Batch) error {
+	l, s, c := p.loader, p.loader.parts.types, &p.sections
+	for t := range s.types() {
+		if err := p.copyNodes(b, t); err != nil {
+			return err
+		}
+	}
+	if k := l.links; k != nil {
+		if err := p.addCounts(b, s.edgeName(k.options.Relation, "input_id"), p.request.inputs); err != nil {
+			return err
+		}
+	}
+	if p.epoch.trace {
+		return nil
+	}
+	// Else it was filled before there was room for the batch, or when it was pruned.
+	if len(l.onDisk) > 0 && l.options.Held == nil && l.past == nil {
+		p.roster.fill(l, p.batch.Nodes, c) // while the sampler's memory is there
+	}
+	if l.links != nil {
+		if err := p.addTimes(b); err != nil {
+			return err
+		}
+	}
+	if err := p.addLinks(b); err != nil {
+		return err
+	}
+	for i := range s.edges {
+		if err := p.copyRelation(b, i); err != nil {
+			return err
+		}
+	}
+	if p.pruned() {
+		if err := p.estimate(b); err != nil {
+			return err
+		}
+		return p.levelTensors(b)
+	}
+	return nil
+}
+
+// copyNodes adds the tensors of a node type that are not the user's.
+func (p *preparer) copyNodes(b *Batch, t int) error {
+	l, s, c := p.loader, p.loader.parts.types, &p.sections
+	nodes := p.batch.Nodes[c.nodes[t]:c.nodes[t+1]]
+	nID, err := p.add(b, s.nodeName(t, "n_id"), int64(len(nodes)))
+	if err != nil {
+		return err
+	}
+	withinType(nID, nodes, s.first[t])
+	if l.links == nil {
+		inputs, err := p.add(b, s.nodeName(t, "input_id"), c.seeds[t])
+		if err != nil {
+			return err
+		}
+		s.inputsOf(t, p.request.inputs, func(i int, at, place int64) { inputs[i] = place })
+	}
+	if p.epoch.trace {
+		return nil
+	}
+	if err := p.treesOfType(b, t); err != nil {
+		return err
+	}
+	if l.options.Held != nil {
+		place, err := p.addTensor(b, s.nodeName(t, PlaceName), manifest.DType_INT32, []int64{int64(len(nodes))})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[int32](place), p.roster.place[c.nodes[t]:c.nodes[t+1]])
+	}
+	if s.subgraph != sample.Directional {
+		return nil // its edges are not in the order of hops
+	}
+	return p.addCounts(b, s.nodeName(t, "num_sampled_nodes"), s.nodesPerHop(p.batch, t))
+}
+
+// withinType writes the numbers that nodes of a type have within it, whose first node has this global number.
+func withinType(out, nodes []int64, first int64) {
+	if first == 0 {
+		copy(out, nodes)
+		return
+	}
+	for i, v := range nodes {
+		out[i] = v - first
+	}
+}
+
+// addCounts appends a copy of counts to the batch.
+func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
+	to, err := p.add(b, name, int64(len(counts)))
+	copy(to, counts)
+	return err
+}
+
+// relationOf is one relation of a batch as a Subgraph of its own: its nodes are those of the source type.
+func (p *preparer) relationOf(i int) sample.Subgraph {
+	g, s, c := p.batch, p.loader.parts.types, &p.sections
+	lo, hi, source := c.edges[i], c.edges[i+1], s.edges[i].source
+	one := sample.Subgraph{
+		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi],
+		EdgesPerHop: s.edgesPerHop(g, i),
+	}
+	if !s.walked {
+		one.Pos = g.Pos[lo:hi]
+	}
+	if len(g.Weight) > 0 {
+		one.Weight = g.Weight[lo:hi]
+	}
+	return one
+}
+
+// copyRelation adds the tensors of a relation that are not the user's.
+func (p *preparer) copyRelation(b *Batch, i int) error {
+	g := p.relationOf(i)
+	types := p.loader.parts.types
+	edges := int64(len(g.Row))
+	edgeIndex, err := p.add(b, types.edgeName(i, "edge_index"), 2, edges)
+	if err != nil {
+		return err
+	}
+	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
+	if err := p.addCounts(b, types.edgeName(i, "ptr"), g.Ptr); err != nil {
+		return err
+	}
+	if types.subgraph == sample.Directional {
+		if err := p.addCounts(b, types.edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
+			return err
+		}
+	}
+	if p.loader.parts.weighted {
+		data, err := p.addTensor(b, types.edgeName(i, edgeWeightName), manifest.DType_FLOAT32, []int64{edges})
+		if err != nil {
+			return err
+		}
+		copy(mem.View[float32](data), g.Weight)
+	}
+	if types.numbered(i) {
+		if err := p.addCounts(b, types.edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberEdges
+			return err
+		}
+	}
+	if p.pruned() {
+		return nil
+	}
+	return p.transposeGraph(b, &g, types.edgeName(i, ""), "")
+}
+
+// fillEdgeIndex writes edges that are grouped by target, with their sources, as
+// rows of sources and targets.
+func fillEdgeIndex[T int32 | uint32](edgeIndex []int64, sources []T, ptr []int64) {
+	for i, s := range sources {
+		edgeIndex[i] = int64(s)
+	}
+	targets := edgeIndex[len(sources):]
+	for t := range len(ptr) - 1 {
+		for e := ptr[t]; e < ptr[t+1]; e++ {
+			targets[e] = int64(t)
+		}
+	}
+}
+
+// add appends an int64 tensor to the batch and returns its elements.
+func (p *preparer) add(b *Batch, name string, shape ...int64) ([]int64, error) {
+	data, err := p.addTensor(b, name, manifest.DType_INT64, shape)
+	if err != nil {
+		return nil, err
+	}
+	return int64s(data), nil
+}
+
+// addTensor appends a tensor to the batch and returns its memory.
+func (p *preparer) addTensor(b *Batch, name string, dtype manifest.DType, shape []int64) ([]byte, error) {
+	n := int64(dtype.Size())
+	for _, d := range shape {
+		n *= d
+	}
+	buffer, err := p.loader.alloc.Acquire(n)
+	if err != nil {
+		return nil, err
+	}
+	b.Arrays = append(b.Arrays, Array{Name: name, DType: dtype, Shape: shape, Buffer: buffer})
+	return buffer.Bytes(), nil
+}
