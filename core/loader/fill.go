@@ -38,7 +38,7 @@ func (p *preparer) fill(b *Batch) error {
 	}
 	if p.super != nil {
 		p.super.read()
-		p.closeParcels()
+		p.closePacks()
 	}
 	return p.commit(b, tensors)
 }
@@ -250,7 +250,7 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 		l.counters.packed.Add(int64(len(cold) - len(k.wanted)))
 	}
 	for i, e := range p.step.Extra {
-		if s.parcels[e.Batch].empty() || !l.hasRow(t, e.Row) {
+		if s.packs[e.Batch].empty() || !l.hasRow(t, e.Row) {
 			continue
 		}
 		k.wanted = append(k.wanted, int64(e.Row)-t.first)
@@ -261,16 +261,16 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 			copy(dst[int(p.roster.tensorRow(from)-base)*width:], row)
 		} else {
 			e := &p.step.Extra[^from]
-			s.parcels[e.Batch].add(t.cached, e.Pos, row)
+			s.packs[e.Batch].add(t.cached, e.Pos, row)
 		}
 		return nil
 	})
 }
 
-// closeParcels frees the packs of a batch that has been read.
-func (p *preparer) closeParcels() {
-	for _, parcel := range p.super.parcelsFor(p.number) {
-		parcel.close()
+// closePacks frees the packs of a batch that has been read.
+func (p *preparer) closePacks() {
+	for _, packs := range p.super.packsFor(p.number) {
+		packs.close()
 	}
 }
 
@@ -309,15 +309,15 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 func (p *preparer) change(tensors [][]byte) {
 	l := p.loader
 	for _, f := range p.step.Forward {
-		parcel := p.super.parcels[f.Batch]
+		packs := p.super.packs[f.Batch]
 		for _, t := range l.onDisk {
 			switch {
 			case !p.forwards(t, f):
 			case f.From >= 0:
-				parcel.add(t.cached, f.Pos, l.slotRow(t, f.From))
+				packs.add(t.cached, f.Pos, l.slotRow(t, f.From))
 			default:
 				at := int(p.roster.tensorRow(^f.From)-p.base(t)) * t.width
-				parcel.add(t.cached, f.Pos, tensors[t.index][at:at+t.width])
+				packs.add(t.cached, f.Pos, tensors[t.index][at:at+t.width])
 			}
 		}
 	}

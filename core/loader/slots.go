@@ -101,8 +101,8 @@ func (p *preparer) readPacks(tensors [][]byte) error {
 	l, k, rows := p.loader, &p.lookup, len(p.roster.rows)
 	k.delivered = grown(k.delivered, len(l.columns)*rows)
 	clear(k.delivered)
-	for _, parcel := range p.super.parcelsFor(p.number) {
-		for column, pack := range parcel.packs {
+	for _, packs := range p.super.packsFor(p.number) {
+		for column, pack := range packs.columns {
 			if pack == nil {
 				continue
 			}

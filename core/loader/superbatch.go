@@ -22,7 +22,7 @@ type superbatch struct {
 	first     int64
 	batches   []*sampled
 	plan      *plan.Superplan
-	parcels   []*parcel // by batch from first on, those ahead included; nil: none
+	packs     []*batchPacks // by batch from first on, those ahead included; nil: none
 
 	ready   chan struct{} // closed when the prologue has ended
 	broken  error         // why it failed; set before ready is closed
@@ -34,7 +34,7 @@ type superbatch struct {
 func newSuperbatch(in *inspector, first int64, batches []*sampled, ahead int, p *plan.Superplan) *superbatch {
 	s := &superbatch{
 		inspector: in, first: first, batches: batches, plan: p,
-		parcels: make([]*parcel, len(batches)+ahead), ready: make(chan struct{}),
+		packs: make([]*batchPacks, len(batches)+ahead), ready: make(chan struct{}),
 	}
 	s.unread.Store(int64(len(batches)))
 	return s
@@ -44,44 +44,43 @@ func (s *superbatch) end() int64 { return s.first + int64(len(s.batches)) }
 
 // free releases what the superbatch holds. Nobody executes it any more.
 func (s *superbatch) free() {
-	for _, p := range s.parcels {
+	for _, p := range s.packs {
 		p.close()
 	}
 	freeAll(s.batches)
 	s.plan.Release()
 }
 
-// parcel is the packs that one superbatch fills for one batch: a pack for each
-// column of the cache, nil where there was no room.
-type parcel struct {
-	packs  []*scratch.Pack
-	widths []int        // of their rows
-	zeros  []byte       // as long as the widest
-	mu     sync.RWMutex // held for reading while a row is added
-	sealed bool
+// batchPacks is the packs that one superbatch fills for one batch: one for each column of the cache, nil where there was
+// no room. A nil batchPacks has none.
+type batchPacks struct {
+	columns []*scratch.Pack
+	widths  []int        // of their rows
+	zeros   []byte       // as long as the widest
+	mu      sync.RWMutex // held for reading while a row is added
+	sealed  bool
 }
 
-// add leaves a row for the batch. It does nothing when the batch has begun to
-// read, for then it reads the row itself, or when the pack fails, which says so
-// when it is read.
-func (p *parcel) add(column int, pos int32, row []byte) {
-	if p == nil || p.packs[column] == nil {
+// add leaves a row for the batch. It does nothing when the batch has begun to read, for then the batch reads the row
+// itself, or when the pack fails, which says so when it is read.
+func (p *batchPacks) add(column int, pos int32, row []byte) {
+	if p == nil || p.columns[column] == nil {
 		return
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if !p.sealed {
-		_ = p.packs[column].Add(pos, row, p.zeros[:p.widths[column]-len(row)]) // a pack that fails is not read
+		_ = p.columns[column].Add(pos, row, p.zeros[:p.widths[column]-len(row)]) // a pack that fails is not read
 	}
 }
 
-// empty says whether there is no pack at all.
-func (p *parcel) empty() bool {
-	return p == nil || !slices.ContainsFunc(p.packs, func(k *scratch.Pack) bool { return k != nil })
+// empty says whether there is no pack.
+func (p *batchPacks) empty() bool {
+	return p == nil || !slices.ContainsFunc(p.columns, func(k *scratch.Pack) bool { return k != nil })
 }
 
-// seal ends the adding.
-func (p *parcel) seal() {
+// seal ends the adding of rows.
+func (p *batchPacks) seal() {
 	if p == nil {
 		return
 	}
@@ -90,27 +89,27 @@ func (p *parcel) seal() {
 	p.sealed = true
 }
 
-func (p *parcel) close() {
+func (p *batchPacks) close() {
 	if p == nil {
 		return
 	}
 	p.seal()
-	for i, k := range p.packs {
+	for i, k := range p.columns {
 		if k != nil {
 			k.Close()
-			p.packs[i] = nil
+			p.columns[i] = nil
 		}
 	}
 }
 
-// parcelsFor returns what this superbatch and the one before it hold for batch n,
+// packsFor returns what this superbatch and the one before it hold for batch n,
 // sealed.
-func (s *superbatch) parcelsFor(n int64) (found []*parcel) {
+func (s *superbatch) packsFor(n int64) (found []*batchPacks) {
 	for _, from := range []*superbatch{s.inspector.before(s), s} {
-		if from == nil || n-from.first >= int64(len(from.parcels)) {
+		if from == nil || n-from.first >= int64(len(from.packs)) {
 			continue
 		}
-		if p := from.parcels[n-from.first]; p != nil {
+		if p := from.packs[n-from.first]; p != nil {
 			p.seal()
 			found = append(found, p)
 		}
@@ -133,7 +132,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 				continue // it was not needed when it should have entered
 			}
 			for column := range l.columns {
-				s.parcels[f.Batch].add(column, f.Pos, l.cached.Row(column, int64(f.From)))
+				s.packs[f.Batch].add(column, f.Pos, l.cached.Row(column, int64(f.From)))
 			}
 		}
 		return s.readAhead(ctx, m)
@@ -146,11 +145,11 @@ func (s *superbatch) openPacks() {
 	l := s.inspector.loader
 	zeros := make([]byte, slices.Max(l.columns))
 	for _, size := range s.plan.Packs {
-		p := &parcel{packs: make([]*scratch.Pack, len(l.columns)), widths: l.columns, zeros: zeros}
+		p := &batchPacks{columns: make([]*scratch.Pack, len(l.columns)), widths: l.columns, zeros: zeros}
 		for column, width := range l.columns {
-			p.packs[column], _ = l.planned.pool.NewPack(int(size.Rows), width) // ErrFull: without
+			p.columns[column], _ = l.planned.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
-		s.parcels[size.Dest] = p
+		s.packs[size.Dest] = p
 	}
 }
 
@@ -189,7 +188,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 					return nil
 				}
 				e := &packs[int(k)-len(fills)]
-				s.parcels[e.Batch].add(table.cached, e.Pos, row)
+				s.packs[e.Batch].add(table.cached, e.Pos, row)
 				return nil
 			})
 			if err != nil {
@@ -207,7 +206,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 // withPack returns those rows whose pack found room. The others are read by the
 // batch that needs them.
 func (s *superbatch) withPack(rows []plan.Extra) []plan.Extra {
-	missing := func(e plan.Extra) bool { return s.parcels[e.Batch].empty() }
+	missing := func(e plan.Extra) bool { return s.packs[e.Batch].empty() }
 	if !slices.ContainsFunc(rows, missing) {
 		return rows
 	}
