@@ -1,4 +1,4 @@
-"""Batches of links: what PyG's LinkNeighborLoader gives, with strict negatives and without the answer in the graph."""
+"""Link prediction: the batches of PyG's LinkNeighborLoader, with strict negatives and without the batch's own links."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 class LinkLoader(Loader):
     """Samples neighbours around batches of links and negatives for them, as PyG's ``LinkNeighborLoader`` does.
 
-    It is a :class:`Loader` whose batches are drawn for links: caches, plans, ``state_dict``, ``trace``, ``stats`` and
-    all of its options are the same, and a batch, negatives included, depends on ``seed``, the epoch and its position
-    alone.
+    It is a :class:`Loader` whose batches are drawn for links. Caches, plans, ``state_dict``, ``trace``, ``stats`` and
+    all options are the same. A batch, negatives included, depends only on ``seed``, the epoch and its position.
 
         loader = LinkLoader(store, [15, 10], edge_label_index=train_edges, neg_sampling="binary", batch_size=1024,
                             shuffle=True, strict_negatives=True, exclude_seed_edges="reverse")
@@ -32,65 +31,67 @@ class LinkLoader(Loader):
             score = (h[batch.edge_label_index[0]] * h[batch.edge_label_index[1]]).sum(-1)
             loss = F.binary_cross_entropy_with_logits(score, batch.edge_label)
 
-    A batch is that of a :class:`Loader` whose seeds are the nodes at the ends of its links and negatives, each once
-    and ascending. ``input_id`` (int64 ``[links]``) are places in ``edge_label_index`` and ``batch_size`` is their
-    number. Positions in ``n_id`` say what the links are:
+    A batch is that of a :class:`Loader` whose seeds are the nodes at the ends of the batch's links and negatives, each
+    node once, in ascending order. ``input_id`` (int64 ``[links]``) holds positions in ``edge_label_index``, and
+    ``batch_size`` is their number. These tensors describe the links by positions in ``n_id``:
 
-    - without negatives and with ``"binary"`` ones, ``edge_label_index`` (int64 ``[2, links + negatives]``, links
-      first) and ``edge_label`` (a row for each: those given, ones where there are none, then zeros). Where the
-      smallest label given is 0, all are one higher, so that 0 means a negative;
-    - with ``"triplet"``, ``src_index``, ``dst_pos_index`` (int64 ``[links]``) and ``dst_neg_index`` (``[links]``, or
-      ``[links, amount]`` where there are more).
+    - without negatives and with ``"binary"`` ones, ``edge_label_index`` (int64 ``[2, links + negatives]``, links first)
+      and ``edge_label`` (a row for each: the given labels, or ones if there are none, then zeros). If the smallest
+      given label is 0, all labels are raised by one, so that 0 means a negative;
+    - with ``"triplet"``, ``src_index`` and ``dst_pos_index`` (int64 ``[links]``) and ``dst_neg_index`` (``[links]``, or
+      ``[links, amount]`` if there are several for each link).
 
     A batch of n links has ``ceil(n * amount)`` negatives.
 
-    With ``disjoint=True``, and with times, every end of a link and of a negative is a seed with a tree of its own, none
-    left out: of pairs all sources, links before negatives, then all targets; of triplets the sources of the links,
-    their targets, then the targets of negatives. Negative j goes with link ``j % n``, has its time, and of triplets its
-    source. ``batch.batch`` (int64) says of each node with which link of the batch its tree goes; pairs bring
-    ``edge_label_time`` (int64 ``[links + negatives]``), triplets ``seed_time`` (int64 ``[links]``). Where nodes have
-    times the ends of negatives are drawn among those that are not later than their link.
+    With ``disjoint=True``, and with times, every end of a link and of a negative is a seed with a tree of its own. For
+    pairs the seeds are all sources, links before negatives, then all targets; for triplets the sources of the links,
+    their targets, then the targets of negatives. Negative j goes with link ``j % n`` and has its time; in a triplet it
+    also has its source. ``batch.batch`` (int64) gives, for each node, the position of the link that its tree goes with.
+    Pairs have ``edge_label_time`` (int64 ``[links + negatives]``), triplets ``seed_time`` (int64 ``[links]``). If nodes
+    have times, the ends of negatives are drawn among those that are not later than their link.
 
-    Of a graph with types the links are of one type of edges, their ends nodes of its two types, and a batch is a
-    ``HeteroData``, as PyG's: seeds of both types, ascending in each; ``input_id``, ``batch_size``, ``edge_label_index``
-    (positions in ``n_id`` of the types of the ends) and ``edge_label`` are of ``batch[edge_type]``, ``src_index`` of
-    the source's type, ``dst_pos_index`` and ``dst_neg_index`` of the target's. In trees the sources are the seeds of
-    their type and the targets those of theirs; every type of nodes has ``batch``, ``edge_label_time`` is of
-    ``batch[edge_type]`` and ``seed_time`` of the types of both ends. An end of a negative is not later than its link
-    where its type has times, and any node else.
+    In a heterogeneous graph the links are of one edge type, and a batch is a ``HeteroData``, as PyG's. The seeds are
+    nodes of both types of the ends, ascending in each. ``batch[edge_type]`` has ``input_id``, ``batch_size``,
+    ``edge_label_index`` (positions in the ``n_id`` of the types of the ends) and ``edge_label``; the source type has
+    ``src_index``, and the target type has ``dst_pos_index`` and ``dst_neg_index``. With trees, the sources are the
+    seeds of their type and the targets those of theirs; every node type has ``batch``, ``batch[edge_type]`` has
+    ``edge_label_time``, and the types of both ends have ``seed_time``. An end of a negative is not later than its link
+    if its type has times, and is any node otherwise.
 
     Args:
-        data: as of :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has put there (``edge_label`` and so on)
-            are no part of the graph and left out.
-        num_neighbors: as of :class:`Loader`.
-        edge_label_index: integers ``[2, num_links]``; None for every edge of the graph, in the user's order, which
-            takes 16 bytes of memory for each. With types ``(edge type, integers)``, or an edge type for all of its
-            edges: ``("user", "rates", "item")``, or the types of its ends where only one leads from the one to the
-            other.
-        edge_label: a row for each link, of any dtype; None.
+        data: as for :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has added (``edge_label`` and so on) are not
+            part of the graph and are left out.
+        num_neighbors: as for :class:`Loader`.
+        edge_label_index: integers ``[2, num_links]``. None makes every edge of the graph a link, in the user's order,
+            which takes 16 bytes of memory for each. In a heterogeneous graph ``(edge type, integers)``, or an edge type
+            for all of its edges: ``("user", "rates", "item")``, or only the types of its ends if a single edge type
+            connects them.
+        edge_label: a row for each link, of any dtype, or None.
         edge_label_time: integers, a time for each link, with ``time_attr``: both ends of a link, and the negatives that
-            go with it, see nothing later. What happens at the very time is seen, the link itself where it is an edge
-            of the graph: give ``edge_label_time - 1`` to draw what was before, or ``exclude_seed_edges``. With times
-            of edges and without ``edge_label_index`` it may be None, for the times of the edges; with types, where the
-            links' edge type has times.
+            go with it, see nothing later. They do see what happens at that very time, including the link itself if it
+            is an edge of the graph: pass ``edge_label_time - 1`` to draw only what came before, or use
+            ``exclude_seed_edges``. With times of edges and without ``edge_label_index`` it may be None and is then the
+            times of the edges; in a heterogeneous graph, if the links' edge type has times.
         neg_sampling: ``"binary"``, ``"triplet"``, PyG's ``NegativeSampling``, or a dict or tuple of its ``mode``,
-            ``amount`` (for each link), ``src_weight`` and ``dst_weight`` (by node: what the ends of negatives are
-            drawn in proportion to). None draws none.
+            ``amount`` (for each link), ``src_weight`` and ``dst_weight`` (by node: in what proportion the ends of
+            negatives are drawn). None draws no negatives.
         neg_sampling_ratio: the same as ``("binary", neg_sampling_ratio)``.
-        strict_negatives: a negative is no edge of the graph, whatever its time, none of ``edge_label_index`` and no
-            node with itself; what is left is drawn with exactly the probabilities that it would have alone.
-        exclude_seed_edges: True keeps the links of a batch, all copies of each, out of the edges drawn for it;
-            ``"reverse"`` those from target to source too, for undirected graphs. So a model cannot read the answer
-            off the graph. Copies of other times are left out too. With types True is of the links' edge type alone; the
-            reverse is in the one that PyG's ``ToUndirected`` names, ``("item", "rev_rates", "user")``, or that is given
-            here as a tuple; without either, of nodes of one type, in the links' own. Not with LABOR and random walks.
-        batch_size: links per batch. All other options are those of :class:`Loader`, but ``input_nodes``,
+        strict_negatives: a negative is never an edge of the graph, whatever its time, never one of
+            ``edge_label_index``, and never a node with itself. All other pairs are drawn with exactly the probabilities
+            that the weights give them.
+        exclude_seed_edges: True excludes the links of a batch, with all copies, from the edges drawn for it;
+            ``"reverse"`` also excludes the edges from target to source, for undirected graphs. A model can then not
+            look the answer up in the graph. Copies at other times are excluded too. In a heterogeneous graph, True
+            concerns only the links' edge type. The reverse is in the edge type that PyG's ``ToUndirected`` names,
+            ``("item", "rev_rates", "user")``, or in the one given here as a tuple; if there is neither and both ends
+            have the same type, it is in the links' own edge type. Not available with LABOR and random walks.
+        batch_size: links per batch. All other options are those of :class:`Loader`, except ``input_nodes``,
             ``input_time`` and ``history``.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work; with ``strict_negatives`` also that a node, or
-            the graph, is linked with all there is.
-        BudgetError, StoreNotFoundError, FormatError, CorruptError, ReadError: as :class:`Loader`.
+        InvalidArgumentError, DTypeError: an argument is invalid; with ``strict_negatives`` also if a node, or the
+            graph, is already linked with every candidate.
+        BudgetError, StoreNotFoundError, FormatError, CorruptError, ReadError: as for :class:`Loader`.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""Which rows stay in memory: the objects that ``Loader(cache=…)`` and ``simulate(policy=…)`` take beside names.
+"""Which rows stay in memory: the objects that ``Loader(cache=…)`` and ``simulate(policy=…)`` accept besides names.
 
-A name is enough where a policy has no parameters of its own, or its defaults will do:
+A name is enough if a policy has no parameters of its own, or if its defaults suit:
 
 ========================================  =========================================================================
 ``"belady"``                              planned: what is needed again soonest stays (Ginex, 3.3), :class:`Belady`
 ``"degree"``, ``"in-degree"``,            filled once with the hottest rows (FGNN, 6.1), :class:`Hotness`
 ``"random"``, ``"presc"``,
 ``"expected"``, ``"oracle"``
-``"lru"``, ``"clock"``, ``"sieve"``,      decides batch by batch, without a look ahead, :class:`Online`
+``"lru"``, ``"clock"``, ``"sieve"``,      decides batch by batch, without looking ahead, :class:`Online`
 ``"s3fifo"``, ``"match"``
 ``"none"``                                nothing stays
 ``"auto"``                                ``"belady"``, unless there is nothing to plan
@@ -42,18 +42,19 @@ NAMES = ("auto", "belady", "none", *METRICS, *ONLINE)
 class Belady:
     """Belady's MIN at the granularity of batches, planned for a superbatch of sampled batches (Ginex, 3.3).
 
-    Nothing that knows the same batches reads fewer rows. Of equally near rows, those that are cached stay; a row that
-    is needed later than everything cached is not admitted.
+    No policy that knows the same batches reads fewer rows. Among rows that are needed equally soon, cached ones stay. A
+    row that is needed later than everything in the cache is not admitted.
 
     Args:
-        superbatch: batches that are sampled and planned together, over the end of an epoch too: memory for them all is
-            set aside. None lets the loader choose by its memory, and :func:`freshgo.simulate` takes the whole trace.
-        carry_over: begin a superbatch with the rows that the one before left. Without it the cache is refilled each
+        superbatch: batches that are sampled and planned together, also across the end of an epoch. Memory for all of
+            them is set aside. None lets the loader choose by its memory, and :func:`freshgo.simulate` use the whole
+            trace.
+        carry_over: begin a superbatch with the rows that the previous one left. Without it the cache is refilled each
             time, as in Ginex.
-        lookahead: plan a superbatch in the knowledge of the one after it, which is sampled meanwhile.
+        lookahead: plan a superbatch with knowledge of the next one, which is sampled meanwhile.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work.
+        InvalidArgumentError, DTypeError: an argument is invalid.
     """
 
     superbatch: int | None = None
@@ -70,27 +71,27 @@ class Belady:
 class Hotness:
     """A cache that is filled once with the hottest rows (the general caching scheme of FGNN, 6.1).
 
-    Of equally hot nodes the one with the lower id comes first.
+    Among equally hot nodes the one with the lower id comes first.
 
     Args:
         scores: a metric by name, or a score for every node: a vector ``[num_nodes]`` of any real dtype, finite and not
-            negative. A float32 vector is not copied. With types a mapping from every type of nodes to its vector, on
-            one scale: what :func:`freshgo.hotness` returns.
+            negative. A float32 vector is not copied. In a heterogeneous graph a mapping from every node type to its
+            vector, on one scale, as :func:`freshgo.hotness` returns it.
 
-            - ``"degree"``: out-degree, for how many nodes it can be drawn; ``"in-degree"``.
-            - ``"presc"``: in how many batches of ``k`` sampled epochs the node occurs (PreSC#K; FGNN, 6.3). A loader
-              samples other epochs for it than those that it trains.
+            - ``"degree"``: out-degree, the number of nodes it can be drawn for; ``"in-degree"``.
+            - ``"presc"``: in how many batches of ``k`` sampled epochs the node occurs (PreSC#K; FGNN, 6.3). For this a
+              loader samples other epochs than those it trains on.
             - ``"expected"``: how often it is expected to occur, computed from degrees and weights without sampling.
             - ``"oracle"``: the counts of the first epoch of the training itself, or of the trace that is simulated: the
               best that a cache filled once can be.
             - ``"random"``: drawn from ``seed``.
-        k: epochs that ``"presc"`` samples, 1 unless given.
-        seed: of ``"random"``, 0 unless given.
+        k: epochs that ``"presc"`` samples; 1 by default.
+        seed: the seed of ``"random"``; 0 by default.
 
     Raises:
-        InvalidArgumentError: a metric that does not exist (the message lists those that do), a parameter of another
-            metric, or scores that cannot be ranked; the message says which node's.
-        DTypeError: no name and no vector of real numbers.
+        InvalidArgumentError: an unknown metric (the message lists the known ones), a parameter of another metric, or
+            scores that cannot be ranked; the message names the node.
+        DTypeError: neither a name nor a vector of real numbers.
     """
 
     def __init__(self, scores: str | Scores, *, k: int | None = None, seed: int | None = None) -> None:
@@ -118,14 +119,15 @@ class Hotness:
 
 @dataclass(frozen=True)
 class Online:
-    """A cache that decides batch by batch, knowing only the past. The honest comparison, and for endless streams.
+    """A cache that decides batch by batch and knows only the past: the fair baseline, and the choice for endless
+    streams.
 
     Args:
-        name: ``"lru"``, ``"clock"``, ``"sieve"``, ``"s3fifo"``, or ``"match"``: the rows of the batch before
-            (FastGL, 4.1).
+        name: ``"lru"``, ``"clock"``, ``"sieve"``, ``"s3fifo"``, or ``"match"``: the rows of the previous batch (FastGL,
+            4.1).
 
     Raises:
-        InvalidArgumentError: there is no such policy; the message lists those there are.
+        InvalidArgumentError: an unknown policy; the message lists the known ones.
     """
 
     name: str
@@ -139,7 +141,7 @@ Policy = str | Belady | Hotness | Online
 
 @dataclass(frozen=True, eq=False)
 class Resolved:
-    """A policy as the library takes it: the name of a policy, and every parameter that any of them has."""
+    """A policy in the terms of the library: its name, and every parameter that any policy has."""
 
     name: str
     superbatch: int | None = None
@@ -149,11 +151,12 @@ class Resolved:
     seed: int = 0
     scores: Tensor | None = None
     by_type: dict[str, Tensor] | None = None
-    """The scores of a graph with types; :meth:`of_types` puts them together."""
+    """The scores of a heterogeneous graph; :meth:`of_types` concatenates them."""
 
     def of_types(self, num_nodes: Mapping[str, int] | None) -> Resolved:
-        """Return the policy with the scores of all types in one vector, in the order of the graph's types, of which
-        ``num_nodes`` is the nodes of each; None is a graph without types.
+        """Return the policy with the scores of all node types in one vector, in the order of the graph's types.
+
+        ``num_nodes`` gives the number of nodes of each type; None means a homogeneous graph.
 
         Raises:
             InvalidArgumentError: scores of types that the graph does not have, or not of every one.
@@ -180,7 +183,7 @@ class Resolved:
         return dataclasses.replace(self, scores=scores, by_type=None)
 
     def check_nodes(self, num_nodes: int) -> None:
-        """Raise InvalidArgumentError unless a vector has a score for every node."""
+        """Raise InvalidArgumentError unless the vector has a score for every node."""
         if self.scores is not None and self.scores.numel() != num_nodes:
             raise InvalidArgumentError(
                 f"a hotness needs one score for each of the {num_nodes} nodes, got {self.scores.numel()}"
@@ -188,7 +191,8 @@ class Resolved:
 
 
 def resolve(option: str, value: object) -> Resolved:
-    """Return what a user gave as ``option``: a name, an object of this module, a vector of scores, or None."""
+    """Return the policy that a user gave as ``option``: a name, an object of this module, a vector of scores, or
+    None."""
     if value is None:
         return Resolved("none")
     if isinstance(value, str):
@@ -210,7 +214,7 @@ def resolve(option: str, value: object) -> Resolved:
 
 
 def _scores_by_type(value: Mapping[Any, Any]) -> dict[str, Tensor]:
-    """Return scores of a graph with types."""
+    """Return the scores of a heterogeneous graph."""
     result = {}
     for name, scores in value.items():
         if not isinstance(name, str):
@@ -225,7 +229,7 @@ def _scores_by_type(value: Mapping[Any, Any]) -> dict[str, Tensor]:
 
 
 def _scores(value: object) -> Tensor:
-    """Return a vector of scores as float32, checked but for its length."""
+    """Return a vector of scores as float32, checked except for its length."""
     if not isinstance(value, Tensor | np.ndarray):
         raise DTypeError(f"hotness must be the name of a metric or a vector of scores, got {type(value).__name__}")
     try:

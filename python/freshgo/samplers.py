@@ -1,6 +1,6 @@
-"""How neighbours are drawn: what ``Loader(num_neighbors=…, sampler=…)`` take beside numbers.
+"""How neighbours are drawn: what ``Loader(num_neighbors=…, sampler=…)`` accept in addition to numbers.
 
-Without any of these a loader draws neighbours uniformly. ``weight_attr=`` draws them in proportion to weights.
+Without these a loader draws neighbours uniformly; ``weight_attr=`` draws them in proportion to weights.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MAX_STEPS = 1 << 20
 class Labor:
     """Layer-neighbour sampling: all targets of a layer draw by the same random number of each neighbour.
 
-    So targets with neighbours in common draw the same ones, and a batch has fewer nodes to load, with as many edges.
-    For each target by itself nothing changes: every subset of its neighbours is as likely as with uniform draws. This
-    is LABOR-0 of Balin and Catalyurek (Layer-Neighbor Sampling, NeurIPS 2023) in the sequential form that GraphBolt's
-    ``LayerNeighborSampler`` has too. ``batch.edge_weight`` (float32) makes a weighted sum over a target's edges an
-    unbiased estimate of the mean over all its neighbours; with ``weight_attr``, of the weighted mean.
+    So targets with common neighbours draw the same ones, and a batch has fewer nodes to load, with as many edges. For
+    each target alone nothing changes: every subset of its neighbours is as likely as with uniform draws. This is
+    LABOR-0 of Balin and Catalyurek (Layer-Neighbor Sampling, NeurIPS 2023) in the sequential form, which GraphBolt's
+    ``LayerNeighborSampler`` also has. ``batch.edge_weight`` (float32) makes a weighted sum over a target's edges an
+    unbiased estimate of the mean over all its neighbours, or with ``weight_attr`` of the weighted mean.
 
     Args:
-        layer_dependency: one random number for all layers; fewer nodes still.
-        batch_dependency: for how many batches a node keeps its random number. Between batches that follow each other a
-            share of 1/batch_dependency of the nodes change theirs, so their rows are in a cache more often.
-        edge_weight: give ``batch.edge_weight``. A graph that has a tensor of this name itself must do without.
+        layer_dependency: use one random number for all layers, for even fewer nodes.
+        batch_dependency: for how many batches a node keeps its random number. From one batch to the next, a share of
+            1/batch_dependency of the nodes change theirs, so their rows are in a cache more often.
+        edge_weight: give ``batch.edge_weight``. A graph that itself has a tensor of this name must do without.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work.
+        InvalidArgumentError, DTypeError: an argument is invalid.
     """
 
     layer_dependency: bool = False
@@ -51,34 +51,35 @@ class Labor:
 
 @dataclass(frozen=True)
 class RandomWalk:
-    """Neighbours by random walks (PinSAGE; FGNN, 7.1), in place of a number in ``num_neighbors``.
+    """Neighbours by random walks (PinSAGE; FGNN, 7.1), instead of a number in ``num_neighbors``.
 
-    From each node start ``walks`` walks of ``length`` steps, each step to one of the nodes that have an edge to where
-    the walk is, uniformly. Before each step but the first a walk goes back to its start with probability ``restart``,
-    and always where it can go no further. The ``top`` nodes most often visited become the node's neighbours, the lower
-    id first where equally often, with ``batch.edge_weight`` (float32) the number of visits. These are no edges of the
-    graph: a batch has no ``e_id`` and no edge-level tensors.
+    ``walks`` walks of ``length`` steps start from each node. Each step goes, uniformly, to one of the nodes with an
+    edge to the walk's current node. Before each step but the first, a walk goes back to its start with probability
+    ``restart``, and it always does so if it cannot go on. The ``top`` nodes visited most often become the node's
+    neighbours, the lower id first among equals, and ``batch.edge_weight`` (float32) is the number of visits. These
+    edges are not edges of the graph: a batch has no ``e_id`` and no edge-level tensors.
 
         Loader(data, num_neighbors=[RandomWalk(walks=4, length=3, top=5)] * 2)
 
-    In a graph with types walks go along a metapath: edge types that follow one another from source to target, as in
-    PyG's ``AddMetaPaths``. A walk begins where the metapath ends and goes it back, edge type by edge type, to where it
-    begins: that is one of its ``length`` steps, and what it visits. The edges go the same way as the metapath, from
-    what was visited to where the walk began. A walk that can go no further on its way visits nothing in this step.
+    In a heterogeneous graph, walks go along a metapath: edge types that follow one another from source to target, as in
+    PyG's ``AddMetaPaths``. A walk begins where the metapath ends and follows it backwards, edge type by edge type, to
+    where it begins. That is one of its ``length`` steps, and the node there is what it visits. The resulting edges
+    point in the direction of the metapath, from the visited node to the start of the walk. A walk that cannot go on
+    within the metapath visits nothing in this step.
 
         items = RandomWalk(metapath=[("item", "rev_buys", "user"), ("user", "buys", "item")])
         Loader(data, num_neighbors=[items, items], input_nodes="item")
 
     Args:
-        walks: that start at each node.
-        length: steps of a walk; of the metapath, how often it is walked.
+        walks: how many walks start at each node.
+        length: steps of a walk; with a metapath, how often it is walked.
         top: neighbours that a node keeps; -1 keeps all that were visited.
         restart: a probability in [0, 1).
-        metapath: edge types ``(source, relation, target)`` of a graph with types. With ``length=1`` it may begin at
-            other nodes than it ends.
+        metapath: edge types ``(source, relation, target)`` of a heterogeneous graph. With ``length=1`` it may begin at
+            another node type than it ends.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work.
+        InvalidArgumentError, DTypeError: an argument is invalid.
     """
 
     walks: int = 4
@@ -105,25 +106,25 @@ class RandomWalk:
 
     @property
     def step(self) -> tuple[int, int, float]:
-        """Walks, length and restart."""
+        """The number of walks, their length and the restart probability."""
         return int(self.walks), int(self.length), float(self.restart)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How neighbours are drawn, as the library takes it."""
+    """How neighbours are drawn, in the terms of the library."""
 
     fanouts: list[int]
     walks: list[tuple[int, int, float]] | None
     labor: Labor | None
     weight_attr: str | None
     by_relation: ByRelation | None = None
-    """Where fanouts differ between the relations of a graph with types; ``fanouts`` are empty then."""
+    """The fanouts by edge type, if they differ; ``fanouts`` is empty then."""
     metapaths: Metapaths | None = None
-    """Walks in a graph with types; ``fanouts`` are empty then, and ``walks`` None."""
+    """Walks in a heterogeneous graph; ``fanouts`` is empty then, and ``walks`` is None."""
 
     def check_homogeneous(self) -> None:
-        """Refuse what only graphs with types have."""
+        """Refuse what only heterogeneous graphs have."""
         if self.metapaths is not None:
             raise InvalidArgumentError("a metapath is of edge types, which this homogeneous graph does not have")
         if self.by_relation is not None:
@@ -142,7 +143,7 @@ class Sampling:
         }
 
     def config(self) -> dict[str, object]:
-        """Return what a batch depends on beside the fanouts; None throughout where draws are uniform."""
+        """Return what a batch depends on besides the fanouts; every value is None if draws are uniform."""
         options = self.options()
         labor, walks = options["labor"], options["walks"]
         if self.metapaths is not None:
@@ -155,7 +156,8 @@ class Sampling:
 
 
 def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
-    """Check which edges a batch is to have beside those that are drawn, and return its number in the library."""
+    """Check which edges a batch gets besides those that are drawn, and return the number that the library uses for
+    it."""
     name = checks.choice("subgraph_type", getattr(value, "value", value), checks.SUBGRAPH_TYPES)  # PyG's is an enum
     if name != "directional":
         if sampling.walks is not None or sampling.metapaths is not None:
@@ -175,7 +177,10 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
 def sampling(
     num_neighbors: object, sampler: object, weight_attr: object, replace: bool, *, relations: bool = False
 ) -> Sampling:
-    """Check what a loader was given, and how it goes together. ``relations``: num_neighbors may differ between them."""
+    """Check the sampling options of a loader, each and together.
+
+    With ``relations``, num_neighbors may differ between edge types.
+    """
     hops = list(num_neighbors) if isinstance(num_neighbors, list | tuple) else []
     walks = [hop for hop in hops if isinstance(hop, RandomWalk)]
     metapaths = None
