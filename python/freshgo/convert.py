@@ -31,22 +31,22 @@ def convert(
 ) -> Store:
     """Write ``data`` as a store at ``path`` and open it.
 
-    The conversion streams: whatever the size of the graph it uses no more than ``memory``. The store appears
-    whole or not at all; what a killed conversion left behind is removed by the next one to the same path.
+    The conversion streams: whatever the size of the graph, it uses at most ``memory``. The store appears whole or not
+    at all. What a killed conversion left behind is removed by the next one to the same path.
 
     Args:
         data: a PyG ``Data``; a mapping with ``edge_index`` (integers, ``[2, num_edges]``, row 0 the source and row 1
             the target) and further tensors; or a directory with ``edge_index.npy`` and further ``.npy`` files, where
-            ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors, NumPy arrays or
-            paths of ``.npy`` files; files are read piece by piece, memory-mapped arrays too. Tensors with one row
-            per node or per edge are kept and come with every batch. One-dimensional bool tensors named
-            ``<split>_mask`` are also splits; further ones are in ``data["splits"]``, a mapping from names to node
-            ids or masks. ``data["num_nodes"]`` is needed only when nothing else tells it.
+            ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors, NumPy arrays or paths
+            of ``.npy`` files; files are read piece by piece, as are memory-mapped arrays. Tensors with one row per node
+            or per edge are kept and come with every batch. One-dimensional bool tensors named ``<split>_mask`` are also
+            splits; further splits are in ``data["splits"]``, a mapping from names to node ids or masks.
+            ``data["num_nodes"]`` is needed only if nothing else determines it.
 
-            A heterogeneous graph is a PyG ``HeteroData`` or a mapping from its types: a node type such as ``"paper"``
-            to a mapping of what belongs to its nodes (tensors, ``num_nodes``, ``splits``; ``{}`` where there is
-            nothing), an edge type such as ``("author", "writes", "paper")`` to its ``edge_index`` or to a mapping with
-            ``edge_index`` and tensors with one row per edge. Values are as above, paths included::
+            A heterogeneous graph is a PyG ``HeteroData`` or a mapping from its types. A node type such as ``"paper"``
+            is mapped to a mapping of what belongs to its nodes (tensors, ``num_nodes``, ``splits``; ``{}`` if there is
+            nothing). An edge type such as ``("author", "writes", "paper")`` is mapped to its ``edge_index``, or to a
+            mapping with ``edge_index`` and tensors with one row per edge. Values are as above, including paths::
 
                 convert({
                     "paper": {"x": "paper_x.npy", "y": y, "splits": {"train": ids}},
@@ -55,31 +55,31 @@ def convert(
                     ("paper", "cites", "paper"): {"edge_index": cites, "time": years},
                 }, "papers.freshgo")
 
-            Or a directory that has a directory of ``.npy`` files for each type, ``paper`` or
+            It may also be a directory that has a directory of ``.npy`` files for each type, such as ``paper`` or
             ``author__writes__paper``. Types are written one after the other within ``memory``. Times and weights are
-            tensors like others.
+            ordinary tensors.
         path: the directory to create.
         memory: bytes, or a string such as ``"8GiB"``.
         relayout: store the rows of node tensors in the order of their use: an order, or a mapping with options of
             :func:`freshgo.relayout` (``order``, ``hotness``, ``num_neighbors``, ``input_nodes``, ``batch_size``,
-            ``hot_rows``). It is done in place before the store appears: on the disk it needs the store and once more
-            its largest node tensor, twice if that is larger than three times ``memory``.
+            ``hot_rows``). This is done in place before the store appears. On disk it needs the store and once more its
+            largest node tensor, or twice if that is larger than three times ``memory``.
         weight_attr: the edge tensor by which a loader will draw (``weight_attr=`` of :class:`freshgo.Loader`): a number
-            for each edge, finite and at least 0. It is then stored by target too, with sums, in 4.5 or 8.5 bytes an
-            edge: where weights have no room in memory, a draw reads a few pages of a long list and not the whole. Of
-            a heterogeneous graph, that tensor of every edge type that has it, or a mapping from edge types to names.
-            Without it batches are the same.
+            for each edge, finite and at least 0. It is then also stored by target, with sums, in 4.5 or 8.5 bytes an
+            edge: if weights do not fit into memory, a draw reads a few pages of a long list instead of the whole list.
+            In a heterogeneous graph, the tensor of this name of every edge type that has it, or a mapping from edge
+            types to names. Batches are the same with and without it.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``.
 
     Raises:
-        InvalidArgumentError: shapes that do not fit together, ids out of range (names file, type and position), labels
-            that are NaN where a split needs them, an empty graph, an edge type whose node types do not exist,
-            ``weight_attr`` that is no edge tensor or holds what is no weight.
+        InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
+            position), labels that are NaN although a split needs them, an empty graph, an edge type whose node types do
+            not exist, a ``weight_attr`` that is not an edge tensor or holds values that cannot be weights.
         DTypeError: dtypes that cannot be used, pickled arrays.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
-        BusyError: another process converts to ``path`` now.
+        BusyError: another process is converting to ``path``.
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """
     n_bytes = parse_size("memory", memory)
@@ -129,7 +129,7 @@ def _put_in_order(draft: NativeStore | None, wanted: Relayout | None, memory: in
 
 
 def _typed_weights(parts: TypedParts, weight_attr: str | Mapping[EdgeType, str] | None) -> dict[EdgeType, str]:
-    """The tensor of each edge type that is stored by target too."""
+    """Return the tensor of each edge type that is also stored by target."""
     if weight_attr is None:
         return {}
     if isinstance(weight_attr, str):

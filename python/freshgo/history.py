@@ -1,4 +1,4 @@
-"""Stable embeddings replace subtrees: FreshGNN's cache of historical embeddings, exactly bounded in age.
+"""Historical embeddings: FreshGNN's cache of stable hidden rows, with an exact bound on their age.
 
 history = History(t_stale=1.0)
 loader = Loader(store, num_neighbors=[20, 15, 10], input_nodes="train", batch_size=1000, history=history)
@@ -47,46 +47,48 @@ class History:
     """A cache of embeddings h^(l) of hidden layers, which prunes what a loader samples (FreshGNN, sections 3 and 4).
 
     A node of a hidden layer whose embedding is cached is not computed: its neighbours are not sampled further, read or
-    aggregated on its account. After the backward pass the rows with the smallest gradients are kept, as they change
-    least, and cached rows whose gradient has grown are dropped. An entry is never read after ``t_stale`` iterations.
+    aggregated on its account. After the backward pass the rows with the smallest gradients are kept, because they
+    change least, and cached rows whose gradient has grown are dropped. An entry older than ``t_stale`` iterations is
+    never read.
 
-    Give it to one loader, as ``Loader(..., history=history)``, and let the model ask for its rows in one of two ways:
-    ``history.attach(model)``, or in the model's ``forward``::
+    Give the history to one loader, as ``Loader(..., history=history)``, and let the model ask for its rows in one of
+    two ways: with ``history.attach(model)``, or in the model's ``forward``::
 
         h = batch.x
         for conv, block in zip(self.convs, batch.blocks()):
             h = history(h, block)
             h = conv((h, h[: block.num_dst]), block.edge_index)
 
-    Call :meth:`update` after every backward pass. Models of PyG that are attached keep rows
-    as they are before dropout, and drop out cached ones anew; other layers' rows are kept as the next layer reads them.
-    Attention is taken over the sampled neighbours of each computed row and its self-loop, cached or not; the
-    coefficients of GCN are those of the sampled batch before pruning. With ``p_grad=0`` or ``t_stale=0``, before
-    ``start`` and in evaluation the loader's plain batches are used, to the last bit.
+    Call :meth:`update` after every backward pass. Attached PyG models keep rows as they are before dropout, and apply
+    dropout to cached ones anew; rows of other layers are kept as the next layer reads them. Attention is taken over the
+    sampled neighbours of each computed row and its self-loop, whether cached or not; the coefficients of GCN are those
+    of the sampled batch before pruning. With ``p_grad=0`` or ``t_stale=0``, before ``start`` and in evaluation, the
+    batches are the loader's plain ones, bit for bit.
 
     Args:
-        p_grad: the fraction of newly computed rows, those of the smallest gradients, that may be kept.
-        t_stale: iterations (int) or epochs (float, 1.0 is one) that an entry may be read after; ``math.inf`` for ever.
-        policy: ``"performance"`` keeps among those rows the ones that save the most reads per byte; ``"gradient"``
-            keeps all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
+        p_grad: the fraction of newly computed rows, those with the smallest gradients, that may be kept.
+        t_stale: the maximum age of an entry, in iterations (int) or epochs (float, 1.0 is one); ``math.inf`` is for
+            ever.
+        policy: ``"performance"`` keeps, among those rows, the ones that save most reads per byte; ``"gradient"`` keeps
+            all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
         start: iterations or epochs before the cache is used: embeddings change fast at first.
-        memory: bytes of the buffer, or as ``"512MiB"``; part of the loader's ``memory`` on the CPU. None is a tenth of
-            the bytes of the features, with types of those of all types.
-        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room: in a
-            loader that reads from a store with a ranking as ``cache``, and in a buffer on the CPU. Elsewhere the buffer
-            has embeddings alone, whatever is said here, and features are cached as without history;
-            ``"feature_bytes"`` of :meth:`stats` says how many there are.
-        lag: a batch is pruned by the cache as it was so many iterations before its own, so that it can be prepared
+        memory: the size of the buffer in bytes or as ``"512MiB"``; on the CPU it is part of the loader's ``memory``.
+            None is a tenth of the bytes of the features, of all node types together.
+        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room. This
+            applies to a loader that reads from a store with a ranking as ``cache``, and to a buffer on the CPU.
+            Otherwise the buffer holds only embeddings, whatever this option says, and features are cached as without
+            history; ``"feature_bytes"`` of :meth:`stats` says how many bytes of them there are.
+        lag: a batch is pruned by the cache as it was this many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it.
         device: where the buffer is, which is where the model computes; None is the CPU.
         catch_up: the gradient of a computed row counts once more for each time that its node was a hit since it was
-            last computed: hits pass no gradient, and this makes up for it in the lower layers, at 2 bytes for each node
-            and hidden layer. Without types only. False is the paper.
-        sample_error: so large a fraction of the iterations is not pruned but compares the cached rows with computed
-            ones; see ``"error"`` in :meth:`stats`.
+            last computed. Hits pass no gradient, and this makes up for it in the lower layers, at 2 bytes for each node
+            and hidden layer. For homogeneous graphs only. False is what the paper does.
+        sample_error: this fraction of the iterations is not pruned but compares the cached rows with computed ones; see
+            ``"error"`` in :meth:`stats`.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work; the message says what was expected.
+        InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
     """
 
     def __init__(
@@ -159,17 +161,17 @@ class History:
         """Return the rows that a layer reads: the input of ``conv((h, h[:block.num_dst]), block.edge_index)``.
 
         Args:
-            h: ``[nodes, columns]``, ``batch.x`` for the first block, then what the layer before has computed. With
-                types a dict of such by node type, of one width in a hidden layer.
+            h: ``[nodes, columns]``: ``batch.x`` for the first block, then what the previous layer has computed. In a
+                heterogeneous graph a dict of these by node type, all of one width in a hidden layer.
             block: one of ``batch.blocks()``, in order.
 
         Returns:
-            ``[block.num_src, columns]``, with types a dict of such. Rows from the cache are the stored ones to the last
-            bit, and no gradient goes on from them. For a plain batch ``h`` itself.
+            ``[block.num_src, columns]``, or a dict of these. Rows from the cache equal the stored ones bit for bit, and
+            no gradient goes on from them. For a plain batch, ``h`` itself.
 
         Raises:
-            InvalidArgumentError, DTypeError: rows that do not fit, a batch that is not the newest, or that was pruned
-                and meets an evaluating history.
+            InvalidArgumentError, DTypeError: rows do not fit, the batch is not the newest one, or the batch was pruned
+                and the history is in evaluation.
         """
         levels = getattr(block, "levels", None)
         if levels is None:
@@ -184,33 +186,34 @@ class History:
         """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
 
         Every layer is then called with the rows that it reads and a bipartite graph to those that it computes, as
-        ``layer((h, h[:num_dst]), edge_index)``, and returns ``num_dst`` rows, which activations and norms of the model
-        see. Tensors of edges among the arguments are brought along.
+        ``layer((h, h[:num_dst]), edge_index)``. It returns ``num_dst`` rows, which activations and norms of the model
+        receive. Tensors of edges among the arguments are reduced to these edges.
 
         Args:
             model: a model of PyG's ``BasicGNN`` family (``GraphSAGE``, ``GCN``, ``GAT``, ``GIN``, ``PNA``,
-                ``EdgeCNN``), or any with ``layers``. May be compiled and accelerated (:mod:`freshgo.nn`).
-            layers: the model's message-passing layers, one for each hop, in the order in which it calls each of them
-                once as ``layer(h, edge_index, ...)``, with the edges of the batch as they are. Layers must take a pair
-                of tensors for ``h``; GCNConv and PNAConv need not. With types layers are called as
-                ``layer(h, batch.edge_index_dict, ...)``, with dicts: ``HeteroConv``, which is given pairs, or any that
-                returns a row for each row of ``h``, such as ``HGTConv``, of which those of the targets are kept.
+                ``EdgeCNN``), or any model with ``layers``. It may be compiled and accelerated (:mod:`freshgo.nn`).
+            layers: the model's message-passing layers, one for each hop, in the order in which the model calls each of
+                them once as ``layer(h, edge_index, ...)``, with the batch's own edges. Layers must accept a pair of
+                tensors for ``h``, except GCNConv and PNAConv. In a heterogeneous graph layers are called as ``layer(h,
+                batch.edge_index_dict, ...)``, with dicts: ``HeteroConv``, which is given pairs, or any layer that
+                returns a row for each row of ``h``, such as ``HGTConv``, of which the rows of the targets are kept.
 
         Raises:
-            InvalidArgumentError: a layer or a model that cannot work; the message says why.
+            InvalidArgumentError: a layer or a model that cannot be attached; the message says why.
         """
         if self._attached is not None:
             raise InvalidArgumentError("a model is attached to this history already: call detach() first")
         self._attached = Attachment(self, model, layers)
 
     def detach(self) -> None:
-        """Give the attached model back as it was. Without one, do nothing."""
+        """Restore the attached model. Without one, do nothing."""
         if self._attached is not None:
             self._attached.remove()
             self._attached = None
 
     def train(self, mode: bool = True) -> History:
-        """Use history from the next epoch on, or with False not; of an attached model ``train()`` does."""
+        """Use history from the next epoch on, or with False do not. For an attached model, its own ``train()``
+        decides."""
         self.training = checks.flag("mode", mode)
         return self
 
@@ -220,14 +223,14 @@ class History:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
     def update(self) -> None:
-        """Keep the stable rows of the batch, after its backward pass; of several passes the gradients are summed.
+        """Keep the stable rows of the batch, after its backward pass; the gradients of several passes are added.
 
-        Does nothing for plain batches, and when called again. A batch without it keeps nothing.
+        Does nothing for plain batches, and nothing when called again. A batch without an update keeps nothing.
 
         Raises:
-            InvalidArgumentError: no backward pass reached the batch, or the model did not ask for its rows; no loader
+            InvalidArgumentError: no backward pass reached the batch, the model did not ask for its rows, or no loader
                 was made with this history.
-            DTypeError, InvalidArgumentError: dtype or width of hidden rows have changed since the first update.
+            DTypeError, InvalidArgumentError: the dtype or the width of hidden rows has changed since the first update.
         """
         if self._loader is None:
             raise InvalidArgumentError("this history has no loader: make one with Loader(..., history=history)")
@@ -265,16 +268,16 @@ class History:
     def stats(self) -> dict[str, Any]:
         """Return what the cache did.
 
-        Of the library, once there is a loader: ``"layers"`` (``"hits"``, ``"misses"``, ``"admitted"``, ``"live"`` of
+        Once there is a loader, from the library: ``"layers"`` (``"hits"``, ``"misses"``, ``"admitted"``, ``"live"`` of
         each hidden layer), ``"ages"`` of hits (element k counts ages from 2^k), why entries ended (``"replaced"``,
-        ``"evicted"`` by their gradients, ``"overwritten"``, ``"expired"``) and rows were refused (``"refused_..."``),
-        the split of the buffer (``"embedding_bytes"``, ``"feature_bytes"``), ``"lag"``.
+        ``"evicted"`` by their gradients, ``"overwritten"``, ``"expired"``) and why rows were refused
+        (``"refused_..."``), the division of the buffer (``"embedding_bytes"``, ``"feature_bytes"``), and ``"lag"``.
 
-        ``"rows_saved"``, ``"edges_saved"``: what plain batches would have had more; ``"bytes_saved"`` of the features
-        that the first layer reads. Whether these rows would have been cached is not asked. ``"saving"``: the same for
-        consecutive spans of iterations, each with its first. ``"error"`` (with ``sample_error``): by age, which doubles
-        from entry to entry, the number of compared rows, their mean cosine, and their mean relative error
-        ``|stored - computed| / |computed|``; with dropout it includes that of both.
+        ``"rows_saved"``, ``"edges_saved"``: how many more plain batches would have had; ``"bytes_saved"``: the same for
+        the features that the first layer reads. Rows count even if they would have been cached. ``"saving"``: the same
+        for consecutive spans of iterations, each with its first. ``"error"`` (with ``sample_error``): by age, which
+        doubles from entry to entry, the number of compared rows, their mean cosine, and their mean relative error
+        ``|stored - computed| / |computed|``; with dropout this includes the dropout of both.
         """
         return {
             "policy": self._policy,
@@ -293,9 +296,10 @@ class History:
         return figure(self.stats())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything needed to go on identically: entries, their rows, counters, and a checksum of all of it.
-        ``torch.save`` takes it, and ``torch.load`` with ``weights_only=True`` returns it. As large as what the buffer
-        holds.
+        """Return everything needed to continue identically: entries, their rows, counters, and a checksum of all of it.
+
+        ``torch.save`` takes the state, and ``torch.load`` with ``weights_only=True`` returns it. It is as large as what
+        the buffer holds.
 
         Raises:
             ClosedError: the loader was closed.
@@ -318,7 +322,7 @@ class History:
         """Continue where ``state`` was saved; together with the loader's state, with the identical next batch.
 
         Raises:
-            InvalidArgumentError: ``state`` is not one, or belongs to a history of other options or another graph.
+            InvalidArgumentError: ``state`` is not a state, or belongs to a history of other options or another graph.
             FormatError: it is damaged.
         """
         trail, estimation = saved_state.check(state, self._described())

@@ -43,42 +43,42 @@ def relayout(
 ) -> Store:
     """Write a copy of ``store`` at ``path`` whose node tensors are stored in another order, and open it.
 
-    A row of 512 bytes that is not in memory costs a read of a page, 4 KiB. Where the rows that batches use lie
-    together, each page brings several of them, and the loader reads much of it in sequence. Node ids, batches, splits
-    and whole tensors stay what they are. In a heterogeneous graph one order is made over the nodes of all types; the
-    rows of each type are then stored in it.
+    A row of 512 bytes that is not in memory costs a read of a page of 4 KiB. If the rows that batches use lie together,
+    each page brings several of them, and the loader reads much of the data in sequence. Node ids, batches, splits and
+    whole tensors do not change. In a heterogeneous graph one order is made over the nodes of all types, and the rows of
+    each type are stored in it.
 
-    Everything is read and written in sequence, within ``memory``: a node tensor is read once for each time that the
-    memory holds part of it and written once, from the fourth time on it is read, written, read back and written. The
-    store appears whole or not at all. On the disk it needs the new store and, for tensors of more than three times the
-    memory, once the largest of them.
+    Everything is read and written in sequence, within ``memory``. A node tensor is read once for each part of it that
+    fits into the memory, and written once; from the fourth time on it is read, written, read back and written instead.
+    The store appears whole or not at all. On disk this needs the new store and, for tensors of more than three times
+    the memory, once the largest of them.
 
     Args:
-        store: an open store, or the path of one; it may have been relaid out before.
+        store: an open store, or the path of one; it may itself be relaid out.
         path: the directory to create. It may be that of ``store``, with ``overwrite``.
-        order: ``"hot"``: by falling hotness. ``"community"``: nodes that are drawn for the same target are neighbours.
-            ``"hot+community"``: first the hottest rows by hotness, then the others in classes of similar hotness, each
-            by community; best for most caches.
-        hotness: a score for every node (a real vector ``[num_nodes]``, finite and not negative; of a heterogeneous
-            graph a mapping from every node type to its vector, on one scale), or a metric, as of
-            :func:`freshgo.hotness`; None is ``"expected"`` where ``num_neighbors`` are given, else ``"degree"``.
-            ``"expected"`` for the training that is to come is the best.
-        num_neighbors: for ``"expected"`` and ``"presc"``, as of the loader to come.
-        input_nodes: for these two, as of the loader to come; None is every node of a homogeneous graph.
-        batch_size: for these two, as of the loader to come.
-        hot_rows: for ``"hot+community"``, how many rows, of all node types together, are laid out by hotness alone.
-            Best are as many as the cache will hold, and rather too few than too many; None is a fiftieth of all.
+        order: ``"hot"``: by decreasing hotness. ``"community"``: nodes that are drawn for the same target are
+            neighbours. ``"hot+community"``: first the hottest rows by hotness, then the others in classes of similar
+            hotness, each by community; the best for most caches.
+        hotness: a score for every node (a real vector ``[num_nodes]``, finite and not negative; in a heterogeneous
+            graph a mapping from every node type to its vector, on one scale), or a metric, as for
+            :func:`freshgo.hotness`. None is ``"expected"`` if ``num_neighbors`` is given, else ``"degree"``. The best
+            is ``"expected"`` for the training that is to come.
+        num_neighbors: for ``"expected"`` and ``"presc"``, as for the loader that will be used.
+        input_nodes: for these two, as for the loader that will be used; None is every node of a homogeneous graph.
+        batch_size: for these two, as for the loader that will be used.
+        hot_rows: for ``"hot+community"``, how many rows, of all node types together, are laid out by hotness alone. The
+            best number is what the cache will hold, and too few are better than too many; None is a fiftieth of all.
         memory: bytes, or a string such as ``"8GiB"``. The order needs 12 bytes a node.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``, in bytes.
 
     Raises:
-        InvalidArgumentError, DTypeError: an order, a metric or scores that cannot work; 2^32 nodes or more.
-        StoreNotFoundError, FormatError, CorruptError: what is wrong with ``store``; every page is checked.
+        InvalidArgumentError, DTypeError: an invalid order, metric or scores; 2^32 nodes or more.
+        StoreNotFoundError, FormatError, CorruptError: ``store`` is missing or damaged; every page is checked.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
-        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where the
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works or, if the
             hotness is still to be computed, more than was given.
-        BusyError: another process writes to ``path`` now.
+        BusyError: another process is writing to ``path``.
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """
     wanted = Relayout.of(
@@ -164,7 +164,7 @@ class Relayout:
         )
 
     def scores(self, store: Store, memory: int) -> Tensor:
-        """A score for every node of the store, of one node type after the other: float32 ``[num_nodes]``."""
+        """Return a score for every node of the store, one node type after the other: float32 ``[num_nodes]``."""
         counts = store.num_nodes_dict
         if isinstance(self.hotness.scores, dict) and not counts:
             raise DTypeError("hotness is a dict: that is for the node types of a heterogeneous graph")

@@ -69,7 +69,7 @@ class StoredEdges:
 
     @property
     def edge_type(self) -> EdgeType:
-        """Source, relation, target."""
+        """The edge type: source, relation, target."""
         return (self._info["source"], self._info["relation"], self._info["target"])
 
     @property
@@ -79,7 +79,7 @@ class StoredEdges:
 
     @property
     def weight_attr(self) -> str | None:
-        """The tensor that is stored by target too, for draws by weight (``weight_attr`` of :func:`freshgo.convert`)."""
+        """The tensor that is also stored by target, for weighted draws (``weight_attr`` of :func:`freshgo.convert`)."""
         return self._info["weights_of"] or None
 
     def __getitem__(self, name: str) -> Tensor:
@@ -97,11 +97,12 @@ class Store:
     """A graph on disk, opened for reading.
 
     ``store["x"]`` reads a whole tensor into memory, ``store.split("train")`` the node ids of a split; a
-    :class:`~freshgo.Loader` reads batches. Opening checks the header, sizes and version, :meth:`verify` every byte.
+    :class:`~freshgo.Loader` reads batches. Opening checks the header, the sizes and the version; :meth:`verify` checks
+    every byte.
 
-    Of a heterogeneous graph (:attr:`node_types`, :attr:`edge_types`) ``store["paper"]`` is what is stored of a node
-    type and ``store["author", "writes", "paper"]`` of an edge type; ``store["paper"]["x"]`` and
-    ``store.read("x", "paper")`` read a tensor, ``store.split("train", "paper")`` a split.
+    In a heterogeneous graph (:attr:`node_types`, :attr:`edge_types`), ``store["paper"]`` is everything stored for a
+    node type and ``store["author", "writes", "paper"]`` for an edge type. ``store["paper"]["x"]`` and ``store.read("x",
+    "paper")`` read a tensor, ``store.split("train", "paper")`` a split.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -119,7 +120,7 @@ class Store:
 
     @classmethod
     def _of(cls, native: NativeStore) -> Store:
-        """A store over a native one that is open."""
+        """Return a store over a native one that is open."""
         self = cls.__new__(cls)
         self._adopt(native, native.describe())
         return self
@@ -132,13 +133,13 @@ class Store:
             StoreNotFoundError: there is nothing at ``path``.
             FormatError: it is not a store. VersionError: it was written by a newer freshgo.
             CorruptError: a file is truncated or the header does not match its checksum.
-            StorePermissionError, ReadError: the operating system said no.
+            StorePermissionError, ReadError: the operating system refused.
         """
         return cls(path)
 
     @property
     def path(self) -> str:
-        """Where the store is."""
+        """The path of the store."""
         return str(self._info["path"])
 
     @property
@@ -148,22 +149,22 @@ class Store:
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes, of all types together."""
+        """The number of nodes, of all node types together."""
         return int(self._info["num_nodes"])
 
     @property
     def num_edges(self) -> int:
-        """The number of edges, of all types together."""
+        """The number of edges, of all edge types together."""
         return int(self._info["num_edges"])
 
     @property
     def node_types(self) -> list[str]:
-        """The types of nodes; empty for a homogeneous graph."""
+        """The node types; empty for a homogeneous graph."""
         return list(self._nodes)
 
     @property
     def edge_types(self) -> list[EdgeType]:
-        """The types of edges (source, relation, target); empty for a homogeneous graph."""
+        """The edge types (source, relation, target); empty for a homogeneous graph."""
         return list(self._edges)
 
     def metadata(self) -> tuple[list[str], list[EdgeType]]:
@@ -182,26 +183,26 @@ class Store:
 
     @property
     def reordered(self) -> bool:
-        """Whether rows of node tensors are stored in an order of their own (:func:`freshgo.relayout`). Ids, batches and
-        what is read do not change by it."""
+        """Whether rows of node tensors are stored in an order of their own (:func:`freshgo.relayout`). This does not
+        change ids, batches, or what is read."""
         return any(level["order"] is not None for level in (self._info, *self._info["node_types"]))
 
     @property
     def weight_attr(self) -> str | None:
-        """The edge tensor that is stored by target too, for draws by weight
-        (``weight_attr`` of :func:`freshgo.convert`). Of a heterogeneous graph it is None: see
-        ``store["author", "writes", "paper"].weight_attr``."""
+        """The edge tensor that is also stored by target, for weighted draws (``weight_attr`` of
+        :func:`freshgo.convert`). In a heterogeneous graph it is None: see ``store["author", "writes",
+        "paper"].weight_attr``."""
         return self._info["weights_of"] or None
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Name, dtype and shape of every tensor that comes with a batch. Of a heterogeneous graph it is empty: see
+        """Name, dtype and shape of every tensor that comes with a batch. In a heterogeneous graph it is empty: see
         ``store["paper"].tensors``."""
         return dict(self._tensors)
 
     @property
     def splits(self) -> dict[str, int]:
-        """The number of nodes of every split, by name. Of a heterogeneous graph it is empty: see
+        """The number of nodes of every split, by name. In a heterogeneous graph it is empty: see
         ``store["paper"].splits``."""
         return dict(self._info["splits"])
 
@@ -216,7 +217,7 @@ class Store:
         return self._native.read(name, kind="split")
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:
-        """Read a whole tensor: all rows, in the user's order. In a heterogeneous graph, of the type ``of``."""
+        """Read a whole tensor: all rows, in the user's order. In a heterogeneous graph, that of the type ``of``."""
         if of is not None:
             return self._edges_of(of)[name] if isinstance(of, tuple) else self._nodes_of(of)[name]
         if self._nodes:
@@ -302,8 +303,11 @@ class Store:
 
 
 def _arrived(path: str, info: dict[str, Any]) -> Store:
-    """A pickled store in the process that it came to, which opens it for itself. A forked child, which cannot, is told
-    so at the first use of it: an error in here would end a worker of ``multiprocessing.Pool`` with nobody told."""
+    """Open a pickled store in the process that received it.
+
+    A forked child cannot, and learns so when it first uses the store: if this raised, a worker of
+    ``multiprocessing.Pool`` would end without any message.
+    """
     if not abi.forked():
         return Store(path)
     self = Store.__new__(Store)
