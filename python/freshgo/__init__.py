@@ -1,4 +1,4 @@
-"""freshgo: GNN training in PyTorch from graphs larger than memory.
+"""freshgo: mini-batches for GNN training in PyTorch, from graphs that do not fit in memory.
 
     from freshgo import Loader, Store, convert
 
@@ -9,7 +9,7 @@
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
 Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops`` and
-``freshgo.nn`` are imported when they are first named.
+``freshgo.nn`` are imported at their first use.
 """
 
 from __future__ import annotations

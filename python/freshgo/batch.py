@@ -15,11 +15,11 @@ __all__ = ["Batch", "Block", "Blocks"]
 
 
 class Batch(Blocks):
-    """A batch where PyG is not installed: the same attributes, without PyG's methods.
+    """A batch if PyG is not installed: the same attributes, without PyG's methods.
 
-    Attributes are ``n_id``, ``edge_index``, ``e_id``, ``input_id``, ``batch_size``, ``num_nodes``,
-    ``num_sampled_nodes``, ``num_sampled_edges`` and every node-level and edge-level tensor of the
-    graph. ``batch["x"]`` is ``batch.x``; iterating gives ``(name, value)`` pairs.
+    The attributes are ``n_id``, ``edge_index``, ``e_id``, ``input_id``, ``batch_size``, ``num_nodes``,
+    ``num_sampled_nodes``, ``num_sampled_edges`` and every node-level and edge-level tensor of the graph. ``batch["x"]``
+    is ``batch.x``; iterating gives ``(name, value)`` pairs.
     """
 
     def __init__(self, **values: Any) -> None:

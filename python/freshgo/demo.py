@@ -1,4 +1,4 @@
-"""``freshgo demo``: a graph is generated, converted, and trained on out of core, then again from memory.
+"""``freshgo demo``: generates a graph, converts it, and trains on it out of core, then again in memory.
 
 Both runs see the same batches, so their losses are equal to the last digit; the demo checks that.
 """
@@ -36,10 +36,10 @@ Graph = dict[str, Any]
 
 
 def generate(num_nodes: int, seed: int = 0) -> tuple[Graph, float]:
-    """Return a power-law graph with planted communities, which are the labels, and how well features alone tell them.
+    """Return a power-law graph with planted communities as labels, and how well features alone identify them.
 
-    Features are their community's centre under so much noise that a node needs its neighbours. The second value is
-    the accuracy of the best guess from a node's own features.
+    The features of a node are its community's centre with so much noise that the node needs its neighbours. The second
+    value is the accuracy of the best guess from a node's own features.
     """
     rng = np.random.default_rng(seed)
     label = rng.integers(NUM_COMMUNITIES, size=num_nodes)

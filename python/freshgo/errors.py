@@ -1,9 +1,8 @@
 """Errors that freshgo raises.
 
-Every error is a :class:`FreshgoError` and also the built-in exception that a
-caller would catch without knowing freshgo: a missing store is a
-``FileNotFoundError``, a read that failed an ``OSError`` with ``errno`` and
-``filename``, a budget that is too small a ``MemoryError``.
+Every error is a :class:`FreshgoError` and also the built-in exception that a caller would catch without knowing
+freshgo: a missing store is a ``FileNotFoundError``, a failed read is an ``OSError`` with ``errno`` and ``filename``,
+and a budget that is too small is a ``MemoryError``.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ __all__ = [
 
 
 class FreshgoError(Exception):
-    """Base of everything that freshgo raises."""
+    """The base class of everything that freshgo raises."""
 
 
 class InvalidArgumentError(FreshgoError, ValueError):
-    """An argument has a value that cannot work; the message names it, its value and what was expected."""
+    """An argument has an invalid value; the message names the argument, its value and what was expected."""
 
 
 class DTypeError(FreshgoError, TypeError):
-    """A tensor or array has a dtype or a type that cannot be used here."""
+    """A tensor or an array has a dtype that cannot be used here, or an argument has the wrong type."""
 
 
 class StoreNotFoundError(FreshgoError, FileNotFoundError):
@@ -48,7 +47,7 @@ class StoreNotFoundError(FreshgoError, FileNotFoundError):
 
 
 class StoreExistsError(FreshgoError, FileExistsError):
-    """The path of a new store (``filename``) is taken and ``overwrite`` was not asked for."""
+    """The path of a new store (``filename``) exists and ``overwrite`` was not requested."""
 
 
 class StorePermissionError(FreshgoError, PermissionError):
@@ -56,15 +55,15 @@ class StorePermissionError(FreshgoError, PermissionError):
 
 
 class ReadError(FreshgoError, OSError):
-    """A read failed; carries ``errno`` and ``filename``, the message also the offset."""
+    """A read failed; the error has ``errno`` and ``filename``, and the message also gives the offset."""
 
 
 class WriteError(FreshgoError, OSError):
-    """A write failed, for instance because the disk is full; carries ``errno`` and ``filename``."""
+    """A write failed, for instance because the disk is full; the error has ``errno`` and ``filename``."""
 
 
 class FormatError(FreshgoError, ValueError):
-    """The directory or file is not one of ours, or is not laid out as its header says."""
+    """The directory or file was not written by freshgo, or is not laid out as its header says."""
 
 
 class VersionError(FormatError):
@@ -72,7 +71,7 @@ class VersionError(FormatError):
 
 
 class CorruptError(FreshgoError, OSError):
-    """The data do not match their checksum or their recorded size; the message names file and offset."""
+    """The data do not match their checksum or their recorded size; the message names the file and the offset."""
 
 
 class BudgetError(FreshgoError, MemoryError):
@@ -87,11 +86,11 @@ class BudgetError(FreshgoError, MemoryError):
 
 
 class ClosedError(FreshgoError, ValueError):
-    """The store, graph or loader was closed, or has no running epoch; like Python's closed files a ``ValueError``."""
+    """The store, graph or loader was closed, or has no running epoch; a ``ValueError``, like Python's closed files."""
 
 
 class BusyError(FreshgoError, OSError):
-    """Somebody else is working on it: another conversion is writing to the same path."""
+    """The path is in use: another conversion is writing to it."""
 
 
 class CancelledError(FreshgoError, RuntimeError):
@@ -99,7 +98,8 @@ class CancelledError(FreshgoError, RuntimeError):
 
 
 class CudaError(FreshgoError, RuntimeError):
-    """CUDA is not there or not in the loaded library, or a call of its driver failed; the message says which."""
+    """CUDA is missing, the loaded library has no device path, or a call of the driver failed; the message says
+    which."""
 
 
 class ForkError(FreshgoError, RuntimeError):
@@ -107,8 +107,8 @@ class ForkError(FreshgoError, RuntimeError):
 
 
 class LibraryError(FreshgoError, ImportError):
-    """The native library is missing, does not load, or does not fit this Python package."""
+    """The native library is missing, cannot be loaded, or does not match this Python package."""
 
 
 class InternalError(FreshgoError, RuntimeError):
-    """A defect in freshgo. The process lives on, but every later call of the native library raises this error."""
+    """A defect in freshgo. The process continues, but every later call of the native library raises this error."""

@@ -1,4 +1,4 @@
-"""What a loader over a graph with types yields where PyG is not installed."""
+"""What a loader over a heterogeneous graph yields if PyG is not installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from freshgo._batch.hetero_blocks import HeteroBlocks, carry_edges, edges_of
 
 
 class TypeBatch:
-    """What a batch has of one type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``.
+    """What a batch holds for one type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``.
 
     ``part["x"]`` is ``part.x``; iterating gives ``(name, value)`` pairs.
     """
@@ -46,16 +46,17 @@ class TypeBatch:
 
 
 class HeteroBatch(HeteroBlocks):
-    """A batch of a graph with types, with the names of PyG's ``HeteroData`` and without its methods.
+    """A batch of a heterogeneous graph, with the names of PyG's ``HeteroData`` and without its methods.
 
-    ``batch["paper"]`` and ``batch["author", "writes", "paper"]`` are the parts; ``batch.x_dict`` is ``x`` of every type
-    that has it, and so ``edge_index_dict``, ``num_sampled_nodes_dict`` and every other name that ends in ``_dict``.
+    ``batch["paper"]`` and ``batch["author", "writes", "paper"]`` are its parts; ``batch.x_dict`` holds ``x`` of every
+    type that has it. The same is true of ``edge_index_dict``, ``num_sampled_nodes_dict`` and every other name that ends
+    in ``_dict``.
 
-    A part of nodes has ``n_id`` (int64, the user's numbers in this type: the input nodes first, then in order of
-    discovery), ``num_nodes``, ``num_sampled_nodes`` (input nodes, then new ones of each hop) and the rows of every
-    tensor; of a type with input nodes also ``input_id`` and ``batch_size``. A part of edges has ``edge_index`` (row 0
-    the source, row 1 the target, numbered within their types), ``e_id``, ``num_sampled_edges`` and the rows of every
-    tensor. A type that was not reached is there, and empty.
+    The part of a node type has ``n_id`` (int64, the user's numbers in this type: the input nodes first, then the other
+    nodes in the order of discovery), ``num_nodes``, ``num_sampled_nodes`` (input nodes, then the new nodes of each hop)
+    and the rows of every tensor; if the type has input nodes, also ``input_id`` and ``batch_size``. The part of an edge
+    type has ``edge_index`` (row 0 the source, row 1 the target, numbered within their types), ``e_id``,
+    ``num_sampled_edges`` and the rows of every tensor. Types that the batch did not reach are present and empty.
     """
 
     def __init__(self, parts: dict[str | EdgeType, TypeBatch]) -> None:
@@ -63,12 +64,12 @@ class HeteroBatch(HeteroBlocks):
 
     @property
     def node_types(self) -> list[str]:
-        """The types of nodes."""
+        """The node types."""
         return [key for key in self._parts if isinstance(key, str)]
 
     @property
     def edge_types(self) -> list[EdgeType]:
-        """The types of edges."""
+        """The edge types."""
         return [key for key in self._parts if isinstance(key, tuple)]
 
     def metadata(self) -> tuple[list[str], list[EdgeType]]:
@@ -93,7 +94,7 @@ class HeteroBatch(HeteroBlocks):
         return found
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> HeteroBatch:
-        """Return a batch of what ``function`` makes of every tensor."""
+        """Return a batch with ``function`` applied to every tensor."""
         made = HeteroBatch(
             {
                 key: TypeBatch(

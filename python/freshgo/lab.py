@@ -45,14 +45,14 @@ _NEEDS_GRAPH = frozenset(METRICS) - {"random", "oracle"}
 
 @dataclass(frozen=True, repr=False)
 class Simulation:
-    """What a cache did on a trace. Counts rows; a row that is fetched was not found in the cache, or fills it.
+    """What a cache did on a trace, counted in rows. A row is fetched if it was not in the cache, or to fill the cache.
 
     Attributes:
         policy: its name.
-        capacity: the rows that it had room for.
+        capacity: the rows that fit into the cache.
         reads_per_batch: int64 ``[batches]``, rows fetched because a batch needed them.
         hits_per_batch: int64 ``[batches]``, rows found in the cache.
-        swaps_per_batch: int64 ``[batches]``, cached rows that rows of the batch took the place of.
+        swaps_per_batch: int64 ``[batches]``, cached rows that rows of the batch replaced.
         fill: rows fetched before the first batch, to fill a cache that does not change afterwards.
     """
 
@@ -65,7 +65,7 @@ class Simulation:
 
     @property
     def reads(self) -> int:
-        """Every row fetched, those that fill the cache included."""
+        """All rows fetched, including those that fill the cache."""
         return int(self.reads_per_batch.sum()) + self.fill
 
     @property
@@ -75,7 +75,7 @@ class Simulation:
 
     @property
     def swaps(self) -> int:
-        """Cached rows that others took the place of."""
+        """Cached rows that other rows replaced."""
         return int(self.swaps_per_batch.sum())
 
     @property
@@ -90,7 +90,7 @@ class Simulation:
 
     @property
     def read_rate(self) -> float:
-        """Rows fetched per access, the fill included: what policies are fairly compared by."""
+        """Rows fetched per access, including the fill: the fair way to compare policies."""
         return self.reads / self.accesses if self.accesses else 0.0
 
     def __repr__(self) -> str:
@@ -114,30 +114,30 @@ def simulate(
     """Count what a cache of ``capacity`` rows would do on a trace.
 
     A batch finds its rows in the cache or fetches them; then the policy decides what stays. These are the policies that
-    loaders run, on node ids in place of rows.
+    loaders run, applied to node ids instead of rows.
 
     Args:
-        trace: the ids that each batch needs: one-dimensional vectors of integers, no id twice in one. For example
-            :meth:`freshgo.Loader.trace`. With types a dict of them by node type; rows of all types then share the
-            cache.
+        trace: the ids that each batch needs: one-dimensional vectors of integers, without repeated ids in a batch; for
+            example :meth:`freshgo.Loader.trace`. In a heterogeneous graph a dict of these by node type; rows of all
+            types then share the cache.
         policy: a name, an object of :mod:`freshgo.policies`, or a score per node for a cache that is filled once with
             the highest. ``"oracle"`` counts the trace itself. A metric of the graph needs the graph: pass what
             :func:`hotness` returns.
-        capacity: rows that the cache has room for; 0 caches nothing.
-        num_nodes: ids are below it, with types a dict by node type; None takes the length of the scores, or one more
-            than the largest id.
-        superbatch: for ``"belady"``: batches planned together (Ginex, 3.1); None plans the whole trace at once, which
+        capacity: rows that fit into the cache; 0 caches nothing.
+        num_nodes: all ids are below it; in a heterogeneous graph a dict by node type. None takes the length of the
+            scores, or one more than the largest id.
+        superbatch: for ``"belady"``: batches planned together (Ginex, 3.1). None plans the whole trace at once, which
             is the optimum.
-        carry_over: for ``"belady"``: begin a superbatch with what the one before left, or else empty.
-        lookahead: for ``"belady"``: plan a superbatch in the knowledge of the next. These three are parameters of a
-            :class:`~freshgo.policies.Belady` too; where one is given it counts.
+        carry_over: for ``"belady"``: begin a superbatch with what the previous one left, instead of empty.
+        lookahead: for ``"belady"``: plan a superbatch with knowledge of the next one. A
+            :class:`~freshgo.policies.Belady` has these three parameters too; if one is given, its values count.
 
     Returns:
         A :class:`Simulation`: totals ``reads``, ``hits``, ``swaps``, ``fill``, and each per batch.
 
     Raises:
-        InvalidArgumentError: ids that are out of range (the trace of another graph) or twice in a batch; the message
-            names the batch and the id. A policy, a size or scores that cannot work.
+        InvalidArgumentError: ids that are out of range (the trace of another graph) or repeated in a batch; the message
+            names the batch and the id. An invalid policy, size or scores.
         DTypeError: a trace that does not hold vectors of integers.
     """
     chosen = resolve("policy", policy)
@@ -153,7 +153,7 @@ def simulate(
 
 
 def _flat(trace: Any, num_nodes: Any, policy: Resolved) -> tuple[Any, int | None, Resolved]:
-    """Return a trace without types as it is, and of one with types the numbers over all types in place of ids."""
+    """Return a trace with numbers over all node types instead of ids; that of a homogeneous graph does not change."""
     counts = num_nodes
     if counts is None and policy.by_type is not None:
         counts = {name: scores.numel() for name, scores in policy.by_type.items()}
@@ -204,32 +204,35 @@ def hotness(
     seed: int = 0,
     memory: int | str | None = None,
 ) -> Any:
-    """Compute how hot every node is: a tensor, float32 ``[num_nodes]``, by node id. With types a dict of these by node
-    type, on one scale, in the order of the graph. ``Loader(cache=...)`` takes either.
+    """Compute how hot every node is: float32 ``[num_nodes]``, by node id.
+
+    In a heterogeneous graph the result is a dict of these by node type, on one scale, in the order of the graph.
+    ``Loader(cache=...)`` accepts either.
 
     Args:
         data: a :class:`freshgo.Store`, the path of one, or a graph in memory, as :class:`freshgo.Loader` takes it.
         metric: ``"expected"``: in how many batches of an epoch a node is expected, computed hop by hop from the input
             nodes without sampling. ``"presc"``: in how many it was, in ``k`` sampled epochs (PreSC#K; FGNN, 6.3).
-            ``"degree"``: out-degree, for how many nodes it can be drawn. ``"in-degree"``. With types these are the
-            edges of all relations together. ``"random"``.
-        num_neighbors: for ``"expected"`` and ``"presc"``, as of a loader.
-        input_nodes: for these two, as of a loader; None is every node. With types they must be given.
-        batch_size: for these two, as of a loader.
-        shuffle: for ``"presc"``, as of a loader.
-        replace: for these two, as of a loader.
-        weight_attr: for these two, as of a loader. ``"expected"`` then draws edges with the probabilities that
-            follow from weights, nearly (Rosen, 1997).
-        sampler: for ``"presc"``, as of a loader. ``"expected"`` has the same scores with LABOR, since no target
-            draws other edges, and does not follow random walks.
-        k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, take
-            another than that of the training.
-        seed: of ``"presc"`` and ``"random"``.
-        memory: what computing it may take, in bytes or as ``"8GiB"``, the result apart. None is half of what is
-            available for a store, and unlimited for a graph in memory.
+            ``"degree"``: out-degree, the number of nodes it can be drawn for. ``"in-degree"``. In a heterogeneous graph
+            these count the edges of all edge types together. ``"random"``.
+        num_neighbors: for ``"expected"`` and ``"presc"``, as for a loader.
+        input_nodes: for these two, as for a loader; None is every node. Required for a heterogeneous graph.
+        batch_size: for these two, as for a loader.
+        shuffle: for ``"presc"``, as for a loader.
+        replace: for these two, as for a loader.
+        weight_attr: for these two, as for a loader. ``"expected"`` then draws edges with approximately the
+            probabilities that follow from weights (Rosen, 1997).
+        sampler: for ``"presc"``, as for a loader. ``"expected"`` has the same scores with LABOR, because for each
+            target the draws have the same distribution. It does not follow random walks.
+        k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, use
+            another seed than that of the training.
+        seed: the seed of ``"presc"`` and ``"random"``.
+        memory: what the computation may use, in bytes or as ``"8GiB"``, not counting the result. None is half of what
+            is available for a store, and unlimited for a graph in memory.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument that cannot work; for a metric that does not exist, those that do.
+        InvalidArgumentError, DTypeError: an argument is invalid; for an unknown metric, the message lists the known
+            ones.
         BudgetError: ``memory`` is too small; ``minimum`` is more than was given.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
     """
@@ -281,13 +284,13 @@ def plot_policies(
     """Return a matplotlib figure of policies over the size of the cache: hits, and rows fetched.
 
     Args:
-        trace: as of :func:`simulate`.
-        num_nodes: as of :func:`simulate`.
+        trace: as for :func:`simulate`.
+        num_nodes: as for :func:`simulate`.
         policies: what to compare: policies as :func:`simulate` takes them, or a mapping from a label to one.
         fractions: sizes of the cache as shares of all nodes, from 0 to 1.
 
     Raises:
-        InvalidArgumentError, DTypeError: as :func:`simulate`.
+        InvalidArgumentError, DTypeError: as for :func:`simulate`.
     """
     from freshgo._plots.lab import figure
 

@@ -2,14 +2,14 @@
 
     from freshgo.nn import accelerate
 
-    report = accelerate(model)      # in place; report says which layers were swapped and why others were not
+    report = accelerate(model)      # in place; report says which layers were replaced and why others were not
     print(report)
     ...
     report.undo()
 
-A swapped layer is the same module with the same parameters, hooks and ``state_dict``; only the way from ``edge_index``
-to the aggregated rows is another one, in which no message is written. It is used for tensors that the operators
-know, on the CPU, and on a GPU where the library has the device path; for everything else the layer goes PyG's own way.
+A replaced layer is the same module with the same parameters, hooks and ``state_dict``. Only the way from ``edge_index``
+to the aggregated rows differs: no message is written. It is used for tensors that the operators support, on the CPU,
+and on a GPU if the library has the device path; for everything else the layer uses PyG's own code.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Report:
     """What :func:`accelerate` did to a model."""
 
     swapped: dict[str, str]
-    """Class of each layer that now runs on the operators, by its name in the model."""
+    """The class of each layer that now runs on the operators, by its name in the model."""
     left: dict[str, str]
     """Why a message-passing layer was left alone, by its name in the model."""
     _layers: list[nn.Module] = dataclasses.field(default_factory=list, repr=False)
 
     def undo(self) -> None:
-        """Give the swapped layers their own classes back."""
+        """Restore the original classes of the replaced layers."""
         for layer in self._layers:
             if type(layer) in _ORIGINALS:
                 layer.__class__ = _ORIGINALS[type(layer)]
@@ -69,14 +69,14 @@ class Report:
 
 
 def accelerate(model: nn.Module) -> Report:
-    """Let the SAGEConv, GCNConv, GINConv, GATConv and RGCNConv layers of ``model`` aggregate without writing messages.
+    """Make the SAGEConv, GCNConv, GINConv, GATConv and RGCNConv layers of ``model`` aggregate without writing messages.
 
-    In place. Results equal PyG's up to rounding. Layers inside ``HeteroConv``, ``to_hetero`` and PyG's ready-made
-    models are found too. Subclasses, whose messages may be others, and options that the operators do not cover are
-    left alone and named in the report. Accelerating again changes nothing.
+    The model is changed in place. Results equal PyG's up to rounding. Layers inside ``HeteroConv``, ``to_hetero`` and
+    PyG's ready-made models are found too. Subclasses, whose messages may differ, and options that the operators do not
+    cover are left alone and named in the report. Accelerating again changes nothing.
 
     Raises:
-        DTypeError: ``model`` is no :class:`torch.nn.Module`.
+        DTypeError: ``model`` is not a :class:`torch.nn.Module`.
     """
     if not isinstance(model, nn.Module):
         raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")

@@ -5,18 +5,19 @@
     for block in batch.blocks():
         h = ops.aggregate(h, block.index, block.ptr, reduce="mean", transposed=block.transposed)
 
-A graph is ``index``, the source row of every edge, grouped by target, and ``ptr``: target ``t`` has the edges
+A graph is given by ``index``, the source row of every edge, grouped by target, and ``ptr``: target ``t`` has the edges
 ``ptr[t]`` to ``ptr[t + 1]``. Partial sums stay in registers and source rows are streamed past them (FastGL, section
-4.2), forwards and backwards; no tensor of edges by columns exists at any time.
+4.2), in the forward and the backward pass; no tensor of edges by columns ever exists.
 
-All of these are differentiable and work under ``torch.compile``, ``torch.export``, autocast and fake tensors. Rows
-are float32, float64, bfloat16 or float16 (the last two are summed in float32); ``index`` is int64 or int32. They run
-on ``torch.get_num_threads()`` threads, and their results do not depend on how many.
+All operators are differentiable and work under ``torch.compile``, ``torch.export``, autocast and fake tensors. Rows are
+float32, float64, bfloat16 or float16 (the last two are summed in float32); ``index`` is int64 or int32. The operators
+run on ``torch.get_num_threads()`` threads, and their results do not depend on this number.
 
-Every index is checked as it is used, so that no input makes them read outside of a tensor:
-:class:`~freshgo.errors.InvalidArgumentError` names argument, place and value.
-On a CUDA device, which needs the library with the device path (:func:`freshgo.library`), they are queued on PyTorch's
-current stream and wait for nothing: a wrong index counts for nothing, and a later call, or :func:`check`, tells.
+Every index is checked as it is used, so no input makes an operator read outside of a tensor:
+:class:`~freshgo.errors.InvalidArgumentError` names the argument, the place and the value.
+On a CUDA device, which needs the library with the device path (:func:`freshgo.library`), the operators are queued on
+PyTorch's current stream and wait for nothing. An invalid index then counts for nothing, and a later call, or
+:func:`check`, reports it.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ _REDUCTIONS = ("sum", "mean", "max", "min")
 def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
     """Group a graph by source.
 
-    Derivatives need it and make it when none is given. Made once, it serves every layer and every epoch over the
-    same graph; the batches of a :class:`~freshgo.Loader` with ``transpose=True`` bring it along.
+    Derivatives need this grouping and make it if none is given. Made once, it serves every layer and every epoch over
+    the same graph; the batches of a :class:`~freshgo.Loader` with ``transpose=True`` bring it along.
 
     Args:
         index: int64 or int32 ``[edges]``, the source of each edge, grouped by target.
         ptr: int64 ``[targets + 1]``.
-        num_rows: number of sources.
+        num_rows: the number of sources.
 
     Raises:
         InvalidArgumentError: an index that is not below ``num_rows``, or pointers that decrease.
@@ -64,8 +65,8 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
     """Group the edges of ``edge_index`` (row 0 the source, row 1 the target) by target.
 
     Returns:
-        ``index`` and ``ptr``, as the operators take them, and ``order``: the edges of ``edge_index`` as they come in
-        ``index`` (``weight[order]`` belongs to them). Edges of one target keep their order.
+        ``index`` and ``ptr``, as the operators take them, and ``order``: the positions in ``edge_index`` of the edges
+        of ``index``, so that ``weight[order]`` belongs to them. Edges of one target keep their order.
 
     Raises:
         InvalidArgumentError: a target that is not below ``num_targets``.
@@ -88,23 +89,23 @@ def aggregate(
     *,
     transposed: Transposed | None = None,
 ) -> Tensor:
-    """Reduce the rows of ``x`` that ``index`` names for each target.
+    """Reduce, for each target, the rows of ``x`` that ``index`` names.
 
     Args:
         x: ``[rows, ...]``.
         index: int64 or int32 ``[edges]``, rows of ``x``, grouped by target.
         ptr: int64 ``[targets + 1]``.
         weight: ``[edges]``, or ``[edges, heads]`` for ``x`` of shape ``[rows, heads, channels]``; rows are multiplied
-            by it. For "sum" and "mean", which divides by the number of edges.
-        reduce: "sum", "mean", "max" or "min"; 0 where a target has no edges. The gradient of an extreme that several
-            rows attain is shared evenly among them, as by ``torch.scatter_reduce``.
-        transposed: the graph grouped by source; made when it is needed and not given.
+            by it. For "sum", and for "mean", which divides by the number of edges.
+        reduce: "sum", "mean", "max" or "min"; the result is 0 for a target without edges. If several rows attain an
+            extreme, its gradient is shared evenly among them, as in ``torch.scatter_reduce``.
+        transposed: the graph grouped by source; made when needed if it is not given.
 
     Returns:
-        ``[targets, ...]`` of the dtype of ``x`` (with ``weight`` the one both promote to).
+        ``[targets, ...]`` of the dtype of ``x`` (with ``weight``, of the dtype that both promote to).
 
     Raises:
-        InvalidArgumentError, DTypeError: what does not fit together; the message names arguments and shapes.
+        InvalidArgumentError, DTypeError: arguments do not fit together; the message names them and their shapes.
     """
     if reduce not in _REDUCTIONS:
         raise InvalidArgumentError(f"reduce must be one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
@@ -126,7 +127,7 @@ def aggregate(
 
 
 def mean_scale(ptr: Tensor, dtype: torch.dtype) -> Tensor:
-    """What sums over rows of ``dtype`` are multiplied by for a mean: ``[targets]``."""
+    """Return the factors that turn sums over rows of ``dtype`` into means: ``[targets]``."""
     return ptr.diff().clamp_(min=1).to(_kernels.real(dtype)).reciprocal_()
 
 
@@ -147,16 +148,17 @@ def gcn(
 ) -> Tensor:
     """Sum with the symmetric normalisation of graph convolutions, ``D^-1/2 A D^-1/2 x``.
 
-    Rows and targets share their numbering: targets are the first rows, rows beyond the last target have no in-edges.
+    Rows and targets share their numbering: targets are the first rows, and rows beyond the last target have no
+    in-edges.
 
     Args:
         x: ``[rows, ...]``.
         index: int64 or int32 ``[edges]``, rows of ``x``, grouped by target.
         ptr: int64 ``[targets + 1]``.
         weight: ``[edges]``; degrees are then sums of weights.
-        add_self_loops: every row has an edge to itself, in place of any in ``index``; as in PyG it keeps the weight
-            of the last one there and has else ``fill_value``.
-        fill_value: see there.
+        add_self_loops: every row has one edge to itself, which replaces any in ``index``. As in PyG, it keeps the
+            weight of the last one there, and otherwise has ``fill_value``.
+        fill_value: the weight of self-loops that are not in ``index``.
         transposed: the graph grouped by source.
 
     Returns:
@@ -186,7 +188,7 @@ def gcn_scaled(
     fill: float,
     transposed: Transposed | None,
 ) -> Tensor:
-    """:func:`gcn` without weights where ``scale`` (:func:`gcn_scale`) is known."""
+    """Compute :func:`gcn` without weights when ``scale`` (:func:`gcn_scale`) is known."""
     targets = ptr.size(0) - 1
     self_weight = fill * (scale[:targets] ** 2).unsqueeze(1) if add_self_loops else None
     out = _sum(
@@ -203,7 +205,7 @@ def gcn_scaled(
 
 
 def gcn_scale(index: Tensor, ptr: Tensor, rows: int, dtype: torch.dtype, add_self_loops: bool, fill: float) -> Tensor:
-    """``D^-1/2`` of every row, without weights."""
+    """Return ``D^-1/2`` of every row, without weights."""
     ones = torch.ones(rows, 1, dtype=dtype, device=index.device)
     return _inverse_root(_sum(ones, index, ptr, skip_self=add_self_loops), rows, fill if add_self_loops else 0.0)
 
@@ -312,9 +314,10 @@ def gat(
     dropout: float,
     transposed: Transposed | None,
 ) -> Tensor:
-    """:func:`attention` of projected rows ``[rows, heads * channels]``, whose logits are products with ``att_src``.
+    """Compute :func:`attention` of projected rows ``[rows, heads * channels]``, whose logits are products with
+    ``att_src``.
 
-    Those of the targets are products of the first rows with ``att_dst``, or else given as ``alpha_dst``.
+    The logits of the targets are products of the first rows with ``att_dst``, or are given as ``alpha_dst``.
     """
     heads, targets = att_src.size(0), ptr.size(0) - 1
     if x.dtype not in (torch.float32, torch.float64) or att_src.dtype != x.dtype:
@@ -347,7 +350,7 @@ def gat(
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``torch.nn.functional.linear`` of 2-dimensional rows, in memory of earlier results."""
+    """Compute ``torch.nn.functional.linear`` of 2-dimensional rows, reusing the memory of earlier results."""
     out: Tensor = torch.ops.freshgo.linear(x, weight, bias)
     return out
 
@@ -372,7 +375,7 @@ def _sum(
 
 
 def _for_derivative(transposed: Transposed | None, *of: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What an operator keeps for its derivative: nothing where there will be none."""
+    """Return what an operator keeps for its derivative: nothing if there will be none."""
     if transposed is None or not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in of):
         return None, None, None
     return tuple(transposed)
@@ -387,7 +390,8 @@ def _shaped(out: Tensor, x: Tensor) -> Tensor:
 
 
 def _promoted(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """As if they were multiplied: rows of the dtype that both promote to, weights of that of its sums."""
+    """Convert as if ``x`` and ``weight`` were multiplied: rows to the dtype that both promote to, weights to that of
+    its sums."""
     dtype = torch.promote_types(x.dtype, weight.dtype)
     if dtype not in _kernels.DTYPES:
         raise DTypeError(f"weight has dtype {weight.dtype}, expected a floating one like that of x, {x.dtype}")
@@ -410,7 +414,7 @@ def _heads_of(x: Tensor, weight: Tensor, index: Tensor) -> int:
 
 
 def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed: Transposed | None = None) -> Tensor:
-    """Check what tensors are, not what is in them: the kernels do that. Returns ptr as int64."""
+    """Check the tensors themselves and not their values, which the kernels check. Returns ptr as int64."""
     for name, tensor in (("index", index), ("x", x), ("ptr", ptr)):
         if not isinstance(tensor, Tensor):
             if name == "x" and tensor is None:

@@ -16,15 +16,16 @@ _SHOWN = 12
 class Plan:
     """How a loader divides its memory and reads its rows, from :meth:`freshgo.Loader.plan`.
 
-    Prints as text, shows itself in notebooks, draws itself. A loader that has run also knows what it took.
+    A plan prints as text, shows itself in notebooks and draws itself. The plan of a loader that has run also says what
+    it took.
 
     Attributes:
         data: everything as a dict. ``"split"``: bytes by name. ``"cache"``, ``"capacity_rows"``, ``"superbatch"``,
-            ``"why"``. ``"device"``: what it was found to do. ``"windows"``: a list, each with ``"first"`` (batch),
+            ``"why"``. ``"device"``: its measured performance. ``"windows"``: a list, each with ``"first"`` (batch),
             ``"batches"``, ``"options"`` (``"name"``, ``"requests"``, ``"bytes_read"``, ``"bytes_written"``,
             ``"seconds"``, ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
-            ``"predicted_seconds"`` and ``"measured_seconds"`` of the batches themselves (the latter None before they
-            have run). What does not apply to a loader is absent.
+            ``"predicted_seconds"`` and ``"measured_seconds"`` of the batches themselves (the latter is None before they
+            have run). Entries that do not apply to a loader are absent.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -86,7 +87,8 @@ class Plan:
         return f"<table>{body}</table>" if body else "nothing is planned"
 
     def plot(self) -> Any:
-        """Return a matplotlib figure: memory; seconds, bytes and requests of every option; predicted and measured."""
+        """Return a matplotlib figure: memory; seconds, bytes and requests of every option; predicted and measured
+        seconds."""
         from freshgo._plots.plan import figure
 
         return figure(self)
@@ -133,7 +135,7 @@ def _window(window: dict[str, Any]) -> str:
 
 
 def _prices(options: Iterable[dict[str, Any]], chosen: object) -> list[str]:
-    """Return what was weighed: the chosen way, the next best, and where all comparison begins, random reads."""
+    """Return what was compared: the chosen way, the next best, and random reads as the baseline."""
     priced = sorted((o for o in options if o.get("name") and o.get("seconds") is not None), key=lambda o: o["seconds"])
     others = [o for o in priced if o["name"] != chosen]
     shown = [o for o in priced if o["name"] == chosen] + [o for o in others if o.get("fits", True)][:1]

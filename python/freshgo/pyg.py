@@ -19,7 +19,7 @@ class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has 
     """PyG's Data, with :meth:`~freshgo.batch.Blocks.blocks`."""
 
     def apply(self, func: Callable[..., Any], *args: str) -> Any:
-        """As PyG's, which moves and copies batches with it; what history has pruned stays known."""
+        """As PyG's, which moves and copies batches with it. The structure of the batch stays known."""
         before = self._store.get("edge_index")
         result = super().apply(func, *args)
         if before is not None:
@@ -31,7 +31,7 @@ class HeteroData(HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore
     """PyG's HeteroData, with :meth:`~freshgo._batch.hetero_blocks.HeteroBlocks.blocks`."""
 
     def apply(self, func: Callable[..., Any], *args: str) -> Any:
-        """As PyG's, which moves and copies batches with it; what history has pruned stays known."""
+        """As PyG's, which moves and copies batches with it. The structure of the batch stays known."""
         before = edges_of(self)
         result = super().apply(func, *args)
         carry_edges(before, self)
@@ -39,11 +39,10 @@ class HeteroData(HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore
 
 
 def make_edge_index(edge_index: Tensor, size: tuple[int, int], ptr: Tensor, transposed: Transposed | None) -> Any:
-    """PyG's EdgeIndex over the edges of a batch from ``size[0]`` sources to ``size[1]`` targets, filled in where PyG
-    keeps what the sampler knows.
+    """Return PyG's EdgeIndex over the edges of a batch, from ``size[0]`` sources to ``size[1]`` targets.
 
-    What PyG would otherwise compute at the first product: the pointers of the targets and, for the derivative, the
-    permutation by source with its pointers.
+    It is filled with what the sampler knows and PyG would otherwise compute at the first product: the pointers of the
+    targets and, for the derivative, the permutation by source with its pointers.
     """
     result = EdgeIndex(edge_index, sparse_size=size, sort_order="col")
     edges = edge_index.size(1)

@@ -1,6 +1,6 @@
-"""What is known of the graph in a batch: its edges grouped by target and by source, its blocks, its levels.
+"""What is known about the graph of a batch: its edges grouped by target and by source, its blocks, its levels.
 
-It is kept beside the tensor ``edge_index``, light enough for every batch to bring it.
+It is kept beside the tensor ``edge_index``, and is light enough to come with every batch.
 
 Levels are those of a batch that a :class:`~freshgo.History` has pruned. Level 0 is the features, level ``l`` the output
 of layer ``l``. The table of a level is what the next layer reads: the rows that this layer computes (its targets, in
@@ -24,26 +24,27 @@ _ATTRIBUTE = "_freshgo_graph"
 
 
 class Transposed(NamedTuple):
-    """A graph grouped by source, for the way back: source ``s`` has the edges ``ptr[s]`` to ``ptr[s + 1]``.
+    """A graph grouped by source, for derivatives: source ``s`` has the edges ``ptr[s]`` to ``ptr[s + 1]``.
 
-    It serves every graph that has its first edges, up to those of some target: that of a batch serves all its blocks.
+    It also serves every graph that consists of the first edges of this one, up to those of some target: that of a batch
+    serves all its blocks.
     """
 
     ptr: Tensor
     """int64 ``[sources + 1]``."""
     target: Tensor
-    """The target of each edge, ascending for a source."""
+    """The target of each edge, ascending within a source."""
     edge: Tensor
-    """Where the edge is in the graph grouped by target."""
+    """The position of the edge in the graph grouped by target."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
     """One layer's message passing, from ``num_src`` nodes to the first ``num_dst`` of them.
 
-    The targets of a block are its first ``num_dst`` sources. Both ends are numbered as in the batch, so that the
-    sources of the next block are the targets of this one; in a batch that a :class:`~freshgo.History` has pruned they
-    are rows of levels, which ``history(h, block)`` gives.
+    The targets of a block are its first ``num_dst`` sources. Both ends are numbered as in the batch, so the sources of
+    the next block are the targets of this one. In a batch that a :class:`~freshgo.History` has pruned, they are rows of
+    levels, which ``history(h, block)`` gives.
     """
 
     num_src: int
@@ -53,21 +54,23 @@ class Block:
     edge_index: Tensor
     """int64 ``[2, num_edges]``: row 0 the source, row 1 the target; targets do not decrease."""
     e_id: Tensor | None
-    """int64 ``[num_edges]``: the user's edge numbers; None of random walks, whose edges are not the graph's."""
+    """int64 ``[num_edges]``: the user's edge numbers; None for random walks, whose edges are not edges of the graph."""
     transposed: Transposed | None = None
-    """The batch's edges grouped by source, of which :mod:`freshgo.ops` uses this block's; from ``transpose=True``."""
+    """The batch's edges grouped by source, of which :mod:`freshgo.ops` uses those of this block; from
+    ``transpose=True``."""
     edge: Tensor | None = None
-    """int64 ``[num_edges]``: the block's edges among the batch's, where they are not its first ones: with history."""
+    """int64 ``[num_edges]``: the positions of the block's edges in the batch, if these are not its first edges: with
+    history."""
     level: int = 0
-    """With history, which level of the batch the sources are: 0 are features."""
+    """With history, the level of the batch that the sources belong to: 0 is the features."""
     levels: Levels | None = None
     """With history, the levels of the batch."""
     edge_weight: Tensor | None = None
-    """float32 ``[num_edges]``: what LABOR and random walks say of each edge; None of other samplers."""
+    """float32 ``[num_edges]``: what LABOR and random walks say about each edge; None for other samplers."""
 
     @property
     def index(self) -> Tensor:
-        """int64 ``[num_edges]``: the source of each edge, as CSC wants it beside ``ptr``."""
+        """int64 ``[num_edges]``: the source of each edge, as CSC needs it beside ``ptr``."""
         return self.edge_index[0]
 
     @property
@@ -78,17 +81,17 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class HeteroBlock:
-    """One layer's message passing over all relations, from ``num_src`` nodes of each type to the first ``num_dst``.
+    """One layer's message passing over all edge types, from ``num_src`` nodes of each type to the first ``num_dst``.
 
-    ``block["author", "writes", "paper"]`` is the :class:`Block` of a relation. In a batch that a
-    :class:`~freshgo.History` has pruned both ends are rows of levels, which ``history(h, block)`` gives.
+    ``block["author", "writes", "paper"]`` is the :class:`Block` of an edge type. In a batch that a
+    :class:`~freshgo.History` has pruned, both ends are rows of levels, which ``history(h, block)`` gives.
     """
 
     num_src: dict[str, int]
     num_dst: dict[str, int]
     relations: dict[EdgeType, Block]
     level: int = 0
-    """With history, which level of the batch the sources are: 0 are features."""
+    """With history, the level of the batch that the sources belong to: 0 is the features."""
     levels: Levels | None = None
     """With history, the levels of the batch."""
 
@@ -97,20 +100,20 @@ class HeteroBlock:
 
     @property
     def edge_index_dict(self) -> dict[EdgeType, Tensor]:
-        """The edges of every relation, as PyG's ``HeteroConv`` takes them."""
+        """The edges of every edge type, as PyG's ``HeteroConv`` takes them."""
         return {edge_type: block.edge_index for edge_type, block in self.relations.items()}
 
     def pairs(
         self, h: Mapping[str, Tensor], relations: Iterable[EdgeType] | None = None
     ) -> dict[EdgeType, tuple[Tensor, Tensor]]:
-        """Return for every relation (rows of sources, rows of targets), as PyG's ``HeteroConv`` takes them.
+        """Return for every edge type (rows of sources, rows of targets), as PyG's ``HeteroConv`` takes them.
 
         Args:
-            h: ``[num_src, columns]`` of every type that a relation begins or ends at.
-            relations: of which relations; None is all.
+            h: ``[num_src, columns]`` of every node type that an edge type begins or ends at.
+            relations: the edge types to return; None is all.
 
         Raises:
-            InvalidArgumentError: rows of a type are missing, or too few.
+            InvalidArgumentError: rows of a node type are missing, or too few.
         """
         return {
             (source, name, target): (self._rows(h, source, self.num_src), self._rows(h, target, self.num_dst))
@@ -118,7 +121,8 @@ class HeteroBlock:
         }
 
     def targets(self, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the rows of the targets, ``[num_dst, columns]`` of every type in ``h``: for residual connections."""
+        """Return the rows of the targets, ``[num_dst, columns]`` of every node type in ``h``: for residual
+        connections."""
         return {node_type: self._rows(h, node_type, self.num_dst) for node_type in h}
 
     def _rows(self, h: Mapping[str, Tensor], node_type: str, count: dict[str, int]) -> Tensor:
