@@ -56,12 +56,8 @@ func (l *Loader) fetched(d *sizing.Demand) int64 {
 
 // demandBytes is what the tensors of a batch of this demand take at most.
 func (l *Loader) demandBytes(d *sizing.Demand) int64 {
-	p := &l.parts
-	if types := p.types; !types.unnamed() {
-		c := types.demanded(d)
-		return c.bytes(p, l.options.BatchSize) + l.levelBytes(d)
-	}
-	return p.batchBytes(d.Nodes, d.Rows, d.Edges, d.Nodes, l.options.BatchSize) + l.levelBytes(d)
+	c := l.parts.types.demanded(d)
+	return c.bytes(&l.parts, l.options.BatchSize) + l.levelBytes(d)
 }
 
 // levelBytes is what the level tables of a batch take at most.
@@ -81,9 +77,6 @@ func (l *Loader) pruningBytes(d *sizing.Demand) int64 {
 
 // nodesOfType is how many nodes of a type a batch of this demand has.
 func (p *parts) nodesOfType(d *sizing.Demand, typ int) int64 {
-	if p.types.unnamed() {
-		return d.Nodes
-	}
 	c := p.types.demanded(d)
 	return c.nodes[typ+1] - c.nodes[typ]
 }
@@ -97,32 +90,4 @@ func rankBytes(kind string, numNodes int64) int64 {
 		return cache.ExpectedBytes(numNodes)
 	}
 	return 0
-}
-
-// batchBytes is what the tensors of a batch take, of whose nodes it brings so many rows.
-func (p *parts) batchBytes(nodes, rows, edges, targets, seeds int64) int64 {
-	total := nodes*8 + edges*16 + edges*8 + (targets+1)*8 + seeds*8 + p.links.ends(seeds)*8
-	if p.transposed {
-		total += transposedBytes(nodes, edges)
-	}
-	if p.held {
-		total += nodes * 4
-	}
-	if p.weighted {
-		total += edges * 4
-	}
-	if p.disjoint {
-		total += nodes * 8
-	}
-	if p.timed {
-		total += p.links.numTimes(seeds) * 8
-	}
-	for _, t := range p.tensors {
-		if t.byEdge {
-			total += edges * int64(t.width)
-		} else {
-			total += rows * int64(t.width)
-		}
-	}
-	return total
 }

@@ -577,10 +577,3 @@ func TestTypedHistoryLeavesFeaturesAlone(t *testing.T) {
 		require.Greater(t, r.l.Stats().CachedRows, least, "no feature came back")
 	}
 }
-
-func sumOf(counts []int64) (total int64) {
-	for _, n := range counts {
-		total += n
-	}
-	return total
-}

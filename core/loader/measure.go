@@ -37,12 +37,7 @@ func (l *Loader) measure(
 	if err := trial.measureBatches(ctx, &d); err != nil {
 		return d, nil, err
 	}
-	if d.Edges == 0 && l.parts.numEdges > 0 { // of few edges none is in these batches, but one may be in another
-		d.Edges, d.HopEdges, d.Nodes, d.Rows = 1, 1, d.Nodes+1, d.Rows+1
-	}
-	if types := l.parts.types; !types.unnamed() {
-		types.addRare(&d)
-	}
+	l.parts.types.addRare(&d)
 	l.options.complete(&d)
 	return d, of, nil
 }
@@ -85,6 +80,9 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 	d := sizing.Demand{
 		Nodes: int64(len(g.Nodes)), Rows: rows, Edges: g.Room,
 		NodesPerHop: g.NodesPerHop, EdgesPerHop: g.EdgesPerHop, Rooms: g.Rooms,
+	}
+	if d.Rooms == nil { // one relation
+		d.Rooms = []int64{g.Room}
 	}
 	for _, n := range g.EdgesPerHop {
 		d.HopEdges = max(d.HopEdges, n)

@@ -37,26 +37,16 @@ func (c *sections) cut(s *schema, g *sample.Subgraph) {
 	c.nodes, c.ptr, c.edges = append(c.nodes[:0], 0), append(c.ptr[:0], 0), append(c.edges[:0], 0)
 	c.seeds, c.reached, c.expanded, c.rows = c.seeds[:0], c.reached[:0], c.expanded[:0], nil
 	for t := range s.types() {
-		counts, reached := s.nodesPerHop(g, t), int64(0)
-		for _, k := range counts[:s.hops] {
-			reached += k
-		}
+		counts := s.nodesPerHop(g, t)
+		reached := sumOf(counts[:s.hops])
 		c.seeds, c.reached = append(c.seeds, counts[0]), append(c.reached, reached)
 		c.nodes = append(c.nodes, c.nodes[t]+reached+counts[s.hops])
 	}
 	for i, r := range s.edges {
-		n := int64(0)
-		for _, k := range s.edgesPerHop(g, i) {
-			n += k
-		}
-		expanded := c.reached[r.target]
+		expanded, n := c.reached[r.target], sumOf(s.edgesPerHop(g, i))
 		if s.subgraph != sample.Directional {
 			expanded = c.nodes[r.target+1] - c.nodes[r.target]
-			if end := c.ptr[i] + expanded; end < int64(len(g.Ptr)) {
-				n = g.Ptr[end]
-			} else { // of a demand
-				n = g.Rooms[i]
-			}
+			n = g.Ptr[c.ptr[i]+expanded]
 		}
 		c.expanded = append(c.expanded, expanded)
 		c.ptr, c.edges = append(c.ptr, c.ptr[i]+expanded+1), append(c.edges, c.edges[i]+n)
@@ -73,7 +63,7 @@ func (s *schema) edgesPerHop(g *sample.Subgraph, relation int) []int64 {
 	return g.EdgesPerHop[relation*s.hops : (relation+1)*s.hops]
 }
 
-// bytes is what the tensors of a batch for so many seeds, or links, take, as parts.batchBytes.
+// bytes is what the tensors of a batch for so many seeds, or links, take.
 func (c *sections) bytes(p *parts, seeds int64) int64 {
 	total := seeds*8 + p.links.ends(seeds)*8
 	s := p.types
@@ -124,12 +114,36 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 	return total
 }
 
-// demanded is the sections of a batch that needs no less in any place than those measured.
+// demanded is the sections of a batch that needs no less of any type and relation than those measured, and in all no
+// more than the demand says.
 func (s *schema) demanded(d *sizing.Demand) sections {
+	c := sections{nodes: []int64{0}, rows: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
 	g := sample.Subgraph{NodesPerHop: d.NodesPerHop, EdgesPerHop: d.EdgesPerHop, Rooms: d.Rooms}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
 		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)
 		g.Rooms = make([]int64, len(s.edges))
 	}
-	return s.cut(&g)
+	for t := range s.types() {
+		counts := s.nodesPerHop(&g, t)
+		reached := min(d.Nodes, sumOf(counts[:s.hops]))
+		nodes := min(d.Nodes, sumOf(counts))
+		c.seeds, c.reached = append(c.seeds, counts[0]), append(c.reached, reached)
+		c.nodes, c.rows = append(c.nodes, c.nodes[t]+nodes), append(c.rows, c.rows[t]+min(d.Rows, nodes))
+	}
+	for i, r := range s.edges {
+		expanded, edges := c.reached[r.target], sumOf(s.edgesPerHop(&g, i))
+		if s.subgraph != sample.Directional {
+			expanded, edges = c.nodes[r.target+1]-c.nodes[r.target], g.Rooms[i]
+		}
+		c.expanded = append(c.expanded, expanded)
+		c.ptr, c.edges = append(c.ptr, c.ptr[i]+expanded+1), append(c.edges, c.edges[i]+edges)
+	}
+	return c
+}
+
+func sumOf(counts []int64) (total int64) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
 }

@@ -15,8 +15,9 @@ func (s *schema) again() *schema {
 	return &other
 }
 
-// measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: those of a type that has few are in none of the
-// batches that were measured, and may need what no others do. With shuffling these are a type's share of a batch, else a whole batch.
+// measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: those of a type that
+// has few may be in none of the batches that were measured, and need what no others do. With shuffling these are the
+// type's share of a batch, else a whole batch.
 func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key, d *sizing.Demand) error {
 	if l.parts.types.unnamed() || l.links != nil { // every batch of links has nodes of both their types
 		return nil
@@ -47,8 +48,9 @@ func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key,
 	return nil
 }
 
-// addRare makes room for an edge of each relation, and a node of each type, that none of the measured batches had and another may have: buffers
-// that none of them used are not there at all, and the least that a buffer takes is more than what the margin leaves.
+// addRare makes room for an edge of each relation, and a node of each type, that none of the measured batches had and
+// another may have: buffers that none of them used are not there at all, and the least that a buffer takes is more than
+// what the margin leaves.
 func (s *schema) addRare(d *sizing.Demand) {
 	if len(d.Rooms) == 0 {
 		return // no batch was measured
