@@ -77,7 +77,7 @@ def test_the_distribution_names_its_licence_and_brings_it() -> None:
 
 
 def test_the_hooks_before_a_commit_run_what_make_lint_runs() -> None:
-    makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin")
+    makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin").replace("$(PYTHON)", "python3")
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     entries = [line.split("entry: ")[1] for line in hooks.splitlines() if "entry: " in line]
     lint = re.findall(r"^lint-python:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[0]
