@@ -29,14 +29,14 @@ from freshgo._history import saved_state
 from freshgo._history.attach import Attachment
 from freshgo._history.catchup import CatchUp
 from freshgo._history.estimation import Estimation, Trail
+from freshgo._history.interfaces import Decisions, Feeder
 from freshgo._history.training_step import Admitted, Buffer, Step, Unwritten
 from freshgo._native.options import Settings, Span
+from freshgo._plots.history import figure
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._batch.structure import Block
-    from freshgo._native.loader import Loader as NativeLoader
-    from freshgo.loader import Loader
 
 __all__ = ["History"]
 
@@ -140,7 +140,7 @@ class History:
         self._catches_up = checks.flag("catch_up", catch_up)
         self._catch_up: CatchUp | None = None  # once there is a loader
         self.training = True
-        self._loader: weakref.ref[Loader] | None = None
+        self._loader: weakref.ref[Feeder] | None = None
         self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
         self._attached: Attachment | None = None
         self._step: Step | None = None
@@ -291,8 +291,6 @@ class History:
 
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: saving over time, hits by layer, ages, buffer, error by age."""
-        from freshgo._plots.history import figure
-
         return figure(self.stats())
 
     def state_dict(self) -> dict[str, Any]:
@@ -332,7 +330,7 @@ class History:
             self._restore(state)
             loader = self._live()
             assert loader is not None  # as something is kept
-            loader._seek(loader._epoch, loader._yielded)  # the epoch that ran has ended: iter() goes on with it
+            loader._rewind()  # the epoch that ran has ended: iter() goes on with it
         else:
             self._restored = state
         self._step, self._trail, self._estimation = None, trail, estimation
@@ -353,7 +351,7 @@ class History:
 
     # What the loader and the attached layers call.
 
-    def _bind(self, loader: Loader, nodes: int | None = None) -> None:
+    def _bind(self, loader: Feeder, nodes: int | None = None) -> None:
         """Belong to a loader of a graph of so many nodes; None with types."""
         live = self._live()
         if live is not None and live is not loader:
@@ -370,7 +368,7 @@ class History:
         self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
         self._unwritten = None
 
-    def _closing(self, loader: Loader) -> None:
+    def _closing(self, loader: Feeder) -> None:
         """Keep the figures of a loader that is about to close."""
         if self._live() is loader and self._kept():
             self._last = self._native().history_stats()
@@ -446,7 +444,7 @@ class History:
             )
         return step
 
-    def _live(self) -> Loader | None:
+    def _live(self) -> Feeder | None:
         """The loader, if there is one that is open."""
         loader = None if self._loader is None else self._loader()
         native = getattr(loader, "_native", None)
@@ -456,7 +454,7 @@ class History:
         """Whether the loader keeps anything: not before there is one, nor where it never would."""
         return self._live() is not None and self._settings.p_grad > 0 and self._settings.t_stale.count > 0
 
-    def _native(self) -> NativeLoader:
+    def _native(self) -> Decisions:
         loader = self._live()
         if loader is None:
             raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")

@@ -22,11 +22,12 @@ from freshgo._args.size import parse_size
 from freshgo._args.trace import flat_trace
 from freshgo._data.hetero_source import TypedSource, open_source
 from freshgo._loader.hetero_options import TypedOptions
+from freshgo._loader.sampling import sampling
 from freshgo._native import loader as native_loader
 from freshgo._native.options import LoaderOptions
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import METRICS, Policy, Resolved, resolve
-from freshgo.samplers import Labor, RandomWalk, sampling
+from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:
     from freshgo._args.types import EdgeType

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,9 +18,11 @@ from freshgo._batch.structure import recall
 from freshgo._data.hetero_source import TypedSource, open_source
 from freshgo._device import delivery
 from freshgo._loader.arrange import batch_class, make_batch
-from freshgo._loader.epoch import Epoch
+from freshgo._loader.epoch import Batches, Epoch, Mode, Position
 from freshgo._loader.hetero_arrange import make_typed_batch, trace_of, typed_batch_class
 from freshgo._loader.hetero_options import TypedOptions
+from freshgo._loader.sampling import sampling
+from freshgo._loader.sampling import subgraph_type as number_of_subgraph_type
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
@@ -31,8 +31,7 @@ from freshgo.batch import Batch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
 from freshgo.policies import Policy, resolve
-from freshgo.samplers import Labor, RandomWalk, sampling
-from freshgo.samplers import subgraph_type as number_of_subgraph_type
+from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:
     import torch
@@ -313,11 +312,7 @@ class Loader:
             self._source.close()
             raise
         self._batch_class = batch_class() if self._typed is None else typed_batch_class()
-        self._epoch, self._yielded = 0, 0  # what state_dict() saves
-        self._begun = False  # whether that epoch was begun: then the next iter() takes the one after it
-        self._run = 0  # numbers the iterators; only the newest one is served
-        self._lock = threading.RLock()  # held by who ends an epoch or begins one
-        self._epochs: list[dict[str, Any]] = []  # what each whole epoch added to stats()
+        self._at = Position()
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -327,12 +322,12 @@ class Loader:
         """Return an iterator over the next epoch. The epoch begins when its first batch is requested: it then takes
         over from any other iterator of this loader."""
         self._native.check_open()
-        return Epoch(self)
+        return Epoch(self, self._at)
 
     def trace(self, epoch: int) -> Iterator[Any]:
         """Yield the ``n_id`` of every batch of an epoch without reading rows: a tensor, or in a heterogeneous graph a
         dict of them by node type. A trace is not counted as an epoch; it ends a running one."""
-        return Epoch(self, trace=checks.count("epoch", epoch, 0))
+        return Epoch(self, self._at, trace=checks.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next ``iter`` begin ``epoch``, from its first batch."""
@@ -341,7 +336,7 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return how far this loader is: the batches it has yielded, and what they depend on. The result can be stored
         as JSON."""
-        return {"version": 1, "epoch": self._epoch, "batches": self._yielded, "config": self._config()}
+        return {"version": 1, "epoch": self._at.epoch, "batches": self._at.yielded, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next ``iter`` continue where ``state`` was saved, with the identical next batch.
@@ -388,7 +383,7 @@ class Loader:
           ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
-        return {**self._native.stats(), **self._delivery.stats(), "epochs": list(self._epochs)}
+        return {**self._native.stats(), **self._delivery.stats(), "epochs": list(self._at.whole)}
 
     def plan(self) -> Plan:
         """Return how the memory is divided and how rows are read: what was chosen, why, and what it took.
@@ -403,8 +398,7 @@ class Loader:
 
     def close(self) -> None:
         """End the running epoch and free everything but the batches. Closing again does nothing."""
-        with self._lock:
-            self._run += 1
+        self._at.end()
         if self._history is not None:
             self._history._closing(self)
         self._native.close()
@@ -474,8 +468,8 @@ class Loader:
                 f"the state belongs to a loader of another order of batches: reorder was {saved!r}, is {mine!r}"
             )
         block, rows = (checks.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
-        with self._lock:
-            self._run += 1
+        with self._at.lock:
+            self._at.end()
             self._native.close()  # before the other is opened: both may not fit into the memory
         options = dataclasses.replace(self._options, reorder=block, reorder_rows=rows)
         self._native = NativeLoader(self._source.native, options)
@@ -487,26 +481,34 @@ class Loader:
             )
 
     def _seek(self, epoch: int, batch: int) -> None:
-        with self._lock:
-            self._run += 1
+        with self._at.lock:
+            self._at.end()
             self._native.stop()
-            self._epoch, self._yielded, self._begun = epoch, batch, False
+            self._at.move(epoch, batch)
 
-    def _begin(self, iterator: Epoch, trace: int | None) -> None:
-        """Begin the next epoch, or trace one."""
-        with self._lock:
-            if trace is not None:
-                self._run += 1
-                iterator.begin(trace, 0, "trace")
-                return
-            if self._begun:
-                self._epoch, self._yielded, self._begun = self._epoch + 1, 0, False
-            plain = self._history is not None and not self._history._training()
-            self._run += 1
-            self._native.stop()  # so that the figures are this epoch's alone
-            began = None if self._yielded else self._snapshot()
-            iterator.begin(self._epoch, self._yielded, "plain" if plain else "train", began)
-            self._begun = True
+    # What its history calls.
+
+    def _rewind(self) -> None:
+        self._seek(self._at.epoch, self._at.yielded)
+
+    # What its iterators call.
+
+    def _start(self, epoch: int, first: int, mode: Mode) -> Batches:
+        self._native.start(epoch, first, mode)
+        return self._native if mode == "trace" else self._delivery.batches(self._native)
+
+    def _stop(self) -> None:
+        self._native.stop()
+
+    def _mode(self) -> Mode:
+        return "plain" if self._history is not None and not self._history._training() else "train"
+
+    def _forget(self) -> None:
+        if self._history is not None:
+            self._history._left()
+
+    def _figures(self) -> dict[str, Any]:
+        return self._native.stats()
 
     def _take(self, raw: RawBatch) -> Any:
         if self._typed is not None:
@@ -535,15 +537,6 @@ class Loader:
         """What a trace says of a batch."""
         return raw.tensors["n_id"] if self._typed is None else trace_of(self._typed.types, raw.tensors)
 
-    def _end_epoch(self, began: dict[str, Any] | None) -> None:
-        epoch = self._epoch
-        self._epoch, self._yielded, self._begun = epoch + 1, 0, False
-        if began is not None:
-            self._epochs.append({"epoch": epoch, **_difference(began, self._snapshot())})
-
-    def _snapshot(self) -> dict[str, Any]:
-        return {**self._native.stats(), "seconds": time.monotonic()}
-
 
 def _settings(history: History | None) -> Settings | None:
     """Return what the library is told of a history: nothing where it would keep nothing."""
@@ -553,14 +546,3 @@ def _settings(history: History | None) -> Settings | None:
     if settings is None:
         raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
     return settings if settings.p_grad > 0 and settings.t_stale.count > 0 else None
-
-
-_SUMS = (
-    *("batches", "rows", "hits", "packed", "misses", "held", "edges", "bytes_read", "requests"),
-    *("seconds_waiting", "seconds"),
-)
-"""The figures of stats() that grow, and the time."""
-
-
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    return {key: after[key] - before[key] for key in _SUMS if key in after}

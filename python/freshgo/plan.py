@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from freshgo._args.size import format_size
+from freshgo._plots.plan import by_size, figure
 
 _SHOWN = 12
 """Windows that the text lists; the data and the picture have all of them."""
@@ -47,7 +48,7 @@ class Plan:
 
     def _summary(self) -> Iterator[tuple[str, str]]:
         data = self.data
-        split = _by_size(data.get("split"))
+        split = by_size(data.get("split"))
         if split:
             yield "memory", ", ".join(f"{name} {format_size(n)}" for name, n in split)
         cache = [str(data["cache"])] if data.get("cache") else []
@@ -89,19 +90,11 @@ class Plan:
     def plot(self) -> Any:
         """Return a matplotlib figure: memory; seconds, bytes and requests of every option; predicted and measured
         seconds."""
-        from freshgo._plots.plan import figure
-
         return figure(self)
 
 
 def _ran(window: dict[str, Any]) -> bool:
     return bool(window.get("predicted_seconds")) and window.get("measured_seconds") is not None
-
-
-def _by_size(split: Any) -> list[tuple[str, int]]:
-    """Return the parts of the memory that have a size, largest first."""
-    parts = ((name.replace("_", " "), n) for name, n in (split or {}).items() if isinstance(n, int) and n > 0)
-    return sorted(parts, key=lambda part: -part[1])
 
 
 def _device(device: dict[str, Any]) -> str:

@@ -245,10 +245,9 @@ class FakeLoader:
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
-        self._epoch = self._yielded = 0
         history._bind(self)
 
-    def _seek(self, epoch: int, batch: int) -> None:
+    def _rewind(self) -> None:
         pass
 
     def __iter__(self) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import torch
 
 from freshgo import HeteroBatch, Labor, RandomWalk, TypeBatch, errors
 from freshgo._args.types import Types, by_relation
-from freshgo.samplers import sampling
+from freshgo._loader.sampling import sampling
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 TYPES = Types({"paper": 10, "author": 5, "term": 0}, [WRITES, CITES])

@@ -18,12 +18,12 @@ from freshgo._batch.structure import Levels, recall
 from freshgo._history import attach_hetero
 from freshgo._history.attach_hetero import origin as _origin
 from freshgo._history.batch_norms import hook_batch_norms
+from freshgo._history.interfaces import Rows
 from freshgo._history.training_step import NOT_ATTACHED
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._batch.structure import Block, HeteroBlock
-    from freshgo.history import History
 
 _PAIR, _GCN, _SQUARE = "pair", "gcn", "square"
 _TRIMS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
@@ -32,7 +32,7 @@ _TRIMS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 class Attachment:
     """The hooks of a history in a model."""
 
-    def __init__(self, history: History, model: nn.Module, layers: Iterable[nn.Module] | None) -> None:
+    def __init__(self, history: Rows, model: nn.Module, layers: Iterable[nn.Module] | None) -> None:
         if not isinstance(model, nn.Module):
             raise InvalidArgumentError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = _uncompiled(model)
@@ -83,7 +83,7 @@ class _Reached:
 class _Hook:
     """A hook that loses its history when it is copied."""
 
-    history: History | None
+    history: Rows | None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "history": None}
@@ -114,7 +114,7 @@ class _Hook:
 class _Model(_Hook):
     """Before a model of PyG: what trims or describes nodes by batch has no place where levels are computed alone."""
 
-    def __init__(self, history: History, reached: _Reached) -> None:
+    def __init__(self, history: Rows, reached: _Reached) -> None:
         self.history, self._reached = history, reached
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
@@ -139,7 +139,7 @@ class _Dropout(_Hook):
     """Before the dropout of a model of PyG, the last thing between two layers: cached rows are dropped out anew each
     time, as computed ones are, and what is kept was not dropped out (as in GNNAutoScale)."""
 
-    def __init__(self, history: History, reached: _Reached) -> None:
+    def __init__(self, history: Rows, reached: _Reached) -> None:
         self.history, self._reached = history, reached
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
@@ -156,9 +156,7 @@ class _Dropout(_Hook):
 class _Before(_Hook):
     """Before a layer: its rows, and its bipartite graph."""
 
-    def __init__(
-        self, history: History, level: int, num_layers: int, form: str, after: _After, reached: _Reached
-    ) -> None:
+    def __init__(self, history: Rows, level: int, num_layers: int, form: str, after: _After, reached: _Reached) -> None:
         self.history = history
         self._reached = reached
         self._level, self._num_layers, self._form, self._after = level, num_layers, form, after

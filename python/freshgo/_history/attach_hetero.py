@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from freshgo._batch.hetero_levels import TypedLevels
 from freshgo._batch.structure import recall
+from freshgo._history.interfaces import Rows
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._args.types import EdgeType
     from freshgo._batch.structure import HeteroBlock
-    from freshgo.history import History
 
 
 def origin(module: nn.Module) -> str:
@@ -65,7 +65,7 @@ def levels_of(edges: Mapping[Any, Any]) -> TypedLevels | None:
 
 
 def arguments(
-    history: History, where: str, module: nn.Module, block: HeteroBlock, args: tuple[Any, ...], kwargs: dict[str, Any]
+    history: Rows, where: str, module: nn.Module, block: HeteroBlock, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what a layer is called with in the place of what the model gives it, as by hand::
 

@@ -6,19 +6,18 @@ statistics, and does not change them, as PyG's ``BatchNorm(allow_single_element=
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-if TYPE_CHECKING:
-    from freshgo.history import History
+from freshgo._history.interfaces import Rows
 
 __all__ = ["hook_batch_norms"]
 
 
-def hook_batch_norms(history: History, model: nn.Module) -> list[Any]:
+def hook_batch_norms(history: Rows, model: nn.Module) -> list[Any]:
     """Return the handles of hooks around every batch norm of ``model`` that has running statistics."""
     handles = []
     for norm in model.modules():
@@ -30,7 +29,7 @@ def hook_batch_norms(history: History, model: nn.Module) -> list[Any]:
 
 
 class _Before:
-    def __init__(self, history: History | None) -> None:
+    def __init__(self, history: Rows | None) -> None:
         self.history = history
         self.evaluates = False
 

@@ -13,8 +13,8 @@ from freshgo._history.estimation import Estimation, Trail
 from freshgo.errors import FormatError, FreshgoError, InvalidArgumentError
 
 if TYPE_CHECKING:
+    from freshgo._history.interfaces import Decisions
     from freshgo._history.training_step import Buffer
-    from freshgo._native.loader import Loader as NativeLoader
 
 VERSION = 2
 
@@ -34,7 +34,7 @@ def checksum(value: object, crc: int = 0) -> int:
     return zlib.crc32(repr(value).encode(), crc)
 
 
-def entries(native: NativeLoader, buffer: Buffer) -> dict[str, Any]:
+def entries(native: Decisions, buffer: Buffer) -> dict[str, Any]:
     """Return what a state says of the entries and their rows."""
     state: dict[str, Any] = {"entries": torch.frombuffer(bytearray(native.history_save()), dtype=torch.uint8)}
     if buffer.dtype is not None:
@@ -80,7 +80,7 @@ def _check_rows(state: dict[str, Any]) -> None:
             raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
 
 
-def restore(state: dict[str, Any], native: NativeLoader, buffer: Buffer, taken: Callable[[], None]) -> None:
+def restore(state: dict[str, Any], native: Decisions, buffer: Buffer, taken: Callable[[], None]) -> None:
     """Take entries and rows over from a checked state, and call ``taken`` when it is known that they agree."""
     rows = state.get("rows")
     if rows is not None and rows.numel() > buffer.raw.numel():

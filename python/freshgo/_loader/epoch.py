@@ -10,32 +10,92 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
+from freshgo._native.loader import RawBatch
 from freshgo.errors import ClosedError
 
-if TYPE_CHECKING:
-    from freshgo._device.mover import Ahead
-    from freshgo._native.loader import Loader as NativeLoader
-    from freshgo._native.loader import RawBatch
-    from freshgo.loader import Loader
+Mode = Literal["train", "trace", "plain"]
+
+_SUMS = (
+    *("batches", "rows", "hits", "packed", "misses", "held", "edges", "bytes_read", "requests"),
+    *("seconds_waiting", "seconds"),
+)
+"""The figures of stats() that grow, and the time."""
+
+
+class Batches(Protocol):
+    """Where the batches of an epoch that runs come from."""
+
+    def next(self) -> RawBatch | None:
+        """The next batch, None after the last one."""
+
+
+class Feed(Protocol):
+    """The loader, as its iterators see it."""
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+
+    def _start(self, epoch: int, first: int, mode: Mode) -> Batches:
+        """Let the library begin ``epoch`` at the batch ``first``, in place of what it did."""
+
+    def _stop(self) -> None:
+        """End what the library does."""
+
+    def _mode(self) -> Mode:
+        """How an epoch that begins now runs: plain where there is a history and it is not used."""
+
+    def _forget(self) -> None:
+        """Forget a batch that was handed over and is not used: the epoch is begun again at another."""
+
+    def _figures(self) -> dict[str, Any]:
+        """What the library counts."""
+
+    def _take(self, raw: RawBatch) -> Any:
+        """What the consumer gets of a batch."""
+
+    def _nodes(self, raw: RawBatch) -> Any:
+        """What a trace says of a batch."""
+
+
+class Position:
+    """Which epoch a loader is in, how far, and which of its iterators is served.
+
+    The loader does not know its iterators, only the number of the newest, so that one that is dropped in mid-epoch is
+    collected at once, which stops the work.
+    """
+
+    def __init__(self) -> None:
+        self.epoch, self.yielded = 0, 0  # what state_dict() saves
+        self.begun = False  # whether that epoch was begun: then the next iter() takes the one after it
+        self.run = 0  # numbers the iterators; only the newest one is served
+        self.lock = threading.RLock()  # held by who ends an epoch or begins one
+        self.whole: list[dict[str, Any]] = []  # what each whole epoch added to the loader's figures
+
+    def end(self) -> None:
+        """Serve the iterators that there are no longer."""
+        with self.lock:
+            self.run += 1
+
+    def move(self, epoch: int, yielded: int) -> None:
+        """Let the next iterator begin there."""
+        self.epoch, self.yielded, self.begun = epoch, yielded, False
 
 
 class Epoch(Iterator[Any]):
-    """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once.
+    """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once."""
 
-    The loader does not know its iterators, only the number of the newest, so that one that is dropped in mid-epoch
-    is collected at once, which stops the work.
-    """
-
-    def __init__(self, loader: Loader, *, trace: int | None = None) -> None:
+    def __init__(self, loader: Feed, position: Position, *, trace: int | None = None) -> None:
         self._loader = loader
+        self._at = position
         self._trace = trace
         self._turn = threading.RLock()  # a handler of signals may ask for a batch within another's turn
         self._run: int | None = None  # not begun
-        self._batches: NativeLoader | Ahead
-        self._mode: Literal["train", "trace", "plain"]
+        self._batches: Batches
+        self._mode: Mode
         self._began: dict[str, Any] | None = None  # the loader's figures at its first batch
         self._next = 0  # the batch that comes next
         self._finished = False
@@ -59,24 +119,33 @@ class Epoch(Iterator[Any]):
             raise
         return batch
 
-    def begin(
-        self,
-        epoch: int,
-        first: int,
-        mode: Literal["train", "trace", "plain"],
-        began: dict[str, Any] | None = None,
-    ) -> None:
-        """Start the library's work, under the loader's lock. Nothing is noted before that has succeeded."""
-        loader = self._loader
-        loader._native.start(epoch, first, mode)
-        self._batches = loader._native if self._trace is not None else loader._delivery.batches(loader._native)
-        self._mode, self._began, self._next, self._run = mode, began, first, loader._run
+    def _begin(self) -> None:
+        """Begin the loader's next epoch, or trace one."""
+        at, loader = self._at, self._loader
+        with at.lock:
+            if self._trace is not None:
+                at.run += 1
+                self._start(self._trace, 0, "trace", None)
+                return
+            if at.begun:
+                at.move(at.epoch + 1, 0)
+            mode = loader._mode()
+            at.run += 1
+            loader._stop()  # so that the figures are this epoch's alone
+            began = None if at.yielded else self._figures()
+            self._start(at.epoch, at.yielded, mode, began)
+            at.begun = True
+
+    def _start(self, epoch: int, first: int, mode: Mode, began: dict[str, Any] | None) -> None:
+        """Start the library's work, under the lock. Nothing is noted before that has succeeded."""
+        self._batches = self._loader._start(epoch, first, mode)
+        self._mode, self._began, self._next, self._run = mode, began, first, self._at.run
 
     def _ask(self) -> RawBatch | None:
         """The batch that comes next, None after the last one."""
-        loader = self._loader
+        at, loader = self._at, self._loader
         if self._run is None:
-            loader._begin(self, self._trace)
+            self._begin()
         while True:
             self._check()
             try:
@@ -87,15 +156,13 @@ class Epoch(Iterator[Any]):
             self._check()
             if (len(loader) if raw is None else raw.index) == self._next:
                 return raw
-            with loader._lock:
+            with at.lock:
                 self._check()
-                if loader._history is not None:
-                    loader._history._left()
-                epoch = loader._epoch if self._trace is None else self._trace
-                self.begin(epoch, self._next, self._mode, self._began)
+                loader._forget()
+                self._start(at.epoch if self._trace is None else self._trace, self._next, self._mode, self._began)
 
     def _check(self) -> None:
-        if self._loader._run != self._run:
+        if self._at.run != self._run:
             raise ClosedError(
                 "this iterator has ended: its loader was closed, repositioned, or iterated anew; loops that run at the "
                 "same time need a loader each"
@@ -114,21 +181,29 @@ class Epoch(Iterator[Any]):
     def _count(self, batches: int) -> None:
         """Note that so many batches of the epoch were yielded."""
         self._next = batches
-        if self._trace is None and self._loader._run == self._run:
-            self._loader._yielded = batches
+        if self._trace is None and self._at.run == self._run:
+            self._at.yielded = batches
 
     def _finish(self) -> None:
         self._finished = True
-        if self._trace is None:
-            self._loader._end_epoch(self._began)
+        if self._trace is not None:
+            return
+        epoch = self._at.epoch
+        self._at.move(epoch + 1, 0)
+        if self._began is not None:
+            before, after = self._began, self._figures()
+            self._at.whole.append({"epoch": epoch, **{key: after[key] - before[key] for key in _SUMS if key in after}})
+
+    def _figures(self) -> dict[str, Any]:
+        return {**self._loader._figures(), "seconds": time.monotonic()}
 
     def __del__(self) -> None:
-        loader = self._loader
+        at = self._at
         # Who holds the lock begins another epoch or closes the loader, which ends this one.
-        if not self._finished and loader._run == self._run and loader._lock.acquire(blocking=False):
+        if not self._finished and at.run == self._run and at.lock.acquire(blocking=False):
             try:
-                if loader._run == self._run:
+                if at.run == self._run:
                     with contextlib.suppress(Exception):  # a finalizer has nobody to tell
-                        loader._native.stop()
+                        self._loader._stop()
             finally:
-                loader._lock.release()
+                at.lock.release()

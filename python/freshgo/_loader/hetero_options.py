@@ -7,12 +7,12 @@ import warnings
 from typing import Any
 
 from freshgo._args import checks
-from freshgo._args import metapaths as metapath_checks
-from freshgo._args.metapaths import Metapaths
 from freshgo._args.types import ByRelation, Inputs, Types
 from freshgo._data.hetero_source import TypedSource
+from freshgo._loader import metapaths as walks_of_types
+from freshgo._loader.metapaths import Metapaths
+from freshgo._loader.sampling import Sampling
 from freshgo.errors import InvalidArgumentError
-from freshgo.samplers import Sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TypedOptions:
             return cls(types, types.fanouts(drawn.by_relation, drawn.fanouts), inputs)
         if inputs is None:
             raise InvalidArgumentError("a LinkLoader draws along edge types: it goes without metapaths")
-        metapath_checks.in_graph(drawn.metapaths, types, inputs.config)
+        walks_of_types.in_graph(drawn.metapaths, types, inputs.config)
         fanouts = {name: [walk.top for walk in hops] for name, hops in drawn.metapaths.items()}
         return cls(types, fanouts, inputs, drawn.metapaths)
 
@@ -67,7 +67,7 @@ class TypedOptions:
             "fanouts": [],
             "relation_fanouts": list(self.fanouts.values()),
             "seeds": None if self.inputs is None else self.inputs.seeds,
-            "metapaths": None if self.metapaths is None else metapath_checks.native(self.metapaths, self.types),
+            "metapaths": None if self.metapaths is None else walks_of_types.native(self.metapaths, self.types),
         }
 
     def config(self) -> dict[str, Any]:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence, Sized
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from freshgo.lab import Simulation
 
-Curve = tuple[str, "list[Simulation]"]
+class Simulated(Protocol):
+    """What the picture shows of a :class:`freshgo.Simulation`."""
+
+    @property
+    def accesses(self) -> int: ...
+    @property
+    def hit_rate(self) -> float: ...
+    @property
+    def read_rate(self) -> float: ...
+    @property
+    def reads_per_batch(self) -> Sized: ...
+
+
+Curve = tuple[str, Sequence[Simulated]]
+"""A label, and what was simulated for each size of the cache."""
 
 
 def figure(curves: list[Curve], sizes: list[int], num_nodes: int, unique: int) -> Any:

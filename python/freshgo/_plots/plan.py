@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from freshgo.plan import Plan
+from typing import Any, Protocol
 
 _MIB = 2**20
 _CHOSEN, _OTHER, _UNFIT = "C2", "C0", "0.8"
 
 
-def figure(plan: Plan) -> Any:
+class Planned(Protocol):
+    """What the picture shows of a :class:`freshgo.Plan`."""
+
+    data: dict[str, Any]
+
+    @property
+    def windows(self) -> list[dict[str, Any]]: ...
+    @property
+    def ratios(self) -> list[float]: ...
+
+
+def by_size(split: Any) -> list[tuple[str, int]]:
+    """Return the parts of the memory that have a size, largest first."""
+    parts = ((name.replace("_", " "), n) for name, n in (split or {}).items() if isinstance(n, int) and n > 0)
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def figure(plan: Planned) -> Any:
     """Return a figure with the memory, the cost of every option, and how the windows went."""
     from matplotlib.figure import Figure  # not pyplot: no global state, no display
 
@@ -56,11 +70,9 @@ class _Options:
         return [f"{n}: {self.chosen[n]} x" if many and self.chosen[n] else n for n in self.names]
 
 
-def draw_memory(axes: Any, plan: Plan) -> None:
+def draw_memory(axes: Any, plan: Planned) -> None:
     """Draw the parts of the memory."""
-    from freshgo.plan import _by_size
-
-    split = _by_size(plan.data.get("split")) or [("nothing", 0)]
+    split = by_size(plan.data.get("split")) or [("nothing", 0)]
     bars = axes.barh([name for name, _ in split], [n / _MIB for _, n in split], color="C7")
     axes.bar_label(bars, [f" {n / _MIB:,.1f}" for _, n in split])
     axes.invert_yaxis()
@@ -93,7 +105,7 @@ def draw_requests(axes: Any, options: _Options) -> None:
     axes.set(title="and makes requests", xlabel="requests", yticklabels=[])
 
 
-def draw_windows(axes: Any, plan: Plan) -> None:
+def draw_windows(axes: Any, plan: Planned) -> None:
     """Draw predicted and measured seconds of every window, batch by batch in time."""
     windows = [w for w in plan.windows if w.get("predicted_seconds") is not None]
     start = [w.get("first", i) for i, w in enumerate(windows)]

@@ -1,0 +1,57 @@
+"""What History and the parts of it see of each other and of a loader."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from freshgo._batch.structure import Levels
+from freshgo._history.training_step import Step
+
+
+class Rows(Protocol):
+    """A :class:`freshgo.History`, as the hooks in a model see it."""
+
+    @property
+    def _step(self) -> Step | None:
+        """The training step at hand; None where the newest batch is a plain one."""
+
+    def _evaluating(self) -> bool:
+        """Whether history is neither read nor written now."""
+
+    def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
+        """The rows that layer ``level + 1`` reads of the batch of these levels."""
+
+    def __call__(self, h: Any, block: Any) -> Any:
+        """The rows that a layer reads of a block."""
+
+
+class Decisions(Protocol):
+    """What decides over the entries: the history calls of a :class:`freshgo._native.loader.Loader`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether its loader was closed."""
+
+    def history_buffer(self) -> Tensor | None: ...
+    def history_update(
+        self, iteration: int, row_bytes: int, norms: list[tuple[Tensor, Tensor]]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]: ...
+    def history_admitted(self, norms: object) -> list[tuple[torch.Tensor, torch.Tensor]]: ...
+    def history_skip(self, iteration: int) -> None: ...
+    def history_stats(self) -> dict[str, Any]: ...
+    def history_save(self) -> bytes: ...
+    def history_restore(self, state: bytes) -> None: ...
+
+
+class Feeder(Protocol):
+    """The :class:`freshgo.Loader` whose batches a history prunes, as the history sees it."""
+
+    @property
+    def _native(self) -> Decisions:
+        """What decides over the entries."""
+
+    def _rewind(self) -> None:
+        """End the epoch that runs, so that the next ``iter`` goes on with it after the last batch yielded."""
