@@ -1,4 +1,4 @@
-// Command hetero compares core/sample's sampler of graphs with types with a straightforward C++ loop that draws the same batches.
+// Command hetero compares core/sample's sampler on a heterogeneous graph with a straightforward C++ loop that draws the same batches.
 //
 // The graph is generated: papers that cite papers, authors, institutions, with power-law degrees. All contestants take turns in one process; the
 // figures are medians over the rounds. Every batch is compared element by element with that of the C++ loop before anything is timed.
@@ -78,8 +78,8 @@ func run() error {
 }
 
 // newGraph makes the graph, outside of the Go heap.
-func newGraph(budget *mem.Budget, papers int64) (sample.HeteroGraph, error) {
-	g := sample.HeteroGraph{NumNodes: []int64{papers, papers, papers / 100}}
+func newGraph(budget *mem.Budget, papers int64) (sample.Graph, error) {
+	g := sample.Graph{NumNodes: []int64{papers, papers, papers / 100}, Named: true}
 	for i, r := range []struct {
 		source, target int
 		degree         float64
@@ -113,12 +113,12 @@ type contestant struct {
 	turn func() int64
 }
 
-func compare(graph sample.HeteroGraph, fanouts []int64, seeds [][]int64) error {
-	cfg := sample.HeteroConfig{}
+func compare(graph sample.Graph, fanouts []int64, seeds [][]int64) error {
+	cfg := sample.Config{}
 	for range graph.Relations {
 		cfg.Fanouts = append(cfg.Fanouts, fanouts)
 	}
-	sampler, err := sample.NewHetero(graph, cfg)
+	sampler, err := sample.New(graph, cfg)
 	if err != nil {
 		return err
 	}
@@ -131,17 +131,17 @@ func compare(graph sample.HeteroGraph, fanouts []int64, seeds [][]int64) error {
 		stamp   bool
 		threads int
 	}{{"freshgo, hash maps", false, 1}, {"freshgo", true, 1}, {"freshgo, 2 threads, hash maps", false, 2}, {"freshgo, 2 threads", true, 2}} {
-		w, err := sampler.NewWorker(mem.NewBudget(0), []bool{c.stamp, c.stamp, c.stamp}, c.threads)
+		w, err := sampler.NewWorker(mem.NewBudget(0), c.stamp, c.threads)
 		if err != nil {
 			return err
 		}
 		defer w.Close()
-		if err := verify(stamps, w, seeds); err != nil {
+		if err := verify(stamps, graph, w, seeds); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		contestants = append(contestants, contestant{c.name, func() int64 { return turn(w, seeds) }})
 	}
-	if err := verify(hash, nil, seeds); err != nil {
+	if err := verify(hash, graph, nil, seeds); err != nil {
 		return err
 	}
 	rates := make([][]float64, len(contestants))
@@ -172,40 +172,49 @@ func compare(graph sample.HeteroGraph, fanouts []int64, seeds [][]int64) error {
 func key(i int) sample.Key { return sample.Key{Seed: 5, Epoch: 6, Batch: uint64(i)} }
 
 // turn draws the batches and returns the number of edges.
-func turn(w *sample.HeteroWorker, seeds [][]int64) (edges int64) {
+func turn(w *sample.Worker, seeds [][]int64) (edges int64) {
 	for i := range seeds {
-		var sub sample.HeteroSubgraph
-		if err := w.Sample(context.Background(), key(i), [][]int64{seeds[i], nil, nil}, &sub); err != nil {
+		var sub sample.Subgraph
+		if err := w.Sample(context.Background(), key(i), seeds[i], &sub); err != nil {
 			log.Fatal(err)
 		}
-		for _, r := range sub.Relations {
-			edges += int64(len(r.Row))
-		}
+		edges += int64(len(sub.Row))
 	}
 	return edges
 }
 
-// verify compares the batches of a worker, or of the other rival, with those of a rival.
-func verify(r rival, w *sample.HeteroWorker, seeds [][]int64) error {
+// verify compares the batches of a worker with those of a rival. Without a worker the rival only draws.
+func verify(r rival, g sample.Graph, w *sample.Worker, seeds [][]int64) error {
 	for i := range seeds {
 		r.sample(i, seeds[i])
 		if w == nil {
 			continue
 		}
-		var got sample.HeteroSubgraph
-		if err := w.Sample(context.Background(), key(i), [][]int64{seeds[i], nil, nil}, &got); err != nil {
+		var got sample.Subgraph
+		if err := w.Sample(context.Background(), key(i), seeds[i], &got); err != nil {
 			return err
 		}
-		for t := range got.Nodes {
-			if !slices.Equal(r.nodes(t), got.Nodes[t]) {
-				return fmt.Errorf("batch %d: nodes of type %d differ from the C++ loop's", i, t)
+		first, at := int64(0), 0
+		for t, n := range g.NumNodes {
+			for _, v := range r.nodes(t) {
+				if got.Nodes[at] != first+v {
+					return fmt.Errorf("batch %d: nodes of type %d differ from the C++ loop's", i, t)
+				}
+				at++
 			}
+			first += n
 		}
-		for k, edges := range got.Relations {
+		edges := 0
+		for k := range g.Relations {
 			pos, row := r.edges(k)
-			if !slices.Equal(pos, edges.Pos) || !slices.Equal(row, edges.Row) {
+			end := edges + len(pos)
+			if end > len(got.Pos) || !slices.Equal(pos, got.Pos[edges:end]) || !slices.Equal(row, got.Row[edges:end]) {
 				return fmt.Errorf("batch %d: edges of relation %d differ from the C++ loop's", i, k)
 			}
+			edges = end
+		}
+		if at != len(got.Nodes) || edges != len(got.Row) {
+			return fmt.Errorf("batch %d: %d nodes and %d edges, the C++ loop has %d and %d", i, len(got.Nodes), len(got.Row), at, edges)
 		}
 	}
 	return nil
@@ -214,7 +223,7 @@ func verify(r rival, w *sample.HeteroWorker, seeds [][]int64) error {
 // rival is the C++ loop.
 type rival struct{ c *C.hetero_rival }
 
-func newRival(g sample.HeteroGraph, cfg sample.HeteroConfig, hash bool) rival {
+func newRival(g sample.Graph, cfg sample.Config, hash bool) rival {
 	// unsafe: the graph lies outside the Go heap and outlives the rival; the rest is copied by the call. The relations lie in C memory, as they
 	// hold pointers.
 	n := len(g.Relations)

@@ -43,7 +43,9 @@ func (g *graph) Scan(ctx context.Context, visit func(first int64, sources []int6
 }
 
 func (g *graph) sampled() sample.Graph {
-	return sample.Graph{NumNodes: g.NumNodes(), Indptr: g.indptr, Indices32: g.sources}
+	return sample.Graph{
+		NumNodes: []int64{g.NumNodes()}, Relations: []sample.Relation{{Indptr: g.indptr, Indices32: g.sources}},
+	}
 }
 
 // newGraph sorts edges by target, keeping their order.

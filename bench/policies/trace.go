@@ -32,7 +32,7 @@ func chooseSeeds(g *graph, count int) []int64 {
 
 // epoch samples an epoch with shuffled seeds.
 func epoch(g *graph, s cache.Sampling, number uint64) (trace, error) {
-	sampler, err := sample.New(g.sampled(), sample.Config{Fanouts: s.Fanouts, Replace: s.Replace})
+	sampler, err := sample.New(g.sampled(), sample.Config{Fanouts: [][]int64{s.Fanouts}, Replace: s.Replace})
 	if err != nil {
 		return nil, err
 	}

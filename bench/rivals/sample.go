@@ -37,13 +37,14 @@ func newBatches(c config) (*batches, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := sample.Graph{NumNodes: st.Topology().NumNodes, Indptr: mem.Slice[int64](indptr)}
+	lists := sample.Relation{Indptr: mem.Slice[int64](indptr)}
 	if st.Topology().Indices.DType == manifest.DType_INT32 {
-		g.Indices32 = mem.Slice[int32](indices)
+		lists.Indices32 = mem.Slice[int32](indices)
 	} else {
-		g.Indices64 = mem.Slice[int64](indices)
+		lists.Indices64 = mem.Slice[int64](indices)
 	}
-	sampler, err := sample.New(g, sample.Config{Fanouts: c.fanouts})
+	g := sample.Graph{NumNodes: []int64{st.Topology().NumNodes}, Relations: []sample.Relation{lists}}
+	sampler, err := sample.New(g, sample.Config{Fanouts: [][]int64{c.fanouts}})
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ type contestant struct {
 func compare(budget *mem.Budget, indptr []int64, indices []int32, fanouts []int64, seeds [][]int64) error {
 	r := newRival(indptr, indices, fanouts)
 	defer C.rival_free(r.c)
-	sampler, err := sample.New(sample.Graph{NumNodes: *numNodes, Indptr: indptr, Indices32: indices}, sample.Config{Fanouts: fanouts})
+	sampler, err := sample.New(homogeneous(indptr, indices), sample.Config{Fanouts: [][]int64{fanouts}})
 	if err != nil {
 		return err
 	}
@@ -141,6 +141,10 @@ func compare(budget *mem.Budget, indptr []int64, indices []int32, fanouts []int6
 	}
 	report(fanouts, contestants, rates)
 	return nil
+}
+
+func homogeneous(indptr []int64, indices []int32) sample.Graph {
+	return sample.Graph{NumNodes: []int64{*numNodes}, Relations: []sample.Relation{{Indptr: indptr, Indices32: indices}}}
 }
 
 func report(fanouts []int64, contestants []contestant, rates [][]float64) {

@@ -43,17 +43,19 @@ func compareMethods(budget *mem.Budget, indptr []int64, indices []int32, fanouts
 	defer free()
 	r := newRival(indptr, indices, fanouts)
 	defer C.rival_free(r.c)
-	graph := sample.Graph{NumNodes: *numNodes, Indptr: indptr, Indices32: indices}
-	labor := &sample.Labor{BatchDependency: 1}
-	walks := slices.Repeat([]sample.Walk{walk}, len(fanouts))
+	graph := homogeneous(indptr, indices)
+	labor, one := &sample.Labor{BatchDependency: 1}, []*sample.Weights{weights}
+	walks := []sample.Metapath{{Path: []int{0}, Walks: slices.Repeat([]sample.Walk{walk}, len(fanouts))}}
 	pairs := []pair{
-		{name: "weighted", cfg: sample.Config{Weights: weights}, rival: func(i int, seeds []int64) sample.Subgraph { return r.weighted(weights, i, seeds) }},
-		{name: "walks", cfg: sample.Config{Walks: walks}, rival: r.walks, same: true},
+		{name: "weighted", cfg: sample.Config{Weights: one}, rival: func(i int, seeds []int64) sample.Subgraph {
+			return r.weighted(weights, i, seeds)
+		}},
+		{name: "walks", cfg: sample.Config{Metapaths: walks}, rival: r.walks, same: true},
 		{name: "labor", cfg: sample.Config{Labor: labor}},
-		{name: "labor, weighted", cfg: sample.Config{Labor: labor, Weights: weights}},
+		{name: "labor, weighted", cfg: sample.Config{Labor: labor, Weights: one}},
 	}
 	worker := func(cfg sample.Config) (*sample.Worker, error) {
-		cfg.Fanouts = fanouts
+		cfg.Fanouts = [][]int64{fanouts}
 		s, err := sample.New(graph, cfg)
 		if err != nil {
 			return nil, err

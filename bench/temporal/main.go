@@ -125,8 +125,11 @@ func (g *graph) rival(fanouts []int64, last, table bool, i int, r sample.Request
 }
 
 func compare(budget *mem.Budget, g *graph, fanouts []int64, last bool, requests []sample.Request) error {
-	sampler, err := sample.New(sample.Graph{NumNodes: *numNodes, Indptr: g.indptr, Indices32: g.indices}, sample.Config{
-		Fanouts: fanouts, Temporal: &sample.Temporal{Times: &sample.Times{Ascending: g.times}, Last: last},
+	graph := sample.Graph{
+		NumNodes: []int64{*numNodes}, Relations: []sample.Relation{{Indptr: g.indptr, Indices32: g.indices}},
+	}
+	sampler, err := sample.New(graph, sample.Config{
+		Fanouts: [][]int64{fanouts}, Temporal: []*sample.Temporal{{Times: &sample.Times{Ascending: g.times}, Last: last}},
 	})
 	if err != nil {
 		return err

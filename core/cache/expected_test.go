@@ -16,12 +16,15 @@ import (
 
 // epochOf samples an epoch as a loader with shuffling does.
 func epochOf(t *testing.T, g *graph, s Sampling, epoch uint64) (batches [][]uint32) {
-	config := sample.Config{Fanouts: s.Fanouts, Replace: s.Replace}
+	config := sample.Config{Fanouts: [][]int64{s.Fanouts}, Replace: s.Replace}
 	if w, ok := s.Weights.(weightList); ok {
 		sums := make([]float64, sample.SumsLen(int64(len(w))))
-		config.Weights = &sample.Weights{Wide: w, Sums: sums, Positive: sample.Sum(g.indptr, []float64(w), sums)}
+		positive := sample.Sum(g.indptr, []float64(w), sums)
+		config.Weights = []*sample.Weights{{Wide: w, Sums: sums, Positive: positive}}
 	}
-	sampler, err := sample.New(sample.Graph{NumNodes: g.NumNodes(), Indptr: g.indptr, Indices64: g.sources}, config)
+	sampler, err := sample.New(sample.Graph{
+		NumNodes: []int64{g.NumNodes()}, Relations: []sample.Relation{{Indptr: g.indptr, Indices64: g.sources}},
+	}, config)
 	require.NoError(t, err)
 	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ func million(b *testing.B) (next func() *sample.Subgraph) {
 	for i := range indices {
 		indices[i] = rng.Int32N(nodes)
 	}
-	sampler, err := sample.New(sample.Graph{NumNodes: nodes, Indptr: indptr, Indices32: indices}, sample.Config{Fanouts: []int64{20, 15, 10}})
+	sampler, err := sample.New(homogeneous(nodes, indptr, indices), sample.Config{Fanouts: [][]int64{{20, 15, 10}}})
 	require.NoError(b, err)
 	worker, err := sampler.NewWorker(budget, true, 1)
 	require.NoError(b, err)

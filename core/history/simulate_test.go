@@ -46,22 +46,27 @@ func zipfGraph(seed uint64, nodes int, exponent float64) sample.Graph {
 		}
 		indptr = append(indptr, int64(len(indices)))
 	}
-	return sample.Graph{NumNodes: int64(nodes), Indptr: indptr, Indices32: indices}
+	return homogeneous(int64(nodes), indptr, indices)
+}
+
+func homogeneous(nodes int64, indptr []int64, indices []int32) sample.Graph {
+	return sample.Graph{NumNodes: []int64{nodes}, Relations: []sample.Relation{{Indptr: indptr, Indices32: indices}}}
 }
 
 func newSimulation(t testing.TB, g sample.Graph, fanouts []int64, batch, batches, preSampled int) *simulation {
-	sampler, err := sample.New(g, sample.Config{Fanouts: fanouts})
+	sampler, err := sample.New(g, sample.Config{Fanouts: [][]int64{fanouts}})
 	require.NoError(t, err)
 	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)
 	require.NoError(t, err)
 	t.Cleanup(worker.Close)
-	s := &simulation{nodes: g.NumNodes, fanouts: fanouts, batch: batch, worker: worker, rng: rand.New(rand.NewPCG(3, 4))}
-	for _, v := range s.rng.Perm(int(g.NumNodes))[:batch*batches] {
+	nodes := g.NumNodes[0]
+	s := &simulation{nodes: nodes, fanouts: fanouts, batch: batch, worker: worker, rng: rand.New(rand.NewPCG(3, 4))}
+	for _, v := range s.rng.Perm(int(nodes))[:batch*batches] {
 		s.seeds = append(s.seeds, int64(v))
 	}
 	s.needs = make([][]float32, len(fanouts))
 	for l := range s.needs {
-		s.needs[l] = make([]float32, g.NumNodes)
+		s.needs[l] = make([]float32, nodes)
 	}
 	for epoch := range preSampled {
 		s.epoch(t, uint64(1000+epoch), func(_ int, g *sample.Subgraph) {
@@ -78,7 +83,7 @@ func newSimulation(t testing.TB, g sample.Graph, fanouts []int64, batch, batches
 			}
 		})
 	}
-	s.hottest, s.rank = make([]int64, g.NumNodes), make([]int64, g.NumNodes)
+	s.hottest, s.rank = make([]int64, nodes), make([]int64, nodes)
 	for v := range s.hottest {
 		s.hottest[v] = int64(v)
 	}

@@ -155,7 +155,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 		epoch: int64(s.order.key.Epoch), position: index, index: index,
 		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.ends)),
 	}
-	var worker drawer
+	var worker *sample.Worker
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -182,7 +182,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 }
 
 // draw samples a batch, with a computing thread where the neighbours are in memory.
-func (l *Loader) draw(ctx context.Context, worker drawer, key sample.Key, r *request, g *sample.Subgraph) (err error) {
+func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key, r *request, g *sample.Subgraph) (err error) {
 	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
 	if l.split.Neighbors {
 		if stopped := l.compute(ctx, run); stopped != nil {

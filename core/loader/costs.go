@@ -9,7 +9,7 @@ import (
 
 // costs is what the parts of a loader take with batches of a demand, sampled by workers of this sampler, which is nil
 // where nothing was measured.
-func (l *Loader) costs(d *sizing.Demand, of sampler, g *sizing.Graph) sizing.Costs {
+func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
 	c := sizing.Costs{
 		Nodes: d.Nodes, Batch: l.demandBytes(d), Rank: rankBytes(l.options.Cache, l.parts.numNodes),
 		FetchWorker: fetchBytes(d.HopEdges), FetchBatch: fetchBytes(d.Edges) + l.options.owningBytes(d),
@@ -19,7 +19,8 @@ func (l *Loader) costs(d *sizing.Demand, of sampler, g *sizing.Graph) sizing.Cos
 		c.NodesOfType = append(c.NodesOfType, l.parts.nodesOfType(d, t))
 	}
 	if of != nil {
-		c.Worker, c.StampWorker = of.drawerBytes(d, false), of.drawerBytes(d, true)
+		demand := l.parts.samplerDemand(d)
+		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
 	if l.options.History != nil {
 		c.PlannedSlot += promiseBytes

@@ -182,8 +182,8 @@ func (g *Graph) parts() parts {
 
 // Sampled returns what the sampler draws from: node types and relations in the order of the input. It is valid until
 // Close.
-func (g *Graph) Sampled() sample.HeteroGraph {
-	var out sample.HeteroGraph
+func (g *Graph) Sampled() sample.Graph {
+	out := sample.Graph{Named: !g.Homogeneous()}
 	for _, t := range g.nodes {
 		out.NumNodes = append(out.NumNodes, t.count)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"freshgo/core/history"
-	"freshgo/core/sample"
 )
 
 // Where the topology is on disk, the lists of nodes whose embeddings the history
@@ -19,17 +18,11 @@ import (
 // have had, which counts no nodes that only such lists name. A graph with edges
 // from nodes to themselves is read whole, because GCN wants them counted.
 
-// lastHop is what a batch being sampled tells the adjacency, in its context.
+// lastHop says which lists of the last hop a batch needs: it is sample.LastHop.
 type lastHop struct {
-	p      *preparer
-	index  int64 // of the batch
-	hops   int   // that are left
-	drawn  sample.Drawn
-	at     []int32 // by target of drawn: which of all it is
-	source []int64
+	past  *past
+	index int64 // of the batch
 }
-
-type lastHopKey struct{}
 
 // findSelfLoops looks for an edge from a node to itself, where lists could be left
 // out.
@@ -58,52 +51,24 @@ func (h *past) findSelfLoops(ctx context.Context, neighbors *idArray) error {
 	return err
 }
 
-// fetch is diskAdjacency.Fetch for one hop of such a batch.
-func (f *lastHop) fetch(ctx context.Context, a *diskAdjacency, d sample.Drawn, out []int64) error {
-	f.hops--
-	if f.hops > 0 {
-		return a.fetch(ctx, d, out)
-	}
-	h := f.p.loader.past
+// Needed appends the targets that the history has no embeddings of. It waits for the batch's turn, which it stays, so that
+// nothing that was looked up changes.
+func (f *lastHop) Needed(ctx context.Context, _ int, targets []int64, places []int32) ([]int32, error) {
+	h := f.past
 	h.mu.Lock()
-	if h.plain {
-		h.mu.Unlock()
-		return a.fetch(ctx, d, out)
+	defer h.mu.Unlock()
+	reads := false
+	if !h.plain {
+		if err := h.awaitTurn(ctx, f.index); err != nil {
+			return nil, err
+		}
+		reads = h.reads(h.first + f.index)
 	}
-	err := h.awaitTurn(ctx, f.index)
-	if err == nil {
-		f.choose(h, h.first+f.index, d)
-	}
-	h.mu.Unlock() // it stays this batch's turn, so that nothing that was looked up changes
-	if err != nil {
-		return err
-	}
-	f.source = grown(f.source, len(f.drawn.Pos))
-	if err := a.fetch(ctx, f.drawn, f.source); err != nil {
-		return err
-	}
-	known := f.p.request.Seeds[0]
-	for i := range out {
-		out[i] = known
-	}
-	for i, at := range f.at {
-		copy(out[d.Ptr[at]-d.Ptr[0]:], f.source[f.drawn.Ptr[i]:f.drawn.Ptr[i+1]])
-	}
-	return nil
-}
-
-// choose lists the targets whose edges are needed. The caller holds h.mu.
-func (f *lastHop) choose(h *past, i int64, d sample.Drawn) {
-	f.drawn = sample.Drawn{Targets: f.drawn.Targets[:0], Ptr: append(f.drawn.Ptr[:0], 0), Pos: f.drawn.Pos[:0]}
-	f.at = f.at[:0]
-	reads := h.reads(i)
-	for t, node := range d.Targets {
-		if reads && h.finds(i, 1, node) != history.Miss {
+	for t, node := range targets {
+		if reads && h.finds(h.first+f.index, 1, node) != history.Miss {
 			continue
 		}
-		f.at = append(f.at, int32(t))
-		f.drawn.Targets = append(f.drawn.Targets, node)
-		f.drawn.Pos = append(f.drawn.Pos, d.Pos[d.Ptr[t]-d.Ptr[0]:d.Ptr[t+1]-d.Ptr[0]]...)
-		f.drawn.Ptr = append(f.drawn.Ptr, int64(len(f.drawn.Pos)))
+		places = append(places, int32(t))
 	}
+	return places, nil
 }

@@ -16,7 +16,6 @@ type pruning struct {
 	saves  [][]float32
 	seeds  map[int64]bool
 	counts []int64
-	lists  lastHop // where the topology is on disk
 }
 
 // pruned says whether the batch at hand is pruned.

@@ -23,7 +23,7 @@ type linkRequest struct {
 
 // request makes r, whose inputs are known, the request of the batch of key.
 func (k *links) request(ctx context.Context, l *Loader, key sample.Key, r *request) (err error) {
-	run := func() { err = k.draw(ctx, k.edgesOf(l.sampler), key, r) }
+	run := func() { err = k.draw(ctx, l.sampler.Relation(k.options.Relation), key, r) }
 	if l.split.Neighbors || k.negatives == nil || k.negatives.Strict == nil {
 		if stopped := l.compute(ctx, run); stopped != nil {
 			return stopped
@@ -34,7 +34,7 @@ func (k *links) request(ctx context.Context, l *Loader, key sample.Key, r *reque
 	return err
 }
 
-func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *request) error {
+func (k *links) draw(ctx context.Context, edges *sample.Relation, key sample.Key, r *request) error {
 	n, negatives := len(r.inputs), 0
 	if k.negatives != nil {
 		negatives = int(k.options.numNegatives(int64(n)))
@@ -56,7 +56,7 @@ func (k *links) draw(ctx context.Context, s *sample.Sampler, key sample.Key, r *
 			}
 			drawn = r.sources
 		}
-		if err := k.drawNegatives(ctx, s, key, r, drawn, targets[n:]); err != nil {
+		if err := k.drawNegatives(ctx, edges, key, r, drawn, targets[n:]); err != nil {
 			return err
 		}
 	}

@@ -192,19 +192,19 @@ func (l *Loader) checkEarliest(ctx context.Context) error {
 	if l.links == nil || l.links.negatives == nil || !l.links.negatives.Timed() {
 		return nil
 	}
-	return l.links.negatives.Earliest(ctx, l.links.edgesOf(l.sampler), slices.Min(l.seedTimes))
+	return l.links.negatives.Earliest(ctx, l.sampler.Relation(l.links.options.Relation), slices.Min(l.seedTimes))
 }
 
 // drawNegatives draws those of a batch, with times of nodes from what was there at the times of their links.
-func (k *links) drawNegatives(ctx context.Context, s *sample.Sampler, key sample.Key, r *request, sources, targets []int64) error {
+func (k *links) drawNegatives(ctx context.Context, edges *sample.Relation, key sample.Key, r *request, sources, targets []int64) error {
 	if !k.negatives.Timed() {
-		return k.negatives.Draw(ctx, s, key, sources, targets)
+		return k.negatives.Draw(ctx, edges, key, sources, targets)
 	}
 	r.times = slices.Grow(r.times[:0], len(targets))[:len(targets)]
 	for j := range r.times {
 		r.times[j] = r.Times[j%len(r.inputs)]
 	}
-	return k.negatives.DrawUpTo(ctx, s, key, r.times, sources, targets)
+	return k.negatives.DrawUpTo(ctx, edges, key, r.times, sources, targets)
 }
 
 // linksOfTrees makes trees, the tensor of these, say with which link of n each goes: in a graph with types too, where those of the first type come

@@ -40,9 +40,9 @@ type Loader struct {
 	engine      *ssd.Engine // nil when everything is in memory
 	engineName  string
 	engineWhy   string
-	sampler     sampler
-	workers     chan drawer   // free sampling workers
-	cpu         chan struct{} // tokens: threads that may compute at a time
+	sampler     *sample.Sampler
+	workers     chan *sample.Worker // free sampling workers
+	cpu         chan struct{}       // tokens: threads that may compute at a time
 	edgeIDs     idArray
 	loaded      *mem.Block // the neighbours, between measuring and opening
 	neighbors   *idArray

@@ -16,7 +16,7 @@ const measuredBatches = 8
 // half of the memory they are loaded first, for a batch costs thousands of reads, and openIDs finds them in l.loaded.
 func (l *Loader) measure(
 	ctx context.Context, indptr []int64, r *sizing.Request, g *sizing.Graph,
-) (d sizing.Demand, of sampler, err error) {
+) (d sizing.Demand, of *sample.Sampler, err error) {
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
 	trial.options.Checksums = false
 	trial.trial = true
@@ -129,14 +129,14 @@ func (l *Loader) openForWeights(ctx context.Context) error {
 
 // samplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
 // most.
-func (l *Loader) samplerOnDisk(indptr []int64) (sampler, error) {
+func (l *Loader) samplerOnDisk(indptr []int64) (*sample.Sampler, error) {
 	switch types := l.parts.types; {
 	case l.parts.store == nil:
 		return l.sampler, nil
 	case !types.unnamed():
 		return types.onDisk(l)
 	case l.split.Neighbors:
-		return newSampler(l.options, l.parts.numNodes, indptr, &idArray{disk: &diskRows{}}, l.weights(), l.times())
+		return types.newHomogeneousSampler(&l.options, indptr, &idArray{disk: &diskRows{}}, l.weights(), l.times())
 	}
 	return l.sampler, nil
 }

@@ -105,7 +105,7 @@ func (l *Loader) open(ctx context.Context) error {
 func (l *Loader) divide(ctx context.Context, indptr []int64) (err error) {
 	g := l.graphSizes()
 	r := l.request(&g)
-	var workers sampler // that draw the batches measured
+	var workers *sample.Sampler // that draw the batches measured
 	var demand sizing.Demand
 	if l.options.Memory > 0 {
 		if demand, workers, err = l.measure(ctx, indptr, &r, &g); err != nil {
@@ -286,9 +286,9 @@ func (l *Loader) openSampler(ctx context.Context, indptr []int64, neighbors *idA
 		count, threads = inFlight, (count+inFlight-1)/inFlight
 	}
 	l.cpu = make(chan struct{}, count)
-	l.workers = make(chan drawer, count)
+	l.workers = make(chan *sample.Worker, count)
 	for range count {
-		w, err := l.sampler.newDrawer(l.budget, l.split.Stamp, threads, &l.demand)
+		w, err := l.newWorker(threads)
 		if err != nil {
 			return err
 		}
@@ -324,23 +324,10 @@ func (l *Loader) makeSampler(ctx context.Context, indptr []int64, neighbors *idA
 	if err != nil {
 		return err
 	}
-	if l.sampler, err = newSampler(l.options, l.parts.numNodes, indptr, neighbors, weights, times); err != nil {
+	if l.sampler, err = l.parts.types.newHomogeneousSampler(&l.options, indptr, neighbors, weights, times); err != nil {
 		return err
 	}
 	return l.checkEarliest(ctx)
-}
-
-func newSampler(o Options, numNodes int64, indptr []int64, neighbors *idArray, weights *sample.Weights, times *sample.Times) (sampler, error) {
-	g := sample.Graph{NumNodes: numNodes, Indptr: indptr, Indices32: signed(neighbors.narrow), Indices64: neighbors.wide}
-	if neighbors.disk != nil {
-		g.Adjacency = newDiskAdjacency(neighbors, newFetchPool())
-	}
-	cfg := sample.Config{Fanouts: o.Fanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Walks: o.Walks, Disjoint: o.Disjoint, Subgraph: o.Subgraph}
-	if times != nil {
-		cfg.Temporal = o.temporal(times)
-	}
-	made, err := sample.New(g, cfg)
-	return plainSampler{made}, err
 }
 
 // openOrder loads the row of every node, of a store whose rows are not in the

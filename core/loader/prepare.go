@@ -50,7 +50,7 @@ func (p *preparer) compute(fn func()) error { return p.loader.compute(p.epoch.ct
 // it returns the ticket alone.
 func (p *preparer) prepare() (int64, *Batch, error) {
 	e, l := p.epoch, p.loader
-	var worker drawer // of a batch that is not planned
+	var worker *sample.Worker // of a batch that is not planned
 	if e.inspector == nil {
 		select {
 		case <-e.ctx.Done():
@@ -93,7 +93,7 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 
 // sample makes a batch as far as the sampler takes it. The worker's output is
 // copied out before it gives the worker back.
-func (p *preparer) sample(b *Batch, worker drawer) error {
+func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
 	giveBack := sync.OnceFunc(func() { l.workers <- worker })
 	defer giveBack()
@@ -102,12 +102,11 @@ func (p *preparer) sample(b *Batch, worker drawer) error {
 	}
 	start := time.Now()
 	var drawn sample.Subgraph
-	ctx := e.ctx
+	p.request.LastHop = nil
 	if p.pruning != nil && l.past.skipLists && !e.trace {
-		p.lists.p, p.lists.index, p.lists.hops = p, b.Index, l.options.hops()
-		ctx = context.WithValue(ctx, lastHopKey{}, &p.lists)
+		p.request.LastHop = &lastHop{l.past, b.Index}
 	}
-	err := l.draw(ctx, worker, e.order.batchKey(b.Index), &p.request, &drawn)
+	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), &p.request, &drawn)
 	since(&l.counters.sampling, start)
 	if err != nil {
 		return err
@@ -185,7 +184,7 @@ func (p *preparer) unpack(t *sampled) error {
 	if err := order.batch(e.ctx, t.index, &p.request); err != nil {
 		return err
 	}
-	var worker drawer
+	var worker *sample.Worker
 	select {
 	case <-e.ctx.Done():
 		return errStopped

@@ -134,13 +134,6 @@ func newDiskAdjacency(ids *idArray, scratch *sync.Pool) *diskAdjacency {
 
 // Fetch implements sample.Adjacency.
 func (d *diskAdjacency) Fetch(ctx context.Context, drawn sample.Drawn, out []int64) error {
-	if f, ok := ctx.Value(lastHopKey{}).(*lastHop); ok {
-		return f.fetch(ctx, d, drawn, out)
-	}
-	return d.fetch(ctx, drawn, out)
-}
-
-func (d *diskAdjacency) fetch(ctx context.Context, drawn sample.Drawn, out []int64) error {
 	s := d.scratch.Get().(*fetchScratch)
 	defer d.scratch.Put(s)
 	return d.ids.gather(ctx, s, drawn, out)

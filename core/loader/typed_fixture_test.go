@@ -128,8 +128,46 @@ func (d *typedDataset) options() Options {
 	return o
 }
 
+// typedBatch is a batch of the sampler cut by node type and relation.
+type typedBatch struct {
+	Nodes, NodesPerHop [][]int64 // ids within the type
+	Relations          []typedEdges
+}
+
+type typedEdges struct {
+	Ptr, Pos, EdgesPerHop []int64
+	Row                   []uint32
+}
+
+// cutBatch cuts a batch of so many hops by its counts.
+func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out typedBatch) {
+	first, reached := int64(0), make([]int64, len(g.NumNodes))
+	for typ, n := range g.NumNodes {
+		counts := sub.NodesPerHop[typ*(hops+1) : (typ+1)*(hops+1)]
+		total := counts[hops]
+		for _, k := range counts[:hops] {
+			reached[typ] += k
+		}
+		total += reached[typ]
+		var nodes []int64
+		for _, v := range sub.Nodes[:total] {
+			nodes = append(nodes, v-first)
+		}
+		out.Nodes, out.NodesPerHop = append(out.Nodes, nodes), append(out.NodesPerHop, counts)
+		sub.Nodes, first = sub.Nodes[total:], first+n
+	}
+	for i, r := range g.Relations {
+		e := typedEdges{Ptr: sub.Ptr[:reached[r.Target]+1], EdgesPerHop: sub.EdgesPerHop[i*hops : (i+1)*hops]}
+		total := e.Ptr[reached[r.Target]]
+		e.Row, e.Pos = sub.Row[:total], sub.Pos[:total]
+		sub.Ptr, sub.Row, sub.Pos = sub.Ptr[len(e.Ptr):], sub.Row[total:], sub.Pos[total:]
+		out.Relations = append(out.Relations, e)
+	}
+	return out
+}
+
 // check compares a batch with what the sampler draws for its seeds, and every row with the tensor that it is of.
-func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.HeteroWorker, o Options, epoch int64, b *seen) {
+func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch int64, b *seen) {
 	t.Helper()
 	lists := make([][]int64, len(d.names))
 	first := []int64{0}
@@ -151,8 +189,16 @@ func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.HeteroWorker, o O
 		total += len(seeds[typ])
 	}
 	require.EqualValues(t, total, b.numSeeds)
-	var want sample.HeteroSubgraph
-	require.NoError(t, w.Sample(context.Background(), sample.Key{Seed: o.Seed, Epoch: uint64(epoch), Batch: uint64(b.index)}, seeds, &want))
+	var flat []int64
+	for typ, of := range seeds {
+		for _, v := range of {
+			flat = append(flat, first[typ]+v)
+		}
+	}
+	var sub sample.Subgraph
+	key := sample.Key{Seed: o.Seed, Epoch: uint64(epoch), Batch: uint64(b.index)}
+	require.NoError(t, w.Sample(context.Background(), key, flat, &sub))
+	want := cutBatch(g.Sampled(), len(o.RelationFanouts[0]), sub)
 	names := 0
 	same := func(name string, want []int64) {
 		t.Helper()
@@ -209,11 +255,11 @@ func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.HeteroWorker, o O
 	}
 }
 
-func (d *typedDataset) worker(t *testing.T, g *Graph, o Options) *sample.HeteroWorker {
+func (d *typedDataset) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
 	t.Helper()
-	s, err := sample.NewHetero(g.Sampled(), sample.HeteroConfig{Fanouts: o.RelationFanouts, Replace: o.Replace, Labor: o.Labor})
+	s, err := sample.New(g.Sampled(), sample.Config{Fanouts: o.RelationFanouts, Replace: o.Replace, Labor: o.Labor})
 	require.NoError(t, err)
-	w, err := s.NewWorker(mem.NewBudget(0), make([]bool, len(d.names)), 1)
+	w, err := s.NewWorker(mem.NewBudget(0), false, 1)
 	require.NoError(t, err)
 	t.Cleanup(w.Close)
 	return w

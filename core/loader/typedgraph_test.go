@@ -56,7 +56,7 @@ func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 	require.NoError(t, err)
 
 	ctx, budget := context.Background(), mem.NewBudget(0)
-	stored := sample.HeteroGraph{}
+	stored := sample.Graph{Named: true}
 	place := map[string]int{}
 	for i, n := range s.NodeTypes() {
 		stored.NumNodes, place[n.Name] = append(stored.NumNodes, n.Count), i
@@ -72,16 +72,17 @@ func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 			Source: place[e.Source], Target: place[e.Target], Indptr: mem.Slice[int64](indptr), Indices32: mem.Slice[int32](indices),
 		})
 	}
-	var batches [2]sample.HeteroSubgraph
-	for i, graph := range []sample.HeteroGraph{g.Sampled(), stored} {
-		sampler, err := sample.NewHetero(graph, sample.HeteroConfig{Fanouts: [][]int64{{5, 3}, {5, 3}, {5, 3}, {5, 3}}})
+	var batches [2]sample.Subgraph
+	for i, graph := range []sample.Graph{g.Sampled(), stored} {
+		sampler, err := sample.New(graph, sample.Config{Fanouts: [][]int64{{5, 3}, {5, 3}, {5, 3}, {5, 3}}})
 		require.NoError(t, err)
-		w, err := sampler.NewWorker(budget, []bool{true, false, true}, 1+i)
+		w, err := sampler.NewWorker(budget, i == 0, 1+i)
 		require.NoError(t, err)
 		defer w.Close()
-		require.NoError(t, w.Sample(ctx, sample.Key{Seed: 1}, [][]int64{{1, 2, 3}, {4, 5}, nil}, &batches[i]))
+		seeds := []int64{1, 2, 3, graph.NumNodes[0] + 4, graph.NumNodes[0] + 5}
+		require.NoError(t, w.Sample(ctx, sample.Key{Seed: 1}, seeds, &batches[i]))
 	}
-	require.Positive(t, len(batches[0].Relations[0].Row))
+	require.Positive(t, batches[0].EdgesPerHop[0])
 	require.Equal(t, batches[0], batches[1])
 }
 

@@ -76,26 +76,15 @@ func (p *parts) tripletNames(o *LinkOptions) []string {
 	return names
 }
 
-// edgesOf is what strict negatives are looked up with.
-func (k *links) edgesOf(s sampler) *sample.Sampler {
-	if typed, ok := s.(typedSampler); ok {
-		return typed.Edges(k.options.Relation)
-	}
-	return s.(plainSampler).Sampler
-}
-
 // exclude lists what the links of a request keep out of its batch, of the relations that it is of.
 func (k *links) exclude(r *request) {
 	if k.options.Exclude == ExcludeNone {
 		return
 	}
-	own, back := &r.Exclude, &r.Exclude
-	if !k.types.unnamed() {
-		if r.ExcludeOf == nil {
-			r.ExcludeOf = make([][]sample.Link, len(k.types.relations))
-		}
-		own, back = &r.ExcludeOf[k.options.Relation], &r.ExcludeOf[k.options.Reverse]
+	if r.Exclude == nil {
+		r.Exclude = make([][]sample.Link, len(k.types.relations))
 	}
+	own, back := &r.Exclude[k.options.Relation], &r.Exclude[k.options.Reverse]
 	*own, *back = (*own)[:0], (*back)[:0]
 	for _, input := range r.inputs {
 		source, target := k.Sources[input], k.Targets[input]

@@ -18,7 +18,7 @@ func (s *schema) again() *schema {
 // measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: those of a type that
 // has few may be in none of the batches that were measured, and need what no others do. With shuffling these are the
 // type's share of a batch, else a whole batch.
-func (l *Loader) measureRuns(ctx context.Context, worker drawer, key sample.Key, d *sizing.Demand) error {
+func (l *Loader) measureRuns(ctx context.Context, worker *sample.Worker, key sample.Key, d *sizing.Demand) error {
 	if l.parts.types.unnamed() || l.links != nil { // every batch of links has nodes of both their types
 		return nil
 	}
@@ -75,7 +75,7 @@ func (s *schema) addRare(d *sizing.Demand) {
 }
 
 // onDisk is the sampler of what stays on disk all of it, see samplerOnDisk.
-func (s *schema) onDisk(trial *Loader) (sampler, error) {
+func (s *schema) onDisk(trial *Loader) (*sample.Sampler, error) {
 	other := s.again()
 	for i := range other.relations {
 		r := &other.relations[i]

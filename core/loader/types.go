@@ -23,7 +23,7 @@ type schema struct {
 	hops      int
 	runs      []seedRun
 	subgraph  sample.SubgraphType
-	reverse   []int  // as sample.HeteroConfig.Reverse
+	reverse   []int  // as sample.Config.Reverse
 	reached   []bool // types whose nodes may be in a batch
 	read      []bool // relations of which a batch may read lists
 	leads     []bool // and those whose sources may then be asked for theirs

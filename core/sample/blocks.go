@@ -9,12 +9,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Draws by weight from long lists that are not in memory, where their source has the sums of their blocks: what drawLong does, with each look at sums and
-// at a block a request. A list of 10^6 then takes a few requests for an edge and not its whole length.
+// Draws by weight from long lists that are not in memory, where their source has the sums of their blocks: what
+// drawLong does, with each look at sums and at a block a request. A list of 10^6 then takes a few requests for an edge
+// and not its whole length.
 //
-// Requests of all lists of a hop are made together, in waves. A list that lacks m edges gets the next m points of its stream in a wave: each adds one edge
-// at most, so that the loop one by one would have drawn them all too, and the batch is the same to the bit. Nearly all lists are done after one wave; those
-// in which points hit again come back with what they lack. What drawLong does with the whole list at hand, racing where points keep hitting and looking for
+// Requests of all lists of a hop are made together, in waves. A list that lacks m edges gets the next m points of its
+// stream in a wave: each adds one edge at most, so that the loop one by one would have drawn them all too, and the
+// batch is the same to the bit. Nearly all lists are done after one wave; those in which points hit again come back
+// with what they lack. What drawLong does with the whole list at hand, racing where points keep hitting and looking for
 // the last weight where rounding led beyond it, is done by drawing from the whole list.
 
 // BlockSource is a WeightSource that finds places in lists without reading these whole.
@@ -29,8 +31,8 @@ type BlockSource interface {
 // SumBlock is how many weights have a sum.
 const SumBlock = sumBlock
 
-// Point is a place in a list: in its first block whose sum with those before it, as Sum makes them, is above Below, or in what is left behind the last whole
-// block where none is.
+// Point is a place in a list: in its first block whose sum with those before it, as Sum makes them, is above Below, or
+// in what is left behind the last whole block where none is.
 type Point struct {
 	Start, Deg int64 // the list: so many weights, at least SumBlock, from this position on
 	Below      float64
@@ -54,7 +56,8 @@ func (p *Point) offset() (int64, bool) {
 	return 0, false
 }
 
-// wavePoints is how many points are looked for at a time: twice that many requests at most, more than an engine has in flight. The memory is 400 KB.
+// wavePoints is how many points are looked for at a time: twice that many requests at most, more than an engine has in
+// flight. The memory is 400 KB.
 const wavePoints = 2048
 
 // longList is a list that is drawn from by its blocks.
@@ -82,8 +85,8 @@ func locatedBytes() int64 {
 	return wavePoints*int64(unsafe.Sizeof(Point{})+unsafe.Sizeof(longList{})) + 2*minBuffer // unsafe: only sizes
 }
 
-// expandBlocks draws from the lists that are worth it by their blocks, and from the others whole. While it is at these, the degree of a long list is its
-// complement, so that it counts as empty.
+// expandBlocks draws from the lists that are worth it by their blocks, and from the others whole. While it is at these,
+// the degree of a long list is its complement, so that it counts as empty.
 func (h *hop) expandBlocks(m *weighted, source BlockSource) error {
 	if err := h.points.grow(h.budget, mem.Trace, wavePoints, 0); err != nil {
 		return err

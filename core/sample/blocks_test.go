@@ -64,7 +64,7 @@ func (g *blockGraph) Locate(_ context.Context, points []Point) error {
 }
 
 // fromMemory is the batch that weights in memory give.
-func (g *weightedGraph) fromMemory(t *testing.T, cfg Config, key Key, seeds []int64) (sub Subgraph) {
+func (g *weightedGraph) fromMemory(t *testing.T, cfg plainConfig, key Key, seeds []int64) (sub Subgraph) {
 	t.Helper()
 	if cfg.Weights != nil {
 		cfg.Weights = g.with("ram64")
@@ -128,7 +128,7 @@ func TestManyWaves(t *testing.T) {
 	}
 	for _, replace := range []bool{false, true} {
 		b.located, b.fetched = 0, 0
-		cfg := Config{Fanouts: []int64{5}, Replace: replace, Weights: &Weights{Source: b}}
+		cfg := plainConfig{Fanouts: []int64{5}, Replace: replace, Weights: &Weights{Source: b}}
 		w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
 		var got Subgraph
 		require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, seeds, &got))
@@ -143,7 +143,7 @@ func TestHubByBlocks(t *testing.T) {
 	g := manyLists(1, 1<<20)
 	b := g.blocks(always)
 	var got Subgraph
-	w := newWorker(t, g.forms()["ram32"], Config{Fanouts: []int64{10}, Weights: &Weights{Source: b}}, true, 1)
+	w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{10}, Weights: &Weights{Source: b}}, true, 1)
 	for batch := range uint64(100) {
 		b.located, b.waves = 0, 0
 		require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, []int64{0}, &got))
@@ -162,7 +162,7 @@ func TestBlocksOfOneHeavyWeight(t *testing.T) {
 	}
 	g.weights[700] = 1e9
 	b := g.blocks(always)
-	cfg := Config{Fanouts: []int64{4}, Weights: &Weights{Source: b}}
+	cfg := plainConfig{Fanouts: []int64{4}, Weights: &Weights{Source: b}}
 	w := newWorker(t, g.forms()["ram64"], cfg, true, 1)
 	for batch := range uint64(20) {
 		var got Subgraph
@@ -183,7 +183,7 @@ func TestSumsThatAreWrong(t *testing.T) {
 			}
 		}
 		for _, replace := range []bool{false, true} {
-			w := newWorker(t, g.forms()["ram32"], Config{Fanouts: []int64{7}, Replace: replace, Weights: &Weights{Source: b}}, true, 1)
+			w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{7}, Replace: replace, Weights: &Weights{Source: b}}, true, 1)
 			for batch := range uint64(20) {
 				var got Subgraph
 				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, []int64{0, 1, 2, 3, 4}, &got))
@@ -206,14 +206,14 @@ func TestExcludedEdgesOfBlocks(t *testing.T) {
 	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 9)
 	for _, disjoint := range []bool{false, true} {
 		for _, replace := range []bool{false, true} {
-			cfg := Config{Fanouts: []int64{5, 4}, Replace: replace, Disjoint: disjoint}
+			cfg := plainConfig{Fanouts: []int64{5, 4}, Replace: replace, Disjoint: disjoint}
 			b := g.blocks(always)
 			var want, got Subgraph
 			cfg.Weights = g.with("ram64")
-			require.NoError(t, newWorker(t, g.forms()["ram64"], cfg, false, 1).Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: links}, &want))
+			require.NoError(t, newWorker(t, g.forms()["ram64"], cfg, false, 1).Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &want))
 			cfg.Weights = &Weights{Source: b}
 			w := newWorker(t, g.forms()["ram64"], cfg, false, 3)
-			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: links}, &got))
+			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
 			requireEqual(t, want, got)
 			require.Positive(t, b.located)
 		}
@@ -224,7 +224,7 @@ func TestExcludedEdgesOfBlocks(t *testing.T) {
 func TestLocateFails(t *testing.T) {
 	g := newWeightedGraph(300, 5)
 	b := g.blocks(always)
-	w := newWorker(t, g.forms()["ram32"], Config{Fanouts: []int64{5, 5}, Weights: &Weights{Source: b}}, true, 1)
+	w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{5, 5}, Weights: &Weights{Source: b}}, true, 1)
 	var want, got Subgraph
 	require.NoError(t, w.Sample(context.Background(), Key{}, g.seeds(20, 1), &want))
 	nodes := slices.Clone(want.Nodes)
@@ -245,9 +245,9 @@ func TestBlocksStayWithinWorkerBytes(t *testing.T) {
 	seeds := g.seeds(100, 1)
 	for name, cfg := range methodConfigs(&Weights{Source: g.blocks(always)}) {
 		t.Run(fmt.Sprint(name), func(t *testing.T) {
-			s, err := New(g.forms()["adjacency"], cfg)
+			s, err := newPlain(g.forms()["adjacency"], cfg)
 			require.NoError(t, err)
-			demand := Demand{Nodes: g.nodes(), Edges: 100_000}
+			demand := plainDemand(g.nodes(), 100_000)
 			budget := mem.NewBudget(0)
 			w, err := s.NewWorker(budget, true, 1)
 			require.NoError(t, err)
@@ -256,7 +256,7 @@ func TestBlocksStayWithinWorkerBytes(t *testing.T) {
 			var sub Subgraph
 			for batch := range uint64(3) {
 				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, seeds, &sub))
-				demand = Demand{max(demand.Nodes, int64(len(sub.Nodes))), max(demand.Edges, sub.Room)}
+				demand = plainDemand(max(demand.Nodes[0], int64(len(sub.Nodes))), max(demand.Edges[0], sub.Room))
 			}
 			require.LessOrEqual(t, budget.Used(), s.WorkerBytes(demand, true))
 		})

@@ -15,8 +15,8 @@ type buffer[T any] struct {
 	data  []T // all of block
 }
 
-// grow makes room for n elements, keeping the first keep of them. Views of the old memory become invalid. On an error the
-// buffer is as before.
+// grow makes room for n elements, keeping the first keep of them. Views of the old memory become invalid. On an error
+// the buffer is as before.
 func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error {
 	have := int64(len(b.data))
 	if n <= have {

@@ -41,8 +41,8 @@ func uniformChi(counts []int) float64 {
 }
 
 // star is a graph in which node 0 has deg in-edges, from nodes 1 to deg.
-func star(deg int) Graph {
-	g := Graph{NumNodes: int64(deg + 1), Indptr: make([]int64, deg+2), Indices32: make([]int32, deg)}
+func star(deg int) plainGraph {
+	g := plainGraph{NumNodes: int64(deg + 1), Indptr: make([]int64, deg+2), Indices32: make([]int32, deg)}
 	for i := range deg {
 		g.Indptr[i+1], g.Indices32[i] = int64(deg), int32(i+1)
 	}
@@ -60,7 +60,7 @@ func TestEveryPositionIsDrawnEquallyOften(t *testing.T) {
 	for _, tt := range tests {
 		for _, replace := range []bool{false, true} {
 			t.Run(fmt.Sprintf("deg=%d/k=%d/replace=%v", tt.deg, tt.k, replace), func(t *testing.T) {
-				w := newWorker(t, star(tt.deg), Config{Fanouts: []int64{int64(tt.k)}, Replace: replace}, true, 1)
+				w := newWorker(t, star(tt.deg), plainConfig{Fanouts: []int64{int64(tt.k)}, Replace: replace}, true, 1)
 				counts, places := make([]int, tt.deg), make([][]int, tt.k)
 				for i := range places {
 					places[i] = make([]int, tt.deg)

@@ -9,8 +9,11 @@ import (
 )
 
 // findDense looks for sources whose targets are mostly taken, and holds what is.
-func (s *Strict) findDense(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links) error {
-	// Of each source: how often a target of it is taken, and their weight; copies of an edge count as often as they are there.
+func (s *Strict) findDense(
+	ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links,
+) error {
+	// Of each source: how often a target of it is taken, and their weight; copies of an edge count as often as they are
+	// there.
 	block, err := budget.Alloc(mem.Staging, 16*n.NumSources)
 	if err != nil {
 		return err
@@ -73,7 +76,9 @@ func (n *Negatives) weight(sums []float64, v int64) float64 {
 }
 
 // eachTaken visits all pairs that no negative may be, some of them more than once.
-func (s *Strict) eachTaken(ctx context.Context, n *Negatives, indptr []int64, edges Edges, links Links, visit func(source, target int64)) error {
+func (s *Strict) eachTaken(
+	ctx context.Context, n *Negatives, indptr []int64, edges Edges, links Links, visit func(source, target int64),
+) error {
 	target := int64(0)
 	err := edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
@@ -176,7 +181,8 @@ func (d *denseRows) sumUp(ctx context.Context, n *Negatives) error {
 			return true
 		})
 		if n.Given && d.free[row] == 0 {
-			return fmt.Errorf("sample: node %d is linked with every node that a negative could lead to: %w", d.nodes[row], ErrNegative)
+			return fmt.Errorf("sample: node %d is linked with every node that a negative could lead to: %w",
+				d.nodes[row], ErrNegative)
 		}
 		total += n.weight(n.Sources, d.nodes[row]) * d.free[row]
 		d.sources[row] = total

@@ -2,7 +2,6 @@ package sample
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 
@@ -10,13 +9,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Disjoint batches (PyG's disjoint=True): every seed has a tree of its own. A node is numbered once for each tree that reaches
-// it, the same draws are not repeated from tree to tree (the stream of a target absorbs its tree after its node), and nodes
-// come in pyg-lib's order: all seeds, then what the first hop reached from them one after the other, and so on.
+// Disjoint batches (PyG's disjoint=True): every seed has a tree of its own. A node is numbered once for each tree that
+// reaches it, the same draws are not repeated from tree to tree (the stream of a target absorbs its tree after its
+// node), and nodes come in pyg-lib's order: all seeds, then what the first hop reached from them one after the other,
+// and so on.
 //
-// Such a node is one word, its tree above its id, and these words are what the id map numbers: that of the hash table, for a
-// tree knows few of a graph's nodes. The work is that of other batches but for a pass that writes trees above the sources
-// and one that takes them apart, each over memory that is in the caches.
+// Such a node is one word, its tree above its id, and these words are what the id map numbers: that of the hash table,
+// for a tree knows few of a graph's nodes. The work is that of other batches but for a pass that writes trees above the
+// sources and one that takes them apart, each over memory that is in the caches.
 
 // forest is what a disjoint batch has beside its numbered words.
 type forest struct {
@@ -32,33 +32,30 @@ func (f *forest) free() {
 // treeShift is the place of a tree in a word: above the ids of a graph.
 func treeShift(numNodes int64) uint { return uint(bits.Len64(uint64(max(numNodes, 1) - 1))) }
 
-// checkTrees says whether words hold so many trees.
-func (s *Sampler) checkTrees(trees int) error {
-	if most := uint64(1) << (63 - treeShift(s.graph.NumNodes)); uint64(trees) > most {
-		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w", trees, most, s.graph.NumNodes, ErrTooLarge)
+// checkTrees says whether words of a node type hold so many trees.
+func (s *nodeSet) checkTrees(trees int) error {
+	if most := uint64(1) << (63 - treeShift(s.numNodes)); uint64(trees) > most {
+		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w",
+			trees, most, s.numNodes, ErrTooLarge)
 	}
 	return nil
 }
 
-// plantSeeds makes words of the seeds, each in the tree of its own.
-func (b *batch) plantSeeds(seeds []int64) error {
-	shift := treeShift(b.sampler.graph.NumNodes)
-	if err := b.sampler.checkTrees(b.firstTree + len(seeds)); err != nil {
-		return err
-	}
+// packSeeds makes words of the seeds, each in a tree of its own.
+func (s *nodeSet) packSeeds(seeds []int64, firstTree int) {
+	shift := treeShift(s.numNodes)
 	for i, v := range seeds {
-		b.nodes.data[i] = int64(b.firstTree+i)<<shift | v
+		s.nodes.data[i] = int64(firstTree+i)<<shift | v
 	}
-	return nil
 }
 
-// plant writes the trees of the targets of unit u above their sources.
-func plant[T id](h *hop, u int, ids []T) {
-	shift := treeShift(h.sampler.graph.NumNodes)
+// packTrees writes the trees of the targets of unit u above their sources.
+func packTrees[T id](h *hop, u int, ids []T) {
+	shift := treeShift(h.numSources)
 	t0 := h.first + u*h.perUnit
 	t1 := min(t0+h.perUnit, h.first+h.targets)
 	for t := t0; t < t1; t++ {
-		tree := T(h.forest.trees.data[t]) << shift // of int64: numberRoom's users see to it
+		tree := T(h.target.forest.trees.data[t]) << shift // of int64: numberRoom's users see to it
 		sources := ids[h.ptr.data[t]-h.from : h.ptr.data[t+1]-h.from]
 		for i := range sources {
 			sources[i] |= tree
@@ -66,22 +63,21 @@ func plant[T id](h *hop, u int, ids []T) {
 	}
 }
 
-// fell takes apart the words first to end and makes these nodes ready to be targets.
-func (b *batch) fell(first, end int) error {
-	f := &b.forest
-	if err := f.ids.grow(b.budget, mem.Trace, int64(end), int64(first)); err != nil {
+// unpackTrees takes apart the words of what the hop before reached and makes these nodes ready to be targets.
+func (s *nodeSet) unpackTrees() error {
+	f := &s.forest
+	if err := f.ids.grow(s.budget, mem.Trace, int64(s.end), int64(s.first)); err != nil {
 		return err
 	}
-	if err := f.trees.grow(b.budget, mem.Trace, int64(end), int64(first)); err != nil {
+	if err := f.trees.grow(s.budget, mem.Trace, int64(s.end), int64(s.first)); err != nil {
 		return err
 	}
-	shift := treeShift(b.sampler.graph.NumNodes)
+	shift := treeShift(s.numNodes)
 	mask := int64(1)<<shift - 1
-	ids, trees := f.ids.data[first:end], f.trees.data[first:end]
-	for i, word := range b.nodes.data[first:end] {
+	ids, trees := f.ids.data[s.first:s.end], f.trees.data[s.first:s.end]
+	for i, word := range s.nodes.data[s.first:s.end] {
 		ids[i], trees[i] = word&mask, uint32(word>>shift)
 	}
-	b.targets = f.ids.data[:end]
 	return nil
 }
 
@@ -90,13 +86,13 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 	t0 := u * h.perUnit
 	spans, ptr := h.spans.data[t0:min(t0+h.perUnit, h.targets)], h.ptr.data[h.first+t0:]
 	var times *Times // whose places are not positions
-	if h.sampler.inMemory() && h.sampler.temporal.Times.ordered() {
-		times = h.sampler.temporal.Times
+	if h.inMemory() && h.temporal.Times.ordered() {
+		times = h.temporal.Times
 	}
 	skipped := h.skipped.from(t0)
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
-		draw(h.stream(h.first+t0+i), s, h.k == All, h.sampler.replace, &t.set, out)
+		draw(h.stream(h.first+t0+i), s, h.k == All, h.replace, &t.set, out)
 		skipped = h.skipped.over(skipped, t0+i, out)
 		if asked := out[:min(len(out), unitEdges)]; times != nil {
 			asm.Prefetch(times.Order32, asked)
@@ -118,24 +114,8 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 // stream is that of the target with a local id, of any batch.
 func (h *hop) stream(local int) stream {
 	s := absorb(uint64(h.key), uint64(h.expanded(local, local+1)[0]))
-	if h.sampler.disjoint {
-		s = absorb(s, uint64(h.forest.trees.data[local]))
+	if h.disjoint {
+		s = absorb(s, uint64(h.target.forest.trees.data[local]))
 	}
 	return stream(s)
-}
-
-// initIDs makes an id map of nodes, or of words.
-func (s *Sampler) initIDs(ids *idMap, budget *mem.Budget, stamp bool) error {
-	if s.disjoint {
-		return ids.init(budget, math.MaxInt64, false)
-	}
-	return ids.init(budget, s.graph.NumNodes, stamp)
-}
-
-// newNodes is how many nodes so many edges may reach.
-func (s *Sampler) newNodes(edges int64) int64 {
-	if s.disjoint {
-		return edges
-	}
-	return min(edges, s.graph.NumNodes)
 }

@@ -6,8 +6,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// scanLimit is the fanout up to which drawn positions are found by scanning them, above it by a positionSet. The scan only
-// follows a hit in a 64-bit filter; at 32 draws that is a scan for every fourth draw, as dear as a probe of the set.
+// scanLimit is the fanout up to which drawn positions are found by scanning them, above it by a positionSet. The scan
+// only follows a hit in a 64-bit filter; at 32 draws that is a scan for every fourth draw, as dear as a probe of the
+// set.
 const scanLimit = 32
 
 // span is the in-edges of a target: positions start to start+deg.
@@ -24,9 +25,10 @@ func edges(deg, k int64, replace bool) int64 {
 	return k
 }
 
-// draw fills out, whose length is edges(in.deg, k, replace), with positions of in: independent ones with replacement; all in
-// order where they are no more than the fanout; else a subset by Floyd's method. There draw i of k takes a number t in
-// [0, j], j = deg-k+i, and adds t to the subset, or j where t is in it already: each subset is equally likely.
+// draw fills out, whose length is edges(in.deg, k, replace), with positions of in: independent ones with replacement;
+// all in order where they are no more than the fanout; else a subset by Floyd's method. There draw i of k takes a
+// number t in [0, j], j = deg-k+i, and adds t to the subset, or j where t is in it already: each subset is equally
+// likely.
 func draw(s stream, in span, all, replace bool, set *positionSet, out []int64) {
 	k := int64(len(out))
 	switch {

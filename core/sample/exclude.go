@@ -10,14 +10,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Edges that a request excludes are left out of their targets' lists, whatever draws from these: an even draw is one from the
-// shorter list, whose offsets are then counted past what was left out; for a draw by weight theirs are 0. So what is left is
-// drawn with exactly the probabilities that it would have alone.
+// Edges that a request excludes are left out of their targets' lists, whatever draws from these: an even draw is one
+// from the shorter list, whose offsets are then counted past what was left out; for a draw by weight theirs are 0. So
+// what is left is drawn with exactly the probabilities that it would have alone.
 //
-// It costs a pass over the lists of the targets of excluded edges, each once for a batch, and on disk a read of them. A node is
-// expanded once, seeds first, and these targets are seeds: only the first hop looks. In trees a node is expanded in each that
-// reaches it, and every hop looks. What times leave of a list is counted without what is excluded: the latest three are those
-// of the others.
+// It costs a pass over the lists of the targets of excluded edges, each once for a batch, and on disk a read of them. A
+// node is expanded once along each relation that ends at its type, seeds first, and these targets are seeds: only the
+// first hop looks. In trees a node is expanded in each that reaches it, and every hop looks. What times leave of a list
+// is counted without what is excluded: the latest three are those of the others.
 
 // Link is a pair of nodes.
 type Link struct{ Source, Target int64 }
@@ -32,31 +32,46 @@ func SortLinks(links []Link) []Link {
 	return slices.Compact(links)
 }
 
-func (b *batch) checkExclude() error {
-	b.skipped.clear()
-	b.excluded.found = false
-	if len(b.exclude) == 0 {
-		return nil
+// checkExclude checks what a request excludes of each relation.
+func (w *Worker) checkExclude(exclude [][]Link) error {
+	for _, e := range w.edges {
+		e.skipped.clear()
+		e.excluded.found = false
 	}
-	return b.sampler.canExclude(b.exclude)
+	if len(exclude) != 0 && len(exclude) != len(w.edges) {
+		return fmt.Errorf("sample: excluded edges of %d relations, want %d as there are, or none: %w",
+			len(exclude), len(w.edges), ErrConfig)
+	}
+	for i, links := range exclude {
+		if len(links) == 0 {
+			continue
+		}
+		if err := w.edges[i].canExclude(links); err != nil {
+			return w.sampler.in(i, err)
+		}
+	}
+	return nil
 }
 
-// canExclude says what is wrong with excluding links from a sampler's draws.
-func (s *Sampler) canExclude(links []Link) error {
-	switch s.method.(type) {
+// canExclude says what is wrong with excluding links from the draws of a relation.
+func (r *relation) canExclude(links []Link) error {
+	switch r.method.(type) {
 	case nil, *weighted, *temporalLists:
 	default:
-		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w", ErrConfig)
+		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w",
+			ErrConfig)
 	}
-	if s.subgraph != Directional {
-		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from edges added to a batch: %w", ErrConfig)
+	if r.subgraph != Directional {
+		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from edges added to a batch: %w",
+			ErrConfig)
 	}
 	if !slices.IsSortedFunc(links, Link.compare) {
 		return fmt.Errorf("sample: excluded edges are not sorted by target and source: %w", ErrConfig)
 	}
-	nodes := int64(len(s.graph.Indptr)) - 1
+	nodes := r.numTargets()
 	if first, last := links[0].Target, links[len(links)-1].Target; first < 0 || last >= nodes {
-		return fmt.Errorf("sample: excluded edges into nodes %d to %d, want nodes in [0, %d): %w", first, last, nodes, ErrConfig)
+		return fmt.Errorf("sample: excluded edges into nodes %d to %d, want nodes in [0, %d): %w",
+			first, last, nodes, ErrConfig)
 	}
 	return nil
 }
@@ -89,8 +104,8 @@ func (k *skips) has(entry, place int) bool {
 // of is the positions of an entry.
 func (k *skips) of(entry int) []int64 { return k.pos[k.ptr[entry]:k.ptr[entry+1]] }
 
-// over makes positions of a list without those of the entry, if that is the target's, positions of the whole list. It returns
-// the entry of the next target.
+// over makes positions of a list without those of the entry, if that is the target's, positions of the whole list. It
+// returns the entry of the next target.
 func (k *skips) over(entry, place int, out []int64) int {
 	if !k.has(entry, place) {
 		return entry
@@ -111,12 +126,12 @@ func (k *skips) over(entry, place int, out []int64) int {
 	return entry + 1
 }
 
-// skip finds what is excluded of the spans of a hop's targets, the first of which has the local id first, and makes them as much
-// shorter, but for draws by weight.
+// skip finds what is excluded of the spans of a hop's targets, the first of which has the local id first, and makes
+// them as much shorter, but for draws by weight.
 func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) error {
 	s := &b.skipped
 	s.clear()
-	if len(b.exclude) == 0 || number > 0 && !b.sampler.disjoint {
+	if len(b.exclude) == 0 || number > 0 && !b.disjoint {
 		return nil
 	}
 	if !b.excluded.found {
@@ -124,15 +139,15 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 			return err
 		}
 	}
-	if _, fetched := b.sampler.method.(*temporalLists); fetched {
+	if _, fetched := b.method.(*temporalLists); fetched {
 		return nil // which leaves them out of the lists that it fetches
 	}
 	widest := int64(0)
 	for i, v := range targets {
 		pos := b.excluded.of(v)
-		if b.sampler.inMemory() && len(pos) > 0 {
+		if b.inMemory() && len(pos) > 0 {
 			pos = b.narrowWithout(first+i, v, pos, &spans[i], k)
-		} else if b.sampler.method == nil {
+		} else if b.method == nil {
 			spans[i].deg -= int64(len(pos))
 		}
 		if len(pos) == 0 {
@@ -142,7 +157,7 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 		s.ptr = append(s.ptr, len(s.pos))
 		widest = max(widest, spans[i].deg)
 	}
-	if b.sampler.method == nil || widest == 0 {
+	if b.method == nil || widest == 0 {
 		return nil
 	}
 	for i := range b.threads {
@@ -172,7 +187,7 @@ func (x *excluded) of(node int64) []int64 {
 
 // findExcluded looks for the excluded edges in the lists of their targets.
 func (b *batch) findExcluded() error {
-	g, x := &b.sampler.graph, &b.excluded
+	g, x := &b.Relation, &b.excluded
 	x.nodes, x.ptr, x.pos = x.nodes[:0], append(x.ptr[:0], 0), x.pos[:0]
 	for _, l := range b.exclude {
 		if n := len(x.nodes); n == 0 || x.nodes[n-1] != l.Target {
@@ -187,8 +202,8 @@ func (b *batch) findExcluded() error {
 		return mine
 	}
 	end := func(v int64) {
-		if pos := x.pos[x.ptr[len(x.ptr)-1]:]; b.sampler.inMemory() && b.sampler.temporal.Times.ordered() && len(pos) > 0 {
-			b.sampler.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
+		if pos := x.pos[x.ptr[len(x.ptr)-1]:]; b.inMemory() && b.temporal.Times.ordered() && len(pos) > 0 {
+			b.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
 		}
 		x.ptr = append(x.ptr, len(x.pos))
 	}
@@ -244,7 +259,8 @@ func findSources[I int32 | int64](pos []int64, list []I, first int64, links []Li
 		if source < lowest || source > highest {
 			continue
 		}
-		if _, found := slices.BinarySearchFunc(links, int64(source), func(l Link, v int64) int { return cmp.Compare(l.Source, v) }); found {
+		bySource := func(l Link, v int64) int { return cmp.Compare(l.Source, v) }
+		if _, found := slices.BinarySearchFunc(links, int64(source), bySource); found {
 			pos = append(pos, first+int64(i))
 		}
 	}

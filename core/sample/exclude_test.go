@@ -54,7 +54,7 @@ func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
 	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 8)
 	left, pos := g.without(links)
 	require.Less(t, len(left.wide), len(g.wide))
-	for _, cfg := range []Config{
+	for _, cfg := range []plainConfig{
 		{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2, 2}}, {Fanouts: []int64{-1, 2}}, {Fanouts: []int64{1}}, {Fanouts: []int64{7, 7}, Replace: true},
 	} {
 		for form, graph := range g.forms() {
@@ -63,7 +63,7 @@ func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
 				plain := newWorker(t, left.forms()[form], cfg, true, 1)
 				require.NoError(t, plain.Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
 				w := newWorker(t, graph, cfg, false, threads)
-				require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: links}, &got))
+				require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
 				// Beyond the first hop the lists are those of the whole graph.
 				first := want.EdgesPerHop[0]
 				require.Equal(t, first, got.EdgesPerHop[0])
@@ -99,14 +99,14 @@ func TestExcludedEdgesWeighNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, cfg := range []Config{{Fanouts: []int64{5}}, {Fanouts: []int64{40}}, {Fanouts: []int64{-1}}, {Fanouts: []int64{7}, Replace: true}} {
+	for _, cfg := range []plainConfig{{Fanouts: []int64{5}}, {Fanouts: []int64{40}}, {Fanouts: []int64{-1}}, {Fanouts: []int64{7}, Replace: true}} {
 		for form, graph := range g.forms() {
 			var want, got Subgraph
 			cfg.Weights = light.with(form)
 			require.NoError(t, newWorker(t, graph, cfg, true, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
 			cfg.Weights = g.with(form)
 			w := newWorker(t, graph, cfg, true, 3)
-			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: links}, &got))
+			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
 			want.Room = got.Room
 			requireEqual(t, want, got)
 		}
@@ -121,11 +121,11 @@ func TestExcludedEdgesOfPositiveWeights(t *testing.T) {
 	}
 	seeds := []int64{0, 1, 2, 3, 4, 5}
 	links := g.someLinks(seeds, 10)
-	cfg := Config{Fanouts: []int64{4, 3}, Weights: g.with("ram32")}
+	cfg := plainConfig{Fanouts: []int64{4, 3}, Weights: g.with("ram32")}
 	require.True(t, cfg.Weights.Positive)
 	w := newWorker(t, g.forms()["ram32"], cfg, true, 2)
 	var got Subgraph
-	require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: links}, &got))
+	require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
 	for i, v := range seeds {
 		list, left := g.wide[g.indptr[v]:g.indptr[v+1]], int64(0)
 		for _, u := range list {
@@ -143,13 +143,13 @@ func TestExcludedEdgesOfPositiveWeights(t *testing.T) {
 func TestWhatCannotBeExcluded(t *testing.T) {
 	g := newTestGraph(50, 1).forms()["ram32"]
 	seeds, links := []int64{1, 2}, []Link{{1, 2}}
-	for _, cfg := range []Config{{Fanouts: []int64{2}, Labor: &Labor{BatchDependency: 1}}, {Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}}} {
-		err := newWorker(t, g, cfg, true, 1).Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: links}, new(Subgraph))
+	for _, cfg := range []plainConfig{{Fanouts: []int64{2}, Labor: &Labor{BatchDependency: 1}}, {Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}}} {
+		err := newWorker(t, g, cfg, true, 1).Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: [][]Link{links}}, new(Subgraph))
 		require.ErrorIs(t, err, ErrConfig)
 	}
-	w := newWorker(t, g, Config{Fanouts: []int64{2}}, true, 1)
+	w := newWorker(t, g, plainConfig{Fanouts: []int64{2}}, true, 1)
 	for _, links := range [][]Link{{{2, 2}, {1, 2}}, {{1, 50}}, {{1, -1}, {1, 2}}} {
-		err := w.Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: links}, new(Subgraph))
+		err := w.Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: [][]Link{links}}, new(Subgraph))
 		require.ErrorIs(t, err, ErrConfig)
 	}
 }

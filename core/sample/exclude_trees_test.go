@@ -17,12 +17,12 @@ func TestExcludedEdgesOfTrees(t *testing.T) {
 	links := g.someLinks(slices.Compact(all), 11)
 	left, pos := g.without(links)
 	require.Less(t, len(left.wide), len(g.wide))
-	request := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5), Exclude: links}
+	request := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5), Exclude: [][]Link{links}}
 	key := Key{1, 2, 3}
 	configs := temporalConfigs()
-	configs["disjoint"] = Config{Fanouts: []int64{7, 4}, Disjoint: true}
-	configs["disjoint, all"] = Config{Fanouts: []int64{-1, 3}, Disjoint: true}
-	configs["disjoint, many"] = Config{Fanouts: []int64{40, 2}, Disjoint: true, Replace: true}
+	configs["disjoint"] = plainConfig{Fanouts: []int64{7, 4}, Disjoint: true}
+	configs["disjoint, all"] = plainConfig{Fanouts: []int64{-1, 3}, Disjoint: true}
+	configs["disjoint, many"] = plainConfig{Fanouts: []int64{40, 2}, Disjoint: true, Replace: true}
 	for _, sorted := range []bool{false, true} {
 		timed := g
 		if sorted {
@@ -87,7 +87,7 @@ func TestExcludedEdgesOfTreesWeighNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, cfg := range []Config{{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2}}, {Fanouts: []int64{-1, 4}}, {Fanouts: []int64{7, 2}, Replace: true}} {
+	for _, cfg := range []plainConfig{{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2}}, {Fanouts: []int64{-1, 4}}, {Fanouts: []int64{7, 2}, Replace: true}} {
 		cfg.Disjoint = true
 		for form, graph := range g.forms() {
 			var want, got Subgraph
@@ -95,7 +95,7 @@ func TestExcludedEdgesOfTreesWeighNothing(t *testing.T) {
 			require.NoError(t, newWorker(t, graph, cfg, false, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
 			cfg.Weights = g.with(form)
 			w := newWorker(t, graph, cfg, false, 3)
-			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: links}, &got))
+			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
 			want.Room = got.Room
 			requireTrees(t, want, got)
 		}

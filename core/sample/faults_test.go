@@ -15,26 +15,26 @@ import (
 
 func TestNewRefuses(t *testing.T) {
 	good := star(3)
-	graph := func(change func(*Graph)) Graph { g := good; change(&g); return g }
+	graph := func(change func(*plainGraph)) plainGraph { g := good; change(&g); return g }
 	tests := []struct {
 		name    string
-		graph   Graph
+		graph   plainGraph
 		fanouts []int64
 		target  error
 		message string
 	}{
 		{"fanout 0", good, []int64{5, 0}, ErrFanout, "sample: fanout 0 of hop 1, want a positive number or -1 for all: invalid fanout"},
 		{"fanout -2", good, []int64{-2}, ErrFanout, "sample: fanout -2 of hop 0, want a positive number or -1 for all: invalid fanout"},
-		{"short indptr", graph(func(g *Graph) { g.Indptr = g.Indptr[1:] }), []int64{1}, ErrGraph, "sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},
-		{"negative nodes", Graph{NumNodes: -1}, []int64{1}, ErrGraph, "sample: indptr has 0 elements for -1 nodes, want one more than nodes: inconsistent graph"},
-		{"indptr not from 0", graph(func(g *Graph) { g.Indptr = []int64{1, 3, 3, 3, 3} }), []int64{1}, ErrGraph, "sample: indptr starts with 1, want 0: inconsistent graph"},
-		{"no array", graph(func(g *Graph) { g.Indices32 = nil }), []int64{1}, ErrGraph, "sample: 0 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
-		{"two arrays", graph(func(g *Graph) { g.Indices64 = make([]int64, 3) }), []int64{1}, ErrGraph, "sample: 2 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
-		{"short array", graph(func(g *Graph) { g.Indices32 = g.Indices32[1:] }), []int64{1}, ErrGraph, "sample: 2 indices, want 3 as indptr ends: inconsistent graph"},
+		{"short indptr", graph(func(g *plainGraph) { g.Indptr = g.Indptr[1:] }), []int64{1}, ErrGraph, "sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},
+		{"negative nodes", plainGraph{NumNodes: -1}, []int64{1}, ErrGraph, "sample: -1 nodes of type 0: inconsistent graph"},
+		{"indptr not from 0", graph(func(g *plainGraph) { g.Indptr = []int64{1, 3, 3, 3, 3} }), []int64{1}, ErrGraph, "sample: indptr starts with 1, want 0: inconsistent graph"},
+		{"no array", graph(func(g *plainGraph) { g.Indices32 = nil }), []int64{1}, ErrGraph, "sample: 0 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+		{"two arrays", graph(func(g *plainGraph) { g.Indices64 = make([]int64, 3) }), []int64{1}, ErrGraph, "sample: 2 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+		{"short array", graph(func(g *plainGraph) { g.Indices32 = g.Indices32[1:] }), []int64{1}, ErrGraph, "sample: 2 indices, want 3 as indptr ends: inconsistent graph"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := New(tt.graph, Config{Fanouts: tt.fanouts})
+			_, err := newPlain(tt.graph, plainConfig{Fanouts: tt.fanouts})
 			require.ErrorIs(t, err, tt.target)
 			require.EqualError(t, err, tt.message)
 		})
@@ -42,7 +42,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestNewWorkerRefuses(t *testing.T) {
-	s, err := New(star(1000), Config{Fanouts: []int64{5}})
+	s, err := newPlain(star(1000), plainConfig{Fanouts: []int64{5}})
 	require.NoError(t, err)
 	_, err = s.NewWorker(mem.NewBudget(0), true, 0)
 	require.EqualError(t, err, "sample: 0 threads, want at least 1")
@@ -53,19 +53,19 @@ func TestNewWorkerRefuses(t *testing.T) {
 }
 
 func TestGraphWithoutNodesOrEdges(t *testing.T) {
-	for _, g := range []Graph{{Indptr: []int64{0}}, {NumNodes: 3, Indptr: make([]int64, 4)}} {
-		w := newWorker(t, g, Config{Fanouts: []int64{5, -1}}, true, 1)
+	for _, g := range []plainGraph{{Indptr: []int64{0}}, {NumNodes: 3, Indptr: make([]int64, 4)}} {
+		w := newWorker(t, g, plainConfig{Fanouts: []int64{5, -1}}, true, 1)
 		seeds := []int64{2, 0, 2}[:min(3, g.NumNodes)]
 		var sub Subgraph
 		require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &sub))
-		requireEqual(t, reference(g.Indptr, nil, Config{Fanouts: []int64{5, -1}}, Key{}, seeds), sub)
+		requireEqual(t, reference(g.Indptr, nil, plainConfig{Fanouts: []int64{5, -1}}, Key{}, seeds), sub)
 	}
 }
 
 // A failed Sample leaves the Subgraph untouched and the Worker as good as new.
 func TestBadSeeds(t *testing.T) {
 	g := newTestGraph(500, 3)
-	cfg := Config{Fanouts: []int64{3, 3}}
+	cfg := plainConfig{Fanouts: []int64{3, 3}}
 	w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
 	for _, bad := range []int64{-1, 500, math.MinInt64, math.MaxInt64} {
 		sub := Subgraph{Nodes: []int64{42}}
@@ -77,7 +77,7 @@ func TestBadSeeds(t *testing.T) {
 	}
 }
 
-func requireWorks(t *testing.T, w *Worker, g *testGraph, cfg Config) {
+func requireWorks(t *testing.T, w *Worker, g *testGraph, cfg plainConfig) {
 	t.Helper()
 	seeds := g.seeds(50, 8)
 	var sub Subgraph
@@ -110,7 +110,7 @@ func (c countdown) Err() error {
 
 func TestCancelAtEveryLook(t *testing.T) {
 	g := newTestGraph(500, 3)
-	cfg := Config{Fanouts: []int64{20, 5, -1}}
+	cfg := plainConfig{Fanouts: []int64{20, 5, -1}}
 	for form, graph := range g.forms() {
 		for _, threads := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/threads=%d", form, threads), func(t *testing.T) {
@@ -147,10 +147,10 @@ func (f *failingFetch) Fetch(ctx context.Context, d Drawn, out []int64) error {
 
 func TestFetchErrorsComeThrough(t *testing.T) {
 	g := newTestGraph(500, 3)
-	cfg := Config{Fanouts: []int64{3, 3, 3}}
+	cfg := plainConfig{Fanouts: []int64{3, 3, 3}}
 	for hop := range cfg.Fanouts {
 		f := &failingFetch{testGraph: g, err: errors.New("disk"), good: hop}
-		w := newWorker(t, Graph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: f}, cfg, true, 1)
+		w := newWorker(t, plainGraph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: f}, cfg, true, 1)
 		var sub Subgraph
 		err := w.Sample(context.Background(), Key{}, g.seeds(20, 1), &sub)
 		require.ErrorIs(t, err, f.err)
@@ -162,13 +162,13 @@ func TestFetchErrorsComeThrough(t *testing.T) {
 // Whatever the budget, a batch is right or refused, and all memory comes back.
 func TestBudgets(t *testing.T) {
 	g := newTestGraph(500, 3)
-	cfg := Config{Fanouts: []int64{40, 40, -1}}
+	cfg := plainConfig{Fanouts: []int64{40, 40, -1}}
 	seeds := g.seeds(300, 4)
 	want := reference(g.indptr, g.wide, cfg, Key{}, seeds)
 	for form, graph := range g.forms() {
 		for _, stamp := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/stamp=%v", form, stamp), func(t *testing.T) {
-				s, err := New(graph, cfg)
+				s, err := newPlain(graph, cfg)
 				require.NoError(t, err)
 				refused := 0
 				for limit := int64(128 << 10); ; limit += limit / 8 {
@@ -196,7 +196,7 @@ func TestBudgets(t *testing.T) {
 }
 
 func TestTooManyEdges(t *testing.T) {
-	w := newWorker(t, star(3), Config{Fanouts: []int64{maxEdges + 1}, Replace: true}, true, 1)
+	w := newWorker(t, star(3), plainConfig{Fanouts: []int64{maxEdges + 1}, Replace: true}, true, 1)
 	var sub Subgraph
 	err := w.Sample(context.Background(), Key{}, []int64{0}, &sub)
 	require.ErrorIs(t, err, ErrTooLarge)
@@ -215,11 +215,11 @@ func TestTooManyNodes(t *testing.T) {
 
 // A source that is not a node is a broken promise of the caller; it ends as an error and reaches no memory.
 func TestHostileGraphs(t *testing.T) {
-	hostile := map[string]func(*Graph){
-		"source too large":  func(g *Graph) { g.Indices32[len(g.Indices32)/2] = math.MaxInt32 },
-		"source negative":   func(g *Graph) { g.Indices32[len(g.Indices32)/2] = -1 },
-		"indptr decreases":  func(g *Graph) { g.Indptr[250] = 0 },
-		"indptr beyond end": func(g *Graph) { g.Indptr[250] = math.MaxInt64 / 2 },
+	hostile := map[string]func(*plainGraph){
+		"source too large":  func(g *plainGraph) { g.Indices32[len(g.Indices32)/2] = math.MaxInt32 },
+		"source negative":   func(g *plainGraph) { g.Indices32[len(g.Indices32)/2] = -1 },
+		"indptr decreases":  func(g *plainGraph) { g.Indptr[250] = 0 },
+		"indptr beyond end": func(g *plainGraph) { g.Indptr[250] = math.MaxInt64 / 2 },
 	}
 	for name, spoil := range hostile {
 		for _, threads := range []int{1, 3} {
@@ -230,7 +230,7 @@ func TestHostileGraphs(t *testing.T) {
 				for i := range all {
 					all[i] = int64(i)
 				}
-				w := newWorker(t, graph, Config{Fanouts: []int64{-1, -1}}, true, threads)
+				w := newWorker(t, graph, plainConfig{Fanouts: []int64{-1, -1}}, true, threads)
 				var sub Subgraph
 				err := w.Sample(context.Background(), Key{}, all, &sub)
 				var p *guard.PanicError

@@ -27,14 +27,14 @@ func TestGoldenBatches(t *testing.T) {
 	g := newTestGraph(3000, 7)
 	tests := []struct {
 		name string
-		cfg  Config
+		cfg  plainConfig
 		key  Key
 		want uint64
 	}{
-		{"without replacement", Config{Fanouts: []int64{15, 10, 5}}, Key{1, 2, 3}, 0x83236818545f8aa8},
-		{"with replacement", Config{Fanouts: []int64{15, 10, 5}, Replace: true}, Key{1, 2, 3}, 0xa4ce5e87a918640d},
-		{"all, then large", Config{Fanouts: []int64{-1, 40}}, Key{1, 2, 3}, 0x20ea0d6d3a7c5c04},
-		{"large key", Config{Fanouts: []int64{15, 10, 5}}, Key{1 << 63, 1 << 62, 1 << 61}, 0x6da6f3aee2ded378},
+		{"without replacement", plainConfig{Fanouts: []int64{15, 10, 5}}, Key{1, 2, 3}, 0x83236818545f8aa8},
+		{"with replacement", plainConfig{Fanouts: []int64{15, 10, 5}, Replace: true}, Key{1, 2, 3}, 0xa4ce5e87a918640d},
+		{"all, then large", plainConfig{Fanouts: []int64{-1, 40}}, Key{1, 2, 3}, 0x20ea0d6d3a7c5c04},
+		{"large key", plainConfig{Fanouts: []int64{15, 10, 5}}, Key{1 << 63, 1 << 62, 1 << 61}, 0x6da6f3aee2ded378},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

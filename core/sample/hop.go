@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// group is how many elements are prefetched at a time between work on others: a core has 10 to 50 lines on their way, and
-	// a longer burst of prefetches only waits. With 32 the work took 1.1 times as long.
+	// group is how many elements are prefetched at a time between work on others: a core has 10 to 50 lines on their
+	// way, and a longer burst of prefetches only waits. With 32 the work took 1.1 times as long.
 	group = 16
-	// ahead is how far prefetch runs ahead of the work. Its lines stay in a first-level cache of 32 KiB beside those of the
-	// other stages; with 1024 the work took 1.2 times as long.
+	// ahead is how far prefetch runs ahead of the work. Its lines stay in a first-level cache of 32 KiB beside those of
+	// the other stages; with 1024 the work took 1.2 times as long.
 	ahead = 128
-	// unitEdges is about how many edges are drawn as one unit, for the same reason, and unitTargets at most how many targets.
+	// unitEdges is about how many edges are drawn as one unit, for the same reason, and unitTargets at most how many
+	// targets.
 	unitEdges   = 160
 	unitTargets = 64
 	// pieceTargets is how many spans a thread looks up before it takes more. Arbitrary: a few microseconds.
@@ -24,19 +25,19 @@ const (
 	checkEdges = 4096
 )
 
-// hop draws, loads and numbers the edges of one hop. It works in units of consecutive targets, each of which passes three
-// stages. A thread does one stage of one unit at a time, so that the cache misses of a stage are on their way while it works
-// on other units:
+// hop draws, loads and numbers the edges of one hop. It works in units of consecutive targets, each of which passes
+// three stages. A thread does one stage of one unit at a time, so that the cache misses of a stage are on their way
+// while it works on other units:
 //
 //	draw    positions from spans; asks for their elements of the index array
 //	load    the global ids at those positions
 //	number  asks for their entries of the id map and, some edges later, turns them into local ids
 //
-// Any thread draws and loads any unit. Numbering goes in the order of the edges, by whoever holds the lock, so that local ids
-// do not depend on threads. Nobody waits for it: a thread that finds it taken goes on drawing.
+// Any thread draws and loads any unit. Numbering goes in the order of the edges, by whoever holds the lock, so that
+// local ids do not depend on threads. Nobody waits for it: a thread that finds it taken goes on drawing.
 //
-// Rejected: numbering in parallel with a concurrent map and a second pass for the order. It pays from about four threads, and
-// batches that are prepared side by side use those better.
+// Rejected: numbering in parallel with a concurrent map and a second pass for the order. It pays from about four
+// threads, and batches that are prepared side by side use those better.
 type hop struct {
 	*batch
 	number  int    // of the hop, from 0
@@ -56,7 +57,7 @@ type hop struct {
 	perUnit, units int
 	taken          atomic.Int64 // units taken to be drawn
 
-	numbering sync.Mutex // guards batch.n, the id map and the fields below
+	numbering sync.Mutex // guards the nodes of the source type and the fields below
 	ready     int        // units found loaded
 	asked     int64      // edges whose entries of the id map were asked for
 	numbered  int64      // edges numbered
@@ -88,7 +89,7 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	if err := h.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
-	if h.sampler.method != nil {
+	if h.method != nil {
 		e0, e1 := h.edges(u)
 		asm.Prefetch(indices, h.pos[e0:min(e1, e0+unitEdges)])
 		return nil
@@ -97,8 +98,8 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	spans := h.spans.data[t0:min(t0+h.perUnit, h.targets)]
 	nodes := h.expanded(h.first+t0, h.first+h.targets)
 	ptr := h.ptr.data[h.first+t0:]
-	all, replace := h.k == All, h.sampler.replace
-	if h.sampler.disjoint {
+	all, replace := h.k == All, h.replace
+	if h.disjoint {
 		drawTrees(h, u, t, indices)
 		return nil
 	}
@@ -112,8 +113,8 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	return nil
 }
 
-// runResident draws a hop whose index array is in memory. ids holds global ids until they are numbered; it may be the memory
-// of h.row.
+// runResident draws a hop whose index array is in memory. ids holds global ids until they are numbered; it may be the
+// memory of h.row.
 func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 	h.setUnits(false)
 	err := h.share(&h.taken, h.units, func(t *thread) error {
@@ -160,8 +161,8 @@ func load[I int32 | int64, T id](h *hop, u int, indices []I, ids []T) error {
 		}
 		e0 = stop
 	}
-	if h.sampler.disjoint {
-		plant(h, u, ids)
+	if h.disjoint {
+		packTrees(h, u, ids)
 	}
 	return nil
 }
@@ -175,8 +176,8 @@ func tryNumber[T id](h *hop, ids []T) error {
 	return numberLoaded(h, ids, false)
 }
 
-// numberLoaded turns global ids into local ones as far as units are loaded, all but the last ahead edges unless flush is set.
-// The caller holds numbering or is alone.
+// numberLoaded turns global ids into local ones as far as units are loaded, all but the last ahead edges unless flush
+// is set. The caller holds numbering or is alone.
 func numberLoaded[T id](h *hop, ids []T, flush bool) error {
 	if h.broken {
 		return nil
@@ -188,17 +189,18 @@ func numberLoaded[T id](h *hop, ids []T, flush bool) error {
 		return nil
 	}
 	_, end := h.edges(h.ready - 1)
+	s := h.source
 	for {
 		for stop := min(h.numbered+ahead, end); h.asked < stop; {
 			next := min(h.asked+group, stop)
-			prefetchIDs(&h.ids, ids[h.asked:next])
+			prefetchIDs(&s.ids, ids[h.asked:next])
 			h.asked = next
 		}
 		stop := min(h.numbered+group, end)
 		if stop == h.numbered || h.asked-h.numbered < ahead && !flush {
 			return nil
 		}
-		err := h.ids.reserve(h.nodes.data[:h.n], int(stop-h.numbered))
+		err := s.ids.reserve(s.nodes.data[:s.n], int(stop-h.numbered))
 		if err == nil && h.numbered/checkEdges != stop/checkEdges {
 			err = h.ctx.Err()
 		}
@@ -206,13 +208,13 @@ func numberLoaded[T id](h *hop, ids []T, flush bool) error {
 			h.broken = true
 			return fmt.Errorf("sample: %w", err)
 		}
-		h.n = number(&h.ids, h.nodes.data, h.n, ids[h.numbered:stop], h.row[h.numbered:stop])
+		s.n = number(&s.ids, s.nodes.data, s.n, ids[h.numbered:stop], h.row[h.numbered:stop])
 		h.numbered = stop
 	}
 }
 
 // runFetched draws a hop whose index array is not in memory: all positions first, so that one Fetch sees the whole hop.
-func runFetched(h *hop, source Adjacency, ids []int64) error {
+func runFetched(h *hop, from Adjacency, ids []int64) error {
 	h.setUnits(false)
 	for u := range h.units {
 		if err := drawUnit(h, u, &h.threads[0], []int64(nil)); err != nil {
@@ -221,13 +223,13 @@ func runFetched(h *hop, source Adjacency, ids []int64) error {
 	}
 	end := h.first + h.targets
 	drawn := Drawn{Targets: h.expanded(h.first, end), Ptr: h.ptr.data[h.first : end+1], Pos: h.pos}
-	if err := source.Fetch(h.ctx, drawn, ids); err != nil {
+	if err := h.fetch(from, drawn, ids); err != nil {
 		return fmt.Errorf("sample: fetching %d neighbours: %w", len(h.pos), err)
 	}
 	h.setUnits(true)
-	if h.sampler.disjoint {
+	if h.disjoint {
 		for u := range h.units {
-			plant(h, u, ids)
+			packTrees(h, u, ids)
 		}
 	}
 	return numberLoaded(h, ids, true)

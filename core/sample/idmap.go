@@ -17,9 +17,10 @@ const (
 
 // idMap numbers the nodes of a batch: one pass looks an id up, and gives it the next local id where it is new.
 //
-// A stamp is base + local id. Each batch has a base above all stamps of earlier batches, so that what they left counts as
-// absent and nothing is cleared between batches. Stamps are 32 bits wide, which halves what the stamp array takes of the
-// caches against a 64-bit stamp of generation and local id; the price is a clear once 2^31 nodes have been numbered.
+// A stamp is base + local id. Each batch has a base above all stamps of earlier batches, so that what they left counts
+// as absent and nothing is cleared between batches. Stamps are 32 bits wide, which halves what the stamp array takes of
+// the caches against a 64-bit stamp of generation and local id; the price is a clear once 2^31 nodes have been
+// numbered.
 //
 // Exactly one of stamps and table is used. Either gives the same numbering. It is not safe for concurrent use.
 type idMap struct {
@@ -72,7 +73,8 @@ func (m *idMap) begin() {
 // reserve makes room for more ids beside the numbered ones, nodes.
 func (m *idMap) reserve(nodes []int64, more int) error {
 	if len(nodes)+more > maxLocals {
-		return fmt.Errorf("%d nodes numbered and %d edges to go, want at most %d nodes: %w", len(nodes), more, maxLocals, ErrTooLarge)
+		return fmt.Errorf("%d nodes numbered and %d edges to go, want at most %d nodes: %w",
+			len(nodes), more, maxLocals, ErrTooLarge)
 	}
 	m.next = max(m.next, m.base+uint32(len(nodes)+more))
 	if m.table.block == nil || 2*(len(nodes)+more) <= len(m.table.data) {
@@ -105,8 +107,9 @@ func prefetchIDs[T id](m *idMap, ids []T) {
 	}
 }
 
-// number sets row[i] to the local id of ids[i], for all i in order, writes ids that are new to nodes[n], nodes[n+1], ... and
-// returns the new n. The caller has reserved len(ids), and nodes has room for them. row and ids may be one array.
+// number sets row[i] to the local id of ids[i], for all i in order, writes ids that are new to nodes[n], nodes[n+1],
+// ... and returns the new n. The caller has reserved len(ids), and nodes has room for them. row and ids may be one
+// array.
 func number[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) int {
 	if m.table.block == nil {
 		return numberStamps(m, nodes, n, ids, row)
@@ -114,8 +117,8 @@ func number[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) int {
 	return numberTable(m, nodes, n, ids, row)
 }
 
-// numberStamps branches on whether an id is new although that is hard to predict: without the branch (a conditional move,
-// and a node written each time) every address would wait for all stamps before it, which took 1.2 times as long.
+// numberStamps branches on whether an id is new although that is hard to predict: without the branch (a conditional
+// move, and a node written each time) every address would wait for all stamps before it, which took 1.2 times as long.
 func numberStamps[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) int {
 	stamps, base := m.stamps.data, m.base
 	row = row[:len(ids)]
@@ -155,7 +158,8 @@ func numberTable[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) in
 	return n
 }
 
-// insert gives nodes[first:end] their places as local ids. An id that is repeated, as seeds may be, is found at its first.
+// insert gives nodes[first:end] their places as local ids. An id that is repeated, as seeds may be, is found at its
+// first.
 func (m *idMap) insert(nodes []int64, first, end int) {
 	mask := uint64(len(m.table.data) - 1)
 	for local := first; local < end; local++ {

@@ -13,18 +13,18 @@ import (
 // Stamps of 32 bits run out after 2^31 nodes and begin again.
 func TestStampsWrapAround(t *testing.T) {
 	g := newTestGraph(500, 3)
-	cfg := Config{Fanouts: []int64{5, 5}}
+	cfg := plainConfig{Fanouts: []int64{5, 5}}
 	for _, stamp := range []bool{true, false} {
 		w := newWorker(t, g.forms()["ram32"], cfg, stamp, 1)
 		requireWorks(t, w, g, cfg)
 		const last = math.MaxUint32 - maxLocals // the highest base of a batch
 		for _, next := range []uint32{last, last + 1, math.MaxUint32} {
-			w.ids.next = next
+			w.nodes[0].ids.next = next
 			requireWorks(t, w, g, cfg)
 			if next == last {
-				require.Greater(t, w.ids.base, uint32(last-1))
+				require.Greater(t, w.nodes[0].ids.base, uint32(last-1))
 			} else {
-				require.EqualValues(t, 1, w.ids.base)
+				require.EqualValues(t, 1, w.nodes[0].ids.base)
 			}
 			requireWorks(t, w, g, cfg)
 		}
@@ -64,7 +64,7 @@ func TestTableTellsApartIDsThatShareTheirLowerHalf(t *testing.T) {
 
 func TestBatchesOfOneWorkerDoNotMix(t *testing.T) {
 	g := newTestGraph(3000, 7)
-	cfg := Config{Fanouts: []int64{10, 10}}
+	cfg := plainConfig{Fanouts: []int64{10, 10}}
 	for _, stamp := range []bool{true, false} {
 		w := newWorker(t, g.forms()["ram32"], cfg, stamp, 1)
 		for i := range uint64(50) {

@@ -8,15 +8,16 @@ import (
 	"freshgo/core/mem"
 )
 
-// inducedEdges is how many elements of lists are looked up at a time: they and what becomes of them stay in a first-level
-// cache.
+// inducedEdges is how many elements of lists are looked up at a time: they and what becomes of them stay in a
+// first-level cache.
 const inducedEdges = 2048
 
-// induce replaces the edges by all of the graph from the sources, which the id map numbers, to the targets, which without types
-// are the same: it reads the lists of all targets and keeps the sources that the id map knows.
+// induce replaces the edges by all of the relation from nodes of the batch to others: it reads the lists of all targets
+// and keeps the sources that the id map knows.
 //
 // Cost: an element of every list, prefetched, and where lists are not in memory all of them are fetched.
-func (b *batch) induce(sub *Subgraph, targets, sources []int64) error {
+func (b *batch) induce() error {
+	targets := b.target.before()
 	n := len(targets)
 	if err := b.ptr.grow(b.budget, mem.Trace, int64(n)+1, 1); err != nil {
 		return err
@@ -29,15 +30,16 @@ func (b *batch) induce(sub *Subgraph, targets, sources []int64) error {
 			return fmt.Errorf("sample: %w", err)
 		}
 		end := min(at+pieceTargets, n)
-		findSpans(b.sampler.graph.Indptr, targets[at:end], b.spans.data[at:end])
+		findSpans(b.Indptr, targets[at:end], b.spans.data[at:end])
 	}
-	in := inducing{batch: b, nodes: targets, sources: sources, spans: b.spans.data[:n], ptr: b.ptr.data[:n+1]}
+	in := inducing{batch: b, nodes: targets, sources: b.source.before(), spans: b.spans.data[:n], ptr: b.ptr.data[:n+1]}
 	for in.target < n {
 		if err := in.lists(); err != nil {
 			return err
 		}
 	}
-	sub.Ptr, sub.Row, sub.Pos, sub.Room = in.ptr, b.row.data[:in.edges], b.pos.data[:in.edges], max(b.roomFor, in.edges)
+	b.edges = edgeArrays{ptr: in.ptr, row: b.row.data[:in.edges], pos: b.pos.data[:in.edges]}
+	b.room = max(b.room, in.edges)
 	return nil
 }
 
@@ -55,7 +57,7 @@ type inducing struct {
 
 // lists takes up the next lists, or parts of them, as many as are brought at a time.
 func (in *inducing) lists() error {
-	g := &in.sampler.graph
+	g := &in.Relation
 	if g.Adjacency == nil {
 		if err := in.listIDs.grow(in.budget, mem.Trace, inducedEdges, 0); err != nil {
 			return err
@@ -90,7 +92,7 @@ func (in *inducing) lists() error {
 
 // load copies the next elements of lists in memory.
 func (in *inducing) load(ids []int64) []int64 {
-	g, n, offset := &in.sampler.graph, 0, in.offset
+	g, n, offset := &in.Relation, 0, in.offset
 	for i := in.target; i < len(in.spans) && n < len(ids); i++ {
 		if next := i + group; next < len(in.spans) {
 			in.ask(in.spans[next])
@@ -114,7 +116,7 @@ func (in *inducing) load(ids []int64) []int64 {
 // ask asks for the beginning of a list.
 func (in *inducing) ask(s span) {
 	n := int(min(s.deg, askedEdges))
-	switch g := &in.sampler.graph; {
+	switch g := &in.Relation; {
 	case n == 0:
 	case g.Indices32 != nil:
 		asm.PrefetchRange(unsafe.Pointer(&g.Indices32[s.start]), 4*n) // unsafe: the address of an element, only prefetched
@@ -147,7 +149,8 @@ func (in *inducing) keep(ids []int64) error {
 		return fmt.Errorf("sample: %w", err)
 	}
 	if in.edges > maxEdges {
-		return fmt.Errorf("sample: %d edges among the nodes of a batch, want at most %d: %w", in.edges, int64(maxEdges), ErrTooLarge)
+		return fmt.Errorf("sample: %d edges among the nodes of a batch, want at most %d: %w",
+			in.edges, int64(maxEdges), ErrTooLarge)
 	}
 	need := in.edges + int64(len(ids))
 	if err := in.batch.row.grow(in.budget, mem.Trace, need, in.edges); err != nil {
@@ -156,7 +159,7 @@ func (in *inducing) keep(ids []int64) error {
 	if err := in.batch.pos.grow(in.budget, mem.Trace, need, in.edges); err != nil {
 		return err
 	}
-	in.ids.find(in.sources, ids)
+	in.source.ids.find(in.sources, ids)
 	row, pos, at := in.row.data, in.pos.data, in.edges
 	for in.target < len(in.spans) {
 		s := in.spans[in.target]

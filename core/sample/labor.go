@@ -8,28 +8,30 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs, NeurIPS
-// 2023): every source has one random variate for all targets of a hop, and a target takes the fanout-many of its in-edges
-// whose sources have the smallest. So targets that have neighbours in common draw the same ones, and a batch has fewer nodes.
+// Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs,
+// NeurIPS 2023): every source has one random variate for all targets of a hop, and a target takes the fanout-many of
+// its in-edges whose sources have the smallest. So targets that have neighbours in common draw the same ones, and a
+// batch has fewer nodes.
 //
-// For a single target nothing has changed: its sources' variates are independent, so every subset of the fanout's size is
-// equally likely, as it is with uniform draws (this is the sequential form, their appendix A.3, which keeps the number of
-// edges; the variates are those of LABOR-0). With weights, arrival times of an exponential race stand for the variates, as in
-// weighted draws.
+// For a single target nothing has changed: its sources' variates are independent, so every subset of the fanout's size
+// is equally likely, as it is with uniform draws (this is the sequential form, their appendix A.3, which keeps the
+// number of edges; the variates are those of LABOR-0). With weights, arrival times of an exponential race stand for the
+// variates, as in weighted draws.
 //
 // An edge of weight w has Weight w/(p W), where p is the probability that it was drawn and W the sum of the target's
-// list: the Horvitz-Thompson estimate, so that the weighted sum of the sources' values has the (weighted) mean over the whole
-// list as its expectation. Uniformly that is 1 / the number of edges drawn. With weights p is taken given the first arrival
-// that was too late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k sketches, 2007).
+// list: the Horvitz-Thompson estimate, so that the weighted sum of the sources' values has the (weighted) mean over the
+// whole list as its expectation. Uniformly that is 1 / the number of edges drawn. With weights p is taken given the
+// first arrival that was too late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k sketches,
+// 2007).
 //
-// An edge that is repeated in a list has the same variate each time, so that its copies are drawn together, or the first ones
-// of them where the fanout ends among them. Only there the probabilities above do not hold.
+// An edge that is repeated in a list has the same variate each time, so that its copies are drawn together, or the
+// first ones of them where the fanout ends among them. Only there the probabilities above do not hold.
 type Labor struct {
 	// LayerDependency gives a source the same variate in all hops.
 	LayerDependency bool
-	// BatchDependency is for how many batches a source keeps its variate; 1 is a new one for each. Sources change theirs at
-	// different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each batch by itself
-	// is as random as without.
+	// BatchDependency is for how many batches a source keeps its variate; 1 is a new one for each. Sources change
+	// theirs at different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each
+	// batch by itself is as random as without.
 	BatchDependency int64
 }
 
@@ -52,8 +54,8 @@ func (m *labor) gives() gives               { return gives{pos: true, ids: true,
 func (m *labor) exact() (*Weights, bool)    { return m.weights, m.weights == nil || m.weights.Positive }
 func (m *labor) wants() (ids, weights bool) { return true, m.weights != nil }
 
-func (m *labor) bytes(s *Sampler, d Demand) int64 {
-	return fetchedBytes(s, d, m.weights, true, m.weights != nil)
+func (m *labor) bytes(r *relation, d size) int64 {
+	return fetchedBytes(r, d, m.weights, true, m.weights != nil)
 }
 
 func (m *labor) expand(h *hop) error {
@@ -62,8 +64,8 @@ func (m *labor) expand(h *hop) error {
 
 // variates gives every source its variate in a hop.
 //
-// That of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch) with the hop
-// absorbed too, or 0 for all hops that share theirs. With a dependency of d batches it is absorb(absorb(key, u),
+// That of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch) with the
+// hop absorbed too, or 0 for all hops that share theirs. With a dependency of d batches it is absorb(absorb(key, u),
 // (batch+phase)/d), phase = absorb(key, u) mod d.
 type variates struct {
 	key   uint64
@@ -191,8 +193,8 @@ func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	}
 }
 
-// laborLong is laborUniform for longer lists. It looks for variates below a bound that a few more than are wanted should
-// keep, and takes the smallest of these.
+// laborLong is laborUniform for longer lists. It looks for variates below a bound that a few more than are wanted
+// should keep, and takes the smallest of these.
 func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	k := len(c.pos)
 	want := float64(k) + 3*math.Sqrt(float64(k)) + 4
@@ -256,9 +258,9 @@ func laborRace[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	}
 }
 
-// smallest is the k-th smallest of at most shortList keys, and whether the next one is equal to it. Keys are uniform below
-// bound: their upper bits, so to speak, say in which of as many buckets they are, and only those of the bucket that holds the
-// k-th, a few, are compared with each other.
+// smallest is the k-th smallest of at most shortList keys, and whether the next one is equal to it. Keys are uniform
+// below bound: their upper bits, so to speak, say in which of as many buckets they are, and only those of the bucket
+// that holds the k-th, a few, are compared with each other.
 func smallest(keys []uint64, few *[shortList]uint64, k int, bound uint64) (limit uint64, equal bool) {
 	const buckets = 32
 	scale := math.MaxUint64 / (bound/buckets + 1) // so that key * scale / 2^64 is below buckets

@@ -16,7 +16,7 @@ func TestLaborDrawsEveryPositionEquallyOften(t *testing.T) {
 	for _, l := range []Labor{{BatchDependency: 1}, {LayerDependency: true, BatchDependency: 1}, {BatchDependency: 2}} {
 		for _, tt := range []struct{ deg, k int }{{2, 1}, {11, 10}, {64, 1}, {64, 15}, {200, 40}, {1000, 10}} {
 			t.Run(fmt.Sprint(l, tt), func(t *testing.T) {
-				w := newWorker(t, star(tt.deg), Config{Fanouts: []int64{int64(tt.k)}, Labor: &l}, true, 1)
+				w := newWorker(t, star(tt.deg), plainConfig{Fanouts: []int64{int64(tt.k)}, Labor: &l}, true, 1)
 				counts := make([]int, tt.deg)
 				var sub Subgraph
 				for batch := range uint64(batches) {
@@ -79,14 +79,14 @@ func TestLaborEstimatesTheMean(t *testing.T) {
 		}
 		indptr = append(indptr, int64(len(indices)))
 	}
-	graph := Graph{NumNodes: nodes, Indptr: indptr, Indices32: indices}
+	graph := plainGraph{NumNodes: nodes, Indptr: indptr, Indices32: indices}
 	weights := &Weights{Wide: list, Sums: make([]float64, SumsLen(int64(len(list))))}
 	Sum(indptr, list, weights.Sums)
 	value := func(node int64) float64 { return 10 + math.Sin(float64(node*node)) + float64(node%5) }
 	for _, w := range []*Weights{nil, weights} {
 		for _, k := range []int64{1, 3, 20, 100} {
 			t.Run(fmt.Sprint(w != nil, k), func(t *testing.T) {
-				worker := newWorker(t, graph, Config{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}, Weights: w}, true, 1)
+				worker := newWorker(t, graph, plainConfig{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}, Weights: w}, true, 1)
 				mean, deviation := weightedMeans(t, worker, nodes, value, 6000)
 				for v := range int64(nodes) {
 					want, total := 0., 0.
@@ -109,7 +109,7 @@ func TestLaborEstimatesTheMean(t *testing.T) {
 }
 
 // nodesOf is how many nodes the batches have with a sampler.
-func nodesOf(t *testing.T, g Graph, cfg Config, seeds []int64, batches uint64) (total int, sets []map[int64]bool) {
+func nodesOf(t *testing.T, g plainGraph, cfg plainConfig, seeds []int64, batches uint64) (total int, sets []map[int64]bool) {
 	t.Helper()
 	w := newWorker(t, g, cfg, true, 1)
 	var sub Subgraph
@@ -129,25 +129,25 @@ func TestLaborNeedsFewerNodes(t *testing.T) {
 	g := newTestGraph(3000, 5)
 	graph := g.forms()["ram32"]
 	seeds := g.seeds(100, 9)
-	uniform, _ := nodesOf(t, graph, Config{Fanouts: []int64{10, 5}}, seeds, 40)
-	labor, _ := nodesOf(t, graph, Config{Fanouts: []int64{10, 5}, Labor: &Labor{BatchDependency: 1}}, seeds, 40)
-	layers, _ := nodesOf(t, graph, Config{Fanouts: []int64{10, 5}, Labor: &Labor{LayerDependency: true, BatchDependency: 1}}, seeds, 40)
+	uniform, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5}}, seeds, 40)
+	labor, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5}, Labor: &Labor{BatchDependency: 1}}, seeds, 40)
+	layers, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5}, Labor: &Labor{LayerDependency: true, BatchDependency: 1}}, seeds, 40)
 	require.Less(t, labor, uniform)
 	require.Less(t, layers, labor)
-	edges := func(cfg Config) (n int) {
+	edges := func(cfg plainConfig) (n int) {
 		w := newWorker(t, graph, cfg, true, 1)
 		var sub Subgraph
 		require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &sub))
 		return int(sub.EdgesPerHop[0])
 	}
-	require.Equal(t, edges(Config{Fanouts: []int64{10}}), edges(Config{Fanouts: []int64{10}, Labor: &Labor{BatchDependency: 1}}))
+	require.Equal(t, edges(plainConfig{Fanouts: []int64{10}}), edges(plainConfig{Fanouts: []int64{10}, Labor: &Labor{BatchDependency: 1}}))
 }
 
 func TestDependentBatchesShareTheirNodes(t *testing.T) {
 	g := newTestGraph(3000, 5)
 	seeds := g.seeds(100, 9)
 	shared := func(dependency int64) (common int) {
-		_, sets := nodesOf(t, g.forms()["ram32"], Config{Fanouts: []int64{3}, Labor: &Labor{BatchDependency: dependency}}, seeds, 30)
+		_, sets := nodesOf(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{3}, Labor: &Labor{BatchDependency: dependency}}, seeds, 30)
 		for i := range sets[1:] {
 			for v := range sets[i] {
 				if sets[i+1][v] {
@@ -181,7 +181,7 @@ func TestLaborIsTheSameWithoutVectors(t *testing.T) {
 	for _, deg := range []int{2, 15, 16, 17, 32, 33, 63, 64, 65, 200, 999, 5000} {
 		for _, k := range []int64{1, 5, 10, 40} {
 			var with, without Subgraph
-			cfg := Config{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}}
+			cfg := plainConfig{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}}
 			one, other := newWorker(t, star(deg), cfg, true, 1), newWorker(t, star(deg), cfg, true, 1)
 			for batch := range uint64(20) {
 				asm.Lanes = have

@@ -32,11 +32,11 @@ type lists struct {
 }
 
 const (
-	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a read
-	// engine has hundreds of requests to order, and the memory is 1.7 MB.
+	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a
+	// read engine has hundreds of requests to order, and the memory is 1.7 MB.
 	FetchedEdges = 1 << 16
-	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor sees the
-	// pattern itself.
+	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor
+	// sees the pattern itself.
 	askedEdges = 64
 	// askedTargets is how many lists are asked for at a time between work on others; see group.
 	askedTargets = 16
@@ -60,7 +60,7 @@ func (f *fetched) free() {
 
 // expandLists is expand of a chooser.
 func (h *hop) expandLists(c chooser, w *Weights) error {
-	g := &h.sampler.graph
+	g := &h.Relation
 	ids, weights := c.wants()
 	if fetches(g, w, ids, weights) {
 		return h.chooseFetched(c, w, 0, h.targets)
@@ -69,12 +69,12 @@ func (h *hop) expandLists(c chooser, w *Weights) error {
 }
 
 // fetches says whether lists must be fetched.
-func fetches(g *Graph, w *Weights, ids, weights bool) bool {
+func fetches(g *Relation, w *Weights, ids, weights bool) bool {
 	return ids && g.Adjacency != nil || weights && w.Source != nil
 }
 
-// chooseResident works in units of targets as hop does: the lines of the lists of one unit are asked for while another is
-// worked at.
+// chooseResident works in units of targets as hop does: the lines of the lists of one unit are asked for while another
+// is worked at.
 func (h *hop) chooseResident(c chooser, from *lists) error {
 	units := (h.targets + unitTargets - 1) / unitTargets
 	ids, weights := c.wants()
@@ -125,21 +125,22 @@ func (h *hop) askLists(first int, from *lists, ids, weights bool) {
 	}
 }
 
-// exact is the lists of a chooser that are in memory and of which it takes as many edges as there is room for, else nil.
+// exact is the lists of a chooser that are in memory and of which it takes as many edges as there is room for, else
+// nil.
 func (h *hop) exact(m method) *lists {
 	c, ok := m.(chooser)
 	if !ok {
 		return nil
 	}
 	w, exact := c.exact()
-	if ids, weights := c.wants(); !exact || h.sampler.disjoint || h.skipped.any() || fetches(&h.sampler.graph, w, ids, weights) {
+	if ids, weights := c.wants(); !exact || h.disjoint || h.skipped.any() || fetches(&h.Relation, w, ids, weights) {
 		return nil
 	}
-	return resident(&h.sampler.graph, w)
+	return resident(&h.Relation, w)
 }
 
-// resident is all lists of a graph in memory.
-func resident(g *Graph, w *Weights) *lists {
+// resident is all lists of a relation in memory.
+func resident(g *Relation, w *Weights) *lists {
 	from := &lists{ids32: g.Indices32, ids64: g.Indices64}
 	if w != nil {
 		from.narrow, from.wide, from.sums = w.Narrow, w.Wide, w.Sums
@@ -147,8 +148,8 @@ func resident(g *Graph, w *Weights) *lists {
 	return from
 }
 
-// runExact makes a hop without gaps as runResident does, with one more stage: the lists that are asked for, what is chosen of
-// them, loading, numbering.
+// runExact makes a hop without gaps as runResident does, with one more stage: the lists that are asked for, what is
+// chosen of them, loading, numbering.
 func (h *hop) runExact(c chooser, from *lists) error {
 	switch {
 	case c.gives().ids:
@@ -210,8 +211,8 @@ func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []
 	return numberLoaded(h, ids, true)
 }
 
-// chooseFetched fetches the lists of the targets lo to hi, as many as there is memory for at a time, and chooses from them. A list whose degree is negative
-// counts as empty.
+// chooseFetched fetches the lists of the targets lo to hi, as many as there is memory for at a time, and chooses from
+// them. A list whose degree is negative counts as empty.
 func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
 	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
 		return err
@@ -262,7 +263,7 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 		}
 	}
 	drawn := Drawn{Targets: h.expanded(h.first+i, h.first+end), Ptr: ptr, Pos: pos}
-	g := &h.sampler.graph
+	g := &h.Relation
 	ids, weights := c.wants()
 	from := new(lists)
 	if ids {
@@ -291,34 +292,34 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 	return from, nil
 }
 
-// fetch is Adjacency.Fetch of any graph.
-func (g *Graph) fetch(ctx context.Context, d Drawn, out []int64) error {
+// fetch is Adjacency.Fetch of any relation.
+func (r *Relation) fetch(ctx context.Context, d Drawn, out []int64) error {
 	switch {
-	case g.Adjacency != nil:
-		return inPieces(d, out, func(d Drawn, out []int64) error { return g.Adjacency.Fetch(ctx, d, out) })
-	case g.Indices32 != nil:
+	case r.Adjacency != nil:
+		return inPieces(d, out, func(d Drawn, out []int64) error { return r.Adjacency.Fetch(ctx, d, out) })
+	case r.Indices32 != nil:
 		for i, p := range d.Pos {
-			out[i] = int64(g.Indices32[p])
+			out[i] = int64(r.Indices32[p])
 		}
 	default:
 		for i, p := range d.Pos {
-			out[i] = g.Indices64[p]
+			out[i] = r.Indices64[p]
 		}
 	}
 	return nil
 }
 
 // fetchedBytes is what fetching takes of a Worker.
-func fetchedBytes(s *Sampler, d Demand, w *Weights, ids, weights bool) int64 {
-	if !fetches(&s.graph, w, ids, weights) {
+func fetchedBytes(r *relation, d size, w *Weights, ids, weights bool) int64 {
+	if !fetches(&r.Relation, w, ids, weights) {
 		return 0
 	}
-	n := max(FetchedEdges, s.widest)
+	n := max(FetchedEdges, r.widest)
 	each := int64(8)
 	if ids {
 		each += 8
 	}
-	total := (8+16)*(d.Nodes+1) + each*n
+	total := (8+16)*(d.nodes+1) + each*n
 	if weights {
 		total += 8*n + 8*SumsLen(n)
 	}

@@ -42,7 +42,7 @@ func longLists() *testGraph {
 // Lists of any length come whole, in pieces of no more than FetchedEdges edges.
 func TestEachFetchedGivesListsInPieces(t *testing.T) {
 	long := longLists()
-	g := long.forms()["adjacency"]
+	g := long.relation("adjacency")
 	for _, targets := range [][]int64{{}, {0}, {longHub}, {4, 0, 6}, {0, 1, longHub, 3, 4, 5, 6, longHub, 8, 0}} {
 		got, ended := make([][]int64, len(targets)), 0
 		require.NoError(t, g.eachFetched(context.Background(), targets, func(p listPiece) {
@@ -62,13 +62,13 @@ func TestEachFetchedGivesListsInPieces(t *testing.T) {
 
 // What is found in lists that are fetched in pieces is what is found in memory.
 func TestLongListsAreSearchedToTheirEnd(t *testing.T) {
-	forms := longLists().forms()
-	memory, disk := forms["ram64"], forms["adjacency"]
+	long := longLists()
+	memory, disk := long.relation("ram64"), long.relation("adjacency")
 	links := []Link{{earlySource, longHub}, {lateSource, longHub}, {9, 4}, {999, 6}}
 	var excluded [2]Subgraph
-	for i, g := range []Graph{memory, disk} {
-		w := newWorker(t, g, Config{Fanouts: []int64{All}}, false, 1)
-		r := Request{Seeds: []int64{longHub, 4, 5, 6}, Exclude: SortLinks(slices.Clone(links))}
+	for i, form := range []string{"ram64", "adjacency"} {
+		w := newWorker(t, long.forms()[form], plainConfig{Fanouts: []int64{All}}, false, 1)
+		r := Request{Seeds: []int64{longHub, 4, 5, 6}, Exclude: [][]Link{SortLinks(slices.Clone(links))}}
 		require.NoError(t, w.Draw(context.Background(), Key{}, r, &excluded[i]))
 	}
 	requireEqual(t, excluded[0], excluded[1])
@@ -76,11 +76,11 @@ func TestLongListsAreSearchedToTheirEnd(t *testing.T) {
 
 	n := &Negatives{NumSources: 2000, NumTargets: 2000, Strict: new(Strict)}
 	var open [2][]proposal
-	for i, g := range []Graph{memory, disk} {
+	for i, g := range []*Relation{memory, disk} {
 		for j, l := range append(links, Link{1400, longHub}, Link{lateSource, 5}) {
 			open[i] = append(open[i], proposal{source: l.Source, target: l.Target, number: int32(j)})
 		}
-		require.NoError(t, n.mark(context.Background(), &g, open[i]))
+		require.NoError(t, n.mark(context.Background(), g, open[i]))
 	}
 	require.Equal(t, open[0], open[1])
 	require.True(t, open[1][slices.IndexFunc(open[1], func(p proposal) bool { return p.source == lateSource && p.target == longHub })].taken)
@@ -95,9 +95,9 @@ func TestLongListsAreSearchedToTheirEnd(t *testing.T) {
 			}
 		}
 		for j := range uint64(5) {
-			from, to, err := n.drawLeft(context.Background(), &memory, stream(j), source, 0)
+			from, to, err := n.drawLeft(context.Background(), memory, stream(j), source, 0)
 			require.NoError(t, err)
-			gotFrom, gotTo, err := n.drawLeft(context.Background(), &disk, stream(j), source, 0)
+			gotFrom, gotTo, err := n.drawLeft(context.Background(), disk, stream(j), source, 0)
 			require.NoError(t, err)
 			require.Equal(t, Link{from, to}, Link{gotFrom, gotTo})
 			require.Equal(t, source < 0, to == longHub)

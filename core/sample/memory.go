@@ -7,106 +7,183 @@ import (
 	"freshgo/core/mem"
 )
 
-// Demand is the size of a batch: what a Worker's memory follows.
-type Demand struct{ Nodes, Edges int64 }
+// Demand is the size of a batch by node type and by relation: what a Worker's memory follows.
+type Demand struct{ Nodes, Edges []int64 }
 
-// WorkerBytes is what Reserve makes a Worker of this Sampler hold for batches up to a demand, its id map included.
+// size is what a batch demands of one relation: the nodes are its targets.
+type size struct{ nodes, edges int64 }
+
+func (s *Sampler) size(d Demand, relation int) size {
+	return size{d.Nodes[s.relations[relation].Target], d.Edges[relation]}
+}
+
+// WorkerBytes is what Reserve makes a Worker of this Sampler hold for batches up to a demand, its id maps included.
 func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
-	n := s.scratch(d)
 	var total int64
-	for _, nBytes := range []int64{
-		n.nodes * 8, n.ptr * 8, n.pos * 8, n.wide * 8, n.row * 4, n.spans * int64(unsafe.Sizeof(span{})), // unsafe: only a size
-		n.weight * 4, n.counts * 8, n.trees * 8, n.trees * 4,
-	} {
-		if nBytes > 0 {
-			total += max(nBytes, minBuffer)
+	add := func(n, size int64) {
+		if n > 0 {
+			total += max(n*size, minBuffer)
 		}
 	}
-	if s.method != nil {
-		total += s.method.bytes(s, d) + s.threadBytes()
+	for t := range s.numTypes() {
+		n := s.nodesDemand(d, t)
+		add(n.nodes, 8)
+		add(n.front, 8)
+		add(n.trees, 8)
+		add(n.trees, 4)
+		if stamp && !s.disjoint {
+			add(max(s.numNodes(t), 1), stampSize)
+		} else {
+			add(tableSlots(d.Nodes[t]), 8)
+		}
 	}
-	total += s.subgraphBytes(d)
-	if stamp && !s.disjoint {
-		return total + max(StampBytes(s.graph.NumNodes), minBuffer)
+	for i := range s.relations {
+		r := &s.relations[i]
+		n := r.edgesDemand(s.size(d, i))
+		add(n.ptr, 8)
+		add(n.pos, 8)
+		add(n.row, 4)
+		add(n.wide, 8)
+		add(n.spans, int64(unsafe.Sizeof(span{}))) // unsafe: only a size
+		add(n.weight, 4)
+		add(n.counts, 8)
+		if r.method != nil {
+			total += r.method.bytes(r, s.size(d, i)) + r.threadBytes()
+		}
+		both := s.size(d, i)
+		if s.subgraph == Bidirectional && s.reverse[i] >= 0 {
+			both.edges = max(both.edges, d.Edges[s.reverse[i]]) // it sorts those of both
+		}
+		total += r.subgraphBytes(both)
 	}
-	return total + max(tableSlots(d.Nodes)*8, minBuffer)
+	n := s.flatDemand(d)
+	add(n.nodes, 8)
+	add(n.trees, 4)
+	add(n.ptr, 8)
+	add(n.pos, 8)
+	add(n.row, 4)
+	add(n.weight, 4)
+	return total
 }
 
 // Reserve grows the Worker to batches up to a demand, so that none of them allocates. Larger ones still work while the
 // budget has room.
 func (w *Worker) Reserve(d Demand) error {
-	n := w.sampler.scratch(d)
-	for _, b := range []struct {
-		buffer *buffer[int64]
-		room   int64
-	}{{&w.nodes, n.nodes}, {&w.ptr, n.ptr}, {&w.pos, n.pos}, {&w.wide, n.wide}, {&w.counts, n.counts}, {&w.forest.ids, n.trees}} {
-		if err := b.buffer.grow(w.budget, mem.Trace, b.room, 0); err != nil {
+	for t, s := range w.nodes {
+		n := w.sampler.nodesDemand(d, t)
+		err := reserve(w.budget, room{&s.nodes, n.nodes}, room{&s.front, n.front}, room{&s.forest.ids, n.trees})
+		if err != nil {
+			return err
+		}
+		if err := s.forest.trees.grow(w.budget, mem.Trace, n.trees, 0); err != nil {
+			return err
+		}
+		if err := s.ids.resize(d.Nodes[t]); err != nil {
 			return err
 		}
 	}
-	if err := w.row.grow(w.budget, mem.Trace, n.row, 0); err != nil {
-		return err
+	for i, e := range w.edges {
+		n := e.edgesDemand(w.sampler.size(d, i))
+		err := reserve(w.budget,
+			room{&e.ptr, n.ptr}, room{&e.pos, n.pos}, room{&e.wide, n.wide}, room{&e.counts, n.counts})
+		if err != nil {
+			return err
+		}
+		if err := e.row.grow(w.budget, mem.Trace, n.row, 0); err != nil {
+			return err
+		}
+		if err := e.spans.grow(w.budget, mem.Trace, n.spans, 0); err != nil {
+			return err
+		}
+		if err := e.weight.grow(w.budget, mem.Trace, n.weight, 0); err != nil {
+			return err
+		}
 	}
-	if err := w.spans.grow(w.budget, mem.Trace, n.spans, 0); err != nil {
-		return err
+	return w.flat.grow(w.budget, w.sampler.flatDemand(d))
+}
+
+// room is how many elements a buffer is to have.
+type room struct {
+	buffer *buffer[int64]
+	n      int64
+}
+
+func reserve(budget *mem.Budget, rooms ...room) error {
+	for _, r := range rooms {
+		if err := r.buffer.grow(budget, mem.Trace, r.n, 0); err != nil {
+			return err
+		}
 	}
-	if err := w.weight.grow(w.budget, mem.Trace, n.weight, 0); err != nil {
-		return err
-	}
-	if err := w.forest.trees.grow(w.budget, mem.Trace, n.trees, 0); err != nil {
-		return err
-	}
-	if w.ids.table.block == nil {
+	return nil
+}
+
+// resize replaces a hash map by one that numbers this many nodes without growing.
+func (m *idMap) resize(nodes int64) error {
+	if m.table.block == nil || tableSlots(nodes) == int64(len(m.table.data)) {
 		return nil
 	}
-	w.ids.table.free()
-	err := w.ids.table.grow(w.budget, mem.IDMap, tableSlots(d.Nodes), 0)
+	m.table.free()
+	err := m.table.grow(m.budget, mem.IDMap, tableSlots(nodes), 0)
 	if err == nil {
-		w.ids.setShift()
+		m.setShift()
 	}
 	return err
 }
 
-// scratch is the number of elements of a Worker's buffers.
-type scratch struct{ nodes, ptr, pos, row, spans, wide, weight, counts, trees int64 }
+// tableSlots is the size of a hash map that numbers this many nodes without growing.
+func tableSlots(nodes int64) int64 {
+	return max(minTable, int64(1)<<bits.Len64(uint64(2*(nodes+group)-1)))
+}
 
-func (s *Sampler) scratch(d Demand) scratch {
-	n := scratch{
-		nodes: d.Nodes + s.newNodes(d.Edges) + 1, // numbering may write as many as there are edges in a hop
-		ptr:   d.Nodes + 1,
-		pos:   d.Edges,
-		row:   d.Edges,
-		spans: d.Nodes,
+// nodesRoom is the number of elements of the buffers of a node type.
+type nodesRoom struct{ nodes, front, trees int64 }
+
+func (s *Sampler) nodesDemand(d Demand, t int) nodesRoom {
+	most := int64(0) // that a hop of one relation may write: as many as it has edges
+	for _, i := range s.groups[t] {
+		most = max(most, newNodes(d.Edges[i], s.numNodes(t), s.disjoint))
 	}
-	if s.graph.Indices32 == nil || s.disjoint {
-		n.wide = d.Edges
+	n := nodesRoom{nodes: d.Nodes[t] + most + 1}
+	switch {
+	case s.disjoint:
+		n.trees = d.Nodes[t]
+	case s.moved[t]:
+		n.front = d.Nodes[t]
 	}
-	if s.disjoint {
-		n.trees = d.Nodes
+	return n
+}
+
+// edgesRoom is the number of elements of the buffers of a relation.
+type edgesRoom struct{ ptr, pos, row, spans, wide, weight, counts int64 }
+
+func (r *relation) edgesDemand(d size) edgesRoom {
+	n := edgesRoom{ptr: d.nodes + 1, pos: d.edges, row: d.edges, spans: d.nodes}
+	if r.Indices32 == nil || r.disjoint {
+		n.wide = d.edges
 	}
-	if s.method != nil {
-		g := s.method.gives()
-		n.counts = d.Nodes
+	if r.method != nil {
+		g := r.method.gives()
+		n.counts = d.nodes
 		if g.ids {
-			n.wide = d.Edges
+			n.wide = d.edges
 		}
 		if g.weight {
-			n.weight = d.Edges
+			n.weight = d.edges
 		}
 		if !g.pos {
 			n.pos = 0
 		}
 	}
-	if s.subgraph == Induced {
+	if r.subgraph == Induced {
 		n.pos, n.row = n.pos+inducedEdges, n.row+inducedEdges // which are looked up before it is known what they add
 	}
 	return n
 }
 
 // threadBytes is the scratch of a thread for large fanouts.
-func (s *Sampler) threadBytes() (total int64) {
-	for hop, k := range s.fanouts {
-		set, entries := s.method.scratch(hop, s.widest, k)
+func (r *relation) threadBytes() (total int64) {
+	for hop, k := range r.fanouts {
+		set, entries := r.method.scratch(hop, r.widest, k)
 		var n int64
 		if set > scanLimit {
 			n += max(8*int64(setSlots(int(set))), minBuffer)
@@ -117,9 +194,4 @@ func (s *Sampler) threadBytes() (total int64) {
 		total = max(total, n)
 	}
 	return total
-}
-
-// tableSlots is the size of a hash map that numbers this many nodes without growing.
-func tableSlots(nodes int64) int64 {
-	return max(minTable, int64(1)<<bits.Len64(uint64(2*(nodes+group)-1)))
 }

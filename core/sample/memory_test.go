@@ -18,7 +18,7 @@ func TestReservedWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 		}
 		indptr[v+1] = int64(len(indices))
 	}
-	s, err := New(Graph{NumNodes: nodes, Indptr: indptr, Indices32: indices}, Config{Fanouts: []int64{5, 5, 5}})
+	s, err := newPlain(plainGraph{NumNodes: nodes, Indptr: indptr, Indices32: indices}, plainConfig{Fanouts: []int64{5, 5, 5}})
 	require.NoError(t, err)
 	seeds := make([]int64, 200)
 	for i := range seeds {
@@ -28,7 +28,7 @@ func TestReservedWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 		budget := mem.NewBudget(0)
 		w, err := s.NewWorker(budget, stamp, 1)
 		require.NoError(t, err)
-		d := Demand{Nodes: nodes, Edges: 200 * (5 + 25 + 125)}
+		d := plainDemand(nodes, 200*(5+25+125))
 		require.NoError(t, w.Reserve(d))
 		reserved := budget.Used()
 		require.LessOrEqual(t, reserved, s.WorkerBytes(d, stamp))

@@ -7,15 +7,16 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Metapath finds neighbours by walks along types of edges (PinSAGE on a graph of users and items; DGL's PinSAGESampler), in the
-// place of draws along one type.
+// Metapath finds neighbours by walks along types of edges (PinSAGE on a graph of users and items; DGL's
+// PinSAGESampler), in the place of draws along one type.
 //
-// Path is relations of the HeteroGraph, by place, each walked against its edges, from a target to a source. It leads from nodes of
-// the type that the first relation ends at, the targets, to nodes of the type that the last one begins at, the sources. Length of a
-// Walk counts how often it is walked, Restart is the probability to go back to the target before each time but the first, and what
-// is visited is where it ends; where Length is more than 1, sources and targets are of one type. A walk that can go no further goes
-// back to the target: at once where it has not left since the metapath began, and else with the next time, so that this time visits
-// nothing. With a metapath of one relation all this is what Walk says.
+// Path is relations of the Graph, by place, each walked against its edges, from a target to a source. It leads from
+// nodes of the type that the first relation ends at, the targets, to nodes of the type that the last one begins at, the
+// sources. Length of a Walk counts how often it is walked, Restart is the probability to go back to the target before
+// each time but the first, and what is visited is where it ends; where Length is more than 1, sources and targets are
+// of one type. A walk that can go no further goes back to the target: at once where it has not left since the metapath
+// began, and else with the next time, so that this time visits nothing. With a metapath of one relation all this is
+// what Walk says.
 //
 // A walk draws numbers as Walk says: for going back, and for each relation one below the degree of where it stands.
 type Metapath struct {
@@ -25,85 +26,69 @@ type Metapath struct {
 
 // metapath is walks along relations.
 type metapath struct {
-	walks
-	path    []Graph // in each NumNodes is that of its targets
-	fetched bool    // one of them is not in memory
+	walks   []Walk // of each hop
+	path    []Relation
+	fetched bool // one of them is not in memory
 }
 
-// newMetapaths is NewHetero of a Config with Metapaths: they take the place of relations.
-func newMetapaths(g HeteroGraph, cfg HeteroConfig) (*HeteroSampler, error) {
-	if len(cfg.Fanouts) != len(cfg.Metapaths) {
-		return nil, fmt.Errorf("sample: fanouts of %d metapaths, want %d as there are: %w", len(cfg.Fanouts), len(cfg.Metapaths), ErrFanout)
-	}
-	if cfg.Replace || cfg.Labor != nil || len(cfg.Weights) > 0 {
-		return nil, fmt.Errorf("sample: random walks are uniform: they have no weights, no LABOR and no draws with replacement: %w", ErrConfig)
-	}
-	if cfg.Disjoint || len(cfg.Temporal) > 0 || cfg.Subgraph != Directional {
-		return nil, fmt.Errorf("sample: random walks have no trees, no times and no subgraph type other than directional: %w", ErrConfig)
-	}
-	s := &HeteroSampler{groups: make([][]int, len(g.NumNodes)), hops: len(cfg.Fanouts[0])}
-	if err := s.addTypes(g); err != nil {
-		return nil, err
-	}
-	for i, of := range cfg.Metapaths {
-		if err := checkHeteroFanouts(i, cfg.Fanouts[i], s.hops); err != nil {
-			return nil, err
-		}
-		r, err := g.metapath(of, s.hops)
-		if err != nil {
-			return nil, fmt.Errorf("sample: metapath %d: %w", i, err)
-		}
-		r.fanouts = slices.Clone(cfg.Fanouts[i])
-		s.relations = append(s.relations, r)
-		s.groups[r.source] = append(s.groups[r.source], i)
-	}
-	return s, nil
-}
-
-// metapath checks a Metapath and makes it a relation from its sources to its targets.
-func (g *HeteroGraph) metapath(of Metapath, hops int) (heteroRelation, error) {
+// walk makes r a metapath, from its sources to its targets.
+func (r *relation) walk(g *Graph, of Metapath, hops int) error {
 	m, repeated := metapath{walks: slices.Clone(of.Walks)}, false
 	if len(of.Walks) != hops {
-		return heteroRelation{}, fmt.Errorf("walks for %d hops, want %d as there are fanouts: %w", len(of.Walks), hops, ErrConfig)
+		return fmt.Errorf("walks for %d hops, want %d as there are fanouts: %w", len(of.Walks), hops, ErrConfig)
 	}
-	r := heteroRelation{}
 	for hop, w := range of.Walks {
 		if err := w.check(hop); err != nil {
-			return heteroRelation{}, err
+			return err
 		}
 		repeated = repeated || w.Length > 1
 		r.steps = append(r.steps, w.Walks*w.Length*int64(len(of.Path)))
 	}
 	if len(of.Path) == 0 {
-		return heteroRelation{}, fmt.Errorf("no relations, want one at least: %w", ErrConfig)
+		return fmt.Errorf("no relations, want one at least: %w", ErrConfig)
 	}
+	source := 0
 	for i, place := range of.Path {
 		if place < 0 || place >= len(g.Relations) {
-			return heteroRelation{}, fmt.Errorf("step %d is relation %d, want one of %d: %w", i, place, len(g.Relations), ErrConfig)
+			return fmt.Errorf("step %d is relation %d, want one of %d: %w", i, place, len(g.Relations), ErrConfig)
 		}
-		graph, err := g.lists(place)
-		if err != nil {
-			return heteroRelation{}, err
+		step := g.Relations[place]
+		if err := step.check(g); err != nil {
+			return fmt.Errorf("relation %d: %w", place, err)
 		}
-		if at := g.Relations[place].Target; i > 0 && r.source != at {
-			return heteroRelation{}, fmt.Errorf("it does not connect: step %d leads to nodes of type %d, and step %d, relation %d, from type %d: %w",
-				i-1, r.source, i, place, at, ErrConfig)
+		if i > 0 && source != step.Target {
+			return fmt.Errorf("it does not connect: step %d leads to nodes of type %d, and step %d, relation %d, "+
+				"from type %d: %w",
+				i-1, source, i, place, step.Target, ErrConfig)
 		}
-		m.path = append(m.path, graph)
-		m.fetched = m.fetched || graph.Adjacency != nil
-		r.source = g.Relations[place].Source
+		m.path = append(m.path, step)
+		m.fetched = m.fetched || step.Adjacency != nil
+		source = step.Source
 	}
-	r.target = g.Relations[of.Path[0]].Target
-	if repeated && r.source != r.target {
-		return heteroRelation{}, fmt.Errorf("it leads from nodes of type %d to type %d and so cannot be walked twice: %w", r.target, r.source, ErrConfig)
+	if target := m.path[0].Target; repeated && source != target {
+		return fmt.Errorf("it leads from nodes of type %d to type %d and so cannot be walked twice: %w",
+			target, source, ErrConfig)
 	}
-	graph := m.path[0]
-	graph.NumNodes = g.NumNodes[r.source] // those that are numbered
-	r.Sampler = &Sampler{graph: graph, method: m}
-	return r, nil
+	r.Relation, r.method = m.path[0], m
+	r.Source = source
+	return nil
 }
 
-func (m metapath) bytes(*Sampler, Demand) (most int64) {
+func (m metapath) most(hop int, deg, k int64) int64 {
+	if deg == 0 {
+		return 0
+	}
+	n := m.walks[hop].Walks * m.walks[hop].Length
+	if k == All {
+		return n
+	}
+	return min(k, n)
+}
+
+func (m metapath) scratch(int, int64, int64) (set, entries int64) { return 0, 0 }
+func (m metapath) gives() gives                                   { return gives{ids: true, weight: true} }
+
+func (m metapath) bytes(*relation, size) (most int64) {
 	for _, w := range m.walks {
 		most = max(most, walkerBytes(w, walkersIn(m.fetched, w)))
 	}
@@ -113,7 +98,13 @@ func (m metapath) bytes(*Sampler, Demand) (most int64) {
 func (m metapath) expand(h *hop) error {
 	w := m.walks[h.number]
 	return h.expandWalks(w, m.fetched, func(k *walker, lo, hi int) error {
-		p := pathMoves{hop: h, k: k, w: w, path: m.path, from: h.expanded(h.first, h.first+h.targets), back: w.back(), n: h.start(k, w, lo, hi)}
+		from, n := h.expanded(h.first, h.first+h.targets), h.start(k, w, lo, hi)
+		if len(m.path) == 1 && !m.fetched {
+			one := moves{hop: h, k: k, w: w, from: from, back: w.back(), n: n}
+			one.resident()
+			return nil
+		}
+		p := pathMoves{hop: h, k: k, w: w, path: m.path, from: from, back: w.back(), n: n}
 		if m.fetched {
 			return p.fetch()
 		}
@@ -122,13 +113,13 @@ func (m metapath) expand(h *hop) error {
 	})
 }
 
-// pathMoves is n walkers that move together along a metapath, in stages as moves has them. A walker that has come to an end is
-// one whose target is the complement of what it was; it stands at node 0 of whatever type.
+// pathMoves is n walkers that move together along a metapath, in stages as moves has them. A walker that has come to an
+// end is one whose target is the complement of what it was; it stands at node 0 of whatever type.
 type pathMoves struct {
 	*hop
 	k    *walker
 	w    Walk
-	path []Graph
+	path []Relation
 	from []int64 // the targets
 	back uint64
 	n    int
@@ -160,7 +151,8 @@ func (m *pathMoves) turn(first, step int) {
 // leave draws the edges that the walkers take and asks for their sources.
 func (m *pathMoves) leave(first, step int) {
 	end := min(first+group, m.n)
-	at, targets, state, pos := m.k.at.data[first:end], m.k.targets.data[first:end], m.k.state.data[first:end], m.k.pos.data[first:end]
+	at, targets := m.k.at.data[first:end], m.k.targets.data[first:end]
+	state, pos := m.k.state.data[first:end], m.k.pos.data[first:end]
 	relation := step % len(m.path)
 	g := &m.path[relation]
 	for i, t := range targets {

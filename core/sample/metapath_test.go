@@ -60,8 +60,8 @@ func referenceMetapath(g *heteroTestGraph, path []int, w Walk, key Key, hop int,
 }
 
 // referencePaths draws a batch, of which a metapath numbers the nodes of its source type.
-func referencePaths(g *heteroTestGraph, cfg HeteroConfig, key Key, seeds [][]int64) HeteroSubgraph {
-	sub := HeteroSubgraph{Relations: make([]RelationEdges, len(cfg.Metapaths))}
+func referencePaths(g *heteroTestGraph, cfg Config, key Key, seeds [][]int64) cutBatch {
+	sub := cutBatch{Relations: make([]cutEdges, len(cfg.Metapaths))}
 	first, local := make([]int, len(g.nodes)), make([]map[int64]uint32, len(g.nodes))
 	for t, of := range seeds {
 		sub.Nodes, sub.NodesPerHop = append(sub.Nodes, slices.Clone(of)), append(sub.NodesPerHop, []int64{int64(len(of))})
@@ -105,7 +105,7 @@ func referencePaths(g *heteroTestGraph, cfg HeteroConfig, key Key, seeds [][]int
 	return sub
 }
 
-func requirePaths(t *testing.T, want, got HeteroSubgraph) {
+func requirePaths(t *testing.T, want, got cutBatch) {
 	t.Helper()
 	require.Equal(t, want.NodesPerHop, got.NodesPerHop)
 	for i := range want.Nodes {
@@ -120,15 +120,15 @@ func requirePaths(t *testing.T, want, got HeteroSubgraph) {
 }
 
 // onePath is a Config of one metapath.
-func onePath(fanouts []int64, walks []Walk, path ...int) HeteroConfig {
-	return HeteroConfig{Fanouts: [][]int64{fanouts}, Metapaths: []Metapath{{Path: path, Walks: walks}}}
+func onePath(fanouts []int64, walks []Walk, path ...int) Config {
+	return Config{Fanouts: [][]int64{fanouts}, Metapaths: []Metapath{{Path: path, Walks: walks}}}
 }
 
 // Relations of citations: 0 is within type 0, 1 and 2 lead between types 0 and 1, 3 and 4 between 0 and 2, 5 from 1 to 2.
-func pathConfigs() map[string]HeteroConfig {
+func pathConfigs() map[string]Config {
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	once := []Walk{{5, 1, .5}, {2, 1, 0}}
-	return map[string]HeteroConfig{
+	return map[string]Config{
 		"there and back":  onePath([]int64{5, 3}, walk, 1, 2),
 		"of another type": onePath([]int64{5, 3}, walk, 2, 1),
 		"around":          onePath([]int64{5, All}, walk, 3, 5, 2),
@@ -157,7 +157,7 @@ func TestMetapathsEqualReference(t *testing.T) {
 							seeds[typ] = append(seeds[typ], rng.below(g.nodes[typ]))
 						}
 						key := Key{1, 2, uint64(batch)}
-						var got HeteroSubgraph
+						var got cutBatch
 						require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
 						requirePaths(t, referencePaths(g, cfg, key, seeds), got)
 					}
@@ -172,9 +172,8 @@ func TestMetapathOfOneRelationIsAWalk(t *testing.T) {
 	g := newTestGraph(3000, 7)
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	for form, graph := range g.forms() {
-		relation := Relation{Indptr: graph.Indptr, Indices32: graph.Indices32, Indices64: graph.Indices64, Adjacency: graph.Adjacency}
-		path := newHeteroWorker(t, HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{relation}}, onePath([]int64{5, All}, walk, 0), true, 2)
-		plain := newWorker(t, graph, Config{Fanouts: []int64{5, All}, Walks: walk}, true, 2)
+		path := newHeteroWorker(t, Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true}, onePath([]int64{5, All}, walk, 0), true, 2)
+		plain := newWorker(t, graph, plainConfig{Fanouts: []int64{5, All}, Walks: walk}, true, 2)
 		var want, got Subgraph
 		require.NoError(t, plain.Sample(context.Background(), relationKey(Key{4, 5, 6}, 0), g.seeds(200, 5), &want), form)
 		require.NoError(t, path.Draw(context.Background(), Key{4, 5, 6}, Request{Seeds: g.seeds(200, 5)}, &got), form)
@@ -184,7 +183,7 @@ func TestMetapathOfOneRelationIsAWalk(t *testing.T) {
 }
 
 // bipartite is users 0 to len(users)-1, each with a list of items, and the other way.
-func bipartite(numItems int, users ...[]int32) HeteroGraph {
+func bipartite(numItems int, users ...[]int32) Graph {
 	items := make([][]int32, numItems)
 	for u, list := range users {
 		for _, i := range list {
@@ -195,13 +194,13 @@ func bipartite(numItems int, users ...[]int32) HeteroGraph {
 		g := graphOf(lists...)
 		return Relation{Source: source, Target: target, Indptr: g.Indptr, Indices32: g.Indices32}
 	}
-	return HeteroGraph{NumNodes: []int64{int64(len(users)), int64(numItems)}, Relations: []Relation{relation(1, 0, users), relation(0, 1, items)}}
+	return Graph{NumNodes: []int64{int64(len(users)), int64(numItems)}, Relations: []Relation{relation(1, 0, users), relation(0, 1, items)}, Named: true}
 }
 
 // How often walks user - item - user visit users, from the powers of the transition matrix. In "dead ends" some relations lead to nodes that
 // the next one does not leave: what was walked there visits nothing and begins again at the target.
 func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
-	graphs := map[string]HeteroGraph{
+	graphs := map[string]Graph{
 		"one item":  bipartite(1, []int32{0}, []int32{0}, []int32{0}),
 		"chain":     bipartite(3, []int32{0}, []int32{0, 1}, []int32{1, 2}, []int32{2}),
 		"popular":   bipartite(4, []int32{0, 1, 2, 3}, []int32{0}, []int32{0, 0, 1}, []int32{3}),
@@ -239,7 +238,7 @@ func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
 }
 
 // expectedPathVisits is of user 0, all of whose walks can begin, on a graph where every user has items.
-func expectedPathVisits(g HeteroGraph, w Walk) []float64 {
+func expectedPathVisits(g Graph, w Walk) []float64 {
 	users := int(g.NumNodes[0])
 	step := func(r Relation, from []float64, to int) (next []float64, lost float64) {
 		next = make([]float64, to)
@@ -307,7 +306,7 @@ func TestMetapathFaults(t *testing.T) {
 	again := onePath([]int64{5}, walk, 1, 2)
 	again.Labor = &Labor{BatchDependency: 1}
 	for _, tt := range []struct {
-		cfg   HeteroConfig
+		cfg   Config
 		err   error
 		words string
 	}{
@@ -320,17 +319,17 @@ func TestMetapathFaults(t *testing.T) {
 		{onePath([]int64{5, 5}, walk, 1, 2), ErrConfig, "walks for 1 hops"},
 		{onePath([]int64{5}, nil, 1, 2), ErrConfig, "walks for 0 hops"},
 		{onePath([]int64{-2}, walk, 1, 2), ErrFanout, "fanout -2"},
-		{HeteroConfig{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, want 1"},
-		{HeteroConfig{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout, "2 fanouts of relation 1"},
+		{Config{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, want 1"},
+		{Config{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout, "2 fanouts of relation 1"},
 		{again, ErrConfig, "uniform"},
 	} {
-		_, err := NewHetero(g.form(0), tt.cfg)
+		_, err := New(g.form(0), tt.cfg)
 		require.ErrorIs(t, err, tt.err)
 		require.ErrorContains(t, err, tt.words)
 	}
 	broken := g.form(0)
 	broken.Relations[1].Indptr = broken.Relations[1].Indptr[1:]
-	_, err := NewHetero(broken, onePath([]int64{5}, walk, 1, 2))
+	_, err := New(broken, onePath([]int64{5}, walk, 1, 2))
 	require.ErrorIs(t, err, ErrGraph)
 
 	cfg := pathConfigs()["around"]
@@ -367,19 +366,19 @@ func TestMetapathsStayWithinWorkerBytes(t *testing.T) {
 	for name, cfg := range pathConfigs() {
 		for form := range 3 {
 			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
-				s, err := NewHetero(g.form(form), cfg)
+				s, err := New(g.form(form), cfg)
 				require.NoError(t, err)
 				first := newHeteroWorker(t, g.form(form), cfg, true, 1)
 				from := s.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
 				request := Request{Seeds: []int64{from, from + 1, from + 2, from + 3, from + 4, from + 5, from + 6}}
 				var sub Subgraph
 				require.NoError(t, first.Draw(context.Background(), Key{}, request, &sub))
-				d := HeteroDemand{Nodes: make([]int64, len(g.nodes)), Edges: sub.Rooms}
+				d := Demand{Nodes: make([]int64, len(g.nodes)), Edges: sub.Rooms}
 				hops := len(cfg.Fanouts[0]) + 1
 				for i, n := range sub.NodesPerHop {
 					d.Nodes[i/hops] += n
 				}
-				stamp := make([]bool, len(g.nodes))
+				stamp := false
 				w, err := s.NewWorker(mem.NewBudget(s.WorkerBytes(d, stamp)), stamp, 1)
 				require.NoError(t, err)
 				defer w.Close()

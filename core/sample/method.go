@@ -7,82 +7,96 @@ import (
 	"freshgo/core/mem"
 )
 
-// method is how the neighbours of a hop come about where they are not uniform draws, which hop.go fuses with loading them.
-// There is one file for each: weighted.go, labor.go, walk.go. What follows, numbering, layout and hop after hop, is the same
-// for all.
+// method is how the neighbours of a hop come about where they are not uniform draws, which hop.go fuses with loading
+// them. There is one file for each: weighted.go, labor.go, metapath.go, temporallists.go. What follows, numbering,
+// layout and hop after hop, is the same for all.
 type method interface {
 	// most is the number of edges that a target of this degree gets at most.
 	most(hop int, deg, k int64) int64
-	// scratch is how many members the set and how many entries the race of a thread need at most in a hop whose longest list
-	// is this long.
+	// scratch is how many members the set and how many entries the race of a thread need at most in a hop whose longest
+	// list is this long.
 	scratch(hop int, widest, k int64) (set, race int64)
-	// expand gives every target its neighbours. Target i of the hop has room for most of them from place ptr[first+i]-from
-	// on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the sources), and in h.weight
-	// (where it weighs them), and their number goes to h.counts[i].
+	// expand gives every target its neighbours. Target i of the hop has room for most of them from place
+	// ptr[first+i]-from on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the
+	// sources), and in h.weight (where it weighs them), and their number goes to h.counts[i].
 	expand(h *hop) error
 	// gives says which of pos, sources and weight it fills.
 	gives() gives
-	// bytes is what a Worker needs besides, for batches up to a demand.
-	bytes(s *Sampler, d Demand) int64
+	// bytes is what a Worker needs besides, for batches of this size along the relation.
+	bytes(r *relation, d size) int64
 }
 
 type gives struct{ pos, ids, weight bool }
 
-// method returns what the Config asks for, nil for uniform draws.
-func (c *Config) method(g *Graph) (method, error) {
-	refuse := func(format string, args ...any) (method, error) {
-		return nil, fmt.Errorf("sample: %s: %w", fmt.Sprintf(format, args...), ErrConfig)
+// checkMethod says which of the ways to draw do not go together.
+func (c *Config) checkMethod() error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("sample: %s: %w", fmt.Sprintf(format, args...), ErrConfig)
 	}
-	if c.Weights != nil {
-		if err := c.Weights.check(g); err != nil {
+	walk, trees := len(c.Metapaths) > 0, c.Disjoint || len(c.Temporal) > 0
+	switch {
+	case c.Subgraph > Induced:
+		return refuse("subgraph type %d, want %d to %d", c.Subgraph, Directional, Induced)
+	case c.Subgraph != Directional && walk:
+		return refuse("random walks give no edges of the graph that could be completed")
+	case c.Subgraph == Induced && trees:
+		return refuse("an induced subgraph joins what is disjoint, and has edges of any time")
+	case trees && (c.Labor != nil || walk):
+		return refuse("LABOR and random walks draw for all seeds together: " +
+			"they have no trees of single seeds and no times")
+	case walk && (len(c.Weights) > 0 || c.Labor != nil || c.Replace):
+		return refuse("random walks are uniform: they have no weights, no LABOR and no draws with replacement")
+	case c.Labor != nil && c.Replace:
+		return refuse("LABOR draws without replacement")
+	case c.Labor != nil && (c.Labor.BatchDependency < 1 || c.Labor.BatchDependency > math.MaxInt32):
+		return refuse("batch dependency %d, want 1 to %d", c.Labor.BatchDependency, math.MaxInt32)
+	}
+	return nil
+}
+
+// method returns what the Config asks for along a relation, nil for uniform draws.
+func (c *Config) method(relation int, r *Relation) (method, error) {
+	var weights *Weights
+	if len(c.Weights) > 0 {
+		weights = c.Weights[relation]
+	}
+	if weights != nil {
+		if err := weights.check(r); err != nil {
 			return nil, err
 		}
 	}
-	if c.Temporal != nil {
-		if err := c.Temporal.check(g); err != nil {
+	var temporal *Temporal
+	if len(c.Temporal) > 0 {
+		temporal = c.Temporal[relation]
+	}
+	if temporal != nil {
+		if err := temporal.check(r); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case (c.Temporal != nil || c.Disjoint) && (c.Labor != nil || c.Walks != nil):
-		return refuse("LABOR and random walks draw for all seeds together: they have no trees of single seeds and no times")
-	case c.Temporal != nil && c.Weights != nil:
-		return refuse("weights and times, want one of them")
-	case c.Temporal != nil && c.Temporal.Times.Source != nil:
-		return &temporalLists{Temporal: c.Temporal, replace: c.Replace}, nil
-	case c.Walks != nil:
-		if c.Weights != nil || c.Labor != nil || c.Replace {
-			return refuse("random walks are uniform: they have no weights, no LABOR and no draws with replacement")
-		}
-		if len(c.Walks) != len(c.Fanouts) {
-			return refuse("walks for %d hops, want %d as there are fanouts", len(c.Walks), len(c.Fanouts))
-		}
-		for hop, w := range c.Walks {
-			if err := w.check(hop); err != nil {
-				return nil, err
-			}
-		}
-		return walks(c.Walks), nil
+	case temporal != nil && weights != nil:
+		return nil, fmt.Errorf("sample: weights and times, want one of them: %w", ErrConfig)
+	case temporal != nil && temporal.Times.Source != nil:
+		return &temporalLists{Temporal: temporal, replace: c.Replace}, nil
 	case c.Labor != nil:
-		if c.Replace {
-			return refuse("LABOR draws without replacement")
-		}
-		if c.Labor.BatchDependency < 1 || c.Labor.BatchDependency > math.MaxInt32 {
-			return refuse("batch dependency %d, want 1 to %d", c.Labor.BatchDependency, math.MaxInt32)
-		}
-		return &labor{Labor: *c.Labor, weights: c.Weights}, nil
-	case c.Weights != nil:
-		return &weighted{weights: c.Weights, replace: c.Replace}, nil
+		return &labor{Labor: *c.Labor, weights: weights}, nil
+	case weights != nil:
+		return &weighted{weights: weights, replace: c.Replace}, nil
 	}
 	return nil, nil
 }
 
 // HasPositions says whether the edges of batches are edges of the graph: Subgraph.Pos is not nil.
-func (s *Sampler) HasPositions() bool { return s.method == nil || s.method.gives().pos }
+func (s *Sampler) HasPositions() bool { return s.relations[0].hasPositions() }
 
 // HasWeights says whether edges have weights: Subgraph.Weight is not nil.
-func (s *Sampler) HasWeights() bool {
-	return s.method != nil && s.method.gives().weight && s.subgraph == Directional
+func (s *Sampler) HasWeights() bool { return s.relations[0].hasWeights() }
+
+func (r *relation) hasPositions() bool { return r.method == nil || r.method.gives().pos }
+
+func (r *relation) hasWeights() bool {
+	return r.method != nil && r.method.gives().weight && r.subgraph == Directional
 }
 
 // prepare makes room in the threads' scratch.
@@ -100,8 +114,8 @@ func (b *batch) prepare(m method, number int, k, widest int64) error {
 	return nil
 }
 
-// room makes room for what the method gives of the edges from to to.
-func (h *hop) room(m method, from, to int64) error {
+// roomFor makes room for what the method gives of the edges from to to.
+func (h *hop) roomFor(m method, from, to int64) error {
 	g := m.gives()
 	if g.pos {
 		if err := h.batch.pos.grow(h.budget, mem.Trace, to, from); err != nil {

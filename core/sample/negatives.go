@@ -9,38 +9,40 @@ import (
 // Links is pairs of nodes: link i leads from Sources[i] to Targets[i].
 type Links struct{ Sources, Targets []int64 }
 
-// Negatives draws pairs of nodes that a model is to tell from links (PyG's NegativeSampling). Negative j of a batch is a
-// function of the batch's Key and of j: its numbers are those of the stream
+// Negatives draws pairs of nodes that a model is to tell from links (PyG's NegativeSampling). Negative j of a batch is
+// a function of the batch's Key and of j: its numbers are those of the stream
 //
 //	absorb(absorb(absorb(absorb(absorb(0, domainNegative), seed), epoch), batch), j)
 //
 // the first of which decides its source, where that is not given, and the next its target. It is immutable.
 type Negatives struct {
 	NumSources, NumTargets int64 // nodes that can be an end
-	// Sources and Targets are running sums of the weights of nodes, by RunningSums, in proportion to which the ends are drawn.
-	// nil: uniformly.
+	// Sources and Targets are running sums of the weights of nodes, by RunningSums, in proportion to which the ends are
+	// drawn. nil: uniformly.
 	Sources, Targets []float64
 	Given            bool    // the sources of negatives are given
 	Strict           *Strict // nil: any pair will do
 	Apart            bool    // the ends are of different types: a source and a target of the same number are two nodes
-	// SourcesBorn and TargetsBorn are when the nodes came about that can be an end, for DrawUpTo: the running sums are then in their
-	// order. Of one type they are the same. nil: they are always there.
+	// SourcesBorn and TargetsBorn are when the nodes came about that can be an end, for DrawUpTo: the running sums are
+	// then in their order. Of one type they are the same. nil: they are always there.
 	SourcesBorn, TargetsBorn *NodeTimes
 }
 
-// RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it says
-// which is not.
+// RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it
+// says which is not.
 func RunningSums(weights []float64) error {
 	total := 0.
 	for node, w := range weights {
 		if !(w >= 0) || math.IsInf(w, 1) {
-			return fmt.Errorf("sample: the weight of node %d is %v, want a finite number of at least 0: %w", node, w, ErrConfig)
+			return fmt.Errorf("sample: the weight of node %d is %v, want a finite number of at least 0: %w",
+				node, w, ErrConfig)
 		}
 		total += w
 		weights[node] = total
 	}
 	if !(total > 0) || math.IsInf(total, 1) {
-		return fmt.Errorf("sample: the weights of %d nodes add up to %v, want a finite sum above 0: %w", len(weights), total, ErrConfig)
+		return fmt.Errorf("sample: the weights of %d nodes add up to %v, want a finite sum above 0: %w",
+			len(weights), total, ErrConfig)
 	}
 	return nil
 }
@@ -51,13 +53,13 @@ func (n *Negatives) batchKey(k Key) uint64 {
 	return absorb(absorb(h, k.Epoch), k.Batch)
 }
 
-// Draw sets source[j], unless sources are given, and target[j] to those of negative j of the batch of key. Strict ones are
-// looked up in the graph of the sampler.
+// Draw sets source[j], unless sources are given, and target[j] to those of negative j of the batch of key. Strict ones
+// are looked up in the graph of the sampler.
 //
 // Errors: that of ctx and, of strict ones, that of Adjacency.Fetch.
-func (n *Negatives) Draw(ctx context.Context, s *Sampler, key Key, source, target []int64) error {
+func (n *Negatives) Draw(ctx context.Context, edges *Relation, key Key, source, target []int64) error {
 	if n.Strict != nil {
-		return n.drawStrict(ctx, &s.graph, key, source, target)
+		return n.drawStrict(ctx, edges, key, source, target)
 	}
 	base := n.batchKey(key)
 	for j := range target {
@@ -104,8 +106,8 @@ func before(sums []float64, v int64) float64 {
 	return sums[v-1]
 }
 
-// findSum is the first node of [lo, hi) at whose end the weights from lo on add up to more than u: never one of weight 0. Where
-// rounding has taken u to the sum of all, it is the last that has any weight, of which the range has one.
+// findSum is the first node of [lo, hi) at whose end the weights from lo on add up to more than u: never one of weight
+// 0. Where rounding has taken u to the sum of all, it is the last that has any weight, of which the range has one.
 func findSum(sums []float64, lo, hi int64, u float64) int64 {
 	base := before(sums, lo)
 	if last := before(sums, hi) - base; u >= last {

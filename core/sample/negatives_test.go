@@ -65,11 +65,9 @@ func (g *testGraph) strict(t *testing.T, n *Negatives, links Links, inGraph bool
 	})
 }
 
-func (g *testGraph) sampler(t *testing.T, form string) *Sampler {
-	t.Helper()
-	s, err := New(g.forms()[form], Config{})
-	require.NoError(t, err)
-	return s
+func (g *testGraph) relation(form string) *Relation {
+	r := g.forms()[form].relation()
+	return &r
 }
 
 // someWeights are weights of nodes, zeros at both ends and in the middle.
@@ -121,7 +119,7 @@ func TestNegativesAreDrawnByWeight(t *testing.T) {
 						for j := range source {
 							source[j] = links.Sources[j%3]
 						}
-						require.NoError(t, n.Draw(context.Background(), g.sampler(t, "ram32"), Key{1, 2, 3}, source, target))
+						require.NoError(t, n.Draw(context.Background(), g.relation("ram32"), Key{1, 2, 3}, source, target))
 
 						weight := func(w []float64, v int64) float64 {
 							if w == nil {
@@ -180,7 +178,7 @@ func TestNegativesAreTheSameFromDisk(t *testing.T) {
 	g.strict(t, n, Links{Sources: g.seeds(50, 1), Targets: g.seeds(50, 2)}, false)
 	draw := func(form string, count int) [2][]int64 {
 		source, target := make([]int64, count), make([]int64, count)
-		require.NoError(t, n.Draw(context.Background(), g.sampler(t, form), Key{1, 2, 3}, source, target))
+		require.NoError(t, n.Draw(context.Background(), g.relation(form), Key{1, 2, 3}, source, target))
 		return [2][]int64{source, target}
 	}
 	want := draw("ram32", 5000)
@@ -283,12 +281,11 @@ func TestNegativesFaults(t *testing.T) {
 	cancel()
 	source, target := make([]int64, 10), make([]int64, 10)
 	for _, form := range []string{"ram32", "ram64"} {
-		require.ErrorIs(t, n.Draw(ctx, g.sampler(t, form), Key{}, source, target), context.Canceled)
+		require.ErrorIs(t, n.Draw(ctx, g.relation(form), Key{}, source, target), context.Canceled)
 	}
 	broken := errors.New("broken")
-	s, err := New(Graph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: failing{broken}}, Config{})
-	require.NoError(t, err)
-	require.ErrorIs(t, n.Draw(context.Background(), s, Key{}, source, target), broken)
+	edges := &Relation{Indptr: g.indptr, Adjacency: failing{broken}}
+	require.ErrorIs(t, n.Draw(context.Background(), edges, Key{}, source, target), broken)
 	require.ErrorIs(t, (&Negatives{NumSources: 3, NumTargets: 3}).Draw(ctx, nil, Key{}, source, target), context.Canceled)
 }
 

@@ -11,13 +11,13 @@ import (
 	"freshgo/core/mem"
 )
 
-// NodeTimes limits negatives to nodes that were there at the time of the link that they go with: nodes in ascending order of
-// time, equal ones by number, so that those up to a time are the first of them and one is drawn by its place. The running sums
-// of Negatives are then in this order too. Where the ends are of two types each has times of its own, or none. PyG draws again
-// up to five times and then takes the oldest node, late or not.
+// NodeTimes limits negatives to nodes that were there at the time of the link that they go with: nodes in ascending
+// order of time, equal ones by number, so that those up to a time are the first of them and one is drawn by its place.
+// The running sums of Negatives are then in this order too. Where the ends are of two types each has times of its own,
+// or none. PyG draws again up to five times and then takes the oldest node, late or not.
 //
-// Strict ones are drawn again while they are taken, as others are. Where that goes on, as among the few oldest nodes, which may
-// all be linked, the lists of all nodes up to the time are looked at, and one is drawn from what is left.
+// Strict ones are drawn again while they are taken, as others are. Where that goes on, as among the few oldest nodes,
+// which may all be linked, the lists of all nodes up to the time are looked at, and one is drawn from what is left.
 type NodeTimes struct {
 	Nodes []uint32 // by place
 	Place []uint32 // by node
@@ -90,21 +90,21 @@ func (n *Negatives) any(sources, targets int64) bool {
 	return before(n.Targets, targets) > 0 && (n.Given || before(n.Sources, sources) > 0)
 }
 
-// Earliest fails with ErrNegative where nothing could be drawn at a time, and so possibly at later ones: call it with the
-// earliest. Of strict ones whose source is given it looks at times alone, for what is left depends on the source.
-func (n *Negatives) Earliest(ctx context.Context, s *Sampler, at int64) error {
+// Earliest fails with ErrNegative where nothing could be drawn at a time, and so possibly at later ones: call it with
+// the earliest. Of strict ones whose source is given it looks at times alone, for what is left depends on the source.
+func (n *Negatives) Earliest(ctx context.Context, edges *Relation, at int64) error {
 	if !n.any(n.upTo(at)) {
 		return fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d, of the earliest link: %w", at, ErrNegative)
 	}
 	if n.Strict == nil || n.Given {
 		return nil
 	}
-	_, _, err := n.drawLeft(ctx, &s.graph, stream(0), -1, at)
+	_, _, err := n.drawLeft(ctx, edges, stream(0), -1, at)
 	return err
 }
 
 // DrawUpTo is Draw with nodes that are not later than times[j], for each negative.
-func (n *Negatives) DrawUpTo(ctx context.Context, s *Sampler, key Key, times, source, target []int64) error {
+func (n *Negatives) DrawUpTo(ctx context.Context, edges *Relation, key Key, times, source, target []int64) error {
 	if len(target) > math.MaxInt32 {
 		return fmt.Errorf("sample: %d negatives, want at most 2^31-1: %w", len(target), ErrTooLarge)
 	}
@@ -125,9 +125,9 @@ func (n *Negatives) DrawUpTo(ctx context.Context, s *Sampler, key Key, times, so
 			case try < fewTries:
 				streams[j], err = n.proposeUpTo(streams[j], times[j], &source[j], &target[j])
 			case n.Given:
-				_, target[j], err = n.drawLeft(ctx, &s.graph, streams[j], source[j], times[j])
+				_, target[j], err = n.drawLeft(ctx, edges, streams[j], source[j], times[j])
 			default:
-				source[j], target[j], err = n.drawLeft(ctx, &s.graph, streams[j], -1, times[j])
+				source[j], target[j], err = n.drawLeft(ctx, edges, streams[j], -1, times[j])
 			}
 			if err != nil {
 				return err
@@ -137,7 +137,7 @@ func (n *Negatives) DrawUpTo(ctx context.Context, s *Sampler, key Key, times, so
 		if n.Strict == nil || try == fewTries {
 			return nil
 		}
-		if err := n.mark(ctx, &s.graph, open); err != nil {
+		if err := n.mark(ctx, edges, open); err != nil {
 			return err
 		}
 		open = slices.DeleteFunc(open, func(p proposal) bool { return !p.taken })
@@ -145,15 +145,16 @@ func (n *Negatives) DrawUpTo(ctx context.Context, s *Sampler, key Key, times, so
 	return nil
 }
 
-// fewTries bounds rejection before all lists are looked at. Arbitrary: a source linked with nine in ten of the nodes comes to
-// that once in a thousand.
+// fewTries bounds rejection before all lists are looked at. Arbitrary: a source linked with nine in ten of the nodes
+// comes to that once in a thousand.
 const fewTries = 64
 
 // proposeUpTo is propose among nodes up to a time.
 func (n *Negatives) proposeUpTo(s stream, at int64, source, target *int64) (stream, error) {
 	sources, targets := n.upTo(at)
 	if !n.any(sources, targets) {
-		return s, fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d: %w", at, ErrNegative)
+		return s, fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d: %w",
+			at, ErrNegative)
 	}
 	if !n.Given {
 		*source, s = n.SourcesBorn.draw(s, n.Sources, sources)
@@ -172,13 +173,14 @@ func (t *NodeTimes) draw(s stream, sums []float64, count int64) (int64, stream) 
 	return t.node(findSum(sums, 0, count, unit(x)*sums[count-1])), s
 }
 
-// leftChunk is how many targets drawLeft looks at together, with 16 bytes each. Arbitrary: their lists are mostly of more edges
-// than are fetched at a time.
+// leftChunk is how many targets drawLeft looks at together, with 16 bytes each. Arbitrary: their lists are mostly of
+// more edges than are fetched at a time.
 const leftChunk = 1 << 14
 
-// drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken. It costs
-// a look at the lists of all these nodes, and another at those of the leftChunk targets that the drawn one is among.
-func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at int64) (int64, int64, error) {
+// drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken.
+// It costs a look at the lists of all these nodes, and another at those of the leftChunk targets that the drawn one is
+// among.
+func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source, at int64) (int64, int64, error) {
 	sources, count := n.upTo(at)
 	seeds := n.takenLinks(sources, count)
 	targets, mass := make([]int64, min(count, leftChunk)), make([]float64, min(count, leftChunk))
@@ -233,7 +235,8 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Graph, s stream, source, at
 	case total == 0 && source >= 0:
 		return 0, 0, fmt.Errorf("sample: node %d is linked with every node up to time %d that a negative could lead to: %w", source, at, ErrNegative)
 	case total == 0:
-		return 0, 0, fmt.Errorf("sample: every pair of nodes up to time %d that could be drawn is a link: %w", at, ErrNegative)
+		return 0, 0, fmt.Errorf("sample: every pair of nodes up to time %d that could be drawn is a link: %w",
+			at, ErrNegative)
 	}
 	x, s := s.next()
 	u := unit(x) * total
@@ -287,8 +290,8 @@ func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 	return SortLinks(links)
 }
 
-// takenSources adds the places below count of the sources of a piece of a list, which is the first of a target or another. They are ascending,
-// so that they are never more than there are nodes.
+// takenSources adds the places below count of the sources of a piece of a list, which is the first of a target or
+// another. They are ascending, so that they are never more than there are nodes.
 func (n *Negatives) takenSources(places []int64, first bool, list []int64, count int64) []int64 {
 	if first {
 		places = places[:0]
@@ -334,8 +337,9 @@ func (n *Negatives) gaps(taken []int64, count int64, visit func(lo, hi int64, fr
 	}
 }
 
-// eachList calls visit with the pieces of every target's list, in the order of the targets and of the lists, wherever they are.
-func (g *Graph) eachList(ctx context.Context, targets []int64, visit func(p listPiece)) error {
+// eachList calls visit with the pieces of every target's list, in the order of the targets and of the lists, wherever
+// they are.
+func (g *Relation) eachList(ctx context.Context, targets []int64, visit func(p listPiece)) error {
 	if g.Adjacency != nil {
 		return g.eachFetched(ctx, targets, visit)
 	}

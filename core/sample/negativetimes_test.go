@@ -60,7 +60,7 @@ func TestNegativesUpToATime(t *testing.T) {
 					if strict {
 						g.strict(t, n, links, false)
 					}
-					s := g.sampler(t, "ram32")
+					graph := g.relation("ram32")
 					for _, at := range []int64{-1, 0, 15, 40, math.MaxInt64} {
 						want, all := map[Link]float64{}, 0.
 						for source := range int64(nodes) {
@@ -97,9 +97,9 @@ func TestNegativesUpToATime(t *testing.T) {
 						}
 						draw := func(count int) (source, target []int64, err error) {
 							source, target = slices.Repeat([]int64{given}, count), make([]int64, count)
-							return source, target, n.DrawUpTo(context.Background(), s, Key{1, 2, 3}, slices.Repeat([]int64{at}, count), source, target)
+							return source, target, n.DrawUpTo(context.Background(), graph, Key{1, 2, 3}, slices.Repeat([]int64{at}, count), source, target)
 						}
-						early := n.Earliest(context.Background(), s, at)
+						early := n.Earliest(context.Background(), graph, at)
 						source, target, err := draw(2000)
 						if all == 0 {
 							require.ErrorIs(t, err, ErrNegative)
@@ -115,7 +115,7 @@ func TestNegativesUpToATime(t *testing.T) {
 							continue
 						}
 						for j := range source {
-							source[j], target[j], err = n.drawLeft(context.Background(), &s.graph, stream(absorb(77, uint64(j))), given, at)
+							source[j], target[j], err = n.drawLeft(context.Background(), graph, stream(absorb(77, uint64(j))), given, at)
 							require.NoError(t, err)
 						}
 						check("left", source, target)
@@ -151,7 +151,7 @@ func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 			for j := range source {
 				source[j], at[j] = int64(j%7), int64(38+j%2)
 			}
-			require.NoError(t, n.DrawUpTo(context.Background(), g.sampler(t, form), Key{1, 2, 3}, at, source, target))
+			require.NoError(t, n.DrawUpTo(context.Background(), g.relation(form), Key{1, 2, 3}, at, source, target))
 			for j, v := range target {
 				require.True(t, v <= at[j] && v != source[j] && !slices.Contains(g.wide[g.indptr[v]:g.indptr[v+1]], source[j]), fmt.Sprint(j))
 			}
@@ -197,7 +197,7 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 				if strict {
 					g.strict(t, n, links, false)
 				}
-				s := g.sampler(t, "ram32")
+				graph := g.relation("ram32")
 				for _, at := range []int64{1, 4, 100} {
 					want, all := map[Link]float64{}, 0.
 					for u := range int64(sources) {
@@ -224,12 +224,12 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 						case left:
 							for j := range source {
 								var err error
-								source[j], target[j], err = n.drawLeft(context.Background(), &s.graph, stream(absorb(77, uint64(j))), given, at)
+								source[j], target[j], err = n.drawLeft(context.Background(), graph, stream(absorb(77, uint64(j))), given, at)
 								require.NoError(t, err)
 							}
 						default:
-							require.NoError(t, n.Earliest(context.Background(), s, at))
-							require.NoError(t, n.DrawUpTo(context.Background(), s, Key{1, 2, 3}, slices.Repeat([]int64{at}, draws), source, target))
+							require.NoError(t, n.Earliest(context.Background(), graph, at))
+							require.NoError(t, n.DrawUpTo(context.Background(), graph, Key{1, 2, 3}, slices.Repeat([]int64{at}, draws), source, target))
 						}
 						counts, chi := map[Link]float64{}, 0.
 						for j := range source {
@@ -264,7 +264,7 @@ func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
 	g := linked(nodes, Link{given, nodes - 2})
 	n := &Negatives{NumSources: nodes, NumTargets: nodes, SourcesBorn: born, TargetsBorn: born, Targets: sortedSums(t, born, weights), Given: true}
 	g.strict(t, n, Links{Sources: []int64{given}, Targets: []int64{nodes - 1 - leftChunk}}, false)
-	s := g.sampler(t, "ram32")
+	graph := g.relation("ram32")
 	var targets []int64 // that are left, and their running sums
 	var sums []float64
 	total := 0.
@@ -278,7 +278,7 @@ func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
 	for j := range uint64(60) {
 		x, _ := stream(absorb(3, j)).next()
 		want := targets[slices.IndexFunc(sums, func(sum float64) bool { return sum > unit(x)*total })]
-		_, got, err := n.drawLeft(context.Background(), &s.graph, stream(absorb(3, j)), given, at)
+		_, got, err := n.drawLeft(context.Background(), graph, stream(absorb(3, j)), given, at)
 		require.NoError(t, err)
 		require.Equal(t, want, got, j)
 		drawn[got] = true
@@ -287,7 +287,7 @@ func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
 	n.Given = false
 	var stats [2]runtime.MemStats
 	runtime.ReadMemStats(&stats[0])
-	_, _, err := n.drawLeft(context.Background(), &s.graph, stream(1), -1, at)
+	_, _, err := n.drawLeft(context.Background(), graph, stream(1), -1, at)
 	require.NoError(t, err)
 	runtime.ReadMemStats(&stats[1])
 	require.Less(t, stats[1].TotalAlloc-stats[0].TotalAlloc, uint64(16*nodes/2))

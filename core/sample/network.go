@@ -29,8 +29,8 @@ var networks = func() (of [networkLimit + 1][]exchange) {
 	return of
 }()
 
-// sortNetwork sorts at most networkLimit numbers. No branch depends on them: what walks visit is in no order that a processor
-// could predict. That took 0.53 times as long as insertion for 12 numbers and for 7.
+// sortNetwork sorts at most networkLimit numbers. No branch depends on them: what walks visit is in no order that a
+// processor could predict. That took 0.53 times as long as insertion for 12 numbers and for 7.
 func sortNetwork(x []int64) {
 	var y [networkLimit]int64
 	copy(y[:], x)

@@ -219,12 +219,12 @@ func (g *weightedGraph) with(form string) *Weights {
 }
 
 // methodConfigs are the samplers that are not uniform. weights stands for those of the graph.
-func methodConfigs(weights *Weights) map[string]Config {
-	w := func(fanouts ...int64) Config { return Config{Fanouts: fanouts, Weights: weights} }
-	replace := func(c Config) Config { c.Replace = true; return c }
-	labor := func(l Labor, c Config) Config { c.Labor = &l; return c }
-	plain := func(fanouts ...int64) Config { return Config{Fanouts: fanouts} }
-	return map[string]Config{
+func methodConfigs(weights *Weights) map[string]plainConfig {
+	w := func(fanouts ...int64) plainConfig { return plainConfig{Fanouts: fanouts, Weights: weights} }
+	replace := func(c plainConfig) plainConfig { c.Replace = true; return c }
+	labor := func(l Labor, c plainConfig) plainConfig { c.Labor = &l; return c }
+	plain := func(fanouts ...int64) plainConfig { return plainConfig{Fanouts: fanouts} }
+	return map[string]plainConfig{
 		"weighted":                 w(15, 10, 5),
 		"weighted 1":               w(1, 1, 1),
 		"weighted all":             w(-1, 2),
@@ -301,17 +301,17 @@ func TestMethodsStayWithinWorkerBytes(t *testing.T) {
 	seeds := g.seeds(100, 1)
 	for form, graph := range g.forms() {
 		for name, cfg := range methodConfigs(g.with(form)) {
-			s, err := New(graph, cfg)
+			s, err := newPlain(graph, cfg)
 			require.NoError(t, err)
 			for _, stamp := range []bool{true, false} {
 				budget := mem.NewBudget(0)
 				w, err := s.NewWorker(budget, stamp, 1)
 				require.NoError(t, err)
 				var sub Subgraph
-				demand := Demand{}
+				demand := plainDemand(0, 0)
 				for batch := range uint64(3) {
 					require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, seeds, &sub))
-					demand = Demand{max(demand.Nodes, int64(len(sub.Nodes))), max(demand.Edges, sub.Room)}
+					demand = plainDemand(max(demand.Nodes[0], int64(len(sub.Nodes))), max(demand.Edges[0], sub.Room))
 				}
 				w.Close()
 				require.Zero(t, budget.Used())

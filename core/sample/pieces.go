@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// inPieces calls fetch for at most FetchedEdges edges at a time where all are of one target. Several lists are never more
-// together, but one list has any length, and what a fetch takes beside its result grows with its edges: 44 bytes for each from
-// disk, which no budget would know of.
+// inPieces calls fetch for at most FetchedEdges edges at a time where all are of one target. Several lists are never
+// more together, but one list has any length, and what a fetch takes beside its result grows with its edges: 44 bytes
+// for each from disk, which no budget would know of.
 func inPieces[T any](d Drawn, out []T, fetch func(Drawn, []T) error) error {
 	for len(d.Ptr) == 2 && len(d.Pos) > FetchedEdges {
 		piece := Drawn{Targets: d.Targets, Ptr: []int64{0, FetchedEdges}, Pos: d.Pos[:FetchedEdges]}
@@ -20,7 +20,8 @@ func inPieces[T any](d Drawn, out []T, fetch func(Drawn, []T) error) error {
 	return fetch(d, out)
 }
 
-// listPiece is a part of the in-edges of a target: their sources, the first of which is at this position. A target has one at least.
+// listPiece is a part of the in-edges of a target: their sources, the first of which is at this position. A target has
+// one at least.
 type listPiece struct {
 	target int // which of the targets
 	first  int64
@@ -28,15 +29,16 @@ type listPiece struct {
 	last   bool // of the target's
 }
 
-// eachFetched calls visit with the pieces of every target's list, in the order of the targets and of the lists. It fetches FetchedEdges edges at
-// a time at most, whose positions and sources are on the Go heap, 16 bytes each, however long a list is.
-func (g *Graph) eachFetched(ctx context.Context, targets []int64, visit func(p listPiece)) error {
+// eachFetched calls visit with the pieces of every target's list, in the order of the targets and of the lists. It
+// fetches FetchedEdges edges at a time at most, whose positions and sources are on the Go heap, 16 bytes each, however
+// long a list is.
+func (r *Relation) eachFetched(ctx context.Context, targets []int64, visit func(p listPiece)) error {
 	var pos, ptr, ids []int64
 	for i, done := 0, int64(0); i < len(targets); { // so many targets, and edges of the next
 		pos, ptr = pos[:0], append(ptr[:0], 0)
 		first, skipped := i, done
 		for i < len(targets) && len(pos) < FetchedEdges {
-			begin, end := g.Indptr[targets[i]]+done, g.Indptr[targets[i]+1]
+			begin, end := r.Indptr[targets[i]]+done, r.Indptr[targets[i]+1]
 			stop := min(end, begin+int64(FetchedEdges-len(pos)))
 			for p := begin; p < stop; p++ {
 				pos = append(pos, p)
@@ -51,13 +53,13 @@ func (g *Graph) eachFetched(ctx context.Context, targets []int64, visit func(p l
 		if len(ids) < len(pos) {
 			ids = make([]int64, cap(pos))
 		}
-		if err := g.fetch(ctx, Drawn{Targets: of, Ptr: ptr, Pos: pos}, ids[:len(pos)]); err != nil {
+		if err := r.fetch(ctx, Drawn{Targets: of, Ptr: ptr, Pos: pos}, ids[:len(pos)]); err != nil {
 			return fmt.Errorf("sample: fetching lists of %d neighbours: %w", len(pos), err)
 		}
 		for j, v := range of {
-			begin := g.Indptr[v] + skipped
+			begin := r.Indptr[v] + skipped
 			n := ptr[j+1] - ptr[j]
-			visit(listPiece{target: first + j, first: begin, ids: ids[ptr[j]:ptr[j+1]], last: begin+n == g.Indptr[v+1]})
+			visit(listPiece{target: first + j, first: begin, ids: ids[ptr[j]:ptr[j+1]], last: begin+n == r.Indptr[v+1]})
 			skipped = 0
 		}
 	}

@@ -42,7 +42,7 @@ func TestLongListsAreFetchedInPieces(t *testing.T) {
 		d := Drawn{Targets: []int64{3}, Ptr: []int64{0, int64(n)}, Pos: pos}
 		s := new(square)
 		ids, weights, times := make([]int64, n), make([]float64, n), make([]int64, n)
-		require.NoError(t, (&Graph{Adjacency: s}).fetch(context.Background(), d, ids))
+		require.NoError(t, (&Relation{Adjacency: s}).fetch(context.Background(), d, ids))
 		require.NoError(t, (&Weights{Source: s}).fetch(context.Background(), d, weights))
 		require.NoError(t, (&Times{Source: s}).fetch(context.Background(), d, times))
 		require.LessOrEqual(t, s.most, FetchedEdges)

@@ -6,8 +6,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// race keeps the runners that come in first: those with the smallest keys, in a heap with the largest on top. Equal keys rank
-// by offset. Keys of exponential races are the bits of a float64 that is not negative, which are ordered as the numbers are.
+// race keeps the runners that come in first: those with the smallest keys, in a heap with the largest on top. Equal
+// keys rank by offset. Keys of exponential races are the bits of a float64 that is not negative, which are ordered as
+// the numbers are.
 type race struct {
 	small [scanLimit + 1]runner // for fanouts up to scanLimit
 	buf   buffer[runner]        // for larger ones
@@ -92,9 +93,9 @@ func (r *race) last() runner {
 	return top
 }
 
-// exponential turns uniform bits into a draw of the exponential distribution with mean 1, greater than 0. With rate w, which
-// divides it, the smallest of several is that of w_i with probability w_i / sum of w (Efraimidis and Spirakis, Weighted
-// random sampling with a reservoir, 2006).
+// exponential turns uniform bits into a draw of the exponential distribution with mean 1, greater than 0. With rate w,
+// which divides it, the smallest of several is that of w_i with probability w_i / sum of w (Efraimidis and Spirakis,
+// Weighted random sampling with a reservoir, 2006).
 func exponential(x uint64) float64 {
 	return -math.Log((float64(x>>11) + 0.5) * 0x1p-53)
 }

@@ -13,7 +13,7 @@ import (
 
 // reference draws a batch as the documentation says, slowly: one edge after the other, with Go maps, without units, stages,
 // stamps or threads. It shares no code with the package.
-func reference(indptr, indices []int64, cfg Config, key Key, seeds []int64) Subgraph {
+func reference(indptr, indices []int64, cfg plainConfig, key Key, seeds []int64) Subgraph {
 	sub := Subgraph{Nodes: append([]int64{}, seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, NodesPerHop: []int64{int64(len(seeds))}}
 	local := map[int64]int{}
 	for i, v := range seeds {
@@ -54,7 +54,7 @@ type referenceEdge struct {
 }
 
 // referenceEdges is what target v gets in a hop.
-func referenceEdges(indptr, indices []int64, cfg Config, key Key, hop int, v, k int64) (edges []referenceEdge) {
+func referenceEdges(indptr, indices []int64, cfg plainConfig, key Key, hop int, v, k int64) (edges []referenceEdge) {
 	begin, end := indptr[v], indptr[v+1]
 	rng := newReferenceRNG(1, key.Seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
 	var offsets []int64
@@ -183,8 +183,8 @@ func (g *testGraph) Fetch(_ context.Context, d Drawn, out []int64) error {
 }
 
 // forms are the ways in which a graph's adjacency can be given.
-func (g *testGraph) forms() map[string]Graph {
-	return map[string]Graph{
+func (g *testGraph) forms() map[string]plainGraph {
+	return map[string]plainGraph{
 		"ram32":     {NumNodes: g.nodes(), Indptr: g.indptr, Indices32: g.narrow},
 		"ram64":     {NumNodes: g.nodes(), Indptr: g.indptr, Indices64: g.wide},
 		"adjacency": {NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: g},
@@ -192,9 +192,9 @@ func (g *testGraph) forms() map[string]Graph {
 }
 
 // newWorker returns a Worker that the test closes, after which nothing may be left of its memory.
-func newWorker(t testing.TB, g Graph, cfg Config, stamp bool, threads int) *Worker {
+func newWorker(t testing.TB, g plainGraph, cfg plainConfig, stamp bool, threads int) *Worker {
 	t.Helper()
-	s, err := New(g, cfg)
+	s, err := newPlain(g, cfg)
 	require.NoError(t, err)
 	budget := mem.NewBudget(0)
 	w, err := s.NewWorker(budget, stamp, threads)

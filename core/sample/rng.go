@@ -14,7 +14,8 @@ const (
 	domainRelation = 16
 )
 
-// mix is the finalizer of splitmix64: a bijection in which every input bit changes every output bit with probability 1/2.
+// mix is the finalizer of splitmix64: a bijection in which every input bit changes every output bit with probability
+// 1/2.
 func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
@@ -30,8 +31,8 @@ func absorb(key, word uint64) uint64 { return mix((key ^ word) + golden) }
 //
 //	state = absorb(...absorb(absorb(0, domain), seed)..., node)
 //
-// so that it depends on neither threads nor the order of work. Number i of it decides draw i of the target (see draw), a
-// number that below rejects being skipped. All of this is part of the package's contract: the golden tests hold it.
+// so that it depends on neither threads nor the order of work. Number i of it decides draw i of the target (see draw),
+// a number that below rejects being skipped. All of this is part of the package's contract: the golden tests hold it.
 type stream uint64
 
 // hopKey is the state of the streams of a hop before the node is absorbed.
@@ -45,8 +46,8 @@ func (s stream) next() (uint64, stream) {
 	return mix(uint64(s)), s
 }
 
-// below returns a uniform number in [0, n), n > 0, by Lemire's method: the high word of x*n, where x is rejected if the low
-// word is below 2^64 mod n, as it is for fewer than n in 2^64.
+// below returns a uniform number in [0, n), n > 0, by Lemire's method: the high word of x*n, where x is rejected if the
+// low word is below 2^64 mod n, as it is for fewer than n in 2^64.
 func (s stream) below(n uint64) (uint64, stream) {
 	x, s := s.next()
 	hi, lo := bits.Mul64(x, n)

@@ -1,21 +1,28 @@
 package sample
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"freshgo/core/internal/guard"
 )
 
-// minThreadPieces is the least work worth a thread: starting one takes a few microseconds, a piece three to ten.
-const minThreadPieces = 8
+const (
+	// minThreadPieces is the least work worth a thread: starting one takes a few microseconds, a piece three to ten.
+	minThreadPieces = 8
+	// minGroupEdges is how many edges of a hop are worth more than one group at a time: below it, starting a goroutine
+	// for each costs as much as it saves. Arbitrary: some tens of microseconds.
+	minGroupEdges = 4096
+)
 
-// share runs work on the Worker's threads, or on fewer where there are few pieces. Each takes pieces by taken.Add until they
-// are used up. The result is an error of one of the threads; a panic is one. All have ended when it returns.
-func (w *Worker) share(taken *atomic.Int64, pieces int, work func(t *thread) error) error {
-	threads := min(len(w.threads), max(1, pieces/minThreadPieces))
+// share runs work on the relation's threads, or on fewer where there are few pieces. Each takes pieces by taken.Add
+// until they are used up. The result is an error of one of the threads; a panic is one. All have ended when it returns.
+func (e *edgeSet) share(taken *atomic.Int64, pieces int, work func(t *thread) error) error {
+	threads := min(len(e.threads), max(1, pieces/minThreadPieces))
 	if threads == 1 {
-		return work(&w.threads[0])
+		return work(&e.threads[0])
 	}
 	errs := make([]error, threads)
 	end := func(thread int, err error) {
@@ -28,14 +35,14 @@ func (w *Worker) share(taken *atomic.Int64, pieces int, work func(t *thread) err
 	for thread := 1; thread < threads; thread++ {
 		others.Add(1)
 		guard.Go(func() {
-			end(thread, work(&w.threads[thread]))
+			end(thread, work(&e.threads[thread]))
 			others.Done()
-		}, func(e *guard.PanicError) {
-			end(thread, e)
+		}, func(p *guard.PanicError) {
+			end(thread, p)
 			others.Done()
 		})
 	}
-	end(0, guard.Run(func() error { return work(&w.threads[0]) }))
+	end(0, guard.Run(func() error { return work(&e.threads[0]) }))
 	others.Wait()
 	for _, err := range errs {
 		if err != nil {
@@ -43,4 +50,82 @@ func (w *Worker) share(taken *atomic.Int64, pieces int, work func(t *thread) err
 		}
 	}
 	return nil
+}
+
+// task is the relations that number the nodes of one type, in one hop.
+type task struct {
+	group   int
+	edges   int64 // about
+	threads int
+	err     error
+}
+
+// share runs work once for every node type that edges of the hop begin at, several at a time. Each gets threads of its
+// own in proportion to its edges, so that one large type has all of them and equal ones have one each; those of the
+// tasks that run together are never more than the Worker has. The result is an error of one of them; all have ended
+// when it returns.
+func (w *Worker) share(hop int, work func(group, threads int) error) error {
+	total := w.plan(hop)
+	if w.threads == 1 || len(w.order) == 1 || total < minGroupEdges {
+		for _, t := range w.order {
+			if err := work(t.group, w.threads); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	idle := make(chan struct{}, w.threads) // a token for each thread
+	for range w.threads {
+		idle <- struct{}{}
+	}
+	var running sync.WaitGroup
+	for i := range w.order {
+		t := &w.order[i]
+		t.threads = min(max(1, int((t.edges*int64(w.threads)+total/2)/total)), w.threads)
+		for range t.threads {
+			<-idle // tasks give theirs back whatever happens
+		}
+		running.Add(1)
+		done := func(err error) {
+			t.err = err
+			for range t.threads {
+				idle <- struct{}{}
+			}
+			running.Done()
+		}
+		guard.Go(func() { done(work(t.group, t.threads)) }, func(p *guard.PanicError) { done(p) })
+	}
+	running.Wait()
+	for _, t := range w.order {
+		if t.err != nil {
+			return t.err
+		}
+	}
+	return nil
+}
+
+// plan lists the tasks of a hop, the largest first, and returns about how many edges they draw.
+func (w *Worker) plan(hop int) (total int64) {
+	w.order = w.order[:0]
+	for group, relations := range w.sampler.groups {
+		if len(relations) == 0 {
+			continue
+		}
+		edges := int64(0)
+		for _, i := range relations {
+			r := &w.sampler.relations[i]
+			k, targets := r.fanouts[hop], w.nodes[r.Target]
+			if k == All || k > r.degree && !r.replace {
+				k = r.degree
+			}
+			if r.steps != nil {
+				k = r.steps[hop] // whatever the targets keep
+			}
+			edges += int64(targets.end-targets.first) * min(k, maxEdges/maxLocals)
+		}
+		w.order = append(w.order, task{group: group, edges: edges})
+		total += edges
+	}
+	slices.SortStableFunc(w.order, func(a, b task) int { return cmp.Compare(b.edges, a.edges) })
+	return total
 }

@@ -7,9 +7,9 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Shuffle permutes ids in place, uniformly (Fisher and Yates), as a function of seed, epoch and len(ids) alone. The numbers
-// are those of the stream absorb(absorb(absorb(0, domainShuffle), seed), epoch), one for each exchange from the last element
-// down to the second. On an error, which is that of ctx, ids is a permutation of what it was.
+// Shuffle permutes ids in place, uniformly (Fisher and Yates), as a function of seed, epoch and len(ids) alone. The
+// numbers are those of the stream absorb(absorb(absorb(0, domainShuffle), seed), epoch), one for each exchange from the
+// last element down to the second. On an error, which is that of ctx, ids is a permutation of what it was.
 //
 // Cost: one cache miss for an element, prefetched.
 func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {

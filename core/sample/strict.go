@@ -10,17 +10,17 @@ import (
 	"freshgo/core/mem"
 )
 
-// Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, one of the seed links, or a node
-// with itself. What is left is drawn with exactly the probabilities that the weights give it:
+// Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, one of the seed links, or a
+// node with itself. What is left is drawn with exactly the probabilities that the weights give it:
 //
 //	rejection  a pair that is taken is drawn again. Whether it is an edge is looked up in the list of its target, all pairs
 //	           of a batch together, so that lists on disk are read in the order of the file
 //	complement where at least half of the weight of what can be drawn is taken, rejection would go on and on, for ever where
 //	           all is. There the targets that are taken are held, and one is drawn among the others
 //
-// Half is judged for all pairs together where sources are drawn too, and for each source where they are given. So a rejected
-// negative takes at most two proposals on average, and the lists held have at most an entry of four bytes for each edge and
-// seed link; of most graphs there are none.
+// Half is judged for all pairs together where sources are drawn too, and for each source where they are given. So a
+// rejected negative takes at most two proposals on average, and the lists held have at most an entry of four bytes for
+// each edge and seed link; of most graphs there are none.
 //
 // Rejected: a set of all edges, of at least eight bytes each.
 type Strict struct {
@@ -48,9 +48,12 @@ type Edges interface {
 // triesAtMost bounds rejection, of which each try fails with a probability of at most a half. Arbitrary.
 const triesAtMost = 256
 
-// NewStrict makes n strict, for a graph whose edges are scanned twice at most. With inGraph all links are edges of it. The
-// tables come from budget. It fails with ErrNegative where nothing is left to draw: of all pairs, or for the source of a link.
-func NewStrict(ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links, inGraph bool) (*Strict, error) {
+// NewStrict makes n strict, for a graph whose edges are scanned twice at most. With inGraph all links are edges of it.
+// The tables come from budget. It fails with ErrNegative where nothing is left to draw: of all pairs, or for the source
+// of a link.
+func NewStrict(
+	ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links, inGraph bool,
+) (*Strict, error) {
 	s := new(Strict)
 	if most := max(n.NumSources, n.NumTargets); most > math.MaxUint32 {
 		return nil, fmt.Errorf("sample: strict negatives of %d nodes, want at most 2^32-1: %w", most, ErrTooLarge)
@@ -104,7 +107,7 @@ type proposal struct {
 	taken          bool
 }
 
-func (n *Negatives) drawStrict(ctx context.Context, g *Graph, key Key, source, target []int64) error {
+func (n *Negatives) drawStrict(ctx context.Context, g *Relation, key Key, source, target []int64) error {
 	if len(target) > math.MaxInt32 {
 		return fmt.Errorf("sample: %d negatives, want at most 2^31-1: %w", len(target), ErrTooLarge)
 	}
@@ -142,11 +145,12 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Graph, key Key, source, t
 		}
 		open = slices.DeleteFunc(open, func(p proposal) bool { return !p.taken })
 	}
-	return fmt.Errorf("sample: %d of %d negatives were taken %d times: %w", len(open), len(target), triesAtMost, ErrNegative)
+	return fmt.Errorf("sample: %d of %d negatives were taken %d times: %w",
+		len(open), len(target), triesAtMost, ErrNegative)
 }
 
 // mark says which proposals are taken.
-func (n *Negatives) mark(ctx context.Context, g *Graph, open []proposal) error {
+func (n *Negatives) mark(ctx context.Context, g *Relation, open []proposal) error {
 	links := n.Strict.links
 	for i := range open {
 		p := &open[i]
@@ -200,7 +204,7 @@ func markSources[I int32 | int64](same []proposal, list []I) {
 }
 
 // markFetched is mark for lists that are not in memory.
-func markFetched(ctx context.Context, g *Graph, open []proposal) error {
+func markFetched(ctx context.Context, g *Relation, open []proposal) error {
 	var targets []int64
 	for i := 0; i < len(open); i += sameTarget(open[i:]) {
 		targets = append(targets, open[i].target)

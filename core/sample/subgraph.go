@@ -1,206 +1,232 @@
 package sample
 
 import (
-	"fmt"
-	"slices"
-	"sync/atomic"
-
 	"freshgo/core/mem"
 )
 
-// SubgraphType says which edges among its nodes a batch has, as PyG's subgraph_type does. The nodes, their order and the
-// numbers of both by hop are the same for all three.
-type SubgraphType uint8
-
-const (
-	// Directional: those that were drawn.
-	Directional SubgraphType = iota
-	// Bidirectional: those that were drawn and one against each of them, of any pair of source and target a single one.
-	// Edges are sorted by target, then by source. Pos of an edge is its own where it was drawn, the first one where it was
-	// drawn several times, and else that of the first edge that it goes against.
-	Bidirectional
-	// Induced: all edges of the graph, repeated ones included, by target and in the order of its list. A source that is
-	// several seeds is the first of them; as a target it has its edges at each of its places.
-	Induced
-)
-
-// bothWays is memory for a batch of bidirectional edges.
-type bothWays struct {
-	keys     buffer[uint64]
-	ptr, pos buffer[int64]
+// Subgraph is one batch, over one numbering of the nodes of all types (see Sampler.First), so that what is cached,
+// planned and kept for later does not know of types. Every list of nodes is that of the first type, then that of the
+// second, and so on; so is every list of edges by relation. All that tells them apart are the counts by hop. Of one
+// node type and one relation this is a batch of a homogeneous graph.
+//
+// Its slices are views of the Worker that made it, valid until that Worker's next Sample or Close. Local ids count
+// within a node type. Hops follow one another in every list.
+type Subgraph struct {
+	// Nodes holds, of each type, global numbers: the seeds as given, then every other node in order of discovery. A
+	// seed that is repeated keeps each of its places, with a copy of the same draws for each; as a source it is its
+	// first place.
+	Nodes []int64
+	// Ptr delimits, of each relation from 0 on, the in-edges of the expanded nodes of its target type, which are the
+	// locals 0 to n-1 that were reached before the last hop: local t has edges Ptr[t] to Ptr[t+1]. Of another subgraph
+	// type than Directional these are all nodes.
+	Ptr []int64
+	// Row is the local id of the source of each edge, below 2^31.
+	Row []uint32
+	// Pos is the position of each edge in the index array of its relation, from which the caller gets the user's edge
+	// id; -1 of an edge that goes against one of another relation. It is nil for walks.
+	Pos []int64
+	// Weight is what the sampler says of each edge; nil for uniform and weighted draws, and of another type than
+	// Directional. See Labor and Walk.
+	Weight []float32
+	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
+	// neighbours than was known before they were looked at. Rooms is that of each relation.
+	Room  int64
+	Rooms []int64
+	// Tree is, of a disjoint batch, the tree of each node; nil of others. Trees are numbered by their seeds: those of
+	// the first type, then those of the second, and so on. Nodes may then hold a node several times, but once for each
+	// tree.
+	Tree []uint32
+	// NodesPerHop counts, for each type, the seeds and the nodes first reached in each hop: hops+1 counts of the first
+	// type, then as many of the second. EdgesPerHop counts the edges drawn in each hop, for each relation.
+	NodesPerHop, EdgesPerHop []int64
 }
 
-func (w *bothWays) free() {
-	w.keys.free()
-	w.ptr.free()
-	w.pos.free()
+// flat is the memory of batches of several types or relations, and what a request brings by type.
+type flat struct {
+	seeds  [][]int64 // by type
+	times  []int64   // of all seeds, type after type
+	byType [][]int64 // times by type
+
+	nodes, ptr, pos buffer[int64]
+	row, trees      buffer[uint32]
+	weight          buffer[float32]
 }
 
-// checkSubgraph says whether a Config can have edges beside those that it draws.
-func (c *Config) checkSubgraph() error {
-	switch {
-	case c.Subgraph > Induced:
-		return fmt.Errorf("sample: subgraph type %d, want %d to %d: %w", c.Subgraph, Directional, Induced, ErrConfig)
-	case c.Subgraph != Directional && c.Walks != nil:
-		return fmt.Errorf("sample: random walks give no edges of the graph that could be completed: %w", ErrConfig)
-	case c.Subgraph == Induced && (c.Disjoint || c.Temporal != nil):
-		return fmt.Errorf("sample: an induced subgraph joins what is disjoint, and has edges of any time: %w", ErrConfig)
+func (f *flat) free() {
+	for _, b := range []*buffer[int64]{&f.nodes, &f.ptr, &f.pos} {
+		b.free()
 	}
+	f.row.free()
+	f.trees.free()
+	f.weight.free()
+}
+
+// splitSeeds gives every type its seeds, in their order. The times of r become those of the trees.
+func (w *Worker) splitSeeds(r *Request) ([][]int64, error) {
+	f, types := &w.flat, len(w.nodes)
+	if f.seeds == nil {
+		f.seeds, f.byType = make([][]int64, types), make([][]int64, types)
+	}
+	if types == 1 {
+		f.seeds[0] = r.Seeds
+		return f.seeds, nil
+	}
+	for t := range types {
+		f.seeds[t], f.byType[t] = f.seeds[t][:0], f.byType[t][:0]
+	}
+	first := w.sampler.first
+	total := first[types]
+	for i, v := range r.Seeds {
+		if v < 0 || v >= total {
+			return nil, badSeed(v, i, total)
+		}
+		t := TypeOf(first, v)
+		f.seeds[t] = append(f.seeds[t], v-first[t])
+		if r.Times != nil {
+			f.byType[t] = append(f.byType[t], r.Times[i])
+		}
+	}
+	f.times = f.times[:0]
+	for _, times := range f.byType {
+		f.times = append(f.times, times...)
+	}
+	r.Times = f.times
+	return f.seeds, nil
+}
+
+// TypeOf is the type of a node of this global number, which there must be; first is as of Sampler.First.
+func TypeOf(first []int64, v int64) int {
+	lo, hi := 0, len(first)-1
+	for lo < hi { // the first type that ends behind v
+		if mid := (lo + hi) / 2; first[mid+1] <= v {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// flatten shows what was drawn: the memory of the node type where there is one alone, and that of the relation, and
+// else a copy of the lists one after the other.
+func (w *Worker) flatten(out *Subgraph) error {
+	g := Subgraph{Rooms: make([]int64, 0, len(w.edges))}
+	for _, e := range w.edges {
+		g.Room += e.room
+		g.Rooms = append(g.Rooms, e.room)
+	}
+	if err := w.flat.grow(w.budget, w.flatSize()); err != nil {
+		return err
+	}
+	w.flattenNodes(&g)
+	w.flattenEdges(&g)
+	*out = g
 	return nil
 }
 
-// subgraphBytes is what a Worker needs besides for a batch of a type.
-func (s *Sampler) subgraphBytes(d Demand) int64 {
-	switch {
-	case s.subgraph == Bidirectional:
-		return 16*d.Edges + 8*d.Edges + 2*8*(d.Nodes+1) + 4*minBuffer
-	case s.subgraph == Induced && s.graph.Adjacency != nil:
-		return 8*(d.Nodes+2) + 16*FetchedEdges + 3*minBuffer
-	case s.subgraph == Induced:
-		return minBuffer
+func (w *Worker) flattenNodes(g *Subgraph) {
+	if len(w.nodes) == 1 {
+		n := w.nodes[0]
+		if g.Nodes, g.NodesPerHop = n.before(), n.perHop; n.disjoint {
+			g.Tree = n.forest.trees.data[:n.n]
+		}
+		return
 	}
-	return 0
+	g.Nodes, g.NodesPerHop = w.flat.nodes.data[:0], make([]int64, 0, len(w.nodes)*(w.sampler.hops+1))
+	for t, n := range w.nodes {
+		at := len(g.Nodes)
+		g.Nodes = append(g.Nodes, n.before()...)
+		for i := range g.Nodes[at:] {
+			g.Nodes[at+i] += w.sampler.first[t]
+		}
+		g.NodesPerHop = append(g.NodesPerHop, n.perHop...)
+	}
+	if !w.sampler.disjoint {
+		return
+	}
+	g.Tree = w.flat.trees.data[:0]
+	for _, n := range w.nodes {
+		g.Tree = append(g.Tree, n.forest.trees.data[:n.n]...)
+	}
 }
 
-// complete gives a batch the edges of its type.
-func (b *batch) complete(sub *Subgraph) error {
-	switch b.sampler.subgraph {
-	case Bidirectional:
-		if err := b.collect(sub, sub, len(sub.Nodes)); err != nil {
-			return err
-		}
-		return b.merge(sub, len(sub.Nodes), true)
-	case Induced:
-		return b.induce(sub, sub.Nodes, sub.Nodes)
+func (w *Worker) flattenEdges(g *Subgraph) {
+	if len(w.edges) == 1 {
+		e := w.edges[0]
+		g.Ptr, g.Row, g.Pos, g.Weight, g.EdgesPerHop = e.edges.ptr, e.edges.row, e.edges.pos, e.edges.weight, e.perHop
+		return
 	}
-	return nil
+	g.Ptr, g.Row = w.flat.ptr.data[:0], w.flat.row.data[:0]
+	g.EdgesPerHop = make([]int64, 0, len(w.edges)*w.sampler.hops)
+	if w.sampler.HasPositions() {
+		g.Pos = w.flat.pos.data[:0]
+	}
+	if w.sampler.HasWeights() {
+		g.Weight = w.flat.weight.data[:0]
+	}
+	for _, e := range w.edges {
+		g.Ptr, g.Row = append(g.Ptr, e.edges.ptr...), append(g.Row, e.edges.row...)
+		g.Pos, g.Weight = append(g.Pos, e.edges.pos...), append(g.Weight, e.edges.weight...)
+		g.EdgesPerHop = append(g.EdgesPerHop, e.perHop...)
+	}
 }
 
-// A key sorts the edges of a target by source, and equal ones by what comes first: edges that were drawn before edges
-// against them, each in the order in which they were drawn.
-const keyBits = 33 // below them the number of the edge, above the local id of the source
+// flatRoom is the number of elements of the buffers of flat batches.
+type flatRoom struct{ nodes, trees, ptr, pos, row, weight int64 }
 
-// collect is a counting sort by target of all edges, and of those of another subgraph the other way round, which may be the same. n is the number of
-// nodes of the targets' type.
-func (b *batch) collect(sub, against *Subgraph, n int) error {
-	for _, of := range []*Subgraph{sub, against} {
-		if drawn := int64(len(of.Row)); drawn > 1<<(keyBits-1) {
-			return fmt.Errorf("sample: %d edges drawn, want at most %d to add those against them: %w", drawn, int64(1)<<(keyBits-1), ErrTooLarge)
-		}
-	}
-	if err := b.both.keys.grow(b.budget, mem.Trace, int64(len(sub.Row)+len(against.Row)), 0); err != nil {
+func (f *flat) grow(budget *mem.Budget, n flatRoom) error {
+	if err := reserve(budget, room{&f.nodes, n.nodes}, room{&f.ptr, n.ptr}, room{&f.pos, n.pos}); err != nil {
 		return err
 	}
-	if err := b.both.ptr.grow(b.budget, mem.Trace, int64(n)+1, 0); err != nil {
+	if err := f.trees.grow(budget, mem.Trace, n.trees, 0); err != nil {
 		return err
 	}
-	return b.placeKeys(sub, against, b.both.keys.data, b.both.ptr.data[:n+1])
+	if err := f.row.grow(budget, mem.Trace, n.row, 0); err != nil {
+		return err
+	}
+	return f.weight.grow(budget, mem.Trace, n.weight, 0)
 }
 
-// merge makes the edges of what was collected: it sorts each list and removes what is equal. own says that edges which go against others have their
-// positions, which else are of another relation.
-func (b *batch) merge(sub *Subgraph, n int, own bool) error {
-	drawn := int64(len(sub.Row))
-	if err := b.counts.grow(b.budget, mem.Trace, int64(n), 0); err != nil {
-		return err
-	}
-	keys, ptr, counts := b.both.keys.data, b.both.ptr.data[:n+1], b.counts.data[:n]
-	var taken atomic.Int64
-	err := b.share(&taken, (n+pieceTargets-1)/pieceTargets, func(*thread) error {
-		for {
-			at := int(taken.Add(1)-1) * pieceTargets
-			if at >= n {
-				return nil
-			}
-			if err := b.ctx.Err(); err != nil {
-				return fmt.Errorf("sample: %w", err)
-			}
-			for t := at; t < min(at+pieceTargets, n); t++ {
-				list := keys[ptr[t]:ptr[t+1]]
-				slices.Sort(list)
-				list = slices.CompactFunc(list, func(a, b uint64) bool { return a>>keyBits == b>>keyBits })
-				counts[t] = int64(len(list))
-			}
+// flatRoom is what a batch takes of so many nodes, elements of Ptr and edges in all.
+func (s *Sampler) flatRoom(nodes, ptr, edges int64) (n flatRoom) {
+	if s.numTypes() > 1 {
+		n.nodes = nodes
+		if s.disjoint {
+			n.trees = nodes
 		}
-	})
-	if err != nil {
-		return err
 	}
-	var total int64
-	for _, count := range counts {
-		total += count
-	}
-	if err := b.both.pos.grow(b.budget, mem.Trace, total, 0); err != nil {
-		return err
-	}
-	if err := b.row.grow(b.budget, mem.Trace, total, 0); err != nil { // all that it held is in the keys
-		return err
-	}
-	row, pos, at := b.row.data, b.both.pos.data, int64(0)
-	begin := int64(0)
-	for t, count := range counts {
-		for _, key := range keys[begin : begin+count] {
-			e := int64(key & (1<<keyBits - 1))
-			row[at], pos[at] = uint32(key>>keyBits), -1
-			switch {
-			case e < drawn:
-				pos[at] = sub.Pos[e]
-			case own:
-				pos[at] = sub.Pos[e-drawn]
-			}
-			at++
+	if len(s.relations) > 1 {
+		n.ptr, n.row = ptr, edges
+		if s.HasPositions() {
+			n.pos = edges
 		}
-		begin = ptr[t+1]
-		ptr[t+1] = at
+		if s.HasWeights() {
+			n.weight = edges
+		}
 	}
-	sub.Ptr, sub.Row, sub.Pos, sub.Room = ptr, row[:total], pos[:total], max(sub.Room, total)
-	return nil
+	return n
 }
 
-// placeKeys writes the keys of all edges and of those against others by target, and where those of each target are.
-func (b *batch) placeKeys(sub, against *Subgraph, keys []uint64, ptr []int64) error {
-	clear(ptr)
-	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
-	for t := range len(sub.Ptr) - 1 {
-		starts[t] = sub.Ptr[t+1] - sub.Ptr[t]
+// flatSize is that of the batch that was drawn.
+func (w *Worker) flatSize() flatRoom {
+	var nodes, ptr, edges int64
+	for _, n := range w.nodes {
+		nodes += int64(n.n)
 	}
-	against.eachGroup(starts, func(row []uint32) {
-		for _, s := range row {
-			starts[s]++
-		}
-	})
-	var sum int64
-	for t, count := range starts {
-		starts[t] = sum
-		sum += count
+	for _, e := range w.edges {
+		ptr, edges = ptr+int64(len(e.edges.ptr)), edges+int64(len(e.edges.row))
 	}
-	drawn, e, itself := uint64(len(sub.Row)), uint64(0), sub == against
-	for t := range len(sub.Ptr) - 1 {
-		if err := checkContext(b.ctx, t); err != nil {
-			return err
-		}
-		for _, s := range sub.Row[sub.Ptr[t]:sub.Ptr[t+1]] {
-			keys[starts[t]] = uint64(s)<<keyBits | e
-			starts[t]++
-			if itself { // in one pass, which takes 0.8 times as long
-				keys[starts[s]] = uint64(t)<<keyBits | (drawn + e)
-				starts[s]++
-			}
-			e++
-		}
+	return w.sampler.flatRoom(nodes, ptr, edges)
+}
+
+// flatDemand is that of batches up to a demand.
+func (s *Sampler) flatDemand(d Demand) flatRoom {
+	var nodes, ptr, edges int64
+	for _, n := range d.Nodes {
+		nodes += n
 	}
-	if itself {
-		return nil
+	for i, r := range s.relations {
+		ptr, edges = ptr+d.Nodes[r.Target]+1, edges+d.Edges[i]
 	}
-	for t := range len(against.Ptr) - 1 {
-		if err := checkContext(b.ctx, t); err != nil {
-			return err
-		}
-		for _, s := range against.Row[against.Ptr[t]:against.Ptr[t+1]] {
-			keys[starts[s]] = uint64(t)<<keyBits | e
-			starts[s]++
-			e++
-		}
-	}
-	return nil
+	return s.flatRoom(nodes, ptr, edges)
 }

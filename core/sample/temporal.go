@@ -8,28 +8,31 @@ import (
 	"sort"
 )
 
-// Temporal draws along edges that were there at the time of a batch's seeds (Request.Times): every node that is reached has
-// the time t of the seed whose tree it is in (Disjoint), and of its in-edges those of times in (t-Window, t] alone count as
-// its neighbours. The time of an edge is its own, or that of its source where nodes have times: the sampler does not know
-// which.
+// Temporal draws along edges that were there at the time of a batch's seeds (Request.Times): every node that is reached
+// has the time t of the seed whose tree it is in (Disjoint), and of its in-edges those of times in (t-Window, t] alone
+// count as its neighbours. The time of an edge is its own, or that of its source where nodes have times: the sampler
+// does not know which.
 //
-// Neighbours are drawn as the package says, from what is left of a list, which is taken in ascending order of times, equal
-// ones by position. So a fanout of -1, and one that is not below what is left, give them in that order, which is PyG's.
+// Neighbours are drawn as the package says, from what is left of a list, which is taken in ascending order of times,
+// equal ones by position. So a fanout of -1, and one that is not below what is left, give them in that order, which is
+// PyG's.
 //
-// Cost: in memory log(degree) looks at times for each target, all of a hop's targets taking their steps together, for what
-// is allowed is one range of a list in ascending order. Nothing is looked at for an edge but where it is, of lists whose
-// positions do not ascend in time. Times that are not in memory are read list by list, all of each.
+// Cost: in memory log(degree) looks at times for each target, all of a hop's targets taking their steps together, for
+// what is allowed is one range of a list in ascending order. Nothing is looked at for an edge but where it is, of lists
+// whose positions do not ascend in time. Times that are not in memory are read list by list, all of each.
 type Temporal struct {
 	Times *Times
-	Last  bool // draw the latest of them, as many as the fanout, of equal ones the later position; with Replace from these
+	// Last draws the latest of them, as many as the fanout, of equal ones the later position; with Replace from these.
+	Last bool
 	// Window is how far back an edge may lie, in units of times: 1 leaves those of the very time. 0 is without end.
 	Window int64
 }
 
 // Times is the times of edges: Ascending with at most one order, or Source.
 type Times struct {
-	// Ascending holds the times of each list in ascending order, equal ones by position: element i of a list that begins at
-	// position s is at s+i. Order32 or Order64 has its position in the index array; neither, where that is s+i too.
+	// Ascending holds the times of each list in ascending order, equal ones by position: element i of a list that
+	// begins at position s is at s+i. Order32 or Order64 has its position in the index array; neither, where that is
+	// s+i too.
 	Ascending []int64
 	Order32   []uint32
 	Order64   []int64
@@ -38,8 +41,8 @@ type Times struct {
 
 // TimeSource is times that are not in memory.
 type TimeSource interface {
-	// FetchTimes sets out[i] to the time of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is called with
-	// whole lists, or a piece of one.
+	// FetchTimes sets out[i] to the time of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is called
+	// with whole lists, or a piece of one.
 	FetchTimes(ctx context.Context, d Drawn, out []int64) error
 }
 
@@ -58,8 +61,8 @@ func TimesAscend(indptr, times []int64) bool {
 	return true
 }
 
-// SortTimes puts the times of every list, given by position, in ascending order and writes the positions that they come from
-// to order. It works in place: a hub's list may be most of the graph.
+// SortTimes puts the times of every list, given by position, in ascending order and writes the positions that they come
+// from to order. It works in place: a hub's list may be most of the graph.
 func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, order []P) error {
 	sorter := new(timedList[P])
 	for v := range len(indptr) - 1 {
@@ -97,11 +100,11 @@ func (l *timedList[P]) Swap(i, j int) {
 	l.order[i], l.order[j] = l.order[j], l.order[i]
 }
 
-func (t *Temporal) check(g *Graph) error {
+func (t *Temporal) check(r *Relation) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("sample: %s: %w", fmt.Sprintf(format, args...), ErrConfig)
 	}
-	edges := g.Indptr[g.NumNodes]
+	edges := r.numEdges()
 	switch {
 	case t.Window < 0:
 		return refuse("a window of %d, want a positive number, or 0 for none", t.Window)
@@ -140,16 +143,16 @@ func (t *Temporal) narrow(n, k int64) (skipped int64) {
 }
 
 // inMemory says whether spans are of lists in ascending order, narrowed to what may be drawn.
-func (s *Sampler) inMemory() bool { return s.temporal != nil && s.temporal.Times.Source == nil }
+func (r *relation) inMemory() bool { return r.temporal != nil && r.temporal.Times.Source == nil }
 
 // narrow leaves of each span what its target may draw with a fanout of k. first is the target's local id.
 func (b *batch) narrow(first int, spans []span, k int64) {
-	t := b.sampler.temporal
+	t := b.temporal
 	var limits, ends, begins [group]int64
 	for len(spans) > 0 {
 		part := spans[:min(group, len(spans))]
 		for i := range part {
-			limits[i] = b.times[b.forest.trees.data[first+i]]
+			limits[i] = b.times[b.target.forest.trees.data[first+i]]
 		}
 		upTo(t.Times.Ascending, part, &limits, &ends)
 		if t.Window > 0 {
@@ -171,11 +174,11 @@ func (b *batch) narrow(first int, spans []span, k int64) {
 	}
 }
 
-// narrowWithout narrows the span of a target, node v, as narrow does, but for the edges at these places of its list. It returns
-// those of them that the target would see, by which the span is shorter.
+// narrowWithout narrows the span of a target, node v, as narrow does, but for the edges at these places of its list. It
+// returns those of them that the target would see, by which the span is shorter.
 func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int64) []int64 {
-	t, indptr := b.sampler.temporal, b.sampler.graph.Indptr
-	at := b.times[b.forest.trees.data[local]]
+	t, indptr := b.temporal, b.Indptr
+	at := b.times[b.target.forest.trees.data[local]]
 	times := t.Times.Ascending[indptr[v]:indptr[v+1]]
 	above := func(time int64) int64 {
 		n, _ := slices.BinarySearchFunc(times, time, func(a, limit int64) int {
@@ -199,8 +202,8 @@ func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int
 	return places
 }
 
-// upTo counts, for each of at most group lists in ascending order, the times that are not above its limit. The lists take
-// the steps of their searches together, so that what these wait for is on its way at the same time.
+// upTo counts, for each of at most group lists in ascending order, the times that are not above its limit. The lists
+// take the steps of their searches together, so that what these wait for is on its way at the same time.
 func upTo(times []int64, lists []span, limits, counts *[group]int64) {
 	var left [group]int64
 	most := int64(0)

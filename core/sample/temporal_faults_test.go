@@ -12,7 +12,7 @@ import (
 func TestTemporalRefuses(t *testing.T) {
 	g := newTimedGraph(100, 1)
 	graph, times := g.forms()["ram32"], g.timeForms(t)["narrow"]
-	for name, cfg := range map[string]Config{
+	for name, cfg := range map[string]plainConfig{
 		"no times":     {Temporal: &Temporal{}},
 		"window":       {Temporal: &Temporal{Times: times, Window: -1}},
 		"too few":      {Temporal: &Temporal{Times: &Times{Ascending: g.times[1:]}}},
@@ -25,16 +25,16 @@ func TestTemporalRefuses(t *testing.T) {
 		"trees, walks": {Disjoint: true, Walks: []Walk{{1, 1, 0}}},
 	} {
 		cfg.Fanouts = []int64{5}
-		_, err := New(graph, cfg)
+		_, err := newPlain(graph, cfg)
 		require.ErrorIs(t, err, ErrConfig, name)
 	}
 	var sub Subgraph
-	w := newWorker(t, graph, Config{Fanouts: []int64{5}, Temporal: &Temporal{Times: times}}, true, 1)
+	w := newWorker(t, graph, plainConfig{Fanouts: []int64{5}, Temporal: &Temporal{Times: times}}, true, 1)
 	require.ErrorIs(t, w.Sample(context.Background(), Key{}, []int64{1}, &sub), ErrConfig)
 	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1, 2}}, &sub), ErrConfig)
 	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{100}, Times: []int64{1}}, &sub), ErrSeed)
 	require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub))
-	w = newWorker(t, graph, Config{Fanouts: []int64{5}, Disjoint: true}, true, 1)
+	w = newWorker(t, graph, plainConfig{Fanouts: []int64{5}, Disjoint: true}, true, 1)
 	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub), ErrConfig)
 }
 
@@ -50,14 +50,14 @@ func TestTreesStayWithinWorkerBytes(t *testing.T) {
 					continue // large fanouts of uniform draws have sets that WorkerBytes leaves out
 				}
 				cfg.Temporal.Times = times
-				s, err := New(graph, cfg)
+				s, err := newPlain(graph, cfg)
 				require.NoError(t, err)
 				budget := mem.NewBudget(0)
 				w, err := s.NewWorker(budget, true, 1)
 				require.NoError(t, err)
 				var sub Subgraph
 				require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub))
-				demand := Demand{int64(len(sub.Nodes)), sub.Room}
+				demand := plainDemand(int64(len(sub.Nodes)), sub.Room)
 				w.Close()
 				w, err = s.NewWorker(budget, true, 1)
 				require.NoError(t, err)
@@ -87,7 +87,7 @@ func (failingTimes) FetchTimes(context.Context, Drawn, []int64) error {
 // What a source of times returns comes through, and the Worker remains usable.
 func TestFetchTimesErrorsComeThrough(t *testing.T) {
 	g := newTimedGraph(200, 2)
-	cfg := Config{Fanouts: []int64{5, 5}, Temporal: &Temporal{Times: &Times{Source: failingTimes{g}}}}
+	cfg := plainConfig{Fanouts: []int64{5, 5}, Temporal: &Temporal{Times: &Times{Source: failingTimes{g}}}}
 	w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
 	r := Request{Seeds: g.seeds(20, 1), Times: g.seedTimes(20, 1)}
 	sub := Subgraph{Room: 7}

@@ -12,7 +12,7 @@ import (
 
 // referenceTrees draws a disjoint batch as the documentation says, slowly: reference, with a map from pairs of tree and node, and with times
 // by position, that of an edge looked at one by one.
-func referenceTrees(indptr, indices, times []int64, cfg Config, key Key, r Request) Subgraph {
+func referenceTrees(indptr, indices, times []int64, cfg plainConfig, key Key, r Request) Subgraph {
 	type place struct {
 		tree uint32
 		node int64
@@ -149,11 +149,11 @@ func (g *timedGraph) seedTimes(n int, seed uint64) []int64 {
 }
 
 // temporalConfigs are the ways to draw by time.
-func temporalConfigs() map[string]Config {
-	draw := func(t Temporal, replace bool, fanouts ...int64) Config {
-		return Config{Fanouts: fanouts, Replace: replace, Temporal: &t}
+func temporalConfigs() map[string]plainConfig {
+	draw := func(t Temporal, replace bool, fanouts ...int64) plainConfig {
+		return plainConfig{Fanouts: fanouts, Replace: replace, Temporal: &t}
 	}
-	return map[string]Config{
+	return map[string]plainConfig{
 		"uniform":         draw(Temporal{}, false, 10, 5),
 		"uniform 1":       draw(Temporal{}, false, 1, 1, 1),
 		"uniform large":   draw(Temporal{}, false, 32, 40),
@@ -202,7 +202,7 @@ func TestTemporalEqualsReference(t *testing.T) {
 }
 
 // requireNoFuture looks at every edge of a batch, and that every tree is one.
-func requireNoFuture(t testing.TB, times []int64, cfg Config, r Request, sub Subgraph) {
+func requireNoFuture(t testing.TB, times []int64, cfg plainConfig, r Request, sub Subgraph) {
 	t.Helper()
 	for target := range len(sub.Ptr) - 1 {
 		for e := sub.Ptr[target]; e < sub.Ptr[target+1]; e++ {
@@ -242,7 +242,7 @@ func TestDisjointEqualsReference(t *testing.T) {
 	g := newTimedGraph(500, 9)
 	seeds := append(g.seeds(40, 3), 97, 97, 0)
 	for place, graph := range g.forms() {
-		for name, cfg := range map[string]Config{
+		for name, cfg := range map[string]plainConfig{
 			"uniform":          {Fanouts: []int64{10, 5, 2}},
 			"all":              {Fanouts: []int64{-1, 33}},
 			"replace":          {Fanouts: []int64{10, 5}, Replace: true},
@@ -283,7 +283,7 @@ func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
 				}
 				ascending, order := slices.Clone(times), make([]uint32, tt.deg)
 				require.NoError(t, SortTimes(context.Background(), g.Indptr, ascending, order))
-				cfg := Config{Fanouts: []int64{int64(tt.k)}, Replace: replace, Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
+				cfg := plainConfig{Fanouts: []int64{int64(tt.k)}, Replace: replace, Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
 				w := newWorker(t, g, cfg, true, 1)
 				counts := make([]int, tt.allowed)
 				r := Request{Seeds: make([]int64, trees), Times: make([]int64, trees)}
@@ -320,7 +320,7 @@ func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
 // Trees that reach the same node draw its neighbours independently: pairs of draws are equally often everything.
 func TestTreesAreIndependent(t *testing.T) {
 	const deg, batches = 8, 12000
-	w := newWorker(t, star(deg), Config{Fanouts: []int64{1}, Disjoint: true}, true, 1)
+	w := newWorker(t, star(deg), plainConfig{Fanouts: []int64{1}, Disjoint: true}, true, 1)
 	pairs := make([]int, deg*deg)
 	var sub Subgraph
 	for batch := range uint64(batches) {
@@ -353,8 +353,8 @@ func TestGoldenTrees(t *testing.T) {
 	for _, cfg := range configs {
 		cfg.Temporal.Times = g.timeForms(t)["narrow"]
 	}
-	configs["disjoint"] = Config{Fanouts: []int64{15, 10}, Disjoint: true}
-	configs["disjoint weighted"] = Config{Fanouts: []int64{15, 10}, Disjoint: true, Weights: g.with("ram32")}
+	configs["disjoint"] = plainConfig{Fanouts: []int64{15, 10}, Disjoint: true}
+	configs["disjoint weighted"] = plainConfig{Fanouts: []int64{15, 10}, Disjoint: true, Weights: g.with("ram32")}
 	for name, cfg := range configs {
 		r := Request{Seeds: seeds}
 		if cfg.Temporal != nil {

@@ -10,9 +10,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// temporalLists is Temporal where times are not in memory: whole lists of them are fetched and sorted, each once in a hop
-// for all trees that its node is in: of a batch of 1000 seeds of a question-and-answer site, a tenth of what the lists of
-// all targets are. It gives what narrowed spans do.
+// temporalLists is Temporal where times are not in memory: whole lists of them are fetched and sorted, each once in a
+// hop for all trees that its node is in: of a batch of 1000 seeds of a question-and-answer site, a tenth of what the
+// lists of all targets are. It gives what narrowed spans do.
 type temporalLists struct {
 	*Temporal
 	replace bool
@@ -29,9 +29,9 @@ func (m *temporalLists) scratch(_ int, widest, k int64) (set, entries int64) {
 
 func (m *temporalLists) gives() gives { return gives{pos: true} }
 
-func (m *temporalLists) bytes(s *Sampler, d Demand) int64 {
-	n := max(FetchedEdges, s.widest)
-	return (8+8+8)*(d.Nodes+1) + (8+8)*n + (4+4)*s.widest + 7*minBuffer
+func (m *temporalLists) bytes(r *relation, d size) int64 {
+	n := max(FetchedEdges, r.widest)
+	return (8+8+8)*(d.nodes+1) + (8+8)*n + (4+4)*r.widest + 7*minBuffer
 }
 
 func (m *temporalLists) expand(h *hop) error {
@@ -79,8 +79,8 @@ func (m *temporalLists) expand(h *hop) error {
 	return nil
 }
 
-// nextLists is the lists that are fetched together for the first n of the targets in turn, each once, as many as there is
-// memory for at a time: a node in many trees has one list.
+// nextLists is the lists that are fetched together for the first n of the targets in turn, each once, as many as there
+// is memory for at a time: a node in many trees has one list.
 func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 	lists, total := 0, int64(0)
 	for ; n < len(turns); n++ {
@@ -100,7 +100,7 @@ func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 	}
 	pos := h.listPos.data[:0]
 	for _, v := range h.listNodes.data[:lists] {
-		for p := h.sampler.graph.Indptr[v]; p < h.sampler.graph.Indptr[v+1]; p++ {
+		for p := h.Indptr[v]; p < h.Indptr[v+1]; p++ {
 			pos = append(pos, p)
 		}
 	}
@@ -124,7 +124,7 @@ func (h *hop) sortList(times, spare []int64) (timed, error) {
 
 // withoutExcluded takes the excluded edges out of the list of a node.
 func (h *hop) withoutExcluded(v int64, list timed) timed {
-	pos, start := h.excluded.of(v), h.sampler.graph.Indptr[v]
+	pos, start := h.excluded.of(v), h.Indptr[v]
 	if len(pos) == 0 {
 		return list
 	}
@@ -141,7 +141,7 @@ func (h *hop) withoutExcluded(v int64, list timed) timed {
 // choose draws for target i, which has this list.
 func (m *temporalLists) choose(h *hop, i int, list timed) {
 	upTo := func(t int64) int { return sort.Search(len(list.times), func(j int) bool { return list.times[j] > t }) }
-	t := h.times[h.forest.trees.data[h.first+i]]
+	t := h.times[h.target.forest.trees.data[h.first+i]]
 	allowed := list.offsets[:upTo(t)]
 	if after, open := m.bounds(t); !open {
 		allowed = allowed[upTo(after):]

@@ -6,13 +6,14 @@ type timed struct {
 	offsets []uint32
 }
 
-// insertionTimes is up to how many times moving one after the other to its place takes less than counting digits. Arbitrary: the counts of a
-// digit are 256.
+// insertionTimes is up to how many times moving one after the other to its place takes less than counting digits.
+// Arbitrary: the counts of a digit are 256.
 const insertionTimes = 64
 
-// sorted numbers the times and puts them in ascending order, equal ones by offset. The result is in the memory of l or of spare, which is as
-// long. A hub has as many in-edges as a graph has nodes, and they are sorted in every batch that reaches it: counting digits took less than
-// a tenth of what comparing did for a million times of a thousand values, and a quarter or less for those of 2^28.
+// sorted numbers the times and puts them in ascending order, equal ones by offset. The result is in the memory of l or
+// of spare, which is as long. A hub has as many in-edges as a graph has nodes, and they are sorted in every batch that
+// reaches it: counting digits took less than a tenth of what comparing did for a million times of a thousand values,
+// and a quarter or less for those of 2^28.
 func (l timed) sorted(spare timed) timed {
 	if len(l.times) == 0 {
 		return l

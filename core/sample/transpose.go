@@ -6,20 +6,23 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Transpose groups the edges of the batch by source, for the way back of message passing (FastGL, 4.2: "also ... to the
-// backward phase"): local s has edges ptr[s] to ptr[s+1], of which target is the local id of the target and edge the place
-// in Row. In every list both ascend, so that the graph of the first hops alone is a prefix of each list.
+// Transpose groups the edges of a batch of one node type and one relation by source, for the way back of message
+// passing (FastGL, 4.2: "also ... to the backward phase"): local s has edges ptr[s] to ptr[s+1], of which target is the
+// local id of the target and edge the place in Row. In every list both ascend, so that the graph of the first hops
+// alone is a prefix of each list.
 //
 // The slices are the caller's: ptr has one element more than Nodes, target and edge as many as Row, fewer than 2^31.
-// Cost: two passes over the edges. All that they touch at random is prefetched: the counters of sources, and the places that
-// edges go to, which are looked up for one group of edges while those of the group before are written. See BenchmarkTranspose.
+// Cost: two passes over the edges. All that they touch at random is prefetched: the counters of sources, and the places
+// that edges go to, which are looked up for one group of edges while those of the group before are written. See
+// BenchmarkTranspose.
 func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 	if len(ptr) != len(g.Nodes)+1 || len(target) != len(g.Row) || len(edge) != len(g.Row) || len(g.Row) > maxLocals {
-		panic(fmt.Sprintf("sample: transposing %d nodes and %d edges into %d, %d and %d elements", len(g.Nodes), len(g.Row), len(ptr), len(target), len(edge)))
+		panic(fmt.Sprintf("sample: transposing %d nodes and %d edges into %d, %d and %d elements",
+			len(g.Nodes), len(g.Row), len(ptr), len(target), len(edge)))
 	}
 	clear(ptr)
 	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
-	g.eachGroup(starts, func(row []uint32) {
+	eachGroup(g.Row, starts, func(row []uint32) {
 		for _, s := range row {
 			starts[s]++
 		}
@@ -41,7 +44,7 @@ func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 		}
 	}
 	looked := 0
-	g.eachGroup(starts, func(row []uint32) {
+	eachGroup(g.Row, starts, func(row []uint32) {
 		for i, s := range row {
 			at := starts[s]
 			starts[s] = at + 1
@@ -55,9 +58,9 @@ func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 	write(looked)
 }
 
-// eachGroup calls f with the sources of all edges in their order, at most group at a time, whose elements of starts have been prefetched.
-func (g *Subgraph) eachGroup(starts []int64, f func(row []uint32)) {
-	row := g.Row
+// eachGroup calls f with the sources of edges in their order, at most group at a time, whose elements of starts have
+// been prefetched.
+func eachGroup(row []uint32, starts []int64, f func(row []uint32)) {
 	asm.Prefetch(starts, row[:min(ahead, len(row))])
 	for at := 0; at < len(row); at += group {
 		asm.Prefetch(starts, row[min(at+ahead, len(row)):min(at+ahead+group, len(row))])

@@ -1,7 +1,6 @@
 package sample
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -11,30 +10,30 @@ import (
 	"freshgo/core/mem"
 )
 
-// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1): as many as Walks start
-// at it, each takes Length steps against the direction of edges, from a node to the source of one of its in-edges, every one
-// equally likely. Before each step but the first a walk goes back to the target with probability Restart, and where a node
-// has no in-edge it goes back at once; a target without in-edges has no neighbours. The neighbours are the nodes most often
-// stepped to, as many as the fanout, the lower id first where equally often, the target itself among them if it was;
-// Subgraph.Weight is how often. They are no edges of the graph: Subgraph.Pos is nil.
+// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1), here along one
+// relation, which Metapath generalizes: as many as Walks start at it, each takes Length steps against the direction of
+// edges, from a node to the source of one of its in-edges, every one equally likely. Before each step but the first a
+// walk goes back to the target with probability Restart, and where a node has no in-edge it goes back at once; a target
+// without in-edges has no neighbours. The neighbours are the nodes most often stepped to, as many as the fanout, the
+// lower id first where equally often, the target itself among them if it was; Subgraph.Weight is how often. They are no
+// edges of the graph: Subgraph.Pos is nil.
 //
-// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that decides
-// over going back, its upper 53 bits below Restart, and then one below the degree of where it stands.
+// Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that
+// decides over going back, its upper 53 bits below Restart, and then one below the degree of where it stands.
 type Walk struct {
 	Walks, Length int64
 	Restart       float64
 }
 
-// walks is the Walk of each hop.
-type walks []Walk
-
 const (
-	// maxSteps of the walks of a target keep visits in int32 and the sorting of one target within milliseconds. Arbitrary.
+	// maxSteps of the walks of a target keep visits in int32 and the sorting of one target within milliseconds.
+	// Arbitrary.
 	maxSteps = 1 << 20
 	// nodeBits leave room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB of memory.
 	nodeBits = asm.VisitBits
-	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same time;
-	// with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is under way.
+	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same
+	// time; with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is
+	// under way.
 	walkersAtOnce = 1024
 	// stagesApart is how many groups pass between the stages of one: about ahead elements. Arbitrary beyond.
 	stagesApart = 6
@@ -45,33 +44,12 @@ const (
 func (w Walk) check(hop int) error {
 	switch {
 	case w.Walks < 1 || w.Length < 1 || w.Walks > maxSteps || w.Length > maxSteps || w.Walks*w.Length > maxSteps:
-		return fmt.Errorf("sample: %d walks of length %d in hop %d, want at least 1 of each and at most %d steps: %w", w.Walks, w.Length, hop, maxSteps, ErrConfig)
+		return fmt.Errorf("%d walks of length %d in hop %d, want at least 1 of each and at most %d steps: %w",
+			w.Walks, w.Length, hop, maxSteps, ErrConfig)
 	case !(w.Restart >= 0 && w.Restart < 1):
-		return fmt.Errorf("sample: restart %v in hop %d, want a probability in [0, 1): %w", w.Restart, hop, ErrConfig)
+		return fmt.Errorf("restart %v in hop %d, want a probability in [0, 1): %w", w.Restart, hop, ErrConfig)
 	}
 	return nil
-}
-
-func (m walks) most(hop int, deg, k int64) int64 {
-	if deg == 0 {
-		return 0
-	}
-	n := m[hop].Walks * m[hop].Length
-	if k == All {
-		return n
-	}
-	return min(k, n)
-}
-
-func (m walks) scratch(int, int64, int64) (set, entries int64) { return 0, 0 }
-func (m walks) gives() gives                                   { return gives{ids: true, weight: true} }
-
-func (m walks) bytes(s *Sampler, _ Demand) int64 {
-	var most int64
-	for _, w := range m {
-		most = max(most, walkerBytes(w, walkersIn(s.graph.Adjacency != nil, w)))
-	}
-	return most
 }
 
 // walkersIn is how many walkers move together, those of at least one target.
@@ -123,17 +101,8 @@ func (w *walker) grow(budget *mem.Budget, n, length int64) error {
 	return w.visits.renew(budget, n*length)
 }
 
-func (m walks) expand(h *hop) error {
-	w, g := m[h.number], &h.sampler.graph
-	var fetch fetchFunc
-	if g.Adjacency != nil {
-		fetch = g.Adjacency.Fetch
-	}
-	return h.expandWalks(w, fetch != nil, func(k *walker, lo, hi int) error { return h.walk(k, w, lo, hi, fetch) })
-}
-
-// expandWalks gives all targets their neighbours. move moves the walkers of the targets lo to hi all their way; in one thread where
-// it fetches.
+// expandWalks gives all targets their neighbours. move moves the walkers of the targets lo to hi all their way; in one
+// thread where it fetches.
 func (h *hop) expandWalks(w Walk, fetched bool, move func(k *walker, lo, hi int) error) error {
 	n := walkersIn(fetched, w)
 	if fetched {
@@ -154,9 +123,6 @@ func (h *hop) expandWalks(w Walk, fetched bool, move func(k *walker, lo, hi int)
 		}
 	})
 }
-
-// fetchFunc is Adjacency.Fetch, nil where the index array is in memory.
-type fetchFunc func(ctx context.Context, d Drawn, out []int64) error
 
 // walkAll finds the neighbours of the targets lo to hi, with at most n walkers at a time.
 func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, move func(k *walker, lo, hi int) error) error {
@@ -204,37 +170,14 @@ func (h *hop) start(k *walker, w Walk, lo, hi int) (n int) {
 // back is the number below which a walker's number sends it back: x < Restart * 2^53 for an integer x.
 func (w Walk) back() uint64 { return uint64(math.Ceil(w.Restart * 0x1p53)) }
 
-// walk moves the walkers of the targets lo to hi.
-func (h *hop) walk(k *walker, w Walk, lo, hi int, fetch fetchFunc) error {
-	n := h.start(k, w, lo, hi)
-	m := moves{h, k, w, w.back(), n}
-	if fetch == nil {
-		m.resident()
-		return nil
-	}
-	at, pos, next := k.at.data[:n], k.pos.data[:n], k.next.data[:n]
-	for step := range w.Length {
-		for first := 0; first < n; first += group {
-			m.turn(first, step)
-			m.leave(first)
-		}
-		if err := fetch(h.ctx, Drawn{Targets: at, Ptr: k.ptr.data[:n+1], Pos: pos}, next); err != nil {
-			return fmt.Errorf("sample: fetching step %d of %d walks: %w", step, n, err)
-		}
-		copy(at, next)
-		for i, v := range at {
-			k.visits.data[int64(i)*w.Length+step] = v
-		}
-	}
-	return nil
-}
-
-// moves is n walkers that move together. A step has three stages, each for a group of walkers at a time.
+// moves is n walkers that move together along one relation in memory. A step has three stages, each for a group of
+// walkers at a time. What pathMoves looks at besides, whether a walker has come to an end, took 1.25 times as long.
 type moves struct {
 	*hop
 	k    *walker
 	w    Walk
-	back uint64 // those whose number is below it go back
+	from []int64 // the targets
+	back uint64  // those whose number is below it go back
 	n    int
 }
 
@@ -243,18 +186,18 @@ func (m *moves) turn(first int, step int64) {
 	end := min(first+group, m.n)
 	at, state := m.k.at.data[first:end], m.k.state.data[first:end]
 	if step > 0 {
-		nodes, targets := m.nodes.data[m.first:], m.k.targets.data[first:end]
+		targets := m.k.targets.data[first:end]
 		for i := range at {
 			x, s := stream(state[i]).next()
 			state[i] = uint64(s)
 			v := at[i]
-			if home := nodes[targets[i]]; x>>11 < m.back {
+			if home := m.from[targets[i]]; x>>11 < m.back {
 				v = home
 			}
 			at[i] = v
 		}
 	}
-	indptr := m.sampler.graph.Indptr
+	indptr := m.Indptr
 	asm.Prefetch(indptr, at)
 	asm.Prefetch(indptr[1:], at)
 }
@@ -263,12 +206,12 @@ func (m *moves) turn(first int, step int64) {
 func (m *moves) leave(first int) {
 	end := min(first+group, m.n)
 	at, state, pos := m.k.at.data[first:end], m.k.state.data[first:end], m.k.pos.data[first:end]
-	g := &m.sampler.graph
+	g := &m.Relation
 	for i, v := range at {
 		start, stop := g.Indptr[v], g.Indptr[v+1]
 		if start == stop { // back to the target, which has in-edges
 			home := m.spans.data[m.k.targets.data[first+i]]
-			at[i] = m.nodes.data[int64(m.first)+m.k.targets.data[first+i]]
+			at[i] = m.from[m.k.targets.data[first+i]]
 			start, stop = home.start, home.start+home.deg
 		}
 		x, s := stream(state[i]).below(uint64(stop - start))
@@ -282,7 +225,7 @@ func (m *moves) leave(first int) {
 func (m *moves) arrive(first int, step int64) {
 	end := min(first+group, m.n)
 	at, pos := m.k.at.data[first:end], m.k.pos.data[first:end]
-	if g := &m.sampler.graph; g.Indices32 != nil {
+	if g := &m.Relation; g.Indices32 != nil {
 		for i, p := range pos {
 			at[i] = int64(g.Indices32[p])
 		}
@@ -297,8 +240,8 @@ func (m *moves) arrive(first int, step int64) {
 	}
 }
 
-// resident moves all walkers all their steps. The stages of a group are stagesApart groups apart, so that what one asks for
-// is there when the next one comes; a group's next step follows when all others have been through.
+// resident moves all walkers all their steps. The stages of a group are stagesApart groups apart, so that what one asks
+// for is there when the next one comes; a group's next step follows when all others have been through.
 func (m *moves) resident() {
 	groups := (m.n + group - 1) / group
 	apart := min(stagesApart, (groups-1)/2)
@@ -316,8 +259,8 @@ func (m *moves) resident() {
 	}
 }
 
-// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number. It uses
-// up visits.
+// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number. It
+// uses up visits.
 func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 	if n, ok := asm.Visits(visits); ok {
 		return h.rankSorted(i, visits[:n])
@@ -358,9 +301,9 @@ func (h *hop) rankSorted(i int, visits []int64) int64 {
 	return int64(n)
 }
 
-// gather parts visits, in ascending order, into nodes that were visited often and those that were once, in the memory of
-// visits. One of the former and its number are one word: in ascending order those more often visited come first, and the
-// lower node of equals. No branch depends on a visit.
+// gather parts visits, in ascending order, into nodes that were visited often and those that were once, in the memory
+// of visits. One of the former and its number are one word: in ascending order those more often visited come first, and
+// the lower node of equals. No branch depends on a visit.
 func (k *walker) gather(visits []int64) (often, once []int64) {
 	if len(visits) > len(k.often) {
 		k.often = make([]int64, len(visits))

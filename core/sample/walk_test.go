@@ -12,8 +12,8 @@ import (
 )
 
 // graphOf makes a graph of lists of sources.
-func graphOf(lists ...[]int32) Graph {
-	g := Graph{NumNodes: int64(len(lists)), Indptr: []int64{0}, Indices32: []int32{}}
+func graphOf(lists ...[]int32) plainGraph {
+	g := plainGraph{NumNodes: int64(len(lists)), Indptr: []int64{0}, Indices32: []int32{}}
 	for _, list := range lists {
 		g.Indices32 = append(g.Indices32, list...)
 		g.Indptr = append(g.Indptr, int64(len(g.Indices32)))
@@ -22,7 +22,7 @@ func graphOf(lists ...[]int32) Graph {
 }
 
 // expectedVisits is how often a walk of a target is expected at each node, from the powers of the transition matrix.
-func expectedVisits(g Graph, target int, w Walk) []float64 {
+func expectedVisits(g plainGraph, target int, w Walk) []float64 {
 	n := int(g.NumNodes)
 	at, visits := make([]float64, n), make([]float64, n)
 	at[target] = 1
@@ -55,7 +55,7 @@ func expectedVisits(g Graph, target int, w Walk) []float64 {
 }
 
 func TestWalksVisitAsOftenAsExpected(t *testing.T) {
-	graphs := map[string]Graph{
+	graphs := map[string]plainGraph{
 		"pair":     graphOf([]int32{1}, []int32{0}),
 		"path":     graphOf([]int32{1}, []int32{0, 2}, []int32{1, 3}, []int32{2}),
 		"dead end": graphOf([]int32{1, 2}, []int32{0, 2, 2}, []int32{}),
@@ -66,7 +66,7 @@ func TestWalksVisitAsOftenAsExpected(t *testing.T) {
 		for _, walk := range []Walk{{1, 1, 0}, {1, 5, 0}, {4, 3, .5}, {3, 6, .2}, {2, 4, .99}} {
 			t.Run(fmt.Sprint(name, walk), func(t *testing.T) {
 				const batches = 5000
-				w := newWorker(t, g, Config{Fanouts: []int64{All}, Walks: []Walk{walk}}, true, 1)
+				w := newWorker(t, g, plainConfig{Fanouts: []int64{All}, Walks: []Walk{walk}}, true, 1)
 				sum, squares := make([]float64, g.NumNodes), make([]float64, g.NumNodes)
 				var sub Subgraph
 				for batch := range uint64(batches) {
@@ -99,7 +99,7 @@ func TestWalksKeepTheMostVisited(t *testing.T) {
 	}
 	lists = append(lists, nil)
 	g := graphOf(lists...)
-	w := newWorker(t, g, Config{Fanouts: []int64{2}, Walks: []Walk{{3, 2, 0}}}, true, 1)
+	w := newWorker(t, g, plainConfig{Fanouts: []int64{2}, Walks: []Walk{{3, 2, 0}}}, true, 1)
 	var sub Subgraph
 	ties := 0
 	for batch := range uint64(200) {
@@ -109,7 +109,7 @@ func TestWalksKeepTheMostVisited(t *testing.T) {
 		require.EqualValues(t, 3, sub.Weight[0])
 		if sub.Weight[1] == 1 { // three different ones: the lowest
 			ties++
-			all := reference(g.Indptr, []int64{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, Config{Fanouts: []int64{All}, Walks: []Walk{{3, 2, 0}}}, Key{Batch: batch}, []int64{0})
+			all := reference(g.Indptr, []int64{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, plainConfig{Fanouts: []int64{All}, Walks: []Walk{{3, 2, 0}}}, Key{Batch: batch}, []int64{0})
 			for _, v := range all.Nodes[1:] {
 				require.LessOrEqual(t, sub.Nodes[2], v)
 			}

@@ -2,10 +2,10 @@ package sample
 
 import "freshgo/core/internal/asm"
 
-// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those that are
-// left, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An edge of
-// weight 0 is never drawn, and a target all of whose edges are takes none; a fanout that is not below the number of the
-// others takes all of them, in order.
+// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those
+// that are left, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so
+// on. An edge of weight 0 is never drawn, and a target all of whose edges are takes none; a fanout that is not below
+// the number of the others takes all of them, in order.
 //
 // Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
 //
@@ -21,9 +21,9 @@ import "freshgo/core/internal/asm"
 //
 // Each continues the process wherever another left it, so the probabilities stay exact.
 //
-// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was drawn;
-// the race for all lists, which looks at a hub's 10^6 weights for ten of them; to draw again in short lists too, from new sums
-// after each hit, which is a branch mispredicted once or more for a target.
+// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was
+// drawn; the race for all lists, which looks at a hub's 10^6 weights for ten of them; to draw again in short lists too,
+// from new sums after each hit, which is a branch mispredicted once or more for a target.
 type weighted struct {
 	weights *Weights
 	replace bool
@@ -34,8 +34,8 @@ const (
 	shortList = 64
 	// raceDegree is where half of the points hit again, of equal weights. Arbitrary.
 	raceDegree = 2
-	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in lists
-	// that are raceDegree times as long as the fanout. Arbitrary beyond.
+	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in
+	// lists that are raceDegree times as long as the fanout. Arbitrary beyond.
 	triesEach, triesMore = 2, 16
 )
 
@@ -53,8 +53,8 @@ func (m *weighted) gives() gives               { return gives{pos: true} }
 func (m *weighted) exact() (*Weights, bool)    { return m.weights, m.weights.Positive }
 func (m *weighted) wants() (ids, weights bool) { return false, true }
 
-func (m *weighted) bytes(s *Sampler, d Demand) int64 {
-	n := fetchedBytes(s, d, m.weights, false, true)
+func (m *weighted) bytes(r *relation, d size) int64 {
+	n := fetchedBytes(r, d, m.weights, false, true)
 	if _, blocks := m.weights.Source.(BlockSource); blocks {
 		n += locatedBytes()
 	}
@@ -76,7 +76,9 @@ func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists)
 	}
 }
 
-func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64) {
+func chooseWeighted[W float32 | float64](
+	m *weighted, t *thread, h *hop, lo, hi int, at []span, weights []W, sums []float64,
+) {
 	ptr := h.ptr.data[h.first:]
 	skipped := h.skipped.from(lo)
 	for i := lo; i < hi; i++ {
@@ -104,7 +106,9 @@ func chooseWeighted[W float32 | float64](m *weighted, t *thread, h *hop, lo, hi 
 }
 
 // drawWeighted writes the offsets that target i of the hop draws from a list to out and returns how many there are.
-func drawWeighted[W float32 | float64](m *weighted, t *thread, h *hop, i int, list []W, sums []float64, out []int64) int {
+func drawWeighted[W float32 | float64](
+	m *weighted, t *thread, h *hop, i int, list []W, sums []float64, out []int64,
+) int {
 	if len(list) == 0 {
 		return 0
 	}
@@ -118,7 +122,8 @@ func drawWeighted[W float32 | float64](m *weighted, t *thread, h *hop, i int, li
 	return drawLong(t, s, list, sums, m.replace, out)
 }
 
-// positive writes the offsets of the weights above 0 to out, which is as long as the list, and returns how many there are.
+// positive writes the offsets of the weights above 0 to out, which is as long as the list, and returns how many there
+// are.
 func positive[W float32 | float64](list []W, out []int64) int {
 	out = out[:len(list)]
 	n := 0
@@ -190,8 +195,8 @@ func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	return i
 }
 
-// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there are
-// any, and returns how many there are now.
+// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there
+// are any, and returns how many there are now.
 func raceOn[W float32 | float64](t *thread, s stream, list []W, n int, out []int64) int {
 	r := &t.race
 	r.start(len(out) - n)

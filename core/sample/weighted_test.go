@@ -11,7 +11,7 @@ import (
 )
 
 // weightedStar is a star whose in-edges have these weights.
-func weightedStar(list []float64) (Graph, *Weights) {
+func weightedStar(list []float64) (plainGraph, *Weights) {
 	g := star(len(list))
 	w := &Weights{Wide: list, Sums: make([]float64, SumsLen(int64(len(list))))}
 	Sum(g.Indptr, list, w.Sums)
@@ -93,7 +93,7 @@ func TestWeightedProbabilities(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g, weights := weightedStar(tt.list)
-			w := newWorker(t, g, Config{Fanouts: []int64{int64(tt.k)}, Weights: weights}, true, 1)
+			w := newWorker(t, g, plainConfig{Fanouts: []int64{int64(tt.k)}, Weights: weights}, true, 1)
 			deg := len(tt.list)
 			seen, first, pairs := make([]int, deg), make([]int, deg), make([][2]float64, deg*deg)
 			var sub Subgraph
@@ -138,7 +138,7 @@ func TestWeightedSearchAgreesWithRace(t *testing.T) {
 		list[i] *= list[i] * list[i]
 	}
 	g, weights := weightedStar(list)
-	w := newWorker(t, g, Config{Fanouts: []int64{k}, Weights: weights}, true, 1)
+	w := newWorker(t, g, plainConfig{Fanouts: []int64{k}, Weights: weights}, true, 1)
 	counts, race := make([]int, deg), make([]int, deg)
 	var sub Subgraph
 	var th thread
@@ -166,7 +166,7 @@ func TestWeightedReplacement(t *testing.T) {
 				total += w
 			}
 			g, weights := weightedStar(list)
-			w := newWorker(t, g, Config{Fanouts: []int64{k}, Replace: true, Weights: weights}, true, 1)
+			w := newWorker(t, g, plainConfig{Fanouts: []int64{k}, Replace: true, Weights: weights}, true, 1)
 			var counts [k][]int
 			for i := range counts {
 				counts[i] = make([]int, deg)
@@ -196,13 +196,13 @@ func TestWeightsOfZero(t *testing.T) {
 		for _, k := range []int64{1, 10, 30, 50, 100, All} {
 			g, weights := weightedStar(zeros)
 			var sub Subgraph
-			w := newWorker(t, g, Config{Fanouts: []int64{k}, Replace: replace, Weights: weights}, true, 1)
+			w := newWorker(t, g, plainConfig{Fanouts: []int64{k}, Replace: replace, Weights: weights}, true, 1)
 			require.NoError(t, w.Sample(context.Background(), Key{}, []int64{0, 1}, &sub))
 			require.Empty(t, sub.Pos)
 			require.Equal(t, []int64{0, 0, 0}, sub.Ptr)
 
 			g, weights = weightedStar(few)
-			w = newWorker(t, g, Config{Fanouts: []int64{k}, Replace: replace, Weights: weights}, true, 1)
+			w = newWorker(t, g, plainConfig{Fanouts: []int64{k}, Replace: replace, Weights: weights}, true, 1)
 			for batch := range uint64(50) {
 				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, []int64{0}, &sub))
 				for _, p := range sub.Pos {
@@ -241,25 +241,25 @@ func TestWrongSamplers(t *testing.T) {
 	sums := weights.Sums
 	tests := []struct {
 		message string
-		cfg     Config
+		cfg     plainConfig
 	}{
-		{"sample: 2 weights, want 3 as indptr ends", Config{Weights: &Weights{Wide: []float64{1, 2}, Sums: sums}}},
-		{"sample: 6 weights, want 3 as indptr ends", Config{Weights: &Weights{Wide: []float64{1, 2, 3}, Narrow: []float32{1, 2, 3}, Sums: sums}}},
-		{"sample: 1 sums of weights, want 0", Config{Weights: &Weights{Wide: []float64{1, 2, 3}, Sums: []float64{1}}}},
-		{"sample: weights in memory and a source of weights, want one of them", Config{Weights: &Weights{Wide: []float64{1}, Source: &weightedGraph{}}}},
-		{"sample: LABOR draws without replacement", Config{Labor: &Labor{BatchDependency: 1}, Replace: true}},
-		{"sample: batch dependency 0, want 1 to 2147483647", Config{Labor: &Labor{}}},
-		{"sample: random walks are uniform: they have no weights, no LABOR and no draws with replacement", Config{Walks: []Walk{{1, 1, 0}}, Replace: true}},
-		{"sample: walks for 2 hops, want 1 as there are fanouts", Config{Walks: []Walk{{1, 1, 0}, {1, 1, 0}}}},
-		{"sample: 0 walks of length 3 in hop 0, want at least 1 of each and at most 1048576 steps", Config{Walks: []Walk{{0, 3, 0}}}},
-		{"sample: 3 walks of length 0 in hop 0, want at least 1 of each and at most 1048576 steps", Config{Walks: []Walk{{3, 0, 0}}}},
-		{"sample: 2000 walks of length 2000 in hop 0, want at least 1 of each and at most 1048576 steps", Config{Walks: []Walk{{2000, 2000, 0}}}},
-		{"sample: restart 1 in hop 0, want a probability in [0, 1)", Config{Walks: []Walk{{1, 1, 1}}}},
-		{"sample: restart NaN in hop 0, want a probability in [0, 1)", Config{Walks: []Walk{{1, 1, math.NaN()}}}},
+		{"sample: 2 weights, want 3 as indptr ends", plainConfig{Weights: &Weights{Wide: []float64{1, 2}, Sums: sums}}},
+		{"sample: 6 weights, want 3 as indptr ends", plainConfig{Weights: &Weights{Wide: []float64{1, 2, 3}, Narrow: []float32{1, 2, 3}, Sums: sums}}},
+		{"sample: 1 sums of weights, want 0", plainConfig{Weights: &Weights{Wide: []float64{1, 2, 3}, Sums: []float64{1}}}},
+		{"sample: weights in memory and a source of weights, want one of them", plainConfig{Weights: &Weights{Wide: []float64{1}, Source: &weightedGraph{}}}},
+		{"sample: LABOR draws without replacement", plainConfig{Labor: &Labor{BatchDependency: 1}, Replace: true}},
+		{"sample: batch dependency 0, want 1 to 2147483647", plainConfig{Labor: &Labor{}}},
+		{"sample: random walks are uniform: they have no weights, no LABOR and no draws with replacement", plainConfig{Walks: []Walk{{1, 1, 0}}, Replace: true}},
+		{"sample: walks for 2 hops, want 1 as there are fanouts", plainConfig{Walks: []Walk{{1, 1, 0}, {1, 1, 0}}}},
+		{"sample: 0 walks of length 3 in hop 0, want at least 1 of each and at most 1048576 steps", plainConfig{Walks: []Walk{{0, 3, 0}}}},
+		{"sample: 3 walks of length 0 in hop 0, want at least 1 of each and at most 1048576 steps", plainConfig{Walks: []Walk{{3, 0, 0}}}},
+		{"sample: 2000 walks of length 2000 in hop 0, want at least 1 of each and at most 1048576 steps", plainConfig{Walks: []Walk{{2000, 2000, 0}}}},
+		{"sample: restart 1 in hop 0, want a probability in [0, 1)", plainConfig{Walks: []Walk{{1, 1, 1}}}},
+		{"sample: restart NaN in hop 0, want a probability in [0, 1)", plainConfig{Walks: []Walk{{1, 1, math.NaN()}}}},
 	}
 	for _, tt := range tests {
 		tt.cfg.Fanouts = []int64{2}
-		_, err := New(g, tt.cfg)
+		_, err := newPlain(g, tt.cfg)
 		require.ErrorIs(t, err, ErrConfig)
 		require.EqualError(t, err, tt.message+": invalid sampler")
 	}

@@ -14,18 +14,20 @@ type short struct {
 }
 
 const (
-	// unitsOfMost is the power of two that the largest weight of a list has at least in units: 64 of them stay below 2^63.
+	// unitsOfMost is the power of two that the largest weight of a list has at least in units: 64 of them stay below
+	// 2^63.
 	unitsOfMost = 56
-	// unitsEnough is the number of units below which what is left of a list is measured anew. Each of 64 weights lacks less than
-	// a unit, so a share of what is left is right to 2^-46.
+	// unitsEnough is the number of units below which what is left of a list is measured anew. Each of 64 weights lacks
+	// less than a unit, so a share of what is left is right to 2^-46.
 	unitsEnough = 1 << 52
 )
 
 // drawShort draws from a list of at most shortList weights, more than there is room for in out.
 //
-// Weights become whole numbers of units (see measure), so that what is left is exact after any number of draws. Draw n takes number n of the
-// stream as a point below the units that are left and counts the running sums that are not above it: what was drawn has no
-// units and is not hit. No branch depends on a point; it would be mispredicted once for each edge.
+// Weights become whole numbers of units (see measure), so that what is left is exact after any number of draws. Draw n
+// takes number n of the stream as a point below the units that are left and counts the running sums that are not above
+// it: what was drawn has no units and is not hit. No branch depends on a point; it would be mispredicted once for each
+// edge.
 func drawShort[W float32 | float64](room *short, s stream, list []W, replace bool, out []int64) int {
 	left, units := room.left[:len(list)], room.units[:len(list)]
 	have := 0
@@ -73,8 +75,9 @@ func under(units []uint64, point uint64) int {
 	return int(below)
 }
 
-// measure gives weights, of which one at least is above 0, in units and returns their sum. A unit is the power of two of which
-// the largest weight has 2^56 to 2^57: weights of 24 bits are whole numbers of it down to 2^-33 of the largest.
+// measure gives weights, of which one at least is above 0, in units and returns their sum. A unit is the power of two
+// of which the largest weight has 2^56 to 2^57: weights of 24 bits are whole numbers of it down to 2^-33 of the
+// largest.
 func measure(left []float64, units []uint64) (total uint64) {
 	most := uint64(0)
 	for _, w := range left {

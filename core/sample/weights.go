@@ -5,36 +5,37 @@ import (
 	"fmt"
 )
 
-// Weights is what edges are drawn in proportion to, by position in the index array: finite, not negative, and so that the sum
-// of a list is finite, which the caller has checked. It is exactly one of Narrow and Wide, beside Sums, and Source.
+// Weights is what edges are drawn in proportion to, by position in the index array: finite, not negative, and so that
+// the sum of a list is finite, which the caller has checked. It is exactly one of Narrow and Wide, beside Sums, and
+// Source.
 type Weights struct {
 	Narrow []float32
 	Wide   []float64
 	Sums   []float64 // of SumsLen elements, made by Sum
-	// Positive says that none is 0, as Sum does. It changes no batch: without it a hop is made in two passes, for a target
-	// may get less than its fanout.
+	// Positive says that none is 0, as Sum does. It changes no batch: without it a hop is made in two passes, for a
+	// target may get less than its fanout.
 	Positive bool
 	Source   WeightSource
 }
 
 // WeightSource is weights that are not in memory.
 type WeightSource interface {
-	// FetchWeights sets out[i] to the weight of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is called with
-	// whole lists.
+	// FetchWeights sets out[i] to the weight of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is
+	// called with whole lists.
 	FetchWeights(ctx context.Context, d Drawn, out []float64) error
 }
 
-// sumBlock is how many weights have a sum: a cache line of Narrow. A draw searches the sums of a list and then adds up to so
-// many weights, each addition waiting for the one before.
+// sumBlock is how many weights have a sum: a cache line of Narrow. A draw searches the sums of a list and then adds up
+// to so many weights, each addition waiting for the one before.
 const sumBlock = 16
 
 // SumsLen is the number of sums for so many edges.
 func SumsLen(edges int64) int64 { return edges / sumBlock }
 
 // Sum makes the sums of lists, which begin where indptr says. Block j of a list that begins at s are its weights 16j to
-// 16j+16; the sum of the list's blocks 0 to j is sums[s/16+j], where no other list has one. They are running sums of float64:
-// 2^25 equal weights of float32 are summed without an error, and any others with one of 2^-53 of the sum in each addition. It
-// returns whether all weights are above 0, for Positive.
+// 16j+16; the sum of the list's blocks 0 to j is sums[s/16+j], where no other list has one. They are running sums of
+// float64: 2^25 equal weights of float32 are summed without an error, and any others with one of 2^-53 of the sum in
+// each addition. It returns whether all weights are above 0, for Positive.
 func Sum[W float32 | float64](indptr []int64, weights []W, sums []float64) (positive bool) {
 	for v := range len(indptr) - 1 {
 		list := weights[indptr[v]:indptr[v+1]]
@@ -55,14 +56,14 @@ func Sum[W float32 | float64](indptr []int64, weights []W, sums []float64) (posi
 	return true
 }
 
-func (w *Weights) check(g *Graph) error {
+func (w *Weights) check(r *Relation) error {
 	if w.Source != nil {
 		if w.Narrow != nil || w.Wide != nil {
 			return fmt.Errorf("sample: weights in memory and a source of weights, want one of them: %w", ErrConfig)
 		}
 		return nil
 	}
-	edges := g.Indptr[g.NumNodes]
+	edges := r.numEdges()
 	if have := int64(len(w.Narrow) + len(w.Wide)); have != edges || w.Narrow != nil && w.Wide != nil {
 		return fmt.Errorf("sample: %d weights, want %d as indptr ends: %w", have, edges, ErrConfig)
 	}

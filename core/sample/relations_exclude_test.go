@@ -26,7 +26,7 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 		exclude, pos = append(exclude, links), append(pos, of)
 	}
 	require.Less(t, len(left.relations[0].wide), len(g.relations[0].wide))
-	first := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	first := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
 	var flat []int64
 	for typ, of := range seeds {
 		for _, v := range of {
@@ -34,7 +34,7 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 		}
 	}
 	key := Key{1, 2, 3}
-	for _, cfg := range []HeteroConfig{
+	for _, cfg := range []Config{
 		{Fanouts: fanouts([]int64{5}, map[int][]int64{2: {0}})},
 		{Fanouts: fanouts([]int64{-1}, nil)},
 		{Fanouts: fanouts([]int64{7}, nil), Replace: true},
@@ -42,12 +42,12 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 	} {
 		for form := range 3 {
 			for _, threads := range []int{1, 3} {
-				var want HeteroSubgraph
+				var want cutBatch
 				require.NoError(t, newHeteroWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds, &want))
 				w := newHeteroWorker(t, g.form(form), cfg, false, threads)
 				var out, again, all Subgraph
-				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, ExcludeOf: exclude}, &out))
-				got := unflatten(g.form(form), len(cfg.Fanouts[0]), out)
+				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, Exclude: exclude}, &out))
+				got := w.sampler.cut(out)
 				for i, r := range want.Relations {
 					e, n := got.Relations[i], r.EdgesPerHop[0]
 					require.Equal(t, n, e.EdgesPerHop[0], "relation %d", i)
@@ -106,7 +106,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 		}
 		exclude, pos, leftTimes = append(exclude, links), append(pos, of), append(leftTimes, kept)
 	}
-	first := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	first := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
 	var flat, at []int64
 	for typ, of := range seeds {
 		for i, v := range of {
@@ -116,7 +116,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 	key := Key{1, 2, 3}
 	for _, how := range []*Temporal{nil, {}, {Last: true}, {Window: 90}} {
 		for _, hops := range [][]int64{{5, 3}, {2, -1, 2}} {
-			cfg := HeteroConfig{Fanouts: fanouts(hops, map[int][]int64{0: append([]int64{0}, hops[1:]...)}), Disjoint: true, Replace: how == nil}
+			cfg := Config{Fanouts: fanouts(hops, map[int][]int64{0: append([]int64{0}, hops[1:]...)}), Disjoint: true, Replace: how == nil}
 			request, ofLeft, ofAll := Request{Seeds: flat}, [][]int64(nil), [][]int64(nil)
 			if how != nil {
 				request.Times, ofLeft, ofAll = at, leftTimes, times
@@ -132,11 +132,11 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 				for _, excluded := range []bool{true, false, true} { // the exclusion ends with its request
 					r, expected := request, whole
 					if excluded {
-						r.ExcludeOf, expected = exclude, want
+						r.Exclude, expected = exclude, want
 					}
 					var out Subgraph
 					require.NoError(t, w.Draw(context.Background(), key, r, &out))
-					got := unflatten(g.form(form), len(hops), out)
+					got := w.sampler.cut(out)
 					require.Equal(t, slices.Concat(expected.Trees...), slices.Clone(out.Tree))
 					for typ, nodes := range expected.Nodes {
 						require.True(t, slices.Equal(nodes, got.Nodes[typ]), "type %d", typ)
@@ -171,17 +171,17 @@ func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
 			}
 		}
 	}
-	typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}}
+	typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}, Named: true}
 	draw := func(of *weightedGraph, r Request) (out Subgraph) {
-		cfg := HeteroConfig{Fanouts: [][]int64{{5}, {3}}, Weights: []*Weights{nil, of.with("ram64")}}
-		s, err := NewHetero(typed, cfg)
+		cfg := Config{Fanouts: [][]int64{{5}, {3}}, Weights: []*Weights{nil, of.with("ram64")}}
+		s, err := New(typed, cfg)
 		require.NoError(t, err)
-		require.Same(t, s.relations[1].Sampler, s.Edges(1))
+		require.Equal(t, typed.Relations[1], *s.Relation(1))
 		require.NoError(t, newHeteroWorker(t, typed, cfg, true, 2).Draw(context.Background(), Key{1, 2, 3}, r, &out))
 		return out
 	}
 	want := draw(light, Request{Seeds: seeds})
-	got := draw(g, Request{Seeds: seeds, ExcludeOf: [][]Link{nil, links}})
+	got := draw(g, Request{Seeds: seeds, Exclude: [][]Link{nil, links}})
 	want.Room, want.Rooms = got.Room, got.Rooms
 	requireEqual(t, want, got)
 }
@@ -193,17 +193,16 @@ func TestWhatCannotBeExcludedOfRelations(t *testing.T) {
 		out[relation] = links
 		return out
 	}
-	even := HeteroConfig{Fanouts: fanouts([]int64{2}, nil)}
-	labor := HeteroConfig{Fanouts: fanouts([]int64{2}, nil), Labor: &Labor{BatchDependency: 1}}
+	even := Config{Fanouts: fanouts([]int64{2}, nil)}
+	labor := Config{Fanouts: fanouts([]int64{2}, nil), Labor: &Labor{BatchDependency: 1}}
 	for name, tt := range map[string]struct {
-		cfg  HeteroConfig
+		cfg  Config
 		r    Request
 		says string
 	}{
-		"no relation": {even, Request{Exclude: []Link{{1, 2}}}, "of no relation"},
-		"too few":     {even, Request{ExcludeOf: [][]Link{{{1, 2}}}}, "of 1 relations, want 8"},
-		"not sorted":  {even, Request{ExcludeOf: of(3, Link{2, 2}, Link{1, 2})}, "relation 3"},
-		"layers":      {labor, Request{ExcludeOf: of(1, Link{1, 2})}, "LABOR"},
+		"too few":    {even, Request{Exclude: [][]Link{{{1, 2}}}}, "of 1 relations, want 8"},
+		"not sorted": {even, Request{Exclude: of(3, Link{2, 2}, Link{1, 2})}, "relation 3"},
+		"layers":     {labor, Request{Exclude: of(1, Link{1, 2})}, "LABOR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newHeteroWorker(t, g.form(0), tt.cfg, true, 1)
@@ -253,7 +252,7 @@ func TestNegativesBetweenTypes(t *testing.T) {
 						for j := range source {
 							source[j] = links.Sources[j%2]
 						}
-						require.NoError(t, n.Draw(context.Background(), g.sampler(t, "ram32"), Key{1, 2, 3}, source, target))
+						require.NoError(t, n.Draw(context.Background(), g.relation("ram32"), Key{1, 2, 3}, source, target))
 						counts, want, all := map[Link]float64{}, map[Link]float64{}, map[int64]float64{}
 						for j := range source {
 							counts[Link{source[j], target[j]}]++

@@ -63,9 +63,9 @@ func referenceComplete(indptr, indices []int64, kind SubgraphType, sub Subgraph)
 	return sub
 }
 
-func subgraphConfigs() map[string]Config {
+func subgraphConfigs() map[string]plainConfig {
 	labor := &Labor{BatchDependency: 1}
-	return map[string]Config{
+	return map[string]plainConfig{
 		"bidirectional":         {Fanouts: []int64{15, 10}, Subgraph: Bidirectional},
 		"bidirectional all":     {Fanouts: []int64{All, 3}, Subgraph: Bidirectional},
 		"bidirectional repeats": {Fanouts: []int64{15, 10}, Replace: true, Subgraph: Bidirectional},
@@ -113,7 +113,7 @@ func TestInducedLongLists(t *testing.T) {
 	for len(g.indptr) < 21 {
 		g.indptr = append(g.indptr, int64(len(g.wide)))
 	}
-	cfg := Config{Fanouts: []int64{2}, Subgraph: Induced}
+	cfg := plainConfig{Fanouts: []int64{2}, Subgraph: Induced}
 	seeds := []int64{0, 1, 2, 3, 4, 5, 6}
 	for form, graph := range g.forms() {
 		t.Run(form, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestInducedLongLists(t *testing.T) {
 // Of both directions there is one edge for every one, and no other.
 func TestBidirectionalIsSymmetric(t *testing.T) {
 	g := newTestGraph(3000, 11)
-	w := newWorker(t, g.forms()["ram32"], Config{Fanouts: []int64{10, 10}, Subgraph: Bidirectional}, true, 2)
+	w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{10, 10}, Subgraph: Bidirectional}, true, 2)
 	var sub Subgraph
 	require.NoError(t, w.Sample(context.Background(), Key{}, g.seeds(100, 3), &sub))
 	edges := map[[2]int]bool{}
@@ -175,7 +175,7 @@ func TestSubgraphsStayWithinWorkerBytes(t *testing.T) {
 	for name, cfg := range subgraphConfigs() {
 		for form, graph := range g.forms() {
 			t.Run(name+" "+form, func(t *testing.T) {
-				s, err := New(graph, cfg)
+				s, err := newPlain(graph, cfg)
 				require.NoError(t, err)
 				budget := mem.NewBudget(0)
 				first, err := s.NewWorker(budget, true, 1)
@@ -183,7 +183,7 @@ func TestSubgraphsStayWithinWorkerBytes(t *testing.T) {
 				defer first.Close()
 				var sub Subgraph
 				require.NoError(t, first.Sample(context.Background(), Key{}, g.seeds(500, 5), &sub))
-				d := Demand{Nodes: int64(len(sub.Nodes)), Edges: sub.Room}
+				d := plainDemand(int64(len(sub.Nodes)), sub.Room)
 				limited := mem.NewBudget(s.WorkerBytes(d, true))
 				w, err := s.NewWorker(limited, true, 1)
 				require.NoError(t, err)
@@ -197,16 +197,16 @@ func TestSubgraphsStayWithinWorkerBytes(t *testing.T) {
 
 func TestSubgraphFaults(t *testing.T) {
 	g := newTestGraph(3000, 7)
-	for _, cfg := range []Config{
+	for _, cfg := range []plainConfig{
 		{Fanouts: []int64{2}, Subgraph: Induced + 1},
 		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}, Subgraph: Induced},
 		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}, Subgraph: Bidirectional},
 	} {
-		_, err := New(g.forms()["ram32"], cfg)
+		_, err := newPlain(g.forms()["ram32"], cfg)
 		require.ErrorIs(t, err, ErrConfig)
 	}
 	for _, kind := range []SubgraphType{Bidirectional, Induced} {
-		cfg := Config{Fanouts: []int64{15, 10}, Subgraph: kind}
+		cfg := plainConfig{Fanouts: []int64{15, 10}, Subgraph: kind}
 		for form, graph := range g.forms() {
 			w := newWorker(t, graph, cfg, true, 1)
 			for n := 0; ; n++ { // cancelled at every look

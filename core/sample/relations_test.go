@@ -14,8 +14,8 @@ import (
 )
 
 // heteroReference draws a batch as the documentation says, slowly and without anything of the package.
-func heteroReference(g *heteroTestGraph, cfg HeteroConfig, key Key, seeds [][]int64) HeteroSubgraph {
-	var sub HeteroSubgraph
+func heteroReference(g *heteroTestGraph, cfg Config, key Key, seeds [][]int64) cutBatch {
+	var sub cutBatch
 	local := make([]map[int64]int, len(g.nodes))
 	first := make([]int, len(g.nodes))
 	for t := range g.nodes {
@@ -29,7 +29,7 @@ func heteroReference(g *heteroTestGraph, cfg HeteroConfig, key Key, seeds [][]in
 		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
 	}
 	for range g.relations {
-		sub.Relations = append(sub.Relations, RelationEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
+		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
 	}
 	for hop := range cfg.Fanouts[0] {
 		end := make([]int, len(g.nodes))
@@ -100,8 +100,8 @@ func citations(seed uint64) *heteroTestGraph {
 }
 
 // form gives the graph with relation i in form i+shift of those that there are.
-func (g *heteroTestGraph) form(shift int) HeteroGraph {
-	out := HeteroGraph{NumNodes: g.nodes}
+func (g *heteroTestGraph) form(shift int) Graph {
+	out := Graph{NumNodes: g.nodes, Named: true}
 	for i, r := range g.relations {
 		relation := Relation{Source: r.source, Target: r.target, Indptr: r.indptr}
 		switch (i + shift) % 3 {
@@ -117,25 +117,21 @@ func (g *heteroTestGraph) form(shift int) HeteroGraph {
 	return out
 }
 
-func newHeteroWorker(t testing.TB, g HeteroGraph, cfg HeteroConfig, stamp bool, threads int) *HeteroWorker {
+func newHeteroWorker(t testing.TB, g Graph, cfg Config, stamp bool, threads int) cutWorker {
 	t.Helper()
-	s, err := NewHetero(g, cfg)
+	s, err := New(g, cfg)
 	require.NoError(t, err)
 	budget := mem.NewBudget(0)
-	stamps := make([]bool, len(g.NumNodes))
-	for i := range stamps {
-		stamps[i] = stamp != (i == 1) // one of the other kind
-	}
-	w, err := s.NewWorker(budget, stamps, threads)
+	w, err := s.NewWorker(budget, stamp, threads)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		w.Close()
 		require.Zero(t, budget.Used())
 	})
-	return w
+	return cutWorker{w}
 }
 
-func requireHeteroEqual(t testing.TB, want, got HeteroSubgraph) {
+func requireHeteroEqual(t testing.TB, want, got cutBatch) {
 	t.Helper()
 	require.Equal(t, want.NodesPerHop, got.NodesPerHop)
 	require.Len(t, got.Nodes, len(want.Nodes))
@@ -144,7 +140,7 @@ func requireHeteroEqual(t testing.TB, want, got HeteroSubgraph) {
 	}
 	require.Len(t, got.Relations, len(want.Relations))
 	for i, r := range got.Relations {
-		require.Equal(t, want.Relations[i], RelationEdges{
+		require.Equal(t, want.Relations[i], cutEdges{
 			Ptr: append([]int64{}, r.Ptr...), Row: append([]uint32{}, r.Row...), Pos: append([]int64{}, r.Pos...),
 			EdgesPerHop: append([]int64{}, r.EdgesPerHop...),
 		}, "relation %d", i)
@@ -163,10 +159,10 @@ func fanouts(all []int64, part map[int][]int64) [][]int64 {
 	return out
 }
 
-// Every way of drawing a batch gives what the reference gives, batch after batch from the same HeteroWorker.
+// Every way of drawing a batch gives what the reference gives, batch after batch from the same Worker.
 func TestHeteroEqualsReference(t *testing.T) {
 	g := citations(7)
-	configs := []HeteroConfig{
+	configs := []Config{
 		{Fanouts: fanouts([]int64{15, 10, 5}, nil)},
 		{Fanouts: fanouts([]int64{4, 4, 4}, nil), Replace: true},
 		{Fanouts: fanouts([]int64{-1, 2}, map[int][]int64{1: {0, 3}, 4: {5, 0}, 5: {0, 0}})},
@@ -203,7 +199,7 @@ func TestHeteroEqualsReference(t *testing.T) {
 					w := newHeteroWorker(t, g.form(form), cfg, stamp, threads)
 					for i, b := range batches {
 						key := Key{Seed: 1, Epoch: 2, Batch: uint64(i)}
-						var got HeteroSubgraph
+						var got cutBatch
 						require.NoError(t, w.Sample(context.Background(), key, b.seeds, &got), b.name)
 						requireHeteroEqual(t, heteroReference(g, cfg, key, b.seeds), got)
 					}
@@ -216,13 +212,13 @@ func TestHeteroEqualsReference(t *testing.T) {
 // With all neighbours and one type, a batch is that of the homogeneous sampler.
 func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	g := newTestGraph(800, 3)
-	cfg := Config{Fanouts: []int64{-1, -1}}
+	cfg := plainConfig{Fanouts: []int64{-1, -1}}
 	seeds := g.seeds(30, 1)
 	var one Subgraph
 	require.NoError(t, newWorker(t, g.forms()["ram32"], cfg, true, 2).Sample(context.Background(), Key{}, seeds, &one))
-	typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}}}
-	var got HeteroSubgraph
-	w := newHeteroWorker(t, typed, HeteroConfig{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
+	typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}}, Named: true}
+	var got cutBatch
+	w := newHeteroWorker(t, typed, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
 	require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{seeds}, &got))
 	r := got.Relations[0]
 	requireEqual(t, one, Subgraph{
@@ -239,7 +235,7 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 		weights.Narrow[i] = float32(i % 5)
 	}
 	Sum(g.indptr, weights.Narrow, weights.Sums)
-	for name, cfg := range map[string]Config{
+	for name, cfg := range map[string]plainConfig{
 		"uniform":        {},
 		"replaced":       {Replace: true},
 		"weighted":       {Weights: weights},
@@ -252,14 +248,12 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 				key := Key{Seed: 4, Epoch: 5, Batch: 6}
 				var one Subgraph
 				require.NoError(t, newWorker(t, graph, cfg, true, 2).Sample(context.Background(), relationKey(key, 0), seeds, &one))
-				typed := HeteroGraph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{
-					Indptr: g.indptr, Indices32: graph.Indices32, Indices64: graph.Indices64, Adjacency: graph.Adjacency,
-				}}}
-				config := HeteroConfig{Fanouts: [][]int64{cfg.Fanouts}, Replace: cfg.Replace, Labor: cfg.Labor}
+				typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true}
+				config := Config{Fanouts: [][]int64{cfg.Fanouts}, Replace: cfg.Replace, Labor: cfg.Labor}
 				if cfg.Weights != nil {
 					config.Weights = []*Weights{cfg.Weights}
 				}
-				var got HeteroSubgraph
+				var got cutBatch
 				require.NoError(t, newHeteroWorker(t, typed, config, false, 2).Sample(context.Background(), key, [][]int64{seeds}, &got))
 				r := got.Relations[0]
 				requireEqual(t, one, Subgraph{
@@ -274,7 +268,7 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 // Edges without weight are not drawn, in any type; what has no weights is drawn uniformly.
 func TestHeteroWeights(t *testing.T) {
 	g := citations(7)
-	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 4}, nil), Weights: make([]*Weights, 8)}
+	cfg := Config{Fanouts: fanouts([]int64{4, 4}, nil), Weights: make([]*Weights, 8)}
 	for _, i := range []int{1, 2, 5} {
 		r := g.relations[i]
 		w := &Weights{Wide: make([]float64, len(r.wide)), Sums: make([]float64, SumsLen(int64(len(r.wide))))}
@@ -284,10 +278,10 @@ func TestHeteroWeights(t *testing.T) {
 		Sum(r.indptr, w.Wide, w.Sums)
 		cfg.Weights[i] = w
 	}
-	var first HeteroSubgraph
+	var first cutBatch
 	for _, threads := range []int{1, 3} {
 		w := newHeteroWorker(t, g.form(0), cfg, true, threads)
-		var sub HeteroSubgraph
+		var sub cutBatch
 		require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{{97, 0, 194, 5, 6, 7}, {97, 1, 3}, {0, 7}, nil, {1}}, &sub))
 		even := 0
 		for i, r := range sub.Relations {
@@ -307,7 +301,7 @@ func TestHeteroWeights(t *testing.T) {
 				first.Nodes[i] = append([]int64{}, sub.Nodes[i]...)
 			}
 			for i, r := range sub.Relations {
-				first.Relations[i] = RelationEdges{
+				first.Relations[i] = cutEdges{
 					Ptr: append([]int64{}, r.Ptr...), Row: append([]uint32{}, r.Row...), Pos: append([]int64{}, r.Pos...),
 					EdgesPerHop: append([]int64{}, r.EdgesPerHop...),
 				}
@@ -316,7 +310,7 @@ func TestHeteroWeights(t *testing.T) {
 		requireHeteroEqual(t, first, sub)
 	}
 	cfg.Weights = cfg.Weights[1:]
-	_, err := NewHetero(g.form(0), cfg)
+	_, err := New(g.form(0), cfg)
 	require.ErrorIs(t, err, ErrConfig)
 	require.EqualError(t, err, "sample: weights of 7 relations, want 8 as there are, or none: invalid sampler")
 }
@@ -330,14 +324,14 @@ func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 			t.Run(fmt.Sprintf("deg=%d/k=%d/replace=%v", tt.deg, tt.k, replace), func(t *testing.T) {
 				g := star(tt.deg)
 				relation := Relation{Source: 1, Target: 0, Indptr: g.Indptr, Indices32: g.Indices32}
-				w := newHeteroWorker(t, HeteroGraph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation}},
-					HeteroConfig{Fanouts: [][]int64{{int64(tt.k)}, {int64(tt.k)}}, Replace: replace}, true, 1)
+				w := newHeteroWorker(t, Graph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation}, Named: true},
+					Config{Fanouts: [][]int64{{int64(tt.k)}, {int64(tt.k)}}, Replace: replace}, true, 1)
 				var counts [2][]int
 				for i := range counts {
 					counts[i] = make([]int, tt.deg)
 				}
 				joint := make([]int, tt.deg*tt.deg)
-				var sub HeteroSubgraph
+				var sub cutBatch
 				for batch := range uint64(batches) {
 					require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, [][]int64{{0}, nil}, &sub))
 					for i := range counts {
@@ -365,8 +359,8 @@ func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 // These numbers are a promise to users who resume or repeat a training.
 func TestGoldenHeteroBatch(t *testing.T) {
 	g := citations(7)
-	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{15, 10, 5}, nil)}, true, 2)
-	var sub HeteroSubgraph
+	w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{15, 10, 5}, nil)}, true, 2)
+	var sub cutBatch
 	require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, [][]int64{{1, 2, 3, 97}, {5}, nil, nil, {4}}, &sub))
 	var all []any
 	for _, nodes := range sub.Nodes {
@@ -381,23 +375,22 @@ func TestGoldenHeteroBatch(t *testing.T) {
 func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 	g := citations(7)
 	for _, form := range []int{0, 1, 2} {
-		cfg := HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil)}
+		cfg := Config{Fanouts: fanouts([]int64{5, 5}, nil)}
 		if form == 0 {
 			cfg.Labor = &Labor{BatchDependency: 1}
 		}
-		s, err := NewHetero(g.form(form), cfg)
+		s, err := New(g.form(form), cfg)
 		require.NoError(t, err)
-		for _, stamp := range [][]bool{{true, true, true, true, true}, make([]bool, 5)} {
+		for _, stamp := range []bool{true, false} {
 			budget := mem.NewBudget(0)
 			w, err := s.NewWorker(budget, stamp, 2)
 			require.NoError(t, err)
-			d := HeteroDemand{Nodes: g.nodes, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
+			d := Demand{Nodes: g.nodes, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
 			require.NoError(t, w.Reserve(d))
-			// Reserve leaves the first element of ptr of every type to its first batch.
 			require.LessOrEqual(t, budget.Used(), s.WorkerBytes(d, stamp))
-			var out HeteroSubgraph
+			var out cutBatch
 			for batch := range uint64(5) {
-				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, [][]int64{{1, 97, 5}, {97}, {3}, nil, {2}}, &out))
+				require.NoError(t, cutWorker{w}.Sample(context.Background(), Key{Batch: batch}, [][]int64{{1, 97, 5}, {97}, {3}, nil, {2}}, &out))
 			}
 			require.LessOrEqual(t, budget.Peak(), s.WorkerBytes(d, stamp), "a batch within the demand allocated")
 			w.Close()
@@ -406,12 +399,12 @@ func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 	}
 }
 
-// Threads of a hop's tasks that run together are never more than the HeteroWorker has, and every type is served.
+// Threads of a hop's tasks that run together are never more than the Worker has, and every type is served.
 func TestHeteroShare(t *testing.T) {
 	g := citations(7)
 	for _, threads := range []int{1, 2, 3, 8} {
-		w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{50, 50}, nil)}, true, threads)
-		for i, r := range w.types {
+		w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{50, 50}, nil)}, true, threads)
+		for i, r := range w.nodes {
 			r.first, r.end = 0, int(g.nodes[i])
 		}
 		var busy, most atomic.Int64

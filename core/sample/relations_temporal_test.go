@@ -14,12 +14,12 @@ import (
 
 // heteroTrees draws a disjoint batch as the documentation says, slowly: heteroReference, with maps from pairs of tree and node. times are those of
 // each relation by position, nil where it has none, and seedTimes those of the trees.
-func heteroTrees(g *heteroTestGraph, times [][]int64, cfg HeteroConfig, key Key, seeds [][]int64, seedTimes []int64) HeteroSubgraph {
+func heteroTrees(g *heteroTestGraph, times [][]int64, cfg Config, key Key, seeds [][]int64, seedTimes []int64) cutBatch {
 	type place struct {
 		tree uint32
 		node int64
 	}
-	var sub HeteroSubgraph
+	var sub cutBatch
 	local, first, trees := make([]map[place]int, len(g.nodes)), make([]int, len(g.nodes)), uint32(0)
 	for t := range g.nodes {
 		local[t] = map[place]int{}
@@ -34,7 +34,7 @@ func heteroTrees(g *heteroTestGraph, times [][]int64, cfg HeteroConfig, key Key,
 		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
 	}
 	for range g.relations {
-		sub.Relations = append(sub.Relations, RelationEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
+		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
 	}
 	for hop := range cfg.Fanouts[0] {
 		end := make([]int, len(g.nodes))
@@ -133,7 +133,7 @@ func (g *heteroTestGraph) temporal(t testing.TB, times [][]int64, form int, how 
 	return out
 }
 
-func requireHeteroTrees(t testing.TB, want, got HeteroSubgraph) {
+func requireHeteroTrees(t testing.TB, want, got cutBatch) {
 	t.Helper()
 	requireHeteroEqual(t, want, got)
 	require.Len(t, got.Trees, len(want.Trees))
@@ -143,7 +143,7 @@ func requireHeteroTrees(t testing.TB, want, got HeteroSubgraph) {
 }
 
 // requireNoFutureOfTypes looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor too early.
-func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64, sub HeteroSubgraph) {
+func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64, sub cutBatch) {
 	t.Helper()
 	for i, r := range g.relations {
 		edges := sub.Relations[i]
@@ -206,9 +206,9 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 		"replace":          {replace: true, timed: true},
 		"last, replace":    {how: Temporal{Last: true}, replace: true, timed: true},
 	} {
-		var wants []HeteroSubgraph
+		var wants []cutBatch
 		for form := range 3 {
-			cfg, known := HeteroConfig{Fanouts: draws, Replace: c.replace, Disjoint: true}, [][]int64(nil)
+			cfg, known := Config{Fanouts: draws, Replace: c.replace, Disjoint: true}, [][]int64(nil)
 			if c.timed {
 				cfg.Temporal, known = g.temporal(t, times, form, c.how), times
 			}
@@ -225,7 +225,7 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 						if !c.timed {
 							at = nil
 						}
-						var got HeteroSubgraph
+						var got cutBatch
 						require.NoError(t, w.SampleTimed(context.Background(), Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, at, &got))
 						requireHeteroTrees(t, wants[i], got)
 						requireNoFutureOfTypes(t, g, known, c.how.Window, at, got)
@@ -238,7 +238,7 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 
 func TestHeteroTreesByWeight(t *testing.T) {
 	g := citations(5)
-	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 2}, nil), Weights: make([]*Weights, 8), Disjoint: true}
+	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Weights: make([]*Weights, 8), Disjoint: true}
 	for _, i := range []int{0, 2} {
 		r := g.relations[i]
 		w := &Weights{Wide: make([]float64, len(r.wide)), Sums: make([]float64, SumsLen(int64(len(r.wide))))}
@@ -252,7 +252,7 @@ func TestHeteroTreesByWeight(t *testing.T) {
 	for _, threads := range []int{1, 4} {
 		w := newHeteroWorker(t, g.form(1), cfg, false, threads)
 		for i, seeds := range batches {
-			var got HeteroSubgraph
+			var got cutBatch
 			require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
 			requireHeteroTrees(t, heteroTrees(g, nil, cfg, Key{Batch: uint64(i)}, seeds, nil), got)
 		}
@@ -263,7 +263,7 @@ func TestHeteroTreesByWeight(t *testing.T) {
 func TestFlatTrees(t *testing.T) {
 	g := citations(7)
 	times := heteroTimes(g)
-	cfg := HeteroConfig{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
+	cfg := Config{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
 	w := newHeteroWorker(t, g.form(0), cfg, true, 2)
 	first := w.sampler.First()
 	request := Request{Seeds: []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 97}, Times: []int64{1, 2, 3, 4, 5, 6}}
@@ -290,8 +290,8 @@ func TestGoldenTreesOfTypes(t *testing.T) {
 	g := citations(7)
 	times := heteroTimes(g)
 	batches, seedTimes := heteroSeeds()
-	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: fanouts([]int64{5, 3, 2}, nil), Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
-	var sub HeteroSubgraph
+	w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{5, 3, 2}, nil), Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
+	var sub cutBatch
 	require.NoError(t, w.SampleTimed(context.Background(), Key{1, 2, 3}, batches[4], seedTimes[4], &sub))
 	var all []any
 	for i, nodes := range sub.Nodes {
@@ -309,16 +309,16 @@ func TestReservedTreesOfTypes(t *testing.T) {
 	times := heteroTimes(g)
 	batches, seedTimes := heteroSeeds()
 	for form := range 3 {
-		s, err := NewHetero(g.form(form), HeteroConfig{Fanouts: fanouts([]int64{5, 5}, nil), Temporal: g.temporal(t, times, form, Temporal{})})
+		s, err := New(g.form(form), Config{Fanouts: fanouts([]int64{5, 5}, nil), Temporal: g.temporal(t, times, form, Temporal{})})
 		require.NoError(t, err)
-		budget, stamp := mem.NewBudget(0), []bool{true, true, true, true, true}
+		budget, stamp := mem.NewBudget(0), true
 		w, err := s.NewWorker(budget, stamp, 2)
 		require.NoError(t, err)
-		d := HeteroDemand{Nodes: []int64{4000, 4000, 4000, 10, 4000}, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
+		d := Demand{Nodes: []int64{4000, 4000, 4000, 10, 4000}, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
 		require.NoError(t, w.Reserve(d))
 		for i, seeds := range batches {
-			var out HeteroSubgraph
-			require.NoError(t, w.SampleTimed(context.Background(), Key{}, seeds, seedTimes[i], &out))
+			var out cutBatch
+			require.NoError(t, cutWorker{w}.SampleTimed(context.Background(), Key{}, seeds, seedTimes[i], &out))
 		}
 		require.LessOrEqual(t, budget.Peak(), s.WorkerBytes(d, stamp))
 		w.Close()
@@ -331,28 +331,28 @@ func TestWrongTreesOfTypes(t *testing.T) {
 	temporal := g.temporal(t, heteroTimes(g), 1, Temporal{})
 	base := fanouts([]int64{3}, nil)
 	for name, c := range map[string]struct {
-		cfg     HeteroConfig
+		cfg     Config
 		message string
 	}{
-		"relations": {HeteroConfig{Temporal: temporal[1:]}, "times of 7 relations, want 8"},
-		"labor":     {HeteroConfig{Disjoint: true, Labor: &Labor{BatchDependency: 1}}, "relation 0: sample: LABOR and random walks draw for all seeds"},
+		"relations": {Config{Temporal: temporal[1:]}, "times of 7 relations, want 8"},
+		"labor":     {Config{Disjoint: true, Labor: &Labor{BatchDependency: 1}}, "sample: LABOR and random walks draw for all seeds"},
 		"labor, where others have times": {
-			HeteroConfig{Temporal: append(make([]*Temporal, 7), temporal[7]), Labor: &Labor{BatchDependency: 1}}, "relation 0: sample: LABOR",
+			Config{Temporal: append(make([]*Temporal, 7), temporal[7]), Labor: &Labor{BatchDependency: 1}}, "sample: LABOR",
 		},
-		"window":  {HeteroConfig{Temporal: append([]*Temporal{{Times: temporal[0].Times, Window: -1}}, temporal[1:]...)}, "relation 0: sample: a window of -1"},
-		"induced": {HeteroConfig{Disjoint: true, Subgraph: Induced}, "an induced subgraph joins"},
+		"window":  {Config{Temporal: append([]*Temporal{{Times: temporal[0].Times, Window: -1}}, temporal[1:]...)}, "relation 0: sample: a window of -1"},
+		"induced": {Config{Disjoint: true, Subgraph: Induced}, "an induced subgraph joins"},
 	} {
 		c.cfg.Fanouts = base
-		_, err := NewHetero(g.form(0), c.cfg)
+		_, err := New(g.form(0), c.cfg)
 		require.ErrorIs(t, err, ErrConfig, name)
 		require.ErrorContains(t, err, c.message)
 	}
-	w := newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: base, Temporal: temporal}, true, 1)
+	w := newHeteroWorker(t, g.form(0), Config{Fanouts: base, Temporal: temporal}, true, 1)
 	out := Subgraph{Nodes: []int64{42}}
 	for _, times := range [][]int64{nil, {1}, {1, 2, 3}} {
 		require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1, 2}, Times: times}, &out), ErrConfig)
 	}
-	w = newHeteroWorker(t, g.form(0), HeteroConfig{Fanouts: base, Disjoint: true}, true, 1)
+	w = newHeteroWorker(t, g.form(0), Config{Fanouts: base, Disjoint: true}, true, 1)
 	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &out), ErrConfig)
 	require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
 }

@@ -16,7 +16,7 @@ import (
 var reverses = []int{0, 2, 1, 4, 3, -1, -1, 7}
 
 // heteroComplete gives a batch the edges of a type, as slowly as the documentation says.
-func heteroComplete(g *heteroTestGraph, cfg HeteroConfig, sub HeteroSubgraph) HeteroSubgraph {
+func heteroComplete(g *heteroTestGraph, cfg Config, sub cutBatch) cutBatch {
 	type edge struct {
 		row uint32
 		pos int64
@@ -61,7 +61,7 @@ func heteroComplete(g *heteroTestGraph, cfg HeteroConfig, sub HeteroSubgraph) He
 				slices.SortFunc(list, func(a, b edge) int { return cmp.Compare(a.row, b.row) })
 			}
 		}
-		all := RelationEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: sub.Relations[i].EdgesPerHop}
+		all := cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: sub.Relations[i].EdgesPerHop}
 		for _, list := range lists {
 			for _, e := range list {
 				all.Row, all.Pos = append(all.Row, e.row), append(all.Pos, e.pos)
@@ -73,9 +73,9 @@ func heteroComplete(g *heteroTestGraph, cfg HeteroConfig, sub HeteroSubgraph) He
 	return out
 }
 
-func heteroSubgraphConfigs() map[string]HeteroConfig {
+func heteroSubgraphConfigs() map[string]Config {
 	draws := fanouts([]int64{5, 3}, map[int][]int64{2: {0, 0}, 4: {-1, 2}})
-	return map[string]HeteroConfig{
+	return map[string]Config{
 		"bidirectional":          {Fanouts: draws, Subgraph: Bidirectional, Reverse: reverses},
 		"bidirectional, replace": {Fanouts: draws, Subgraph: Bidirectional, Reverse: reverses, Replace: true},
 		"one way":                {Fanouts: draws, Subgraph: Bidirectional, Reverse: []int{0, 2, -1, -1, 3, -1, -1, -1}},
@@ -88,7 +88,7 @@ func TestHeteroSubgraphsEqualReference(t *testing.T) {
 	g := citations(7)
 	batches, _ := heteroSeeds()
 	for name, cfg := range heteroSubgraphConfigs() {
-		var wants []HeteroSubgraph
+		var wants []cutBatch
 		for i, seeds := range batches {
 			wants = append(wants, heteroComplete(g, cfg, heteroReference(g, cfg, Key{Batch: uint64(i)}, seeds)))
 		}
@@ -97,7 +97,7 @@ func TestHeteroSubgraphsEqualReference(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
 					w := newHeteroWorker(t, g.form(form), cfg, threads == 2, threads)
 					for i, seeds := range batches {
-						var got HeteroSubgraph
+						var got cutBatch
 						require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
 						requireHeteroEqual(t, wants[i], got)
 					}
@@ -111,11 +111,11 @@ func TestHeteroSubgraphsEqualReference(t *testing.T) {
 func TestBidirectionalTreesOfTypes(t *testing.T) {
 	g := citations(7)
 	batches, _ := heteroSeeds()
-	cfg := HeteroConfig{Fanouts: fanouts([]int64{4, 2}, nil), Subgraph: Bidirectional, Reverse: reverses, Disjoint: true}
+	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Subgraph: Bidirectional, Reverse: reverses, Disjoint: true}
 	w := newHeteroWorker(t, g.form(1), cfg, true, 2)
 	for i, seeds := range batches {
 		key := Key{Batch: uint64(i)}
-		var got HeteroSubgraph
+		var got cutBatch
 		require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
 		requireHeteroTrees(t, heteroComplete(g, cfg, heteroTrees(g, nil, cfg, key, seeds, nil)), got)
 		for i, r := range g.relations {
@@ -134,9 +134,9 @@ func TestHeteroSubgraphsStayWithinWorkerBytes(t *testing.T) {
 	seeds := [][]int64{{1, 97, 5, 8, 9, 10, 11}, {97}, {3}, nil, {2}}
 	for name, cfg := range heteroSubgraphConfigs() {
 		for form := range 3 {
-			s, err := NewHetero(g.form(form), cfg)
+			s, err := New(g.form(form), cfg)
 			require.NoError(t, err)
-			stamp := make([]bool, 5)
+			stamp := false
 			first, err := s.NewWorker(mem.NewBudget(0), stamp, 1)
 			require.NoError(t, err)
 			var flat Subgraph
@@ -147,7 +147,7 @@ func TestHeteroSubgraphsStayWithinWorkerBytes(t *testing.T) {
 				}
 			}
 			require.NoError(t, first.Draw(context.Background(), Key{}, Request{Seeds: all}, &flat))
-			d := HeteroDemand{Edges: slices.Clone(flat.Rooms)}
+			d := Demand{Edges: slices.Clone(flat.Rooms)}
 			for typ := range g.nodes {
 				n := int64(0)
 				for _, k := range flat.NodesPerHop[typ*3 : typ*3+3] {
@@ -168,7 +168,7 @@ func TestHeteroSubgraphsStayWithinWorkerBytes(t *testing.T) {
 
 func TestWrongSubgraphsOfTypes(t *testing.T) {
 	g := citations(7)
-	for message, cfg := range map[string]HeteroConfig{
+	for message, cfg := range map[string]Config{
 		"subgraph type 3":                         {Subgraph: Induced + 1},
 		"reverse relations, want none":            {Subgraph: Induced, Reverse: reverses},
 		"reverses of 0 relations, want 8":         {Subgraph: Bidirectional},
@@ -176,7 +176,7 @@ func TestWrongSubgraphsOfTypes(t *testing.T) {
 		"relation 8 as the reverse of relation 7": {Subgraph: Bidirectional, Reverse: []int{0, 2, 1, 4, 3, -1, -1, 8}},
 	} {
 		cfg.Fanouts = fanouts([]int64{3}, nil)
-		_, err := NewHetero(g.form(0), cfg)
+		_, err := New(g.form(0), cfg)
 		require.ErrorIs(t, err, ErrConfig)
 		require.ErrorContains(t, err, message)
 	}
@@ -184,7 +184,7 @@ func TestWrongSubgraphsOfTypes(t *testing.T) {
 		w := newHeteroWorker(t, g.form(2), cfg, true, 1)
 		seeds := [][]int64{{1, 97}, {4}, nil, nil, {2}}
 		for n := 0; ; n++ { // cancelled at every look
-			out := HeteroSubgraph{Nodes: [][]int64{{42}}}
+			out := cutBatch{Nodes: [][]int64{{42}}}
 			err := w.Sample(newCountdown(n), Key{}, seeds, &out)
 			if err == nil {
 				require.Positive(t, n)

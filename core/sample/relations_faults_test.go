@@ -16,86 +16,77 @@ func TestNewHeteroRefuses(t *testing.T) {
 	g := citations(7)
 	for _, tt := range []struct {
 		name    string
-		change  func(g *HeteroGraph, cfg *HeteroConfig)
+		change  func(g *Graph, cfg *Config)
 		target  error
 		message string
 	}{
-		{"missing fanouts", func(_ *HeteroGraph, c *HeteroConfig) { c.Fanouts = c.Fanouts[1:] }, ErrFanout, "sample: fanouts of 7 relations, want 8 as there are: invalid fanout"},
-		{"other hops", func(_ *HeteroGraph, c *HeteroConfig) { c.Fanouts[3] = []int64{1} }, ErrFanout, "sample: 1 fanouts of relation 3 and 2 of relation 0, want one for each hop: invalid fanout"},
-		{"no hops", func(_ *HeteroGraph, c *HeteroConfig) {
+		{"missing fanouts", func(_ *Graph, c *Config) { c.Fanouts = c.Fanouts[1:] }, ErrFanout, "sample: fanouts of 7 relations, want 8 as there are: invalid fanout"},
+		{"other hops", func(_ *Graph, c *Config) { c.Fanouts[3] = []int64{1} }, ErrFanout, "sample: 1 fanouts of relation 3 and 2 of relation 0, want one for each hop: invalid fanout"},
+		{"no hops", func(_ *Graph, c *Config) {
 			for i := range c.Fanouts {
 				c.Fanouts[i] = nil
 			}
 		}, ErrFanout, "sample: 0 fanouts of relation 0 and 0 of relation 0, want one for each hop: invalid fanout"},
-		{"fanout -2", func(_ *HeteroGraph, c *HeteroConfig) { c.Fanouts[3] = []int64{1, -2} }, ErrFanout, "sample: fanout -2 of relation 3, hop 1, want a positive number, 0 for none or -1 for all: invalid fanout"},
-		{"no relations", func(g *HeteroGraph, c *HeteroConfig) { g.Relations, c.Fanouts = nil, nil }, ErrGraph, "sample: no relations, want one at least: inconsistent graph"},
-		{"unknown type", func(g *HeteroGraph, _ *HeteroConfig) { g.Relations[2].Source = 5 }, ErrGraph, "sample: relation 2 from node type 5 to 1, want types below 5: inconsistent graph"},
-		{"negative nodes", func(g *HeteroGraph, _ *HeteroConfig) { g.NumNodes = []int64{1200, 700, 30, -1, 50} }, ErrGraph, "sample: -1 nodes of type 3: inconsistent graph"},
-		{"indptr of the source", func(g *HeteroGraph, _ *HeteroConfig) { g.Relations[1].Indptr = g.Relations[2].Indptr }, ErrGraph, "sample: relation 1: sample: indptr has 701 elements for 1200 nodes, want one more than nodes: inconsistent graph"},
+		{"fanout -2", func(_ *Graph, c *Config) { c.Fanouts[3] = []int64{1, -2} }, ErrFanout, "sample: fanout -2 of relation 3, hop 1, want a positive number, 0 for none or -1 for all: invalid fanout"},
+		{"no relations", func(g *Graph, c *Config) { g.Relations, c.Fanouts = nil, nil }, ErrGraph, "sample: no relations, want one at least: inconsistent graph"},
+		{"unknown type", func(g *Graph, _ *Config) { g.Relations[2].Source = 5 }, ErrGraph, "sample: relation 2: from node type 5 to 1, want types below 5: inconsistent graph"},
+		{"negative nodes", func(g *Graph, _ *Config) { g.NumNodes = []int64{1200, 700, 30, -1, 50} }, ErrGraph, "sample: -1 nodes of type 3: inconsistent graph"},
+		{"indptr of the source", func(g *Graph, _ *Config) { g.Relations[1].Indptr = g.Relations[2].Indptr }, ErrGraph, "sample: relation 1: indptr has 701 elements for 1200 nodes, want one more than nodes: inconsistent graph"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			graph, cfg := g.form(0), HeteroConfig{Fanouts: fanouts([]int64{2, 2}, nil)}
+			graph, cfg := g.form(0), Config{Fanouts: fanouts([]int64{2, 2}, nil)}
 			tt.change(&graph, &cfg)
-			_, err := NewHetero(graph, cfg)
+			_, err := New(graph, cfg)
 			require.ErrorIs(t, err, tt.target)
 			require.EqualError(t, err, tt.message)
 		})
 	}
-	s, err := NewHetero(g.form(0), HeteroConfig{Fanouts: fanouts([]int64{2, 2}, nil)})
+	s, err := New(g.form(0), Config{Fanouts: fanouts([]int64{2, 2}, nil)})
 	require.NoError(t, err)
-	_, err = s.NewWorker(mem.NewBudget(0), make([]bool, 5), 0)
+	_, err = s.NewWorker(mem.NewBudget(0), false, 0)
 	require.EqualError(t, err, "sample: 0 threads, want at least 1")
-	_, err = s.NewWorker(mem.NewBudget(0), make([]bool, 4), 1)
-	require.EqualError(t, err, "sample: id maps of 4 node types, want 5 as there are")
 	budget := mem.NewBudget(minBuffer + 100)
-	_, err = s.NewWorker(budget, make([]bool, 5), 1)
+	_, err = s.NewWorker(budget, false, 1)
 	require.ErrorIs(t, err, mem.ErrBudget)
 	require.Zero(t, budget.Used())
 }
 
-func requireHeteroWorks(t *testing.T, w *HeteroWorker, g *heteroTestGraph, cfg HeteroConfig) {
+func requireHeteroWorks(t *testing.T, w cutWorker, g *heteroTestGraph, cfg Config) {
 	t.Helper()
 	seeds := [][]int64{{97, 1, 2}, {4, 5}, nil, nil, {3}}
-	var sub HeteroSubgraph
+	var sub cutBatch
 	require.NoError(t, w.Sample(context.Background(), Key{Batch: 77}, seeds, &sub))
 	requireHeteroEqual(t, heteroReference(g, cfg, Key{Batch: 77}, seeds), sub)
 }
 
 func TestHeteroBadSeeds(t *testing.T) {
-	g, cfg := citations(3), HeteroConfig{Fanouts: fanouts([]int64{3, 3}, nil)}
+	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{3, 3}, nil)}
 	w := newHeteroWorker(t, g.form(0), cfg, true, 2)
-	for _, tt := range []struct {
-		seeds   [][]int64
-		message string
-	}{
-		{[][]int64{{1}}, "sample: seeds of 1 node types, want 5 as there are: seed out of range"},
-		{[][]int64{{1}, {2}, {0, 30}, nil, nil}, "sample: node type 2: sample: seed 30 at index 1, want a node in [0, 30): seed out of range"},
-		{[][]int64{nil, {-1}, nil, nil, nil}, "sample: node type 1: sample: seed -1 at index 0, want a node in [0, 700): seed out of range"},
-		{[][]int64{nil, nil, nil, {0}, nil}, "sample: node type 3: sample: seed 0 at index 0, want a node in [0, 0): seed out of range"},
-	} {
-		sub := HeteroSubgraph{Nodes: [][]int64{{42}}}
-		err := w.Sample(context.Background(), Key{}, tt.seeds, &sub)
+	total := w.sampler.First()[5]
+	for _, bad := range []int64{-1, total} {
+		out := Subgraph{Nodes: []int64{42}}
+		err := w.Draw(context.Background(), Key{}, Request{Seeds: []int64{3, bad}}, &out)
 		require.ErrorIs(t, err, ErrSeed)
-		require.EqualError(t, err, tt.message)
-		require.Equal(t, HeteroSubgraph{Nodes: [][]int64{{42}}}, sub)
+		require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 1, want a node in [0, %d): seed out of range", bad, total))
+		require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
 		requireHeteroWorks(t, w, g, cfg)
 	}
 }
 
 func TestHeteroCancelAtEveryLook(t *testing.T) {
-	g, cfg := citations(3), HeteroConfig{Fanouts: fanouts([]int64{20, 5}, nil)}
+	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{20, 5}, nil)}
 	for form := range 3 {
 		for _, threads := range []int{1, 3} {
 			w := newHeteroWorker(t, g.form(form), cfg, false, threads)
 			for n := 0; ; n += 1 + n/4 {
-				sub := HeteroSubgraph{Nodes: [][]int64{{42}}}
+				sub := cutBatch{Nodes: [][]int64{{42}}}
 				err := w.Sample(newCountdown(n), Key{}, [][]int64{{97, 0, 194}, {1, 97}, {0}, nil, nil}, &sub)
 				if err == nil {
 					require.Greater(t, n, 20, "too few looks at the context")
 					break
 				}
 				require.ErrorIs(t, err, context.Canceled)
-				require.Equal(t, HeteroSubgraph{Nodes: [][]int64{{42}}}, sub)
+				require.Equal(t, cutBatch{Nodes: [][]int64{{42}}}, sub)
 				requireHeteroWorks(t, w, g, cfg)
 			}
 		}
@@ -103,7 +94,7 @@ func TestHeteroCancelAtEveryLook(t *testing.T) {
 }
 
 func TestHeteroFetchErrorsComeThrough(t *testing.T) {
-	g, cfg := citations(3), HeteroConfig{Fanouts: fanouts([]int64{3, 3}, nil)}
+	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{3, 3}, nil)}
 	for relation := range 3 {
 		for hop := range 2 {
 			graph := g.form(0)
@@ -111,7 +102,7 @@ func TestHeteroFetchErrorsComeThrough(t *testing.T) {
 			f := &failingFetch{testGraph: g.relations[relation].testGraph, err: errors.New("disk"), good: hop}
 			r.Indices32, r.Indices64, r.Adjacency = nil, nil, f
 			w := newHeteroWorker(t, graph, cfg, true, 2)
-			var sub HeteroSubgraph
+			var sub cutBatch
 			err := w.Sample(context.Background(), Key{}, [][]int64{{97, 1}, {97, 2}, nil, nil, nil}, &sub)
 			require.ErrorIs(t, err, f.err)
 			require.ErrorContains(t, err, fmt.Sprintf("sample: relation %d: sample: fetching", relation))
@@ -122,19 +113,19 @@ func TestHeteroFetchErrorsComeThrough(t *testing.T) {
 
 // Whatever the budget, a batch is right or refused, and all memory comes back.
 func TestHeteroBudgets(t *testing.T) {
-	g, cfg := citations(3), HeteroConfig{Fanouts: fanouts([]int64{40, -1}, nil)}
+	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{40, -1}, nil)}
 	seeds := [][]int64{{97, 0, 194, 291}, {97, 194}, {0}, nil, {1}}
 	want := heteroReference(g, cfg, Key{}, seeds)
 	for _, threads := range []int{1, 3} {
-		s, err := NewHetero(g.form(1), cfg)
+		s, err := New(g.form(1), cfg)
 		require.NoError(t, err)
 		refused := 0
 		for limit := int64(512 << 10); ; limit += limit / 8 {
 			budget := mem.NewBudget(limit)
-			w, err := s.NewWorker(budget, []bool{true, false, true, false, true}, threads)
+			w, err := s.NewWorker(budget, threads == 1, threads)
 			require.NoError(t, err)
-			var sub HeteroSubgraph
-			err = w.Sample(context.Background(), Key{}, seeds, &sub)
+			var sub cutBatch
+			err = cutWorker{w}.Sample(context.Background(), Key{}, seeds, &sub)
 			if err == nil {
 				requireHeteroEqual(t, want, sub)
 			} else {
@@ -152,7 +143,7 @@ func TestHeteroBudgets(t *testing.T) {
 }
 
 func TestHeteroHostileGraphs(t *testing.T) {
-	g, cfg := citations(3), HeteroConfig{Fanouts: fanouts([]int64{-1, -1}, nil)}
+	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{-1, -1}, nil)}
 	for _, threads := range []int{1, 3} {
 		for name, spoil := range map[string]func(r *Relation){
 			"source of another type": func(r *Relation) { r.Indices32 = append([]int32{}, r.Indices32...); r.Indices32[0] = 1200 },
@@ -163,7 +154,7 @@ func TestHeteroHostileGraphs(t *testing.T) {
 				graph := g.form(0)
 				spoil(&graph.Relations[0])
 				w := newHeteroWorker(t, graph, cfg, true, threads)
-				var sub HeteroSubgraph
+				var sub cutBatch
 				err := w.Sample(context.Background(), Key{}, [][]int64{{0, 97}, {97}, nil, nil, nil}, &sub)
 				var p *guard.PanicError
 				require.True(t, errors.As(err, &p) || errors.Is(err, ErrTooLarge), "%v", err)

@@ -11,7 +11,7 @@ import (
 // Every way of drawing a batch gives what the reference gives, batch after batch from the same Worker.
 func TestSampleEqualsReference(t *testing.T) {
 	g := newTestGraph(1500, 7)
-	configs := []Config{
+	configs := []plainConfig{
 		{Fanouts: []int64{15, 10, 5}},
 		{Fanouts: []int64{10, 10, 10}, Replace: true},
 		{Fanouts: []int64{1, 1, 1}},

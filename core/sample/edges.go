@@ -1,0 +1,282 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
+)
+
+// edgeSet is the edges of one relation in a batch, and the scratch of drawing them.
+type edgeSet struct {
+	*relation
+	place  int // among the relations
+	budget *mem.Budget
+
+	ptr, pos buffer[int64]
+	row      buffer[uint32]
+	spans    buffer[span]  // of the targets of the current hop
+	wide     buffer[int64] // global ids of the current hop's sources, where they do not fit in row
+
+	scratch []thread      // of each thread
+	threads []thread      // those of the current hop
+	loaded  []atomic.Bool // of the units of the current hop
+
+	// Of relations with a method.
+	weight buffer[float32]
+	counts buffer[int64] // edges that each target of the current hop got
+	fetched
+	located
+
+	both        bothWays          // of bidirectional batches
+	listOffsets [2]buffer[uint32] // of a list whose times are fetched, and to sort it
+	skipped     skips             // of the current hop
+	excluded    excluded          // of the batch
+	needed      needed            // in the last hop
+
+	turns, listNodes buffer[int64] // of targets whose times are fetched
+
+	perHop []int64
+	room   int64      // as Subgraph.Room
+	edges  edgeArrays // of the batch, once all are drawn
+}
+
+// edgeArrays are the edges of one relation as Subgraph has them.
+type edgeArrays struct {
+	ptr    []int64
+	row    []uint32
+	pos    []int64
+	weight []float32
+}
+
+// thread is the scratch of a thread: what a method needs while it works at one target or a few.
+type thread struct {
+	set    positionSet
+	race   race
+	short  short
+	found  asm.Found
+	walker walker
+	masked masked
+}
+
+func (e *edgeSet) free() {
+	for _, b := range []*buffer[int64]{&e.ptr, &e.pos, &e.wide, &e.counts, &e.turns, &e.listNodes} {
+		b.free()
+	}
+	e.row.free()
+	e.spans.free()
+	e.weight.free()
+	e.fetched.free()
+	e.located.free()
+	e.both.free()
+	for i := range e.listOffsets {
+		e.listOffsets[i].free()
+	}
+	for i := range e.scratch {
+		t := &e.scratch[i]
+		t.set.buf.free()
+		t.race.buf.free()
+		t.walker.free()
+		t.masked.free()
+	}
+}
+
+// begin forgets the edges of the batch before.
+func (e *edgeSet) begin(hops int) error {
+	if err := e.ptr.grow(e.budget, mem.Trace, 1, 0); err != nil {
+		return err
+	}
+	e.ptr.data[0] = 0
+	e.perHop, e.room, e.edges = make([]int64, 0, hops), 0, edgeArrays{}
+	return nil
+}
+
+// drawNone gives the targets first to end no edges.
+func (e *edgeSet) drawNone(first, end int) error {
+	if err := e.ptr.grow(e.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
+		return err
+	}
+	ptr := e.ptr.data[first : end+1]
+	for i := range ptr {
+		ptr[i] = ptr[0]
+	}
+	e.perHop = append(e.perHop, 0)
+	return nil
+}
+
+// drawn is the edges that were drawn for so many targets.
+func (e *edgeSet) drawn(targets int) edgeArrays {
+	total := e.ptr.data[targets]
+	out := edgeArrays{ptr: e.ptr.data[:targets+1], row: e.row.data[:total]}
+	if e.hasPositions() {
+		out.pos = e.pos.data[:total]
+	}
+	if e.hasWeights() {
+		out.weight = e.weight.data[:total]
+	}
+	return out
+}
+
+// batch is what the draws along one relation know of a batch.
+type batch struct {
+	*edgeSet
+	ctx            context.Context
+	key            Key // with the stream of the relation
+	source, target *nodeSet
+	times          []int64 // of the trees, with Temporal
+	exclude        []Link
+	last           LastHop // of the request
+}
+
+// expanded returns the global ids of the targets first to end of the hop.
+func (b *batch) expanded(first, end int) []int64 { return b.target.targets(first, end) }
+
+// hop draws the in-edges of the targets first to end and returns their number. Nobody else uses the relation and the
+// nodes of its source type meanwhile.
+func (b *batch) hop(number, first, end int, k int64) (int64, error) {
+	if err := b.count(number, first, end, k); err != nil {
+		return 0, err
+	}
+	from, to := b.ptr.data[first], b.ptr.data[end]
+	b.room = max(b.room, to)
+	h := hop{
+		batch: b, number: number, first: first, targets: end - first, k: k, key: stream(hopKey(b.key, number)), from: from,
+	}
+	m := b.method
+	if m != nil {
+		if err := h.roomFor(m, from, to); err != nil {
+			return 0, err
+		}
+		if lists := h.exact(m); lists != nil {
+			if err := h.numberRoom(from, to); err != nil {
+				return 0, err
+			}
+			return to - from, h.runExact(m.(chooser), lists)
+		}
+		if err := h.expand(m); err != nil {
+			return 0, err
+		}
+		to = b.ptr.data[end]
+	} else if err := b.pos.grow(b.budget, mem.Trace, to, from); err != nil {
+		return 0, err
+	}
+	if err := h.numberRoom(from, to); err != nil {
+		return 0, err
+	}
+	if b.hasPositions() {
+		h.pos = b.pos.data[from:to]
+	}
+	if m != nil && m.gives().ids {
+		h.setUnits(true)
+		return to - from, numberLoaded(&h, h.sources[:to-from], true)
+	}
+	g, row := &b.Relation, h.row
+	if g.Indices32 != nil && !b.disjoint {
+		// A global id waits for its local id in the place that this will take.
+		return to - from, runResident(&h, g.Indices32, row)
+	}
+	if err := b.wide.grow(b.budget, mem.Trace, to-from, 0); err != nil {
+		return 0, err
+	}
+	ids := b.wide.data[:to-from]
+	switch {
+	case g.Adjacency != nil:
+		return to - from, runFetched(&h, g.Adjacency, ids)
+	case g.Indices32 != nil:
+		return to - from, runResident(&h, g.Indices32, ids)
+	}
+	return to - from, runResident(&h, g.Indices64, ids)
+}
+
+// numberRoom makes room for the edges from to to, which are to be numbered.
+func (h *hop) numberRoom(from, to int64) error {
+	if err := h.batch.row.grow(h.budget, mem.Trace, to, from); err != nil {
+		return err
+	}
+	h.row = h.batch.row.data[from:to]
+	s := h.source
+	most := int64(s.n) + newNodes(to-from, s.numNodes, s.disjoint)
+	return s.nodes.grow(h.budget, mem.Trace, most, int64(s.n))
+}
+
+// count finds the spans of the targets first to end and continues ptr over them: by what each of them draws or, with a
+// method, by what it may get at most.
+func (b *batch) count(number, first, end int, k int64) error {
+	if err := b.spans.grow(b.budget, mem.Trace, int64(end-first), 0); err != nil {
+		return err
+	}
+	if err := b.ptr.grow(b.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
+		return err
+	}
+	targets, spans, ptr := b.expanded(first, end), b.spans.data[:end-first], b.ptr.data[first:]
+	var taken atomic.Int64
+	err := b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*thread) error {
+		for {
+			at := int(taken.Add(1)-1) * pieceTargets
+			if at >= len(targets) {
+				return nil
+			}
+			if err := b.ctx.Err(); err != nil {
+				return fmt.Errorf("sample: %w", err)
+			}
+			stop := min(at+pieceTargets, len(targets))
+			findSpans(b.Indptr, targets[at:stop], spans[at:stop])
+			if b.inMemory() {
+				b.narrow(first+at, spans[at:stop], k)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.skip(number, first, targets, spans, k); err != nil {
+		return err
+	}
+	replace, total, widest := b.replace, ptr[0], int64(0)
+	m := b.method
+	for i, s := range spans {
+		var e int64
+		if m == nil {
+			e = edges(s.deg, k, replace)
+		} else {
+			e = m.most(number, s.deg, k)
+		}
+		if e > maxEdges-total {
+			return fmt.Errorf("sample: %d edges drawn and %d for node %d, want at most %d: %w",
+				total, e, targets[i], int64(maxEdges), ErrTooLarge)
+		}
+		total += e
+		ptr[i+1] = total
+		widest = max(widest, s.deg)
+	}
+	if m != nil {
+		return b.prepare(m, number, k, widest)
+	}
+	if replace || k <= scanLimit || widest <= k {
+		return nil
+	}
+	for i := range b.threads {
+		if err := b.threads[i].set.grow(b.budget, int(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findSpans looks up the spans of the targets.
+func findSpans(indptr, targets []int64, spans []span) {
+	for at, asked := 0, 0; at < len(targets); at += group {
+		for ; asked < min(at+ahead, len(targets)); asked += group {
+			// One span in eight straddles two lines.
+			part := targets[asked:min(asked+group, len(targets))]
+			asm.Prefetch(indptr, part)
+			asm.Prefetch(indptr[1:], part)
+		}
+		for i := at; i < min(at+group, len(targets)); i++ {
+			v := targets[i]
+			spans[i] = span{start: indptr[v], deg: indptr[v+1] - indptr[v]}
+		}
+	}
+}
