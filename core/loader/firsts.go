@@ -2,8 +2,8 @@ package loader
 
 import "math/bits"
 
-// firsts says where nodes of a batch were first seen. A batch of trees may repeat most of
-// its nodes, so it is one table of 8 bytes a slot, cleared from batch to batch.
+// firsts remembers where each node of a batch was first seen. A batch of trees may repeat most of its nodes, so the
+// memory is one table of 8 bytes a slot, cleared from batch to batch.
 type firsts struct {
 	slots []uint64 // node above index + 1, with linear probing, at most half full; 0: empty
 	shift int      // a slot is the upper 64-shift bits of a product
@@ -23,7 +23,8 @@ func (f *firsts) begin(nodes int) {
 // firstsBytes is the memory of firsts for so many nodes.
 func firstsBytes(nodes int64) int64 { return 8 << bits.Len64(uint64(2*nodes)) }
 
-// add returns the index that was given for a node, below 2^32, or takes this one, below 2^31.
+// add returns the index that was given for a node before, or remembers this one. Nodes are below 2^32 and indices below
+// 2^31.
 func (f *firsts) add(node int64, index int32) (first int32, found bool) {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	mask := uint64(len(f.slots) - 1)

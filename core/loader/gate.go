@@ -7,14 +7,12 @@ import (
 	"freshgo/core/mem"
 )
 
-// gate admits batches to memory in their order and within a limit. A batch that
-// finds no room waits until earlier ones have been consumed: a slow consumer is
-// back-pressure, not growth.
+// gate admits batches to memory in their order and within a limit. A batch that finds no room waits until earlier ones
+// have been consumed, so a slow consumer causes back-pressure, not growth.
 //
-// It cannot deadlock: a waiting batch has all earlier ones admitted before it,
-// those are finished without further memory, and consuming them makes room. When
-// even then there is none, the batch is larger than any that was measured: it gets
-// what the budget has left, and where that is not enough acquire says so.
+// It cannot deadlock: all batches before a waiting one have been admitted, they are finished without further memory,
+// and consuming them makes room. A batch that finds no room even then is larger than any that was measured. It gets
+// what the budget has left, and where that is not enough, acquire returns an error.
 type gate struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -25,7 +23,7 @@ type gate struct {
 	wanted  int64 // the batch that the consumer is waiting for, or -1
 	shut    bool
 	holds   int     // batches that the consumer holds at most
-	held    []int64 // bytes of those that he holds
+	held    []int64 // bytes of each batch that the consumer holds
 }
 
 func newGate(budget *mem.Budget, limit, first int64) *gate {
@@ -34,8 +32,8 @@ func newGate(budget *mem.Budget, limit, first int64) *gate {
 	return g
 }
 
-// acquire waits for batch i's turn and for n bytes. It returns errStopped after
-// shutdown and a *mem.BudgetError when n bytes are not to be had.
+// acquire waits for batch i's turn and for n bytes. It returns errStopped after shutdown, and a *mem.BudgetError where
+// no consumption can make room for n bytes.
 func (g *gate) acquire(i, n int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,8 +54,8 @@ func (g *gate) acquire(i, n int64) error {
 	}
 }
 
-// reserve counts n bytes when they fit. The limit is what measured batches need: one that is due, for which nothing else
-// makes room, may take what the rest of the budget has left.
+// reserve counts n bytes where they fit. The limit is what measured batches need. A batch that is due, for which
+// nothing else makes room, may take what the rest of the budget has left.
 func (g *gate) reserve(n int64, due bool) bool {
 	if !due && g.limit != 0 && g.used+n > g.limit || g.budget.Reserve(mem.Batch, n) != nil {
 		return false
@@ -71,8 +69,8 @@ func (g *gate) release(n int64) {
 	g.budget.Release(mem.Batch, n)
 }
 
-// want tells that the consumer waits for batch i, so that nothing it does will
-// make more room for it. Calling it again for the same batch changes nothing.
+// want says that the consumer waits for batch i and so will not make more room for it. A second call for the same batch
+// changes nothing.
 func (g *gate) want(i int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,8 +81,8 @@ func (g *gate) want(i int64) {
 	g.changed.Broadcast()
 }
 
-// handOver tells that the consumer has taken a batch of n bytes. The oldest beyond
-// those that it may hold is no longer counted: a loop variable now holds the new one.
+// handOver says that the consumer has taken a batch of n bytes. The oldest batch beyond those that it may hold is no
+// longer counted: the consumer's loop variable now holds the new one.
 func (g *gate) handOver(n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +101,7 @@ func (g *gate) shutdown() {
 	g.changed.Broadcast()
 }
 
-// drain gives back what is still counted, once nobody acquires any more.
+// drain gives back what is still counted. Nobody acquires any more.
 func (g *gate) drain() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

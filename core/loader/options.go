@@ -27,79 +27,81 @@ var caches = append([]string{
 	"auto", "none", "belady", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector",
 }, cache.OnlineNames()...)
 
-// Options says what to load and how. The zero value of a field is its own
-// meaning; where the loader may choose, Auto asks for it.
+// Options says what to load and how. The zero value of a field has its own meaning; where the loader may choose, Auto
+// asks for it.
 type Options struct {
 	Fanouts []int64 // neighbours per hop, nearest the seeds first; -1 takes all
 	Replace bool    // draw with replacement
 
-	Seeds     []int64 // global node ids in the user's order; nil is every node
-	BatchSize int64   // seeds per batch
+	Seeds     []int64 // global node ids in the user's order; nil: every node
+	BatchSize int64   // seeds, or links, per batch
 	Shuffle   bool    // a new permutation of the seeds every epoch, keyed by Seed and epoch
 	DropLast  bool    // leave out a last batch that is not full
-	Seed      uint64  // everything random comes from it
+	Seed      uint64  // all random numbers come from it
 
-	Workers  int // sampling threads; 0 chooses
-	Prefetch int // batches prepared ahead of the consumer; 0 works only when asked
+	Workers  int // sampling threads; 0: the loader chooses
+	Prefetch int // batches prepared ahead of the consumer; 0: a batch is prepared when it is asked for
 
-	Memory        int64  // bytes for everything the loader allocates; 0 is unlimited
+	Memory        int64  // bytes for everything the loader allocates; 0: unlimited
 	FeatureCache  int64  // bytes of it for cached feature rows, or Auto
-	NeighborCache int64  // bytes of it for adjacency held in memory, or Auto
+	NeighborCache int64  // bytes of it for neighbour lists held in memory, or Auto
 	Cache         string // which rows are cached: one of caches
 
-	// Superbatch, CarryOver and Lookahead are Belady's (Ginex, section 3.1).
+	// Superbatch, CarryOver and Lookahead belong to cache "belady" (Ginex, section 3.1).
 	Superbatch  int64     // batches planned together, or Auto
 	CarryOver   bool      // a superbatch begins with the rows that the one before left
 	Lookahead   bool      // a plan knows the superbatch after its own
 	PreSCEpochs int       // K of PreSC#K (FGNN, section 6.3)
-	Hotness     []float32 // by node id, for Cache "vector"; the caller's memory until the loader is closed
-	HotnessSeed uint64    // what Cache "random" is drawn from
+	Hotness     []float32 // by node id, for cache "vector"; the caller's memory until the loader is closed
+	HotnessSeed uint64    // what cache "random" is drawn from
 
-	Reorder     int64 // batches per block that may change places (FastGL, section 4.1); 0 is off, or Auto
-	ReorderRows int64 // rows of the cache that an order is judged with, or Auto: those of the cache at hand
+	Reorder     int64 // batches per block that may change places (FastGL, section 4.1); 0: none, or Auto
+	ReorderRows int64 // rows of the cache that an order is judged with, or Auto: as many as there are
 
-	Transfer     string // how cold rows are read: "auto", "random", "page-once", "scan", "pack", "forward" or one of the three with "+forward"
+	// Transfer says how cold rows are read: "auto", "random", "page-once", "scan", "pack", "forward", or one of
+	// "page-once", "scan" and "pack" with "+forward".
+	Transfer     string
 	TraceMemory  int64  // bytes of Memory for traces and plans, or Auto
 	BufferMemory int64  // bytes of Memory for packs, or Auto
-	Scratch      string // directory of the scratch file; "" is none
-	ScratchBytes int64  // what the file may take, or Auto; 0 is none
-	Calibration  string // file that keeps the calibration of the device; "" calibrates anew
+	Scratch      string // directory of the scratch file; "": there is none
+	ScratchBytes int64  // what the file may take, or Auto; 0: there is none
+	Calibration  string // file that keeps the calibration of the device; "": calibrate anew
 
-	IO        ssd.Kind // which read engine; ssd.Auto probes
+	IO        ssd.Kind // the read engine; ssd.Auto probes
 	Checksums bool     // verify every page read against its checksum
 
 	WeightAttr   string        // edge tensor that edges are drawn in proportion to; "": uniformly
 	Labor        *sample.Labor // draw layer by layer
-	NoEdgeWeight bool          // batches go without LABOR's weights
-	Walks        []sample.Walk // for each hop, neighbours by random walks, of which Fanouts are kept
+	NoEdgeWeight bool          // batches do not bring LABOR's weights
+	Walks        []sample.Walk // for each hop, random walks that find neighbours, of which Fanouts are kept
 
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
 
 	History *HistoryOptions // nil: none
-	// Held says of each node id which of the consumer's rows it is, or -1: of these
-	// rows batches bring the place alone, see PlaceName. nil: none. The caller's memory
-	// until the loader is closed.
+	// Held says for each node id which of the consumer's rows it is, or -1. Of the consumer's rows a batch brings only
+	// the place, see PlaceName. nil: the consumer has none. The caller's memory until the loader is closed.
 	Held  []int32
 	Holds int // batches that the consumer holds at a time; 0: one
 
-	Subgraph     sample.SubgraphType // which edges among its nodes a batch has
-	Disjoint     bool                // every seed has a tree of its own; with TimeAttr always
-	TimeAttr     string              // edge or node tensor of times: nothing later than its seed is drawn; "": without times
+	Subgraph     sample.SubgraphType // which edges between its nodes a batch has
+	Disjoint     bool                // every seed has a tree of its own; always so with TimeAttr
+	TimeAttr     string              // tensor of times: nothing later than its seed is drawn; "": there are no times
 	TemporalLast bool                // draw the latest, not any
-	TimeWindow   int64               // draw only what is within the last so many units of time; 0: whatever is past
-	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, where nodes have times
+	TimeWindow   int64               // draw only from the last so many units of time; 0: without bound
+	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, if they have any
 	Links        *LinkOptions        // batches are drawn for links; nil: for Seeds
-	// RelationFanouts is Fanouts of each type of edges, where the graph has types; 0 takes none. nil: Fanouts for all.
+
+	// RelationFanouts is Fanouts of each edge type of a heterogeneous graph; 0 takes none. nil: Fanouts for all.
 	RelationFanouts [][]int64
-	// Metapaths is, of a graph with types, random walks that neighbours are found by, in the place of types of edges: RelationFanouts is of each, and a
-	// batch has the edges of each. nil: none.
+	// Metapaths are random walks over a heterogeneous graph that find neighbours in place of its edge types.
+	// RelationFanouts is then of each metapath, and a batch has the edges of each. nil: none.
 	Metapaths []sample.Metapath
 }
 
 // walk says whether neighbours are found by random walks.
 func (o *Options) walk() bool { return o.Walks != nil || o.Metapaths != nil }
 
-// hops is how many there are.
+// hops is how many hops a batch has.
 func (o *Options) hops() int {
 	if len(o.RelationFanouts) > 0 {
 		return len(o.RelationFanouts[0])
@@ -147,7 +149,8 @@ func (o Options) validate(numNodes int64) error {
 			return err
 		}
 		if o.Labor != nil || o.walk() {
-			return fmt.Errorf("%w: a history prunes what is drawn by node, uniformly or by weights, not layers (LABOR) or walks", ErrOption)
+			return fmt.Errorf("%w: a history prunes what is drawn by node, uniformly or by weights, "+
+				"not layers (LABOR) or walks", ErrOption)
 		}
 	}
 	if o.History != nil && o.Held != nil {
@@ -168,7 +171,10 @@ func (o *Options) validatePlan() error {
 	for _, size := range []struct {
 		name  string
 		value int64
-	}{{"trace_memory", o.TraceMemory}, {"buffer_memory", o.BufferMemory}, {"scratch_size", o.ScratchBytes}, {"reorder_rows", o.ReorderRows}} {
+	}{
+		{"trace_memory", o.TraceMemory}, {"buffer_memory", o.BufferMemory},
+		{"scratch_size", o.ScratchBytes}, {"reorder_rows", o.ReorderRows},
+	} {
 		if size.value < Auto {
 			return fmt.Errorf("%w: %s must be at least 0, got %d", ErrOption, size.name, size.value)
 		}

@@ -7,18 +7,18 @@ import (
 	"freshgo/core/mem"
 )
 
-// Stats is what a loader has done since Open. Seconds are summed over threads,
-// but for Waiting, which is the consumer's.
+// Stats is what a loader has done since Open. Seconds are summed over threads, but for SecondsWaiting, which is the
+// consumer's.
 type Stats struct {
 	Batches   int64 `json:"batches"`    // handed over
 	Rows      int64 `json:"rows"`       // node rows gathered
 	Hits      int64 `json:"hits"`       // of those, found in memory or in the cache
 	Packed    int64 `json:"packed"`     // of those, put aside earlier for this batch
 	Misses    int64 `json:"misses"`     // of those, read from disk for this batch
-	Held      int64 `json:"held"`       // of those, left to the consumer, who holds them
+	Held      int64 `json:"held"`       // of those, left to the consumer, which holds them
 	Filled    int64 `json:"filled"`     // rows read into the cache before a batch needed them
 	Edges     int64 `json:"edges"`      // sampled
-	BytesRead int64 `json:"bytes_read"` // by the device, cache fills included, what measuring it took not
+	BytesRead int64 `json:"bytes_read"` // from the device, to fill caches too, but not to calibrate it
 	Requests  int64 `json:"requests"`   // to the device
 	Retries   int64 `json:"retries"`    // requests repeated after short or interrupted reads
 
@@ -39,11 +39,11 @@ type Stats struct {
 	CachedRows      int64            `json:"cached_rows"`
 	CacheCapacity   int64            `json:"cache_capacity"`        // rows
 	Superbatch      int64            `json:"superbatch"`            // batches planned together at most; 0: not planned
-	PredictionError float64          `json:"prediction_error"`      // of plans, in seconds: the median of |measured/predicted - 1|
+	PredictionError float64          `json:"prediction_error"`      // of plans: the median of |measured/predicted - 1|
 	NeighborHits    int64            `json:"neighbor_hits"`         // sampled edges whose neighbour was in memory
 	NeighborMisses  int64            `json:"neighbor_misses"`       // and those read from disk
 	Resampled       int64            `json:"resampled"`             // batches whose trace was lost and drawn again
-	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read, so that their rows were
+	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read
 	ScratchWritten  int64            `json:"scratch_written"`       // bytes, to the scratch file
 	ScratchRead     int64            `json:"scratch_read"`          // and from it; they are in BytesRead too
 	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use
@@ -104,7 +104,7 @@ func (l *Loader) Stats() Stats {
 		s.Superbatch, s.PredictionError = l.split.Superbatch, planned.windows.medianError()
 		kept := planned.pool.Stats()
 		s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
-		own := planned.calibrated // up to a gigabyte, once for a store: it says nothing of the graph
+		own := planned.calibrated // up to a gigabyte, once for a store: it says nothing about the graph
 		s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
 	}
 	return s

@@ -7,7 +7,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// seedOrder is the order in which an epoch visits the seeds.
+// seedOrder is the order in which an epoch visits the seeds, or the links.
 type seedOrder struct {
 	loader *Loader
 	key    sample.Key // of the epoch's batch 0
@@ -41,11 +41,10 @@ func (l *Loader) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrder
 	return s, nil
 }
 
-// request is what a batch is drawn for, and the positions of its seeds in the
-// user's list.
+// request is what a batch is drawn for.
 type request struct {
 	sample.Request
-	inputs []int64
+	inputs []int64 // positions of the seeds, or of the links, in the user's list
 	linkRequest
 }
 

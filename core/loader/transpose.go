@@ -8,15 +8,15 @@ import (
 	"freshgo/core/sample"
 )
 
-// TransposedNames are the tensors that Options.Transpose adds to a batch: int64[nodes+1], int32[edges], int32[edges], as
-// sample.Subgraph.Transpose says. A batch of 2^31 edges or more goes without.
+// TransposedNames are the tensors that Options.Transpose adds to a batch: int64[nodes+1], int32[edges] and int32[edges],
+// see sample.Subgraph.Transpose. A batch of 2^31 edges or more has none.
 var TransposedNames = [3]string{"source_ptr", "source_target", "source_edge"}
 
-// transposedBytes is what they take.
+// transposedBytes is what these tensors take.
 func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
-// transposeGraph adds a graph grouped by source, if that was asked for, under names between a prefix and a suffix. It runs
-// where the batch is copied out, in a thread of the loader, so that the way back of the training step finds it ready.
+// transposeGraph adds a graph grouped by source, where that was asked for, under names between a prefix and a suffix.
+// It runs in a thread of the loader where the batch is copied out, so that the backward pass finds it ready.
 func (p *preparer) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
 	if edges := int64(len(g.Row)); !p.loader.parts.transposed || edges > math.MaxInt32 {
 		return nil

@@ -16,8 +16,7 @@ func newTurnstile(first int64) *turnstile {
 	return t
 }
 
-// enter waits until every batch before i has left. It returns errStopped after
-// shutdown.
+// enter waits until every batch before i has left. It returns errStopped after shutdown.
 func (t *turnstile) enter(i int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
