@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +17,52 @@ from freshgo.policies import METRICS
 from freshgo.relayout import ORDERS, relayout
 from freshgo.store import Store
 
+MIN_NODES = 1000
+"""Nodes of the smallest graph that the demo can learn from."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except FreshgoError as error:
+        sys.stdout.flush()  # a full disk shows now, not while the interpreter exits
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        _forget_output()
+        return 1
+    except (FreshgoError, OSError) as error:
         print(f"freshgo: {error}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
+            _forget_output()
         return 1
     except KeyboardInterrupt:
         print("freshgo: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _forget_output() -> None:
+    """Point standard output elsewhere: the interpreter flushes it once more at exit, and would fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _path(text: str) -> Path:
+    """A path; an empty one would mean the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got ''")
+    return Path(text)
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is not smaller."""
+
+    def number(text: str) -> int:
+        if not text.lstrip("+-").isdecimal() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {minimum}, got {text!r}")
+        return int(text)
+
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,11 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("convert", help="write a directory of .npy files as a store")
     command.add_argument(
         "source",
-        type=Path,
+        type=_path,
         help="directory with edge_index.npy and further <tensor>.npy, <split>_mask.npy, <split>_idx.npy; or with such "
         "a directory for each type of nodes, and of edges as <source>__<relation>__<target>",
     )
-    command.add_argument("store", type=Path, help="directory to create")
+    command.add_argument("store", type=_path, help="directory to create")
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
     command.add_argument(
@@ -55,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_convert)
 
     command = commands.add_parser("relayout", help="copy a store with its rows in the order of their use")
-    command.add_argument("source", type=Path, help="the store to copy")
-    command.add_argument("store", type=Path, help="directory to create")
+    command.add_argument("source", type=_path, help="the store to copy")
+    command.add_argument("store", type=_path, help="directory to create")
     command.add_argument("--order", choices=ORDERS, default="hot+community", help="of the rows (default: %(default)s)")
     _add_hotness(command)
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
@@ -64,17 +99,19 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_relayout)
 
     command = commands.add_parser("inspect", help="print what a store holds")
-    command.add_argument("store", type=Path, help="its directory")
+    command.add_argument("store", type=_path, help="its directory")
     command.set_defaults(run=_inspect)
 
     command = commands.add_parser("verify", help="read a whole store and compare it with its checksums")
-    command.add_argument("store", type=Path, help="its directory")
+    command.add_argument("store", type=_path, help="its directory")
     command.set_defaults(run=_verify)
 
     command = commands.add_parser("demo", help="generate a graph, train on it out of core and from memory, compare")
-    command.add_argument("--out", type=Path, default=Path("out"), help="directory for the results (default: out)")
-    command.add_argument("--nodes", type=int, default=400_000, help="size of the graph (default: %(default)s)")
-    command.add_argument("--epochs", type=int, default=2, help="epochs of training (default: %(default)s)")
+    command.add_argument("--out", type=_path, default=Path("out"), help="directory for the results (default: out)")
+    command.add_argument(
+        "--nodes", type=_at_least(MIN_NODES), default=400_000, help="size of the graph (default: %(default)s)"
+    )
+    command.add_argument("--epochs", type=_at_least(1), default=2, help="epochs of training (default: %(default)s)")
     command.set_defaults(run=_demo)
     return parser
 

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from freshgo._args.size import format_size
 from freshgo._plots.stats import draw_cache, draw_memory, draw_time, text
 from freshgo.convert import convert
-from freshgo.errors import LibraryError
+from freshgo.errors import BudgetError, LibraryError
 from freshgo.loader import Loader
 
 NUM_COMMUNITIES = 32
@@ -104,6 +104,20 @@ def batch_size(data: Any) -> int:
     return max(1, int(num_nodes) // NODES_PER_SEED)
 
 
+def open_loader(data: Any, split: str, memory: int | None) -> Loader:
+    """Return the loader of a split; that of ``train`` shuffles."""
+    return Loader(
+        data,
+        NEIGHBORS,
+        split,
+        batch_size=batch_size(data),
+        shuffle=split == "train",
+        seed=1,
+        prefetch=2,
+        memory=memory,
+    )
+
+
 @dataclasses.dataclass
 class Run:
     """One training, and what its loader did."""
@@ -122,9 +136,7 @@ def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     losses = []
     start = time.perf_counter()
-    with Loader(
-        data, NEIGHBORS, "train", batch_size=batch_size(data), shuffle=True, seed=1, prefetch=2, memory=memory
-    ) as loader:
+    with open_loader(data, "train", memory) as loader:
         with tqdm(total=epochs * len(loader), desc=f"train, {name}", unit="batch") as bar:
             for _ in range(epochs):
                 for batch in loader:
@@ -140,12 +152,21 @@ def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
     return Run(name, losses, evaluate(name, model, data, memory), seconds, stats)
 
 
+def smallest_budget(data: Any, split: str, budget: int) -> int:
+    """Return ``budget``, or the smallest memory that a loader of ``split`` works with if that is more."""
+    try:
+        open_loader(data, split, budget).close()
+    except BudgetError as error:
+        return error.minimum
+    return budget
+
+
 @torch.no_grad()
 def evaluate(name: str, model: nn.Module, data: Any, memory: int | None) -> float:
     """Return the accuracy on the split ``test``."""
     model.eval()
     right = total = 0
-    with Loader(data, NEIGHBORS, "test", batch_size=batch_size(data), prefetch=2, memory=memory) as loader:
+    with open_loader(data, "test", memory) as loader:
         for batch in tqdm(loader, desc=f"test, {name}", unit="batch"):
             right += int((model(batch).argmax(1) == batch.y[: batch.batch_size]).sum())
             total += batch.batch_size
@@ -189,6 +210,11 @@ def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
     )
     store = convert(graph, out / "demo.freshgo", memory="256MiB", overwrite=True)
     print(store.inspect())
+
+    smallest = max(smallest_budget(store, split, budget) for split in ("train", "test"))
+    if smallest > budget:
+        print(f"so small a graph needs a larger budget beside its features: {format_size(smallest)}")
+        budget = smallest
 
     disk = train("out of core", store, epochs, budget)
     memory = train("in memory", graph, epochs, None)

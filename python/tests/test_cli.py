@@ -79,6 +79,55 @@ def test_the_readme_names_every_command(capsys: pytest.CaptureFixture[str]) -> N
     assert f"Command line: `freshgo {' | '.join(commands)}`" in readme.read_text()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["demo", "--nodes", "-5"],
+        ["demo", "--nodes", "0"],
+        ["demo", "--epochs", "0"],
+        ["demo", "--epochs", "many"],
+        ["demo", "--out", ""],
+        ["verify", ""],
+        ["inspect", ""],
+        ["convert", "", "store"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert f"expected a {'path' if '' in arguments else 'whole number'}" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch_geometric")
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").touch()
+    assert main(["demo", "--out", str(tmp_path / "file" / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("freshgo: ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_output_that_cannot_be_written(store_path: Path, piped: bool) -> None:
+    command = f"{sys.executable} -m freshgo inspect {store_path} {'| true' if piped else '> /dev/full'}"
+    answer = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
+    assert "Traceback" not in answer.stderr
+    assert "Exception ignored" not in answer.stderr
+    if not piped:
+        assert answer.returncode == 1
+        assert answer.stderr.startswith("freshgo: [Errno 28]")
+
+
+def test_demo_of_few_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch_geometric")
+    pytest.importorskip("matplotlib")
+    assert main(["demo", "--out", str(tmp_path), "--nodes", "1000", "--epochs", "1"]) == 0
+    assert "losses are equal to the last digit" in capsys.readouterr().out
+
+
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch_geometric")
     pytest.importorskip("matplotlib")
