@@ -76,7 +76,7 @@ def test_the_readme_names_every_command(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["--help"])
     commands = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
-    assert f"Command line: `freshgo {' | '.join(commands)}`" in readme.read_text()
+    assert f"On the command line: `freshgo {' | '.join(commands)}`" in readme.read_text()
 
 
 @pytest.mark.parametrize(
