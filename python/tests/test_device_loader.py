@@ -255,7 +255,7 @@ def test_a_transform_sees_the_batch_where_it_is(store: Any) -> None:
 
     with Loader(store, **options(), device="cuda", transform=transform) as loader:
         sums = list(loader)
-    assert len(sums) == len(seen) == len(loader._epochs) * len(sums)
+    assert len(sums) == len(seen) == len(loader._at.whole) * len(sums)
     with Loader(store, **options()) as plain:
         assert [batch.x.sum() for batch in plain] == sums
 
