@@ -19,7 +19,7 @@ func OutDegree(ctx context.Context, budget *mem.Budget, adj Adjacency) (*Vector,
 	}
 	counts := mem.Slice[uint32](v.block)
 	err = adj.Scan(ctx, func(_ int64, sources []int64) error {
-		count(counts, sources)
+		Count(counts, sources)
 		return nil
 	})
 	if err != nil {
@@ -59,8 +59,8 @@ func InDegree(budget *mem.Budget, adj Adjacency) (*Vector, error) {
 	return v, nil
 }
 
-// count adds 1 to the count of every element, up to the largest number.
-func count[I int64 | uint32](counts []uint32, rows []I) {
+// Count adds 1 to the count of every element, up to the largest number.
+func Count[I int64 | uint32](counts []uint32, rows []I) {
 	asm.Prefetch(counts, rows[:min(ahead, len(rows))])
 	for lo := 0; lo < len(rows); lo += ahead {
 		mid := min(lo+ahead, len(rows))

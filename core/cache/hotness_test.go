@@ -124,8 +124,8 @@ func TestDegreesAreCounts(t *testing.T) {
 
 func TestCountsStopAtTheLargest(t *testing.T) {
 	counts := []uint32{math.MaxUint32, math.MaxUint32 - 1}
-	count(counts, []uint32{0, 1})
-	count(counts, []int64{0, 1})
+	Count(counts, []uint32{0, 1})
+	Count(counts, []int64{0, 1})
 	require.Equal(t, []uint32{math.MaxUint32, math.MaxUint32}, counts)
 }
 

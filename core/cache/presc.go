@@ -22,7 +22,7 @@ func NewCounter(budget *mem.Budget, numRows int64) (*Counter, error) {
 }
 
 // Add counts a batch, whose rows are distinct.
-func (c *Counter) Add(rows []uint32) { count(c.Counts(), rows) }
+func (c *Counter) Add(rows []uint32) { Count(c.Counts(), rows) }
 
 // Counts is the number of batches that needed each row so far. It is valid until
 // Hotness or Close.

@@ -25,8 +25,8 @@ type Array struct {
 // rows that the consumer does not. LABOR and walks bring edge_weight float32[edges], see
 // sample.Labor and sample.Walk; walks have neither e_id nor edge tensors. With
 // Options.Subgraph other than Directional all nodes are targets, and edges are not
-// counted by hop. A trace holds n_id and input_id only. Where the graph has types
-// there are these for each, see copyTypes.
+// counted by hop. A trace holds n_id and input_id only. A heterogeneous graph has
+// these for each node type and relation, see copyOut.
 type Batch struct {
 	Index    int64 // position in the epoch, counted from 0
 	NumSeeds int64

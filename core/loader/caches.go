@@ -10,7 +10,7 @@ import (
 )
 
 // openCache makes the cache that the split has room for, and what decides over it.
-func (l *Loader) openCache(ctx context.Context, neighbors *idArray) error {
+func (l *Loader) openCache(ctx context.Context) error {
 	if len(l.onDisk) == 0 || l.cacheKind == "none" || l.outermost != nil {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (l *Loader) openCache(ctx context.Context, neighbors *idArray) error {
 		}
 		return l.openRowsOf(l.split.CacheRows, widths)
 	}
-	return l.openStatic(ctx, neighbors, widths)
+	return l.openStatic(ctx, widths)
 }
 
 // openRowsOf makes the slots of the cache.
@@ -49,11 +49,11 @@ func (l *Loader) openRowsOf(capacity int64, widths []int) error {
 
 // openStatic ranks the nodes and reads the rows of the hottest. The reads count
 // as I/O in the statistics.
-func (l *Loader) openStatic(ctx context.Context, neighbors *idArray, widths []int) error {
+func (l *Loader) openStatic(ctx context.Context, widths []int) error {
 	if l.split.CacheRows == 0 {
 		return nil
 	}
-	ranked, err := l.rankForCache(ctx, neighbors)
+	ranked, err := l.rankForCache(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (l *Loader) openStatic(ctx context.Context, neighbors *idArray, widths []in
 	read := func() error {
 		for _, t := range l.onDisk {
 			places, rows := l.rowsOf(t, wanted)
-			err := t.disk.read(ctx, &m, rows, func(i int32, row []byte) error {
+			err := t.disk.Read(ctx, &m, rows, func(i int32, row []byte) error {
 				at := int64(i)
 				if places != nil {
 					at = places[i]

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
@@ -12,7 +13,7 @@ import (
 func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
 	c := sizing.Costs{
 		Nodes: d.Nodes, Batch: l.demandBytes(d), Rank: rankBytes(l.options.Cache, l.parts.numNodes),
-		FetchWorker: fetchBytes(d.HopEdges), FetchBatch: fetchBytes(d.Edges) + l.options.owningBytes(d),
+		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + l.options.owningBytes(d),
 		ResidentSlot: residentBytes, PlannedSlot: residentBytes,
 	}
 	for t := range l.parts.types.types() {
@@ -31,7 +32,7 @@ func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) si
 	if l.weighs() {
 		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes // what expect takes for a while beside its vectors
 		if g.OnDisk {
-			c.Score += min(2*scanPiece, g.Neighbors+ssd.PageBytes) // see diskRows.scan
+			c.Score += min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes) // see graph.Rows.Scan
 		}
 	}
 	if g.OnDisk {

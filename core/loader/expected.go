@@ -7,23 +7,19 @@ import (
 	"freshgo/core/sample"
 )
 
-// Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts and weights, wherever these lie.
+// Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts
+// and weights, wherever these lie.
 
-// expected scores the nodes by the expected number of batches that have them within their first hops: all hops for what rows of
-// features serve, hops-layer for those of a hidden layer.
-func (l *Loader) expected(ctx context.Context, neighbors *idArray, hops int) (*cache.Vector, error) {
-	o := &l.options
+// expected scores the nodes by the expected number of batches that have them within their first
+// hops: all hops for what rows of features serve, hops-layer for those of a hidden layer.
+func (l *Loader) expected(ctx context.Context, hops int) (*cache.Vector, error) {
+	o, types := &l.options, l.parts.types
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
-	types := l.parts.types
-	if types.unnamed() {
-		s.Fanouts, s.Weights = o.Fanouts[:hops], l.rankedWeights(0)
-		return cache.Expected(ctx, l.budget, &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}, s)
-	}
 	relations := make([]cache.Relation, len(types.relations))
 	for i := range relations {
 		r := &types.relations[i]
 		relations[i] = cache.Relation{
-			Edges:  &adjacency{indptr: r.indptr, ids: &r.neighbors, budget: l.budget},
+			Edges:  r.Edges(l.budget),
 			Source: types.first[r.source], Target: types.first[r.target], NumSources: types.count(r.source),
 			Fanouts: o.RelationFanouts[i][:hops], Weights: l.rankedWeights(i),
 		}
@@ -41,7 +37,7 @@ func (l *Loader) rankedWeights(relation int) cache.Weights {
 
 // rangeWeights is weights on disk, in the order of the index array.
 type rangeWeights interface {
-	fetchFrom(ctx context.Context, first int64, out []float64) error
+	FetchFrom(ctx context.Context, first int64, out []float64) error
 }
 
 // listWeights reads weights in the order of the index array.
@@ -51,7 +47,7 @@ type listWeights struct{ *sample.Weights }
 func (w listWeights) Fetch(ctx context.Context, first int64, out []float64) error {
 	switch {
 	case w.Source != nil:
-		return w.Source.(rangeWeights).fetchFrom(ctx, first, out)
+		return w.Source.(rangeWeights).FetchFrom(ctx, first, out)
 	case w.Narrow != nil:
 		for i, weight := range w.Narrow[first : first+int64(len(out))] {
 			out[i] = float64(weight)

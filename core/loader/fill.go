@@ -1,11 +1,8 @@
 package loader
 
 import (
-	"context"
 	"fmt"
 	"time"
-
-	"freshgo/core/sample"
 )
 
 // fill turns edge positions into edge numbers and gathers all rows, in two
@@ -41,66 +38,6 @@ func (p *preparer) fill(b *Batch) error {
 		p.closePacks()
 	}
 	return p.commit(b, tensors)
-}
-
-// batchIDs are the ids of a batch: of the nodes of each type, and of the edges of each relation.
-type batchIDs struct{ nodes, edges [][]int64 }
-
-// idsOf finds the ids in the tensors of a batch.
-func (s *schema) idsOf(b *Batch) (ids batchIDs) {
-	ids.nodes, ids.edges = make([][]int64, s.types()), make([][]int64, len(s.relations))
-	for t := range ids.nodes {
-		ids.nodes[t] = int64s(b.Array(s.nodeName(t, "n_id")).Buffer.Bytes())
-	}
-	for i := range ids.edges {
-		if s.numbered(i) {
-			ids.edges[i] = int64s(b.Array(s.edgeName(i, "e_id")).Buffer.Bytes())
-		}
-	}
-	return ids
-}
-
-// of are the ids that a table has rows of.
-func (ids *batchIDs) of(t *table) []int64 {
-	if t.byEdge {
-		return ids.edges[t.typ]
-	}
-	return ids.nodes[t.typ]
-}
-
-// numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
-func (p *preparer) numberEdges(b *Batch, ids batchIDs) error {
-	s, c := p.loader.parts.types, &p.sections
-	for i := range s.relations {
-		if !s.numbered(i) {
-			continue
-		}
-		r := &s.relations[i]
-		ptr := int64s(b.Array(s.edgeName(i, "ptr")).Buffer.Bytes())
-		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
-		edgeIDs, indptr := p.loader.numbersOf(i)
-		if s.subgraph == sample.Bidirectional && edgeIDs.lists != nil { // its reverse is itself or none
-			edgeIndex := int64s(b.Array(s.edgeName(i, "edge_index")).Buffer.Bytes())
-			d = p.owners(indptr, d, ids.nodes[r.source], edgeIndex)
-		}
-		if err := p.replacePositions(edgeIDs, d); err != nil {
-			return s.ofRelation(i, fmt.Errorf("numbering edges: %w", err))
-		}
-	}
-	return nil
-}
-
-// replacePositions replaces positions by the edge numbers of an array.
-func (p *preparer) replacePositions(edgeIDs *idArray, d sample.Drawn) error {
-	if edgeIDs.disk != nil {
-		start := time.Now()
-		defer since(&p.loader.counters.reading, start)
-		return edgeIDs.gather(p.epoch.ctx, &p.fetchScratch, d, d.Pos)
-	}
-	return p.compute(func() {
-		// In memory nothing can fail, and nothing waits.
-		_ = edgeIDs.gather(context.Background(), nil, d, d.Pos)
-	})
 }
 
 // rowTensors appends the tensors of the graph to the batch, without their rows; nil for those that it goes without.
@@ -214,7 +151,7 @@ func (p *preparer) gather(t *table, ids []int64, dst []byte) error {
 	defer since(&l.counters.reading, start)
 	width := t.width
 	if t.byEdge {
-		return t.disk.read(p.epoch.ctx, &p.merger, ids, func(i int32, row []byte) error {
+		return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, ids, func(i int32, row []byte) error {
 			copy(dst[int(i)*width:], row)
 			return nil
 		})
@@ -228,13 +165,14 @@ func (p *preparer) gather(t *table, ids []int64, dst []byte) error {
 	for _, pos := range cold {
 		k.wanted = append(k.wanted, int64(p.roster.rows[pos])-t.first)
 	}
-	return t.disk.read(p.epoch.ctx, &p.merger, k.wanted, func(i int32, row []byte) error {
+	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		copy(dst[int(p.roster.tensorRow(cold[i])-base)*width:], row)
 		return nil
 	})
 }
 
-// readPlanned reads the cold rows of a planned batch that its packs did not bring, and along with them rows of the same pages for later batches.
+// readPlanned reads the cold rows of a planned batch that its packs did not bring, and along with
+// them rows of the same pages for later batches.
 func (p *preparer) readPlanned(t *table, dst []byte) error {
 	l, k, s, width := p.loader, &p.lookup, p.super, t.width
 	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.roster.rows))
@@ -256,7 +194,7 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 		k.wanted = append(k.wanted, int64(e.Row)-t.first)
 		k.from = append(k.from, ^int32(i))
 	}
-	return t.disk.read(p.epoch.ctx, &p.merger, k.wanted, func(i int32, row []byte) error {
+	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
 			copy(dst[int(p.roster.tensorRow(from)-base)*width:], row)
 		} else {

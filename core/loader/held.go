@@ -74,7 +74,8 @@ func (o *Options) validateHeld(numNodes int64) error {
 		return nil
 	}
 	if int64(len(o.Held)) != numNodes || numNodes > math.MaxUint32 {
-		return fmt.Errorf("%w: held must have an entry for each of %d nodes, at most 2^32-1, got %d", ErrOption, numNodes, len(o.Held))
+		return fmt.Errorf("%w: held must have an entry for each of %d nodes, at most 2^32-1, got %d",
+			ErrOption, numNodes, len(o.Held))
 	}
 	for node, at := range o.Held {
 		if at < -1 {

@@ -107,7 +107,7 @@ type decision struct {
 }
 
 // openHistory makes the cache, if there is to be one.
-func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
+func (l *Loader) openHistory(ctx context.Context) error {
 	o := l.options.History
 	if o == nil {
 		return nil
@@ -120,11 +120,11 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 	c := l.options.historyConfig(&l.parts, l.split.History, l.NumBatches())
 	c.Lag = h.lag
 	if c.Policy == history.Performance {
-		if err := h.expect(ctx, neighbors, &c); err != nil {
+		if err := h.expect(ctx, &c); err != nil {
 			return err
 		}
 	}
-	if err := h.findSelfLoops(ctx, neighbors); err != nil {
+	if err := h.findSelfLoops(ctx); err != nil {
 		return err
 	}
 	if !o.Outside {
@@ -133,7 +133,7 @@ func (l *Loader) openHistory(ctx context.Context, neighbors *idArray) error {
 		}
 	}
 	if l.split.Outermost {
-		f, err := l.openOutermost(ctx, neighbors, h.buffer.Bytes())
+		f, err := l.openOutermost(ctx, h.buffer.Bytes())
 		if err != nil {
 			return err
 		}
@@ -180,12 +180,12 @@ func (h *past) openBuffer(bytes int64) error {
 // expect computes how often rows are needed, for the policy that weighs them: the
 // expected number of times in an iteration that a node is within the hops in which
 // a layer is computed.
-func (h *past) expect(ctx context.Context, neighbors *idArray, c *history.Config) error {
+func (h *past) expect(ctx context.Context, c *history.Config) error {
 	l := h.loader
 	perIteration := 1 / float32(l.NumBatches())
 	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
 	for layer := 1; layer <= c.Layers; layer++ {
-		v, err := l.expected(ctx, neighbors, l.options.hops()-layer)
+		v, err := l.expected(ctx, l.options.hops()-layer)
 		if err != nil {
 			return err
 		}

@@ -26,16 +26,17 @@ type lastHop struct {
 
 // findSelfLoops looks for an edge from a node to itself, where lists could be left
 // out.
-func (h *past) findSelfLoops(ctx context.Context, neighbors *idArray) error {
+func (h *past) findSelfLoops(ctx context.Context) error {
 	l := h.loader
-	if !l.parts.types.unnamed() || neighbors == nil || neighbors.disk == nil || l.split.Cache == "belady" || l.options.WeightAttr != "" {
+	r := &l.parts.types.relations[0]
+	if !l.parts.types.unnamed() || !r.Neighbors.OnDisk() || l.split.Cache == "belady" || l.options.WeightAttr != "" {
 		return nil
 	}
 	found, target := errors.New("found"), int64(0)
-	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
+	edges := r.Edges(l.budget)
 	err := edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
-			for l.indptr[target+1] <= first+int64(i) {
+			for r.Indptr[target+1] <= first+int64(i) {
 				target++
 			}
 			if source == target {

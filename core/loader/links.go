@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"freshgo/core/graph"
 	"math"
 	"slices"
 
@@ -146,7 +147,7 @@ type links struct {
 
 // openLinks makes the links ready. Like indptr its tables are counted apart from the budget until the size of the working set
 // is known.
-func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
+func (l *Loader) openLinks(ctx context.Context) error {
 	o := l.options.Links
 	if o == nil {
 		return nil
@@ -176,7 +177,7 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 	if err := trial.openEngine(); err != nil {
 		return err
 	}
-	edges, err := trial.linkEdges(ctx, o, indptr)
+	edges, err := trial.linkEdges(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -186,12 +187,12 @@ func (l *Loader) openLinks(ctx context.Context, indptr []int64) error {
 		}
 	}
 	return k.openNegatives(budget, func(n *sample.Negatives) (*sample.Strict, error) {
-		return sample.NewStrict(ctx, budget, n, edges.indptr, edges, k.Links, every)
+		return sample.NewStrict(ctx, budget, n, edges.Indptr(), edges, k.Links, every)
 	})
 }
 
 // takeEdges makes every edge a link.
-func (k *links) takeEdges(ctx context.Context, budget *mem.Budget, trial *Loader, edges *adjacency) error {
+func (k *links) takeEdges(ctx context.Context, budget *mem.Budget, trial *Loader, edges *graph.Edges) error {
 	block, err := k.alloc(budget, 16*k.numEdges)
 	if err != nil {
 		return err
@@ -207,11 +208,11 @@ func (k *links) takeEdges(ctx context.Context, budget *mem.Budget, trial *Loader
 	return edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
 			p := first + int64(i)
-			for edges.indptr[target+1] <= p {
+			for edges.Indptr()[target+1] <= p {
 				target++
 			}
 			one[0] = p
-			if err := ids.gather(ctx, nil, sample.Drawn{Pos: one}, one); err != nil {
+			if err := ids.Gather(ctx, nil, sample.Drawn{Pos: one}, one); err != nil {
 				return err
 			}
 			k.Sources[one[0]], k.Targets[one[0]] = source, target

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/graph"
 	"slices"
 
 	"freshgo/core/mem"
@@ -123,19 +124,8 @@ func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) (err error) {
 	if l.options.TimeAttr == "" || k.options.Negatives == 0 {
 		return nil
 	}
-	var ofSources, ofTargets *tensor
-	if !l.parts.types.unnamed() {
-		nodes, _ := l.timeTensors()
-		ofSources, ofTargets = nodes[k.source], nodes[k.target]
-	} else {
-		t, err := l.timeTensor()
-		if err != nil {
-			return err
-		}
-		if !t.byEdge {
-			ofSources, ofTargets = t, t
-		}
-	}
+	nodes, _ := l.timeTensors()
+	ofSources, ofTargets := nodes[k.source], nodes[k.target]
 	if ofTargets != nil {
 		if k.born.targets, err = l.bornOf(ctx, budget, ofTargets, k.targets); err != nil {
 			return err
@@ -153,33 +143,24 @@ func (l *Loader) openBorn(ctx context.Context, budget *mem.Budget) (err error) {
 
 // bornOf is the times of so many nodes, which are all of a type.
 func (l *Loader) bornOf(ctx context.Context, budget *mem.Budget, t *tensor, count int64) (*sample.NodeTimes, error) {
-	reader := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
-	defer reader.undo()
-	rows, free, err := reader.allRows(ctx, t)
+	order, err := l.orderOf(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	defer free()
-	var order []uint32
-	if l.parts.store != nil && l.parts.types.unnamed() {
-		if order, err = reader.rowsOfNodes(ctx); err != nil {
-			return nil, err
-		}
+	reader := graph.Opened{Store: l.parts.store, Budget: mem.NewBudget(0)}
+	defer reader.Close()
+	rows, err := reader.Times(ctx, t.column(), true, order, t.first)
+	if err != nil {
+		return nil, err
 	}
+	defer rows.Free()
 	staging, err := budget.Alloc(mem.Staging, 8*max(1, count))
 	if err != nil {
 		return nil, err
 	}
 	defer staging.Free()
 	times := mem.Slice[int64](staging)[:count]
-	if order == nil {
-		gatherTimes(t.dtype, rows, nil, nil, times)
-	} else {
-		for v := range times {
-			times[v] = int64(v)
-		}
-		gatherTimes(t.dtype, rows, order, times, times)
-	}
+	rows.NodeTimes(times)
 	block, err := l.links.alloc(budget, sample.NodeTimesBytes(count))
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/graph"
 	"io"
 	"sync"
 	"time"
@@ -37,25 +38,24 @@ type Loader struct {
 	split   sizing.Split
 	demand  sizing.Demand // what sampling workers are sized for
 
+	graph       graph.Opened
 	engine      *ssd.Engine // nil when everything is in memory
 	engineName  string
 	engineWhy   string
 	sampler     *sample.Sampler
 	workers     chan *sample.Worker // free sampling workers
 	cpu         chan struct{}       // tokens: threads that may compute at a time
-	edgeIDs     idArray
-	loaded      *mem.Block // the neighbours, between measuring and opening
-	neighbors   *idArray
-	trial       bool               // samples to measure batches, and is closed then
-	lists       []*cache.Neighbors // of topology on disk, of each type of edges that has any
+	loaded      map[int]*mem.Block  // the neighbours of relations, between measuring and opening
+	fromDisk    *graph.Counts       // where neighbours on disk were found
+	trial       bool                // samples to measure batches, and is closed then
+	lists       []*cache.Neighbors  // of topology on disk, of each type of edges that has any
 	tables      []table
 	onDisk      []*table          // node tables that are read row by row
 	columns     []int             // of the slots of the cache: widths
 	cachedTypes []bool            // node types that have rows on disk
-	drawnBy     []*sample.Weights // of each relation, or of all edges; nil and nils: uniformly
-	indptr      []int64
-	order       []uint32 // the row on disk of each node; nil: its own number
-	release     []func() // what Close undoes, last first
+	drawnBy     []*sample.Weights // of each relation, nil where it draws uniformly; or none at all
+	order       []uint32          // the row on disk of each node, counted over all types; nil: its own number
+	release     []func()          // what Close undoes, last first
 
 	cacheKind   string // what Options.Cache came to
 	cacheWhy    string // why that, where the loader chose

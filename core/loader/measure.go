@@ -2,7 +2,9 @@ package loader
 
 import (
 	"context"
+	"slices"
 
+	"freshgo/core/graph"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
@@ -11,11 +13,12 @@ import (
 // measuredBatches is how many batches are sampled to learn how large they are.
 const measuredBatches = 8
 
-// measure samples batches spread over the first epoch and returns the most that one of them needed, and the sampler
-// that workers are to be sized for. What it allocates is gone when it returns, but for the neighbours: where they fit in
-// half of the memory they are loaded first, for a batch costs thousands of reads, and openIDs finds them in l.loaded.
+// measure samples batches spread over the first epoch and returns the most that one of them needed,
+// and the sampler that workers are to be sized for. What it allocates is gone when it returns, but
+// for the neighbours: where they fit in half of the memory they are loaded first, for a batch costs
+// thousands of reads, and openTopology finds them in l.loaded.
 func (l *Loader) measure(
-	ctx context.Context, indptr []int64, r *sizing.Request, g *sizing.Graph,
+	ctx context.Context, r *sizing.Request, g *sizing.Graph,
 ) (d sizing.Demand, of *sample.Sampler, err error) {
 	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
 	trial.options.Checksums = false
@@ -24,14 +27,17 @@ func (l *Loader) measure(
 	trial.split = sizing.Measuring(r, g)
 	defer trial.undo()
 	trial.parts.types = l.parts.types.again() // what the trial opens is its own
-	neighbors, err := l.trialTopology(ctx, trial)
-	if err != nil {
+	if err := trial.openEngine(); err != nil {
 		return d, nil, err
 	}
-	if err := trial.openSampler(ctx, indptr, neighbors); err != nil {
+	if err := trial.parts.types.openTopology(ctx, trial); err != nil {
 		return d, nil, err
 	}
-	if of, err = trial.samplerOnDisk(indptr); err != nil {
+	l.loaded, trial.loaded = trial.loaded, nil
+	if err := trial.openSampler(ctx); err != nil {
+		return d, nil, err
+	}
+	if of, err = trial.samplerOnDisk(); err != nil {
 		return d, nil, err
 	}
 	if err := trial.measureBatches(ctx, &d); err != nil {
@@ -90,62 +96,91 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 	return d
 }
 
-// trialTopology opens the topology that batches are measured with.
-func (l *Loader) trialTopology(ctx context.Context, trial *Loader) (*idArray, error) {
-	if err := trial.openEngine(); err != nil {
-		return nil, err
-	}
-	if !l.parts.types.unnamed() {
-		return nil, trial.parts.types.openTopology(ctx, trial)
-	}
-	if l.parts.store == nil || !trial.split.Neighbors {
-		return trial.openTopology(ctx)
-	}
-	block, err := l.parts.store.LoadIndices(ctx, trial.budget, mem.NeighborCache)
-	if err != nil {
-		return nil, err
-	}
-	l.loaded = block
-	ids := &idArray{limit: l.parts.numNodes}
-	ids.hold(block, l.parts.store.Topology().Indices)
-	if l.options.WeightAttr == "" && l.options.TimeAttr == "" {
-		return ids, nil
-	}
-	return ids, trial.openForWeights(ctx)
-}
-
-// openForWeights opens what reading weights takes beside the neighbours.
-func (l *Loader) openForWeights(ctx context.Context) error {
-	topology := l.parts.store.Topology()
-	if topology.EdgeIDs == nil {
-		return nil
-	}
-	ids, err := l.openIDs(ctx, topology.EdgeIDs, false, l.parts.numEdges, l.parts.store.LoadEdgeIDs)
-	if err == nil {
-		l.edgeIDs = *ids
-	}
-	return err
-}
-
 // samplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
 // most.
-func (l *Loader) samplerOnDisk(indptr []int64) (*sample.Sampler, error) {
-	switch types := l.parts.types; {
-	case l.parts.store == nil:
+func (l *Loader) samplerOnDisk() (*sample.Sampler, error) {
+	if l.parts.store == nil {
 		return l.sampler, nil
-	case !types.unnamed():
-		return types.onDisk(l)
-	case l.split.Neighbors:
-		return types.newHomogeneousSampler(&l.options, indptr, &idArray{disk: &diskRows{}}, l.weights(), l.times())
 	}
-	return l.sampler, nil
+	other := l.parts.types.again()
+	for i := range other.relations {
+		other.relations[i].Neighbors = graph.Stays()
+	}
+	var weights []*sample.Weights
+	for _, t := range l.weightTensors() {
+		var w *sample.Weights
+		if t != nil {
+			of := l.weightColumn(t)
+			w = of.Stay()
+		}
+		weights = append(weights, w)
+	}
+	return other.newSampler(&l.options, weights, other.timesOnDisk(l))
 }
 
-// weights are those of the loader as if they stayed on disk.
-func (l *Loader) weights() *sample.Weights {
-	t, _ := l.weightTensor() // its error was looked at
-	if t == nil {
+// again is the schema for another loader of the same options, which shares the offsets.
+func (s *schema) again() *schema {
+	other := *s
+	other.relations = slices.Clone(s.relations)
+	return &other
+}
+
+// measureRuns measures the input nodes of each type by themselves, as many of them as a batch has:
+// those of a type that has few are in none of the batches that were measured, and may need what no
+// others do. With shuffling these are a type's share of a batch, else a whole batch.
+func (l *Loader) measureRuns(ctx context.Context, worker *sample.Worker, key sample.Key, d *sizing.Demand) error {
+	if len(l.parts.types.runs) < 2 { // every batch has nodes of the only type, or of links of both their types
 		return nil
 	}
-	return l.weightsOnDisk(t)
+	total := l.numSeeds()
+	for _, r := range l.parts.types.runs {
+		most := l.options.BatchSize
+		if l.options.Shuffle {
+			most = int64(float64(r.to-r.from)/float64(total)*float64(min(most, total))) + 1
+		}
+		var seeds, times []int64
+		for at := r.from; at < r.to && int64(len(seeds)) < most; at++ {
+			v := at
+			if l.options.Seeds != nil {
+				v = l.options.Seeds[at]
+			}
+			seeds = append(seeds, v)
+			if l.options.TimeAttr != "" {
+				times = append(times, l.seedTimes[at])
+			}
+		}
+		var graph sample.Subgraph
+		if err := worker.Draw(ctx, key, sample.Request{Seeds: seeds, Times: times}, &graph); err != nil {
+			return err
+		}
+		d.Add(demandOf(&graph, int64(len(graph.Nodes))))
+	}
+	return nil
+}
+
+// addRare makes room for an edge of each relation, and a node of each type, that none of the
+// measured batches had and another may have: buffers that none of them used are not there at all,
+// and the least that a buffer takes is more than what the margin leaves.
+func (s *schema) addRare(d *sizing.Demand) {
+	if len(d.Rooms) == 0 {
+		return // no batch was measured
+	}
+	for i, of := range s.edges {
+		if d.Rooms[i] > 0 || !s.reached[of.source] || !s.reached[of.target] ||
+			!s.walked && s.relations[i].numEdges == 0 {
+			continue
+		}
+		d.Rooms[i]++
+		d.Edges++
+		d.HopEdges = max(d.HopEdges, 1)
+		last := i*s.hops + s.hops - 1
+		d.EdgesPerHop[last] = max(d.EdgesPerHop[last], 1)
+		for _, t := range []int{of.source, of.target} {
+			if hops := d.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]; slices.Max(hops) == 0 {
+				hops[s.hops]++
+				d.Nodes++
+				d.Rows++
+			}
+		}
+	}
 }

@@ -40,10 +40,10 @@ type outermost struct {
 
 // openOutermost ranks the nodes and reads the rows of the hottest into the far end
 // of the buffer.
-func (l *Loader) openOutermost(ctx context.Context, neighbors *idArray, buffer []byte) (*outermost, error) {
+func (l *Loader) openOutermost(ctx context.Context, buffer []byte) (*outermost, error) {
 	f := &outermost{loader: l, buffer: buffer, held: &l.resident.held}
 	f.layOut()
-	ranked, err := l.rankForCache(ctx, neighbors)
+	ranked, err := l.rankForCache(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (l *Loader) openOutermost(ctx context.Context, neighbors *idArray, buffer [
 	if err != nil {
 		return nil, err
 	}
-	if f.worth, err = l.worthOf(ctx, neighbors, ranked, order); err != nil {
+	if f.worth, err = l.worthOf(ctx, ranked, order); err != nil {
 		return nil, err
 	}
 	if f.policy, err = cache.NewStatic(l.budget, l.parts.numNodes, slices.Values(order)); err != nil {
@@ -71,9 +71,9 @@ func (l *Loader) openOutermost(ctx context.Context, neighbors *idArray, buffer [
 
 // worthOf is how often an iteration needs each of these rows, in descending order
 // as far as the ranking is one of use. Scores that count batches of an epoch say it.
-func (l *Loader) worthOf(ctx context.Context, neighbors *idArray, ranked *cache.Vector, order []uint32) ([]float32, error) {
+func (l *Loader) worthOf(ctx context.Context, ranked *cache.Vector, order []uint32) ([]float32, error) {
 	if l.options.History.Policy == history.Performance && !slices.Contains([]string{"presc", "expected", "oracle"}, l.cacheKind) {
-		expected, err := l.score(ctx, "expected", neighbors)
+		expected, err := l.score(ctx, "expected")
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (f *outermost) fill(ctx context.Context, order []uint32) error {
 		}
 		for t, table := range l.onDisk {
 			places, rows := l.rowsOf(table, wanted)
-			err := table.disk.read(ctx, &m, rows, func(i int32, row []byte) error {
+			err := table.disk.Read(ctx, &m, rows, func(i int32, row []byte) error {
 				at := int64(i)
 				if places != nil {
 					at = places[i]

@@ -75,7 +75,7 @@ func (l *Loader) planConfig(device ssd.Device, limits scratch.Options) plan.Conf
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)
-		if !l.parts.types.unnamed() {
+		if len(l.cachedTypes) > 1 {
 			c.First = append(c.First, t.first)
 		}
 	}
@@ -99,7 +99,7 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) error {
 		return nil // there is nothing to compare
 	}
 	largest := slices.MaxFunc(l.onDisk, func(a, b *table) int { return cmp.Compare(a.bytes(), b.bytes()) })
-	handle, fs, path := largest.disk.handle, l.parts.store.FS(), l.options.Calibration
+	handle, fs, path := largest.disk.Handle(), l.parts.store.FS(), l.options.Calibration
 	uuid := l.parts.store.UUID()
 	key, err := l.engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
 	if err != nil {

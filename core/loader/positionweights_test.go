@@ -62,7 +62,7 @@ func TestExpectedVisitsByPosition(t *testing.T) {
 	plain := open(t, OpenStore(d.store(t, ssd.OS)), o)
 	want := epochOf(t, plain, 0)
 	l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
-	require.IsType(t, &positionWeights{}, l.drawnBy[0].Source)
+	require.Implements(t, (*sample.BlockSource)(nil), l.drawnBy[0].Source)
 	requireSame(t, want, epochOf(t, l, 0))
 	require.Equal(t, plain.Stats().Hits, l.Stats().Hits)
 }
@@ -76,7 +76,7 @@ func TestHubReadsFewPages(t *testing.T) {
 		o := plain()
 		o.WeightAttr, o.NeighborCache, o.FeatureCache, o.Fanouts, o.Seeds, o.BatchSize = "weight", 0, 0, []int64{10}, []int64{0}, 1
 		l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
-		w := l.drawnBy[0].Source.(*positionWeights)
+		w := l.drawnBy[0].Source.(sample.BlockSource)
 		require.True(t, w.Worth(edges, 10))
 		for epoch := range int64(3) {
 			before := l.engineStats()
@@ -95,14 +95,15 @@ func TestLocate(t *testing.T) {
 	o := plain()
 	o.WeightAttr, o.NeighborCache = "weight", 0
 	l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
-	w := l.drawnBy[0].Source.(*positionWeights)
+	w := l.drawnBy[0].Source.(sample.BlockSource)
 	whole := make([]float64, len(d.sources))
-	require.NoError(t, w.fetchFrom(context.Background(), 0, whole))
+	require.NoError(t, w.(rangeWeights).FetchFrom(context.Background(), 0, whole))
 	sums := make([]float64, sample.SumsLen(int64(len(whole))))
-	sample.Sum(l.indptr, whole, sums)
+	indptr := l.parts.types.relations[0].Indptr
+	sample.Sum(indptr, whole, sums)
 	var points []sample.Point
 	for v := range d.nodes {
-		start, end := l.indptr[v], l.indptr[v+1]
+		start, end := indptr[v], indptr[v+1]
 		if end-start < sample.SumBlock {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"freshgo/core/graph"
 	"sync"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 
 // preparer makes one batch after the other. Its scratch is its own.
 type preparer struct {
-	epoch  *epoch
-	loader *Loader
-	fetchScratch
+	epoch    *epoch
+	loader   *Loader
+	scratch  graph.Scratch
 	lookup   lookup
 	roster   roster
 	graph    sample.Subgraph  // as it was drawn
@@ -147,7 +148,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 		if err := e.turn.enter(b.Index); err != nil {
 			return err
 		}
-		s.run(e.ctx, &p.merger)
+		s.run(e.ctx, &p.scratch.Merger)
 	}
 	if err := s.await(e.ctx); err != nil {
 		return err

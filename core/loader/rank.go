@@ -55,12 +55,11 @@ var metrics = []string{"degree", "in-degree", "random", "presc", "expected", "or
 // less than half of it, and scores the nodes.
 func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 	l.budget = mem.NewBudget(l.options.Memory)
-	indptr, err := l.openIndptr(ctx)
-	if err != nil {
+	types := l.parts.types
+	if err := types.openIndptr(ctx, l); err != nil {
 		return err
 	}
-	l.indptr = indptr
-	if err := l.openLinks(ctx, indptr); err != nil {
+	if err := l.openLinks(ctx); err != nil {
 		return err
 	}
 	l.boundBatch()
@@ -73,16 +72,15 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 	if err := l.openEngine(); err != nil {
 		return err
 	}
-	neighbors, err := l.openTopology(ctx)
-	if err != nil {
+	if err := types.openTopology(ctx, l); err != nil {
 		return err
 	}
-	if err := l.openSampler(ctx, indptr, neighbors); err != nil {
+	if err := l.openSampler(ctx); err != nil {
 		return err
 	}
 	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
 	l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
-	ranked, err := l.rank(ctx, neighbors)                              // without an order of rows: by node
+	ranked, err := l.rank(ctx)                                         // without an order of rows: by node
 	if err != nil {
 		return err
 	}
@@ -93,7 +91,7 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 
 // rank scores the rows on disk as the kind of cache says. The caller closes the
 // scores.
-func (l *Loader) rank(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
+func (l *Loader) rank(ctx context.Context) (*cache.Vector, error) {
 	o := &l.options
 	switch l.cacheKind {
 	case "presc":
@@ -104,7 +102,7 @@ func (l *Loader) rank(ctx context.Context, neighbors *idArray) (*cache.Vector, e
 	case "random":
 		return cache.Random(l.budget, l.parts.numNodes, o.HotnessSeed)
 	}
-	scores, err := l.score(ctx, l.cacheKind, neighbors)
+	scores, err := l.score(ctx, l.cacheKind)
 	if err == nil && l.order != nil {
 		scores.Renumber(l.order) // these speak of nodes, the cache of rows
 	}
@@ -113,13 +111,13 @@ func (l *Loader) rank(ctx context.Context, neighbors *idArray) (*cache.Vector, e
 
 // rankForCache is rank, with the many ties of PreSC broken by expected visits, and
 // the rows that the consumer holds last.
-func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.Vector, error) {
-	scores, err := l.rank(ctx, neighbors)
+func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
+	scores, err := l.rank(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if l.cacheKind == "presc" && l.options.Walks == nil {
-		expected, err := l.score(ctx, "expected", neighbors)
+		expected, err := l.score(ctx, "expected")
 		if err != nil {
 			scores.Close()
 			return nil, err
@@ -136,26 +134,18 @@ func (l *Loader) rankForCache(ctx context.Context, neighbors *idArray) (*cache.V
 }
 
 // score scores the nodes.
-func (l *Loader) score(ctx context.Context, metric string, neighbors *idArray) (*cache.Vector, error) {
-	o := &l.options
-	if metric == "expected" {
-		return l.expected(ctx, neighbors, o.hops())
-	}
-	if types := l.parts.types; !types.unnamed() && metric != "vector" {
-		return types.degrees(ctx, l, metric)
-	}
-	edges := &adjacency{indptr: l.indptr, ids: neighbors, budget: l.budget}
+func (l *Loader) score(ctx context.Context, metric string) (*cache.Vector, error) {
 	switch metric {
-	case "degree":
-		return cache.OutDegree(ctx, l.budget, edges)
-	case "in-degree":
-		return cache.InDegree(l.budget, edges)
+	case "expected":
+		return l.expected(ctx, l.options.hops())
+	case "vector":
+		v, err := cache.NewVector(l.budget, l.parts.numNodes)
+		if err == nil {
+			copy(v.Hotness, l.options.Hotness)
+		}
+		return v, err
 	}
-	v, err := cache.NewVector(l.budget, l.parts.numNodes)
-	if err == nil {
-		copy(v.Hotness, o.Hotness)
-	}
-	return v, err
+	return l.parts.types.degrees(ctx, l, metric)
 }
 
 // preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
@@ -215,4 +205,47 @@ func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.
 	}
 	done.Wait()
 	return errors.Join(errs...)
+}
+
+// degrees scores the nodes of all types, on one scale: by their edges of all relations that are
+// drawn along, to other nodes ("degree") or from them ("in-degree").
+func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.Vector, error) {
+	return cache.Counted(l.budget, l.parts.numNodes, func(counts []uint32) error {
+		for i := range s.relations {
+			r := &s.relations[i]
+			if !r.used {
+				continue
+			}
+			if metric == "in-degree" {
+				to := counts[s.first[r.target]:]
+				for v := range s.count(r.target) {
+					to[v] = uint32(min(int64(to[v])+r.Indptr[v+1]-r.Indptr[v], math.MaxUint32))
+				}
+				continue
+			}
+			if err := s.countSources(ctx, l, r, counts); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// countSources adds the edges of a relation to the counts of their sources, of which there is one for every node.
+func (s *schema) countSources(ctx context.Context, l *Loader, r *relation, counts []uint32) error {
+	from := counts[s.first[r.source]:]
+	return r.Neighbors.Scan(ctx, l.budget, func(_ int64, sources []int64) error {
+		cache.Count(from, sources)
+		return nil
+	})
+}
+
+// dropRowless puts the nodes of types that have no rows on disk last.
+func (l *Loader) dropRowless(scores *cache.Vector) {
+	first := l.parts.types.first
+	for t, cached := range l.cachedTypes {
+		if !cached {
+			clear(scores.Hotness[first[t]:first[t+1]])
+		}
+	}
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -15,13 +16,18 @@ import (
 // relaid is the store again, with its rows in another order.
 func relaid(t *testing.T, s *store.Store, order string) *store.Store {
 	t.Helper()
-	scores := make([]float32, s.Topology().NumNodes)
+	numNodes := int64(0)
+	for _, of := range s.NodeTypes() {
+		numNodes += of.Count
+	}
+	scores := make([]float32, numNodes)
 	rng := rand.New(rand.NewPCG(4, 4))
 	for i := range scores {
 		scores[i] = float32(rng.IntN(20))
 	}
 	path := filepath.Join(t.TempDir(), "relaid.freshgo")
-	require.NoError(t, store.Relayout(context.Background(), s, path, store.RelayoutOptions{Order: order, Scores: scores, HotRows: -1}))
+	o := store.RelayoutOptions{Order: order, Scores: scores, HotRows: -1}
+	require.NoError(t, store.Relayout(context.Background(), s, path, o))
 	other, err := store.Open(ssd.OS, path)
 	require.NoError(t, err)
 	t.Cleanup(func() { other.Close() })
@@ -60,6 +66,44 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 			l := open(t, OpenStore(s), o)
 			requireSame(t, want[0], epochOf(t, l, 0))
 			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+		})
+	}
+}
+
+// TestRelaidStoreOfTypesGivesTheSameBatches is the same of a graph with several node types, each of which has an order.
+func TestRelaidStoreOfTypesGivesTheSameBatches(t *testing.T) {
+	d := newTypedDataset()
+	original := d.store(t, ssd.OS)
+	want := epochOf(t, open(t, d.graph(t), d.options()), 0)
+	for _, order := range store.Orders {
+		s := relaid(t, original, order)
+		for _, kind := range []string{"none", "belady", "degree", "expected", "presc", "lru"} {
+			for _, rows := range []int64{0, 1 << 17, 1 << 30} { // of the cache, in bytes: with the last, tensors are held whole
+				t.Run(fmt.Sprint(order, " ", kind, " ", rows), func(t *testing.T) {
+					o := d.options()
+					o.Cache, o.FeatureCache, o.Transfer, o.Scratch = kind, rows, "pack+forward", t.TempDir()
+					requireSame(t, want, epochOf(t, open(t, OpenStore(s), o), 0))
+				})
+			}
+		}
+		t.Run(order+" in a budget", func(t *testing.T) {
+			o := d.options()
+			o.Cache, o.Memory = "auto", 6<<20
+			l := open(t, OpenStore(s), o)
+			requireSame(t, want, epochOf(t, l, 0))
+			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+		})
+		t.Run(order+" in part with the consumer", func(t *testing.T) {
+			o := d.options()
+			o.Cache, o.FeatureCache = "degree", 1<<17
+			for v := range d.graph(t).parts().numNodes {
+				o.Held = append(o.Held, int32(v%3)-1) // a third of the rows stays
+			}
+			var got [2][]*seen
+			for i, source := range []Source{d.graph(t), OpenStore(s)} {
+				got[i] = epochOf(t, open(t, source, o), 0)
+			}
+			requireSame(t, got[0], got[1])
 		})
 	}
 }

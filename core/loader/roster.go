@@ -40,8 +40,8 @@ func (r *roster) fillGraph(l *Loader, g *sample.Subgraph) {
 	r.fill(l, g.Nodes, &r.sections)
 }
 
-// fill lists the nodes of a batch that have rows on disk, of each type its seeds first, of which some may repeat, or all
-// its nodes, where they are in trees. The nodes must be below 2^32.
+// fill lists the nodes of a batch that have rows on disk, of each type its seeds first, of which
+// some may repeat, or all its nodes, where they are in trees. The nodes must be below 2^32.
 func (r *roster) fill(l *Loader, nodes []int64, c *sections) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
 	if l.options.Held != nil {

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"cmp"
+	"freshgo/core/graph"
 	"runtime"
 	"slices"
 
@@ -123,7 +124,7 @@ func (l *Loader) topologySizes(g *sizing.Graph) {
 	types := l.parts.types
 	for i := range types.relations {
 		r := &types.relations[i]
-		if !r.used && !types.unnamed() {
+		if !r.used {
 			continue
 		}
 		ids := r.onDisk.EdgeIDs
@@ -131,16 +132,20 @@ func (l *Loader) topologySizes(g *sizing.Graph) {
 			ids = nil
 		}
 		l.relationSizes(g, r.onDisk.Indptr, r.onDisk.Indices, ids)
-		if types.unnamed() || types.mayList(i) {
+		if types.mayList(i) {
 			g.Lists += types.count(r.target)
 			g.ListTables += cache.NeighborTableBytes(types.count(r.target))
 		}
 	}
+	ordered := false
 	for _, t := range l.parts.store.NodeTypes() {
 		if t.Order != nil {
-			g.Fixed += 4 * t.Count // the row of every node
+			ordered = true
 			g.Loading = max(g.Loading, t.Order.LoadBytes())
 		}
+	}
+	if ordered {
+		g.Fixed += 4 * l.parts.numNodes // the row of every node
 	}
 }
 
@@ -174,7 +179,7 @@ func (l *Loader) weightSizes(g *sizing.Graph) {
 // positionSizes counts what reading weights by position takes.
 func (l *Loader) positionSizes(g *sizing.Graph, t *tensor) {
 	if of := l.byPosition(t); of != nil {
-		g.Checks += positionBytes(of)
+		g.Checks += graph.PositionBytes(of)
 		l.arraySizes(g, &of.Array)
 		l.arraySizes(g, &of.Sums)
 	}

@@ -92,8 +92,8 @@ func (k *lookup) deliveredTo(column, rows int) []bool {
 	return k.delivered[column*rows : (column+1)*rows]
 }
 
-// readPacks copies what the packs of a planned batch hold into its tensors. A pack that fails has not brought its rows, which are then read from the
-// store.
+// readPacks copies what the packs of a planned batch hold into its tensors. A pack that fails has
+// not brought its rows, which are then read from the store.
 func (p *preparer) readPacks(tensors [][]byte) error {
 	if p.super == nil || len(p.loader.onDisk) == 0 {
 		return nil
@@ -140,7 +140,8 @@ func (l *Loader) tableOf(column int, row uint32) *table {
 	return nil
 }
 
-// rowsOf is those of some rows that a table has, as it counts them, and where they were in the list; nil: each in its place.
+// rowsOf is those of some rows that a table has, as it counts them, and where they were in the
+// list; nil: each in its place.
 func (l *Loader) rowsOf(t *table, rows []int64) (places, of []int64) {
 	if t.numRows == l.parts.numNodes {
 		return nil, rows

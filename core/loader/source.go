@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/graph"
 	"slices"
 
 	"freshgo/core/cache"
@@ -51,7 +52,8 @@ type tensor struct {
 func (p *parts) checkRows(cacheKind string) error {
 	read := slices.ContainsFunc(p.tensors, func(t tensor) bool { return t.onDisk != nil && !t.byEdge })
 	if read && p.numNodes > cache.MaxRows {
-		return fmt.Errorf("%w: the graph has %d nodes, rows are read from a store of at most %d", ErrOption, p.numNodes, int64(cache.MaxRows))
+		return fmt.Errorf("%w: the graph has %d nodes, rows are read from a store of at most %d",
+			ErrOption, p.numNodes, int64(cache.MaxRows))
 	}
 	if why := p.unplannable(); read && cacheKind == "belady" {
 		return why
@@ -66,6 +68,11 @@ func (p *parts) unplannable() error {
 		return nil
 	}
 	return fmt.Errorf("%w: cache \"belady\" plans up to %d nodes, the graph has %d", ErrOption, int64(most), p.numNodes)
+}
+
+// column is a tensor of one number for each row as package graph reads it.
+func (t *tensor) column() graph.Column {
+	return graph.Column{DType: t.dtype, NumRows: t.numRows, Memory: t.memory, Disk: t.onDisk}
 }
 
 func (t *tensor) bytes() int64 { return t.numRows * int64(t.width) }
@@ -97,7 +104,8 @@ func (s storeSource) parts() parts {
 	}
 	for i, e := range s.store.EdgeTypes() {
 		types.relations = append(types.relations, relation{
-			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges, name: e.String(), relation: e.Relation, onDisk: &e,
+			source: places[e.Source], target: places[e.Target], numEdges: e.NumEdges,
+			name: e.String(), relation: e.Relation, onDisk: &e,
 		})
 		p.numEdges += e.NumEdges
 		add(e.Tensors, true, i)

@@ -2,6 +2,8 @@ package loader
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
@@ -14,16 +16,22 @@ import (
 func (o *Options) validateSubgraph() error {
 	switch {
 	case o.Subgraph > sample.Induced:
-		return fmt.Errorf("%w: subgraph_type must be 0 (directional), 1 (bidirectional) or 2 (induced), got %d", ErrOption, o.Subgraph)
+		return fmt.Errorf("%w: subgraph_type must be 0 (directional), 1 (bidirectional) or 2 (induced), got %d",
+			ErrOption, o.Subgraph)
 	case o.Subgraph == sample.Directional:
 	case o.walk():
-		return fmt.Errorf("%w: subgraph_type: random walks give no edges of the graph that could be completed, only \"directional\"", ErrOption)
+		return fmt.Errorf("%w: subgraph_type: random walks give no edges of the graph that could be completed, "+
+			"only \"directional\"",
+			ErrOption)
 	case o.Labor != nil && !o.NoEdgeWeight:
-		return fmt.Errorf("%w: subgraph_type: LABOR's edge_weight is for the edges that were drawn: let it give none, or take \"directional\"", ErrOption)
+		return fmt.Errorf("%w: subgraph_type: LABOR's edge_weight is for the edges that were drawn: let it give none, "+
+			"or take \"directional\"", ErrOption)
 	case o.Subgraph == sample.Induced && o.disjoint():
-		return fmt.Errorf("%w: subgraph_type \"induced\" joins what is disjoint, and has edges of any time: take \"directional\" or \"bidirectional\"", ErrOption)
+		return fmt.Errorf("%w: subgraph_type \"induced\" joins what is disjoint, and has edges of any time: "+
+			"take \"directional\" or \"bidirectional\"", ErrOption)
 	case o.History != nil:
-		return fmt.Errorf("%w: subgraph_type: a history prunes edges hop by hop, which only \"directional\" has", ErrOption)
+		return fmt.Errorf("%w: subgraph_type: a history prunes edges hop by hop, which only \"directional\" has",
+			ErrOption)
 	}
 	return nil
 }
@@ -39,32 +47,48 @@ func (o *Options) complete(d *sizing.Demand) {
 	}
 }
 
-// owning is in whose list each edge of a batch is.
-type owning struct{ targets, ptr []int64 }
+// reversed is what PyG puts before the name of a relation to name the one against it.
+const reversed = "rev_"
 
-// owningBytes is what that takes of a batch of a demand.
-func (o *Options) owningBytes(d *sizing.Demand) int64 {
-	if o.Subgraph != sample.Bidirectional {
-		return 0
-	}
-	return 16 * (d.Edges + 1)
-}
-
-// owners regroups bidirectional edges, each alone: an edge against one that was drawn has its position, which is in the
-// list of its source.
-func (p *preparer) owners(indptr []int64, d sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
-	o := &p.owning
-	o.targets, o.ptr = grown(o.targets, len(d.Pos)), grown(o.ptr, len(d.Pos)+1)
-	for i, v := range d.Targets {
-		for e := d.Ptr[i]; e < d.Ptr[i+1]; e++ {
-			o.targets[e] = v
-			if pos := d.Pos[e]; pos < indptr[v] || pos >= indptr[v+1] {
-				o.targets[e] = nID[edgeIndex[e]]
-			}
+// reverses finds the relation whose edges go against those of each, as PyG's to_bidirectional does:
+// the one that is named after it, "rev_x" for "x" and the other way round; else itself, where its
+// edges begin and end at the same type; else the only one that leads back; else none, -1.
+func (s *schema) reverses() []int {
+	of := make([]int, len(s.relations))
+	for i := range s.relations {
+		r := &s.relations[i]
+		name, was := strings.CutPrefix(r.relation, reversed)
+		if !was {
+			name = reversed + r.relation
+		}
+		back := func(other relation) bool { return other.source == r.target && other.target == r.source }
+		named := func(other relation) bool { return back(other) && other.relation == name }
+		of[i] = slices.IndexFunc(s.relations, named)
+		if of[i] >= 0 {
+			continue
+		}
+		if r.source == r.target {
+			of[i] = i
+			continue
+		}
+		only := slices.IndexFunc(s.relations, back)
+		if only >= 0 && !slices.ContainsFunc(s.relations[only+1:], back) {
+			of[i] = only
 		}
 	}
-	for e := range o.ptr {
-		o.ptr[e] = int64(e)
+	return of
+}
+
+// findReverses finds what bidirectional batches need.
+func (s *schema) findReverses(o *Options) {
+	s.subgraph = o.Subgraph
+	if s.subgraph == sample.Bidirectional {
+		s.reverse = s.reverses()
 	}
-	return sample.Drawn{Targets: o.targets, Ptr: o.ptr, Pos: d.Pos}
+}
+
+// numbered says whether the edges of a relation in a batch are edges of it in the graph, with
+// numbers and tensors: not where a batch has edges against those of another relation, or of walks.
+func (s *schema) numbered(relation int) bool {
+	return !s.walked && (s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation)
 }

@@ -182,7 +182,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 			for _, e := range packs {
 				wanted = append(wanted, int64(e.Row)-table.first)
 			}
-			err := table.disk.readOver(ctx, m, wanted, p.HolePages, func(k int32, row []byte) error {
+			err := table.disk.ReadOver(ctx, m, wanted, p.HolePages, func(k int32, row []byte) error {
 				if int(k) < len(fills) {
 					copy(l.slotRow(table, fills[k].Slot), row)
 					return nil

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/graph"
 	"sync"
 
 	"freshgo/core/internal/guard"
@@ -11,9 +12,9 @@ import (
 // with some of its rows in the cache.
 type table struct {
 	tensor
-	index  int       // in Loader.tables and among the tensors
-	disk   *diskRows // nil when memory holds all rows
-	cached int       // its column of the cache, among the node tables on disk of its type
+	index  int         // in Loader.tables and among the tensors
+	disk   *graph.Rows // nil when memory holds all rows
+	cached int         // its column of the cache, among the node tables on disk of its type
 }
 
 // grown returns a slice of n elements of any value, of s where it is long enough.

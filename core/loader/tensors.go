@@ -1,8 +1,6 @@
 package loader
 
 import (
-	"strconv"
-
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -13,26 +11,6 @@ import (
 // graph. Those of node type i are named under "n<i>/" and those of relation j under "e<j>/"; a homogeneous graph, whose
 // type and relation have no names, has them without a prefix. Ids are those of the user, within their type. Types that
 // a batch does not reach are there, and empty. A trace has n_id and input_id alone.
-
-func nodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/" + name }
-
-func edgeName(relation int, name string) string { return "e" + strconv.Itoa(relation) + "/" + name }
-
-// nodeName is what batches call a tensor of a node type: of the unnamed type, the tensor's own name.
-func (s *schema) nodeName(typ int, name string) string {
-	if s.unnamed() {
-		return name
-	}
-	return nodeName(typ, name)
-}
-
-// edgeName is what batches call a tensor of a relation or, with metapaths, of a metapath.
-func (s *schema) edgeName(relation int, name string) string {
-	if s.unnamed() {
-		return name
-	}
-	return edgeName(relation, name)
-}
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {

@@ -2,158 +2,158 @@ package loader
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
-	"sync"
-	"sync/atomic"
-	"unsafe"
+	"slices"
 
+	"freshgo/core/graph"
 	"freshgo/core/mem"
-	"freshgo/core/sample"
-	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
 
-// idArray is an array of ids (neighbours, or the user's edge numbers), in memory
-// or on disk, or the identity where nothing is stored.
-type idArray struct {
-	narrow []uint32 // in memory, four bytes each
-	wide   []int64  // in memory, eight bytes each
-	disk   *diskRows
-	lists  *listColumn // on disk: the lists of some nodes that are in memory, or nil
-	limit  int64       // every id is below it; checked when read from disk
-	counts *fetchCounts
-}
+// The neighbour lists of all relations, and the rows of nodes, as the split puts them into memory
+// or leaves them on disk.
 
-// fetchCounts says where ids of an array on disk were found.
-type fetchCounts struct{ hits, misses atomic.Int64 }
-
-// fetchScratch is what one gather at a time needs.
-type fetchScratch struct {
-	merger ssd.Merger
-	pos    []int64 // positions of the index array that no list in memory holds
-	at     []int32 // where their ids go
-	edges  []int64 // edge numbers, of a fetch of weights
-}
-
-// fetchBytes is the size of a fetchScratch beside the merger, for so many edges.
-func fetchBytes(edges int64) int64 { return edges * (8 + 4) }
-
-// unsigned views ids that are not negative.
-func unsigned(ids []int32) []uint32 {
-	// unsafe: the same memory, elements of equal size and alignment
-	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(ids))), len(ids))
-}
-
-// signed views ids below 2^31, as the adjacency's are.
-func signed(ids []uint32) []int32 {
-	// unsafe: the same memory, elements of equal size and alignment
-	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(ids))), len(ids))
-}
-
-// gather writes the ids of the drawn edges, in their order. out may be the memory
-// of d.Pos. An array in memory needs no scratch.
-func (a *idArray) gather(ctx context.Context, s *fetchScratch, d sample.Drawn, out []int64) error {
-	switch {
-	case a.lists != nil:
-		if err := a.lists.serve(ctx, s, d, out); err != nil {
+// openIndptr loads or finds the offsets of all relations, which always stay in memory. They are counted apart from the
+// budget until the size of the working set is known, so that a budget too small is answered with the one that works.
+func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
+	for i := range s.relations {
+		r := &s.relations[i]
+		if r.csc != nil {
+			r.Indptr = r.csc.Indptr
+			continue
+		}
+		if !r.used {
+			continue
+		}
+		block, err := r.onDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
+		if err != nil {
 			return err
 		}
-		a.count(len(out)-len(s.pos), len(s.pos))
-		return a.read(ctx, &s.merger, s.pos, s.at, out)
-	case a.disk != nil:
-		a.count(0, len(out))
-		return a.read(ctx, &s.merger, d.Pos, nil, out)
-	case a.narrow != nil:
-		for i, p := range d.Pos {
-			out[i] = int64(a.narrow[p])
-		}
-	case a.wide != nil:
-		for i, p := range d.Pos {
-			out[i] = a.wide[p]
-		}
-	default:
-		copy(out, d.Pos)
+		l.onClose(block.Free)
+		r.Indptr = mem.Slice[int64](block)
 	}
 	return nil
 }
 
-// identity says whether nothing is stored: every id is its position.
-func (a *idArray) identity() bool { return a.narrow == nil && a.wide == nil && a.disk == nil }
-
-func (a *idArray) count(hits, misses int) {
-	if a.counts != nil {
-		a.counts.hits.Add(int64(hits))
-		a.counts.misses.Add(int64(misses))
+// openTopology finds neighbours and edge numbers of all relations where the split puts them.
+func (s *schema) openTopology(ctx context.Context, l *Loader) error {
+	l.fromDisk = new(graph.Counts)
+	if !l.split.Neighbors {
+		l.dropLoaded()
 	}
+	for i := range s.relations {
+		r := &s.relations[i]
+		if !r.used {
+			continue
+		}
+		if g := r.csc; g != nil {
+			r.Neighbors = graph.InMemory(unsigned(g.Indices32), g.Indices64, s.count(r.source))
+			r.EdgeIDs = graph.InMemory(g.EdgeIDs32, g.EdgeIDs64, r.numEdges)
+			continue
+		}
+		var err error
+		if r.Neighbors, err = l.openNeighbors(ctx, i); err != nil {
+			return err
+		}
+		of := r.onDisk
+		r.EdgeIDs = graph.InMemory(nil, nil, r.numEdges)
+		if of.EdgeIDs == nil || s.walked {
+			continue
+		}
+		if r.EdgeIDs, err = l.graph.IDs(ctx, of.EdgeIDs, l.split.EdgeIDs, r.numEdges, nil, of.LoadEdgeIDs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// read writes the ids at these positions to out, each to the place that at gives
-// it, or in order where at is nil.
-func (a *idArray) read(ctx context.Context, m *ssd.Merger, pos []int64, at []int32, out []int64) error {
-	return a.disk.read(ctx, m, pos, func(i int32, row []byte) error {
-		id := idOf(row)
-		if uint64(id) >= uint64(a.limit) {
-			return a.badID(id, pos[i])
+// openNeighbors finds the neighbours of a relation. What a trial loads the loader may take over: see measure.
+func (l *Loader) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
+	types := l.parts.types
+	r := &types.relations[relation]
+	of, limit := r.onDisk, types.count(r.source)
+	if l.trial && l.split.Neighbors {
+		block, err := of.LoadIndices(ctx, l.budget, mem.NeighborCache)
+		if err != nil {
+			return ids, err
 		}
-		if at != nil {
-			i = at[i]
+		if l.loaded == nil {
+			l.loaded = map[int]*mem.Block{}
 		}
-		out[i] = id
+		l.loaded[relation], ids = block, graph.InMemory(nil, nil, limit)
+		ids.Hold(block, of.Indices)
+		return ids, nil
+	}
+	loaded := l.loaded[relation]
+	delete(l.loaded, relation)
+	if ids, err = l.graph.IDs(ctx, of.Indices, l.split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
+		ids.CountIn(l.fromDisk)
+	}
+	return ids, err
+}
+
+func (l *Loader) dropLoaded() {
+	for _, block := range l.loaded {
+		block.Free()
+	}
+	l.loaded = nil
+}
+
+// openOrder finds the row of every node, of a store whose rows are not in the order of the nodes. Those that measuring
+// has found are taken over.
+func (l *Loader) openOrder(ctx context.Context) error {
+	if l.parts.store == nil || l.order != nil {
 		return nil
-	})
-}
-
-// idOf decodes an id of four or eight bytes.
-func idOf(row []byte) int64 {
-	if len(row) == 4 {
-		return int64(binary.LittleEndian.Uint32(row))
 	}
-	return int64(binary.LittleEndian.Uint64(row))
+	var err error
+	l.order, err = l.parts.types.rowsOfNodes(ctx, l)
+	return err
 }
 
-func (a *idArray) badID(id, pos int64) error {
-	return fmt.Errorf("%w: %s holds id %d at position %d, expected an id in [0, %d)",
-		store.ErrCorrupt, a.disk.handle.Name(), id, pos, a.limit)
+// rowsOfNodes is the row of every node, counted over all types, or nil where every row is that of the node with its
+// number. It is counted with the offsets, see openIndptr.
+func (s *schema) rowsOfNodes(ctx context.Context, l *Loader) ([]uint32, error) {
+	types := l.parts.store.NodeTypes()
+	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {
+		return nil, nil
+	}
+	if len(types) == 1 {
+		block, err := types[0].RowOf(ctx, mem.NewBudget(0), mem.Topology)
+		if err != nil {
+			return nil, err
+		}
+		l.onClose(block.Free)
+		return mem.Slice[uint32](block), nil
+	}
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, 4*l.parts.numNodes)
+	if err != nil {
+		return nil, err
+	}
+	l.onClose(block.Free)
+	order := mem.Slice[uint32](block)
+	for i := range types {
+		if err := s.rowsOfType(ctx, i, &types[i], order[s.first[i]:s.first[i+1]]); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
 }
 
-// diskAdjacency is the sampler's view of neighbour lists that stay on disk, all or
-// some: only the pages that hold drawn positions are read (Ginex, section 3.2),
-// those of a hop's whole frontier together.
-type diskAdjacency struct {
-	ids     *idArray
-	scratch *sync.Pool
-}
-
-// newFetchPool is a pool of *fetchScratch, one per hop in flight.
-func newFetchPool() *sync.Pool { return &sync.Pool{New: func() any { return new(fetchScratch) }} }
-
-func newDiskAdjacency(ids *idArray, scratch *sync.Pool) *diskAdjacency {
-	return &diskAdjacency{ids: ids, scratch: scratch}
-}
-
-// Fetch implements sample.Adjacency.
-func (d *diskAdjacency) Fetch(ctx context.Context, drawn sample.Drawn, out []int64) error {
-	s := d.scratch.Get().(*fetchScratch)
-	defer d.scratch.Put(s)
-	return d.ids.gather(ctx, s, drawn, out)
-}
-
-// adjacency is the whole graph as a stream, for what ranks nodes by it.
-type adjacency struct {
-	indptr []int64
-	ids    *idArray
-	budget *mem.Budget
-}
-
-// NumNodes is the number of nodes.
-func (a *adjacency) NumNodes() int64 { return int64(len(a.indptr)) - 1 }
-
-// Indptr is where the in-edges of each node begin.
-func (a *adjacency) Indptr() []int64 { return a.indptr }
-
-// Scan calls visit with the sources of all edges in order, a piece at a time: what
-// is on disk is read from end to end, the next piece while this one is visited.
-func (a *adjacency) Scan(ctx context.Context, visit func(first int64, sources []int64) error) error {
-	return a.ids.scan(ctx, a.budget, visit)
+// rowsOfType writes the rows of a type's nodes.
+func (s *schema) rowsOfType(ctx context.Context, typ int, of *store.NodeType, out []uint32) error {
+	first := uint32(s.first[typ])
+	block, err := of.RowOf(ctx, mem.NewBudget(0), mem.Staging)
+	if err != nil {
+		return err
+	}
+	if block == nil {
+		for v := range out {
+			out[v] = first + uint32(v)
+		}
+		return nil
+	}
+	defer block.Free()
+	for v, row := range mem.Slice[uint32](block) {
+		out[v] = first + row
+	}
+	return nil
 }

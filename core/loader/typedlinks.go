@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/graph"
 	"slices"
 
 	"freshgo/core/mem"
@@ -123,37 +124,23 @@ func (k *links) number(r *request, numSources int) {
 }
 
 // linkEdges is the edges that links are of, in a loader that reads them once.
-func (l *Loader) linkEdges(ctx context.Context, o *LinkOptions, indptr []int64) (*adjacency, error) {
-	if !l.parts.types.unnamed() {
-		l.parts.types = l.parts.types.again() // what is opened is this loader's own
-	}
-	neighbors, err := l.openTopology(ctx)
-	if err != nil {
+func (l *Loader) linkEdges(ctx context.Context, o *LinkOptions) (*graph.Edges, error) {
+	l.parts.types = l.parts.types.again() // what is opened is this loader's own
+	if err := l.parts.types.openTopology(ctx, l); err != nil {
 		return nil, err
 	}
-	if types := l.parts.types; !types.unnamed() {
-		r := &types.relations[o.Relation]
-		indptr, neighbors = r.indptr, &r.neighbors
-	}
-	return &adjacency{indptr: indptr, ids: neighbors, budget: l.budget}, nil
+	r := &l.parts.types.relations[o.Relation]
+	return r.Edges(l.budget), nil
 }
 
 // linkNumbers is the numbers of these edges, in memory until free.
-func (l *Loader) linkNumbers(ctx context.Context, o *LinkOptions) (ids *idArray, free func(), err error) {
+func (l *Loader) linkNumbers(ctx context.Context, o *LinkOptions) (ids *graph.IDs, free func(), err error) {
 	var array *store.Array // nil: of a graph in memory, or each number is the position
-	var load loadFunc
-	switch {
-	case !l.parts.types.unnamed():
-		r := &l.parts.types.relations[o.Relation]
-		ids = &r.edgeIDs
-		if r.onDisk != nil {
-			array, load = r.onDisk.EdgeIDs, r.onDisk.LoadEdgeIDs
-		}
-	default:
-		ids = &l.edgeIDs
-		if l.parts.store != nil {
-			array, load = l.parts.store.Topology().EdgeIDs, l.parts.store.LoadEdgeIDs
-		}
+	var load graph.LoadFunc
+	r := &l.parts.types.relations[o.Relation]
+	ids = &r.EdgeIDs
+	if r.onDisk != nil {
+		array, load = r.onDisk.EdgeIDs, r.onDisk.LoadEdgeIDs
 	}
 	if array == nil {
 		return ids, func() {}, nil
@@ -162,7 +149,7 @@ func (l *Loader) linkNumbers(ctx context.Context, o *LinkOptions) (ids *idArray,
 	if err != nil {
 		return nil, nil, err
 	}
-	ids = new(idArray)
-	ids.hold(block, array)
+	ids = new(graph.IDs)
+	ids.Hold(block, array)
 	return ids, block.Free, nil
 }

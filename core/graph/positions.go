@@ -1,4 +1,4 @@
-package loader
+package graph
 
 import (
 	"context"
@@ -14,9 +14,11 @@ import (
 	"freshgo/core/store"
 )
 
-// Weights by position, of a store that was converted with them (store.Weights): whole lists are runs of pages, without edge numbers, and from a long list
-// a draw reads a page of sums and one of weights. The last sum of every page of sums is in memory, a sixteen-thousandth of the weights, so that one
-// page is known to have what is looked for. Without that a draw from a list of n pages of sums would wait for log n reads, one after the other.
+// Weights by position, of a store that was converted with them (store.Weights): whole lists are runs of
+// pages, without edge numbers, and from a long list a draw reads a page of sums and one of weights. The
+// last sum of every page of sums is in memory, a sixteen-thousandth of the weights, so that one page is
+// known to have what is looked for. Without that a draw from a list of n pages of sums would wait for
+// log n reads, one after the other.
 
 const pageSums = ssd.PageBytes / 8
 
@@ -24,8 +26,8 @@ var _ = [1]struct{}{}[sample.SumBlock-store.WeightBlock] // they speak of the sa
 
 // positionWeights is weights by position on disk. It implements sample.BlockSource.
 type positionWeights struct {
-	weights, sums *diskRows // whose rows are pages
-	name          string    // of the file, for messages
+	weights, sums *Rows  // whose rows are pages
+	name          string // of the file, for messages
 	dtype         manifest.DType
 	perPage       int64     // weights
 	lasts         []float64 // the last sum of every page
@@ -34,7 +36,7 @@ type positionWeights struct {
 
 // positionScratch is what one call at a time needs.
 type positionScratch struct {
-	merger ssd.Merger
+	Merger ssd.Merger
 	pages  []int64 // that are read
 	of     []int32 // the list or point that wants each
 }
@@ -45,42 +47,15 @@ func (s *positionScratch) add(page int64, of int) {
 	s.pages, s.of = append(s.pages, page), append(s.of, int32(of))
 }
 
-// byPosition is the weights of a tensor by position, nil where the store does not have them.
-func (l *Loader) byPosition(t *tensor) *store.Weights {
-	if l.parts.store == nil || t.onDisk == nil {
-		return nil
-	}
-	if w := l.parts.store.EdgeTypes()[t.typ].Weights; w != nil && w.Of == t.name {
-		return w
-	}
-	return nil
-}
-
-// weightsOnDisk stands for weights of a tensor that stay on disk, for what a sampler needs to draw by them.
-func (l *Loader) weightsOnDisk(t *tensor) *sample.Weights {
-	if l.byPosition(t) != nil {
-		return &sample.Weights{Source: &positionWeights{}}
-	}
-	return &sample.Weights{Source: &diskWeights{}}
-}
-
-// userWeights is what the weights of a tensor take in the user's order while they are put into that of positions.
-func (l *Loader) userWeights(t *tensor) int64 {
-	if l.byPosition(t) != nil {
-		return 0
-	}
-	return t.bytes()
-}
-
 // holdPositions loads weights by position into memory. Their sums are made anew, which takes less than reading them.
-func (l *Loader) holdPositions(ctx context.Context, of *store.Weights, indptr []int64) (*sample.Weights, error) {
-	block, err := l.parts.store.LoadTensor(ctx, &of.Array, l.budget, mem.Topology)
+func (o *Opened) holdPositions(ctx context.Context, of *store.Weights, indptr []int64) (*sample.Weights, error) {
+	block, err := o.Store.LoadTensor(ctx, &of.Array, o.Budget, mem.Topology)
 	if err != nil {
 		return nil, err
 	}
-	l.onClose(block.Free)
+	o.onClose(block.Free)
 	numSums := sample.SumsLen(of.Rows)
-	sums, err := l.hold(8 * max(1, numSums))
+	sums, err := o.hold(8 * max(1, numSums))
 	if err != nil {
 		return nil, err
 	}
@@ -104,34 +79,36 @@ func checkPositions[W float32 | float64](ctx context.Context, name string, first
 			return ctx.Err()
 		}
 		if !store.GoodWeight(float64(v)) {
-			return fmt.Errorf("%w: %s holds the weight %v at position %d, expected a finite number of at least 0 and at most %g",
+			return fmt.Errorf("%w: %s holds the weight %v at position %d, expected a finite number of "+
+				"at least 0 and at most %g",
 				store.ErrCorrupt, name, v, first+int64(i), store.MaxWeight)
 		}
 	}
 	return nil
 }
 
-// positionBytes is what opening them takes of the memory beside the checksums.
-func positionBytes(w *store.Weights) int64 { return max(1, w.Sums.Bytes/ssd.PageBytes) * 8 }
+// PositionBytes is what opening them takes of the memory beside the checksums.
+func PositionBytes(w *store.Weights) int64 { return max(1, w.Sums.Bytes/ssd.PageBytes) * 8 }
 
 // openPositions opens weights by position that stay on disk.
-func (l *Loader) openPositions(ctx context.Context, of *store.Weights) (*positionWeights, error) {
+func (o *Opened) openPositions(ctx context.Context, of *store.Weights) (*positionWeights, error) {
 	w := &positionWeights{
-		name: of.Path, dtype: of.DType, perPage: int64(ssd.PageBytes / of.DType.Size()), scratch: sync.Pool{New: func() any { return new(positionScratch) }},
+		name: of.Path, dtype: of.DType, perPage: int64(ssd.PageBytes / of.DType.Size()),
+		scratch: sync.Pool{New: func() any { return new(positionScratch) }},
 	}
 	var err error
-	if w.weights, err = l.openPages(ctx, &of.Array); err != nil {
+	if w.weights, err = o.openPages(ctx, &of.Array); err != nil {
 		return nil, err
 	}
-	if w.sums, err = l.openPages(ctx, &of.Sums); err != nil {
+	if w.sums, err = o.openPages(ctx, &of.Sums); err != nil {
 		return nil, err
 	}
-	block, err := l.hold(positionBytes(of))
+	block, err := o.hold(PositionBytes(of))
 	if err != nil {
 		return nil, err
 	}
 	w.lasts = mem.Slice[float64](block)[:of.Sums.Bytes/ssd.PageBytes]
-	err = w.sums.scan(ctx, l.budget, func(first int64, data []byte) error {
+	err = w.sums.Scan(ctx, o.Budget, func(first int64, data []byte) error {
 		for ; len(data) > 0; data = data[ssd.PageBytes:] {
 			w.lasts[first] = mem.View[float64](data[:ssd.PageBytes])[pageSums-1]
 			first++
@@ -142,8 +119,8 @@ func (l *Loader) openPositions(ctx context.Context, of *store.Weights) (*positio
 }
 
 // openPages opens an array whose rows fill their pages, page by page.
-func (l *Loader) openPages(ctx context.Context, a *store.Array) (*diskRows, error) {
-	d, err := l.openRows(ctx, a)
+func (o *Opened) openPages(ctx context.Context, a *store.Array) (*Rows, error) {
+	d, err := o.Rows(ctx, a)
 	if err == nil {
 		d.layout = ssd.Layout{RowBytes: ssd.PageBytes, RowsPerPage: 1, NumRows: a.Bytes / ssd.PageBytes}
 	}
@@ -160,15 +137,15 @@ func (w *positionWeights) FetchWeights(ctx context.Context, d sample.Drawn, out 
 			w.want(s, i, d.Pos[lo], hi-lo)
 		}
 	}
-	return w.weights.read(ctx, &s.merger, s.pages, func(i int32, page []byte) error {
+	return w.weights.Read(ctx, &s.Merger, s.pages, func(i int32, page []byte) error {
 		list := s.of[i]
 		lo, hi := d.Ptr[list]-d.Ptr[0], d.Ptr[list+1]-d.Ptr[0]
 		return w.decode(s.pages[i], page, d.Pos[lo], out[lo:hi])
 	})
 }
 
-// fetchFrom reads the weights of the positions from first on.
-func (w *positionWeights) fetchFrom(ctx context.Context, first int64, out []float64) error {
+// FetchFrom reads the weights of the positions from first on.
+func (w *positionWeights) FetchFrom(ctx context.Context, first int64, out []float64) error {
 	if len(out) == 0 {
 		return nil
 	}
@@ -176,7 +153,9 @@ func (w *positionWeights) fetchFrom(ctx context.Context, first int64, out []floa
 	defer w.scratch.Put(s)
 	s.clear()
 	w.want(s, 0, first, int64(len(out)))
-	return w.weights.read(ctx, &s.merger, s.pages, func(i int32, page []byte) error { return w.decode(s.pages[i], page, first, out) })
+	return w.weights.Read(ctx, &s.Merger, s.pages, func(i int32, page []byte) error {
+		return w.decode(s.pages[i], page, first, out)
+	})
 }
 
 // want notes the pages with n weights from a position on, n > 0.
@@ -195,7 +174,8 @@ func (w *positionWeights) decode(page int64, data []byte, first int64, out []flo
 	return checkPositions(context.Background(), w.name, lo, part) // a page at most
 }
 
-// Worth implements sample.BlockSource: a place costs a page of sums and one of weights, and so does the sum of all, against the pages of the list.
+// Worth implements sample.BlockSource: a place costs a page of sums and one of weights, and so does
+// the sum of all, against the pages of the list.
 func (w *positionWeights) Worth(deg, k int64) bool { return deg/w.perPage > 2*(k+1) }
 
 // Locate implements sample.BlockSource.
@@ -211,7 +191,7 @@ func (w *positionWeights) Locate(ctx context.Context, points []sample.Point) err
 			w.want(s, i, p.Start+p.Block*sample.SumBlock, p.Len())
 		}
 	}
-	return w.weights.read(ctx, &s.merger, s.pages, func(i int32, page []byte) error {
+	return w.weights.Read(ctx, &s.Merger, s.pages, func(i int32, page []byte) error {
 		p := &points[s.of[i]]
 		return w.decode(s.pages[i], page, p.Start+p.Block*sample.SumBlock, p.Weights[:p.Len()])
 	})
@@ -228,7 +208,7 @@ func (w *positionWeights) findBlocks(ctx context.Context, s *positionScratch, po
 		page += int64(sort.Search(int(last-page), func(j int) bool { return w.lasts[page+int64(j)] > p.Below }))
 		s.add(page, i)
 	}
-	return w.sums.read(ctx, &s.merger, s.pages, func(i int32, data []byte) error {
+	return w.sums.Read(ctx, &s.Merger, s.pages, func(i int32, data []byte) error {
 		p := &points[s.of[i]]
 		first, end := sumsOf(p)
 		begin := s.pages[i] * pageSums
@@ -243,7 +223,8 @@ func (w *positionWeights) findBlocks(ctx context.Context, s *positionScratch, po
 			p.Before = w.lasts[s.pages[i]-1]
 		}
 		if math.IsNaN(p.Before) || p.Before < 0 {
-			return fmt.Errorf("%w: %s holds the sum %v, expected a number of at least 0", store.ErrCorrupt, w.sums.handle.Name(), p.Before)
+			return fmt.Errorf("%w: %s holds the sum %v, expected a number of at least 0",
+				store.ErrCorrupt, w.sums.handle.Name(), p.Before)
 		}
 		return nil
 	})

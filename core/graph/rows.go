@@ -1,4 +1,4 @@
-package loader
+package graph
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	"freshgo/core/store"
 )
 
-// maxHolePages is how many unwanted pages between two wanted ones are read along
+// MaxHolePages is how many unwanted pages between two wanted ones are read along
 // rather than split into two requests: a request costs about as much as eight
 // further KiB of a running one (docs/decisions.md), so small holes are free.
-const maxHolePages = 4
+const MaxHolePages = 4
 
-// diskRows reads rows of one array through the engine. It is safe for concurrent
+// Rows reads rows of one array through the engine. It is safe for concurrent
 // use; every caller brings its own merger.
-type diskRows struct {
+type Rows struct {
 	engine *ssd.Engine
 	handle *ssd.Handle
 	layout ssd.Layout
@@ -24,33 +24,39 @@ type diskRows struct {
 	block  *mem.Block // owns pages
 }
 
-// openRows opens an array for reading by row. With checksums its page table is
+// Rows opens an array for reading by row until o is closed. With checksums its page table is
 // loaded and every page read is compared with it.
-func openRows(ctx context.Context, engine *ssd.Engine, st *store.Store, a *store.Array, slot int, checksums bool, budget *mem.Budget) (*diskRows, error) {
-	handle, err := engine.Open(a.Path)
+func (o *Opened) Rows(ctx context.Context, a *store.Array) (*Rows, error) {
+	handle, err := o.Engine.Open(a.Path)
 	if err != nil {
 		return nil, err
 	}
-	d := &diskRows{engine: engine, handle: handle, layout: a.Layout, slot: slot}
-	if checksums {
-		if d.block, err = st.LoadCRC(ctx, a, budget, mem.Staging); err != nil {
+	d := &Rows{engine: o.Engine, handle: handle, layout: a.Layout, slot: o.Slot}
+	if o.Checksums {
+		if d.block, err = o.Store.LoadCRC(ctx, a, o.Budget, mem.Staging); err != nil {
 			handle.Close()
 			return nil, err
 		}
 		d.pages = mem.Slice[uint32](d.block)
 	}
+	o.onClose(d.close)
 	return d, nil
 }
 
-// read calls emit once for every element of rows with its index and its bytes,
+// Handle is the file.
+func (d *Rows) Handle() *ssd.Handle { return d.handle }
+
+// Read calls emit once for every element of rows with its index and its bytes,
 // from engine threads and concurrently for different indices. Equal rows are
 // read once. The bytes are valid only during the call.
-func (d *diskRows) read(ctx context.Context, m *ssd.Merger, rows []int64, emit func(i int32, row []byte) error) error {
-	return d.readOver(ctx, m, rows, maxHolePages, emit)
+func (d *Rows) Read(ctx context.Context, m *ssd.Merger, rows []int64, emit func(i int32, row []byte) error) error {
+	return d.ReadOver(ctx, m, rows, MaxHolePages, emit)
 }
 
-// readOver is read with a choice of how many unwanted pages are read along.
-func (d *diskRows) readOver(ctx context.Context, m *ssd.Merger, rows []int64, holePages int, emit func(i int32, row []byte) error) error {
+// ReadOver is read with a choice of how many unwanted pages are read along.
+func (d *Rows) ReadOver(
+	ctx context.Context, m *ssd.Merger, rows []int64, holePages int, emit func(i int32, row []byte) error,
+) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -73,7 +79,7 @@ func (d *diskRows) readOver(ctx context.Context, m *ssd.Merger, rows []int64, ho
 	})
 }
 
-func (d *diskRows) checkPages(start int64, data []byte) error {
+func (d *Rows) checkPages(start int64, data []byte) error {
 	for at := 0; at < len(data); at += ssd.PageBytes {
 		page := data[at:min(at+ssd.PageBytes, len(data))]
 		if err := store.CheckPage(d.handle.Name(), d.pages, (start+int64(at))/ssd.PageBytes, page); err != nil {
@@ -83,7 +89,7 @@ func (d *diskRows) checkPages(start int64, data []byte) error {
 	return nil
 }
 
-func (d *diskRows) close() {
+func (d *Rows) close() {
 	d.handle.Close()
 	if d.block != nil {
 		d.block.Free()

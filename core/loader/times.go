@@ -4,17 +4,20 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 
+	"freshgo/core/graph"
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
 
-// Times where nodes and edges have types, as in PyG: either some types of nodes have a tensor of the name that Options.TimeAttr gives, and the time of
-// an edge is that of its source; or some relations have. What has none is drawn whatever the time. Trees are numbered over the seeds of a batch, those
-// of the first type before those of the second.
+// Times that edges are drawn by, as in PyG: either some node types have a tensor of the name that
+// Options.TimeAttr gives, and the time of an edge is that of its source; or some relations have.
+// What has none is drawn whatever the time. Trees are numbered over the seeds of a batch, those of
+// the first type before those of the second.
 
-// timeTensors returns the tensor of each node type or of each relation that has times, and nil of the others; or nothing without times.
+// timeTensors returns the tensor of each node type or of each relation that has times, and nil of
+// the others; or nothing without times.
 func (l *Loader) timeTensors() (nodes, edges []*tensor) {
 	if l.options.TimeAttr == "" {
 		return nil, nil
@@ -33,7 +36,7 @@ func (l *Loader) timeTensors() (nodes, edges []*tensor) {
 	return nodes, edges
 }
 
-// checkTimes is Loader.checkTimes of a graph with types.
+// checkTimes checks what depends on the tensors of the source.
 func (s *schema) checkTimes(l *Loader) error {
 	name := l.options.TimeAttr
 	if name == "" {
@@ -52,7 +55,7 @@ func (s *schema) checkTimes(l *Loader) error {
 				continue
 			}
 			if err := t.checkTime(); err != nil {
-				return fmt.Errorf("%s: %w", s.typeLabel(t), err)
+				return s.ofType(t, err)
 			}
 			found[kind] = t
 		}
@@ -62,12 +65,7 @@ func (s *schema) checkTimes(l *Loader) error {
 		return fmt.Errorf("%w: time_attr %q names tensors of nodes (%s) and of edges (%s), expected those of one kind",
 			ErrOption, name, s.typeLabel(found[0]), s.typeLabel(found[1]))
 	case found[0] == nil && found[1] == nil:
-		var known []string
-		for i := range l.parts.tensors {
-			t := &l.parts.tensors[i]
-			known = append(known, s.typeOf(t)+"."+t.name)
-		}
-		return fmt.Errorf("%w: time_attr %q is no tensor of any type, the tensors are %q", ErrOption, name, known)
+		return s.noTimes(l, name)
 	}
 	if k := l.options.Links; k != nil {
 		t, own := cmp.Or(edges[k.Relation], found[0], found[1]), edges[k.Relation] != nil
@@ -77,42 +75,39 @@ func (s *schema) checkTimes(l *Loader) error {
 	}
 	for _, r := range s.runs {
 		if l.options.SeedTimes == nil && nodes[r.typ] == nil && r.from < r.to {
-			return fmt.Errorf("%w: node type %q has no time_attr %q of its own, so input_time must give a time for each input node", ErrOption, s.names[r.typ], name)
+			return s.noSeedTimes(r.typ, name)
 		}
 	}
 	return l.checkTreeNames()
 }
 
-// typeLabel is typeOf for messages.
-func (s *schema) typeLabel(t *tensor) string {
-	if t.byEdge {
-		return "edge type " + s.typeOf(t)
+// noTimes says that no tensor has the name of the times.
+func (s *schema) noTimes(l *Loader, name string) error {
+	var nodes, edges []string
+	for i := range l.parts.tensors {
+		if t := &l.parts.tensors[i]; t.byEdge {
+			edges = append(edges, s.fullName(t))
+		} else {
+			nodes = append(nodes, s.fullName(t))
+		}
 	}
-	return fmt.Sprintf("node type %q", s.typeOf(t))
-}
-
-// describe is a tensor in messages.
-func (s *schema) describe(t *tensor) string {
 	if s.unnamed() {
-		return strconv.Quote(t.name)
+		return fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors %q",
+			ErrOption, name, edges, nodes)
 	}
-	return fmt.Sprintf("%q of %s", t.name, s.typeOf(t))
+	return fmt.Errorf("%w: time_attr %q is no tensor of any type, the tensors are %q",
+		ErrOption, name, append(nodes, edges...))
 }
 
-// ofRelation tells of an error which edge type it is of, where they have names.
-func (s *schema) ofRelation(relation int, err error) error {
+// noSeedTimes says that the seeds of a type have no times.
+func (s *schema) noSeedTimes(typ int, name string) error {
 	if s.unnamed() {
-		return err
+		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node",
+			ErrOption, name)
 	}
-	return fmt.Errorf("edge type %s: %w", s.relations[relation].name, err)
-}
-
-// typeOf is the type that a tensor belongs to.
-func (s *schema) typeOf(t *tensor) string {
-	if t.byEdge {
-		return s.relations[t.typ].name
-	}
-	return s.names[t.typ]
+	return fmt.Errorf("%w: node type %q has no time_attr %q of its own, so input_time must give a time for "+
+		"each input node",
+		ErrOption, s.names[typ], name)
 }
 
 // timed is the tensor that has the times of a relation's edges, or nil.
@@ -131,7 +126,7 @@ func (s *schema) sizeTimes(l *Loader) (times, largest int64) {
 	}
 	for i := range s.relations {
 		if t := s.timed(i, nodes, edges); t != nil {
-			times, largest = times+timesBytes(s.relations[i].numEdges), max(largest, t.bytes())
+			times, largest = times+graph.TimesBytes(s.relations[i].numEdges), max(largest, t.bytes())
 		}
 	}
 	return times, largest
@@ -154,7 +149,7 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 			continue
 		}
 		if err := s.openTimesOfNodes(ctx, l, typ, t, out); err != nil {
-			return nil, fmt.Errorf("node type %q: %w", s.names[typ], err)
+			return nil, s.ofType(t, err)
 		}
 	}
 	for i, t := range edges {
@@ -163,7 +158,7 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 		}
 		var err error
 		if out[i], err = s.openTimesOfEdges(ctx, l, i, t); err != nil {
-			return nil, fmt.Errorf("edge type %s: %w", s.relations[i].name, err)
+			return nil, s.ofType(t, err)
 		}
 	}
 	return out, nil
@@ -171,26 +166,30 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 
 // openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
 func (s *schema) openTimesOfEdges(ctx context.Context, l *Loader, i int, t *tensor) (*sample.Temporal, error) {
-	rows, err := l.openTimeRows(ctx, t, nil)
+	rows, err := l.graph.Times(ctx, t.column(), l.split.Weights, nil, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.free()
+	defer rows.Free()
 	if k := l.options.Links; k != nil && k.Relation == i && l.options.SeedTimes == nil {
 		if err := l.readSeedTimes(ctx, rows, seedRun{to: l.numSeeds()}, 0); err != nil {
 			return nil, err
 		}
 	}
-	return s.temporal(ctx, l, i, rows, &s.relations[i].edgeIDs)
+	return s.temporal(ctx, l, i, rows, &s.relations[i].EdgeIDs)
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
 func (s *schema) openTimesOfNodes(ctx context.Context, l *Loader, typ int, t *tensor, out []*sample.Temporal) error {
-	rows, err := l.openTimeRows(ctx, t, nil)
+	order, err := l.orderOf(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer rows.free()
+	rows, err := l.graph.Times(ctx, t.column(), l.split.Weights, order, t.first)
+	if err != nil {
+		return err
+	}
+	defer rows.Free()
 	for _, r := range s.runs {
 		if r.typ != typ || l.options.SeedTimes != nil {
 			continue
@@ -203,19 +202,29 @@ func (s *schema) openTimesOfNodes(ctx context.Context, l *Loader, typ int, t *te
 		if s.relations[i].source != typ {
 			continue
 		}
-		held := *rows // freed once for all
-		held.free = func() {}
-		if out[i], err = s.temporal(ctx, l, i, &held, &s.relations[i].neighbors); err != nil {
+		if out[i], err = s.temporal(ctx, l, i, rows, &s.relations[i].Neighbors); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// orderOf is the row of each node of a tensor's type, counted over all types, or nil.
+func (l *Loader) orderOf(ctx context.Context, t *tensor) ([]uint32, error) {
+	if l.parts.store == nil {
+		return nil, nil
+	}
+	if err := l.openOrder(ctx); err != nil || l.order == nil {
+		return nil, err
+	}
+	return l.order[t.first : t.first+t.numRows], nil
+}
+
 // temporal is how a relation draws by times that ids says the rows of.
-func (s *schema) temporal(ctx context.Context, l *Loader, relation int, rows *timeRows, ids *idArray) (*sample.Temporal, error) {
-	r := &s.relations[relation]
-	times, err := l.timesOf(ctx, rows, r.indptr, ids, r.numEdges)
+func (s *schema) temporal(
+	ctx context.Context, l *Loader, relation int, rows *graph.TimeRows, ids *graph.IDs,
+) (*sample.Temporal, error) {
+	times, err := l.graph.TimesOf(ctx, rows, &s.relations[relation].Lists, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -236,38 +245,58 @@ func (s *schema) timesOnDisk(l *Loader) []*sample.Temporal {
 	out := make([]*sample.Temporal, len(s.relations))
 	for i := range out {
 		if s.timed(i, nodes, edges) != nil {
-			out[i] = l.options.temporal(&sample.Times{Source: &diskTimes{}})
+			out[i] = l.options.temporal(graph.StayTimes())
 		}
 	}
 	return out
 }
 
-// treesOfType adds the trees of the nodes of one type, and the times of its seeds; of links these are of others, see addTimes.
-func (p *preparer) treesOfType(b *Batch, typ int) error {
-	parts, c := &p.loader.parts, &p.sections
-	if !parts.disjoint {
-		return nil
+// checkTime says why a tensor holds no times.
+func (t *tensor) checkTime() error {
+	if one := t.width == t.dtype.Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
+		return fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds",
+			ErrOption, t.name, t.dtype.Label(), t.rowShape)
 	}
-	of := p.batch.Tree[c.nodes[typ]:c.nodes[typ+1]]
-	trees, err := p.add(b, parts.types.nodeName(typ, TreeName), int64(len(of)))
+	return nil
+}
+
+// seedTimesBytes is what the times of seeds take, of the user's or of the loader's.
+func (l *Loader) seedTimesBytes() int64 {
+	if l.options.TimeAttr == "" {
+		return 0
+	}
+	return l.numSeeds() * 8
+}
+
+// allocSeedTimes makes room for the time of each seed.
+func (l *Loader) allocSeedTimes() error {
+	// Counted with indptr, see openIndptr.
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, l.numSeeds())*8)
 	if err != nil {
 		return err
 	}
-	for i, tree := range of {
-		trees[i] = int64(tree)
+	l.onClose(block.Free)
+	l.seedTimes = mem.Slice[int64](block)[:l.numSeeds()]
+	return nil
+}
+
+// readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this
+// node; of links, which then are every edge, that of the edge.
+func (l *Loader) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run seedRun, firstNode int64) error {
+	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
+	for first := run.from; first < run.to; first += graph.ScanIDs {
+		out := l.seedTimes[first:min(first+graph.ScanIDs, run.to)]
+		nodes := buffer[:len(out)]
+		for i := range nodes {
+			nodes[i] = first + int64(i)
+			if l.options.Seeds != nil {
+				nodes[i] = l.options.Seeds[nodes[i]]
+			}
+			nodes[i] -= firstNode
+		}
+		if err := rows.Read(ctx, scratch, nodes, out); err != nil {
+			return err
+		}
 	}
-	if k := p.loader.links; k != nil {
-		k.linksOfTrees(trees, b.NumSeeds)
-		return nil
-	}
-	if !parts.timed {
-		return nil
-	}
-	data, err := p.addTensor(b, parts.types.nodeName(typ, SeedTimeName), manifest.DType_INT64, []int64{c.seeds[typ]})
-	if err != nil {
-		return err
-	}
-	times := int64s(data)
-	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.loader.seedTimes[at] })
 	return nil
 }

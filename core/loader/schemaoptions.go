@@ -20,8 +20,6 @@ func (l *Loader) checkTypes() error {
 			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types",
 				sample.ErrFanout, len(o.RelationFanouts))
 		}
-	} else if err := types.checkOrder(l.parts.store); err != nil {
-		return err
 	}
 	return types.validate(o)
 }
@@ -39,7 +37,8 @@ func (s *schema) validate(o *Options) error {
 	case o.Metapaths != nil && o.disjoint():
 		return refused("disjoint trees and times with metapaths")
 	case o.Metapaths != nil && o.Cache == "expected":
-		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"", ErrOption)
+		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"",
+			ErrOption)
 	}
 	if err := s.findEdges(o); err != nil {
 		return err
@@ -55,7 +54,8 @@ func (s *schema) validate(o *Options) error {
 		if o.Metapaths != nil {
 			what = "the metapaths are"
 		}
-		return fmt.Errorf("%w: fanouts of %d edge types, %s %d", sample.ErrFanout, len(o.RelationFanouts), what, len(s.edges))
+		return fmt.Errorf("%w: fanouts of %d edge types, %s %d",
+			sample.ErrFanout, len(o.RelationFanouts), what, len(s.edges))
 	}
 	for _, f := range o.RelationFanouts {
 		s.hops = len(f) // all alike, which the sampler checks
@@ -117,7 +117,8 @@ func (s *schema) findEdges(o *Options) error {
 		}
 		for _, place := range m.Path {
 			if place < 0 || place >= len(s.relations) {
-				return fmt.Errorf("%w: metapath %d names edge type %d, the graph has %d", ErrOption, i, place, len(s.relations))
+				return fmt.Errorf("%w: metapath %d names edge type %d, the graph has %d",
+					ErrOption, i, place, len(s.relations))
 			}
 			s.relations[place].used = true
 		}
@@ -126,7 +127,8 @@ func (s *schema) findEdges(o *Options) error {
 	return nil
 }
 
-// findRuns finds the seeds of each type. The user's lists, one for each type, follow one another; so a place in the list of a type is one within its run.
+// findRuns finds the seeds of each type. The user's lists, one for each type, follow one another;
+// so a place in the list of a type is one within its run.
 func (s *schema) findRuns(o *Options) error {
 	if o.Seeds == nil {
 		for t := range s.types() {
@@ -145,7 +147,9 @@ func (s *schema) findRuns(o *Options) error {
 		}
 		t := sample.TypeOf(s.first, v)
 		if seen[t] {
-			return fmt.Errorf("%w: input_nodes[%d] is a node of type %q, expected the nodes of a type to follow one another", ErrOption, i, s.names[t])
+			return fmt.Errorf("%w: input_nodes[%d] is a node of type %q, expected the nodes of a type "+
+				"to follow one another",
+				ErrOption, i, s.names[t])
 		}
 		seen[t] = true
 		s.runs = append(s.runs, seedRun{t, at, at + 1})

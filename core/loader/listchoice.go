@@ -8,15 +8,16 @@ import (
 	"freshgo/core/sample"
 )
 
-// Which lists are cached where edges have types (Ginex, section 3.2, see neighbors.go). All lists of all relations compete for the same bytes, in one
-// ranking of cache.NewNeighbors: by how often the target is drawn and so asks for its list, over the bytes that the list takes. How often it is drawn is,
-// as without types, in how many lists it is: its out-degree along the relations that lead to another draw. With one type and one relation all this is
-// what is done without types.
+// Which neighbour lists are cached (Ginex, section 3.2, see neighbors.go). All lists of all
+// relations compete for the same bytes, in one ranking of cache.NewNeighbors: by how often the
+// target is drawn and so asks for its list, over the bytes that the list takes. How often it is
+// drawn is in how many lists it is: its out-degree along the relations that lead to another draw.
 //
-// Relations along which nothing can be drawn get none: those that end at types that are reached by the last hop alone, as half of them are where each
-// has its reverse. Nor does an edge of the last hop count, which leads to no further draw. A type that is only an input, so that no edge leads to it, is
-// asked for the lists of its input nodes, each as often as it is one: on hetero-dblp, two hops from 240 of 4,057 authors, the
-// out-degree would rank the lists of all authors alike.
+// Relations along which nothing can be drawn get none: those that end at types that are reached by
+// the last hop alone, as half of them are where each has its reverse. Nor does an edge of the last
+// hop count, which leads to no further draw. A type that is only an input, so that no edge leads to
+// it, is asked for the lists of its input nodes, each as often as it is one: on hetero-dblp, two
+// hops from 240 of 4,057 authors, the out-degree would rank the lists of all authors alike.
 
 // readAlong notes that a hop draws along a type of edges of batches.
 func (s *schema) readAlong(o *Options, edge, hop int) {
@@ -51,12 +52,12 @@ func (s *schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists)
 		if !s.mayList(i) {
 			continue
 		}
-		one := listed{indptr: r.indptr}
-		one.add(&r.neighbors, r.onDisk.Indices)
-		one.add(&r.edgeIDs, r.onDisk.EdgeIDs)
+		one := listed{indptr: r.Indptr}
+		one.add(&r.Neighbors, r.onDisk.Indices)
+		one.add(&r.EdgeIDs, r.onDisk.EdgeIDs)
 		of = append(of, one)
 		lists = append(lists, cache.Lists{
-			Indptr: r.indptr, Wanted: wanted[s.first[r.target]:s.first[r.target+1]], EdgeBytes: one.edgeBytes(),
+			Indptr: r.Indptr, Wanted: wanted[s.first[r.target]:s.first[r.target+1]], EdgeBytes: one.edgeBytes(),
 		})
 	}
 	return of, lists

@@ -1,4 +1,4 @@
-package loader
+package graph
 
 import (
 	"context"
@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// scanPiece is what a scan reads at a time, while it works at the piece before:
+	// ScanPiece is what a scan reads at a time, while it works at the piece before:
 	// sixteen requests of the engine, from where on its device delivers nearly its
 	// sequential rate.
-	scanPiece = 1 << 20
-	// scanIDs is how many ids a visitor is given at a time: they stay in the
+	ScanPiece = 1 << 20
+	// ScanIDs is how many ids a visitor is given at a time: they stay in the
 	// second-level cache.
-	scanIDs = 1 << 14
+	ScanIDs = 1 << 14
 )
 
-// scan calls visit with all ids in order, a piece at a time. Pieces are valid
+// Scan calls visit with all ids in order, a piece at a time. Pieces are valid
 // during the call only. Ids on disk are checked against the limit and take up to
 // two pieces of staging memory.
-func (a *idArray) scan(ctx context.Context, budget *mem.Budget, visit func(first int64, ids []int64) error) error {
-	buffer := make([]int64, scanIDs)
+func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int64, ids []int64) error) error {
+	buffer := make([]int64, ScanIDs)
 	switch {
 	case a.disk != nil:
-		return a.disk.scan(ctx, budget, func(first int64, data []byte) error {
+		return a.disk.Scan(ctx, budget, func(first int64, data []byte) error {
 			return a.visitRaw(first, data, buffer, visit)
 		})
 	case a.narrow != nil:
-		for first := 0; first < len(a.narrow); first += scanIDs {
-			part := a.narrow[first:min(first+scanIDs, len(a.narrow))]
+		for first := 0; first < len(a.narrow); first += ScanIDs {
+			part := a.narrow[first:min(first+ScanIDs, len(a.narrow))]
 			for i, id := range part {
 				buffer[i] = int64(id)
 			}
@@ -39,8 +39,8 @@ func (a *idArray) scan(ctx context.Context, budget *mem.Budget, visit func(first
 			}
 		}
 	default:
-		for first := 0; first < len(a.wide); first += scanIDs {
-			if err := visitPart(ctx, int64(first), a.wide[first:min(first+scanIDs, len(a.wide))], visit); err != nil {
+		for first := 0; first < len(a.wide); first += ScanIDs {
+			if err := visitPart(ctx, int64(first), a.wide[first:min(first+ScanIDs, len(a.wide))], visit); err != nil {
 				return err
 			}
 		}
@@ -56,10 +56,10 @@ func visitPart(ctx context.Context, first int64, ids []int64, visit func(int64, 
 }
 
 // visitRaw decodes and checks a piece of the file.
-func (a *idArray) visitRaw(first int64, data []byte, buffer []int64, visit func(int64, []int64) error) error {
+func (a *IDs) visitRaw(first int64, data []byte, buffer []int64, visit func(int64, []int64) error) error {
 	width := a.disk.layout.RowBytes
-	for ; len(data) > 0; data = data[min(len(data), scanIDs*width):] {
-		n := min(len(data)/width, scanIDs)
+	for ; len(data) > 0; data = data[min(len(data), ScanIDs*width):] {
+		n := min(len(data)/width, ScanIDs)
 		if err := a.decode(first, data[:n*width], buffer[:n]); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (a *idArray) visitRaw(first int64, data []byte, buffer []int64, visit func(
 }
 
 // decode checks and widens the ids that the file holds from position first on.
-func (a *idArray) decode(first int64, data []byte, ids []int64) error {
+func (a *IDs) decode(first int64, data []byte, ids []int64) error {
 	if err := a.check(first, data); err != nil {
 		return err
 	}
@@ -87,14 +87,14 @@ func (a *idArray) decode(first int64, data []byte, ids []int64) error {
 }
 
 // check refuses ids beyond the limit among those of the file from position first on.
-func (a *idArray) check(first int64, data []byte) error {
+func (a *IDs) check(first int64, data []byte) error {
 	if a.disk.layout.RowBytes == 8 {
 		return checkIDs(a, first, mem.View[int64](data))
 	}
 	return checkIDs(a, first, mem.View[uint32](data))
 }
 
-func checkIDs[T uint32 | int64](a *idArray, first int64, ids []T) error {
+func checkIDs[T uint32 | int64](a *IDs, first int64, ids []T) error {
 	for i, id := range ids {
 		if uint64(id) >= uint64(a.limit) {
 			return a.badID(int64(id), first+int64(i))
@@ -103,19 +103,19 @@ func checkIDs[T uint32 | int64](a *idArray, first int64, ids []T) error {
 	return nil
 }
 
-// scan calls visit with the rows of an array without padding between them, in
+// Scan calls visit with the rows of an array without padding between them, in
 // order, a piece at a time. While it visits one the engine reads the next.
-func (d *diskRows) scan(ctx context.Context, budget *mem.Budget, visit func(first int64, data []byte) error) error {
+func (d *Rows) Scan(ctx context.Context, budget *mem.Budget, visit func(first int64, data []byte) error) error {
 	width := int64(d.layout.RowBytes)
 	numBytes, fileBytes := d.layout.NumRows*width, d.layout.FileBytes()
-	staging, err := budget.Alloc(mem.Staging, min(2*scanPiece, fileBytes))
+	staging, err := budget.Alloc(mem.Staging, min(2*ScanPiece, fileBytes))
 	if err != nil {
 		return err
 	}
 	defer staging.Free()
 	piece := func(off int64) []byte { // each other one in the same place
-		at := off % int64(2*scanPiece)
-		return staging.Bytes()[at:min(at+scanPiece, at+fileBytes-off)]
+		at := off % int64(2*ScanPiece)
+		return staging.Bytes()[at:min(at+ScanPiece, at+fileBytes-off)]
 	}
 	reading := make(chan error, 1)
 	begin := func(off int64) {
@@ -124,15 +124,15 @@ func (d *diskRows) scan(ctx context.Context, budget *mem.Budget, visit func(firs
 	if fileBytes > 0 {
 		begin(0)
 	}
-	for off := int64(0); off < fileBytes; off += scanPiece {
+	for off := int64(0); off < fileBytes; off += ScanPiece {
 		if err := <-reading; err != nil {
 			return err
 		}
-		next := off + scanPiece
+		next := off + ScanPiece
 		if next < fileBytes {
 			begin(next)
 		}
-		if err := visit(off/width, piece(off)[:min(scanPiece, numBytes-off)]); err != nil {
+		if err := visit(off/width, piece(off)[:min(ScanPiece, numBytes-off)]); err != nil {
 			if next < fileBytes {
 				<-reading // into memory that is freed now
 			}
@@ -143,7 +143,7 @@ func (d *diskRows) scan(ctx context.Context, budget *mem.Budget, visit func(firs
 }
 
 // readPiece reads whole pages of the file into p.
-func (d *diskRows) readPiece(ctx context.Context, off int64, p []byte) error {
+func (d *Rows) readPiece(ctx context.Context, off int64, p []byte) error {
 	var ranges []ssd.Range
 	for at := 0; at < len(p); at += d.slot {
 		ranges = append(ranges, ssd.Range{Off: off + int64(at), Len: int32(min(d.slot, len(p)-at))})
@@ -156,7 +156,7 @@ func (d *diskRows) readPiece(ctx context.Context, off int64, p []byte) error {
 
 // readRanges calls deliver with each range of the file, checked where pages are,
 // and with where it begins, from engine threads.
-func (d *diskRows) readRanges(ctx context.Context, ranges []ssd.Range, deliver func(off int64, data []byte) error) error {
+func (d *Rows) readRanges(ctx context.Context, ranges []ssd.Range, deliver func(off int64, data []byte) error) error {
 	return d.engine.Read(ctx, d.handle, ranges, func(r int, data []byte) error {
 		if d.pages != nil {
 			if err := d.checkPages(ranges[r].Off, data); err != nil {

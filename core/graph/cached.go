@@ -1,0 +1,164 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// Lists on disk of which some are in memory, chosen and kept by cache.Neighbors: read here and served to the sampler.
+
+// listColumn is one array's part of the cached lists.
+type listColumn struct {
+	lists  *cache.Neighbors
+	column *cache.Column
+	indptr []int64
+}
+
+const (
+	// serveGroup is how many targets are looked up at a time, so that the lines of
+	// memory that they need come together rather than one after the other.
+	serveGroup = 16
+	// serveStep is how many targets pass between two looks at the context.
+	// Arbitrary: under a millisecond.
+	serveStep = 1 << 12
+)
+
+// serve writes the ids of the edges whose lists are cached and notes the others.
+func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out []int64) error {
+	s.pos, s.at = s.pos[:0], s.at[:0]
+	var lists, heads [serveGroup]int64
+	for first := 0; first < len(d.Targets); first += serveGroup {
+		if first%serveStep == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		targets := d.Targets[first:min(first+serveGroup, len(d.Targets))]
+		ptr := d.Ptr[first : first+len(targets)+1]
+		lists, heads := lists[:len(targets)], heads[:len(targets)]
+		c.lists.Find(targets, lists)
+		for i, at := range lists {
+			heads[i] = at
+			if ptr[i] < ptr[i+1] {
+				heads[i] += d.Pos[ptr[i]-d.Ptr[0]] - c.indptr[targets[i]]
+			}
+		}
+		c.column.Prefetch(heads)
+		for i, at := range lists {
+			lo, hi := ptr[i]-d.Ptr[0], ptr[i+1]-d.Ptr[0]
+			switch pos, out := d.Pos[lo:hi], out[lo:hi]; {
+			case at == cache.Miss:
+				for e, p := range pos {
+					s.pos = append(s.pos, p)
+					s.at = append(s.at, int32(lo)+int32(e))
+				}
+			case c.column.Narrow != nil:
+				for e, p := range pos {
+					out[e] = int64(c.column.Narrow[at+p-c.indptr[targets[i]]])
+				}
+			default:
+				for e, p := range pos {
+					out[e] = c.column.Wide[at+p-c.indptr[targets[i]]]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Cache reads the lists that are cached, with these offsets, of an array on disk, and serves them from then on.
+func (o *Opened) Cache(ctx context.Context, a *IDs, file *store.Array, lists *cache.Neighbors, indptr []int64) error {
+	column, err := lists.AddColumn(file.Layout.RowBytes)
+	if err != nil {
+		return err
+	}
+	c := &listColumn{lists: lists, column: column, indptr: indptr}
+	if err := o.fillLists(ctx, a, file, c); err != nil {
+		return fmt.Errorf("loader: caching neighbour lists: %w", err)
+	}
+	a.lists = c
+	return nil
+}
+
+// fillRanges is how many ranges are asked for at once while lists are read: far
+// more than are in flight, and a few hundred kilobytes of descriptions.
+const fillRanges = 1 << 13
+
+// fillLists reads the cached lists of an array into their column. They serve every
+// later epoch, so their pages are compared with the checksums in any case, as
+// those of an array that is loaded whole.
+func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *listColumn) error {
+	disk := *a.disk
+	if disk.pages == nil {
+		block, err := o.Store.LoadCRC(ctx, file, o.Budget, mem.Staging)
+		if err != nil {
+			return err
+		}
+		defer block.Free()
+		disk.pages = mem.Slice[uint32](block)
+	}
+	return fillColumn(ctx, a, &disk, c)
+}
+
+// fillColumn reads from disk, which is that of the array, what c caches.
+func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
+	width, numRows := int64(disk.layout.RowBytes), disk.layout.NumRows
+	deliver := func(off int64, data []byte) error {
+		first := off / width
+		data = data[:min(int64(len(data)), (numRows-first)*width)] // the last page is padded
+		if err := a.check(first, data); err != nil {
+			return err
+		}
+		c.column.Put(first, data)
+		return nil
+	}
+	ranges := make([]ssd.Range, 0, fillRanges)
+	for r := range pageRanges(c.lists.Runs(0, numRows), width, disk.slot) {
+		if ranges = append(ranges, r); len(ranges) == fillRanges {
+			if err := disk.readRanges(ctx, ranges, deliver); err != nil {
+				return err
+			}
+			ranges = ranges[:0]
+		}
+	}
+	return disk.readRanges(ctx, ranges, deliver)
+}
+
+// pageRanges covers runs of positions with ranges of at most slot bytes, which do
+// not overlap; small holes between runs are read along.
+func pageRanges(runs iter.Seq[cache.Run], width int64, slot int) iter.Seq[ssd.Range] {
+	return func(yield func(ssd.Range) bool) {
+		begin, end := int64(0), int64(0) // pages not yet yielded
+		flush := func(least int64) bool {
+			for end-begin >= least {
+				n := min(end-begin, int64(slot/ssd.PageBytes))
+				if !yield(ssd.Range{Off: begin * ssd.PageBytes, Len: int32(n * ssd.PageBytes)}) {
+					return false
+				}
+				begin += n
+			}
+			return true
+		}
+		for r := range runs {
+			first, last := r.From*width/ssd.PageBytes, (r.To*width-1)/ssd.PageBytes
+			if first > end+MaxHolePages {
+				if !flush(1) {
+					return
+				}
+				begin = first
+			}
+			end = last + 1
+			if !flush(int64(slot / ssd.PageBytes)) {
+				return
+			}
+		}
+		flush(1)
+	}
+}

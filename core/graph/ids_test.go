@@ -1,0 +1,205 @@
+package graph
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// handMade opens an array of ids as the loader does, of either width.
+func handMade(t *testing.T, ids []int64, width int, limit int64, slot int) *IDs {
+	t.Helper()
+	var data []byte
+	for _, id := range ids {
+		if width == 4 {
+			data = binary.LittleEndian.AppendUint32(data, uint32(id))
+		} else {
+			data = binary.LittleEndian.AppendUint64(data, uint64(id))
+		}
+	}
+	data = append(data, make([]byte, (ssd.PageBytes-len(data)%ssd.PageBytes)%ssd.PageBytes)...)
+	path := filepath.Join(t.TempDir(), "ids")
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "probe"), make([]byte, ssd.PageBytes), 0o600))
+	engine, err := ssd.NewEngine(ssd.Options{FS: ssd.OS, Budget: mem.NewBudget(0), SlotBytes: slot}, filepath.Dir(path))
+	require.NoError(t, err)
+	t.Cleanup(func() { engine.Close() })
+	handle, err := engine.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { handle.Close() })
+	layout := ssd.Layout{RowBytes: width, RowsPerPage: ssd.PageBytes / width, NumRows: int64(len(ids))}
+	return &IDs{limit: limit, disk: &Rows{engine: engine, handle: handle, layout: layout, slot: slot}}
+}
+
+// Ids of four and of eight bytes, beyond 2^32 too, from cached lists and from disk.
+func TestListsOfBothWidths(t *testing.T) {
+	const nodes = 900
+	for _, width := range []int{4, 8} {
+		rng := rand.New(rand.NewPCG(uint64(width), 5))
+		limit := int64(1 << 32)
+		if width == 8 {
+			limit = 1 << 40
+		}
+		indptr, ids, importance := []int64{0}, []int64{}, make(cache.Hotness, nodes)
+		for v := range nodes {
+			for range rng.IntN(1 + rng.IntN(150)) {
+				ids = append(ids, rng.Int64N(limit))
+			}
+			indptr = append(indptr, int64(len(ids)))
+			importance[v] = rng.Float32()
+		}
+		total := int64(len(ids))
+		a := handMade(t, ids, width, limit, 64<<10)
+		for _, capacity := range []int64{1, total / 10, total / 2, total} {
+			all := cache.Lists{Indptr: indptr, Wanted: importance, EdgeBytes: int64(width)}
+			chosen, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), []cache.Lists{all}, cache.NeighborBytes(nodes, capacity, []int{width}))
+			require.NoError(t, err)
+			lists := chosen[0]
+			column, err := lists.AddColumn(width)
+			require.NoError(t, err)
+			c := &listColumn{lists: lists, column: column, indptr: indptr}
+			require.NoError(t, fillColumn(context.Background(), a, a.disk, c))
+			cached := *a
+			cached.lists, cached.counts = c, new(Counts)
+			scratch := new(Scratch)
+			for range 5 {
+				drawn := sample.Drawn{Ptr: []int64{1000}} // offsets count from the batch's first edge
+				var want []int64
+				for range rng.IntN(300) {
+					v := rng.Int64N(nodes)
+					drawn.Targets = append(drawn.Targets, v)
+					for range rng.IntN(5) {
+						if indptr[v] < indptr[v+1] {
+							p := indptr[v] + rng.Int64N(indptr[v+1]-indptr[v])
+							drawn.Pos, want = append(drawn.Pos, p), append(want, ids[p])
+						}
+					}
+					drawn.Ptr = append(drawn.Ptr, 1000+int64(len(drawn.Pos)))
+				}
+				out := make([]int64, len(want))
+				require.NoError(t, cached.Gather(context.Background(), scratch, drawn, out))
+				require.Equal(t, append([]int64{}, want...), out)
+				// In place, as edge numbers are.
+				require.NoError(t, cached.Gather(context.Background(), scratch, drawn, drawn.Pos))
+				require.Equal(t, out, append([]int64{}, drawn.Pos...))
+			}
+			if capacity == total {
+				require.Zero(t, cached.counts.Misses.Load())
+			}
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			err = cached.Gather(gone, scratch, sample.Drawn{Targets: []int64{0}, Ptr: []int64{0, 0}}, nil)
+			require.ErrorIs(t, err, context.Canceled)
+			lists.Close()
+		}
+	}
+}
+
+func TestPageRangesCoverTheRunsOnce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 300 {
+		width := int64(4 << rng.IntN(2))
+		slot := ssd.PageBytes << (4 + rng.IntN(2))
+		var runs []cache.Run
+		wanted := map[int64]bool{}
+		at := int64(0)
+		for range rng.IntN(30) {
+			at += rng.Int64N(1 + rng.Int64N(20000))
+			r := cache.Run{From: at, To: at + 1 + rng.Int64N(1+rng.Int64N(60000))}
+			runs = append(runs, r)
+			for p := r.From * width / ssd.PageBytes; p <= (r.To*width-1)/ssd.PageBytes; p++ {
+				wanted[p] = true
+			}
+			at = r.To
+		}
+		end, unwanted := int64(0), int64(0)
+		for r := range pageRanges(slices.Values(runs), width, slot) {
+			require.GreaterOrEqual(t, r.Off, end)
+			require.Positive(t, r.Len)
+			require.LessOrEqual(t, int(r.Len), slot)
+			for p := r.Off / ssd.PageBytes; p < (r.Off+int64(r.Len))/ssd.PageBytes; p++ {
+				if !wanted[p] {
+					unwanted++
+				}
+				delete(wanted, p)
+			}
+			end = r.Off + int64(r.Len)
+		}
+		require.Empty(t, wanted)
+		require.LessOrEqual(t, unwanted, int64(MaxHolePages*(len(runs)+1)))
+	}
+}
+
+func TestScanVisitsEveryIDInOrder(t *testing.T) {
+	const count = 3*ScanPiece/4 + 12345 // three pieces and a part of one, of four bytes
+	ids := make([]int64, count)
+	for i := range ids {
+		ids[i] = int64(i) * 5 % 99991
+	}
+	narrow := make([]uint32, count)
+	for i, id := range ids {
+		narrow[i] = uint32(id)
+	}
+	for name, a := range map[string]*IDs{
+		"disk, 4 bytes":    handMade(t, ids, 4, 99991, 64<<10),
+		"disk, 8 bytes":    handMade(t, ids, 8, 99991, 128<<10),
+		"disk, none":       handMade(t, nil, 4, 99991, 64<<10),
+		"memory, 4 bytes":  {narrow: narrow},
+		"memory, 8 bytes":  {wide: ids},
+		"memory, one page": {wide: ids[:1024]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := mem.NewBudget(0)
+			var got []int64
+			stream := (&Lists{Indptr: []int64{0, count}, Neighbors: *a}).Edges(budget)
+			require.NoError(t, stream.Scan(context.Background(), func(first int64, piece []int64) error {
+				require.EqualValues(t, len(got), first)
+				got = append(got, piece...)
+				return nil
+			}))
+			require.Equal(t, append([]int64(nil), ids[:len(got)]...), got)
+			require.Zero(t, budget.Used())
+			require.LessOrEqual(t, budget.Peak(), int64(2*ScanPiece))
+			enough := errors.New("enough")
+			for stop := int64(0); stop < int64(len(got)); stop += 1 + int64(len(got))/3 {
+				err := stream.Scan(context.Background(), func(first int64, piece []int64) error {
+					if first+int64(len(piece)) > stop {
+						return enough
+					}
+					return nil
+				})
+				require.ErrorIs(t, err, enough)
+			}
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			if len(got) > 0 {
+				require.ErrorIs(t, stream.Scan(gone, func(int64, []int64) error { return nil }), context.Canceled)
+			}
+			require.Zero(t, budget.Used())
+		})
+	}
+}
+
+func TestScanRefusesIDsBeyondTheLimit(t *testing.T) {
+	ids := make([]int64, 50000)
+	ids[49999] = 10
+	for _, width := range []int{4, 8} {
+		a := handMade(t, ids, width, 10, 64<<10)
+		err := a.Scan(context.Background(), mem.NewBudget(0), func(int64, []int64) error { return nil })
+		require.ErrorIs(t, err, store.ErrCorrupt)
+		require.ErrorContains(t, err, "id 10 at position 49999, expected an id in [0, 10)")
+	}
+}

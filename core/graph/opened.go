@@ -1,0 +1,110 @@
+// Package graph reads the arrays of a graph, in memory or on disk: neighbour lists, the user's edge
+// numbers, the weights and times that edges are drawn by, and rows of any tensor.
+//
+// It guarantees that what is read does not depend on what is held in memory, which its caller,
+// core/loader, decides. Ids, weights and sums from files are checked when they are read. Rows on disk
+// cost a read for each page that holds some of them. What is held in memory is counted in the budget
+// and freed by Close.
+package graph
+
+import (
+	"context"
+	"sync"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// Opened is what the arrays of one graph are read with.
+type Opened struct {
+	Store     *store.Store // nil: everything is in memory
+	Engine    *ssd.Engine  // of a store
+	Slot      int          // bytes of one of the engine's buffers
+	Checksums bool         // every page read is compared with its checksum
+	Budget    *mem.Budget
+	release   []func() // what Close undoes, last first
+}
+
+// Column is a tensor of one number for each node or edge.
+type Column struct {
+	DType   manifest.DType
+	NumRows int64
+	Memory  []byte        // dense rows, or
+	Disk    *store.Tensor // where they are
+}
+
+func (o *Opened) onClose(fn func()) { o.release = append(o.release, fn) }
+
+// Close closes and frees what was opened, not the engine. Idempotent.
+func (o *Opened) Close() {
+	for i := len(o.release) - 1; i >= 0; i-- {
+		o.release[i]()
+	}
+	o.release = nil
+}
+
+// hold allocates what stays until o is closed.
+func (o *Opened) hold(n int64) (*mem.Block, error) {
+	block, err := o.Budget.Alloc(mem.Topology, n)
+	if err == nil {
+		o.onClose(block.Free)
+	}
+	return block, err
+}
+
+// Whole is all rows of a column, in memory, until free, which may be called again.
+func (o *Opened) Whole(ctx context.Context, c *Column) (rows []byte, free func(), err error) {
+	if c.Disk == nil || c.NumRows == 0 {
+		return c.Memory, func() {}, nil
+	}
+	block, err := o.Store.LoadTensor(ctx, &c.Disk.Array, o.Budget, mem.Staging)
+	if err != nil {
+		return nil, nil, err
+	}
+	return block.Bytes()[:c.NumRows*int64(c.DType.Size())], sync.OnceFunc(block.Free), nil
+}
+
+// LoadFunc is one of the store's methods that load a whole array of ids.
+type LoadFunc func(context.Context, *mem.Budget, mem.Purpose) (*mem.Block, error)
+
+// IDs opens an array of ids, which are below a limit. In memory they are a block that is loaded already,
+// which o then owns, or else what load loads.
+func (o *Opened) IDs(
+	ctx context.Context, a *store.Array, inMemory bool, limit int64, loaded *mem.Block, load LoadFunc,
+) (ids IDs, err error) {
+	ids.limit = limit
+	if !inMemory {
+		ids.disk, err = o.Rows(ctx, a)
+		return ids, err
+	}
+	if loaded != nil {
+		n := int64(len(loaded.Bytes()))
+		if err := o.Budget.Reserve(mem.NeighborCache, n); err != nil {
+			loaded.Free()
+			return ids, err
+		}
+		o.onClose(func() { o.Budget.Release(mem.NeighborCache, n) })
+	} else if loaded, err = load(ctx, o.Budget, mem.NeighborCache); err != nil {
+		return ids, err
+	}
+	o.onClose(loaded.Free)
+	ids.Hold(loaded, a)
+	return ids, nil
+}
+
+// CountIn makes what is read of ids on disk count in c.
+func (a *IDs) CountIn(c *Counts) {
+	if a.disk != nil {
+		a.counts = c
+	}
+}
+
+// grown returns a slice of n elements of any value, of s where it is long enough.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

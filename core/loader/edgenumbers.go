@@ -1,0 +1,102 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"freshgo/core/graph"
+	"freshgo/core/sample"
+	"freshgo/core/sizing"
+)
+
+// The ids of a batch, and the user's numbers of its edges.
+
+// batchIDs are the ids of a batch: of the nodes of each type, and of the edges of each relation.
+type batchIDs struct{ nodes, edges [][]int64 }
+
+// idsOf finds the ids in the tensors of a batch.
+func (s *schema) idsOf(b *Batch) (ids batchIDs) {
+	ids.nodes, ids.edges = make([][]int64, s.types()), make([][]int64, len(s.relations))
+	for t := range ids.nodes {
+		ids.nodes[t] = int64s(b.Array(s.nodeName(t, "n_id")).Buffer.Bytes())
+	}
+	for i := range ids.edges {
+		if s.numbered(i) {
+			ids.edges[i] = int64s(b.Array(s.edgeName(i, "e_id")).Buffer.Bytes())
+		}
+	}
+	return ids
+}
+
+// of are the ids that a table has rows of.
+func (ids *batchIDs) of(t *table) []int64 {
+	if t.byEdge {
+		return ids.edges[t.typ]
+	}
+	return ids.nodes[t.typ]
+}
+
+// numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
+func (p *preparer) numberEdges(b *Batch, ids batchIDs) error {
+	s, c := p.loader.parts.types, &p.sections
+	for i := range s.relations {
+		if !s.numbered(i) {
+			continue
+		}
+		r := &s.relations[i]
+		ptr := int64s(b.Array(s.edgeName(i, "ptr")).Buffer.Bytes())
+		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
+		if s.subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
+			edgeIndex := int64s(b.Array(s.edgeName(i, "edge_index")).Buffer.Bytes())
+			d = p.owners(r.Indptr, d, ids.nodes[r.source], edgeIndex)
+		}
+		if err := p.replacePositions(&r.EdgeIDs, d); err != nil {
+			return s.ofRelation(i, fmt.Errorf("numbering edges: %w", err))
+		}
+	}
+	return nil
+}
+
+// replacePositions replaces positions by the edge numbers of an array.
+func (p *preparer) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
+	if edgeIDs.OnDisk() {
+		start := time.Now()
+		defer since(&p.loader.counters.reading, start)
+		return edgeIDs.Gather(p.epoch.ctx, &p.scratch, d, d.Pos)
+	}
+	return p.compute(func() {
+		// In memory nothing can fail, and nothing waits.
+		_ = edgeIDs.Gather(context.Background(), nil, d, d.Pos)
+	})
+}
+
+// owning is in whose list each edge of a batch is.
+type owning struct{ targets, ptr []int64 }
+
+// owningBytes is what that takes of a batch of a demand.
+func (o *Options) owningBytes(d *sizing.Demand) int64 {
+	if o.Subgraph != sample.Bidirectional {
+		return 0
+	}
+	return 16 * (d.Edges + 1)
+}
+
+// owners regroups bidirectional edges, each alone: an edge against one that was drawn has its position, which is in the
+// list of its source.
+func (p *preparer) owners(indptr []int64, d sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
+	o := &p.owning
+	o.targets, o.ptr = grown(o.targets, len(d.Pos)), grown(o.ptr, len(d.Pos)+1)
+	for i, v := range d.Targets {
+		for e := d.Ptr[i]; e < d.Ptr[i+1]; e++ {
+			o.targets[e] = v
+			if pos := d.Pos[e]; pos < indptr[v] || pos >= indptr[v+1] {
+				o.targets[e] = nID[edgeIndex[e]]
+			}
+		}
+	}
+	for e := range o.ptr {
+		o.ptr[e] = int64(e)
+	}
+	return sample.Drawn{Targets: o.targets, Ptr: o.ptr, Pos: d.Pos}
+}

@@ -1,0 +1,99 @@
+package loader
+
+import (
+	"fmt"
+	"slices"
+
+	"freshgo/core/manifest"
+)
+
+// Batches of trees, one for each seed, which draws by time need too.
+
+const (
+	// TreeName and SeedTimeName are the tensors that Options.Disjoint and TimeAttr add to a batch,
+	// int64: the place of the seed in whose tree each node is, and the time of each seed.
+	TreeName     = "batch"
+	SeedTimeName = "seed_time"
+)
+
+// disjoint says whether every seed has a tree of its own.
+func (o *Options) disjoint() bool { return o.Disjoint || o.TimeAttr != "" }
+
+// validateTrees checks what is asked for of trees and times.
+func (o *Options) validateTrees(numNodes int64) error {
+	numSeeds := int64(len(o.Seeds))
+	if o.Seeds == nil {
+		numSeeds = numNodes
+	}
+	switch {
+	case o.TimeWindow < 0:
+		return fmt.Errorf("%w: time_window must be at least 1, or 0 for none, got %d", ErrOption, o.TimeWindow)
+	case o.TimeAttr == "" && (o.TemporalLast || o.TimeWindow > 0 || o.SeedTimes != nil):
+		return fmt.Errorf("%w: temporal_strategy, time_window and input_time need time_attr, the tensor of times",
+			ErrOption)
+	case o.disjoint() && (o.Labor != nil || o.walk()):
+		return fmt.Errorf("%w: LABOR and random walks draw for all seeds together, not in disjoint trees or by time",
+			ErrOption)
+	case o.disjoint() && o.History != nil:
+		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
+	case o.TimeAttr != "" && o.WeightAttr != "":
+		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
+	case o.SeedTimes != nil && o.Links == nil && int64(len(o.SeedTimes)) != numSeeds:
+		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes",
+			ErrOption, len(o.SeedTimes), numSeeds)
+	}
+	return nil
+}
+
+// checkTreeNames refuses tensors that batches would call as they call those of trees: of node
+// types, which have the trees and times of seeds; of relations, which have the times of links; and
+// all of a homogeneous graph, which has one name for both.
+func (l *Loader) checkTreeNames() error {
+	clash := func(name string) bool {
+		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
+			return t.name == name && (!t.byEdge || t.label == t.name || name == LinkTimeName)
+		})
+	}
+	name := SeedTimeName
+	if k := l.options.Links; k != nil && !k.Triplets {
+		name = LinkTimeName
+	}
+	for name, given := range map[string]bool{TreeName: l.parts.disjoint, name: l.parts.timed} {
+		if given && clash(name) {
+			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor",
+				ErrOption, name)
+		}
+	}
+	return nil
+}
+
+// treesOfType adds the trees of the nodes of one type, and the times of its seeds; of links these
+// are of others, see addTimes.
+func (p *preparer) treesOfType(b *Batch, typ int) error {
+	parts, c := &p.loader.parts, &p.sections
+	if !parts.disjoint {
+		return nil
+	}
+	of := p.batch.Tree[c.nodes[typ]:c.nodes[typ+1]]
+	trees, err := p.add(b, parts.types.nodeName(typ, TreeName), int64(len(of)))
+	if err != nil {
+		return err
+	}
+	for i, tree := range of {
+		trees[i] = int64(tree)
+	}
+	if k := p.loader.links; k != nil {
+		k.linksOfTrees(trees, b.NumSeeds)
+		return nil
+	}
+	if !parts.timed {
+		return nil
+	}
+	data, err := p.addTensor(b, parts.types.nodeName(typ, SeedTimeName), manifest.DType_INT64, []int64{c.seeds[typ]})
+	if err != nil {
+		return err
+	}
+	times := int64s(data)
+	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.loader.seedTimes[at] })
+	return nil
+}
