@@ -285,7 +285,8 @@ static void run_piece(void *data, int64_t piece, void *memory) {
       }
       last = got < n || k + n == stop;
       s->segments[s->num_segments++] =
-          (segment){.row = row, .first_edge = k, .begin = (int32_t)s->filled, .n = (int32_t)got, .fresh = fresh, .last = last};
+          (segment){.row = row, .first_edge = k, .begin = (int32_t)s->filled, .n = (int32_t)got, .fresh = fresh,
+              .last = last};
       s->filled += got;
       k += n;
       fresh = false;
@@ -309,7 +310,8 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
   if (code != FG_OK) return code;
   fgi_dtype dtype;
   job j = {.in = in};
-  if (!fgi_dtype_of(in->dtype, &dtype, &j.element)) return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
+  if (!fgi_dtype_of(in->dtype, &dtype, &j.element))
+    return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
   if ((code = check(in, err)) != FG_OK) return code;
   if (in->columns == 0) return FG_OK;
 
@@ -327,9 +329,10 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
     case BAD_INDEX:
       return fgi_bad_index(in->index, in->index_bytes, in->num_index, in->x_rows, in->cut >= 0, "index", err);
     case BAD_EDGE:
-      return in->edge == NULL ? fgi_fail(err, FG_INVALID, "weight has %lld rows for %lld edges", (long long)in->num_weights,
-                                         (long long)in->num_index)
-                              : fgi_bad_index(in->edge, in->index_bytes, in->num_index, in->num_weights, 0, "edge", err);
+      if (in->edge != NULL)
+        return fgi_bad_index(in->edge, in->index_bytes, in->num_index, in->num_weights, 0, "edge", err);
+      return fgi_fail(err, FG_INVALID, "weight has %lld rows for %lld edges", (long long)in->num_weights,
+                      (long long)in->num_index);
     default:
       return FG_OK;
   }

@@ -15,7 +15,8 @@ enum { NUM_CLASSES = (LARGEST_LOG2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + 1 }
 static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack asks for */
 static const size_t HUGE_PAGE = (size_t)2 << 20;
 /* From here on a buffer is a map of its own, which goes back to the system when it is freed: what malloc gets back from
- * several threads it keeps, 26 MiB of a loader of 64. Such a one can be locked; a device copies smaller ones at once anyway. */
+ * several threads it keeps, 26 MiB of a loader of 64. Such a one can be locked; a device copies smaller ones at once
+ * anyway. */
 static const size_t MAPPED = 64 << 10;
 
 struct fgi_buffer {

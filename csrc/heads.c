@@ -90,7 +90,8 @@ int32_t fg_heads_run(const fg_heads *in, fg_error *err) {
   if (code != FG_OK) return code;
   fgi_dtype dtype;
   heads_job j = {.in = in};
-  if (!fgi_dtype_of(in->dtype, &dtype, &j.element)) return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
+  if (!fgi_dtype_of(in->dtype, &dtype, &j.element))
+    return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
   j.kernels = fgi_kernels_of(dtype);
   j.real = dtype == FGI_F64 ? 8 : 4;
   if (in->kind < FG_ROW_DOT || in->kind > FG_TOTAL || in->rows < 0 || in->heads < 1 || in->columns < in->heads ||
@@ -103,7 +104,8 @@ int32_t fg_heads_run(const fg_heads *in, fg_error *err) {
   j.pieces = in->kind == FG_TOTAL ? (in->rows < PARTS ? in->rows : PARTS)
                                   : fgi_pieces(in->threads, (double)in->rows * (double)(in->columns * j.element));
   if (j.pieces > in->rows) j.pieces = in->rows;
-  if (in->kind == FG_TOTAL && (j.parts = malloc((size_t)(j.pieces * in->columns * j.real))) == NULL) return fgi_no_memory(err);
+  if (in->kind == FG_TOTAL && (j.parts = malloc((size_t)(j.pieces * in->columns * j.real))) == NULL)
+    return fgi_no_memory(err);
   code = fgi_share(in->threads, j.pieces, run_piece, &j, (size_t)((in->columns + 16 * in->heads) * j.real)) == 0
              ? FG_OK
              : fgi_no_memory(err);

@@ -228,7 +228,8 @@ static inline void f16_store(void *p, float f) {
   memcpy(p, &out, sizeof out);
 }
 #define LOAD(p) ((V){f16_load(p), f16_load((p) + 2), f16_load((p) + 4), f16_load((p) + 6)})
-#define STORE(p, v) (f16_store(p, (v)[0]), f16_store((p) + 2, (v)[1]), f16_store((p) + 4, (v)[2]), f16_store((p) + 6, (v)[3]))
+#define STORE(p, v)                                                                                   \
+  (f16_store(p, (v)[0]), f16_store((p) + 2, (v)[1]), f16_store((p) + 4, (v)[2]), f16_store((p) + 6, (v)[3]))
 #define LANES 4
 #define NAME f16_4
 #include "lanes.h"
@@ -345,7 +346,8 @@ enum { EDGES_AHEAD = 16 }; /* whose rows of src are prefetched */
 
 #define ATTENTION(name)                                                                               \
   static bool name##_float(const fg_attention *in, int64_t row, int64_t end, void *scratch) {         \
-    return (in->heads % 8 == 0 ? name##_float_8 : in->heads % 4 == 0 ? name##_float_4 : name##_float_1)(in, row, end, scratch); \
+    if (in->heads % 8 == 0) return name##_float_8(in, row, end, scratch);                             \
+    return (in->heads % 4 == 0 ? name##_float_4 : name##_float_1)(in, row, end, scratch);             \
   }                                                                                                   \
   static bool name##_double(const fg_attention *in, int64_t row, int64_t end, void *scratch) {        \
     return (in->heads % 4 == 0 ? name##_double_4 : name##_double_1)(in, row, end, scratch);           \
@@ -353,7 +355,8 @@ enum { EDGES_AHEAD = 16 }; /* whose rows of src are prefetched */
 ATTENTION(attention)
 ATTENTION(attention_back)
 
-#define KERNELS(t, real) {t##_sum, t##_extreme, t##_extreme_back, t##_dot, t##_finish, attention_##real, attention_back_##real}
+#define KERNELS(t, real) \
+  {t##_sum, t##_extreme, t##_extreme_back, t##_dot, t##_finish, attention_##real, attention_back_##real}
 const fgi_kernels TABLE[FGI_DTYPES] = {
     [FGI_F32] = KERNELS(f32, float),
     [FGI_F64] = KERNELS(f64, double),

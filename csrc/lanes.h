@@ -53,8 +53,8 @@ static inline __attribute__((always_inline)) REAL FN(total)(V a) {
 }
 
 /* Weighted: one weight for each head of a row, heads being whole vectors, or a single head. */
-static inline __attribute__((always_inline)) void FN(sum_group)(const fgi_slice *s, int64_t width, int64_t c0, const int nv,
-                                                                const int weighted) {
+static inline __attribute__((always_inline)) void FN(sum_group)(const fgi_slice *s, int64_t width, int64_t c0,
+    const int nv, const int weighted) {
   V a[GROUP];
   int64_t head[GROUP];
   const int64_t last = FN(last)(nv, c0, width), n = s->n, ahead = s->ahead, stride = s->weight_stride;
@@ -82,8 +82,8 @@ static inline __attribute__((always_inline)) void FN(sum_group)(const fgi_slice 
 }
 
 /* The running extreme and how many rows had it. `flip` is the sign bit where the least is sought. */
-static inline __attribute__((always_inline)) void FN(extreme_group)(const fgi_slice *s, int64_t width, int64_t c0, const int nv,
-                                                                    const int counted) {
+static inline __attribute__((always_inline)) void FN(extreme_group)(const fgi_slice *s, int64_t width, int64_t c0,
+    const int nv, const int counted) {
   V a[GROUP], n[GROUP];
   const int64_t last = FN(last)(nv, c0, width), ahead = s->ahead;
   const char *x = s->x + BYTES(c0);
@@ -116,7 +116,8 @@ static inline __attribute__((always_inline)) void FN(extreme_group)(const fgi_sl
   }
 }
 
-static inline __attribute__((always_inline)) void FN(back_group)(const fgi_slice *s, int64_t width, int64_t c0, const int nv) {
+static inline __attribute__((always_inline)) void FN(back_group)(const fgi_slice *s, int64_t width, int64_t c0,
+    const int nv) {
   V a[GROUP], own[GROUP];
   const int64_t last = FN(last)(nv, c0, width), ahead = s->ahead;
   const char *x = s->x + BYTES(c0), *y = s->y + BYTES(c0);
@@ -190,7 +191,7 @@ static void FN(extreme)(const fgi_slice *s) {
 
 static void FN(extreme_back)(const fgi_slice *s) { GROUPS(s->width, PAIRS, FN(back_group)(s, s->width, c0, NV)) }
 
-/* The row multiplied by as reals, whole vectors for each head: the last one is zero where it overlaps the one before. */
+/* The row multiplied by as reals, whole vectors for each head: the last one is zero where it overlaps another. */
 static const REAL *FN(widened)(const fgi_slice *s, int64_t nv) {
   const int64_t last = s->width - LANES, overlap = nv * LANES - s->width;
   if (sizeof(ELEMENT) == sizeof(REAL) && overlap == 0) return (const REAL *)s->own; /* it is that already */

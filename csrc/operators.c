@@ -58,7 +58,9 @@ int32_t fgi_fail(fg_error *err, int32_t code, const char *format, ...) {
   return code;
 }
 
-int32_t fgi_no_memory(fg_error *err) { return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for scratch"); }
+int32_t fgi_no_memory(fg_error *err) {
+  return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for scratch");
+}
 
 int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want) {
   return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "operators: struct_size is %u, want %u", have, want);
@@ -67,7 +69,8 @@ int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want) {
 bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element) {
   static const struct {
     uint8_t code, bits;
-  } DTYPES[FGI_DTYPES] = {[FGI_F32] = {kDLFloat, 32}, [FGI_F64] = {kDLFloat, 64}, [FGI_BF16] = {kDLBfloat, 16}, [FGI_F16] = {kDLFloat, 16}};
+  } DTYPES[FGI_DTYPES] = {[FGI_F32] = {kDLFloat, 32}, [FGI_F64] = {kDLFloat, 64}, [FGI_BF16] = {kDLBfloat, 16},
+      [FGI_F16] = {kDLFloat, 16}};
   for (int d = 0; d < FGI_DTYPES; d++)
     if (t.lanes == 1 && t.code == DTYPES[d].code && t.bits == DTYPES[d].bits) {
       *out = (fgi_dtype)d;
@@ -97,11 +100,13 @@ int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_er
   return fgi_fail(err, FG_INVALID, "ptr is out of range");
 }
 
-int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t limit, int cut, const char *name, fg_error *err) {
+int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t limit, int cut, const char *name,
+    fg_error *err) {
   for (int64_t i = 0; i < n; i++) {
     int64_t j = fgi_index(index, index_bytes, i);
     if (j < 0 || (j >= limit && !cut))
-      return fgi_fail(err, FG_INVALID, "%s[%lld] is %lld, expected [0, %lld): %s has shape [%lld] and the rows it selects are %lld",
+      return fgi_fail(err, FG_INVALID,
+          "%s[%lld] is %lld, expected [0, %lld): %s has shape [%lld] and the rows it selects are %lld",
                       name, (long long)i, (long long)j, (long long)limit, name, (long long)n, (long long)limit);
   }
   return fgi_fail(err, FG_INVALID, "%s changed while it was read", name);

@@ -24,13 +24,15 @@ bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element);
 int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_error *err);
 
 /* The error for the first of n indices that is not in [0, limit), with any above allowed where `cut`. */
-int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t limit, int cut, const char *name, fg_error *err);
+int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t limit, int cut, const char *name,
+    fg_error *err);
 
 static inline int64_t fgi_index(const void *index, int32_t index_bytes, int64_t i) {
   return index_bytes == 4 ? ((const int32_t *)index)[i] : ((const int64_t *)index)[i];
 }
 
-/* Pieces of rows of about equal work, counted as rows plus edges: piece p has rows fgi_cut(.., p) to fgi_cut(.., p + 1). */
+/* Pieces of rows of about equal work, counted as rows plus edges: piece p has rows fgi_cut(.., p) to fgi_cut(.., p +
+ * 1). */
 static inline int64_t fgi_cut(const int64_t *ptr, int64_t rows, int64_t pieces, int64_t p) {
   /* as a product of doubles: exact enough, and monotone in p */
   int64_t work = (int64_t)((double)(ptr[rows] + rows) * ((double)p / (double)pieces)), lo = 0, hi = rows;

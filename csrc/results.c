@@ -18,7 +18,8 @@ static void size_the_pool(void) {
   fgi_pool_grow(&fgi_results, sixteenth < MOST_KEPT ? sixteenth : MOST_KEPT);
 }
 
-int32_t fg_result(const int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out, fg_error *err) {
+int32_t fg_result(const int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out,
+    fg_error *err) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, size_the_pool);
   size_t n_bytes = dtype.bits / 8;
@@ -26,7 +27,8 @@ int32_t fg_result(const int64_t *shape, int32_t ndim, DLDataType dtype, int32_t 
     if (shape[i] < 0 || __builtin_mul_overflow(n_bytes, (size_t)shape[i], &n_bytes))
       return fgi_fail(err, FG_INVALID, "operators: dimension %d of a result is %lld", (int)i, (long long)shape[i]);
   fgi_buffer *b = fgi_buffer_acquire(&fgi_results, n_bytes);
-  if (b == NULL) return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for a result of %zu bytes", n_bytes);
+  if (b == NULL)
+    return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for a result of %zu bytes", n_bytes);
   out->managed = fgi_tensor_new(b, dtype, ndim, shape, versioned, "", 0);
   fgi_buffer_release(b); /* the tensor has a reference of its own */
   if (out->managed == NULL) return fgi_no_memory(err);

@@ -6,7 +6,7 @@
  *   SOFT(f)     the name of function f for these
  *   EXP(x, n)   x[i] = e^x[i] for n reals, none positive
  *
- * What is written is one number for an edge and head. Where there are LANES heads, as is usual, what is kept for a target
+ * What is written is one number for an edge and head. If there are LANES heads, as is usual, what is kept for a target
  * stays in registers; a call of expf for each edge would cost as much as the rows that the weights are for.
  */
 typedef REAL SOFT(v) __attribute__((vector_size(LANES * sizeof(REAL))));
@@ -28,7 +28,8 @@ static inline __attribute__((always_inline)) void SOFT(expect)(const fg_attentio
 static inline __attribute__((always_inline)) bool SOFT(forward)(const fg_attention *in, int64_t row, REAL *most,
                                                                 const int64_t heads) {
   const int64_t first = in->ptr[row], n = in->ptr[row + 1] - first;
-  const REAL *src = in->src, *dst = in->dst != NULL ? (const REAL *)in->dst + row * heads : NULL, slope = (REAL)in->slope;
+  const REAL *src = in->src, *dst = in->dst != NULL ? (const REAL *)in->dst + row * heads : NULL,
+      slope = (REAL)in->slope;
   const REAL *edge = in->edge != NULL ? (const REAL *)in->edge + first * heads : NULL;
   REAL *alpha = (REAL *)in->alpha + first * heads, *total = most + heads, *base = total + heads;
   REAL *own = row < in->self_rows ? (REAL *)in->alpha_self + row * heads : NULL;
@@ -72,7 +73,8 @@ static inline __attribute__((always_inline)) bool SOFT(forward)(const fg_attenti
 static inline __attribute__((always_inline)) bool SOFT(back)(const fg_attention *in, int64_t row, REAL *mean,
                                                              const int64_t heads) {
   const int64_t first = in->ptr[row], n = in->ptr[row + 1] - first;
-  const REAL *src = in->src, *dst = in->dst != NULL ? (const REAL *)in->dst + row * heads : NULL, slope = (REAL)in->slope;
+  const REAL *src = in->src, *dst = in->dst != NULL ? (const REAL *)in->dst + row * heads : NULL,
+      slope = (REAL)in->slope;
   const REAL *edge = in->edge != NULL ? (const REAL *)in->edge + first * heads : NULL;
   const REAL *alpha = (const REAL *)in->alpha + first * heads, *grad = (const REAL *)in->grad + first * heads;
   const REAL *own = in->alpha_self, *own_grad = in->grad_self;

@@ -24,7 +24,9 @@ typedef struct regroup {
   _Atomic int32_t bad; /* atomic: any thread may find a wrong index */
 } regroup;
 
-static int64_t edge_at(const regroup *g, int64_t range) { return (int64_t)((double)g->in->num_index * ((double)range / (double)g->ranges)); }
+static int64_t edge_at(const regroup *g, int64_t range) {
+  return (int64_t)((double)g->in->num_index * ((double)range / (double)g->ranges));
+}
 
 #define COUNT(T)                                                                                 \
   static bool count_##T(const T *index, int64_t first, int64_t end, int64_t sources, int64_t *counters) { \
@@ -133,7 +135,8 @@ int32_t fg_group(const void *target, int32_t index_bytes, int64_t num_edges, int
   int64_t falls = 0;
   for (int64_t e = 0, before = 0; e < num_edges;) {
     int64_t t = fgi_index(target, index_bytes, e), first = e;
-    if ((uint64_t)t >= (uint64_t)targets) return fgi_bad_index(target, index_bytes, num_edges, targets, 0, "target", err);
+    if ((uint64_t)t >= (uint64_t)targets)
+      return fgi_bad_index(target, index_bytes, num_edges, targets, 0, "target", err);
     while (e < num_edges && fgi_index(target, index_bytes, e) == t) e++;
     falls |= t - before;
     before = t;

@@ -75,7 +75,8 @@ struct hetero_rival {
   int32_t hops;
 };
 
-hetero_rival *hetero_rival_new(const int64_t *num_nodes, int32_t types, const hetero_relation *relations, int32_t num_relations,
+hetero_rival *hetero_rival_new(const int64_t *num_nodes, int32_t types, const hetero_relation *relations,
+    int32_t num_relations,
                                const int64_t *fanouts, int32_t hops, int32_t hash) {
   auto *r = new hetero_rival;
   r->types.resize(types);
@@ -89,7 +90,8 @@ hetero_rival *hetero_rival_new(const int64_t *num_nodes, int32_t types, const he
 
 void hetero_rival_free(hetero_rival *r) { delete r; }
 
-int64_t hetero_rival_sample(hetero_rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, int32_t type, const int64_t *seeds, int64_t num_seeds) {
+int64_t hetero_rival_sample(hetero_rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, int32_t type,
+    const int64_t *seeds, int64_t num_seeds) {
   for (auto &t : r->types) t.begin();
   for (auto &e : r->edges) {
     e.pos.clear();

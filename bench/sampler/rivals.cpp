@@ -123,7 +123,8 @@ struct rival {
   }
 };
 
-rival *rival_new(int64_t num_nodes, const int64_t *indptr, const int32_t *indices, const int64_t *fanouts, int32_t hops, int64_t max_seeds) {
+rival *rival_new(int64_t num_nodes, const int64_t *indptr, const int32_t *indices, const int64_t *fanouts, int32_t hops,
+    int64_t max_seeds) {
   auto *r = new rival;
   r->graph_nodes = num_nodes;
   r->indptr = indptr;
@@ -148,7 +149,8 @@ rival *rival_new(int64_t num_nodes, const int64_t *indptr, const int32_t *indice
 
 void rival_free(rival *r) { delete r; }
 
-void rival_simple(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
+void rival_simple(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds,
+    rival_batch *out) {
   r->begin(seeds, num_seeds);
   int64_t first = 0, edge = 0;
   for (int hop = 0; hop < r->hops; hop++) {
@@ -156,7 +158,8 @@ void rival_simple(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const
     const uint64_t key = hop_key(seed, epoch, batch, hop);
     for (int64_t t = first; t < end; t++) {
       const int64_t v = r->nodes.data[t], start = r->indptr[v];
-      const int64_t drawn = draw(absorb(key, v), start, r->indptr[v + 1] - start, r->fanouts.data[hop], r->pos.data + edge);
+      const int64_t drawn = draw(absorb(key, v), start, r->indptr[v + 1] - start, r->fanouts.data[hop],
+          r->pos.data + edge);
       for (int64_t e = edge; e < edge + drawn; e++) {
         const uint32_t u = r->indices[r->pos.data[e]];
         uint32_t stamp = r->stamps.data[u];
@@ -174,7 +177,8 @@ void rival_simple(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const
   r->report(first, out);
 }
 
-void rival_staged(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
+void rival_staged(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds,
+    rival_batch *out) {
   constexpr int64_t unit = 32, ahead = 64;
   r->begin(seeds, num_seeds);
   const int64_t *const indptr = r->indptr;
@@ -229,7 +233,8 @@ void rival_staged(rival *r, uint64_t seed, uint64_t epoch, uint64_t batch, const
   r->report(first, out);
 }
 
-void rival_weighted(rival *r, const float *weights, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
+void rival_weighted(rival *r, const float *weights, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds,
+    int64_t num_seeds, rival_batch *out) {
   r->begin(seeds, num_seeds);
   std::vector<std::pair<double, int64_t>> keys;
   int64_t first = 0, edge = 0;
@@ -255,7 +260,8 @@ void rival_weighted(rival *r, const float *weights, uint64_t seed, uint64_t epoc
   r->report(first, out);
 }
 
-void rival_walks(rival *r, int64_t walks, int64_t length, double restart, uint64_t seed, uint64_t epoch, uint64_t batch, const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
+void rival_walks(rival *r, int64_t walks, int64_t length, double restart, uint64_t seed, uint64_t epoch, uint64_t batch,
+    const int64_t *seeds, int64_t num_seeds, rival_batch *out) {
   r->begin(seeds, num_seeds);
   std::vector<int64_t> visits;
   std::vector<std::pair<int64_t, int64_t>> found;  // -times, node

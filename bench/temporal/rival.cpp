@@ -1,5 +1,5 @@
-// As pyg-lib does it: trees one after the other through each hop, the allowed edges by std::upper_bound in a list that is sorted by
-// time, draws without replacement through a small set, pairs of tree and node numbered by a hash map.
+// As pyg-lib does it: trees one after the other through each hop, the allowed edges by std::upper_bound in a list that
+// is sorted by time, draws without replacement through a small set, pairs of tree and node numbered by a hash map.
 #include "rival.h"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ struct flat_map {
 };
 
 template <typename Map>
-int64_t draw(const rival_graph *g, uint64_t state, const int64_t *seeds, const int64_t *seed_times, int64_t num_seeds, int64_t *num_nodes, uint64_t *sum) {
+int64_t draw(const rival_graph *g, uint64_t state, const int64_t *seeds, const int64_t *seed_times, int64_t num_seeds,
+    int64_t *num_nodes, uint64_t *sum) {
   std::vector<std::pair<int64_t, int64_t>> nodes;
   std::vector<int64_t> drawn;
   Map map;
@@ -92,7 +93,8 @@ int64_t draw(const rival_graph *g, uint64_t state, const int64_t *seeds, const i
 
 } // namespace
 
-int64_t rival_draw(const rival_graph *g, uint64_t seed, const int64_t *seeds, const int64_t *seed_times, int64_t num_seeds, int64_t *nodes, uint64_t *sum) {
+int64_t rival_draw(const rival_graph *g, uint64_t seed, const int64_t *seeds, const int64_t *seed_times,
+    int64_t num_seeds, int64_t *nodes, uint64_t *sum) {
   if (g->table) return draw<flat_map>(g, seed, seeds, seed_times, num_seeds, nodes, sum);
   return draw<std_map>(g, seed, seeds, seed_times, num_seeds, nodes, sum);
 }

@@ -19,7 +19,8 @@ typedef struct {
 } rival_graph;
 
 // Draws a batch and returns its number of edges; *sum is over the positions of all.
-int64_t rival_draw(const rival_graph *g, uint64_t seed, const int64_t *seeds, const int64_t *seed_times, int64_t num_seeds, int64_t *nodes, uint64_t *sum);
+int64_t rival_draw(const rival_graph *g, uint64_t seed, const int64_t *seeds, const int64_t *seed_times,
+    int64_t num_seeds, int64_t *nodes, uint64_t *sum);
 
 #ifdef __cplusplus
 }

@@ -112,7 +112,7 @@ struct Sum {
   }
 };
 
-/* The largest x, of equals the first, and how many equal it; NaN is larger than all. 0 and one where there is no edge. */
+/* The largest x, the first of equals, and how many equal it; NaN is larger than all. 0 and one without any edge. */
 template <class E, int V>
 struct Extreme {
   typedef E Element;
@@ -217,7 +217,8 @@ struct ExtremeBack {
 template <class Op>
 FGC_FN bool walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t k, int64_t stop, typename Op::Part *r) {
   typedef typename Op::Real Real;
-  constexpr int AHEAD = FGC_FEWEST_LANES; /* rows on their way: with 16 bytes a lane and 64 warps, more than memory's latency asks for */
+  /* rows on their way: with 16 bytes a lane and 64 warps, more than memory's latency asks for */
+  constexpr int AHEAD = FGC_FEWEST_LANES;
   bool any = false;
   for (int n, got; k < stop; k += n) {
     n = stop - k < t.size ? (int)(stop - k) : t.size;

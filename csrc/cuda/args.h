@@ -14,7 +14,8 @@ enum {
   FGC_WARPS = 8,                     /* of a block */
   FGC_THREADS = FGC_WARPS * FGC_WARP,
   FGC_FEWEST_LANES = 4,              /* that work on a row of a sum: as many as it has loads on their way at a time */
-  FGC_RUN = 8,                       /* edges of a team of fg_dot_*: a search of their target costs two products or so */
+  /* edges of a team of fg_dot_*: a search of their target costs two products or so */
+  FGC_RUN = 8,
   FGC_LONG = 1024,                   /* a row with more edges is shared by the warps of its block */
   FGC_DIGITS = 256,                  /* of the sort: eight bits at a time */
   FGC_CHUNK = 1024,                  /* consecutive elements that one warp sorts or numbers */

@@ -138,7 +138,8 @@ FGC_FN void attend_back(const fgc_attention &a, int64_t row, int head, int64_t f
   int64_t source;
   if (active) {
     if (has_self && leads) mean = ((const T *)a.alpha_self)[self] * ((const T *)a.grad_self)[self];
-    for (int64_t e = first + c.begin; e < end; e += c.step) mean += alpha[e * a.heads + head] * grad[e * a.heads + head];
+    for (int64_t e = first + c.begin; e < end; e += c.step)
+      mean += alpha[e * a.heads + head] * grad[e * a.heads + head];
   }
   mean = c.template joined<true>(mean);
   if (active) {

@@ -38,7 +38,8 @@ FGC_FN void gather(const fgc_gather &g) {
     Piece p[AHEAD] = {};
     FGC_UNROLL
     for (int u = 0; u < AHEAD; u++)
-      if (from != nullptr && c + u * g.lanes < g.pieces) p[u] = load_const<Piece>(from + (int64_t)(c + u * g.lanes) * n);
+      if (from != nullptr && c + u * g.lanes < g.pieces)
+        p[u] = load_const<Piece>(from + (int64_t)(c + u * g.lanes) * n);
     FGC_UNROLL
     for (int u = 0; u < AHEAD; u++)
       if (c + u * g.lanes < g.pieces) put(&to[c + u * g.lanes], p[u]);

@@ -59,7 +59,8 @@ FGC_FN void map_count(const fgc_map &m) {
   const int64_t chunk = team_index(FGC_WARP), first = chunk * FGC_CHUNK;
   if (chunk >= m.tiles) return;
   uint32_t n = 0;
-  for (int i = 0; i < FGC_CHUNK; i += FGC_WARP) n += (uint32_t)count_ones(ballot(is_first(m, first + i + lane_index())));
+  for (int i = 0; i < FGC_CHUNK; i += FGC_WARP)
+    n += (uint32_t)count_ones(ballot(is_first(m, first + i + lane_index())));
   if (lane_index() == 0) m.counts[chunk] = n;
 }
 

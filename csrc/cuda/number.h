@@ -81,7 +81,8 @@ struct F16 {
     if (rest > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
     if (rest >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
     if (rest >= 0x38800000) return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1) - ((127 - 15) << 23)) >> 13));
-    return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000)); /* adding 0.5 rounds to a multiple of 2^-24 */
+    /* adding 0.5 rounds to a multiple of 2^-24 */
+    return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000));
   }
 #endif
 };

@@ -41,7 +41,8 @@ static int32_t power(int64_t n, int32_t least, int32_t most) {
 }
 
 /* For `threads` threads in all; none where that is none. */
-static void add(fgc_plan *p, const char *kernel, int64_t threads, int64_t shared_bytes, const void *arguments, size_t size) {
+static void add(fgc_plan *p, const char *kernel, int64_t threads, int64_t shared_bytes, const void *arguments,
+    size_t size) {
   if (threads == 0) return;
   fgc_launch *l = &p->launches[p->num_launches++];
   snprintf(l->kernel, sizeof l->kernel, "%s", kernel);
@@ -146,7 +147,8 @@ int32_t fgc_plan_attention(FG_IN fg_attention *in, int32_t back, uintptr_t statu
   char kernel[32];
   snprintf(kernel, sizeof kernel, "fg_attention_%sf%d", back ? "back_" : "", in->is_double ? 64 : 32);
   const int64_t threads = in->rows * parts(in->heads, a.columns) * FGC_WARP;
-  if (parts(threads, FGC_THREADS) > MOST) return refuse(p, FG_INVALID, "operators: too many rows and heads for one launch");
+  if (parts(threads, FGC_THREADS) > MOST)
+    return refuse(p, FG_INVALID, "operators: too many rows and heads for one launch");
   ADD(p, kernel, threads, FGC_WARPS * FGC_WARP * (in->is_double ? 8 : 4), a);
   return FG_OK;
 }
@@ -173,14 +175,15 @@ static bool settled(fgc_plan *p, const void *scratch, int64_t *scratch_bytes, in
     return true;
   }
   if (*scratch_bytes >= spent && aligned(scratch, 16)) return false;
-  *code = refuse(p, FG_INVALID, "operators: scratch of %lld bytes, aligned to 16, is needed, got %lld", (long long)spent,
-                 (long long)*scratch_bytes);
+  *code = refuse(p, FG_INVALID, "operators: scratch of %lld bytes, aligned to 16, is needed, got %lld",
+                 (long long)spent, (long long)*scratch_bytes);
   return true;
 }
 
 /* ---- grouping ------------------------------------------------------------- */
 
-int32_t fgc_plan_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *scratch_bytes, uintptr_t status, fgc_plan *p) {
+int32_t fgc_plan_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
+    fgc_plan *p) {
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
   const int64_t n = in->num_index, rows = in->ptr != NULL ? in->rows : 0;
@@ -204,7 +207,8 @@ int32_t fgc_plan_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *s
   if (n > 0)
     do {
       fgc_sort s = {.index = in->index, .n = n, .limit = in->sources, .wide = in->index_bytes == 8, .shift = 8 * passes,
-                    .status = (uint64_t *)status, .key_out = key[passes % 2], .value_out = value[passes % 2], .counts = counts,
+                    .status = (uint64_t *)status, .key_out = key[passes % 2], .value_out = value[passes % 2],
+                    .counts = counts,
                     .tiles = tiles};
       if (passes > 0) {
         s.key_in = key[1 - passes % 2];
@@ -230,7 +234,8 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->n < 0) return misfit(p);
-  if (in->n > 1 << 30) return refuse(p, FG_INVALID, "map: %lld ids, on a device there may be %d", (long long)in->n, 1 << 30);
+  if (in->n > 1 << 30)
+    return refuse(p, FG_INVALID, "map: %lld ids, on a device there may be %d", (long long)in->n, 1 << 30);
 
   int64_t slots = 64;
   while (slots < 2 * in->n) slots *= 2;
@@ -273,7 +278,8 @@ int32_t fgc_plan_gather(FG_IN fg_gathering *in, uintptr_t status, fgc_plan *p) {
   fgc_gather g = {.index = in->index, .table = in->table, .cache = in->cache, .slot = in->slot, .n = in->n,
                   .table_rows = in->table_rows, .table_stride = in->table_stride, .cache_rows = in->cache_rows,
                   .cache_stride = in->cache_stride, .row_bytes = in->row_bytes, .out = in->out,
-                  .wide = in->index_bytes == 8, .lanes = (int32_t)lanes, .pieces = (int32_t)pieces, .status = (uint64_t *)status};
+                  .wide = in->index_bytes == 8, .lanes = (int32_t)lanes, .pieces = (int32_t)pieces,
+                  .status = (uint64_t *)status};
   char kernel[32];
   snprintf(kernel, sizeof kernel, "fg_gather_%d", (int)piece);
   ADD(p, kernel, pieces == 0 ? 0 : in->n * lanes, 0, g);

@@ -1,4 +1,5 @@
-// Registers of the routines that make variates: Z31 the key of the variates, Z30 to Z28 the constants of splitmix64, Z27 ones in all bits.
+// Registers of the routines that make variates: Z31 the key of the variates, Z30 to Z28 the constants of splitmix64,
+// Z27 ones in all bits.
 #define CONSTANTS \
 	VPTERNLOGD $0xff, Z27, Z27, Z27 \
 	MOVQ $0x9e3779b97f4a7c15, R10   \
@@ -21,8 +22,8 @@
 	VPSRLQ  $31, Z, T \
 	VPXORQ  T, Z, Z
 
-// LOAD brings ids number at to at+15. It reads no quarter of them behind the last id, whose quarter begins at R9: the lines there
-// were not asked for. What it brings instead is not used.
+// LOAD brings ids number at to at+15. It reads no quarter of them behind the last id, whose quarter begins at R9: the
+// lines there were not asked for. What it brings instead is not used.
 #define LOAD(at, Z, X) \
 	MOVL    $at, R13    \
 	CMPQ    R13, R9     \

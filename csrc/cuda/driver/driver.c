@@ -73,8 +73,8 @@ PASS_ON(cuCtxPopCurrent_v2, (void **context), (context))
 PASS_ON(cuModuleLoadData, (void **module, const void *image), (module, image))
 PASS_ON(cuModuleGetFunction, (void **function, void *module, const char *name), (function, module, name))
 PASS_ON(cuLaunchKernel,
-        (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
-         void **parameters, void **extra),
+        (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+         void *stream, void **parameters, void **extra),
         (f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra))
 PASS_ON(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total))
 PASS_ON(cuMemHostRegister_v2, (void *p, size_t n_bytes, unsigned flags), (p, n_bytes, flags))

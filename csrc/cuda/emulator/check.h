@@ -61,7 +61,9 @@ class Array {
   T *data() { return data_; }
   T &operator[](int64_t i) { return data_[i]; }
   int64_t size() const { return n_; }
-  bool same(const Array &other) const { return n_ == other.n_ && memcmp(data_, other.data_, (size_t)n_ * sizeof(T)) == 0; }
+  bool same(const Array &other) const {
+    return n_ == other.n_ && memcmp(data_, other.data_, (size_t)n_ * sizeof(T)) == 0;
+  }
 
  private:
   char *base_;
@@ -73,7 +75,8 @@ class Array {
 /* Integers of 4 or 8 bytes. */
 class Indices {
  public:
-  Indices(const std::vector<int64_t> &v, bool wide) : wide_(wide), a4_(wide ? 0 : (int64_t)v.size()), a8_(wide ? (int64_t)v.size() : 0) {
+  Indices(const std::vector<int64_t> &v, bool wide) : wide_(wide), a4_(wide ? 0 : (int64_t)v.size()),
+      a8_(wide ? (int64_t)v.size() : 0) {
     for (size_t i = 0; i < v.size(); i++)
       if (wide)
         a8_[(int64_t)i] = v[i];

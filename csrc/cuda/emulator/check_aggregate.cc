@@ -93,7 +93,8 @@ struct Call {
     std::vector<T> first(out.data(), out.data() + out.size());
     memset((void *)out.data(), 0xfb, (size_t)out.size() * sizeof(T));
     run(p, 1000);
-    REQUIRE(first.empty() || memcmp(first.data(), out.data(), first.size() * sizeof(T)) == 0, "orders differ: %s", p.launches[0].kernel);
+    REQUIRE(first.empty() || memcmp(first.data(), out.data(), first.size() * sizeof(T)) == 0, "orders differ: %s",
+        p.launches[0].kernel);
   }
 };
 
@@ -116,13 +117,17 @@ struct Total {
     const Real value = E::load(got);
     if (n <= FGC_LONG) {
       const Real want = E::load(E::store(sum * (Real)scale + more));
-      REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column, (double)want, (double)value);
+      REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column,
+          (double)want, (double)value);
       return;
     }
     const double want = exact * scale + (double)more;
-    const double half_unit = sizeof(Real) == 8 ? 0x1p-53 : 0x1p-24, rounding = Dtype<E>::get().code == kDLBfloat ? 0x1p-8 : sizeof(got) == 2 ? 0x1p-11 : half_unit;
-    const double allowed = (double)(n / 8 + 80) * half_unit * magnitude * fabs(scale) + 2 * rounding * fabs(want) + 1e-6;
-    REQUIRE(isnan(want) ? isnan(value) : fabs((double)value - want) <= allowed, "%s[%ld, %ld]: %g, got %g, allowed %g", what, (long)row,
+    const double half_unit = sizeof(Real) == 8 ? 0x1p-53 : 0x1p-24,
+        rounding = Dtype<E>::get().code == kDLBfloat ? 0x1p-8 : sizeof(got) == 2 ? 0x1p-11 : half_unit;
+    const double summing = (double)(n / 8 + 80) * half_unit * magnitude * fabs(scale);
+    const double allowed = summing + 2 * rounding * fabs(want) + 1e-6;
+    REQUIRE(isnan(want) ? isnan(value) : fabs((double)value - want) <= allowed, "%s[%ld, %ld]: %g, got %g, allowed %g",
+        what, (long)row,
             (long)column, want, (double)value, allowed);
   }
 };
@@ -130,7 +135,8 @@ struct Total {
 template <class E>
 void same(typename E::Stored got, typename E::Real want, const char *what, int64_t row, int64_t column) {
   const typename E::Real value = E::load(got);
-  REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column, (double)want, (double)value);
+  REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column,
+      (double)want, (double)value);
 }
 
 struct Options {
@@ -143,8 +149,10 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   typedef typename E::Real Real;
   const int64_t rows = (int64_t)lengths.size(), sources = rows + 9;
   Graph g = graph_of(lengths, sources);
-  if (o.cut >= 0 && o.wide) /* lists that ascend, as those of a part of a larger graph; others end at the first beyond, too */
-    for (int64_t r = 0; r < rows; r++) std::sort(g.index.begin() + g.ptr[(size_t)r], g.index.begin() + g.ptr[(size_t)r + 1]);
+  /* lists that ascend, as those of a part of a larger graph; others end at the first beyond, too */
+  if (o.cut >= 0 && o.wide)
+    for (int64_t r = 0; r < rows; r++)
+      std::sort(g.index.begin() + g.ptr[(size_t)r], g.index.begin() + g.ptr[(size_t)r + 1]);
   const int64_t edges = (int64_t)g.index.size(), weights = o.edge ? edges + 5 : edges;
   Call<E> c(g, o.wide, FG_SUM, columns, o.heads);
   Rows<E> x(sources, columns, columns + o.stride_more, 0, o.shift);
@@ -229,12 +237,14 @@ void check_extreme(const std::vector<int64_t> &lengths, int64_t columns, const O
       same<E>(out[r * columns + col], want, least ? "min" : "max", r, col);
       if (!counted) continue;
       if (isnan(want)) n = 1;
-      REQUIRE(count[r * columns + col] == n, "count[%ld, %ld]: %g, got %g", (long)r, (long)col, (double)n, (double)count[r * columns + col]);
+      REQUIRE(count[r * columns + col] == n, "count[%ld, %ld]: %g, got %g", (long)r, (long)col, (double)n,
+          (double)count[r * columns + col]);
     }
 
   /* the way back: out[s] = sum of y[t] where x[t] equals own[s], over the same lists */
   const int64_t targets = sources;
-  Rows<E> best(targets, columns, columns, 0.5), share(targets, columns, columns), own(rows, columns, columns + o.stride_more, 0.5, o.shift);
+  Rows<E> best(targets, columns, columns, 0.5), share(targets, columns, columns),
+      own(rows, columns, columns + o.stride_more, 0.5, o.shift);
   Call<E> b(g, o.wide, FG_EXTREME_BACK, columns, 1);
   b.in.x = best.data.data();
   b.in.y = share.data.data();
@@ -288,7 +298,8 @@ void check_dot(const std::vector<int64_t> &lengths, int64_t columns, const Optio
         if (col_scale) sum *= (double)(*col_scale)[s];
         if (o.skip_self && s == r) sum = 0;
         const double got = (double)out[k * o.heads + h];
-        REQUIRE(fabs(got - sum) <= (sizeof(Real) == 8 ? 0x1p-48 : 0x1p-20) * (1 + scale), "dot[%ld, %ld]: %g, got %g", (long)k, (long)h, sum, got);
+        REQUIRE(fabs(got - sum) <= (sizeof(Real) == 8 ? 0x1p-48 : 0x1p-20) * (1 + scale), "dot[%ld, %ld]: %g, got %g",
+            (long)k, (long)h, sum, got);
       }
 }
 

@@ -18,9 +18,11 @@ struct Case {
   fg_attention in = {};
 
   Case(const std::vector<int64_t> &lengths, int64_t heads, bool self, double slope, bool wide)
-      : g(graph_of(lengths, (int64_t)lengths.size() + 5)), heads(heads), sources((int64_t)lengths.size() + 5), rows(g.rows()),
-        edges((int64_t)g.index.size()), self_rows(self && rows > 0 ? rows - 1 : 0), slope(slope), index(g.index, wide), ptr(g.ptr),
-        src(sources * heads), dst(rows * heads), edge(edges * heads), alpha(edges * heads), alpha_self(self_rows * heads),
+      : g(graph_of(lengths, (int64_t)lengths.size() + 5)), heads(heads), sources((int64_t)lengths.size() + 5),
+        rows(g.rows()), edges((int64_t)g.index.size()), self_rows(self && rows > 0 ? rows - 1 : 0), slope(slope),
+        index(g.index, wide), ptr(g.ptr),
+        src(sources * heads), dst(rows * heads), edge(edges * heads), alpha(edges * heads),
+        alpha_self(self_rows * heads),
         grad(edges * heads), grad_self(self_rows * heads), grad_edge(edges * heads), grad_edge_self(self_rows * heads),
         grad_dst(rows * heads), has_dst(below(2) == 0), has_edge(below(2) == 0) {
     for (Array<T> *a : {&src, &dst, &edge, &grad, &grad_self})
@@ -74,10 +76,13 @@ struct Case {
     return list;
   }
   double logit_of(int64_t k, int64_t r, int64_t h) { return logit(k < 0 ? r : g.index[(size_t)k], r, k, h); }
-  T &at(Array<T> &edges_of, Array<T> &self, int64_t k, int64_t r, int64_t h) { return k < 0 ? self[r * heads + h] : edges_of[k * heads + h]; }
+  T &at(Array<T> &edges_of, Array<T> &self, int64_t k, int64_t r, int64_t h) {
+    return k < 0 ? self[r * heads + h] : edges_of[k * heads + h];
+  }
 
   void near(double got, double want, double scale, const char *what, int64_t r, int64_t k) {
-    REQUIRE(fabs(got - want) <= (sizeof(T) == 8 ? 1e-12 : 2e-5) * (1 + scale), "%s of row %ld, edge %ld: %g, got %g", what, (long)r, (long)k, want, got);
+    REQUIRE(fabs(got - want) <= (sizeof(T) == 8 ? 1e-12 : 2e-5) * (1 + scale), "%s of row %ld, edge %ld: %g, got %g",
+        what, (long)r, (long)k, want, got);
   }
 
   void check_forward() {
@@ -92,9 +97,11 @@ struct Case {
         for (int64_t k : of_row(r)) most = fmax(most, activated(logit_of(k, r, h)));
         for (int64_t k : of_row(r)) total += exp(activated(logit_of(k, r, h)) - most);
         for (int64_t k : of_row(r))
-          near((double)at(alpha, alpha_self, k, r, h), exp(activated(logit_of(k, r, h)) - most) / total, 0, "alpha", r, k);
+          near((double)at(alpha, alpha_self, k, r, h), exp(activated(logit_of(k, r, h)) - most) / total, 0, "alpha", r,
+              k);
         for (int64_t k = g.ptr[(size_t)r]; k < g.ptr[(size_t)r + 1]; k++)
-          if (r < self_rows && g.index[(size_t)k] == r) REQUIRE(alpha[k * heads + h] == 0, "an edge that a self-loop replaces");
+          if (r < self_rows && g.index[(size_t)k] == r)
+            REQUIRE(alpha[k * heads + h] == 0, "an edge that a self-loop replaces");
       }
   }
 
@@ -107,7 +114,8 @@ struct Case {
     for (int64_t r = 0; r < rows; r++)
       for (int64_t h = 0; h < heads; h++) {
         double mean = 0, total = 0, scale = 0;
-        for (int64_t k : of_row(r)) mean += (double)at(alpha, alpha_self, k, r, h) * (double)at(grad, grad_self, k, r, h);
+        for (int64_t k : of_row(r))
+          mean += (double)at(alpha, alpha_self, k, r, h) * (double)at(grad, grad_self, k, r, h);
         for (int64_t k : of_row(r)) {
           double want = (double)at(alpha, alpha_self, k, r, h) * ((double)at(grad, grad_self, k, r, h) - mean);
           if (logit_of(k, r, h) <= 0) want *= slope;
@@ -116,7 +124,8 @@ struct Case {
           scale += fabs(want);
         }
         for (int64_t k = g.ptr[(size_t)r]; k < g.ptr[(size_t)r + 1]; k++)
-          if (r < self_rows && g.index[(size_t)k] == r) REQUIRE(grad_edge[k * heads + h] == 0, "an edge that a self-loop replaces");
+          if (r < self_rows && g.index[(size_t)k] == r)
+            REQUIRE(grad_edge[k * heads + h] == 0, "an edge that a self-loop replaces");
         near((double)grad_dst[r * heads + h], total, scale, "gradient of dst", r, -2);
       }
   }
@@ -156,13 +165,15 @@ void check_attention() {
   nan.edge[1 * 2] = NAN;
   nan.forward(3);
   for (int64_t k = 0; k < 6; k++)
-    for (int64_t h = 0; h < 2; h++) REQUIRE(isnan(nan.alpha[k * 2 + h]) == (k < 3 && h == 0), "NaN at %ld, %ld", (long)k, (long)h);
+    for (int64_t h = 0; h < 2; h++)
+      REQUIRE(isnan(nan.alpha[k * 2 + h]) == (k < 3 && h == 0), "NaN at %ld, %ld", (long)k, (long)h);
 
   for (int64_t bad : {-1, 9}) { /* absent, whether others are there or not */
     Case<float> c({4, 1, 2}, 1, false, 0.2, true);
     ((int64_t *)c.index.data())[2] = ((int64_t *)c.index.data())[4] = bad;
     c.forward(2);
-    REQUIRE(FG_BAD_KIND(c.status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(c.status[0]) == 2, "status %lx", (unsigned long)c.status[0]);
+    REQUIRE(FG_BAD_KIND(c.status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(c.status[0]) == 2, "status %lx",
+        (unsigned long)c.status[0]);
     REQUIRE(c.alpha[2] == 0 && fabs(c.alpha[0] + c.alpha[1] + c.alpha[3] - 1) < 1e-6, "alpha %g", c.alpha[2]);
     c.back(2);
     REQUIRE(c.grad_edge[2] == 0 && c.grad_edge[4] == 0, "gradient %g", c.grad_edge[2]);

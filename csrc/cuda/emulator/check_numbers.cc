@@ -34,7 +34,8 @@ void check_type(int mantissa, int exponent) {
   for (uint32_t b = 0; b < 1 << 16; b++) {
     const double want = value_of(b, mantissa, exponent);
     const float got = E::load((uint16_t)b);
-    REQUIRE(isnan(want) ? isnan(got) : (double)got == want && signbit(got) == signbit(want), "%04x is %g, got %g", b, want, got);
+    REQUIRE(isnan(want) ? isnan(got) : (double)got == want && signbit(got) == signbit(want), "%04x is %g, got %g", b,
+        want, got);
     if (isnan(want))
       REQUIRE(isnan(E::load(E::store(got))), "NaN %04x is stored as a number", b);
     else
@@ -47,7 +48,8 @@ void check_type(int mantissa, int exponent) {
     const float v = float_of(b);
     const double want = nearest(v, mantissa, exponent);
     const float got = E::load(E::store(v));
-    REQUIRE(isnan(want) ? isnan(got) : (double)got == want && signbit(got) == signbit(want), "%a is stored as %a", v, got);
+    REQUIRE(isnan(want) ? isnan(got) : (double)got == want && signbit(got) == signbit(want), "%a is stored as %a", v,
+        got);
   }
 }
 

@@ -12,7 +12,9 @@ struct Transposed {
   Array<int64_t> source_ptr;
   Indices target, edge;
   Array<uint64_t> status{1};
-  Transposed(int64_t sources, int64_t n, bool wide) : source_ptr(sources + 1), target(n, wide), edge(n, wide) { status[0] = 0; }
+  Transposed(int64_t sources, int64_t n, bool wide) : source_ptr(sources + 1), target(n, wide), edge(n, wide) {
+    status[0] = 0;
+  }
 };
 
 void transpose(const Graph &g, int64_t sources, bool wide, bool only_group, uint64_t seed, Transposed *out) {
@@ -32,7 +34,8 @@ void transpose(const Graph &g, int64_t sources, bool wide, bool only_group, uint
   in.edge = out->edge.data();
   fgc_plan p;
   int64_t n_bytes = -1;
-  REQUIRE(fgc_plan_transpose(&in, nullptr, &n_bytes, 0, &p) == FG_OK && p.num_launches == 0 && n_bytes >= 0, "%s", p.message);
+  REQUIRE(fgc_plan_transpose(&in, nullptr, &n_bytes, 0, &p) == FG_OK && p.num_launches == 0 && n_bytes >= 0, "%s",
+      p.message);
   Array<uint64_t> scratch(n_bytes / 8 + 2); /* exactly, but for the alignment */
   int64_t less = n_bytes - 1;
   if (n_bytes > 0) REQUIRE(fgc_plan_transpose(&in, scratch.data(), &less, 0, &p) == FG_INVALID, "too little scratch");
@@ -56,7 +59,8 @@ void check_one(const std::vector<int64_t> &lengths, int64_t sources, bool wide) 
   for (int64_t k = 0; k < n; k++) of_source[(size_t)g.index[(size_t)k]].push_back(k);
   int64_t at = 0;
   for (int64_t s = 0; s < sources; s++) {
-    REQUIRE(t.source_ptr[s] == at && grouped.source_ptr[s] == at, "source_ptr[%ld]: %ld, got %ld", (long)s, (long)at, (long)t.source_ptr[s]);
+    REQUIRE(t.source_ptr[s] == at && grouped.source_ptr[s] == at, "source_ptr[%ld]: %ld, got %ld", (long)s, (long)at,
+        (long)t.source_ptr[s]);
     for (int64_t k : of_source[(size_t)s]) {
       REQUIRE(t.edge[at] == k && grouped.edge[at] == k, "edge[%ld]: %ld, got %ld", (long)at, (long)k, (long)t.edge[at]);
       REQUIRE(t.target[at] == row_of_edge[(size_t)k], "target[%ld]", (long)at);
@@ -84,7 +88,8 @@ void check_transpose() {
     g.index[4] = g.index[6] = bad;
     Transposed t(10, 9, true);
     transpose(g, 10, true, false, 9, &t);
-    REQUIRE(FG_BAD_KIND(t.status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(t.status[0]) == 4, "status %lx", (unsigned long)t.status[0]);
+    REQUIRE(FG_BAD_KIND(t.status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(t.status[0]) == 4, "status %lx",
+        (unsigned long)t.status[0]);
     REQUIRE(t.source_ptr[10] == 7, "%ld edges are left", (long)t.source_ptr[10]);
     for (int64_t i = 0; i < 7; i++) REQUIRE(t.edge[i] != 4 && t.edge[i] != 6, "edge %ld", (long)t.edge[i]);
   }
@@ -92,7 +97,8 @@ void check_transpose() {
   g.ptr[0] = 2;
   Transposed t(10, 9, false);
   transpose(g, 10, false, false, 9, &t);
-  REQUIRE(FG_BAD_KIND(t.status[0]) == FG_BAD_PTR && FG_BAD_POSITION(t.status[0]) == 0, "status %lx", (unsigned long)t.status[0]);
+  REQUIRE(FG_BAD_KIND(t.status[0]) == FG_BAD_PTR && FG_BAD_POSITION(t.status[0]) == 0, "status %lx",
+      (unsigned long)t.status[0]);
 }
 
 namespace {
@@ -125,7 +131,8 @@ void check_ids(const std::vector<int64_t> &ids, bool wide, int orders) {
     REQUIRE(fgc_plan_map(&in, scratch.data(), &n_bytes, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
     run(p, 100 * (uint64_t)order + 1);
     REQUIRE(count[0] == (int64_t)node.size(), "%zu ids, got %ld", node.size(), (long)count[0]);
-    for (size_t i = 0; i < node.size(); i++) REQUIRE(nodes[(int64_t)i] == node[i], "node[%zu]: %ld, got %ld", i, (long)node[i], (long)nodes[(int64_t)i]);
+    for (size_t i = 0; i < node.size(); i++)
+      REQUIRE(nodes[(int64_t)i] == node[i], "node[%zu]: %ld, got %ld", i, (long)node[i], (long)nodes[(int64_t)i]);
     int64_t bad = -1;
     for (int64_t i = n - 1; i >= 0; i--)
       if (ids[(size_t)i] < 0) bad = i;
@@ -133,7 +140,8 @@ void check_ids(const std::vector<int64_t> &ids, bool wide, int orders) {
       const int64_t want = ids[(size_t)i] < 0 ? -1 : number[ids[(size_t)i]];
       REQUIRE(local[i] == want, "local[%ld]: %ld, got %ld", (long)i, (long)want, (long)local[i]);
     }
-    REQUIRE(bad < 0 ? status[0] == 0 : FG_BAD_KIND(status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(status[0]) == bad, "status");
+    REQUIRE(bad < 0 ? status[0] == 0 : FG_BAD_KIND(status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(status[0]) == bad,
+        "status");
   }
 }
 
@@ -151,7 +159,8 @@ void check_map() {
     check_ids(descending, true, 2);
   }
   std::vector<int64_t> ids;
-  for (int i = 0; i < 3000; i++) ids.push_back(i % 5 == 0 ? INT64_MAX : below(900) * ((int64_t)1 << 32)); /* 64 bits, alike in the lower ones */
+  /* 64 bits, alike in the lower ones */
+  for (int i = 0; i < 3000; i++) ids.push_back(i % 5 == 0 ? INT64_MAX : below(900) * ((int64_t)1 << 32));
   check_ids(ids, true, 4);
   ids[700] = -1;
   ids[900] = INT64_MIN;
@@ -161,8 +170,10 @@ void check_map() {
 void check_gather() {
   for (int64_t row_bytes : {1, 2, 3, 4, 6, 8, 12, 16, 20, 48, 100, 512, 520, 2048, 2408})
     for (int shift : {0, 4, 1}) {
-      const int64_t table_rows = 37, cache_rows = 11, n = 90, table_stride = row_bytes + (shift == 4 ? 16 : 0), cache_stride = row_bytes;
-      Array<unsigned char> table(table_rows * table_stride, shift), cache(cache_rows * cache_stride), out(n * row_bytes);
+      const int64_t table_rows = 37, cache_rows = 11, n = 90, table_stride = row_bytes + (shift == 4 ? 16 : 0),
+          cache_stride = row_bytes;
+      Array<unsigned char> table(table_rows * table_stride, shift), cache(cache_rows * cache_stride),
+          out(n * row_bytes);
       for (int64_t i = 0; i < table.size(); i++) table[i] = (unsigned char)rng()();
       for (int64_t i = 0; i < cache.size(); i++) cache[i] = (unsigned char)rng()();
       std::vector<int64_t> rows;
@@ -208,7 +219,8 @@ void check_gather() {
           REQUIRE(out[i * row_bytes + b] == want, "byte %ld of row %ld", (long)b, (long)i);
         }
       if (bad)
-        REQUIRE(FG_BAD_KIND(status[0]) == FG_BAD_SLOT && FG_BAD_POSITION(status[0]) == 5, "status %lx", (unsigned long)status[0]);
+        REQUIRE(FG_BAD_KIND(status[0]) == FG_BAD_SLOT && FG_BAD_POSITION(status[0]) == 5, "status %lx",
+            (unsigned long)status[0]);
       else
         REQUIRE(status[0] == 0, "status %lx", (unsigned long)status[0]);
 
@@ -222,6 +234,7 @@ void check_gather() {
       REQUIRE(fgc_plan_gather(&in, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
       run(p, 8);
       for (int64_t i = 0; i < out.size(); i++) REQUIRE(out[i] == 0, "byte %ld", (long)i);
-      REQUIRE(FG_BAD_KIND(status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(status[0]) == 0, "status %lx", (unsigned long)status[0]);
+      REQUIRE(FG_BAD_KIND(status[0]) == FG_BAD_INDEX && FG_BAD_POSITION(status[0]) == 0, "status %lx",
+          (unsigned long)status[0]);
     }
 }

@@ -131,7 +131,8 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   return SUCCESS;
 }
 
-int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+    unsigned shared,
                    void *stream, void **parameters, void **extra) {
   (void)stream;
   ENTER_CONTEXT;

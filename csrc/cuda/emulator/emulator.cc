@@ -112,7 +112,8 @@ uint64_t meet(Meeting meeting, unsigned mask, uint64_t v, int from) {
   Lane *lane = machine.running;
   const int own = lane->index % 32;
   if (!(mask >> own & 1)) fail("a lane exchanges under a mask that it is not in");
-  if ((__builtin_popcount(mask) & (__builtin_popcount(mask) - 1)) != 0) fail("a mask of a size that is no power of two");
+  if ((__builtin_popcount(mask) & (__builtin_popcount(mask) - 1)) != 0)
+    fail("a mask of a size that is no power of two");
   lane->brought = v;
   lane->from = from;
   lane->meeting = meeting;
@@ -194,7 +195,8 @@ void check_aligned(const void *p, size_t n) {
 }
 
 void launch(Kernel kernel, const void *arguments, int64_t blocks, int threads, size_t shared_bytes, uint64_t seed) {
-  if (threads % 32 != 0 || threads < 32 || threads > 1024 || blocks < 1 || blocks > 0x7fffffff || shared_bytes > 48 << 10)
+  if (threads % 32 != 0 || threads < 32 || threads > 1024 || blocks < 1 || blocks > 0x7fffffff ||
+      shared_bytes > 48 << 10)
     fail("a launch that no device takes");
   machine.kernel = kernel;
   machine.arguments = arguments;
