@@ -1,9 +1,11 @@
 // Package csrc is the C side of the library seen from Go: memory for tensors that leave it.
 //
-// It is a Go package so that the C files are built, and rebuilt, by the Go tool like any other source. It guarantees that memory handed out is
-// aligned to 64 bytes, is never Go memory, and is given back by C alone: a tensor may be deleted on any thread, without the interpreter's lock,
-// in a forked child or while the process exits. The operators (aggregate.c and its neighbours) are plain C that Python calls directly, without Go
-// in between: they are here to be built with the rest. capi is the only user of the Go side. Acquiring a pooled buffer costs two calls into C, about 100 ns.
+// It is a Go package so that the C files are built, and rebuilt, by the Go tool like any other source. It guarantees
+// that memory handed out is aligned to 64 bytes, is never Go memory, and is given back by C alone: a tensor may be
+// deleted on any thread, without the interpreter's lock, in a forked child or while the process exits. The operators
+// (aggregate.c and its neighbours) are plain C that Python calls directly, without Go in between: they are here to be
+// built with the rest. capi is the only user of the Go side. Acquiring a pooled buffer costs two calls into C, about
+// 100 ns.
 package csrc
 
 /*
@@ -22,8 +24,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// The Go tool hashes what lies in a package's own directory and what it embeds. Embedding the headers and the symbol list makes a change to
-// them rebuild this package and everything that imports it.
+// The Go tool hashes what lies in a package's own directory and what it embeds. Embedding the headers and the symbol
+// list makes a change to them rebuild this package and everything that imports it.
 //
 //go:embed include freshgo.map
 var _ embed.FS
@@ -73,7 +75,8 @@ type Tensor struct {
 	versioned C.int
 }
 
-// Tensor makes a row-major tensor over the start of the buffer, with a reference of its own. Its error wraps mem.ErrBudget.
+// Tensor makes a row-major tensor over the start of the buffer, with a reference of its own. Its error wraps
+// mem.ErrBudget.
 func (b *Buffer) Tensor(name string, dtype DType, shape []int64, versioned bool) (Tensor, error) {
 	var t Tensor
 	if versioned {

@@ -68,7 +68,8 @@ func acquire(t *testing.T, n int64) *Buffer {
 
 func TestBuffersAreAlignedAndWritable(t *testing.T) {
 	nothingLeft(t)
-	for _, n := range []int64{0, 1, 63, 64, 255, 256, 257, 320, 321, 1000, 4096, 1<<20 + 1, 2<<20 - 1, 2 << 20, 2<<20 + 1, 5 << 20, 33<<20 + 7} {
+	for _, n := range []int64{0, 1, 63, 64, 255, 256, 257, 320, 321, 1000, 4096, 1<<20 + 1, 2<<20 - 1, 2 << 20, 2<<20 + 1,
+		5 << 20, 33<<20 + 7} {
 		b := acquire(t, n)
 		require.Len(t, b.Bytes(), int(n))
 		_, capacity, _ := Counters()
@@ -198,7 +199,8 @@ func TestPublicHeadersArePlainCAndStandAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, parts)
 	for _, header := range append(parts, "include/freshgo.h") {
-		command := append(strings.Fields(string(compiler)), "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc", header)
+		command := append(strings.Fields(string(compiler)), "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror",
+			"-fsyntax-only", "-xc", header)
 		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 		require.NoError(t, err, string(out))
 	}

@@ -2,10 +2,11 @@
 //
 //	go run ./bench/convert -dir /path/on/the/device
 //
-// Features: a table in memory is converted, and the same number of bytes is written to a plain file in direct writes of 1 MiB, interleaved. Edges: a
-// random edge list in memory is converted with everything in memory and within a small budget, where the edges pass through the disk, on one
-// processor and on all; where the processors are shared or the disk is slow, edges per second of processor time tell what the code costs. Medians are
-// printed. The last store of each kind is verified, and its degrees are compared with a count of the input.
+// Features: a table in memory is converted, and the same number of bytes is written to a plain file in direct writes of
+// 1 MiB, interleaved. Edges: a random edge list in memory is converted with everything in memory and within a small
+// budget, where the edges pass through the disk, on one processor and on all; where the processors are shared or the
+// disk is slow, edges per second of processor time tell what the code costs. Medians are printed. The last store of
+// each kind is verified, and its degrees are compared with a count of the input.
 package main
 
 import (
@@ -91,7 +92,8 @@ func benchFeatures(work string) error {
 	}
 	bytes := float64(len(block.Bytes()))
 	plain, ours := bytes/median(device)/1e6, bytes/median(converted)/1e6
-	fmt.Printf("features  %6.0f MB: device %5.0f MB/s, conversion %5.0f MB/s, ratio %.2f\n", bytes/1e6, plain, ours, ours/plain)
+	fmt.Printf("features  %6.0f MB: device %5.0f MB/s, conversion %5.0f MB/s, ratio %.2f\n", bytes/1e6, plain, ours,
+		ours/plain)
 	return verify(filepath.Join(work, "features"), nil)
 }
 
@@ -184,7 +186,8 @@ func verify(path string, targets []int64) error {
 		return err
 	}
 	took := time.Since(start).Seconds()
-	fmt.Printf("          verified %.0f MB at %.0f MB/s\n", float64(s.Describe().NumBytes)/1e6, float64(s.Describe().NumBytes)/took/1e6)
+	fmt.Printf("          verified %.0f MB at %.0f MB/s\n", float64(s.Describe().NumBytes)/1e6,
+		float64(s.Describe().NumBytes)/took/1e6)
 	if targets == nil {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Command gather compares core/rows with memcpy in C: random rows of a table larger than the caches into one batch.
 //
-// The contestants work on the same rows in one process and take turns; the figures are medians over the rounds, and what they
-// copied is compared before anything is timed.
+// The contestants work on the same rows in one process and take turns; the figures are medians over the rounds, and
+// what they copied is compared before anything is timed.
 //
 //	go run ./bench/gather                 # 2 GiB table
 //	go run ./bench/gather -table 256      # a quick look, in MiB
@@ -59,7 +59,12 @@ func run() error {
 	}
 	both := batch.Bytes()
 	dst, other := both[:len(both)/2], both[len(both)/2:]
-	fmt.Printf("table %d MiB, batch %d MiB, median of %d turns, one thread, GB/s of rows (ratio to memcpy with prefetch)\n", *tableMiB, *batchMiB, *rounds)
+	fmt.Printf(
+		"table %d MiB, batch %d MiB, median of %d turns, one thread, GB/s of rows (ratio to memcpy with prefetch)\n",
+		*tableMiB,
+		*batchMiB,
+		*rounds,
+	)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "row bytes\tfreshgo\tC memcpy\tC memcpy, prefetch\tcopy in order\t")
 	for _, rowBytes := range []int{64, 100, 200, 400, 512, 1024, 2048} {

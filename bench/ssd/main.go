@@ -1,10 +1,11 @@
-// Command ssd measures the read engines on random reads against a plain C loop over liburing, on the same file, interleaved round by round.
+// Command ssd measures the read engines on random reads against a plain C loop over liburing, on the same file,
+// interleaved round by round.
 //
 //	go run -tags liburing ./bench/ssd -file /path/on/the/disk/bench.bin -gib 8
 //
-// It reports requests per second, processor time per request and the ratios to the first contender, and the rate of sequential writing
-// against a loop of direct writes. Every page read is checked. Without the tag (it needs liburing's header and library) only the engines
-// are measured.
+// It reports requests per second, processor time per request and the ratios to the first contender, and the rate of
+// sequential writing against a loop of direct writes. Every page read is checked. Without the tag (it needs liburing's
+// header and library) only the engines are measured.
 package main
 
 import (
@@ -81,7 +82,8 @@ func run(c config) error {
 	}
 	budget := mem.NewBudget(0)
 	for _, kind := range []ssd.Kind{ssd.IOUring, ssd.Pread, ssd.Buffered} {
-		engine, err := ssd.NewEngine(ssd.Options{Kind: kind, Depth: c.depth, FS: ssd.OS, Budget: budget}, filepath.Dir(c.path))
+		engine, err := ssd.NewEngine(ssd.Options{Kind: kind, Depth: c.depth, FS: ssd.OS, Budget: budget},
+			filepath.Dir(c.path))
 		if err != nil {
 			log.Printf("left out: %v", err)
 			continue
@@ -116,8 +118,20 @@ func run(c config) error {
 }
 
 func report(c config, contenders []*contender) {
-	fmt.Printf("%s/%s, %d processors, GOMAXPROCS %d; %d-byte reads of %.1f GiB, depth %d, %d busy goroutines; median of %d rounds of %d\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.GOMAXPROCS(0), c.block, float64(c.pages)*ssd.PageBytes/(1<<30), c.depth, c.busy, c.rounds, c.requests)
+	fmt.Printf(
+		"%s/%s, %d processors, GOMAXPROCS %d; %d-byte reads of %.1f GiB, depth %d, "+
+			"%d busy goroutines; median of %d rounds of %d\n",
+		runtime.GOOS,
+		runtime.GOARCH,
+		runtime.NumCPU(),
+		runtime.GOMAXPROCS(0),
+		c.block,
+		float64(c.pages)*ssd.PageBytes/(1<<30),
+		c.depth,
+		c.busy,
+		c.rounds,
+		c.requests,
+	)
 	fmt.Printf("%-24s %12s %14s %12s %12s\n", "", "IOPS", "CPU us/request", "IOPS ratio", "CPU ratio")
 	first := contenders[0]
 	for _, who := range contenders {

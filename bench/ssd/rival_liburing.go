@@ -23,7 +23,8 @@ var rivalRead = func(c config, offsets []int64, registered bool) error {
 		mode = 1
 	}
 	// offsets is read during the call only.
-	rc := C.rival_read(path, (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(offsets))), C.int64_t(len(offsets)), C.int(c.block), C.int(c.depth), mode)
+	rc := C.rival_read(path, (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(offsets))), C.int64_t(len(offsets)),
+		C.int(c.block), C.int(c.depth), mode)
 	if rc < 0 {
 		return fmt.Errorf("liburing loop: %w", syscall.Errno(-rc))
 	}

@@ -16,7 +16,8 @@ const (
 	writeChunk = 4 << 20
 )
 
-// compareWriting writes a file with a bare loop of direct writes, which does nothing but wait for the disk, and with a Writer fed by copies.
+// compareWriting writes a file with a bare loop of direct writes, which does nothing but wait for the disk, and with a
+// Writer fed by copies.
 func compareWriting(c config) error {
 	path := c.path + ".writing"
 	defer os.Remove(path)

@@ -11,8 +11,8 @@ import (
 	"gorgonia.org/cu"
 )
 
-// A device that has been used. Its context and its module stay until the process ends: PyTorch holds the same context as long, and the order in
-// which libraries are taken down at exit is nobody's to choose.
+// A device that has been used. Its context and its module stay until the process ends: PyTorch holds the same context
+// as long, and the order in which libraries are taken down at exit is nobody's to choose.
 type device struct {
 	handle  cu.Device
 	context cu.CUContext
@@ -57,8 +57,8 @@ func In(ordinal int, fn func() error) error {
 	return d.in(fn)
 }
 
-// Queue queues launches on a stream of a device, one after the other. `image` holds the kernels, as nvcc wrote them; the first one that is given for
-// a device counts.
+// Queue queues launches on a stream of a device, one after the other. `image` holds the kernels, as nvcc wrote them;
+// the first one that is given for a device counts.
 func Queue(ordinal int, image []byte, stream uintptr, launches []Launch) error {
 	if len(launches) == 0 {
 		return nil
@@ -142,8 +142,8 @@ func (d *device) function(image []byte, name string) (cu.Function, error) {
 }
 
 func (l *Launch) queue(f cu.Function, stream uintptr) error {
-	// cu copies a word for each pointer, side by side. The driver knows that the kernel has one parameter and reads as many bytes as that has
-	// from where the first pointer points to: the copy of the words.
+	// cu copies a word for each pointer, side by side. The driver knows that the kernel has one parameter and reads as
+	// many bytes as that has from where the first pointer points to: the copy of the words.
 	words := make([]unsafe.Pointer, len(l.Words))
 	for i := range words {
 		words[i] = unsafe.Pointer(&l.Words[i]) // 8 bytes, which cu reads before it returns

@@ -1,7 +1,8 @@
 // Package manifest holds the schema of a store's manifest and the codec of the file it lives in.
 //
-// Decode accepts exactly what Encode wrote: it checks magic, version, length and checksum before it parses, and what it allocates is
-// bounded by the bytes it was given. It does not check that the contents make sense; package store, its only caller, does.
+// Decode accepts exactly what Encode wrote: it checks magic, version, length and checksum before it parses, and what it
+// allocates is bounded by the bytes it was given. It does not check that the contents make sense; package store, its
+// only caller, does.
 package manifest
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative manifest.proto
@@ -23,7 +24,8 @@ const (
 	Version = 1
 	// HeaderBytes is the size of the header: magic (8 bytes), version, payload length, checksum (uint32 each).
 	HeaderBytes = 20
-	// MaxPayloadBytes bounds what a reader allocates for a manifest. A tensor takes about a hundred bytes, so it is out of reach.
+	// MaxPayloadBytes bounds what a reader allocates for a manifest. A tensor takes about a hundred bytes, so it is out of
+	// reach.
 	MaxPayloadBytes = 64 << 20
 	magic           = "FRESHGO\x00"
 )
@@ -39,7 +41,8 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// Encode returns the contents of a manifest file. Equal manifests give equal bytes within one build of the program only.
+// Encode returns the contents of a manifest file. Equal manifests give equal bytes within one build of the program
+// only.
 func Encode(m *Manifest) ([]byte, error) {
 	payload, err := proto.Marshal(m)
 	if err != nil {
@@ -70,7 +73,8 @@ func Decode(file []byte) (*Manifest, error) {
 	}
 	length := binary.LittleEndian.Uint32(file[12:])
 	if int64(len(file)-HeaderBytes) != int64(length) {
-		return nil, fmt.Errorf("manifest: %w: %d bytes after the header, expected %d", ErrCorrupt, len(file)-HeaderBytes, length)
+		return nil, fmt.Errorf("manifest: %w: %d bytes after the header, expected %d", ErrCorrupt, len(file)-HeaderBytes,
+			length)
 	}
 	if got, want := checksum(file), binary.LittleEndian.Uint32(file[16:]); got != want {
 		return nil, fmt.Errorf("manifest: %w: checksum %08x, expected %08x", ErrCorrupt, got, want)

@@ -11,7 +11,8 @@ import (
 func sample() *Manifest {
 	return &Manifest{
 		Uuid: []byte("0123456789abcdef"), CreatedUnixNs: 1, Generator: "test",
-		NodeTypes: []*NodeType{{Count: 3, Tensors: []*Tensor{{Name: "x", Data: &Array{File: "x.bin", RowShape: []int64{4, 5}, CrcFileCrc: 9}}}}},
+		NodeTypes: []*NodeType{{Count: 3, Tensors: []*Tensor{{Name: "x",
+			Data: &Array{File: "x.bin", RowShape: []int64{4, 5}, CrcFileCrc: 9}}}}},
 		EdgeTypes: []*EdgeType{{Count: 7, Indptr: &Array{Dtype: DType_INT64, Rows: 4}}},
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// hugeBytes is the size from which a block asks for huge pages: two of them on amd64, below which alignment may leave none whole.
-// They make random access to large tables 1.1 to 1.5 times as fast.
+// hugeBytes is the size from which a block asks for huge pages: two of them on amd64, below which alignment may leave
+// none whole. They make random access to large tables 1.1 to 1.5 times as fast.
 const hugeBytes = 4 << 20
 
 // Block is a zeroed, page-aligned anonymous map counted in a Budget.
 //
-// Its owner frees it, once every view of it is out of use: an access after Free is a fault that cannot be recovered from.
-// Blocks are not freed by the garbage collector, because views of them (Slice) do not keep them alive.
+// Its owner frees it, once every view of it is out of use: an access after Free is a fault that cannot be recovered
+// from. Blocks are not freed by the garbage collector, because views of them (Slice) do not keep them alive.
 type Block struct {
 	budget  *Budget
 	purpose Purpose
@@ -53,7 +53,8 @@ func (k *Block) Free() {
 // Slice returns the block as a slice of T, which must contain no pointers. It is valid until Free.
 func Slice[T any](k *Block) []T { return View[T](k.data) }
 
-// View returns p as a slice of T, which must contain no pointers. It panics when p is not aligned for T or is not a whole number of T.
+// View returns p as a slice of T, which must contain no pointers. It panics when p is not aligned for T or is not a
+// whole number of T.
 func View[T any](p []byte) []T {
 	var zero T
 	size, align := unsafe.Sizeof(zero), unsafe.Alignof(zero)
@@ -70,7 +71,8 @@ func View[T any](p []byte) []T {
 // Bytes returns the memory of values, which must contain no pointers: the inverse of View.
 func Bytes[T any](values []T) []byte {
 	var zero T
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), uintptr(len(values))*unsafe.Sizeof(zero)) // exactly the values
+	// exactly the values
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), uintptr(len(values))*unsafe.Sizeof(zero))
 }
 
 func mapAnonymous(n int64) ([]byte, error) {

@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Buffer is memory that may outlive the package that filled it: a batch tensor belongs to its consumer, who may keep it for ever.
+// Buffer is memory that may outlive the package that filled it: a batch tensor belongs to its consumer, who may keep it
+// for ever.
 type Buffer interface {
 	// Bytes returns the memory, 64-byte aligned. It is valid until Release.
 	Bytes() []byte
@@ -20,7 +21,8 @@ type Allocator interface {
 	Acquire(nBytes int64) (Buffer, error)
 }
 
-// MapAllocator is the Allocator of pure Go programs: each buffer is an anonymous map of its own. It counts what is live.
+// MapAllocator is the Allocator of pure Go programs: each buffer is an anonymous map of its own. It counts what is
+// live.
 type MapAllocator struct {
 	buffers atomic.Int64 // buffers acquired and not released; read by tests for leaks
 	bytes   atomic.Int64 // their size

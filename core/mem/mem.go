@@ -1,10 +1,12 @@
 // Package mem accounts for the memory that freshgo uses outside the Go heap.
 //
-// Everything large lives in anonymous maps, so that the garbage collector neither scans nor moves it and so that it returns to the
-// operating system when it is freed. A Budget counts every byte by Purpose and refuses what would exceed its limit: a budget that is
-// too small is an error at once, never growth. All packages of core allocate through it; the loader makes one Budget and hands it down.
+// Everything large lives in anonymous maps, so that the garbage collector neither scans nor moves it and so that it
+// returns to the operating system when it is freed. A Budget counts every byte by Purpose and refuses what would exceed
+// its limit: a budget that is too small is an error at once, never growth. All packages of core allocate through it;
+// the loader makes one Budget and hands it down.
 //
-// An Alloc costs one or two system calls and, later, a page fault per page touched: it is for tables and pools, not for rows.
+// An Alloc costs one or two system calls and, later, a page fault per page touched: it is for tables and pools, not for
+// rows.
 package mem
 
 import (
@@ -27,9 +29,10 @@ const (
 	Batch                        // tensors of batches not yet given back
 	Trace                        // sampled batches waiting for their features
 	Convert                      // scratch of a conversion
-	Pack                         // rows set aside for the batch that needs them, and the buffers through which they go to a file
-	History                      // the buffer of historical embeddings, and what is known of its rows
-	NumPurposes   = iota         // how many there are
+	// rows set aside for the batch that needs them, and the buffers through which they go to a file
+	Pack
+	History            // the buffer of historical embeddings, and what is known of its rows
+	NumPurposes = iota // how many there are
 )
 
 var purposeNames = [NumPurposes]string{
@@ -67,7 +70,8 @@ func (e *BudgetError) Error() string {
 	if least := e.Minimum(); least != e.Need {
 		give = fmt.Sprintf("give memory of at least %d bytes: ", least)
 	}
-	return fmt.Sprintf("mem: %s needs %d bytes, %d of the budget's %d are left: %s%v", e.Purpose, e.Need, e.Free, e.Limit, give, ErrBudget)
+	return fmt.Sprintf("mem: %s needs %d bytes, %d of the budget's %d are left: %s%v", e.Purpose, e.Need, e.Free, e.Limit,
+		give, ErrBudget)
 }
 
 // Unwrap makes errors.Is(err, ErrBudget) hold.
@@ -75,7 +79,8 @@ func (e *BudgetError) Unwrap() error { return ErrBudget }
 
 // Budget is a limit on memory with a count per purpose. It is safe for concurrent use; mu guards all counters.
 //
-// One lock instead of atomics: allocations are rare and large, and the sum over the purposes must agree with the total at any time.
+// One lock instead of atomics: allocations are rare and large, and the sum over the purposes must agree with the total
+// at any time.
 type Budget struct {
 	limit int64 // <= 0: unlimited
 

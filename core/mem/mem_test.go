@@ -58,10 +58,12 @@ func TestBudgetRefuses(t *testing.T) {
 	require.EqualValues(t, 70, b.Used())
 	require.EqualValues(t, 70, b.Peak(), "a refusal is not counted")
 	require.NoError(t, b.Reserve(mem.Batch, 30), "exactly what is left")
-	require.EqualError(t, b.Reserve(mem.Batch, 1), "mem: batch needs 1 bytes, 0 of the budget's 100 are left: give memory of at least 101 bytes: memory budget exceeded")
+	require.EqualError(t, b.Reserve(mem.Batch, 1),
+		"mem: batch needs 1 bytes, 0 of the budget's 100 are left: give memory of at least 101 bytes: memory budget exceeded")
 	b.Release(mem.Topology, 70)
 	b.Release(mem.Batch, 30)
-	require.EqualError(t, b.Reserve(mem.Staging, 101), "mem: staging needs 101 bytes, 100 of the budget's 100 are left: memory budget exceeded", "which is what to give")
+	require.EqualError(t, b.Reserve(mem.Staging, 101),
+		"mem: staging needs 101 bytes, 100 of the budget's 100 are left: memory budget exceeded", "which is what to give")
 }
 
 func TestUnlimitedBudgetCounts(t *testing.T) {

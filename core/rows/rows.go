@@ -1,9 +1,10 @@
 // Package rows copies rows of one table to rows of another: features from memory or from a cache into a batch.
 //
-// It guarantees that no index reaches memory unchecked. The copy is bound by memory: rows are prefetched ahead of their turn,
-// and where rows and destination are aligned to the vector they are written past the caches, which saves reading the
-// destination, for a batch is larger than the caches by the time it is used. The best of the kernels that the processor runs
-// (AVX-512, AVX2, portable) is chosen once; tests compare each with the portable one. core/loader calls it.
+// It guarantees that no index reaches memory unchecked. The copy is bound by memory: rows are prefetched ahead of their
+// turn, and where rows and destination are aligned to the vector they are written past the caches, which saves reading
+// the destination, for a batch is larger than the caches by the time it is used. The best of the kernels that the
+// processor runs (AVX-512, AVX2, portable) is chosen once; tests compare each with the portable one. core/loader calls
+// it.
 package rows
 
 import (
@@ -24,8 +25,8 @@ const (
 // offsets are byte offsets of the rows of one block and of those that follow, which are only prefetched.
 type offsets [blockRows + aheadRows]uintptr
 
-// A kernel copies rowBytes bytes from src+srcOff[i] to dst+dstOff[i] for the first n offsets, and prefetches sources up to
-// the m-th, n <= m. All offsets are in range.
+// A kernel copies rowBytes bytes from src+srcOff[i] to dst+dstOff[i] for the first n offsets, and prefetches sources up
+// to the m-th, n <= m. All offsets are in range.
 type kernel struct {
 	name string
 	copy func(dst, src unsafe.Pointer, dstOff, srcOff *offsets, rowBytes, n, m int)
@@ -41,9 +42,9 @@ func Gather[I int64 | int32](dst, src []byte, rowBytes int, idx []I) {
 	copyRows(best, dst, nil, src, idx, rowBytes)
 }
 
-// Copy copies row srcRow[i] of src to row dstRow[i] of dst, for all i. Rows are rowBytes long. dst and src must not overlap;
-// where a destination row is named twice it ends as one of the two. An index that is out of range is a broken invariant of
-// the caller: it panics before its row is touched.
+// Copy copies row srcRow[i] of src to row dstRow[i] of dst, for all i. Rows are rowBytes long. dst and src must not
+// overlap; where a destination row is named twice it ends as one of the two. An index that is out of range is a broken
+// invariant of the caller: it panics before its row is touched.
 func Copy[I int64 | int32](dst []byte, dstRow []int32, src []byte, srcRow []I, rowBytes int) {
 	if len(dstRow) != len(srcRow) {
 		panic(fmt.Sprintf("rows: %d destination rows for %d source rows", len(dstRow), len(srcRow)))

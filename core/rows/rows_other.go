@@ -2,6 +2,6 @@
 
 package rows
 
-// kernels lists the kernels that this processor runs, the best first. The runtime's copy already uses the vector registers
-// of arm64, so there prefetch alone is added.
+// kernels lists the kernels that this processor runs, the best first. The runtime's copy already uses the vector
+// registers of arm64, so there prefetch alone is added.
 func kernels() []kernel { return []kernel{portable} }

@@ -82,10 +82,14 @@ func TestRowIndicesAreChecked(t *testing.T) {
 	}{
 		{"source too large", func() { Gather(dst, src, 2, []int64{0, 4}) }, "rows: source row 4 of index 1 is not in [0, 4)"},
 		{"source negative", func() { Gather(dst, src, 2, []int32{-1}) }, "rows: source row -1 of index 0 is not in [0, 4)"},
-		{"destination too small", func() { Gather(dst, src, 2, []int64{0, 1, 2}) }, "rows: 3 rows do not fit a destination of 2"},
-		{"destination row too large", func() { Copy(dst, []int32{2}, src, []int64{0}, 2) }, "rows: destination row 2 of index 0 is not in [0, 2)"},
-		{"destination row negative", func() { Copy(dst, []int32{-1}, src, []int64{0}, 2) }, "rows: destination row -1 of index 0 is not in [0, 2)"},
-		{"lengths differ", func() { Copy(dst, []int32{1}, src, []int64{0, 1}, 2) }, "rows: 1 destination rows for 2 source rows"},
+		{"destination too small", func() { Gather(dst, src, 2, []int64{0, 1, 2}) },
+			"rows: 3 rows do not fit a destination of 2"},
+		{"destination row too large", func() { Copy(dst, []int32{2}, src, []int64{0}, 2) },
+			"rows: destination row 2 of index 0 is not in [0, 2)"},
+		{"destination row negative", func() { Copy(dst, []int32{-1}, src, []int64{0}, 2) },
+			"rows: destination row -1 of index 0 is not in [0, 2)"},
+		{"lengths differ", func() { Copy(dst, []int32{1}, src, []int64{0, 1}, 2) },
+			"rows: 1 destination rows for 2 source rows"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// BenchmarkPack fills, seals and reads packs of 32 MiB with rows of 512 bytes, four at a time in the file; BenchmarkWrites is what the disk
-// takes at most in the same chunks.
+// BenchmarkPack fills, seals and reads packs of 32 MiB with rows of 512 bytes, four at a time in the file;
+// BenchmarkWrites is what the disk takes at most in the same chunks.
 func BenchmarkPack(b *testing.B) {
 	const rows, rowBytes = 64 << 10, 512
 	for name, o := range map[string]scratch.Options{

@@ -8,7 +8,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// Blob is a string of bytes in the file: written piece by piece, then sealed, then loaded. All methods are safe for concurrent use.
+// Blob is a string of bytes in the file: written piece by piece, then sealed, then loaded. All methods are safe for
+// concurrent use.
 type Blob struct {
 	pool   *Pool
 	stream *stream
@@ -20,7 +21,8 @@ type Blob struct {
 	closed  bool
 }
 
-// NewBlob returns an empty blob for up to n bytes, in the file. Without room there, or when the file is out of use, the error wraps ErrFull.
+// NewBlob returns an empty blob for up to n bytes, in the file. Without room there, or when the file is out of use, the
+// error wraps ErrFull.
 func (p *Pool) NewBlob(n int64) (*Blob, error) {
 	if n < 0 {
 		panic(fmt.Sprintf("scratch: a blob of %d bytes", n))
@@ -37,8 +39,8 @@ func (p *Pool) NewBlob(n int64) (*Blob, error) {
 	return b, nil
 }
 
-// Write appends p. It may wait for writes. More bytes than announced, or a Write after Seal, are a panic. An error may belong to an
-// earlier Write.
+// Write appends p. It may wait for writes. More bytes than announced, or a Write after Seal, are a panic. An error may
+// belong to an earlier Write.
 func (b *Blob) Write(p []byte) error {
 	b.gate.Lock()
 	defer b.gate.Unlock()
@@ -97,8 +99,8 @@ func (b *Blob) Load(ctx context.Context) (data []byte, release func(), err error
 	return data, block.Free, nil
 }
 
-// Close gives the space back, whatever state the blob is in. It waits for calls under way, and for the one write that may be in flight by
-// each writer. Calls after the first do nothing.
+// Close gives the space back, whatever state the blob is in. It waits for calls under way, and for the one write that
+// may be in flight by each writer. Calls after the first do nothing.
 func (b *Blob) Close() {
 	b.gate.Lock()
 	defer b.gate.Unlock()

@@ -80,7 +80,8 @@ func exercise(t *testing.T, r *rig) (failures []error) {
 	return failures
 }
 
-// Every fault at every write and every read gives a typed error or the right data, nothing is left over, and memory goes on.
+// Every fault at every write and every read gives a typed error or the right data, nothing is left over, and memory
+// goes on.
 func TestFaultsAtEveryTransfer(t *testing.T) {
 	faults := map[string]struct {
 		fault  faultfs.Fault
@@ -132,8 +133,10 @@ func TestFaultsAtEveryTransfer(t *testing.T) {
 // The calls that make the file fail one after the other.
 func TestFaultsWhileTheFileIsMade(t *testing.T) {
 	kind := kinds(t)[0]
-	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Lock, faultfs.Size, faultfs.Allocate, faultfs.Remove, faultfs.Close} {
-		for _, errno := range []syscall.Errno{syscall.EIO, syscall.EMFILE, syscall.EROFS, syscall.EINVAL, syscall.EOPNOTSUPP} {
+	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Lock, faultfs.Size, faultfs.Allocate,
+		faultfs.Remove, faultfs.Close} {
+		for _, errno := range []syscall.Errno{syscall.EIO, syscall.EMFILE, syscall.EROFS, syscall.EINVAL,
+			syscall.EOPNOTSUPP} {
 			r := newRig(t, kind, inFile)
 			times := 1
 			if op == faultfs.Allocate {
@@ -145,7 +148,8 @@ func TestFaultsWhileTheFileIsMade(t *testing.T) {
 			if kind == ssd.Buffered {
 				harmless = harmless || op == faultfs.OpenDirect // nobody makes the call
 			} else {
-				harmless = harmless || (errno == syscall.EINVAL && (op == faultfs.OpenDirect || op == faultfs.Size)) // tried again without O_DIRECT
+				// tried again without O_DIRECT
+				harmless = harmless || (errno == syscall.EINVAL && (op == faultfs.OpenDirect || op == faultfs.Size))
 			}
 			require.Equal(t, harmless, len(failures) == 0, "%s %v: %v", op, errno, failures)
 			if !harmless {

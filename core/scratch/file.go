@@ -20,9 +20,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// file is the file of a Pool, in chunks that are each a range of the engine. Streams fill buffers, writers write them. A stream has a buffer
-// of its own from its beginning to its end and swaps it, when it is full, for a spare one. So the writers, who need nothing but the disk,
-// always find a way to free one: a stream may wait for them, and nobody waits for ever.
+// file is the file of a Pool, in chunks that are each a range of the engine. Streams fill buffers, writers write them.
+// A stream has a buffer of its own from its beginning to its end and swaps it, when it is full, for a spare one. So the
+// writers, who need nothing but the disk, always find a way to free one: a stream may wait for them, and nobody waits
+// for ever.
 type file struct {
 	pool  *Pool
 	temp  *ssd.Temp
@@ -47,8 +48,8 @@ type job struct {
 	last   bool // the stream needs no buffer after this one
 }
 
-// newStream returns a stream in the file, which it makes when there is none, and has owner registered. The lock is held until then, so that
-// Close either finds the owner or keeps it from coming into being.
+// newStream returns a stream in the file, which it makes when there is none, and has owner registered. The lock is held
+// until then, so that Close either finds the owner or keeps it from coming into being.
 func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, payload, last int)) (*stream, error) {
 	p.filing.Lock()
 	defer p.filing.Unlock()
@@ -199,8 +200,8 @@ func (f *file) drain() {
 	}
 }
 
-// write writes a chunk, padded to whole pages. After the first failure nothing is tried any more: a disk that is failing may take minutes
-// to say so each time.
+// write writes a chunk, padded to whole pages. After the first failure nothing is tried any more: a disk that is
+// failing may take minutes to say so each time.
 func (f *file) write(j job) error {
 	if j.stream.cancelled.Load() {
 		return nil

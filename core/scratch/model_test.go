@@ -25,7 +25,8 @@ type modelBlob struct {
 	sealed  bool
 }
 
-// play makes random calls, drawn from a string of bytes, on packs and blobs within tight bounds, and compares with a model.
+// play makes random calls, drawn from a string of bytes, on packs and blobs within tight bounds, and compares with a
+// model.
 func play(t *testing.T, moves []byte) {
 	o := scratch.Options{MemoryBytes: 2 * mib, FileBytes: 4 * mib}
 	r := newRig(t, kinds(t)[0], o)

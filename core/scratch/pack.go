@@ -14,14 +14,16 @@ import (
 
 const (
 	posBytes = 4
-	// checkRows is how many rows of a pack in memory are given out between two looks at the context. Arbitrary: some tens of us.
+	// checkRows is how many rows of a pack in memory are given out between two looks at the context. Arbitrary: some tens
+	// of us.
 	checkRows = 512
 )
 
 // PackBytes returns what a pack takes in memory, and, but for up to a chunk and some per cent of gaps, in the file.
 func PackBytes(rows, rowBytes int) int64 { return int64(rows) * (posBytes + int64(rowBytes)) }
 
-// Pack is a bag of rows, each with a position. It is filled by Add, then sealed, then read. All methods are safe for concurrent use.
+// Pack is a bag of rows, each with a position. It is filled by Add, then sealed, then read. All methods are safe for
+// concurrent use.
 type Pack struct {
 	pool     *Pool
 	rows     int64
@@ -38,9 +40,9 @@ type Pack struct {
 	inFile int64      // rows added to stream; guarded by adding
 }
 
-// NewPack returns an empty pack for up to rows rows of rowBytes bytes each: in memory while there is room, else in the file, which rows of
-// nearly a chunk and longer gain nothing from. Without room, or when the file is out of use, the error wraps ErrFull. It is not called
-// from a receiver of the engine's data, since making the file needs the engine.
+// NewPack returns an empty pack for up to rows rows of rowBytes bytes each: in memory while there is room, else in the
+// file, which rows of nearly a chunk and longer gain nothing from. Without room, or when the file is out of use, the
+// error wraps ErrFull. It is not called from a receiver of the engine's data, since making the file needs the engine.
 func (p *Pool) NewPack(rows, rowBytes int) (*Pack, error) {
 	if rows < 0 || rows > math.MaxInt32 || rowBytes < 1 || rowBytes > math.MaxInt32 {
 		panic(fmt.Sprintf("scratch: a pack of %d rows of %d bytes", rows, rowBytes))
@@ -76,9 +78,10 @@ func (p *Pool) NewPack(rows, rowBytes int) (*Pack, error) {
 
 func (k *Pack) recordBytes() int { return posBytes + k.rowBytes }
 
-// Add puts a row in: pos, and fields one after the other, which make up the row. It may wait for a write, never for a read, so it may be
-// called by whoever receives data from the engine. Rows that do not fit, or come after Seal, are a panic. Whether writing fails is told
-// by Seal and Read, since whoever adds a row can do nothing about it: the only error here is ErrClosed.
+// Add puts a row in: pos, and fields one after the other, which make up the row. It may wait for a write, never for a
+// read, so it may be called by whoever receives data from the engine. Rows that do not fit, or come after Seal, are a
+// panic. Whether writing fails is told by Seal and Read, since whoever adds a row can do nothing about it: the only
+// error here is ErrClosed.
 func (k *Pack) Add(pos int32, fields ...[]byte) error {
 	k.gate.RLock()
 	defer k.gate.RUnlock()
@@ -121,7 +124,8 @@ func fill(record []byte, pos int32, fields [][]byte) {
 	}
 }
 
-// Seal ends the adding. It hands the rest to the writers without waiting for them, and returns what has failed so far; Read tells the rest.
+// Seal ends the adding. It hands the rest to the writers without waiting for them, and returns what has failed so far;
+// Read tells the rest.
 func (k *Pack) Seal() error {
 	k.gate.Lock()
 	defer k.gate.Unlock()
@@ -135,9 +139,10 @@ func (k *Pack) Seal() error {
 	return k.stream.flush()
 }
 
-// Read calls emit once for every row that was added, in any order; row is valid during the call only. For a pack in the file this happens
-// on threads of the engine and at the same time for different rows, after the checksum of the whole chunk was found right. The first error
-// of emit ends it and is returned as it is, a panic as an error. A sealed pack may be read more than once.
+// Read calls emit once for every row that was added, in any order; row is valid during the call only. For a pack in the
+// file this happens on threads of the engine and at the same time for different rows, after the checksum of the whole
+// chunk was found right. The first error of emit ends it and is returned as it is, a panic as an error. A sealed pack
+// may be read more than once.
 func (k *Pack) Read(ctx context.Context, emit func(pos int32, row []byte) error) error {
 	k.gate.RLock()
 	defer k.gate.RUnlock()
@@ -177,8 +182,8 @@ func (k *Pack) each(records []byte, emit func(pos int32, row []byte) error) erro
 	return nil
 }
 
-// Close gives memory and space back, whatever state the pack is in. It waits for calls under way, and for the one write that may be in flight
-// by each writer. Calls after the first do nothing. It is not called from emit.
+// Close gives memory and space back, whatever state the pack is in. It waits for calls under way, and for the one write
+// that may be in flight by each writer. Calls after the first do nothing. It is not called from emit.
 func (k *Pack) Close() {
 	k.gate.Lock()
 	defer k.gate.Unlock()

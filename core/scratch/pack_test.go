@@ -10,7 +10,8 @@ import (
 
 const mib = 1 << 20
 
-// Packs give back what was put in, in memory and in the file, with rows of any length and chunks that come out even or not.
+// Packs give back what was put in, in memory and in the file, with rows of any length and chunks that come out even or
+// not.
 func TestPacksGiveBackWhatWasPutIn(t *testing.T) {
 	for _, kind := range kinds(t) {
 		for name, o := range map[string]scratch.Options{
@@ -25,7 +26,8 @@ func TestPacksGiveBackWhatWasPutIn(t *testing.T) {
 				}
 				for i, c := range []struct{ rows, added, rowBytes int }{
 					{5000, 5000, 508}, {5000, 4096, 508}, {5000, 1, 508}, {5000, 0, 508}, {3, 3, 8 * 1024}, {700, 700, 1},
-					{127, 127, 512}, {128, 128, 512}, {128, 127, 512}, {40, 40, 40_000}, {40, 40, 64<<10 - 4}, {128 * 1024, 128 * 1024, 4},
+					{127, 127, 512}, {128, 128, 512}, {128, 127, 512}, {40, 40, 40_000}, {40, 40, 64<<10 - 4},
+					{128 * 1024, 128 * 1024, 4},
 				} {
 					k, err := r.pool.NewPack(c.rows, c.rowBytes)
 					require.NoError(t, err)

@@ -1,16 +1,19 @@
-// Package scratch keeps what a plan of transfers puts aside for a while. A Pack is a bag of rows, each with a position, for the batch that
-// will need them; a Blob is a string of bytes, a sampled batch waiting for its turn. Package loader makes and reads both.
+// Package scratch keeps what a plan of transfers puts aside for a while. A Pack is a bag of rows, each with a position,
+// for the batch that will need them; a Blob is a string of bytes, a sampled batch waiting for its turn. Package loader
+// makes and reads both.
 //
-// A pack lies in memory while there is room, else in a file. What is read from either is what was put in, or a typed error: every chunk of
-// the file has a CRC32C, kept in memory, and none of its records is given out before it was compared. Packs are never needed to be right,
-// only to be fast: whoever gets an error reads the rows elsewhere. So the first write, or read, that fails puts the file out of use for good
-// (Stats.Why), while packs in memory go on.
+// A pack lies in memory while there is room, else in a file. What is read from either is what was put in, or a typed
+// error: every chunk of the file has a CRC32C, kept in memory, and none of its records is given out before it was
+// compared. Packs are never needed to be right, only to be fast: whoever gets an error reads the rows elsewhere. So the
+// first write, or read, that fails puts the file out of use for good (Stats.Why), while packs in memory go on.
 //
-// The file is made when it is first needed, in a directory of the caller's, and has no name: nothing of it outlives the process. Memory and
-// file space are hard bounds (Options), and all memory is counted in the budget: Pack, and Trace for a blob that is loaded.
+// The file is made when it is first needed, in a directory of the caller's, and has no name: nothing of it outlives the
+// process. Memory and file space are hard bounds (Options), and all memory is counted in the budget: Pack, and Trace
+// for a blob that is loaded.
 //
-// A row of 512 bytes costs 0.3 us when it is added, for a lock, the copy and the page faults of fresh memory. The file takes rows in chunks of
-// 64 to 256 KiB, which goroutines of the pool write while others fill, and gives them back in ranges as long through the engine.
+// A row of 512 bytes costs 0.3 us when it is added, for a lock, the copy and the page faults of fresh memory. The file
+// takes rows in chunks of 64 to 256 KiB, which goroutines of the pool write while others fill, and gives them back in
+// ranges as long through the engine.
 package scratch
 
 import (
@@ -23,7 +26,8 @@ import (
 )
 
 var (
-	// ErrFull is wrapped by the error of NewPack and NewBlob that says that there is no room now, or no file. Callers do without.
+	// ErrFull is wrapped by the error of NewPack and NewBlob that says that there is no room now, or no file. Callers do
+	// without.
 	ErrFull = errors.New("scratch: no room")
 	// ErrBroken is wrapped by every error that is due to a failure of the file, together with the cause.
 	ErrBroken = errors.New("scratch: the file is out of use")
@@ -34,8 +38,8 @@ var (
 )
 
 const (
-	// reserveShare and maxReserve are the part of the memory, a divisor, and the most of it, that packs in memory leave for the buffers of those
-	// in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
+	// reserveShare and maxReserve are the part of the memory, a divisor, and the most of it, that packs in memory leave
+	// for the buffers of those in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
 	reserveShare = 4
 	maxReserve   = 32 << 20
 )
@@ -85,8 +89,8 @@ type Pool struct {
 
 type closer interface{ Close() }
 
-// Open returns a Pool whose file will lie in dir and be read through engine; both are needed only when FileBytes is not 0. It touches nothing
-// but leftovers: files that a process killed in the wrong millisecond has left in dir.
+// Open returns a Pool whose file will lie in dir and be read through engine; both are needed only when FileBytes is not
+// 0. It touches nothing but leftovers: files that a process killed in the wrong millisecond has left in dir.
 func Open(fs ssd.FS, engine *ssd.Engine, dir string, budget *mem.Budget, o Options) (*Pool, error) {
 	if o.MemoryBytes < 0 || o.FileBytes < 0 {
 		return nil, fmt.Errorf("scratch: %d bytes of memory and %d of file, want no less than 0", o.MemoryBytes, o.FileBytes)
@@ -104,8 +108,8 @@ func (p *Pool) Stats() Stats {
 	return p.stats
 }
 
-// Close closes all packs and blobs, waits for their calls under way and for writes in flight, and gives memory and file back. Calls after
-// the first do nothing.
+// Close closes all packs and blobs, waits for their calls under way and for writes in flight, and gives memory and file
+// back. Calls after the first do nothing.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true

@@ -207,11 +207,13 @@ func TestReadersThatStop(t *testing.T) {
 
 // slowly makes every write to the file take a while.
 func (r *rig) slowly() {
-	r.fs.Arm(faultfs.Fault{Op: faultfs.Write, Nth: 2, Times: faultfs.Forever, Short: 1 << 30, Hook: func() { time.Sleep(time.Millisecond) }})
+	r.fs.Arm(faultfs.Fault{Op: faultfs.Write, Nth: 2, Times: faultfs.Forever, Short: 1 << 30, Hook: func() {
+		time.Sleep(time.Millisecond)
+	}})
 }
 
-// Rows that the engine delivers go to packs whose writes are slower than the reading: with one thread that delivers all, nobody may wait
-// for a read. Packs that are read at the same time share that thread.
+// Rows that the engine delivers go to packs whose writes are slower than the reading: with one thread that delivers
+// all, nobody may wait for a read. Packs that are read at the same time share that thread.
 func TestPacksAreFedByTheEngineThatReadsThem(t *testing.T) {
 	for _, kind := range kinds(t) {
 		dir := t.TempDir()
@@ -275,7 +277,8 @@ func TestCloseInAnyState(t *testing.T) {
 		r.slowly()
 		var wait sync.WaitGroup
 		ended := func(err error) {
-			if err != nil && !errors.Is(err, scratch.ErrClosed) && !errors.Is(err, ssd.ErrClosed) && !errors.Is(err, scratch.ErrFull) {
+			if err != nil && !errors.Is(err, scratch.ErrClosed) && !errors.Is(err, ssd.ErrClosed) &&
+				!errors.Is(err, scratch.ErrFull) {
 				t.Error(err)
 			}
 		}

@@ -81,7 +81,8 @@ func (r *rig) Close() {
 	require.Zero(r.t, r.budget.Used())
 	require.Zero(r.t, r.fs.OpenFiles(), "files left open")
 	require.Empty(r.t, r.names(), "files left")
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > r.before; time.Sleep(100 * time.Microsecond) {
+	deadline := time.Now().Add(10 * time.Second)
+	for ; runtime.NumGoroutine() > r.before; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
 			r.t.Fatalf("goroutines left:\n%s", buf[:runtime.Stack(buf, true)])
@@ -147,8 +148,8 @@ func add(k *scratch.Pack, pack, from, to, rowBytes int) error {
 	return nil
 }
 
-// check reads a pack that holds rows [0, n). It returns the error of Read after seeing to it that nothing wrong was emitted; without error all
-// rows must have come.
+// check reads a pack that holds rows [0, n). It returns the error of Read after seeing to it that nothing wrong was
+// emitted; without error all rows must have come.
 func check(k *scratch.Pack, pack, n, rowBytes int) error {
 	var mu sync.Mutex
 	seen := map[int32]bool{}

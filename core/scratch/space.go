@@ -18,9 +18,9 @@ func newSpace(chunks int64) space {
 	return space{[]extent{{0, chunks}}}
 }
 
-// take returns extents of n chunks in all, in the order of the file, or nil when fewer are free. It is one extent if there is any so long:
-// the smallest of these, so that long ones stay whole. Else it is the longest ones. The lowest comes first among equals: what lies behind
-// the highest chunk ever taken costs no space on the disk.
+// take returns extents of n chunks in all, in the order of the file, or nil when fewer are free. It is one extent if
+// there is any so long: the smallest of these, so that long ones stay whole. Else it is the longest ones. The lowest
+// comes first among equals: what lies behind the highest chunk ever taken costs no space on the disk.
 func (s *space) take(n int64) []extent {
 	var taken []extent
 	for n > 0 {
@@ -48,7 +48,8 @@ func (s *space) take(n int64) []extent {
 	return taken
 }
 
-// better tells whether an extent of a chunks serves n chunks better than one of b: the shorter where both are long enough, else the longer.
+// better tells whether an extent of a chunks serves n chunks better than one of b: the shorter where both are long
+// enough, else the longer.
 func better(a, b, n int64) bool {
 	if a >= n && b >= n {
 		return a < b
@@ -59,7 +60,9 @@ func better(a, b, n int64) bool {
 // give takes extents back.
 func (s *space) give(extents []extent) {
 	for _, e := range extents {
-		i, _ := slices.BinarySearchFunc(s.free, e.first, func(f extent, first int64) int { return cmp.Compare(f.first, first) })
+		i, _ := slices.BinarySearchFunc(s.free, e.first, func(f extent, first int64) int {
+			return cmp.Compare(f.first, first)
+		})
 		s.free = slices.Insert(s.free, i, e)
 		if i+1 < len(s.free) && e.first+e.count == s.free[i+1].first {
 			s.free[i].count += s.free[i+1].count

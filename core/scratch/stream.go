@@ -13,8 +13,9 @@ import (
 	"freshgo/core/ssd"
 )
 
-// stream is a run of chunks in the file, filled one after the other and read together. Its owner, a Pack or a Blob, sees to it that room,
-// advance and flush are called by one goroutine at a time, read after flush, and close once and last.
+// stream is a run of chunks in the file, filled one after the other and read together. Its owner, a Pack or a Blob,
+// sees to it that room, advance and flush are called by one goroutine at a time, read after flush, and close once and
+// last.
 type stream struct {
 	file    *file
 	payload int // bytes of a full chunk
@@ -81,7 +82,8 @@ func (s *stream) freeTables() {
 	s.file.pool.give(s.tables, false)
 }
 
-// room returns what is free of the chunk that fills; there is none after the last. The caller says by advance what it has used.
+// room returns what is free of the chunk that fills; there is none after the last. The caller says by advance what it
+// has used.
 func (s *stream) room() []byte {
 	if s.buffer == nil {
 		return nil
@@ -89,8 +91,8 @@ func (s *stream) room() []byte {
 	return s.buffer.Bytes()[s.filled:min(s.payload, len(s.buffer.Bytes()))]
 }
 
-// advance takes n more bytes as filled, and ends the chunk when fewer than least are free then. It waits for the writers when all buffers are
-// on their way.
+// advance takes n more bytes as filled, and ends the chunk when fewer than least are free then. It waits for the
+// writers when all buffers are on their way.
 func (s *stream) advance(n, least int) {
 	s.filled += n
 	if len(s.room()) < least {
@@ -168,8 +170,8 @@ func (s *stream) wait(ctx context.Context) error {
 	}
 }
 
-// read waits until all is written, and calls deliver once for every chunk whose checksum is right, on threads of the engine. What deliver
-// returns is returned as it is; a failure of the file puts it out of use.
+// read waits until all is written, and calls deliver once for every chunk whose checksum is right, on threads of the
+// engine. What deliver returns is returned as it is; a failure of the file puts it out of use.
 func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) error) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -184,7 +186,8 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 		received.Add(int64(len(data)))
 		data = data[:s.size(i)]
 		if got := crc32.Checksum(data, castagnoli); got != s.crcs[i] {
-			return fmt.Errorf("%w: %d bytes at offset %d have %08x, want %08x", ErrDamaged, len(data), ranges[i].Off, got, s.crcs[i])
+			return fmt.Errorf("%w: %d bytes at offset %d have %08x, want %08x", ErrDamaged, len(data), ranges[i].Off, got,
+				s.crcs[i])
 		}
 		if err := guard.Run(func() error { return deliver(i, data) }); err != nil {
 			return &receiverError{err}

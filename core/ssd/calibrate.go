@@ -9,18 +9,20 @@ import (
 	"freshgo/core/mem"
 )
 
-// Device is what a disk can do as an engine drives it: the figures by which ways to transfer are compared. The time of a request is its share
-// of the time of many while the queue is full, so that times add up: n requests of p pages each take n * (RequestSeconds + p * PageSeconds).
-// Disks are bound by requests up to some length and by bytes beyond; the straight line through that bend misses it by a fifth at most on
-// those measured.
+// Device is what a disk can do as an engine drives it: the figures by which ways to transfer are compared. The time of
+// a request is its share of the time of many while the queue is full, so that times add up: n requests of p pages each
+// take n * (RequestSeconds + p * PageSeconds). Disks are bound by requests up to some length and by bytes beyond; the
+// straight line through that bend misses it by a fifth at most on those measured.
 type Device struct {
-	RequestSeconds      float64 `json:"request_seconds"`       // per request, whatever its length
-	PageSeconds         float64 `json:"page_seconds"`          // per page of it, besides; more than 0
-	ReadBytesPerSecond  float64 `json:"read_bytes_per_second"` // in the order of the file, in ranges of the engine's slot size
+	RequestSeconds float64 `json:"request_seconds"` // per request, whatever its length
+	PageSeconds    float64 `json:"page_seconds"`    // per page of it, besides; more than 0
+	// in the order of the file, in ranges of the engine's slot size
+	ReadBytesPerSecond  float64 `json:"read_bytes_per_second"`
 	WriteBytesPerSecond float64 `json:"write_bytes_per_second"`
-	WriteAssumed        string  `json:"write_assumed,omitempty"` // why writing is taken to be as fast as reading; empty: it was measured
-	Engine              string  `json:"engine"`
-	Depth               int     `json:"depth"`
+	// why writing is taken to be as fast as reading; empty: it was measured
+	WriteAssumed string `json:"write_assumed,omitempty"`
+	Engine       string `json:"engine"`
+	Depth        int    `json:"depth"`
 }
 
 // Seconds returns the time of a number of requests that read this many pages in all.
@@ -49,9 +51,10 @@ var requestPages = [...]int64{1, 4, 16}
 // errNotAsked is why writing is not measured without a directory.
 var errNotAsked = errors.New("ssd: no directory to measure writing in")
 
-// Calibrate measures the device that holds the file of h through e, with random and sequential reads of that file (the largest that there is
-// gives the best figures; one of a single page works), and with writes in WriteDir. What it finds is what a caller of Read finds: the engine's
-// own time is in it. Only reading can fail; where writing does, its rate is assumed.
+// Calibrate measures the device that holds the file of h through e, with random and sequential reads of that file (the
+// largest that there is gives the best figures; one of a single page works), and with writes in WriteDir. What it finds
+// is what a caller of Read finds: the engine's own time is in it. Only reading can fail; where writing does, its rate
+// is assumed.
 func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device, error) {
 	if c.Limit == 0 {
 		c.Limit = DefaultCalibration
@@ -73,11 +76,15 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	for range rounds {
 		for i := range points {
 			t := &points[i]
-			if err := t.burst(share, func(n int) (int, time.Duration, error) { return reading.scattered(ctx, n, t.pages) }); err != nil {
+			if err := t.burst(share, func(n int) (int, time.Duration, error) {
+				return reading.scattered(ctx, n, t.pages)
+			}); err != nil {
 				return Device{}, err
 			}
 		}
-		if err := scan.burst(share, func(n int) (int, time.Duration, error) { return reading.inOrder(ctx, n, longest) }); err != nil {
+		if err := scan.burst(share, func(n int) (int, time.Duration, error) {
+			return reading.inOrder(ctx, n, longest)
+		}); err != nil {
 			return Device{}, err
 		}
 		if refused == nil {
@@ -97,8 +104,9 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	return d, nil
 }
 
-// fit draws the line request + pages * page through the times of requests, with the smallest relative errors (least squares), and neither
-// part negative. Where all requests are of one length, which happens in a file of one page, any line through that point will do.
+// fit draws the line request + pages * page through the times of requests, with the smallest relative errors (least
+// squares), and neither part negative. Where all requests are of one length, which happens in a file of one page, any
+// line through that point will do.
 func fit(points []tally) (request, page float64) {
 	var s, sn, snn, st, snt float64
 	for _, p := range points {

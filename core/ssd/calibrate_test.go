@@ -71,7 +71,8 @@ func TestCalibrateWithoutWriting(t *testing.T) {
 				r.fs.Arm(c.fault)
 			}
 			budget := mem.NewBudget(c.limit)
-			d, err := ssd.Calibrate(context.Background(), r.engine, r.handle, ssd.Calibration{WriteDir: c.dir, Budget: budget, Limit: 20 * time.Millisecond})
+			d, err := ssd.Calibrate(context.Background(), r.engine, r.handle,
+				ssd.Calibration{WriteDir: c.dir, Budget: budget, Limit: 20 * time.Millisecond})
 			require.NoError(t, err)
 			requireUsable(t, d)
 			require.Contains(t, d.WriteAssumed, want)
@@ -122,7 +123,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-var someDevice = ssd.Device{RequestSeconds: 1e-5, PageSeconds: 2e-6, ReadBytesPerSecond: 1e9, WriteBytesPerSecond: 5e8, Engine: "io_uring", Depth: 128}
+var someDevice = ssd.Device{RequestSeconds: 1e-5, PageSeconds: 2e-6, ReadBytesPerSecond: 1e9, WriteBytesPerSecond: 5e8,
+	Engine: "io_uring", Depth: 128}
 
 func TestSavedDevices(t *testing.T) {
 	fs := faultfs.New(ssd.OS)
@@ -163,9 +165,12 @@ func TestUnusableSavedDevices(t *testing.T) {
 	good, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for name, data := range map[string]string{
-		"empty": "", "no JSON": "\x00\x01", "cut": string(good[:len(good)/2]), "another version": strings.Replace(string(good), `"version": 1`, `"version": 2`, 1),
-		"zero": strings.Replace(string(good), "0.00001,", "-1,", 1), "no page": strings.Replace(string(good), "0.000002", "0", 1),
-		"huge": string(good) + strings.Repeat(" ", 100_000), "a number": "1", "no rate": strings.Replace(string(good), "1000000000", "0", 1),
+		"empty": "", "no JSON": "\x00\x01", "cut": string(good[:len(good)/2]),
+		"another version": strings.Replace(string(good), `"version": 1`, `"version": 2`, 1),
+		"zero":            strings.Replace(string(good), "0.00001,", "-1,", 1),
+		"no page":         strings.Replace(string(good), "0.000002", "0", 1),
+		"huge":            string(good) + strings.Repeat(" ", 100_000), "a number": "1",
+		"no rate": strings.Replace(string(good), "1000000000", "0", 1),
 	} {
 		require.NotEqual(t, string(good), data, name)
 		require.NoError(t, os.WriteFile(path, []byte(data), 0o600))

@@ -33,8 +33,8 @@ func (e *Engine) DeviceKey(store string, h *Handle) (string, error) {
 	return fmt.Sprintf("store %s device %d engine %s depth %d slot %d", store, info.Device, e.name, e.depth, e.slot), nil
 }
 
-// LoadDevice returns the calibration saved under key in the file at path. It returns false when there is none that can be used, whatever
-// the reason: calibrating again costs a second and is always right.
+// LoadDevice returns the calibration saved under key in the file at path. It returns false when there is none that can
+// be used, whatever the reason: calibrating again costs a second and is always right.
 func LoadDevice(fs FS, path, key string) (Device, bool) {
 	for _, saved := range readDevices(fs, path) {
 		if saved.Key == key {
@@ -65,8 +65,9 @@ func readDevices(fs FS, path string) []savedDevice {
 	return contents.Devices
 }
 
-// SaveDevice saves a calibration under key in the file at path, beside those of other keys. It replaces the file by renaming, so that readers
-// see the old or the new one. It reports whether it did: what is not saved is measured again. When two save at once one may lose.
+// SaveDevice saves a calibration under key in the file at path, beside those of other keys. It replaces the file by
+// renaming, so that readers see the old or the new one. It reports whether it did: what is not saved is measured again.
+// When two save at once one may lose.
 func SaveDevice(fs FS, path, key string, d Device) bool {
 	contents := deviceFile{Version: deviceVersion}
 	for _, saved := range readDevices(fs, path) {

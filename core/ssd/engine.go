@@ -25,8 +25,8 @@ const (
 	Buffered Kind = "buffered" // a pool of threads, through the page cache
 )
 
-// Defaults of Options. On the disks measured, IOPS at 4 KiB stop growing between 64 and 128 requests in flight, and reads of up to 64 KiB
-// are where merging neighbours still pays.
+// Defaults of Options. On the disks measured, IOPS at 4 KiB stop growing between 64 and 128 requests in flight, and
+// reads of up to 64 KiB are where merging neighbours still pays.
 const (
 	DefaultDepth     = 128
 	DefaultSlotBytes = 64 << 10
@@ -77,8 +77,8 @@ func (o Options) validate() error {
 // ErrRefused is wrapped by the error of NewEngine when the system does not let the engine asked for run.
 var ErrRefused = errors.New("engine refused")
 
-// Range is a piece of a file: offset and length are multiples of PageBytes. The last range of a file may end past its end, within the page
-// in which the file ends; its data is then shorter than Len.
+// Range is a piece of a file: offset and length are multiples of PageBytes. The last range of a file may end past its
+// end, within the page in which the file ends; its data is then shorter than Len.
 type Range struct {
 	Off int64
 	Len int32
@@ -92,13 +92,13 @@ type Stats struct {
 	Busy     time.Duration // time with at least one request in flight
 }
 
-// Engine reads ranges of files. All callers share one queue, first come first served, so that the device stays at full depth across the
-// ends of their jobs. It is safe for concurrent use.
+// Engine reads ranges of files. All callers share one queue, first come first served, so that the device stays at full
+// depth across the ends of their jobs. It is safe for concurrent use.
 //
-// An engine owns one thread (io_uring) or up to 64 goroutines (pread, buffered), and staging memory for its depth until Close. Its threads
-// compute little but must run at once when the device answers. In a process whose goroutines compute all the time, they wait for Go's
-// scheduler unless it has a processor to spare: with GOMAXPROCS at the number of busy goroutines io_uring fell to 0.6 of a loop in C, with
-// one more it was level.
+// An engine owns one thread (io_uring) or up to 64 goroutines (pread, buffered), and staging memory for its depth until
+// Close. Its threads compute little but must run at once when the device answers. In a process whose goroutines compute
+// all the time, they wait for Go's scheduler unless it has a processor to spare: with GOMAXPROCS at the number of busy
+// goroutines io_uring fell to 0.6 of a loop in C, with one more it was level.
 type Engine struct {
 	name    Kind
 	why     string
@@ -112,9 +112,10 @@ type Engine struct {
 	close   func() // runs once, by Close
 }
 
-// NewEngine starts an engine for the file system that holds the directory probeDir. It tries each kind by reading a page of some file there;
-// with Kind Auto it falls back from one that is refused to the next (Why tells the reasons), any other Kind is forced: if it is refused, the
-// error wraps ErrRefused. A budget too small for the staging memory is an error that wraps mem.ErrBudget.
+// NewEngine starts an engine for the file system that holds the directory probeDir. It tries each kind by reading a
+// page of some file there; with Kind Auto it falls back from one that is refused to the next (Why tells the reasons),
+// any other Kind is forced: if it is refused, the error wraps ErrRefused. A budget too small for the staging memory is
+// an error that wraps mem.ErrBudget.
 func NewEngine(o Options, probeDir string) (*Engine, error) {
 	return newEngine(o, probeDir, linux{})
 }
@@ -241,8 +242,8 @@ func (e *Engine) SlotBytes() int { return e.slot }
 // Stats returns the counts so far.
 func (e *Engine) Stats() Stats { return e.queue.snapshot() }
 
-// Close ends the engine: Reads under way return ErrClosed once their requests in flight have come back, and so do later ones.
-// Calls after the first do nothing. Handles stay to be closed by their owners.
+// Close ends the engine: Reads under way return ErrClosed once their requests in flight have come back, and so do later
+// ones. Calls after the first do nothing. Handles stay to be closed by their owners.
 func (e *Engine) Close() error {
 	e.close()
 	return nil
@@ -298,13 +299,15 @@ func (h *Handle) Close() error {
 // reach returns how many bytes of a range lie in the file.
 func (h *Handle) reach(r Range) int { return int(min(int64(r.Len), h.size.Load()-r.Off)) }
 
-// check refuses ranges that are malformed, a mistake of the caller, and ranges past the end, which come from a file cut short.
+// check refuses ranges that are malformed, a mistake of the caller, and ranges past the end, which come from a file cut
+// short.
 func (h *Handle) check(ranges []Range, slot int) error {
 	size := h.size.Load()
 	end := pagesUp(size) * PageBytes
 	for _, r := range ranges {
 		if r.Off < 0 || r.Off%PageBytes != 0 || r.Len <= 0 || r.Len%PageBytes != 0 || int(r.Len) > slot {
-			return fmt.Errorf("ssd: range of %d bytes at offset %d of %s, want multiples of %d and at most %d bytes", r.Len, r.Off, h.file.Name(), PageBytes, slot)
+			return fmt.Errorf("ssd: range of %d bytes at offset %d of %s, want multiples of %d and at most %d bytes", r.Len,
+				r.Off, h.file.Name(), PageBytes, slot)
 		}
 		if r.Off > end-int64(r.Len) {
 			return &PathError{Op: "read", Path: h.file.Name(), Off: size, Err: io.ErrUnexpectedEOF}
@@ -313,11 +316,12 @@ func (h *Handle) check(ranges []Range, slot int) error {
 	return nil
 }
 
-// Read reads every range once. It calls deliver(i, data) exactly once for ranges[i], on threads of the engine, at the same time for
-// different i; data is valid during the call only. It blocks, and returns after the last deliver has.
+// Read reads every range once. It calls deliver(i, data) exactly once for ranges[i], on threads of the engine, at the
+// same time for different i; data is valid during the call only. It blocks, and returns after the last deliver has.
 //
-// The first failure ends it: an error of the file is a *PathError, an error or panic of deliver is returned as it is. When ctx ends, Read
-// submits nothing more, waits for the requests in flight (at most the engine's depth) and returns ctx.Err().
+// The first failure ends it: an error of the file is a *PathError, an error or panic of deliver is returned as it is.
+// When ctx ends, Read submits nothing more, waits for the requests in flight (at most the engine's depth) and returns
+// ctx.Err().
 func (e *Engine) Read(ctx context.Context, h *Handle, ranges []Range, deliver func(i int, data []byte) error) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -25,7 +25,8 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// kinds are the engines that the system lets run. It is asked by bare system calls, so that a fault of ours shows as one.
+// kinds are the engines that the system lets run. It is asked by bare system calls, so that a fault of ours shows as
+// one.
 var kinds = func() []ssd.Kind {
 	var kinds []ssd.Kind
 	if hasDirect && hasRing {
@@ -39,7 +40,8 @@ var kinds = func() []ssd.Kind {
 
 var hasRing = func() bool {
 	var params [120]byte
-	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 8, uintptr(unsafe.Pointer(&params)), 0) // filled in during the call
+	// filled in during the call
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 8, uintptr(unsafe.Pointer(&params)), 0)
 	if errno == 0 {
 		_ = unix.Close(int(fd))
 	}
@@ -193,7 +195,8 @@ func TestTailOfTheFile(t *testing.T) {
 			if pages <= 16 {
 				r.check([]ssd.Range{{Off: 0, Len: int32(pages * ssd.PageBytes)}})
 			}
-			for _, beyond := range []ssd.Range{{pages * ssd.PageBytes, ssd.PageBytes}, {(pages - 1) * ssd.PageBytes, 2 * ssd.PageBytes}, {1 << 60, ssd.PageBytes}} {
+			for _, beyond := range []ssd.Range{{pages * ssd.PageBytes, ssd.PageBytes},
+				{(pages - 1) * ssd.PageBytes, 2 * ssd.PageBytes}, {1 << 60, ssd.PageBytes}} {
 				err := r.read(context.Background(), []ssd.Range{beyond})
 				requireAt(t, err, io.ErrUnexpectedEOF, r.path, int64(size))
 			}
@@ -360,7 +363,8 @@ func TestErrorAndPanicOfDeliver(t *testing.T) {
 	}
 }
 
-// A thread that ends, by a panic of its own or because deliver ended the goroutine, takes the engine with it, and no Read waits for ever.
+// A thread that ends, by a panic of its own or because deliver ended the goroutine, takes the engine with it, and no
+// Read waits for ever.
 func TestEndOfAThreadFailsAllReads(t *testing.T) {
 	for _, kind := range kinds {
 		for name, end := range map[string]func(*rig) error{

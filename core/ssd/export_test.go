@@ -2,7 +2,8 @@ package ssd
 
 import "unsafe"
 
-// KernelStub stands between the io_uring engine and the kernel in tests: each function that is not nil may refuse a call.
+// KernelStub stands between the io_uring engine and the kernel in tests: each function that is not nil may refuse a
+// call.
 type KernelStub struct {
 	Setup    func(flags uint32) error
 	Enter    func() error

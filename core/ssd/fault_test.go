@@ -16,7 +16,8 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// Every fault at every read of a job, on every engine: what can be mended is, and what cannot is an error that names the place.
+// Every fault at every read of a job, on every engine: what can be mended is, and what cannot is an error that names
+// the place.
 func TestFaultsAtEveryRead(t *testing.T) {
 	t.Parallel()
 	const reads = 12
@@ -125,8 +126,10 @@ func TestAutoFallsBackAndSaysWhy(t *testing.T) {
 	}{
 		"all there":   {&ssd.KernelStub{}, nil, ssd.IOUring, nil},
 		"no io_uring": {noRing, nil, ssd.Pread, []string{"io_uring: setup: operation not permitted"}},
-		"no O_DIRECT": {&ssd.KernelStub{}, []faultfs.Fault{noDirect}, ssd.Buffered, []string{"io_uring: ssd: open direct", "pread: ssd: open direct", "invalid argument"}},
-		"neither":     {noRing, []faultfs.Fault{noDirect}, ssd.Buffered, []string{"io_uring: setup", "pread: ssd: open direct"}},
+		"no O_DIRECT": {&ssd.KernelStub{}, []faultfs.Fault{noDirect}, ssd.Buffered,
+			[]string{"io_uring: ssd: open direct", "pread: ssd: open direct", "invalid argument"}},
+		"neither": {noRing, []faultfs.Fault{noDirect}, ssd.Buffered,
+			[]string{"io_uring: setup", "pread: ssd: open direct"}},
 		"O_DIRECT refused at the read": {
 			&ssd.KernelStub{}, []faultfs.Fault{{Op: faultfs.Read, Nth: 1, Times: 2, Errno: syscall.EINVAL}},
 			ssd.Buffered, []string{"io_uring: ssd: read", "pread: ssd: read"},
@@ -158,11 +161,17 @@ func TestForcedEngineThatIsRefused(t *testing.T) {
 		faults []faultfs.Fault
 		cause  error
 	}{
-		"io_uring without system call": {ssd.IOUring, &ssd.KernelStub{Setup: func(uint32) error { return syscall.ENOSYS }}, nil, syscall.ENOSYS},
-		"io_uring without O_DIRECT":    {ssd.IOUring, &ssd.KernelStub{}, []faultfs.Fault{{Op: faultfs.OpenDirect, Nth: 1, Errno: syscall.EINVAL}}, syscall.EINVAL},
-		"pread without O_DIRECT":       {ssd.Pread, &ssd.KernelStub{}, []faultfs.Fault{{Op: faultfs.OpenDirect, Nth: 1, Errno: syscall.EINVAL}}, syscall.EINVAL},
-		"buffered, bad disk":           {ssd.Buffered, &ssd.KernelStub{}, []faultfs.Fault{{Op: faultfs.Read, Nth: 1, Errno: syscall.EIO}}, syscall.EIO},
-		"auto, bad disk":               {ssd.Auto, &ssd.KernelStub{}, []faultfs.Fault{{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO}}, syscall.EIO},
+		"io_uring without system call": {ssd.IOUring, &ssd.KernelStub{Setup: func(uint32) error {
+			return syscall.ENOSYS
+		}}, nil, syscall.ENOSYS},
+		"io_uring without O_DIRECT": {ssd.IOUring, &ssd.KernelStub{},
+			[]faultfs.Fault{{Op: faultfs.OpenDirect, Nth: 1, Errno: syscall.EINVAL}}, syscall.EINVAL},
+		"pread without O_DIRECT": {ssd.Pread, &ssd.KernelStub{},
+			[]faultfs.Fault{{Op: faultfs.OpenDirect, Nth: 1, Errno: syscall.EINVAL}}, syscall.EINVAL},
+		"buffered, bad disk": {ssd.Buffered, &ssd.KernelStub{},
+			[]faultfs.Fault{{Op: faultfs.Read, Nth: 1, Errno: syscall.EIO}}, syscall.EIO},
+		"auto, bad disk": {ssd.Auto, &ssd.KernelStub{},
+			[]faultfs.Fault{{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO}}, syscall.EIO},
 	} {
 		t.Run(name, func(t *testing.T) {
 			budget, fs := mem.NewBudget(0), faultfs.New(ssd.OS, c.faults...)

@@ -8,19 +8,20 @@ import (
 	"unsafe"
 )
 
-// PageBytes is the unit of direct I/O: offsets, lengths and addresses are multiples of it. Every device and file system in use accepts
-// 4 KiB; where one does not, the probe in NewEngine finds out and buffered reads are used.
+// PageBytes is the unit of direct I/O: offsets, lengths and addresses are multiples of it. Every device and file system
+// in use accepts 4 KiB; where one does not, the probe in NewEngine finds out and buffered reads are used.
 const PageBytes = 4096
 
-// maxRetries bounds consecutive attempts that moved no byte (EINTR, EAGAIN, a short read within the first page). Arbitrary: one or two
-// occur in practice, and a device that answers so for ever must become an error and not a hang.
+// maxRetries bounds consecutive attempts that moved no byte (EINTR, EAGAIN, a short read within the first page).
+// Arbitrary: one or two occur in practice, and a device that answers so for ever must become an error and not a hang.
 const maxRetries = 100
 
-// FS is the door to the file system, at the level of system calls. Every package of core does its file work through it, so that
-// package faultfs can fail any call. OS is the real one. Errors are *PathError. Implementations are safe for concurrent use.
+// FS is the door to the file system, at the level of system calls. Every package of core does its file work through it,
+// so that package faultfs can fail any call. OS is the real one. Errors are *PathError. Implementations are safe for
+// concurrent use.
 type FS interface {
-	// Open opens path, a file or a directory, with the flags of open(2); O_CLOEXEC is added. Anything else, such as a pipe, which nobody may
-	// ever write to, is ErrNoFile.
+	// Open opens path, a file or a directory, with the flags of open(2); O_CLOEXEC is added. Anything else, such as a
+	// pipe, which nobody may ever write to, is ErrNoFile.
 	Open(path string, flag int, perm uint32) (File, error)
 	Rename(from, to string) error
 	// Remove unlinks a file or removes an empty directory.
@@ -43,8 +44,9 @@ type Info struct {
 	Device uint64 // the number of the device that holds it
 }
 
-// File is an open file. Pread and Pwrite are single system calls: they may transfer less than was asked and may fail with EINTR or EAGAIN; ReadFull
-// and WriteFull loop. All methods are safe for concurrent use, but for Close, which must be the last.
+// File is an open file. Pread and Pwrite are single system calls: they may transfer less than was asked and may fail
+// with EINTR or EAGAIN; ReadFull and WriteFull loop. All methods are safe for concurrent use, but for Close, which must
+// be the last.
 type File interface {
 	// Pread returns 0 and no error at the end of the file.
 	Pread(p []byte, off int64) (int, error)
@@ -52,10 +54,12 @@ type File interface {
 	// Sync makes data and size durable (fsync).
 	Sync() error
 	Truncate(size int64) error
-	// Allocate takes space on the disk for n bytes from off on, and makes the file at least that long (fallocate). Not every file system can.
+	// Allocate takes space on the disk for n bytes from off on, and makes the file at least that long (fallocate). Not
+	// every file system can.
 	Allocate(off, n int64) error
 	Size() (int64, error)
-	// Lock takes an advisory lock on the whole file (flock) without waiting. It returns false when somebody else holds it. Close releases it.
+	// Lock takes an advisory lock on the whole file (flock) without waiting. It returns false when somebody else holds it.
+	// Close releases it.
 	Lock(exclusive bool) (bool, error)
 	// Fd returns the descriptor, valid until Close.
 	Fd() int
@@ -64,8 +68,9 @@ type File interface {
 	Close() error
 }
 
-// CompletionFilter is implemented by a File that has a say in reads which the kernel performs by descriptor, past Pread: the io_uring
-// engine passes it the result of each (bytes read, or a negated errno) and goes on with what it returns. It is how faultfs reaches a ring.
+// CompletionFilter is implemented by a File that has a say in reads which the kernel performs by descriptor, past
+// Pread: the io_uring engine passes it the result of each (bytes read, or a negated errno) and goes on with what it
+// returns. It is how faultfs reaches a ring.
 type CompletionFilter interface {
 	FilterCompletion(off int64, length int, result int32) int32
 }
@@ -100,7 +105,8 @@ func transient(err error) bool {
 	return errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.EAGAIN)
 }
 
-// ReadFull reads exactly len(p) bytes at off. A file that ends earlier is io.ErrUnexpectedEOF, in a *PathError like all failures.
+// ReadFull reads exactly len(p) bytes at off. A file that ends earlier is io.ErrUnexpectedEOF, in a *PathError like all
+// failures.
 func ReadFull(f File, p []byte, off int64) error {
 	return transferAll("read", f.Pread, f.Name(), p, off, io.ErrUnexpectedEOF)
 }
@@ -110,9 +116,10 @@ func WriteFull(f File, p []byte, off int64) error {
 	return transferAll("write", f.Pwrite, f.Name(), p, off, io.ErrShortWrite)
 }
 
-// transferAll repeats call until all of p is through. A transfer that is page-aligned as a whole goes on from page boundaries, because
-// on a file opened with O_DIRECT the rest of a short one would be refused.
-func transferAll(op string, call func([]byte, int64) (int, error), path string, p []byte, off int64, atEnd error) error {
+// transferAll repeats call until all of p is through. A transfer that is page-aligned as a whole goes on from page
+// boundaries, because on a file opened with O_DIRECT the rest of a short one would be refused.
+func transferAll(op string, call func([]byte, int64) (int, error), path string, p []byte, off int64,
+	atEnd error) error {
 	step := 1
 	if isAligned(p, off) {
 		step = PageBytes

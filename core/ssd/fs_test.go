@@ -96,8 +96,10 @@ func TestOSErrorsNameThePathAndKeepTheErrno(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { requireAt(t, c.err, c.cause, c.path, c.off) })
 	}
-	require.EqualError(t, &ssd.PathError{Op: "read", Path: "f", Off: 4096, Err: syscall.EIO}, "ssd: read f at offset 4096: input/output error")
-	require.EqualError(t, &ssd.PathError{Op: "open", Path: "f", Off: -1, Err: syscall.EIO}, "ssd: open f: input/output error")
+	require.EqualError(t, &ssd.PathError{Op: "read", Path: "f", Off: 4096, Err: syscall.EIO},
+		"ssd: read f at offset 4096: input/output error")
+	require.EqualError(t, &ssd.PathError{Op: "open", Path: "f", Off: -1, Err: syscall.EIO},
+		"ssd: open f: input/output error")
 }
 
 func errOf[T any](_ T, err error) error { return err }
@@ -146,10 +148,12 @@ func TestFullTransfers(t *testing.T) {
 		"aligned, short":      {faultfs.Fault{Nth: 1, Short: 5000}, 0, 2 * ssd.PageBytes, nil, 0, 2},
 		"aligned, very short": {faultfs.Fault{Nth: 1, Short: 50}, 0, 2 * ssd.PageBytes, nil, 0, 2},
 		"EIO":                 {faultfs.Fault{Nth: 1, Errno: syscall.EIO}, 8, 100, syscall.EIO, 8, 1},
-		"EIO after a part":    {faultfs.Fault{Nth: 2, Errno: syscall.EIO}, 3 * ssd.PageBytes, 200, syscall.EIO, 3*ssd.PageBytes + 100, 2},
-		"end of the file":     {faultfs.Fault{}, 3 * ssd.PageBytes, 101, io.ErrUnexpectedEOF, 3*ssd.PageBytes + 100, 2},
-		"beyond the end":      {faultfs.Fault{}, 1 << 40, 1, io.ErrUnexpectedEOF, 1 << 40, 1},
-		"EAGAIN for ever":     {faultfs.Fault{Nth: 1, Times: faultfs.Forever, Errno: syscall.EAGAIN}, 8, 100, syscall.EAGAIN, 8, ssd.MaxRetries + 1},
+		"EIO after a part": {faultfs.Fault{Nth: 2, Errno: syscall.EIO}, 3 * ssd.PageBytes, 200, syscall.EIO,
+			3*ssd.PageBytes + 100, 2},
+		"end of the file": {faultfs.Fault{}, 3 * ssd.PageBytes, 101, io.ErrUnexpectedEOF, 3*ssd.PageBytes + 100, 2},
+		"beyond the end":  {faultfs.Fault{}, 1 << 40, 1, io.ErrUnexpectedEOF, 1 << 40, 1},
+		"EAGAIN for ever": {faultfs.Fault{Nth: 1, Times: faultfs.Forever, Errno: syscall.EAGAIN}, 8, 100, syscall.EAGAIN,
+			8, ssd.MaxRetries + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fsys := faultfs.New(ssd.OS)

@@ -5,14 +5,15 @@ import (
 	"math"
 )
 
-// DefaultHole is the number of unwanted pages that are cheaper to read than to skip by another request: a request costs about as much as
-// reading 10 KiB more. Measured best on rows picked at random from spans of 1 and 4 GB.
+// DefaultHole is the number of unwanted pages that are cheaper to read than to skip by another request: a request costs
+// about as much as reading 10 KiB more. Measured best on rows picked at random from spans of 1 and 4 GB.
 const DefaultHole = 4
 
 // Layout says where the rows of an array lie in its file.
 type Layout struct {
-	RowBytes    int
-	RowsPerPage int // 0: packed back to back. Else each page holds this many rows from its start, and the rest of it is unused.
+	RowBytes int
+	// 0: packed back to back. Else each page holds this many rows from its start, and the rest of it is unused.
+	RowsPerPage int
 	NumRows     int64
 }
 
@@ -46,23 +47,26 @@ func (l Layout) SpanBytes() int64 {
 
 func pagesUp(n int64) int64 { return (n + PageBytes - 1) / PageBytes }
 
-// ReadPlan is what to read for a list of rows, and which rows each range holds. It is valid until the next Plan of its Merger.
+// ReadPlan is what to read for a list of rows, and which rows each range holds. It is valid until the next Plan of its
+// Merger.
 type ReadPlan struct {
 	Ranges []Range // ascending; one may begin on the last page of the one before it, for a row that straddles
 	First  []int32 // the rows of Ranges[i] are Pos[First[i]:First[i+1]]
 	Pos    []int32 // positions in the list of rows, in the order of the file; each exactly once
 }
 
-// Merger makes ReadPlans. It keeps its scratch memory, 24 bytes per row of the longest list; it belongs to one goroutine.
+// Merger makes ReadPlans. It keeps its scratch memory, 24 bytes per row of the longest list; it belongs to one
+// goroutine.
 type Merger struct {
 	keys, keysNext []int64
 	pos, posNext   []int32
 	plan           ReadPlan
 }
 
-// Plan sorts rows, which may repeat, and covers them with ranges: pages that several rows want are read once, and ranges that lie at most
-// maxHole pages apart become one, up to slotBytes. Every row lies wholly in its range. slotBytes must be a multiple of PageBytes and at
-// least l.SpanBytes, rows within the layout, and fewer than 2^31; all of these are checked by panic.
+// Plan sorts rows, which may repeat, and covers them with ranges: pages that several rows want are read once, and
+// ranges that lie at most maxHole pages apart become one, up to slotBytes. Every row lies wholly in its range.
+// slotBytes must be a multiple of PageBytes and at least l.SpanBytes, rows within the layout, and fewer than 2^31; all
+// of these are checked by panic.
 func (m *Merger) Plan(l Layout, rows []int64, maxHole, slotBytes int) *ReadPlan {
 	if int64(slotBytes) < l.SpanBytes() || slotBytes%PageBytes != 0 || slotBytes > math.MaxInt32 {
 		panic(fmt.Sprintf("ssd: slots of %d bytes cannot hold rows of %d", slotBytes, l.RowBytes))
@@ -107,8 +111,9 @@ const (
 	digits    = 1 << digitBits
 )
 
-// sort fills keys with the rows in ascending order and pos with where each was. It sorts by counting digits, the lowest first, which takes
-// as many passes as the largest row has digits. A negative row ends up at one end or the other, where Plan looks for it.
+// sort fills keys with the rows in ascending order and pos with where each was. It sorts by counting digits, the lowest
+// first, which takes as many passes as the largest row has digits. A negative row ends up at one end or the other,
+// where Plan looks for it.
 func (m *Merger) sort(rows []int64) {
 	n := len(rows)
 	if cap(m.keys) < n {

@@ -20,17 +20,20 @@ func TestLayoutOffsets(t *testing.T) {
 		fileBytes int64
 		span      int64
 	}{
-		"power of two":               {ssd.Layout{RowBytes: 512, RowsPerPage: 8, NumRows: 17}, 16, 2 * page, 3 * page, page},
-		"padded pages":               {ssd.Layout{RowBytes: 400, RowsPerPage: 10, NumRows: 25}, 19, page + 9*400, 3 * page, page},
-		"packed":                     {ssd.Layout{RowBytes: 3000, NumRows: 5}, 3, 9000, 4 * page, 2 * page},
-		"packed, whole file":         {ssd.Layout{RowBytes: 1024, NumRows: 8}, 7, 7168, 2 * page, page},
-		"page":                       {ssd.Layout{RowBytes: page, RowsPerPage: 1, NumRows: 3}, 2, 2 * page, 3 * page, page},
-		"several pages":              {ssd.Layout{RowBytes: 2 * page, NumRows: 3}, 2, 4 * page, 6 * page, 2 * page},
-		"a byte more than a page":    {ssd.Layout{RowBytes: page + 1, NumRows: 2}, 1, page + 1, 3 * page, 2 * page},
-		"two bytes more":             {ssd.Layout{RowBytes: page + 2, NumRows: 2}, 1, page + 2, 3 * page, 3 * page},
-		"beyond 32 bits":             {ssd.Layout{RowBytes: 4000, NumRows: 1 << 40}, 1<<40 - 1, 4000 * (1<<40 - 1), 4000 << 40, 2 * page},
-		"beyond 32 bits, one a page": {ssd.Layout{RowBytes: 4000, RowsPerPage: 1, NumRows: 1 << 40}, 1<<40 - 1, page * (1<<40 - 1), page << 40, page},
-		"one byte":                   {ssd.Layout{RowBytes: 1, NumRows: 4097}, 4096, page, 2 * page, page},
+		"power of two": {ssd.Layout{RowBytes: 512, RowsPerPage: 8, NumRows: 17}, 16, 2 * page, 3 * page, page},
+		"padded pages": {ssd.Layout{RowBytes: 400, RowsPerPage: 10, NumRows: 25}, 19, page + 9*400, 3 * page,
+			page},
+		"packed":                  {ssd.Layout{RowBytes: 3000, NumRows: 5}, 3, 9000, 4 * page, 2 * page},
+		"packed, whole file":      {ssd.Layout{RowBytes: 1024, NumRows: 8}, 7, 7168, 2 * page, page},
+		"page":                    {ssd.Layout{RowBytes: page, RowsPerPage: 1, NumRows: 3}, 2, 2 * page, 3 * page, page},
+		"several pages":           {ssd.Layout{RowBytes: 2 * page, NumRows: 3}, 2, 4 * page, 6 * page, 2 * page},
+		"a byte more than a page": {ssd.Layout{RowBytes: page + 1, NumRows: 2}, 1, page + 1, 3 * page, 2 * page},
+		"two bytes more":          {ssd.Layout{RowBytes: page + 2, NumRows: 2}, 1, page + 2, 3 * page, 3 * page},
+		"beyond 32 bits": {ssd.Layout{RowBytes: 4000, NumRows: 1 << 40}, 1<<40 - 1, 4000 * (1<<40 - 1),
+			4000 << 40, 2 * page},
+		"beyond 32 bits, one a page": {ssd.Layout{RowBytes: 4000, RowsPerPage: 1, NumRows: 1 << 40}, 1<<40 - 1,
+			page * (1<<40 - 1), page << 40, page},
+		"one byte": {ssd.Layout{RowBytes: 1, NumRows: 4097}, 4096, page, 2 * page, page},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.offset, c.layout.Offset(c.row))
@@ -78,13 +81,18 @@ func TestPlanByHand(t *testing.T) {
 		first  []int32
 		pos    []int32
 	}{
-		"nothing":               {layout, nil, 4, 1 << 16, nil, []int32{0}, nil},
-		"one":                   {layout, []int64{5}, 4, 1 << 16, []ssd.Range{{page, page}}, []int32{0, 1}, []int32{0}},
-		"duplicates, same page": {layout, []int64{5, 4, 5, 5}, 4, 1 << 16, []ssd.Range{{page, page}}, []int32{0, 4}, []int32{1, 0, 2, 3}},
-		"hole bridged":          {layout, []int64{0, 20}, 4, 1 << 16, []ssd.Range{{0, 6 * page}}, []int32{0, 2}, []int32{0, 1}},
-		"hole too wide":         {layout, []int64{24, 0}, 4, 1 << 16, []ssd.Range{{0, page}, {6 * page, page}}, []int32{0, 1, 2}, []int32{1, 0}},
-		"no holes":              {layout, []int64{0, 4, 12}, 0, 1 << 16, []ssd.Range{{0, 2 * page}, {3 * page, page}}, []int32{0, 2, 3}, []int32{0, 1, 2}},
-		"slot full":             {layout, []int64{0, 4, 8}, 4, 2 * page, []ssd.Range{{0, 2 * page}, {2 * page, page}}, []int32{0, 2, 3}, []int32{0, 1, 2}},
+		"nothing": {layout, nil, 4, 1 << 16, nil, []int32{0}, nil},
+		"one":     {layout, []int64{5}, 4, 1 << 16, []ssd.Range{{page, page}}, []int32{0, 1}, []int32{0}},
+		"duplicates, same page": {layout, []int64{5, 4, 5, 5}, 4, 1 << 16, []ssd.Range{{page, page}}, []int32{0, 4},
+			[]int32{1, 0, 2, 3}},
+		"hole bridged": {layout, []int64{0, 20}, 4, 1 << 16, []ssd.Range{{0, 6 * page}}, []int32{0, 2},
+			[]int32{0, 1}},
+		"hole too wide": {layout, []int64{24, 0}, 4, 1 << 16, []ssd.Range{{0, page}, {6 * page, page}},
+			[]int32{0, 1, 2}, []int32{1, 0}},
+		"no holes": {layout, []int64{0, 4, 12}, 0, 1 << 16, []ssd.Range{{0, 2 * page}, {3 * page, page}},
+			[]int32{0, 2, 3}, []int32{0, 1, 2}},
+		"slot full": {layout, []int64{0, 4, 8}, 4, 2 * page, []ssd.Range{{0, 2 * page}, {2 * page, page}},
+			[]int32{0, 2, 3}, []int32{0, 1, 2}},
 		"straddler begins on the last page of a full slot": {
 			ssd.Layout{RowBytes: 3000, NumRows: 100}, []int64{0, 1, 2, 3}, 4, 2 * page,
 			[]ssd.Range{{0, 2 * page}, {page, 2 * page}}, []int32{0, 2, 4}, []int32{0, 1, 2, 3},
@@ -157,7 +165,8 @@ func checkPlan(t *testing.T, l ssd.Layout, rows []int64, hole, slot int, p *ssd.
 				inRange[page] = true
 			}
 		}
-		require.True(t, inRange[got.Off] && inRange[got.Off+int64(got.Len)-ssd.PageBytes], "range begins or ends with a page nobody wants")
+		require.True(t, inRange[got.Off] && inRange[got.Off+int64(got.Len)-ssd.PageBytes],
+			"range begins or ends with a page nobody wants")
 		run := 0
 		for page := got.Off; page < got.Off+int64(got.Len); page += ssd.PageBytes {
 			if run++; inRange[page] {

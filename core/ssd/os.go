@@ -32,7 +32,8 @@ func (osFS) Open(path string, flag int, perm uint32) (File, error) {
 	return f, nil
 }
 
-// settle refuses what is neither a file nor a directory, and takes O_NONBLOCK back: an io_uring does not wait for files that have it.
+// settle refuses what is neither a file nor a directory, and takes O_NONBLOCK back: an io_uring does not wait for files
+// that have it.
 func (f *osFile) settle(flag int) error {
 	var st unix.Stat_t
 	if err := retryInterrupted(func() error { return unix.Fstat(f.fd, &st) }); err != nil {

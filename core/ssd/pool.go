@@ -9,7 +9,8 @@ import (
 // maxWorkers bounds the goroutines, hence the threads, that wait in pread. More gave no more IOPS on the disk measured.
 const maxWorkers = 64
 
-// errEnded is what Reads see when a thread of the engine ended without a panic: the receiver of data called runtime.Goexit.
+// errEnded is what Reads see when a thread of the engine ended without a panic: the receiver of data called
+// runtime.Goexit.
 var errEnded = errors.New("ssd: a thread of the engine has ended")
 
 // startWorkers starts the pread and buffered engines: each slot has a goroutine that reads one range at a time.
@@ -25,8 +26,8 @@ func (e *Engine) startWorkers() {
 	}
 }
 
-// spawn runs a thread of the engine. However that ends, release gets the tasks back that it had in hand, and the queue stops, so that no
-// Read waits for ever.
+// spawn runs a thread of the engine. However that ends, release gets the tasks back that it had in hand, and the queue
+// stops, so that no Read waits for ever.
 func (e *Engine) spawn(loop func() error, release func(error)) {
 	e.threads.Add(1)
 	guard.Go(func() {

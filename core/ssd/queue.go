@@ -27,10 +27,12 @@ type task struct {
 	index int
 }
 
-// queue hands the ranges of all jobs, first come first served, to the threads of an engine. All of its state is guarded by mu.
+// queue hands the ranges of all jobs, first come first served, to the threads of an engine. All of its state is guarded
+// by mu.
 //
-// There are two ways to wait for work: workers block in take; the ring's thread, which must wait for completions at the same time, polls
-// and is told by wake when it may have gone to sleep. Both look for work under the lock that push holds, so no arrival is missed.
+// There are two ways to wait for work: workers block in take; the ring's thread, which must wait for completions at the
+// same time, polls and is told by wake when it may have gone to sleep. Both look for work under the lock that push
+// holds, so no arrival is missed.
 type queue struct {
 	wake func() // called under mu while asleep; nil: nobody polls
 
@@ -84,8 +86,8 @@ func (q *queue) take() (task, bool) {
 	return one[0], true
 }
 
-// poll fills tasks with what there is, and returns how many and whether the queue still runs. When it found fewer than it had room for,
-// the next push or stop calls wake.
+// poll fills tasks with what there is, and returns how many and whether the queue still runs. When it found fewer than
+// it had room for, the next push or stop calls wake.
 func (q *queue) poll(tasks []task) (n int, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -53,7 +53,8 @@ func (linux) setup(entries uint32, params *ringParams) (int, error) {
 }
 
 func (linux) enter(fd int, submit, wait uint32) (int, error) {
-	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), enterGetEvents, 0, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), enterGetEvents, 0,
+		0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -110,7 +111,8 @@ type completion struct {
 	flags    uint32
 }
 
-// ring is one io_uring. It belongs to the thread that opened it: no other may call it, which is what the fast modes of the kernel demand.
+// ring is one io_uring. It belongs to the thread that opened it: no other may call it, which is what the fast modes of
+// the kernel demand.
 type ring struct {
 	kernel  kernel
 	fd      int
@@ -148,7 +150,8 @@ func openRing(k kernel, entries int) (*ring, error) {
 	const needed = featSingleMmap | featNoDrop | featRWCurPos
 	if params.features&needed != needed {
 		r.close()
-		return nil, fmt.Errorf("setup: the kernel offers features %#x, want at least %#x (Linux 5.6)", params.features, needed)
+		return nil, fmt.Errorf("setup: the kernel offers features %#x, want at least %#x (Linux 5.6)", params.features,
+			needed)
 	}
 	if err := r.mapShared(&params); err != nil {
 		r.close()
@@ -159,7 +162,8 @@ func openRing(k kernel, entries int) (*ring, error) {
 
 func (r *ring) mapShared(p *ringParams) error {
 	submissionBytes := int(p.sqEntries) * int(unsafe.Sizeof(submission{}))
-	ringBytes := max(int(p.sq.array)+int(p.sqEntries)*4, int(p.cq.droppedOrCqes)+int(p.cqEntries)*int(unsafe.Sizeof(completion{})))
+	ringBytes := max(int(p.sq.array)+int(p.sqEntries)*4,
+		int(p.cq.droppedOrCqes)+int(p.cqEntries)*int(unsafe.Sizeof(completion{})))
 	var err error
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
 	if r.rings, err = unix.Mmap(r.fd, offsetRings, ringBytes, prot, flags); err != nil {
@@ -180,14 +184,16 @@ func (r *ring) mapShared(p *ringParams) error {
 	return nil
 }
 
-// registerSlots makes memory known to the kernel as buffers of slotBytes each, which saves pinning its pages for every read.
+// registerSlots makes memory known to the kernel as buffers of slotBytes each, which saves pinning its pages for every
+// read.
 func (r *ring) registerSlots(memory []byte, slotBytes int) error {
 	vectors := make([]unix.Iovec, len(memory)/slotBytes)
 	for i := range vectors {
 		vectors[i].Base = &memory[i*slotBytes]
 		vectors[i].SetLen(slotBytes)
 	}
-	err := r.kernel.register(r.fd, registerBuffers, unsafe.Pointer(unsafe.SliceData(vectors)), uint32(len(vectors))) // read during the call only
+	// read during the call only
+	err := r.kernel.register(r.fd, registerBuffers, unsafe.Pointer(unsafe.SliceData(vectors)), uint32(len(vectors)))
 	runtime.KeepAlive(vectors)
 	return err
 }
@@ -236,5 +242,6 @@ func (r *ring) close() {
 	_ = unix.Close(r.fd)
 }
 
-// address returns where p lies. The kernel writes there after the call: p must be memory that the garbage collector does not own.
+// address returns where p lies. The kernel writes there after the call: p must be memory that the garbage collector
+// does not own.
 func address(p []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) }

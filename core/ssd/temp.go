@@ -16,16 +16,18 @@ const (
 	// TempPrefix begins the names that temporary files have for the moment of their creation.
 	TempPrefix = ".freshgo-scratch-"
 	tempDigits = 16
-	// tempAttempts bounds the new names tried when a RemoveTemps took a file away before it was locked. Arbitrary: a second is already rare.
+	// tempAttempts bounds the new names tried when a RemoveTemps took a file away before it was locked. Arbitrary: a
+	// second is already rare.
 	tempAttempts = 10
 )
 
 // errTaken says that the name is somebody else's, or that the file was taken for a leftover.
 var errTaken = errors.New("ssd: temporary file taken away")
 
-// Temp is a file without a name: written at any place, read through an engine, and gone with the process however that ends. With an engine
-// that reads directly it is written directly too, where its file system takes that; else through the page cache with at most about dirtyBytes
-// of it dirty. Its methods but Close are safe for concurrent use; Grow is called by one goroutine at a time.
+// Temp is a file without a name: written at any place, read through an engine, and gone with the process however that
+// ends. With an engine that reads directly it is written directly too, where its file system takes that; else through
+// the page cache with at most about dirtyBytes of it dirty. Its methods but Close are safe for concurrent use; Grow is
+// called by one goroutine at a time.
 type Temp struct {
 	file   File
 	handle *Handle
@@ -33,8 +35,9 @@ type Temp struct {
 	dirty  atomic.Int64 // bytes written through the page cache since the last Sync; every writer adds
 }
 
-// CreateTemp makes an empty file in dir and unlinks it at once. It is locked while it has a name, so that RemoveTemps tells it from a leftover.
-// A page is written and read for a trial, in a page of Staging from the budget: a file system may take O_DIRECT at open and refuse it later.
+// CreateTemp makes an empty file in dir and unlinks it at once. It is locked while it has a name, so that RemoveTemps
+// tells it from a leftover. A page is written and read for a trial, in a page of Staging from the budget: a file system
+// may take O_DIRECT at open and refuse it later.
 func (e *Engine) CreateTemp(dir string, budget *mem.Budget) (*Temp, error) {
 	page, err := budget.Alloc(mem.Staging, PageBytes)
 	if err != nil {
@@ -84,8 +87,8 @@ func (e *Engine) createTemp(path string, page []byte) (_ *Temp, err error) {
 	return t, nil
 }
 
-// open opens the file for writing and for the engine: both directly, or both through the page cache, so that neither sees what the other has
-// replaced.
+// open opens the file for writing and for the engine: both directly, or both through the page cache, so that neither
+// sees what the other has replaced.
 func (t *Temp) open(e *Engine, path string, page []byte) error {
 	err := error(syscall.EINVAL)
 	if t.direct = e.flags&syscall.O_DIRECT != 0; t.direct {
@@ -126,8 +129,9 @@ func (t *Temp) Handle() *Handle { return t.handle }
 // Direct reports whether writes bypass the page cache.
 func (t *Temp) Direct() bool { return t.direct }
 
-// Grow takes space for the file up to size, a multiple of PageBytes, so that a full disk shows here. It does not shrink. First writes of 64 KiB
-// are twice as fast into space taken ahead as into a hole; a file system that cannot take it leaves a hole.
+// Grow takes space for the file up to size, a multiple of PageBytes, so that a full disk shows here. It does not
+// shrink. First writes of 64 KiB are twice as fast into space taken ahead as into a hole; a file system that cannot
+// take it leaves a hole.
 func (t *Temp) Grow(size int64) error {
 	old := t.handle.Size()
 	if size <= old {
@@ -168,8 +172,8 @@ func (t *Temp) Close() error {
 	return err
 }
 
-// RemoveTemps removes the files that processes left in dir which were killed in the middle of CreateTemp. What cannot be removed stays, and
-// is no error: it harms nobody.
+// RemoveTemps removes the files that processes left in dir which were killed in the middle of CreateTemp. What cannot
+// be removed stays, and is no error: it harms nobody.
 func RemoveTemps(fs FS, dir string) {
 	names, err := fs.ReadDir(dir)
 	if err != nil {

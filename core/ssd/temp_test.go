@@ -55,13 +55,16 @@ func TestTemp(t *testing.T) {
 			faults   []faultfs.Fault
 			buffered bool
 		}{
-			"as it is":                       {nil, false},
-			"no O_DIRECT":                    {[]faultfs.Fault{{Op: faultfs.OpenDirect, Errno: syscall.EINVAL, Times: faultfs.Forever}}, true},
-			"O_DIRECT refused at the write":  {[]faultfs.Fault{{Op: faultfs.Write, Errno: syscall.EINVAL}}, true},
-			"O_DIRECT refused at the read":   {[]faultfs.Fault{{Op: faultfs.Read, Errno: syscall.EINVAL}}, true},
-			"no locks":                       {[]faultfs.Fault{{Op: faultfs.Lock, Errno: syscall.ENOLCK}}, false},
-			"no allocation":                  {[]faultfs.Fault{{Op: faultfs.Allocate, Errno: syscall.EOPNOTSUPP, Times: faultfs.Forever}}, false},
-			"no system call for allocation":  {[]faultfs.Fault{{Op: faultfs.Allocate, Errno: syscall.ENOSYS, Times: faultfs.Forever}}, false},
+			"as it is": {nil, false},
+			"no O_DIRECT": {[]faultfs.Fault{{Op: faultfs.OpenDirect, Errno: syscall.EINVAL,
+				Times: faultfs.Forever}}, true},
+			"O_DIRECT refused at the write": {[]faultfs.Fault{{Op: faultfs.Write, Errno: syscall.EINVAL}}, true},
+			"O_DIRECT refused at the read":  {[]faultfs.Fault{{Op: faultfs.Read, Errno: syscall.EINVAL}}, true},
+			"no locks":                      {[]faultfs.Fault{{Op: faultfs.Lock, Errno: syscall.ENOLCK}}, false},
+			"no allocation": {[]faultfs.Fault{{Op: faultfs.Allocate, Errno: syscall.EOPNOTSUPP,
+				Times: faultfs.Forever}}, false},
+			"no system call for allocation": {[]faultfs.Fault{{Op: faultfs.Allocate, Errno: syscall.ENOSYS,
+				Times: faultfs.Forever}}, false},
 			"removed before it was locked":   {[]faultfs.Fault{{Op: faultfs.OpenDirect, Errno: syscall.ENOENT}}, false},
 			"the name is taken, three times": {[]faultfs.Fault{{Op: faultfs.Open, Errno: syscall.EEXIST, Times: 3}}, false},
 		} {
@@ -93,7 +96,8 @@ func TestTempThatCannotBeMade(t *testing.T) {
 		op    faultfs.Op
 		errno syscall.Errno
 	}{
-		{faultfs.Open, syscall.EROFS}, {faultfs.Open, syscall.EEXIST}, {faultfs.Write, syscall.ENOSPC}, {faultfs.Write, syscall.EINVAL},
+		{faultfs.Open, syscall.EROFS}, {faultfs.Open, syscall.EEXIST}, {faultfs.Write, syscall.ENOSPC},
+		{faultfs.Write, syscall.EINVAL},
 		{faultfs.Read, syscall.EIO}, {faultfs.Size, syscall.EIO}, {faultfs.Remove, syscall.EPERM},
 	} {
 		r.fs.Arm(faultfs.Fault{Op: c.op, Nth: 1, Times: faultfs.Forever, Errno: c.errno, Path: ssd.TempPrefix + "*"})

@@ -9,7 +9,8 @@ import (
 
 // transfer is a range on its way into a staging slot. It belongs to the thread that owns the slot.
 //
-// It always reads whole pages: after a short read it goes on from the last page boundary, since O_DIRECT takes no other offset.
+// It always reads whole pages: after a short read it goes on from the last page boundary, since O_DIRECT takes no other
+// offset.
 type transfer struct {
 	task
 	slot      []byte // the whole slot

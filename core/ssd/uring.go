@@ -12,17 +12,20 @@ import (
 const (
 	// wakeUp marks the completion that says that the queue has news; others carry the number of their slot.
 	wakeUp = ^uint64(0)
-	// batch is the part of the requests in flight whose completions are worth waiting for together: fewer turns through the kernel and Go's
-	// scheduler, which saved a fifth of the processor time at depth 128. With fewer than batch in flight each is delivered as it comes.
+	// batch is the part of the requests in flight whose completions are worth waiting for together: fewer turns through
+	// the kernel and Go's scheduler, which saved a fifth of the processor time at depth 128. With fewer than batch in
+	// flight each is delivered as it comes.
 	batch = 16
 	// pause before the kernel, short of memory, is asked again. Arbitrary.
 	pause = 100 * time.Microsecond
 )
 
-// uring is the thread of the io_uring engine. It fills free slots from the queue, waits in the kernel for completions, and delivers.
+// uring is the thread of the io_uring engine. It fills free slots from the queue, waits in the kernel for completions,
+// and delivers.
 //
-// When it has room and the queue is empty, an arriving job must end the wait: the ring always holds a poll of an eventfd that push
-// signals then. (A condition variable cannot be waited for together with completions, and asking again and again would burn a core.)
+// When it has room and the queue is empty, an arriving job must end the wait: the ring always holds a poll of an
+// eventfd that push signals then. (A condition variable cannot be waited for together with completions, and asking
+// again and again would burn a core.)
 //
 // Files are not registered: in the loop in C of bench/ssd that saved 3% of the processor time, registered buffers 10%.
 type uring struct {
@@ -82,7 +85,8 @@ func (u *uring) open(k kernel, e *Engine) error {
 	if u.ring, err = openRing(k, len(u.slots)+1); err != nil {
 		return err
 	}
-	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. Where that is too small the reads cost a little more.
+	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. Where that is too small the reads cost a
+	// little more.
 	u.registered = u.ring.registerSlots(e.memory.Bytes(), e.slot) == nil
 	return nil
 }

@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// writerChunks is how many chunks a Writer holds: one that fills, one that is written, and one between them, so that neither side waits
-	// for the other's jitter. One write at a time is enough: two at once were no faster on the disk measured.
+	// writerChunks is how many chunks a Writer holds: one that fills, one that is written, and one between them, so that
+	// neither side waits for the other's jitter. One write at a time is enough: two at once were no faster on the disk
+	// measured.
 	writerChunks = 3
-	// dirtyBytes bounds what buffered writing leaves in the page cache before it is forced out. Arbitrary: a fraction of a second of work
-	// for a disk, and little memory.
+	// dirtyBytes bounds what buffered writing leaves in the page cache before it is forced out. Arbitrary: a fraction of a
+	// second of work for a disk, and little memory.
 	dirtyBytes = 64 << 20
 )
 
-// Writer writes a new file from its beginning to its end, with O_DIRECT where the file system takes it, else through the page cache with
-// at most dirtyBytes of it dirty. A goroutine writes a chunk while the next fills.
+// Writer writes a new file from its beginning to its end, with O_DIRECT where the file system takes it, else through
+// the page cache with at most dirtyBytes of it dirty. A goroutine writes a chunk while the next fills.
 //
 // A Writer belongs to one goroutine. It ends with Close or Abort.
 type Writer struct {
@@ -41,8 +42,9 @@ type Writer struct {
 
 type writeFailure struct{ err error }
 
-// NewWriter creates path, or empties it, and returns a Writer that works in chunks of chunk bytes, a multiple of PageBytes; 1 to 4 MiB
-// reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the budget until Close or Abort.
+// NewWriter creates path, or empties it, and returns a Writer that works in chunks of chunk bytes, a multiple of
+// PageBytes; 1 to 4 MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the budget until
+// Close or Abort.
 func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, error) {
 	if chunk <= 0 || chunk%PageBytes != 0 {
 		return nil, fmt.Errorf("ssd: chunk of %d bytes, want a positive multiple of %d", chunk, PageBytes)
@@ -80,7 +82,8 @@ func WriterBytes(chunk int) int64 { return writerChunks * int64(chunk) }
 // Offset returns the number of bytes written so far.
 func (w *Writer) Offset() int64 { return w.offset }
 
-// Write appends p. It blocks while all chunks wait for the disk. An error may belong to an earlier Write; the Writer is then of no more use.
+// Write appends p. It blocks while all chunks wait for the disk. An error may belong to an earlier Write; the Writer is
+// then of no more use.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.ended {
 		return 0, ErrClosed
@@ -101,8 +104,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Close writes what is left, makes the file durable and closes it. It returns the first error of the Writer's life; calls after the
-// first return the same.
+// Close writes what is left, makes the file durable and closes it. It returns the first error of the Writer's life;
+// calls after the first return the same.
 func (w *Writer) Close() error {
 	if w.ended {
 		return w.result

@@ -1,10 +1,12 @@
-// Package cuda is the device path's C side seen from Go: which kernels a call of the C API becomes, and their machine code.
+// Package cuda is the device path's C side seen from Go: which kernels a call of the C API becomes, and their machine
+// code.
 //
-// It guarantees that what it plans is what the kernels expect, because both are built from the same headers (args.h, instances.h), and that
-// planning reads the caller's struct and nothing behind it. The kernels (aggregate.h, attention.h, dot.h, sort.h, map.h, gather.h: FastGL, sections
-// 4.2 and 4.3) are C++ against warp.h, which is the device for nvcc and an emulator for any other compiler: their logic is tested here without
-// a device, and their machine code is there with the build tag cuda only, after `make cuda`. capi is the only user. A plan costs one call into C,
-// about 200 ns, and 5 KB on the stack of the caller.
+// It guarantees that what it plans is what the kernels expect, because both are built from the same headers (args.h,
+// instances.h), and that planning reads the caller's struct and nothing behind it. The kernels (aggregate.h,
+// attention.h, dot.h, sort.h, map.h, gather.h: FastGL, sections 4.2 and 4.3) are C++ against warp.h, which is the
+// device for nvcc and an emulator for any other compiler: their logic is tested here without a device, and their
+// machine code is there with the build tag cuda only, after `make cuda`. capi is the only user. A plan costs one call
+// into C, about 200 ns, and 5 KB on the stack of the caller.
 package cuda
 
 /*
@@ -34,7 +36,8 @@ type Refused struct {
 // Error implements error.
 func (r *Refused) Error() string { return r.Message }
 
-// The structs below are those of freshgo.h; cgo has a type of its own for each in every package, so they come without one.
+// The structs below are those of freshgo.h; cgo has a type of its own for each in every package, so they come without
+// one.
 
 // Aggregate plans fg_cuda_aggregate. `in` is an *fg_aggregation, status a word of the device or 0.
 func Aggregate(in unsafe.Pointer, status uintptr) ([]gpu.Launch, error) {
@@ -54,8 +57,8 @@ func Attention(in unsafe.Pointer, back bool, status uintptr) ([]gpu.Launch, erro
 	})
 }
 
-// Transpose plans fg_cuda_transpose. `in` is an *fg_transposition, scratch its memory of n bytes. Without scratch there is nothing to launch and
-// *n becomes what is needed.
+// Transpose plans fg_cuda_transpose. `in` is an *fg_transposition, scratch its memory of n bytes. Without scratch there
+// is nothing to launch and *n becomes what is needed.
 func Transpose(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Launch, error) {
 	return launches(func(p *C.fgc_plan) C.int32_t {
 		return C.fgc_plan_transpose((*C.fg_transposition)(in), scratch, (*C.int64_t)(n), C.uintptr_t(status), p)
@@ -84,7 +87,8 @@ func launches(plan func(*C.fgc_plan) C.int32_t) ([]gpu.Launch, error) {
 	list := make([]gpu.Launch, p.num_launches)
 	for i := range list {
 		l := &p.launches[i]
-		list[i] = gpu.Launch{Kernel: C.GoString(&l.kernel[0]), Blocks: int(l.blocks), Threads: C.FGC_THREADS, SharedBytes: int(l.shared_bytes)}
+		list[i] = gpu.Launch{Kernel: C.GoString(&l.kernel[0]), Blocks: int(l.blocks), Threads: C.FGC_THREADS,
+			SharedBytes: int(l.shared_bytes)}
 		for _, w := range l.words[:l.num_words] {
 			list[i].Words = append(list[i].Words, uint64(w))
 		}

@@ -36,8 +36,9 @@ func run(t *testing.T, command ...string) string {
 	return string(out)
 }
 
-// TestKernelsOnTheHost compiles the kernels for the emulator and runs every check of them (emulator/check_*.cc), each in a process of its own. Without
-// fused multiplication and addition, which a compiler may use or not: sums of one order are compared to the bit.
+// TestKernelsOnTheHost compiles the kernels for the emulator and runs every check of them (emulator/check_*.cc), each
+// in a process of its own. Without fused multiplication and addition, which a compiler may use or not: sums of one
+// order are compared to the bit.
 func TestKernelsOnTheHost(t *testing.T) {
 	cc, cxx := compiler(t, "CC"), compiler(t, "CXX")
 	dir := t.TempDir()
@@ -53,7 +54,8 @@ func TestKernelsOnTheHost(t *testing.T) {
 		object := filepath.Join(dir, filepath.Base(source)+".o")
 		objects = append(objects, object)
 		all.Go(func() {
-			command := append(append([]string{}, cxx...), "-std=c++17", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-I../include", "-c", source, "-o", object)
+			command := append(append([]string{}, cxx...), "-std=c++17", "-O1", "-ffp-contract=off", "-Wall", "-Wextra",
+				"-Werror", "-I../include", "-c", source, "-o", object)
 			out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 			assert.NoError(t, err, string(out))
 		})
@@ -69,8 +71,8 @@ func TestKernelsOnTheHost(t *testing.T) {
 	}
 }
 
-// TestMachineCode compiles the kernels for a device, where nvcc is there (`make cuda` installs it): every kernel that a plan may name is there, takes
-// the struct of its size, and keeps to its registers.
+// TestMachineCode compiles the kernels for a device, where nvcc is there (`make cuda` installs it): every kernel that a
+// plan may name is there, takes the struct of its size, and keeps to its registers.
 func TestMachineCode(t *testing.T) {
 	nvcc, err := filepath.Abs("../../build/cuda/nvidia/cu13/bin/nvcc")
 	require.NoError(t, err)
@@ -83,7 +85,8 @@ func TestMachineCode(t *testing.T) {
 	require.NoError(t, err)
 
 	sizes := map[string]int{}
-	for _, m := range regexp.MustCompile(`\.visible \.entry (\w+)\(\s*\.param \.align 8 \.b8 \w+\[(\d+)\]`).FindAllSubmatch(code, -1) {
+	entry := regexp.MustCompile(`\.visible \.entry (\w+)\(\s*\.param \.align 8 \.b8 \w+\[(\d+)\]`)
+	for _, m := range entry.FindAllSubmatch(code, -1) {
 		sizes[string(m[1])], err = strconv.Atoi(string(m[2]))
 		require.NoError(t, err)
 	}
@@ -96,7 +99,8 @@ func TestMachineCode(t *testing.T) {
 func kernels(t *testing.T) map[string]int {
 	t.Helper()
 	cc, dir := compiler(t, "CC"), t.TempDir()
-	program := "#include <stdio.h>\n#include \"args.h\"\n#define FGC_KERNEL(name, arguments, body) printf(\"%s %zu\\n\", #name, sizeof(arguments));\n" +
+	program := "#include <stdio.h>\n#include \"args.h\"\n" +
+		"#define FGC_KERNEL(name, arguments, body) printf(\"%s %zu\\n\", #name, sizeof(arguments));\n" +
 		"int main(void) {\n#include \"instances.h\"\nreturn 0; }\n"
 	source, binary := filepath.Join(dir, "kernels.c"), filepath.Join(dir, "kernels")
 	require.NoError(t, os.WriteFile(source, []byte(program), 0o600))
@@ -113,8 +117,9 @@ func kernels(t *testing.T) map[string]int {
 	return sizes
 }
 
-// driver.c declares what it passes on by itself, with void* for every handle. Here each of those declarations calls the function as the driver's
-// header has it: another number of arguments, or an integer where a pointer or a shorter integer is wanted, does not compile.
+// driver.c declares what it passes on by itself, with void* for every handle. Here each of those declarations calls the
+// function as the driver's header has it: another number of arguments, or an integer where a pointer or a shorter
+// integer is wanted, does not compile.
 func TestDriverIsDeclaredAsInItsHeader(t *testing.T) {
 	cc := compiler(t, "CC")
 	include, err := filepath.Abs("../../build/cuda/include")
@@ -132,7 +137,8 @@ func TestDriverIsDeclaredAsInItsHeader(t *testing.T) {
 	}
 	source := filepath.Join(t.TempDir(), "driver.c")
 	require.NoError(t, os.WriteFile(source, []byte(program), 0o600))
-	run(t, append(cc, "-I"+include, "-Wno-incompatible-pointer-types", "-Werror=int-conversion", "-Werror=conversion", "-fsyntax-only", source)...)
+	run(t, append(cc, "-I"+include, "-Wno-incompatible-pointer-types", "-Werror=int-conversion", "-Werror=conversion",
+		"-fsyntax-only", source)...)
 }
 
 func TestWithoutTheTagThereIsNoCUDA(t *testing.T) {
@@ -140,7 +146,9 @@ func TestWithoutTheTagThereIsNoCUDA(t *testing.T) {
 		t.Skip("built with it")
 	}
 	_, refused := RegisterHost(nil, 1)
-	for _, err := range []error{Ready(), refused, UnregisterHost(nil), gpu.In(0, func() error { return nil }), gpu.Queue(0, nil, 0, nil)} {
+	for _, err := range []error{Ready(), refused, UnregisterHost(nil), gpu.In(0, func() error {
+		return nil
+	}), gpu.Queue(0, nil, 0, nil)} {
 		require.ErrorIs(t, err, gpu.ErrUnavailable)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Prefetch has no visible result; what can go wrong is a fault or a loop that runs past its array, up to unmapped memory.
+// Prefetch has no visible result; what can go wrong is a fault or a loop that runs past its array, up to unmapped
+// memory.
 func TestPrefetchIsHarmless(t *testing.T) {
 	table := []uint64{1, 2, 3}
 	for n := range 10 {

@@ -8,8 +8,9 @@ type Found struct {
 	Offsets [ListLimit]int64
 }
 
-// Below finds ids of a list with variates, as of Smallest, below bound, in the order of the list. It goes on as long as there is room for
-// eight more, by whole eights, and returns their number and how many ids it has looked at. It looks at none of 8 bytes.
+// Below finds ids of a list with variates, as of Smallest, below bound, in the order of the list. It goes on as long as
+// there is room for eight more, by whole eights, and returns their number and how many ids it has looked at. It looks
+// at none of 8 bytes.
 //
 // Cost: 1 ns for an id.
 func Below[I int32 | int64](ids []I, key, bound uint64, found *Found) (number, seen int) {

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-var hasLanes = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasBMI1 && cpu.X86.HasBMI2 && cpu.X86.HasPOPCNT
+var hasLanes = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasBMI1 && cpu.X86.HasBMI2 &&
+	cpu.X86.HasPOPCNT
 
 //go:noescape
 func smallest512(ids unsafe.Pointer, n int, key uint64, k int) uint64

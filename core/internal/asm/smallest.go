@@ -8,16 +8,18 @@ import (
 // ListLimit is how many elements a list may have that is worked at in vector registers.
 const ListLimit = 64
 
-// Lanes is whether the processor has vectors of 512 bits. Without them the routines for short lists say that they have no
-// answer, and the caller's loops do the work. Tests change it.
+// Lanes is whether the processor has vectors of 512 bits. Without them the routines for short lists say that they have
+// no answer, and the caller's loops do the work. Tests change it.
 var Lanes = hasLanes
 
-// Smallest finds the k ids with the smallest variates, where that of u is mix((key ^ u) + golden), the step of splitmix64; bit
-// i of chosen is id i. At most ListLimit ids, 0 < k < len(ids). It compares the upper halves of variates: where the k-th and
-// the next are equal there, as happens to one list in 2^32 or so, it has no answer. It has none for ids of 8 bytes either, and
-// where fewer ids than fill the last 16 bytes lie behind the list, up to its capacity.
+// Smallest finds the k ids with the smallest variates, where that of u is mix((key ^ u) + golden), the step of
+// splitmix64; bit i of chosen is id i. At most ListLimit ids, 0 < k < len(ids). It compares the upper halves of
+// variates: where the k-th and the next are equal there, as happens to one list in 2^32 or so, it has no answer. It has
+// none for ids of 8 bytes either, and where fewer ids than fill the last 16 bytes lie behind the list, up to its
+// capacity.
 //
-// Cost: 15 to 20 ns up to 16 ids, all of which are compared with each other at once, 100 ns for 64. No branch depends on a variate.
+// Cost: 15 to 20 ns up to 16 ids, all of which are compared with each other at once, 100 ns for 64. No branch depends
+// on a variate.
 func Smallest[I int32 | int64](ids []I, key uint64, k int) (chosen uint64, ok bool) {
 	if !Lanes || unsafe.Sizeof(ids[0]) != 4 || len(ids) > ListLimit || cap(ids) < (len(ids)+3)&^3 {
 		return 0, false

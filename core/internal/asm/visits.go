@@ -11,9 +11,9 @@ const (
 	placeBits = 4
 )
 
-// Visits puts nodes in the order of how often each is among visits, the lower one first where equally often; the copies of one
-// are together. What is below 0 is left out. An element becomes a word that Visited reads; their number is returned. ok is
-// false where there are more than VisitsLimit, or no vectors: visits are then as they were.
+// Visits puts nodes in the order of how often each is among visits, the lower one first where equally often; the copies
+// of one are together. What is below 0 is left out. An element becomes a word that Visited reads; their number is
+// returned. ok is false where there are more than VisitsLimit, or no vectors: visits are then as they were.
 //
 // Cost: 40 ns for 12 visits. No branch depends on a visit.
 func Visits(visits []int64) (n int, ok bool) {

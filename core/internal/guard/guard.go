@@ -1,8 +1,8 @@
 // Package guard starts goroutines whose panics come back as errors.
 //
 // A panic that leaves a goroutine ends the whole process, and with it the Python interpreter that loaded the library.
-// So core starts goroutines only through Go (a test in core/internal/lint enforces it), and the exported C functions wrap
-// their work in Run. Both turn a panic into a *PanicError that carries the stack of the place where it happened.
+// So core starts goroutines only through Go (a test in core/internal/lint enforces it), and the exported C functions
+// wrap their work in Run. Both turn a panic into a *PanicError that carries the stack of the place where it happened.
 //
 // Cost: one deferred call for each goroutine or Run. Fatal runtime errors (concurrent map writes, out of memory) and
 // runtime.Goexit are not panics and pass through.

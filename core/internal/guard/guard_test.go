@@ -16,7 +16,9 @@ func TestRun(t *testing.T) {
 		check func(*testing.T, error)
 	}{
 		{"returns nil", func() error { return nil }, func(t *testing.T, err error) { require.NoError(t, err) }},
-		{"returns the error", func() error { return sentinel }, func(t *testing.T, err error) { require.Same(t, sentinel, err) }},
+		{"returns the error", func() error { return sentinel }, func(t *testing.T, err error) {
+			require.Same(t, sentinel, err)
+		}},
 		{"panic with a value", func() error { panic("broken") }, func(t *testing.T, err error) {
 			var p *PanicError
 			require.ErrorAs(t, err, &p)

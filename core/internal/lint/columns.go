@@ -22,8 +22,8 @@ func longCode(name, text string) (findings []string) {
 	return findings
 }
 
-// longProse finds the lines of a Markdown file that are too long. Tables and indented code have no limit, fenced code has that
-// of code, and a line that holds a single word, such as a link, cannot be shorter.
+// longProse finds the lines of a Markdown file that are too long. Tables and indented code have no limit, fenced code
+// has that of code, and a line that holds a single word, such as a link, cannot be shorter.
 func longProse(name, text string) (findings []string) {
 	fenced, indented, blank := false, false, true
 	for i, line := range strings.Split(text, "\n") {

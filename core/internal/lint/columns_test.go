@@ -51,6 +51,43 @@ func TestProseIsWrapped(t *testing.T) {
 	require.Greater(t, pages, 10)
 }
 
+// stillWide are the packages whose files may hold longer lines until they are wrapped.
+var stillWide = map[string]bool{
+	"core/graph":           true,
+	"core/links":           true,
+	"core/prune":           true,
+	"core/sizing":          true,
+	"bench/hetero":         true,
+	"bench/policies":       true,
+	"bench/rivals":         true,
+	"bench/sampler":        true,
+	"bench/temporal":       true,
+	"capi":                 true,
+	"core/cache":           true,
+	"core/history":         true,
+	"core/loader":          true,
+	"core/plan":            true,
+	"core/sample":          true,
+	"core/store":           true,
+	"csrc/include/freshgo": true,
+}
+
+func TestCodeIsWrapped(t *testing.T) {
+	files := 0
+	walkRepository(t, func(path, text string) {
+		files++
+		if strings.HasPrefix(text, "// Code generated") {
+			return
+		}
+		for _, finding := range longCode(path, text) {
+			if !stillWide[filepath.Dir(path)] {
+				t.Error(finding)
+			}
+		}
+	}, ".go", ".c", ".h", ".cc", ".cpp", ".cu")
+	require.Greater(t, files, 300)
+}
+
 func TestLongProse(t *testing.T) {
 	long := strings.Repeat("word ", 20) + "word" // 104
 	wide := strings.Repeat("word ", 24) + "word" // 124

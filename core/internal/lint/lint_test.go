@@ -78,7 +78,8 @@ func TestRules(t *testing.T) {
 		{"unsafeReasons", "mem", "// f stays inside.\nfunc f() {\n_ = unsafe.Add(p, 1)\n}", ""},
 		{"unsafeReasons", "mem", "func f() {\n_ = unsafe.Add(p, 1) // inside\n}", ""},
 		{"unsafeReasons", "mem", "func f() {\n// both are\n// inside\n_ = unsafe.Add(p, 1)\n_ = unsafe.Add(p, 2)\n}", ""},
-		{"unsafeReasons", "mem", "func f() {\n// inside\n_ = 1\n_ = 2\n_ = 3\n_ = 4\n_ = 5\n_ = 6\n_ = unsafe.Add(p, 1)\n}", "unsafe without a comment that proves it"},
+		{"unsafeReasons", "mem", "func f() {\n// inside\n_ = 1\n_ = 2\n_ = 3\n_ = 4\n_ = 5\n_ = 6\n_ = unsafe.Add(p, 1)\n}",
+			"unsafe without a comment that proves it"},
 		{"unsafeReasons", "mem", "func f() {\n_ = unsafe.Sizeof(0)\n}", ""},
 		{"unsafeReasons", "mem", "func f(p unsafe.Pointer)", ""},
 	}

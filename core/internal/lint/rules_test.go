@@ -22,7 +22,8 @@ func (f *file) find(node ast.Node, format string, args ...any) string {
 	return fmt.Sprintf("core/%s/%s:%d: %s", f.pkg, f.name, f.line(node.Pos()), fmt.Sprintf(format, args...))
 }
 
-// layers order the packages of core: a package imports only from layers below its own, and only packages named here exist.
+// layers order the packages of core: a package imports only from layers below its own, and only packages named here
+// exist.
 var layers = map[string]int{
 	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0,
 	"mem": 1, "manifest": 1, "gpu": 1,
@@ -34,7 +35,8 @@ var layers = map[string]int{
 }
 
 // modules are those that core may use outside of its tests.
-var modules = []string{"github.com/golang/protobuf", "google.golang.org/protobuf", "golang.org/x/sys", "gorgonia.org/cu"}
+var modules = []string{"github.com/golang/protobuf", "google.golang.org/protobuf", "golang.org/x/sys",
+	"gorgonia.org/cu"}
 
 // imports checks the direction of imports and that nothing but the standard library and modules is used.
 func imports(f *file) (findings []string) {
@@ -72,7 +74,8 @@ func allowedModule(path string) bool {
 // environment finds what reads or changes the environment of the process.
 func environment(f *file) []string {
 	return f.selectors(func(pkg, name string) bool {
-		return (pkg == "os" || pkg == "syscall" || pkg == "unix") && (strings.HasSuffix(name, "env") || name == "LookupEnv" || name == "Environ")
+		return (pkg == "os" || pkg == "syscall" || pkg == "unix") &&
+			(strings.HasSuffix(name, "env") || name == "LookupEnv" || name == "Environ")
 	}, "core does not read the environment")
 }
 
@@ -112,8 +115,8 @@ func goroutines(f *file) (findings []string) {
 // reasonLines is how far above a use of unsafe its proof may end: one comment serves a few lines that belong together.
 const reasonLines = 6
 
-// unsafeReasons finds uses of unsafe in function bodies without their proof, a comment on the same line or a little above,
-// which in a short function may be its own. Sizes are constants and need none.
+// unsafeReasons finds uses of unsafe in function bodies without their proof, a comment on the same line or a little
+// above, which in a short function may be its own. Sizes are constants and need none.
 func unsafeReasons(f *file) (findings []string) {
 	commented := map[int]bool{}
 	for _, group := range f.Comments {

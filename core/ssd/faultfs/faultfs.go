@@ -1,7 +1,9 @@
-// Package faultfs is the fault-injecting twin of ssd.OS: it passes calls on to another ssd.FS, counts them, and makes chosen ones fail,
-// transfer less than asked, or find the disk full. Tests of every package that touches files use it; nothing else does.
+// Package faultfs is the fault-injecting twin of ssd.OS: it passes calls on to another ssd.FS, counts them, and makes
+// chosen ones fail, transfer less than asked, or find the disk full. Tests of every package that touches files use it;
+// nothing else does.
 //
-// It reaches reads by io_uring too, which bypass File.Pread: there it changes the result after the fact (ssd.CompletionFilter).
+// It reaches reads by io_uring too, which bypass File.Pread: there it changes the result after the fact
+// (ssd.CompletionFilter).
 package faultfs
 
 import (

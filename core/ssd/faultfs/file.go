@@ -14,8 +14,8 @@ type file struct {
 
 var _ ssd.CompletionFilter = (*file)(nil)
 
-// pagesFor cuts p to n bytes, rounded up to a whole page because O_DIRECT takes nothing else. A short transfer moves these and reports n:
-// what lies beyond is moved again by the retry.
+// pagesFor cuts p to n bytes, rounded up to a whole page because O_DIRECT takes nothing else. A short transfer moves
+// these and reports n: what lies beyond is moved again by the retry.
 func pagesFor(p []byte, n int) []byte {
 	return p[:min(len(p), (n+ssd.PageBytes-1)/ssd.PageBytes*ssd.PageBytes)]
 }
