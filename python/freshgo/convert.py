@@ -85,7 +85,7 @@ def convert(
     n_bytes = parse_size("memory", memory)
     wanted = None if relayout is None else Relayout.of(relayout)
     if isinstance(data, Store):
-        raise DTypeError(f"data is the store {data.path!r} already: a Loader takes it as it is, relayout copies it")
+        raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
     order = None if wanted is None else wanted.order
     if is_typed(data):
         typed = typed_parts(data)

@@ -110,8 +110,8 @@ class History:
         if policy == "gas":
             if fraction not in (0.9, 1.0) or (stale != Span(200, False) and not math.isinf(stale.count)):
                 raise InvalidArgumentError(
-                    f"policy='gas' keeps every row for ever, got p_grad={p_grad!r} and t_stale={t_stale!r}: leave them "
-                    "away, or use policy='gradient'"
+                    f"policy='gas' keeps every row for ever, got p_grad={p_grad!r} and t_stale={t_stale!r}: omit "
+                    "both, or use policy='gradient'"
                 )
             fraction, stale = 1.0, Span(math.inf, False)
         n_bytes = None if memory is None else parse_size("memory", memory)
@@ -202,7 +202,7 @@ class History:
             InvalidArgumentError: a layer or a model that cannot be attached; the message says why.
         """
         if self._attached is not None:
-            raise InvalidArgumentError("a model is attached to this history already: call detach() first")
+            raise InvalidArgumentError("a model is already attached to this history: call detach() first")
         self._attached = Attachment(self, model, layers)
 
     def detach(self) -> None:
@@ -305,7 +305,9 @@ class History:
         if self._restored is not None:
             return self._restored
         if self._last:
-            raise ClosedError("the loader of this history is closed, and its entries are gone: save the state before")
+            raise ClosedError(
+                "the loader of this history is closed, and its entries are gone: save the state before it closes"
+            )
         state: dict[str, Any] = {"version": saved_state.VERSION, "settings": self._described()}
         state |= {"saving": self._trail.save(), "error": self._estimation.save()}
         if self._kept():
@@ -412,8 +414,8 @@ class History:
         if step is not None and not step.done and not self._warned:
             self._warned = True
             warnings.warn(
-                "history.update() was not called for a batch before the next one was asked for: nothing is kept of "
-                "such batches, nor saved by them; call it after every loss.backward()",
+                "history.update() was not called for a batch before the next one was requested: such batches "
+                "keep nothing and save nothing; call it after every loss.backward()",
                 UserWarning,
                 stacklevel=checks.caller(),
             )

@@ -109,7 +109,7 @@ class LinkLoader(Loader):
         **options: Any,
     ) -> None:
         if options.get("history") is not None:
-            raise InvalidArgumentError("history keeps embeddings of seed nodes: a LinkLoader goes without it")
+            raise InvalidArgumentError("history works with input nodes only: a LinkLoader cannot use it")
         for name, instead in (("input_nodes", "edge_label_index"), ("input_time", "edge_label_time")):
             if name in options:
                 raise DTypeError(f"LinkLoader() takes links in place of nodes: give {instead}, got {name}")

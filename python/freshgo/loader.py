@@ -357,10 +357,10 @@ class Loader:
             if key != "reorder" and saved.get(key) != mine.get(key)
         ]
         if different:
-            raise InvalidArgumentError(f"the state belongs to a loader of other batches: {'; '.join(different)}")
+            raise InvalidArgumentError(f"the state belongs to a loader with other batches: {'; '.join(different)}")
         batches = checks.count("batches", state.get("batches"), 0)
         if batches > len(self):
-            raise InvalidArgumentError(f"the state has yielded {batches} batches of an epoch of {len(self)}")
+            raise InvalidArgumentError(f"the state has yielded {batches} batches, but an epoch has {len(self)}")
         epoch = checks.count("epoch", state.get("epoch"), 0)
         self._adopt_order(saved.get("reorder"), order)
         self._seek(epoch, batches)
@@ -465,7 +465,7 @@ class Loader:
         asked = self._options.reorder
         if mine is None or not isinstance(saved, dict) or asked not in (None, saved.get("block")):
             raise InvalidArgumentError(
-                f"the state belongs to a loader of another order of batches: reorder was {saved!r}, is {mine!r}"
+                f"the state belongs to a loader with another order of batches: reorder was {saved!r}, is {mine!r}"
             )
         block, rows = (checks.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
         with self._at.lock:
@@ -477,7 +477,7 @@ class Loader:
         if self._order != saved:
             raise InvalidArgumentError(
                 f"the state needs the order of batches {saved!r}, this loader makes {self._order!r}: nothing is "
-                "reordered where all rows are in memory; give it less memory"
+                "reordered if all rows are in memory; give it less memory"
             )
 
     def _seek(self, epoch: int, batch: int) -> None:

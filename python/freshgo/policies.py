@@ -165,7 +165,7 @@ class Resolved:
             return self
         if num_nodes is None:
             raise InvalidArgumentError(
-                f"a hotness for node types ({', '.join(map(repr, self.by_type))}) needs a graph with types"
+                f"a hotness for node types ({', '.join(map(repr, self.by_type))}) needs a heterogeneous graph"
             )
         known = ", ".join(map(repr, num_nodes))
         for name in [*self.by_type, *num_nodes]:

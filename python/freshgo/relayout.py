@@ -140,14 +140,14 @@ class Relayout:
         hotness = options.get("hotness")
         if hotness is None:
             if input_nodes is not None and num_neighbors is None:
-                raise InvalidArgumentError(
-                    "input_nodes tells what is hot together with num_neighbors, got no num_neighbors"
-                )
+                raise InvalidArgumentError("input_nodes needs num_neighbors to tell what is hot, got no num_neighbors")
             hotness = "degree" if num_neighbors is None else "expected"
         if not isinstance(hotness, Hotness):
             hotness = Hotness(hotness)
         if hotness.metric == "oracle":
-            raise InvalidArgumentError("hotness='oracle' is the counts of an epoch that is still to come; use 'presc'")
+            raise InvalidArgumentError(
+                "hotness='oracle' needs the counts of an epoch that is still to come; use 'presc'"
+            )
         if hotness.metric in ("expected", "presc") and num_neighbors is None:
             raise InvalidArgumentError(f"{hotness.metric!r} depends on what is sampled: give num_neighbors")
         hot_rows = options.get("hot_rows")

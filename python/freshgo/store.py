@@ -211,7 +211,7 @@ class Store:
         if node_type is not None:
             return self._nodes_of(node_type).split(name)
         if self._nodes:
-            raise InvalidArgumentError(f"say which type the split {name!r} is of: {_names(self._nodes)}")
+            raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {_names(self._nodes)}")
         if name not in self._info["splits"]:
             raise checks.no_split("the store", name, self.splits, self.tensors, checks.NO_STORED_MASK)
         return self._native.read(name, kind="split")
@@ -222,7 +222,8 @@ class Store:
             return self._edges_of(of)[name] if isinstance(of, tuple) else self._nodes_of(of)[name]
         if self._nodes:
             raise InvalidArgumentError(
-                f"say which type the tensor {name!r} is of: {_names(self._nodes)}, {_names(self._edges)}"
+                f"the tensor {name!r} needs its node type or edge type, one of {_names(self._nodes)}, "
+                f"{_names(self._edges)}"
             )
         if name not in self._tensors:
             raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(self._tensors)}")
@@ -235,14 +236,14 @@ class Store:
 
     def _nodes_of(self, node_type: str) -> StoredNodes:
         if not self._nodes:
-            raise InvalidArgumentError(f"the store has no types: it is homogeneous, got the node type {node_type!r}")
+            raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
         if node_type not in self._nodes:
             raise InvalidArgumentError(f"the store has no node type {node_type!r}, only {_names(self._nodes)}")
         return self._nodes[node_type]
 
     def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
         if not self._nodes:
-            raise InvalidArgumentError(f"the store has no types: it is homogeneous, got the edge type {edge_type!r}")
+            raise InvalidArgumentError(f"the store is homogeneous, got the edge type {edge_type!r}")
         if edge_type not in self._edges:
             raise InvalidArgumentError(f"the store has no edge type {edge_type!r}, only {_names(self._edges)}")
         return self._edges[edge_type]

@@ -47,7 +47,7 @@ X = np.zeros((4, 2), np.float32)
         (
             {"edge_index": EDGES, "train_mask": np.ones(4, bool), "splits": {"train": [1]}},
             errors.InvalidArgumentError,
-            r"'train' comes twice",
+            r"'train' is given twice",
         ),
         ({"edge_index": EDGES[:, :0], "x": X[:0]}, errors.InvalidArgumentError, r"node"),
         ({"edge_index": EDGES, 7: X}, errors.DTypeError, r"strings.*7"),

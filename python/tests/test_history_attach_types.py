@@ -296,7 +296,7 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
             history.update()
     with raises(r"layer 1, \('paper', 'cites', 'paper'\): GCNConv takes no pairs"):
         history.attach(model, layers=[pyg.HeteroConv({("paper", "cites", "paper"): pyg.GCNConv(4, 4)})])
-    with raises(r"ModuleList is no model of PyG's BasicGNN family: .* layers=\[model.conv1, model.conv2\]"):
+    with raises(r"ModuleList is not a model of PyG's BasicGNN family: .* layers=\[model.conv1, model.conv2\]"):
         history.attach(model.layers)
     with raises(r"a model that to_hetero made has no layers .* let to_hetero make each of its layers, or take Hetero"):
         history.attach(transformed(typed))
@@ -316,5 +316,7 @@ def test_types_are_of_graphs_with_types() -> None:
     history.attach(layer, layers=[layer])
     with Loader({"x": torch.randn(50, 4), "edge_index": edges}, [3, 3], batch_size=10, history=history) as loader:
         batch = next(iter(loader))
-        with pytest.raises(errors.InvalidArgumentError, match="edges was given with those of a batch without types"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match="edges were given as a dict, but the batch is homogeneous"
+        ):
             layer({"n": batch.x}, {("n", "to", "n"): batch.edge_index})

@@ -107,7 +107,7 @@ class OwnGCN(pyg.GCNConv):  # type: ignore[misc, name-defined]
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: (Bare(), None), r"Bare is no model of PyG's BasicGNN family.*layers="),
+        (lambda: (Bare(), None), r"Bare is not a model of PyG's BasicGNN family.*layers="),
         (lambda: (3, None), r"model must be a torch.nn.Module, got int"),
         (lambda: (Bare(), []), r"at least one"),
         (lambda: (Bare(), [3]), r"layer 1 must be a torch.nn.Module, got int"),

@@ -185,7 +185,7 @@ def test_state_and_trace(graph: dict[str, Any], path: Path) -> None:
     for other in ({"neg_sampling": "triplet"}, {"neg_sampling": ("binary", 2)}, {"exclude_seed_edges": True}):
         with (
             LinkLoader(path, [4, 3], **{**what, **other}) as loader,
-            pytest.raises(errors.InvalidArgumentError, match="loader of other batches"),
+            pytest.raises(errors.InvalidArgumentError, match="loader with other batches"),
         ):
             loader.load_state_dict(state)
     with Loader(path, [4, 3], **OPTIONS) as loader:
@@ -246,7 +246,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"strict_negatives": True}, ValueError, "needs neg_sampling"),
     ({"strict_negatives": 1, "neg_sampling": "binary"}, TypeError, "strict_negatives"),
     ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
-    ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one has no types"),
+    ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one is homogeneous"),
     ({"num_neighbors": {("a", "to", "b"): [2]}}, TypeError, "heterogeneous"),
     ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
     ({"exclude_seed_edges": True, "num_neighbors": [RandomWalk()]}, ValueError, "random walks"),
@@ -296,7 +296,7 @@ def test_labels_of_every_type(graph: dict[str, Any], dtype: torch.dtype, lowest:
 def test_states_of_links_and_of_nodes_differ(graph: dict[str, Any]) -> None:
     with LinkLoader(graph, [2], batch_size=64) as links, Loader(graph, [2], batch_size=64) as nodes:
         for loader, state in ((links, nodes.state_dict()), (nodes, links.state_dict())):
-            with pytest.raises(errors.InvalidArgumentError, match=r"of other batches: .*edge_label_index was"):
+            with pytest.raises(errors.InvalidArgumentError, match=r"with other batches: .*edge_label_index was"):
                 loader.load_state_dict(json.loads(json.dumps(state)))
 
 

@@ -218,7 +218,7 @@ def test_a_state_continues_and_belongs_to_its_times(graph: dict[str, Any], links
     for change in ({"edge_label_time": TIMES + 1}, {"time_attr": "born"}, {"temporal_strategy": "last"}):
         with (
             LinkLoader(path, [4, 3], links, **{**what, **change}) as loader,
-            pytest.raises(errors.InvalidArgumentError, match="loader of other batches"),
+            pytest.raises(errors.InvalidArgumentError, match="loader with other batches"),
         ):
             loader.load_state_dict(state)
 

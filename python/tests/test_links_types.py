@@ -296,7 +296,7 @@ def test_state_trace_and_stats(typed: Graph, path: Path) -> None:
     ):
         with (
             LinkLoader(path, [4, 3], of, **{**what, **other}) as loader,
-            pytest.raises(errors.InvalidArgumentError, match="loader of other batches"),
+            pytest.raises(errors.InvalidArgumentError, match="loader with other batches"),
         ):
             loader.load_state_dict(state)
     with Loader(path, [4, 3], "paper", **OPTIONS) as loader, pytest.raises(errors.InvalidArgumentError, match="other"):

@@ -250,7 +250,7 @@ def test_a_state_continues_and_belongs_to_its_times(graph: Graph, path: Path) ->
             assert all(ids.equal(batch[t].n_id) for t, ids in nodes.items())
     with (
         LinkLoader(path, [3, 2], links, **OPTIONS, **{**options, "edge_label_time": TIMES + 1}) as loader,
-        pytest.raises(INVALID, match="loader of other batches"),
+        pytest.raises(INVALID, match="loader with other batches"),
     ):
         loader.load_state_dict(state)
 

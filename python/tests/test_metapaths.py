@@ -333,7 +333,7 @@ INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
         ([walk(BACK, WRITES), walk(CITES)], INVALID, "in hop 1, along .*hops have one metapath. Several"),
         ([walk(BACK, WRITES), RandomWalk()], INVALID, r"\[1\] is a RandomWalk without a metapath"),
         ([walk(BACK, WRITES), 5], INVALID, "RandomWalk in all hops"),
-        ([RandomWalk()], INVALID, r"a RandomWalk in a graph with types goes along a metapath=.*'writes', 'paper'"),
+        ([RandomWalk()], INVALID, r"a RandomWalk in a heterogeneous graph goes along a metapath=.*'writes', 'paper'"),
         ([walk(WRITES, BACK)], INVALID, "node type 'paper', where no walk begins: .* here at 'author'"),
         ({CITES: [walk(CITES)]}, INVALID, r"are to be called \('paper', 'cites', 'paper'\), which is an edge type"),
         ({WRITES: [walk(CITES)]}, INVALID, r"a metapath from 'paper' to 'paper': give it a name"),

@@ -174,7 +174,7 @@ def test_a_trace_with_types(typed: Graph) -> None:
         (
             lambda _: Loader({"edge_index": np.zeros((2, 1), int)}, [1], cache={"paper": np.ones(1)}),
             InvalidArgumentError,
-            r"node types \('paper'\) needs a graph with types",
+            r"node types \('paper'\) needs a heterogeneous graph",
         ),
         (lambda _: simulate([{"a": [3]}], capacity=1, num_nodes={"a": 3}), InvalidArgumentError, r"\['a'\]\[0\] is 3"),
         (lambda _: simulate([{"b": [1]}], capacity=1, num_nodes={"a": 3}), InvalidArgumentError, r"node type 'b'"),

@@ -194,7 +194,7 @@ def test_what_is_ignored_is_named(tmp_path: Path) -> None:
     data["paper", "cites", "paper"].edge_index = torch.zeros(2, 1, dtype=torch.int64)
     data.source = "somewhere"
     with (
-        pytest.warns(UserWarning, match="ignores what is no tensor or array with rows: paper.title"),
+        pytest.warns(UserWarning, match="ignores what is not a tensor or array with rows: paper.title"),
         pytest.warns(UserWarning, match="belongs to no type"),
         convert(data, tmp_path / "g", **SMALL) as store,
     ):
@@ -258,7 +258,11 @@ def small() -> Any:
             DTYPE,
             r"user.splits\['train'\] must hold integers or bools",
         ),
-        ({"user": {"train_mask": np.ones(3, bool), "splits": {"train": [0]}}}, INVALID, "split user.train comes twice"),
+        (
+            {"user": {"train_mask": np.ones(3, bool), "splits": {"train": [0]}}},
+            INVALID,
+            "split user.train is given twice",
+        ),
         (
             {"user": {"y": np.array([0, 1, np.nan], np.float32), "splits": {"train": [2]}}},
             INVALID,
@@ -312,8 +316,8 @@ def test_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for action, message in (
             (lambda: store["usr"], "no node type 'usr', only 'user', 'item'"),
             (lambda: store["user", "likes", "user"], r"no edge type .*, only \('user', 'likes', 'item'\)"),
-            (lambda: store.read("x"), "say which type the tensor 'x' is of: 'user', 'item', "),
-            (lambda: store.split("train"), "say which type the split 'train' is of: 'user', 'item'"),
+            (lambda: store.read("x"), "the tensor 'x' needs its node type or edge type, one of 'user', 'item', "),
+            (lambda: store.split("train"), "the split 'train' needs its node type, one of 'user', 'item'"),
             (lambda: store["user"]["y"], "node type 'user' has no tensor 'y', only 'x'"),
             (lambda: store.read("y", ("user", "likes", "item")), "has no tensor 'y', only 'time'"),
             (lambda: store.split("train", "item"), "node type 'item' has no split 'train', only none at all"),

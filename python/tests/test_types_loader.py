@@ -411,7 +411,7 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
         (
             {"num_neighbors": [RandomWalk()]},
             errors.InvalidArgumentError,
-            r"RandomWalk in a graph with types goes along a m",
+            r"RandomWalk in a heterogeneous graph goes along a m",
         ),
         (
             {"weight_attr": "x"},

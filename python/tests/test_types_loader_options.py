@@ -147,7 +147,7 @@ def test_inputs_are_identified_by_their_types() -> None:
         ("train", INVALID, r"it has 'paper', 'author', 'term'; a split is named with its type: \('paper', 'train'\)$"),
         ("trian", INVALID, r"it has 'paper', 'author', 'term'$"),
         (("train", [1]), INVALID, r"it has 'paper', 'author', 'term'$"),
-        ("term", INVALID, r"all of the node type 'term', which has none"),
+        ("term", INVALID, r"all nodes of type 'term', which has none"),
         (("author", ("paper", [1])), DTYPE, r"node type 'author'"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_path_that_c_would_end(tmp_path: Path) -> None:
 
 def test_converting_a_store(tmp_path: Path) -> None:
     with convert(GRAPH, tmp_path / "g.freshgo", progress=False) as store:
-        with pytest.raises(errors.DTypeError, match=r"the store '.*' already: .*relayout copies it"):
+        with pytest.raises(errors.DTypeError, match=r"already the store '.*': .*copy it with relayout"):
             convert(store, tmp_path / "h.freshgo", progress=False)
         with pytest.raises(errors.InvalidArgumentError, match="no tensor 0, only 'x', 'w'"):
             store[0]  # type: ignore[index]

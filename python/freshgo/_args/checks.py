@@ -240,7 +240,7 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         ids = split(value)
     elif isinstance(value, tuple) and value and isinstance(value[0], str):
         raise DTypeError(
-            f"input_nodes as (node type, ids) needs a heterogeneous graph, this one has no types: {value[0]!r}"
+            f"input_nodes as (node type, ids) needs a heterogeneous graph, this one is homogeneous: got {value[0]!r}"
         )
     elif isinstance(value, Mapping):
         raise DTypeError("input_nodes is a dict: that is for the node types of a heterogeneous graph")

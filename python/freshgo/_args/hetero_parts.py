@@ -56,7 +56,7 @@ def typed_parts(data: Any) -> TypedParts:
     items = _items(data)
     if items.pop(_GLOBAL, None):
         warnings.warn(
-            "freshgo ignores what belongs to no type of nodes or edges", UserWarning, stacklevel=checks.caller()
+            "freshgo ignores what belongs to no node type or edge type", UserWarning, stacklevel=checks.caller()
         )
     parts = TypedParts({}, {})
     for key, value in items.items():
@@ -134,7 +134,7 @@ def _node_parts(node_type: str, value: object) -> NodeParts:
         if is_mask(name, array):
             split = name.removesuffix("_mask")
             if split in parts.splits:
-                raise InvalidArgumentError(f"split {label}{split} comes twice: as {name!r} and in 'splits'")
+                raise InvalidArgumentError(f"split {label}{split} is given twice: as {name!r} and in 'splits'")
             parts.splits[split] = array
     return parts
 

@@ -149,7 +149,7 @@ def arrays_of(items: dict[str, Any], label: str = "") -> dict[str, Array]:
     if ignored:
         names = ", ".join(ignored)
         warnings.warn(
-            f"freshgo ignores what is no tensor or array with rows: {names}", UserWarning, stacklevel=checks.caller()
+            f"freshgo ignores what is not a tensor or array with rows: {names}", UserWarning, stacklevel=checks.caller()
         )
     return arrays
 
@@ -184,7 +184,7 @@ def _sort(parts: GraphParts, name: str, array: Array, num_edges: int) -> None:
     if is_mask(name, array):
         split = name.removesuffix("_mask")
         if split in parts.splits:
-            raise InvalidArgumentError(f"split {split!r} comes twice: as {name!r} and in 'splits'")
+            raise InvalidArgumentError(f"split {split!r} is given twice: as {name!r} and in 'splits'")
         parts.splits[split] = array
 
 

@@ -37,7 +37,7 @@ def flat_trace(trace: Any, num_nodes: Any) -> tuple[Any, Any]:
     for i, batch in enumerate(batches):
         if not isinstance(batch, Mapping):
             raise DTypeError(
-                f"trace[{i}] must be a dict of ids by node type, as others are, got {type(batch).__name__}"
+                f"trace[{i}] must be a dict of ids by node type, as the others are, got {type(batch).__name__}"
             )
     typed = [
         {name: _ids(f"trace[{i}][{name!r}]", ids) for name, ids in batch.items()} for i, batch in enumerate(batches)

@@ -162,7 +162,7 @@ def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str]
         raise type(error)(f"node type {node_type!r}: {error}") from None
     if ids is None:
         if count == 0:
-            raise InvalidArgumentError(f"input_nodes are all of the node type {node_type!r}, which has none")
+            raise InvalidArgumentError(f"input_nodes are all nodes of type {node_type!r}, which has none")
         return torch.arange(count)
     bad = (ids < 0) | (ids >= count)
     if bad.any():

@@ -131,7 +131,7 @@ class HeteroBlock:
             raise InvalidArgumentError(
                 f"the layer needs {count[node_type]} rows of node type {node_type!r}, got "
                 f"{'none' if rows is None else rows.size(0)}: give every type rows in every layer, such as a linear "
-                "map of the type's own, or leave away the relations that need them"
+                "map of the type's own, or omit the edge types that need them"
             )
         return rows[: count[node_type]]
 

@@ -93,7 +93,9 @@ class TypedMemorySource:
         self.native: NativeStore | NativeGraph | NativeTypedGraph = NativeTypedGraph(parts)
 
     def split(self, name: str) -> Tensor:
-        raise InvalidArgumentError(f"say which type the split {name!r} is of: {', '.join(map(repr, self._splits))}")
+        raise InvalidArgumentError(
+            f"the split {name!r} needs its node type, one of {', '.join(map(repr, self._splits))}"
+        )
 
     def split_of(self, name: str, node_type: str) -> Tensor:
         """Return the node ids, or the mask, of a split of a type."""

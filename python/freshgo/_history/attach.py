@@ -345,7 +345,7 @@ def _convs(model: Any, basic: bool) -> Iterable[nn.Module]:
         )
     if not basic:
         raise InvalidArgumentError(
-            f"{type(model).__name__} is no model of PyG's BasicGNN family: name its message-passing layers, as "
+            f"{type(model).__name__} is not a model of PyG's BasicGNN family: name its message-passing layers, as "
             "attach(model, layers=[model.conv1, model.conv2]), or do without attach() and call h = history(h, block) "
             "before every layer of batch.blocks()"
         )

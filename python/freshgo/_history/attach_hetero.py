@@ -54,7 +54,7 @@ def levels_of(edges: Mapping[Any, Any]) -> TypedLevels | None:
     if found is None:
         return None
     if not isinstance(found, TypedLevels):
-        raise InvalidArgumentError("a dict of edges was given with those of a batch without types: give a tensor")
+        raise InvalidArgumentError("edges were given as a dict, but the batch is homogeneous: give a tensor")
     for key, levels in of.items():
         if levels is None or levels.index != found.index or levels.owner is not found.owner:
             raise InvalidArgumentError(
@@ -82,11 +82,11 @@ def arguments(
     x, edges = (_named(names, args, kwargs, i) for i in range(2))
     unknown = [key for key in edges if key not in block.relations]
     if unknown:
-        raise InvalidArgumentError(f"{where} was given edges of {unknown[0]}, which the batch has not")
+        raise InvalidArgumentError(f"{where} was given edges of {unknown[0]}, which the batch does not have")
     if any(origin(part) == "GCNConv" and getattr(part, "normalize", False) for part in module.modules()):
         raise InvalidArgumentError(
-            f"{where} has a GCNConv, whose coefficients are not known of a pruned batch with types: normalize weights "
-            "beforehand and use GCNConv(normalize=False), or SAGEConv, GATConv, GraphConv"
+            f"{where} has a GCNConv, whose coefficients are not known for a pruned heterogeneous batch: normalize "
+            "weights beforehand and use GCNConv(normalize=False), or SAGEConv, GATConv, GraphConv"
         )
     rows: Any = history(x, block)
     assert history._step is not None  # history() has checked it

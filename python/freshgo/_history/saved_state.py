@@ -57,7 +57,7 @@ def check(state: object, settings: dict[str, Any]) -> tuple[Trail, Estimation]:
         if repr(saved.get(key)) != repr(value)  # a damaged one may be anything, a tensor too
     ]
     if different:
-        raise InvalidArgumentError(f"the state belongs to a history of other options: {'; '.join(different)}")
+        raise InvalidArgumentError(f"the state belongs to a history with other options: {'; '.join(different)}")
     _check_rows(state)
     trail, estimation = Trail(), Estimation()
     trail.load(state.get("saving"))

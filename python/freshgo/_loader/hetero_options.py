@@ -33,14 +33,14 @@ class TypedOptions:
         types = source.types
         if drawn.walks is not None:
             raise InvalidArgumentError(
-                "a RandomWalk in a graph with types goes along a metapath=[...] of its edge types, which are "
+                "a RandomWalk in a heterogeneous graph goes along a metapath=[...] of its edge types, which are "
                 f"{', '.join(map(repr, types.edge_types)) or 'none at all'}"
             )
         inputs = None if links else types.inputs(input_nodes, source.split_of, source.splits_of)
         if drawn.metapaths is None:
             return cls(types, types.fanouts(drawn.by_relation, drawn.fanouts), inputs)
         if inputs is None:
-            raise InvalidArgumentError("a LinkLoader draws along edge types: it goes without metapaths")
+            raise InvalidArgumentError("a LinkLoader draws along edge types: it cannot use metapaths")
         walks_of_types.in_graph(drawn.metapaths, types, inputs.config)
         fanouts = {name: [walk.top for walk in hops] for name, hops in drawn.metapaths.items()}
         return cls(types, fanouts, inputs, drawn.metapaths)

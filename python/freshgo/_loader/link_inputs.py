@@ -45,7 +45,7 @@ class Links:
             return self._of_types(source)
         for name, given in (("edge_label_index", self.edge_type), ("exclude_seed_edges", self.reverse)):
             if hetero_link_inputs.is_type(given):
-                raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one has no types")
+                raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one is homogeneous")
         self._check_rows(source.num_edges)
         return self
 
@@ -97,7 +97,7 @@ def links(
     ids = edge_label_index(index)
     if neg_sampling_ratio is not None and neg_sampling_ratio != 0:
         if neg_sampling is not None:
-            raise InvalidArgumentError("neg_sampling and neg_sampling_ratio say the same: give one of them")
+            raise InvalidArgumentError("neg_sampling and neg_sampling_ratio mean the same: give one of them")
         neg_sampling = ("binary", neg_sampling_ratio)
     mode, amount, src_weight, dst_weight = negatives(neg_sampling)
     if strict and mode is None:
@@ -177,7 +177,7 @@ def edge_label_time(value: object, index: Tensor | None, time_attr: object) -> T
 def _above_negatives(label: Tensor) -> Tensor:
     """Return labels one higher where the smallest is 0, which is for negatives."""
     if label.is_complex():
-        raise DTypeError(f"edge_label must be real where there are 'binary' negatives, got {label.dtype}")
+        raise DTypeError(f"edge_label must be real if there are 'binary' negatives, got {label.dtype}")
     if label.is_floating_point():
         wide = label.to(torch.float64)  # PyTorch has no order of those of 8 bits
         return (wide + 1).to(label.dtype) if wide.min() == 0 else label
@@ -243,8 +243,8 @@ def exclusion(value: object) -> int:
     if value == "reverse" or hetero_link_inputs.is_type(value):
         return 2
     raise InvalidArgumentError(
-        "exclude_seed_edges must be True, False, 'reverse' or, with types, the edge type that leads back, such as "
-        f"('item', 'rev_rates', 'user'), got {value!r}"
+        "exclude_seed_edges must be True, False, 'reverse' or, in a heterogeneous graph, the edge type that leads "
+        f"back, such as ('item', 'rev_rates', 'user'), got {value!r}"
     )
 
 

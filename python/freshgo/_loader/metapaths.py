@@ -35,7 +35,7 @@ def by_name(num_neighbors: Mapping[Any, Any]) -> Metapaths:
                 f"are to be called, got {name!r}"
             )
         if not isinstance(hops, tuple | list) or not hops or not all(isinstance(hop, RandomWalk) for hop in hops):
-            raise DTypeError(f"num_neighbors[{name}] must be a list with a RandomWalk for each hop, as others are")
+            raise DTypeError(f"num_neighbors[{name}] must be a list with a RandomWalk for each hop, as the others are")
         found[name] = _one_path(f"num_neighbors[{name}]", list(hops))
         path = found[name][0].metapath or ()
         if (name[0], name[2]) != (path[0][0], path[-1][2]):
@@ -59,7 +59,7 @@ def unnamed(walks: Sequence[RandomWalk]) -> Metapaths:
 def _one_path(what: str, hops: list[RandomWalk]) -> list[RandomWalk]:
     for hop, walk in enumerate(hops):
         if walk.metapath is None:
-            raise InvalidArgumentError(f"{what}[{hop}] is a RandomWalk without a metapath: give it one as the others")
+            raise InvalidArgumentError(f"{what}[{hop}] is a RandomWalk without a metapath: give it one like the others")
         if walk.metapath != hops[0].metapath:
             raise InvalidArgumentError(
                 f"{what} has walks along {list(hops[0].metapath or ())} and, in hop {hop}, along "

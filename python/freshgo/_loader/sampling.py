@@ -66,15 +66,15 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
     if name != "directional":
         if sampling.walks is not None or sampling.metapaths is not None:
             raise InvalidArgumentError(
-                f"subgraph_type={name!r} completes edges of the graph, which those of a RandomWalk are not"
+                f"subgraph_type={name!r} adds edges of the graph, but those of a RandomWalk are not edges of the graph"
             )
         if sampling.labor is not None and sampling.labor.edge_weight:
             raise InvalidArgumentError(
                 f"subgraph_type={name!r} has edges that were not drawn, and LABOR's edge_weight is for those that "
-                "were: take Labor(edge_weight=False)"
+                "were: use Labor(edge_weight=False)"
             )
         if history is not None:
-            raise InvalidArgumentError(f"history prunes batches hop by hop, which subgraph_type={name!r} has not")
+            raise InvalidArgumentError(f"history prunes batches hop by hop, but subgraph_type={name!r} has no hops")
     return checks.SUBGRAPH_TYPES.index(name)
 
 
@@ -107,13 +107,13 @@ def sampling(
     if weight_attr == "":
         raise InvalidArgumentError("weight_attr must be the name of an edge-level tensor, got an empty string")
     if replace and (labor is not None or walks):
-        raise InvalidArgumentError(f"replace=True does not go with {'a RandomWalk' if walks else 'LABOR'}")
+        raise InvalidArgumentError(f"replace=True cannot be combined with {'a RandomWalk' if walks else 'LABOR'}")
     if walks and (labor is not None or weight_attr is not None):
         other = "sampler" if labor is not None else "weight_attr"
-        raise InvalidArgumentError(f"random walks are uniform: they go without {other}")
+        raise InvalidArgumentError(f"random walks are uniform: they cannot be combined with {other}")
     if metapaths is None and any(walk.metapath is not None for walk in walks):
         if not relations:
-            raise InvalidArgumentError("a RandomWalk with a metapath is for graphs with types")
+            raise InvalidArgumentError("a RandomWalk with a metapath is for heterogeneous graphs")
         metapaths = walks_of_types.unnamed(walks)
     if metapaths is not None:
         return Sampling([], None, None, None, metapaths=metapaths)
