@@ -11,16 +11,15 @@ import (
 // costs is what the parts of a loader take with batches of a demand, sampled by workers of this sampler, which is nil
 // where nothing was measured.
 func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
+	batch := l.parts.types.demanded(d)
 	c := sizing.Costs{
-		Nodes: d.Nodes, Batch: l.demandBytes(d), Rank: rankBytes(l.options.Cache, l.parts.numNodes),
+		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(), Batch: batch.bytes(&l.parts, l.options.BatchSize) + l.levelBytes(d),
+		Rank:        rankBytes(l.options.Cache, l.parts.numNodes),
 		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + l.options.owningBytes(d),
 		ResidentSlot: residentBytes, PlannedSlot: residentBytes,
 	}
-	for t := range l.parts.types.types() {
-		c.NodesOfType = append(c.NodesOfType, l.parts.nodesOfType(d, t))
-	}
 	if of != nil {
-		demand := l.parts.samplerDemand(d)
+		demand := l.parts.types.samplerDemand(d)
 		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
 	if l.options.History != nil {
@@ -56,12 +55,6 @@ func (l *Loader) fetched(d *sizing.Demand) int64 {
 	return n
 }
 
-// demandBytes is what the tensors of a batch of this demand take at most.
-func (l *Loader) demandBytes(d *sizing.Demand) int64 {
-	c := l.parts.types.demanded(d)
-	return c.bytes(&l.parts, l.options.BatchSize) + l.levelBytes(d)
-}
-
 // levelBytes is what the level tables of a batch take at most.
 func (l *Loader) levelBytes(d *sizing.Demand) int64 {
 	if l.options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
@@ -75,12 +68,6 @@ func (l *Loader) levelBytes(d *sizing.Demand) int64 {
 func (l *Loader) pruningBytes(d *sizing.Demand) int64 {
 	shape := l.parts.types.shape()
 	return shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
-}
-
-// nodesOfType is how many nodes of a type a batch of this demand has.
-func (p *parts) nodesOfType(d *sizing.Demand, typ int) int64 {
-	c := p.types.demanded(d)
-	return c.nodes[typ+1] - c.nodes[typ]
 }
 
 // rankBytes is what rank takes beyond the address table, for a while.

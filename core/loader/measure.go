@@ -87,9 +87,6 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 		Nodes: int64(len(g.Nodes)), Rows: rows, Edges: g.Room,
 		NodesPerHop: g.NodesPerHop, EdgesPerHop: g.EdgesPerHop, Rooms: g.Rooms,
 	}
-	if d.Rooms == nil { // one relation
-		d.Rooms = []int64{g.Room}
-	}
 	for _, n := range g.EdgesPerHop {
 		d.HopEdges = max(d.HopEdges, n)
 	}

@@ -40,7 +40,7 @@ func (l *Loader) newWorker(threads int) (*sample.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Reserve(l.parts.samplerDemand(&l.demand)); err != nil {
+	if err := w.Reserve(l.parts.types.samplerDemand(&l.demand)); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -48,13 +48,8 @@ func (l *Loader) newWorker(threads int) (*sample.Worker, error) {
 }
 
 // samplerDemand is a demand by node type and relation.
-func (p *parts) samplerDemand(d *sizing.Demand) sample.Demand {
-	out := sample.Demand{Edges: d.Rooms}
-	if len(d.Rooms) == 0 { // nothing was measured
-		out.Edges = make([]int64, len(p.types.edges))
-	}
-	for t := range p.types.types() {
-		out.Nodes = append(out.Nodes, p.nodesOfType(d, t))
-	}
+func (s *schema) samplerDemand(d *sizing.Demand) sample.Demand {
+	out := sample.Demand{Nodes: s.demanded(d).nodesOfTypes(), Edges: make([]int64, len(s.edges))}
+	copy(out.Edges, d.Rooms) // which are none where nothing was measured
 	return out
 }

@@ -114,10 +114,18 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 	return total
 }
 
+// nodesOfTypes is how many nodes of each type there are.
+func (c *sections) nodesOfTypes() (counts []int64) {
+	for t := range c.nodes[1:] {
+		counts = append(counts, c.nodes[t+1]-c.nodes[t])
+	}
+	return counts
+}
+
 // demanded is the sections of a batch that needs no less of any type and relation than those measured, and in all no
 // more than the demand says.
-func (s *schema) demanded(d *sizing.Demand) sections {
-	c := sections{nodes: []int64{0}, rows: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
+func (s *schema) demanded(d *sizing.Demand) *sections {
+	c := &sections{nodes: []int64{0}, rows: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
 	g := sample.Subgraph{NodesPerHop: d.NodesPerHop, EdgesPerHop: d.EdgesPerHop, Rooms: d.Rooms}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
 		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)

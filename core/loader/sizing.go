@@ -75,10 +75,10 @@ func (l *Loader) placesFeatures() bool {
 // graphSizes is what there is to hold of the graph.
 func (l *Loader) graphSizes() sizing.Graph {
 	p := &l.parts
-	g := sizing.Graph{
+	g := graphSizes{checksums: l.options.Checksums, Graph: sizing.Graph{
 		OnDisk: p.store != nil, Nodes: p.numNodes, Stamp: sample.StampBytes(p.numNodes),
 		Fixed: int64(len(l.options.Seeds))*8 + l.links.bytes() + l.seedTimesBytes(),
-	}
+	}}
 	for t := range p.types.types() {
 		g.Types = append(g.Types, p.types.count(t))
 	}
@@ -92,14 +92,14 @@ func (l *Loader) graphSizes() sizing.Graph {
 	if p.store == nil {
 		g.Fixed += p.inMemory.Used()
 		g.Held, g.Weights, g.UserWeights = g.Weights, 0, 0
-		return g
+		return g.Graph
 	}
 	for i := range p.tensors {
-		l.arraySizes(&g, &p.tensors[i].onDisk.Array)
+		g.read(&p.tensors[i].onDisk.Array)
 	}
-	l.topologySizes(&g)
+	p.topologySizes(&g)
 	g.Choosing = choosingBytes(p.numNodes, g.Lists)
-	return g
+	return g.Graph
 }
 
 // tensorSizes describes a tensor.
@@ -111,57 +111,54 @@ func (p *parts) tensorSizes(t *tensor) sizing.Tensor {
 	return of
 }
 
-// arraySizes counts what reading an array takes, whole or by row.
-func (l *Loader) arraySizes(g *sizing.Graph, a *store.Array) {
+// graphSizes are the sizes of a graph while they are added up.
+type graphSizes struct {
+	sizing.Graph
+	checksums bool // of the pages that are read
+}
+
+// read counts what reading an array takes, whole or by row.
+func (g *graphSizes) read(a *store.Array) {
 	g.Loading = max(g.Loading, a.LoadBytes())
-	if l.options.Checksums {
+	if g.checksums {
 		g.Checks += a.CRCBytes()
 	}
 }
 
 // topologySizes counts the neighbour lists of a store and what lies beside them.
-func (l *Loader) topologySizes(g *sizing.Graph) {
-	types := l.parts.types
+func (p *parts) topologySizes(g *graphSizes) {
+	types := p.types
 	for i := range types.relations {
 		r := &types.relations[i]
 		if !r.used {
 			continue
 		}
-		ids := r.onDisk.EdgeIDs
-		if types.walked {
-			ids = nil
+		g.Fixed += r.onDisk.Indptr.Bytes
+		g.read(r.onDisk.Indices)
+		g.Neighbors += r.numEdges * int64(r.onDisk.Indices.Layout.RowBytes)
+		if ids := r.onDisk.EdgeIDs; ids != nil && !types.walked {
+			g.read(ids)
+			g.EdgeIDs += r.numEdges * int64(ids.Layout.RowBytes)
 		}
-		l.relationSizes(g, r.onDisk.Indptr, r.onDisk.Indices, ids)
 		if types.mayList(i) {
 			g.Lists += types.count(r.target)
 			g.ListTables += cache.NeighborTableBytes(types.count(r.target))
 		}
 	}
 	ordered := false
-	for _, t := range l.parts.store.NodeTypes() {
+	for _, t := range p.store.NodeTypes() {
 		if t.Order != nil {
 			ordered = true
 			g.Loading = max(g.Loading, t.Order.LoadBytes())
 		}
 	}
 	if ordered {
-		g.Fixed += 4 * l.parts.numNodes // the row of every node
-	}
-}
-
-// relationSizes counts the arrays of one relation. There may be no edge numbers.
-func (l *Loader) relationSizes(g *sizing.Graph, indptr, indices, edgeIDs *store.Array) {
-	g.Fixed += indptr.Bytes
-	l.arraySizes(g, indices)
-	g.Neighbors += indices.Rows * int64(indices.Layout.RowBytes)
-	if edgeIDs != nil {
-		l.arraySizes(g, edgeIDs)
-		g.EdgeIDs += edgeIDs.Rows * int64(edgeIDs.Layout.RowBytes)
+		g.Fixed += 4 * p.numNodes // the row of every node
 	}
 }
 
 // weightSizes counts the weights or times that edges are drawn by.
-func (l *Loader) weightSizes(g *sizing.Graph) {
+func (l *Loader) weightSizes(g *graphSizes) {
 	for _, t := range l.weightTensors() {
 		if t == nil {
 			continue
@@ -169,20 +166,15 @@ func (l *Loader) weightSizes(g *sizing.Graph) {
 		g.Weights += weightBytes(t)
 		if l.parts.store != nil {
 			g.UserWeights = max(g.UserWeights, l.userWeights(t))
-			l.positionSizes(g, t)
+			if of := l.byPosition(t); of != nil {
+				g.Checks += graph.PositionBytes(of)
+				g.read(&of.Array)
+				g.read(&of.Sums)
+			}
 		}
 	}
 	times, largest := l.parts.types.sizeTimes(l)
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
-}
-
-// positionSizes counts what reading weights by position takes.
-func (l *Loader) positionSizes(g *sizing.Graph, t *tensor) {
-	if of := l.byPosition(t); of != nil {
-		g.Checks += graph.PositionBytes(of)
-		l.arraySizes(g, &of.Array)
-		l.arraySizes(g, &of.Sums)
-	}
 }
 
 // rankings are the caches that are filled once, by hotness.
