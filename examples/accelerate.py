@@ -1,4 +1,4 @@
-"""PyG's own GraphSAGE, before and after accelerate(): the same losses, less time.
+"""PyG's own GraphSAGE, before and after accelerate(): the same losses in less time.
 
     python examples/accelerate.py [DIRECTORY]
 
@@ -59,9 +59,9 @@ def main() -> None:
         torch.manual_seed(0)
         model = GraphSAGE(data["x"].size(1), 128, num_layers=3, out_channels=int(data["y"].max()) + 1)
         if faster:
-            print(accelerate(model))  # the one
+            print(accelerate(model))  # the first line that differs
         seeds = torch.arange(0, len(data["y"]), 50)[:4096]
-        with Loader(data, [15, 10, 5], seeds, batch_size=1024, transpose=faster) as loader:  # and the other
+        with Loader(data, [15, 10, 5], seeds, batch_size=1024, transpose=faster) as loader:  # the second
             train(model, loader)
             loss, seconds = train(model, loader)
         print(f"{'accelerated' if faster else 'as it was'}: loss {loss:.4f}, {seconds:.2f} s an epoch")

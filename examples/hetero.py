@@ -1,13 +1,13 @@
-"""R-GCN on a graph with types, out of core: the classes of one type of nodes from all the others.
+"""R-GCN on a heterogeneous graph, out of core: predicts the classes of one node type from all the others.
 
     python examples/hetero.py [DIRECTORY] [--memory 24MiB] [--in-memory] [--history]
 
-DIRECTORY holds meta.json with "num_nodes" by type and the "target" type, edges_SOURCE__RELATION__TARGET.npy [2, E],
-x_TYPE.npy [N, F] or the same in CSR (x_TYPE_indptr.npy, x_TYPE_indices.npy, x_TYPE_data.npy), y_TARGET.npy and
+DIRECTORY holds meta.json with "num_nodes" by node type and the "target" type, edges_SOURCE__RELATION__TARGET.npy [2,
+E], x_TYPE.npy [N, F] or the same in CSR (x_TYPE_indptr.npy, x_TYPE_indices.npy, x_TYPE_data.npy), y_TARGET.npy and
 train_idx_60.npy, val_idx_60.npy, test_idx_60.npy. A store is written beside them. Without DIRECTORY a graph of papers,
-authors and venues is generated. A type without features learns a vector for each node. With --in-memory the same
-batches come from memory, for comparison: losses and accuracy are the same, to the last digit. With --history rows of
-the hidden layer that have settled are kept for an epoch and not computed anew.
+authors and venues is generated. A node type without features learns a vector for each node. With --in-memory the same
+batches come from memory, for comparison: losses and accuracy are the same, to the last digit. With --history, rows of
+the hidden layer that have settled are kept for an epoch instead of being computed again.
 """
 
 import argparse
@@ -28,7 +28,7 @@ FANOUTS = [10, 10]
 
 
 def arrays(folder: Path) -> tuple[dict[Any, Any], str]:
-    """Return the graph as convert() and Loader take it, with a reverse of every type of edges, and the target type."""
+    """Return the graph as convert() and Loader take it, with a reverse of every edge type, and the target type."""
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     graph: dict[Any, Any] = {name: {"num_nodes": count} for name, count in meta["num_nodes"].items()}
     for name, nodes in graph.items():
@@ -55,7 +55,7 @@ def arrays(folder: Path) -> tuple[dict[Any, Any], str]:
 
 
 def generated(papers: int = 20_000, classes: int = 8) -> tuple[dict[Any, Any], str]:
-    """Papers whose class shows in their authors and venues, and hardly in their words."""
+    """Return papers whose class shows in their authors and venues, and hardly in their words."""
     rng = np.random.default_rng(0)
     count = {"paper": papers, "author": papers // 2, "venue": 5 * classes}
     of = {name: rng.integers(classes, size=n) for name, n in count.items()}
@@ -81,7 +81,8 @@ def generated(papers: int = 20_000, classes: int = 8) -> tuple[dict[Any, Any], s
 
 
 class RGCN(nn.Module):
-    """In each layer a node's vector is a linear map of its own, and of the mean over each relation's neighbours."""
+    """In each layer a node's vector is a linear map of its own vector and of the mean over each relation's
+    neighbours."""
 
     def __init__(self, graph: dict[Any, Any], target: str, hidden: int = 64) -> None:
         super().__init__()
@@ -137,7 +138,7 @@ def train(
     history: History | None = None,
     seed: int = 0,
 ) -> list[Any]:
-    """Return the losses, and the accuracy on the test split where that on the validation split is best."""
+    """Return the losses, and the test accuracy of the epoch with the best validation accuracy."""
     torch.manual_seed(seed)
     model = RGCN(graph, target)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=1e-4)

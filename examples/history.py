@@ -1,10 +1,10 @@
-"""A training run with and without the cache of embeddings: accuracy, rows read, time.
+"""A training run with and without historical embeddings: accuracy, rows read, time.
 
     python examples/history.py [DIRECTORY] [--model GCN] [--t-stale 1.0] [--buffer 64MiB] [--memory 256MiB]
 
-DIRECTORY holds edge_index.npy [2, E], x.npy [N, F], y.npy [N] and either the split train_idx.npy, test_idx.npy or none:
-then 60 and 20 % of the nodes are drawn. A store is written beside them. Without DIRECTORY a graph of communities is
-generated. What differs from a script without history is marked below.
+DIRECTORY holds edge_index.npy [2, E], x.npy [N, F], y.npy [N] and either the split train_idx.npy, test_idx.npy or no
+split: then 60 and 20 % of the nodes are drawn. A store is written beside them. Without DIRECTORY a graph of communities
+is generated. The lines that differ from a script without history are marked below.
 """
 
 import argparse
@@ -35,7 +35,8 @@ def arrays(folder: Path) -> dict[str, Any]:
 
 
 def generated(nodes: int = 100_000, edges: int = 1_000_000, width: int = 64, classes: int = 16) -> dict[str, Any]:
-    """Communities of some 200 nodes, with the class of the community as the answer and nine of ten edges within."""
+    """Return communities of about 200 nodes, with the class of the community as the label and nine of ten edges
+    within."""
     rng = np.random.default_rng(0)
     size = nodes // 500
     target = rng.integers(nodes, size=edges)
@@ -50,7 +51,7 @@ def generated(nodes: int = 100_000, edges: int = 1_000_000, width: int = 64, cla
 
 @torch.no_grad()
 def accuracy(model: torch.nn.Module, store: Store, args: argparse.Namespace) -> float:
-    model.eval()  # of an attached model history stands aside
+    model.eval()  # the history of an attached model is not used then
     right = total = 0
     with Loader(store, FANOUTS, "test", batch_size=1000, memory=args.memory) as loader:
         for batch in loader:
@@ -66,10 +67,10 @@ def run(store: Store, history: History | None, args: argparse.Namespace) -> None
     model = getattr(torch_geometric.nn, args.model)(columns, 64, len(FANOUTS), classes, dropout=0.3)
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     if history is not None:
-        history.attach(model)  # the one
+        history.attach(model)  # the first line that differs
     loader = Loader(
         store, FANOUTS, "train", batch_size=args.batch_size, shuffle=True, memory=args.memory, history=history
-    )  # the other
+    )  # the second
     began = time.perf_counter()
     for epoch in range(args.epochs):
         model.train()
@@ -85,7 +86,7 @@ def run(store: Store, history: History | None, args: argparse.Namespace) -> None
             F.cross_entropy(out[: batch.batch_size], batch.y[: batch.batch_size]).backward()
             optimizer.step()
             if history is not None:
-                history.update()  # and the third
+                history.update()  # the third
     seconds = (time.perf_counter() - began) / args.epochs
     counts = loader.stats()
     print(f"{'with' if history else 'without'} history: {seconds:.2f} s an epoch of {len(loader)} iterations, ", end="")
@@ -113,7 +114,7 @@ def report(stats: dict[str, Any]) -> None:
 
 
 def number(text: str) -> int | float:
-    """What history makes of it: iterations if it is an integer, else epochs."""
+    """Return what History expects: iterations if the text is an integer, else epochs."""
     return int(text) if text.isdecimal() else float(text)
 
 

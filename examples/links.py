@@ -3,9 +3,9 @@
     python examples/links.py DIRECTORY [--epochs 20] [--resume FILE] [--bf16] [--no-exclude] [--loose]
 
 DIRECTORY holds edge_index.npy [2, E] (training links in both directions), val_edge.npy, val_edge_neg.npy, test_edge.npy
-and test_edge_neg.npy [n, 2]. A batch's links are not among the edges drawn for it, or the model would read the answer
-off the graph; its negatives are never links. --no-exclude and --loose give these up, for comparison. The rate of
-learning falls to nothing by the last epoch. With --resume a run that was stopped goes on from FILE, which is written
+and test_edge_neg.npy [n, 2]. A batch's links are excluded from the edges drawn for it, or the model would look the
+answer up in the graph; its negatives are never links. --no-exclude and --loose give this up, for comparison. The
+learning rate decays to 0 by the last epoch. With --resume, a run that was stopped continues from FILE, which is written
 after each evaluation, as if it had not been stopped.
 """
 
@@ -76,9 +76,9 @@ class Model(torch.nn.Module):
 
 @torch.no_grad()
 def hits(model: Model, graph: dict, folder: Path, k: int = 20) -> tuple[float, float]:
-    """The share of true links of validation and test that score above the k-th of the official negatives.
+    """Return the share of true validation and test links that score above the k-th highest official negative.
 
-    Every node has all of its neighbours here, as where the whole graph is in one batch.
+    Every node has all of its neighbours here, as if the whole graph were one batch.
     """
     model.eval()
     with Loader(graph, [-1, -1], batch_size=graph["num_nodes"], transpose=False) as loader:
@@ -106,7 +106,8 @@ def train(
     resume: Path | None = None,
     seed: int = 0,
 ) -> list[tuple[float, float, float]]:
-    """Train on all ``batches`` of an epoch or as many. Return loss, validation and test Hits@20 of those evaluated."""
+    """Train on all ``batches`` of an epoch, or on that many. Return the loss, validation and test Hits@20 of those
+    evaluated."""
     torch.manual_seed(seed)
     edges = torch.from_numpy(np.load(folder / "edge_index.npy"))
     graph = {"num_nodes": int(edges.max()) + 1, "edge_index": edges}

@@ -1,13 +1,13 @@
-"""Which artists a user listens to: links of one relation of a graph with types, neighbours drawn by listening counts.
+"""Which artists a user listens to: links of one edge type, with neighbours drawn by listening counts.
 
     python examples/links_hetero.py DIRECTORY [--memory 32MiB] [--in-memory] [--epochs 5]
 
 DIRECTORY holds edges_user__listens__artist.npy, edges_user__friend__user.npy and edges_artist__tagged__tag.npy [2, E],
-weight_user__listens__artist.npy [E], and train_idx.npy, val_idx.npy, test_idx.npy, which edges of the first file are in
-each split. The graph has those of training alone. A batch's links are drawn neither along "listens" nor back along
-"rev_listens"; its negatives are never links. It trains twice, with neighbours drawn in proportion to the counts and
-uniformly, from a store that is written beside the files. With --in-memory the same batches come from memory: losses and
-scores are the same, to the last digit.
+weight_user__listens__artist.npy [E], and train_idx.npy, val_idx.npy, test_idx.npy, which list the edges of the first
+file in each split. The graph contains only the training edges of these. A batch's links are drawn neither along
+"listens" nor back along "rev_listens"; its negatives are never links. The script trains twice, with neighbours drawn in
+proportion to the counts and uniformly, from a store that is written beside the files. With --in-memory the same batches
+come from memory: losses and scores are the same, to the last digit.
 """
 
 import argparse
@@ -81,7 +81,7 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def evaluate(model: Model, loader: LinkLoader) -> tuple[float, float]:
-    """Return ROC-AUC and average precision of links against as many pairs that are none, the same each time."""
+    """Return ROC-AUC and average precision of links against as many pairs that are not linked, the same each time."""
     model.eval()
     loader.set_epoch(0)
     parts = [(model(batch), batch[LISTENS].edge_label) for batch in loader]
@@ -103,7 +103,7 @@ def train(
     epochs: int = 5,
     batches: int | None = None,
 ) -> tuple[list[float], tuple[float, float]]:
-    """Return the losses, and AUC and precision on the test links where AUC on the validation links is best."""
+    """Return the losses, and the test AUC and precision of the epoch with the best validation AUC."""
     torch.manual_seed(0)
     model = Model(graph)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)

@@ -2,13 +2,14 @@
 
     OMP_NUM_THREADS=1 python examples/recommend.py DIRECTORY [--epochs 4] [--store PATH] [--memory 64MiB]
 
-DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, numbered apart. They become
-a graph with two types of nodes and edges both ways, in memory or, with --store, on disk. An item's neighbours are those
-items that walks item - user - item visit most often, a user's are items of his. A node is its own embedding and those
-of its neighbours, by visits; a user's ranking of items is by angle. Recall@20 as in LightGCN: items of the training are
-not recommended, and the share of a user's test items that is among the first 20 is averaged over users.
+DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, each numbered from 0. They
+become a graph with two node types and edges in both directions, in memory or, with --store, on disk. The neighbours of
+an item are the items that walks item - user - item visit most often; those of a user are items of that user. The
+representation of a node is its own embedding and the embeddings of its neighbours, weighted by visits; items are ranked
+for a user by angle. Recall@20 is computed as in LightGCN: training items are not recommended, and the share of a user's
+test items among the first 20 is averaged over users.
 
-Before anything is trained the walks themselves rank: from each item of a user, the items that they visit.
+Before anything is trained, the walks themselves rank: from each item of a user, the items that they visit.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def _part(matrix: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
 
 
 class Recommender(nn.Module):
-    """Embeddings, and what walks make of them."""
+    """Embeddings, and how walks combine them."""
 
     def __init__(self, data: Interactions, width: int = 64) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ def walks(count: int) -> dict[str, RandomWalk]:
 
 
 def train_epoch(model, optimizer, data: Interactions, source, epoch: int, args) -> float:
-    """One pass over the training edges. A batch is users, an item of each, and other items to compare these with."""
+    """Train on the training edges once. A batch is users, one item of each, and other items to compare these with."""
     generator = torch.Generator().manual_seed(epoch)
     order = torch.randperm(data.train.size(1), generator=generator)
     order = order[: len(order) // args.batch_size * args.batch_size].view(-1, args.batch_size)
@@ -139,7 +140,7 @@ def train_epoch(model, optimizer, data: Interactions, source, epoch: int, args) 
 
 @torch.no_grad()
 def recall_of(model, data: Interactions, source, memory=None) -> float:
-    """Recall@20 of the embeddings of all nodes. Nothing is trained here, so there is time for more walks."""
+    """Return Recall@20 of the embeddings of all nodes. Nothing is trained here, so there is time for more walks."""
     model.eval()
     h = {}
     for node_type, walk in walks(50).items():

@@ -1,15 +1,16 @@
-"""Links of the future: who will answer whom on sx-mathoverflow, from neighbourhoods as they were at the time of a link.
+"""Temporal link prediction on sx-mathoverflow: who will answer whom, from neighbourhoods as they were at a link's time.
 
     OMP_NUM_THREADS=1 python examples/temporal_links.py DIRECTORY [--epochs 3] [--static] [--store PATH --memory 32MiB]
 
 DIRECTORY holds edge_index.npy [2, E], who wrote to whom, and time.npy [E], ascending seconds. The first 70 % of the
-events are for training, the next 15 % for validation, the last for the test. The model is told of a link's ends and 20
-negatives, targets drawn among those of the training, and gives each a score; figures are mean reciprocal ranks of the
-true target. Everybody's neighbourhood is that of the second before: the latest 8 events, and the latest 4 of each of
-these people. So a link of the test sees the events of the test that went before it, and no other.
+events are for training, the next 15 % for validation, the last for the test. The model gets the ends of a link and 20
+negatives, targets drawn among those of the training events, and scores each; the figures are mean reciprocal ranks of
+the true target. Each person's neighbourhood is that of one second earlier: the latest 8 events, and the latest 4 of
+each of these people. So a test link sees the test events before it, and no others.
 
---static is the same model without times: neighbours are drawn among all events of the training, less the links of the
-batch, and for the test among all before it. With --store the graph is converted and lies on disk: the figures stay.
+--static runs the same model without times: neighbours are drawn among all training events except the links of the
+batch, and for the test among all events before it. With --store the graph is converted and stays on disk; the figures
+do not change.
 """
 
 import argparse
@@ -145,7 +146,7 @@ def main(arguments: list[str] | None = None) -> dict[str, object]:
         convert(data.graph(before), args.store.with_suffix(f".{before}"), overwrite=True, progress=False).close()
         return args.store.with_suffix(f".{before}")
 
-    # Times keep the future away. Without them it must not be in the graph.
+    # Times exclude the future. Without them it must not be in the graph.
     whole = None if args.static else graph(data.times.numel())
     graphs = {part: graph(data.parts[part][0]) if args.static else whole for part in ("val", "test")}
     torch.manual_seed(args.seed)

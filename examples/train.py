@@ -3,8 +3,8 @@
     python examples/train.py DIRECTORY [--features x.npy] [--memory 64MiB] [--in-memory]
 
 DIRECTORY holds edge_index.npy [2, E], y.npy [N], features [N, F] and either the split train_idx.npy, val_idx.npy and
-test_idx.npy or none: then 60, 20 and 20 % of the nodes are drawn. The two lines that differ from a script with PyG's
-NeighborLoader are marked below.
+test_idx.npy or no split: then 60, 20 and 20 % of the nodes are drawn. The two lines that differ from a script with
+PyG's NeighborLoader are marked below.
 """
 
 import argparse
