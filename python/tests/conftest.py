@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import GIVEN
+from seeds import seed as seed_of
 
 import freshgo
 
@@ -24,12 +26,17 @@ os.environ["PYTHONWARNINGS"] = "ignore:freshgo runs on the CPU alone:UserWarning
 
 
 def pytest_report_header() -> str:
-    return f"freshgo {freshgo.__version__} from {Path(freshgo.__file__).parent}"
+    return f"freshgo {freshgo.__version__} from {Path(freshgo.__file__).parent}, FRESHGO_TEST_SEED={GIVEN or 'unset'}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if GIVEN and terminalreporter.getreports("failed"):
+        terminalreporter.write_line(f"these tests ran with FRESHGO_TEST_SEED={GIVEN}")
 
 
 def random_graph(num_nodes: int = 3000, num_edges: int = 30_000, seed: int = 0) -> dict[str, Any]:
     """A skewed multigraph with self-loops, isolated nodes, and every kind of tensor."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed_of(seed))
     connected = num_nodes - num_nodes // 20  # the last nodes are isolated
     source = (connected * rng.random(num_edges) ** 2).astype(np.int64)
     target = (connected * rng.random(num_edges) ** 1.5).astype(np.int64)

@@ -1,0 +1,108 @@
+"""The Python of the pages of documentation runs: of guides as it is, of other pages after a graph and a model."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+PRELUDE = """
+import torch
+import torch.nn.functional as F
+from freshgo import History, Loader, convert
+
+g = torch.Generator().manual_seed(0)
+data = {
+    "x": torch.randn(400, 8, generator=g),
+    "y": torch.randint(4, (400,), generator=g),
+    "train_mask": torch.rand(400, generator=g) < 0.2,
+    "edge_index": torch.randint(400, (2, 4000), generator=g),
+}
+"""
+PYG = """
+from torch_geometric.nn import GraphSAGE, SAGEConv
+
+model = GraphSAGE(8, 16, num_layers=3, out_channels=4)
+optimizer = torch.optim.Adam(model.parameters())
+"""
+STORE = 'store = convert(data, "graph.freshgo", overwrite=True, progress=False)\n'
+
+PAGES = {  # what a page takes for granted, and how many pieces of code it has
+    "docs/links.md": ("", 4),
+    "docs/samplers.md": ("", 9),
+    "docs/types.md": ("", 8),
+    "docs/ops.md": (PRELUDE + PYG + STORE + "lins = [torch.nn.Linear(8, 8) for _ in range(3)]\n", 2),
+    "README.md": (PRELUDE + PYG, 1),
+}
+
+
+def pieces(page: str) -> list[str]:
+    path = ROOT / page
+    if not path.exists():
+        pytest.skip("the documentation is not beside the tests")
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run(code: str, page: str) -> None:
+    scope: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a page shows may warn
+        exec(compile(code, page, "exec"), scope)
+    for value in scope.values():
+        if type(value).__name__ in ("Loader", "LinkLoader", "Store"):
+            value.close()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_from_its_first_line_to_its_last(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, count = PAGES[page]
+    code = pieces(page)
+    assert len(code) == count
+    if "torch_geometric" in before + "".join(code):
+        pytest.importorskip("torch_geometric")
+    monkeypatch.chdir(tmp_path)
+    run("\n".join([before, *code]), page)
+
+
+def test_the_models_of_the_page_on_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training loop, then the insides of two ``forward`` methods, without and with types."""
+    page = "docs/history.md"
+    loop, forward, typed = pieces(page)
+    pytest.importorskip("torch_geometric")
+    monkeypatch.chdir(tmp_path)
+    run(PRELUDE + PYG + STORE + loop, page)
+    method = (
+        "class Model(torch.nn.Module):\n    def forward(self, history, batch):\n{}        return h\n\nmodel = Model()\n"
+    )
+    for inside, convs, made in (
+        (forward, "[SAGEConv(8, 8) for _ in range(2)]", "data, [4, 4]"),
+        (typed, "[HeteroConv({r: SAGEConv((8, 8), 8) for r in [FROM, BACK]}) for _ in range(2)]", "typed, [4, 4], 'a'"),
+    ):
+        body = "".join(f"        {line}\n" for line in inside.splitlines())
+        run(
+            PRELUDE
+            + PYG
+            + "from torch_geometric.nn import HeteroConv\n"
+            + "FROM, BACK = ('a', 'to', 'b'), ('b', 'rev_to', 'a')\n"
+            + "edges = torch.randint(400, (2, 2000), generator=g)\n"
+            + "typed = {'a': {'x': data['x']}, 'b': {'x': data['x']}, FROM: edges, BACK: edges.flip(0)}\n"
+            + method.format(body)
+            + f"model.convs = torch.nn.ModuleList({convs})\n"
+            + "history = History(p_grad=1.0, t_stale=1.0, policy='gradient', memory='1MiB')\n"
+            + f"loader = Loader({made}, batch_size=50, shuffle=True, history=history)\n"
+            + "for batch in loader:\n"
+            + "    h = model(history, batch)\n"
+            + "    h = h['a'] if isinstance(h, dict) else h\n"
+            + "    assert h.size(0) == 50\n"
+            + "    h.square().sum().backward()\n"
+            + "    history.update()\n"
+            + "assert history.stats()['layers'][0]['admitted'] > 0\n",
+            page,
+        )

@@ -1,0 +1,120 @@
+"""No module of freshgo imports itself by way of others, and its rooms depend on each other in one direction.
+
+A room is a private sub-package, or a public module. Imports within functions count, and those under ``TYPE_CHECKING``.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "freshgo"
+
+LEAVES = {"_args", "errors"}
+
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "_args": {"errors"},
+    "_batch": LEAVES,
+    "_native": LEAVES,
+    "_plots": {"_args"},
+    "policies": LEAVES,
+    "samplers": LEAVES,
+    "plan": {"_args", "_plots"},
+    "batch": {"_batch"},
+    "heterobatch": {"_args", "_batch"},
+    "pyg": {"_batch"},
+    "store": {*LEAVES, "_native"},
+    "_data": {*LEAVES, "_native", "store"},
+    "_history": {*LEAVES, "_batch", "_native"},
+    "history": {*LEAVES, "_batch", "_history", "_native", "_plots"},
+    "_ops": {"_native", "errors"},
+    "ops": {"_batch", "_native", "_ops", "errors"},
+    "_nn": {"_batch", "_native", "_ops", "errors", "ops"},
+    "nn": {"_nn", "errors"},
+    "_device": {*LEAVES, "_data", "_native", "policies"},
+    "_loader": {*LEAVES, "_batch", "_data", "_native", "batch", "heterobatch", "pyg", "samplers"},
+    "loader": {
+        *LEAVES,
+        *("_batch", "_data", "_device", "_loader", "_native", "_plots"),
+        *("batch", "history", "plan", "policies", "samplers"),
+    },
+    "links": {*LEAVES, "_loader", "_native", "loader", "samplers", "store"},
+    "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
+    "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
+    "convert": {*LEAVES, "_native", "relayout", "store"},
+    "demo": {*LEAVES, "_plots", "convert", "loader"},
+    "cli": {"convert", "demo", "errors", "freshgo", "policies", "relayout", "store"},
+    "__main__": {"cli"},
+}
+"""What each room may import. The package itself, ``freshgo``, may import every public module."""
+
+
+def module_name(path: Path) -> str:
+    parts = ("freshgo", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports(name: str) -> Iterator[str]:
+    """The modules of freshgo that a module imports, wherever it does."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name} imports relatively"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found = inner if inner in MODULES else node.module
+                if found in MODULES and found != name:
+                    yield found
+
+
+GRAPH = {name: set(imports(name)) for name in MODULES}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def test_the_imports_are_found() -> None:
+    assert "freshgo._native.loader" in GRAPH["freshgo.loader"]
+    assert "freshgo.pyg" in GRAPH["freshgo._loader.arrange"]  # within a function
+    assert "freshgo.policies" in GRAPH["freshgo.lab"]
+    assert len(MODULES) > 80
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    list(graphlib.TopologicalSorter(GRAPH).static_order())  # a CycleError names the circle
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "freshgo"])
+def test_rooms_import_what_they_may(name: str) -> None:
+    found = {room(other) for other in GRAPH[name]} - {room(name)}
+    assert found <= ALLOWED[room(name)], f"{name} imports {sorted(found - ALLOWED[room(name)])}"
+
+
+def test_the_table_is_of_the_rooms_and_has_one_direction() -> None:
+    rooms: dict[str, set[str]] = {}
+    for name, others in GRAPH.items():
+        rooms.setdefault(room(name), set()).update(room(other) for other in others)
+    rooms = {name: others - {name} for name, others in rooms.items() if name != "freshgo"}
+    assert rooms == ALLOWED
+    list(graphlib.TopologicalSorter(ALLOWED).static_order())
+
+
+def test_a_room_exports_nothing_itself() -> None:
+    for path in PACKAGE.glob("_*/__init__.py"):
+        body = ast.parse(path.read_text()).body
+        assert len(body) == 1, f"{path} has more than its docstring"
+
+
+def test_only_public_modules_lie_flat() -> None:
+    flat = {path.stem for path in PACKAGE.glob("_*.py")}
+    assert flat == {"__init__", "__main__"}
