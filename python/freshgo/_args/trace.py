@@ -1,4 +1,4 @@
-"""Traces of a graph with types as the policy laboratory reads them: one number for a node of any type."""
+"""Traces of a heterogeneous graph as the policy laboratory reads them: one number for a node of any type."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 
 
 def flat_trace(trace: Any, num_nodes: Any) -> tuple[Any, Any]:
-    """Return a trace and the number of nodes, without types as they are. With types, batches are dicts of ids by type:
-    these are numbered one type after the other, in the order of ``num_nodes`` or else of the first batch, and the
-    number of nodes is a dict.
+    """Return a trace and the number of nodes; those of a homogeneous graph do not change.
+
+    In a heterogeneous graph, batches are dicts of ids by node type. These are numbered one type after the other, in the
+    order of ``num_nodes`` or else of the first batch, and the number of nodes is a dict.
 
     Raises:
         InvalidArgumentError: types that are not among the graph's, ids that are out of range of their type.
-        DTypeError: batches with and without types.
+        DTypeError: some batches are dicts and others are not.
     """
     if isinstance(trace, str | Mapping) or not isinstance(trace, Iterable):
         return trace, num_nodes

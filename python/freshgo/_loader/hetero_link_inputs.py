@@ -1,4 +1,4 @@
-"""Links of a graph with types: the relation that they are of, and the one that leads back."""
+"""Links of a heterogeneous graph: their relation, and the one that leads back."""
 
 from __future__ import annotations
 
