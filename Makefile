@@ -9,6 +9,9 @@ export GOTOOLCHAIN := local
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GO_PACKAGES := ./core/... ./capi/... ./csrc/...
+# Packages that run in one goroutine, and so have no races.
+SERIAL := freshgo/core/(history|manifest|rows|sizing|internal/asm|internal/lint)
+MINUTES ?= 10
 
 # liburing, the rival of the read engines, is compared with where its header is installed.
 LIBURING := $(shell printf '\#include <liburing.h>' | cc -E - >/dev/null 2>&1 && echo -tags liburing)
@@ -24,7 +27,8 @@ DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycac
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda generate test test-go test-race test-pure lint lint-go lint-python test-python bench sdist clean
+.PHONY: demo cuda generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
+        sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -34,7 +38,19 @@ demo: $(VENV)/.installed
 cuda: $(CUDA)/.ready
 	$(MAKE) $(VENV)/.installed
 
-test: lint test-go test-python
+# In this order `make -j 2` fetches torch while Go compiles, and has Go to do beside the tests of Python, which take longest.
+test: lint-python lint-go test-python test-go
+
+# Beside `test`: every case under the race detector, in every package. Hours.
+test-all: test
+	CGO_ENABLED=1 go test -race -tags invariants -timeout 4h $(GO_PACKAGES)
+
+# Tests that draw at random, with fresh seeds for so many minutes; and the fuzz targets.
+explore: $(VENV)/.installed
+	.ci/explore $(MINUTES) $(SEED)
+
+fuzz: $(VENV)/.tools
+	.ci/fuzz $(MINUTES)
 
 test-go: test-pure test-race
 
@@ -49,11 +65,11 @@ lint-go: $(VENV)/.tools
 	CGO_ENABLED=0 go test ./core/internal/lint
 
 test-pure: $(VENV)/.tools
-	CGO_ENABLED=0 go test -timeout 30m ./core/...
+	CGO_ENABLED=0 go test -tags invariants -timeout 30m ./core/...
 
 # -short: of the longest tests a third of the cases, all of which test-pure runs. The race detector makes them five times as long.
 test-race: $(VENV)/.tools
-	CGO_ENABLED=1 go test -race -short -timeout 45m $(GO_PACKAGES)
+	CGO_ENABLED=1 go test -race -short -tags invariants -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
 # Writes what is made from other sources and committed: the declarations of the C API in Python.
 generate:

@@ -55,7 +55,7 @@ func fg_store_read_type(
 ) C.int32_t {
 	return export(err, func() error {
 		return readArray(h, out, versioned != 0, func(s *storeHandle) (reader, error) {
-			if !s.store.Typed() {
+			if !s.store.Heterogeneous() {
 				return nil, invalid("the store has no types")
 			}
 			return s.reader(int32(kind), int32(place), C.GoString(name))

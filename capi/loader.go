@@ -32,7 +32,7 @@ func storeTensors(s *store.Store) int {
 	for i := range edges {
 		n += len(edges[i].Tensors)
 	}
-	if s.Typed() {
+	if s.Heterogeneous() {
 		n += typeTensors(len(nodes), len(edges))
 	}
 	return n

@@ -2,12 +2,14 @@ package cache
 
 import (
 	"context"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -137,7 +139,7 @@ func (g *typed) propagatedAlong(t *testing.T, s Sampling) []float64 {
 func TestExpectedAlongIsTheFormula(t *testing.T) {
 	reversed, weighted := 0, 0
 	for seed := range uint64(300) {
-		rng := rand.New(rand.NewPCG(seed, 5))
+		rng := explore.Rand(t, seed, 5)
 		g := newTyped(rng)
 		n := g.first[len(g.first)-1]
 		s := Sampling{BatchSize: 1 + rng.Int64N(8), Replace: rng.IntN(2) == 0}
@@ -146,15 +148,12 @@ func TestExpectedAlongIsTheFormula(t *testing.T) {
 				s.Seeds = append(s.Seeds, rng.Int64N(n))
 			}
 		}
+		g.findReversals()
 		for i := range g.relations {
 			if g.relations[i].Weights != nil {
 				weighted++
 			} else if g.reversal[i] >= 0 {
 				reversed++
-			}
-			// A relation between nodes of one type may be its own reversal by chance, with loops alone.
-			if g.relations[i].Source == g.relations[i].Target && g.reversal[i] < 0 && g.relations[i].Weights == nil && ownMirror(g.graphs[i]) {
-				g.reversal[i] = i
 			}
 		}
 		budget := mem.NewBudget(0)
@@ -170,26 +169,41 @@ func TestExpectedAlongIsTheFormula(t *testing.T) {
 	require.Greater(t, weighted, 50)
 }
 
-func ownMirror(g *graph) bool {
+// findReversals corrects what chance has made of small relations: each may be its own reversal, or that of another one.
+func (g *typed) findReversals() {
+	for i, r := range g.relations {
+		g.reversal[i] = -1
+		for j, other := range g.relations {
+			swapped := r.Source == other.Target && r.Target == other.Source
+			better := g.reversal[i] < 0 || i == j // its own first, else the first of them
+			if swapped && better && r.Weights == nil && other.Weights == nil && mirrors(g.graphs[i], g.graphs[j]) {
+				g.reversal[i] = j
+			}
+		}
+	}
+}
+
+// mirrors tells whether one graph has the edges of the other, as often, in the other direction.
+func mirrors(a, b *graph) bool {
 	there, back := map[[2]int64]int{}, map[[2]int64]int{}
-	for v := range g.NumNodes() {
-		for _, u := range g.sourcesOf(v) {
+	for v := range a.NumNodes() {
+		for _, u := range a.sourcesOf(v) {
 			there[[2]int64{u, v}]++
+		}
+	}
+	for v := range b.NumNodes() {
+		for _, u := range b.sourcesOf(v) {
 			back[[2]int64{v, u}]++
 		}
 	}
-	for e, n := range there {
-		if back[e] != n {
-			return false
-		}
-	}
-	return len(there) > 0
+	return maps.Equal(there, back)
 }
 
 // TestWeightedFloors is TestFloors with draws in proportion to weights.
 func TestWeightedFloors(t *testing.T) {
-	rng := rand.New(rand.NewPCG(2, 9))
-	for name, g := range map[string]*graph{"rmat": rmat(rng, 14, 250_000), "communities": communities(rng, 20_000, 200_000, 1000)} {
+	rng := explore.Rand(t, 2, 9)
+	for name, g := range map[string]*graph{"rmat": rmat(rng, 14, 250_000),
+		"communities": communities(rng, 20_000, 200_000, 1000)} {
 		n := g.NumNodes()
 		weights := make(weightList, len(g.sources))
 		for v := range n {
@@ -215,7 +229,8 @@ func TestWeightedFloors(t *testing.T) {
 			k := n * percent / 100
 			best := hitRate(t, optimal, k, judged)
 			calculated, ignoring := hitRate(t, expected, k, judged)/best, hitRate(t, uniform, k, judged)/best
-			t.Logf("%s at %d %%, optimal static %.3f: expected %.4f of it, without weights %.4f", name, percent, best, calculated, ignoring)
+			t.Logf("%s at %d %%, optimal static %.3f: expected %.4f of it, without weights %.4f",
+				name, percent, best, calculated, ignoring)
 			require.GreaterOrEqual(t, calculated, 0.97, "%s at %d %%", name, percent)
 			require.Greater(t, calculated, ignoring, "%s at %d %%", name, percent)
 		}

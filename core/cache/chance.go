@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Weights is what edges are drawn in proportion to, as sample.Weights, where a ranking reads them: finite and not negative.
+// Weights is what edges are drawn in proportion to, as sample.Weights, where a ranking reads them: finite and not
+// negative.
 type Weights interface {
 	// Fetch sets out[i] to the weight of the edge at position first+i of the index array.
 	Fetch(ctx context.Context, first int64, out []float64) error
@@ -60,11 +61,11 @@ type chance struct {
 	draws   float64 // that are independent; 0: they are without replacement
 }
 
-// Of a list of which k edges are drawn one after the other, each in proportion to its weight among those left, an edge of
-// weight w is drawn with a probability near 1 - exp(-w t), where t is such that these sum up to k: the draws are those whose
-// exponential clocks of rates w ring first, and the k-th rings near time t (Rosen, Asymptotic theory for order sampling,
-// 1997). It is exact for equal weights; in lists of 10 to 40 it was off by at most 0.035 for the one edge that has nearly all
-// the weight, else 0.02 (TestChance). A single draw is exact.
+// Of a list of which k edges are drawn one after the other, each in proportion to its weight among those left, an edge
+// of weight w is drawn with a probability near 1 - exp(-w t), where t is such that these sum up to k: the draws are
+// those whose exponential clocks of rates w ring first, and the k-th rings near time t (Rosen, Asymptotic theory for
+// order sampling, 1997). It is exact for equal weights; in lists of 10 to 40 it was off by at most 0.035 for the one
+// edge that has nearly all the weight, else 0.02 (TestChance). A single draw is exact.
 
 // begin prepares for the list from position from to position to.
 func (w *window) begin(ctx context.Context, from, to, fanout int64, replace bool) error {
@@ -107,8 +108,8 @@ func (w *window) begin(ctx context.Context, from, to, fanout int64, replace bool
 	return err
 }
 
-// solve finds the rate by Newton's method. The sum is a concave function of it, and the rate begins too low, so it grows at
-// every step and never comes out too high.
+// solve finds the rate by Newton's method. The sum is a concave function of it, and the rate begins too low, so it
+// grows at every step and never comes out too high.
 func (w *window) solve(ctx context.Context, from, to int64, k, rate float64) error {
 	largest := w.chance.largest
 	for range mostSteps {

@@ -65,10 +65,12 @@ func Expected(ctx context.Context, budget *mem.Budget, adj Adjacency, s Sampling
 	return ExpectedAlong(ctx, budget, adj.NumNodes(), []Relation{all}, s)
 }
 
-// ExpectedAlong is Expected of a graph with types: a node draws along all relations
+// ExpectedAlong is Expected of a heterogeneous graph: a node draws along all relations
 // that end at its type, by the fanouts and weights of each. What it says of
 // symmetric graphs holds for two relations of which one is the other reversed.
-func ExpectedAlong(ctx context.Context, budget *mem.Budget, numNodes int64, relations []Relation, s Sampling) (*Vector, error) {
+func ExpectedAlong(
+	ctx context.Context, budget *mem.Budget, numNodes int64, relations []Relation, s Sampling,
+) (*Vector, error) {
 	result, err := NewVector(budget, numNodes)
 	if err != nil {
 		return nil, err
@@ -182,8 +184,8 @@ func (e *expectation) look(i, hop int) {
 	}
 }
 
-// reversal is the relation that has the edges of relation i reversed: where it can, the relation itself; nil where there
-// is none. Where draws are weighted an edge was not drawn as often as any other, and nothing is taken off.
+// reversal is the relation that has the edges of relation i reversed: where it can, the relation itself; nil where
+// there is none. Where draws are weighted an edge was not drawn as often as any other, and nothing is taken off.
 func (e *expectation) reversal(i int) *Relation {
 	r := &e.relations[i]
 	for _, j := range append([]int{i}, places(len(e.relations))...) {
@@ -276,7 +278,7 @@ func draws(deg, fanout int64, replace bool) float64 {
 	switch {
 	case fanout < 0:
 		return 1
-	case deg == 0:
+	case deg == 0 || fanout == 0: // of one in-edge, no draws would be 0 times the logarithm of 0
 		return 0
 	case replace:
 		return -math.Expm1(float64(fanout) * math.Log1p(-1/float64(deg)))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -117,7 +118,7 @@ func propagated(g *graph, s Sampling, symmetric bool) []float64 {
 
 func TestExpectedIsTheFormula(t *testing.T) {
 	for seed := range uint64(80) {
-		rng := rand.New(rand.NewPCG(seed, 3))
+		rng := explore.Rand(t, seed, 3)
 		n := 1 + rng.IntN(60)
 		edges := make([][2]int64, rng.IntN(6*n))
 		for i := range edges { // parallel edges and loops among them
@@ -255,5 +256,17 @@ func TestFloors(t *testing.T) {
 			require.GreaterOrEqual(t, calculated, 0.98, where)
 			require.LessOrEqual(t, max(sampled, calculated), 1.0, where)
 		}
+	}
+}
+
+// TestDraws: the only in-edge of a node is not drawn where none is, with replacement too.
+func TestDraws(t *testing.T) {
+	for _, c := range []struct {
+		degree, fanout int64
+		replace        bool
+		want           float64
+	}{{1, 0, true, 0}, {1, 0, false, 0}, {4, 0, true, 0}, {0, 3, true, 0}, {1, 3, true, 1}, {4, 2, true, 7. / 16},
+		{4, 2, false, 0.5}, {2, 5, false, 1}, {4, -1, true, 1}} {
+		require.InDelta(t, c.want, draws(c.degree, c.fanout, c.replace), 1e-12, "%+v", c)
 	}
 }

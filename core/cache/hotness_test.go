@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -42,7 +43,7 @@ func vectorOf(t *testing.T, budget *mem.Budget, h Hotness) *Vector {
 }
 
 func TestTopIsTheRanking(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
+	rng := explore.Rand(t, 3, 4)
 	few, many := make(Hotness, 1000), make(Hotness, 1000)
 	for i := range few {
 		few[i] = float32(rng.IntN(4)) // many ties
@@ -50,7 +51,8 @@ func TestTopIsTheRanking(t *testing.T) {
 	}
 	signed := Hotness{0, float32(math.Copysign(0, -1)), 1e-40, 0, float32(math.Copysign(0, -1))}
 	budget := mem.NewBudget(0)
-	for name, h := range map[string]Hotness{"few": few, "many": many, "equal": make(Hotness, 50), "signed": signed, "none": nil} {
+	for name, h := range map[string]Hotness{"few": few, "many": many, "equal": make(Hotness, 50), "signed": signed,
+		"none": nil} {
 		for _, k := range []int{-1, 0, 1, 2, 3, 249, 500, 999, 1000, 2000} {
 			expected := topBySorting(h, max(k, 0))
 			require.Equal(t, expected, slices.Collect(h.Top(int64(k))), "%s, k = %d", name, k)
@@ -87,7 +89,7 @@ func TestRenumberMovesScoresToRows(t *testing.T) {
 }
 
 func TestBreakTiesKeepsTheOrderOfTheRest(t *testing.T) {
-	rng := rand.New(rand.NewPCG(6, 2))
+	rng := explore.Rand(t, 6, 2)
 	for _, epochs := range []float32{1, 3} {
 		h, by := make(Hotness, 400), make(Hotness, 400)
 		for i := range h {

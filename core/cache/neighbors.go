@@ -72,7 +72,7 @@ func edgeBytes(widths []int) (total int64) {
 }
 
 // Lists is what NewNeighbors chooses among: the in-edges of all nodes, in a graph
-// with types those of one type of edges.
+// with types those of one edge type.
 type Lists struct {
 	// Indptr stays the caller's and must outlive the Neighbors made of it.
 	Indptr []int64

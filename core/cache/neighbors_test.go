@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -164,7 +165,7 @@ func randomLists(rng *rand.Rand, nodes int) ([]int64, Hotness) {
 
 func TestChoiceEqualsGreedyBySorting(t *testing.T) {
 	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 9))
+		rng := explore.Rand(t, seed, 9)
 		indptr, importance := randomLists(rng, []int{1, 15, 16, 17, 500, 6000}[seed%6])
 		total := indptr[len(indptr)-1]
 		for _, capacity := range []int64{0, 1, total / 50, total / 3, total - 1, total, total + 1} {
@@ -178,7 +179,7 @@ func TestChoiceEqualsGreedyBySorting(t *testing.T) {
 // Lists of several kinds, whose in-edges take different bytes, compete for the room.
 func TestChoiceAmongKinds(t *testing.T) {
 	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 12))
+		rng := explore.Rand(t, seed, 12)
 		var of []Lists
 		all := int64(0)
 		for range 1 + rng.IntN(4) {
@@ -237,7 +238,7 @@ func TestChoiceOfManyRounds(t *testing.T) {
 
 func TestColumnsHoldTheLists(t *testing.T) {
 	for seed := range uint64(12) {
-		rng := rand.New(rand.NewPCG(seed, 3))
+		rng := explore.Rand(t, seed, 3)
 		indptr, importance := randomLists(rng, 700)
 		total := indptr[len(indptr)-1]
 		n := chosen(t, indptr, importance, total*int64(seed)/11)
@@ -311,7 +312,8 @@ func TestNeighborSizes(t *testing.T) {
 
 func TestNeighborsRefuse(t *testing.T) {
 	indptr, wanted := listsOf(5, 5), Hotness{1, 2}
-	_, err := NewNeighbors(context.Background(), mem.NewBudget(0), []Lists{{indptr, wanted, 1}, {indptr, wanted[:1], 1}}, 5)
+	_, err := NewNeighbors(context.Background(), mem.NewBudget(0), []Lists{{indptr, wanted, 1}, {indptr, wanted[:1], 1}},
+		5)
 	require.ErrorIs(t, err, ErrHotness)
 	for _, limit := range []int64{7, 15, 16 + NeighborScratchBytes(4) - 1} {
 		budget := mem.NewBudget(limit)
@@ -346,7 +348,8 @@ func TestChoiceStopsAtEveryLook(t *testing.T) {
 	indptr, importance := randomLists(rand.New(rand.NewPCG(8, 9)), 5000)
 	for looks := 0; ; looks++ {
 		left, budget := looks, mem.NewBudget(0)
-		n, err := NewNeighbors(lookCounter{context.Background(), &left}, budget, []Lists{{indptr, importance, 4}, {indptr, importance, 8}}, 16000)
+		n, err := NewNeighbors(lookCounter{context.Background(), &left}, budget,
+			[]Lists{{indptr, importance, 4}, {indptr, importance, 8}}, 16000)
 		if err == nil {
 			n[0].Close()
 			n[1].Close()

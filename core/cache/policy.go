@@ -81,13 +81,16 @@ func OnlineNames() []string {
 func New(name string, budget *mem.Budget, numRows, capacity int64) (Policy, error) {
 	i := find(name)
 	if i < 0 {
-		return nil, fmt.Errorf("cache: policy must be one of %s, got %q: %w", strings.Join(OnlineNames(), ", "), name, ErrPolicy)
+		return nil, fmt.Errorf("cache: policy must be one of %s, got %q: %w",
+			strings.Join(OnlineNames(), ", "), name, ErrPolicy)
 	}
 	if numRows < 0 || numRows > MaxRows {
-		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w", int64(MaxRows), numRows, ErrCapacity)
+		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w",
+			int64(MaxRows), numRows, ErrCapacity)
 	}
 	if capacity < 0 || capacity > math.MaxInt32 {
-		return nil, fmt.Errorf("cache: capacity must be within [0, %d] rows, got %d: %w", math.MaxInt32, capacity, ErrCapacity)
+		return nil, fmt.Errorf("cache: capacity must be within [0, %d] rows, got %d: %w",
+			math.MaxInt32, capacity, ErrCapacity)
 	}
 	t, err := newTable(budget, numRows, min(capacity, numRows), online[i].slotBytes)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -80,7 +81,7 @@ func TestPoliciesAreTheirReferences(t *testing.T) {
 	for _, name := range []string{"lru", "clock", "sieve", "s3fifo"} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(400) {
-				rng := rand.New(rand.NewPCG(seed, 1))
+				rng := explore.Rand(t, seed, 1)
 				numRows := 1 + rng.IntN(60)
 				capacity := 1 + rng.IntN(min(numRows, 30))
 				batches := randomBatches(rng, numRows, 60, 1+rng.IntN(40))
@@ -108,7 +109,7 @@ func TestPoliciesAreTheirReferences(t *testing.T) {
 
 func TestMatchLoadsNextWithoutPrevious(t *testing.T) {
 	for seed := range uint64(50) {
-		rng := rand.New(rand.NewPCG(seed, 2))
+		rng := explore.Rand(t, seed, 2)
 		batches := randomBatches(rng, 80, 40, 30)
 		capacity := 30
 		if seed%2 == 1 {
@@ -138,7 +139,7 @@ func TestMatchLoadsNextWithoutPrevious(t *testing.T) {
 // that its paper describes, hit for hit.
 func TestBatchOfOneRowIsAnAccess(t *testing.T) {
 	for _, name := range []string{"lru", "clock", "sieve", "s3fifo"} {
-		rng := rand.New(rand.NewPCG(5, 5))
+		rng := explore.Rand(t, 5, 5)
 		policy, err := New(name, mem.NewBudget(0), 300, 40)
 		require.NoError(t, err)
 		ref := newReference(name, 40)
@@ -161,7 +162,7 @@ func TestBatchOfOneRowIsAnAccess(t *testing.T) {
 }
 
 func TestCapacitiesAtTheEnds(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
+	rng := explore.Rand(t, 1, 1)
 	batches := randomBatches(rng, 50, 30, 40)
 	unique := map[uint32]bool{}
 	for _, row := range slices.Concat(batches...) {
@@ -196,7 +197,7 @@ func TestCapacitiesAtTheEnds(t *testing.T) {
 }
 
 func TestStepsRepeatAndAllocateNothing(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
+	rng := explore.Rand(t, 7, 7)
 	batches := randomBatches(rng, 400, 50, 100)
 	top := Hotness(make([]float32, 400)).Top(30)
 	for _, name := range append(OnlineNames(), "static") {

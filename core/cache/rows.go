@@ -31,7 +31,8 @@ func RowsBytes(capacity int64, widths []int) int64 {
 // It returns mem.ErrBudget when the budget has no room.
 func NewRows(budget *mem.Budget, capacity int64, widths []int) (*Rows, error) {
 	if capacity < 0 || capacity > math.MaxInt32 {
-		return nil, fmt.Errorf("cache: capacity must be within [0, %d] rows, got %d: %w", math.MaxInt32, capacity, ErrCapacity)
+		return nil, fmt.Errorf("cache: capacity must be within [0, %d] rows, got %d: %w",
+			math.MaxInt32, capacity, ErrCapacity)
 	}
 	c := &Rows{widths: widths}
 	for _, w := range widths {

@@ -31,7 +31,8 @@ type Static struct {
 // Errors: ErrCapacity for more than MaxRows rows, mem.ErrBudget.
 func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Static, error) {
 	if numRows < 0 || numRows > MaxRows {
-		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w", int64(MaxRows), numRows, ErrCapacity)
+		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w",
+			int64(MaxRows), numRows, ErrCapacity)
 	}
 	s := &Static{}
 	for row := range rows {

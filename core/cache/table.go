@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/invariants"
 	"freshgo/core/mem"
 )
 
@@ -203,6 +204,9 @@ func (t *table) run(q queue, rows []uint32, step *Step) {
 	}
 	if t.undone {
 		t.finish()
+	}
+	if invariants.Enabled {
+		t.check(rows)
 	}
 }
 

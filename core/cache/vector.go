@@ -17,7 +17,8 @@ type Vector struct {
 // mem.ErrBudget.
 func NewVector(budget *mem.Budget, numRows int64) (*Vector, error) {
 	if numRows < 0 || numRows > MaxRows {
-		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w", int64(MaxRows), numRows, ErrCapacity)
+		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w",
+			int64(MaxRows), numRows, ErrCapacity)
 	}
 	block, err := budget.Alloc(mem.FeatureCache, numRows*scoreBytes)
 	if err != nil {
@@ -62,11 +63,13 @@ func (v *Vector) Close() {
 // too few of them. It does not copy.
 func Check(scores []float32, numRows int64) (Hotness, error) {
 	if int64(len(scores)) != numRows {
-		return nil, fmt.Errorf("cache: hotness has %d scores, want one for each of %d nodes: %w", len(scores), numRows, ErrHotness)
+		return nil, fmt.Errorf("cache: hotness has %d scores, want one for each of %d nodes: %w",
+			len(scores), numRows, ErrHotness)
 	}
 	for i, s := range scores {
 		if !(s >= 0 && s <= math.MaxFloat32) { // NaN fails both
-			return nil, fmt.Errorf("cache: hotness of node %d is %v, want a finite number that is not negative: %w", i, s, ErrHotness)
+			return nil, fmt.Errorf("cache: hotness of node %d is %v, want a finite number that is not negative: %w",
+				i, s, ErrHotness)
 		}
 	}
 	return scores, nil

@@ -21,6 +21,7 @@ import (
 	"math"
 	"math/bits"
 
+	"freshgo/core/internal/invariants"
 	"freshgo/core/mem"
 )
 
@@ -263,6 +264,9 @@ func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 		h.admit(i, layers, out)
 	}
 	h.shrink()
+	if invariants.Enabled {
+		h.check()
+	}
 	return nil
 }
 

@@ -10,54 +10,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
-// verify checks what must hold of the structure at any time between calls. It compares by hand: it runs after every call, over all lists
-// and slots.
+// verify ends the test unless what holds between two calls holds.
 func verify(t *testing.T, h *History) {
 	t.Helper()
-	must := func(holds bool, format string, args ...any) {
-		if !holds {
+	defer func() {
+		if broken := recover(); broken != nil {
 			t.Helper()
-			t.Fatalf(format, args...)
+			t.Fatal(broken)
 		}
-	}
-	entries, needs := int64(0), make([]uint64, h.config.Layers)
-	for b := range numBuckets {
-		previous, age := int32(-1), int64(math.MinInt64)
-		for at := h.heads[b]; at >= 0; at = h.slots[at].next {
-			s := &h.slots[at]
-			must(s.prev == previous && s.admitted >= age && int(s.bucket) == b, "slot %d out of order in bucket %d: %+v", at, b, *s)
-			must(at < h.top && h.tables[s.layer].get(int64(s.node)) == at, "slot %d of %d is not that of its row: %+v", at, h.top, *s)
-			needs[s.layer-1] += uint64(s.need)
-			previous, age = at, s.admitted
-			entries++
-		}
-		must(previous == h.tails[b] && (previous >= 0) == (h.filled[b>>6]>>(b&63)&1 == 1), "end of bucket %d", b)
-	}
-	must(entries == h.live && slices.Equal(needs, h.price.needs), "%d entries, %d counted; needs %d and %d", entries, h.live, needs, h.price.needs)
-	holes, found := int64(0), int64(0)
-	for at := range int32(len(h.slots)) {
-		s := &h.slots[at]
-		free := at < h.top && s.layer == 0 && s.pins == 0
-		must(free == h.isFree(at), "slot %d of %d is free: %t", at, h.top, free)
-		if free {
-			holes++
-			must(int(at>>6) >= h.low, "free slot %d before word %d", at, h.low)
-		}
-	}
-	must(holes == h.holes && h.top <= h.numSlots, "%d free slots, %d counted; %d of %d slots", holes, h.holes, h.top, h.numSlots)
-	must(h.top == 0 || !h.isFree(h.top-1), "the region ends with a free slot, %d", h.top-1)
-	for l := 1; l <= h.config.Layers; l++ {
-		for node := range h.config.NumNodes {
-			if at := h.tables[l].get(node); at != absent {
-				must(at >= 0, "node %d of layer %d is left marked", node, l)
-				found++
-			}
-		}
-	}
-	must(found == entries, "%d entries, %d rows that have one", entries, found)
+	}()
+	h.check()
 }
 
 // trainer runs a History and its reference against a buffer of real bytes, as a training loop would.
@@ -298,7 +264,7 @@ func TestHistoryEqualsReference(t *testing.T) {
 	for _, policy := range []string{Gradient, Performance, All} {
 		for seed := range uint64(100) {
 			t.Run(fmt.Sprintf("%s/%d", policy, seed), func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(seed, 7))
+				rng := explore.Rand(t, seed, 7)
 				c, row := randomConfig(rng, policy)
 				r := &trainer{t: t, rng: rng, c: c, row: row, ref: newHistoryReference(c), budget: mem.NewBudget(0), buffer: make([]byte, c.Bytes), ahead: map[int64]*aheadBatch{}}
 				var err error

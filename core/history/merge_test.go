@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -116,7 +117,7 @@ func hopOf(s *Shape, g *sample.Subgraph, hop int) (nodes []int64) {
 func TestBatchPrunesBreadthFirst(t *testing.T) {
 	budget := mem.NewBudget(0)
 	for seed := range uint64(600) {
-		rng := rand.New(rand.NewPCG(seed, 2))
+		rng := explore.Rand(t, seed, 2)
 		types, relations, hops := 1+rng.IntN(3), 1+rng.IntN(4), 1+rng.IntN(3)
 		shape, g := flatBatch(rng, types, relations, hops)
 		lookup := slots(seed, float64(seed%4)/4)
@@ -309,7 +310,7 @@ func TestOneRelationIsNotCopied(t *testing.T) {
 // TestSavesFollowTheTables: what rows save is the same however nodes and edges are divided into types.
 func TestSavesFollowTheTables(t *testing.T) {
 	for seed := range uint64(50) {
-		shape, g := flatBatch(rand.New(rand.NewPCG(seed, 3)), 3, 4, 3)
+		shape, g := flatBatch(explore.Rand(t, seed, 3), 3, 4, 3)
 		b := NewBatch(mem.NewBudget(0), shape)
 		b.Merge(g)
 		require.NoError(t, b.Decide(int64(len(hopOf(&shape, g, 0))), slots(seed, .3)))
@@ -342,7 +343,7 @@ func TestSavesFollowTheTables(t *testing.T) {
 // TestBytesOfBatches: what is said of a batch beforehand is no less than what it takes when nothing is pruned.
 func TestBytesOfBatches(t *testing.T) {
 	for seed := range uint64(50) {
-		rng := rand.New(rand.NewPCG(seed, 4))
+		rng := explore.Rand(t, seed, 4)
 		shape, g := flatBatch(rng, 1+rng.IntN(3), 1+rng.IntN(4), 2+rng.IntN(2))
 		budget := mem.NewBudget(0)
 		b := NewBatch(budget, shape)

@@ -92,7 +92,7 @@ func TestTypedGraphRefuses(t *testing.T) {
 		want   string
 	}{
 		"unknown type":   {func(in *GraphInput) { in.EdgeTypes[0].Target = "itm" }, `unknown node type "itm", the node types are ["item" "tag" "user"]`},
-		"no edge types":  {func(in *GraphInput) { in.EdgeTypes = nil }, "no type of edges"},
+		"no edge types":  {func(in *GraphInput) { in.EdgeTypes = nil }, "no edge type"},
 		"other type":     {func(in *GraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
 		"short tensor":   {func(in *GraphInput) { in.NodeTypes[1].Tensors[0].Rows = make([]byte, 8) }, `tensor "item.x" has 8 bytes, expected 900 rows of 8 bytes`},
 		"negative nodes": {func(in *GraphInput) { in.NodeTypes[2].NumNodes = -1; in.NodeTypes[2].Tensors = nil }, "-1 nodes"},

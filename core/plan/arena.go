@@ -16,11 +16,12 @@ type arena struct {
 	want    int64  // size of the next block, if it is kept
 }
 
-// chunkBytes is the size of the blocks that small slices share. Those above a quarter of it get a block of their own, so that at most a
-// quarter of a shared block is left over.
+// chunkBytes is the size of the blocks that small slices share. Those above a quarter of it get a block of their own,
+// so that at most a quarter of a shared block is left over.
 const chunkBytes = 64 << 10
 
-// alloc returns memory for n elements of T, which must contain no pointers. It is zeroed unless the arena keeps its memory.
+// alloc returns memory for n elements of T, which must contain no pointers. It is zeroed unless the arena keeps its
+// memory.
 func alloc[T any](a *arena, n int) ([]T, error) {
 	if n == 0 {
 		return nil, nil
@@ -54,7 +55,8 @@ func (a *arena) add(nBytes int64) (*mem.Block, error) {
 	return block, err
 }
 
-// reset makes the memory of a kept arena free for other use. Fresh memory costs a page fault for every four KiB, a quarter of the time of a plan.
+// reset makes the memory of a kept arena free for other use. Fresh memory costs a page fault for every four KiB, a
+// quarter of the time of a plan.
 func (a *arena) reset() {
 	if len(a.blocks) == 1 {
 		a.free = a.blocks[0].Bytes()

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// buckets are the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack: the last to come is the first
-// to be evicted, so that what was cached before stays on ties.
+// buckets are the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
+// the last to come is the first to be evicted, so that what was cached before stays on ties.
 type buckets struct {
 	heads    []uint32 // by batch: a slot, or none
 	entrants []uint32 // by batch: a position of the batch at hand whose row wants to enter, or none
@@ -72,7 +72,8 @@ type leaver struct {
 	from   int32
 }
 
-// note collects a row that leaves at batch now and is needed by an access of batch then. Without memory for it, it is read once more.
+// note collects a row that leaves at batch now and is needed by an access of batch then. Without memory for it, it is
+// read once more.
 func (l *leavers) note(now, then, access uint32, from int32) {
 	l.cold(access)
 	if l.wanted && then-now > l.depth && l.events.reserve() == nil {
@@ -80,7 +81,8 @@ func (l *leavers) note(now, then, access uint32, from int32) {
 	}
 }
 
-// step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the complement of its slot.
+// step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the
+// complement of its slot.
 func (p *belady) step(b uint32, slots []int32) ([]cache.Move, error) {
 	p.heads[b] = none // all of them are rows of this batch
 	p.used.clear(b)
@@ -91,7 +93,8 @@ func (p *belady) step(b uint32, slots []int32) ([]cache.Move, error) {
 	return p.admit(b, wanting, free)
 }
 
-// gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns how many of them have a next use.
+// gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns how many of them have
+// a next use.
 func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 	base := p.offsets[b]
 	ids, next := p.ids[base:p.offsets[b+1]], p.next[base:p.offsets[b+1]]
@@ -105,9 +108,9 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 			for i, id := range ids[lo:hi] {
 				slots[lo+i] = p.known[id].slot
 			}
-			// A miss has slot -1, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is harmless: a prefetch
-			// reads nothing and never faults (TestPrefetchIsHarmless in asm goes as far). The price is a walk of the page tables for a
-			// miss; the other way is a branch for every row.
+			// A miss has slot -1, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is harmless: a
+			// prefetch reads nothing and never faults (TestPrefetchIsHarmless in asm goes as far). The price is a walk of the
+			// page tables for a miss; the other way is a branch for every row.
 			asm.Prefetch(p.links, slots[lo:hi])
 		}
 		if lo == 0 {
@@ -135,8 +138,8 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 	return wanting
 }
 
-// evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a known use first, then whatever
-// is needed farthest in the future, among it the entrants themselves.
+// evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a
+// known use first, then whatever is needed farthest in the future, among it the entrants themselves.
 func (p *belady) evict(b uint32, excess int64) {
 	for ; excess > 0; excess-- {
 		s := p.dequeue()

@@ -118,8 +118,8 @@ func benchPlans(b *testing.B, c Config, trace []Batch, size int) {
 	b.Log(chosen)
 }
 
-// BenchmarkLimit is what the machine at hand needs for the loads alone that a plan cannot do without: for each access one from the address table
-// and one from a table of what is known, both prefetched.
+// BenchmarkLimit is what the machine at hand needs for the loads alone that a plan cannot do without: for each access
+// one from the address table and one from a table of what is known, both prefetched.
 func BenchmarkLimit(b *testing.B) {
 	const numRows, width, total = 4_000_000, 39_000, 4_000_000
 	trace := benchTrace(numRows, width, total, 3)

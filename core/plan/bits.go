@@ -23,8 +23,8 @@ func (s bitset) has(i uint32) bool { return s[i>>6]>>(i&63)&1 != 0 }
 // bit is 1 for a member, else 0.
 func (s bitset) bit(i uint32) uint32 { return uint32(s[i>>6] >> (i & 63) & 1) }
 
-// maxset is a set of small numbers that knows its largest one: bits over the words that are not zero, level upon level. Each call costs as many
-// steps as the range has digits in base 64.
+// maxset is a set of small numbers that knows its largest one: bits over the words that are not zero, level upon level.
+// Each call costs as many steps as the range has digits in base 64.
 type maxset struct{ levels []bitset }
 
 func newMaxset(n int) maxset {

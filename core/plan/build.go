@@ -55,7 +55,8 @@ func (b *builder) all() error {
 
 // buildPages gives the steps what they read for later batches.
 func (b *builder) buildPages() error {
-	s := &sample{window: b.window, rows: b.cold.sorted(func(_ int, r coldRow) (coldRow, bool) { return r, true }), scale: 1}
+	s := &sample{window: b.window, rows: b.cold.sorted(func(_ int, r coldRow) (coldRow, bool) { return r, true }),
+		scale: 1}
 	var err error
 	if s.batch, err = alloc[uint32](b.horizon.memory, len(s.rows)); err != nil {
 		return err

@@ -23,8 +23,8 @@ type Choice struct {
 	BytesRead int64   `json:"predicted_bytes_read"` // of tables, not of packs
 }
 
-// Option is a way to transfer, with its costs over the whole window: the superbatch, and the first accesses of what is ahead to rows that are not
-// cached.
+// Option is a way to transfer, with its costs over the whole window: the superbatch, and the first accesses of what is
+// ahead to rows that are not cached.
 type Option struct {
 	Name         string  `json:"name"`
 	Requests     int64   `json:"requests"`
@@ -40,16 +40,19 @@ type Option struct {
 }
 
 const (
-	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold row. Requests depend on how dense
-	// the rows of a batch lie, so that whole regions of the file are taken or left, never single rows.
+	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold row.
+	// Requests depend on how dense the rows of a batch lie, so that whole regions of the file are taken or left, never
+	// single rows.
 	sampleShare          = 16
 	sampleMin, sampleMax = 1 << 11, 1 << 14
 
-	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at least. Both arbitrary.
+	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at least.
+	// Both arbitrary.
 	regionPages = 256
 	minRegions  = 64
 
-	// worthwhile is by which factor a method must be cheaper than a simpler one: less is within what two calibrations differ.
+	// worthwhile is by which factor a method must be cheaper than a simpler one: less is within what two calibrations
+	// differ.
 	worthwhile = 0.98
 )
 
@@ -96,7 +99,8 @@ func (w *window) choose() (method, string) {
 	if best == 0 {
 		return w.methods[0], "nothing is cheaper"
 	}
-	return w.methods[best], fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s", c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name)
+	return w.methods[best], fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s",
+		c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name)
 }
 
 // sample takes a part of the cold rows.
@@ -117,7 +121,8 @@ func (w *window) sample() *sample {
 		}
 	}
 	n := len(rows)
-	s := &sample{window: w, rows: sortByRow(slices.Grow(rows, n)), batch: make([]uint32, n), readAt: make([]int32, n), runs: make([]run, len(w.batches)), scale: 1}
+	s := &sample{window: w, rows: sortByRow(slices.Grow(rows, n)), batch: make([]uint32, n), readAt: make([]int32, n),
+		runs: make([]run, len(w.batches)), scale: 1}
 	for i, c := range s.rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
 	}
@@ -295,8 +300,8 @@ func (s *sample) spanIn(table, i int) span {
 	return s.config.span(table, s.rows[i].row)
 }
 
-// leaders finds, for every page, the first batch of the superbatch that reads it, and calls along for the rows of the page that later batches want
-// and whose packs can be ready by then.
+// leaders finds, for every page, the first batch of the superbatch that reads it, and calls along for the rows of the
+// page that later batches want and whose packs can be ready by then.
 func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
 	depth := uint32(s.config.Depth)
 	skip := func(i int) bool {

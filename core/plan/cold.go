@@ -12,8 +12,8 @@ const (
 	accessMask  = flagLeaving - 1
 )
 
-// cold is the accesses of the window to rows that are neither cached then nor set aside by an earlier plan. Of what is ahead, only first accesses are
-// known to be.
+// cold is the accesses of the window to rows that are neither cached then nor set aside by an earlier plan. Of what is
+// ahead, only first accesses are known to be.
 type cold struct {
 	all  []coldRow // by access; there is room behind it for as many again
 	ends []int     // by batch: the end of its accesses in all
@@ -109,8 +109,8 @@ func (w *window) collectBatch(b int) {
 	c.all = all[:n]
 }
 
-// sorted returns those cold rows that take says yes to, and which it may change, in the order of the file; rows of the same number stay in the order of
-// their accesses. All others are lost.
+// sorted returns those cold rows that take says yes to, and which it may change, in the order of the file; rows of the
+// same number stay in the order of their accesses. All others are lost.
 func (c *cold) sorted(take func(b int, r coldRow) (coldRow, bool)) []coldRow {
 	n, begin := 0, 0
 	for b, end := range c.ends {

@@ -14,8 +14,8 @@ type price struct{ request, page float64 }
 
 func (p price) of(requests, pages float64) float64 { return requests*p.request + pages*p.page }
 
-// scanPrice is the price in the order of the file: that of a single page as anywhere, that of a whole slot as measured in sequence, in between as
-// the straight line between the two; or the price anywhere where that is lower for a slot.
+// scanPrice is the price in the order of the file: that of a single page as anywhere, that of a whole slot as measured
+// in sequence, in between as the straight line between the two; or the price anywhere where that is lower for a slot.
 func scanPrice(d ssd.Device, slotPages int64) price {
 	anywhere := price{d.RequestSeconds, d.PageSeconds}
 	slot := float64(slotPages) * ssd.PageBytes / d.ReadBytesPerSecond
@@ -59,14 +59,15 @@ func spanOf(l ssd.Layout, row uint32) span {
 	return span{first, int32((offset+int64(l.RowBytes)-1)/ssd.PageBytes - first + 1)}
 }
 
-// run is a list of rows that become requests as by ssd.Merger: what was counted, and the request that is being put together.
+// run is a list of rows that become requests as by ssd.Merger: what was counted, and the request that is being put
+// together.
 type run struct{ begin, end int64 }
 
 // noRun is far before the first page.
 var noRun = run{math.MinInt64 / 2, math.MinInt64 / 2}
 
-// add puts the next row of the list in, which must not come before the one before it. Its pages join the request that is being put together where they lie
-// at most hole pages behind it and it stays within a slot.
+// add puts the next row of the list in, which must not come before the one before it. Its pages join the request that
+// is being put together where they lie at most hole pages behind it and it stays within a slot.
 func (r *run) add(p span, hole, slotPages int64, to *reads) {
 	after := p.first + int64(p.count)
 	if p.first <= r.end+hole && after <= r.begin+slotPages {

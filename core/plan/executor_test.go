@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
-// executor runs plans as the documentation of Superplan says, with rows that are their own numbers. It checks what it is told.
+// executor runs plans as the documentation of Superplan says, with rows that are their own numbers. It checks what it
+// is told.
 type executor struct {
 	t     *testing.T
 	depth int
@@ -35,7 +37,8 @@ type pair struct {
 }
 
 func newExecutor(t *testing.T, capacity int64, depth int) *executor {
-	e := &executor{t: t, depth: depth, room: 1 << 60, lose: func() bool { return false }, packs: map[int64]map[int32]pair{}}
+	e := &executor{t: t, depth: depth, room: 1 << 60, lose: func() bool { return false },
+		packs: map[int64]map[int32]pair{}}
 	e.slots = make([]int64, capacity)
 	for i := range e.slots {
 		e.slots[i] = -1
@@ -224,7 +227,8 @@ func testDevice() ssd.Device {
 func testConfig(numRows, capacity int64, name string) Config {
 	return Config{
 		NumRows: numRows, Capacity: capacity, CarryOver: true, Transfer: name,
-		Tables:   []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows}, {RowBytes: 100, RowsPerPage: 40, NumRows: numRows}},
+		Tables: []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows},
+			{RowBytes: 100, RowsPerPage: 40, NumRows: numRows}},
 		RowBytes: 612, Device: testDevice(), PackMemory: 20 * 620, PackFile: 30 * 620, Depth: 2, SlotBytes: 64 << 10,
 	}
 }
@@ -232,7 +236,7 @@ func testConfig(numRows, capacity int64, name string) Config {
 func TestPlansReplay(t *testing.T) {
 	for seed := range uint64(150) {
 		for _, name := range Transfers() {
-			rng := rand.New(rand.NewPCG(seed, 1))
+			rng := explore.Rand(t, seed, 1)
 			numRows := 1 + rng.IntN(200)
 			trace := makeTrace(rng, 1+rng.IntN(40), 1+rng.IntN(60), numRows, float64(1+rng.IntN(4)))
 			c := testConfig(int64(numRows), int64(rng.IntN(numRows+20)), name)

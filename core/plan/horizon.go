@@ -17,13 +17,14 @@ type horizon struct {
 	next    []uint32 // by access: the next access to the row, or none
 	memory  *arena   // scratch: until residency is planned
 
-	// begins[a>>shift] is the batch of access a with its low bits cleared: the search for the batch of an access begins there, and nearly
-	// always ends after one comparison.
+	// begins[a>>shift] is the batch of access a with its low bits cleared: the search for the batch of an access begins
+	// there, and nearly always ends after one comparison.
 	begins []uint32
 	shift  uint
 }
 
-// perBegin is how many entries of begins there are for a batch, at least: with 32 the entry alone answers for 31 accesses of 32.
+// perBegin is how many entries of begins there are for a batch, at least: with 32 the entry alone answers for 31
+// accesses of 32.
 const perBegin = 32
 
 func newHorizon(current, ahead []Batch) (*horizon, error) {

@@ -7,11 +7,12 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// block is how many accesses a loop handles while the memory for the next block is on its way. 64 to 256 measured within 10 %.
+// block is how many accesses a loop handles while the memory for the next block is on its way. 64 to 256 measured
+// within 10 %.
 const block = 128
 
-// scan numbers every row of the horizon and finds the next access of each: one pass from the last batch to the first. Rows that are cached and
-// needed leave the queue for the bucket of their first access.
+// scan numbers every row of the horizon and finds the next access of each: one pass from the last batch to the first.
+// Rows that are cached and needed leave the queue for the bucket of their first access.
 func (r *residency) scan(ctx context.Context, h *horizon, k *buckets) error {
 	total := h.accesses()
 	var err error
@@ -101,9 +102,9 @@ func (r *residency) promote(h *horizon, k *buckets, numbers []uint32) {
 	}
 }
 
-// settle ends a plan. What is ahead and not cached is forgotten, and what is cached and needed by it goes back to the queue, since the next plan sees
-// farther. (Rows that nothing ahead needs have been forgotten, or have got to the queue, at their last access.) It calls cold for those that are first
-// accessed by what is ahead and not cached.
+// settle ends a plan. What is ahead and not cached is forgotten, and what is cached and needed by it goes back to the
+// queue, since the next plan sees farther. (Rows that nothing ahead needs have been forgotten, or have got to the
+// queue, at their last access.) It calls cold for those that are first accessed by what is ahead and not cached.
 //
 // Every row is met once, at its last access: the order of the queue follows from that.
 func (r *residency) settle(h *horizon, cold func(access uint32)) {

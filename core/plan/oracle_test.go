@@ -3,20 +3,20 @@ package plan
 import (
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
 // The oracles below share no code with the package.
 
-// exhaustive is the fewest reads over all policies: dynamic programming over all subsets of rows as the state of the cache. After each batch the
-// cache may be any subset of the former state and the batch.
+// exhaustive is the fewest reads over all policies: dynamic programming over all subsets of rows as the state of the
+// cache. After each batch the cache may be any subset of the former state and the batch.
 func exhaustive(trace []Batch, numRows, capacity int) int {
 	const far = 1 << 30
 	reads := make([]int, 1<<numRows)
@@ -171,13 +171,14 @@ func simulated(t *testing.T, trace []Batch, s Simulation) (total Counts, fill in
 }
 
 func minimum(t *testing.T, trace []Batch, numRows, capacity int) int {
-	c, _ := simulated(t, trace, Simulation{NumRows: int64(numRows), Capacity: int64(capacity), Policy: "belady", CarryOver: true})
+	c, _ := simulated(t, trace,
+		Simulation{NumRows: int64(numRows), Capacity: int64(capacity), Policy: "belady", CarryOver: true})
 	return int(c.Reads)
 }
 
 func TestReadsEqualTheExhaustiveOptimum(t *testing.T) {
 	for seed := range uint64(400) {
-		rng := rand.New(rand.NewPCG(seed, 2))
+		rng := explore.Rand(t, seed, 2)
 		numRows := 2 + rng.IntN(6)
 		trace := makeTrace(rng, 1+rng.IntN(9), 1+rng.IntN(6), numRows, float64(1+rng.IntN(2)))
 		capacity := rng.IntN(numRows + 1)
@@ -189,7 +190,7 @@ func TestReadsEqualTheExhaustiveOptimum(t *testing.T) {
 
 func TestReadsEqualAnIndependentMIN(t *testing.T) {
 	for seed := range uint64(40) {
-		rng := rand.New(rand.NewPCG(seed, 3))
+		rng := explore.Rand(t, seed, 3)
 		numRows := 100 + rng.IntN(3000)
 		trace := makeTrace(rng, 20+rng.IntN(60), 10+rng.IntN(400), numRows, float64(1+rng.IntN(4)))
 		capacity := rng.IntN(numRows)
@@ -199,7 +200,7 @@ func TestReadsEqualAnIndependentMIN(t *testing.T) {
 
 func TestNobodyReadsLess(t *testing.T) {
 	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 4))
+		rng := explore.Rand(t, seed, 4)
 		numRows := 20 + rng.IntN(200)
 		trace := makeTrace(rng, 2+rng.IntN(30), 5+rng.IntN(60), numRows, float64(1+rng.IntN(4)))
 		counts := make(cache.Hotness, numRows)
@@ -242,13 +243,14 @@ func TestNobodyReadsLess(t *testing.T) {
 func TestCarryOverReadsNoMoreThanRebuilding(t *testing.T) {
 	rebuiltMore := 0
 	for seed := range uint64(80) {
-		rng := rand.New(rand.NewPCG(seed, 5))
+		rng := explore.Rand(t, seed, 5)
 		numRows := 20 + rng.IntN(300)
 		trace := makeTrace(rng, 5+rng.IntN(40), 5+rng.IntN(60), numRows, float64(1+rng.IntN(4)))
 		capacity := rng.IntN(numRows)
 		whole := minimum(t, trace, numRows, capacity)
 		for superbatch := 1; superbatch <= len(trace)+1; superbatch += 1 + rng.IntN(6) {
-			s := Simulation{NumRows: int64(numRows), Capacity: int64(capacity), Policy: "belady", Superbatch: superbatch, CarryOver: true}
+			s := Simulation{NumRows: int64(numRows), Capacity: int64(capacity), Policy: "belady",
+				Superbatch: superbatch, CarryOver: true}
 			blind, _ := simulated(t, trace, s)
 			s.Lookahead = true
 			carried, _ := simulated(t, trace, s)

@@ -1,6 +1,7 @@
 package plan
 
-// packed is what the packs of earlier plans hold for batches that have not been planned yet, and how much room packs take.
+// packed is what the packs of earlier plans hold for batches that have not been planned yet, and how much room packs
+// take.
 type packed struct {
 	batches map[int64]*pack
 }
@@ -13,7 +14,8 @@ type pack struct {
 	bytes        int64  // of those in the file
 }
 
-// room is what the packs of earlier plans leave for a plan that begins at batch first, when as many batches as depth may still be in flight.
+// room is what the packs of earlier plans leave for a plan that begins at batch first, when as many batches as depth
+// may still be in flight.
 func (p *packed) room(all room, first int64, depth int) room {
 	for at, k := range p.batches {
 		if at < first-int64(depth) {

@@ -23,8 +23,8 @@ type Config struct {
 	Capacity  int64 // rows that the cache holds
 	CarryOver bool  // false: the cache is forgotten at the start of each superbatch, as in Ginex
 
-	// Transfer is one of Transfers. The rest says what transfers cost and may be left out where it is "random" or "forward": then nothing is
-	// predicted.
+	// Transfer is one of Transfers. The rest says what transfers cost and may be left out where it is "random" or
+	// "forward": then nothing is predicted.
 	Transfer   string
 	Tables     []ssd.Layout // of each cached table
 	First      []int64      // of each table, its first row among those of the graph; nil: every table has all rows
@@ -32,8 +32,10 @@ type Config struct {
 	Device     ssd.Device
 	PackMemory int64 // bytes that packs may take in memory
 	PackFile   int64 // and in the scratch file
-	Depth      int   // batches in flight: a pack is complete when its batch is read only if the last row was added more than Depth batches earlier
-	SlotBytes  int   // of an engine buffer: the longest request
+	// batches in flight: a pack is complete when its batch is read only if the last row was added more than Depth batches
+	// earlier
+	Depth     int
+	SlotBytes int // of an engine buffer: the longest request
 }
 
 // Superplan is the plan of one superbatch. It is read-only and may be shared; its slices end with Release.
@@ -54,8 +56,9 @@ func (s *Superplan) Release() {
 	*s = Superplan{First: s.First, Choice: s.Choice}
 }
 
-// Step is one batch. In this order: the rows that its packs hold and its other misses (Slots) come into its tensor, and what Extra names is
-// read along; hits are copied out of their slots; Forward is copied to packs; In is copied to its slots.
+// Step is one batch. In this order: the rows that its packs hold and its other misses (Slots) come into its tensor, and
+// what Extra names is read along; hits are copied out of their slots; Forward is copied to packs; In is copied to its
+// slots.
 type Step struct {
 	cache.Step
 	Forward []Forward
@@ -86,8 +89,9 @@ type Fill struct {
 	Slot int32
 }
 
-// Prologue is what happens after the last step of the superbatch before, and before the first step: Forward, then the rows of Fill and Pack are
-// read together in the order of the file. Both rise by row; a row may occur in Pack several times.
+// Prologue is what happens after the last step of the superbatch before, and before the first step: Forward, then the
+// rows of Fill and Pack are read together in the order of the file. Both rise by row; a row may occur in Pack several
+// times.
 type Prologue struct {
 	Fill      []Fill
 	Pack      []Extra

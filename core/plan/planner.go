@@ -31,7 +31,8 @@ func New(budget *mem.Budget, c Config) (*Planner, error) {
 		return nil, err
 	}
 	c.Capacity = min(c.Capacity, c.NumRows)
-	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c), scratch: arena{budget: budget, purpose: mem.Trace, keep: true}}
+	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c),
+		scratch: arena{budget: budget, purpose: mem.Trace, keep: true}}
 	var err error
 	p.cached, err = newResidency(budget, c.NumRows, c.Capacity)
 	return p, err
@@ -49,7 +50,8 @@ func (c *Config) check() error {
 	case !slices.Contains(Transfers(), c.Transfer):
 		return invalid("transfer must be one of %s, got %q", strings.Join(Transfers(), ", "), c.Transfer)
 	case c.PackMemory < 0 || c.PackFile < 0 || c.Depth < 0 || c.RowBytes < 0:
-		return invalid("sizes must not be negative, got %d and %d bytes of packs, depth %d, rows of %d bytes", c.PackMemory, c.PackFile, c.Depth, c.RowBytes)
+		return invalid("sizes must not be negative, got %d and %d bytes of packs, depth %d, rows of %d bytes",
+			c.PackMemory, c.PackFile, c.Depth, c.RowBytes)
 	}
 	if c.First != nil && len(c.First) != len(c.Tables) {
 		return invalid("%d tables and where %d begin", len(c.Tables), len(c.First))
@@ -74,20 +76,22 @@ func StateBytes(numRows, capacity int64) int64 {
 	return residencyBytes(numRows, capacity) + numberBytes(capacity)
 }
 
-// SuperbatchBytes is what Plan takes from the budget at most, its plan included, when the superbatch and what is ahead have so many rows together:
-// if every one of them is another, and all are one batch. Half of it is usual. All of it is kept for the next one, and so is a plan once it was
-// released; plans that are not released yet come on top. What packs need beyond it is done without.
+// SuperbatchBytes is what Plan takes from the budget at most, its plan included, when the superbatch and what is ahead
+// have so many rows together: if every one of them is another, and all are one batch. Half of it is usual. All of it is
+// kept for the next one, and so is a plan once it was released; plans that are not released yet come on top. What packs
+// need beyond it is done without.
 func SuperbatchBytes(accesses int64) int64 { return accesses*superbatchBytes + 4*chunkBytes }
 
-// superbatchBytes adds up for each access, while residency is planned: 8 for its number and next use, 13 for a known row, 12 for the slot and the move of
-// the plan, 12 for the scratch of the widest batch.
+// superbatchBytes adds up for each access, while residency is planned: 8 for its number and next use, 13 for a known
+// row, 12 for the slot and the move of the plan, 12 for the scratch of the widest batch.
 const superbatchBytes = 45
 
-// Plan plans the batches from number first of the stream on, which follow those of the plan before, and which are what was ahead then. What is
-// ahead now are the batches after them, as far as they are known: they decide what is worth keeping, but nothing about them is final.
+// Plan plans the batches from number first of the stream on, which follow those of the plan before, and which are what
+// was ahead then. What is ahead now are the batches after them, as far as they are known: they decide what is worth
+// keeping, but nothing about them is final.
 //
-// Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx. The planner then no longer knows what is cached:
-// until Reset it answers ErrReset.
+// Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx. The planner then no
+// longer knows what is cached: until Reset it answers ErrReset.
 func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Batch) (*Superplan, error) {
 	if p.failed {
 		return nil, fmt.Errorf("plan: batch %d: %w", first, ErrReset)
@@ -196,8 +200,8 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 
 func current(h *horizon) []Batch { return h.batches[:h.current] }
 
-// Reset tells the planner what the cache really holds, after an executor that stopped in the middle of a superbatch or a plan that failed. All
-// packs are gone.
+// Reset tells the planner what the cache really holds, after an executor that stopped in the middle of a superbatch or
+// a plan that failed. All packs are gone.
 func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	r := p.cached
 	r.clear()

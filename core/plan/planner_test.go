@@ -2,7 +2,6 @@ package plan
 
 import (
 	"context"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -35,7 +35,9 @@ func TestNewRefuses(t *testing.T) {
 	}
 	c := testConfig(100, 10, "fastest")
 	_, err := New(mem.NewBudget(0), c)
-	require.ErrorContains(t, err, `transfer must be one of auto, random, forward, page-once, page-once+forward, scan, scan+forward, pack, pack+forward, got "fastest"`)
+	require.ErrorContains(t, err,
+		"transfer must be one of auto, random, forward, page-once, page-once+forward, scan, scan+forward, pack, "+
+			`pack+forward, got "fastest"`)
 
 	budget := mem.NewBudget(1000)
 	_, err = New(budget, testConfig(1000, 10, auto))
@@ -107,7 +109,7 @@ func (c stopAfter) Err() error {
 }
 
 func TestCancelledPlansLeaveNothing(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 9))
+	rng := explore.Rand(t, 9, 9)
 	trace := makeTrace(rng, 20, 50, 200, 2)
 	completed := false
 	for n := 0; !completed; n++ {
@@ -143,7 +145,7 @@ func TestCancelledPlansLeaveNothing(t *testing.T) {
 }
 
 func TestPlansAreAFunctionOfTheBatches(t *testing.T) {
-	rng := rand.New(rand.NewPCG(10, 10))
+	rng := explore.Rand(t, 10, 10)
 	trace := makeTrace(rng, 40, 100, 500, 2)
 	for _, name := range Transfers() {
 		var all [2][]Superplan
@@ -165,7 +167,7 @@ func TestPlansAreAFunctionOfTheBatches(t *testing.T) {
 // What is cached when does not depend on how cold rows come: only on which of them the prologue had put there.
 func TestEveryTransferServesTheSameColdRows(t *testing.T) {
 	for seed := range uint64(20) {
-		rng := rand.New(rand.NewPCG(seed, 11))
+		rng := explore.Rand(t, seed, 11)
 		trace := makeTrace(rng, 40, 100, 500, float64(1+seed%3))
 		total, first := map[string]int{}, 0
 		for _, name := range Transfers() {
@@ -205,18 +207,21 @@ func TestWhatIsCachedStaysOnTies(t *testing.T) {
 	require.Empty(t, s.Steps[1].In)
 	require.Equal(t, []int32{-1, -1, 1, 0}, s.Steps[2].Slots)
 
-	// Rows without a known use: the one that has had none for longest goes first, and nothing goes for a row that has none either.
+	// Rows without a known use: the one that has had none for longest goes first, and nothing goes for a row that has none
+	// either.
 	s2, err := p.Plan(context.Background(), 3, []Batch{{1}, {0}, {3}, {3}, {4}, {4}}, nil)
 	require.NoError(t, err)
 	defer s2.Release()
 	require.Empty(t, s2.Steps[1].In)
-	require.Equal(t, []cache.Move{{Pos: 0, Slot: 1}}, s2.Steps[2].In, "row 2 has waited since the last plan, row 1 was used since")
+	require.Equal(t, []cache.Move{{Pos: 0, Slot: 1}}, s2.Steps[2].In,
+		"row 2 has waited since the last plan, row 1 was used since")
 	require.Equal(t, []cache.Move{{Pos: 0, Slot: 0}}, s2.Steps[4].In)
 }
 
-// Plans stay within what they say they need, on the worst of inputs and on usual ones; with less for packs they do without packs.
+// Plans stay within what they say they need, on the worst of inputs and on usual ones; with less for packs they do
+// without packs.
 func TestPlansFitTheirMemory(t *testing.T) {
-	rng := rand.New(rand.NewPCG(12, 12))
+	rng := explore.Rand(t, 12, 12)
 	const numRows = 1 << 18
 	for _, capacity := range []int64{0, 1000, 50_000} {
 		for _, width := range []int{50, 3000, 50_000} {
@@ -245,7 +250,7 @@ func TestPlansFitTheirMemory(t *testing.T) {
 }
 
 func TestWithoutMemoryForItATransferIsNotPlanned(t *testing.T) {
-	rng := rand.New(rand.NewPCG(13, 13))
+	rng := explore.Rand(t, 13, 13)
 	trace := wide(rng, 40, 500, 1<<12)
 	refused := 0
 	for extra := int64(0); extra < 120; extra++ {
@@ -306,7 +311,8 @@ func TestSimulateRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, policy := range []string{"belady", "none", "lru"} {
-		_, err := Simulate(ctx, mem.NewBudget(0), trace, Simulation{NumRows: 3, Capacity: 1, Policy: policy}, func(int, Counts) {})
+		_, err := Simulate(ctx, mem.NewBudget(0), trace, Simulation{NumRows: 3, Capacity: 1, Policy: policy},
+			func(int, Counts) {})
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }
@@ -338,7 +344,7 @@ func TestSimulateCounts(t *testing.T) {
 func TestReorder(t *testing.T) {
 	kept, moved := 0, 0
 	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 14))
+		rng := explore.Rand(t, seed, 14)
 		numRows, groups := 600, 1+rng.IntN(4)
 		trace := make([]Batch, rng.IntN(30))
 		for i := range trace { // batches of a group share rows
@@ -387,7 +393,7 @@ func TestReorderWithoutOverlap(t *testing.T) {
 }
 
 func TestMatchDegreeIsEstimated(t *testing.T) {
-	rng := rand.New(rand.NewPCG(15, 15))
+	rng := explore.Rand(t, 15, 15)
 	for range 20 {
 		sizeA, sizeB := 2000+rng.IntN(3000), 2000+rng.IntN(3000)
 		shared := rng.IntN(min(sizeA, sizeB))
@@ -409,7 +415,7 @@ func TestMatchDegreeIsEstimated(t *testing.T) {
 
 func TestMaxset(t *testing.T) {
 	for _, n := range []int{1, 64, 65, 5000, 300_000} {
-		rng := rand.New(rand.NewPCG(uint64(n), 16))
+		rng := explore.Rand(t, uint64(n), 16)
 		s := newMaxset(n)
 		members := map[uint32]bool{}
 		for range 2000 {
@@ -434,7 +440,7 @@ func TestMaxset(t *testing.T) {
 
 func TestBatchOf(t *testing.T) {
 	for seed := range uint64(100) {
-		rng := rand.New(rand.NewPCG(seed, 17))
+		rng := explore.Rand(t, seed, 17)
 		var batches []Batch
 		for range rng.IntN(60) {
 			n := rng.IntN(4)

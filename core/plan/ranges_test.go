@@ -2,28 +2,30 @@ package plan
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
-// A table that is cut in two at a page, each with rows of its own, is planned like the whole: the same rows are read for the same batches by the same ways.
+// A table that is cut in two at a page, each with rows of its own, is planned like the whole: the same rows are read
+// for the same batches by the same ways.
 func TestTablesOfSomeRowsArePlannedLikeTheWhole(t *testing.T) {
 	const numRows, half = 1600, 800
 	packed := 0
 	for _, name := range []string{"page-once", "page-once+forward", "pack+forward", "forward", "scan"} {
 		for seed := range uint64(20) {
-			rng := rand.New(rand.NewPCG(seed, 11))
+			rng := explore.Rand(t, seed, 11)
 			trace := makeTrace(rng, 20, 60, numRows, 2)
 			c := testConfig(numRows, 100, name)
 			c.PackMemory = 1 << 30
 			c.Tables, c.RowBytes = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows}}, 512
 			cut := c
-			cut.Tables = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: half}, {RowBytes: 512, RowsPerPage: 8, NumRows: half}, {RowBytes: 900, NumRows: 0}}
+			cut.Tables = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: half},
+				{RowBytes: 512, RowsPerPage: 8, NumRows: half}, {RowBytes: 900, NumRows: 0}}
 			cut.First = []int64{0, half, half}
 			var plans [2]*Superplan
 			for i, config := range []Config{c, cut} {
@@ -47,7 +49,8 @@ func TestTablesOfSomeRowsArePlannedLikeTheWhole(t *testing.T) {
 func TestTablesOfSomeRowsAreChecked(t *testing.T) {
 	for _, first := range [][]int64{{0}, {-1, 0}, {0, 41}} {
 		c := testConfig(100, 10, "random")
-		c.Tables, c.First = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: 60}, {RowBytes: 512, RowsPerPage: 8, NumRows: 60}}, first
+		c.Tables, c.First = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: 60},
+			{RowBytes: 512, RowsPerPage: 8, NumRows: 60}}, first
 		_, err := New(mem.NewBudget(0), c)
 		require.ErrorIs(t, err, ErrConfig)
 	}

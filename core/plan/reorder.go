@@ -13,7 +13,8 @@ const (
 	sketchBins = 1 << sketchBits
 )
 
-// sketch stands for a set of rows: the smallest hash in each of the bins into which hashes are divided (MinHash by one permutation).
+// sketch stands for a set of rows: the smallest hash in each of the bins into which hashes are divided (MinHash by one
+// permutation).
 type sketch [sketchBins]uint32
 
 func (s *sketch) of(rows Batch) {
@@ -48,9 +49,10 @@ func matchDegree(a, b *sketch, sizeA, sizeB int) float64 {
 	return min(1, jaccard/(1+jaccard)*float64(sizeA+sizeB)/float64(min(sizeA, sizeB)))
 }
 
-// Reorder returns the order in which to run batches so that neighbours share rows (FastGL, section 4.2): the first one first, then always the one
-// that matches the last one best, the earlier of equals. It is kept only where a cache of this capacity, planned with the whole of it known and
-// empty at first, reads fewer rows than in the given order; else the given order is returned. Always a permutation; a pure function of its arguments.
+// Reorder returns the order in which to run batches so that neighbours share rows (FastGL, section 4.2): the first one
+// first, then always the one that matches the last one best, the earlier of equals. It is kept only where a cache of
+// this capacity, planned with the whole of it known and empty at first, reads fewer rows than in the given order; else
+// the given order is returned. Always a permutation; a pure function of its arguments.
 //
 // It costs O(batches^2) comparisons of sketches, 0.1 us each, a kilobyte a batch, and two plans of the whole.
 //
@@ -80,7 +82,9 @@ func Reorder(ctx context.Context, budget *mem.Budget, batches []Batch, numRows, 
 	return order, nil
 }
 
-func readsOf(ctx context.Context, budget *mem.Budget, batches []Batch, numRows, capacity int64) (reads int64, err error) {
+func readsOf(
+	ctx context.Context, budget *mem.Budget, batches []Batch, numRows, capacity int64,
+) (reads int64, err error) {
 	s := Simulation{NumRows: numRows, Capacity: capacity, Policy: "belady", CarryOver: true}
 	_, err = Simulate(ctx, budget, batches, s, func(_ int, c Counts) { reads += c.Reads })
 	return reads, err

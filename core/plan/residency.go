@@ -13,8 +13,8 @@ const none = ^uint32(0)
 // idle, in link.next, marks a slot whose row has no known use; it is not the number of a slot, since slots are int32.
 const idle = none - 1
 
-// known is a row that is cached or in the horizon. Rows are known by numbers, so that these tables have the size of what is known rather than
-// of the graph.
+// known is a row that is cached or in the horizon. Rows are known by numbers, so that these tables have the size of
+// what is known rather than of the graph.
 type known struct {
 	row  uint32 // none: the number is free, and what the index says of it is out of date
 	slot int32  // or cache.Miss
@@ -30,9 +30,10 @@ type link struct {
 
 // residency is what the cache holds, and by which rules it changes.
 //
-// Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others stand in a queue, the
-// longest without a known use first. Entries of the queue are not removed when a use becomes known: an entry counts only while its slot says that it
-// stands there. So no list is linked both ways, and no step touches the neighbours of what it moves: those would miss every cache.
+// Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others
+// stand in a queue, the longest without a known use first. Entries of the queue are not removed when a use becomes
+// known: an entry counts only while its slot says that it stands there. So no list is linked both ways, and no step
+// touches the neighbours of what it moves: those would miss every cache.
 type residency struct {
 	budget   *mem.Budget
 	capacity int64
@@ -56,7 +57,8 @@ type residency struct {
 	tables, numbers *mem.Block // of everything but known; of known
 }
 
-// queueFactor is how many entries the queue has for a slot: with 2, moving the valid ones to its front costs two steps for each entry added.
+// queueFactor is how many entries the queue has for a slot: with 2, moving the valid ones to its front costs two steps
+// for each entry added.
 const queueFactor = 2
 
 func residencyBytes(numRows, capacity int64) int64 {
@@ -89,8 +91,9 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 // numberBytes is the memory of so many numbers.
 func numberBytes(n int64) int64 { return n*size[known]() + int64(bitsetWords(int(n)))*8 }
 
-// grow makes room for more numbers: a quarter more, but not more than one for every slot and every other row of a horizon with so many accesses. It is
-// called when all numbers are taken, so that the tables have the size of what is known and not of what might be.
+// grow makes room for more numbers: a quarter more, but not more than one for every slot and every other row of a
+// horizon with so many accesses. It is called when all numbers are taken, so that the tables have the size of what is
+// known and not of what might be.
 func (r *residency) grow(accesses int) error {
 	n := int64(len(r.known))
 	n = min(max(n+n/4, n+int64(accesses)/8, n+64), r.capacity+int64(min(accesses, len(r.index))))

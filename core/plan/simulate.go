@@ -29,11 +29,14 @@ type Counts struct {
 	Swaps int64 // rows that others took the place of
 }
 
-// Simulate runs a trace through a cache that is empty at first, and calls each for every batch in order. fill is what a static cache reads before
-// the first batch; other caches fill themselves with what batches read.
+// Simulate runs a trace through a cache that is empty at first, and calls each for every batch in order. fill is what a
+// static cache reads before the first batch; other caches fill themselves with what batches read.
 //
-// Errors: ErrBatch, ErrConfig, those of cache.New for a policy or capacity that does not exist, mem.ErrBudget, the error of ctx.
-func Simulate(ctx context.Context, budget *mem.Budget, trace []Batch, s Simulation, each func(batch int, c Counts)) (fill int64, err error) {
+// Errors: ErrBatch, ErrConfig, those of cache.New for a policy or capacity that does not exist, mem.ErrBudget, the
+// error of ctx.
+func Simulate(
+	ctx context.Context, budget *mem.Budget, trace []Batch, s Simulation, each func(batch int, c Counts),
+) (fill int64, err error) {
 	if err := s.check(trace); err != nil {
 		return 0, err
 	}
@@ -65,7 +68,8 @@ func (s *Simulation) check(trace []Batch) error {
 		return fmt.Errorf("plan: a superbatch must not be negative, got %d: %w", s.Superbatch, ErrConfig)
 	}
 	if s.Hotness != nil && int64(len(s.Hotness)) != s.NumRows {
-		return fmt.Errorf("plan: hotness has %d scores, expected one for each of %d rows: %w", len(s.Hotness), s.NumRows, cache.ErrHotness)
+		return fmt.Errorf("plan: hotness has %d scores, expected one for each of %d rows: %w",
+			len(s.Hotness), s.NumRows, cache.ErrHotness)
 	}
 	for b, rows := range trace {
 		for _, row := range rows {
@@ -89,11 +93,14 @@ func (s *Simulation) policy(budget *mem.Budget) (cache.Policy, int64, error) {
 	return static, static.Len(), nil
 }
 
-func (s *Simulation) belady(ctx context.Context, budget *mem.Budget, trace []Batch, each func(batch int, c Counts)) error {
+func (s *Simulation) belady(
+	ctx context.Context, budget *mem.Budget, trace []Batch, each func(batch int, c Counts),
+) error {
 	if s.Policy == "none" {
 		s.Capacity = 0
 	}
-	p, err := New(budget, Config{NumRows: s.NumRows, Capacity: s.Capacity, CarryOver: s.CarryOver, Transfer: method{}.String()})
+	p, err := New(budget,
+		Config{NumRows: s.NumRows, Capacity: s.Capacity, CarryOver: s.CarryOver, Transfer: method{}.String()})
 	if err != nil {
 		return err
 	}

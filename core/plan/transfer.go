@@ -63,13 +63,14 @@ func Transfers() []string {
 
 // transfer is what is fixed about transfers.
 type transfer struct {
-	config     *Config
-	forced     *method // nil: the cheapest
-	methods    []method
-	room       room
-	pages      []int // the tables whose pages rows share: of those that have the same rows, the widest that has several on a page
-	priced     bool  // costs can be told
-	regionBits uint  // of row numbers within a region (see sample)
+	config  *Config
+	forced  *method // nil: the cheapest
+	methods []method
+	room    room
+	// the tables whose pages rows share: of those that have the same rows, the widest that has several on a page
+	pages      []int
+	priced     bool // costs can be told
+	regionBits uint // of row numbers within a region (see sample)
 }
 
 // room is how many rows fit into packs.
@@ -147,9 +148,10 @@ type window struct {
 	backlog   int64  // bytes of those packs that lie in the file and are read by this superbatch
 	room      room   // what earlier plans have left of it
 
-	leave     leavers
-	fillable  bool   // moves into slots that nothing needs before are marked
-	aheadCold bitset // accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends
+	leave    leavers
+	fillable bool // moves into slots that nothing needs before are marked
+	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends
+	aheadCold bitset
 	leaving   bitset // accesses whose rows are at hand earlier: those of leave
 	filling   bitset // accesses whose rows a prologue could read into their slots
 	missed    int64  // accesses of the superbatch to rows that are not cached
@@ -200,7 +202,8 @@ func (w *window) release() {
 	w.leave.events.release()
 }
 
-// finish chooses the method and writes what it needs into the plan. Where there is no memory for that, every batch reads its own rows.
+// finish chooses the method and writes what it needs into the plan. Where there is no memory for that, every batch
+// reads its own rows.
 func (w *window) finish(ctx context.Context) error {
 	w.unmark()
 	chosen := method{}
@@ -254,14 +257,15 @@ func (w *window) took(m method, why string) {
 	}
 }
 
-// cuts says up to which batch a method sets rows aside, nearest first: those at hand (leaving), and those that it reads early. Room is counted as
-// though all packs of a plan were open from its start.
+// cuts says up to which batch a method sets rows aside, nearest first: those at hand (leaving), and those that it reads
+// early. Room is counted as though all packs of a plan were open from its start.
 type cuts struct {
 	leaving, early uint32
 	fits           bool // nothing was left out
 }
 
-// cut finds how far the room goes. early is by batch what would be read early, of which limit rows find room; whatever is set aside takes of total.
+// cut finds how far the room goes. early is by batch what would be read early, of which limit rows find room; whatever
+// is set aside takes of total.
 func (w *window) cut(m method, early []float64, limit int64) cuts {
 	c := cuts{leaving: uint32(len(w.batches)), early: uint32(len(w.batches)), fits: true}
 	used := 0.0

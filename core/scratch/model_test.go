@@ -2,11 +2,11 @@ package scratch_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/scratch"
 )
 
@@ -108,7 +108,7 @@ func play(t *testing.T, moves []byte) {
 
 func TestModel(t *testing.T) {
 	for seed := range uint64(60) {
-		random := rand.New(rand.NewPCG(seed, 7))
+		random := explore.Rand(t, seed, 7)
 		moves := make([]byte, 20+random.IntN(200))
 		for i := range moves {
 			moves[i] = byte(random.Uint32())

@@ -1,18 +1,19 @@
 package scratch
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // Extents never overlap, nothing is lost, and a request is refused only when fewer chunks are free.
 func TestSpace(t *testing.T) {
 	const total = 64
 	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 1))
+		random := explore.Rand(t, seed, 1)
 		s := newSpace(total)
 		owner := [total]int{}
 		held := map[int][]extent{}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -175,7 +176,7 @@ func TestEnginesReadTheRightBytes(t *testing.T) {
 			r := newRig(t, ssd.Options{Kind: kind, Depth: depth}, 1<<20+777)
 			require.Equal(t, string(kind), r.engine.Name())
 			require.Empty(t, r.engine.Why())
-			random := rand.New(rand.NewPCG(1, uint64(depth)))
+			random := explore.Rand(t, 1, uint64(depth))
 			for range 5 {
 				r.check(randomRanges(random, r.handle.Size(), random.IntN(300)))
 			}
@@ -239,7 +240,7 @@ func TestManyCallersShareAnEngine(t *testing.T) {
 		var wg sync.WaitGroup
 		for caller := range 12 {
 			wg.Go(func() {
-				random := rand.New(rand.NewPCG(7, uint64(caller)))
+				random := explore.Rand(t, 7, uint64(caller))
 				for range 30 {
 					// Single ranges between long lists put the engine to sleep and wake it at every possible moment.
 					n := 1
@@ -270,7 +271,7 @@ func TestPlannedRowsArriveWhateverTheEngine(t *testing.T) {
 	for _, kind := range kinds {
 		for name, l := range layouts {
 			r := newRig(t, ssd.Options{Kind: kind, Depth: 8}, size)
-			random := rand.New(rand.NewPCG(3, 4))
+			random := explore.Rand(t, 3, 4)
 			rows := make([]int64, 700)
 			for i := range rows {
 				rows[i] = random.Int64N(l.NumRows)

@@ -10,7 +10,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// arrayWriter writes one array of a store: its rows in their layout, and the checksums of its pages. It ends with finish or abort.
+// arrayWriter writes one array of a store: its rows in their layout, and the checksums of its pages. It ends with
+// finish or abort.
 type arrayWriter struct {
 	array   *manifest.Array
 	layout  ssd.Layout // its NumRows is not used: it is known at the end
@@ -21,8 +22,11 @@ type arrayWriter struct {
 	sumsCRC uint32
 }
 
-// newArrayWriter creates the files of an array with rows of this type and shape. It charges arrayWriterBytes(chunk) to the budget until it ends.
-func newArrayWriter(fs ssd.FS, dir, name string, dtype manifest.DType, rowShape []int64, chunk int, budget *mem.Budget) (*arrayWriter, error) {
+// newArrayWriter creates the files of an array with rows of this type and shape. It charges arrayWriterBytes(chunk) to
+// the budget until it ends.
+func newArrayWriter(
+	fs ssd.FS, dir, name string, dtype manifest.DType, rowShape []int64, chunk int, budget *mem.Budget,
+) (*arrayWriter, error) {
 	rowBytes, ok := rowBytesOf(dtype, rowShape)
 	if !ok {
 		panic("store: row size was not checked")

@@ -14,11 +14,11 @@ import (
 // maxDims bounds the dimensions of a row: PyTorch's own limit is 64.
 const maxDims = 63
 
-// maxTypes bounds the types of nodes, and of edges, so that sums of maxCount over them fit an int64.
+// maxTypes bounds the node types, and of edges, so that sums of maxCount over them fit an int64.
 const maxTypes = 1 << 14
 
-// check validates the manifest against itself and fills in the description of the store. Nothing it lets through can overflow an int64, name a
-// file outside the directory, or disagree with another part.
+// check validates the manifest against itself and fills in the description of the store. Nothing it lets through can
+// overflow an int64, name a file outside the directory, or disagree with another part.
 func (s *Store) check() error {
 	m := s.manifest
 	c := checker{dir: s.path, files: map[string]bool{manifest.Name: true}}
@@ -26,22 +26,24 @@ func (s *Store) check() error {
 		return c.corrupt("uuid of %d bytes, expected 16", len(m.GetUuid()))
 	}
 	if len(m.GetNodeTypes()) == 0 || len(m.GetEdgeTypes()) == 0 {
-		return c.corrupt("%d node types and %d edge types, expected at least one of each", len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
+		return c.corrupt("%d node types and %d edge types, expected at least one of each",
+			len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
 	}
 	if max(len(m.GetNodeTypes()), len(m.GetEdgeTypes())) > maxTypes {
 		return fmt.Errorf("store: %s: %d node types and %d edge types, expected at most %d of each: %w",
 			s.path, len(m.GetNodeTypes()), len(m.GetEdgeTypes()), maxTypes, ErrVersion)
 	}
-	typed := m.GetNodeTypes()[0].GetName() != ""
-	if !typed && (len(m.GetNodeTypes()) > 1 || len(m.GetEdgeTypes()) > 1) {
-		return c.corrupt("%d node types and %d edge types, the first without a name", len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
+	heterogeneous := m.GetNodeTypes()[0].GetName() != ""
+	if !heterogeneous && (len(m.GetNodeTypes()) > 1 || len(m.GetEdgeTypes()) > 1) {
+		return c.corrupt("%d node types and %d edge types, the first without a name",
+			len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
 	}
 	counts := map[string]int64{}
 	for _, node := range m.GetNodeTypes() {
-		if _, taken := counts[node.GetName()]; taken || typed && node.GetName() == "" {
+		if _, taken := counts[node.GetName()]; taken || heterogeneous && node.GetName() == "" {
 			return c.corrupt("the name of the node type %q is empty or occurs twice", node.GetName())
 		}
-		checked, err := c.nodeType(node, typed)
+		checked, err := c.nodeType(node, heterogeneous)
 		if err != nil {
 			return err
 		}
@@ -52,11 +54,11 @@ func (s *Store) check() error {
 	names := map[[3]string]bool{}
 	for _, edge := range m.GetEdgeTypes() {
 		name := [3]string{edge.GetSource(), edge.GetRelation(), edge.GetTarget()}
-		if names[name] || typed != (name[1] != "") {
+		if names[name] || heterogeneous != (name[1] != "") {
 			return c.corrupt("the name of the edge type %s is wrong or occurs twice", edgeTypeName(name[0], name[1], name[2]))
 		}
 		names[name] = true
-		checked, err := c.edgeType(edge, counts, typed)
+		checked, err := c.edgeType(edge, counts, heterogeneous)
 		if err != nil {
 			return err
 		}
@@ -66,13 +68,13 @@ func (s *Store) check() error {
 	return nil
 }
 
-// nodeType validates a type of nodes.
-func (c *checker) nodeType(node *manifest.NodeType, typed bool) (NodeType, error) {
+// nodeType validates a node type.
+func (c *checker) nodeType(node *manifest.NodeType, heterogeneous bool) (NodeType, error) {
 	c.label = nodeLabel(node.GetName())
 	t := NodeType{Name: node.GetName(), Count: node.GetCount()}
 	n := t.Count
-	if typed && (n < 0 || n > maxCount) || !typed && (n < 1 || n == math.MaxInt64) {
-		return t, c.corrupt("%s%d nodes, expected at least %d", c.label, n, least(typed))
+	if heterogeneous && (n < 0 || n > maxCount) || !heterogeneous && (n < 1 || n == math.MaxInt64) {
+		return t, c.corrupt("%s%d nodes, expected at least %d", c.label, n, least(heterogeneous))
 	}
 	if node.GetOrder() != nil {
 		if n > maxOrdered {
@@ -92,24 +94,24 @@ func (c *checker) nodeType(node *manifest.NodeType, typed bool) (NodeType, error
 }
 
 // least is the least number of nodes of a type: the only type of a graph must have some.
-func least(typed bool) int64 {
-	if typed {
+func least(heterogeneous bool) int64 {
+	if heterogeneous {
 		return 0
 	}
 	return 1
 }
 
-// edgeType validates a type of edges between node types of these numbers.
-func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, typed bool) (EdgeType, error) {
+// edgeType validates an edge type between node types of these numbers.
+func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, heterogeneous bool) (EdgeType, error) {
 	t := EdgeType{Source: edge.GetSource(), Relation: edge.GetRelation(), Target: edge.GetTarget()}
 	c.label = edgeLabel(t.Source, t.Relation, t.Target)
 	sources, known := counts[t.Source]
 	targets, both := counts[t.Target]
 	if !known || !both {
-		return t, c.corrupt("%sedges from %q to %q, expected types of nodes", c.label, t.Source, t.Target)
+		return t, c.corrupt("%sedges from %q to %q, expected node types", c.label, t.Source, t.Target)
 	}
 	e := edge.GetCount()
-	if e < 0 || typed && e > maxCount {
+	if e < 0 || heterogeneous && e > maxCount {
 		return t, c.corrupt("%s%d edges, expected at least 0", c.label, e)
 	}
 	t.Topology = Topology{NumSources: sources, NumNodes: targets, NumEdges: e}
@@ -210,7 +212,8 @@ func (c *checker) column(a *manifest.Array, name string, rows int64, dtype manif
 		return array
 	}
 	if array.DType != dtype || len(array.RowShape) != 0 {
-		return c.fail("%s holds %s of shape %v, expected %s scalars", name, array.DType.Label(), array.RowShape, dtype.Label())
+		return c.fail("%s holds %s of shape %v, expected %s scalars",
+			name, array.DType.Label(), array.RowShape, dtype.Label())
 	}
 	if array.Layout.RowsPerPage != 0 && array.Layout.RowsPerPage != ssd.PageBytes/dtype.Size() {
 		return c.fail("%s has %d rows per page, expected full pages", name, array.Layout.RowsPerPage)

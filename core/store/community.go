@@ -54,7 +54,7 @@ func (s *Store) community(
 		}
 	}
 	forest := mem.Slice[link](block)
-	roots, err := plant(ctx, forest, order)
+	roots, err := makeForest(ctx, forest, order)
 	if err != nil {
 		return err
 	}
@@ -208,16 +208,16 @@ func raise[T int32 | int64](c *claims, sources []T, at int64, self uint32, claim
 }
 
 // link is a node of the forest, in the place of its claim: next has the low half of it, first the high half, as every
-// architecture supported is little-endian. Before plant, next is the complement of the parent.
+// architecture supported is little-endian. Before makeForest, next is the complement of the parent.
 type link struct {
 	next  uint32 // the sibling after this node, or where a walk goes on; noRow: none
 	first uint32 // the first child; noRow: none
 }
 
-// plant turns claims into a forest and returns its first root; roots are linked like siblings. Children and roots
+// makeForest turns claims into a forest and returns its first root; roots are linked like siblings. Children and roots
 // ascend. A cycle of parents is cut above the first of its nodes that a walk from the lowest id meets. visited has a
 // place for each node and its contents are lost.
-func plant(ctx context.Context, forest []link, visited []uint32) (roots uint32, err error) {
+func makeForest(ctx context.Context, forest []link, visited []uint32) (roots uint32, err error) {
 	clear(visited)
 	for i := range forest {
 		forest[i] = link{next: ^forest[i].next, first: noRow} // without a claim the complement of zero, which is noRow

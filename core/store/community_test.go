@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -114,10 +115,11 @@ func simpleBlend(scores []float32, hotRows int, together []uint32) []uint32 {
 	return append(order, rest...)
 }
 
-// TestOrders compares every order with its definition on random multigraphs with loops, hubs, cycles and isolated nodes.
+// TestOrders compares every order with its definition on random multigraphs with loops, hubs, cycles and isolated
+// nodes.
 func TestOrders(t *testing.T) {
 	for seed := range uint64(6) {
-		rng := rand.New(rand.NewPCG(seed, 9))
+		rng := explore.Rand(t, seed, 9)
 		n := []int64{1, 2, 50, 900, 3000, 20_000}[seed]
 		src, dst := randomEdges(rng, n, int(n)*int(seed+1)/2)
 		s := mustConvert(t, Input{NumNodes: n, EdgeIndex: edgesOf(src, dst)}, 0)
@@ -135,7 +137,8 @@ func TestOrders(t *testing.T) {
 			want := simpleCommunity(n, src, dst, with)
 			for _, workers := range []int{1, 3, 8} {
 				got := make([]uint32, n)
-				require.NoError(t, s.community(context.Background(), with, got, workers, mem.NewBudget(s.communityBytes(workers)), &meter{report: func(string, int64, int64) {}}))
+				require.NoError(t, s.community(context.Background(), with, got, workers, mem.NewBudget(s.communityBytes(workers)),
+					&meter{report: func(string, int64, int64) {}}))
 				require.Equal(t, want, got, "%d nodes, %d workers", n, workers)
 			}
 		}
@@ -152,7 +155,8 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestHotOrderOfEqualDigits takes each way through the radix sort: scores that differ in one digit only, in none, in all.
+// TestHotOrderOfEqualDigits takes each way through the radix sort: scores that differ in one digit only, in none, in
+// all.
 func TestHotOrderOfEqualDigits(t *testing.T) {
 	for name, scores := range map[string][]float32{
 		"none":     {3, 3, 3, 3},
@@ -169,7 +173,8 @@ func TestHotOrderOfEqualDigits(t *testing.T) {
 	}
 }
 
-// TestCommunityBringsNeighboursTogether plants communities under shuffled ids: the pages that hold the neighbours of a node must become few.
+// TestCommunityBringsNeighboursTogether plants communities under shuffled ids: the pages that hold the neighbours of a
+// node must become few.
 func TestCommunityBringsNeighboursTogether(t *testing.T) {
 	const n, size, perPage = 16_000, 40, 8
 	rng := rand.New(rand.NewPCG(5, 5))

@@ -16,24 +16,26 @@ import (
 // generator is what a manifest says wrote it.
 const generator = "freshgo"
 
-// tensorChunks are the sizes in which tensors are written, in order of preference. A disk reaches its rate with 1 MiB; with 4 the processor may be busy
-// elsewhere for longer before the disk waits.
+// tensorChunks are the sizes in which tensors are written, in order of preference. A disk reaches its rate with 1 MiB;
+// with 4 the processor may be busy elsewhere for longer before the disk waits.
 var tensorChunks = []int{4 << 20, 1 << 20, frugal.chunk}
 
 // ConvertOptions are the choices of Convert.
 type ConvertOptions struct {
 	Memory    int64 // bytes to work in; 0 for no limit
 	Overwrite bool  // replace a store that is at the path
-	// Progress, which may be nil, is called with the rows of a stage that are done and those there are, by one goroutine at a time.
+	// Progress, which may be nil, is called with the rows of a stage that are done and those there are, by one goroutine
+	// at a time.
 	Progress func(stage string, done, total int64)
 }
 
 // Convert writes a graph as a store at path, which must not exist unless opts.Overwrite is set and it is a store.
 //
-// It streams: beside opts.Memory it needs a few MiB of heap, whatever the size of the graph, and temporary disk space of up to 24 bytes an edge. A
-// budget that is too small is a *mem.BudgetError with the smallest that works, before anything is written. The store appears complete or not at all:
-// it is built in path+".partial" and renamed. On an error or a cancellation nothing stays; what a killed process left is removed by the next Convert
-// to the same path. Bad input is ErrInvalid and names tensor, place and value.
+// It streams: beside opts.Memory it needs a few MiB of heap, whatever the size of the graph, and temporary disk space
+// of up to 24 bytes an edge. A budget that is too small is a *mem.BudgetError with the smallest that works, before
+// anything is written. The store appears complete or not at all: it is built in path+".partial" and renamed. On an
+// error or a cancellation nothing stays; what a killed process left is removed by the next Convert to the same path.
+// Bad input is ErrInvalid and names tensor, place and value.
 func Convert(ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions) error {
 	return convert(ctx, fs, in, path, opts, mem.NewBudget(opts.Memory))
 }
@@ -47,10 +49,11 @@ func convert(ctx context.Context, fs ssd.FS, in Input, path string, opts Convert
 	return s.conclude(ctx, m, err, opts.Overwrite)
 }
 
-// build writes all arrays of a store beside its path, once check has accepted the graph. It returns no site where nothing was written, else one that
-// the caller concludes or discards, whatever the error.
+// build writes all arrays of a store beside its path, once check has accepted the graph. It returns no site where
+// nothing was written, else one that the caller concludes or discards, whatever the error.
 func build(
-	ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget, check func(*graph) error,
+	ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget,
+	check func(*graph) error,
 ) (*site, *manifest.Manifest, error) {
 	c := &conversion{fs: fs, budget: budget, progress: opts.Progress}
 	if c.progress == nil {
@@ -79,8 +82,8 @@ type conversion struct {
 	budget      *mem.Budget
 	progress    func(stage string, done, total int64)
 	graph       graph
-	edgePlans   []edgePlan // of each type of edges
-	weightPlans []edgePlan // of each type of edges; zero where no weights are asked for
+	edgePlans   []edgePlan // of each edge type
+	weightPlans []edgePlan // of each edge type; zero where no weights are asked for
 	tensorChunk int
 	site        *site
 }
@@ -132,7 +135,7 @@ func (c *conversion) makePlan() error {
 	return nil
 }
 
-// bytes is the memory of writing what belongs to a type of nodes.
+// bytes is the memory of writing what belongs to a node type.
 func (p *nodePart) bytes(chunk int) int64 {
 	most := tensorsBytes(p.tensors, chunk)
 	for _, t := range p.splits {
@@ -184,7 +187,7 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 	return m, nil
 }
 
-// writeNodes writes splits and tensors of a type of nodes.
+// writeNodes writes splits and tensors of a node type.
 func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.NodeType, error) {
 	node := &manifest.NodeType{Name: p.name, Count: p.count}
 	block, err := c.budget.Alloc(mem.Convert, p.memberBytes())
@@ -211,7 +214,8 @@ func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.Nod
 	return node, nil
 }
 
-// writeEdges writes the tensors of a type of edges, sorts the edges and writes the topology and, where they are asked for, weights.
+// writeEdges writes the tensors of an edge type, sorts the edges and writes the topology and, where they are asked
+// for, weights.
 func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights edgePlan) (*manifest.EdgeType, error) {
 	edge := &manifest.EdgeType{Source: p.source, Relation: p.relation, Target: p.target, Count: p.edges.count}
 	for i, t := range p.tensors {
@@ -239,7 +243,7 @@ func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights 
 	return edge, c.writeWeights(ctx, p, weights, edge)
 }
 
-// relationWords ends what progress says of a type of edges.
+// relationWords ends what progress says of an edge type.
 func relationWords(p *edgePart) string {
 	if p.relation == "" {
 		return ""

@@ -87,27 +87,32 @@ func readFiles(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// TestSmallestBudget checks that the smallest budget that an error names is enough, and that it is the smallest, whatever it is that needs it.
+// TestSmallestBudget checks that the smallest budget that an error names is enough, and that it is the smallest,
+// whatever it is that needs it.
 func TestSmallestBudget(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "e.npy")
 	require.NoError(t, os.WriteFile(name, make([]byte, 400_000), 0o600))
 	y := NamedSource{"y", Dense(manifest.DType_FLOAT32, []int64{100_000}, make([]byte, 400_000))}
 	for what, in := range map[string]Input{
 		"edges in memory": {NumNodes: 9, EdgeIndex: edgesOf(make([]int64, 50_000), make([]int64, 50_000))},
-		"edges in a file": {NumNodes: 9, EdgeIndex: Source{DType: manifest.DType_UINT16, Shape: []int64{2, 100_000}, Strides: []int64{2, 4}, File: name}},
+		"edges in a file": {NumNodes: 9,
+			EdgeIndex: Source{DType: manifest.DType_UINT16, Shape: []int64{2, 100_000}, Strides: []int64{2, 4}, File: name}},
 		"large rows": {NumNodes: 2, EdgeIndex: edgesOf(nil, nil), NodeTensors: []NamedSource{
 			{"x", Dense(manifest.DType_UINT8, []int64{2, 3 << 20}, make([]byte, 6<<20))},
 		}},
-		"labels and splits": {NumNodes: 100_000, EdgeIndex: edgesOf(nil, nil), NodeTensors: []NamedSource{y}, Splits: map[string]Source{
-			"train": {DType: manifest.DType_INT16, Shape: []int64{1000}, Strides: []int64{6}, File: name},
-		}},
+		"labels and splits": {NumNodes: 100_000, EdgeIndex: edgesOf(nil, nil), NodeTensors: []NamedSource{y},
+			Splits: map[string]Source{
+				"train": {DType: manifest.DType_INT16, Shape: []int64{1000}, Strides: []int64{6}, File: name},
+			}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			smallest := smallestBudget(t, in)
 			budget := mem.NewBudget(smallest)
-			require.NoError(t, convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{}, budget))
+			require.NoError(t, convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{},
+				budget))
 			require.LessOrEqual(t, budget.Peak(), smallest)
-			err := Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{Memory: smallest - 64<<10})
+			err := Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"),
+				ConvertOptions{Memory: smallest - 64<<10})
 			require.ErrorIs(t, err, mem.ErrBudget)
 		})
 	}
@@ -162,8 +167,10 @@ func testRecords[I int32 | int64, E uint32 | int64](t *testing.T) {
 	require.NoError(t, err)
 	for _, inMemory := range []bool{true, false} {
 		dir := t.TempDir()
-		s := &edgeSorter{fs: ssd.OS, dir: dir, edges: edges, sources: n, targets: n, budget: mem.NewBudget(0), progress: func(string, int64, int64) {}}
-		s.plan = edgePlan{threads: 3, workers: 2, chunk: 64 << 10, scanRows: 1000, shift: 3, buckets: n/8 + 1, inMemory: inMemory, work: 4 << 20}
+		s := &edgeSorter{fs: ssd.OS, dir: dir, edges: edges, sources: n, targets: n, budget: mem.NewBudget(0),
+			progress: func(string, int64, int64) {}}
+		s.plan = edgePlan{threads: 3, workers: 2, chunk: 64 << 10, scanRows: 1000, shift: 3, buckets: n/8 + 1,
+			inMemory: inMemory, work: 4 << 20}
 		s.plan.record = recordBytes(indexSize, idSize)
 		s.plan.cost = s.plan.record + indexSize + idSize
 		s.plan.target = 64 + 2000*s.plan.cost // the hubs of the graph do not fit
@@ -193,7 +200,8 @@ func testRecords[I int32 | int64, E uint32 | int64](t *testing.T) {
 	}
 }
 
-// TestPlan checks that plans keep to their memory from the smallest graph to one of a trillion edges, and that the smallest budget named works.
+// TestPlan checks that plans keep to their memory from the smallest graph to one of a trillion edges, and that the
+// smallest budget named works.
 func TestPlan(t *testing.T) {
 	for _, n := range []int64{1, 1000, 1 << 20, 1<<31 - 1, 1 << 31, 1 << 40} {
 		for _, e := range []int64{0, 1, 1 << 20, 1 << 32, 1<<32 + 1, 1 << 40} {
@@ -303,39 +311,64 @@ func TestBadInput(t *testing.T) {
 		change func(*Input)
 		want   string
 	}{
-		"negative target": {func(in *Input) { in.EdgeIndex = edgesOf([]int64{0, 1}, []int64{1, -3}) }, "edge_index[1, 1] is -3, expected an id in [0, 4)"},
-		"target too high": {func(in *Input) { in.EdgeIndex = edgesOf([]int64{0}, []int64{4}) }, "edge_index[1, 0] is 4, expected an id in [0, 4)"},
-		"source too high": {func(in *Input) { in.EdgeIndex = edgesOf([]int64{0, 9}, []int64{1, 1}) }, "edge_index[0, 1] is 9"},
+		"negative target": {func(in *Input) { in.EdgeIndex = edgesOf([]int64{0, 1}, []int64{1, -3}) },
+			"edge_index[1, 1] is -3, expected an id in [0, 4)"},
+		"target too high": {func(in *Input) { in.EdgeIndex = edgesOf([]int64{0}, []int64{4}) },
+			"edge_index[1, 0] is 4, expected an id in [0, 4)"},
+		"source too high": {func(in *Input) { in.EdgeIndex = edgesOf([]int64{0, 9}, []int64{1, 1}) },
+			"edge_index[0, 1] is 9"},
 		"huge unsigned": {func(in *Input) {
 			in.EdgeIndex.DType = manifest.DType_UINT64
 			in.EdgeIndex = withFirst(in.EdgeIndex, -1)
 		}, "edge_index[0, 0] is 18446744073709551615"},
-		"negative, no count": {func(in *Input) { *in = Input{NumNodes: -1, EdgeIndex: edgesOf([]int64{-1}, []int64{0})} }, "edge_index[0, 0] is -1"},
-		"float edges":        {func(in *Input) { in.EdgeIndex.DType = manifest.DType_FLOAT64 }, "edge_index holds float64, expected integers"},
-		"edges transposed":   {func(in *Input) { in.EdgeIndex.Shape = []int64{3, 2} }, "edge_index has shape [3 2], expected [2, number of edges]"},
-		"edge strides":       {func(in *Input) { in.EdgeIndex.Strides = []int64{8} }, "edge_index has 1 strides for 2 dimensions"},
-		"ragged":             {func(in *Input) { in.NodeTensors = append(in.NodeTensors, NamedSource{"z", floats(1, 2, 3)}) }, "z has 3 rows, expected 4 as the number of nodes"},
+		"negative, no count": {func(in *Input) { *in = Input{NumNodes: -1, EdgeIndex: edgesOf([]int64{-1}, []int64{0})} },
+			"edge_index[0, 0] is -1"},
+		"float edges": {func(in *Input) { in.EdgeIndex.DType = manifest.DType_FLOAT64 },
+			"edge_index holds float64, expected integers"},
+		"edges transposed": {func(in *Input) { in.EdgeIndex.Shape = []int64{3, 2} },
+			"edge_index has shape [3 2], expected [2, number of edges]"},
+		"edge strides": {func(in *Input) { in.EdgeIndex.Strides = []int64{8} },
+			"edge_index has 1 strides for 2 dimensions"},
+		"ragged": {func(in *Input) { in.NodeTensors = append(in.NodeTensors, NamedSource{"z", floats(1, 2, 3)}) },
+			"z has 3 rows, expected 4 as the number of nodes"},
 		"ragged, no count": {func(in *Input) {
 			in.NumNodes = -1
 			in.NodeTensors = append(in.NodeTensors, NamedSource{"z", floats(1)})
 		}, "z has 1 rows, expected 4 as x"},
-		"short mask":            {func(in *Input) { in.Splits["train"] = Dense(manifest.DType_BOOL, []int64{3}, make([]byte, 3)) }, "split train has 3 rows, expected 4"},
-		"float split":           {func(in *Input) { in.Splits["train"] = floats(1) }, "split train holds float32, expected integers or bool"},
-		"two-dimensional split": {func(in *Input) { in.Splits["train"] = Dense(manifest.DType_INT64, []int64{1, 1}, make([]byte, 8)) }, "split train has shape [1 1]"},
-		"nameless split":        {func(in *Input) { in.Splits[""] = floats(1) }, "a split has no name"},
-		"split id":              {func(in *Input) { in.Splits["val"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{3, 4})) }, "split val[1] is 4, expected an id in [0, 4)"},
-		"ragged edge tensor":    {func(in *Input) { in.EdgeTensors = []NamedSource{{"w", floats(1, 2)}} }, "w has 2 rows, expected 3 as edge_index has edges"},
-		"no nodes":              {func(in *Input) { *in = Input{EdgeIndex: edgesOf(nil, nil)} }, "the graph has no nodes"},
-		"no nodes and no count": {func(in *Input) { *in = Input{NumNodes: -1, EdgeIndex: edgesOf(nil, nil)} }, "the graph has no nodes"},
-		"too many nodes":        {func(in *Input) { *in = Input{NumNodes: math.MaxInt64, EdgeIndex: edgesOf(nil, nil)} }, "nodes, expected at most"},
-		"unknown dtype":         {func(in *Input) { in.NodeTensors[0].DType = 99 }, "x has the unknown dtype 99"},
-		"scalar":                {func(in *Input) { in.NodeTensors[0].Shape = nil }, "x has 0 dimensions"},
-		"no columns":            {func(in *Input) { in.NodeTensors[0].Shape = []int64{4, 0} }, "x has shape [4 0], expected rows of 1 to"},
-		"negative shape":        {func(in *Input) { in.NodeTensors[0].Shape = []int64{-4, 2} }, "x has shape [-4 2]"},
-		"overflowing shape":     {func(in *Input) { in.NodeTensors[0].Shape = []int64{math.MaxInt64, 2} }, "more bytes than there can be"},
-		"no memory":             {func(in *Input) { in.NodeTensors[0].Mem = nil }, "x has neither memory nor a file"},
-		"name twice":            {func(in *Input) { in.NodeTensors = append(in.NodeTensors, in.NodeTensors[0]) }, `the tensor name "x" is empty or given twice`},
-		"NaN without splits":    {func(in *Input) { in.NodeTensors = []NamedSource{{"y", floats(1, 2, nan, nan)}} }, "y of node 2 is NaN, expected a label for every node"},
+		"short mask": {func(in *Input) {
+			in.Splits["train"] = Dense(manifest.DType_BOOL, []int64{3},
+				make([]byte, 3))
+		}, "split train has 3 rows, expected 4"},
+		"float split": {func(in *Input) { in.Splits["train"] = floats(1) },
+			"split train holds float32, expected integers or bool"},
+		"two-dimensional split": {func(in *Input) {
+			in.Splits["train"] = Dense(manifest.DType_INT64, []int64{1, 1},
+				make([]byte, 8))
+		}, "split train has shape [1 1]"},
+		"nameless split": {func(in *Input) { in.Splits[""] = floats(1) }, "a split has no name"},
+		"split id": {func(in *Input) {
+			in.Splits["val"] = Dense(manifest.DType_INT64, []int64{2},
+				int64Bytes([]int64{3, 4}))
+		}, "split val[1] is 4, expected an id in [0, 4)"},
+		"ragged edge tensor": {func(in *Input) { in.EdgeTensors = []NamedSource{{"w", floats(1, 2)}} },
+			"w has 2 rows, expected 3 as edge_index has edges"},
+		"no nodes": {func(in *Input) { *in = Input{EdgeIndex: edgesOf(nil, nil)} }, "the graph has no nodes"},
+		"no nodes and no count": {func(in *Input) { *in = Input{NumNodes: -1, EdgeIndex: edgesOf(nil, nil)} },
+			"the graph has no nodes"},
+		"too many nodes": {func(in *Input) { *in = Input{NumNodes: math.MaxInt64, EdgeIndex: edgesOf(nil, nil)} },
+			"nodes, expected at most"},
+		"unknown dtype": {func(in *Input) { in.NodeTensors[0].DType = 99 }, "x has the unknown dtype 99"},
+		"scalar":        {func(in *Input) { in.NodeTensors[0].Shape = nil }, "x has 0 dimensions"},
+		"no columns": {func(in *Input) { in.NodeTensors[0].Shape = []int64{4, 0} },
+			"x has shape [4 0], expected rows of 1 to"},
+		"negative shape": {func(in *Input) { in.NodeTensors[0].Shape = []int64{-4, 2} }, "x has shape [-4 2]"},
+		"overflowing shape": {func(in *Input) { in.NodeTensors[0].Shape = []int64{math.MaxInt64, 2} },
+			"more bytes than there can be"},
+		"no memory": {func(in *Input) { in.NodeTensors[0].Mem = nil }, "x has neither memory nor a file"},
+		"name twice": {func(in *Input) { in.NodeTensors = append(in.NodeTensors, in.NodeTensors[0]) },
+			`the tensor name "x" is empty or given twice`},
+		"NaN without splits": {func(in *Input) { in.NodeTensors = []NamedSource{{"y", floats(1, 2, nan, nan)}} },
+			"y of node 2 is NaN, expected a label for every node"},
 		"NaN in a split": {func(in *Input) {
 			in.NodeTensors = []NamedSource{{"y", floats(nan, 2, 3, nan)}}
 			in.Splits["val"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{1, 3}))
@@ -368,13 +401,15 @@ func withFirst(s Source, first int64) Source {
 }
 
 func TestNaNOutsideOfSplitsIsData(t *testing.T) {
-	for _, dtype := range []manifest.DType{manifest.DType_FLOAT16, manifest.DType_BFLOAT16, manifest.DType_FLOAT32, manifest.DType_FLOAT64} {
+	for _, dtype := range []manifest.DType{manifest.DType_FLOAT16, manifest.DType_BFLOAT16, manifest.DType_FLOAT32,
+		manifest.DType_FLOAT64} {
 		for node := range int64(3) {
 			t.Run(fmt.Sprint(dtype.Label(), " ", node), func(t *testing.T) {
 				y := make([]byte, 3*2*dtype.Size())
 				last := y[(node*2+2)*int64(dtype.Size())-2:][:2] // of the second element of the node's row
 				last[0], last[1] = 0xff, 0x7f
-				in := Input{NumNodes: 3, EdgeIndex: edgesOf(nil, nil), NodeTensors: []NamedSource{{"y", Dense(dtype, []int64{3, 2}, y)}}}
+				in := Input{NumNodes: 3, EdgeIndex: edgesOf(nil, nil),
+					NodeTensors: []NamedSource{{"y", Dense(dtype, []int64{3, 2}, y)}}}
 				in.Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 2}))}
 				err := Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{})
 				if node == 1 {
@@ -410,22 +445,25 @@ func TestCancel(t *testing.T) {
 	memory := smallestBudget(t, g.Input)
 	var stages []string
 	path := filepath.Join(t.TempDir(), "g")
-	require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path, ConvertOptions{Memory: memory, Progress: func(stage string, done, total int64) {
-		require.LessOrEqual(t, done, total)
-		if !slices.Contains(stages, stage) {
-			stages = append(stages, stage)
-		}
-	}}))
-	require.Equal(t, []string{"writing split train", "writing x", "counting edges", "partitioning edges", "sorting edges"}, stages)
+	require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path,
+		ConvertOptions{Memory: memory, Progress: func(stage string, done, total int64) {
+			require.LessOrEqual(t, done, total)
+			if !slices.Contains(stages, stage) {
+				stages = append(stages, stage)
+			}
+		}}))
+	require.Equal(t, []string{"writing split train", "writing x", "counting edges", "partitioning edges", "sorting edges"},
+		stages)
 	for _, stop := range stages {
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(context.Background())
 		budget := mem.NewBudget(memory)
-		err := convert(ctx, ssd.OS, g.Input, filepath.Join(dir, "g"), ConvertOptions{Progress: func(stage string, _, _ int64) {
-			if stage == stop {
-				cancel()
-			}
-		}}, budget)
+		err := convert(ctx, ssd.OS, g.Input, filepath.Join(dir, "g"),
+			ConvertOptions{Progress: func(stage string, _, _ int64) {
+				if stage == stop {
+					cancel()
+				}
+			}}, budget)
 		require.ErrorIs(t, err, context.Canceled, stop)
 		require.Zero(t, budget.Used(), stop)
 		names, err := os.ReadDir(dir)

@@ -11,9 +11,9 @@ import (
 // EdgeSource is an edge list of shape [2, edges]: row 0 the sources, row 1 the targets.
 type EdgeSource = Source
 
-// CSC is a graph in memory, in-edges by target: those of node t are at positions Indptr[t] to Indptr[t+1], in the user's order.
-// One of Indices32 and Indices64 holds the sources, and one of EdgeIDs32 and EdgeIDs64 the user's edge numbers, or neither where these are the
-// positions. The slices are valid until Close.
+// CSC is a graph in memory, in-edges by target: those of node t are at positions Indptr[t] to Indptr[t+1], in the
+// user's order. One of Indices32 and Indices64 holds the sources, and one of EdgeIDs32 and EdgeIDs64 the user's edge
+// numbers, or neither where these are the positions. The slices are valid until Close.
 type CSC struct {
 	Indptr    []int64
 	Indices32 []int32
@@ -34,11 +34,12 @@ func (c *CSC) Close() {
 	*c = CSC{Indptr: []int64{0}}
 }
 
-// BuildCSC sorts an edge list in memory by target, stably, into memory counted as Topology. An id that is not in [0, numNodes) is an
-// ErrInvalid that names its place. While it runs it needs another 12 to 24 bytes for each edge, counted as Convert.
+// BuildCSC sorts an edge list in memory by target, stably, into memory counted as Topology. An id that is not in [0,
+// numNodes) is an ErrInvalid that names its place. While it runs it needs another 12 to 24 bytes for each edge, counted
+// as Convert.
 //
-// It is Convert's sorter with everything in memory. A counting sort straight into the result would need no more than that, but misses the caches
-// four times for each edge and took four times as long.
+// It is Convert's sorter with everything in memory. A counting sort straight into the result would need no more than
+// that, but misses the caches four times for each edge and took four times as long.
 func BuildCSC(ctx context.Context, edges EdgeSource, numNodes int64, budget *mem.Budget) (*CSC, error) {
 	if numNodes < 1 {
 		return nil, invalid("%d nodes, expected 1 to %d", numNodes, int64(maxCount))
@@ -46,8 +47,10 @@ func BuildCSC(ctx context.Context, edges EdgeSource, numNodes int64, budget *mem
 	return BuildRelation(ctx, edges, edgesName, numNodes, numNodes, budget)
 }
 
-// BuildRelation is BuildCSC for edges from one type of nodes to another, which messages call name.
-func BuildRelation(ctx context.Context, edges EdgeSource, name string, numSources, numTargets int64, budget *mem.Budget) (*CSC, error) {
+// BuildRelation is BuildCSC for edges from one node type to another, which messages call name.
+func BuildRelation(
+	ctx context.Context, edges EdgeSource, name string, numSources, numTargets int64, budget *mem.Budget,
+) (*CSC, error) {
 	if edges.File != "" {
 		return nil, invalid("%s is the file %s, expected memory", name, edges.File)
 	}
@@ -64,7 +67,8 @@ func BuildRelation(ctx context.Context, edges EdgeSource, name string, numSource
 	if err != nil {
 		return nil, err
 	}
-	s := &edgeSorter{edges: list, sources: numSources, targets: numTargets, plan: plan, budget: budget, progress: func(string, int64, int64) {}}
+	s := &edgeSorter{edges: list, sources: numSources, targets: numTargets, plan: plan, budget: budget,
+		progress: func(string, int64, int64) {}}
 	defer s.close()
 	c := new(CSC)
 	if err := c.build(ctx, s); err != nil {

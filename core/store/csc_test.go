@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 )
@@ -51,7 +52,7 @@ func randomEdges(rng *rand.Rand, n int64, e int) (src, dst []int64) {
 }
 
 func TestBuildCSC(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := explore.Rand(t, 1, 2)
 	for _, tc := range []struct {
 		name string
 		n    int64
@@ -105,7 +106,8 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	_, err := BuildCSC(ctx, edges, 500, budget)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, budget.Used())
-	_, err = BuildCSC(context.Background(), Source{DType: manifest.DType_INT64, Shape: []int64{2, 1}, File: "e.npy"}, 500, budget)
+	_, err = BuildCSC(context.Background(), Source{DType: manifest.DType_INT64, Shape: []int64{2, 1}, File: "e.npy"}, 500,
+		budget)
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = BuildCSC(context.Background(), edges, 0, budget)
 	require.ErrorIs(t, err, ErrInvalid)

@@ -7,8 +7,8 @@ import (
 	"freshgo/core/manifest"
 )
 
-// Description says what a store holds, in a form that encodes to JSON. What describes the only type of a homogeneous store is empty where there
-// are types, and the other way round.
+// Description says what a store holds, in a form that encodes to JSON. What describes the only type of a homogeneous
+// store is empty where there are types, and the other way round.
 type Description struct {
 	Path        string             `json:"path"`
 	UUID        string             `json:"uuid"`
@@ -28,7 +28,7 @@ type Description struct {
 	EdgeTypes   []EdgeDescription  `json:"edge_types"`
 }
 
-// NodeDescription describes a type of nodes.
+// NodeDescription describes a node type.
 type NodeDescription struct {
 	Name     string             `json:"name"`
 	NumNodes int64              `json:"num_nodes"`
@@ -37,7 +37,7 @@ type NodeDescription struct {
 	Splits   []ArrayDescription `json:"splits"`
 }
 
-// EdgeDescription describes a type of edges.
+// EdgeDescription describes an edge type.
 type EdgeDescription struct {
 	Source    string             `json:"source"`
 	Relation  string             `json:"relation"`
@@ -80,9 +80,10 @@ func (s *Store) Describe() Description {
 	for _, a := range s.arrays() {
 		d.NumBytes += a.Bytes
 	}
-	if !s.Typed() {
+	if !s.Heterogeneous() {
 		node, edge := d.NodeTypes[0], d.EdgeTypes[0]
-		d.Topology, d.Order, d.Tensors, d.EdgeTensors, d.Splits = edge.Topology, node.Order, node.Tensors, edge.Tensors, node.Splits
+		d.Topology, d.EdgeTensors = edge.Topology, edge.Tensors
+		d.Order, d.Tensors, d.Splits = node.Order, node.Tensors, node.Splits
 		d.WeightsOf = edge.WeightsOf
 		d.NodeTypes, d.EdgeTypes = d.NodeTypes[:0], d.EdgeTypes[:0]
 	}

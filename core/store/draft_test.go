@@ -35,8 +35,8 @@ func bytesIn(t *testing.T, dir string) (total int64) {
 	return total
 }
 
-// TestDraft: a conversion with a relayout in place gives the files that one after the other gives, in a path that appears at the end, and needs disk
-// space for one more tensor at most.
+// TestDraft: a conversion with a relayout in place gives the files that one after the other gives, in a path that
+// appears at the end, and needs disk space for one more tensor at most.
 func TestDraft(t *testing.T) {
 	ctx, g := context.Background(), draftGraph()
 	scores := randomScores(3, 3000)
@@ -53,9 +53,10 @@ func TestDraft(t *testing.T) {
 	require.NoError(t, d.Store().Verify(ctx, nil))
 
 	whole, most := bytesIn(t, path+partialSuffix), int64(0)
-	require.NoError(t, d.Relayout(ctx, RelayoutOptions{Order: HotCommunity, Scores: scores, HotRows: -1, Progress: func(string, int64, int64) {
-		most = max(most, bytesIn(t, path+partialSuffix))
-	}}))
+	require.NoError(t, d.Relayout(ctx,
+		RelayoutOptions{Order: HotCommunity, Scores: scores, HotRows: -1, Progress: func(string, int64, int64) {
+			most = max(most, bytesIn(t, path+partialSuffix))
+		}}))
 	x := want.Tensors()[0]
 	require.LessOrEqual(t, most, whole+x.Bytes+x.CRCBytes()+want.Order().Bytes+2*ssd.PageBytes)
 	require.ErrorIs(t, d.Relayout(ctx, RelayoutOptions{}), ErrClosed)
@@ -110,7 +111,8 @@ func TestDraftIsRefusedEarly(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 
 	// A graph for which the order needs more memory than the conversion.
-	nodes := Input{NumNodes: 1 << 20, EdgeIndex: edgesOf(nil, nil), NodeTensors: []NamedSource{{"x", Dense(manifest.DType_UINT8, []int64{1 << 20}, make([]byte, 1<<20))}}}
+	nodes := Input{NumNodes: 1 << 20, EdgeIndex: edgesOf(nil, nil),
+		NodeTensors: []NamedSource{{"x", Dense(manifest.DType_UINT8, []int64{1 << 20}, make([]byte, 1<<20))}}}
 	memory := smallestBudget(t, nodes)
 	_, err = ConvertDraft(ctx, ssd.OS, nodes, path, Community, ConvertOptions{Memory: memory})
 	var short *mem.BudgetError
@@ -127,7 +129,8 @@ func TestDraftIsRefusedEarly(t *testing.T) {
 	require.NoError(t, mustOpen(t, path).Verify(ctx, nil))
 }
 
-// TestDraftFaults fails calls of the relayout in place. An old tensor that cannot be removed ends it, as there may be no space for more.
+// TestDraftFaults fails calls of the relayout in place. An old tensor that cannot be removed ends it, as there may be
+// no space for more.
 func TestDraftFaults(t *testing.T) {
 	ctx, g := context.Background(), draftGraph()
 	for _, op := range []faultfs.Op{faultfs.Remove, faultfs.Read, faultfs.Write, faultfs.Rename, faultfs.OpenDirect} {

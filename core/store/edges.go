@@ -67,7 +67,8 @@ type numberReader interface {
 	close()
 }
 
-// newEdgeReader returns a reader of at most maxRows edges at a time. It charges edgeReaderBytes to the budget until close.
+// newEdgeReader returns a reader of at most maxRows edges at a time. It charges edgeReaderBytes to the budget until
+// close.
 func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget) (*edgeReader, error) {
 	var sources numberReader
 	var err error

@@ -53,8 +53,9 @@ func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter,
 	})
 }
 
-// emitter sorts one partition. One that is too large for its memory, which is a bucket with a hub, is read several times: once to count, then once
-// for each window of targets whose edges fit. A single target that does not fit needs no sorting and streams through.
+// emitter sorts one partition. One that is too large for its memory, which is a bucket with a hub, is read several
+// times: once to count, then once for each window of targets whose edges fit. A single target that does not fit needs
+// no sorting and streams through.
 type emitter[I int32 | int64, E uint32 | int64] struct {
 	ctx       context.Context
 	sorter    *edgeSorter
@@ -121,7 +122,8 @@ func (w *emitter[I, E]) run() error {
 	}
 	for low := 0; low < len(w.ends); {
 		first := w.ends[low]
-		high := low + 1 + sort.Search(len(w.ends)-low-1, func(i int) bool { return w.end(low+1+i)-first > int64(len(w.indices)) })
+		high := low + 1 + sort.Search(len(w.ends)-low-1,
+			func(i int) bool { return w.end(low+1+i)-first > int64(len(w.indices)) })
 		if w.end(high-1)-first > int64(len(w.indices)) {
 			err = w.stream(low)
 		} else {
@@ -270,5 +272,6 @@ func (w *emitter[I, E]) each(visit func([]record[I, E]) error) error {
 
 // damaged is the error for records that are not those that were written.
 func (w *emitter[I, E]) damaged() error {
-	return &CorruptError{Path: w.sorter.dir, Off: w.partition.runs[0].off, Reason: "an edge came back from " + spillName + " changed"}
+	return &CorruptError{Path: w.sorter.dir, Off: w.partition.runs[0].off,
+		Reason: "an edge came back from " + spillName + " changed"}
 }

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/manifest"
 )
 
-// What can be wrong. Errors of this package wrap one of these, or come from below: *ssd.PathError with the errno (ENOSPC, EIO, ...), *mem.BudgetError,
-// *guard.PanicError, or the context's error.
+// What can be wrong. Errors of this package wrap one of these, or come from below: *ssd.PathError with the errno
+// (ENOSPC, EIO, ...), *mem.BudgetError, *guard.PanicError, or the context's error.
 var (
 	ErrNotFound   = errors.New("not found")
 	ErrPermission = errors.New("permission denied")

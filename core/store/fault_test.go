@@ -18,7 +18,8 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// faultyInput is a graph that takes every kind of path through the file system: sources in files, splits, spilled edges.
+// faultyInput is a graph that takes every kind of path through the file system: sources in files, splits, spilled
+// edges.
 func faultyInput(t *testing.T) (Input, int64) {
 	t.Helper()
 	g := newRandomGraph(4, 2000, 60_000, map[string][]int64{"x": {25}}, manifest.DType_FLOAT32)
@@ -32,8 +33,9 @@ func faultyInput(t *testing.T) (Input, int64) {
 	return g.Input, smallestBudget(t, g.Input)
 }
 
-// TestEveryCallFails fails each call to the file system in turn. Whatever fails, the error says so, nothing is left that opens, nor any file, memory
-// or descriptor, and the next conversion works. Over an old store, that is what is left.
+// TestEveryCallFails fails each call to the file system in turn. Whatever fails, the error says so, nothing is left
+// that opens, nor any file, memory or descriptor, and the next conversion works. Over an old store, that is what is
+// left.
 func TestEveryCallFails(t *testing.T) {
 	in, memory := faultyInput(t)
 	for overwrite, errno := range map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO} {
@@ -102,7 +104,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestDamagedSpill overwrites the edges on disk between the two passes: what comes back is not used as an index unchecked.
+// TestDamagedSpill overwrites the edges on disk between the two passes: what comes back is not used as an index
+// unchecked.
 func TestDamagedSpill(t *testing.T) {
 	in, memory := faultyInput(t)
 	dir := t.TempDir()

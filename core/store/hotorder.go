@@ -12,8 +12,9 @@ const (
 	cancelRows = 1 << 20
 )
 
-// sortHot writes all nodes to order by falling score, ties by ascending id, and those without a score behind them by id. It returns how many
-// have one. order and scratch have a place for each node. It is a radix sort: at most three passes over the nodes.
+// sortHot writes all nodes to order by falling score, ties by ascending id, and those without a score behind them by
+// id. It returns how many have one. order and scratch have a place for each node. It is a radix sort: at most three
+// passes over the nodes.
 func sortHot(ctx context.Context, scores []float32, order, scratch []uint32) (scored int, err error) {
 	for _, s := range scores {
 		if s > 0 {
@@ -48,7 +49,8 @@ func sortHot(ctx context.Context, scores []float32, order, scratch []uint32) (sc
 	return scored, nil
 }
 
-// radixPass sorts by one digit of the scores, stably and falling. It returns true and moves nothing where all have the same digit.
+// radixPass sorts by one digit of the scores, stably and falling. It returns true and moves nothing where all have the
+// same digit.
 func radixPass(ctx context.Context, scores []float32, from, to []uint32, shift int) (sorted bool, err error) {
 	const digits = 1 << radixBits
 	// Bits of floats that are not negative order as the floats do; their complement falls.
@@ -80,8 +82,9 @@ func radixPass(ctx context.Context, scores []float32, from, to []uint32, shift i
 }
 
 const (
-	// classBits is how many powers of two of the score make a class: rows of a class differ by less than a factor of 16. Classes of 4 to 16
-	// left the fewest pages on every graph measured; finer ones tear neighbours apart, and without classes used rows mix with unused ones.
+	// classBits is how many powers of two of the score make a class: rows of a class differ by less than a factor of 16.
+	// Classes of 4 to 16 left the fewest pages on every graph measured; finer ones tear neighbours apart, and without
+	// classes used rows mix with unused ones.
 	classBits = 4
 	// noScore is the class behind all others.
 	noScore = 256 / classBits
@@ -95,8 +98,8 @@ func classOf(score float32) int {
 	return noScore - 1 - int(math.Float32bits(score)>>23)/classBits
 }
 
-// blend writes to order the hotRows hottest nodes that have a score, by score, and behind them the others by class, each class in the order of
-// together. All slices have a place for each node.
+// blend writes to order the hotRows hottest nodes that have a score, by score, and behind them the others by class,
+// each class in the order of together. All slices have a place for each node.
 func blend(ctx context.Context, scores []float32, hotRows int64, together, order, scratch []uint32) error {
 	scored, err := sortHot(ctx, scores, order, scratch)
 	if err != nil {

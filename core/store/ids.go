@@ -70,7 +70,8 @@ func (r *idReader) read(first, n int64) ([]int64, error) {
 	return ids, nil
 }
 
-// outOfRange is the error for an id that is not in [0, limit). An uint64 that is no int64 arrives negative and is named as what it was.
+// outOfRange is the error for an id that is not in [0, limit). An uint64 that is no int64 arrives negative and is named
+// as what it was.
 func outOfRange(src Source, position string, id, limit int64) error {
 	if src.File != "" {
 		position += " in " + src.File

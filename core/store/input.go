@@ -51,9 +51,9 @@ type EdgeInput struct {
 
 // graph is a checked Input.
 type graph struct {
-	typed bool
-	nodes []nodePart
-	edges []edgePart
+	heterogeneous bool
+	nodes         []nodePart
+	edges         []edgePart
 }
 
 // nodePart is the nodes of one type.
@@ -81,14 +81,14 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 	if err != nil {
 		return g, err
 	}
-	g.typed = len(in.NodeTypes) > 0
+	g.heterogeneous = len(in.NodeTypes) > 0
 	number := map[string]int{}
 	for i, t := range nodes {
 		part, err := t.check(fs)
 		if err != nil {
 			return g, err
 		}
-		if g.typed {
+		if g.heterogeneous {
 			part.file = nodeTypeFile(i, t.Name)
 		}
 		number[t.Name] = i
@@ -100,7 +100,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 			return g, err
 		}
 		part.from, part.to = number[t.Source], number[t.Target]
-		if g.typed {
+		if g.heterogeneous {
 			part.file = edgeTypeFile(i, t.Source, t.Relation, t.Target)
 		}
 		g.edges = append(g.edges, part)
@@ -110,7 +110,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 	}
 	for _, t := range g.nodes {
 		switch {
-		case t.count == 0 && !g.typed:
+		case t.count == 0 && !g.heterogeneous:
 			return g, invalid("the graph has no nodes")
 		case t.count > maxCount:
 			return g, invalid("%s%d nodes, expected at most %d", t.label, t.count, int64(maxCount))
@@ -132,7 +132,7 @@ func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 // are.
 func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
 	if len(edges) == 0 {
-		return invalid("the graph has no type of edges")
+		return invalid("the graph has no edge type")
 	}
 	if max(len(nodes), len(edges)) > maxTypes {
 		return invalid("%d node types and %d edge types, expected at most %d of each", len(nodes), len(edges), maxTypes)
@@ -153,7 +153,8 @@ func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
 		names[[3]string{t.Source, t.Relation, t.Target}] = true
 		for _, end := range []string{t.Source, t.Target} {
 			if !known[end] {
-				return invalid("the edge type %s has the unknown node type %q, the node types are %q", name, end, slices.Sorted(maps.Keys(known)))
+				return invalid("the edge type %s has the unknown node type %q, the node types are %q",
+					name, end, slices.Sorted(maps.Keys(known)))
 			}
 		}
 	}
@@ -209,7 +210,8 @@ func (t NodeInput) check(fs ssd.FS) (p nodePart, err error) {
 }
 
 func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
-	p = edgePart{source: t.Source, relation: t.Relation, target: t.Target, label: edgeLabel(t.Source, t.Relation, t.Target)}
+	p = edgePart{source: t.Source, relation: t.Relation, target: t.Target,
+		label: edgeLabel(t.Source, t.Relation, t.Target)}
 	if p.edges, err = checkEdges(fs, t.EdgeIndex, p.label+edgesName); err != nil {
 		return p, err
 	}
@@ -221,7 +223,8 @@ func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
 	}
 	for _, tensor := range p.tensors {
 		if tensor.rows() != p.edges.count {
-			return p, invalid("%s has %d rows, expected %d as %s has edges", p.label+tensor.Name, tensor.rows(), p.edges.count, p.edges.name)
+			return p, invalid("%s has %d rows, expected %d as %s has edges",
+				p.label+tensor.Name, tensor.rows(), p.edges.count, p.edges.name)
 		}
 	}
 	return p, p.checkWeightsOf(t.WeightsOf)

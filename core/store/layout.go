@@ -8,8 +8,9 @@ import (
 	"freshgo/core/ssd"
 )
 
-// maxWaste is the share of a page, 1/maxWaste, that padding may take so that no row straddles two pages. A straddling row costs a second
-// page of a random read; beyond an eighth, the larger file costs the cache and a scan more than that.
+// maxWaste is the share of a page, 1/maxWaste, that padding may take so that no row straddles two pages. A straddling
+// row costs a second page of a random read; beyond an eighth, the larger file costs the cache and a scan more than
+// that.
 const maxWaste = 8
 
 // maxRowBytes bounds a row, so that its size and that of a buffer with a few rows fit in an int32.
@@ -24,7 +25,8 @@ func layoutFor(rowBytes int, rows int64) ssd.Layout {
 	return ssd.Layout{RowBytes: rowBytes, RowsPerPage: perPage, NumRows: rows}
 }
 
-// fileBytes is the size of a file in this layout, whole pages; false where it exceeds an int64. Rows must not be negative.
+// fileBytes is the size of a file in this layout, whole pages; false where it exceeds an int64. Rows must not be
+// negative.
 func fileBytes(l ssd.Layout) (int64, bool) {
 	if l.RowsPerPage > 0 {
 		perPage := int64(l.RowsPerPage)

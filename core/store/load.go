@@ -15,7 +15,8 @@ func (s *Store) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpos
 	return s.edge().LoadIndptr(ctx, budget, p)
 }
 
-// LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at NumEdges.
+// LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at
+// NumEdges.
 func (e *EdgeType) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	check := newIndptrCheck(e.Indptr, e.NumEdges)
 	block, err := e.store.loadFile(ctx, e.Indptr, budget, p, check.visit)
@@ -84,8 +85,8 @@ func (s *Store) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpo
 	return s.edge().LoadEdgeIDs(ctx, budget, p)
 }
 
-// LoadEdgeIDs returns the user's numbers of all edges by position, uint32 or int64, each checked to be an edge. It must not be called where
-// Topology has no EdgeIDs.
+// LoadEdgeIDs returns the user's numbers of all edges by position, uint32 or int64, each checked to be an edge. It must
+// not be called where Topology has no EdgeIDs.
 func (e *EdgeType) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	return e.store.loadIDs(ctx, e.EdgeIDs, e.NumEdges, budget, p)
 }
@@ -103,7 +104,8 @@ func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) 
 		for j := range t.Splits {
 			known[j] = t.Splits[j].Name
 		}
-		return nil, fmt.Errorf("store: split %q, the splits of %s are %q: %w", nodeLabel(t.Name)+name, t.store.path, known, ErrNotFound)
+		return nil, fmt.Errorf("store: split %q, the splits of %s are %q: %w",
+			nodeLabel(t.Name)+name, t.store.path, known, ErrNotFound)
 	}
 	a := &t.Splits[i].Array
 	block, err := t.store.loadIDs(ctx, a, t.Count, mem.NewBudget(0), mem.Staging)
@@ -114,8 +116,8 @@ func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) 
 	return slices.Clone(mem.Slice[int64](block)[:a.Rows]), nil
 }
 
-// LoadTensor returns the rows of an array of this store back to back, without the padding of its pages, in the order in which they are
-// stored. ReadTensor has them in the user's.
+// LoadTensor returns the rows of an array of this store back to back, without the padding of its pages, in the order in
+// which they are stored. ReadTensor has them in the user's.
 func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	l := a.Layout
 	if l.RowsPerPage == 0 || l.RowsPerPage*l.RowBytes == ssd.PageBytes {
@@ -142,12 +144,16 @@ func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p 
 }
 
 // loadIDs loads an array of integers and checks that each is in [0, limit).
-func (s *Store) loadIDs(ctx context.Context, a *Array, limit int64, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+func (s *Store) loadIDs(
+	ctx context.Context, a *Array, limit int64, budget *mem.Budget, p mem.Purpose,
+) (*mem.Block, error) {
 	return s.loadFile(ctx, a, budget, p, idCheck(a, limit))
 }
 
 // loadFile loads the rows of an array whose pages have no padding before the last.
-func (s *Store) loadFile(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose, visit func(int64, []byte) error) (*mem.Block, error) {
+func (s *Store) loadFile(
+	ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose, visit func(int64, []byte) error,
+) (*mem.Block, error) {
 	block, err := budget.Alloc(p, a.Rows*int64(a.Layout.RowBytes))
 	if err != nil {
 		return nil, err

@@ -54,7 +54,9 @@ func DecodeIntegers[T int64 | float64](dtype manifest.DType, data []byte, out []
 	}
 }
 
-func convertNumbers[S int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32, T int64 | float64](data []S, out []T) {
+func convertNumbers[S int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32, T int64 | float64](
+	data []S, out []T,
+) {
 	for i, v := range data[:len(out)] {
 		out[i] = T(v)
 	}

@@ -44,13 +44,17 @@ func TestOpenRefuses(t *testing.T) {
 		fs     ssd.FS
 		target error
 	}{
-		"nothing":           {filepath.Join(dir, "none"), ssd.OS, ErrNotFound},
-		"file":              {file, ssd.OS, ErrFormat},
-		"directory":         {dir, ssd.OS, ErrFormat},
-		"foreign manifest":  {foreign, ssd.OS, ErrFormat},
-		"directory locked":  {path, faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Stat, Nth: 1, Errno: syscall.EACCES}), ErrPermission},
-		"manifest locked":   {path, faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Open, Nth: 1, Errno: syscall.EPERM}), ErrPermission},
-		"array not visible": {path, faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Stat, Path: "indices.bin", Nth: 1, Errno: syscall.EACCES}), ErrPermission},
+		"nothing":          {filepath.Join(dir, "none"), ssd.OS, ErrNotFound},
+		"file":             {file, ssd.OS, ErrFormat},
+		"directory":        {dir, ssd.OS, ErrFormat},
+		"foreign manifest": {foreign, ssd.OS, ErrFormat},
+		"directory locked": {path, faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Stat, Nth: 1, Errno: syscall.EACCES}),
+			ErrPermission},
+		"manifest locked": {path, faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Open, Nth: 1, Errno: syscall.EPERM}),
+			ErrPermission},
+		"array not visible": {path,
+			faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Stat, Path: "indices.bin",
+				Nth: 1, Errno: syscall.EACCES}), ErrPermission},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Open(tc.fs, tc.path)
@@ -162,47 +166,52 @@ func TestHostileManifests(t *testing.T) {
 		change func(m *manifest.Manifest)
 		target error
 	}{
-		"no uuid":             {func(m *manifest.Manifest) { m.Uuid = nil }, ErrCorrupt},
-		"no node type":        {func(m *manifest.Manifest) { m.NodeTypes = nil }, ErrCorrupt},
-		"two edge types":      {func(m *manifest.Manifest) { m.EdgeTypes = append(m.EdgeTypes, m.EdgeTypes[0]) }, ErrCorrupt},
-		"order of int32":      {func(m *manifest.Manifest) { node(m).Order = edge(m).Indices; edge(m).Indices = nil }, ErrCorrupt},
-		"order elsewhere":     {func(m *manifest.Manifest) { node(m).Order = edge(m).Indices }, ErrCorrupt},
-		"quantised":           {func(m *manifest.Manifest) { node(m).Tensors[0].Scale = 2 }, ErrVersion},
-		"no nodes":            {func(m *manifest.Manifest) { node(m).Count = 0 }, ErrCorrupt},
-		"negative nodes":      {func(m *manifest.Manifest) { node(m).Count = -1 }, ErrCorrupt},
-		"all the nodes":       {func(m *manifest.Manifest) { node(m).Count = math.MaxInt64 }, ErrCorrupt},
-		"one node more":       {func(m *manifest.Manifest) { node(m).Count++ }, ErrCorrupt},
-		"negative edges":      {func(m *manifest.Manifest) { edge(m).Count = -1 }, ErrCorrupt},
-		"one edge less":       {func(m *manifest.Manifest) { edge(m).Count-- }, ErrCorrupt},
-		"other node type":     {func(m *manifest.Manifest) { edge(m).Source = "paper" }, ErrCorrupt},
-		"no indptr":           {func(m *manifest.Manifest) { edge(m).Indptr = nil }, ErrCorrupt},
-		"indptr of floats":    {func(m *manifest.Manifest) { edge(m).Indptr.Dtype = manifest.DType_FLOAT64 }, ErrCorrupt},
-		"indptr of pairs":     {func(m *manifest.Manifest) { edge(m).Indptr.RowShape = []int64{2} }, ErrCorrupt},
-		"padded indices":      {func(m *manifest.Manifest) { edge(m).Indices.RowsPerPage = 1000 }, ErrCorrupt},
-		"wide edge ids":       {func(m *manifest.Manifest) { edge(m).EdgeIds.Dtype = manifest.DType_INT64 }, ErrCorrupt},
-		"parent directory":    {func(m *manifest.Manifest) { x(m).File = "../x.bin" }, ErrCorrupt},
-		"absolute path":       {func(m *manifest.Manifest) { x(m).File = "/etc/passwd" }, ErrCorrupt},
-		"dot dot":             {func(m *manifest.Manifest) { x(m).CrcFile = ".." }, ErrCorrupt},
-		"no file":             {func(m *manifest.Manifest) { x(m).File = "" }, ErrCorrupt},
-		"NUL":                 {func(m *manifest.Manifest) { x(m).File = "x\x00.bin" }, ErrCorrupt},
-		"file twice":          {func(m *manifest.Manifest) { x(m).File = "indptr.bin" }, ErrCorrupt},
-		"the manifest":        {func(m *manifest.Manifest) { x(m).CrcFile = manifest.Name }, ErrCorrupt},
-		"unknown dtype":       {func(m *manifest.Manifest) { x(m).Dtype = 77 }, ErrCorrupt},
-		"no dtype":            {func(m *manifest.Manifest) { x(m).Dtype = 0 }, ErrCorrupt},
-		"negative dtype":      {func(m *manifest.Manifest) { x(m).Dtype = -5 }, ErrCorrupt},
-		"overflowing row":     {func(m *manifest.Manifest) { x(m).RowShape = []int64{1 << 40, 1 << 40, 1 << 40} }, ErrCorrupt},
-		"negative columns":    {func(m *manifest.Manifest) { x(m).RowShape = []int64{-100, -1} }, ErrCorrupt},
-		"no columns":          {func(m *manifest.Manifest) { x(m).RowShape = []int64{0} }, ErrCorrupt},
-		"many dimensions":     {func(m *manifest.Manifest) { x(m).RowShape = make([]int64, 1000) }, ErrCorrupt},
-		"overflowing rows":    {func(m *manifest.Manifest) { node(m).Count = math.MaxInt64 / 2; x(m).Rows = math.MaxInt64 / 2 }, ErrCorrupt},
-		"negative per page":   {func(m *manifest.Manifest) { x(m).RowsPerPage = -1 }, ErrCorrupt},
-		"too many per page":   {func(m *manifest.Manifest) { x(m).RowsPerPage = math.MaxInt64 }, ErrCorrupt},
-		"other per page":      {func(m *manifest.Manifest) { x(m).RowsPerPage = 1 }, ErrCorrupt},
-		"negative size":       {func(m *manifest.Manifest) { x(m).FileBytes = -4096 }, ErrCorrupt},
-		"huge size":           {func(m *manifest.Manifest) { x(m).FileBytes = math.MaxInt64 }, ErrCorrupt},
-		"no array":            {func(m *manifest.Manifest) { node(m).Tensors[0].Data = nil }, ErrCorrupt},
-		"nameless tensor":     {func(m *manifest.Manifest) { node(m).Tensors[0].Name = "" }, ErrCorrupt},
-		"tensor twice":        {func(m *manifest.Manifest) { node(m).Tensors = append(node(m).Tensors, node(m).Tensors[0]) }, ErrCorrupt},
+		"no uuid":        {func(m *manifest.Manifest) { m.Uuid = nil }, ErrCorrupt},
+		"no node type":   {func(m *manifest.Manifest) { m.NodeTypes = nil }, ErrCorrupt},
+		"two edge types": {func(m *manifest.Manifest) { m.EdgeTypes = append(m.EdgeTypes, m.EdgeTypes[0]) }, ErrCorrupt},
+		"order of int32": {func(m *manifest.Manifest) { node(m).Order = edge(m).Indices; edge(m).Indices = nil },
+			ErrCorrupt},
+		"order elsewhere":  {func(m *manifest.Manifest) { node(m).Order = edge(m).Indices }, ErrCorrupt},
+		"quantised":        {func(m *manifest.Manifest) { node(m).Tensors[0].Scale = 2 }, ErrVersion},
+		"no nodes":         {func(m *manifest.Manifest) { node(m).Count = 0 }, ErrCorrupt},
+		"negative nodes":   {func(m *manifest.Manifest) { node(m).Count = -1 }, ErrCorrupt},
+		"all the nodes":    {func(m *manifest.Manifest) { node(m).Count = math.MaxInt64 }, ErrCorrupt},
+		"one node more":    {func(m *manifest.Manifest) { node(m).Count++ }, ErrCorrupt},
+		"negative edges":   {func(m *manifest.Manifest) { edge(m).Count = -1 }, ErrCorrupt},
+		"one edge less":    {func(m *manifest.Manifest) { edge(m).Count-- }, ErrCorrupt},
+		"other node type":  {func(m *manifest.Manifest) { edge(m).Source = "paper" }, ErrCorrupt},
+		"no indptr":        {func(m *manifest.Manifest) { edge(m).Indptr = nil }, ErrCorrupt},
+		"indptr of floats": {func(m *manifest.Manifest) { edge(m).Indptr.Dtype = manifest.DType_FLOAT64 }, ErrCorrupt},
+		"indptr of pairs":  {func(m *manifest.Manifest) { edge(m).Indptr.RowShape = []int64{2} }, ErrCorrupt},
+		"padded indices":   {func(m *manifest.Manifest) { edge(m).Indices.RowsPerPage = 1000 }, ErrCorrupt},
+		"wide edge ids":    {func(m *manifest.Manifest) { edge(m).EdgeIds.Dtype = manifest.DType_INT64 }, ErrCorrupt},
+		"parent directory": {func(m *manifest.Manifest) { x(m).File = "../x.bin" }, ErrCorrupt},
+		"absolute path":    {func(m *manifest.Manifest) { x(m).File = "/etc/passwd" }, ErrCorrupt},
+		"dot dot":          {func(m *manifest.Manifest) { x(m).CrcFile = ".." }, ErrCorrupt},
+		"no file":          {func(m *manifest.Manifest) { x(m).File = "" }, ErrCorrupt},
+		"NUL":              {func(m *manifest.Manifest) { x(m).File = "x\x00.bin" }, ErrCorrupt},
+		"file twice":       {func(m *manifest.Manifest) { x(m).File = "indptr.bin" }, ErrCorrupt},
+		"the manifest":     {func(m *manifest.Manifest) { x(m).CrcFile = manifest.Name }, ErrCorrupt},
+		"unknown dtype":    {func(m *manifest.Manifest) { x(m).Dtype = 77 }, ErrCorrupt},
+		"no dtype":         {func(m *manifest.Manifest) { x(m).Dtype = 0 }, ErrCorrupt},
+		"negative dtype":   {func(m *manifest.Manifest) { x(m).Dtype = -5 }, ErrCorrupt},
+		"overflowing row": {func(m *manifest.Manifest) { x(m).RowShape = []int64{1 << 40, 1 << 40, 1 << 40} },
+			ErrCorrupt},
+		"negative columns": {func(m *manifest.Manifest) { x(m).RowShape = []int64{-100, -1} }, ErrCorrupt},
+		"no columns":       {func(m *manifest.Manifest) { x(m).RowShape = []int64{0} }, ErrCorrupt},
+		"many dimensions":  {func(m *manifest.Manifest) { x(m).RowShape = make([]int64, 1000) }, ErrCorrupt},
+		"overflowing rows": {func(m *manifest.Manifest) {
+			node(m).Count, x(m).Rows = math.MaxInt64/2, math.MaxInt64/2
+		}, ErrCorrupt},
+		"negative per page": {func(m *manifest.Manifest) { x(m).RowsPerPage = -1 }, ErrCorrupt},
+		"too many per page": {func(m *manifest.Manifest) { x(m).RowsPerPage = math.MaxInt64 }, ErrCorrupt},
+		"other per page":    {func(m *manifest.Manifest) { x(m).RowsPerPage = 1 }, ErrCorrupt},
+		"negative size":     {func(m *manifest.Manifest) { x(m).FileBytes = -4096 }, ErrCorrupt},
+		"huge size":         {func(m *manifest.Manifest) { x(m).FileBytes = math.MaxInt64 }, ErrCorrupt},
+		"no array":          {func(m *manifest.Manifest) { node(m).Tensors[0].Data = nil }, ErrCorrupt},
+		"nameless tensor":   {func(m *manifest.Manifest) { node(m).Tensors[0].Name = "" }, ErrCorrupt},
+		"tensor twice": {func(m *manifest.Manifest) { node(m).Tensors = append(node(m).Tensors, node(m).Tensors[0]) },
+			ErrCorrupt},
 		"split without ids":   {func(m *manifest.Manifest) { node(m).Splits[0].Ids = nil }, ErrCorrupt},
 		"split, negative":     {func(m *manifest.Manifest) { node(m).Splits[0].Ids.Rows = -3 }, ErrCorrupt},
 		"checksums elsewhere": {func(m *manifest.Manifest) { x(m).CrcFile = "gone.crc" }, ErrCorrupt},
@@ -242,7 +251,8 @@ func TestHostileIDs(t *testing.T) {
 		row   int
 		value int64
 	}{
-		{"indptr", 0, 1}, {"indptr", 1, -1}, {"indptr", 1000, 1 << 40}, {"indptr", 2999, 0}, {"indptr", 3000, 8999}, {"indptr", 3000, 9001},
+		{"indptr", 0, 1}, {"indptr", 1, -1}, {"indptr", 1000, 1 << 40}, {"indptr", 2999, 0}, {"indptr",
+			3000, 8999}, {"indptr", 3000, 9001},
 		{"indices", 0, 3000}, {"indices", 8999, -1}, {"edge_ids", 5, 9000}, {"edge_ids", 8999, math.MaxUint32},
 		{"split0_train", 2, 3000}, {"split0_train", 0, -1},
 	} {
@@ -360,9 +370,9 @@ func FuzzOpen(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(good[manifest.HeaderBytes:])
 	f.Add([]byte{})
-	typed := filepath.Join(f.TempDir(), "g")
-	require.NoError(f, Convert(context.Background(), ssd.OS, newTypedGraph(3, 50).Input, typed, ConvertOptions{}))
-	several, err := os.ReadFile(filepath.Join(typed, manifest.Name))
+	heterogeneous := filepath.Join(f.TempDir(), "g")
+	require.NoError(f, Convert(context.Background(), ssd.OS, newTypedGraph(3, 50).Input, heterogeneous, ConvertOptions{}))
+	several, err := os.ReadFile(filepath.Join(heterogeneous, manifest.Name))
 	require.NoError(f, err)
 	f.Add(several[manifest.HeaderBytes:])
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -400,13 +410,15 @@ func FuzzLayout(f *testing.F) {
 	f.Add(int64(3000), int64(100), int64(10))
 	f.Add(int64(math.MaxInt64), int64(maxRowBytes), int64(0))
 	f.Fuzz(func(t *testing.T, rows, rowBytes, perPage int64) {
-		if rows < 0 || rowBytes < 1 || rowBytes > maxRowBytes || perPage < 0 || perPage*rowBytes > ssd.PageBytes || perPage > ssd.PageBytes {
+		if rows < 0 || rowBytes < 1 || rowBytes > maxRowBytes || perPage < 0 || perPage*rowBytes > ssd.PageBytes ||
+			perPage > ssd.PageBytes {
 			return
 		}
 		l := ssd.Layout{RowBytes: int(rowBytes), RowsPerPage: int(perPage), NumRows: rows}
 		size, ok := fileBytes(l)
 		if !ok {
-			require.Greater(t, float64(rows)*float64(rowBytes)*float64(max(1, ssd.PageBytes/max(1, perPage*rowBytes)+1)), float64(math.MaxInt64)/2)
+			require.Greater(t, float64(rows)*float64(rowBytes)*float64(max(1, ssd.PageBytes/max(1, perPage*rowBytes)+1)),
+				float64(math.MaxInt64)/2)
 			return
 		}
 		require.Zero(t, size%ssd.PageBytes)

@@ -11,7 +11,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// maxOrdered is the most nodes of a store whose rows are in an order of their own: rows are numbered in a uint32, of which one means none.
+// maxOrdered is the most nodes of a store whose rows are in an order of their own: rows are numbered in a uint32, of
+// which one means none.
 const maxOrdered = math.MaxUint32
 
 // noRow marks a node whose row has not been seen yet. No row has this number.
@@ -25,9 +26,10 @@ func (s *Store) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*
 	return s.node().RowOf(ctx, budget, p)
 }
 
-// RowOf returns the row of every node in the tensors, Count uint32 by the user's id, or nil where the row is the id. It inverts
-// Order, and checks that this is a permutation: each of the rows holds another node. It needs four bytes a node of the budget under this
-// purpose until the block is freed, and Order.LoadBytes() while it runs; a few milliseconds per million nodes.
+// RowOf returns the row of every node in the tensors, Count uint32 by the user's id, or nil where the row is the id. It
+// inverts Order, and checks that this is a permutation: each of the rows holds another node. It needs four bytes a node
+// of the budget under this purpose until the block is freed, and Order.LoadBytes() while it runs; a few milliseconds
+// per million nodes.
 func (t *NodeType) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	a := t.Order
 	if a == nil {
@@ -68,8 +70,8 @@ func (s *Store) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purpose
 	return s.node().LoadOrder(ctx, budget, p)
 }
 
-// LoadOrder returns the user's id of each row, Count uint32, checked to be a permutation, or nil where the id is the row. While it runs it
-// needs a bit a node and Order.LoadBytes() besides the block.
+// LoadOrder returns the user's id of each row, Count uint32, checked to be a permutation, or nil where the id is the
+// row. While it runs it needs a bit a node and Order.LoadBytes() besides the block.
 func (t *NodeType) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	if t.Order == nil {
 		return nil, nil
@@ -82,8 +84,8 @@ func (t *NodeType) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purp
 	return t.store.loadFile(ctx, t.Order, budget, p, check.visit)
 }
 
-// orderCheck checks piece by piece, in any order and from several goroutines, that an order is a permutation. As there are as many rows as
-// nodes, it is one if no id is out of range and none occurs twice.
+// orderCheck checks piece by piece, in any order and from several goroutines, that an order is a permutation. As there
+// are as many rows as nodes, it is one if no id is out of range and none occurs twice.
 type orderCheck struct {
 	array *Array
 	block *mem.Block
@@ -126,8 +128,8 @@ func notPermutation(a *Array, row, id uint32) error {
 	}
 }
 
-// ReadTensor returns the rows of a node, edge or split array of this store back to back in the user's order. Beside the rows, which are
-// counted under p, a tensor of nodes with an Order needs what LoadOrder takes.
+// ReadTensor returns the rows of a node, edge or split array of this store back to back in the user's order. Beside the
+// rows, which are counted under p, a tensor of nodes with an Order needs what LoadOrder takes.
 func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	t := s.ordered(a)
 	if t == nil {

@@ -14,9 +14,10 @@ import (
 // spillName is the file of the building directory that holds the edges between the two passes.
 const spillName = "edges.spill"
 
-// edgeSorter turns an edge list into CSC files within a budget, in time linear in the edges: count reads the targets, spread writes every edge to
-// the partition of its target, emit sorts one partition after the other and appends it to the files. Every thread serves one segment of the edge list
-// in count and spread and keeps its own run in each partition, so that a partition, read run after run, has its edges in the user's order.
+// edgeSorter turns an edge list into CSC files within a budget, in time linear in the edges: count reads the targets,
+// spread writes every edge to the partition of its target, emit sorts one partition after the other and appends it to
+// the files. Every thread serves one segment of the edge list in count and spread and keeps its own run in each
+// partition, so that a partition, read run after run, has its edges in the user's order.
 type edgeSorter struct {
 	fs       ssd.FS
 	dir      string
@@ -77,7 +78,7 @@ func sortEdges[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSo
 	return emit[I, E](ctx, s, out)
 }
 
-// stage names a step for people: of typed edges, those of which relation.
+// stage names a step for people: in a heterogeneous graph, of which relation.
 func (s *edgeSorter) stage(step string) string {
 	if s.edges.weights {
 		return step + " weights" + s.relation
@@ -269,10 +270,13 @@ func spread[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorte
 	return err
 }
 
-func spreadSegment[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter, thread int, buffers [][]byte, m *meter) error {
+func spreadSegment[I int32 | int64, E uint32 | int64](
+	ctx context.Context, s *edgeSorter, thread int, buffers [][]byte, m *meter,
+) error {
 	lanes := make([]lane[I, E], len(s.partitions))
 	for i, p := range s.partitions {
-		lanes[i] = lane[I, E]{records: mem.View[record[I, E]](buffers[i]), base: p.low, off: p.runs[thread].off, left: p.runs[thread].count}
+		lanes[i] = lane[I, E]{records: mem.View[record[I, E]](buffers[i]), base: p.low, off: p.runs[thread].off,
+			left: p.runs[thread].count}
 	}
 	reader, err := newEdgeReader(s.fs, s.edges, s.plan.scanRows, s.budget)
 	if err != nil {
@@ -322,8 +326,9 @@ func (l *lane[I, E]) flush(s *edgeSorter) error {
 	if l.n == 0 {
 		return nil
 	}
-	size := int64(unsafe.Sizeof(l.records[0]))                                                // of a record
-	whole := unsafe.Slice((*byte)(unsafe.Pointer(&l.records[0])), int64(len(l.records))*size) // the bytes of the buffer, which is not empty
+	size := int64(unsafe.Sizeof(l.records[0])) // of a record
+	// the bytes of the buffer, which is not empty
+	whole := unsafe.Slice((*byte)(unsafe.Pointer(&l.records[0])), int64(len(l.records))*size)
 	n := int64(l.n) * size
 	if s.spill.file != nil {
 		n = roundUp(n, ssd.PageBytes)

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxGathers is up to how often a tensor is read to write its rows in another order. A spill moves each byte twice to the disk and twice
-	// back, four times in all; three readings and one writing are as much, with fewer writes and no space, and one or two are less.
+	// maxGathers is up to how often a tensor is read to write its rows in another order. A spill moves each byte twice to
+	// the disk and twice back, four times in all; three readings and one writing are as much, with fewer writes and no
+	// space, and one or two are less.
 	maxGathers = 3
 	// spillSpares are buffers that lanes fill while others are on their way to the disk.
 	spillSpares = 8
@@ -23,8 +24,9 @@ const (
 // laneSizes are the buffers of a lane in order of preference. Beyond 1 MiB a write is no faster.
 var laneSizes = []int64{1 << 20, goodLaneBytes, 32 << 10, ssd.PageBytes}
 
-// permutePlan says how a tensor is rewritten in another order within a budget. The output is made window by window in memory and written in
-// sequence. Its rows come from reading the input once for each window, or from a spill, in which one reading has collected those of each window.
+// permutePlan says how a tensor is rewritten in another order within a budget. The output is made window by window in
+// memory and written in sequence. Its rows come from reading the input once for each window, or from a spill, in which
+// one reading has collected those of each window.
 type permutePlan struct {
 	chunk      int   // of the writer, and about what is read at a time
 	windowRows int64 // rows of a window, whole pages of them
@@ -32,7 +34,8 @@ type permutePlan struct {
 	lane       int64 // buffer of each window while the spill is written; 0: no spill
 }
 
-// planPermute returns the plan that moves the fewest bytes within the memory (unlimited where it is not positive), or false.
+// planPermute returns the plan that moves the fewest bytes within the memory (unlimited where it is not positive), or
+// false.
 func planPermute(a *Array, memory int64) (permutePlan, bool) {
 	for _, chunk := range tensorChunks {
 		if p, ok := planGather(a, chunk, memory); ok {

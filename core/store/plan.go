@@ -8,28 +8,34 @@ import (
 )
 
 const (
-	// bufferRecords is the unit of the buffers of the partitioning pass. Records are a multiple of four bytes, so 1024 of them are whole pages.
+	// bufferRecords is the unit of the buffers of the partitioning pass. Records are a multiple of four bytes, so 1024 of
+	// them are whole pages.
 	bufferRecords = 1024
-	// cachedBufferRecords is the size of such a buffer where it is copied to memory: those of all partitions then stay in the second-level cache.
+	// cachedBufferRecords is the size of such a buffer where it is copied to memory: those of all partitions then stay in
+	// the second-level cache.
 	cachedBufferRecords = 64
 	// maxBufferBytes bounds such a buffer: beyond it a write is no faster.
 	maxBufferBytes = 1 << 20
-	// goodBufferBytes is aimed at on disk: 128 KiB costs a third more per byte than 1 MiB, and allows eight times the partitions.
+	// goodBufferBytes is aimed at on disk: 128 KiB costs a third more per byte than 1 MiB, and allows eight times the
+	// partitions.
 	goodBufferBytes = 128 << 10
 	// spareBuffers are what the partitioning pass fills while others are on their way to the disk.
 	spareBuffers = 16
-	// cachedRecords is the size of partition aimed at, so that one is sorted within a core's second-level cache (1 to 2 MiB).
+	// cachedRecords is the size of partition aimed at, so that one is sorted within a core's second-level cache (1 to 2
+	// MiB).
 	cachedRecords = 64 << 10
-	// maxPartitions bounds the streams that are written at the same time; more would miss in the translation buffers at every record.
+	// maxPartitions bounds the streams that are written at the same time; more would miss in the translation buffers at
+	// every record.
 	maxPartitions = 2048
-	// maxBuckets bounds the ranges of targets that are counted to find the partitions. 64 Ki counters of 8 bytes fit the second-level cache.
+	// maxBuckets bounds the ranges of targets that are counted to find the partitions. 64 Ki counters of 8 bytes fit the
+	// second-level cache.
 	maxBuckets = 64 << 10
 	// maxThreads bounds the threads of a conversion: the disk is slower than a few of them.
 	maxThreads = 8
 )
 
-// edgePlan says how the edges are sorted within a budget: in one pass they are spread over partitions (ranges of targets), in the next each
-// partition is sorted by counting. Between the passes they are in memory or on disk.
+// edgePlan says how the edges are sorted within a budget: in one pass they are spread over partitions (ranges of
+// targets), in the next each partition is sorted by counting. Between the passes they are in memory or on disk.
 type edgePlan struct {
 	threads  int   // of the first pass
 	workers  int   // of the second, one of them waiting for a read
@@ -53,7 +59,8 @@ type profile struct {
 
 var frugal = profile{threads: 1, chunk: 64 << 10, scanRows: 4 << 10}
 
-// planEdges returns the fastest plan that fits the memory (unlimited where it is not positive), or a *mem.BudgetError with the smallest that does.
+// planEdges returns the fastest plan that fits the memory (unlimited where it is not positive), or a *mem.BudgetError
+// with the smallest that does.
 func planEdges(edges edgeList, numSources, numTargets, memory int64, threads int) (edgePlan, error) {
 	threads = min(max(threads, 1), maxThreads)
 	small := frugal
@@ -63,7 +70,8 @@ func planEdges(edges edgeList, numSources, numTargets, memory int64, threads int
 			return plan, nil
 		}
 	}
-	return edgePlan{}, &mem.BudgetError{Purpose: mem.Convert, Need: smallestPlan(edges, numSources, numTargets), Free: memory, Limit: memory}
+	return edgePlan{}, &mem.BudgetError{Purpose: mem.Convert, Need: smallestPlan(edges, numSources, numTargets),
+		Free: memory, Limit: memory}
 }
 
 // smallestPlan is the smallest memory for which there is a plan.
@@ -94,7 +102,8 @@ func (c profile) fit(edges edgeList, numSources, numTargets, memory int64) (edge
 	p.record = recordBytes(source, id)
 	p.cost = p.record + source + id
 	threads := int64(p.threads)
-	fixed := 3*arrayWriterBytes(p.chunk) + threads*(edgeReaderBytes(edges, p.scanRows)+int64(p.buckets)*8) + int64(p.buckets)*2
+	fixed := 3*arrayWriterBytes(p.chunk) + threads*(edgeReaderBytes(edges, p.scanRows)+int64(p.buckets)*8) +
+		int64(p.buckets)*2
 	total := edges.count*p.cost + numTargets*8
 	least := int64(8)<<p.shift + bufferRecords*p.cost
 	cached := max(cachedRecords*p.cost, total/(maxPartitions/2), least)

@@ -20,8 +20,8 @@ const (
 	removedName    = "removed"   // in a replaced store: it is being removed, and what is left is no store
 )
 
-// site is the directory in which a store is built, beside its final path. While it is held, its lock file is locked, which tells a running
-// conversion from the remains of a killed one: the system drops the lock with the process.
+// site is the directory in which a store is built, beside its final path. While it is held, its lock file is locked,
+// which tells a running conversion from the remains of a killed one: the system drops the lock with the process.
 type site struct {
 	fs   ssd.FS
 	path string // of the store to be
@@ -29,7 +29,8 @@ type site struct {
 	lock ssd.File
 }
 
-// prepareSite checks that path may be written, takes the building directory beside it, and removes what a killed conversion left there.
+// prepareSite checks that path may be written, takes the building directory beside it, and removes what a killed
+// conversion left there.
 func prepareSite(fs ssd.FS, path string, overwrite bool) (*site, error) {
 	path = filepath.Clean(path)
 	s := &site{fs: fs, path: path, dir: path + partialSuffix}
@@ -88,8 +89,8 @@ func (s *site) checkStore(path string) error {
 
 // acquire makes the building directory and locks it.
 func (s *site) acquire() error {
-	// A conversion that ends may take directory or lock file away between two of our steps; each attempt then starts afresh. The bound is
-	// arbitrary: a second attempt is already rare.
+	// A conversion that ends may take directory or lock file away between two of our steps; each attempt then starts
+	// afresh. The bound is arbitrary: a second attempt is already rare.
 	for range 10 {
 		err := s.fs.Mkdir(s.dir, 0o755)
 		if err != nil && !errors.Is(err, syscall.EEXIST) {
@@ -114,7 +115,8 @@ func (s *site) acquire() error {
 	return fmt.Errorf("store: %s: %w", s.dir, ErrBusy)
 }
 
-// checkOurs returns an error unless the building directory that exists already was made by a conversion: it holds a lock file or nothing.
+// checkOurs returns an error unless the building directory that exists already was made by a conversion: it holds a
+// lock file or nothing.
 func (s *site) checkOurs() error {
 	names, err := s.fs.ReadDir(s.dir)
 	if errors.Is(err, syscall.ENOENT) {
@@ -158,8 +160,9 @@ func (s *site) tryLock() (bool, error) {
 	return true, nil
 }
 
-// lockedStill reports whether a locked file is still the one at its path. The holder before us may have removed it or renamed its directory
-// between our opening and our locking. A mark written through the descriptor must then be visible through the path.
+// lockedStill reports whether a locked file is still the one at its path. The holder before us may have removed it or
+// renamed its directory between our opening and our locking. A mark written through the descriptor must then be visible
+// through the path.
 func (s *site) lockedStill(file ssd.File, name string) (bool, error) {
 	id, err := newUUID()
 	if err != nil {
@@ -184,7 +187,8 @@ func (s *site) lockedStill(file ssd.File, name string) (bool, error) {
 	return err == nil && string(seen) == string(id), err
 }
 
-// recoverReplaced repairs what a conversion left that was killed between the two renames of publish, or before it removed the old store.
+// recoverReplaced repairs what a conversion left that was killed between the two renames of publish, or before it
+// removed the old store.
 func (s *site) recoverReplaced() error {
 	aside := s.path + replacedSuffix
 	_, err := s.fs.Stat(aside)
@@ -210,8 +214,8 @@ func (s *site) recoverReplaced() error {
 	return s.removeReplaced(aside)
 }
 
-// removeReplaced removes a replaced store. It is marked first and until the end, so that after a kill the next conversion neither takes
-// what is left for a store nor for somebody else's.
+// removeReplaced removes a replaced store. It is marked first and until the end, so that after a kill the next
+// conversion neither takes what is left for a store nor for somebody else's.
 func (s *site) removeReplaced(aside string) error {
 	mark := filepath.Join(aside, removedName)
 	file, err := s.fs.Open(mark, syscall.O_WRONLY|syscall.O_CREAT, 0o644)
@@ -257,7 +261,8 @@ func (s *site) seal(m *manifest.Manifest) error {
 	return s.fs.SyncDir(s.dir)
 }
 
-// publish renames the sealed directory to its path. An old store there stays whole until that moment, and comes back if it fails.
+// publish renames the sealed directory to its path. An old store there stays whole until that moment, and comes back if
+// it fails.
 func (s *site) publish(overwrite bool) error {
 	aside := s.path + replacedSuffix
 	replacing := false

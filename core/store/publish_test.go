@@ -164,8 +164,8 @@ func TestKilledReplacement(t *testing.T) {
 	require.Len(t, names, 1)
 }
 
-// TestKilledRemoval: a conversion that is killed at any step of removing the store that it has replaced is no obstacle to the next, and
-// what is left of that store is never taken for one.
+// TestKilledRemoval: a conversion that is killed at any step of removing the store that it has replaced is no obstacle
+// to the next, and what is left of that store is never taken for one.
 func TestKilledRemoval(t *testing.T) {
 	for left := range 5 {
 		for _, published := range []bool{true, false} {

@@ -42,7 +42,8 @@ func (r *rangeReader) close() {
 // rangeBytes is the size of a buffer for any n bytes of a file, which lie in whole pages.
 func rangeBytes(n int64) int64 { return roundUp(n, ssd.PageBytes) + ssd.PageBytes }
 
-// read returns bytes from to to of the file, valid until the next use of buffer, which is page aligned and has rangeBytes(to-from).
+// read returns bytes from to to of the file, valid until the next use of buffer, which is page aligned and has
+// rangeBytes(to-from).
 func (r *rangeReader) read(ctx context.Context, buffer []byte, from, to int64) ([]byte, error) {
 	if from == to {
 		return nil, nil
@@ -55,7 +56,8 @@ func (r *rangeReader) read(ctx context.Context, buffer []byte, from, to int64) (
 	return pages[from-first : to-first], nil
 }
 
-// chunkRows is how many rows of an array are read at a time where about n bytes of them are wanted. Chunks of padded rows begin with a page.
+// chunkRows is how many rows of an array are read at a time where about n bytes of them are wanted. Chunks of padded
+// rows begin with a page.
 func chunkRows(l ssd.Layout, n int64) int64 {
 	rows := max(n/int64(l.RowBytes), 1)
 	if l.RowsPerPage > 0 {
@@ -77,9 +79,11 @@ func (a *Array) rowStreamBytes(chunk int64) int64 {
 	return a.CRCBytes() + streamSlots*chunkSpan(a.Layout, min(chunkRows(a.Layout, chunk), max(a.Rows, 1)))
 }
 
-// streamRows passes all rows of an array to visit, in the order of the file and without padding, about chunk bytes at a time, and reads ahead
-// meanwhile. The rows are valid during the call.
-func (s *Store) streamRows(ctx context.Context, a *Array, chunk int64, budget *mem.Budget, visit func(first int64, rows []byte) error) error {
+// streamRows passes all rows of an array to visit, in the order of the file and without padding, about chunk bytes at a
+// time, and reads ahead meanwhile. The rows are valid during the call.
+func (s *Store) streamRows(
+	ctx context.Context, a *Array, chunk int64, budget *mem.Budget, visit func(first int64, rows []byte) error,
+) error {
 	r, err := s.newRangeReader(ctx, a, budget)
 	if err != nil {
 		return err
@@ -99,10 +103,11 @@ func (s *Store) streamRows(ctx context.Context, a *Array, chunk int64, budget *m
 	return readAhead(ctx, pieces, block.Bytes(), read, func(i int64, rows []byte) error { return visit(i*step, rows) })
 }
 
-// readAhead reads n pieces, one after the other, each into one of streamSlots equal parts of a buffer, and passes them to visit in order while the
-// next is being read.
+// readAhead reads n pieces, one after the other, each into one of streamSlots equal parts of a buffer, and passes them
+// to visit in order while the next is being read.
 func readAhead(
-	ctx context.Context, n int64, buffer []byte, read func(ctx context.Context, i int64, slot []byte) ([]byte, error), visit func(i int64, data []byte) error,
+	ctx context.Context, n int64, buffer []byte, read func(ctx context.Context, i int64, slot []byte) ([]byte,
+		error), visit func(i int64, data []byte) error,
 ) error {
 	type piece struct {
 		index      int64

@@ -139,7 +139,7 @@ func (r *relayouter) checkScores(typ int) error {
 	for id, s := range r.opts.Scores[r.first[typ]:r.first[typ+1]] {
 		if !(s >= 0 && s <= math.MaxFloat32) { // NaN compares false
 			of := ""
-			if r.src.Typed() {
+			if r.src.Heterogeneous() {
 				of = fmt.Sprintf(" of type %q", r.src.nodeTypes[typ].Name)
 			}
 			return invalid("the score of node %d%s is %v, expected a finite number of at least 0", id, of, s)

@@ -125,12 +125,13 @@ func TestHostileOrders(t *testing.T) {
 		change func(m *manifest.Manifest)
 		target error
 	}{
-		"int64":          {func(m *manifest.Manifest) { m.NodeTypes[0].Order.Dtype = manifest.DType_INT64 }, ErrCorrupt},
-		"too few":        {func(m *manifest.Manifest) { m.NodeTypes[0].Order.Rows-- }, ErrCorrupt},
-		"pairs":          {func(m *manifest.Manifest) { m.NodeTypes[0].Order.RowShape = []int64{2} }, ErrCorrupt},
-		"own file":       {func(m *manifest.Manifest) { m.NodeTypes[0].Order.File = "indptr.bin" }, ErrCorrupt},
-		"elsewhere":      {func(m *manifest.Manifest) { m.NodeTypes[0].Order.CrcFile = "../x" }, ErrCorrupt},
-		"too many nodes": {func(m *manifest.Manifest) { m.NodeTypes[0].Count = maxOrdered + 1; m.EdgeTypes[0].Indptr = nil }, ErrVersion},
+		"int64":     {func(m *manifest.Manifest) { m.NodeTypes[0].Order.Dtype = manifest.DType_INT64 }, ErrCorrupt},
+		"too few":   {func(m *manifest.Manifest) { m.NodeTypes[0].Order.Rows-- }, ErrCorrupt},
+		"pairs":     {func(m *manifest.Manifest) { m.NodeTypes[0].Order.RowShape = []int64{2} }, ErrCorrupt},
+		"own file":  {func(m *manifest.Manifest) { m.NodeTypes[0].Order.File = "indptr.bin" }, ErrCorrupt},
+		"elsewhere": {func(m *manifest.Manifest) { m.NodeTypes[0].Order.CrcFile = "../x" }, ErrCorrupt},
+		"too many nodes": {func(m *manifest.Manifest) { m.NodeTypes[0].Count = maxOrdered + 1; m.EdgeTypes[0].Indptr = nil },
+			ErrVersion},
 	} {
 		require.NoError(t, os.WriteFile(name, original, 0o600))
 		forge(t, path, tc.change)
@@ -139,7 +140,8 @@ func TestHostileOrders(t *testing.T) {
 	}
 }
 
-// faultySource is a store whose relayout takes every kind of path through the file system: copies, the adjacency, a spill.
+// faultySource is a store whose relayout takes every kind of path through the file system: copies, the adjacency, a
+// spill.
 func faultySource(t *testing.T) (string, RelayoutOptions) {
 	t.Helper()
 	g := newRandomGraph(31, 1500, 9000, map[string][]int64{"x": {300}}, manifest.DType_FLOAT32)
@@ -160,8 +162,9 @@ func TestEveryCallOfARelayoutFails(t *testing.T) {
 	source, opts := faultySource(t)
 	errnos := map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO}
 	for overwrite, ops := range map[bool][]faultfs.Op{
-		true:  {faultfs.Open, faultfs.Rename, faultfs.Remove, faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Stat},
-		false: {faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock},
+		true: {faultfs.Open, faultfs.Rename, faultfs.Remove, faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Stat},
+		false: {faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Sync, faultfs.Truncate,
+			faultfs.Size, faultfs.Lock},
 	} {
 		for _, op := range ops {
 			errno := errnos[overwrite]
@@ -275,7 +278,8 @@ func TestRelayoutWithoutDirectIO(t *testing.T) {
 	want := readFiles(t, mustRelayout(t, mustOpen(t, source), opts).Path())
 	for name, faults := range map[string][]faultfs.Fault{
 		"refused": {{Op: faultfs.OpenDirect, Nth: 1, Times: faultfs.Forever, Errno: syscall.EINVAL}},
-		"short":   {{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Short: 8192}, {Op: faultfs.Write, Nth: 1, Times: faultfs.Forever, Short: 8192}},
+		"short": {{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Short: 8192},
+			{Op: faultfs.Write, Nth: 1, Times: faultfs.Forever, Short: 8192}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(faultfs.New(ssd.OS, faults...), source)
@@ -322,7 +326,8 @@ func TestCancelledRelayout(t *testing.T) {
 	}
 }
 
-// TestOneRelayoutAtATime: a second one, or a conversion, to the same path is refused; what a killed one left is removed by the next.
+// TestOneRelayoutAtATime: a second one, or a conversion, to the same path is refused; what a killed one left is removed
+// by the next.
 func TestOneRelayoutAtATime(t *testing.T) {
 	source, opts := faultySource(t)
 	dir := t.TempDir()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -70,7 +71,8 @@ func orderOf(t *testing.T, s *Store) []uint32 {
 	return slices.Clone(mem.Slice[uint32](block))
 }
 
-// requireReordered compares everything that a store holds with the graph it was made from, and how its rows are stored with its order.
+// requireReordered compares everything that a store holds with the graph it was made from, and how its rows are stored
+// with its order.
 func requireReordered(t *testing.T, g *randomGraph, s *Store) {
 	t.Helper()
 	ctx, budget := context.Background(), mem.NewBudget(0)
@@ -106,7 +108,8 @@ func requireTopology(t *testing.T, g *randomGraph, s *Store) {
 	bare := *g
 	bare.rows = nil
 	view := &Store{fs: s.fs, path: s.path, manifest: s.manifest}
-	view.nodeTypes, view.edgeTypes = []NodeType{{Count: s.edge().NumNodes, store: view}}, []EdgeType{{Topology: s.Topology(), store: view}}
+	view.nodeTypes, view.edgeTypes = []NodeType{{Count: s.edge().NumNodes,
+		store: view}}, []EdgeType{{Topology: s.Topology(), store: view}}
 	requireGraph(t, &bare, view)
 }
 
@@ -156,17 +159,19 @@ func TestRelayoutTwice(t *testing.T) {
 
 	// Over itself.
 	require.ErrorIs(t, Relayout(context.Background(), first, first.Path(), RelayoutOptions{Order: Community}), ErrExists)
-	require.NoError(t, Relayout(context.Background(), first, first.Path(), RelayoutOptions{Order: Hot, Scores: scores, Overwrite: true}))
+	require.NoError(t, Relayout(context.Background(), first, first.Path(),
+		RelayoutOptions{Order: Hot, Scores: scores, Overwrite: true}))
 	require.ErrorIs(t, first.CheckCurrent(), ErrReplaced)
 	again, err := Open(ssd.OS, first.Path())
 	require.NoError(t, err)
 	requireReordered(t, g, again)
 }
 
-// TestEveryPlan rewrites tensors of every layout through each kind of plan, with windows and lanes that end within rows and pages.
+// TestEveryPlan rewrites tensors of every layout through each kind of plan, with windows and lanes that end within rows
+// and pages.
 func TestEveryPlan(t *testing.T) {
 	const n = 700
-	rng := rand.New(rand.NewPCG(8, 8))
+	rng := explore.Rand(t, 8, 8)
 	rowOf := make([]uint32, n)
 	for i, p := range rng.Perm(n) {
 		rowOf[i] = uint32(p)
@@ -187,7 +192,8 @@ func TestEveryPlan(t *testing.T) {
 				dir := t.TempDir()
 				budget := mem.NewBudget(p.bytes(a))
 				moved := int64(0)
-				c := &permuter{src: src, dir: dir, rowOf: rowOf, budget: budget, meter: &meter{report: func(_ string, done, _ int64) { moved = done }}}
+				c := &permuter{src: src, dir: dir, rowOf: rowOf, budget: budget,
+					meter: &meter{report: func(_ string, done, _ int64) { moved = done }}}
 				written, err := c.permute(context.Background(), a, "x", p)
 				require.NoError(t, err)
 				require.Zero(t, budget.Used())
@@ -207,7 +213,8 @@ func TestEveryPlan(t *testing.T) {
 	}
 }
 
-// TestPermutePlans: plans keep to their memory from the smallest tensor to one of terabytes, and never read more often than they may.
+// TestPermutePlans: plans keep to their memory from the smallest tensor to one of terabytes, and never read more often
+// than they may.
 func TestPermutePlans(t *testing.T) {
 	for _, rowBytes := range []int{1, 4, 512, 1100, 33_660, 1 << 20} {
 		for _, rows := range []int64{1, 1000, 1 << 20, 1 << 30} {
@@ -282,15 +289,19 @@ func TestRelayoutBudgets(t *testing.T) {
 
 func TestRelayoutOfOddStores(t *testing.T) {
 	for name, in := range map[string]Input{
-		"one node":        {NumNodes: 1, EdgeIndex: edgesOf(nil, nil), NodeTensors: []NamedSource{{"x", Dense(manifest.DType_BFLOAT16, []int64{1, 3}, make([]byte, 6))}}},
+		"one node": {NumNodes: 1, EdgeIndex: edgesOf(nil, nil),
+			NodeTensors: []NamedSource{{"x", Dense(manifest.DType_BFLOAT16, []int64{1, 3}, make([]byte, 6))}}},
 		"no node tensors": {NumNodes: 5, EdgeIndex: edgesOf([]int64{0, 1}, []int64{1, 0})},
 		"no edges": {NumNodes: 3, EdgeIndex: edgesOf(nil, nil),
-			EdgeTensors: []NamedSource{{"w", Dense(manifest.DType_INT8, []int64{0, 4}, nil)}}, Splits: map[string]Source{"none": Dense(manifest.DType_INT64, []int64{0}, nil)}},
+			EdgeTensors: []NamedSource{{"w",
+				Dense(manifest.DType_INT8, []int64{0, 4},
+					nil)}}, Splits: map[string]Source{"none": Dense(manifest.DType_INT64, []int64{0}, nil)}},
 		"loops only": {NumNodes: 2, EdgeIndex: edgesOf([]int64{0, 1, 1}, []int64{0, 1, 1})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := mustConvert(t, in, 0)
-			for _, opts := range []RelayoutOptions{{Order: Hot}, {Order: HotCommunity, HotRows: -1}, {Order: HotCommunity, HotRows: 1 << 40}} {
+			for _, opts := range []RelayoutOptions{{Order: Hot}, {Order: HotCommunity, HotRows: -1},
+				{Order: HotCommunity, HotRows: 1 << 40}} {
 				opts.Scores = make([]float32, in.NumNodes)
 				s := mustRelayout(t, src, opts)
 				require.Equal(t, src.Topology().NumEdges, s.Topology().NumEdges)
@@ -308,15 +319,17 @@ func TestRelayoutBadInput(t *testing.T) {
 		opts RelayoutOptions
 		text string
 	}{
-		"no order":         {RelayoutOptions{Scores: make([]float32, 4)}, `order is "", expected one of ["hot" "community" "hot+community"]`},
+		"no order": {RelayoutOptions{Scores: make([]float32, 4)},
+			`order is "", expected one of ["hot" "community" "hot+community"]`},
 		"misspelt":         {RelayoutOptions{Order: "warm", Scores: make([]float32, 4)}, `order is "warm"`},
 		"no scores":        {RelayoutOptions{Order: Hot}, `"hot" needs a score for each node`},
 		"no scores either": {RelayoutOptions{Order: HotCommunity}, "needs a score for each node"},
 		"too few":          {RelayoutOptions{Order: Hot, Scores: make([]float32, 3)}, "3 scores, expected 4"},
 		"too many":         {RelayoutOptions{Order: Community, Scores: make([]float32, 5)}, "5 scores, expected 4"},
 		"NaN":              {RelayoutOptions{Order: Hot, Scores: []float32{0, 0, nan, 0}}, "score of node 2 is NaN"},
-		"infinite":         {RelayoutOptions{Order: Hot, Scores: []float32{0, float32(math.Inf(1)), 0, 0}}, "score of node 1 is +Inf"},
-		"negative":         {RelayoutOptions{Order: Hot, Scores: []float32{0, 0, 0, -1}}, "score of node 3 is -1"},
+		"infinite": {RelayoutOptions{Order: Hot, Scores: []float32{0, float32(math.Inf(1)), 0, 0}},
+			"score of node 1 is +Inf"},
+		"negative": {RelayoutOptions{Order: Hot, Scores: []float32{0, 0, 0, -1}}, "score of node 3 is -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Relayout(context.Background(), src, path, tc.opts)
@@ -339,10 +352,13 @@ func TestRelayoutBadInput(t *testing.T) {
 // TestRelayoutRefusesWhatItWouldLose: arrays that this version does not read are not dropped in silence.
 func TestRelayoutRefusesWhatItWouldLose(t *testing.T) {
 	for name, change := range map[string]func(m *manifest.Manifest){
-		"node times":   func(m *manifest.Manifest) { m.NodeTypes[0].Times = &manifest.Array{} },
-		"edge times":   func(m *manifest.Manifest) { m.EdgeTypes[0].Times = &manifest.Array{} },
-		"edge weights": func(m *manifest.Manifest) { m.EdgeTypes[0].Weights, m.EdgeTypes[0].WeightSums = &manifest.Array{}, nil },
-		"edge splits":  func(m *manifest.Manifest) { m.EdgeTypes[0].Splits = []*manifest.Split{{Name: "a"}} },
+		"node times": func(m *manifest.Manifest) { m.NodeTypes[0].Times = &manifest.Array{} },
+		"edge times": func(m *manifest.Manifest) { m.EdgeTypes[0].Times = &manifest.Array{} },
+		"edge weights": func(m *manifest.Manifest) {
+			m.EdgeTypes[0].Weights, m.EdgeTypes[0].WeightSums = &manifest.Array{},
+				nil
+		},
+		"edge splits": func(m *manifest.Manifest) { m.EdgeTypes[0].Splits = []*manifest.Split{{Name: "a"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := sampleStore(t)

@@ -105,8 +105,8 @@ func TestRelayoutOfTypes(t *testing.T) {
 	}
 }
 
-// TestRelayoutOfTypesTwice: a heterogeneous store that is relaid out again, within the smallest budget, has the files of
-// one relaid out once, and a conversion with a relayout in place has them too.
+// TestRelayoutOfTypesTwice: a heterogeneous store that is relaid out again, within the smallest budget, has the files
+// of one relaid out once, and a conversion with a relayout in place has them too.
 func TestRelayoutOfTypesTwice(t *testing.T) {
 	ctx, g := context.Background(), largeTypedGraph()
 	src := mustConvert(t, g.Input, 0)

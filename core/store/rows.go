@@ -9,7 +9,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// maxGap bounds how many bytes of a file are read for a byte that is wanted. A file with larger gaps is read row by row. Arbitrary.
+// maxGap bounds how many bytes of a file are read for a byte that is wanted. A file with larger gaps is read row by
+// row. Arbitrary.
 const maxGap = 4
 
 // rowReader reads rows of a Source as dense bytes. It belongs to one goroutine.
@@ -20,7 +21,8 @@ type rowReader struct {
 	scratch *mem.Block
 }
 
-// newRowReader returns a reader of at most maxRows rows at a time; the source has been checked. It charges scratchBytes to the budget until close.
+// newRowReader returns a reader of at most maxRows rows at a time; the source has been checked. It charges scratchBytes
+// to the budget until close.
 func newRowReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*rowReader, error) {
 	r := &rowReader{src: src, name: name}
 	scratch, err := budget.Alloc(mem.Convert, src.scratchBytes(maxRows))
@@ -65,7 +67,8 @@ func (r *rowReader) close() {
 	r.scratch.Free()
 }
 
-// read returns n rows from row first on, in dst or, where they are dense in memory, in place. dst holds at least n rows.
+// read returns n rows from row first on, in dst or, where they are dense in memory, in place. dst holds at least n
+// rows.
 func (r *rowReader) read(dst []byte, first, n int64) ([]byte, error) {
 	rowBytes := r.src.rowBytes()
 	dst = dst[:n*rowBytes]
@@ -171,7 +174,8 @@ func scatterColumn(dst, column []byte, rowBytes, n, size int64) {
 	}
 }
 
-// copyElement copies one element. Constant lengths become single moves, where a call of memmove would cost several times as much.
+// copyElement copies one element. Constant lengths become single moves, where a call of memmove would cost several
+// times as much.
 func copyElement(dst, src []byte, size int64) {
 	switch size {
 	case 1:

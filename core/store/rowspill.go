@@ -14,8 +14,9 @@ import (
 // rowSpillName is the file of the building directory that holds the rows of a tensor between the two passes.
 const rowSpillName = "rows.spill"
 
-// rowSpill holds the rows of each window of the output, in a region of one file, each row behind its place in the window. A region is written in
-// pieces of one lane; the checksum of each piece stays in memory, so that what comes back is what was written.
+// rowSpill holds the rows of each window of the output, in a region of one file, each row behind its place in the
+// window. A region is written in pieces of one lane; the checksum of each piece stays in memory, so that what comes
+// back is what was written.
 type rowSpill struct {
 	c      *permuter
 	a      *Array
@@ -151,7 +152,8 @@ func (s *rowSpill) flush(window int64, l *rowLane) error {
 	return nil
 }
 
-// collect puts the rows of a window in their places. All of them come back, each once: their number and the checksums say so.
+// collect puts the rows of a window in their places. All of them come back, each once: their number and the checksums
+// say so.
 func (s *rowSpill) collect(ctx context.Context, window int64, rows []byte) error {
 	size, lane := int64(s.a.Layout.RowBytes), s.p.lane
 	all := int64(len(rows)) / size * recordSize(s.a) // bytes of the region

@@ -24,8 +24,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CheckPage compares page number page of the file at path with its checksum. data is the whole page, crcs what LoadCRC returned.
-// It returns a *CorruptError when they differ.
+// CheckPage compares page number page of the file at path with its checksum. data is the whole page, crcs what LoadCRC
+// returned. It returns a *CorruptError when they differ.
 func CheckPage(path string, crcs []uint32, page int64, data []byte) error {
 	if got := crc32.Checksum(data, castagnoli); got != crcs[page] {
 		return &CorruptError{
@@ -78,10 +78,13 @@ func (s *Store) readCRC(ctx context.Context, a *Array, into []byte) error {
 	return nil
 }
 
-// scan reads all of a once, at the device's sequential rate, compares every page with its checksum and passes every piece to visit, from several
-// goroutines and in no order. A piece is valid during the call of visit only. What fits of the file also lands in dest, which may be nil, is
-// page aligned, and lacks at most the padding of the last page. The first error ends the scan.
-func (s *Store) scan(ctx context.Context, a *Array, dest []byte, budget *mem.Budget, visit func(off int64, piece []byte) error) error {
+// scan reads all of a once, at the device's sequential rate, compares every page with its checksum and passes every
+// piece to visit, from several goroutines and in no order. A piece is valid during the call of visit only. What fits of
+// the file also lands in dest, which may be nil, is page aligned, and lacks at most the padding of the last page. The
+// first error ends the scan.
+func (s *Store) scan(
+	ctx context.Context, a *Array, dest []byte, budget *mem.Budget, visit func(off int64, piece []byte) error,
+) error {
 	crcBlock, err := s.LoadCRC(ctx, a, budget, mem.Staging)
 	if err != nil {
 		return err

@@ -10,10 +10,12 @@ import (
 	"freshgo/core/ssd"
 )
 
-// Source is an array of the user's: strided memory or the payload of a file. Nothing of it is copied before it is needed, and never all of it.
+// Source is an array of the user's: strided memory or the payload of a file. Nothing of it is copied before it is
+// needed, and never all of it.
 //
-// Mem points to the element with index 0 in every dimension and must stay valid and unmoved while the source is in use. Negative strides are
-// allowed for memory. A file must be laid out in C order, Fortran order, or as one regular slice of its first dimension.
+// Mem points to the element with index 0 in every dimension and must stay valid and unmoved while the source is in use.
+// Negative strides are allowed for memory. A file must be laid out in C order, Fortran order, or as one regular slice
+// of its first dimension.
 type Source struct {
 	DType   manifest.DType
 	Shape   []int64 // the first dimension counts rows
@@ -31,7 +33,8 @@ type NamedSource struct {
 
 // Dense returns a source over the bytes of a C-ordered array in memory.
 func Dense(dtype manifest.DType, shape []int64, data []byte) Source {
-	return Source{DType: dtype, Shape: shape, Mem: unsafe.Pointer(unsafe.SliceData(data))} // not dereferenced where data is empty
+	// not dereferenced where data is empty
+	return Source{DType: dtype, Shape: shape, Mem: unsafe.Pointer(unsafe.SliceData(data))}
 }
 
 // check validates a source called name and returns a copy with its strides filled in.

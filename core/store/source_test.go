@@ -67,7 +67,8 @@ func TestViewsOfMemoryAndFiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	const header = 128 // what comes before the payload of a .npy file
 	for _, v := range views {
-		for _, d := range []manifest.DType{manifest.DType_UINT8, manifest.DType_FLOAT16, manifest.DType_FLOAT32, manifest.DType_FLOAT64} {
+		for _, d := range []manifest.DType{manifest.DType_UINT8, manifest.DType_FLOAT16, manifest.DType_FLOAT32,
+			manifest.DType_FLOAT64} {
 			t.Run(fmt.Sprint(v.name, " ", d.Label()), func(t *testing.T) {
 				size := int64(d.Size())
 				data := randomBytes(rng, 2000*size)
@@ -150,7 +151,8 @@ func TestEdgeListsOfEveryType(t *testing.T) {
 
 			name := filepath.Join(t.TempDir(), "e.npy")
 			require.NoError(t, os.WriteFile(name, append(make([]byte, 80), columnMajor...), 0o600))
-			g.EdgeIndex = Source{DType: d, Shape: []int64{2, 5}, Strides: []int64{int64(size), 2 * int64(size)}, File: name, Offset: 80}
+			g.EdgeIndex = Source{DType: d, Shape: []int64{2, 5}, Strides: []int64{int64(size), 2 * int64(size)}, File: name,
+				Offset: 80}
 			requireGraph(t, &g, mustConvert(t, g.Input, 0))
 		})
 	}

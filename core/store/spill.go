@@ -13,8 +13,8 @@ import (
 // spillWriters is how many writes to a spill file are in flight. Partitions lie apart, so the disk needs a few at once.
 const spillWriters = 4
 
-// spill keeps the records of the edges between the two sorting passes, in memory or in a file. Offsets and lengths of accesses to a file are whole pages.
-// write and read are safe for concurrent use; a pass of writing ends with flush.
+// spill keeps the records of the edges between the two sorting passes, in memory or in a file. Offsets and lengths of
+// accesses to a file are whole pages. write and read are safe for concurrent use; a pass of writing ends with flush.
 type spill struct {
 	block *mem.Block // the records, when they are in memory
 	file  ssd.File   // else where they are

@@ -1,11 +1,14 @@
-// Package store is the on-disk dataset: conversion from a user's arrays, opening, verification, and readers of topology and tensors.
+// Package store is the on-disk dataset: conversion from a user's arrays, opening, verification, and readers of topology
+// and tensors.
 //
-// A store is a directory of plain little-endian arrays and a manifest (docs/format.md). It is published by a rename once it is complete
-// and durable, and never changes afterwards: a reader sees a whole store or none. Open trusts nothing that it reads: sizes, names, counts and
-// types are checked before use, every id loaded from a file is checked against its range, and every page against its CRC32C.
+// A store is a directory of plain little-endian arrays and a manifest (docs/format.md). It is published by a rename
+// once it is complete and durable, and never changes afterwards: a reader sees a whole store or none. Open trusts
+// nothing that it reads: sizes, names, counts and types are checked before use, every id loaded from a file is checked
+// against its range, and every page against its CRC32C.
 //
-// The loader opens and reads stores; the C API converts and verifies them. Nothing is memory-mapped: a damaged file is an error, not a signal.
-// Open reads one small file and asks for the size of the others. Reading whole arrays runs at the sequential rate of the device.
+// The loader opens and reads stores; the C API converts and verifies them. Nothing is memory-mapped: a damaged file is
+// an error, not a signal. Open reads one small file and asks for the size of the others. Reading whole arrays runs at
+// the sequential rate of the device.
 package store
 
 import (
@@ -39,8 +42,8 @@ type Tensor struct {
 	Array
 }
 
-// Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It holds no descriptors and
-// no memory but that description: each reading method opens the file that it reads.
+// Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It
+// holds no descriptors and no memory but that description: each reading method opens the file that it reads.
 type Store struct {
 	fs       ssd.FS
 	path     string
@@ -53,8 +56,9 @@ type Store struct {
 	closed atomic.Bool // set by Close, read by every reading method
 }
 
-// Open reads and checks the manifest of the store at path and the sizes of its files, but not their contents: the loading methods check what
-// they load, and Verify checks everything. Errors wrap ErrNotFound, ErrPermission, ErrFormat, ErrVersion or ErrCorrupt.
+// Open reads and checks the manifest of the store at path and the sizes of its files, but not their contents: the
+// loading methods check what they load, and Verify checks everything. Errors wrap ErrNotFound, ErrPermission,
+// ErrFormat, ErrVersion or ErrCorrupt.
 func Open(fs ssd.FS, path string) (*Store, error) {
 	m, err := readManifest(fs, path)
 	if err != nil {
@@ -123,9 +127,11 @@ func checkSize(fs ssd.FS, path string, want int64) error {
 	case err != nil:
 		return access(err)
 	case !info.IsFile:
-		return &CorruptError{Path: path, Reason: fmt.Sprintf("is a directory, a pipe or a device, expected a file of %d bytes", want)}
+		return &CorruptError{Path: path,
+			Reason: fmt.Sprintf("is a directory, a pipe or a device, expected a file of %d bytes", want)}
 	case info.Size != want:
-		return &CorruptError{Path: path, Off: min(info.Size, want), Reason: fmt.Sprintf("file has %d bytes, expected %d", info.Size, want)}
+		return &CorruptError{Path: path, Off: min(info.Size, want),
+			Reason: fmt.Sprintf("file has %d bytes, expected %d", info.Size, want)}
 	}
 	return nil
 }
@@ -160,8 +166,9 @@ func (s *Store) EdgeTensors() []Tensor { return slices.Clone(s.edge().Tensors) }
 // Splits returns the named splits of a homogeneous store: rows are node ids, int64.
 func (s *Store) Splits() []Tensor { return slices.Clone(s.node().Splits) }
 
-// CheckCurrent returns ErrReplaced when the path holds another store than the one opened. Whoever opens array files by path calls it after
-// opening them: then all of them belong to this store, whose files stay readable through their descriptors.
+// CheckCurrent returns ErrReplaced when the path holds another store than the one opened. Whoever opens array files by
+// path calls it after opening them: then all of them belong to this store, whose files stay readable through their
+// descriptors.
 func (s *Store) CheckCurrent() error {
 	if s.closed.Load() {
 		return fmt.Errorf("store: %s: %w", s.path, ErrClosed)

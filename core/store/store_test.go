@@ -24,7 +24,9 @@ type randomGraph struct {
 }
 
 // newRandomGraph makes a graph with a tensor of random bytes for each of the given row shapes.
-func newRandomGraph(seed uint64, numNodes int64, numEdges int, shapes map[string][]int64, dtype manifest.DType) *randomGraph {
+func newRandomGraph(
+	seed uint64, numNodes int64, numEdges int, shapes map[string][]int64, dtype manifest.DType,
+) *randomGraph {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	src, dst := randomEdges(rng, numNodes, numEdges)
 	g := &randomGraph{rows: map[string][]byte{}}
@@ -118,7 +120,8 @@ func TestRoundTripOfEveryDType(t *testing.T) {
 func TestRoundTripOfEveryLayout(t *testing.T) {
 	for _, tc := range []struct {
 		rowBytes, perPage int64
-	}{{1, 4096}, {400, 10}, {512, 8}, {1000, 4}, {1100, 0}, {1300, 3}, {3000, 0}, {4000, 1}, {4096, 1}, {4097, 0}, {8192, 0}, {70000, 0}, {1 << 20, 0}, {1<<20 + 1, 0}} {
+	}{{1, 4096}, {400, 10}, {512, 8}, {1000, 4}, {1100, 0}, {1300, 3}, {3000, 0}, {4000, 1}, {4096, 1}, {4097, 0}, {8192,
+		0}, {70000, 0}, {1 << 20, 0}, {1<<20 + 1, 0}} {
 		t.Run(fmt.Sprint(tc.rowBytes), func(t *testing.T) {
 			n := max(3, min(3000, (4<<20)/tc.rowBytes))
 			g := newRandomGraph(uint64(tc.rowBytes), n, 10, map[string][]int64{"x": {tc.rowBytes}}, manifest.DType_UINT8)

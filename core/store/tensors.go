@@ -38,7 +38,9 @@ func planTensor(src Source, chunk int) tensorPlan {
 type visitRows func(first int64, rows []byte) error
 
 // writeTensor writes the rows of a source, and passes them by visit. label stands before its name in messages.
-func (c *conversion) writeTensor(ctx context.Context, file, label string, t NamedSource, visit visitRows) (*manifest.Tensor, error) {
+func (c *conversion) writeTensor(
+	ctx context.Context, file, label string, t NamedSource, visit visitRows,
+) (*manifest.Tensor, error) {
 	plan := planTensor(t.Source, c.tensorChunk)
 	w, err := newArrayWriter(c.fs, c.site.dir, file, t.DType, t.Shape[1:], plan.chunk, c.budget)
 	if err != nil {
@@ -64,7 +66,9 @@ func (c *conversion) writeTensor(ctx context.Context, file, label string, t Name
 }
 
 // stream passes the rows of a source to visit, in order, and reads ahead meanwhile.
-func (c *conversion) stream(ctx context.Context, t Source, name string, chunkRows int64, visit func(first int64, rows []byte) error) error {
+func (c *conversion) stream(
+	ctx context.Context, t Source, name string, chunkRows int64, visit func(first int64, rows []byte) error,
+) error {
 	type chunk struct {
 		first int64
 		slot  []byte // where the rows are, unless they are the user's memory
@@ -122,7 +126,9 @@ func (c *conversion) stream(ctx context.Context, t Source, name string, chunkRow
 }
 
 // writeSplit writes the node ids of a split and marks them in members, which may be nil.
-func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t NamedSource, members []uint64) (*manifest.Split, error) {
+func (c *conversion) writeSplit(
+	ctx context.Context, p *nodePart, file string, t NamedSource, members []uint64,
+) (*manifest.Split, error) {
 	name := "split " + p.label + t.Name
 	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
 	if err != nil {
@@ -164,7 +170,9 @@ func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t
 }
 
 // splitReader returns a function that gives the ids in n elements of a split, whether it is ids or a mask.
-func (c *conversion) splitReader(t Source, name string) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
+func (c *conversion) splitReader(
+	t Source, name string,
+) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
 	if t.DType != manifest.DType_BOOL {
 		r, err := newIDReader(c.fs, t, name, splitRows, c.budget)
 		if err != nil {
@@ -192,7 +200,8 @@ func (c *conversion) splitReader(t Source, name string) (read func(first, n int6
 	}, r.close, nil
 }
 
-// labelCheck returns a visitor that looks for NaN in the labels of the nodes that need one: the members of a split or, without splits, all.
+// labelCheck returns a visitor that looks for NaN in the labels of the nodes that need one: the members of a split or,
+// without splits, all.
 func labelCheck(t NamedSource, label string, members []uint64) func(first int64, rows []byte) error {
 	if t.Name != labelName || !t.DType.IsFloat() {
 		return anyValue
@@ -208,7 +217,8 @@ func labelCheck(t NamedSource, label string, members []uint64) func(first int64,
 				if members != nil {
 					return invalid("%s of node %d is NaN, expected a label, as the node is in a split", label+t.Name, node)
 				}
-				return invalid("%s of node %d is NaN, expected a label for every node, as no split says which need one", label+t.Name, node)
+				return invalid("%s of node %d is NaN, expected a label for every node, as no split says which need one",
+					label+t.Name, node)
 			}
 		}
 		return nil

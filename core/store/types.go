@@ -44,40 +44,43 @@ func edgeTypeName(source, relation, target string) string {
 
 // Typed reports whether nodes and edges have types, which have names then, be there only one of each. A store without
 // is homogeneous: it has one node type and one edge type, both without a name.
-func (s *Store) Typed() bool { return s.node().Name != "" }
+func (s *Store) Heterogeneous() bool { return s.node().Name != "" }
 
 // CheckHomogeneous returns an ErrInvalid, with the types, for a store that is Typed. Whoever uses Topology, Tensors,
 // EdgeTensors, Splits, Order and the reading methods of a Store calls it before: they are those of the only type.
 func (s *Store) CheckHomogeneous() error {
-	if !s.Typed() {
+	if !s.Heterogeneous() {
 		return nil
 	}
-	return invalid("%s has the node types %q and the edge types %v, expected a homogeneous graph", s.path, s.nodeNames(), s.edgeNames())
+	return invalid("%s has the node types %q and the edge types %v, expected a homogeneous graph",
+		s.path, s.nodeNames(), s.edgeNames())
 }
 
-// NodeTypes returns the types of nodes: one without a name in a homogeneous store.
+// NodeTypes returns the node types: one without a name in a homogeneous store.
 func (s *Store) NodeTypes() []NodeType { return slices.Clone(s.nodeTypes) }
 
-// EdgeTypes returns the types of edges: one without names in a homogeneous store.
+// EdgeTypes returns the edge types: one without names in a homogeneous store.
 func (s *Store) EdgeTypes() []EdgeType { return slices.Clone(s.edgeTypes) }
 
-// NodeType returns a type of nodes. An unknown one is ErrNotFound, with those that exist.
+// NodeType returns a node type. An unknown one is ErrNotFound, with those that exist.
 func (s *Store) NodeType(name string) (*NodeType, error) {
 	i := s.nodeTypeNumber(name)
 	if i < 0 {
-		return nil, fmt.Errorf("store: node type %q, the node types of %s are %q: %w", name, s.path, s.nodeNames(), ErrNotFound)
+		return nil, fmt.Errorf("store: node type %q, the node types of %s are %q: %w",
+			name, s.path, s.nodeNames(), ErrNotFound)
 	}
 	return &s.nodeTypes[i], nil
 }
 
-// EdgeType returns a type of edges. An unknown one is ErrNotFound, with those that exist.
+// EdgeType returns an edge type. An unknown one is ErrNotFound, with those that exist.
 func (s *Store) EdgeType(source, relation, target string) (*EdgeType, error) {
 	i := slices.IndexFunc(s.edgeTypes, func(t EdgeType) bool {
 		return t.Source == source && t.Relation == relation && t.Target == target
 	})
 	if i < 0 {
 		name := edgeTypeName(source, relation, target)
-		return nil, fmt.Errorf("store: edge type %s, the edge types of %s are %v: %w", name, s.path, s.edgeNames(), ErrNotFound)
+		return nil, fmt.Errorf("store: edge type %s, the edge types of %s are %v: %w",
+			name, s.path, s.edgeNames(), ErrNotFound)
 	}
 	return &s.edgeTypes[i], nil
 }
@@ -121,7 +124,7 @@ func (s *Store) nodeTypeNumber(name string) int {
 
 // nodeFile begins the names of the files of a node type: nothing in a homogeneous store.
 func (s *Store) nodeFile(i int) string {
-	if !s.Typed() {
+	if !s.Heterogeneous() {
 		return ""
 	}
 	return nodeTypeFile(i, s.nodeTypes[i].Name)
@@ -129,7 +132,7 @@ func (s *Store) nodeFile(i int) string {
 
 // edgeFile is nodeFile for an edge type.
 func (s *Store) edgeFile(i int) string {
-	if !s.Typed() {
+	if !s.Heterogeneous() {
 		return ""
 	}
 	e := &s.edgeTypes[i]
@@ -172,7 +175,7 @@ func arraysOf(tensors []Tensor) []*Array {
 	return all
 }
 
-// nodeLabel stands before the names of what belongs to a type of nodes: "paper." or nothing.
+// nodeLabel stands before the names of what belongs to a node type: "paper." or nothing.
 func nodeLabel(name string) string {
 	if name == "" {
 		return ""
@@ -180,7 +183,7 @@ func nodeLabel(name string) string {
 	return name + "."
 }
 
-// edgeLabel stands before the names of what belongs to a type of edges: "(author, writes, paper)." or nothing.
+// edgeLabel stands before the names of what belongs to an edge type: "(author, writes, paper)." or nothing.
 func edgeLabel(source, relation, target string) string {
 	if source == "" && relation == "" && target == "" {
 		return ""

@@ -37,11 +37,13 @@ func TestTypesFlippedBytes(t *testing.T) {
 	require.NoError(t, s.Verify(context.Background(), nil))
 }
 
-// TestTypesEveryCallFails fails each read and write of a conversion in turn: nothing stays, neither files nor memory nor descriptors.
+// TestTypesEveryCallFails fails each read and write of a conversion in turn: nothing stays, neither files nor memory
+// nor descriptors.
 func TestTypesEveryCallFails(t *testing.T) {
 	g := largeTypedGraph()
 	memory := smallestBudget(t, g.Input)
-	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Rename, faultfs.Remove} {
+	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync,
+		faultfs.Rename, faultfs.Remove} {
 		path := filepath.Join(t.TempDir(), "g")
 		for nth := 1; ; nth++ {
 			fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO})
@@ -72,8 +74,8 @@ func TestTypesEveryCallFails(t *testing.T) {
 	}
 }
 
-// TestTypesKilled stops a conversion dead at many points, with nothing tidied up, as a killed process does. There is no store then, and the next
-// conversion makes one.
+// TestTypesKilled stops a conversion dead at many points, with nothing tidied up, as a killed process does. There is no
+// store then, and the next conversion makes one.
 func TestTypesKilled(t *testing.T) {
 	g := largeTypedGraph()
 	memory := smallestBudget(t, g.Input)
@@ -126,11 +128,12 @@ func TestTypesCancel(t *testing.T) {
 	memory := smallestBudget(t, g.Input)
 	var stages []string
 	path := filepath.Join(t.TempDir(), "g")
-	require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path, ConvertOptions{Memory: memory, Progress: func(stage string, _, _ int64) {
-		if !slices.Contains(stages, stage) {
-			stages = append(stages, stage)
-		}
-	}}))
+	require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path,
+		ConvertOptions{Memory: memory, Progress: func(stage string, _, _ int64) {
+			if !slices.Contains(stages, stage) {
+				stages = append(stages, stage)
+			}
+		}}))
 	require.Equal(t, []string{
 		"writing split user.train", "writing user.x", "writing item.x", "writing (user, to, item).time",
 		"counting edges of to", "partitioning edges of to", "sorting edges of to", "writing (item, to, user).time",
@@ -139,11 +142,12 @@ func TestTypesCancel(t *testing.T) {
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(context.Background())
 		budget := mem.NewBudget(memory)
-		err := convert(ctx, ssd.OS, g.Input, filepath.Join(dir, "g"), ConvertOptions{Progress: func(stage string, _, _ int64) {
-			if stage == stop {
-				cancel()
-			}
-		}}, budget)
+		err := convert(ctx, ssd.OS, g.Input, filepath.Join(dir, "g"),
+			ConvertOptions{Progress: func(stage string, _, _ int64) {
+				if stage == stop {
+					cancel()
+				}
+			}}, budget)
 		require.ErrorIs(t, err, context.Canceled, stop)
 		require.Zero(t, budget.Used(), stop)
 		names, err := os.ReadDir(dir)

@@ -72,7 +72,8 @@ func newTypedGraph(seed uint64, scale int64) *typedGraph {
 		}
 		e.EdgeIndex = edgesOf(ends[0], ends[1])
 		for i := range rng.IntN(3) {
-			e.Tensors = append(e.Tensors, g.tensor(rng, edgeLabel(e.Source, e.Relation, e.Target), fmt.Sprint("w", i), int64(len(ends[0]))))
+			e.Tensors = append(e.Tensors,
+				g.tensor(rng, edgeLabel(e.Source, e.Relation, e.Target), fmt.Sprint("w", i), int64(len(ends[0]))))
 		}
 		g.EdgeTypes, g.edges = append(g.EdgeTypes, e), append(g.edges, ends)
 	}
@@ -102,7 +103,7 @@ func (g *typedGraph) dense(rng *rand.Rand, label, name string, dtype manifest.DT
 func requireTyped(t *testing.T, g *typedGraph, s *Store) {
 	t.Helper()
 	ctx, budget := context.Background(), mem.NewBudget(0)
-	require.True(t, s.Typed())
+	require.True(t, s.Heterogeneous())
 	require.Len(t, s.NodeTypes(), len(g.NodeTypes))
 	require.Len(t, s.EdgeTypes(), len(g.EdgeTypes))
 	tensors := func(label string, want []NamedSource, have []Tensor) {
@@ -175,12 +176,13 @@ func TestTypesRoundTrip(t *testing.T) {
 	}
 }
 
-// largeTypedGraph has a type of edges that the smallest budget cannot hold, and one to a type without nodes.
+// largeTypedGraph has an edge type that the smallest budget cannot hold, and one to a type without nodes.
 func largeTypedGraph() *typedGraph {
 	rng := rand.New(rand.NewPCG(5, 19))
 	g := &typedGraph{splits: map[string][]int64{"user.train": {0, 7}}, rows: map[string][]byte{}}
 	g.NodeTypes = []NodeInput{
-		{Name: "user", NumNodes: 2000, Splits: map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))}},
+		{Name: "user", NumNodes: 2000,
+			Splits: map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))}},
 		{Name: "item", NumNodes: 3000}, {Name: "tag", NumNodes: 0},
 	}
 	g.NodeTypes[0].Tensors = []NamedSource{g.dense(rng, "user.", "x", manifest.DType_FLOAT32, 2000, 25)}
@@ -194,8 +196,10 @@ func largeTypedGraph() *typedGraph {
 			ends[0] = append(ends[0], rng.Int64N(g.NodeTypes[e.from].NumNodes))
 			ends[1] = append(ends[1], rng.Int64N(g.NodeTypes[e.to].NumNodes))
 		}
-		edge := EdgeInput{Source: g.NodeTypes[e.from].Name, Relation: "to", Target: g.NodeTypes[e.to].Name, EdgeIndex: edgesOf(ends[0], ends[1])}
-		edge.Tensors = []NamedSource{g.dense(rng, edgeLabel(edge.Source, "to", edge.Target), "time", manifest.DType_INT64, int64(e.count))}
+		edge := EdgeInput{Source: g.NodeTypes[e.from].Name, Relation: "to",
+			Target: g.NodeTypes[e.to].Name, EdgeIndex: edgesOf(ends[0], ends[1])}
+		edge.Tensors = []NamedSource{g.dense(rng, edgeLabel(edge.Source, "to", edge.Target), "time",
+			manifest.DType_INT64, int64(e.count))}
 		g.EdgeTypes, g.edges = append(g.EdgeTypes, edge), append(g.edges, ends)
 	}
 	return g
@@ -248,7 +252,9 @@ func TestUnknownTypes(t *testing.T) {
 	require.ErrorContains(t, err, `["user" "item" "tag"]`)
 	_, err = s.EdgeType("user", "likes", "item")
 	require.ErrorIs(t, err, ErrNotFound)
-	require.ErrorContains(t, err, "edge type (user, likes, item), the edge types of "+s.Path()+" are [(user, to, item) (item, to, user) (item, to, tag) (tag, to, tag)]")
+	require.ErrorContains(t, err,
+		"edge type (user, likes, item), the edge types of "+s.Path()+
+			" are [(user, to, item) (item, to, user) (item, to, tag) (tag, to, tag)]")
 	user, err := s.NodeType("user")
 	require.NoError(t, err)
 	_, err = user.LoadSplit(context.Background(), "test")
@@ -274,25 +280,38 @@ func TestBadTypes(t *testing.T) {
 		"of a file": {func(in *Input) {
 			in.EdgeTypes[0].EdgeIndex = Source{DType: manifest.DType_INT64, Shape: []int64{2, 2}, File: file}
 		}, "(user, rates, item).edge_index[1, 1] in " + file + " is 7, expected an id in [0, 3)"},
-		"to no nodes":        {func(in *Input) { in.NodeTypes[1].NumNodes = 0 }, "expected an id in [0, 0)"},
-		"from no nodes":      {func(in *Input) { in.NodeTypes[0].NumNodes = 0 }, "expected an id in [0, 0)"},
-		"unknown node type":  {func(in *Input) { in.EdgeTypes[0].Target = "itm" }, `the edge type (user, rates, itm) has the unknown node type "itm", the node types are ["item" "user"]`},
-		"node type twice":    {func(in *Input) { in.NodeTypes = append(in.NodeTypes, in.NodeTypes[0]) }, `the node type "user" is empty or given twice`},
+		"to no nodes":   {func(in *Input) { in.NodeTypes[1].NumNodes = 0 }, "expected an id in [0, 0)"},
+		"from no nodes": {func(in *Input) { in.NodeTypes[0].NumNodes = 0 }, "expected an id in [0, 0)"},
+		"unknown node type": {func(in *Input) { in.EdgeTypes[0].Target = "itm" },
+			`the edge type (user, rates, itm) has the unknown node type "itm", the node types are ["item" "user"]`},
+		"node type twice": {func(in *Input) { in.NodeTypes = append(in.NodeTypes, in.NodeTypes[0]) },
+			`the node type "user" is empty or given twice`},
 		"nameless node type": {func(in *Input) { in.NodeTypes[0].Name = "" }, `the node type "" is empty or given twice`},
-		"edge type twice":    {func(in *Input) { in.EdgeTypes = append(in.EdgeTypes, in.EdgeTypes[0]) }, "(user, rates, item) has no relation or is given twice"},
-		"nameless relation":  {func(in *Input) { in.EdgeTypes[0].Relation = "" }, "(user, , item) has no relation or is given twice"},
-		"no edge type":       {func(in *Input) { in.EdgeTypes = nil }, "the graph has no type of edges"},
-		"ragged nodes":       {func(in *Input) { in.NodeTypes[1].Tensors = []NamedSource{{"x", bytes4(4)}} }, "item.x has 4 rows, expected 3 as the number of nodes"},
-		"ragged edges":       {func(in *Input) { in.EdgeTypes[0].Tensors = []NamedSource{{"time", bytes4(3)}} }, "(user, rates, item).time has 3 rows, expected 2 as (user, rates, item).edge_index has edges"},
-		"tensor twice":       {func(in *Input) { in.NodeTypes[1].Tensors = []NamedSource{{"x", bytes4(3)}, {"x", bytes4(3)}} }, `the tensor name "item.x" is empty or given twice`},
-		"float split":        {func(in *Input) { in.NodeTypes[1].Splits = map[string]Source{"train": bytes4(1)} }, "split item.train holds float32"},
+		"edge type twice": {func(in *Input) { in.EdgeTypes = append(in.EdgeTypes, in.EdgeTypes[0]) },
+			"(user, rates, item) has no relation or is given twice"},
+		"nameless relation": {func(in *Input) { in.EdgeTypes[0].Relation = "" },
+			"(user, , item) has no relation or is given twice"},
+		"no edge type": {func(in *Input) { in.EdgeTypes = nil }, "the graph has no edge type"},
+		"ragged nodes": {func(in *Input) { in.NodeTypes[1].Tensors = []NamedSource{{"x", bytes4(4)}} },
+			"item.x has 4 rows, expected 3 as the number of nodes"},
+		"ragged edges": {func(in *Input) { in.EdgeTypes[0].Tensors = []NamedSource{{"time", bytes4(3)}} },
+			"(user, rates, item).time has 3 rows, expected 2 as (user, rates, item).edge_index has edges"},
+		"tensor twice": {func(in *Input) {
+			in.NodeTypes[1].Tensors = []NamedSource{{"x", bytes4(3)},
+				{"x", bytes4(3)}}
+		}, `the tensor name "item.x" is empty or given twice`},
+		"float split": {func(in *Input) { in.NodeTypes[1].Splits = map[string]Source{"train": bytes4(1)} },
+			"split item.train holds float32"},
 		"split out of range": {func(in *Input) {
-			in.NodeTypes[1].Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{2, 3}))}
+			in.NodeTypes[1].Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2},
+				int64Bytes([]int64{2, 3}))}
 		}, "split item.train[1] is 3, expected an id in [0, 3)"},
 		"NaN label": {func(in *Input) {
-			in.NodeTypes[1].Tensors = []NamedSource{{"y", Dense(manifest.DType_FLOAT16, []int64{3}, []byte{0, 0, 0xff, 0x7f, 0, 0})}}
+			in.NodeTypes[1].Tensors = []NamedSource{{"y",
+				Dense(manifest.DType_FLOAT16, []int64{3}, []byte{0, 0, 0xff, 0x7f, 0, 0})}}
 		}, "item.y of node 1 is NaN"},
-		"too many nodes": {func(in *Input) { in.NodeTypes[1].NumNodes = maxCount + 1 }, "item.281474976710657 nodes, expected at most"},
+		"too many nodes": {func(in *Input) { in.NodeTypes[1].NumNodes = maxCount + 1 },
+			"item.281474976710657 nodes, expected at most"},
 		"too many types": {func(in *Input) {
 			for i := range maxTypes {
 				in.NodeTypes = append(in.NodeTypes, NodeInput{Name: fmt.Sprint(i)})
@@ -302,7 +321,8 @@ func TestBadTypes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := Input{
 				NodeTypes: []NodeInput{{Name: "user", NumNodes: 2}, {Name: "item", NumNodes: 3}},
-				EdgeTypes: []EdgeInput{{Source: "user", Relation: "rates", Target: "item", EdgeIndex: edgesOf([]int64{0, 1}, []int64{0, 2})}},
+				EdgeTypes: []EdgeInput{{Source: "user", Relation: "rates", Target: "item",
+					EdgeIndex: edgesOf([]int64{0, 1}, []int64{0, 2})}},
 			}
 			tc.change(&in)
 			dir := t.TempDir()
@@ -327,21 +347,33 @@ func TestHostileTypes(t *testing.T) {
 		target error
 		text   string
 	}{
-		"no edge types":     {func(m *manifest.Manifest) { m.EdgeTypes = nil }, ErrCorrupt, "3 node types and 0 edge types"},
-		"nameless first":    {func(m *manifest.Manifest) { m.NodeTypes[0].Name = "" }, ErrCorrupt, "the first without a name"},
-		"nameless":          {func(m *manifest.Manifest) { m.NodeTypes[1].Name = "" }, ErrCorrupt, `node type "" is empty`},
-		"name twice":        {func(m *manifest.Manifest) { m.NodeTypes[1].Name = "user" }, ErrCorrupt, `node type "user" is empty or occurs twice`},
-		"no relation":       {func(m *manifest.Manifest) { m.EdgeTypes[0].Relation = "" }, ErrCorrupt, "edge type (user, , item)"},
-		"edge type twice":   {func(m *manifest.Manifest) { m.EdgeTypes[1] = m.EdgeTypes[0] }, ErrCorrupt, "(user, to, item) is wrong or occurs twice"},
-		"unknown source":    {func(m *manifest.Manifest) { m.EdgeTypes[0].Source = "usr" }, ErrCorrupt, `edges from "usr" to "item"`},
-		"unknown target":    {func(m *manifest.Manifest) { m.EdgeTypes[0].Target = "" }, ErrCorrupt, `edges from "user" to ""`},
-		"other target":      {func(m *manifest.Manifest) { m.EdgeTypes[0].Target = "user" }, ErrCorrupt, "(user, to, user).indptr has 3001 rows, expected 2001"},
-		"negative nodes":    {func(m *manifest.Manifest) { m.NodeTypes[2].Count = -1 }, ErrCorrupt, "tag.-1 nodes"},
-		"nodes of no array": {func(m *manifest.Manifest) { m.NodeTypes[2].Count = maxCount + 1 }, ErrCorrupt, "tag.281474976710657 nodes"},
-		"too many edges":    {func(m *manifest.Manifest) { m.EdgeTypes[3].Count = maxCount + 1 }, ErrCorrupt, "(tag, to, tag).281474976710657 edges"},
-		"one node less":     {func(m *manifest.Manifest) { m.NodeTypes[1].Count-- }, ErrCorrupt, "item.x has 3000 rows, expected 2999"},
-		"file of another":   {func(m *manifest.Manifest) { m.EdgeTypes[1].Indptr.File = m.EdgeTypes[0].Indptr.File }, ErrCorrupt, "which is taken"},
-		"quantised":         {func(m *manifest.Manifest) { m.NodeTypes[1].Tensors[0].Scale = 2 }, ErrVersion, `item.tensor "x" is quantised`},
+		"no edge types": {func(m *manifest.Manifest) { m.EdgeTypes = nil }, ErrCorrupt, "3 node types and 0 edge types"},
+		"nameless first": {func(m *manifest.Manifest) { m.NodeTypes[0].Name = "" }, ErrCorrupt,
+			"the first without a name"},
+		"nameless": {func(m *manifest.Manifest) { m.NodeTypes[1].Name = "" }, ErrCorrupt, `node type "" is empty`},
+		"name twice": {func(m *manifest.Manifest) { m.NodeTypes[1].Name = "user" }, ErrCorrupt,
+			`node type "user" is empty or occurs twice`},
+		"no relation": {func(m *manifest.Manifest) { m.EdgeTypes[0].Relation = "" }, ErrCorrupt,
+			"edge type (user, , item)"},
+		"edge type twice": {func(m *manifest.Manifest) { m.EdgeTypes[1] = m.EdgeTypes[0] }, ErrCorrupt,
+			"(user, to, item) is wrong or occurs twice"},
+		"unknown source": {func(m *manifest.Manifest) { m.EdgeTypes[0].Source = "usr" }, ErrCorrupt,
+			`edges from "usr" to "item"`},
+		"unknown target": {func(m *manifest.Manifest) { m.EdgeTypes[0].Target = "" }, ErrCorrupt,
+			`edges from "user" to ""`},
+		"other target": {func(m *manifest.Manifest) { m.EdgeTypes[0].Target = "user" }, ErrCorrupt,
+			"(user, to, user).indptr has 3001 rows, expected 2001"},
+		"negative nodes": {func(m *manifest.Manifest) { m.NodeTypes[2].Count = -1 }, ErrCorrupt, "tag.-1 nodes"},
+		"nodes of no array": {func(m *manifest.Manifest) { m.NodeTypes[2].Count = maxCount + 1 }, ErrCorrupt,
+			"tag.281474976710657 nodes"},
+		"too many edges": {func(m *manifest.Manifest) { m.EdgeTypes[3].Count = maxCount + 1 }, ErrCorrupt,
+			"(tag, to, tag).281474976710657 edges"},
+		"one node less": {func(m *manifest.Manifest) { m.NodeTypes[1].Count-- }, ErrCorrupt,
+			"item.x has 3000 rows, expected 2999"},
+		"file of another": {func(m *manifest.Manifest) { m.EdgeTypes[1].Indptr.File = m.EdgeTypes[0].Indptr.File },
+			ErrCorrupt, "which is taken"},
+		"quantised": {func(m *manifest.Manifest) { m.NodeTypes[1].Tensors[0].Scale = 2 }, ErrVersion,
+			`item.tensor "x" is quantised`},
 		"too many types": {func(m *manifest.Manifest) {
 			for i := range maxTypes {
 				m.NodeTypes = append(m.NodeTypes, &manifest.NodeType{Name: fmt.Sprint(i)})
@@ -387,14 +419,15 @@ func TestDescribeTypes(t *testing.T) {
 	require.Empty(t, homogeneous.EdgeTypes)
 }
 
-// TestOrderOfAType: rows of one type of nodes in an order of their own come back in the user's, those of the others are as they were. Nothing
-// writes such stores yet, but the format has them.
+// TestOrderOfAType: rows of one node type in an order of their own come back in the user's, those of the others are
+// as they were. Nothing writes such stores yet, but the format has them.
 func TestOrderOfAType(t *testing.T) {
 	ctx, budget := context.Background(), mem.NewBudget(0)
 	path := filepath.Join(t.TempDir(), "g")
 	x := Dense(manifest.DType_INT64, []int64{4}, int64Bytes([]int64{10, 11, 12, 13}))
 	in := Input{
-		NodeTypes: []NodeInput{{Name: "a", NumNodes: 4, Tensors: []NamedSource{{"x", x}}}, {Name: "b", NumNodes: 4, Tensors: []NamedSource{{"x", x}}}},
+		NodeTypes: []NodeInput{{Name: "a", NumNodes: 4, Tensors: []NamedSource{{"x", x}}},
+			{Name: "b", NumNodes: 4, Tensors: []NamedSource{{"x", x}}}},
 		EdgeTypes: []EdgeInput{{Source: "a", Relation: "to", Target: "b", EdgeIndex: edgesOf([]int64{3}, []int64{0})}},
 	}
 	require.NoError(t, Convert(ctx, ssd.OS, in, path, ConvertOptions{}))

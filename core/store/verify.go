@@ -7,10 +7,11 @@ import (
 	"freshgo/core/mem"
 )
 
-// Verify reads every file of the store at the device's sequential rate, compares every page with its checksum and checks every offset and id, and
-// that an order of the rows is a permutation, and that weights by position are those of their tensor. The first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read
-// so far and those there are.
-// It needs a few MiB, a thousandth of the largest file for its checksums, and a bit for each node where there is an order.
+// Verify reads every file of the store at the device's sequential rate, compares every page with its checksum and
+// checks every offset and id, and that an order of the rows is a permutation, and that weights by position are those of
+// their tensor. The first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read so
+// far and those there are. It needs a few MiB, a thousandth of the largest file for its checksums, and a bit for each
+// node where there is an order.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) error {
 	m := meter{report: func(_ string, done, total int64) {
 		if progress != nil {
@@ -73,7 +74,9 @@ func (e *EdgeType) verify(ctx context.Context, m *meter) error {
 type visitor func(off int64, piece []byte) error
 
 // verify reads arrays and passes those that have one to their visitor.
-func (s *Store) verify(ctx context.Context, arrays []*Array, checks map[*Array]visitor, budget *mem.Budget, m *meter) error {
+func (s *Store) verify(
+	ctx context.Context, arrays []*Array, checks map[*Array]visitor, budget *mem.Budget, m *meter,
+) error {
 	for _, a := range arrays {
 		check, ok := checks[a]
 		if !ok {
@@ -90,7 +93,8 @@ func (s *Store) verify(ctx context.Context, arrays []*Array, checks map[*Array]v
 	return nil
 }
 
-// meter adds up the progress of one stage and reports it, one report at a time and never falling. mu guards done and orders the reports.
+// meter adds up the progress of one stage and reports it, one report at a time and never falling. mu guards done and
+// orders the reports.
 type meter struct {
 	report func(stage string, done, total int64)
 	stage  string

@@ -4,8 +4,9 @@ import (
 	"freshgo/core/manifest"
 )
 
-// The weights of a type of edges by position, and the sums of blocks of them: what a draw from a list on disk reads instead of the edge numbers and the
-// weights of the whole list. They are made of a tensor of the user's when Convert is asked to, and carry nothing that this and edge_ids do not say.
+// The weights of an edge type by position, and the sums of blocks of them: what a draw from a list on disk reads
+// instead of the edge numbers and the weights of the whole list. They are made of a tensor of the user's when Convert
+// is asked to, and carry nothing that this and edge_ids do not say.
 
 // MaxWeight keeps the sums of lists finite: of a list of 2^57 such weights. Arbitrary.
 const MaxWeight = 1e290
@@ -13,7 +14,8 @@ const MaxWeight = 1e290
 // WeightBlock is how many weights have a sum.
 const WeightBlock = 16
 
-// GoodWeight reports whether edges can be drawn by a weight: it is finite, not negative and at most MaxWeight. NaN is not.
+// GoodWeight reports whether edges can be drawn by a weight: it is finite, not negative and at most MaxWeight. NaN is
+// not.
 func GoodWeight(w float64) bool { return w >= 0 && w <= MaxWeight }
 
 // NarrowWeights reports whether float32 holds all values of a type.
@@ -36,16 +38,17 @@ func weightsType(dtype manifest.DType) manifest.DType {
 // weightSums is the number of sums for so many edges.
 func weightSums(edges int64) int64 { return edges / WeightBlock }
 
-// Weights is the weights of a type of edges by position. Block j of a list that begins at s are its weights 16j to 16j+16; row s/16+j of Sums is the sum of
-// the list's blocks 0 to j, added in float64 one weight after the other, where the list has so many whole blocks. Other rows are 0.
+// Weights is the weights of an edge type by position. Block j of a list that begins at s are its weights 16j to
+// 16j+16; row s/16+j of Sums is the sum of the list's blocks 0 to j, added in float64 one weight after the other, where
+// the list has so many whole blocks. Other rows are 0.
 type Weights struct {
 	Of    string // the tensor that they are of
 	Array        // float32 or float64, a row for each position
 	Sums  Array  // float64
 }
 
-// weights validates the weights by position of e edges, or returns nil where there are none. Without sums they are of no use here and left alone, as the
-// format allows.
+// weights validates the weights by position of e edges, or returns nil where there are none. Without sums they are of
+// no use here and left alone, as the format allows.
 func (c *checker) weights(edge *manifest.EdgeType, tensors []Tensor, e int64) *Weights {
 	if c.err != nil || edge.GetWeightSums() == nil {
 		return nil

@@ -18,7 +18,9 @@ import (
 )
 
 // weightedInput is a graph with a hub, weights of which many are 0, and a list of nothing else.
-func weightedInput(seed uint64, nodes int64, edges int, dtype manifest.DType) (in Input, g *randomGraph, weights []float64) {
+func weightedInput(
+	seed uint64, nodes int64, edges int, dtype manifest.DType,
+) (in Input, g *randomGraph, weights []float64) {
 	g = newRandomGraph(seed, nodes, edges, nil, manifest.DType_UINT8)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	weights = make([]float64, edges)
@@ -83,7 +85,8 @@ func requireWeights(t *testing.T, e *EdgeType, g *randomGraph, weights []float64
 }
 
 func TestWeightsByPosition(t *testing.T) {
-	for _, dtype := range []manifest.DType{manifest.DType_FLOAT32, manifest.DType_FLOAT64, manifest.DType_INT64, manifest.DType_UINT8} {
+	for _, dtype := range []manifest.DType{manifest.DType_FLOAT32, manifest.DType_FLOAT64, manifest.DType_INT64,
+		manifest.DType_UINT8} {
 		for _, size := range []struct {
 			nodes int64
 			edges int
@@ -105,14 +108,14 @@ func TestWeightsByPosition(t *testing.T) {
 
 func TestWeightsOfTypesAndInAnotherOrder(t *testing.T) {
 	in, g, weights := weightedInput(3, 700, 30_000, manifest.DType_FLOAT32)
-	typed := Input{
+	heterogeneous := Input{
 		NodeTypes: []NodeInput{{Name: "a", NumNodes: 700}},
 		EdgeTypes: []EdgeInput{
 			{Source: "a", Relation: "plain", Target: "a", EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors},
 			{Source: "a", Relation: "drawn", Target: "a", EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors, WeightsOf: "w"},
 		},
 	}
-	s := mustConvert(t, typed, 0)
+	s := mustConvert(t, heterogeneous, 0)
 	require.Nil(t, s.edgeTypes[0].Weights)
 	requireWeights(t, &s.edgeTypes[1], g, weights)
 
@@ -134,7 +137,8 @@ func TestWeightsThatAreNone(t *testing.T) {
 		"shape": {func(in *Input) {
 			in.EdgeTensors[0].Source = Dense(manifest.DType_FLOAT32, []int64{50, 2}, make([]byte, 400))
 		}, "expected one number"},
-		"bool":     {func(in *Input) { in.EdgeTensors[0].Source = Dense(manifest.DType_BOOL, []int64{50}, make([]byte, 50)) }, "expected numbers"},
+		"bool": {func(in *Input) { in.EdgeTensors[0].Source = Dense(manifest.DType_BOOL, []int64{50}, make([]byte, 50)) },
+			"expected numbers"},
 		"negative": {func(in *Input) { in.EdgeTensors[0].Source = oneBad(-1) }, "w[33] is -1, expected a finite weight"},
 		"NaN":      {func(in *Input) { in.EdgeTensors[0].Source = oneBad(math.NaN()) }, "w[33] is NaN"},
 		"large":    {func(in *Input) { in.EdgeTensors[0].Source = oneBad(1e291) }, "w[33] is 1e+291"},
@@ -159,7 +163,8 @@ func oneBad(w float64) Source {
 	return Dense(manifest.DType_FLOAT64, []int64{50}, mem.Bytes(weights))
 }
 
-// TestConversionThatEndsInItsWeights ends a conversion while weights are sorted, by a cancellation and as a killed process does: what that left is removed.
+// TestConversionThatEndsInItsWeights ends a conversion while weights are sorted, by a cancellation and as a killed
+// process does: what that left is removed.
 func TestConversionThatEndsInItsWeights(t *testing.T) {
 	in, g, weights := weightedInput(5, 300, 20_000, manifest.DType_FLOAT64)
 	path := filepath.Join(t.TempDir(), "s")
@@ -191,12 +196,15 @@ func TestConversionThatEndsInItsWeights(t *testing.T) {
 }
 
 // replaced changes the bytes of an array, and its checksums so that only what it says is wrong.
-func replaced(t *testing.T, s *Store, in func(m *manifest.EdgeType) *manifest.Array, name string, change func(data []byte)) *Store {
+func replaced(
+	t *testing.T, s *Store, in func(m *manifest.EdgeType) *manifest.Array, name string, change func(data []byte),
+) *Store {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(s.path, name+".bin"))
 	require.NoError(t, err)
 	change(data)
-	w, err := newArrayWriter(ssd.OS, s.path, "changed_"+name, in(s.manifest.EdgeTypes[0]).Dtype, nil, frugal.chunk, mem.NewBudget(0))
+	w, err := newArrayWriter(ssd.OS, s.path, "changed_"+name, in(s.manifest.EdgeTypes[0]).Dtype, nil, frugal.chunk,
+		mem.NewBudget(0))
 	require.NoError(t, err)
 	require.NoError(t, w.write(data))
 	m := s.Manifest()
@@ -281,7 +289,8 @@ func TestManifestOfWeights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, _, _ := weightedInput(9, 20, 3000, manifest.DType_FLOAT32)
-			in.EdgeTensors = append(in.EdgeTensors, NamedSource{"rows", Dense(manifest.DType_UINT8, []int64{3000, 2}, make([]byte, 6000))})
+			in.EdgeTensors = append(in.EdgeTensors,
+				NamedSource{"rows", Dense(manifest.DType_UINT8, []int64{3000, 2}, make([]byte, 6000))})
 			s := mustConvert(t, in, 0)
 			m := s.Manifest()
 			tc.change(m.EdgeTypes[0])

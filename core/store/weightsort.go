@@ -13,11 +13,13 @@ import (
 	"freshgo/core/ssd"
 )
 
-// Conversion puts weights in the order of positions by sorting the edges once more, with the bits of a weight in the place of an edge's source: a sort is
-// stable, so each weight comes where its edge is. It needs the memory and the spill of the first sort and reads the targets twice more.
+// Conversion puts weights in the order of positions by sorting the edges once more, with the bits of a weight in the
+// place of an edge's source: a sort is stable, so each weight comes where its edge is. It needs the memory and the
+// spill of the first sort and reads the targets twice more.
 //
-// Rejected: weights beside the sources in the records of the one sort. It saves two readings of the targets, and makes three kinds of every record; and a
-// lookup by edge number, which needs all weights in memory or reads them once for each part that fits.
+// Rejected: weights beside the sources in the records of the one sort. It saves two readings of the targets, and makes
+// three kinds of every record; and a lookup by edge number, which needs all weights in memory or reads them once for
+// each part that fits.
 
 // weightEdges is the edge list with the weights of a tensor for sources.
 func (p *edgePart) weightEdges() edgeList {
@@ -34,13 +36,14 @@ func weightLimit(dtype manifest.DType) int64 {
 	return math.MaxInt64
 }
 
-// weightsBeside is what writing weights takes beside the plan of their sort, in which the writer of the sums has the place of that of edge numbers.
+// weightsBeside is what writing weights takes beside the plan of their sort, in which the writer of the sums has the
+// place of that of edge numbers.
 func weightsBeside(targets int64) int64 {
 	n := roundUp((targets+1)*8, ssd.PageBytes)
 	return wordsMemory(&Array{Bytes: n})
 }
 
-// planWeights plans the sort of the weights of a type of edges.
+// planWeights plans the sort of the weights of an edge type.
 func (g *graph) planWeights(e *edgePart, memory int64) (edgePlan, error) {
 	beside := weightsBeside(g.nodes[e.to].count)
 	if memory > 0 {
@@ -125,7 +128,8 @@ type weightReader struct {
 	narrow bool
 }
 
-// newWeightReader returns a reader of at most maxRows weights at a time. It charges weightReaderBytes to the budget until close.
+// newWeightReader returns a reader of at most maxRows weights at a time. It charges weightReaderBytes to the budget
+// until close.
 func newWeightReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*weightReader, error) {
 	rows, err := newRowReader(fs, src, name, maxRows, budget)
 	if err != nil {
@@ -181,10 +185,11 @@ func (r *weightReader) read(first, n int64) ([]int64, error) {
 	return bits, nil
 }
 
-// writeWeights writes the weights of a type of edges by position, and their sums. The topology is written.
+// writeWeights writes the weights of an edge type by position, and their sums. The topology is written.
 func (c *conversion) writeWeights(ctx context.Context, p *edgePart, plan edgePlan, edge *manifest.EdgeType) error {
 	s := &edgeSorter{
-		fs: c.fs, dir: c.site.dir, edges: p.weightEdges(), sources: weightLimit(p.weights.DType), targets: c.graph.nodes[p.to].count,
+		fs: c.fs, dir: c.site.dir, edges: p.weightEdges(),
+		sources: weightLimit(p.weights.DType), targets: c.graph.nodes[p.to].count,
 		plan: plan, budget: c.budget, progress: c.progress, relation: relationWords(p),
 	}
 	defer s.close()
@@ -223,8 +228,11 @@ type weightSink struct {
 	row           int64     // of the next sum
 }
 
-func (c *conversion) newWeightSink(ctx context.Context, p *edgePart, chunk int, edge *manifest.EdgeType) (w *weightSink, err error) {
-	w = &weightSink{narrow: NarrowWeights(p.weights.DType), floats: make([]float64, wordsBytes/8), pending: make([]float64, 0, wordsBytes/8)}
+func (c *conversion) newWeightSink(
+	ctx context.Context, p *edgePart, chunk int, edge *manifest.EdgeType,
+) (w *weightSink, err error) {
+	w = &weightSink{narrow: NarrowWeights(p.weights.DType), floats: make([]float64, wordsBytes/8),
+		pending: make([]float64, 0, wordsBytes/8)}
 	defer func() {
 		if err != nil {
 			w.abort()
@@ -239,7 +247,8 @@ func (c *conversion) newWeightSink(ctx context.Context, p *edgePart, chunk int, 
 	if w.summer, err = newSummer(w.indptr, w.sum); err != nil {
 		return w, err
 	}
-	if w.weights, err = newArrayWriter(c.fs, c.site.dir, p.file+"weights", weightsType(p.weights.DType), nil, chunk, c.budget); err != nil {
+	if w.weights, err = newArrayWriter(c.fs, c.site.dir, p.file+"weights",
+		weightsType(p.weights.DType), nil, chunk, c.budget); err != nil {
 		return w, err
 	}
 	w.sums, err = newArrayWriter(c.fs, c.site.dir, p.file+"weight_sums", manifest.DType_FLOAT64, nil, chunk, c.budget)

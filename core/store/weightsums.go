@@ -7,7 +7,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// summer makes the sums of Weights from weights that come by position. It follows the lists along indptr, of which it holds a few pages.
+// summer makes the sums of Weights from weights that come by position. It follows the lists along indptr, of which it
+// holds a few pages.
 type summer struct {
 	ends  *words                             // indptr from its second row on
 	emit  func(row int64, sum float64) error // called with rising rows

@@ -9,9 +9,10 @@ import (
 	"freshgo/core/mem"
 )
 
-// verifyWeights checks that the weights by position are those of their tensor, each that of its edge, and that the sums are theirs. It reads edge numbers,
-// weights, sums and tensor once each, in order: that two lists of pairs of an edge and a weight are the same, in whatever order, show the sums of a
-// hash of each pair, which differ for lists that differ but once in 2^64.
+// verifyWeights checks that the weights by position are those of their tensor, each that of its edge, and that the sums
+// are theirs. It reads edge numbers, weights, sums and tensor once each, in order: that two lists of pairs of an edge
+// and a weight are the same, in whatever order, show the sums of a hash of each pair, which differ for lists that
+// differ but once in 2^64.
 func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *meter) error {
 	w := e.Weights
 	t := e.tensor(w.Of)
@@ -22,7 +23,8 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 		return EachFloat(t.DType, rows, buffer, func(at int64, weights []float64) error {
 			if i := BadWeight(weights); i >= 0 {
 				edge := first + at + int64(i)
-				return &CorruptError{Path: t.Path, Off: t.Layout.Offset(edge), Reason: fmt.Sprintf("edge %d has the weight %v", edge, weights[i])}
+				return &CorruptError{Path: t.Path, Off: t.Layout.Offset(edge),
+					Reason: fmt.Sprintf("edge %d has the weight %v", edge, weights[i])}
 			}
 			for i, v := range weights {
 				want += pairHash(first+at+int64(i), v)
@@ -94,7 +96,8 @@ func pairHash(edge int64, weight float64) uint64 {
 	return mix(mix(uint64(edge)+0x9e3779b97f4a7c15) + math.Float64bits(weight+0)) // -0 is 0
 }
 
-// EachFloat calls visit with parts of rows, of one number each, as float64: as much as buffer has room for, from row at on.
+// EachFloat calls visit with parts of rows, of one number each, as float64: as much as buffer has room for, from row at
+// on.
 func EachFloat(dtype manifest.DType, rows []byte, buffer []float64, visit func(at int64, part []float64) error) error {
 	width, at := dtype.Size(), int64(0)
 	for len(rows) > 0 {
@@ -199,7 +202,8 @@ func (c *sumCheck) compare(row int64, want float64) error {
 			return err
 		}
 		if got := math.Float64frombits(stored); stored != math.Float64bits(expected) {
-			return &CorruptError{Path: c.array.Path, Off: c.array.Layout.Offset(c.row), Reason: fmt.Sprintf("sum %d is %v, expected %v", c.row, got, expected)}
+			return &CorruptError{Path: c.array.Path, Off: c.array.Layout.Offset(c.row),
+				Reason: fmt.Sprintf("sum %d is %v, expected %v", c.row, got, expected)}
 		}
 	}
 	return nil

@@ -63,12 +63,9 @@ var stillWide = map[string]bool{
 	"bench/sampler":        true,
 	"bench/temporal":       true,
 	"capi":                 true,
-	"core/cache":           true,
 	"core/history":         true,
 	"core/loader":          true,
-	"core/plan":            true,
 	"core/sample":          true,
-	"core/store":           true,
 	"csrc/include/freshgo": true,
 }
 
