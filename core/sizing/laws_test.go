@@ -2,26 +2,20 @@ package sizing
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
 // TestLaws holds for any request: the smallest memory that an error names works and a byte less does not, the parts fit
 // in the memory, and the way to work is one that was asked for or less.
 func TestLaws(t *testing.T) {
-	seed, err := strconv.ParseUint(os.Getenv("FRESHGO_SEED"), 10, 64)
-	if err != nil {
-		seed = 1
-	}
-	t.Logf("FRESHGO_SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 2))
+	rng := explore.Rand(t, 1, 2)
 	for range 2000 {
 		r, g, c := anyDivision(rng)
 		least := smallest(t, r, g, c)
