@@ -182,7 +182,9 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 }
 
 // draw samples a batch, with a computing thread where the neighbours are in memory.
-func (l *Loader) draw(ctx context.Context, worker *sample.Worker, key sample.Key, r *request, g *sample.Subgraph) (err error) {
+func (l *Loader) draw(
+	ctx context.Context, worker *sample.Worker, key sample.Key, r *request, g *sample.Subgraph,
+) (err error) {
 	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
 	if l.split.Neighbors {
 		if stopped := l.compute(ctx, run); stopped != nil {

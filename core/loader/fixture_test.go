@@ -18,7 +18,8 @@ import (
 	"freshgo/core/store"
 )
 
-// rounds is how many of n cases to run: all, or a third with -short, as under the race detector, which sees the same code in each.
+// rounds is how many of n cases to run: all, or a third with -short, as under the race detector, which sees the same
+// code in each.
 func rounds(n int) int {
 	if testing.Short() {
 		return (n + 2) / 3

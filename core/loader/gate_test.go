@@ -66,7 +66,8 @@ func TestGateMakesRoomWhenABatchIsReplaced(t *testing.T) {
 	require.NoError(t, <-third)
 }
 
-// TestGateGivesALargeBatchWhatIsLeft: the limit is what measured batches take, and a larger one is no reason to end an epoch.
+// TestGateGivesALargeBatchWhatIsLeft: the limit is what measured batches take, and a larger one is no reason to end an
+// epoch.
 func TestGateGivesALargeBatchWhatIsLeft(t *testing.T) {
 	budget := mem.NewBudget(200)
 	g := newGate(budget, 100, 0)

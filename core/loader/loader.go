@@ -88,8 +88,8 @@ func (l *Loader) NumBatches() int64 {
 	return (n + l.options.BatchSize - 1) / l.options.BatchSize
 }
 
-// boundBatch bounds the batch size by one more than there are seeds, so that sums do not overflow. No batch is full with
-// either size.
+// boundBatch bounds the batch size by one more than there are seeds, so that sums do not overflow. No batch is full
+// with either size.
 func (l *Loader) boundBatch() { l.options.BatchSize = min(l.options.BatchSize, l.numSeeds()+1) }
 
 // PoolBytes is the part of the memory that the allocator may use to keep buffers

@@ -11,7 +11,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// walked are options of walks in both directions between users and items; relation 0 leads from users to items and 1 back.
+// walked are options of walks in both directions between users and items; relation 0 leads from users to items and 1
+// back.
 func (d *typedDataset) walked() Options {
 	o := d.options()
 	once, again := []sample.Walk{{Walks: 3, Length: 1}, {Walks: 2, Length: 1}}, []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}

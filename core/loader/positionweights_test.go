@@ -82,7 +82,8 @@ func TestHubReadsFewPages(t *testing.T) {
 			before := l.engineStats()
 			require.NotEmpty(t, epochOf(t, l, epoch)[0].int64s("e_id"))
 			after := l.engineStats()
-			// 12 points of 2 pages and 3 more that straddle, with what lies between pages that are near; 10 neighbours and 11 rows of three tensors.
+			// 12 points of 2 pages and 3 more that straddle, with what lies between pages that are near; 10 neighbours
+			// and 11 rows of three tensors.
 			require.Less(t, after.Bytes-before.Bytes, int64(150*ssd.PageBytes), dtype.Label())
 			require.Less(t, after.Requests-before.Requests, int64(90))
 		}

@@ -51,8 +51,8 @@ func (s *superbatch) free() {
 	s.plan.Release()
 }
 
-// batchPacks is the packs that one superbatch fills for one batch: one for each column of the cache, nil where there was
-// no room. A nil batchPacks has none.
+// batchPacks is the packs that one superbatch fills for one batch: one for each column of the cache, nil where there
+// was no room. A nil batchPacks has none.
 type batchPacks struct {
 	columns []*scratch.Pack
 	widths  []int        // of their rows

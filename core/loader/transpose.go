@@ -8,8 +8,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// TransposedNames are the tensors that Options.Transpose adds to a batch: int64[nodes+1], int32[edges] and int32[edges],
-// see sample.Subgraph.Transpose. A batch of 2^31 edges or more has none.
+// TransposedNames are the tensors that Options.Transpose adds to a batch: int64[nodes+1], int32[edges] and
+// int32[edges], see sample.Subgraph.Transpose. A batch of 2^31 edges or more has none.
 var TransposedNames = [3]string{"source_ptr", "source_target", "source_edge"}
 
 // transposedBytes is what these tensors take.

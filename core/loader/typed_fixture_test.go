@@ -17,7 +17,8 @@ import (
 	"freshgo/core/store"
 )
 
-// typedDataset is a graph with types whose tensors tell their type and row: byte j of row v of tensor k is v + 7*j + 31*k (mod 256).
+// typedDataset is a graph with types whose tensors tell their type and row: byte j of row v of tensor k is v + 7*j +
+// 31*k (mod 256).
 type typedDataset struct {
 	names  []string
 	counts []int64
@@ -35,7 +36,8 @@ func typedRows(rows, width int64, tag byte) []byte {
 	return out
 }
 
-// newTypedDataset has types with one, two and no tensors, a type without nodes and one that nothing reaches, and relations of very different sizes.
+// newTypedDataset has types with one, two and no tensors, a type without nodes and one that nothing reaches, and
+// relations of very different sizes.
 func newTypedDataset() *typedDataset {
 	rng := rand.New(rand.NewPCG(3, 4))
 	d := &typedDataset{names: []string{"user", "item", "tag", "none", "far"}, counts: []int64{900, 2500, 60, 0, 40}}

@@ -60,7 +60,8 @@ func TestTypedHeldRowsAreLeftOut(t *testing.T) {
 	}
 }
 
-// putTogether makes the node tensors of a type whole, as a consumer does, takes their places away and counts the rows that were his.
+// putTogether makes the node tensors of a type whole, as a consumer does, takes their places away and counts the rows
+// that were his.
 func putTogether(t *testing.T, d *typedDataset, typ int, owners []int64, want, b *seen) (present int64) {
 	t.Helper()
 	places := nodeName(typ, PlaceName)

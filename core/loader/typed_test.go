@@ -89,7 +89,8 @@ func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
 	}
 }
 
-// TestTypedResume: an epoch that is resumed in the middle, and batches that are put in another order, are those of the epoch.
+// TestTypedResume: an epoch that is resumed in the middle, and batches that are put in another order, are those of the
+// epoch.
 func TestTypedResume(t *testing.T) {
 	d := newTypedDataset()
 	o := d.options()
@@ -140,7 +141,8 @@ func TestTypedBudgets(t *testing.T) {
 	}
 }
 
-// TestTypedBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place, and needs the most.
+// TestTypedBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place,
+// and needs the most.
 func TestTypedBudgetsOfFewSeeds(t *testing.T) {
 	d := newTypedDataset()
 	g := d.graph(t)

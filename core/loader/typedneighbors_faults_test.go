@@ -18,8 +18,8 @@ import (
 	"freshgo/core/store"
 )
 
-// TestTypedListsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the limit holds, and lists take the place
-// of what does not fit whole.
+// TestTypedListsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the limit
+// holds, and lists take the place of what does not fit whole.
 func TestTypedListsWithinTheBudget(t *testing.T) {
 	d := newTypedDataset()
 	for i, scale := range []int64{60, 40} { // so that topology is much beside a batch
@@ -126,7 +126,8 @@ func TestDamagedTypedListsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOpenFailsAndStopsWhileTypedListsAreCached: a read that fails, and a context that ends, at any point of opening leave nothing behind.
+// TestOpenFailsAndStopsWhileTypedListsAreCached: a read that fails, and a context that ends, at any point of opening
+// leave nothing behind.
 func TestOpenFailsAndStopsWhileTypedListsAreCached(t *testing.T) {
 	d := newTypedDataset()
 	fs := faultfs.New(ssd.OS)

@@ -38,8 +38,8 @@ func (d *typedDataset) listBytes(t *testing.T, s *store.Store, o Options) int64 
 	return total
 }
 
-// degenerate is a random graph with types: some of them empty or of one node, hubs, parallel edges, edges from nodes to themselves, relations
-// without edges and such as are stored in the order of targets, without edge numbers.
+// degenerate is a random graph with types: some of them empty or of one node, hubs, parallel edges, edges from nodes to
+// themselves, relations without edges and such as are stored in the order of targets, without edge numbers.
 func degenerate(seed uint64) *typedDataset {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	d := &typedDataset{}
@@ -112,7 +112,8 @@ func TestTypedListsChangeNoBatch(t *testing.T) {
 	}
 }
 
-// TestTypedListsOfAllSamplers: the same of every way to draw, on one, two and eight threads, from the first batch and from one in the middle.
+// TestTypedListsOfAllSamplers: the same of every way to draw, on one, two and eight threads, from the first batch and
+// from one in the middle.
 func TestTypedListsOfAllSamplers(t *testing.T) {
 	d := newTypedDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
@@ -204,7 +205,8 @@ func (l *Loader) missesOf(batches []*seen) (misses int64) {
 	return misses
 }
 
-// TestMoreTypedListsReadLess: the more is cached, the fewer edges miss, which are exactly those of lists that are not cached, and the less is read.
+// TestMoreTypedListsReadLess: the more is cached, the fewer edges miss, which are exactly those of lists that are not
+// cached, and the less is read.
 func TestMoreTypedListsReadLess(t *testing.T) {
 	d := newTypedDataset()
 	s := d.store(t, ssd.OS)
@@ -229,7 +231,8 @@ func TestMoreTypedListsReadLess(t *testing.T) {
 	}
 }
 
-// TestOneTypeHasTheListsOfNone: of a graph with one type of nodes and of edges the same lists are cached as without types, and as much is read.
+// TestOneTypeHasTheListsOfNone: of a graph with one type of nodes and of edges the same lists are cached as without
+// types, and as much is read.
 func TestOneTypeHasTheListsOfNone(t *testing.T) {
 	for _, edges := range []*dataset{newDataset(900, 7000), newDataset(700, 5000).bySorted()} {
 		typed := &typedDataset{names: []string{"all"}, counts: []int64{edges.nodes}, nodes: [][]GraphTensor{nil}}

@@ -143,7 +143,8 @@ func TestTypedTreesAgreeEverywhere(t *testing.T) {
 	}
 }
 
-// Whatever the memory, batches are right or the smallest that works is named; and a batch takes the bytes that room was made for.
+// Whatever the memory, batches are right or the smallest that works is named; and a batch takes the bytes that room was
+// made for.
 func TestTypedTreesAndSubgraphsInBudgets(t *testing.T) {
 	d := newTypedDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
@@ -232,8 +233,8 @@ func TestWrongTypedTimes(t *testing.T) {
 	}
 }
 
-// Links of a relation in trees and by time: the same in memory, on disk, in a small budget, and continued; negatives of a type that has times are not
-// later than their link.
+// Links of a relation in trees and by time: the same in memory, on disk, in a small budget, and continued; negatives of
+// a type that has times are not later than their link.
 func TestTypedLinkTreesAgreeEverywhere(t *testing.T) {
 	d := newTypedDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)

@@ -58,8 +58,8 @@ func samplerOptions() map[string]func(o *Options) {
 	}
 }
 
-// The metamorphic test of the samplers: a batch does not depend on where the graph and the weights are, on threads, on what is cached
-// and planned, nor on how the trace of a planned batch is kept.
+// The metamorphic test of the samplers: a batch does not depend on where the graph and the weights are, on threads, on
+// what is cached and planned, nor on how the trace of a planned batch is kept.
 func TestSamplersAgreeEverywhere(t *testing.T) {
 	for order, d := range map[string]*dataset{
 		"": newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32), " sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
