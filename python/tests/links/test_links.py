@@ -18,6 +18,8 @@ from seeds import seed as seed_of
 import freshgo
 from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
 
+pytestmark = pytest.mark.explore
+
 NODES, EDGES = 900, 6000
 NEGATIVE = 6
 """The domain of the random numbers of negatives."""

@@ -20,6 +20,8 @@ from temporal_oracle import Oracle, no_future
 import freshgo
 from freshgo import LinkLoader, errors
 
+pytestmark = pytest.mark.explore
+
 NODES, EDGES, LINKS = 300, 2000, 330
 OPTIONS: dict[str, Any] = {"batch_size": 50, "shuffle": True, "seed": 7}
 

@@ -17,6 +17,8 @@ from typed_oracle import Graph, check_rows, num_nodes, relations, typed_digest, 
 import freshgo
 from freshgo import LinkLoader, Loader, Store, errors
 
+pytestmark = pytest.mark.explore
+
 NEGATIVE = 6
 """The domain of the random numbers of negatives."""
 

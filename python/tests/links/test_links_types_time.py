@@ -18,6 +18,8 @@ from typed_trees_oracle import Trees, check_trees
 
 from freshgo import LinkLoader, Loader, convert, errors
 
+pytestmark = pytest.mark.explore
+
 WRITES, BACK, CITES = ("author", "writes", "paper"), ("paper", "written by", "author"), ("paper", "cites", "paper")
 INVALID = errors.InvalidArgumentError
 OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 7}

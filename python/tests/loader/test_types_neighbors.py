@@ -14,6 +14,8 @@ from typed_oracle import Graph, relations, typed_digest, typed_graph
 import freshgo
 from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
 
+pytestmark = pytest.mark.explore
+
 WRITES, BACK = ("author", "writes", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
 LISTS = [{"num_workers": 1, "prefetch": 0}, {"num_workers": 2, "checksums": True}, {"num_workers": 8, "cache": "lru"}]

@@ -22,6 +22,8 @@ from freshgo._native.options import LoaderOptions
 from freshgo._native.process import counters
 from freshgo._native.store import Store as NativeStore
 
+pytestmark = pytest.mark.explore
+
 NODES = 60
 
 

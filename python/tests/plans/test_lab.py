@@ -15,6 +15,8 @@ from freshgo import Belady, Hotness, Loader, Online, Store, hotness, plot_polici
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 from freshgo.policies import ONLINE
 
+pytestmark = pytest.mark.explore
+
 NODES = 400
 
 

@@ -18,6 +18,8 @@ from typed_oracle import Graph, hetero_data, num_nodes, typed_digest, typed_grap
 import freshgo
 from freshgo import HeteroBatch, Labor, Loader, RandomWalk, errors
 
+pytestmark = pytest.mark.explore
+
 WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
 HAS, IN = ("paper", "has", "term"), ("term", "in", "paper")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}

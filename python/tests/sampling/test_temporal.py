@@ -18,6 +18,8 @@ from temporal_oracle import Oracle, no_future
 import freshgo
 from freshgo import Labor, Loader, RandomWalk, errors
 
+pytestmark = pytest.mark.explore
+
 NODES, EDGES = 400, 3000
 
 

@@ -17,6 +17,8 @@ from typed_trees_oracle import Trees, check_trees
 
 from freshgo import Labor, Loader, convert, errors
 
+pytestmark = pytest.mark.explore
+
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
 

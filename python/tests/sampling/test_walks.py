@@ -14,6 +14,8 @@ from sampler_oracle import Graph, check_sampled
 import freshgo
 from freshgo import Labor, Loader, RandomWalk, errors
 
+pytestmark = pytest.mark.explore
+
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:

@@ -17,6 +17,8 @@ from seeds import seed as seed_of
 import freshgo
 from freshgo import Loader, errors
 
+pytestmark = pytest.mark.explore
+
 
 @pytest.fixture(scope="module")
 def weighted() -> dict[str, Any]:

@@ -25,6 +25,8 @@ from freshgo._native.options import LoaderOptions
 from freshgo._native.process import counters
 from freshgo.cli import main
 
+pytestmark = pytest.mark.explore
+
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
 Graph = dict[Any, dict[str, Any]]
