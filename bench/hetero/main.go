@@ -1,7 +1,9 @@
-// Command hetero compares core/sample's sampler on a heterogeneous graph with a straightforward C++ loop that draws the same batches.
+// Command hetero compares core/sample's sampler on a heterogeneous graph with a straightforward C++ loop that draws the
+// same batches.
 //
-// The graph is generated: papers that cite papers, authors, institutions, with power-law degrees. All contestants take turns in one process; the
-// figures are medians over the rounds. Every batch is compared element by element with that of the C++ loop before anything is timed.
+// The graph is generated: papers that cite papers, authors, institutions, with power-law degrees. All contestants take
+// turns in one process; the figures are medians over the rounds. Every batch is compared element by element with that
+// of the C++ loop before anything is timed.
 //
 //	go run ./bench/hetero                          # 2 M papers, 2 M authors, 56 M edges: 0.3 GB
 //	go run ./bench/hetero -papers 200000           # a quick look
@@ -102,7 +104,8 @@ func newGraph(budget *mem.Budget, papers int64) (sample.Graph, error) {
 			x := rng.Float64()
 			indices[e] = int32(uint64(float64(n)*x*x) * 0x9e3779b97f4a7c15 >> 20 % uint64(n)) // popular ids lie anywhere
 		}
-		g.Relations = append(g.Relations, sample.Relation{Source: r.source, Target: r.target, Indptr: indptr, Indices32: indices})
+		g.Relations = append(g.Relations, sample.Relation{Source: r.source, Target: r.target, Indptr: indptr,
+			Indices32: indices})
 	}
 	return g, nil
 }
@@ -125,12 +128,20 @@ func compare(graph sample.Graph, fanouts []int64, seeds [][]int64) error {
 	hash, stamps := newRival(graph, cfg, true), newRival(graph, cfg, false)
 	defer C.hetero_rival_free(hash.c)
 	defer C.hetero_rival_free(stamps.c)
-	contestants := []contestant{{"C++ simple, hash maps", func() int64 { return hash.turn(seeds) }}, {"C++ simple, arrays", func() int64 { return stamps.turn(seeds) }}}
+	contestants := []contestant{
+		{"C++ simple, hash maps", func() int64 { return hash.turn(seeds) }},
+		{"C++ simple, arrays", func() int64 { return stamps.turn(seeds) }},
+	}
 	for _, c := range []struct {
 		name    string
 		stamp   bool
 		threads int
-	}{{"freshgo, hash maps", false, 1}, {"freshgo", true, 1}, {"freshgo, 2 threads, hash maps", false, 2}, {"freshgo, 2 threads", true, 2}} {
+	}{
+		{"freshgo, hash maps", false, 1},
+		{"freshgo", true, 1},
+		{"freshgo, 2 threads, hash maps", false, 2},
+		{"freshgo, 2 threads", true, 2},
+	} {
 		w, err := sampler.NewWorker(mem.NewBudget(0), c.stamp, c.threads)
 		if err != nil {
 			return err
@@ -214,7 +225,8 @@ func verify(r rival, g sample.Graph, w *sample.Worker, seeds [][]int64) error {
 			edges = end
 		}
 		if at != len(got.Nodes) || edges != len(got.Row) {
-			return fmt.Errorf("batch %d: %d nodes and %d edges, the C++ loop has %d and %d", i, len(got.Nodes), len(got.Row), at, edges)
+			return fmt.Errorf("batch %d: %d nodes and %d edges, the C++ loop has %d and %d", i, len(got.Nodes), len(got.Row), at,
+				edges)
 		}
 	}
 	return nil
@@ -224,8 +236,8 @@ func verify(r rival, g sample.Graph, w *sample.Worker, seeds [][]int64) error {
 type rival struct{ c *C.hetero_rival }
 
 func newRival(g sample.Graph, cfg sample.Config, hash bool) rival {
-	// unsafe: the graph lies outside the Go heap and outlives the rival; the rest is copied by the call. The relations lie in C memory, as they
-	// hold pointers.
+	// unsafe: the graph lies outside the Go heap and outlives the rival; the rest is copied by the call. The relations lie
+	// in C memory, as they hold pointers.
 	n := len(g.Relations)
 	relations := (*C.hetero_relation)(C.malloc(C.size_t(n) * C.sizeof_hetero_relation))
 	defer C.free(unsafe.Pointer(relations))
@@ -241,7 +253,8 @@ func newRival(g sample.Graph, cfg sample.Config, hash bool) rival {
 	if hash {
 		with = 1
 	}
-	return rival{C.hetero_rival_new((*C.int64_t)(unsafe.SliceData(g.NumNodes)), C.int32_t(len(g.NumNodes)), relations, C.int32_t(n),
+	return rival{C.hetero_rival_new((*C.int64_t)(unsafe.SliceData(g.NumNodes)), C.int32_t(len(g.NumNodes)), relations,
+		C.int32_t(n),
 		(*C.int64_t)(unsafe.SliceData(fanouts)), C.int32_t(len(cfg.Fanouts[0])), with)}
 }
 

@@ -84,15 +84,18 @@ func compare(g *graph, s cache.Sampling, numSeeds int) error {
 	accesses := [2]int{b.epochs[0].accesses(), b.epochs[1].accesses()}
 	all := accesses[0] + accesses[1]
 	perMillion := func(d time.Duration, accesses int) float64 { return d.Seconds() * 1e9 / float64(accesses) }
-	fmt.Printf("\n## %s: %d nodes, %d edges; %d batches of %d seeds, fanouts %v, %d rows each; sampling %.0f ms per million accesses\n\n",
+	fmt.Printf("\n## %s: %d nodes, %d edges; %d batches of %d seeds, fanouts %v, %d rows each; "+
+		"sampling %.0f ms per million accesses\n\n",
 		g.name, g.NumNodes(), len(g.sources), len(b.epochs[0]), s.BatchSize, s.Fanouts, accesses[0]/len(b.epochs[0]),
 		perMillion(sampled, all+b.presc.accesses()))
-	fmt.Print("Rows read of rows needed, in the epoch that begins with an empty cache (what fills a static cache included) and in the next one.\n\n")
+	fmt.Print("Rows read of rows needed, in the epoch that begins with an empty cache " +
+		"(what fills a static cache included) and in the next one.\n\n")
 	fmt.Print("| policy |")
 	for _, p := range percents {
 		fmt.Printf(" %d %%: first | next |", p)
 	}
-	fmt.Print(" ms per million accesses at 10 % | making the metric, ms |\n|---|" + strings.Repeat("---|---|", len(percents)) + "---|---|\n")
+	fmt.Print(" ms per million accesses at 10 % | making the metric, ms |\n|---|" +
+		strings.Repeat("---|---|", len(percents)) + "---|---|\n")
 	for _, name := range contestants {
 		fmt.Printf("| %s |", name)
 		var cost float64

@@ -3,11 +3,12 @@
 //	go run ./bench/rivals -store graph.freshgo -seeds seeds.bin -check check.bin -policy sieve -capacity 400000
 //	go run ./bench/rivals -store graph.freshgo -limits
 //
-// The policies are "lru" and "sieve", as in GraphBolt, and "ginex": Belady over a superbatch that is an epoch, the cache emptied before each.
-// Every missed row is a request of one page, in the order of the batch and with no regard to others on the same page. Batches are sampled
-// with this repository's sampler on all processors, and read, several at a time, with its engine, so that the queue stays full across them;
-// hits are copied with its gather. What a real rival would pay besides is left out: the policy has decided before the clock starts, and
-// batches go nowhere once their rows have been checked.
+// The policies are "lru" and "sieve", as in GraphBolt, and "ginex": Belady over a superbatch that is an epoch, the
+// cache emptied before each. Every missed row is a request of one page, in the order of the batch and with no regard to
+// others on the same page. Batches are sampled with this repository's sampler on all processors, and read, several at a
+// time, with its engine, so that the queue stays full across them; hits are copied with its gather. What a real rival
+// would pay besides is left out: the policy has decided before the clock starts, and batches go nowhere once their rows
+// have been checked.
 //
 // It prints a line of JSON for every epoch, or for the limits of the device.
 package main
@@ -84,7 +85,8 @@ func open(c config, slot int) (t *table, err error) {
 			return nil, errors.New("the rows of x must be in the user's order, each within a page")
 		}
 		t := &table{layout: tensor.Layout}
-		if t.engine, err = ssd.NewEngine(ssd.Options{Depth: c.depth, SlotBytes: slot, FS: ssd.OS, Budget: mem.NewBudget(0)}, c.store); err != nil {
+		if t.engine, err = ssd.NewEngine(ssd.Options{Depth: c.depth, SlotBytes: slot, FS: ssd.OS, Budget: mem.NewBudget(0)},
+			c.store); err != nil {
 			return nil, err
 		}
 		t.handle, err = t.engine.Open(tensor.Path)
@@ -119,7 +121,8 @@ func measure(c config) error {
 	size := t.layout.FileBytes()
 	pages := int(size / ssd.PageBytes)
 	var random, scan []ssd.Range
-	for _, page := range rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(pages)[:min(randomReads+singleReads, pages)] {
+	for _, page := range rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(pages)[:min(randomReads+singleReads,
+		pages)] {
 		random = append(random, ssd.Range{Off: int64(page) * ssd.PageBytes, Len: ssd.PageBytes})
 	}
 	for off := int64(0); off+scanRequest <= min(size, scanBytes); off += scanRequest {

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// newGraph returns a graph of about the given number of edges, in huge pages: in-degrees follow a power law with exponent 2.5,
-// sources are drawn with density proportional to rank^-1/2 and ranks are scattered over the ids.
+// newGraph returns a graph of about the given number of edges, in huge pages: in-degrees follow a power law with
+// exponent 2.5, sources are drawn with density proportional to rank^-1/2 and ranks are scattered over the ids.
 func newGraph(budget *mem.Budget, nodes, edges int64) ([]int64, []int32, error) {
 	block, err := budget.Alloc(mem.Topology, 8*(nodes+1))
 	if err != nil {

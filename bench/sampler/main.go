@@ -1,7 +1,8 @@
-// Command sampler compares core/sample with C++ loops that draw the same batches, and with what the machine's memory allows.
+// Command sampler compares core/sample with C++ loops that draw the same batches, and with what the machine's memory
+// allows.
 //
-// All contestants work on one generated graph in one process and take turns; the figures are medians over the rounds. Every
-// batch is compared element by element with that of the C++ loop before anything is timed.
+// All contestants work on one generated graph in one process and take turns; the figures are medians over the rounds.
+// Every batch is compared element by element with that of the C++ loop before anything is timed.
 //
 //	go run ./bench/sampler                                    # 10 M nodes, 117 M edges: 1.1 GB
 //	go run ./bench/sampler -only methods                      # weighted draws, walks, LABOR: another 0.5 GB
@@ -101,7 +102,8 @@ func compare(budget *mem.Budget, indptr []int64, indices []int32, fanouts []int6
 		workers = append(workers, w)
 		return w
 	}
-	one, hash, two, left, right := newWorker(true, 1), newWorker(false, 1), newWorker(true, 2), newWorker(true, 1), newWorker(true, 1)
+	one, hash, two, left, right := newWorker(true, 1), newWorker(false, 1), newWorker(true, 2), newWorker(true, 1),
+		newWorker(true, 1)
 	defer func() {
 		for _, w := range workers {
 			w.Close()
@@ -161,7 +163,8 @@ func report(fanouts []int64, contestants []contestant, rates [][]float64) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tM edges/s\tof C++ staged\tof C++ simple\tof freshgo\tof loads/2.2")
 	for i, c := range contestants[:loads] {
-		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\n", c.name, median(rates[i]), ratio(i, 1), ratio(i, 0), ratio(i, 2), 2.2*ratio(i, loads))
+		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\n", c.name, median(rates[i]), ratio(i, 1), ratio(i, 0), ratio(i, 2),
+			2.2*ratio(i, loads))
 	}
 	w.Flush()
 	fmt.Printf("independent random loads: %.1f M/s\n", median(rates[loads]))
@@ -194,7 +197,8 @@ func verify(r rival, workers []*sample.Worker, seeds [][]int64) error {
 				if err := w.Sample(context.Background(), key(i), seeds[i], &got); err != nil {
 					return err
 				}
-				if !slices.Equal(want.Nodes, got.Nodes) || !slices.Equal(want.Ptr, got.Ptr) || !slices.Equal(want.Row, got.Row) || !slices.Equal(want.Pos, got.Pos) {
+				if !slices.Equal(want.Nodes, got.Nodes) || !slices.Equal(want.Ptr, got.Ptr) || !slices.Equal(want.Row, got.Row) ||
+					!slices.Equal(want.Pos, got.Pos) {
 					return fmt.Errorf("batch %d of worker %d differs from the C++ loop's (staged: %v)", i, j, staged)
 				}
 			}
@@ -208,7 +212,8 @@ type rival struct{ c *C.rival }
 
 func newRival(indptr []int64, indices []int32, fanouts []int64) rival {
 	// unsafe: the graph lies outside the Go heap and outlives the rival; fanouts are copied by the call.
-	return rival{C.rival_new(C.int64_t(*numNodes), (*C.int64_t)(unsafe.SliceData(indptr)), (*C.int32_t)(unsafe.SliceData(indices)),
+	return rival{C.rival_new(C.int64_t(*numNodes), (*C.int64_t)(unsafe.SliceData(indptr)),
+		(*C.int32_t)(unsafe.SliceData(indices)),
 		(*C.int64_t)(unsafe.SliceData(fanouts)), C.int32_t(len(fanouts)), C.int64_t(*batchSize))}
 }
 
@@ -223,7 +228,8 @@ func (r rival) sample(staged bool, i int, seeds []int64) sample.Subgraph {
 		}
 	}
 	// unsafe: the call only reads the seeds; what it returns stays valid until the next call.
-	draw(C.uint64_t(k.Seed), C.uint64_t(k.Epoch), C.uint64_t(k.Batch), (*C.int64_t)(unsafe.SliceData(seeds)), C.int64_t(len(seeds)))
+	draw(C.uint64_t(k.Seed), C.uint64_t(k.Epoch), C.uint64_t(k.Batch), (*C.int64_t)(unsafe.SliceData(seeds)),
+		C.int64_t(len(seeds)))
 	return subgraph(b)
 }
 

@@ -22,7 +22,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// A pair is a sampler and what it is measured by: a C++ loop that samples the same way or, where there is none, uniform draws.
+// A pair is a sampler and what it is measured by: a C++ loop that samples the same way or, where there is none, uniform
+// draws.
 type pair struct {
 	name  string
 	cfg   sample.Config
@@ -82,7 +83,9 @@ func compareMethods(budget *mem.Budget, indptr []int64, indices []int32, fanouts
 		}
 		var rate, ratio, time []float64
 		for range *rounds {
-			mine, base := timed(func() int64 { return turn(w, seeds, 0, 1) }), timed(func() int64 { return turn(uniform, seeds, 0, 1) })
+			mine, base := timed(func() int64 { return turn(w, seeds, 0, 1) }), timed(func() int64 {
+				return turn(uniform, seeds, 0, 1)
+			})
 			rate, time = append(rate, mine), append(time, base/mine)
 			if p.rival != nil {
 				ratio = append(ratio, mine/timed(func() int64 {
@@ -98,7 +101,8 @@ func compareMethods(budget *mem.Budget, indptr []int64, indices []int32, fanouts
 		if p.rival != nil {
 			against = fmt.Sprintf("%.2f", median(ratio))
 		}
-		fmt.Fprintf(out, "%s\t%.1f\t%s\t%.2f\t%.3f\n", p.name, median(rate), against, median(time), float64(nodesIn(w, seeds))/float64(nodesIn(uniform, seeds)))
+		fmt.Fprintf(out, "%s\t%.1f\t%s\t%.2f\t%.3f\n", p.name, median(rate), against, median(time),
+			float64(nodesIn(w, seeds))/float64(nodesIn(uniform, seeds)))
 		w.Close()
 	}
 	return out.Flush()
@@ -106,7 +110,8 @@ func compareMethods(budget *mem.Budget, indptr []int64, indices []int32, fanouts
 
 func median(x []float64) float64 { x = slices.Sorted(slices.Values(x)); return x[len(x)/2] }
 
-// timed is millions of edges in a second of the thread's own time: on a busy machine the clock also counts what others ran.
+// timed is millions of edges in a second of the thread's own time: on a busy machine the clock also counts what others
+// ran.
 func timed(turn func() int64) float64 {
 	start := threadTime()
 	n := turn()
@@ -176,7 +181,8 @@ func (r rival) weighted(weights *sample.Weights, i int, seeds []int64) sample.Su
 	k := key(i)
 	var b C.rival_batch
 	// unsafe: the weights lie outside the Go heap; the call only reads them and the seeds.
-	C.rival_weighted(r.c, (*C.float)(unsafe.SliceData(weights.Narrow)), C.uint64_t(k.Seed), C.uint64_t(k.Epoch), C.uint64_t(k.Batch),
+	C.rival_weighted(r.c, (*C.float)(unsafe.SliceData(weights.Narrow)), C.uint64_t(k.Seed), C.uint64_t(k.Epoch),
+		C.uint64_t(k.Batch),
 		(*C.int64_t)(unsafe.SliceData(seeds)), C.int64_t(len(seeds)), &b)
 	return subgraph(b)
 }
@@ -185,7 +191,8 @@ func (r rival) walks(i int, seeds []int64) sample.Subgraph {
 	k := key(i)
 	var b C.rival_batch
 	// unsafe: the call only reads the seeds.
-	C.rival_walks(r.c, C.int64_t(walk.Walks), C.int64_t(walk.Length), C.double(walk.Restart), C.uint64_t(k.Seed), C.uint64_t(k.Epoch), C.uint64_t(k.Batch),
+	C.rival_walks(r.c, C.int64_t(walk.Walks), C.int64_t(walk.Length), C.double(walk.Restart), C.uint64_t(k.Seed),
+		C.uint64_t(k.Epoch), C.uint64_t(k.Batch),
 		(*C.int64_t)(unsafe.SliceData(seeds)), C.int64_t(len(seeds)), &b)
 	return subgraph(b)
 }

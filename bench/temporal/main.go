@@ -1,5 +1,6 @@
-// Command temporal compares temporal draws of core/sample with a C++ loop of the same semantics, in turns, in one process. Where the
-// strategy is "last" nothing is random, and every batch of both must have the same nodes, edges and positions.
+// Command temporal compares temporal draws of core/sample with a C++ loop of the same semantics, in turns, in one
+// process. Where the strategy is "last" nothing is random, and every batch of both must have the same nodes, edges and
+// positions.
 //
 //	go run ./bench/temporal                               # 2 M nodes, 23 M edges: 0.3 GB
 //	go run ./bench/temporal -nodes 200000 -edges 2300000  # a quick look
@@ -115,12 +116,14 @@ func (g *graph) rival(fanouts []int64, last, table bool, i int, r sample.Request
 	pin.Pin(unsafe.SliceData(fanouts))
 	// unsafe: the graph lies outside the Go heap, the fanouts are pinned; the call only reads them and the seeds.
 	c := C.rival_graph{
-		indptr: (*C.int64_t)(unsafe.SliceData(g.indptr)), indices: (*C.int32_t)(unsafe.SliceData(g.indices)), times: (*C.int64_t)(unsafe.SliceData(g.times)),
+		indptr: (*C.int64_t)(unsafe.SliceData(g.indptr)), indices: (*C.int32_t)(unsafe.SliceData(g.indices)),
+		times:   (*C.int64_t)(unsafe.SliceData(g.times)),
 		fanouts: (*C.int64_t)(unsafe.SliceData(fanouts)), hops: C.int64_t(len(fanouts)), last: flag(last), table: flag(table),
 	}
 	var n C.int64_t
 	var s C.uint64_t
-	e := C.rival_draw(&c, C.uint64_t(i), (*C.int64_t)(unsafe.SliceData(r.Seeds)), (*C.int64_t)(unsafe.SliceData(r.Times)), C.int64_t(len(r.Seeds)), &n, &s)
+	e := C.rival_draw(&c, C.uint64_t(i), (*C.int64_t)(unsafe.SliceData(r.Seeds)), (*C.int64_t)(unsafe.SliceData(r.Times)),
+		C.int64_t(len(r.Seeds)), &n, &s)
 	return int64(e), int64(n), uint64(s)
 }
 
@@ -155,7 +158,8 @@ func compare(budget *mem.Budget, g *graph, fanouts []int64, last bool, requests 
 				sum -= uint64(p)
 			}
 			if edges != int64(len(sub.Row)) || nodes != int64(len(sub.Nodes)) || sum != 0 {
-				return fmt.Errorf("batch %d differs from the C++ loop's: %d and %d edges, %d and %d nodes", i, edges, len(sub.Row), nodes, len(sub.Nodes))
+				return fmt.Errorf("batch %d differs from the C++ loop's: %d and %d edges, %d and %d nodes", i, edges, len(sub.Row),
+					nodes, len(sub.Nodes))
 			}
 		}
 	}
@@ -183,7 +187,8 @@ func compare(budget *mem.Budget, g *graph, fanouts []int64, last bool, requests 
 				against[to] = append(against[to], rates[c][round]/rates[to][round])
 			}
 		}
-		fmt.Printf("%-20s %6.1f M edges/s  %5.2f of the first  %5.2f of the second\n", name, median(rates[c]), median(against[0]), median(against[1]))
+		fmt.Printf("%-20s %6.1f M edges/s  %5.2f of the first  %5.2f of the second\n", name, median(rates[c]),
+			median(against[0]), median(against[1]))
 	}
 	return nil
 }

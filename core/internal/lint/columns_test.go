@@ -55,12 +55,6 @@ func TestProseIsWrapped(t *testing.T) {
 var stillWide = map[string]bool{
 	"core/links":           true,
 	"core/prune":           true,
-	"core/sizing":          true,
-	"bench/hetero":         true,
-	"bench/policies":       true,
-	"bench/rivals":         true,
-	"bench/sampler":        true,
-	"bench/temporal":       true,
 	"capi":                 true,
 	"core/history":         true,
 	"core/loader":          true,

@@ -120,7 +120,7 @@ def test_what_is_taken_and_the_store_there(tmp_path: Path) -> None:
 
 def test_a_list_is_no_tensor(tmp_path: Path) -> None:
     with (
-        pytest.warns(UserWarning, match=r"no tensor or array with rows: pos \(list\), name \(str\)"),
+        pytest.warns(UserWarning, match=r"not a tensor or array with rows: pos \(list\), name \(str\)"),
         convert({**GRAPH, "pos": [1, 2, 3, 4, 5], "name": "g"}, tmp_path / "g", progress=False) as store,
     ):
         assert list(store.tensors) == ["x", "w"]
