@@ -42,7 +42,9 @@ func (z *division) holdFeatures(s *Split, rest int64) {
 			s.Cache = "degree" // the ranking that costs least
 		}
 		widths := append(slices.Clone(s.Columns), z.residentSlot())
-		s.CacheRows = cache.Capacity(z.mechanism(), room-z.costs.Rank, z.cacheable(s), widths)
+		// The address table of a cache spans all nodes, whichever types have rows in it.
+		fit := cache.Capacity(z.mechanism(), room-z.costs.Rank, z.graph.Nodes, widths)
+		s.CacheRows = min(fit, z.cacheable(s))
 		if s.CacheRows == 0 && z.ask.Cache == "auto" {
 			s.Cache = "none"
 		}

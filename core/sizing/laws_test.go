@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/cache"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
@@ -40,12 +39,6 @@ func requireFits(t *testing.T, s *Split, r Request, g Graph, c Costs) {
 	total += s.Traces + s.Packs + s.Pool + r.History.Memory
 	if s.Cache == "belady" {
 		total += s.CacheRows * int64(c.PlannedSlot-4) // the rest is in the share
-	}
-	// A policy's table has all nodes, but only those of types with cached rows are counted when rows are.
-	z := division{r, g, c}
-	tables := cache.PolicyBytes(z.mechanism(), g.Nodes, s.CacheRows)
-	if s.Cache != "belady" {
-		total -= tables - cache.PolicyBytes(z.mechanism(), z.cacheable(s), s.CacheRows)
 	}
 	require.LessOrEqual(t, total, r.Memory, "%+v of %+v %+v %+v", s, r, g, c)
 	require.LessOrEqual(t, s.Smallest, r.Memory)
