@@ -36,18 +36,19 @@ var dtypes = map[manifest.DType]csrc.DType{
 // maxDims is more than any tensor of a store has; it bounds what is read from a caller's pointer.
 const maxDims = 64
 
-// sized copies an options struct of the caller's, whose first member says how long his version of it is: at least `least` bytes, the
-// members without which it means nothing. What is missing of a shorter one is zero.
-func sized[T any](p *T, least uintptr, name string) (T, error) {
+// sized copies an options struct of a caller's, whose first member says how long its version of the struct is. What a
+// shorter one lacks is zero. Any struct has at least 8 bytes.
+func sized[T any](p *T, name string) (T, error) {
 	var out T
 	if p == nil {
 		return out, invalid("%s is NULL", name)
 	}
 	size := uintptr(*(*uint32)(unsafe.Pointer(p))) // struct_size, the first member of every options struct
-	if size < least || size > unsafe.Sizeof(out) {
-		return out, invalid("%s.struct_size is %d, this library knows %d to %d", name, size, least, unsafe.Sizeof(out))
+	if size < 8 || size > unsafe.Sizeof(out) {
+		return out, invalid("%s.struct_size is %d, this library knows 8 to %d", name, size, unsafe.Sizeof(out))
 	}
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&out)), size), unsafe.Slice((*byte)(unsafe.Pointer(p)), size)) // both have at least size bytes
+	// Both have at least size bytes.
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&out)), size), unsafe.Slice((*byte)(unsafe.Pointer(p)), size))
 	return out, nil
 }
 

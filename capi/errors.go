@@ -156,7 +156,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errArgument, fmt.Sprintf(format, args...))
 }
 
-// writeText writes as much of text as fits, whole characters only, and a zero. Bytes that are no UTF-8 stay: paths may have them.
+// writeText writes as much of text as fits, whole characters only, and a zero. Bytes that are no UTF-8 stay: paths may
+// have them.
 func writeText(out []byte, text string) {
 	n := min(len(text), len(out)-1)
 	for n < len(text) && n > 0 && !utf8.RuneStart(text[n]) {

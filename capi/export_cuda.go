@@ -74,7 +74,7 @@ func queue(on *C.fg_cuda_queue, err *C.fg_error, plan func(status uintptr) ([]gp
 		if err := cuda.Ready(); err != nil {
 			return err
 		}
-		q, err := sized(on, unsafe.Sizeof(*on), "fg_cuda_queue")
+		q, err := sized(on, "fg_cuda_queue")
 		if err != nil {
 			return err
 		}

@@ -14,28 +14,6 @@ import (
 	"freshgo/csrc"
 )
 
-// historyOptions copies a caller's options; NULL stays none.
-func historyOptions(in *C.fg_history_options) (*loader.HistoryOptions, error) {
-	if in == nil {
-		return nil, nil
-	}
-	o, err := sized(in, unsafe.Offsetof(in.policy), "fg_history_options")
-	if err != nil {
-		return nil, err
-	}
-	return &loader.HistoryOptions{
-		GradFraction: float64(o.p_grad),
-		Stale:        loader.Span{Count: float64(o.t_stale), Epochs: o.t_stale_epochs != 0},
-		Start:        loader.Span{Count: float64(o.start), Epochs: o.start_epochs != 0},
-		Policy:       textOr(o.policy, "performance"),
-		Memory:       int64(o.memory),
-		Outside:      o.outside != 0,
-		Features:     o.features != 0,
-		Lag:          int(o.lag),
-		ProbeEvery:   int64(o.probe_every),
-	}, nil
-}
-
 //export fg_history_buffer
 func fg_history_buffer(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
@@ -71,23 +49,20 @@ func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.
 		if err != nil {
 			return err
 		}
-		if numLayers < 0 || numLayers > 0 && layers == nil {
-			return invalid("%d layers at %p", numLayers, layers)
-		}
-		raw := unsafe.Slice(layers, numLayers) // as long as the caller says, as are the lists in it
+		var t taker
+		raw := list[C.fg_history_layer](&t, layers, int64(numLayers), "layers")
 		norms := make([]loader.Norms, len(raw))
 		for i := range raw {
 			layer := &raw[i]
 			layer.num_admitted = 0
-			if norms[i].Computed, err = scores(layer.computed, layer.num_computed); err != nil {
-				return err
-			}
-			if norms[i].Hits, err = scores(layer.hits, layer.num_hits); err != nil {
-				return err
-			}
+			norms[i].Computed = list[float32](&t, layer.computed, int64(layer.num_computed), "norms")
+			norms[i].Hits = list[float32](&t, layer.hits, int64(layer.num_hits), "norms")
 			if layer.num_computed > 0 && (layer.rows == nil || layer.slots == nil) {
 				return invalid("layer %d has no room for the rows that are kept", i+1)
 			}
+		}
+		if t.err != nil {
+			return t.err
 		}
 		return l.within(int32(timeoutMS), func(ctx context.Context) error {
 			if len(norms) == 0 {

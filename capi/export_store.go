@@ -38,47 +38,25 @@ func fg_store_describe(h *C.fg_store, out *C.char, capacity C.int64_t, nBytes *C
 }
 
 //export fg_store_read
-func fg_store_read(h *C.fg_store, kind C.int32_t, name *C.char, versioned C.int32_t, out **C.fg_job, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		return readArray(h, out, versioned != 0, func(s *storeHandle) (reader, error) {
-			if err := s.store.CheckHomogeneous(); err != nil {
-				return nil, err
-			}
-			return s.reader(int32(kind), 0, C.GoString(name))
-		})
-	})
-}
-
-//export fg_store_read_type
-func fg_store_read_type(
+func fg_store_read(
 	h *C.fg_store, kind, place C.int32_t, name *C.char, versioned C.int32_t, out **C.fg_job, err *C.fg_error,
 ) C.int32_t {
 	return export(err, func() error {
-		return readArray(h, out, versioned != 0, func(s *storeHandle) (reader, error) {
-			if !s.store.Heterogeneous() {
-				return nil, invalid("the store has no types")
-			}
-			return s.reader(int32(kind), int32(place), C.GoString(name))
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		read, err := s.reader(int32(kind), int32(place), C.GoString(name))
+		if err != nil {
+			s.drop()
+			return err
+		}
+		beginJob(out, func(ctx context.Context, _ report) (result, error) {
+			defer s.drop()
+			return read(ctx, versioned != 0)
 		})
+		return nil
 	})
-}
-
-// readArray starts reading what find finds.
-func readArray(h *C.fg_store, out **C.fg_job, versioned bool, find func(s *storeHandle) (reader, error)) error {
-	s, err := useStore(h)
-	if err != nil {
-		return err
-	}
-	read, err := find(s)
-	if err != nil {
-		s.drop()
-		return err
-	}
-	beginJob(out, func(ctx context.Context, _ report) (result, error) {
-		defer s.drop()
-		return read(ctx, versioned)
-	})
-	return nil
 }
 
 //export fg_store_verify

@@ -17,8 +17,8 @@ import (
 	"freshgo/core/loader"
 )
 
-// poison is the first panic of the library, nil while there is none. After it nothing in here can be trusted, so every export refuses. Atomic: any
-// goroutine may set it.
+// poison is the first panic of the library, nil while there is none. After it nothing in here can be trusted, so every
+// export refuses. Atomic: any goroutine may set it.
 var poison atomic.Pointer[failure]
 
 // notePanic records the first panic. It returns whether err is one.
@@ -44,8 +44,8 @@ func recovered(fn func() error) (err error) {
 	return fn()
 }
 
-// export runs the body of an exported function: it refuses when the library is poisoned, recovers a panic and maps the error. FG_TIMEOUT
-// and FG_END come as the errors errTimeout and errEnd.
+// export runs the body of an exported function: it refuses when the library is poisoned, recovers a panic and maps the
+// error. FG_TIMEOUT and FG_END come as the errors errTimeout and errEnd.
 func export(out *C.fg_error, body func() error) C.int32_t {
 	f := poison.Load()
 	if f == nil {

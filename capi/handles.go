@@ -10,8 +10,9 @@ import (
 
 // handles is every handle that a caller holds.
 //
-// go-pointer gives each the address of a C byte and would give a freed address out again, so that a caller who closes twice might close a
-// stranger. Therefore the addresses of closed handles are kept, and their bytes freed only after recentlyClosed later ones.
+// go-pointer gives each the address of a C byte and would give a freed address out again, so that a caller who closes
+// twice might close a stranger. Therefore the addresses of closed handles are kept, and their bytes freed only after
+// recentlyClosed later ones.
 var handles = newHandleTable()
 
 // recentlyClosed is how many closings later a stale handle is still recognised. Arbitrary; each costs about 100 bytes.

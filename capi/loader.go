@@ -8,38 +8,18 @@ import (
 	"time"
 
 	"freshgo/core/loader"
-	"freshgo/core/store"
 	"freshgo/csrc"
 )
 
-// idTensors are the tensors of a batch that are not the user's: n_id, edge_index, e_id, ptr, input_id and the two counts,
-// edge_weight, those of the edges grouped by source, the places of rows, and the trees of nodes and times of seeds.
-const idTensors = 8 + len(loader.TransposedNames) + 1 + 2
-
-// typeTensors is how many tensors of a batch with types are not the user's, beyond idTensors: for each type of nodes n_id, input_id, counts, places of
-// rows, trees and times, for each type of edges edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped by source.
+// typeTensors is how many tensors of a batch are not the user's: for each node type n_id, input_id, counts, places of
+// rows, trees and times; for each edge type edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped
+// by source.
 func typeTensors(nodes, edges int) int {
 	return 6*nodes + (5+len(loader.TransposedNames))*edges
 }
 
-// storeTensors is how many tensors a batch of a store has beyond idTensors.
-func storeTensors(s *store.Store) int {
-	nodes, edges := s.NodeTypes(), s.EdgeTypes()
-	n := 0
-	for i := range nodes {
-		n += len(nodes[i].Tensors)
-	}
-	for i := range edges {
-		n += len(edges[i].Tensors)
-	}
-	if s.Heterogeneous() {
-		n += typeTensors(len(nodes), len(edges))
-	}
-	return n
-}
-
-// loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several threads take turns, and lets
-// those that change the epoch go before one that waits for a batch.
+// loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several
+// threads take turns, and lets those that change the epoch go before one that waits for a batch.
 type loaderHandle struct {
 	loader     *loader.Loader
 	source     *shared
@@ -55,14 +35,14 @@ type loaderHandle struct {
 func (*loaderHandle) kind() string { return "loader" }
 
 // openLoader opens a loader over a source that the caller has begun to use; the loader drops it.
-func openLoader(ctx context.Context, from loader.Source, s *shared, numTensors int, o loader.Options) (*loaderHandle, error) {
-	l, err := loader.Open(ctx, from, o, csrc.Allocator{})
+func openLoader(ctx context.Context, from opened, o loader.Options) (*loaderHandle, error) {
+	l, err := loader.Open(ctx, from.source, o, csrc.Allocator{})
 	if err != nil {
-		s.drop()
+		from.drop()
 		return nil, err
 	}
-	most := idTensors + numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths))
-	h := &loaderHandle{loader: l, source: s, maxTensors: most, pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
+	most := from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths))
+	h := &loaderHandle{loader: l, source: from.shared, maxTensors: most, pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
 	csrc.GrowPool(h.pool)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
@@ -88,8 +68,8 @@ func (h *loaderHandle) next(timeoutMS int32) (b *loader.Batch, err error) {
 	return b, err
 }
 
-// within runs fn, which may use the loader and returns when ctx ends: after timeoutMS (negative: never). It fails with loader.ErrNoEpoch where another
-// thread ends the epoch meanwhile.
+// within runs fn, which may use the loader and returns when ctx ends: after timeoutMS (negative: never). It fails with
+// loader.ErrNoEpoch where another thread ends the epoch meanwhile.
 func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) error) error {
 	h.mu.Lock()
 	waits := h.waits
@@ -116,7 +96,8 @@ func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) erro
 	return err
 }
 
-// takeTurn waits until nobody else calls the loader. A free turn is taken whatever ctx says: who only looks is to find what is there.
+// takeTurn waits until nobody else calls the loader. A free turn is taken whatever ctx says: who only looks is to find
+// what is there.
 func (h *loaderHandle) takeTurn(ctx context.Context) error {
 	select {
 	case <-h.turn:

@@ -55,7 +55,7 @@ func testLoader(t *testing.T, s *storeHandle) *loaderHandle {
 		Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto, IO: ssd.Auto,
 		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto, BufferMemory: loader.Auto,
 	}
-	h, err := openLoader(t.Context(), loader.OpenStore(s.store), s.shared, 1, o)
+	h, err := openLoader(t.Context(), s.opened(), o)
 	require.NoError(t, err)
 	return h
 }
@@ -200,7 +200,7 @@ func TestFailedOpenFreesTheSource(t *testing.T) {
 	noBuffers(t)
 	s := testStore(t)
 	require.NoError(t, s.use())
-	_, err := openLoader(t.Context(), loader.OpenStore(s.store), s.shared, 1, loader.Options{Fanouts: []int64{2}})
+	_, err := openLoader(t.Context(), s.opened(), loader.Options{Fanouts: []int64{2}})
 	require.ErrorIs(t, err, loader.ErrOption)
 	s.drop()
 	assert.ErrorIs(t, s.use(), errClosed)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"freshgo/core/loader"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/store"
@@ -28,6 +29,19 @@ func newStoreHandle(s *store.Store) *storeHandle {
 func newDraftHandle(d *store.Draft) *storeHandle {
 	// What cannot be removed is left to the next conversion to the path.
 	return &storeHandle{shared: newShared(func() { _ = d.Discard() }), store: d.Store(), draft: d}
+}
+
+// opened is the store as a loader is opened over it.
+func (h *storeHandle) opened() opened {
+	nodes, edges := h.store.NodeTypes(), h.store.EdgeTypes()
+	n := typeTensors(len(nodes), len(edges))
+	for i := range nodes {
+		n += len(nodes[i].Tensors)
+	}
+	for i := range edges {
+		n += len(edges[i].Tensors)
+	}
+	return opened{h.shared, loader.OpenStore(h.store), n, !h.store.Heterogeneous()}
 }
 
 // What a tensor of a store belongs to, as in the header.

@@ -51,7 +51,7 @@ func TestTypedBatchesBecomeTensors(t *testing.T) {
 		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto, BufferMemory: loader.Auto,
 		Transpose: true, Labor: &sample.Labor{BatchDependency: 1},
 	}
-	h, err := openLoader(t.Context(), loader.OpenStore(s.store), s.shared, storeTensors(s.store), o)
+	h, err := openLoader(t.Context(), s.opened(), o)
 	require.NoError(t, err)
 	s.drop()
 	require.NoError(t, h.alone(func() error { return h.loader.Start(0, 0, loader.Train) }))

@@ -104,7 +104,7 @@ static void deallocate(fgi_buffer *b) {
   free(b);
 }
 
-/* Under the lock: takes the oldest buffer of its class out of the pool-> */
+/* Under the lock: takes the oldest buffer of its class out of the pool. */
 static fgi_buffer *take(fgi_pool *pool, int size_class) {
   fgi_buffer *b = pool->head[size_class];
   if (b == NULL) return NULL;

@@ -81,7 +81,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 	if err != nil {
 		return g, err
 	}
-	g.heterogeneous = len(in.NodeTypes) > 0
+	g.heterogeneous = !unnamed(nodes, edges)
 	number := map[string]int{}
 	for i, t := range nodes {
 		part, err := t.check(fs)
@@ -128,9 +128,18 @@ func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
 }
 
+// unnamed reports whether the types are those of a homogeneous graph: one of each, without names.
+func unnamed(nodes []NodeInput, edges []EdgeInput) bool {
+	return len(nodes) == 1 && len(edges) == 1 && nodes[0].Name == "" &&
+		edges[0].Source == "" && edges[0].Relation == "" && edges[0].Target == ""
+}
+
 // CheckTypes checks the names of types, and nothing else of them: an ErrInvalid says what is wrong, and which there
 // are.
 func CheckTypes(nodes []NodeInput, edges []EdgeInput) error {
+	if unnamed(nodes, edges) {
+		return nil
+	}
 	if len(edges) == 0 {
 		return invalid("the graph has no edge type")
 	}

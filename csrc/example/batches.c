@@ -50,6 +50,7 @@ static fg_loader *open_loader(fg_store *store, fg_error *err) {
   const fg_loader_options options = {
       .struct_size = sizeof options,
       .num_hops = 2,
+      .num_relations = 1, /* the graph is homogeneous */
       .fanouts = fanouts,
       .all_nodes = 1,
       .batch_size = 64,

@@ -3,11 +3,12 @@
  *
  * Our own declarations of the parts that freshgo hands out, laid out as the
  * DLPack specification says (ABI 1.0, and the unversioned structure of 0.x).
- * The structure belongs to its receiver, who calls `deleter` exactly once.
+ * The structure belongs to its receiver, which calls `deleter` exactly once.
  */
 #ifndef FRESHGO_DLPACK_H
 #define FRESHGO_DLPACK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { kDLCPU = 1 };
@@ -56,5 +57,24 @@ typedef struct DLManagedTensorVersioned {
   uint64_t flags;
   DLTensor dl_tensor;
 } DLManagedTensorVersioned;
+
+/* Who consumes these structures was compiled with declarations of its own. */
+#ifdef __cplusplus
+#define FG_LAYOUT(condition) static_assert(condition, "not laid out as DLPack says")
+#else
+#define FG_LAYOUT(condition) _Static_assert(condition, "not laid out as DLPack says")
+#endif
+FG_LAYOUT(sizeof(void *) == 8);
+FG_LAYOUT(sizeof(DLDevice) == 8);
+FG_LAYOUT(sizeof(DLDataType) == 4 && offsetof(DLDataType, bits) == 1 && offsetof(DLDataType, lanes) == 2);
+FG_LAYOUT(sizeof(DLTensor) == 48 && offsetof(DLTensor, device) == 8 && offsetof(DLTensor, ndim) == 16);
+FG_LAYOUT(offsetof(DLTensor, dtype) == 20 && offsetof(DLTensor, shape) == 24 && offsetof(DLTensor, strides) == 32);
+FG_LAYOUT(offsetof(DLTensor, byte_offset) == 40);
+FG_LAYOUT(sizeof(DLManagedTensor) == 64 && offsetof(DLManagedTensor, manager_ctx) == 48);
+FG_LAYOUT(offsetof(DLManagedTensor, deleter) == 56);
+FG_LAYOUT(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensorVersioned, manager_ctx) == 8);
+FG_LAYOUT(offsetof(DLManagedTensorVersioned, deleter) == 16 && offsetof(DLManagedTensorVersioned, flags) == 24);
+FG_LAYOUT(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
+#undef FG_LAYOUT
 
 #endif

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from freshgo._args.hetero_parts import TypedParts, typed_parts
-from freshgo._args.parts import graph_parts, is_typed
+from freshgo._args.hetero_parts import graph_parts
+from freshgo._args.parts import UNNAMED, GraphParts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
@@ -86,32 +86,12 @@ def convert(
     wanted = None if relayout is None else Relayout.of(relayout)
     if isinstance(data, Store):
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
-    order = None if wanted is None else wanted.order
-    if is_typed(data):
-        typed = typed_parts(data)
-        weights = _typed_weights(typed, weight_attr)
-        with progress_of(progress) as report:
-            draft = native_convert.convert_types(
-                typed, path, memory=n_bytes, overwrite=overwrite, relayout=order, weights=weights, progress=report
-            )
-            _put_in_order(draft, wanted, n_bytes, report)
-        return Store.open(path)
     parts = graph_parts(data)
-    if weight_attr is not None and (not isinstance(weight_attr, str) or weight_attr not in parts.edge_tensors):
-        raise InvalidArgumentError(_no_weights(weight_attr, parts.edge_tensors))
+    weights = _weights(parts, weight_attr)
+    order = None if wanted is None else wanted.order
     with progress_of(progress) as report:
         draft = native_convert.convert(
-            path,
-            num_nodes=parts.num_nodes,
-            edge_index=parts.edge_index,
-            node_tensors=parts.node_tensors,
-            edge_tensors=parts.edge_tensors,
-            splits=parts.splits,
-            memory=n_bytes,
-            overwrite=overwrite,
-            relayout=order,
-            weights=weight_attr,
-            progress=report,
+            parts, path, memory=n_bytes, overwrite=overwrite, relayout=order, weights=weights, progress=report
         )
         _put_in_order(draft, wanted, n_bytes, report)
     return Store.open(path)
@@ -128,7 +108,7 @@ def _put_in_order(draft: NativeStore | None, wanted: Relayout | None, memory: in
         )
 
 
-def _typed_weights(parts: TypedParts, weight_attr: str | Mapping[EdgeType, str] | None) -> dict[EdgeType, str]:
+def _weights(parts: GraphParts, weight_attr: str | Mapping[EdgeType, str] | None) -> dict[EdgeType, str]:
     """Return the tensor of each edge type that is also stored by target."""
     if weight_attr is None:
         return {}
@@ -138,6 +118,8 @@ def _typed_weights(parts: TypedParts, weight_attr: str | Mapping[EdgeType, str] 
             known = {name for edges in parts.edges.values() for name in edges.tensors}
             raise InvalidArgumentError(_no_weights(weight_attr, known))
         return found
+    if UNNAMED in parts.edges:
+        raise InvalidArgumentError(_no_weights(weight_attr, parts.edges[UNNAMED].tensors))
     if not isinstance(weight_attr, Mapping):
         raise InvalidArgumentError(
             f"weight_attr must be a name or a mapping from edge types to names, got {weight_attr!r}"

@@ -20,11 +20,11 @@ from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
 from freshgo._args.size import parse_size
 from freshgo._args.trace import flat_trace
-from freshgo._data.hetero_source import TypedSource, open_source
-from freshgo._loader.hetero_options import TypedOptions
+from freshgo._data.source import open_source
+from freshgo._loader.request import drawn_in_graph
 from freshgo._loader.sampling import sampling
 from freshgo._native import loader as native_loader
-from freshgo._native.options import LoaderOptions
+from freshgo._native.options import loader_options, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import METRICS, Policy, Resolved, resolve
 from freshgo.samplers import Labor, RandomWalk
@@ -259,17 +259,17 @@ def hotness(
     source = open_source(data)
     scores: Tensor
     try:
-        if not isinstance(source, TypedSource):
-            drawn.check_homogeneous()
-            options["seeds"] = checks.input_nodes(input_nodes, source.num_nodes, source.split)
-        elif input_nodes is not None or metric in ("expected", "presc"):
-            options |= TypedOptions.of(source, drawn, input_nodes).native()
+        types = source.types
+        if types.homogeneous or input_nodes is not None or metric in ("expected", "presc"):
+            options |= drawn_in_graph(drawn, source, input_nodes)[2]
+        else:  # which depends on nothing that is drawn
+            options |= relations([[1]] * len(types.edge_types))
         n_bytes = source.default_memory() if memory is None else parse_size("memory", memory)
-        native = LoaderOptions(cache=metric, memory=n_bytes, **options)
-        scores = native_loader.hotness(source.native, source.num_nodes, native)
-        if not isinstance(source, TypedSource):
+        native = loader_options(cache=metric, memory=n_bytes or 0, **options)
+        scores = native_loader.hotness(source.native, types.total, native)
+        if types.homogeneous:
             return scores
-        counts = source.types.num_nodes
+        counts = types.num_nodes
         return dict(zip(counts, torch.split(scores, list(counts.values())), strict=True))
     finally:
         source.close()

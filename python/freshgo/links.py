@@ -117,14 +117,14 @@ class LinkLoader(Loader):
         self._links = link_inputs.links(
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges
         )
-        times = link_inputs.edge_label_time(edge_label_time, self._links.options.index, options.get("time_attr"))
+        times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))
         super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
     def _take(self, raw: RawBatch) -> Any:
-        links = self._links
+        links = self._request.links
         labels = None if links is None else links.labels(raw.tensors)
         if links is not None and labels is not None:
-            raw.tensors[links.prefix + "edge_label"] = labels
+            raw.tensors[links.tensor_name("edge_label")] = labels
         return super()._take(raw)
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,35 +9,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch import Tensor
 
 from freshgo._args import checks
-from freshgo._args.arrays import tensor_digest
-from freshgo._args.times import trees
 from freshgo._args.types import EdgeType
-from freshgo._batch.hetero_blocks import levels_of
-from freshgo._batch.structure import recall
-from freshgo._data.hetero_source import TypedSource, open_source
+from freshgo._data.source import open_source
 from freshgo._device import delivery
-from freshgo._loader.arrange import batch_class, make_batch
+from freshgo._loader.batches import arrange, batch_class, levels_of, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position
-from freshgo._loader.hetero_arrange import make_typed_batch, trace_of, typed_batch_class
-from freshgo._loader.hetero_options import TypedOptions
-from freshgo._loader.sampling import sampling
-from freshgo._loader.sampling import subgraph_type as number_of_subgraph_type
+from freshgo._loader.request import Asked, in_graph
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
-from freshgo._native.options import LoaderOptions
 from freshgo._plots.stats import figure, html
-from freshgo.batch import Batch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.plan import Plan
-from freshgo.policies import Policy, resolve
+from freshgo.policies import Policy
 from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:
     import torch
 
-    from freshgo._batch.structure import Levels
     from freshgo._loader.link_inputs import Links
-    from freshgo._native.options import Settings
     from freshgo.history import History
     from freshgo.policies import Scores
 
@@ -109,7 +97,8 @@ class Loader:
             :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in the training
             thread.
         edge_index: ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its order and pointers, so that
-            PyG's own layers take their fused path.
+            PyG's own layers take their fused path. In a heterogeneous graph, that of every edge type within one node
+            type: PyG cannot compute the derivative of others.
         transform: called with each batch, on its device; the loop gets its result.
         num_workers: threads that sample; 0 lets the loader choose.
         prefetch: batches prepared ahead; 0 prepares each batch when it is requested.
@@ -221,97 +210,25 @@ class Loader:
         subgraph_type: str = "directional",
         **pyg_options: Any,
     ) -> None:
-        target = delivery.resolve(device)
         checks.check_pyg_options(pyg_options, type(self))
-        policy = resolve("cache", cache)
-        drawn = sampling(num_neighbors, sampler, weight_attr, checks.flag("replace", replace), relations=True)
-        self._sampling = drawn
-        self._trees = trees(disjoint, time_attr, temporal_strategy, time_window, input_time)
-        options = LoaderOptions(
-            **self._sampling.options(),
-            **self._trees.options(),
-            replace=replace,
-            batch_size=checks.count("batch_size", batch_size, 1),
-            shuffle=checks.flag("shuffle", shuffle),
-            drop_last=checks.flag("drop_last", drop_last),
-            seed=checks.count("seed", seed, None),
-            workers=checks.count("num_workers", num_workers, 0),
-            prefetch=checks.count("prefetch", prefetch, 0),
-            feature_cache=checks.size("feature_cache", feature_cache),
-            neighbor_cache=checks.size("neighbor_cache", neighbor_cache),
-            cache=policy.name,
-            superbatch=policy.superbatch,
-            carry_over=policy.carry_over,
-            lookahead=policy.lookahead,
-            presc_epochs=policy.k,
-            hotness_seed=policy.seed,
-            reorder=checks.reorder(reorder),
-            transfer=checks.choice("transfer", transfer, checks.TRANSFERS),
-            trace_memory=checks.size("trace_memory", trace_memory),
-            buffer_memory=checks.size("buffer_memory", buffer_memory),
-            scratch_bytes=checks.size("scratch_size", scratch_size),
-            io=checks.choice("io", io, checks.ENGINES),
-            checksums=checks.flag("checksums", checksums),
-            transpose=checks.flag("transpose", transpose),
-            history=_settings(history),
-            subgraph_type=number_of_subgraph_type(subgraph_type, self._sampling, history),
-        )
-        self._edge_index = checks.choice("edge_index", edge_index, checks.EDGE_INDEXES)
-        if self._edge_index == "EdgeIndex" and batch_class() is Batch:
-            raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
-        if transform is not None and not callable(transform):
-            raise DTypeError(f"transform must be callable, got {type(transform).__name__}")
-        cached = checks.size("device_cache", device_cache)
-        if cached is not None and target is None:
-            raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
-        if cached is not None and history is not None:
-            raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
-        self._transform = transform
-        self._history = history
+        asked = Asked.of(locals())
+        self._history, self._transform = history, transform
         self._token = object()  # tells the batches of this loader from others
-        self._masked = checks.is_mask(input_nodes)
         self._source = open_source(data)
-        self._typed: TypedOptions | None = None
         try:
-            policy = policy.of_types(self._source.types.num_nodes if isinstance(self._source, TypedSource) else None)
-            policy.check_nodes(self._source.num_nodes)
-            if self._links is not None:
-                self._links = self._links.of_graph(self._source)
-            options = dataclasses.replace(options, hotness=policy.scores)
-            if isinstance(self._source, TypedSource):
-                if self._edge_index != "tensor":  # PyG 2.8 cannot differentiate one with other targets than sources
-                    raise InvalidArgumentError(
-                        "edge_index works on homogeneous graphs, this one has the node types "
-                        f"{', '.join(map(repr, self._source.types.node_types))}"
-                    )
-                self._typed = TypedOptions.of(self._source, drawn, input_nodes, links=self._links is not None)
-                if options.subgraph_type == checks.SUBGRAPH_TYPES.index("bidirectional"):
-                    self._typed.warn_one_way()
-                if self._typed.inputs is not None:
-                    self._trees = self._trees.typed(self._typed.inputs.counts)
-                options = dataclasses.replace(options, input_time=self._trees.input_time, **self._typed.native())
-            else:
-                drawn.check_homogeneous()
-                self._trees = self._trees.homogeneous()
-                seeds = checks.input_nodes(input_nodes, self._source.num_nodes, self._source.split)
-                options = dataclasses.replace(options, seeds=seeds)
-            self._options = dataclasses.replace(
-                options,
-                memory=checks.budget(memory, self._source.default_memory),
-                scratch=checks.scratch(scratch, self._source.directory),
-                calibration=self._source.calibration(options.io),
-                links=None if self._links is None else self._links.options,
-            )
+            self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
-                history._bind(self, None if self._typed is not None else self._source.num_nodes)
-            self._delivery = delivery.open_delivery(target, self._source, policy, self._options, cached)
-            self._options = self._delivery.adapt(self._options)
+                history._bind(self, request.types.total if request.types.homogeneous else None)
+            self._delivery = delivery.open_delivery(
+                asked.device, self._source, request.policy, request.options, asked.device_cache
+            )
+            self._options = self._delivery.adapt(request.options)
             self._native = NativeLoader(self._source.native, self._options)
             self._order = self._planned_order()
         except BaseException:
             self._source.close()
             raise
-        self._batch_class = batch_class() if self._typed is None else typed_batch_class()
+        self._batch_class = batch_class(request.types)
         self._at = Position()
 
     def __len__(self) -> int:
@@ -423,37 +340,19 @@ class Loader:
         )
 
     def __repr__(self) -> str:
-        options = self._options
-        what = "closed" if self._native.closed else f"{len(self)} batches of {options.batch_size}"
-        drawn = list(options.fanouts) if self._typed is None else self._typed.fanouts
-        return f"Loader({self._source.fingerprint()}, num_neighbors={drawn}, {what})"
+        what = "closed" if self._native.closed else f"{len(self)} batches of {self._options['batch_size']}"
+        return f"Loader({self._source.fingerprint()}, num_neighbors={self._request.shown()}, {what})"
 
     def _repr_html_(self) -> str:
         return html(repr(self), {} if self._native.closed else self.stats())
 
     def _config(self) -> dict[str, Any]:
         """Everything a batch depends on."""
-        options = self._options
-        return {
-            "graph": self._source.fingerprint(),
-            "num_neighbors": list(options.fanouts),
-            "input_nodes": "all" if options.seeds is None else tensor_digest(options.seeds),
-            "batch_size": options.batch_size,
-            "shuffle": options.shuffle,
-            "drop_last": options.drop_last,
-            "replace": options.replace,
-            **self._sampling.config(),
-            "subgraph_type": checks.SUBGRAPH_TYPES[options.subgraph_type] if options.subgraph_type else None,
-            **self._trees.config(),
-            "seed": options.seed,
-            "reorder": self._order,
-            **({} if self._links is None else self._links.config()),
-            **({} if self._typed is None else self._typed.config()),
-        }
+        return {"graph": self._source.fingerprint(), **self._request.config(), "reorder": self._order}
 
     def _planned_order(self) -> dict[str, int] | None:
         """What the order of the batches depends on: how many may change places, and the cache that it is made for."""
-        if self._options.reorder == 0:
+        if self._options["reorder"] == 0:
             return None
         plan = self._native.plan()
         return {"block": int(plan["reorder"]), "rows": int(plan["reorder_rows"])}
@@ -462,7 +361,7 @@ class Loader:
         """Make the order of the batches that of a saved state."""
         if saved == mine:
             return
-        asked = self._options.reorder
+        asked = self._options["reorder"]
         if mine is None or not isinstance(saved, dict) or asked not in (None, saved.get("block")):
             raise InvalidArgumentError(
                 f"the state belongs to a loader with another order of batches: reorder was {saved!r}, is {mine!r}"
@@ -471,7 +370,7 @@ class Loader:
         with self._at.lock:
             self._at.end()
             self._native.close()  # before the other is opened: both may not fit into the memory
-        options = dataclasses.replace(self._options, reorder=block, reorder_rows=rows)
+        options = {**self._options, "reorder": block, "reorder_rows": rows}
         self._native = NativeLoader(self._source.native, options)
         self._order = self._planned_order() if block else saved
         if self._order != saved:
@@ -511,38 +410,17 @@ class Loader:
         return self._native.stats()
 
     def _take(self, raw: RawBatch) -> Any:
-        if self._typed is not None:
-            batch = make_typed_batch(self._batch_class, self._typed.drawn, self._typed.inputs, raw.tensors)
-        else:
-            if self._masked:
-                raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
-            batch = make_batch(self._batch_class, raw.num_seeds, raw.tensors, self._edge_index)
+        types = self._request.types
+        batch = arrange(self._batch_class, self._request, raw)
         if self._history is not None:
-            levels = self._levels(batch)
+            levels = levels_of(types, batch)
             if levels is not None:
                 levels.owner = self._token
-            self._history._handed(levels, batch.n_id if self._typed is None else None)
+            self._history._handed(levels, batch.n_id if types.homogeneous else None)
         if self._transform is not None:
             batch = self._transform(batch)
         return batch
 
-    def _levels(self, batch: Any) -> Levels | None:
-        """The levels of a batch that was pruned."""
-        if self._typed is not None:
-            return levels_of(batch)
-        known = recall(batch.edge_index)
-        return None if known is None else known.levels
-
     def _nodes(self, raw: RawBatch) -> Tensor | dict[str, Tensor]:
         """What a trace says of a batch."""
-        return raw.tensors["n_id"] if self._typed is None else trace_of(self._typed.types, raw.tensors)
-
-
-def _settings(history: History | None) -> Settings | None:
-    """Return what the library is told of a history: nothing where it would keep nothing."""
-    if history is None:
-        return None
-    settings = getattr(history, "_settings", None)
-    if settings is None:
-        raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
-    return settings if settings.p_grad > 0 and settings.t_stale.count > 0 else None
+        return trace_of(self._request.types, raw.tensors)

@@ -153,6 +153,17 @@ class Resolved:
     by_type: dict[str, Tensor] | None = None
     """The scores of a heterogeneous graph; :meth:`of_types` concatenates them."""
 
+    def options(self) -> dict[str, Any]:
+        """Return the options of the library but the scores, which depend on the graph."""
+        return {
+            "cache": self.name,
+            "superbatch": self.superbatch,
+            "carry_over": self.carry_over,
+            "lookahead": self.lookahead,
+            "presc_epochs": self.k,
+            "hotness_seed": self.seed,
+        }
+
     def of_types(self, num_nodes: Mapping[str, int] | None) -> Resolved:
         """Return the policy with the scores of all node types in one vector, in the order of the graph's types.
 

@@ -13,7 +13,7 @@
 #endif
 
 /* Raised whenever a struct or a function changes in a way that breaks callers. */
-#define FG_ABI_VERSION 3
+#define FG_ABI_VERSION 4
 
 enum {
   FG_OK = 0,

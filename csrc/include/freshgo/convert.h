@@ -9,32 +9,20 @@
 typedef struct fg_convert_input {
   uint32_t struct_size;
   int32_t overwrite; /* replace what is at the path */
-  int64_t num_nodes; /* -1: derive it from the arrays */
   int64_t memory;    /* bytes that the conversion may use */
-  fg_array edge_index; /* integers, [2, edges] */
-  FG_IN fg_array *node_tensors;
-  FG_IN fg_array *edge_tensors;
-  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes */
-  int32_t num_node_tensors;
-  int32_t num_edge_tensors;
-  int32_t num_splits;
-  int32_t reserved; /* zero */
-  FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
-  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays */
+  FG_IN fg_node_type *node_types;
   FG_IN fg_edge_type *edge_types;
-  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_node_types;
   int32_t num_edge_types;
-  /* NULL, or for each type of edges (one entry without types) the name of the tensor whose numbers are stored by position
-   * too, with sums, so that draws by weight need not read whole lists from the disk; NULL entries: none of this type. */
-  FG_IN char *FG_IN *weights;
+  FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
 } fg_convert_input;
 
 /* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it
  * does not publish the store, and the result is an fg_store* that can be read as any other and that fg_relayout_start
  * finishes, without a second copy on the disk. Closing that handle before discards the store.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the struct, the
- * descriptions, types, names, shapes and strides are copied. With `relayout` he closes the store.
+ * Ownership: the caller closes *job and keeps the memory of the arrays unchanged until then; the structs,
+ * the descriptions, names, shapes and strides are copied. With `relayout` the caller closes the store.
  * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ,
  * FG_WRITE, FG_CANCELLED. */
 int32_t fg_convert_start(FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);

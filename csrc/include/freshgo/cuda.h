@@ -46,8 +46,8 @@ int32_t fg_cuda_memory(int32_t device, int64_t *free_bytes, int64_t *total_bytes
 /* Locks host memory in place, so that devices can read and write it and copies are asynchronous. *address is where
  * `device` sees it; with unified addressing, that is on every 64-bit system, it is `data`.
  * Blocks: while pages are locked, about 0.1 s a GB. Threads: any.
- * Ownership: the caller keeps the memory until he has unregistered it, and unregisters it after the last stream that
- * uses it is done. Returns: FG_OK, FG_INVALID, FG_CUDA (already registered, or more than may be locked). */
+ * Ownership: the caller keeps the memory until it is unregistered, which it may be when the last stream that uses it is
+ * done. Returns: FG_OK, FG_INVALID, FG_CUDA (already registered, or more than may be locked). */
 int32_t fg_cuda_register_host(int32_t device, void *data, int64_t n_bytes, void **address, fg_error *err);
 
 /* Blocks: while pages are unlocked. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */

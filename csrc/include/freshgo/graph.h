@@ -1,16 +1,19 @@
-/* Graphs in memory, and the types that a graph may have, in memory or in a store. */
+/* Graphs: node types, relations between them, and a graph over arrays in memory. */
 #ifndef FRESHGO_API_GRAPH_H
 #define FRESHGO_API_GRAPH_H
 
 #include "base.h"
 #include "tensor.h"
 
+/* A homogeneous graph is one node type and one edge type whose names are empty (or NULL). In a heterogeneous graph all
+ * of them have names. */
+
 /* The nodes of one type. */
 typedef struct fg_node_type {
   FG_IN char *name;
-  int64_t num_nodes; /* -1: derive it from the arrays */
+  int64_t num_nodes; /* -1: derive it from the arrays, where a store is written */
   FG_IN fg_array *tensors;
-  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes */
+  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes; none of a graph in memory */
   int32_t num_tensors;
   int32_t num_splits;
 } fg_node_type;
@@ -23,21 +26,17 @@ typedef struct fg_edge_type {
   fg_array edge_index; /* integers, [2, edges] */
   FG_IN fg_array *tensors;
   int32_t num_tensors;
-  int32_t reserved; /* zero */
+  int32_t reserved;    /* zero */
+  FG_IN char *weights; /* where a store is written: the tensor whose numbers are also stored by position, with sums, so
+                          that draws by weight need not read whole lists from the disk; NULL: none */
 } fg_edge_type;
 
 typedef struct fg_graph_input {
   uint32_t struct_size;
-  int32_t num_node_tensors;
-  int64_t num_nodes;
-  fg_array edge_index; /* integers, [2, edges] */
-  FG_IN fg_array *node_tensors;
-  FG_IN fg_array *edge_tensors;
-  int32_t num_edge_tensors;
   int32_t reserved; /* zero */
-  FG_IN fg_node_type *node_types; /* a graph with types: num_nodes is -1 and there are no other arrays, nor splits */
+  FG_IN fg_node_type *node_types;
   FG_IN fg_edge_type *edge_types;
-  int32_t num_node_types; /* 0: a homogeneous graph */
+  int32_t num_node_types;
   int32_t num_edge_types;
 } fg_graph_input;
 
@@ -45,7 +44,7 @@ typedef struct fg_graph_input {
  * Blocks: no. Threads: any.
  * Ownership: the caller closes *job and the graph. Rows of the tensors are used in place: their memory must
  * stay until the graph and every loader over it are closed; that of edge_index until the job is closed; the
- * struct and the descriptions are copied.
+ * structs and the descriptions are copied.
  * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_CANCELLED. */
 int32_t fg_graph_open(FG_IN fg_graph_input *in, fg_job **job, fg_error *err);
 

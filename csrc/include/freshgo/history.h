@@ -57,7 +57,7 @@ typedef struct fg_history_layer {
   int64_t num_computed;
   int64_t num_hits;
   int64_t *rows;         /* out, [num_computed]: which of the computed rows are kept, and ... */
-  int64_t *slots;        /* out, [num_computed]: ... where; written by the caller before he asks for the next batch */
+  int64_t *slots;        /* out, [num_computed]: ... where; written by the caller before the next batch is asked for */
   int64_t num_admitted;  /* out: how many those are */
 } fg_history_layer;
 

@@ -16,20 +16,15 @@ int32_t fg_store_describe(fg_store *store, char *json, int64_t capacity, int64_t
 
 enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
 
-/* Starts reading a whole split (ids, int64) or tensor (all rows, in the user's order). The result of the job is a
- * DLManagedTensorVersioned* if `versioned`, else a DLManagedTensor*.
+/* Starts reading a whole split (ids, int64) or tensor (all rows, in the user's order). `type` is a place in the lists of
+ * fg_store_describe: in "node_types" for a split or a tensor of nodes, in "edge_types" for a tensor of edges; of a
+ * homogeneous store it is 0. The result of the job is a DLManagedTensorVersioned* if `versioned`, else a
+ * DLManagedTensor*.
  * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.
- * Returns: FG_OK, FG_CLOSED, FG_INVALID (no such name; the message lists those there are); the job: FG_NOT_FOUND,
- * FG_CORRUPT, FG_READ, FG_BUDGET, FG_CANCELLED. */
-int32_t fg_store_read(fg_store *store, int32_t kind, FG_IN char *name, int32_t versioned, fg_job **job,
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID (no such type or name; the message lists the names there are); the job:
+ * FG_NOT_FOUND, FG_CORRUPT, FG_READ, FG_BUDGET, FG_CANCELLED. */
+int32_t fg_store_read(fg_store *store, int32_t kind, int32_t type, FG_IN char *name, int32_t versioned, fg_job **job,
                       fg_error *err);
-
-/* The same of a store that has types. `type` is a place in the lists of fg_store_describe: in "node_types" for a split
- * or a tensor of nodes, in "edge_types" for one of edges.
- * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.
- * Returns: as fg_store_read; FG_INVALID also for a type that is not there. */
-int32_t fg_store_read_type(fg_store *store, int32_t kind, int32_t type, FG_IN char *name, int32_t versioned,
-                           fg_job **job, fg_error *err);
 
 /* Starts comparing every block of the store with its checksum. The job has no result; its progress counts bytes.
  * Blocks: no. Threads: any. Ownership: the caller closes *job.

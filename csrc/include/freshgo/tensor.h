@@ -19,9 +19,9 @@ typedef struct fg_array {
 
 /* A tensor that the library made. `managed` is a DLManagedTensor or a
  * DLManagedTensorVersioned, as was asked for: CPU memory, row-major, writable,
- * aligned to 64 bytes. It belongs to the receiver, who calls its deleter once,
- * on any thread, whenever he likes: after the loader was closed, in a forked
- * child, while the process exits. `name` is part of it. */
+ * aligned to 64 bytes. It belongs to the receiver, which calls its deleter once,
+ * on any thread, at any time: after the loader was closed, in a forked child,
+ * while the process exits. `name` is part of it. */
 typedef struct fg_tensor {
   FG_IN char *name;
   void *managed;

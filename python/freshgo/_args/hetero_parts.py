@@ -1,8 +1,7 @@
-"""Sorts a heterogeneous graph (PyG HeteroData, or a mapping from types to their arrays) into its parts."""
+"""Sorts a graph into its parts: a heterogeneous one (PyG HeteroData, or a mapping from types to their arrays) here."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
@@ -10,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args import checks
-from freshgo._args.arrays import Array
 from freshgo._args.parts import (
     TYPE_SEPARATOR,
+    EdgeParts,
+    GraphParts,
+    NodeParts,
     arrays_of,
     count_nodes,
     edge_index_of,
+    homogeneous_parts,
     is_mask,
+    is_typed,
     read_directory,
     splits_of,
 )
@@ -26,39 +29,19 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 _GLOBAL = "_global_store"  # what PyG calls attributes of the graph as a whole in HeteroData.to_dict()
 
 
-@dataclasses.dataclass
-class NodeParts:
-    """The nodes of one type. ``num_nodes`` is None when only the edges can tell."""
-
-    num_nodes: int | None
-    tensors: dict[str, Array]
-    splits: dict[str, Array]
+def graph_parts(data: Any) -> GraphParts:
+    """Sort whatever a user calls a graph into its parts."""
+    return hetero_parts(data) if is_typed(data) else homogeneous_parts(data)
 
 
-@dataclasses.dataclass
-class EdgeParts:
-    """The edges of one type."""
-
-    edge_index: Array
-    tensors: dict[str, Array]
-
-
-@dataclasses.dataclass
-class TypedParts:
-    """A heterogeneous graph as the native library takes it."""
-
-    nodes: dict[str, NodeParts]
-    edges: dict[EdgeType, EdgeParts]
-
-
-def typed_parts(data: Any) -> TypedParts:
-    """Sort a graph with types, and what is of each type into tensors and splits."""
+def hetero_parts(data: Any) -> GraphParts:
+    """Sort a heterogeneous graph into its types, and what is of each type into tensors and splits."""
     items = _items(data)
     if items.pop(_GLOBAL, None):
         warnings.warn(
             "freshgo ignores what belongs to no node type or edge type", UserWarning, stacklevel=checks.caller()
         )
-    parts = TypedParts({}, {})
+    parts = GraphParts({}, {})
     for key, value in items.items():
         if isinstance(key, str):
             parts.nodes[_name(key)] = _node_parts(key, value)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array, NpyFile
+from freshgo._args.types import EdgeType
 from freshgo.errors import (
     DTypeError,
     FormatError,
@@ -43,15 +44,33 @@ _EXPECTED = (
 )
 
 
+UNNAMED: EdgeType = ("", "", "")
+"""The only edge type of a homogeneous graph; its only node type is ``""``."""
+
+
 @dataclasses.dataclass
-class GraphParts:
-    """A graph as the native library takes it. ``num_nodes`` is None when only the edges can tell."""
+class NodeParts:
+    """The nodes of one type. ``num_nodes`` is None when only the edges can tell."""
 
     num_nodes: int | None
-    edge_index: Array
-    node_tensors: dict[str, Array]
-    edge_tensors: dict[str, Array]
+    tensors: dict[str, Array]
     splits: dict[str, Array]
+
+
+@dataclasses.dataclass
+class EdgeParts:
+    """The edges of one type."""
+
+    edge_index: Array
+    tensors: dict[str, Array]
+
+
+@dataclasses.dataclass
+class GraphParts:
+    """A graph as the native library takes it."""
+
+    nodes: dict[str, NodeParts]
+    edges: dict[EdgeType, EdgeParts]
 
 
 def is_typed(data: object) -> bool:
@@ -64,7 +83,7 @@ def is_typed(data: object) -> bool:
     return hasattr(data, "node_types") and hasattr(data, "edge_types")
 
 
-def graph_parts(data: object) -> GraphParts:
+def homogeneous_parts(data: object) -> GraphParts:
     """Sort the keys of ``data`` into edges, node-level and edge-level tensors and splits."""
     items = _items(data)
     if items.get("edge_index") is None:
@@ -77,17 +96,15 @@ def graph_parts(data: object) -> GraphParts:
 
     num_edges = edge_index.shape[1]
     num_nodes = count_nodes(given_nodes, arrays)
-    parts = GraphParts(num_nodes, edge_index, {}, {}, splits_of(given_splits))
+    nodes, edges = NodeParts(num_nodes, {}, splits_of(given_splits)), EdgeParts(edge_index, {})
     for name, array in arrays.items():
-        _sort(parts, name, array, num_edges)
-    return parts
+        _sort(nodes, edges, name, array, num_edges)
+    return GraphParts({"": nodes}, {UNNAMED: edges})
 
 
 def _items(data: object) -> dict[str, Any]:
     if isinstance(data, str | os.PathLike):
         return read_directory(Path(data))
-    if is_typed(data):
-        raise DTypeError(f"heterogeneous graphs ({type(data).__name__}) are not supported, expected {_EXPECTED}")
     to_dict = getattr(data, "to_dict", None)
     items = (
         data if isinstance(data, Mapping) else to_dict() if callable(to_dict) else vars(data) if _plain(data) else None
@@ -168,24 +185,25 @@ def count_nodes(given: object, arrays: dict[str, Array], label: str = "") -> int
     return None
 
 
-def _sort(parts: GraphParts, name: str, array: Array, num_edges: int) -> None:
+def _sort(nodes: NodeParts, edges: EdgeParts, name: str, array: Array, num_edges: int) -> None:
     rows = array.shape[0]
-    is_node, is_edge = rows == parts.num_nodes, rows == num_edges
+    is_node, is_edge = rows == nodes.num_nodes, rows == num_edges
     if is_edge and (not is_node or "edge" in name):
-        parts.edge_tensors[name] = array
+        edges.tensors[name] = array
         return
     if not is_node:
-        nodes = "an unknown number of nodes (give num_nodes)" if parts.num_nodes is None else f"{parts.num_nodes} nodes"
+        count = nodes.num_nodes
+        known = "an unknown number of nodes (give num_nodes)" if count is None else f"{count} nodes"
         raise InvalidArgumentError(
-            f"{name!r} has shape {list(array.shape)}, but the graph has {nodes} and {num_edges} edges: "
+            f"{name!r} has shape {list(array.shape)}, but the graph has {known} and {num_edges} edges: "
             "expected one row per node or one per edge"
         )
-    parts.node_tensors[name] = array
+    nodes.tensors[name] = array
     if is_mask(name, array):
         split = name.removesuffix("_mask")
-        if split in parts.splits:
+        if split in nodes.splits:
             raise InvalidArgumentError(f"split {split!r} is given twice: as {name!r} and in 'splits'")
-        parts.splits[split] = array
+        nodes.splits[split] = array
 
 
 def is_mask(name: str, array: Array) -> bool:

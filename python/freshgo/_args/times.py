@@ -68,7 +68,7 @@ class Trees:
             "disjoint": self.disjoint,
             "time_attr": self.time_attr,
             "temporal_last": self.strategy == "last",
-            "time_window": self.window,
+            "time_window": self.window or 0,
             "input_time": self.input_time,
         }
 

@@ -29,8 +29,26 @@ class Types:
     """The types of a graph, in its order."""
 
     num_nodes: dict[str, int]
-    """Of every type of nodes."""
+    """Of every node type."""
     edge_types: list[EdgeType]
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the graph has one node type and one edge type, both without a name."""
+        return self.node_types == [""]
+
+    @property
+    def total(self) -> int:
+        """The number of nodes of all types."""
+        return sum(self.num_nodes.values())
+
+    def node_name(self, place: int, name: str) -> str:
+        """What a batch of the library calls a tensor of a node type."""
+        return name if self.homogeneous else f"n{place}/{name}"
+
+    def edge_name(self, place: int, name: str) -> str:
+        """What a batch of the library calls a tensor of an edge type."""
+        return name if self.homogeneous else f"e{place}/{name}"
 
     @property
     def node_types(self) -> list[str]:
@@ -62,11 +80,17 @@ class Types:
         self, value: object, split: Callable[[str, str], Tensor], splits: Callable[[str], Collection[str]]
     ) -> Inputs:
         """Return the input nodes that a user gave: a type, a type with its nodes, or a mapping from types to nodes.
-        ``split`` reads a split of a type, ``splits`` names those of a type.
+        Of a homogeneous graph they are the nodes alone. ``split`` reads a split of a type, ``splits`` names those of a
+        type.
 
         Raises:
             InvalidArgumentError, DTypeError: no such type, split or node, or nothing of these.
         """
+        if self.homogeneous:
+            ids = checks.input_nodes(value, self.total, lambda name: split(name, ""))
+            config = {"": "all" if ids is None else tensor_digest(ids)}
+            masked = frozenset({""} if checks.is_mask(value) else ())
+            return Inputs(ids, config, masked, {"": self.total if ids is None else ids.numel()})
         if isinstance(value, str):
             given: dict[object, object] = {value: None}
         elif isinstance(value, Mapping) and value:
@@ -87,6 +111,9 @@ class Types:
                     f"input_nodes are of the node type {node_type!r}, which the graph does not have; it has "
                     f"{_listed(self.node_types)}{hint}"
                 )
+        return self._inputs_of_types(given, split)
+
+    def _inputs_of_types(self, given: Mapping[object, object], split: Callable[[str, str], Tensor]) -> Inputs:
         ids, first, masked, config, counts = [], 0, set(), {}, {}
         for node_type, count in self.num_nodes.items():
             if node_type in given:
@@ -118,8 +145,8 @@ class Types:
 class Inputs:
     """The nodes that batches are made for, type after type in the order of the graph."""
 
-    seeds: Tensor
-    """int64, numbered over all types."""
+    seeds: Tensor | None
+    """int64, numbered over all types; None: every node."""
     config: dict[str, str]
     """What identifies the nodes of each type."""
     masked: frozenset[str]

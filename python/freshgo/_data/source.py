@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array, NpyFile, as_tensor, tensor_digest
-from freshgo._args.parts import graph_parts
+from freshgo._args.hetero_parts import graph_parts
+from freshgo._args.parts import UNNAMED, EdgeParts, GraphParts, NodeParts
 from freshgo._args.size import available_memory
+from freshgo._args.types import EdgeType, Types
 from freshgo._native.graph import Graph as NativeGraph
-from freshgo._native.graph import TypedGraph as NativeTypedGraph
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError
 from freshgo.store import Store
@@ -23,17 +26,21 @@ from freshgo.store import Store
 class Source(Protocol):
     """What the loader needs to know of a graph."""
 
-    native: NativeStore | NativeGraph | NativeTypedGraph
-    num_nodes: int
-    num_edges: int
-    """Both of all types together."""
+    native: NativeStore | NativeGraph
+    types: Types
     directory: Path | None
     """Where a store lies; None for tensors in memory."""
     row_bytes: dict[str, int]
-    """Bytes of a row of every node-level tensor, as batches of the library name it: with types ``"n0/x"``."""
+    """Bytes of a row of every node-level tensor, by its name in a batch of the library: see :meth:`Types.node_name`."""
 
-    def split(self, name: str) -> Tensor:
-        """Return the node ids, or the mask, of a split."""
+    def split(self, name: str, node_type: str) -> Tensor:
+        """Return the node ids, or the mask, of a split of a node type."""
+
+    def splits(self, node_type: str) -> Collection[str]:
+        """Return the names of the splits of a node type."""
+
+    def num_edges(self, edge_type: EdgeType) -> int:
+        """Return the number of edges of a type."""
 
     def default_memory(self) -> int | None:
         """Return the budget when the user names none; None is unlimited."""
@@ -48,19 +55,13 @@ class Source(Protocol):
         """Close what was opened here."""
 
 
-def source_of(data: object) -> Source:
-    """Return the source for whatever a user calls data, which has no types."""
+def open_source(data: object) -> Source:
+    """Return the source for whatever a user calls data."""
     if isinstance(data, Store):
-        source = StoreSource(data, owned=False)
-    elif isinstance(data, str | os.PathLike):
-        source = StoreSource(Store.open(data), owned=True)
-    else:
-        return MemorySource(data)
-    node_types = source.store.node_types
-    if node_types:
-        source.close()
-        raise DTypeError(f"expected a homogeneous graph, this one has the node types {node_types}")
-    return source
+        return StoreSource(data, owned=False)
+    if isinstance(data, str | os.PathLike):
+        return StoreSource(Store.open(data), owned=True)
+    return MemorySource(data)
 
 
 class StoreSource:
@@ -69,18 +70,25 @@ class StoreSource:
     def __init__(self, store: Store, *, owned: bool) -> None:
         self.store = store
         self._owned = owned
-        self.native: NativeStore | NativeGraph | NativeTypedGraph = store._native
-        self.num_nodes = store.num_nodes
-        self.num_edges = store.num_edges
+        self.native: NativeStore | NativeGraph = store._native
+        self.types = Types(store.num_nodes_dict or {"": store.num_nodes}, store.edge_types or [UNNAMED])
         self.directory: Path | None = Path(store.path).resolve().parent
         self.row_bytes = {
-            name: torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
-            for name, tensor in store.tensors.items()
+            self.types.node_name(i, name): torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
+            for i, node_type in enumerate(self.types.node_types)
+            for name, tensor in (store[node_type] if node_type else store).tensors.items()
             if tensor.level == "node"
         }
 
-    def split(self, name: str) -> Tensor:
-        return self.store.split(name)
+    def split(self, name: str, node_type: str) -> Tensor:
+        return self.store.split(name, node_type or None)
+
+    def splits(self, node_type: str) -> Collection[str]:
+        splits: Collection[str] = (self.store[node_type] if node_type else self.store).splits
+        return splits
+
+    def num_edges(self, edge_type: EdgeType) -> int:
+        return self.store.num_edges if edge_type == UNNAMED else self.store.num_edges_dict[edge_type]
 
     def default_memory(self) -> int | None:
         return available_memory() // 2
@@ -102,25 +110,45 @@ class MemorySource:
     directory: Path | None = None
 
     def __init__(self, data: object) -> None:
-        parts = graph_parts(data)
-        self._edge_index = tensor_of("edge_index", parts.edge_index)
-        self._splits = {name: tensor_of(name, ids) for name, ids in parts.splits.items()}
-        self.num_nodes = max_id(self._edge_index) + 1 if parts.num_nodes is None else parts.num_nodes
-        self.num_edges = self._edge_index.size(1)
-        rows = {name: tensor_of(name, array).contiguous() for name, array in parts.node_tensors.items()}
-        self._tensors = frozenset(rows)
-        self.row_bytes = {name: tensor.shape[1:].numel() * tensor.dtype.itemsize for name, tensor in rows.items()}
-        self.native: NativeStore | NativeGraph | NativeTypedGraph = NativeGraph(
-            self.num_nodes,
-            self._edge_index,
-            rows,
-            {name: tensor_of(name, array).contiguous() for name, array in parts.edge_tensors.items()},
-        )
+        parts = _tensors(graph_parts(data))
+        self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
+        self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
+        self._tensors = {node_type: frozenset(nodes.tensors) for node_type, nodes in parts.nodes.items()}
+        counts = {}
+        for node_type, nodes in parts.nodes.items():
+            if nodes.num_nodes is None:
+                nodes.num_nodes = 1 + self._max_id(node_type)
+            counts[node_type] = nodes.num_nodes
+        self.types = Types(counts, list(parts.edges))
+        self.row_bytes = {
+            self.types.node_name(i, name): cast(Tensor, rows).shape[1:].numel() * cast(Tensor, rows).dtype.itemsize
+            for i, nodes in enumerate(parts.nodes.values())
+            for name, rows in nodes.tensors.items()
+        }
+        self.native: NativeStore | NativeGraph = NativeGraph(parts)
 
-    def split(self, name: str) -> Tensor:
-        if name not in self._splits:
-            raise checks.no_split("the graph", name, self._splits, self._tensors, checks.NO_MASK)
-        return self._splits[name]
+    def _max_id(self, node_type: str) -> int:
+        """Return the largest id that edges have of a node type, -1 where there is none."""
+        ends = (
+            edge_index[end]
+            for edge_type, edge_index in self._edges.items()
+            for end in (0, 1)
+            if edge_type[2 * end] == node_type
+        )
+        return max((int(ids.max()) for ids in ends if ids.numel()), default=-1)
+
+    def split(self, name: str, node_type: str) -> Tensor:
+        splits = self._splits[node_type]
+        if name not in splits:
+            owner = f"node type {node_type!r}" if node_type else "the graph"
+            raise checks.no_split(owner, name, splits, self._tensors[node_type], checks.NO_MASK)
+        return cast(Tensor, splits[name])
+
+    def splits(self, node_type: str) -> Collection[str]:
+        return self._splits[node_type]
+
+    def num_edges(self, edge_type: EdgeType) -> int:
+        return self._edges[edge_type].size(1)
 
     def default_memory(self) -> int | None:
         return None
@@ -129,17 +157,42 @@ class MemorySource:
         return None
 
     def fingerprint(self) -> str:
-        # A sample of the edges tells graphs apart without reading all of a large one.
-        num_edges = self._edge_index.size(1)
-        sample = self._edge_index[:, :: max(1, num_edges // 100_000)]
-        digest = tensor_digest(sample)
-        return f"memory {self.num_nodes} nodes {num_edges} edges {digest}"
+        # A sample of the edges tells graphs apart without reading all of a large one. Saved states have these words.
+        samples = {
+            edge_type: (edges.size(1), tensor_digest(edges[:, :: max(1, edges.size(1) // 100_000)]))
+            for edge_type, edges in self._edges.items()
+        }
+        if self.types.homogeneous:
+            num_edges, digest = samples[UNNAMED]
+            return f"memory {self.types.total} nodes {num_edges} edges {digest}"
+        digests = hashlib.sha256(b"".join(repr((name, *sample)).encode() for name, sample in samples.items()))
+        nodes = ", ".join(f"{count} {node_type}" for node_type, count in self.types.num_nodes.items())
+        return f"memory {nodes} {digests.hexdigest()[:16]}"
 
     def close(self) -> None:
         self.native.close()
 
 
-def tensor_of(name: str, array: Array) -> Tensor:
+def _tensors(parts: GraphParts) -> GraphParts:
+    """Return a graph with everything as tensors over the same memory; rows are contiguous."""
+    nodes, edges = {}, {}
+    for node_type, of_nodes in parts.nodes.items():
+        label = f"{node_type}." if node_type else ""
+        splits: dict[str, Array] = {name: _tensor(label + name, array) for name, array in of_nodes.splits.items()}
+        nodes[node_type] = NodeParts(of_nodes.num_nodes, _rows(label, of_nodes.tensors), splits)
+    for edge_type, of_edges in parts.edges.items():
+        label = "" if edge_type == UNNAMED else f"({', '.join(edge_type)})."
+        edge_index = _tensor(f"{label}edge_index", of_edges.edge_index)
+        edges[edge_type] = EdgeParts(edge_index, _rows(label, of_edges.tensors))
+    return GraphParts(nodes, edges)
+
+
+def _rows(label: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return rows without gaps."""
+    return {name: _tensor(label + name, array).contiguous() for name, array in arrays.items()}
+
+
+def _tensor(name: str, array: Array) -> Tensor:
     """Return an array of a graph in memory as a tensor over the same memory."""
     if isinstance(array, NpyFile):
         raise DTypeError(f"{name} is a file: convert() reads files, a loader takes a store or tensors in memory")
@@ -150,8 +203,3 @@ def tensor_of(name: str, array: Array) -> Tensor:
     if tensor.device.type != "cpu":
         raise DTypeError(f"{name} must be in the CPU's memory, got device {tensor.device}")
     return tensor
-
-
-def max_id(edge_index: Tensor) -> int:
-    """Return the largest id of an edge list, -1 where there is none."""
-    return int(edge_index.max()) if edge_index.numel() else -1

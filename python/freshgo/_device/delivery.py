@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Protocol
 
 import torch
 
-from freshgo._data.hetero_source import TypedSource
 from freshgo._data.source import Source
 from freshgo._device import pinned_memory, row_cache
-from freshgo._device.mover import HELD, ON_HOST, Ahead, CudaStreams, Mover, on_host
+from freshgo._device.mover import HELD, Ahead, CudaStreams, Mover, on_host
 from freshgo._device.row_cache import DeviceCache
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
@@ -61,7 +59,7 @@ class OnDevice:
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         held = None if self._cache is None else self._cache.held
-        return dataclasses.replace(options, holds=HELD, held=held)
+        return {**options, "holds": HELD, "held": held}
 
     def batches(self, native: NativeLoader) -> Ahead:
         return Ahead(native, self._mover, look=self._look)
@@ -109,9 +107,8 @@ def open_delivery(
         return OnHost()
     pinned_memory.lock_buffers(device.index)
     streams = CudaStreams(device)
-    look = options.prefetch > 0 and options.history is None  # whose update comes before the next batch
-    edge_types = len(options.relation_fanouts or ())
-    stay = on_host(source.types, edge_types) if isinstance(source, TypedSource) else ON_HOST
+    look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
+    stay = on_host(source.types, options["num_relations"])
     if cache_bytes is None:
         return OnDevice(Mover(streams, stay=stay), None, look=look)
     ids = row_cache.choose(source, policy, options, cache_bytes)

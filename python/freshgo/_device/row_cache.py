@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from freshgo._data.hetero_source import TypedSource
 from freshgo._data.source import Source
 from freshgo._native import cuda
 from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.options import LoaderOptions
+from freshgo._native.options import LoaderOptions, loader_options, relations
 from freshgo._native.process import library
 from freshgo.errors import InvalidArgumentError
 from freshgo.policies import METRICS, Resolved
@@ -48,11 +47,10 @@ class Part:
 
 def parts_of(source: Source) -> list[Part]:
     """The parts of a graph, in the order of its nodes' numbers."""
-    if not isinstance(source, TypedSource):
-        return [Part("", source.num_nodes, source.row_bytes)]
+    prefixes = [source.types.node_name(i, "") for i in range(len(source.types.num_nodes))]
     return [
-        Part(f"n{i}/", count, {name: n for name, n in source.row_bytes.items() if name.startswith(f"n{i}/")})
-        for i, count in enumerate(source.types.num_nodes.values())
+        Part(prefix, count, {name: n for name, n in source.row_bytes.items() if name.startswith(prefix)})
+        for prefix, count in zip(prefixes, source.types.num_nodes.values(), strict=True)
     ]
 
 
@@ -130,15 +128,15 @@ def choose(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: in
         raise InvalidArgumentError(
             f"device_cache must have room for a row of every node-level tensor, {width} bytes, got {n_bytes}"
         )
-    if sum(part.num_nodes * part.width for part in parts) <= n_bytes and source.num_nodes < 2**31:
+    if sum(part.num_nodes * part.width for part in parts) <= n_bytes and source.types.total < 2**31:
         return _with_rows(parts).nonzero().view(-1)
     if policy.scores is not None:
         scores = policy.scores
     else:
         metric = policy.name if policy.name in METRICS else "expected"
-        scores = native_loader.hotness(source.native, source.num_nodes, dataclasses.replace(options, cache=metric))
+        scores = native_loader.hotness(source.native, source.types.total, {**options, "cache": metric})
     if len(parts) == 1:
-        return hottest(scores, min(source.num_nodes, 2**31 - 1, n_bytes // max(width, 1)))
+        return hottest(scores, min(source.types.total, 2**31 - 1, n_bytes // max(width, 1)))
     return hottest_bytes(scores, parts, n_bytes)
 
 
@@ -162,18 +160,18 @@ def hottest_bytes(scores: Tensor, parts: list[Part], n_bytes: int) -> Tensor:
 def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[dict[str, Tensor]]:
     """The rows of ``ids`` of every node-level tensor, in their order, some at a time."""
     rows = max(1, _CHUNK_BYTES // max(1, *(part.width for part in parts_of(source))))
-    relations = [[0]] * len(source.types.edge_types) if isinstance(source, TypedSource) else None
-    alone = LoaderOptions(
-        fanouts=[],
-        relation_fanouts=relations,
+    # A homogeneous graph needs no hop for that, a heterogeneous one has a hop that draws nothing.
+    nothing = {} if source.types.homogeneous else relations([[0]] * len(source.types.edge_types))
+    alone = loader_options(
+        **nothing,
         seeds=ids,
         batch_size=rows,
         prefetch=2,
         cache="none",
         feature_cache=0,
         neighbor_cache=0,
-        io=options.io,
-        checksums=options.checksums,
+        io=options["io"],
+        checksums=options["checksums"],
     )
     loader = NativeLoader(source.native, alone)
     try:

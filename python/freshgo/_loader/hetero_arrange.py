@@ -19,11 +19,6 @@ from freshgo.heterobatch import HeteroBatch, TypeBatch
 COUNTS = ("num_sampled_nodes", "num_sampled_edges")
 
 
-def trace_of(types: Types, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The nodes of a batch of a trace, by type."""
-    return {node_type: tensors[f"n{i}/n_id"] for i, node_type in enumerate(types.num_nodes)}
-
-
 def typed_batch_class() -> type[Any]:
     """Return what batches are made of: PyG's HeteroData, or :class:`HeteroBatch` where PyG is not installed."""
     if importlib.util.find_spec("torch_geometric") is None:
@@ -33,7 +28,9 @@ def typed_batch_class() -> type[Any]:
     return HeteroData
 
 
-def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor]) -> Any:
+def make_typed_batch(
+    cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor], edge_index: str = "tensor"
+) -> Any:
     """Arrange the tensors as PyG's loader does, that of links without inputs."""
     levels = take_typed_levels(types, tensors)
     parts: dict[str, dict[str, Any]] = {}
@@ -54,7 +51,9 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
     for i, edge_type in enumerate(types.edge_types):
-        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels)
+        # PyG differentiates an EdgeIndex only if there are as many sources as targets.
+        as_edge_index = edge_index == "EdgeIndex" and edge_type[0] == edge_type[2]
+        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels, as_edge_index)
         if "input_id" in edges:  # of links
             edges["batch_size"] = edges["input_id"].numel()
     if cls is HeteroBatch:
@@ -66,10 +65,17 @@ def make_typed_batch(cls: type[Any], types: Types, inputs: Inputs | None, tensor
     return batch
 
 
-def _edges(part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None) -> dict[str, Any]:
+def _edges(
+    part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None, as_edge_index: bool
+) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
     transposed = take_transposed(part)
+    if as_edge_index:
+        from freshgo.pyg import make_edge_index
+
+        num_nodes = targets["num_nodes"]
+        part["edge_index"] = make_edge_index(part["edge_index"], (num_nodes, num_nodes), ptr, transposed)
     ends = {part["edge_index"].size(1): ptr.numel() - 1}
     if COUNTS[1] in part:  # its edges are those of hops
         ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from freshgo._args.arrays import as_tensor
+from freshgo._args.parts import UNNAMED
 from freshgo._args.times import times_of
-from freshgo._data.hetero_source import TypedSource
+from freshgo._args.types import Types
 from freshgo._data.source import Source
 from freshgo._loader import hetero_link_inputs
-from freshgo._native.options import LinkOptions
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 MODES = ("binary", "triplet")
@@ -30,62 +30,95 @@ MAX_AMOUNT = 1 << 20
 class Links:
     """The links of a loader."""
 
-    options: LinkOptions
+    index: Tensor | None
+    """int64 ``[2, num_links]``, contiguous; None: every edge."""
     label: Tensor | None
+    negatives: float = 0.0
+    """For each link."""
+    triplets: bool = False
+    src_weight: Tensor | None = None
+    """float64, contiguous, one for each node, as ``dst_weight``."""
+    dst_weight: Tensor | None = None
+    strict: bool = False
+    exclude: int = 0
+    """1: the links themselves; 2: and their reverse."""
     edge_type: tuple[str, ...] | None = None
-    """That they are of: as a user named it, then that of the graph."""
+    """The edge type of the links: as a user named it, then that of the graph."""
     reverse: object = None
-    """What he excludes: True, False, ``"reverse"`` or a type of edges; then the type that leads back, or None."""
-    prefix: str = ""
-    """Of the names of tensors of these edges."""
+    """What a user excludes: True, False, ``"reverse"`` or an edge type; then the edge type that leads back, or None."""
+    types: Types | None = None
+    """Those of the graph, once it is known."""
 
     def of_graph(self, source: Source) -> Links:
         """Return the links of a graph, the edges of which they may be."""
-        if isinstance(source, TypedSource):
-            return self._of_types(source)
-        for name, given in (("edge_label_index", self.edge_type), ("exclude_seed_edges", self.reverse)):
-            if hetero_link_inputs.is_type(given):
-                raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one is homogeneous")
-        self._check_rows(source.num_edges)
-        return self
+        types = source.types
+        if types.homogeneous:
+            for name, given in (("edge_label_index", self.edge_type), ("exclude_seed_edges", self.reverse)):
+                if hetero_link_inputs.is_type(given):
+                    raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one is homogeneous")
+            edge_type = back = UNNAMED
+        else:
+            edge_type = hetero_link_inputs.of_links(self.edge_type, types)
+            back = edge_type
+            if self.exclude == 2:
+                back = hetero_link_inputs.reverse(self.reverse, edge_type, types)
+        self._check_rows(source.num_edges(edge_type))
+        reverse = back if self.exclude == 2 else None
+        return dataclasses.replace(self, edge_type=edge_type, reverse=reverse, types=types)
 
-    def _of_types(self, source: TypedSource) -> Links:
-        edge_type = hetero_link_inputs.of_links(self.edge_type, source.types)
-        back = hetero_link_inputs.reverse(self.reverse, edge_type, source.types) if self.options.exclude == 2 else None
-        self._check_rows(source.num_edges_of(edge_type))
-        relation, reverse = (0 if of is None else source.types.edge_types.index(of) for of in (edge_type, back))
-        options = dataclasses.replace(self.options, relation=relation, reverse=reverse)
-        return Links(options, self.label, edge_type, back, f"e{relation}/")
+    def options(self) -> dict[str, Any]:
+        """Return the members of ``fg_links``."""
+        edge_types: list[Any] = [] if self.types is None else self.types.edge_types
+        return {
+            "sources": None if self.index is None else self.index[0],
+            "targets": None if self.index is None else self.index[1],
+            "num_links": 0 if self.index is None else self.index.size(1),
+            "negatives": self.negatives,
+            "triplets": self.triplets,
+            "src_weight": self.src_weight,
+            "dst_weight": self.dst_weight,
+            "strict": self.strict,
+            "exclude": self.exclude,
+            "relation": edge_types.index(self.edge_type),
+            "reverse": 0 if self.reverse is None else edge_types.index(self.reverse),
+        }
+
+    def tensor_name(self, name: str) -> str:
+        """What a batch of the library calls a tensor of the links."""
+        assert self.types is not None  # of_graph has been called
+        return self.types.edge_name(self.types.edge_types.index(self.edge_type), name)  # type: ignore[arg-type]
 
     def _check_rows(self, num_edges: int) -> None:
-        if self.options.index is None and self.label is not None and self.label.size(0) != num_edges:
+        if self.index is None and self.label is not None and self.label.size(0) != num_edges:
             raise InvalidArgumentError(
                 f"edge_label must have a row for each of {num_edges} edges, got shape {list(self.label.shape)}"
             )
 
     def config(self) -> dict[str, object]:
         """Return what a batch depends on."""
-        o = self.options
-        return {
-            "edge_label_index": _digest(o.index) or "all",
+        weights = _digest(self.src_weight), _digest(self.dst_weight)
+        config: dict[str, object] = {
+            "edge_label_index": _digest(self.index) or "all",
             "edge_label": _digest(self.label),
-            "negatives": [o.negatives, MODES[o.triplets], _digest(o.src_weight), _digest(o.dst_weight), o.strict],
-            "exclude_seed_edges": o.exclude,
-            **({"edge_type": _as_list(self.edge_type), "reverse": _as_list(self.reverse)} if self.prefix else {}),
+            "negatives": [self.negatives, MODES[self.triplets], *weights, self.strict],
+            "exclude_seed_edges": self.exclude,
         }
+        if self.edge_type != UNNAMED:
+            config |= {"edge_type": _as_list(self.edge_type), "reverse": _as_list(self.reverse)}
+        return config
 
     def labels(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """Return ``edge_label`` of a batch: those of its links, then zeros for negatives. None where there are none."""
-        if self.options.triplets:
+        if self.triplets:
             return None
-        links = tensors[self.prefix + "input_id"]
+        links = tensors[self.tensor_name("input_id")]
         if self.label is not None:
             label = self.label.to(links.device)[links]
-        elif self.options.negatives > 0:
+        elif self.negatives > 0:
             label = torch.ones(links.numel(), device=links.device)
         else:
             return None
-        negatives = tensors[self.prefix + "edge_label_index"].size(1) - links.numel()
+        negatives = tensors[self.tensor_name("edge_label_index")].size(1) - links.numel()
         return torch.cat([label, label.new_zeros((negatives, *label.shape[1:]))]) if negatives else label
 
 
@@ -114,16 +147,18 @@ def links(
         )
     if mode == "binary" and checked is not None and checked.numel():
         checked = _above_negatives(checked)
-    options = LinkOptions(
+    return Links(
         index=ids,
+        label=checked,
         negatives=amount,
         triplets=mode == "triplet",
         src_weight=_weight("src_weight", src_weight),
         dst_weight=_weight("dst_weight", dst_weight),
         strict=strict,
         exclude=exclusion(exclude),
+        edge_type=edge_type,
+        reverse=exclude,
     )
-    return Links(options, checked, edge_type, exclude)
 
 
 def edge_label_index(value: object) -> Tensor | None:

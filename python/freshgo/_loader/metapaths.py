@@ -96,12 +96,17 @@ def in_graph(metapaths: Metapaths, types: Types, inputs: Mapping[str, object]) -
             )
 
 
-def native(metapaths: Metapaths, types: Types) -> list[tuple[list[int], list[tuple[int, int, float]]]]:
+def places(metapaths: Metapaths, types: Types) -> list[dict[str, list[int]]]:
     """Metapaths as the library takes them: places of edge types in the order of walking, which is against the edges."""
     return [
-        ([types.edge_types.index(edge_type) for edge_type in reversed(hops[0].metapath or ())], [w.step for w in hops])
+        {"edge_types": [types.edge_types.index(edge_type) for edge_type in reversed(hops[0].metapath or ())]}
         for hops in metapaths.values()
     ]
+
+
+def steps(metapaths: Metapaths) -> list[tuple[int, int, float]]:
+    """The walks along metapaths, those of all hops of one after the other."""
+    return [walk.step for hops in metapaths.values() for walk in hops]
 
 
 def config(metapaths: Metapaths) -> list[Any]:

@@ -35,26 +35,22 @@ class Sampling:
             raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the library."""
-        labor = self.labor
-        return {
-            "fanouts": self.fanouts,
-            "walks": self.walks,
-            "labor": None
-            if labor is None
-            else (bool(labor.layer_dependency), int(labor.batch_dependency), bool(labor.edge_weight)),
-            "weight_attr": self.weight_attr,
-        }
+        """Return the options of the library that do not depend on the graph."""
+        options: dict[str, Any] = {"weight_attr": self.weight_attr}
+        if self.labor is not None:
+            options["labor"] = 1 if self.labor.edge_weight else 2
+            options["layer_dependency"] = bool(self.labor.layer_dependency)
+            options["batch_dependency"] = int(self.labor.batch_dependency)
+        return options
 
     def config(self) -> dict[str, object]:
         """Return what a batch depends on besides the fanouts; every value is None if draws are uniform."""
-        options = self.options()
-        labor, walks = options["labor"], options["walks"]
+        labor, walks = self.labor, self.walks
         if self.metapaths is not None:
             walks = walks_of_types.config(self.metapaths)
         return {
             "weight_attr": self.weight_attr,
-            "labor": None if labor is None else list(labor[:2]),
+            "labor": None if labor is None else [bool(labor.layer_dependency), int(labor.batch_dependency)],
             "walks": None if walks is None else [list(walk) for walk in walks],
         }
 

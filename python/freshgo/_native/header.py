@@ -24,7 +24,7 @@ from ctypes import (
 )
 from typing import Any
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 AUTO = -1
 OK = 0
 TIMEOUT = 1
@@ -213,6 +213,7 @@ class EdgeType(Structure):
         ("tensors", POINTER(Array)),
         ("num_tensors", c_int32),
         ("reserved", c_int32),
+        ("weights", c_char_p),
     )
 
 
@@ -221,12 +222,6 @@ class GraphInput(Structure):
 
     _fields_ = (
         ("struct_size", c_uint32),
-        ("num_node_tensors", c_int32),
-        ("num_nodes", c_int64),
-        ("edge_index", Array),
-        ("node_tensors", POINTER(Array)),
-        ("edge_tensors", POINTER(Array)),
-        ("num_edge_tensors", c_int32),
         ("reserved", c_int32),
         ("node_types", POINTER(NodeType)),
         ("edge_types", POINTER(EdgeType)),
@@ -241,22 +236,12 @@ class ConvertInput(Structure):
     _fields_ = (
         ("struct_size", c_uint32),
         ("overwrite", c_int32),
-        ("num_nodes", c_int64),
         ("memory", c_int64),
-        ("edge_index", Array),
-        ("node_tensors", POINTER(Array)),
-        ("edge_tensors", POINTER(Array)),
-        ("splits", POINTER(Array)),
-        ("num_node_tensors", c_int32),
-        ("num_edge_tensors", c_int32),
-        ("num_splits", c_int32),
-        ("reserved", c_int32),
-        ("relayout", c_char_p),
         ("node_types", POINTER(NodeType)),
         ("edge_types", POINTER(EdgeType)),
         ("num_node_types", c_int32),
         ("num_edge_types", c_int32),
-        ("weights", POINTER(c_char_p)),
+        ("relayout", c_char_p),
     )
 
 
@@ -321,8 +306,8 @@ class Metapath(Structure):
     """fg_metapath."""
 
     _fields_ = (
-        ("path", POINTER(c_int64)),
-        ("length", c_int64),
+        ("edge_types", POINTER(c_int64)),
+        ("num_edge_types", c_int64),
     )
 
 
@@ -341,6 +326,8 @@ class Links(Structure):
         ("triplets", c_int32),
         ("strict", c_int32),
         ("exclude", c_int32),
+        ("relation", c_int32),
+        ("reverse", c_int32),
         ("reserved", c_int32),
     )
 
@@ -351,65 +338,59 @@ class LoaderOptions(Structure):
     _fields_ = (
         ("struct_size", c_uint32),
         ("num_hops", c_int32),
+        ("num_relations", c_int64),
         ("fanouts", POINTER(c_int64)),
+        ("walks", POINTER(Walk)),
+        ("metapaths", POINTER(Metapath)),
+        ("weight_attr", c_char_p),
+        ("seed", c_uint64),
+        ("replace", c_int32),
+        ("labor", c_int32),
+        ("batch_dependency", c_int64),
+        ("layer_dependency", c_int32),
+        ("subgraph_type", c_int32),
         ("seeds", POINTER(c_int64)),
         ("num_seeds", c_int64),
         ("batch_size", c_int64),
-        ("seed", c_uint64),
         ("all_nodes", c_int32),
-        ("replace", c_int32),
         ("shuffle", c_int32),
         ("drop_last", c_int32),
-        ("checksums", c_int32),
-        ("workers", c_int32),
-        ("prefetch", c_int32),
         ("transpose", c_int32),
+        ("num_workers", c_int32),
+        ("prefetch", c_int32),
         ("memory", c_int64),
         ("feature_cache", c_int64),
         ("neighbor_cache", c_int64),
+        ("trace_memory", c_int64),
+        ("buffer_memory", c_int64),
         ("cache", c_char_p),
-        ("io", c_char_p),
+        ("transfer", c_char_p),
         ("superbatch", c_int64),
         ("carry_over", c_int32),
         ("lookahead", c_int32),
+        ("presc_epochs", c_int64),
         ("hotness", POINTER(c_float)),
         ("num_hotness", c_int64),
         ("hotness_seed", c_uint64),
-        ("presc_epochs", c_int32),
-        ("reserved2", c_int32),
         ("reorder", c_int64),
         ("reorder_rows", c_int64),
-        ("transfer", c_char_p),
-        ("trace_memory", c_int64),
-        ("buffer_memory", c_int64),
+        ("io", c_char_p),
         ("scratch", c_char_p),
-        ("scratch_bytes", c_int64),
+        ("scratch_size", c_int64),
         ("calibration", c_char_p),
+        ("checksums", c_int32),
+        ("reserved", c_int32),
         ("history", POINTER(HistoryOptions)),
-        ("held", POINTER(c_int32)),
-        ("num_held", c_int64),
-        ("holds", c_int32),
-        ("reserved3", c_int32),
-        ("weight_attr", c_char_p),
-        ("labor", c_int32),
-        ("layer_dependency", c_int32),
-        ("batch_dependency", c_int64),
-        ("walks", POINTER(Walk)),
-        ("subgraph_type", c_int32),
-        ("reserved4", c_int32),
         ("links", POINTER(Links)),
-        ("relation_fanouts", POINTER(c_int64)),
-        ("num_relations", c_int64),
         ("time_attr", c_char_p),
         ("input_time", POINTER(c_int64)),
         ("num_input_time", c_int64),
         ("time_window", c_int64),
         ("temporal_last", c_int32),
         ("disjoint", c_int32),
-        ("link_relation", c_int32),
-        ("link_reverse", c_int32),
-        ("metapaths", POINTER(Metapath)),
-        ("num_metapaths", c_int64),
+        ("held", POINTER(c_int32)),
+        ("num_held", c_int64),
+        ("holds", c_int64),
     )
 
 
@@ -430,8 +411,7 @@ class Batch(Structure):
         ("tensors", POINTER(Tensor)),
         ("capacity", c_int32),
         ("versioned", c_int32),
-        ("num_tensors", c_int32),
-        ("reserved", c_int32),
+        ("num_tensors", c_int64),
         ("index", c_int64),
         ("num_seeds", c_int64),
     )
@@ -656,8 +636,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_buffers_lock": (POINTER(LockApi),),
     "fg_store_open": (c_char_p, POINTER(c_void_p)),
     "fg_store_describe": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
-    "fg_store_read": (c_void_p, c_int32, c_char_p, c_int32, POINTER(c_void_p)),
-    "fg_store_read_type": (c_void_p, c_int32, c_int32, c_char_p, c_int32, POINTER(c_void_p)),
+    "fg_store_read": (c_void_p, c_int32, c_int32, c_char_p, c_int32, POINTER(c_void_p)),
     "fg_store_verify": (c_void_p, POINTER(c_void_p)),
     "fg_store_close": (c_void_p,),
     "fg_graph_open": (POINTER(GraphInput), POINTER(c_void_p)),

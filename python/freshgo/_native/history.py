@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from freshgo._native import abi, dlpack, header
+from freshgo._native.options import pointer_to
 
 POLL_MS = 50
 """How long a call may block before Ctrl-C is looked for."""
@@ -37,9 +38,9 @@ class HistoryCalls:
         for layer, (computed, hits) in zip(raw, alive, strict=True):
             rows, slots = (torch.empty(computed.numel(), dtype=torch.int64) for _ in range(2))
             kept.append((rows, slots))
-            layer.computed, layer.num_computed = _pointer(computed, ctypes.c_float), computed.numel()
-            layer.hits, layer.num_hits = _pointer(hits, ctypes.c_float), hits.numel()
-            layer.rows, layer.slots = _pointer(rows, ctypes.c_int64), _pointer(slots, ctypes.c_int64)
+            layer.computed, layer.num_computed = pointer_to(computed, ctypes.c_float), computed.numel()
+            layer.hits, layer.num_hits = pointer_to(hits, ctypes.c_float), hits.numel()
+            layer.rows, layer.slots = pointer_to(rows, ctypes.c_int64), pointer_to(slots, ctypes.c_int64)
         self._judged = norms, raw, kept, alive
         self._update(iteration, row_bytes, raw, len(norms))
         return self.history_admitted(norms)
@@ -80,11 +81,6 @@ class HistoryCalls:
             FormatError: these bytes are no state of this history
         """
         abi.call("fg_history_restore", self._handle(), state, len(state))
-
-
-def _pointer(tensor: torch.Tensor, kind: Any) -> Any:
-    """A pointer to the first element of a tensor, which the caller keeps alive; NULL where it has none."""
-    return ctypes.cast(ctypes.c_void_p(tensor.data_ptr()), ctypes.POINTER(kind))  # 0 is NULL
 
 
 def _tensor(function: str, handle: int) -> torch.Tensor | None:

@@ -14,10 +14,10 @@ import torch
 
 from freshgo._args.progress import Progress
 from freshgo._native import abi, dlpack, header
-from freshgo._native.graph import Graph, TypedGraph, source_handles
+from freshgo._native.graph import Graph, source_handles
 from freshgo._native.handle import POLL_MS, Handle, run_job
 from freshgo._native.history import HistoryCalls
-from freshgo._native.options import LoaderOptions, loader_options, own_seeds, pointer_to
+from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_options
 from freshgo._native.store import Store
 
 __all__ = ["Loader", "RawBatch", "hotness", "simulate"]
@@ -32,7 +32,7 @@ class RawBatch:
     tensors: dict[str, torch.Tensor]
 
 
-_MODES = {"train": 0, "trace": 1, "plain": 2}
+_MODES = {"train": header.TRAIN, "trace": header.TRACE, "plain": header.PLAIN}
 
 
 class Loader(Handle, HistoryCalls):
@@ -41,9 +41,7 @@ class Loader(Handle, HistoryCalls):
     _closer = "fg_loader_close"
     _what = "loader"
 
-    def __init__(
-        self, source: Store | Graph | TypedGraph, options: LoaderOptions, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, source: Store | Graph, options: LoaderOptions, progress: Progress | None = None) -> None:
         """Load the topology, fill the caches and check the options against the source, which is kept open until
         this loader is closed.
 
@@ -54,11 +52,8 @@ class Loader(Handle, HistoryCalls):
         """
         super().__init__()
         self._source = source
-        self._seeds = own_seeds(options.seeds)
-        # The library reads them where they lie.
-        self._vectors = options.hotness, options.held, options.links, options.input_time
-        raw = loader_options(options, self._seeds)
-        arguments = (*source_handles(source), ctypes.byref(raw))
+        self._options = raw_options(options)  # keeps alive what the library reads where it lies
+        arguments = (*source_handles(source), ctypes.byref(self._options))
         self._pointer = run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
         info = header.LoaderDetails()
         abi.call("fg_loader_info", self._pointer, ctypes.byref(info))
@@ -105,16 +100,15 @@ class Loader(Handle, HistoryCalls):
         return abi.read_json("fg_loader_plan", self._handle())
 
 
-def hotness(source: Store | Graph | TypedGraph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
-    """The scores (float32, one per node) by which a loader of these options fills its cache: ``options.cache`` names
+def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:
+    """The scores (float32, one per node) by which a loader of these options fills its cache: ``cache`` names
     the metric.
 
     Raises:
         InvalidArgumentError, BudgetError, ReadError, CorruptError: as :class:`Loader`
     """
     out = torch.empty(num_nodes, dtype=torch.float32)
-    seeds = own_seeds(options.seeds)
-    raw = loader_options(options, seeds)
+    raw = raw_options(options)
     run_job("fg_hotness", *source_handles(source), ctypes.byref(raw), pointer_to(out, ctypes.c_float), num_nodes)
     return out
 
@@ -141,23 +135,24 @@ def simulate(
     fill = torch.zeros(1, dtype=torch.int64)
     arrays = dlpack.ArrayList()
     batches = (header.Array * len(trace))(*(arrays.one(f"trace[{i}]", ids) for i, ids in enumerate(trace)))
-    raw = header.Simulation(
-        struct_size=ctypes.sizeof(header.Simulation),
-        carry_over=int(carry_over),
-        lookahead=int(lookahead),
-        policy=policy.encode(),
-        superbatch=superbatch or 0,
-        hotness_seed=hotness_seed & 0xFFFF_FFFF_FFFF_FFFF,
-        num_nodes=num_nodes,
-        capacity=capacity,
-        trace=batches,
-        num_batches=len(batches),
-        **{
-            name: pointer_to(out, ctypes.c_int64)
-            for name, out in (("reads", reads), ("hits", hits), ("swaps", swaps), ("fill", fill))
+    raw = filled(
+        header.Simulation,
+        {
+            "policy": policy,
+            "capacity": capacity,
+            "num_nodes": num_nodes,
+            "superbatch": superbatch or 0,
+            "carry_over": carry_over,
+            "lookahead": lookahead,
+            "hotness": hotness,
+            "hotness_seed": hotness_seed,
+            "trace": batches,
+            "num_batches": len(batches),
+            "reads": reads,
+            "hits": hits,
+            "swaps": swaps,
+            "fill": fill,
         },
     )
-    if hotness is not None:
-        raw.hotness, raw.num_hotness = pointer_to(hotness, ctypes.c_float), hotness.numel()
     run_job("fg_simulate", ctypes.byref(raw))
     return reads, hits, swaps, int(fill)

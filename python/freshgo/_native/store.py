@@ -49,18 +49,16 @@ class Store(Handle):
             level["splits"] = {split["name"]: split["shape"][0] for split in level["splits"]}
         return info
 
-    def read(self, name: str, *, kind: Literal["split", "node", "edge"], place: int | None = None) -> torch.Tensor:
+    def read(self, name: str, *, kind: Literal["split", "node", "edge"], place: int = 0) -> torch.Tensor:
         """Read one whole split (int64 ids) or tensor (all rows) into memory, checksums verified. ``place`` is that of
-        the type in what :meth:`describe` lists, None in a homogeneous store."""
-        kinds = {"split": 0, "node": 1, "edge": 2}
+        the type in what :meth:`describe` lists, 0 in a homogeneous store."""
+        kinds = {"split": header.SPLIT, "node": header.NODE_TENSOR, "edge": header.EDGE_TENSOR}
         if kind not in kinds:
             raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
         versioned = dlpack.use_versioned()
-        what = (kinds[kind],) if place is None else (kinds[kind], place)
-        function = "fg_store_read" if place is None else "fg_store_read_type"
-        arguments = (self._handle(), *what, name.encode(), int(versioned))
+        arguments = (self._handle(), kinds[kind], place, name.encode(), int(versioned))
         slots = (header.Tensor * 1)()
-        result = run_job(function, *arguments, discard=lambda managed: _free(managed, versioned))
+        result = run_job("fg_store_read", *arguments, discard=lambda managed: _free(managed, versioned))
         try:
             slots[0].managed = result
             return dlpack.to_torch(slots, 1, versioned)[""]

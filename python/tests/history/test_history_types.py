@@ -100,7 +100,7 @@ def test_blocks_of_plain_batches_give_the_seeds_what_the_whole_batch_does(
     typed: Graph, hetero: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if hetero:
-        monkeypatch.setattr("freshgo.loader.typed_batch_class", lambda: HeteroBatch)
+        monkeypatch.setattr("freshgo.loader.batch_class", lambda types: HeteroBatch)
     else:
         pytest.importorskip("torch_geometric")
     model = RGCN(typed)

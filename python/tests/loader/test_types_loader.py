@@ -419,7 +419,6 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
             r"\"x\" is no tensor of any edge type, .*writes, paper\).weight",
         ),
         ({"weight_attr": "time", "sampler": 3}, errors.DTypeError, r"sampler must be"),
-        ({"edge_index": "EdgeIndex"}, errors.InvalidArgumentError, r"edge_index works on homogeneous graphs"),
         ({"memory": "1kB"}, errors.BudgetError, r"memory"),
     ],
 )

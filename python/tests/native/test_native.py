@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import capi_header
+import native_inputs
 import pytest
 import torch
 
 from freshgo import errors
 from freshgo._native import abi, dlpack, header
-from freshgo._native import convert as native_convert
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
-from freshgo._native.options import LoaderOptions, loader_options
+from freshgo._native.options import raw_options
 from freshgo._native.process import counters
 from freshgo._native.store import Store as NativeStore
 
-Options = LoaderOptions
+Options = native_inputs.options
 
 NODES, EDGES = 400, 3000
 
@@ -71,7 +71,7 @@ def rows(tensor: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def native_path(edges: torch.Tensor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("native") / "g.freshgo"
-    native_convert.convert(
+    native_inputs.convert(
         path,
         num_nodes=NODES,
         edge_index=edges,
@@ -89,7 +89,7 @@ def source(request: pytest.FixtureRequest, native_path: Path, edges: torch.Tenso
         opened: Any = NativeStore(native_path)
     else:
         tensors = {str(dtype).removeprefix("torch."): values(dtype, NODES, 3) for dtype in DTYPES}
-        opened = NativeGraph(NODES, edges, tensors, {"weight": values(torch.float32, EDGES)})
+        opened = NativeGraph(native_inputs.parts(NODES, edges, tensors, {"weight": values(torch.float32, EDGES)}))
     yield opened
     opened.close()
 
@@ -180,7 +180,7 @@ def test_no_seeds_is_not_every_node(source: Any) -> None:
 
 def test_many_batches_leak_nothing(source: Any) -> None:
     """The counters of ten thousand batches, and of what was kept meanwhile."""
-    loader = NativeLoader(source, Options(fanouts=[1], batch_size=4, workers=1, prefetch=2))
+    loader = NativeLoader(source, Options(fanouts=[1], batch_size=4, num_workers=1, prefetch=2))
     kept, count, high = [], 0, 0
     while count < 10_000:
         loader.start(count, 0)
@@ -230,14 +230,14 @@ def test_dropping_everything_frees_everything(native_path: Path, edges: torch.Te
     loader = NativeLoader(NativeStore(native_path), Options(fanouts=[2]))
     loader.start(0, 0)
     loader.next()
-    graph = NativeGraph(NODES, edges, {}, {})
+    graph = NativeGraph(native_inputs.parts(NODES, edges, {}, {}))
     circle: list[Any] = [loader, graph]
     circle.append(circle)
 
 
 def test_tensors_of_a_graph_stay_alive(edges: torch.Tensor) -> None:
     x = values(torch.float32, NODES, 3)
-    graph = NativeGraph(NODES, edges.clone(), {"x": x.clone()}, {})
+    graph = NativeGraph(native_inputs.parts(NODES, edges.clone(), {"x": x.clone()}, {}))
     loader = NativeLoader(graph, Options(fanouts=[2], batch_size=100))
     graph.close()
     del graph
@@ -279,7 +279,7 @@ def test_wrong_handles(native_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="NULL"):
         abi.call("fg_job_cancel", None)
     with pytest.raises(errors.InvalidArgumentError, match="a store or a graph"):
-        abi.call("fg_loader_open", None, None, loader_options(Options(fanouts=[1]), None), ctypes.c_void_p())
+        abi.call("fg_loader_open", None, None, raw_options(Options(fanouts=[1])), ctypes.c_void_p())
     unknown = ctypes.create_string_buffer(8)
     with pytest.raises(errors.ClosedError):
         abi.call("fg_store_close", ctypes.addressof(unknown))
@@ -295,13 +295,17 @@ def test_wrong_handles(native_path: Path) -> None:
 
 def test_struct_size_is_checked(native_path: Path) -> None:
     store = NativeStore(native_path)
-    options = loader_options(Options(fanouts=[1], memory=123, cache="none"), None)
+    options = raw_options(Options(fanouts=[1]))
+    options.num_held = -1  # which cannot be, where it is read
     job = ctypes.c_void_p()
-    for size in (0, 8, header.LoaderOptions.memory.offset - 1, ctypes.sizeof(header.LoaderOptions) + 1, 2**32 - 1):
+    for size in (0, 7, ctypes.sizeof(header.LoaderOptions) + 1, 2**32 - 1):
         options.struct_size = size
         with pytest.raises(errors.InvalidArgumentError, match="struct_size"):
             abi.call("fg_loader_open", store._handle(), None, options, job)
-    options.struct_size = header.LoaderOptions.memory.offset  # an older caller: no budget, so 123 bytes are no limit
+    options.struct_size = ctypes.sizeof(header.LoaderOptions)
+    with pytest.raises(errors.InvalidArgumentError, match="-1 places of rows"):
+        abi.call("fg_loader_open", store._handle(), None, options, job)
+    options.struct_size = header.LoaderOptions.held.offset  # a caller that does not know of what follows
     abi.call("fg_loader_open", store._handle(), None, options, job)
     state = header.Progress()
     assert abi.call("fg_job_wait", job, 60_000, state) == header.OK
@@ -336,7 +340,7 @@ def test_jobs_are_cancelled_closed_and_polled(native_path: Path, edges: torch.Te
     with pytest.raises(errors.ClosedError, match="job is closed"):
         abi.call("fg_job_wait", job, 0, state)
     # closed without anybody having taken the result
-    abi.call("fg_store_read", store._handle(), 1, b"float32", 0, job)
+    abi.call("fg_store_read", store._handle(), 1, 0, b"float32", 0, job)
     abi.call("fg_job_close", job)
     store.close()
 
@@ -346,7 +350,7 @@ def test_an_exception_in_progress_stops_the_job(edges: torch.Tensor, tmp_path: P
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        native_convert.convert(
+        native_inputs.convert(
             tmp_path / "a",
             num_nodes=NODES,
             edge_index=edges,
@@ -364,7 +368,7 @@ def test_unused_capsules_free_their_tensor(native_path: Path) -> None:
     for versioned in (False, True):
         for consume in (False, True):
             job, state = ctypes.c_void_p(), header.Progress()
-            abi.call("fg_store_read", store._handle(), 1, b"int64", int(versioned), job)
+            abi.call("fg_store_read", store._handle(), 1, 0, b"int64", int(versioned), job)
             assert abi.call("fg_job_wait", job, -1, state) == header.OK
             abi.call("fg_job_close", job)
             tensors = (header.Tensor * 1)((None, state.result))
@@ -431,15 +435,15 @@ def test_errors_carry_errno_and_filename(tmp_path: Path, edges: torch.Tensor) ->
         NativeStore(tmp_path / "file")
 
     convert = {"num_nodes": NODES, "edge_index": edges, "node_tensors": {}, "edge_tensors": {}, "splits": {}}
-    native_convert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
+    native_inputs.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
     with pytest.raises(errors.StoreExistsError) as exists:
-        native_convert.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
+        native_inputs.convert(tmp_path / "a", **convert, memory=1 << 26)  # type: ignore[arg-type]
     assert isinstance(exists.value, FileExistsError)
     assert exists.value.errno == errno.EEXIST
-    native_convert.convert(tmp_path / "a", **convert, memory=1 << 26, overwrite=True)  # type: ignore[arg-type]
+    native_inputs.convert(tmp_path / "a", **convert, memory=1 << 26, overwrite=True)  # type: ignore[arg-type]
     with pytest.raises(errors.BudgetError) as budget:
-        native_convert.convert(tmp_path / "b", **convert, memory=1000)  # type: ignore[arg-type]
-    native_convert.convert(tmp_path / "b", **convert, memory=budget.value.minimum)  # type: ignore[arg-type]
+        native_inputs.convert(tmp_path / "b", **convert, memory=1000)  # type: ignore[arg-type]
+    native_inputs.convert(tmp_path / "b", **convert, memory=budget.value.minimum)  # type: ignore[arg-type]
 
 
 def test_every_code_has_an_exception() -> None:

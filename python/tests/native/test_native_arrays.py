@@ -7,6 +7,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import native_inputs
 import numpy as np
 import pytest
 import torch
@@ -14,11 +15,9 @@ from seeds import seed as seed_of
 
 from freshgo import errors
 from freshgo._args.arrays import NpyFile
-from freshgo._native import convert as native_convert
 from freshgo._native import dlpack
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.options import LoaderOptions
 from freshgo._native.process import counters
 from freshgo._native.store import Store as NativeStore
 
@@ -151,7 +150,7 @@ def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
         "mapped_private": np.load(tmp_path / "c.npy", mmap_mode="c"),
     }
     weights = rng.random(500)
-    native_convert.convert(
+    native_inputs.convert(
         tmp_path / "g",
         num_nodes=None,
         edge_index=np.load(tmp_path / "pairs.npy", mmap_mode="r").T,
@@ -161,7 +160,7 @@ def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
         memory=32 << 20,
     )
     store = NativeStore(tmp_path / "g")
-    loader = NativeLoader(store, LoaderOptions(fanouts=[-1], batch_size=NODES))
+    loader = NativeLoader(store, native_inputs.options(fanouts=[-1], batch_size=NODES))
     loader.start(0, 0)
     batch = loader.next()
     assert batch is not None
@@ -181,12 +180,12 @@ def test_graphs_refuse_rows_with_gaps() -> None:
     edges = torch.zeros(2, 5, dtype=torch.int64)
     for rows in (torch.zeros(NODES, 8)[:, ::2], torch.zeros(8, NODES).T):
         with pytest.raises(errors.InvalidArgumentError, match=r"strides.*rows without gaps.*\"x\""):
-            NativeGraph(NODES, edges, {"x": rows}, {})
+            NativeGraph(native_inputs.parts(NODES, edges, {"x": rows}, {}))
     for wrong in (torch.zeros(NODES - 1, 2), torch.zeros(NODES + 1)):
         with pytest.raises(errors.InvalidArgumentError, match="x"):
-            NativeGraph(NODES, edges, {"x": wrong}, {})
+            NativeGraph(native_inputs.parts(NODES, edges, {"x": wrong}, {}))
     with pytest.raises(errors.InvalidArgumentError, match=str(NODES)):
-        NativeGraph(NODES, edges + NODES, {}, {})
+        NativeGraph(native_inputs.parts(NODES, edges + NODES, {}, {}))
     gc.collect()
     assert counters()["graphs"] == 0
     assert counters()["jobs"] == 0

@@ -71,13 +71,13 @@ def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) 
         from freshgo import errors
         from freshgo._native import abi, header
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import LoaderOptions
+        from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
         abi.library_path = lambda: pathlib.Path(sys.argv[1])
         header.SIGNATURES["fg_test_panic"] = ()
         store = NativeStore(sys.argv[2])
-        loader = NativeLoader(store, LoaderOptions(fanouts=[2], batch_size=10))
+        loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[2]])))
         loader.start(0, 0)
         batch = loader.next()
         messages = set()
@@ -110,11 +110,11 @@ def test_a_forked_child_never_calls_the_library(store_path: Path) -> None:
         from freshgo import errors
         from freshgo._native import abi
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import LoaderOptions
+        from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
         store = NativeStore(sys.argv[1])
-        loader = NativeLoader(store, LoaderOptions(fanouts=[2], batch_size=10))
+        loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[2]])))
         loader.start(0, 0)
         batch = loader.next()
         pid = os.fork()
@@ -145,7 +145,7 @@ def test_a_child_forked_before_the_first_use_works(store_path: Path) -> None:
         """
         import os, sys
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import LoaderOptions
+        from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
         if os.fork() == 0:
@@ -166,10 +166,10 @@ def test_tensors_are_deleted_in_a_child_while_the_parent_uses_the_pool(store_pat
         import os, sys, threading, warnings
         warnings.simplefilter("ignore")
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import LoaderOptions
+        from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
-        loader = NativeLoader(NativeStore(sys.argv[1]), LoaderOptions(fanouts=[2], batch_size=10))
+        loader = NativeLoader(NativeStore(sys.argv[1]), loader_options(batch_size=10, prefetch=4, **relations([[2]])))
         stop = threading.Event()
         def work():
             epoch = 0
@@ -203,11 +203,11 @@ def test_exit_with_everything_alive(store_path: Path, how: str) -> None:
         import os, sys
         from freshgo._native import abi, dlpack
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import LoaderOptions
+        from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
         store = NativeStore(sys.argv[1])
-        loader = NativeLoader(store, LoaderOptions(fanouts=[5, 5], batch_size=10))
+        loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[5, 5]])))
         loader.start(0, 0)
         batch = loader.next()
         import builtins, torch
@@ -233,12 +233,12 @@ def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
         import signal, sys, time
         from freshgo._native import abi, handle as native_handle, header
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import LoaderOptions
+        from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
         store = NativeStore(sys.argv[1])
-        loader = NativeLoader(store, LoaderOptions(fanouts=[2], batch_size=10))
+        loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[2]])))
         call, waits = abi.call, []
         def slow(name, *args):
             # Stands for a device that does not answer: the library waits its 50 ms each time.

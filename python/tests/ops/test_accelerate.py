@@ -169,6 +169,37 @@ def test_blocks_with_the_operators_alone(graph: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("transpose", [False, True])
+def test_heterogeneous_batches_with_an_edge_index_of_pyg(transpose: bool) -> None:
+    random = np.random.default_rng(5)
+    types = {("a", "to", "a"): (200, 200), ("a", "to", "b"): (200, 80), ("b", "back", "a"): (80, 200)}
+    data: dict[Any, Any] = {
+        key: {"edge_index": np.stack([random.integers(n, size=900) for n in ends])} for key, ends in types.items()
+    }
+    data |= {"a": {"x": random.normal(size=(200, 6)).astype("f")}, "b": {"x": random.normal(size=(80, 6)).astype("f")}}
+    options: dict[str, Any] = {"input_nodes": "a", "batch_size": 50, "transpose": transpose}
+    layers = [pyg.SAGEConv((6, 6), 4), pyg.GraphConv((6, 6), 4), pyg.SAGEConv((6, 6), 4, aggr="max")]
+    with Loader(data, [5, 4], **options, edge_index="EdgeIndex") as loader, Loader(data, [5, 4], **options) as other:
+        for batch, same in zip(loader, other, strict=True):
+            assert {key for key in types if isinstance(batch[key].edge_index, EdgeIndex)} == {("a", "to", "a")}
+            batch["a", "to", "a"].edge_index.validate()
+            for layer in layers:
+                conv, results = pyg.HeteroConv({key: copy.deepcopy(layer) for key in types}), []
+                for one in (batch, same):
+                    x = {key: rows.clone().requires_grad_() for key, rows in one.x_dict.items()}
+                    out = conv(x, one.edge_index_dict)
+                    loss = sum(rows.square().sum() for rows in out.values())
+                    results.append((*out.values(), *torch.autograd.grad(loss, list(x.values()))))
+                for mine, expected in zip(*results, strict=True):
+                    torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_an_edge_index_of_pyg_needs_an_edge_type_within_one_node_type() -> None:
+    data = {"a": {"num_nodes": 2}, "b": {"num_nodes": 2}, ("a", "to", "b"): {"edge_index": np.zeros((2, 1), int)}}
+    with pytest.raises(InvalidArgumentError, match=r"within one node type.*derivative"):
+        Loader(data, [2], "b", edge_index="EdgeIndex")
+
+
+@pytest.mark.parametrize("transpose", [False, True])
 def test_batches_with_an_edge_index_of_pyg(graph: dict[str, Any], transpose: bool) -> None:
     options: dict[str, Any] = {"batch_size": 50, "transpose": transpose}
     layers = [pyg.SAGEConv(24, 8), pyg.GINConv(nn.Linear(24, 8)), pyg.GCNConv(24, 8), pyg.GATConv(24, 8)]

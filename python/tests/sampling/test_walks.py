@@ -105,8 +105,16 @@ def test_blocks_trace_and_state(plain: dict[str, Any]) -> None:
         (lambda: Loader({}, [RandomWalk(), 5]), errors.InvalidArgumentError, "RandomWalk in all hops"),  # type: ignore[list-item]
         (lambda: Loader({}, RandomWalk()), errors.DTypeError, "a RandomWalk for each hop"),  # type: ignore[arg-type]
         (lambda: Loader({}, [2], sampler=RandomWalk()), errors.DTypeError, "goes into num_neighbors"),  # type: ignore[arg-type]
-        (lambda: Loader({}, [RandomWalk()], sampler=Labor()), errors.InvalidArgumentError, "without sampler"),
-        (lambda: Loader({}, [RandomWalk()], weight_attr="w"), errors.InvalidArgumentError, "without weight_attr"),
+        (
+            lambda: Loader({}, [RandomWalk()], sampler=Labor()),
+            errors.InvalidArgumentError,
+            "cannot be combined with sampler",
+        ),
+        (
+            lambda: Loader({}, [RandomWalk()], weight_attr="w"),
+            errors.InvalidArgumentError,
+            "cannot be combined with weight_attr",
+        ),
         (lambda: Loader({}, [RandomWalk()], replace=True), errors.InvalidArgumentError, "replace=True"),
     ],
 )

@@ -18,10 +18,10 @@ from real_types import read_types
 from seeds import seed as seed_of
 
 from freshgo import Loader, Store, convert, errors, hotness
-from freshgo._args.hetero_parts import typed_parts
-from freshgo._native.graph import TypedGraph as NativeTypedGraph
+from freshgo._args.hetero_parts import hetero_parts
+from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.options import LoaderOptions
+from freshgo._native.options import loader_options, relations
 from freshgo._native.process import counters
 from freshgo.cli import main
 
@@ -355,17 +355,19 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 def test_graphs_in_memory() -> None:
     before = counters()
-    parts = typed_parts({**random_types(3), ("paper", "to itself", "paper"): np.zeros((2, 3), int)})
-    with contextlib.closing(NativeTypedGraph(parts)) as graph:
+    parts = hetero_parts({**random_types(3), ("paper", "to itself", "paper"): np.zeros((2, 3), int)})
+    with contextlib.closing(NativeGraph(parts)) as graph:
         assert counters()["graphs"] == before["graphs"] + 1
-        with contextlib.closing(NativeLoader(graph, LoaderOptions(fanouts=[2]))):
+        with contextlib.closing(
+            NativeLoader(graph, loader_options(batch_size=1, **relations([[2]] * len(parts.edges))))
+        ):
             assert counters()["loaders"] == before["loaders"] + 1
     assert counters() == before
     parts.edges["paper", "to itself", "paper"].edge_index[0, 1] = 1 << 40
     with pytest.raises(
         errors.InvalidArgumentError, match=r"\(paper, to itself, paper\).edge_index\[0, 1\] is 1099511627776"
     ):
-        NativeTypedGraph(parts)
+        NativeGraph(parts)
     assert counters() == before
 
 

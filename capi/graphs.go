@@ -1,0 +1,104 @@
+package main
+
+/*
+#include "freshgo.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"fmt"
+
+	"freshgo/core/loader"
+	"freshgo/core/store"
+)
+
+// convertInput describes a caller's graph to package store.
+func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
+	var t taker
+	for _, n := range list[C.fg_node_type](&t, in.node_types, int64(in.num_node_types), "node types") {
+		node := store.NodeInput{Name: text(n.name, ""), NumNodes: int64(n.num_nodes)}
+		label := nodeLabel(node.Name)
+		if node.Tensors, err = sources(n.tensors, n.num_tensors, cmp.Or(label, "node ")+"tensor"); err != nil {
+			return out, err
+		}
+		if node.Splits, err = splitSources(n.splits, n.num_splits, label+"split"); err != nil {
+			return out, err
+		}
+		out.NodeTypes = append(out.NodeTypes, node)
+	}
+	for _, e := range list[C.fg_edge_type](&t, in.edge_types, int64(in.num_edge_types), "edge types") {
+		edge := store.EdgeInput{
+			Source: text(e.source, ""), Relation: text(e.relation, ""), Target: text(e.target, ""), WeightsOf: text(e.weights, ""),
+		}
+		label := edgeLabel(edge.Source, edge.Relation, edge.Target)
+		if edge.EdgeIndex, err = source(&e.edge_index, label+"edge_index"); err != nil {
+			return out, err
+		}
+		if edge.Tensors, err = sources(e.tensors, e.num_tensors, cmp.Or(label, "edge ")+"tensor"); err != nil {
+			return out, err
+		}
+		out.EdgeTypes = append(out.EdgeTypes, edge)
+	}
+	return out, t.err
+}
+
+// graphInput describes a caller's graph in memory.
+func graphInput(in *C.fg_graph_input) (out loader.GraphInput, err error) {
+	var t taker
+	for _, n := range list[C.fg_node_type](&t, in.node_types, int64(in.num_node_types), "node types") {
+		node := loader.GraphNodes{Name: text(n.name, ""), NumNodes: int64(n.num_nodes)}
+		label := nodeLabel(node.Name)
+		if n.num_splits != 0 {
+			return out, invalid("%s%d splits, expected none of a graph in memory", label, n.num_splits)
+		}
+		if node.Tensors, err = graphTensors(n.tensors, n.num_tensors, cmp.Or(label, "node ")+"tensor"); err != nil {
+			return out, err
+		}
+		out.NodeTypes = append(out.NodeTypes, node)
+	}
+	for _, e := range list[C.fg_edge_type](&t, in.edge_types, int64(in.num_edge_types), "edge types") {
+		edge := loader.GraphEdges{Source: text(e.source, ""), Relation: text(e.relation, ""), Target: text(e.target, "")}
+		label := edgeLabel(edge.Source, edge.Relation, edge.Target)
+		if edge.EdgeIndex, err = source(&e.edge_index, label+"edge_index"); err != nil {
+			return out, err
+		}
+		if edge.Tensors, err = graphTensors(e.tensors, e.num_tensors, cmp.Or(label, "edge ")+"tensor"); err != nil {
+			return out, err
+		}
+		out.EdgeTypes = append(out.EdgeTypes, edge)
+	}
+	return out, t.err
+}
+
+// nodeLabel begins what messages say of the arrays of a node type: nothing in a homogeneous graph.
+func nodeLabel(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("node type %q: ", name)
+}
+
+// edgeLabel is the same of an edge type.
+func edgeLabel(source, relation, target string) string {
+	if source+relation+target == "" {
+		return ""
+	}
+	return fmt.Sprintf("edge type (%s, %s, %s): ", source, relation, target)
+}
+
+// splitSources describes splits by name.
+func splitSources(list *C.fg_array, n C.int32_t, what string) (map[string]store.Source, error) {
+	named, err := sources(list, n, what)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]store.Source, len(named))
+	for _, s := range named {
+		if _, twice := out[s.Name]; twice {
+			return nil, invalid("%s %q is given twice", what, s.Name)
+		}
+		out[s.Name] = s.Source
+	}
+	return out, nil
+}

@@ -1,0 +1,252 @@
+"""What a loader was asked for, first by itself (:class:`Asked`), then in its graph (:func:`in_graph`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from freshgo import policies
+from freshgo._args import checks
+from freshgo._args.parts import UNNAMED
+from freshgo._args.times import Trees, trees
+from freshgo._args.types import ByRelation, Inputs, Types
+from freshgo._data.source import Source
+from freshgo._device import delivery
+from freshgo._loader import metapaths as walks_of_types
+from freshgo._loader.arrange import batch_class
+from freshgo._loader.link_inputs import Links
+from freshgo._loader.metapaths import Metapaths
+from freshgo._loader.sampling import Sampling, sampling, subgraph_type
+from freshgo._native.options import LoaderOptions, Settings, relations
+from freshgo.batch import Batch
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "batch_size": lambda name, value: checks.count(name, value, 1),
+    "shuffle": checks.flag,
+    "drop_last": checks.flag,
+    "replace": checks.flag,
+    "seed": lambda name, value: checks.count(name, value, None),
+    "num_workers": lambda name, value: checks.count(name, value, 0),
+    "prefetch": lambda name, value: checks.count(name, value, 0),
+    "feature_cache": checks.size,
+    "neighbor_cache": checks.size,
+    "trace_memory": checks.size,
+    "buffer_memory": checks.size,
+    "transfer": lambda name, value: checks.choice(name, value, checks.TRANSFERS),
+    "reorder": lambda name, value: checks.reorder(value),
+    "scratch_size": checks.size,
+    "io": lambda name, value: checks.choice(name, value, checks.ENGINES),
+    "checksums": checks.flag,
+    "transpose": checks.flag,
+}
+"""The keywords that the library takes as they are, under the same names, once they are checked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The arguments of a loader, checked as far as that goes without its graph."""
+
+    options: LoaderOptions
+    """Those that do not depend on the graph."""
+    input_nodes: Any
+    sampling: Sampling
+    trees: Trees
+    policy: policies.Resolved
+    memory: int | str | None
+    scratch: Any
+    history: Any
+    device: torch.device | None
+    device_cache: int | None
+    edge_index: str
+    transform: Callable[[Any], Any] | None
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> Asked:
+        """Check the keywords of a loader."""
+        given = keywords.__getitem__
+        device = delivery.resolve(given("device"))
+        policy = policies.resolve("cache", given("cache"))
+        options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
+        history = given("history")
+        drawn = sampling(
+            given("num_neighbors"), given("sampler"), given("weight_attr"), given("replace"), relations=True
+        )
+        times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
+        asked = cls(
+            options={
+                **options,
+                **drawn.options(),
+                **policy.options(),
+                "history": _history_options(history),
+                "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
+            },
+            input_nodes=given("input_nodes"),
+            sampling=drawn,
+            trees=trees(*map(given, times)),
+            policy=policy,
+            memory=given("memory"),
+            scratch=given("scratch"),
+            history=history,
+            device=device,
+            device_cache=checks.size("device_cache", given("device_cache")),
+            edge_index=checks.choice("edge_index", given("edge_index"), checks.EDGE_INDEXES),
+            transform=given("transform"),
+        )
+        asked._check_together(given("device"))
+        return asked
+
+    def _check_together(self, device: object) -> None:
+        if self.edge_index == "EdgeIndex" and batch_class() is Batch:
+            raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
+        if self.transform is not None and not callable(self.transform):
+            raise DTypeError(f"transform must be callable, got {type(self.transform).__name__}")
+        if self.device_cache is not None and self.device is None:
+            raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
+        if self.device_cache is not None and self.history is not None:
+            raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a loader draws in its graph, and the options of the library that say so."""
+
+    asked: Asked
+    types: Types
+    """Of the graph."""
+    fanouts: ByRelation
+    """Neighbours per hop of every edge type that batches have."""
+    inputs: Inputs | None
+    """None: batches are made for links."""
+    links: Links | None
+    trees: Trees
+    policy: policies.Resolved
+    options: LoaderOptions
+
+    @property
+    def drawn(self) -> Types:
+        """The types of nodes and edges that batches have."""
+        return Types(self.types.num_nodes, list(self.fanouts))
+
+    def shown(self) -> list[int] | ByRelation:
+        """The neighbours per hop as a user gives them."""
+        return self.fanouts[UNNAMED] if self.types.homogeneous else self.fanouts
+
+    def config(self) -> dict[str, Any]:
+        """Everything in a batch that does not depend on the graph, as it comes back from JSON."""
+        options, kind = self.options, self.options["subgraph_type"]
+        return {
+            **self._config_of_types(),
+            **{name: options[name] for name in ("batch_size", "shuffle", "drop_last", "replace", "seed")},
+            **self.asked.sampling.config(),
+            "subgraph_type": checks.SUBGRAPH_TYPES[kind] if kind else None,
+            **self.trees.config(),
+            **({} if self.links is None else self.links.config()),
+        }
+
+    def _config_of_types(self) -> dict[str, Any]:
+        nodes = None if self.inputs is None else self.inputs.config
+        if self.types.homogeneous:
+            return {
+                "num_neighbors": list(self.fanouts[UNNAMED]),
+                "input_nodes": "all" if nodes is None else nodes[""],
+            }
+        hops = [[list(edge_type), list(hops)] for edge_type, hops in self.fanouts.items()]
+        return {"num_neighbors": hops, "input_nodes": nodes}
+
+
+def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
+    """Check what was asked for against the graph, and complete the options.
+
+    Raises:
+        InvalidArgumentError, DTypeError: what the graph does not have, or is not given as it needs.
+    """
+    types, options = source.types, asked.options
+    policy = asked.policy.of_types(None if types.homogeneous else types.num_nodes)
+    policy.check_nodes(types.total)
+    if links is not None:
+        links = links.of_graph(source)
+    fanouts, inputs, drawn = drawn_in_graph(asked.sampling, source, asked.input_nodes, links=links is not None)
+    within = [edge_type for edge_type in fanouts if edge_type[0] == edge_type[2]]
+    if asked.edge_index == "EdgeIndex" and not within:
+        raise InvalidArgumentError(
+            "edge_index='EdgeIndex' is for edge types within one node type, which this graph does not have: PyG cannot "
+            "compute the derivative of an EdgeIndex between different nodes"
+        )
+    if options["subgraph_type"] == checks.SUBGRAPH_TYPES.index("bidirectional"):
+        _warn_one_way(types)
+    of_graph = asked.trees.homogeneous() if types.homogeneous else asked.trees
+    if not types.homogeneous and inputs is not None:
+        of_graph = asked.trees.typed(inputs.counts)
+    options = {
+        **options,
+        **drawn,
+        **of_graph.options(),
+        "hotness": policy.scores,
+        "memory": checks.budget(asked.memory, source.default_memory) or 0,
+        "scratch": checks.scratch(asked.scratch, source.directory),
+        "calibration": source.calibration(options["io"]),
+        "links": None if links is None else links.options(),
+    }
+    asked = dataclasses.replace(asked, input_nodes=None)  # the library has a copy, the user's may be large
+    return Request(asked, types, fanouts, inputs, links, of_graph, policy, options)
+
+
+def drawn_in_graph(
+    drawn: Sampling, source: Source, input_nodes: object, *, links: bool = False
+) -> tuple[ByRelation, Inputs | None, LoaderOptions]:
+    """Return the neighbours along each relation of batches, the input nodes and the options of the library for both."""
+    types = source.types
+    if types.homogeneous:
+        drawn.check_homogeneous()
+    elif drawn.walks is not None:
+        raise InvalidArgumentError(
+            "a RandomWalk in a heterogeneous graph goes along a metapath=[...] of its edge types, which are "
+            f"{', '.join(map(repr, types.edge_types)) or 'none at all'}"
+        )
+    inputs = None if links else types.inputs(input_nodes, source.split, source.splits)
+    if drawn.metapaths is None:
+        fanouts = types.fanouts(drawn.by_relation, drawn.fanouts)
+    else:
+        fanouts = _along_metapaths(drawn.metapaths, types, inputs)
+    walks = drawn.walks if drawn.metapaths is None else walks_of_types.steps(drawn.metapaths)
+    options = {
+        **relations(list(fanouts.values())),
+        "walks": walks,
+        "metapaths": None if drawn.metapaths is None else walks_of_types.places(drawn.metapaths, types),
+        "seeds": None if inputs is None else inputs.seeds,
+    }
+    return fanouts, inputs, options
+
+
+def _along_metapaths(metapaths: Metapaths, types: Types, inputs: Inputs | None) -> ByRelation:
+    if inputs is None:
+        raise InvalidArgumentError("a LinkLoader draws along edge types: it cannot use metapaths")
+    walks_of_types.in_graph(metapaths, types, inputs.config)
+    return {name: [walk.top for walk in hops] for name, hops in metapaths.items()}
+
+
+def _warn_one_way(types: Types) -> None:
+    """Say which relations a bidirectional batch leaves as they are."""
+    for edge_type in types.one_way():
+        warnings.warn(
+            f"subgraph_type='bidirectional' adds nothing to {edge_type}, which has no reverse edge type: it would "
+            f"be {(edge_type[2], f'rev_{edge_type[1]}', edge_type[0])}, or the only one from {edge_type[2]!r} to "
+            f"{edge_type[0]!r}",
+            UserWarning,
+            stacklevel=checks.caller(),
+        )
+
+
+def _history_options(history: object) -> LoaderOptions | None:
+    """Return what the library is told of a history: nothing where it would keep nothing."""
+    if history is None:
+        return None
+    settings: Settings | None = getattr(history, "_settings", None)
+    if settings is None:
+        raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
+    return settings.members() if settings.p_grad > 0 and settings.t_stale.count > 0 else None
