@@ -19,6 +19,7 @@ import (
 	"freshgo/core/loader"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/prune"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -74,6 +75,7 @@ var codes = []struct {
 	{plan.ErrConfig, C.FG_INVALID},
 
 	{loader.ErrOption, C.FG_INVALID},
+	{prune.ErrCall, C.FG_INVALID},
 	{history.ErrConfig, C.FG_INVALID},
 	{history.ErrRow, C.FG_INVALID},
 	{history.ErrState, C.FG_FORMAT},

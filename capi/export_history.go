@@ -9,8 +9,8 @@ import (
 	"context"
 	"unsafe"
 
-	"freshgo/core/loader"
 	"freshgo/core/mem"
+	"freshgo/core/prune"
 	"freshgo/csrc"
 )
 
@@ -51,7 +51,7 @@ func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.
 		}
 		var t taker
 		raw := list[C.fg_history_layer](&t, layers, int64(numLayers), "layers")
-		norms := make([]loader.Norms, len(raw))
+		norms := make([]prune.Norms, len(raw))
 		for i := range raw {
 			layer := &raw[i]
 			layer.num_admitted = 0

@@ -34,8 +34,8 @@ func keyOf(norm float32) uint32 {
 	return b | 1<<31
 }
 
-// smallest returns the k-th smallest key, k > 0, and how many of the keys that equal it are among the k smallest. It counts the keys by
-// one byte after the other from the highest: four passes whatever the keys are.
+// smallest returns the k-th smallest key, k > 0, and how many of the keys that equal it are among the k smallest. It
+// counts the keys by one byte after the other from the highest: four passes whatever the keys are.
 func smallest(keys []uint32, k int) (kth uint32, ties int) {
 	for shift := 24; shift >= 0; shift -= 8 {
 		var count [256]int
@@ -53,11 +53,12 @@ func smallest(keys []uint32, k int) (kth uint32, ties int) {
 	return kth, k
 }
 
-// judgeLayer collects the rows of a layer that may enter and ends the entries that gradients speak against, and those of all computed
-// rows: what was computed is newer.
+// judgeLayer collects the rows of a layer that may enter and ends the entries that gradients speak against, and those
+// of all computed rows: what was computed is newer.
 //
-// Of n computed rows the k = floor(GradFraction*n + 0.5) with the smallest norms may enter, where a norm that is not finite is above all
-// others and never enters. The k-th norm is the threshold above which hits are evicted: none with k = n, all of them with k = 0 < n.
+// Of n computed rows the k = floor(GradFraction*n + 0.5) with the smallest norms may enter, where a norm that is not
+// finite is above all others and never enters. The k-th norm is the threshold above which hits are evicted: none with k
+// = n, all of them with k = 0 < n.
 func (h *History) judgeLayer(layer int, o *Observed) {
 	j, t, all := &h.judge, &h.tables[layer], h.config.Policy == All
 	j.firsts, j.olds, j.keys = j.firsts[:0], j.olds[:0], j.keys[:0]
@@ -111,8 +112,8 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 	}
 }
 
-// judgeHits evicts the rows that history gave and whose gradients are above the threshold. An entry that has taken the place of the one
-// that was read is judged as well: it is of the same node and layer.
+// judgeHits evicts the rows that history gave and whose gradients are above the threshold. An entry that has taken the
+// place of the one that was read is judged as well: it is of the same node and layer.
 func (h *History) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
 	t := &h.tables[layer]
 	for x, node := range o.HitNodes {
@@ -129,7 +130,8 @@ func (h *History) judgeHits(layer int, o *Observed, threshold uint32, unbounded 
 	}
 }
 
-// admit gives slots to the candidates, in the order in which they stand: highest layer first, which saves most, then by position.
+// admit gives slots to the candidates, in the order in which they stand: highest layer first, which saves most, then by
+// position.
 func (h *History) admit(i int64, layers []Observed, out []Admitted) {
 	sweep := sweep{ring: &h.ring, now: i}
 	for x, c := range h.ranked() {
@@ -175,7 +177,8 @@ func (h *History) refuse(why int32, n int64) {
 	}
 }
 
-// rewritable returns the slot that a node has, for the policy that writes in place, or absent, or refused when a batch relies on it.
+// rewritable returns the slot that a node has, for the policy that writes in place, or absent, or refused when a batch
+// relies on it.
 func (h *History) rewritable(layer int, node int64) int32 {
 	at := h.tables[layer].get(node)
 	if at < 0 {
@@ -232,8 +235,8 @@ func (h *History) enter(at int32, node, i int64, c *candidate) {
 	count.Admitted++
 }
 
-// sweep goes over the entries that may give way: the lowest bucket first, in it the oldest first, without those of this update and those
-// that batches rely on. Each entry is passed once in an update.
+// sweep goes over the entries that may give way: the lowest bucket first, in it the oldest first, without those of this
+// update and those that batches rely on. Each entry is passed once in an update.
 type sweep struct {
 	ring   *ring
 	now    int64

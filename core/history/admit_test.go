@@ -128,7 +128,8 @@ func TestGradientsEvict(t *testing.T) {
 	}
 }
 
-// TestComputedAgain: a row that was computed although it is cached loses its old entry, whether the new one enters or not.
+// TestComputedAgain: a row that was computed although it is cached loses its old entry, whether the new one enters or
+// not.
 func TestComputedAgain(t *testing.T) {
 	h := newHistory(t, Config{NumNodes: 10, Layers: 1, Bytes: 80, Stale: 9, GradFraction: 0.5, Policy: Gradient}, 8)
 	out := make([]Admitted, 1)

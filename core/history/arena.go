@@ -6,8 +6,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// arena hands out pieces of one block, which is kept from batch to batch. A batch larger than all before takes a new block
-// of exactly its size: among n batches alike that happens about ln n times.
+// arena hands out pieces of one block, which is kept from batch to batch. A batch larger than all before takes a new
+// block of exactly its size: among n batches alike that happens about ln n times.
 type arena struct {
 	block *mem.Block
 	rest  []byte

@@ -9,8 +9,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// BenchmarkUpdate: a lookup and an update of the paper's setting, 150,000 rows of layer 1 and 20,000 of layer 2 of a graph of 1 M nodes,
-// whose popularity is skewed, in a buffer for 400,000 embeddings. ns/row is by rows looked up.
+// BenchmarkUpdate: a lookup and an update of the paper's setting, 150,000 rows of layer 1 and 20,000 of layer 2 of a
+// graph of 1 M nodes, whose popularity is skewed, in a buffer for 400,000 embeddings. ns/row is by rows looked up.
 func BenchmarkUpdate(b *testing.B) {
 	const nodes = 1_000_000
 	for _, policy := range policies {

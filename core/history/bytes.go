@@ -2,7 +2,8 @@ package history
 
 // What batches on their way take: sizes are counts by hop, of every node type after the other, and of every relation.
 
-// BatchBytes is what a Batch takes for batches of at most these sizes, and the copy of a drawn batch that it begins with.
+// BatchBytes is what a Batch takes for batches of at most these sizes, and the copy of a drawn batch that it begins
+// with.
 func (s *Shape) BatchBytes(nodesPerHop, edgesPerHop []int64) int64 {
 	h := s.merged(nodesPerHop, edgesPerHop)
 	layers := h.layers()
@@ -38,8 +39,8 @@ func (s *Shape) merged(nodesPerHop, edgesPerHop []int64) hops {
 	return h
 }
 
-// LevelBytes is what the tables and layers of the batch at hand take as tensors of 8 bytes for each element, with their edges
-// by source if transposed, and the counts of Counts.
+// LevelBytes is what the tables and layers of the batch at hand take as tensors of 8 bytes for each element, with their
+// edges by source if transposed, and the counts of Counts.
 func (b *Batch) LevelBytes(transposed bool) int64 {
 	s, total := &b.shape, 8*int64(b.numCounts())
 	if s.Single() {
@@ -61,8 +62,8 @@ func (b *Batch) LevelBytes(transposed bool) int64 {
 	return total
 }
 
-// LevelBytes is what they take when nothing is pruned, which is the most: a node of hop j is in the levels 0 to L-j, its edges
-// in the layers 1 to L-j.
+// LevelBytes is what they take when nothing is pruned, which is the most: a node of hop j is in the levels 0 to L-j,
+// its edges in the layers 1 to L-j.
 func (s *Shape) LevelBytes(nodesPerHop, edgesPerHop []int64, transposed bool) int64 {
 	h := s.merged(nodesPerHop, edgesPerHop)
 	layers := h.layers()
@@ -85,9 +86,9 @@ func (s *Shape) LevelBytes(nodesPerHop, edgesPerHop []int64, transposed bool) in
 	return total
 }
 
-// Counts lists the sizes of the batch: the rows of features loaded, and the nodes and edges that it would have had; of each
-// node type the rows loaded and the nodes that it would have had; of each level and node type the rows of its table and the
-// targets among them.
+// Counts lists the sizes of the batch: the rows of features loaded, and the nodes and edges that it would have had; of
+// each node type the rows loaded and the nodes that it would have had; of each level and node type the rows of its
+// table and the targets among them.
 func (b *Batch) Counts(out []int64) []int64 {
 	out = append(out, int64(len(b.loaded)), b.out.PlainNodes, b.out.PlainEdges)
 	for typ := range b.shape.Types() {

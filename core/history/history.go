@@ -1,18 +1,19 @@
 // Package history decides which embeddings of earlier iterations a training run reuses (FreshGNN, sections 3 to 5).
 //
-// A History knows for each hidden layer and node in which slot of one buffer its embedding lies and when it was admitted; the rows
-// themselves are a tensor of the training framework, which moves them as it is told. A Pruner takes out of a sampled batch what the
-// reused embeddings make needless, before any feature is read.
+// A History knows for each hidden layer and node in which slot of one buffer its embedding lies and when it was
+// admitted; the rows themselves are a tensor of the training framework, which moves them as it is told. A Pruner takes
+// out of a sampled batch what the reused embeddings make needless, before any feature is read.
 //
-// It guarantees: an entry admitted at iteration a is found at i only if 1 <= i-a <= Stale. A slot holds what was admitted to it until
-// its entry is gone and no batch that relies on it is pinned. Slots and the features at the other end of the buffer never overlap. The
-// same node has at most one entry in a layer. Every answer is a function of the arguments and the calls so far: ties go to the lower
-// position, the older entry, the lower slot. A restored History continues as the saved one would have.
+// It guarantees: an entry admitted at iteration a is found at i only if 1 <= i-a <= Stale. A slot holds what was
+// admitted to it until its entry is gone and no batch that relies on it is pinned. Slots and the features at the other
+// end of the buffer never overlap. The same node has at most one entry in a layer. Every answer is a function of the
+// arguments and the calls so far: ties go to the lower position, the older entry, the lower slot. A restored History
+// continues as the saved one would have.
 //
-// The loader calls it and serialises all calls; nothing here is locked and nothing waits. A Lookup costs two dependent reads of
-// memory, an Update a few passes over the rows of the batch, without a sort: 50 and 75 ns for a row, of 150,000 in a batch, 1 M nodes and
-// 400,000 slots. Tables by node and by slot are off the heap and counted
-// under mem.History; scratch of the size of a batch is on it.
+// The loader calls it and serialises all calls; nothing here is locked and nothing waits. A Lookup costs two dependent
+// reads of memory, an Update a few passes over the rows of the batch, without a sort: 50 and 75 ns for a row, of
+// 150,000 in a batch, 1 M nodes and 400,000 slots. Tables by node and by slot are off the heap and counted under
+// mem.History; scratch of the size of a batch is on it.
 package history
 
 import (
@@ -55,13 +56,14 @@ type Config struct {
 	Policy       string
 	Lag          int64 // how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
 
-	// Reuse is how many times in an iteration the row of a node is needed at a layer, on average, if nothing is pruned. For Performance.
+	// Reuse is how many times in an iteration the row of a node is needed at a layer, on average, if nothing is pruned.
+	// For Performance.
 	Reuse func(layer int, node int64) float32
 
-	// The hottest features lie at the other end of the buffer, feature 0 at the very end. NumFeatures is how many there are to place.
-	// Each takes FeatureBytes; or, where their rows differ in width, FeatureEnds[k] is what the k hottest take together, ascending from
-	// FeatureEnds[0] = 0. The caller keeps it.
-	// FeatureWorth is how many reads in an iteration a feature saves, on average, if nothing is pruned, descending. For Performance.
+	// The hottest features lie at the other end of the buffer, feature 0 at the very end. NumFeatures is how many there
+	// are to place. Each takes FeatureBytes; or, where their rows differ in width, FeatureEnds[k] is what the k hottest
+	// take together, ascending from FeatureEnds[0] = 0. The caller keeps it. FeatureWorth is how many reads in an
+	// iteration a feature saves, on average, if nothing is pruned, descending. For Performance.
 	FeatureBytes int64
 	FeatureEnds  []int64
 	NumFeatures  int64
@@ -115,8 +117,8 @@ func (c *Config) slotLimit() int64 {
 // tableWidth is how many bytes of a table tell slots apart, beside the two codes that are none.
 func (c *Config) tableWidth() int { return (bits.Len64(uint64(c.slotLimit()+1)) + 7) / 8 }
 
-// MetadataBytes is what New takes from the budget: for each node and hidden layer the number of a slot in as few bytes as it needs, and
-// 32 bytes and a bit for each slot.
+// MetadataBytes is what New takes from the budget: for each node and hidden layer the number of a slot in as few bytes
+// as it needs, and 32 bytes and a bit for each slot.
 func MetadataBytes(c Config) int64 {
 	return int64(c.Layers)*tableBytes(c.NumNodes, c.tableWidth()) + slotBytes(c.slotLimit())
 }
@@ -175,8 +177,8 @@ func (h *History) Close() {
 	h.blocks, h.tables = nil, nil
 }
 
-// SetRow sets the bytes of an embedding, those of the widest layer, and so the number of slots. It returns ErrRow when rows had another
-// size before or when the buffer is smaller than one.
+// SetRow sets the bytes of an embedding, those of the widest layer, and so the number of slots. It returns ErrRow when
+// rows had another size before or when the buffer is smaller than one.
 func (h *History) SetRow(nBytes int64) error {
 	switch {
 	case h.rowBytes == nBytes && nBytes > 0:
@@ -222,7 +224,8 @@ func (h *History) Admission(layer int, node int64) int64 {
 	return -1
 }
 
-// Observed is one hidden layer of a batch after its backward pass. A node that comes again in Nodes is judged once, by its first row.
+// Observed is one hidden layer of a batch after its backward pass. A node that comes again in Nodes is judged once, by
+// its first row.
 type Observed struct {
 	Nodes    []int64   // of the computed rows
 	Norms    []float32 // of their gradients. A norm that is not finite keeps the row out, and evicts what is cached of it
@@ -231,16 +234,18 @@ type Observed struct {
 	Saves    []float32 // by computed row: how many reads its entry would have saved in this batch; for Performance
 }
 
-// Admitted is which computed rows of a layer are kept: row Rows[k] of Nodes goes to slot Slots[k]. No slot comes twice in an update.
+// Admitted is which computed rows of a layer are kept: row Rows[k] of Nodes goes to slot Slots[k]. No slot comes twice
+// in an update.
 type Admitted struct {
 	Rows  []int32
 	Slots []int32
 }
 
-// Update judges the rows of iteration i (sections 4.1 and 4.2) and says in out, by layer, which of them to keep. The rows are to be
-// written before any batch is pruned that may rely on them. Without layers, only what is too old leaves.
+// Update judges the rows of iteration i (sections 4.1 and 4.2) and says in out, by layer, which of them to keep. The
+// rows are to be written before any batch is pruned that may rely on them. Without layers, only what is too old leaves.
 //
-// Iterations ascend; ErrOrder says that they did not, ErrRow that SetRow was not called, ErrConfig that slices do not fit together.
+// Iterations ascend; ErrOrder says that they did not, ErrRow that SetRow was not called, ErrConfig that slices do not
+// fit together.
 func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 	if i <= h.updated {
 		return fmt.Errorf("history: update of iteration %d after that of %d: %w", i, h.updated, ErrOrder)

@@ -74,7 +74,8 @@ func TestMetadataIsInTheBudget(t *testing.T) {
 	h.Close()
 	require.Zero(t, budget.Used())
 
-	// 111 M nodes, two hidden layers, 10 % of features of 512 bytes: a slot takes three bytes of a table where 2^24 are enough.
+	// 111 M nodes, two hidden layers, 10 % of features of 512 bytes: a slot takes three bytes of a table where 2^24 are
+	// enough.
 	large := Config{NumNodes: 111_000_000, Layers: 2, Bytes: 5_683_200_000, RowBytes: 1024, Policy: Gradient}
 	require.InEpsilon(t, 111e6*2*3+5.55e6*32.125, MetadataBytes(large), 0.001)
 }
@@ -119,7 +120,8 @@ func TestUpdateErrors(t *testing.T) {
 	require.NoError(t, h.Update(6, nil, nil))
 }
 
-// TestAges: an entry is used from the next iteration on to the age Stale, also above slots that are free, and its slot is used again.
+// TestAges: an entry is used from the next iteration on to the age Stale, also above slots that are free, and its slot
+// is used again.
 func TestAges(t *testing.T) {
 	h := newHistory(t, small(), 8)
 	out := make([]Admitted, 2)
@@ -185,7 +187,8 @@ func TestFeaturesComeBack(t *testing.T) {
 	h.Unpin(77)
 }
 
-// TestOverflow: with no room the oldest entries give way, in their order, but not those that batches rely on nor those of the update.
+// TestOverflow: with no room the oldest entries give way, in their order, but not those that batches rely on nor those
+// of the update.
 func TestOverflow(t *testing.T) {
 	c := small()
 	c.Bytes, c.Stale = 8*4, Forever
@@ -213,7 +216,8 @@ func TestOverflow(t *testing.T) {
 	require.EqualValues(t, 1, h.Stats().RefusedFull)
 }
 
-// TestPinnable: what a restored run may rely on is an entry in its place, or a slot without any, which the pin keeps free of others.
+// TestPinnable: what a restored run may rely on is an entry in its place, or a slot without any, which the pin keeps
+// free of others.
 func TestPinnable(t *testing.T) {
 	h := newHistory(t, small(), 8)
 	out := make([]Admitted, 2)

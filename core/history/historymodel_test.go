@@ -258,8 +258,8 @@ func randomConfig(rng *rand.Rand, policy string) (c Config, row int64) {
 	return c, row
 }
 
-// TestHistoryEqualsReference: every decision, every figure and every byte of the buffer, over random runs with batches ahead, skipped
-// updates, aborted batches, ends of epochs and restarts.
+// TestHistoryEqualsReference: every decision, every figure and every byte of the buffer, over random runs with batches
+// ahead, skipped updates, aborted batches, ends of epochs and restarts.
 func TestHistoryEqualsReference(t *testing.T) {
 	for _, policy := range []string{Gradient, Performance, All} {
 		for seed := range uint64(100) {

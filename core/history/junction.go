@@ -2,9 +2,9 @@ package history
 
 import "sort"
 
-// junction is where embeddings and features meet in the buffer (section 4.2): slot s lies at [s*rowBytes, (s+1)*rowBytes), feature k at
-// [Bytes-end(k+1), Bytes-end(k)), where end(k) is what the k hottest take. The features are the hottest that do not reach into slots
-// below top.
+// junction is where embeddings and features meet in the buffer (section 4.2): slot s lies at [s*rowBytes,
+// (s+1)*rowBytes), feature k at [Bytes-end(k+1), Bytes-end(k)), where end(k) is what the k hottest take. The features
+// are the hottest that do not reach into slots below top.
 type junction struct {
 	config   *Config
 	rowBytes int64 // 0: not known yet
@@ -60,8 +60,8 @@ func (c *Config) endsFit() bool {
 	return true
 }
 
-// FeatureRoom is how many of the hottest features fit beside the embeddings now. It changes with Update, Unpin, Pin after Restore, and
-// Restore.
+// FeatureRoom is how many of the hottest features fit beside the embeddings now. It changes with Update, Unpin, Pin
+// after Restore, and Restore.
 func (h *History) FeatureRoom() int64 { return h.featureRoom(h.top) }
 
 // grow adds a slot to the region, or returns -1 when it ends at the buffer's end.

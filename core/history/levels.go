@@ -30,7 +30,8 @@ type Layer struct {
 }
 
 // Pruned is a batch without what the history makes needless. Its zero value is ready for Prune; its memory is kept from
-// batch to batch, counted under mem.Trace in the Pruner's budget, and its slices are valid until the next Prune or Free.
+// batch to batch, counted under mem.Trace in the Pruner's budget, and its slices are valid until the next Prune or
+// Free.
 type Pruned struct {
 	// Graph is the batch: of hops 0 to L-1 the seeds and the nodes needed at any level in their old order, then the last
 	// hop in the order in which its remaining edges name it, which does not depend on edges that are gone. It has the
@@ -70,8 +71,8 @@ func sum(counts []int64) (total int64) {
 	return total
 }
 
-// prunedBytes is what lay takes for a batch of this size: a node of hop j is in the levels 0 to L-j at most, and its edges
-// in the layers 1 to L-j.
+// prunedBytes is what lay takes for a batch of this size: a node of hop j is in the levels 0 to L-j at most, and its
+// edges in the layers 1 to L-j.
 func (h hops) prunedBytes() int64 {
 	layers := h.layers()
 	nodes, edges := h.nodesTo(layers), h.edgesTo(layers-1)

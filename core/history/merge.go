@@ -7,12 +7,12 @@ import (
 	"freshgo/core/sample"
 )
 
-// Pruning does not depend on types: a node whose row of a layer is kept needs no neighbour along any relation, and a row of
-// features is read if any relation still asks for it. So a Pruner sees a batch as one graph of all node types and relations,
-// in which the nodes of a hop are those of all types, and the in-edges of a node those of all relations, relation after
-// relation. What the Pruner leaves becomes a flat batch again (see core/sample). The tables of levels are arranged by node
-// type, in the order of the graph, and of each type the targets come first. Candidates, ties and evictions follow that order,
-// with one ranking of a layer over all types.
+// Pruning does not depend on types: a node whose row of a layer is kept needs no neighbour along any relation, and a
+// row of features is read if any relation still asks for it. So a Pruner sees a batch as one graph of all node types
+// and relations, in which the nodes of a hop are those of all types, and the in-edges of a node those of all relations,
+// relation after relation. What the Pruner leaves becomes a flat batch again (see core/sample). The tables of levels
+// are arranged by node type, in the order of the graph, and of each type the targets come first. Candidates, ties and
+// evictions follow that order, with one ranking of a layer over all types.
 //
 // With one node type and one relation the flat batch is that graph already: nothing is copied or arranged.
 
@@ -41,11 +41,11 @@ type Table struct {
 	was []int32 // the inverse
 }
 
-// Batch is a flat batch on its way from the sampler to what history leaves of it: Merge, Decide, Build. Its memory is kept
-// from batch to batch, and its results are valid until the next batch. It is not safe for concurrent use.
+// Batch is a flat batch on its way from the sampler to what history leaves of it: Merge, Decide, Build. Its memory is
+// kept from batch to batch, and its results are valid until the next batch. It is not safe for concurrent use.
 //
-// Cost, with several types or relations, beside that of the Pruner: three passes over the nodes and edges of the batch as it
-// was drawn, one of them with a random access to 4 bytes for each edge, and two over what is left.
+// Cost, with several types or relations, beside that of the Pruner: three passes over the nodes and edges of the batch
+// as it was drawn, one of them with a random access to 4 bytes for each edge, and two over what is left.
 type Batch struct {
 	Tables []Table // of level l at l, 0 <= l < L. After Decide those of hidden levels are set, with nodes of Merged
 
@@ -249,8 +249,8 @@ func (b *Batch) Build() {
 	}
 }
 
-// splitNodes gives the node types their nodes, of each hop in the order of Pruned.Graph. In the last hop that is the order in
-// which the edges that are left name them, which does not depend on edges that are gone.
+// splitNodes gives the node types their nodes, of each hop in the order of Pruned.Graph. In the last hop that is the
+// order in which the edges that are left name them, which does not depend on edges that are gone.
 func (b *Batch) splitNodes() {
 	from, to := &b.out.Graph, &b.part
 	n := len(from.Nodes)
@@ -341,8 +341,8 @@ func (b *Batch) LoadedOf(typ int) (loaded []int32, first int32) {
 	return b.loaded[at(int64(first)):at(end)], first
 }
 
-// Places sets places, of which there is one for each node that was drawn: where the node is in Graph if its features are read,
-// else -1.
+// Places sets places, of which there is one for each node that was drawn: where the node is in Graph if its features
+// are read, else -1.
 func (b *Batch) Places(places []int32) {
 	for i := range places {
 		places[i] = -1
@@ -361,9 +361,9 @@ func (b *Batch) Places(places []int32) {
 // NumLayers is the number of layers, one for each hop.
 func (b *Batch) NumLayers() int { return len(b.out.Layers) }
 
-// Layer is the edges of layer l, 1 <= l <= NumLayers, along a relation: sources are rows of the table below within their type,
-// edges are places among those of the relation in Graph. The relations of a layer must be asked for in order. What it returns is
-// valid until the next call.
+// Layer is the edges of layer l, 1 <= l <= NumLayers, along a relation: sources are rows of the table below within
+// their type, edges are places among those of the relation in Graph. The relations of a layer must be asked for in
+// order. What it returns is valid until the next call.
 func (b *Batch) Layer(l, relation int) *Layer {
 	from := &b.out.Layers[l-1]
 	if b.shape.Single() {
@@ -407,9 +407,9 @@ func (b *Batch) Saves(cost func(node int64) float32, saves [][]float32) error {
 	return nil
 }
 
-// Degrees are the in-edges of each node of Graph that were drawn, and how many of those lead from the node to itself, or no
-// elements where none does. They are known of graphs with one node type and one relation alone; ok says whether this is one. The
-// normalization of GCN needs them, which is defined by the edges among the nodes of one type.
+// Degrees are the in-edges of each node of Graph that were drawn, and how many of those lead from the node to itself,
+// or no elements where none does. They are known of graphs with one node type and one relation alone; ok says whether
+// this is one. The normalization of GCN needs them, which is defined by the edges among the nodes of one type.
 func (b *Batch) Degrees() (degrees, loops []int32, ok bool) {
 	if !b.shape.Single() {
 		return nil, nil, false

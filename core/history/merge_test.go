@@ -14,7 +14,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// flatBatch is a random flat batch of a random graph with so many node types and relations. Positions of edges are unique.
+// flatBatch is a random flat batch of a random graph with so many node types and relations. Positions of edges are
+// unique.
 func flatBatch(rng *rand.Rand, types, relations, hops int) (Shape, *sample.Subgraph) {
 	shape := Shape{First: []int64{0}}
 	for t := range types {
@@ -112,8 +113,8 @@ func hopOf(s *Shape, g *sample.Subgraph, hop int) (nodes []int64) {
 	return nodes
 }
 
-// TestBatchPrunesBreadthFirst: what is left is the part of the batch that a search from the seeds reaches over all relations,
-// layer by layer, whatever the node types and relations are.
+// TestBatchPrunesBreadthFirst: what is left is the part of the batch that a search from the seeds reaches over all
+// relations, layer by layer, whatever the node types and relations are.
 func TestBatchPrunesBreadthFirst(t *testing.T) {
 	budget := mem.NewBudget(0)
 	for seed := range uint64(600) {
@@ -225,8 +226,8 @@ func layerEdges(b *Batch, shape *Shape, l int, nodes []int64) (edges []flatEdge)
 	return edges
 }
 
-// requireNodes holds that nodes keep their order, and those of the last hop stand in the order in which edges name them; and that
-// the features that are read are those of seeds and of level 0.
+// requireNodes holds that nodes keep their order, and those of the last hop stand in the order in which edges name
+// them; and that the features that are read are those of seeds and of level 0.
 func requireNodes(t *testing.T, b *Batch, shape *Shape, g *sample.Subgraph, left, loaded map[int64]bool) {
 	for hop := range b.hops {
 		var want []int64

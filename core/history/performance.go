@@ -2,35 +2,40 @@ package history
 
 import "math"
 
-// Performance admits by what an entry saves (section 4.2; the paper measures such a policy and does not say how it chooses). Everything is
-// in reads of feature rows per iteration, so that embeddings of all layers and features compare:
+// Performance admits by what an entry saves (section 4.2; the paper measures such a policy and does not say how it
+// chooses). Everything is in reads of feature rows per iteration, so that embeddings of all layers and features
+// compare:
 //
 //	rate(entry)      = Saves * Reuse * hits/expected of its layer
 //	rate(features)   = FeatureWorth(rank at the junction) * RowBytes/its bytes * computed/expected of layer 1 * doubt
 //
-// Saves is what the entry would save in a batch like the one that computed it: reads that neither cached features nor other rows make
-// needless. Reuse counts needs where nothing is pruned; with a history a row of layer 1 is needed less often, because entries
-// of layer 2 make it needless. hits/expected is the quotient of the hits that the layer really had and those that the Reuse of its live
-// entries lets expect, averaged over some 32 iterations: it corrects this, and a Reuse that is wrong by a factor. In the same way a
-// feature is read less often where fewer rows of layer 1 are computed.
+// Saves is what the entry would save in a batch like the one that computed it: reads that neither cached features nor
+// other rows make needless. Reuse counts needs where nothing is pruned; with a history a row of layer 1 is needed less
+// often, because entries of layer 2 make it needless. hits/expected is the quotient of the hits that the layer really
+// had and those that the Reuse of its live entries lets expect, averaged over some 32 iterations: it corrects this, and
+// a Reuse that is wrong by a factor. In the same way a feature is read less often where fewer rows of layer 1 are
+// computed.
 //
-// doubt is 2.5: what an entry saves is less sure than what a feature saves. Saves is what one batch has shown, and those are chosen of
-// which it shows the most. In simulated runs whose batches need a tenth of the graph, doubts of 1.5, 2, 2.5 and 3 save 59.9, 59.7, 59.3 and
-// 59.0 % of the reads on average; where they need nearly all of it, 31.8, 32.4, 32.4 and 32.3 %, and with 1.5 up to 3.3 points fewer than
-// features alone, with 2 up to 0.1, from 2.5 on never (TestPolicies). With 100 seeds of the 13,752 nodes of amazon-computers it is 0.7, 0.5,
-// 0.1 and 0 points fewer; with 1000 seeds of ogbn-arxiv 2.5 saves 18.6 to 24.4 % of the reads in a tenth of the features' bytes, with rows
-// of two features and of one, where features alone save 17.2 %.
+// doubt is 2.5: what an entry saves is less sure than what a feature saves. Saves is what one batch has shown, and
+// those are chosen of which it shows the most. In simulated runs whose batches need a tenth of the graph, doubts of
+// 1.5, 2, 2.5 and 3 save 59.9, 59.7, 59.3 and 59.0 % of the reads on average; where they need nearly all of it, 31.8,
+// 32.4, 32.4 and 32.3 %, and with 1.5 up to 3.3 points fewer than features alone, with 2 up to 0.1, from 2.5 on never
+// (TestPolicies). With 100 seeds of the 13,752 nodes of amazon-computers it is 0.7, 0.5, 0.1 and 0 points fewer; with
+// 1000 seeds of ogbn-arxiv 2.5 saves 18.6 to 24.4 % of the reads in a tenth of the features' bytes, with rows of two
+// features and of one, where features alone save 17.2 %.
 //
-// A slot goes to the candidates with the highest rates: to a free slot unless the features that would come back are worth more; into one
-// slot more or over the live entry of the lowest rate, whichever costs less, and only if the candidate's rate is higher than that. All
-// entries live as long, so a rate per iteration is what competes for a slot. While there is room that costs nothing every candidate
-// enters, as with Gradient. Gradients have chosen the candidates and evict as ever.
+// A slot goes to the candidates with the highest rates: to a free slot unless the features that would come back are
+// worth more; into one slot more or over the live entry of the lowest rate, whichever costs less, and only if the
+// candidate's rate is higher than that. All entries live as long, so a rate per iteration is what competes for a slot.
+// While there is room that costs nothing every candidate enters, as with Gradient. Gradients have chosen the candidates
+// and evict as ever.
 //
-// Rates are compared by bucket, the upper ten bits of their float32, four to an octave: that makes the lowest entry a list's head and an
-// update linear, and what is lost is at most the difference between rates that differ by less than a quarter.
+// Rates are compared by bucket, the upper ten bits of their float32, four to an octave: that makes the lowest entry a
+// list's head and an update linear, and what is lost is at most the difference between rates that differ by less than a
+// quarter.
 //
-// Rejected: an entry's rate times the iterations it has left. At the margin, where the rate equals the price of a slot, age does not
-// matter: whoever takes the slot earns the same.
+// Rejected: an entry's rate times the iterations it has left. At the margin, where the rate equals the price of a slot,
+// age does not matter: whoever takes the slot earns the same.
 
 // bucketOf maps a rate that is not negative to its bucket.
 func bucketOf(rate float32) uint16 { return uint16(math.Float32bits(rate) >> 21) }

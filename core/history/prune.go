@@ -11,9 +11,9 @@ import (
 
 // Pruning of a sampled batch, from the output layer inwards (FreshGNN, 4.1 and 4.3).
 //
-// Here a node is its local id in the plain batch until Build gives it the one it has in Pruned.Graph. Inner nodes are those
-// of hops 0 to L-1; the nodes of hop L, the leaves, have no in-edges and are in level 0 alone. A compact id is the place of a
-// node among all inner nodes and, behind them, the leaves that remain, in order of first appearance.
+// Here a node is its local id in the plain batch until Build gives it the one it has in Pruned.Graph. Inner nodes are
+// those of hops 0 to L-1; the nodes of hop L, the leaves, have no in-edges and are in level 0 alone. A compact id is
+// the place of a node among all inner nodes and, behind them, the leaves that remain, in order of first appearance.
 
 // Lookup returns the slot in which the history has the row of a node, by its global id, at a hidden layer, or Miss.
 type Lookup func(layer int, node int64) (slot int32)
@@ -21,8 +21,8 @@ type Lookup func(layer int, node int64) (slot int32)
 // Miss says that a row is not in the history.
 const Miss = -1
 
-// Pruner holds the scratch of pruning one batch at a time; it is not safe for concurrent use. Its memory is kept from batch
-// to batch and counted under mem.Trace.
+// Pruner holds the scratch of pruning one batch at a time; it is not safe for concurrent use. Its memory is kept from
+// batch to batch and counted under mem.Trace.
 type Pruner struct {
 	budget *mem.Budget
 	arena  arena
@@ -83,15 +83,16 @@ func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
 	return nil
 }
 
-// Prune sets out to the part of batch g that is needed where lookup's rows are not computed: it is Decide, then Build. The
-// first numSeeds nodes of g are its seeds. The in-edges of rows that are not computed are not looked at, whatever they are,
-// but for their number.
+// Prune sets out to the part of batch g that is needed where lookup's rows are not computed: it is Decide, then Build.
+// The first numSeeds nodes of g are its seeds. The in-edges of rows that are not computed are not looked at, whatever
+// they are, but for their number.
 //
 // It fails with sample.ErrTooLarge where the edges of g do not fit int32, and with mem.ErrBudget; out is then empty.
 //
-// Cost: each edge that remains is read once and written twice, with a random access to 4 bytes by node and one to 8 bytes by
-// inner node; its row's edges lie apart from those of others once rows are pruned. lookup is called for each row of a hidden
-// level. Up to 5 bytes are written for each node of g, and 8 for each target that a layer could have. See BenchmarkPrune.
+// Cost: each edge that remains is read once and written twice, with a random access to 4 bytes by node and one to 8
+// bytes by inner node; its row's edges lie apart from those of others once rows are pruned. lookup is called for each
+// row of a hidden level. Up to 5 bytes are written for each node of g, and 8 for each target that a layer could have.
+// See BenchmarkPrune.
 func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
 	if err := p.Decide(g, numSeeds, lookup, out); err != nil {
 		return err
@@ -100,9 +101,9 @@ func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *P
 	return nil
 }
 
-// Decide is the part of Prune that depends on the history. Lookup is called once for each row of T_(L-1), then of T_(L-2),
-// ..., T_1, in their order. Of out, the hidden levels are set, with nodes of g in place of those of Graph. The errors are
-// those of Prune.
+// Decide is the part of Prune that depends on the history. Lookup is called once for each row of T_(L-1), then of
+// T_(L-2), ..., T_1, in their order. Of out, the hidden levels are set, with nodes of g in place of those of Graph. The
+// errors are those of Prune.
 func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
 	h := hops{nodes: g.NodesPerHop, edges: g.EdgesPerHop}
 	layers := h.layers()
@@ -143,11 +144,12 @@ func (p *Pruner) Build(g *sample.Subgraph, out *Pruned) {
 	}
 }
 
-// expand makes the level below layer l, of which the targets are there, and the edges of that layer, whose sources it leaves
-// as compact ids.
+// expand makes the level below layer l, of which the targets are there, and the edges of that layer, whose sources it
+// leaves as compact ids.
 //
-// Leaves, in T_0, come last and in the order in which the edges name them. That is their order in Pruned.Graph as well: the
-// nodes of hop L-1, the only ones that have leaves as sources, are the last targets of layer 1, ascending, and of no other.
+// Leaves, in T_0, come last and in the order in which the edges name them. That is their order in Pruned.Graph as well:
+// the nodes of hop L-1, the only ones that have leaves as sources, are the last targets of layer 1, ascending, and of
+// no other.
 func (p *Pruner) expand(l int, level *Level, layer *Layer) {
 	csr, targets := &p.rows[l-1], layer.NumDst
 	n, done, leaves := int64(0), int64(0), 0            // edges, those of them with compact ids, and leaves among their sources
@@ -179,7 +181,8 @@ const (
 	edgeChunk = 2048
 )
 
-// compact turns nodes into compact ids and marks them as found. Of the leaves it knows so many, and returns their new number.
+// compact turns nodes into compact ids and marks them as found. Of the leaves it knows so many, and returns their new
+// number.
 func (p *Pruner) compact(nodes []uint32, leaves int) int {
 	rank, known, inner := p.rank, p.leaves, uint32(len(p.id))
 	asm.Prefetch(rank, nodes[:min(edgesAhead, len(nodes))])
@@ -223,8 +226,8 @@ func (p *Pruner) gather(l int, level *Level, targets, leaves int) {
 	level.Nodes = level.Nodes[:n+copy(level.Nodes[n:], p.leaves[:leaves])]
 }
 
-// split asks lookup for the rows of a hidden level and writes those that layer l has to compute to below, the start of the
-// level below it. It returns their number.
+// split asks lookup for the rows of a hidden level and writes those that layer l has to compute to below, the start of
+// the level below it. It returns their number.
 func split(g *sample.Subgraph, l int, lookup Lookup, level *Level, below []int32) int64 {
 	slots := level.Slots[:len(level.Nodes)]
 	hits := 0

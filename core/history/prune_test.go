@@ -206,8 +206,8 @@ func upTo(n int) []int {
 	return list
 }
 
-// Where the history has everything only the outputs are computed, from their direct sources; of several layers none reads
-// features.
+// Where the history has everything only the outputs are computed, from their direct sources; of several layers none
+// reads features.
 func TestEverythingHit(t *testing.T) {
 	p, out := newPruner(t)
 	for layers := 2; layers <= 4; layers++ {
@@ -302,8 +302,8 @@ func TestPrunedListsDoNotMatter(t *testing.T) {
 	})
 }
 
-// withoutLists is g without the lists of nodes of the last expanded hop that are not computed, and so without the leaves
-// that only they name: what a sampler would draw that asked the history first.
+// withoutLists is g without the lists of nodes of the last expanded hop that are not computed, and so without the
+// leaves that only they name: what a sampler would draw that asked the history first.
 func withoutLists(g *sample.Subgraph, r *plainReference) *sample.Subgraph {
 	inner := len(g.Ptr) - 1
 	last := inner - int(g.NodesPerHop[r.layers-1])

@@ -14,8 +14,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// million is the batch of the paper's setting, 1000 seeds and fanouts 20, 15, 10, of a random graph of 1 M nodes, and what
-// draws the next one like it.
+// million is the batch of the paper's setting, 1000 seeds and fanouts 20, 15, 10, of a random graph of 1 M nodes, and
+// what draws the next one like it.
 func million(b *testing.B) (next func() *sample.Subgraph) {
 	const nodes, degree = 1_000_000, 20
 	budget := mem.NewBudget(0)
@@ -58,9 +58,10 @@ func busy(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// Pruning beside sampling the same batch and gathering its rows of 128 float32, for shares of the rows that the history has.
-// ns/edge is processor time by edges drawn; prune/sample and saves/sample are its ratios to sampling, prune/plain that to
-// sampling and gathering the plain batch, decide/prune the share of Decide; left is what remains of the edges, and loaded of the rows.
+// Pruning beside sampling the same batch and gathering its rows of 128 float32, for shares of the rows that the history
+// has. ns/edge is processor time by edges drawn; prune/sample and saves/sample are its ratios to sampling, prune/plain
+// that to sampling and gathering the plain batch, decide/prune the share of Decide; left is what remains of the edges,
+// and loaded of the rows.
 func BenchmarkPrune(b *testing.B) {
 	const nodes, rowBytes = 1_000_000, 512
 	next := million(b)

@@ -5,8 +5,8 @@ import "freshgo/core/sample"
 // state is a row of a level: what a breadth-first search over a batch and its layers visits.
 type state struct{ level, node int } // node: local id in the plain batch
 
-// plainReference is a batch pruned as algorithms and paper say it, with maps, from the set of states that a breadth-first
-// search reaches: no CSR2, bits, ranks or passes by layer.
+// plainReference is a batch pruned as algorithms and paper say it, with maps, from the set of states that a
+// breadth-first search reaches: no CSR2, bits, ranks or passes by layer.
 type plainReference struct {
 	layers    int
 	reached   map[state]bool

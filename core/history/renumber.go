@@ -42,8 +42,8 @@ func (p *Pruner) renumber(g *sample.Subgraph, out *Pruned) {
 	sub.Nodes, out.Degree, out.Kept, out.Loaded = sub.Nodes[:n], out.Degree[:n], out.Kept[:n], loaded
 }
 
-// number writes the nodes of a level, and the edges of the layer above it, in the numbers of Pruned.Graph, and the edges'
-// sources as rows of the level. An edge that several layers have is written by each, alike.
+// number writes the nodes of a level, and the edges of the layer above it, in the numbers of Pruned.Graph, and the
+// edges' sources as rows of the level. An edge that several layers have is written by each, alike.
 func (p *Pruner) number(level *Level, layer *Layer, sub *sample.Subgraph) {
 	places, inner := p.places, int32(len(p.id))
 	leaf := place{row: int32(len(level.Nodes)), id: int32(len(sub.Ptr) - 1)} // the first

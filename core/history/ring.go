@@ -25,11 +25,12 @@ const numBuckets = 1024
 
 // ring is the embedding side of the buffer (section 4.2): slots 0 to top-1, entries in the order of their admission.
 //
-// Entries stand in lists by the bucket of what they save, all in one where the policy does not weigh them; each list is in the order of
-// admission, so that what is too old stands at the heads. When no slot is free and there is no room to grow, the oldest entry of the
-// lowest bucket gives way: with one bucket that is the paper's ring, whose header writes over the oldest rows, without the rows that
-// its reset left behind. A new entry takes the lowest free slot. That is a header that is reset at every iteration: the region ends as
-// low as it can, so features come back early. Rejected: a cursor that continues where it was, which spreads entries over the region.
+// Entries stand in lists by the bucket of what they save, all in one where the policy does not weigh them; each list is
+// in the order of admission, so that what is too old stands at the heads. When no slot is free and there is no room to
+// grow, the oldest entry of the lowest bucket gives way: with one bucket that is the paper's ring, whose header writes
+// over the oldest rows, without the rows that its reset left behind. A new entry takes the lowest free slot. That is a
+// header that is reset at every iteration: the region ends as low as it can, so features come back early. Rejected: a
+// cursor that continues where it was, which spreads entries over the region.
 type ring struct {
 	slots []slot
 	free  []uint64 // bits: slots below top that hold nothing and are not pinned
@@ -174,8 +175,8 @@ func (h *History) Pin(i int64, slots []int32) {
 	h.pinned.held[i] = append(list, slots...)
 }
 
-// Pinnable says whether a slot can hold the row of a node at a layer for iteration i, as one that was pinned when the state was saved: its
-// entry is there, or the slot has none, because the entry ended while the row was relied on.
+// Pinnable says whether a slot can hold the row of a node at a layer for iteration i, as one that was pinned when the
+// state was saved: its entry is there, or the slot has none, because the entry ended while the row was relied on.
 func (h *History) Pinnable(i int64, layer int, node int64, slot int32) bool {
 	return slot >= 0 && slot < h.numSlots && (h.slots[slot].layer == 0 || h.Find(i, layer, node) == slot)
 }

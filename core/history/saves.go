@@ -2,20 +2,21 @@ package history
 
 import "fmt"
 
-// Saves estimates how many reads of rows the entry of each computed row would save in a batch like this one: saves[l-1][i] for output i
-// of hidden layer l, 1 <= l < L, with as many elements as Levels[l].Computed. FreshGNN says only that an estimate of the saving should
-// rank the entries; this one is ours.
+// Saves estimates how many reads of rows the entry of each computed row would save in a batch like this one:
+// saves[l-1][i] for output i of hidden layer l, 1 <= l < L, with as many elements as Levels[l].Computed. FreshGNN says
+// only that an estimate of the saving should rank the entries; this one is ours.
 //
-// Loading row r of level 0 costs cost(its node): 1, or 0 where a cache has it. It is saved when no row that uses it is computed. A row of
-// level l-1 that u computed rows use (each edge counts, and each target's own row) so gives each of them its cost * h^(u-1): that much less
-// is read if this one is a hit and each of the others is one with chance h, the share of the level's rows that history gave in this
-// batch. What a computed row is given is its cost in the next level; a hit costs nothing.
+// Loading row r of level 0 costs cost(its node): 1, or 0 where a cache has it. It is saved when no row that uses it is
+// computed. A row of level l-1 that u computed rows use (each edge counts, and each target's own row) so gives each of
+// them its cost * h^(u-1): that much less is read if this one is a hit and each of the others is one with chance h, the
+// share of the level's rows that history gave in this batch. What a computed row is given is its cost in the next
+// level; a hit costs nothing.
 //
-// So entries do not compete with features for rows that are read anyway. While there are few hits, only what a row needs for itself
-// counts, which is never more than is saved; an entry's neighbours count as hits become frequent. Rejected: equal shares, cost/u, which
-// expect that all u become hits. Where most of the graph is in every batch they gave the buffer away to entries: with 1000 seeds of
-// ogbn-arxiv, rows of two features and a tenth of the features' bytes, 15.8 % of the reads were saved, with a fifth 26.2 %; features alone
-// save 17.3 and 33.9 %.
+// So entries do not compete with features for rows that are read anyway. While there are few hits, only what a row
+// needs for itself counts, which is never more than is saved; an entry's neighbours count as hits become frequent.
+// Rejected: equal shares, cost/u, which expect that all u become hits. Where most of the graph is in every batch they
+// gave the buffer away to entries: with 1000 seeds of ogbn-arxiv, rows of two features and a tenth of the features'
+// bytes, 15.8 % of the reads were saved, with a fifth 26.2 %; features alone save 17.3 and 33.9 %.
 //
 // It fails with mem.ErrBudget.
 //
@@ -56,8 +57,8 @@ func (p *Pruner) Saves(out *Pruned, cost func(node int64) float32, saves [][]flo
 // mostUses is where powers of the chance end: with 255 other uses it makes no difference whether one more is a hit.
 const mostUses = 256
 
-// share gives the values of a layer's sources to its outputs: each the part that it saves as a hit, as all others are with a chance. It
-// leaves the parts in value.
+// share gives the values of a layer's sources to its outputs: each the part that it saves as a hit, as all others are
+// with a chance. It leaves the parts in value.
 func share(layer *Layer, value []float32, uses []uint32, outputs []float32, chance float64) {
 	for i := range uses {
 		uses[i] = 0

@@ -178,9 +178,9 @@ func (s *simulation) history(t testing.TB, epochs int, c Config, rowBytes int64)
 	return o, h.Stats()
 }
 
-// TestPolicies: in reads saved, "performance" is above "gradient", by far where the buffer is small, and never below a cache of features of
-// equal bytes. Both hold for popularity flat and steep, batches that need a tenth of the graph and nearly all of it, ages short and long,
-// embeddings as wide as features and wider. -v prints the figures.
+// TestPolicies: in reads saved, "performance" is above "gradient", by far where the buffer is small, and never below a
+// cache of features of equal bytes. Both hold for popularity flat and steep, batches that need a tenth of the graph and
+// nearly all of it, ages short and long, embeddings as wide as features and wider. -v prints the figures.
 func TestPolicies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long, in one goroutine")

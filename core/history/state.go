@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// A state is little-endian 64-bit words: the magic, the configuration, what is known of rows and rates, the counters, the number of
-// entries, three words for each entry by bucket and age, and a checksum. Pins are no part of it; a slot that only pins keep is free.
+// A state is little-endian 64-bit words: the magic, the configuration, what is known of rows and rates, the counters,
+// the number of entries, three words for each entry by bucket and age, and a checksum. Pins are no part of it; a slot
+// that only pins keep is free.
 
 const (
 	stateMagic = "fghist01"
@@ -110,8 +111,9 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("history: state %s: %w", fmt.Sprintf(format, args...), ErrState)
 }
 
-// Restore takes a state that Save has made, by a history of the same configuration; SetRow is part of it. It returns ErrState when the
-// bytes are anything else, ErrRow when rows have another size here, and ErrOrder while batches pin slots; the history is then as it was.
+// Restore takes a state that Save has made, by a history of the same configuration; SetRow is part of it. It returns
+// ErrState when the bytes are anything else, ErrRow when rows have another size here, and ErrOrder while batches pin
+// slots; the history is then as it was.
 func (h *History) Restore(state []byte) error {
 	if n := len(h.pinned.held); n > 0 {
 		return fmt.Errorf("history: restored while %d batches rely on slots: %w", n, ErrOrder)

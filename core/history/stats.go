@@ -44,8 +44,8 @@ type counters struct {
 
 const numAges = 63 // powers of two that an age can have
 
-// Lookups is what Lookup has found for a batch. Batches are looked up ahead of those that are used, and some never are: the figures have
-// what Count was told of.
+// Lookups is what Lookup has found for a batch. Batches are looked up ahead of those that are used, and some never are:
+// the figures have what Count was told of.
 type Lookups struct {
 	Hits, Misses []int64        // by hidden layer
 	Ages         [numAges]int64 // of the hits, as in Stats

@@ -2,8 +2,8 @@ package history
 
 import "encoding/binary"
 
-// table gives the slot of each node in width bytes: 0 is none, 1 a mark, slot+2 a slot. It is zeroed memory with 3 bytes to spare, so
-// that an element is one unaligned read of 32 bits.
+// table gives the slot of each node in width bytes: 0 is none, 1 a mark, slot+2 a slot. It is zeroed memory with 3
+// bytes to spare, so that an element is one unaligned read of 32 bits.
 type table struct {
 	data  []byte
 	width int64

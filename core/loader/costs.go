@@ -3,6 +3,7 @@ package loader
 import (
 	"freshgo/core/cache"
 	"freshgo/core/graph"
+	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
@@ -23,7 +24,7 @@ func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) si
 		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
 	if l.options.History != nil {
-		c.PlannedSlot += promiseBytes
+		c.PlannedSlot += plan.PresenceBytes
 		if len(d.EdgesPerHop) > 0 {
 			c.Prune = l.pruningBytes(d)
 		}

@@ -104,11 +104,8 @@ func (e *epoch) begin() {
 
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
-	p := &preparer{epoch: e, loader: e.loader}
-	if h := e.loader.past; h != nil {
-		p.pruning = h.take()
-		defer h.put(p.pruning)
-	}
+	p := &preparer{epoch: e, loader: e.loader, cut: e.loader.pruner.Lend()}
+	defer e.loader.pruner.TakeBack(p.cut)
 	for {
 		select {
 		case <-e.ctx.Done():
@@ -182,9 +179,7 @@ func (e *epoch) abandon() {
 	e.gate.shutdown()
 	e.turn.shutdown()
 	e.decided.shutdown()
-	if e.loader.past != nil {
-		e.loader.past.abandon()
-	}
+	e.loader.pruner.Abandon()
 }
 
 // stop ends the work, waits for the preparers and frees what they made. An epoch
@@ -196,9 +191,7 @@ func (e *epoch) stop() {
 		e.inspector.abandon()
 	}
 	e.done.Wait()
-	if e.loader.past != nil {
-		e.loader.past.stop()
-	}
+	e.loader.pruner.Stop()
 	if e.yielded < e.count {
 		// The budget has room for the policy it held before.
 		if err := l.leftInMiddle(e); err != nil {

@@ -57,7 +57,7 @@ func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
 		if tensors[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
 			return nil, err
 		}
-		if p.pruned() && !t.byEdge {
+		if p.cut.On() && !t.byEdge {
 			p.clearUnloaded(tensors[i], t)
 		}
 	}
@@ -68,8 +68,8 @@ func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
 func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
 	found := p.sections.nodes[l.parts.types.types()] // but for those that are cold
-	if p.pruned() {
-		found = int64(len(p.cut.Loaded()))
+	if p.cut.On() {
+		found = int64(len(p.cut.Batch.Loaded()))
 	}
 	l.counters.rows.Add(found)
 	if l.options.Held != nil {
@@ -92,8 +92,8 @@ func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 		p.epoch.decided.leave()
 	default:
 		l.policy.Step(p.roster.rows, &p.step.Step)
-		if l.outermost != nil {
-			l.outermost.take(p, tensors)
+		if l.hot != nil {
+			l.hot.Take(p.step.Slots, p.placeIn(tensors))
 		}
 	}
 	err := p.compute(func() { k.sort(p.step.Slots, &p.roster) })
@@ -140,7 +140,7 @@ func (p *preparer) gather(t *table, ids []int64, dst []byte) error {
 	switch {
 	case t.disk == nil && t.byEdge:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, ids) })
-	case t.disk == nil && p.pruned():
+	case t.disk == nil && p.cut.On():
 		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(t, ids)) })
 	case t.disk == nil && l.options.Held != nil:
 		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(t, p.missed(t))) })
@@ -229,14 +229,14 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 	return p.timed(func() {
 		for _, t := range l.onDisk {
 			dst := tensors[t.index]
-			if len(p.lookup.hitRows) > 0 && l.outermost == nil {
+			if len(p.lookup.hitRows) > 0 && l.hot == nil {
 				hits, slots := p.hitsOf(t)
 				l.fromSlots(t, dst, hits, slots)
 			}
 			p.repeatRows(t, dst)
 		}
-		if l.outermost != nil {
-			l.outermost.bringBack(p, tensors)
+		if l.hot != nil {
+			l.hot.BringBack(p.lookup.cold, p.roster.rows, p.placeIn(tensors))
 		}
 		p.change(tensors)
 	})
@@ -259,7 +259,7 @@ func (p *preparer) change(tensors [][]byte) {
 			}
 		}
 	}
-	for _, slot := range p.adapted.vacate {
+	for _, slot := range p.adapted.Vacate {
 		l.resident.clear(slot)
 	}
 	if len(p.step.In) == 0 {

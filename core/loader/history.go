@@ -2,13 +2,14 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"sync"
 
-	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/history"
 	"freshgo/core/mem"
+	"freshgo/core/prune"
 )
 
 // HistoryOptions ask for a cache of historical embeddings (FreshGNN, section 3).
@@ -61,92 +62,64 @@ func (o *HistoryOptions) validate(hops int) error {
 	return nil
 }
 
-// past is the history cache of a loader and the order in which it is used.
-// Iterations are batches handed over in training epochs, counted over all of them.
-// Batch i is pruned after the update of i-1-lag and before that of i-lag, whatever
-// the threads do, so what is pruned is a function of the lag alone:
-//
-//	prune 0 ... lag, update 0, prune lag+1, update 1, ...
-//
-// At the start of an epoch everything before has been updated. A slot that a
-// pruned batch relies on is pinned until its update.
-type past struct {
-	loader    *Loader
-	state     *history.History
-	lag       int64
-	start     int64
-	probe     int64
-	skipLists bool            // lists that would be pruned are not read from disk
-	buffer    mem.Buffer      // nil: the caller's
-	reuse     []*cache.Vector // by hidden layer: how often a node is needed in an epoch
+// pruner takes out of batches what the history makes needless: a prune.Pruner, or prune.None where there is no history.
+type pruner interface {
+	Prunes() bool // whether batches are pruned, and wait for their turn
+	Begin(from, count int64, plain bool)
+	Stop()
+	Abandon()
 
-	mu       sync.Mutex // guards state and what follows
-	changed  sync.Cond
-	first    int64 // iteration of the epoch's batch 0, which may lie before its start
-	count    int64 // batches of the epoch
-	next     int64 // the batch that is pruned next
-	updated  int64 // every iteration before it has been updated
-	given    int64 // every iteration before it has been handed over
-	failed   int64 // the first batch that could not be made
-	plain    bool  // the epoch neither reads nor writes the history
-	shut     bool  // the epoch has stopped
-	skipped  int64 // batches that had no update
-	waiting  map[int64]*decision
-	spare    []*decision
-	idle     []*pruning
-	admitted []history.Admitted
-	saved    map[int64]finding // of a restored run: of batches that it had pruned already
+	Lend() *prune.Cut
+	TakeBack(*prune.Cut)
+	Fail(index int64)
+
+	HandOver()
+	Skip(ctx context.Context) error
+	Update(ctx context.Context, i, rowBytes int64, norms []prune.Norms) ([]history.Admitted, error)
+	SkipUpdate(ctx context.Context, i int64) error
+
+	Save() ([]byte, error)
+	Restore(data []byte, stop func()) error
+	Stats() (prune.Stats, error)
 }
 
-// decision is what was decided for a batch between its pruning and its update.
-type decision struct {
-	layers  []history.Observed // nodes and what they would have saved; the update adds the norms
-	slots   [][]int32          // of the hits, or of the probes
-	probes  []probe            // of a batch that was left whole to compare; else none
-	lookups *history.Lookups   // counted when the batch is handed over
-}
-
-// openHistory makes the cache, if there is to be one.
+// openHistory makes the history's buffer and what prunes by it, if there is to be one.
 func (l *Loader) openHistory(ctx context.Context) error {
 	o := l.options.History
+	l.pruner = prune.None{}
 	if o == nil {
 		return nil
 	}
-	h := &past{
-		loader: l, lag: min(int64(o.Lag), int64(l.split.Prefetch)), probe: o.ProbeEvery, waiting: map[int64]*decision{},
-		start: o.Start.iterations(l.NumBatches()),
+	c := prune.Config{
+		History: l.options.historyConfig(&l.parts, l.split.History, l.NumBatches()),
+		Shape:   l.parts.types.shape(), ProbeEvery: o.ProbeEvery,
 	}
-	h.changed.L = &h.mu
-	c := l.options.historyConfig(&l.parts, l.split.History, l.NumBatches())
-	c.Lag = h.lag
-	if c.Policy == history.Performance {
-		if err := h.expect(ctx, &c); err != nil {
+	c.History.Lag = min(int64(o.Lag), int64(l.split.Prefetch))
+	if c.History.Policy == history.Performance {
+		if err := l.openReuse(ctx, &c.History); err != nil {
 			return err
 		}
 	}
-	if err := h.findSelfLoops(ctx); err != nil {
+	if err := l.spareLists(ctx); err != nil {
 		return err
 	}
 	if !o.Outside {
-		if err := h.openBuffer(c.Bytes); err != nil {
+		if err := l.openHistoryBuffer(c.History.Bytes); err != nil {
 			return err
 		}
 	}
-	if l.split.Outermost {
-		f, err := l.openOutermost(ctx, h.buffer.Bytes())
-		if err != nil {
+	if l.split.InHistory {
+		if err := l.openHotFeatures(ctx, &c.History); err != nil {
 			return err
 		}
-		l.outermost = f
-		c.FeatureBytes, c.FeatureEnds, c.NumFeatures = f.widths[0], f.ends, f.count
-		c.FeatureWorth = func(rank int64) float32 { return f.worth[rank] }
+		c.MakeRoom = l.hot.Resize
 	}
-	var err error
-	if h.state, err = history.New(l.budget, c); err != nil {
+	made, err := prune.New(l.budget, c)
+	if err != nil {
 		return err
 	}
-	l.onClose(h.close)
-	l.past = h
+	l.onClose(made.Close)
+	l.pruner = made
 	return nil
 }
 
@@ -160,9 +133,8 @@ func (o *Options) historyConfig(p *parts, bytes, batches int64) history.Config {
 	}
 }
 
-// openBuffer makes the memory of the embeddings.
-func (h *past) openBuffer(bytes int64) error {
-	l := h.loader
+// openHistoryBuffer makes the memory of the embeddings.
+func (l *Loader) openHistoryBuffer(bytes int64) error {
 	if err := l.budget.Reserve(mem.History, bytes); err != nil {
 		return err
 	}
@@ -172,131 +144,102 @@ func (h *past) openBuffer(bytes int64) error {
 		return err
 	}
 	clear(buffer.Bytes())
-	h.buffer = buffer
+	l.embeddings = buffer
 	l.onClose(buffer.Release)
 	return nil
 }
 
-// expect computes how often rows are needed, for the policy that weighs them: the
-// expected number of times in an iteration that a node is within the hops in which
-// a layer is computed.
-func (h *past) expect(ctx context.Context, c *history.Config) error {
-	l := h.loader
+// openReuse computes how often rows are needed, for the policy that weighs them: the expected number of times in an
+// iteration that a node is within the hops in which a layer is computed.
+func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 	perIteration := 1 / float32(l.NumBatches())
-	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
+	c.Reuse = func(layer int, node int64) float32 { return l.reuse[layer-1].Hotness[node] * perIteration }
 	for layer := 1; layer <= c.Layers; layer++ {
 		v, err := l.expected(ctx, l.options.hops()-layer)
 		if err != nil {
 			return err
 		}
 		l.onClose(v.Close)
-		h.reuse = append(h.reuse, v)
+		l.reuse = append(l.reuse, v)
 	}
 	return nil
 }
 
-// begin starts an epoch at one of its batches. Nothing runs.
-func (h *past) begin(from, count int64, plain bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.first, h.count, h.next = h.given-from, count, from
-	h.plain, h.shut, h.failed = plain, false, count
-	for i := range h.waiting { // the last of the epoch before: it was not updated
-		h.forget(i)
-		h.skipped++
+// spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
+// itself are counted where history.Batch.Degrees are known, so these are looked for.
+func (l *Loader) spareLists(ctx context.Context) error {
+	if l.split.Cache == "belady" || l.options.WeightAttr != "" {
+		return nil
 	}
-	h.updated = h.given
-	if h.loader.planned != nil {
-		h.loader.promises.begin(&h.loader.resident)
+	onDisk := false
+	for i := range l.parts.types.relations {
+		onDisk = onDisk || l.parts.types.relations[i].Neighbors.OnDisk()
 	}
+	if shape := l.parts.types.shape(); !onDisk || !shape.Single() {
+		l.sparesLists = onDisk
+		return nil
+	}
+	found, err := hasLoops(ctx, l.parts.types.relations[0].Edges(l.budget))
+	l.sparesLists = err == nil && !found
+	return err
 }
 
-// stop ends the epoch. What was decided for batches that were not handed over is
-// undone; the one that was may still be updated.
-func (h *past) stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.shut = true
-	for i := range h.waiting {
-		if i >= h.given {
-			h.forget(i)
+// hasLoops says whether there is an edge from a node to itself.
+func hasLoops(ctx context.Context, edges *graph.Edges) (bool, error) {
+	found, target := errors.New("found"), int64(0)
+	err := edges.Scan(ctx, func(first int64, sources []int64) error {
+		for i, source := range sources {
+			for edges.Indptr()[target+1] <= first+int64(i) {
+				target++
+			}
+			if source == target {
+				return found
+			}
 		}
-	}
-	h.dropSaved()
-	h.changed.Broadcast()
-}
-
-// abandon makes everybody return, without waiting for them.
-func (h *past) abandon() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.shut = true
-	h.changed.Broadcast()
-}
-
-// forget ends a decision.
-func (h *past) forget(i int64) {
-	d := h.waiting[i]
-	delete(h.waiting, i)
-	h.state.Unpin(i)
-	h.spare = append(h.spare, d)
-}
-
-// take and put lend a preparer what it prunes with.
-func (h *past) take() *pruning {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n := len(h.idle); n > 0 {
-		p := h.idle[n-1]
-		h.idle = h.idle[:n-1]
-		return p
-	}
-	return &pruning{cut: history.NewBatch(h.loader.budget, h.loader.parts.types.shape())}
-}
-
-func (h *past) put(p *pruning) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.idle = append(h.idle, p)
-}
-
-// close frees what the preparers pruned with.
-func (h *past) close() {
-	for _, p := range h.idle {
-		p.cut.Close()
-	}
-	h.idle = nil
-	h.state.Close()
-}
-
-// newDecision returns one to fill in.
-func (h *past) newDecision() *decision {
-	if n := len(h.spare); n > 0 {
-		d := h.spare[n-1]
-		h.spare = h.spare[:n-1]
-		return d
-	}
-	layers := h.loader.options.hops() - 1
-	return &decision{layers: make([]history.Observed, layers), slots: make([][]int32, layers)}
-}
-
-// wait waits for a condition that the holder of mu may see, until the epoch stops
-// or ctx ends.
-func (h *past) wait(ctx context.Context, until func() bool) error {
-	stop := context.AfterFunc(ctx, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.changed.Broadcast()
+		return nil
 	})
-	defer stop()
-	for !until() {
-		switch {
-		case h.shut:
-			return errStopped
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		h.changed.Wait()
+	if errors.Is(err, found) {
+		return true, nil
 	}
-	return nil
+	return false, err
+}
+
+// UpdateHistory is prune.Pruner.Update.
+func (l *Loader) UpdateHistory(
+	ctx context.Context, i, rowBytes int64, norms []prune.Norms,
+) ([]history.Admitted, error) {
+	return l.pruner.Update(ctx, i, rowBytes, norms)
+}
+
+// SkipHistory is prune.Pruner.SkipUpdate.
+func (l *Loader) SkipHistory(ctx context.Context, i int64) error { return l.pruner.SkipUpdate(ctx, i) }
+
+// SaveHistory is prune.Pruner.Save.
+func (l *Loader) SaveHistory() ([]byte, error) { return l.pruner.Save() }
+
+// RestoreHistory takes over a saved state, and ends the epoch that runs: see prune.Pruner.Restore.
+func (l *Loader) RestoreHistory(data []byte) error { return l.pruner.Restore(data, l.Stop) }
+
+// HistoryStats is what the history did.
+type HistoryStats struct {
+	prune.Stats
+	Bytes    int64 `json:"bytes"`    // of the buffer
+	Features int64 `json:"features"` // rows of features in it
+}
+
+// HistoryStats returns the figures so far.
+func (l *Loader) HistoryStats() (HistoryStats, error) {
+	of, err := l.pruner.Stats()
+	s := HistoryStats{Stats: of, Bytes: l.split.History}
+	if l.hot != nil {
+		s.Features = l.hot.Held()
+	}
+	return s, err
+}
+
+// HistoryBuffer is the memory of the embeddings, the loader's until Close: whoever holds it longer takes a reference.
+// It is nil where the caller has it.
+func (l *Loader) HistoryBuffer() (mem.Buffer, error) {
+	_, err := l.pruner.Stats()
+	return l.embeddings, err
 }

@@ -54,18 +54,18 @@ func (w *tally) require(r *trainer) {
 	require.Equal(r, w.ages, append([]int64(nil), stats.Ages...))
 }
 
-// prunedAhead waits until the batches ahead of those handed over have been pruned.
-func (r *trainer) prunedAhead() {
-	h := r.l.past
+// prunedAhead waits until the batches ahead of those handed over have been pruned; next is the first of them.
+func (r *trainer) prunedAhead(next int64) {
+	o := &r.l.options
+	want := min(int64(o.History.Lag)+1, int64(r.l.split.Prefetch), r.l.NumBatches()-next)
 	require.Eventually(r, func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.next == min(h.updated-h.first+h.lag+1, h.given-h.first+int64(r.l.split.Prefetch), h.count)
+		stats, err := r.l.HistoryStats()
+		return err == nil && stats.Ahead == want
 	}, time.Minute, time.Millisecond)
 }
 
-// TestFiguresAreOfBatchesHandedOver: hits, misses and ages count the batches that the consumer got, and not those that were pruned for an epoch which it left, here
-// or before the run was restored.
+// TestFiguresAreOfBatchesHandedOver: hits, misses and ages count the batches that the consumer got, and not those that
+// were pruned for an epoch which it left, here or before the run was restored.
 func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
 	d := newDataset(someNodes, 40000)
 	g := d.graph(t)
@@ -82,7 +82,7 @@ func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
 					want.see(r, b)
 					r.update(b)
 				}
-				r.prunedAhead()
+				r.prunedAhead(from + n)
 				want.require(r)
 			}
 			for epoch, n := range []int64{6, 1, 9, 0, 5} {
@@ -91,14 +91,14 @@ func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
 			require.Positive(t, want.hits[0])
 			state, err := r.l.SaveHistory()
 			require.NoError(t, err)
-			rows := slices.Clone(r.l.past.buffer.Bytes())
+			rows := slices.Clone(r.l.embeddings.Bytes())
 			r.l.Stop()
 			want.require(r)
 
 			resumed := train(t, d, open(t, g, o))
 			for _, leave := range []bool{true, false} { // what was ahead is given up, or handed over
 				require.NoError(t, resumed.l.RestoreHistory(state))
-				copy(resumed.l.past.buffer.Bytes(), rows)
+				copy(resumed.l.embeddings.Bytes(), rows)
 				want.require(resumed)
 				before := tally{slices.Clone(want.hits), slices.Clone(want.misses), slices.Clone(want.ages)}
 				part(resumed, 4, 5, 1)

@@ -16,24 +16,23 @@ func (s *schema) shape() history.Shape {
 	return shape
 }
 
-// levelTensors adds the level tables of a pruned batch: what the model computes, layer by layer, and where the rest is. See
-// csrc/include/freshgo/history.h.
+// levelTensors adds the level tables of a pruned batch: what the model computes, layer by layer, and where the rest is.
+// See csrc/include/freshgo/history.h.
 func (p *preparer) levelTensors(b *Batch) error {
-	p.counts = p.cut.Counts(append(p.counts[:0], p.loader.past.first+b.Index))
-	if err := p.addCounts(b, "history_counts", p.counts); err != nil {
+	if err := p.addCounts(b, "history_counts", p.cut.Batch.Counts([]int64{p.cut.Iteration()})); err != nil {
 		return err
 	}
 	if err := p.degreeTensors(b); err != nil {
 		return err
 	}
-	for l := range p.cut.Tables {
-		if err := p.tableTensors(b, l, &p.cut.Tables[l]); err != nil {
+	for l := range p.cut.Batch.Tables {
+		if err := p.tableTensors(b, l, &p.cut.Batch.Tables[l]); err != nil {
 			return err
 		}
 	}
-	for l := range p.cut.Tables {
+	for l := range p.cut.Batch.Tables {
 		for i := range p.loader.parts.types.shape().Relations {
-			if err := p.layerTensors(b, l+1, i, p.cut.Layer(l+1, i)); err != nil {
+			if err := p.layerTensors(b, l+1, i, p.cut.Batch.Layer(l+1, i)); err != nil {
 				return err
 			}
 		}
@@ -43,7 +42,7 @@ func (p *preparer) levelTensors(b *Batch) error {
 
 // degreeTensors adds what the normalization of GCN needs, where it is known.
 func (p *preparer) degreeTensors(b *Batch) error {
-	degrees, loops, ok := p.cut.Degrees()
+	degrees, loops, ok := p.cut.Batch.Degrees()
 	if !ok {
 		return nil
 	}
@@ -74,11 +73,11 @@ func (p *preparer) tableTensors(b *Batch, l int, table *history.Table) error {
 
 // probeTensors adds the rows that are compared, of a batch that was left whole.
 func (p *preparer) probeTensors(b *Batch) error {
-	for l, found := range p.pruning.probes {
+	for l, found := range p.cut.Probes() {
 		for _, part := range []struct {
 			name   string
 			values []int64
-		}{{"probe", found.rows}, {"probe_slot", found.slots}, {"probe_age", found.ages}} {
+		}{{"probe", found.Rows}, {"probe_slot", found.Slots}, {"probe_age", found.Ages}} {
 			if err := p.addCounts(b, fmt.Sprintf("history_%s_%d", part.name, l+1), part.values); err != nil {
 				return err
 			}
@@ -121,7 +120,7 @@ func (p *preparer) addNarrow(b *Batch, name string, values []int32) error {
 
 // HistoryTensors is how many tensors a history adds to a batch at most.
 func (l *Loader) HistoryTensors() int {
-	if l.past == nil {
+	if !l.pruner.Prunes() {
 		return 0
 	}
 	return 3 + (7+(3+len(TransposedNames))*len(l.parts.types.shape().Relations))*l.options.hops()

@@ -16,6 +16,7 @@ import (
 	"freshgo/core/history"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/prune"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
 )
@@ -62,7 +63,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 						counts, exact := mem.View[int64](b.arrays["history_counts"]), want[epoch][k].int64s("history_counts")
 						for _, at := range []int{2, 5} { // of the batch, and of its one node type
 							require.LessOrEqual(t, counts[at], exact[at])
-							require.True(t, r.l.past.skipLists || counts[at] == exact[at])
+							require.True(t, r.l.sparesLists || counts[at] == exact[at])
 							counts[at] = exact[at]
 						}
 					}
@@ -164,7 +165,7 @@ func TestHistoryLeavesFeaturesAlone(t *testing.T) {
 			o.History.Memory, o.History.Stale = 200<<10, Span{Count: 9}
 			l := open(t, OpenStore(s), o)
 			r := train(t, d, l)
-			full := l.outermost.count
+			full := l.hot.Held()
 			require.Positive(t, full)
 			require.Equal(t, full, l.Stats().CachedRows)
 			least := full
@@ -213,7 +214,7 @@ func TestHistoryResumes(t *testing.T) {
 				state, err = r.l.SaveHistory() // while batches are prepared
 				require.NoError(t, err)
 			}
-			rows := slices.Clone(r.l.past.buffer.Bytes())
+			rows := slices.Clone(r.l.embeddings.Bytes())
 			want := r.epoch()
 
 			resumed := train(t, d, open(t, g, o))
@@ -226,7 +227,7 @@ func TestHistoryResumes(t *testing.T) {
 			again, err := resumed.l.SaveHistory()
 			require.NoError(t, err)
 			require.Equal(t, state, again)
-			copy(resumed.l.past.buffer.Bytes(), rows)
+			copy(resumed.l.embeddings.Bytes(), rows)
 			require.NoError(t, resumed.l.Start(1, 11, Train))
 			requireSame(t, want, resumed.epoch())
 			require.Positive(t, resumed.hits)
@@ -260,7 +261,7 @@ func TestUpdatesThatDoNotCome(t *testing.T) {
 			default:
 				r.update(b)
 				_, err := r.l.UpdateHistory(context.Background(), b.int64s("history_counts")[0], embedding, nil)
-				require.ErrorIs(t, err, ErrOption, "a second time")
+				require.ErrorIs(t, err, prune.ErrCall, "a second time")
 			}
 		}
 	}
@@ -287,7 +288,7 @@ func TestListsThatAreNotRead(t *testing.T) {
 		for epoch := range int64(3) {
 			r.epochOf(epoch)
 		}
-		require.Equal(t, !loops, r.l.past.skipLists)
+		require.Equal(t, !loops, r.l.sparesLists)
 		with := r.l.Stats()
 		o.History = nil
 		l := open(t, OpenStore(s), o)
@@ -454,15 +455,15 @@ func TestHistoryOptions(t *testing.T) {
 	require.ErrorIs(t, err, history.ErrConfig)
 	l := open(t, g, plain())
 	_, err = l.UpdateHistory(context.Background(), 0, 8, nil)
-	require.ErrorIs(t, err, ErrOption)
+	require.ErrorIs(t, err, prune.ErrCall)
 
 	r := train(t, d, open(t, g, withHistory(plain(), history.Gradient)))
 	require.NoError(t, r.l.Start(0, 0, Train))
 	i := r.next().int64s("history_counts")[0]
-	for _, norms := range [][]Norms{{}, {{}, {}}, {{Computed: make([]float32, 3)}, {}}} {
+	for _, norms := range [][]prune.Norms{{}, {{}, {}}, {{Computed: make([]float32, 3)}, {}}} {
 		_, err = r.l.UpdateHistory(context.Background(), i, embedding, norms)
-		require.ErrorIs(t, err, ErrOption)
+		require.ErrorIs(t, err, prune.ErrCall)
 	}
 	_, err = r.l.UpdateHistory(context.Background(), i+1, embedding, nil)
-	require.ErrorIs(t, err, ErrOption)
+	require.ErrorIs(t, err, prune.ErrCall)
 }

@@ -11,8 +11,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// countedVisits is, by layer, how many batches of an epoch have each node within the hops in which the layer is computed, on average over epochs of batches without
-// history.
+// countedVisits is, by layer, how many batches of an epoch have each node within the hops in which the layer is
+// computed, on average over epochs of batches without history.
 func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
 	t.Helper()
 	const epochs = 30
@@ -47,7 +47,8 @@ func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
 	return visits
 }
 
-// TestReuseIsWhatBatchesNeed: the policy that weighs rows knows how often batches have a node within the hops of a layer, by the weights that they draw by.
+// TestReuseIsWhatBatchesNeed: the policy that weighs rows knows how often batches have a node within the hops of a
+// layer, by the weights that they draw by.
 func TestReuseIsWhatBatchesNeed(t *testing.T) {
 	uneven := func(edges int) []byte {
 		weights := make([]float32, edges)
@@ -70,8 +71,8 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		disk   Source
 		o      Options
 	}{
-		{"without types", d.graph(t), OpenStore(d.store(t, ssd.OS)), one},
-		{"with types", typed.graph(t), OpenStore(typed.store(t, ssd.OS)), many},
+		{"homogeneous", d.graph(t), OpenStore(d.store(t, ssd.OS)), one},
+		{"heterogeneous", typed.graph(t), OpenStore(typed.store(t, ssd.OS)), many},
 	} {
 		o := tt.o
 		o.NeighborCache = 0
@@ -83,14 +84,14 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		o.WeightAttr = ""
 		evenly := countedVisits(t, tt.memory, o)
 		for layer := 1; layer < o.hops(); layer++ {
-			require.Equal(t, weighted.past.reuse[layer-1].Hotness, onDisk.past.reuse[layer-1].Hotness)
+			require.Equal(t, weighted.reuse[layer-1].Hotness, onDisk.reuse[layer-1].Hotness)
 			for _, of := range []struct {
 				l           *Loader
 				want, other []float64
 			}{{weighted, byWeight[layer], evenly[layer]}, {uniform, evenly[layer], byWeight[layer]}} {
 				expected, counted := 0., 0.
 				for v, n := range of.want {
-					expected, counted = expected+float64(of.l.past.reuse[layer-1].Hotness[v]), counted+n
+					expected, counted = expected+float64(of.l.reuse[layer-1].Hotness[v]), counted+n
 				}
 				require.InEpsilon(t, counted, expected, .03)
 				own, other := errorOf(of.l, layer, of.want), errorOf(of.l, layer, of.other)
@@ -106,7 +107,7 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 func errorOf(l *Loader, layer int, counted []float64) float64 {
 	off, all := 0., 0.
 	for v, n := range counted {
-		off, all = off+math.Abs(float64(l.past.reuse[layer-1].Hotness[v])-n), all+n
+		off, all = off+math.Abs(float64(l.reuse[layer-1].Hotness[v])-n), all+n
 	}
 	return off / all
 }

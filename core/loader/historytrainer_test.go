@@ -13,6 +13,7 @@ import (
 
 	"freshgo/core/history"
 	"freshgo/core/mem"
+	"freshgo/core/prune"
 )
 
 // embedding is the size of a row in these tests: its layer, node and iteration.
@@ -75,7 +76,7 @@ func (r *trainer) next() *seen {
 
 // row is what lies in a slot.
 func (r *trainer) row(slot int64) []byte {
-	return r.l.past.buffer.Bytes()[slot*embedding:][:embedding]
+	return r.l.embeddings.Bytes()[slot*embedding:][:embedding]
 }
 
 func (r *trainer) check(b *seen) {
@@ -140,11 +141,11 @@ func (r *trainer) update(b *seen) {
 	}
 	r.checkHits(b) // still there
 	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
-	var norms []Norms
+	var norms []prune.Norms
 	of := make([][]int64, len(r.l.options.Fanouts))
 	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
 		level := b.int64s(fmt.Sprint("history_nodes_", layer))
-		var n Norms
+		var n prune.Norms
 		for _, at := range b.int64s(fmt.Sprint("history_computed_", layer)) {
 			of[layer] = append(of[layer], nodes[level[at]])
 			n.Computed = append(n.Computed, norm(i, layer, nodes[level[at]]))

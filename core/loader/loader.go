@@ -19,6 +19,7 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
+	"freshgo/core/prune"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
@@ -65,11 +66,13 @@ type Loader struct {
 	online      bool         // whether the policy changes the cache
 	planned     *planning    // nil: batches are not planned
 	resident    resident
-	promises    promises   // of a planned cache whose batches are pruned
-	past        *past      // nil: no history
-	outermost   *outermost // features in the history's buffer; nil: none
-	links       *links     // nil: batches are drawn for seeds
-	seedTimes   []int64    // of the seeds, in the user's order
+	pruner      pruner
+	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
+	hot         *prune.Features // in the history's buffer; nil: none
+	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
+	sparesLists bool            // lists on disk that would be pruned are not read
+	links       *links          // nil: batches are drawn for seeds
+	seedTimes   []int64         // of the seeds, in the user's order
 
 	counters  counters
 	mu        sync.Mutex // guards running, failed and closed
@@ -126,8 +129,9 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 	if err != nil {
 		return err
 	}
-	if l.past != nil && mode != Trace {
-		l.past.begin(firstBatch, e.count, mode == Plain)
+	if mode != Trace {
+		l.pruner.Begin(firstBatch, e.count, mode == Plain)
+		l.beginPresence()
 	}
 	l.mu.Lock()
 	l.running = e
@@ -151,8 +155,8 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		return nil, ErrNoEpoch
 	}
 	start := time.Now()
-	if l.past != nil && !e.trace {
-		if err := l.past.skip(ctx); err != nil {
+	if !e.trace {
+		if err := l.pruner.Skip(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -160,8 +164,8 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	since(&l.counters.waiting, start)
 	if err == nil {
 		l.counters.batches.Add(1)
-		if l.past != nil && !e.trace {
-			l.past.handOver()
+		if !e.trace {
+			l.pruner.HandOver()
 		}
 	} else if !errors.Is(err, io.EOF) {
 		if failed := l.usable(); failed != nil {

@@ -23,6 +23,7 @@ type planning struct {
 	device     ssd.Device    // what reading costs
 	calibrated ssd.Stats     // what finding that out read
 	windows    windows
+	presence   *plan.Presence // what batches that are pruned find in the cache; nil: none are
 }
 
 // leastBuffers is what the scratch pool needs for buffers before a dozen packs in its file can be filled at a time.
@@ -43,13 +44,13 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 	if err := l.openResident(); err != nil {
 		return err
 	}
+	planned := &planning{pool: pool}
 	if o.History != nil {
-		if err := l.promises.open(l.budget, l.split.CacheRows); err != nil {
+		if planned.presence, err = plan.NewPresence(l.budget, l.split.CacheRows); err != nil {
 			return err
 		}
-		l.onClose(l.promises.block.Free)
+		l.onClose(planned.presence.Close)
 	}
-	planned := &planning{pool: pool}
 	if err := l.calibrate(ctx, planned); err != nil {
 		return err
 	}
@@ -143,4 +144,11 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) error {
 func calibrationTime(nBytes int64) time.Duration {
 	const each = time.Second / (50 << 20) // a slow disk's time for a byte, times twenty
 	return max(150*time.Millisecond, min(time.Duration(nBytes)*each, ssd.DefaultCalibration))
+}
+
+// beginPresence tells an epoch whose batches are pruned what is in the cache.
+func (l *Loader) beginPresence() {
+	if l.planned != nil && l.planned.presence != nil {
+		l.planned.presence.Begin(l.resident.all)
+	}
 }

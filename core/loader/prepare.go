@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"freshgo/core/plan"
+	"freshgo/core/prune"
 	"freshgo/core/sample"
 )
 
@@ -22,15 +23,15 @@ type preparer struct {
 	graph    sample.Subgraph  // as it was drawn
 	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
 	request  request
-	sections sections // of batch
-	owning   owning   // of bidirectional edges
-	*pruning          // nil: no history
+	sections sections   // of batch
+	owning   owning     // of bidirectional edges
+	cut      *prune.Cut // what pruning leaves of the batch
 
 	// Of a planned batch.
 	number  int64 // the inspector's
 	super   *superbatch
 	step    plan.Step // of any batch: where its rows are, and what moves after it
-	adapted adaptedStep
+	adapted plan.Adapted
 }
 
 // compute runs fn when a thread is free.
@@ -83,9 +84,7 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 		err = p.fill(b)
 	}
 	if err != nil {
-		if l.past != nil {
-			l.past.fail(i)
-		}
+		l.pruner.Fail(i)
 		return i, nil, fmt.Errorf("loader: batch %d: %w", i, err)
 	}
 	whole = true
@@ -104,8 +103,8 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	start := time.Now()
 	var drawn sample.Subgraph
 	p.request.LastHop = nil
-	if p.pruning != nil && l.past.skipLists && !e.trace {
-		p.request.LastHop = &lastHop{l.past, b.Index}
+	if l.sparesLists && !e.trace {
+		p.request.LastHop = p.cut.LastHop(b.Index)
 	}
 	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), &p.request, &drawn)
 	since(&l.counters.sampling, start)
@@ -113,7 +112,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 		return err
 	}
 	p.batch = &drawn
-	if l.past == nil || e.trace {
+	if !l.pruner.Prunes() || e.trace {
 		return p.makeTensors(b)
 	}
 	keep(&p.graph, &drawn)
@@ -139,7 +138,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 		return err
 	}
 	p.batch = &p.graph
-	if e.loader.past != nil {
+	if e.loader.pruner.Prunes() {
 		if err := p.prune(b); err != nil {
 			return err
 		}
@@ -215,8 +214,8 @@ func (p *preparer) makeTensors(b *Batch) error {
 	bytes := p.sections.bytes(&l.parts, b.NumSeeds)
 	if e.trace {
 		bytes = int64(len(p.batch.Nodes))*8 + b.NumSeeds*8
-	} else if p.pruned() {
-		bytes += p.cut.LevelBytes(l.parts.transposed)
+	} else if p.cut.On() {
+		bytes += p.cut.Batch.LevelBytes(l.parts.transposed)
 	}
 	if err := e.gate.acquire(b.Index, bytes); err != nil {
 		return err

@@ -61,3 +61,11 @@ func (r *resident) all(yield func(slot int32, row uint32)) {
 		}
 	}
 }
+
+// cachedRows is how many rows are cached.
+func (l *Loader) cachedRows() int64 {
+	if l.hot != nil {
+		return l.hot.Held()
+	}
+	return l.resident.held.Load()
+}

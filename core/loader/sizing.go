@@ -8,6 +8,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/history"
+	"freshgo/core/prune"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/store"
@@ -54,7 +55,7 @@ func (l *Loader) historySizes(g *sizing.Graph) (of sizing.History) {
 		of.Features = true
 		of.Memory += cache.PolicyBytes("static", n, 1) + n // addresses; present, at most
 		if !l.parts.types.unnamed() {
-			of.Memory += (n + 1) * endBytes // at most
+			of.Memory += (n + 1) * prune.EndBytes // at most
 		}
 	}
 	return of

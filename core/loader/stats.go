@@ -85,7 +85,7 @@ func (l *Loader) Stats() Stats {
 		SecondsFirst:    seconds(&c.firstBatch),
 		SecondsEpoch:    seconds(&c.epoch),
 		Engine:          l.engineName, EngineWhy: l.engineWhy,
-		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.resident.held.Load(), CacheCapacity: l.split.CacheRows,
+		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.cachedRows(), CacheCapacity: l.split.CacheRows,
 		Resampled: c.resampled.Load(), PackErrors: c.packErrors.Load(),
 		TopologyOnDisk: !l.split.Neighbors || !l.split.EdgeIDs,
 		IDMap:          "hash",

@@ -29,7 +29,7 @@ func (p *preparer) copyOut(b *Batch) error {
 		return nil
 	}
 	// Else it was filled before there was room for the batch, or when it was pruned.
-	if len(l.onDisk) > 0 && l.options.Held == nil && l.past == nil {
+	if len(l.onDisk) > 0 && l.options.Held == nil && !l.pruner.Prunes() {
 		p.roster.fill(l, p.batch.Nodes, c) // while the sampler's memory is there
 	}
 	if l.links != nil {
@@ -45,8 +45,8 @@ func (p *preparer) copyOut(b *Batch) error {
 			return err
 		}
 	}
-	if p.pruned() {
-		if err := p.estimate(b); err != nil {
+	if p.cut.On() {
+		if err := p.estimate(); err != nil {
 			return err
 		}
 		return p.levelTensors(b)
@@ -154,7 +154,7 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 			return err
 		}
 	}
-	if p.pruned() {
+	if p.cut.On() {
 		return nil
 	}
 	return p.transposeGraph(b, &g, types.edgeName(i, ""), "")

@@ -126,7 +126,7 @@ type Split struct {
 	Scratch    int64 // bytes of the scratch file
 
 	History   int64 // bytes of the history's buffer
-	Outermost bool  // the cached rows are in that
+	InHistory bool  // the cached rows are in that
 
 	Batches  int64 // bytes that batches may have, in flight and at the consumer
 	Pool     int64 // bytes of freed buffers that the allocator may keep for reuse

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,14 +13,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/cache"
 	"freshgo/core/history"
 	"freshgo/core/mem"
+	"freshgo/core/prune"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
-// typedTrainer is a trainer of a graph with types. Nodes are global numbers.
-type typedTrainer struct {
+// heteroTrainer is a trainer of a heterogeneous graph. Nodes are global numbers.
+type heteroTrainer struct {
 	*testing.T
 	d     *typedDataset
 	l     *Loader
@@ -34,29 +37,29 @@ func (d *typedDataset) withHistory(o Options, policy string) Options {
 	return o
 }
 
-func (d *typedDataset) train(t *testing.T, l *Loader) *typedTrainer {
-	r := &typedTrainer{T: t, d: d, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
+func (d *typedDataset) train(t *testing.T, l *Loader) *heteroTrainer {
+	r := &heteroTrainer{T: t, d: d, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
 	if l.options.History.Policy == history.All {
 		r.stale = history.Forever
 	}
 	return r
 }
 
-// typedTables is what a batch says of its levels: of each the node of each row by global number, and the targets.
-type typedTables struct {
+// heteroTables is what a batch says of its levels: of each the node of each row by global number, and the targets.
+type heteroTables struct {
 	iteration int64
 	nodes     [][]int64
 	targets   [][]bool
 	size      [][]int64 // by level and type
 }
 
-func (r *typedTrainer) tables(b *seen) *typedTables {
+func (r *heteroTrainer) tables(b *seen) *heteroTables {
 	if b.arrays["history_counts"] == nil {
 		return nil
 	}
 	counts := b.int64s("history_counts")
 	s := r.l.parts.types
-	t := &typedTables{iteration: counts[0]}
+	t := &heteroTables{iteration: counts[0]}
 	sizes := counts[4+2*s.types():]
 	for l := range r.l.options.hops() {
 		local := b.int64s(fmt.Sprint("history_nodes_", l))
@@ -76,11 +79,11 @@ func (r *typedTrainer) tables(b *seen) *typedTables {
 	return t
 }
 
-func (r *typedTrainer) row(slot int64) []byte {
-	return r.l.past.buffer.Bytes()[slot*embedding:][:embedding]
+func (r *heteroTrainer) row(slot int64) []byte {
+	return r.l.embeddings.Bytes()[slot*embedding:][:embedding]
 }
 
-func (r *typedTrainer) next() *seen {
+func (r *heteroTrainer) next() *seen {
 	b, err := r.l.Next(context.Background())
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -92,9 +95,9 @@ func (r *typedTrainer) next() *seen {
 	return s
 }
 
-// check holds that rows and edges are the user's, and every hit an embedding of that node and layer, of an age that is allowed; a row that the cache has and the
-// batch computes there is none, as far as can be known now.
-func (r *typedTrainer) check(b *seen) {
+// check holds that rows and edges are the user's, and every hit an embedding of that node and layer, of an age that is
+// allowed; a row that the cache has and the batch computes there is none, as far as can be known now.
+func (r *heteroTrainer) check(b *seen) {
 	tables, s := r.tables(b), r.l.parts.types
 	for typ := range s.types() {
 		ids := b.int64s(nodeName(typ, "n_id"))
@@ -138,7 +141,27 @@ func (r *typedTrainer) check(b *seen) {
 	}
 }
 
-func (r *typedTrainer) checkHits(b *seen, tables *typedTables) {
+// known is what the history has now, where a batch is pruned by just that: nil elsewhere.
+func (r *heteroTrainer) known() *history.History {
+	o := &r.l.options
+	if o.History.Lag > 0 || o.History.Policy == history.All || r.l.hot != nil {
+		return nil
+	}
+	state, err := r.l.SaveHistory()
+	require.NoError(r, err)
+	c := o.historyConfig(&r.l.parts, o.History.Memory, r.l.NumBatches())
+	c.Reuse = func(int, int64) float32 { return 0 }
+	h, err := history.New(mem.NewBudget(0), c)
+	require.NoError(r, err)
+	require.NoError(r, h.Restore(state[bytes.Index(state, []byte("fghist01")):len(state)-4]))
+	return h
+}
+
+func (r *heteroTrainer) checkHits(b *seen, tables *heteroTables) {
+	known := r.known()
+	if known != nil {
+		defer known.Close()
+	}
 	for l := 1; l < len(tables.nodes); l++ {
 		slots, hits := b.int64s(fmt.Sprint("history_slot_", l)), b.int64s(fmt.Sprint("history_hit_", l))
 		computed := b.int64s(fmt.Sprint("history_computed_", l))
@@ -151,24 +174,24 @@ func (r *typedTrainer) checkHits(b *seen, tables *typedTables) {
 			}
 			r.hits++
 		}
-		if r.l.past.lag == 0 && r.l.options.History.Policy != history.All {
+		if known != nil {
 			for _, at := range computed {
-				require.EqualValues(r, history.Miss, r.l.past.state.Find(tables.iteration, l, tables.nodes[l][at]))
+				require.EqualValues(r, history.Miss, known.Find(tables.iteration, l, tables.nodes[l][at]))
 			}
 		}
 	}
 }
 
-func (r *typedTrainer) update(b *seen) {
+func (r *heteroTrainer) update(b *seen) {
 	tables := r.tables(b)
 	if tables == nil {
 		return
 	}
 	r.checkHits(b, tables)
-	var norms []Norms
+	var norms []prune.Norms
 	of := make([][]int64, len(tables.nodes))
 	for l := 1; l < len(tables.nodes); l++ {
-		var n Norms
+		var n prune.Norms
 		for _, at := range b.int64s(fmt.Sprint("history_computed_", l)) {
 			of[l] = append(of[l], tables.nodes[l][at])
 			n.Computed = append(n.Computed, norm(tables.iteration, l, tables.nodes[l][at]))
@@ -187,7 +210,7 @@ func (r *typedTrainer) update(b *seen) {
 	}
 }
 
-func (r *typedTrainer) epochOf(epoch int64) (all []*seen) {
+func (r *heteroTrainer) epochOf(epoch int64) (all []*seen) {
 	require.NoError(r, r.l.Start(epoch, 0, Train))
 	for b := r.next(); b != nil; b = r.next() {
 		r.update(b)
@@ -205,7 +228,7 @@ type typedEdge struct {
 }
 
 // edgesOf lists the edges of a batch by target, in the order of relations.
-func (r *typedTrainer) edgesOf(b *seen) map[int64][]typedEdge {
+func (r *heteroTrainer) edgesOf(b *seen) map[int64][]typedEdge {
 	s, out := r.l.parts.types, map[int64][]typedEdge{}
 	for i, of := range s.relations {
 		index, ids := b.int64s(edgeName(i, "edge_index")), b.int64s(edgeName(i, "e_id"))
@@ -218,8 +241,9 @@ func (r *typedTrainer) edgesOf(b *seen) map[int64][]typedEdge {
 	return out
 }
 
-// requirePruned compares a batch with the plain one, level by level from the seeds (breadth first, over all relations), given which rows were found.
-func (r *typedTrainer) requirePruned(plain, b *seen) {
+// requirePruned compares a batch with the plain one, level by level from the seeds (breadth first, over all relations),
+// given which rows were found.
+func (r *heteroTrainer) requirePruned(plain, b *seen) {
 	s, tables, drawn := r.l.parts.types, r.tables(b), r.edgesOf(plain)
 	computed := map[int64]bool{}
 	for typ := range s.types() {
@@ -272,8 +296,9 @@ func (r *typedTrainer) requirePruned(plain, b *seen) {
 	})
 }
 
-// requireOrder holds that nodes stand in the order of the plain batch, hop by hop, and those of the last hop in the order in which the edges that are left name them.
-func (r *typedTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func(node int64) []typedEdge) {
+// requireOrder holds that nodes stand in the order of the plain batch, hop by hop, and those of the last hop in the
+// order in which the edges that are left name them.
+func (r *heteroTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func(node int64) []typedEdge) {
 	s := r.l.parts.types
 	leaf, leaves := map[int64]bool{}, make([][]int64, s.types()) // of the plain batch; those that are left
 	inner, last := make([][]int64, s.types()), make([][]int64, s.types())
@@ -312,7 +337,7 @@ func (r *typedTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edges
 }
 
 // requireLayer compares the edges of the layer above a level.
-func (r *typedTrainer) requireLayer(b *seen, tables *typedTables, l int, want []typedEdge) {
+func (r *heteroTrainer) requireLayer(b *seen, tables *heteroTables, l int, want []typedEdge) {
 	s := r.l.parts.types
 	var got []typedEdge
 	first := make([]int64, s.types()+1)
@@ -338,8 +363,9 @@ func sorted(edges []typedEdge) []typedEdge {
 	})
 }
 
-// TestTypedHistoryPrunesBreadthFirst holds that a pruned batch is the part of the plain one that a search from the seeds reaches over all relations.
-func TestTypedHistoryPrunesBreadthFirst(t *testing.T) {
+// TestHeteroHistoryPrunesBreadthFirst holds that a pruned batch is the part of the plain one that a search from the
+// seeds reaches over all relations.
+func TestHeteroHistoryPrunesBreadthFirst(t *testing.T) {
 	d := newTypedDataset()
 	g := d.graph(t)
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
@@ -365,8 +391,8 @@ func TestTypedHistoryPrunesBreadthFirst(t *testing.T) {
 	}
 }
 
-// TestTypedHistoryDecidesAlike: caches, threads, memory and where the graph lies change nothing of what is pruned.
-func TestTypedHistoryDecidesAlike(t *testing.T) {
+// TestHeteroHistoryDecidesAlike: caches, threads, memory and where the graph lies change nothing of what is pruned.
+func TestHeteroHistoryDecidesAlike(t *testing.T) {
 	d := newTypedDataset()
 	s := d.store(t, ssd.OS)
 	for _, lag := range []int{0, 2} {
@@ -392,18 +418,58 @@ func TestTypedHistoryDecidesAlike(t *testing.T) {
 			change(&o)
 			r := d.train(t, open(t, OpenStore(s), o))
 			for epoch := range want {
-				requireSame(t, want[epoch], r.epochOf(int64(epoch)))
+				got := r.epochOf(int64(epoch))
+				for i, b := range got {
+					r.requirePlainCounts(want[epoch][i], b)
+				}
+				requireSame(t, want[epoch], got)
 			}
+			require.Equal(t, name == "topology", r.l.sparesLists, name)
 			require.Equal(t, reference.hits, r.hits, name)
-			require.Equal(t, name == "degree" || name == "presc", r.l.outermost != nil, name)
+			require.Equal(t, name == "degree" || name == "presc", r.l.hot != nil, name)
 			st := r.l.Stats()
 			require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, name)
 		}
 	}
 }
 
-// TestTypedHistoryThatDoesNothing: before it starts and in plain epochs batches are the plain ones.
-func TestTypedHistoryThatDoesNothing(t *testing.T) {
+// requirePlainCounts makes of the sizes that a plain batch would have had those that are wanted: lists that were not
+// read named nodes that are not counted.
+func (r *heteroTrainer) requirePlainCounts(want, got *seen) {
+	counts, exact := mem.View[int64](got.arrays["history_counts"]), want.int64s("history_counts")
+	at := []int{2}
+	for typ := range r.l.parts.types.types() {
+		at = append(at, 4+2*typ+1)
+	}
+	for _, k := range at {
+		require.LessOrEqual(r, counts[k], exact[k])
+		require.True(r, r.l.sparesLists || counts[k] == exact[k])
+		counts[k] = exact[k]
+	}
+}
+
+// TestHeteroListsThatAreNotRead: of several node types and relations too pruned lists on disk are left alone.
+func TestHeteroListsThatAreNotRead(t *testing.T) {
+	d := newTypedDataset()
+	s := d.store(t, ssd.OS)
+	o := d.withHistory(d.options(), history.Gradient)
+	o.NeighborCache, o.History.Memory = 0, 1<<20
+	r := d.train(t, open(t, OpenStore(s), o))
+	require.True(t, r.l.sparesLists)
+	o.History = nil
+	plain := open(t, OpenStore(s), o)
+	for epoch := range int64(3) {
+		r.epochOf(epoch)
+		epochOf(t, plain, epoch)
+	}
+	require.Positive(t, r.hits)
+	fetched := func(st Stats) int64 { return st.NeighborHits + st.NeighborMisses }
+	require.Positive(t, fetched(plain.Stats()))
+	require.Less(t, fetched(r.l.Stats()), fetched(plain.Stats())*9/10)
+}
+
+// TestHeteroHistoryThatDoesNothing: before it starts and in plain epochs batches are the plain ones.
+func TestHeteroHistoryThatDoesNothing(t *testing.T) {
 	d := newTypedDataset()
 	g := d.graph(t)
 	o := d.withHistory(d.options(), history.Gradient)
@@ -423,8 +489,8 @@ func TestTypedHistoryThatDoesNothing(t *testing.T) {
 	requireSame(t, want[2], rest(t, r.l))
 }
 
-// TestTypedHistoryResumes: a run that is saved in the middle goes on with the same hits.
-func TestTypedHistoryResumes(t *testing.T) {
+// TestHeteroHistoryResumes: a run that is saved in the middle goes on with the same hits.
+func TestHeteroHistoryResumes(t *testing.T) {
 	d := newTypedDataset()
 	g := d.graph(t)
 	o := d.withHistory(d.options(), history.Gradient)
@@ -436,7 +502,7 @@ func TestTypedHistoryResumes(t *testing.T) {
 	}
 	state, err := r.l.SaveHistory()
 	require.NoError(t, err)
-	buffer := slices.Clone(r.l.past.buffer.Bytes())
+	buffer := slices.Clone(r.l.embeddings.Bytes())
 	var want []*seen
 	for b := r.next(); b != nil; b = r.next() {
 		r.update(b)
@@ -444,7 +510,7 @@ func TestTypedHistoryResumes(t *testing.T) {
 	}
 	other := d.train(t, open(t, g, o))
 	require.NoError(t, other.l.RestoreHistory(state))
-	copy(other.l.past.buffer.Bytes(), buffer)
+	copy(other.l.embeddings.Bytes(), buffer)
 	require.NoError(t, other.l.Start(1, 3, Train))
 	var got []*seen
 	for b := other.next(); b != nil; b = other.next() {
@@ -455,8 +521,8 @@ func TestTypedHistoryResumes(t *testing.T) {
 	require.Positive(t, other.hits)
 }
 
-// TestTypedHistoryStaysWithinItsMemory: whatever the memory, batches are right or the smallest that works is named.
-func TestTypedHistoryStaysWithinItsMemory(t *testing.T) {
+// TestHeteroHistoryStaysWithinItsMemory: whatever the memory, batches are right or the smallest that works is named.
+func TestHeteroHistoryStaysWithinItsMemory(t *testing.T) {
 	d := newTypedDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for i, source := range []Source{g, OpenStore(s), OpenStore(s)} {
@@ -472,7 +538,7 @@ func TestTypedHistoryStaysWithinItsMemory(t *testing.T) {
 			o.Memory = short.Need + more
 			r := d.train(t, open(t, source, o))
 			if i == 2 && more == 0 {
-				require.NotNil(t, r.l.outermost)
+				require.NotNil(t, r.l.hot)
 			}
 			r.epochOf(0)
 			r.epochOf(1)
@@ -482,8 +548,9 @@ func TestTypedHistoryStaysWithinItsMemory(t *testing.T) {
 	}
 }
 
-// TestTypedHistoryOfOneType: with all neighbours, one type and one relation what is decided is what is decided without types.
-func TestTypedHistoryOfOneType(t *testing.T) {
+// TestHeteroHistoryOfOneType: with all neighbours, one type and one relation what is decided is what is decided without
+// types.
+func TestHeteroHistoryOfOneType(t *testing.T) {
 	d := newDataset(300, 1500)
 	o := withHistory(plain(), history.Gradient)
 	o.Fanouts, o.BatchSize = []int64{-1, -1, -1}, 10
@@ -517,9 +584,10 @@ func TestTypedHistoryOfOneType(t *testing.T) {
 	require.Equal(t, one.hits, r.hits)
 }
 
-// TestTypedHistoryLeavesFeaturesAlone holds the two ends of the buffer apart while embeddings come and go: rows of all types are right, whatever their width, those of
-// batches that read them again come back, and batches are those of a history that has the buffer to itself.
-func TestTypedHistoryLeavesFeaturesAlone(t *testing.T) {
+// TestHeteroHistoryLeavesFeaturesAlone holds the two ends of the buffer apart while embeddings come and go: rows of all
+// types are right, whatever their width, those of batches that read them again come back, and batches are those of a
+// history that has the buffer to itself.
+func TestHeteroHistoryLeavesFeaturesAlone(t *testing.T) {
 	d := newTypedDataset()
 	s := d.store(t, ssd.OS)
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
@@ -527,23 +595,25 @@ func TestTypedHistoryLeavesFeaturesAlone(t *testing.T) {
 		o.Cache, o.FeatureCache, o.Prefetch = "expected", 1, 4 // no room to hold a type whole
 		o.History.Memory, o.History.Stale = 120<<10, Span{Count: 9}
 		r := d.train(t, open(t, OpenStore(s), o))
-		f := r.l.outermost
-		full, types := f.count, map[int]bool{}
+		full, widths, types, bytes := r.l.hot.Held(), make([]int64, r.l.parts.types.types()), map[int]bool{}, int64(0)
+		for _, table := range r.l.onDisk {
+			widths[table.typ] += int64(table.width)
+		}
 		for row := range uint32(r.l.parts.numNodes) {
-			if rank := f.policy.Slot(row); rank >= 0 {
-				typ := f.typeOf(row)
+			if r.l.policy.(*cache.Static).Slot(row) >= 0 {
+				typ := sample.TypeOf(r.l.parts.types.first, int64(row))
 				types[typ] = true
-				require.Equal(t, f.widths[typ], f.ends[rank+1]-f.ends[rank])
+				bytes += widths[typ]
 			}
 		}
 		require.Len(t, types, 2)
-		require.NotEqual(t, f.widths[0], f.widths[1])
-		require.LessOrEqual(t, f.ends[full], o.History.Memory)
-		require.Less(t, o.History.Memory-f.ends[full], f.widths[1])
+		require.NotEqual(t, widths[0], widths[1])
+		require.LessOrEqual(t, bytes, o.History.Memory)
+		require.Less(t, o.History.Memory-bytes, widths[1])
 		require.Equal(t, full, r.l.Stats().CachedRows)
 		o.History.Features = false
 		alone := d.train(t, open(t, OpenStore(s), o))
-		require.Nil(t, alone.l.outermost)
+		require.Nil(t, alone.l.hot)
 		least := full
 		for epoch := range int64(3) {
 			require.NoError(t, r.l.Start(epoch, 0, Train))

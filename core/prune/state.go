@@ -1,4 +1,4 @@
-package loader
+package prune
 
 import (
 	"encoding/binary"
@@ -9,12 +9,10 @@ import (
 	"slices"
 
 	"freshgo/core/history"
-	"freshgo/core/mem"
 )
 
-// The state of a past: what package history saves, behind the number of batches
-// handed over and what those that are pruned already have found, hits or probes, so
-// that a resumed run uses the same. All numbers are little-endian.
+// The state of a Pruner: what package history saves, behind the number of batches handed over and what those that are
+// pruned already have found, hits or probes, so that a resumed run uses the same. All numbers are little-endian.
 //
 //	int64 given, int64 batches
 //	of each batch: int64 iteration, ages[63] of its hits; of each hidden layer: int64 hits, misses,
@@ -23,13 +21,9 @@ import (
 //	the state of history
 //	uint32 CRC32C of all before
 
-// SaveHistory returns the state of the history, to be restored before an epoch is
-// started. Of a batch that was handed over and not yet updated it knows nothing.
-func (l *Loader) SaveHistory() ([]byte, error) {
-	h := l.past
-	if h == nil {
-		return nil, errNoHistory
-	}
+// Save returns the state of the history, to be restored before an epoch is started. Of a batch that was handed over and
+// not yet updated it knows nothing.
+func (h *Pruner) Save() ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []byte
@@ -68,7 +62,8 @@ type finding struct {
 	lookups *history.Lookups
 }
 
-// reliance is the rows of a hidden layer that a pruned batch relies on: where it has found them, and of probes since when.
+// reliance is the rows of a hidden layer that a pruned batch relies on: where it has found them, and of probes since
+// when they are there.
 type reliance struct {
 	nodes    []int64
 	slots    []int32
@@ -88,8 +83,8 @@ func (r *reliance) find(node int64) int32 {
 func (r *reliance) since(node int64) int64 { return r.admitted[r.places[node]] }
 
 // ahead is what batches that are pruned and not handed over have found: here, or before this run was restored.
-func (h *past) ahead() map[int64]finding {
-	all := maps.Clone(h.saved)
+func (h *Pruner) ahead() map[int64]finding {
+	all := maps.Clone(h.restored)
 	if all == nil {
 		all = map[int64]finding{}
 	}
@@ -99,10 +94,11 @@ func (h *past) ahead() map[int64]finding {
 		}
 		of := make([]reliance, len(d.layers))
 		for l := range of {
-			of[l] = reliance{nodes: d.layers[l].HitNodes, slots: d.slots[l]} // and nothing else: a preparer may be writing the savings
+			// And nothing else: the savings may be being written.
+			of[l] = reliance{nodes: d.layers[l].HitNodes, slots: d.slots[l]}
 			if len(d.probes) > 0 {
-				of[l].nodes = d.probes[l].nodes
-				for _, age := range d.probes[l].ages {
+				of[l].nodes = d.probes[l].Nodes
+				for _, age := range d.probes[l].Ages {
 					of[l].admitted = append(of[l].admitted, i-age)
 				}
 			}
@@ -114,72 +110,70 @@ func (h *past) ahead() map[int64]finding {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-var errNoHistory = fmt.Errorf("%w: the loader has no history", ErrOption)
-
-// RestoreHistory takes over a saved state, and ends the epoch that runs. Bytes that
-// are not the state of such a history change no entry: history.ErrState.
-func (l *Loader) RestoreHistory(data []byte) error {
-	h := l.past
-	if h == nil {
-		return errNoHistory
-	}
-	l.Stop()
+// Restore takes over a saved state. It calls stop first, which ends the epoch that runs. Bytes that are not the state
+// of such a history change no entry: history.ErrState.
+func (h *Pruner) Restore(data []byte, stop func()) error {
+	stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	end := len(data) - crc32.Size
+	lag, end := h.config.History.Lag, len(data)-crc32.Size
 	if end < 0 || crc32.Checksum(data[:end], castagnoli) != binary.LittleEndian.Uint32(data[end:]) {
-		return fmt.Errorf("loader: state of %d bytes that do not match their checksum: %w", len(data), history.ErrState)
+		return damaged("of %d bytes that do not match their checksum", len(data))
 	}
 	r := stateReader{data: data[:end]}
 	given, batches := r.number(), r.number()
-	if r.short || given < 0 || batches < 0 || batches > h.lag+1 {
-		return fmt.Errorf("loader: state of %d bytes, %d batches handed over and %d ahead: %w", len(data), given, batches, history.ErrState)
+	if r.short || given < 0 || batches < 0 || batches > lag+1 {
+		return damaged("of %d bytes, %d batches handed over and %d ahead", len(data), given, batches)
 	}
 	saved := map[int64]finding{}
 	for range batches {
 		i := r.number()
-		if i < given || i >= given+h.lag+1 {
-			return fmt.Errorf("loader: state with a batch of iteration %d, expected one from %d on: %w", i, given, history.ErrState)
+		if i < given || i >= given+lag+1 {
+			return damaged("with a batch of iteration %d, expected one from %d on", i, given)
 		}
-		saved[i] = r.finding(l.options.hops()-1, h.probes(i))
+		saved[i] = r.finding(h.layers, h.probes(i))
 	}
 	if r.short {
-		return fmt.Errorf("loader: state of %d bytes ends early: %w", len(data), history.ErrState)
+		return damaged("of %d bytes ends early", len(data))
 	}
 	for i := range h.waiting {
 		h.forget(i)
 	}
-	before, savedBefore := h.state.Save(), h.saved
-	h.dropSaved()
+	before, restoredBefore := h.state.Save(), h.restored
+	h.dropRestored()
 	if err := h.state.Restore(r.data); err != nil {
-		return errors.Join(err, h.pinSaved(savedBefore))
+		return errors.Join(err, h.pinRestored(restoredBefore))
 	}
-	if err := h.pinSaved(saved); err != nil {
-		return errors.Join(err, h.state.Restore(before), h.pinSaved(savedBefore))
+	if err := h.pinRestored(saved); err != nil {
+		return errors.Join(err, h.state.Restore(before), h.pinRestored(restoredBefore))
 	}
 	h.given, h.updated = given, given
-	h.makeRoom()
+	h.config.MakeRoom(h.state.FeatureRoom())
 	return nil
 }
 
-// pinSaved checks that the cache has what batches pruned before rely on, and pins
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("history: state %s: %w", fmt.Sprintf(format, args...), history.ErrState)
+}
+
+// pinRestored checks that the cache has what batches pruned before rely on, and pins
 // it for those.
-func (h *past) pinSaved(saved map[int64]finding) error {
+func (h *Pruner) pinRestored(saved map[int64]finding) error {
 	for i, f := range saved {
 		for l, r := range f.layers {
 			for k, node := range r.nodes {
-				if node < 0 || node >= h.loader.parts.numNodes || !h.state.Pinnable(i, l+1, node, r.slots[k]) {
-					return fmt.Errorf("loader: state in which iteration %d finds node %d of layer %d in slot %d: %w", i, node, l+1, r.slots[k], history.ErrState)
+				if node < 0 || node >= h.config.History.NumNodes || !h.state.Pinnable(i, l+1, node, r.slots[k]) {
+					return damaged("in which iteration %d finds node %d of layer %d in slot %d", i, node, l+1, r.slots[k])
 				}
 			}
 			for _, admitted := range r.admitted {
 				if admitted < 0 || admitted >= i {
-					return fmt.Errorf("loader: state in which iteration %d finds a row of iteration %d: %w", i, admitted, history.ErrState)
+					return damaged("in which iteration %d finds a row of iteration %d", i, admitted)
 				}
 			}
 		}
 	}
-	h.saved = saved
+	h.restored = saved
 	for i, f := range saved {
 		for _, r := range f.layers {
 			h.state.Pin(i, r.slots)
@@ -188,12 +182,12 @@ func (h *past) pinSaved(saved map[int64]finding) error {
 	return nil
 }
 
-// dropSaved forgets what batches relied on before this run was restored: they will be pruned anew, or not at all.
-func (h *past) dropSaved() {
-	for i := range h.saved {
+// dropRestored forgets what batches relied on before this run was restored: they will be pruned anew, or not at all.
+func (h *Pruner) dropRestored() {
+	for i := range h.restored {
 		h.state.Unpin(i)
 	}
-	h.saved = nil
+	h.restored = nil
 }
 
 // stateReader takes numbers from bytes; short says that there were too few, or some that cannot be.
@@ -262,38 +256,4 @@ func (r *stateReader) reliance(probes bool) reliance {
 		}
 	}
 	return found
-}
-
-// HistoryStats is what the history did.
-type HistoryStats struct {
-	history.Stats
-	Iterations int64 `json:"iterations"` // batches handed over in training epochs
-	Skipped    int64 `json:"skipped"`    // of those, pruned and not updated
-	Bytes      int64 `json:"bytes"`      // of the buffer
-	Features   int64 `json:"features"`   // rows of features in it
-	Start      int64 `json:"start"`      // the first iteration that was pruned or will be
-}
-
-// HistoryStats returns the figures so far.
-func (l *Loader) HistoryStats() (HistoryStats, error) {
-	h := l.past
-	if h == nil {
-		return HistoryStats{}, errNoHistory
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := HistoryStats{Stats: h.state.Stats(), Iterations: h.given, Skipped: h.skipped, Bytes: l.split.History, Start: h.start}
-	if l.outermost != nil {
-		s.Features = l.outermost.held.Load()
-	}
-	return s, nil
-}
-
-// HistoryBuffer is the memory of the embeddings, the loader's until Close: whoever
-// holds it longer takes a reference. It is nil where the caller has it.
-func (l *Loader) HistoryBuffer() (mem.Buffer, error) {
-	if l.past == nil {
-		return nil, errNoHistory
-	}
-	return l.past.buffer, nil
 }

@@ -1,0 +1,124 @@
+package loader
+
+import (
+	"freshgo/core/prune"
+	"freshgo/core/sample"
+)
+
+// A batch's way through pruning: see core/prune.
+
+// keep copies what a worker has drawn, so that the worker may draw the next batch while this one waits to be pruned.
+func keep(to, from *sample.Subgraph) {
+	to.Nodes, to.Ptr = append(to.Nodes[:0], from.Nodes...), append(to.Ptr[:0], from.Ptr...)
+	to.Row, to.Pos = append(to.Row[:0], from.Row...), append(to.Pos[:0], from.Pos...)
+	to.Weight, to.Tree = append(to.Weight[:0], from.Weight...), append(to.Tree[:0], from.Tree...)
+	to.NodesPerHop, to.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
+}
+
+// prune waits for the batch's turn and takes out of it what the history makes needless, before any row is read.
+func (p *preparer) prune(b *Batch) error {
+	build := func() {}
+	if p.super != nil { // what the cache will hold depends on it, batch by batch
+		build = func() {
+			p.build()
+			p.adapt()
+		}
+	}
+	if err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.inputs)), build); err != nil {
+		return err
+	}
+	if p.super == nil {
+		p.build()
+	}
+	return nil
+}
+
+// build makes the batch of what was decided, and the list of the rows it needs.
+func (p *preparer) build() {
+	l := p.loader
+	var places []int32
+	if p.cut.On() {
+		places = p.cut.Build(&p.graph)
+		p.batch = p.cut.Batch.Graph()
+	}
+	if len(l.onDisk) == 0 {
+		return
+	}
+	p.roster.fillGraph(l, &p.graph)
+	if p.cut.On() {
+		p.roster.cut(places, p.super != nil)
+	}
+}
+
+// adapt makes the planned step what this batch does of it.
+func (p *preparer) adapt() {
+	s, presence := p.super, p.loader.planned.presence
+	if p.number == s.first {
+		presence.Filled(s.plan.Prologue.Fill) // read before this batch
+	}
+	needs := func(pos int32) bool { return p.roster.tensorRow(pos) >= 0 }
+	presence.Adapt(&s.plan.Steps[p.number-s.first], needs, &p.adapted)
+	p.step = p.adapted.Step
+}
+
+// estimate computes what each new embedding would have saved, for the update. Loading a row costs nothing where it lies
+// in the buffer with the embeddings.
+func (p *preparer) estimate() error {
+	l := p.loader
+	cost := l.rowCost()
+	if l.hot == nil {
+		return p.cut.Estimate(func(estimate func(func(node int64) float32)) { estimate(cost) })
+	}
+	return p.cut.Estimate(func(estimate func(func(node int64) float32)) {
+		l.hot.Inspect(func(has func(row uint32) bool) {
+			estimate(func(node int64) float32 {
+				if has(l.rowOf(node)) {
+					return 0
+				}
+				return cost(node)
+			})
+		})
+	})
+}
+
+// rowCost is what loading a node's rows costs: nothing where its type has none, but other types have some.
+func (l *Loader) rowCost() func(node int64) float32 {
+	first := l.parts.types.first
+	costs := make([]float32, l.parts.types.types())
+	for i := range l.tables {
+		if !l.tables[i].byEdge {
+			costs[l.tables[i].typ] = 1
+		}
+	}
+	if len(costs) == 1 {
+		return func(int64) float32 { return 1 }
+	}
+	return func(node int64) float32 { return costs[sample.TypeOf(first, node)] }
+}
+
+// gatherLoaded copies the rows that are loaded out of a table in memory.
+func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
+	loaded, base := p.cut.Batch.LoadedOf(t.typ)
+	for len(loaded) > 0 {
+		n := 1
+		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
+			n++
+		}
+		at := int(loaded[0] - base)
+		p.loader.gatherRows(dst[at*t.width:(at+n)*t.width], t.memory, t.width, rows[at:at+n])
+		loaded = loaded[n:]
+	}
+}
+
+// clearUnloaded zeroes the rows of a node tensor that are not loaded.
+func (p *preparer) clearUnloaded(dst []byte, t *table) {
+	next := 0
+	loaded, base := p.cut.Batch.LoadedOf(t.typ)
+	for _, at := range loaded {
+		clear(dst[next*t.width : int(at-base)*t.width])
+		next = int(at-base) + 1
+	}
+	clear(dst[next*t.width:])
+}
+
+var _ pruner = prune.None{}

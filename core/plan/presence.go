@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+)
+
+// Presence says which slots of a planned cache hold the row that the plan expects there, where batches need fewer rows
+// than were planned for. A plan is made before its batches are pruned: a row that should enter the cache may not be
+// needed, and then is not read, so that its slot is empty when a later batch counts on it. That batch reads the row
+// itself, and leaves it in the slot. The plan is an optimisation, never a condition.
+//
+// Batches adapt their steps in their order.
+type Presence struct {
+	block *mem.Block
+	slots []uint8 // flags
+}
+
+const (
+	resides  = 1 << iota // the slot will hold its row
+	entering             // another row enters it with the batch at hand
+)
+
+// PresenceBytes is the cost of a slot.
+const PresenceBytes = 1
+
+// NewPresence returns one of so many slots, which are empty.
+func NewPresence(budget *mem.Budget, capacity int64) (*Presence, error) {
+	block, err := budget.Alloc(mem.FeatureCache, capacity*PresenceBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &Presence{block: block, slots: block.Bytes()}, nil
+}
+
+// Close frees the memory.
+func (r *Presence) Close() { r.block.Free() }
+
+// Begin starts from what is really in the cache: held calls its argument with every slot that holds a row.
+func (r *Presence) Begin(held func(yield func(slot int32, row uint32))) {
+	clear(r.slots)
+	held(func(slot int32, _ uint32) { r.slots[slot] = resides })
+}
+
+// Filled tells that rows were read into the cache before the batch at hand.
+func (r *Presence) Filled(fills []Fill) {
+	for _, f := range fills {
+		r.slots[f.Slot] = resides
+	}
+}
+
+// Adapted is a planned step as a batch executes it that needs fewer rows.
+type Adapted struct {
+	Step   Step
+	Vacate []int32 // slots that lose their row, because the one that should enter was not needed
+}
+
+// Adapt makes of a planned step what a batch does of it that needs the rows at some positions. Its memory is that of
+// own.
+func (r *Presence) Adapt(planned *Step, needs func(position int32) bool, own *Adapted) {
+	slots := append(own.Step.Slots[:0], planned.Slots...)
+	in, forward := own.Step.In[:0], own.Step.Forward[:0]
+	own.Vacate = own.Vacate[:0]
+	for _, f := range planned.Forward {
+		if f.From >= 0 && r.slots[f.From]&resides != 0 || f.From < 0 && needs(^f.From) {
+			forward = append(forward, f)
+		}
+	}
+	for _, m := range planned.In {
+		r.slots[m.Slot] |= entering
+	}
+	for pos, slot := range slots {
+		if slot < 0 || r.slots[slot]&resides != 0 {
+			continue
+		}
+		slots[pos] = cache.Miss
+		if needs(int32(pos)) && r.slots[slot] == 0 {
+			in = append(in, cache.Move{Pos: int32(pos), Slot: slot})
+			r.slots[slot] = resides
+		}
+	}
+	for _, m := range planned.In {
+		if r.slots[m.Slot] = 0; needs(m.Pos) {
+			r.slots[m.Slot] = resides
+			in = append(in, m)
+		} else {
+			own.Vacate = append(own.Vacate, m.Slot)
+		}
+	}
+	own.Step = Step{Step: cache.Step{Slots: slots, In: in}, Forward: forward, Extra: planned.Extra}
+}

@@ -1,0 +1,167 @@
+package prune
+
+import (
+	"context"
+	"slices"
+
+	"freshgo/core/history"
+	"freshgo/core/sample"
+)
+
+// Cut prunes one batch at a time, on its way from Prune to Estimate. It belongs to whoever prepares the batch. The zero
+// value is that of a loader that prunes nothing.
+type Cut struct {
+	Batch *history.Batch // the batch at hand, where it is pruned
+
+	pruner *Pruner
+	on     bool // whether the batch at hand is pruned
+	i      int64
+	probes []Probe
+	places []int32
+	saves  [][]float32
+	seeds  map[int64]bool
+}
+
+// Probe is the computed rows of a hidden layer that the history has as well, of a batch that was left whole to compare
+// them: the rows, their nodes, their slots in the buffer and their ages.
+type Probe struct{ Rows, Nodes, Slots, Ages []int64 }
+
+// Prune waits until it is the turn of the epoch's batch with an index, and decides which of its rows the history
+// replaces. The batch must stay as it is. Then it calls inTurn, before any batch after this one has its turn. It
+// returns ErrStopped when the epoch stops, and the errors of history.Batch.
+func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, numSeeds int64, inTurn func()) error {
+	h := c.pruner
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.i = h.first + index
+	if c.on = h.prunes(c.i); c.on {
+		h.mu.Unlock() // which no other batch changes: an epoch is plain or not
+		c.Batch.Merge(drawn)
+		h.mu.Lock()
+	}
+	if h.awaitTurn(ctx, index) != nil {
+		return ErrStopped
+	}
+	if c.on {
+		if err := c.decide(numSeeds); err != nil {
+			return err
+		}
+	}
+	inTurn()
+	h.next++
+	h.changed.Broadcast()
+	return nil
+}
+
+// On says whether the batch at hand is pruned.
+func (c *Cut) On() bool { return c.on }
+
+// Iteration is that of the batch at hand.
+func (c *Cut) Iteration() int64 { return c.i }
+
+// Probes are the rows of each hidden layer to compare; none of a batch that is not left whole.
+func (c *Cut) Probes() []Probe { return c.probes }
+
+// decide finds the rows of the batch that the history has, pins them and notes what the update has to judge.
+func (c *Cut) decide(numSeeds int64) error {
+	h, i, g := c.pruner, c.i, c.Batch.Merged()
+	if _, restored := h.restored[i]; restored {
+		h.state.Unpin(i)
+	}
+	probing := h.probes(i)
+	lookup, lookups := h.lookup(i, g, c)
+	if err := c.Batch.Decide(numSeeds, lookup); err != nil {
+		return err
+	}
+	c.probes = c.probes[:0]
+	d := h.newDecision()
+	d.lookups = lookups
+	for l := range d.layers {
+		level, o := &c.Batch.Tables[l+1].Level, &d.layers[l]
+		o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
+		for _, at := range level.Computed {
+			o.Nodes = append(o.Nodes, g.Nodes[level.Nodes[at]])
+		}
+		for _, at := range level.Hits {
+			o.HitNodes = append(o.HitNodes, g.Nodes[level.Nodes[at]])
+		}
+		d.slots[l] = append(d.slots[l][:0], level.Slots...)
+		if probing {
+			c.probes = append(c.probes, h.probe(i, l+1, level, o.Nodes))
+			d.slots[l] = narrow(d.slots[l], c.probes[l].Slots)
+		}
+		h.state.Pin(i, d.slots[l])
+	}
+	delete(h.restored, i)
+	d.probes = append(d.probes[:0], c.probes...)
+	h.waiting[i] = d
+	return nil
+}
+
+// takeSeeds makes the set of a batch's seeds.
+func (c *Cut) takeSeeds(seeds []int64) {
+	if c.seeds == nil {
+		c.seeds = make(map[int64]bool, len(seeds))
+	}
+	clear(c.seeds)
+	for _, v := range seeds {
+		c.seeds[v] = true
+	}
+}
+
+func narrow(dst []int32, src []int64) []int32 {
+	dst = dst[:0]
+	for _, v := range src {
+		dst = append(dst, int32(v))
+	}
+	return dst
+}
+
+// probe finds what the history has of the rows that a layer computes.
+func (h *Pruner) probe(i int64, layer int, level *history.Level, nodes []int64) (found Probe) {
+	for k, node := range nodes {
+		if slot := h.finds(i, layer, node); slot != history.Miss {
+			found.Rows = append(found.Rows, int64(level.Computed[k]))
+			found.Nodes = append(found.Nodes, node)
+			found.Slots = append(found.Slots, int64(slot))
+			found.Ages = append(found.Ages, i-h.since(i, layer, node))
+		}
+	}
+	return found
+}
+
+// Build makes what is left of the batch at hand after Prune, which is then the graph of Batch, and returns where each
+// node that was drawn is in it, or -1 where its features are not read.
+func (c *Cut) Build(drawn *sample.Subgraph) (places []int32) {
+	c.Batch.Build()
+	c.places = slices.Grow(c.places[:0], len(drawn.Nodes))[:len(drawn.Nodes)]
+	c.Batch.Places(c.places)
+	return c.places
+}
+
+// Costs calls estimate with what loading the rows of a node costs, by its global number, while no cost changes.
+type Costs func(estimate func(cost func(node int64) float32))
+
+// Estimate computes what each new embedding of the batch at hand would have saved, for the update, if the history's
+// policy asks for it. It calls costs without a lock, for what keeps them from changing may have one that an update
+// waits for.
+func (c *Cut) Estimate(costs Costs) (err error) {
+	h := c.pruner
+	if h.config.History.Policy != history.Performance {
+		return nil
+	}
+	h.mu.Lock()
+	d := h.waiting[c.i]
+	h.mu.Unlock()
+	if d == nil {
+		return ErrStopped
+	}
+	c.saves = c.saves[:0]
+	for l := range d.layers {
+		o := &d.layers[l]
+		o.Saves = slices.Grow(o.Saves[:0], len(o.Nodes))[:len(o.Nodes)]
+		c.saves = append(c.saves, o.Saves)
+	}
+	costs(func(cost func(node int64) float32) { err = c.Batch.Saves(cost, c.saves) })
+	return err
+}

@@ -1,0 +1,255 @@
+// Package prune takes out of a loader's batches what historical embeddings make needless, and keeps the order in which
+// batches are pruned and the history is updated.
+//
+// It guarantees that what is pruned is a function of the history's options and of the batches alone, whatever threads
+// do. Iterations are batches handed over in training epochs, counted over all of them. Batch i is pruned after the
+// update of i-1-lag and before that of i-lag:
+//
+//	prune 0 ... lag, update 0, prune lag+1, update 1, ...
+//
+// At the start of an epoch every batch before it has been updated. Slots that a pruned batch relies on are pinned until
+// its update.
+//
+// The loader calls it: one Cut for each batch that is being prepared, and the methods of Pruner when it hands a batch
+// over and when the caller has trained on it. Those methods may be called from any goroutine. Beside package history it
+// costs a lock for each batch, and the waiting that the order above asks for.
+package prune
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"freshgo/core/history"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+var (
+	// ErrCall says that there is no such update, state or history.
+	ErrCall = errors.New("history: invalid call")
+	// ErrStopped ends the waiting of batches in an epoch that has stopped.
+	ErrStopped = errors.New("history: epoch stopped")
+)
+
+// Config says what is pruned.
+type Config struct {
+	History    history.Config
+	Shape      history.Shape // of the graph
+	ProbeEvery int64         // the last of so many iterations is not pruned and its embeddings are compared; 0: none
+
+	// MakeRoom is told after every update how many features the embeddings leave room for in the buffer. It may be nil.
+	MakeRoom func(features int64)
+}
+
+// Pruner prunes the batches of one loader.
+type Pruner struct {
+	config Config
+	budget *mem.Budget
+	layers int // hidden ones
+
+	mu       sync.Mutex // guards what follows
+	changed  sync.Cond
+	state    *history.History
+	first    int64 // iteration of the epoch's batch 0, which may lie before its start
+	count    int64 // batches of the epoch
+	next     int64 // the batch that is pruned next
+	updated  int64 // every iteration before it has been updated
+	given    int64 // every iteration before it has been handed over
+	failed   int64 // the first batch that could not be made
+	plain    bool  // the epoch neither reads nor writes the history
+	shut     bool  // the epoch has stopped
+	skipped  int64 // batches that had no update
+	waiting  map[int64]*decision
+	spare    []*decision
+	idle     []*Cut
+	admitted []history.Admitted
+	restored map[int64]finding // of batches that were pruned already in the run whose state was restored
+}
+
+// decision is what was decided for a batch between its pruning and its update.
+type decision struct {
+	layers  []history.Observed // nodes and what they would have saved; the update adds the norms
+	slots   [][]int32          // of the hits, or of the probes
+	probes  []Probe            // of a batch that was left whole to compare; else none
+	lookups *history.Lookups   // counted when the batch is handed over
+}
+
+// New makes a Pruner with an empty history. Errors are those of history.New.
+func New(budget *mem.Budget, c Config) (*Pruner, error) {
+	state, err := history.New(budget, c.History)
+	if err != nil {
+		return nil, err
+	}
+	if c.MakeRoom == nil {
+		c.MakeRoom = func(int64) {}
+	}
+	h := &Pruner{config: c, budget: budget, layers: c.History.Layers, state: state, waiting: map[int64]*decision{}}
+	h.changed.L = &h.mu
+	return h, nil
+}
+
+// Close frees the memory. Nothing runs.
+func (h *Pruner) Close() {
+	for _, c := range h.idle {
+		c.Batch.Close()
+	}
+	h.idle = nil
+	h.state.Close()
+}
+
+// Prunes says whether batches are pruned, and wait for their turn.
+func (h *Pruner) Prunes() bool { return true }
+
+// Begin starts an epoch of so many batches at one of them. Nothing runs. A plain epoch is not pruned.
+func (h *Pruner) Begin(from, count int64, plain bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.first, h.count, h.next = h.given-from, count, from
+	h.plain, h.shut, h.failed = plain, false, count
+	for i := range h.waiting { // the last of the epoch before: it was not updated
+		h.forget(i)
+		h.skipped++
+	}
+	h.updated = h.given
+}
+
+// Stop ends the epoch. What was decided for batches that were not handed over is undone; the one that was may still be
+// updated. Nothing runs.
+func (h *Pruner) Stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shut = true
+	for i := range h.waiting {
+		if i >= h.given {
+			h.forget(i)
+		}
+	}
+	h.dropRestored()
+	h.changed.Broadcast()
+}
+
+// Abandon makes all waiting return with ErrStopped.
+func (h *Pruner) Abandon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shut = true
+	h.changed.Broadcast()
+}
+
+// Fail tells that a batch of the epoch will not be made, nor any after it.
+func (h *Pruner) Fail(index int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed = min(h.failed, index)
+	h.changed.Broadcast()
+}
+
+// forget ends a decision.
+func (h *Pruner) forget(i int64) {
+	d := h.waiting[i]
+	delete(h.waiting, i)
+	h.state.Unpin(i)
+	h.spare = append(h.spare, d)
+}
+
+// Lend returns what one batch at a time is pruned with, to be given to TakeBack.
+func (h *Pruner) Lend() *Cut {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.idle); n > 0 {
+		c := h.idle[n-1]
+		h.idle = h.idle[:n-1]
+		return c
+	}
+	return &Cut{pruner: h, Batch: history.NewBatch(h.budget, h.config.Shape)}
+}
+
+// TakeBack takes a Cut that is not in use any more.
+func (h *Pruner) TakeBack(c *Cut) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.idle = append(h.idle, c)
+}
+
+// newDecision returns one to fill in.
+func (h *Pruner) newDecision() *decision {
+	if n := len(h.spare); n > 0 {
+		d := h.spare[n-1]
+		h.spare = h.spare[:n-1]
+		return d
+	}
+	return &decision{layers: make([]history.Observed, h.layers), slots: make([][]int32, h.layers)}
+}
+
+// wait waits for a condition that the holder of mu may see, until the epoch stops or ctx ends.
+func (h *Pruner) wait(ctx context.Context, until func() bool) error {
+	stop := context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.changed.Broadcast()
+	})
+	defer stop()
+	for !until() {
+		switch {
+		case h.shut:
+			return ErrStopped
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		h.changed.Wait()
+	}
+	return nil
+}
+
+// awaitTurn waits until a batch is the one to be pruned.
+func (h *Pruner) awaitTurn(ctx context.Context, index int64) error {
+	lag := h.config.History.Lag
+	return h.wait(ctx, func() bool { return h.next == index && (h.plain || h.updated >= h.first+index-lag) })
+}
+
+// prunes says whether the batch of an iteration is one of those that the history is for.
+func (h *Pruner) prunes(i int64) bool { return !h.plain && i >= h.config.History.Start }
+
+// probes says whether the batch of an iteration is left whole, to compare.
+func (h *Pruner) probes(i int64) bool {
+	every := h.config.ProbeEvery
+	return every > 0 && (i-h.config.History.Start)%every == every-1
+}
+
+// finds is where the batch of iteration i finds a row: in a restored run, where it had found it before.
+func (h *Pruner) finds(i int64, layer int, node int64) int32 {
+	if of, restored := h.restored[i]; restored {
+		return of.layers[layer-1].find(node)
+	}
+	return h.state.Find(i, layer, node)
+}
+
+// since is when a row was admitted that a batch which is left whole finds.
+func (h *Pruner) since(i int64, layer int, node int64) int64 {
+	if of, restored := h.restored[i]; restored {
+		return of.layers[layer-1].since(node)
+	}
+	return h.state.Admission(layer, node)
+}
+
+// lookup is where the rows of the batch of iteration i are looked up, and what takes note of it.
+func (h *Pruner) lookup(i int64, seeds *sample.Subgraph, c *Cut) (history.Lookup, *history.Lookups) {
+	lookups := history.NewLookups(h.layers)
+	of, restored := h.restored[i]
+	switch {
+	case h.probes(i):
+		return func(int, int64) int32 { return history.Miss }, lookups
+	case restored:
+		return func(layer int, node int64) int32 { return h.finds(i, layer, node) }, of.lookups
+	case h.config.History.Policy == history.All:
+		c.takeSeeds(seeds.Nodes[:seeds.NodesPerHop[0]])
+		return func(layer int, node int64) int32 {
+			if c.seeds[node] {
+				return history.Miss // a batch renews its own nodes, or nothing ever would
+			}
+			return h.state.Lookup(i, layer, node, lookups)
+		}, lookups
+	}
+	return func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node, lookups) }, lookups
+}
