@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from freshgo._args import checks
 from freshgo._args.size import format_size, parse_size
+from freshgo._batch import tables
 from freshgo._batch.structure import HeteroBlock, Levels
 from freshgo._history import checks as history_checks
 from freshgo._history import saved_state
@@ -83,7 +84,7 @@ class History:
         device: where the buffer is, which is where the model computes; None is the CPU.
         catch_up: the gradient of a computed row counts once more for each time that its node was a hit since it was
             last computed. Hits pass no gradient, and this makes up for it in the lower layers, at 2 bytes for each node
-            and hidden layer. For homogeneous graphs only. False is what the paper does.
+            and hidden layer. False is what the paper does.
         sample_error: this fraction of the iterations is not pruned but compares the cached rows with computed ones; see
             ``"error"`` in :meth:`stats`.
 
@@ -180,7 +181,7 @@ class History:
             return self._input(levels, block.level, h)
         if block.level == 0:
             return self._checked(levels).features(h)
-        return levels.table(block.level, h, lambda rows: self._input(levels, block.level, rows))
+        return tables.table(levels, block.level, h, lambda rows: self._input(levels, block.level, rows))
 
     def attach(self, model: nn.Module, layers: Iterable[nn.Module] | None = None) -> None:
         """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
@@ -353,18 +354,14 @@ class History:
 
     # What the loader and the attached layers call.
 
-    def _bind(self, loader: Feeder, nodes: int | None = None) -> None:
-        """Belong to a loader of a graph of so many nodes; None with types."""
+    def _bind(self, loader: Feeder, nodes: Sequence[int]) -> None:
+        """Belong to a loader of a graph with so many nodes of each node type."""
         live = self._live()
         if live is not None and live is not loader:
             raise InvalidArgumentError(
                 "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
             )
-        if self._catches_up and nodes is None:
-            raise InvalidArgumentError(
-                "catch_up=True counts the hits of the nodes of a graph without types: leave it away"
-            )
-        self._catch_up = CatchUp(nodes) if self._catches_up and nodes is not None else None
+        self._catch_up = CatchUp(nodes) if self._catches_up else None
         if self._loader is not None and self._restored is None:  # what was counted was another loader's
             self._trail, self._estimation = Trail(), Estimation()
         self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
@@ -404,8 +401,8 @@ class History:
         if self._step is not None and not self._step.asked:
             self._step = None
 
-    def _handed(self, levels: Levels | None, n_id: Tensor | None = None) -> None:
-        """Take note of a batch that the loader yields, and of its nodes; None for a plain one."""
+    def _handed(self, levels: Levels | None, n_id: Sequence[Tensor] = ()) -> None:
+        """Take note of a batch that the loader yields, and of its nodes of each node type; None for a plain one."""
         self._write()
         step = self._step
         self._step = None if levels is None else Step(levels, self._catch_up, n_id)

@@ -12,7 +12,7 @@ from freshgo._args import checks
 from freshgo._args.types import EdgeType
 from freshgo._data.source import open_source
 from freshgo._device import delivery
-from freshgo._loader.batches import arrange, batch_class, levels_of, trace_of
+from freshgo._loader.batches import arrange, batch_class, levels_of, node_ids, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position
 from freshgo._loader.request import Asked, in_graph
 from freshgo._native.loader import Loader as NativeLoader
@@ -218,7 +218,7 @@ class Loader:
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
-                history._bind(self, request.types.total if request.types.homogeneous else None)
+                history._bind(self, list(request.types.num_nodes.values()))
             self._delivery = delivery.open_delivery(
                 asked.device, self._source, request.policy, request.options, asked.device_cache
             )
@@ -416,7 +416,7 @@ class Loader:
             levels = levels_of(types, batch)
             if levels is not None:
                 levels.owner = self._token
-            self._history._handed(levels, batch.n_id if types.homogeneous else None)
+            self._history._handed(levels, node_ids(types, batch))
         if self._transform is not None:
             batch = self._transform(batch)
         return batch

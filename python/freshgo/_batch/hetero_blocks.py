@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from freshgo._args.types import EdgeType
-from freshgo._batch.structure import Block, HeteroBlock, carry, recall
+from freshgo._batch.structure import Block, HeteroBlock, Levels, carry, recall
 from freshgo.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from freshgo._batch.hetero_levels import TypedLevels
 
 
 class HeteroBlocks:
@@ -78,12 +75,11 @@ def edges_of(batch: Any) -> dict[EdgeType, Tensor]:
     return {key: batch[key].edge_index for key in batch.edge_types if "edge_index" in batch[key]}
 
 
-def levels_of(batch: Any) -> TypedLevels | None:
+def levels_of(batch: Any) -> Levels | None:
     """Return the levels of a batch that history has pruned."""
     edge_index = next(iter(edges_of(batch).values()), None)
     known = None if edge_index is None else recall(edge_index)
-    levels: TypedLevels | None = None if known is None else known.levels  # type: ignore[assignment]  # with types it is
-    return levels
+    return None if known is None else known.levels
 
 
 def carry_edges(before: dict[EdgeType, Tensor], batch: Any) -> None:

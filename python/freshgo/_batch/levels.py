@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
-from freshgo._batch.structure import Block, Known, Levels, Transposed, remember
+from freshgo._args.types import EdgeType
+from freshgo._batch.structure import UNNAMED, Block, HeteroBlock, Known, Levels, Transposed, remember
 
 
 def take_transposed(tensors: dict[str, Tensor], prefix: str = "", suffix: str = "") -> Transposed | None:
@@ -51,23 +53,53 @@ def take_block(
     )
 
 
-def take_levels(tensors: dict[str, Tensor]) -> Levels:
-    """Take the level tables out of the tensors of a pruned batch."""
-    iteration, loaded, plain_nodes, plain_edges = tensors.pop("history_counts").tolist()[:4]  # the rest is by type
-    hops = tensors["num_sampled_edges"].numel()
+def take_levels(
+    tensors: dict[str, Tensor], node_types: Sequence[str] = UNNAMED[:1], edge_types: Sequence[EdgeType] = (UNNAMED,)
+) -> Levels | None:
+    """Take the level tables out of the tensors of a batch, if it was pruned."""
+    if "history_counts" not in tensors:
+        return None
+    node_prefixes, edge_prefixes = _prefixes("n", node_types), _prefixes("e", edge_types)
+    counts = iter(tensors.pop("history_counts").tolist())
+    iteration, loaded, plain_nodes, plain_edges = (next(counts) for _ in range(4))
+    spared = {}
+    for node_type in node_types:
+        brought, plain = next(counts), next(counts)
+        spared[node_type] = plain - brought
+    sizes = list(zip(counts, counts, strict=True))
+    hops = len(sizes) // len(node_types)
 
     levels = Levels(
         index=iteration,
-        edges=int(tensors["e_id"].numel()),
+        edges=sum(int(tensors[f"{prefix}e_id"].numel()) for prefix in edge_prefixes),
         num_layers=hops,
-        degree=tensors.pop("history_degree"),
+        degree=tensors.pop("history_degree", None),
         loops=tensors.pop("history_loops", None),
-        layers=[],
         loaded=loaded,
         plain_nodes=plain_nodes,
         plain_edges=plain_edges,
+        blocks=[],
+        nodes_of={
+            node_type: tensors[f"{prefix}n_id"].numel()
+            for node_type, prefix in zip(node_types, node_prefixes, strict=True)
+        },
+        spared=spared,
         **take_tables(tensors, hops),
     )
     for level in range(hops):
-        levels.layers.append(take_block(tensors, level, levels.nodes[level].numel(), levels=levels))
+        of_types = sizes[level * len(node_types) : (level + 1) * len(node_types)]
+        num_src, num_dst = (dict(zip(node_types, column, strict=True)) for column in zip(*of_types, strict=True))
+        relations = {
+            # Of a homogeneous graph blocks are given to history one by one.
+            edge_type: take_block(
+                tensors, level, num_src[edge_type[0]], prefix=prefix, levels=None if levels.named else levels
+            )
+            for edge_type, prefix in zip(edge_types, edge_prefixes, strict=True)
+        }
+        levels.blocks.append(HeteroBlock(num_src, num_dst, relations, level, levels))
     return levels
+
+
+def _prefixes(kind: str, types: Sequence[object]) -> list[str]:
+    """What the names of the tensors of each type begin with."""
+    return [""] if types[0] in (UNNAMED, UNNAMED[0]) else [f"{kind}{i}/" for i in range(len(types))]

@@ -22,6 +22,9 @@ from freshgo.errors import InvalidArgumentError
 
 _ATTRIBUTE = "_freshgo_graph"
 
+UNNAMED: EdgeType = ("", "", "")
+"""The edge type of a homogeneous graph, from its node type to its node type."""
+
 
 class Transposed(NamedTuple):
     """A graph grouped by source, for derivatives: source ``s`` has the edges ``ptr[s]`` to ``ptr[s + 1]``.
@@ -140,26 +143,32 @@ class HeteroBlock:
 class Levels:
     """The level tables of a batch of ``num_layers`` layers. All tensors are int64 and lie where the batch lies.
 
-    Lists over levels have an entry for each of 0..num_layers - 1; that of level 0 is None in ``computed``, ``hit``,
+    A table holds the rows of one node type after the other, of each type the rows that layers compute next first. A
+    homogeneous graph has one unnamed node type and one unnamed edge type.
+
+    Lists over levels have an entry for each of 0..num_layers - 1. That of level 0 is None in ``computed``, ``hit``,
     ``slot`` and the probes, as features have no history.
     """
 
     index: int
     """Position of the batch among those handed over by training epochs."""
     num_layers: int
-    degree: Tensor | None
-    """``[nodes]``: in-edges of each node of the batch before pruning; None with types."""
     nodes: list[Tensor]
-    """``nodes[l]``: the table of level ``l``, as rows of the batch."""
+    """``nodes[l]``: the table of level ``l``, as rows of the batch within their node type."""
     computed: list[Tensor | None]
     """``computed[l]``: positions in the table of the rows that layer ``l`` computes, ascending, one for each output."""
     hit: list[Tensor | None]
     """``hit[l]``: positions in the table of the rows that history has."""
     slot: list[Tensor | None]
     """``slot[l]``: where each of those lies in the buffer."""
-    layers: list[Block]
-    """``layers[l - 1]``: the message passing of layer ``l``, sources and targets as positions in the table of level
-    ``l - 1``, which is its ``level``; its ``edge`` are positions in the batch's list of edges, for tensors of edges."""
+    blocks: list[HeteroBlock]
+    """``blocks[l - 1]``: the message passing of layer ``l``, sources and targets as positions in the table of level
+    ``l - 1``, which is its ``level``, within their node types; ``num_src`` are the rows of that table. The ``edge`` of
+    an edge type are positions among its edges in the batch, for tensors of edges."""
+    nodes_of: dict[str, int]
+    """By node type, the nodes of the batch."""
+    spared: dict[str, int]
+    """By node type, the rows of features that the plain batch would have brought more."""
     loaded: int
     """Rows of features that the batch brings: those of seeds and of level 0."""
     edges: int
@@ -168,6 +177,9 @@ class Levels:
     """Rows that it would have brought unpruned."""
     plain_edges: int
     """Edges that it would have had."""
+    degree: Tensor | None = None
+    """``[nodes]``: in-edges of each node of the batch before pruning; None unless the graph has one node type and one
+    edge type."""
     loops: Tensor | None = None
     """``[nodes]``: how many of ``degree`` lead from the node to itself, which GCN replaces; None where none does."""
     owner: object = None
@@ -179,6 +191,16 @@ class Levels:
     """... where each of those lies in the buffer ..."""
     probe_age: list[Tensor | None] | None = None
     """... and its age in iterations."""
+
+    @property
+    def named(self) -> bool:
+        """Whether the node types have names, so that rows come by node type and edges by edge type."""
+        return UNNAMED[0] not in self.nodes_of
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks of a homogeneous graph."""
+        return [block.relations[UNNAMED] for block in self.blocks]
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Levels:
         """Return these levels with their tensors on ``device``."""

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from freshgo._batch.hetero_levels import TypedLevels
 from freshgo._batch.structure import Levels, recall
 from freshgo._history import attach_hetero
 from freshgo._history.attach_hetero import origin as _origin
 from freshgo._history.batch_norms import hook_batch_norms
 from freshgo._history.interfaces import Rows
-from freshgo._history.training_step import NOT_ATTACHED
+from freshgo._history.training_step import NOT_ATTACHED, Step
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class _Hook:
                     "history of its own, or give it plain batches"
                 )
             return levels
-        step = None if self.history is None else self.history._step
+        step: Step | None = None if self.history is None else self.history._step
         if step is None or step.done or self.history is None or self.history._evaluating():
             return None
         return step.recognise(edge_index)
@@ -175,7 +174,7 @@ class _Before(_Hook):
             self._refuse_pruned(x)
             return None
         assert self.history is not None
-        if isinstance(levels, TypedLevels):
+        if levels.named:
             raise InvalidArgumentError(NOT_ATTACHED)
         self._check_depth(levels)
         if not isinstance(x, Tensor):
@@ -204,7 +203,6 @@ class _Before(_Hook):
         if levels is None:
             return None
         assert self.history is not None
-        assert isinstance(levels, TypedLevels)  # of edges by type
         self._check_depth(levels)
         block = levels.blocks[self._level]
         call = attach_hetero.arguments(self.history, f"layer {self._level + 1}", module, block, args, kwargs)
@@ -320,7 +318,7 @@ def gcn_coefficients(levels: Levels, level: int, dtype: torch.dtype, add_self_lo
     block = levels.layers[level]
     edge_index: Tensor = block.edge_index.as_tensor() if hasattr(block.edge_index, "as_tensor") else block.edge_index
     degree = levels.degree
-    assert degree is not None  # as without types
+    assert degree is not None  # as of every homogeneous graph
     if add_self_loops:
         degree = degree + 1 if levels.loops is None else degree - levels.loops + 1
         loops = torch.arange(block.num_dst, device=edge_index.device)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from freshgo._batch.hetero_levels import TypedLevels
-from freshgo._batch.structure import recall
+from freshgo._batch.structure import Levels, recall
 from freshgo._history.interfaces import Rows
 from freshgo.errors import InvalidArgumentError
 
@@ -42,7 +41,7 @@ def parameters(module: nn.Module) -> list[str]:
     return list(inspect.signature(module.forward).parameters)
 
 
-def levels_of(edges: Mapping[Any, Any]) -> TypedLevels | None:
+def levels_of(edges: Mapping[Any, Any]) -> Levels | None:
     """Return what is known of the levels of the batch with these edges by type; None: it is plain, or not known.
 
     Raises:
@@ -53,7 +52,7 @@ def levels_of(edges: Mapping[Any, Any]) -> TypedLevels | None:
     found = next((levels for levels in of.values() if levels is not None), None)
     if found is None:
         return None
-    if not isinstance(found, TypedLevels):
+    if not found.named:
         raise InvalidArgumentError("edges were given as a dict, but the batch is homogeneous: give a tensor")
     for key, levels in of.items():
         if levels is None or levels.index != found.index or levels.owner is not found.owner:
@@ -92,7 +91,6 @@ def arguments(
     assert history._step is not None  # history() has checked it
     first = next(iter(rows.values()))
     pruned = history._step.on(first.device)
-    assert isinstance(pruned, TypedLevels)  # as the block is of such
     block = pruned.blocks[block.level]
     if by_relation(module):
         convs: Any = module.convs

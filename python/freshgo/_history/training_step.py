@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from freshgo._batch.hetero_levels import TypedLevels
-from freshgo._batch.structure import Levels
+from freshgo._batch import tables
+from freshgo._batch.structure import UNNAMED, Levels
 from freshgo._history.catchup import CatchUp
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -104,9 +104,9 @@ class _Seen:
 class Step:
     """The training step of one batch, from being handed over to its update."""
 
-    def __init__(self, levels: Levels, catch_up: CatchUp | None = None, n_id: Tensor | None = None) -> None:
+    def __init__(self, levels: Levels, catch_up: CatchUp | None = None, n_id: Sequence[Tensor] = ()) -> None:
         self.levels = levels
-        self._catch_up, self._n_id = catch_up, None if n_id is None else n_id.cpu()
+        self._catch_up, self._numbers = catch_up, None if catch_up is None else catch_up.numbers(n_id)
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
@@ -123,31 +123,19 @@ class Step:
         """Return the levels if ``edge_index`` holds the batch's edges: a copy that was made by moving the batch."""
         if self._alias is not None and self._alias[0] is edge_index:
             return self._alias[1]
-        if isinstance(edge_index, Mapping):
-            return self._recognise_types(edge_index)
-        levels = self.levels
-        if levels.degree is None or edge_index.dim() != 2 or edge_index.size(1) != levels.edges:
+        edges = edge_index if isinstance(edge_index, Mapping) else {UNNAMED: edge_index}
+        if not tables.may_have(self.levels, edges):
             return None
-        levels = self.on(edge_index.device)
-        for nodes, block in zip(levels.nodes, levels.layers, strict=True):
-            assert block.edge is not None  # as of every block of levels
-            if not torch.equal(edge_index.index_select(1, block.edge), nodes[block.edge_index]):
-                return None
+        levels = self.on(next(iter(edges.values())).device)
+        if not tables.have(levels, edges):
+            return None
         self._alias = (edge_index, levels)
-        return levels
-
-    def _recognise_types(self, edges: Mapping[Any, Any]) -> Levels | None:
-        index = next((index for index in edges.values() if isinstance(index, Tensor)), None)
-        levels = self.levels if index is None else self.on(index.device)
-        if not isinstance(levels, TypedLevels) or not levels.have(edges):
-            return None
-        self._alias = (edges, levels)
         return levels
 
     def has_gaps(self, x: Tensor) -> bool:
         """Whether ``x`` are the features of this batch, which are zeros for nodes that need none, and has such."""
         levels = self.levels
-        if levels.degree is None or x.dim() == 0 or x.size(0) != levels.degree.numel() or levels.loaded == x.size(0):
+        if levels.named or x.dim() == 0 or x.size(0) != levels.nodes_of[UNNAMED[0]] or levels.loaded == x.size(0):
             return False
         gaps = torch.ones(x.size(0), dtype=torch.bool)
         gaps[levels.nodes[0].cpu()] = False
@@ -181,8 +169,8 @@ class Step:
             self._probe(levels, level, h.detach(), store, probed)
         rows = h
         if self._catch_up is not None:
-            assert self._n_id is not None  # it comes along with what counts
-            rows = self._catch_up.weigh(levels, self._n_id, level, h)
+            assert self._numbers is not None  # it comes along with what counts
+            rows = self._catch_up.weigh(levels, self._numbers, level, h)
         table = _table(rows, computed, hit, store.rows(h.size(1)).index_select(0, slot) if hit.numel() else None)
         self._observe(level, h, table)
         return table
@@ -198,24 +186,24 @@ class Step:
         for rows in x.values() if isinstance(x, dict) else ():
             if isinstance(rows, Tensor):
                 levels = self.on(rows.device)
-        assert isinstance(levels, TypedLevels)  # as blocks with types have such
-        read = levels.features(x)
+        read = tables.features(levels, x)
         self.bytes_saved = sum(levels.spared[name] * rows.size(1) * rows.element_size() for name, rows in x.items())
         return read
 
     def _features(self, levels: Levels, x: Tensor) -> Tensor:
-        if levels.degree is None:
+        if levels.named:
             raise InvalidArgumentError(NOT_ATTACHED)
-        if x.size(0) != levels.degree.numel():
+        nodes = levels.nodes_of[UNNAMED[0]]
+        if x.size(0) != nodes:
             raise InvalidArgumentError(
-                f"level 0: the batch has {levels.degree.numel()} nodes, got {x.size(0)} rows: the first layer gets a "
-                "row for each node of the batch"
+                f"level 0: the batch has {nodes} nodes, got {x.size(0)} rows: the first layer gets a row for each node "
+                "of the batch"
             )
         self.bytes_saved = (levels.plain_nodes - levels.loaded) * x.size(1) * x.element_size()
-        nodes = levels.nodes[0]
-        if nodes.numel() == x.size(0) and torch.equal(nodes, torch.arange(x.size(0), device=x.device)):
+        table = levels.nodes[0]
+        if table.numel() == nodes and torch.equal(table, torch.arange(nodes, device=x.device)):
             return x
-        return x.index_select(0, nodes)
+        return x.index_select(0, table)
 
     def _observe(self, level: int, h: Tensor, table: Tensor) -> None:
         seen = self.seen.setdefault(level, _Seen(h.detach(), _version(h)))
@@ -251,7 +239,7 @@ class Step:
         missing = [level for level in hidden if level not in self.seen]
         if missing:
             how = "attach(model) and give the model the batch's own edge_index"
-            if isinstance(self.levels, TypedLevels):
+            if self.levels.named:
                 how = "attach(model, layers=[...]) and give the layers the batch's own edge_index_dict"
             ask = f"history.{how}, or h = history(h, block) before every layer of batch.blocks()"
             raise InvalidArgumentError(
@@ -294,8 +282,8 @@ class Step:
     def settle(self) -> None:
         """Take note that rows were kept as this step asked for."""
         if self._catch_up is not None:
-            assert self._n_id is not None
-            self._catch_up.count(self.levels, self._n_id)
+            assert self._numbers is not None
+            self._catch_up.count(self.levels, self._numbers)
 
     def forget(self) -> None:
         """Let go of what the step held."""

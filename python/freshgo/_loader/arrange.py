@@ -31,7 +31,7 @@ def make_batch(cls: type[Any], num_seeds: int, tensors: dict[str, Tensor], edge_
 
         num_nodes = tensors["n_id"].numel()
         tensors["edge_index"] = make_edge_index(tensors["edge_index"], (num_nodes, num_nodes), ptr, transposed)
-    levels = take_levels(tensors) if "history_counts" in tensors else None
+    levels = take_levels(tensors)
     values: dict[str, Any] = dict(tensors)
     ends = {tensors["edge_index"].size(1): ptr.numel() - 1}
     if "num_sampled_edges" in values:  # its edges are those of hops

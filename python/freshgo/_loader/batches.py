@@ -37,6 +37,11 @@ def levels_of(types: Types, batch: Any) -> Levels | None:
     return None if known is None else known.levels
 
 
+def node_ids(types: Types, batch: Any) -> list[Tensor]:
+    """Return the nodes of a batch, of each node type."""
+    return [batch.n_id if types.homogeneous else batch[node_type].n_id for node_type in types.node_types]
+
+
 def trace_of(types: Types, tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
     """Return the nodes of a batch of a trace, by node type where there are several."""
     nodes = {node_type: tensors[types.node_name(i, "n_id")] for i, node_type in enumerate(types.num_nodes)}

@@ -11,9 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from freshgo._args.types import Inputs, Types
-from freshgo._batch.hetero_levels import TypedLevels, take_typed_levels
-from freshgo._batch.levels import take_transposed
-from freshgo._batch.structure import Known, remember
+from freshgo._batch.levels import take_levels, take_transposed
+from freshgo._batch.structure import Known, Levels, remember
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 
 COUNTS = ("num_sampled_nodes", "num_sampled_edges")
@@ -32,7 +31,7 @@ def make_typed_batch(
     cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor], edge_index: str = "tensor"
 ) -> Any:
     """Arrange the tensors as PyG's loader does, that of links without inputs."""
-    levels = take_typed_levels(types, tensors)
+    levels = take_levels(tensors, types.node_types, types.edge_types)
     parts: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         place, _, of = name.partition("/")
@@ -65,9 +64,7 @@ def make_typed_batch(
     return batch
 
 
-def _edges(
-    part: dict[str, Any], targets: dict[str, Any], levels: TypedLevels | None, as_edge_index: bool
-) -> dict[str, Any]:
+def _edges(part: dict[str, Any], targets: dict[str, Any], levels: Levels | None, as_edge_index: bool) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
     transposed = take_transposed(part)

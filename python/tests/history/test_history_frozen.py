@@ -16,6 +16,7 @@ from history_models import attach, loss_of, small_graph
 from torch import Tensor, nn
 
 from freshgo import Loader, errors
+from freshgo._batch import tables
 from freshgo._batch.structure import recall
 from freshgo._history.saved_state import checksum
 from freshgo.history import History
@@ -114,11 +115,97 @@ def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_
     assert most > 1
 
 
-def test_catching_up_is_refused_where_it_cannot_be() -> None:
-    edges = torch.randint(50, (2, 200))
-    typed = {"a": {"x": torch.randn(50, 4)}, "b": {"x": torch.randn(50, 4)}, ("a", "to", "b"): edges}
-    with pytest.raises(errors.InvalidArgumentError, match="catch_up=True counts the hits"):
-        Loader(typed, [4, 4], "b", history=History(catch_up=True))
+def hetero_graph() -> dict[Any, Any]:
+    """Two node types with three edge types between and among them."""
+    generator = torch.Generator().manual_seed(3)
+
+    def edges(sources: int, targets: int, count: int) -> Tensor:
+        ends = [torch.randint(high, (count,), generator=generator) for high in (sources, targets)]
+        return torch.stack(ends)
+
+    return {
+        "a": {"x": torch.randn(200, 6, generator=generator), "y": torch.randint(4, (200,), generator=generator)},
+        "b": {"x": torch.randn(150, 6, generator=generator)},
+        ("a", "to", "b"): edges(200, 150, 500),
+        ("b", "back", "a"): edges(150, 200, 500),
+        ("a", "knows", "a"): edges(200, 200, 400),
+    }
+
+
+def over_types(convs: nn.ModuleList, rows: Any, edges: Any) -> Any:
+    """Layers over node types; rows(level, h) is what the next layer reads, edges(level, h) what it is called with."""
+    h: Any = None
+    for level, conv in enumerate(convs):
+        h = conv(*edges(level, rows(level, h)))
+        h = {node_type: of.relu() for node_type, of in h.items()} if level + 1 < len(convs) else h
+    return h
+
+
+@pytest.mark.parametrize("catch_up", [False, True])
+def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing(catch_up: bool) -> None:
+    torch.manual_seed(1)
+    graph = hetero_graph()
+    relations = [key for key in graph if isinstance(key, tuple)]
+    convs = nn.ModuleList(
+        pyg.HeteroConv({key: pyg.SAGEConv((6, 6), 6) for key in relations}, aggr="sum") for _ in range(3)
+    )
+    reference = copy.deepcopy(convs)
+    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1, catch_up=catch_up)
+    missed: dict[tuple[int, str, int], int] = {}
+    found = most = 0
+    with (
+        Loader(graph, [-1] * 3, "a", history=history, **OPTIONS) as loader,
+        Loader(graph, [-1] * 3, "a", **OPTIONS) as plain,
+    ):
+        for _ in range(2):
+            for batch, whole in zip(loader, plain, strict=True):
+                levels = batch.blocks()[0].levels
+                nodes = [(kind, node) for kind in ("a", "b") for node in batch[kind].n_id.tolist()]
+                place = {kind: {node: at for at, node in enumerate(whole[kind].n_id.tolist())} for kind in ("a", "b")}
+                factors: list[dict[str, Tensor]] = []
+                for level in (1, 2):
+                    factor = {kind: torch.ones(whole[kind].num_nodes, 1) for kind in ("a", "b")}
+                    hits, computed = (
+                        [nodes[at] for at in tables.places(levels, level, rows[level]).tolist()]
+                        for rows in (levels.hit, levels.computed)
+                    )
+                    for kind, node in hits:
+                        factor[kind][place[kind][node]] = 0
+                        missed[level, kind, node] = missed.get((level, kind, node), 0) + 1
+                    for kind, node in computed:
+                        owed = missed.pop((level, kind, node), 0)
+                        factor[kind][place[kind][node]] += owed if catch_up else 0
+                        most = max(most, owed)
+                    factors.append(factor)
+                    found += len(hits)
+                convs.zero_grad()
+                reference.zero_grad()
+                blocks = batch.blocks()
+
+                def read(level: int, h: Any, batch: Any = batch, blocks: Any = blocks) -> Any:
+                    return history(batch.x_dict if level == 0 else h, blocks[level])
+
+                def scaled(level: int, h: Any, whole: Any = whole, factors: Any = factors) -> Any:
+                    if level == 0:
+                        return whole.x_dict
+                    of = factors[level - 1]
+                    return {kind: x.detach() + (x - x.detach()) * of[kind] for kind, x in h.items()}
+
+                out = over_types(convs, read, lambda level, h, b=blocks: (b[level].pairs(h), b[level].edge_index_dict))[
+                    "a"
+                ]
+                expected = over_types(reference, scaled, lambda _, h, w=whole: (h, w.edge_index_dict))["a"]
+                seeds = batch["a"].batch_size
+                torch.testing.assert_close(out[:seeds], expected[:seeds], rtol=1e-4, atol=1e-5)
+                for rows in (out, expected):
+                    nn.functional.cross_entropy(rows[:seeds], batch["a"].y[:seeds]).backward()
+                theirs = dict(reference.named_parameters())
+                for name, mine in convs.named_parameters():
+                    got, want = (torch.zeros_like(mine) if of.grad is None else of.grad for of in (mine, theirs[name]))
+                    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
+                history.update()
+    assert found > 200
+    assert most > 1
 
 
 @pytest.mark.parametrize("bad", [None, [torch.zeros(3, dtype=torch.int16)], [torch.zeros(400)]])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from freshgo import Batch, Loader
-from freshgo._batch.structure import Known, Levels, remember
+from freshgo._batch.structure import UNNAMED, HeteroBlock, Known, Levels, remember
 from freshgo.batch import Block
 
 Lookup = Callable[[int, int], int]
@@ -99,7 +99,9 @@ def make(batch: Any, pruned: Pruned, index: int) -> tuple[dict[str, Any], Levels
         computed=[None],
         hit=[None],
         slot=[None],
-        layers=[],
+        blocks=[],
+        nodes_of={"": len(pruned.nodes)},
+        spared={"": len(batch.n_id) - len(wanted)},
         loaded=len(wanted),
         edges=len(pruned.edges),
         plain_nodes=len(batch.n_id),
@@ -115,18 +117,17 @@ def make(batch: Any, pruned: Pruned, index: int) -> tuple[dict[str, Any], Levels
         by_target = [edges_of.get(t, []) for t in pruned.computed[layer]]
         edges = [e for some in by_target for e in some]
         ends = [t for t, some in enumerate(by_target) for _ in some]
-        levels.layers.append(
-            Block(
-                num_src=len(position),
-                num_dst=len(by_target),
-                ptr=ints(np.concatenate([[0], np.cumsum([len(some) for some in by_target])])),
-                edge_index=torch.stack([ints(position[source[e]] for e in edges), ints(ends)]),
-                e_id=batch.e_id[edges],
-                edge=ints(place[e] for e in edges),
-                level=layer - 1,
-                levels=levels,
-            )
+        block = Block(
+            num_src=len(position),
+            num_dst=len(by_target),
+            ptr=ints(np.concatenate([[0], np.cumsum([len(some) for some in by_target])])),
+            edge_index=torch.stack([ints(position[source[e]] for e in edges), ints(ends)]),
+            e_id=batch.e_id[edges],
+            edge=ints(place[e] for e in edges),
+            level=layer - 1,
+            levels=levels,
         )
+        levels.blocks.append(HeteroBlock({"": block.num_src}, {"": block.num_dst}, {UNNAMED: block}, layer - 1, levels))
     edge_index = torch.stack([ints(new[source[e]] for e in pruned.edges), ints(new[target[e]] for e in pruned.edges)])
     values: dict[str, Any] = {
         "edge_index": edge_index,
@@ -245,7 +246,7 @@ class FakeLoader:
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
-        history._bind(self)
+        history._bind(self, list(loader._request.types.num_nodes.values()))
 
     def _rewind(self) -> None:
         pass
@@ -272,7 +273,7 @@ class FakeLoader:
             remember(values["edge_index"], Known(values["edge_index"], None, None, levels=levels))
             batch = Batch(**values)
             batch.levels = levels
-            self.history._handed(levels)
+            self.history._handed(levels, [values["n_id"]])
             yield batch
 
     def probe(self, i: int, levels: Levels, n_id: list[int], find: Lookup) -> None:
