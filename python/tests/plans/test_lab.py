@@ -15,8 +15,6 @@ from freshgo import Belady, Hotness, Loader, Online, Store, hotness, plot_polici
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 from freshgo.policies import ONLINE
 
-pytestmark = pytest.mark.explore
-
 NODES = 400
 
 
@@ -43,6 +41,7 @@ def run(trace: Any, policy: Any, capacity: int, **options: Any) -> freshgo.Simul
     return result
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("capacity", [0, 1, 7, 40, 150, NODES])
 def test_belady_is_min(seed: int, capacity: int) -> None:
@@ -50,6 +49,7 @@ def test_belady_is_min(seed: int, capacity: int) -> None:
     assert run(trace, "belady", capacity).hits_per_batch.tolist() == oracle.belady(trace, capacity)
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(25))
 def test_belady_is_the_optimum(seed: int) -> None:
     trace = skewed_trace(seed, batches=5, nodes=6, size=6)
@@ -58,6 +58,7 @@ def test_belady_is_the_optimum(seed: int) -> None:
         assert found.reads == oracle.best(trace, capacity)
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("capacity", [0, 1, 7, 40, 150, NODES])
 def test_lru(seed: int, capacity: int) -> None:
@@ -69,6 +70,7 @@ def test_lru(seed: int, capacity: int) -> None:
     assert found.fill == 0
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(3))
 def test_match_is_the_batch_before(seed: int) -> None:
     trace = skewed_trace(seed)
@@ -110,6 +112,7 @@ def test_none_reads_everything() -> None:
     assert run(trace, "none", 100).read_rate == 1
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("capacity", [5, 60, 200])
 def test_nothing_beats_belady(seed: int, capacity: int) -> None:
@@ -119,6 +122,7 @@ def test_nothing_beats_belady(seed: int, capacity: int) -> None:
         assert belady.reads <= run(trace, policy, capacity).reads, policy
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(5))
 def test_more_room_never_costs_reads(seed: int) -> None:
     trace = skewed_trace(seed)
@@ -127,6 +131,7 @@ def test_more_room_never_costs_reads(seed: int) -> None:
         assert hits == sorted(hits), policy
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("superbatch", [1, 3, 8, 40, 1000])
 def test_what_is_carried_over_is_not_read_again(seed: int, superbatch: int) -> None:
