@@ -11,7 +11,7 @@ import torch
 from typed_oracle import Graph, num_nodes, typed_graph
 
 import freshgo
-from freshgo import Store, convert, relayout
+from freshgo import Loader, Store, convert, relayout
 from freshgo.cli import main
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -79,6 +79,30 @@ def test_convert(typed: Graph, plain: Path, tmp_path: Path, choice: Any) -> None
             one, other = (stored_order(tmp_path / path, place, name, count) for path in ("r", "two steps"))
             assert one == other
     assert {entry.name for entry in tmp_path.iterdir()} == {"r", "two steps"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "cache",
+    [{"feature_cache": 0}, {"cache": "degree"}, {"cache": "lru"}, {"cache": "belady", "checksums": True}],
+    ids=str,
+)
+def test_batches_are_the_same(plain: Path, tmp_path: Path, order: str, cache: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"batch_size": 60, "shuffle": True, "seed": 5, "memory": "16MiB", **SAMPLED, **cache}
+    with (
+        relayout(plain, tmp_path / "r", order=order, **SAMPLED, **QUIET) as reordered,
+        Loader(plain, **options) as one,
+        Loader(reordered, **options) as other,
+    ):
+        for _ in range(2):
+            for left, right in zip(one, other, strict=True):
+                for name in left.node_types:
+                    for tensor in ("n_id", "x", "y", "age"):
+                        assert (tensor in left[name]) == (tensor in right[name])
+                        if tensor in left[name]:
+                            assert left[name][tensor].equal(right[name][tensor]), (name, tensor)
+                for edge_type in left.edge_types:
+                    assert left[edge_type].edge_index.equal(right[edge_type].edge_index), edge_type
 
 
 def test_command(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
