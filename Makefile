@@ -41,8 +41,10 @@ cuda: $(CUDA)/.ready
 # In this order `make -j 2` fetches torch while Go compiles, and has Go to do beside the tests of Python, which take longest.
 test: lint-python lint-go test-python test-go
 
-# Beside `test`: every case under the race detector, in every package. Hours.
+# Beside `test`: the trainings on real graphs that take minutes, and every case under the race detector, in every
+# package. Hours.
 test-all: test
+	$(BIN)/python -I -m pytest -m long python/tests
 	CGO_ENABLED=1 go test -race -tags invariants -timeout 4h $(GO_PACKAGES)
 
 # Tests that draw at random, with fresh seeds for so many minutes; and the fuzz targets.

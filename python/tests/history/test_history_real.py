@@ -83,6 +83,7 @@ def trained(graph: dict[str, Any], seed: int, history: History | None) -> tuple[
     return accuracy("test"), 1 - rows / plain
 
 
+@pytest.mark.long
 def test_amazon_computers(real_graph: Any) -> None:
     """Within 1 point of plain training in the mean over seeds.
 

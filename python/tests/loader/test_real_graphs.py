@@ -111,6 +111,7 @@ def test_ogbn_arxiv(arxiv: Path, tmp_path: Path) -> None:
     assert compare(graph, tmp_path / "g", 0.9, training) >= 0.649  # of a linear model on them, smoothed
 
 
+@pytest.mark.long
 def test_amazon_computers(real_graph: Any, tmp_path: Path) -> None:
     graph = load(real_graph("amazon-computers"), "x")
     training = Training([10, 5, 5], epochs=40, hidden=128, lr=0.002, batch_size=25, weight_decay=5e-4, validate_from=20)
