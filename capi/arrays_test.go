@@ -21,7 +21,8 @@ func TestSizedTakesStructsOfOlderCallers(t *testing.T) {
 		size uint32
 		want *options // nil: refused
 	}{
-		{0, nil}, {7, nil}, {8, &options{size: 8, a: 1}}, {16, &options{size: 16, a: 1, b: 2}}, {24, &options{size: 24, a: 1, b: 2, c: 3}}, {25, nil}, {1 << 31, nil},
+		{0, nil}, {7, nil}, {8, &options{size: 8, a: 1}}, {16, &options{size: 16, a: 1, b: 2}},
+		{24, &options{size: 24, a: 1, b: 2, c: 3}}, {25, nil}, {1 << 31, nil},
 	} {
 		got, err := sized(&options{c.size, 1, 2, 3}, "options")
 		if c.want == nil {

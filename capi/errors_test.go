@@ -36,7 +36,8 @@ func TestEveryErrorHasItsCode(t *testing.T) {
 		{fmt.Errorf("%w: x", sample.ErrSeed), failure{code: 10}},
 		{fmt.Errorf("%w: x", ssd.ErrRefused), failure{code: 10}},
 		{fmt.Errorf("%w: x", errDType), failure{code: 11}},
-		{fmt.Errorf("%w: %w", store.ErrNotFound, at("open", syscall.ENOENT)), failure{code: 12, errno: syscall.ENOENT, path: "/data/x.bin"}},
+		{fmt.Errorf("%w: %w", store.ErrNotFound, at("open", syscall.ENOENT)),
+			failure{code: 12, errno: syscall.ENOENT, path: "/data/x.bin"}},
 		{at("open", syscall.ENOENT), failure{code: 12, errno: syscall.ENOENT, path: "/data/x.bin"}},
 		{fmt.Errorf("%w: x", store.ErrExists), failure{code: 13}},
 		{at("mkdir", syscall.EEXIST), failure{code: 13, errno: syscall.EEXIST, path: "/data/x.bin"}},
@@ -61,7 +62,8 @@ func TestEveryErrorHasItsCode(t *testing.T) {
 		{fmt.Errorf("x: %w", context.Canceled), failure{code: 23}},
 		{errors.New("nobody knows this one"), failure{code: 24}},
 	} {
-		for _, err := range []error{c.err, fmt.Errorf("context: %w", c.err), errors.Join(c.err, errors.New("cleaning up failed too"))} {
+		for _, err := range []error{c.err, fmt.Errorf("context: %w", c.err),
+			errors.Join(c.err, errors.New("cleaning up failed too"))} {
 			c.want.message = err.Error()
 			assert.Equal(t, &c.want, failureOf(err))
 		}

@@ -44,14 +44,16 @@ func fg_convert_start(in *C.fg_convert_input, path *C.char, out **C.fg_job, err 
 }
 
 //export fg_relayout_start
-func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out **C.fg_job, err *C.fg_error) C.int32_t {
+func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out **C.fg_job,
+	err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		opts, err := sized(in, "fg_relayout_input")
 		if err != nil {
 			return err
 		}
 		o := store.RelayoutOptions{
-			Order: C.GoString(opts.order), HotRows: int64(opts.hot_rows), Memory: int64(opts.memory), Overwrite: opts.overwrite != 0,
+			Order: C.GoString(opts.order), HotRows: int64(opts.hot_rows), Memory: int64(opts.memory),
+			Overwrite: opts.overwrite != 0,
 		}
 		var t taker
 		if o.Scores = list[float32](&t, opts.scores, int64(opts.num_scores), "scores"); t.err != nil {
@@ -63,7 +65,8 @@ func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out
 		}
 		if (path == nil) != (s.draft != nil) {
 			s.drop()
-			return invalid("the path is %q, expected one for a store that is published and NULL for one that is not", C.GoString(path))
+			return invalid("the path is %q, expected one for a store that is published and NULL for one that is not",
+				C.GoString(path))
 		}
 		target := C.GoString(path)
 		beginJob(out, func(ctx context.Context, report report) (result, error) {

@@ -37,7 +37,8 @@ func fg_cuda_memory(device C.int32_t, freeBytes, totalBytes *C.int64_t, err *C.f
 }
 
 //export fg_cuda_register_host
-func fg_cuda_register_host(device C.int32_t, data unsafe.Pointer, n C.int64_t, address *unsafe.Pointer, err *C.fg_error) C.int32_t {
+func fg_cuda_register_host(device C.int32_t, data unsafe.Pointer, n C.int64_t, address *unsafe.Pointer,
+	err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		if err := cuda.Ready(); err != nil {
 			return err
@@ -93,23 +94,29 @@ func fg_cuda_aggregate(in *C.fg_aggregation, on *C.fg_cuda_queue, err *C.fg_erro
 
 //export fg_cuda_attention_forward
 func fg_cuda_attention_forward(in *C.fg_attention, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
-	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) { return cuda.Attention(unsafe.Pointer(in), false, status) })
+	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) {
+		return cuda.Attention(unsafe.Pointer(in), false, status)
+	})
 }
 
 //export fg_cuda_attention_back
 func fg_cuda_attention_back(in *C.fg_attention, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
-	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) { return cuda.Attention(unsafe.Pointer(in), true, status) })
+	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) {
+		return cuda.Attention(unsafe.Pointer(in), true, status)
+	})
 }
 
 //export fg_cuda_transpose
-func fg_cuda_transpose(in *C.fg_transposition, scratch unsafe.Pointer, scratchBytes *C.int64_t, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
+func fg_cuda_transpose(in *C.fg_transposition, scratch unsafe.Pointer, scratchBytes *C.int64_t, on *C.fg_cuda_queue,
+	err *C.fg_error) C.int32_t {
 	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) {
 		return cuda.Transpose(unsafe.Pointer(in), scratch, (*int64)(scratchBytes), status)
 	})
 }
 
 //export fg_cuda_map
-func fg_cuda_map(in *C.fg_mapping, scratch unsafe.Pointer, scratchBytes *C.int64_t, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
+func fg_cuda_map(in *C.fg_mapping, scratch unsafe.Pointer, scratchBytes *C.int64_t, on *C.fg_cuda_queue,
+	err *C.fg_error) C.int32_t {
 	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) {
 		return cuda.Map(unsafe.Pointer(in), scratch, (*int64)(scratchBytes), status)
 	})

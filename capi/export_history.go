@@ -43,7 +43,8 @@ func giveBytes(buffer mem.Buffer, name string, versioned C.int32_t, out *C.fg_te
 }
 
 //export fg_history_update
-func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.fg_history_layer, numLayers, timeoutMS C.int32_t, err *C.fg_error) C.int32_t {
+func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.fg_history_layer, numLayers,
+	timeoutMS C.int32_t, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
 		if err != nil {

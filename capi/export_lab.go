@@ -29,15 +29,18 @@ func fg_simulate(in *C.fg_simulation, out **C.fg_job, err *C.fg_error) C.int32_t
 		}
 		var t taker
 		s.Hotness = list[float32](&t, o.hotness, int64(o.num_hotness), "scores")
-		if o.num_batches < 0 || (o.num_batches > 0 && (o.trace == nil || o.reads == nil || o.hits == nil || o.swaps == nil)) || o.fill == nil {
-			return invalid("%d batches at %p, and room for what comes out at %p, %p, %p, %p", o.num_batches, o.trace, o.reads, o.hits, o.swaps, o.fill)
+		if o.num_batches < 0 || (o.num_batches > 0 &&
+			(o.trace == nil || o.reads == nil || o.hits == nil || o.swaps == nil)) || o.fill == nil {
+			return invalid("%d batches at %p, and room for what comes out at %p, %p, %p, %p", o.num_batches, o.trace, o.reads,
+				o.hits, o.swaps, o.fill)
 		}
 		if t.err != nil {
 			return t.err
 		}
 		// All as long as the caller says and unchanged until the job is closed.
 		n := o.num_batches
-		s.reads, s.hits, s.swaps = unsafe.Slice((*int64)(o.reads), n), unsafe.Slice((*int64)(o.hits), n), unsafe.Slice((*int64)(o.swaps), n)
+		s.reads, s.hits, s.swaps = unsafe.Slice((*int64)(o.reads), n), unsafe.Slice((*int64)(o.hits), n),
+			unsafe.Slice((*int64)(o.swaps), n)
 		s.sources = make([]store.Source, n)
 		for i := range s.sources {
 			if s.sources[i], err = source(&unsafe.Slice(o.trace, n)[i], fmt.Sprintf("trace[%d]", i)); err != nil {
@@ -50,7 +53,8 @@ func fg_simulate(in *C.fg_simulation, out **C.fg_job, err *C.fg_error) C.int32_t
 }
 
 //export fg_hotness
-func fg_hotness(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, scores *C.float, n C.int64_t, out **C.fg_job, err *C.fg_error) C.int32_t {
+func fg_hotness(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, scores *C.float, n C.int64_t, out **C.fg_job,
+	err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		if scores == nil || n < 0 {
 			return invalid("room for %d scores at %p", n, scores)

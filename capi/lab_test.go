@@ -16,11 +16,13 @@ import (
 )
 
 func batch64(ids ...int64) store.Source {
-	return store.Source{Mem: unsafe.Pointer(unsafe.SliceData(ids)), DType: manifest.DType_INT64, Shape: []int64{int64(len(ids))}}
+	return store.Source{Mem: unsafe.Pointer(unsafe.SliceData(ids)), DType: manifest.DType_INT64,
+		Shape: []int64{int64(len(ids))}}
 }
 
 func batch32(ids ...int32) store.Source {
-	return store.Source{Mem: unsafe.Pointer(unsafe.SliceData(ids)), DType: manifest.DType_INT32, Shape: []int64{int64(len(ids))}}
+	return store.Source{Mem: unsafe.Pointer(unsafe.SliceData(ids)), DType: manifest.DType_INT32,
+		Shape: []int64{int64(len(ids))}}
 }
 
 func TestATraceIsCopiedAsItIs(t *testing.T) {
@@ -44,10 +46,11 @@ func TestATraceThatIsNoneIsRefused(t *testing.T) {
 	}{
 		"trace[1][2] is 10, expected an id in [0, 10)": {[]store.Source{batch64(1, 2), batch64(1, 2, 10)}, errArgument},
 		"trace[0][0] is -1":                            {[]store.Source{batch32(-1)}, errArgument},
-		"trace[2] has the id 7 twice":                  {[]store.Source{batch64(7), batch64(1, 7), batch32(7, 1, 7)}, errArgument},
-		"trace[0] has shape [1 1]":                     {[]store.Source{flat}, errArgument},
-		"without gaps":                                 {[]store.Source{strided}, errArgument},
-		"trace[1] holds FLOAT64":                       {[]store.Source{batch64(1), real}, errDType},
+		"trace[2] has the id 7 twice": {[]store.Source{batch64(7), batch64(1, 7), batch32(7, 1, 7)},
+			errArgument},
+		"trace[0] has shape [1 1]": {[]store.Source{flat}, errArgument},
+		"without gaps":             {[]store.Source{strided}, errArgument},
+		"trace[1] holds FLOAT64":   {[]store.Source{batch64(1), real}, errDType},
 	} {
 		budget := mem.NewBudget(0)
 		_, err := readTrace(t.Context(), c.batches, 10, budget)
@@ -95,7 +98,8 @@ func TestSimulationOfEveryPolicy(t *testing.T) {
 		{plan.Simulation{Policy: "match", Capacity: 2}, []int64{0, 1, 0, 1}, []int64{0, 1, 2, 1}, 0},
 		{plan.Simulation{Policy: "none", Capacity: 2}, []int64{0, 0, 0, 0}, []int64{0, 0, 0, 0}, 0},
 		{plan.Simulation{Policy: "oracle", Capacity: 2}, []int64{2, 1, 1, 2}, []int64{0, 0, 0, 0}, 2},
-		{plan.Simulation{Policy: "vector", Hotness: []float32{0, 0, 0, 0, 9, 8}, Capacity: 1}, []int64{0, 0, 1, 0}, []int64{0, 0, 0, 0}, 1},
+		{plan.Simulation{Policy: "vector", Hotness: []float32{0, 0, 0, 0, 9, 8}, Capacity: 1}, []int64{0, 0, 1, 0},
+			[]int64{0, 0, 0, 0}, 1},
 		{plan.Simulation{Policy: "lru", Hotness: []float32{0, 0, 0, 0, 9, 8}, Capacity: 0}, []int64{0, 0, 0, 0}, nil, 0},
 		{plan.Simulation{Policy: "random", Capacity: 6}, []int64{2, 2, 2, 2}, []int64{0, 0, 0, 0}, 6},
 	} {

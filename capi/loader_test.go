@@ -52,8 +52,10 @@ func testLoader(t *testing.T, s *storeHandle) *loaderHandle {
 	t.Helper()
 	require.NoError(t, s.use())
 	o := loader.Options{
-		Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto, IO: ssd.Auto,
-		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto, BufferMemory: loader.Auto,
+		Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto,
+		IO:    ssd.Auto,
+		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto,
+		BufferMemory: loader.Auto,
 	}
 	h, err := openLoader(t.Context(), s.opened(), o)
 	require.NoError(t, err)
@@ -86,7 +88,8 @@ func TestReadCopiesSplitsAndTensors(t *testing.T) {
 			r.discard()
 		}
 	}
-	for kind, want := range map[int32]string{splitTensor: "no split", nodeTensor: `it has ["x"]`, edgeTensor: "it has []", 7: "kind is 7"} {
+	for kind, want := range map[int32]string{splitTensor: "no split", nodeTensor: `it has ["x"]`, edgeTensor: "it has []",
+		7: "kind is 7"} {
 		_, err := s.reader(kind, 0, "nothing")
 		require.ErrorIs(t, err, errArgument)
 		require.ErrorContains(t, err, want)

@@ -23,7 +23,8 @@ type storeHandle struct {
 func (*storeHandle) kind() string { return "store" }
 
 func newStoreHandle(s *store.Store) *storeHandle {
-	return &storeHandle{shared: newShared(func() { _ = s.Close() }), store: s} // closing a store that was only read has nothing to fail
+	// closing a store that was only read has nothing to fail
+	return &storeHandle{shared: newShared(func() { _ = s.Close() }), store: s}
 }
 
 func newDraftHandle(d *store.Draft) *storeHandle {

@@ -36,8 +36,9 @@ func TestTypedBatchesBecomeTensors(t *testing.T) {
 	}
 	for i, types := range [][2]string{{"a", "b"}, {"b", "a"}, {"b", "b"}} {
 		in.EdgeTypes = append(in.EdgeTypes, store.EdgeInput{
-			Source: types[0], Relation: fmt.Sprint(i), Target: types[1], EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, 900}, bytesOf(edges)),
-			Tensors: []store.NamedSource{{Name: "w", Source: w}},
+			Source: types[0], Relation: fmt.Sprint(i), Target: types[1],
+			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, 900}, bytesOf(edges)),
+			Tensors:   []store.NamedSource{{Name: "w", Source: w}},
 		})
 	}
 	path := filepath.Join(t.TempDir(), "g.freshgo")
@@ -47,9 +48,11 @@ func TestTypedBatchesBecomeTensors(t *testing.T) {
 	s := newStoreHandle(opened)
 	require.NoError(t, s.use())
 	o := loader.Options{
-		RelationFanouts: [][]int64{{3, 2}, {2, 2}, {1, 0}}, BatchSize: 50, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto, IO: ssd.Auto,
-		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto, BufferMemory: loader.Auto,
-		Transpose: true, Labor: &sample.Labor{BatchDependency: 1},
+		RelationFanouts: [][]int64{{3, 2}, {2, 2}, {1, 0}}, BatchSize: 50, Prefetch: 2, FeatureCache: loader.Auto,
+		NeighborCache: loader.Auto, IO: ssd.Auto,
+		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto,
+		BufferMemory: loader.Auto,
+		Transpose:    true, Labor: &sample.Labor{BatchDependency: 1},
 	}
 	h, err := openLoader(t.Context(), s.opened(), o)
 	require.NoError(t, err)

@@ -48,7 +48,8 @@ func TestAdmissionCounts(t *testing.T) {
 		"none":                  {0.5, nil, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHistory(t, Config{NumNodes: 100, Layers: 1, Bytes: 800, Stale: 9, GradFraction: c.fraction, Policy: Gradient}, 8)
+			h := newHistory(t, Config{NumNodes: 100, Layers: 1, Bytes: 800, Stale: 9, GradFraction: c.fraction,
+				Policy: Gradient}, 8)
 			var nodes []int64
 			for range c.norms {
 				nodes = append(nodes, int64(10*len(nodes)))
@@ -98,7 +99,8 @@ func TestGradientsEvict(t *testing.T) {
 		"threshold is no number, as of n rows k-1 are finite": {0.9, []float32{1, nan}, []float32{0, 5}, []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHistory(t, Config{NumNodes: 100, Layers: 1, Bytes: 800, Stale: 9, GradFraction: c.fraction, Policy: Gradient}, 8)
+			h := newHistory(t, Config{NumNodes: 100, Layers: 1, Bytes: 800, Stale: 9, GradFraction: c.fraction,
+				Policy: Gradient}, 8)
 			o := Observed{}
 			for node := range int64(20) { // enough that each of the hits enters
 				o.Nodes, o.Norms = append(o.Nodes, node), append(o.Norms, float32(node))
@@ -168,7 +170,8 @@ func TestAllNeverEvicts(t *testing.T) {
 	bad := observe(2, 1, 1)
 	bad.Norms[0] = float32(math.NaN())
 	bad.HitNodes, bad.HitNorms = []int64{7}, []float32{1e30}
-	require.NoError(t, h.Update(1000, []Observed{bad, {HitNodes: []int64{1}, HitNorms: []float32{float32(math.Inf(1))}}}, out))
+	require.NoError(t, h.Update(1000, []Observed{bad, {HitNodes: []int64{1}, HitNorms: []float32{float32(math.Inf(1))}}},
+		out))
 	require.Equal(t, []int32{1}, out[0].Rows)
 	require.Equal(t, []int32{1}, out[0].Slots)
 	require.EqualValues(t, 0, h.Admission(1, 2), "not written, not evicted")

@@ -46,15 +46,18 @@ var (
 
 // Config says what is kept, where and for how long.
 type Config struct {
-	NumNodes     int64
-	Layers       int     // hidden layers, numbered from 1
-	Bytes        int64   // the buffer
-	RowBytes     int64   // the narrowest embedding for which there are tables for all of the buffer; narrower ones use a part. 0: 256
-	Stale        int64   // an entry is used up to this age, in iterations; 0: never. All has Forever
-	Start        int64   // nothing enters before this iteration
-	GradFraction float64 // of the computed rows of a layer that may enter, those with the smallest gradients (p_grad). All has 1
+	NumNodes int64
+	Layers   int   // hidden layers, numbered from 1
+	Bytes    int64 // the buffer
+	// the narrowest embedding for which there are tables for all of the buffer; narrower ones use a part. 0: 256
+	RowBytes int64
+	Stale    int64 // an entry is used up to this age, in iterations; 0: never. All has Forever
+	Start    int64 // nothing enters before this iteration
+	// of the computed rows of a layer that may enter, those with the smallest gradients (p_grad). All has 1
+	GradFraction float64
 	Policy       string
-	Lag          int64 // how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
+	// how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
+	Lag int64
 
 	// Reuse is how many times in an iteration the row of a node is needed at a layer, on average, if nothing is pruned.
 	// For Performance.
@@ -86,15 +89,18 @@ func (c *Config) check() error {
 		return fmt.Errorf("history: sizes must not be negative, got a buffer of %d bytes, rows of %d, %d features of %d: %w",
 			c.Bytes, c.RowBytes, c.NumFeatures, c.FeatureBytes, ErrConfig)
 	case c.FeatureEnds != nil && !c.endsFit():
-		return fmt.Errorf("history: the ends of %d features must ascend from 0, got %d of them: %w", c.NumFeatures, len(c.FeatureEnds), ErrConfig)
+		return fmt.Errorf("history: the ends of %d features must ascend from 0, got %d of them: %w", c.NumFeatures,
+			len(c.FeatureEnds), ErrConfig)
 	case c.Stale < 0 || c.Start < 0:
 		return fmt.Errorf("history: stale and start must not be negative, got %d and %d: %w", c.Stale, c.Start, ErrConfig)
 	case !(c.GradFraction >= 0 && c.GradFraction <= 1): // NaN fails
 		return fmt.Errorf("history: grad fraction must be within [0, 1], got %v: %w", c.GradFraction, ErrConfig)
 	case c.Policy != Gradient && c.Policy != Performance && c.Policy != All:
-		return fmt.Errorf("history: policy must be one of %q, got %q: %w", []string{Gradient, Performance, All}, c.Policy, ErrConfig)
+		return fmt.Errorf("history: policy must be one of %q, got %q: %w", []string{Gradient, Performance, All}, c.Policy,
+			ErrConfig)
 	case c.Policy == Performance && (c.Reuse == nil || c.places() && c.FeatureWorth == nil):
-		return fmt.Errorf("history: policy %q needs Reuse, and FeatureWorth where features are placed: %w", Performance, ErrConfig)
+		return fmt.Errorf("history: policy %q needs Reuse, and FeatureWorth where features are placed: %w", Performance,
+			ErrConfig)
 	}
 	return nil
 }
@@ -186,7 +192,8 @@ func (h *History) SetRow(nBytes int64) error {
 	case h.rowBytes > 0:
 		return fmt.Errorf("history: embeddings of %d bytes, earlier ones had %d: %w", nBytes, h.rowBytes, ErrRow)
 	case nBytes <= 0 || nBytes > h.config.Bytes:
-		return fmt.Errorf("history: embeddings of %d bytes, want from 1 to the buffer's %d: %w", nBytes, h.config.Bytes, ErrRow)
+		return fmt.Errorf("history: embeddings of %d bytes, want from 1 to the buffer's %d: %w", nBytes, h.config.Bytes,
+			ErrRow)
 	}
 	h.setRow(nBytes)
 	return nil
@@ -280,7 +287,8 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 		return fmt.Errorf("history: update before the size of rows is known: %w", ErrRow)
 	}
 	if len(layers) != h.config.Layers || len(out) != h.config.Layers {
-		return fmt.Errorf("history: update of %d layers into %d, want %d: %w", len(layers), len(out), h.config.Layers, ErrConfig)
+		return fmt.Errorf("history: update of %d layers into %d, want %d: %w", len(layers), len(out), h.config.Layers,
+			ErrConfig)
 	}
 	for l := range layers {
 		o := &layers[l]
@@ -305,7 +313,8 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 // expire ends the entries that no later iteration can use.
 func (h *History) expire(i int64) {
 	for b := h.lowest(0); b < numBuckets; b = h.lowest(b + 1) {
-		for slot := h.heads[b]; slot >= 0 && h.config.Stale <= i-h.slots[slot].admitted; slot = h.heads[b] { // i+1 - admitted > Stale
+		// i+1 - admitted > Stale
+		for slot := h.heads[b]; slot >= 0 && h.config.Stale <= i-h.slots[slot].admitted; slot = h.heads[b] {
 			h.drop(slot)
 			h.counts.Expired++
 		}

@@ -228,7 +228,8 @@ func TestPinnable(t *testing.T) {
 		node int64
 		slot int32
 		want bool
-	}{{1, 4, 0, true}, {3, 5, 1, true}, {0, 4, 0, false}, {4, 4, 0, false}, {1, 5, 0, false}, {1, 7, 6, true}, {1, 7, 10, false}, {1, 7, -1, false}} {
+	}{{1, 4, 0, true}, {3, 5, 1, true}, {0, 4, 0, false}, {4, 4, 0, false}, {1, 5, 0, false}, {1, 7, 6, true},
+		{1, 7, 10, false}, {1, 7, -1, false}} {
 		require.Equal(t, c.want, h.Pinnable(c.i, 1, c.node, c.slot), "%+v", c)
 	}
 	h.Pin(1, []int32{3})
@@ -255,11 +256,13 @@ func TestStart(t *testing.T) {
 // TestUpdateAllocatesNothing in steady state.
 func TestUpdateAllocatesNothing(t *testing.T) {
 	for _, policy := range []string{Gradient, Performance, All} {
-		c := Config{NumNodes: 1000, Layers: 2, Bytes: 8 * 500, Stale: 3, GradFraction: 0.9, Policy: policy, Reuse: func(int, int64) float32 { return 0.1 }}
+		c := Config{NumNodes: 1000, Layers: 2, Bytes: 8 * 500, Stale: 3, GradFraction: 0.9, Policy: policy,
+			Reuse: func(int, int64) float32 { return 0.1 }}
 		h := newHistory(t, c, 8)
 		o := Observed{}
 		for node := range int64(300) {
-			o.Nodes, o.Norms, o.Saves = append(o.Nodes, node*3), append(o.Norms, float32(node%7)), append(o.Saves, float32(node%5))
+			o.Nodes, o.Norms, o.Saves = append(o.Nodes, node*3), append(o.Norms, float32(node%7)),
+				append(o.Saves, float32(node%5))
 		}
 		layers, out, i := []Observed{o, o}, make([]Admitted, 2), int64(0)
 		round := func() {

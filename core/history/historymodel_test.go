@@ -119,7 +119,8 @@ func (r *trainer) prune(i int64) {
 				continue
 			}
 			admitted := r.h.Admission(l+1, node)
-			require.True(r.t, i-admitted >= 1+min(i-r.oldestOpen(i), r.c.Lag) && i-admitted <= r.ref.c.Stale, "admitted at %d, read at %d", admitted, i)
+			require.True(r.t, i-admitted >= 1+min(i-r.oldestOpen(i), r.c.Lag) && i-admitted <= r.ref.c.Stale,
+				"admitted at %d, read at %d", admitted, i)
 			require.Equal(r.t, stamp(r.row, int64(l+1), node, admitted), r.at(slot))
 			o.HitNodes = append(o.HitNodes, node)
 			b.relied[slot] = slices.Clone(r.at(slot))
@@ -220,7 +221,8 @@ func (r *trainer) restart() {
 			for _, node := range o.HitNodes {
 				// What the loader would find in its own state: the slots of the hits.
 				for slot, row := range b.relied {
-					if e := r.ref.entries[refKey{l + 1, node}]; e != nil && e.slot == slot && bytes.Equal(row, stamp(r.row, int64(l+1), node, e.admitted)) {
+					if e := r.ref.entries[refKey{l + 1, node}]; e != nil && e.slot == slot &&
+						bytes.Equal(row, stamp(r.row, int64(l+1), node, e.admitted)) {
 						require.True(r.t, h.Pinnable(i, l+1, node, slot))
 					}
 				}
@@ -266,7 +268,8 @@ func TestHistoryEqualsReference(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", policy, seed), func(t *testing.T) {
 				rng := explore.Rand(t, seed, 7)
 				c, row := randomConfig(rng, policy)
-				r := &trainer{t: t, rng: rng, c: c, row: row, ref: newHistoryReference(c), budget: mem.NewBudget(0), buffer: make([]byte, c.Bytes), ahead: map[int64]*aheadBatch{}}
+				r := &trainer{t: t, rng: rng, c: c, row: row, ref: newHistoryReference(c), budget: mem.NewBudget(0),
+					buffer: make([]byte, c.Bytes), ahead: map[int64]*aheadBatch{}}
 				var err error
 				r.h, err = New(r.budget, c)
 				require.NoError(t, err)

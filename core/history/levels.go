@@ -76,7 +76,8 @@ func sum(counts []int64) (total int64) {
 func (h hops) prunedBytes() int64 {
 	layers := h.layers()
 	nodes, edges := h.nodesTo(layers), h.edgesTo(layers-1)
-	total := pieceBytes(nodes, 8) + pieceBytes(h.nodesTo(layers-1)+1, 8) + pieceBytes(edges, 8) + pieceBytes(edges, 4) + 3*pieceBytes(nodes, 4)
+	total := pieceBytes(nodes, 8) + pieceBytes(h.nodesTo(layers-1)+1, 8) + pieceBytes(edges, 8) + pieceBytes(edges,
+		4) + 3*pieceBytes(nodes, 4)
 	for l := range layers {
 		rows, drawn := h.nodesTo(layers-l), h.edgesTo(layers-l-1)
 		total += pieceBytes(rows, 4) + pieceBytes(h.nodesTo(layers-l-1)+1, 8) + 2*pieceBytes(drawn, 4)

@@ -92,7 +92,13 @@ func (p *prices) feature(rank, rowBytes int64) float32 {
 	if p.plain > 0 && p.weight > 0 {
 		remaining = min(1, p.computed/p.weight/p.plain)
 	}
-	worth := float64(c.FeatureWorth(rank)) * float64(rowBytes) / float64(c.featureEnd(rank+1)-c.featureEnd(rank)) * remaining * doubt
+	worth := float64(
+		c.FeatureWorth(rank),
+	) * float64(
+		rowBytes,
+	) / float64(
+		c.featureEnd(rank+1)-c.featureEnd(rank),
+	) * remaining * doubt
 	return float32(min(max(worth, 0), math.MaxFloat32)) // NaN stays and is above all
 }
 
@@ -139,7 +145,8 @@ func (h *History) ranked() []candidate {
 // placeByWorth finds a slot that is worth less than the candidate, or says why there is none.
 func (h *History) placeByWorth(c *candidate, s *sweep) int32 {
 	if h.holes > 0 {
-		if room := h.featureRoom(h.top); h.config.places() && room < h.config.NumFeatures && c.bucket < bucketOf(h.price.feature(room, h.rowBytes)) {
+		if room := h.featureRoom(h.top); h.config.places() && room < h.config.NumFeatures &&
+			c.bucket < bucketOf(h.price.feature(room, h.rowBytes)) {
 			return notDear
 		}
 		return h.takeFree()

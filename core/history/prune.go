@@ -27,12 +27,13 @@ type Pruner struct {
 	budget *mem.Budget
 	arena  arena
 
-	rows   []CSR2   // of layer l at l-1: the edges that it aggregates
-	rank   []uint32 // by node: 1 + its compact id, with found where the layer at work reads it; 0: a leaf that has none yet
-	leaves []int32  // that remain, in order of first appearance
-	needed []byte   // by inner node: 0, or inLevel0 or aboveLevel0
-	id     []int32  // by inner node: its number in Pruned.Graph
-	places []place  // by inner node: of the level at work; behind them, of the first leaf, which the others follow
+	rows []CSR2 // of layer l at l-1: the edges that it aggregates
+	// by node: 1 + its compact id, with found where the layer at work reads it; 0: a leaf that has none yet
+	rank   []uint32
+	leaves []int32 // that remain, in order of first appearance
+	needed []byte  // by inner node: 0, or inLevel0 or aboveLevel0
+	id     []int32 // by inner node: its number in Pruned.Graph
+	places []place // by inner node: of the level at work; behind them, of the first leaf, which the others follow
 }
 
 // place is where a node of a level is: a row of that level and a node of Pruned.Graph.
@@ -55,7 +56,8 @@ func (p *Pruner) Close() { p.arena.free() }
 func (h hops) scratchBytes() int64 {
 	layers := h.layers()
 	inner, leaves := h.nodesTo(layers-1), h.nodes[layers]
-	total := pieceBytes(inner+leaves, 4) + pieceBytes(leaves, 4) + pieceBytes(inner, 1) + pieceBytes(inner, 4) + pieceBytes(inner+1, 8)
+	total := pieceBytes(inner+leaves, 4) + pieceBytes(leaves, 4) + pieceBytes(inner, 1) + pieceBytes(inner,
+		4) + pieceBytes(inner+1, 8)
 	for l := 1; l <= layers; l++ {
 		total += pieceBytes(h.nodesTo(layers-l), 8)
 	}
@@ -108,11 +110,13 @@ func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *
 	h := hops{nodes: g.NodesPerHop, edges: g.EdgesPerHop}
 	layers := h.layers()
 	if layers == 0 || len(h.nodes) != layers+1 || h.nodes[0] != numSeeds || h.nodesTo(layers-1) != int64(len(g.Ptr))-1 {
-		panic(fmt.Sprintf("history: pruning %d seeds in hops of %d nodes and %d edges, %d targets", numSeeds, h.nodes, h.edges, len(g.Ptr)-1))
+		panic(fmt.Sprintf("history: pruning %d seeds in hops of %d nodes and %d edges, %d targets", numSeeds, h.nodes,
+			h.edges, len(g.Ptr)-1))
 	}
 	if edges := h.edgesTo(layers - 1); edges > math.MaxInt32 {
 		out.Free()
-		return fmt.Errorf("history: pruning a batch of %d edges, want at most %d: %w", edges, math.MaxInt32, sample.ErrTooLarge)
+		return fmt.Errorf("history: pruning a batch of %d edges, want at most %d: %w", edges, math.MaxInt32,
+			sample.ErrTooLarge)
 	}
 	if err := p.lay(g, h); err != nil {
 		out.Free()
@@ -152,7 +156,8 @@ func (p *Pruner) Build(g *sample.Subgraph, out *Pruned) {
 // no other.
 func (p *Pruner) expand(l int, level *Level, layer *Layer) {
 	csr, targets := &p.rows[l-1], layer.NumDst
-	n, done, leaves := int64(0), int64(0), 0            // edges, those of them with compact ids, and leaves among their sources
+	// edges, those of them with compact ids, and leaves among their sources
+	n, done, leaves := int64(0), int64(0), 0
 	source := mem.View[uint32](mem.Bytes(layer.Source)) // unsigned as the sampler's
 	for i, t := range level.Nodes[:targets] {
 		layer.Ptr[i] = n
@@ -214,7 +219,8 @@ func (p *Pruner) gather(l int, level *Level, targets, leaves int) {
 		p.needed[t] = lowest
 	}
 	n := targets
-	inner := min(len(level.Nodes), len(p.id)) // only the level below layer 1 has leaves, and all others are of the first hops
+	// only the level below layer 1 has leaves, and all others are of the first hops
+	inner := min(len(level.Nodes), len(p.id))
 	for v, r := range p.rank[:inner] {
 		if r&found != 0 {
 			p.rank[v] = r &^ found

@@ -38,7 +38,8 @@ func drawnOf(t testing.TB, nodes int, seed uint64, fanouts []int64, numSeeds int
 		}
 		indptr = append(indptr, int64(len(indices)))
 	}
-	sampler, err := sample.New(homogeneous(int64(nodes), indptr, indices), sample.Config{Fanouts: [][]int64{fanouts}, Replace: seed%3 == 0})
+	sampler, err := sample.New(homogeneous(int64(nodes), indptr, indices),
+		sample.Config{Fanouts: [][]int64{fanouts}, Replace: seed%3 == 0})
 	require.NoError(t, err)
 	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)
 	require.NoError(t, err)

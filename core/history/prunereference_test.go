@@ -20,7 +20,8 @@ type plainReference struct {
 }
 
 func referencePrune(g *sample.Subgraph, hit func(level int, node int64) bool) *plainReference {
-	r := &plainReference{layers: len(g.EdgesPerHop), reached: map[state]bool{}, computed: map[state]bool{}, first: map[int]int{}}
+	r := &plainReference{layers: len(g.EdgesPerHop), reached: map[state]bool{}, computed: map[state]bool{},
+		first: map[int]int{}}
 	seeds := int(g.NodesPerHop[0])
 	var queue []state
 	visit := func(s state) {
@@ -136,8 +137,9 @@ func longs(values []int64) []int64 { return append([]int64{}, values...) }
 func flatten(o *Pruned) flat {
 	g := &o.Graph
 	f := flat{
-		Nodes: longs(g.Nodes), Ptr: longs(g.Ptr), Pos: longs(g.Pos), NodesPerHop: longs(g.NodesPerHop), EdgesPerHop: longs(g.EdgesPerHop),
-		Row: ints(g.Row), Degree: ints(o.Degree), Kept: ints(o.Kept), Loaded: ints(o.Loaded),
+		Nodes: longs(g.Nodes), Ptr: longs(g.Ptr), Pos: longs(g.Pos), NodesPerHop: longs(g.NodesPerHop),
+		EdgesPerHop: longs(g.EdgesPerHop),
+		Row:         ints(g.Row), Degree: ints(o.Degree), Kept: ints(o.Kept), Loaded: ints(o.Loaded),
 		PlainNodes: o.PlainNodes, PlainEdges: o.PlainEdges,
 	}
 	for l := range o.Levels {
@@ -156,8 +158,9 @@ func flatten(o *Pruned) flat {
 // flat is what Prune should give.
 func (r *plainReference) flat(g *sample.Subgraph, slot func(level int, node int64) int32) flat {
 	f := flat{
-		Nodes: []int64{}, Ptr: []int64{0}, Pos: longs(r.positions), NodesPerHop: make([]int64, r.layers+1), EdgesPerHop: make([]int64, r.layers),
-		Row: []int{}, Degree: []int{}, Kept: append([]int{}, r.kept...), Loaded: []int{},
+		Nodes: []int64{}, Ptr: []int64{0}, Pos: longs(r.positions), NodesPerHop: make([]int64, r.layers+1),
+		EdgesPerHop: make([]int64, r.layers),
+		Row:         []int{}, Degree: []int{}, Kept: append([]int{}, r.kept...), Loaded: []int{},
 		PlainNodes: int64(len(g.Nodes)), PlainEdges: int64(len(g.Row)),
 	}
 	number := map[int]int{}

@@ -45,7 +45,8 @@ func (p *Pruner) Saves(out *Pruned, cost func(node int64) float32, saves [][]flo
 		if len(saves[l-1]) != len(level.Computed) {
 			panic(fmt.Sprintf("history: room for %d saves of layer %d, want %d", len(saves[l-1]), l, len(level.Computed)))
 		}
-		share(layer, value[:layer.NumSrc], uses[:layer.NumSrc], saves[l-1], float64(len(level.Hits))/float64(len(level.Nodes)))
+		share(layer, value[:layer.NumSrc], uses[:layer.NumSrc], saves[l-1],
+			float64(len(level.Hits))/float64(len(level.Nodes)))
 		clear(value[:len(level.Nodes)])
 		for i, at := range level.Computed {
 			value[at] = saves[l-1][i]

@@ -21,7 +21,8 @@ func roomForSaves(o *Pruned) (saves [][]float32) {
 // chain is a batch of two layers: seed 0 reads 1 and 2, 1 reads 3 and 4, 2 reads 4 twice.
 func chain() *sample.Subgraph {
 	return &sample.Subgraph{
-		Nodes: []int64{10, 11, 12, 13, 14}, Ptr: []int64{0, 2, 4, 6}, Row: []uint32{1, 2, 3, 4, 4, 4}, Pos: []int64{0, 1, 2, 3, 4, 5},
+		Nodes: []int64{10, 11, 12, 13, 14}, Ptr: []int64{0, 2, 4, 6}, Row: []uint32{1, 2, 3, 4, 4, 4},
+		Pos:         []int64{0, 1, 2, 3, 4, 5},
 		NodesPerHop: []int64{1, 2, 2}, EdgesPerHop: []int64{2, 4},
 	}
 }

@@ -23,8 +23,9 @@ type simulation struct {
 	seeds   []int64 // of an epoch
 	worker  *sample.Worker
 	rng     *rand.Rand
-	needs   [][]float32 // by layer and node: needs in an iteration, counted in epochs of their own; layer 0 is the features
-	hottest []int64     // nodes by needs of layer 0
+	// by layer and node: needs in an iteration, counted in epochs of their own; layer 0 is the features
+	needs   [][]float32
+	hottest []int64 // nodes by needs of layer 0
 	rank    []int64
 }
 
@@ -101,7 +102,8 @@ func (s *simulation) epoch(t testing.TB, epoch uint64, each func(number int, g *
 	g := new(sample.Subgraph)
 	for number := range len(order) / s.batch {
 		seeds := order[number*s.batch:][:s.batch]
-		require.NoError(t, s.worker.Sample(context.Background(), sample.Key{Seed: 1, Epoch: epoch, Batch: uint64(number)}, seeds, g))
+		require.NoError(t, s.worker.Sample(context.Background(), sample.Key{Seed: 1, Epoch: epoch, Batch: uint64(number)},
+			seeds, g))
 		each(number, g)
 	}
 }
@@ -167,7 +169,8 @@ func (s *simulation) history(t testing.TB, epochs int, c Config, rowBytes int64)
 					of.Nodes, of.Norms = append(of.Nodes, out.Graph.Nodes[level.Nodes[at]]), append(of.Norms, rng.Float32())
 				}
 				for _, at := range level.Hits {
-					of.HitNodes, of.HitNorms = append(of.HitNodes, out.Graph.Nodes[level.Nodes[at]]), append(of.HitNorms, rng.Float32())
+					of.HitNodes, of.HitNorms = append(of.HitNodes, out.Graph.Nodes[level.Nodes[at]]),
+						append(of.HitNorms, rng.Float32())
 				}
 				of.Saves = saves[l]
 			}
@@ -212,7 +215,8 @@ func TestPolicies(t *testing.T) {
 						if percent <= 10 {
 							require.Greater(t, performance.saved(), 1.5*gradient.saved(), name)
 						}
-						require.GreaterOrEqual(t, performance.saved(), features-0.002, name) // fewer are saved while the first embeddings displace features
+						// fewer are saved while the first embeddings displace features
+						require.GreaterOrEqual(t, performance.saved(), features-0.002, name)
 					}
 				}
 			}

@@ -57,7 +57,8 @@ func (h *History) Save() []byte {
 		word(uint64(n))
 	}
 	for l, n := range h.counts.layers {
-		word(uint64(n.Hits), uint64(n.Misses), uint64(n.Admitted), math.Float64bits(h.price.hits[l]), math.Float64bits(h.price.expected[l]))
+		word(uint64(n.Hits), uint64(n.Misses), uint64(n.Admitted), math.Float64bits(h.price.hits[l]),
+			math.Float64bits(h.price.expected[l]))
 	}
 	word(uint64(h.live))
 	for b := h.lowest(0); b < numBuckets; b = h.lowest(b + 1) {
@@ -147,7 +148,8 @@ func (h *History) Restore(state []byte) error {
 // entry takes an entry off a state.
 func (r *reader) entry() (at int32, node int64, e slot) {
 	admitted, place, rest := r.word(), r.word(), r.word()
-	e = slot{admitted: int64(admitted), node: uint32(place), need: uint32(rest), bucket: uint16(rest >> 32), layer: uint8(rest >> 48)}
+	e = slot{admitted: int64(admitted), node: uint32(place), need: uint32(rest), bucket: uint16(rest >> 32),
+		layer: uint8(rest >> 48)}
 	return int32(place >> 32), int64(e.node), e
 }
 

@@ -21,7 +21,8 @@ func lived(t testing.TB, c Config) *History {
 			o := &layers[l]
 			for _, node := range rng.Perm(int(c.NumNodes))[:4] {
 				if looked(h, i, l+1, int64(node)) == Miss {
-					o.Nodes, o.Norms, o.Saves = append(o.Nodes, int64(node)), append(o.Norms, rng.Float32()), append(o.Saves, 9*rng.Float32())
+					o.Nodes, o.Norms, o.Saves = append(o.Nodes, int64(node)), append(o.Norms, rng.Float32()),
+						append(o.Saves, 9*rng.Float32())
 				} else {
 					o.HitNodes, o.HitNorms = append(o.HitNodes, int64(node)), append(o.HitNorms, rng.Float32())
 				}

@@ -15,9 +15,11 @@ type Stats struct {
 	Displaced   int64 `json:"displaced"`   // features that gave way to embeddings, each time
 
 	RefusedNotFinite int64 `json:"refused_not_finite"` // norms that were not finite, of computed rows and of hits
-	RefusedPinned    int64 `json:"refused_pinned"`     // candidates, because batches rely on the entries that would give way
-	RefusedFull      int64 `json:"refused_full"`       // because there is nothing that could: every entry is of the same iteration, or stays for ever
-	RefusedWorth     int64 `json:"refused_worth"`      // because what would have given way saves more
+	// candidates, because batches rely on the entries that would give way
+	RefusedPinned int64 `json:"refused_pinned"`
+	// because there is nothing that could: every entry is of the same iteration, or stays for ever
+	RefusedFull  int64 `json:"refused_full"`
+	RefusedWorth int64 `json:"refused_worth"` // because what would have given way saves more
 
 	RowBytes       int64 `json:"row_bytes"`       // 0: not known yet
 	Slots          int64 `json:"slots"`           // that fit into the buffer

@@ -1,16 +1,16 @@
-/* The device path. Two libraries have this API, of which a process loads one. libfreshgo.so is built without CUDA; there
- * every function of this section returns FG_CUDA. libfreshgo_cuda.so (`make cuda`) has the kernels as well. It is not
- * linked with the driver but looks for libcuda.so.1 in the first call of this section, so that it can be loaded on any
- * machine, and loading it initialises nothing: fg_cuda_probe says what there is.
+/* The device path. Two libraries have this API, of which a process loads one. libfreshgo.so is built without CUDA;
+ * there every function of this section returns FG_CUDA. libfreshgo_cuda.so (`make cuda`) has the kernels as well. It is
+ * not linked with the driver but looks for libcuda.so.1 in the first call of this section, so that it can be loaded on
+ * any machine, and loading it initialises nothing: fg_cuda_probe says what there is.
  *
- * Work is queued on a stream of a device's primary context, which is PyTorch's. These functions return when it is queued:
- * they neither wait for the device nor allocate there nor keep an address. Every address in the structs is one that the
- * device can use: its own memory, or host memory that is registered. What is not in the structs is on the host. The
- * driver may load a kernel at its first use, which takes milliseconds.
+ * Work is queued on a stream of a device's primary context, which is PyTorch's. These functions return when it is
+ * queued: they neither wait for the device nor allocate there nor keep an address. Every address in the structs is one
+ * that the device can use: its own memory, or host memory that is registered. What is not in the structs is on the
+ * host. The driver may load a kernel at its first use, which takes milliseconds.
  *
- * Indices and pointers are checked by the device as it uses them; it touches nothing outside of the arrays, and takes an
- * edge with a wrong index, or a row with wrong pointers, for absent. Nobody waits, so nobody can return an error: the
- * kernel notes the first place in `status`, which reads 0 while all is well. */
+ * Indices and pointers are checked by the device as it uses them; it touches nothing outside of the arrays, and takes
+ * an edge with a wrong index, or a row with wrong pointers, for absent. Nobody waits, so nobody can return an error:
+ * the kernel notes the first place in `status`, which reads 0 while all is well. */
 #ifndef FRESHGO_API_CUDA_H
 #define FRESHGO_API_CUDA_H
 
@@ -30,8 +30,8 @@ typedef struct fg_cuda_queue {
   uint32_t struct_size;
   int32_t device;   /* as CUDA counts them in this process */
   uintptr_t stream; /* a CUstream as a number, as PyTorch has it; 0: the default one */
-  uint64_t *status; /* a word that the device can write, zero at first, or NULL; of all that is wrong it keeps the highest
-                       kind and of that the first position, so one word may serve any number of calls */
+  uint64_t *status; /* a word that the device can write, zero at first, or NULL; of all that is wrong it keeps the
+                       highest kind and of that the first position, so one word may serve any number of calls */
 } fg_cuda_queue;
 
 /* What there is: *num_devices (may be 0) and the version of the driver's API, 13000 for 13.0.
@@ -67,9 +67,9 @@ int32_t fg_cuda_attention_forward(FG_IN fg_attention *in, FG_IN fg_cuda_queue *o
 int32_t fg_cuda_attention_back(FG_IN fg_attention *in, FG_IN fg_cuda_queue *on, fg_error *err);
 
 /* fg_transpose on a device: a stable sort, so its result is the same as there. With `ptr` and `target` NULL it groups
- * `index` alone, as fg_group does: source_ptr is then its `ptr` and edge its `order`, which is always written. Fewer than
- * 2^31 edges and sources. With `scratch` NULL nothing is queued and *scratch_bytes becomes what is needed; else it is
- * the size of `scratch`, memory of the device that may be reused by what is queued later on the same stream.
+ * `index` alone, as fg_group does: source_ptr is then its `ptr` and edge its `order`, which is always written. Fewer
+ * than 2^31 edges and sources. With `scratch` NULL nothing is queued and *scratch_bytes becomes what is needed; else it
+ * is the size of `scratch`, memory of the device that may be reused by what is queued later on the same stream.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
 int32_t fg_cuda_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
                           fg_error *err);
@@ -88,7 +88,8 @@ typedef struct fg_mapping {
 
 /* `scratch` as for fg_cuda_transpose.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
-int32_t fg_cuda_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on, fg_error *err);
+int32_t fg_cuda_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
+                    fg_error *err);
 
 /* One-sided loading: the device reads rows where they are. out[i] = cache[slot[i]] where slot[i] is not negative, else
  * table[index[i]]; a row that is noted as wrong is filled with zeros. */

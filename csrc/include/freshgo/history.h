@@ -1,26 +1,30 @@
-/* Historical embeddings (FreshGNN). Of L layers, layer l = 1 .. L makes rows of level l from rows of level l - 1; level 0
- * is the features. A row of a level 1 .. L - 1 whose embedding the history has is not computed: its edges, and all that
- * only they need, are taken out of the batch before any feature is read. The library decides; the caller has the rows,
- * in one buffer, slot s at byte s * row_bytes.
+/* Historical embeddings (FreshGNN). Of L layers, layer l = 1 .. L makes rows of level l from rows of level l - 1; level
+ * 0 is the features. A row of a level 1 .. L - 1 whose embedding the history has is not computed: its edges, and all
+ * that only they need, are taken out of the batch before any feature is read. The library decides; the caller has the
+ * rows, in one buffer, slot s at byte s * row_bytes.
  *
  * A pruned batch has the nodes that are still needed and the edges of the rows that any layer computes; rows of node
  * tensors that are neither of seeds nor of level 0 are zero. Beside its other tensors it has, all int64:
- *   history_counts                 the iteration; the rows of features loaded; the nodes and the edges that the batch would
- *                                  have had; of each node type the rows loaded and the nodes that it would have had; of each
- *                                  level and node type the rows of its table and the targets among them
- *   history_degree [nodes]         in-edges drawn, those pruned included; of graphs with one node type and one edge type
- *   history_loops [nodes]          and how many of them lead from the node to itself; missing where none does
- *   history_nodes_l [rows]         level l = 0 .. L - 1: its table, the rows that layer l + 1 reads, as nodes of the batch within
- *                                  their node type; those of a node type follow those of the one before, targets first
- *   history_computed_l, history_hit_l, history_slot_l   for l = 1 .. L - 1: positions in that table which layer l computes, in
- *                                  the order of its rows; which the history has; and their slots
- *   history_ptr_l, history_edge_index_l, history_edge_l   layer l = 1 .. L, of each edge type: its edges by target, as rows of
- *                                  the source's type in the table of level l - 1 and of the target's type among its
- *                                  targets, and as edges of that type in the batch
- *   history_source_ptr_l, history_source_target_l, history_source_edge_l   with `transpose`, of each edge type, its edges
- *                                  grouped by source
- *   history_probe_l, history_probe_slot_l, history_probe_age_l   of a batch that was left whole to compare: positions of
- *                                  computed rows that the history has too, their slots and ages
+ *   history_counts
+ *       the iteration; the rows of features loaded; the nodes and the edges that the batch would have had; of each node
+ *       type the rows loaded and the nodes that it would have had; of each level and node type the rows of its table
+ *       and the targets among them
+ *   history_degree [nodes], history_loops [nodes]
+ *       of graphs with one node type and one edge type: in-edges drawn, those pruned included, and how many of them
+ *       lead from the node to itself; the second is missing where none does
+ *   history_nodes_l [rows], level l = 0 .. L - 1
+ *       its table, the rows that layer l + 1 reads, as nodes of the batch within their node type; those of a node type
+ *       follow those of the one before, targets first
+ *   history_computed_l, history_hit_l, history_slot_l, level l = 1 .. L - 1
+ *       positions in that table which layer l computes, in the order of its rows; which the history has; their slots
+ *   history_ptr_l, history_edge_index_l, history_edge_l, layer l = 1 .. L, of each edge type
+ *       its edges by target, as rows of the source's type in the table of level l - 1 and of the target's type among
+ *       its targets, and as edges of that type in the batch
+ *   history_source_ptr_l, history_source_target_l, history_source_edge_l
+ *       with `transpose`, of each edge type, its edges grouped by source
+ *   history_probe_l, history_probe_slot_l, history_probe_age_l
+ *       of a batch that was left whole to compare: positions of computed rows that the history has too, their slots
+ *       and ages
  * Tensors of an edge type are called as its other tensors are: see batch.h.
  *
  * Iterations are batches handed over in FG_TRAIN epochs, from 0 on. Each pruned batch is updated once, before the next
@@ -34,8 +38,9 @@
 /* What a loader is told of it. */
 typedef struct fg_history_options {
   uint32_t struct_size;
-  int32_t lag;            /* batches are pruned with the cache of so many iterations ago, at most as many as are prefetched */
-  double p_grad;          /* of the computed rows of a layer, those with the smallest gradients that may enter: 0 to 1 */
+  int32_t lag;            /* batches are pruned with the cache of so many iterations ago, at most the
+                             prefetched ones */
+  double p_grad;          /* of the computed rows of a layer, the fraction with the smallest gradients that may enter */
   double t_stale;         /* how old an entry may be that is used; infinity: any age */
   double start;           /* when the cache begins */
   int32_t t_stale_epochs; /* t_stale is in epochs, else in iterations */
@@ -44,11 +49,12 @@ typedef struct fg_history_options {
   int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features */
   int32_t outside;        /* the buffer is the caller's and no part of the loader's memory */
   int32_t features;       /* with a cache that is filled by hotness, its rows lie at the other end of the buffer */
-  int64_t probe_every;    /* every so many iterations no batch is pruned, so that embeddings can be compared; 0: never */
+  int64_t probe_every;    /* a batch is left whole every so many iterations, to compare embeddings; 0: never */
 } fg_history_options;
 
 /* The buffer, a uint8 tensor of `memory` bytes. *out is empty where the caller has it.
- * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK, FG_CLOSED, FG_INVALID (no history). */
+ * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK,
+ * FG_CLOSED, FG_INVALID (no history). */
 int32_t fg_history_buffer(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
 
 typedef struct fg_history_layer {
@@ -61,8 +67,9 @@ typedef struct fg_history_layer {
   int64_t num_admitted;  /* out: how many those are */
 } fg_history_layer;
 
-/* Updates the batch of an iteration, the one that was handed over last, after its backward pass. `layers` are the hidden
- * layers in order; row_bytes is the size of an embedding of the widest, always the same. Without layers nothing is kept.
+/* Updates the batch of an iteration, the one that was handed over last, after its backward pass. `layers` are the
+ * hidden layers in order; row_bytes is the size of an embedding of the widest, always the same. Without layers nothing
+ * is kept.
  * Blocks: up to timeout_ms, until the batches are sampled that may not know of this one yet. Threads: any.
  * Ownership: none passes. Returns: FG_OK, FG_TIMEOUT (nothing happened, call again), FG_CLOSED, FG_INVALID. */
 int32_t fg_history_update(fg_loader *loader, int64_t iteration, int64_t row_bytes, fg_history_layer *layers,
@@ -73,7 +80,8 @@ int32_t fg_history_update(fg_loader *loader, int64_t iteration, int64_t row_byte
 int32_t fg_history_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
 /* The state of the decisions, a uint8 tensor; with the buffer it is all there is.
- * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_BUDGET. */
+ * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK,
+ * FG_CLOSED, FG_INVALID, FG_BUDGET. */
 int32_t fg_history_save(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
 
 /* Takes over a saved state and ends the running epoch. Bytes that are no state of this history change nothing.

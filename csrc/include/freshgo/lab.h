@@ -11,7 +11,8 @@ typedef struct fg_simulation {
   int32_t carry_over;    /* "belady", as in fg_loader_options */
   int32_t lookahead;     /* "belady", as in fg_loader_options */
   int32_t reserved;      /* zero */
-  FG_IN char *policy;    /* "none", "belady", "lru", "clock", "sieve", "s3fifo", "match", "oracle", "random", "vector" */
+  FG_IN char *policy;    /* "none", "belady", "lru", "clock", "sieve", "s3fifo", "match", "oracle", "random",
+                            "vector" */
   int64_t superbatch;    /* "belady": batches planned together; 0: all */
   FG_IN float *hotness;  /* "vector": a score per node id, finite and not negative */
   int64_t num_hotness;   /* its length */

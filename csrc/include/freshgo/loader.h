@@ -7,8 +7,8 @@
 
 /* Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
  * Blocks: no. Threads: any.
- * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held`, `input_time` and
- * the arrays of `links` unchanged until the loader is closed; the rest of the options is copied.
+ * Ownership: the caller closes *job and the loader, and keeps the memory of `seeds`, `hotness`, `held`, `input_time`
+ * and the arrays of `links` unchanged until the loader is closed; the rest of the options is copied.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_BUDGET, FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options *options, fg_job **job,
                        fg_error *err);

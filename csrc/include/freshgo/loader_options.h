@@ -49,8 +49,8 @@ typedef struct fg_loader_options {
                                    0, in a heterogeneous graph: none of this relation in this hop */
   FG_IN fg_walk *walks;         /* [num_relations, num_hops]: neighbours by random walks, of which `fanouts` are kept;
                                    a heterogeneous graph needs `metapaths` for them; NULL: no walks */
-  FG_IN fg_metapath *metapaths; /* [num_relations]: what `walks` go along in a heterogeneous graph, and the edge types of
-                                   its batches; not with a `cache` of "expected"; NULL: none */
+  FG_IN fg_metapath *metapaths; /* [num_relations]: what `walks` go along in a heterogeneous graph, and the edge types
+                                   of its batches; not with a `cache` of "expected"; NULL: none */
   FG_IN char *weight_attr;      /* edge tensor that edges are drawn in proportion to, uniformly in relations without
                                    it; NULL: uniformly */
   uint64_t seed;                /* everything random follows from it */
@@ -122,9 +122,9 @@ typedef struct fg_loader_options {
   int64_t holds;       /* batches that the caller keeps at a time, counted in `memory`; 0: one */
 } fg_loader_options;
 
-/* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc", "expected",
- * "oracle" (counts of the epoch that runs next), "vector". Batch by batch: "lru", "clock", "sieve", "s3fifo", "match"
- * (what the batch before held). And "none", and "auto": "belady" unless it cannot be.
+/* What `cache` may be. Planned: "belady". By hotness, filled once: "degree", "in-degree", "random", "presc",
+ * "expected", "oracle" (counts of the epoch that runs next), "vector". Batch by batch: "lru", "clock", "sieve",
+ * "s3fifo", "match" (what the batch before held). And "none", and "auto": "belady" unless it cannot be.
  * What `transfer` may be: "auto", "random", "page-once", "scan", "pack", "forward", and one of the middle three with
  * "+forward". All of them change when a row is read, none what is in a batch. */
 

@@ -148,11 +148,12 @@ int32_t fg_transpose(FG_IN fg_transposition *in, fg_error *err);
 int32_t fg_group(FG_IN void *target, int32_t index_bytes, int64_t num_edges, int64_t targets, int64_t *ptr, void *order,
                  int32_t *sorted, fg_error *err);
 
-/* Memory for a result, a tensor without gaps whose contents are undefined. What its deleter gives back is used for later
- * results: at most a sixteenth of the machine's memory is kept, and 512 MiB. Worth its calls from 2 MiB on, where the
- * memory is huge pages.
+/* Memory for a result, a tensor without gaps whose contents are undefined. What its deleter gives back is used for
+ * later results: at most a sixteenth of the machine's memory is kept, and 512 MiB. Worth its calls from 2 MiB on, where
+ * the memory is huge pages.
  * Blocks: no. Threads: any. Ownership: `out` passes to the caller, as those of a batch do.
  * Returns: FG_OK, FG_INVALID, FG_BUDGET (the system has no memory). */
-int32_t fg_result(FG_IN int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out, fg_error *err);
+int32_t fg_result(FG_IN int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out,
+                  fg_error *err);
 
 #endif

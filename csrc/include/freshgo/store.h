@@ -16,8 +16,8 @@ int32_t fg_store_describe(fg_store *store, char *json, int64_t capacity, int64_t
 
 enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
 
-/* Starts reading a whole split (ids, int64) or tensor (all rows, in the user's order). `type` is a place in the lists of
- * fg_store_describe: in "node_types" for a split or a tensor of nodes, in "edge_types" for a tensor of edges; of a
+/* Starts reading a whole split (ids, int64) or tensor (all rows, in the user's order). `type` is a place in the lists
+ * of fg_store_describe: in "node_types" for a split or a tensor of nodes, in "edge_types" for a tensor of edges; of a
  * homogeneous store it is 0. The result of the job is a DLManagedTensorVersioned* if `versioned`, else a
  * DLManagedTensor*.
  * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.

@@ -38,17 +38,20 @@ typedef struct fg_python_api {
   void (*decref)(void *object);
 } fg_python_api;
 
-/* Blocks: no. Threads: those that hold the GIL, before the first capsule. Ownership: *api is copied. Returns: nothing. */
+/* Blocks: no. Threads: those that hold the GIL, before the first capsule. Ownership: *api is copied. Returns:
+ * nothing. */
 void fg_python_init(FG_IN fg_python_api *api);
 
 /* A new list with a PyCapsule for each tensor, named as consumers of DLPack expect it. A capsule that nobody
  * consumes deletes its tensor when it is collected.
- * Blocks: no. Threads: those that hold the GIL. Ownership: tensors pass to their capsules, their `managed` becomes NULL.
+ * Blocks: no. Threads: those that hold the GIL. Ownership: tensors pass to their capsules, their `managed` becomes
+ * NULL.
  * Returns: a new reference; or NULL with a Python exception set, and some tensors left to the caller. */
 void *fg_capsules_new(fg_tensor *tensors, int32_t num_tensors, int32_t versioned);
 
 /* What the library calls of the CUDA driver to lock the memory of tensors for a device: cuCtxPushCurrent_v2,
- * cuCtxPopCurrent_v2, cuMemHostRegister_v2, cuMemHostUnregister; and the context for that. They return 0 if they work. */
+ * cuCtxPopCurrent_v2, cuMemHostRegister_v2, cuMemHostUnregister; and the context for that. They return 0 if they
+ * work. */
 typedef struct fg_lock_api {
   int (*push)(void *context);
   int (*pop)(void **context);
