@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"freshgo/core/links"
 	"freshgo/core/loader"
 	"freshgo/csrc"
 )
@@ -53,7 +54,7 @@ func linkTensors(o *loader.Options) int {
 	if o.Links == nil {
 		return 0
 	}
-	return loader.LinkTensors
+	return links.MaxTensors
 }
 
 // next waits for the next batch, at most timeoutMS (negative: for ever).

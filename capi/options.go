@@ -10,6 +10,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"freshgo/core/links"
 	"freshgo/core/loader"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -151,14 +152,14 @@ func (t *taker) relations(o *C.fg_loader_options, homogeneous bool, out *loader.
 }
 
 // links are a caller's links, whose arrays stay where they are.
-func (t *taker) links(in *C.fg_links) *loader.LinkOptions {
+func (t *taker) links(in *C.fg_links) *links.Options {
 	if in == nil {
 		return nil
 	}
 	if (in.sources == nil) != (in.targets == nil) {
 		t.err = cmp.Or(t.err, invalid("%d links at %p and %p", in.num_links, in.sources, in.targets))
 	}
-	return &loader.LinkOptions{
+	return &links.Options{
 		Sources:       list[int64](t, in.sources, int64(in.num_links), "links"),
 		Targets:       list[int64](t, in.targets, int64(in.num_links), "links"),
 		SourceWeights: list[float64](t, in.src_weight, int64(in.num_src_weight), "weights"),
@@ -166,7 +167,7 @@ func (t *taker) links(in *C.fg_links) *loader.LinkOptions {
 		Negatives:     float64(in.negatives),
 		Triplets:      in.triplets != 0,
 		Strict:        in.strict != 0,
-		Exclude:       loader.Exclusion(in.exclude),
+		Exclude:       links.Exclusion(in.exclude),
 		Relation:      int(in.relation),
 		Reverse:       int(in.reverse),
 	}

@@ -153,7 +153,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	b := &sampled{
 		epoch: int64(s.order.key.Epoch), position: index, index: index,
-		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.ends)),
+		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.places.Ends)),
 	}
 	var worker *sample.Worker
 	select {

@@ -3,6 +3,7 @@ package loader
 import (
 	"freshgo/core/cache"
 	"freshgo/core/graph"
+	"freshgo/core/links"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
@@ -50,7 +51,7 @@ func (l *Loader) fetched(d *sizing.Demand) int64 {
 	if o.WeightAttr != "" || o.TimeAttr != "" || o.Labor != nil {
 		n = max(n, sample.FetchedEdges) // of whole lists
 	}
-	if k := o.Links; k != nil && (k.Strict || k.Exclude != ExcludeNone) { // which lists are looked through for
+	if k := o.Links; k != nil && (k.Strict || k.Exclude != links.ExcludeNone) { // which lists are looked through for
 		n = max(n, min(sample.FetchedEdges, l.parts.numEdges))
 	}
 	return n

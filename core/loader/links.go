@@ -1,71 +1,52 @@
 package loader
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"freshgo/core/graph"
-	"math"
 	"slices"
 
+	"freshgo/core/graph"
+	"freshgo/core/links"
+	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 )
 
-// Links as what batches are drawn for (PyG's LinkNeighborLoader). A batch is BatchSize links, in the order of the epoch, and
-// negatives for them; its seeds are the nodes at their ends, each once and ascending. What is drawn follows from the batch's
-// key, so that the stream, plans and traces need not know of links.
+// What core/links needs of a loader: which relation links are of, what is read of the graph, and the names of tensors.
 
-// LinkOptions make links what batches are drawn for, in place of Options.Seeds.
-type LinkOptions struct {
-	// Sources and Targets are the nodes of each link; nil: every edge of the graph, in the user's order, for 16 bytes each. The
-	// caller's memory until the loader is closed.
-	Sources, Targets []int64
-	Negatives        float64 // for each link, rounded up for a batch; 0: none
-	Triplets         bool    // negatives are targets for the source of each link, a whole number of them; else they are pairs
-	// SourceWeights and TargetWeights are what negative nodes are drawn in proportion to, by node; nil: uniformly.
-	SourceWeights, TargetWeights []float64
-	Strict                       bool // a negative is no edge of the graph, none of the links and no node with itself
-	Exclude                      Exclusion
-	// Of a graph with types: the relation that the links are of, whose edges "the graph" above is, and the one that ExcludeBoth takes the way back from.
-	Relation, Reverse int
-}
+// LinkTimeName is the tensor with the time of each link and negative that pairs bring in place of SeedTimeName.
+const LinkTimeName = "edge_label_time"
 
-// Exclusion says which edges a batch does not draw.
-type Exclusion int
-
-const (
-	ExcludeNone  Exclusion = iota
-	ExcludeLinks           // those of its links, not of its negatives
-	ExcludeBoth            // and those from the target to the source of each
-)
-
-// linkTensors are the tensors that a batch of links has: pairs or triplets of positions in n_id.
-const linkPairs = "edge_label_index"
-
-var linkTriplets = [3]string{"src_index", "dst_pos_index", "dst_neg_index"}
-
-// LinkTensors is how many tensors a batch of links has more, at most.
-const LinkTensors = len(linkTriplets)
-
-// maxNegatives for each link. Arbitrary, far from overflow.
-const maxNegatives = 1 << 20
-
-// numNegatives is how many there are for so many links.
-func (o *LinkOptions) numNegatives(links int64) int64 {
-	return int64(math.Ceil(float64(links) * o.Negatives))
-}
-
-// ends is how many ends of links and negatives a batch of so many links has.
-func (o *LinkOptions) ends(links int64) int64 {
-	if o == nil {
-		return 0
+// linked is the relation that links are of.
+func (p *parts) linked(o *links.Options) (of links.Relation, err error) {
+	s := p.types
+	for _, i := range []int{o.Relation, o.Reverse} {
+		switch {
+		case i >= 0 && i < len(s.relations):
+		case s.unnamed():
+			return of, fmt.Errorf("%w: links of relation %d, the graph has no types", ErrOption, i)
+		default:
+			return of, fmt.Errorf("%w: links of relation %d, the graph has %d", ErrOption, i, len(s.relations))
+		}
 	}
-	if o.Triplets {
-		return 2*links + o.numNegatives(links)
+	r, back := &s.relations[o.Relation], &s.relations[o.Reverse]
+	if o.Exclude == links.ExcludeBoth && (back.source != r.target || back.target != r.source) {
+		return of, fmt.Errorf("%w: the reverse of links of %s must lead from type %q to %q, %s does not", ErrOption,
+			r.name, s.names[r.target], s.names[r.source], back.name)
 	}
-	return 2 * (links + o.numNegatives(links))
+	of = links.Relation{
+		Source: r.source, Target: r.target, NumSources: s.count(r.source), NumTargets: s.count(r.target),
+		FirstSource: s.first[r.source], FirstTarget: s.first[r.target],
+		NumNodes: p.numNodes, NumEdges: r.numEdges, NumRelations: len(s.relations),
+	}
+	if !s.unnamed() {
+		of.Name = r.name
+		of.OfSource = fmt.Sprintf(" of type %q", s.names[r.source])
+		of.OfTarget = fmt.Sprintf(" of type %q", s.names[r.target])
+	}
+	return of, nil
 }
 
 func (o *Options) validateLinks(p *parts) error {
@@ -76,53 +57,34 @@ func (o *Options) validateLinks(p *parts) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...))
 	}
-	e, err := p.linked(k)
+	of, err := p.linked(k)
 	if err != nil {
 		return err
 	}
-	switch {
+	switch err := k.Check(&of); {
 	case o.Seeds != nil:
 		return refuse("seeds and links cannot be used together")
 	case o.History != nil:
-		return refuse("a history keeps embeddings of the nodes that an output layer gives, which links have none of: history cannot be used with links")
-	case (k.Sources == nil) != (k.Targets == nil) || len(k.Sources) != len(k.Targets):
-		return refuse("links have %d sources and %d targets", len(k.Sources), len(k.Targets))
-	case k.Sources != nil && len(k.Sources) == 0:
-		return refuse("edge_label_index names no link, expected at least one")
-	case k.Sources == nil && e.numEdges == 0:
-		return refuse("every edge is a link, but %s has none", cmp.Or(e.name, "the graph"))
-	case !(k.Negatives >= 0 && k.Negatives <= maxNegatives):
-		return refuse("negatives for each link must be 0 to %d, got %v", maxNegatives, k.Negatives)
-	case k.Triplets && k.Negatives != math.Floor(k.Negatives) || k.Triplets && k.Negatives == 0:
-		return refuse("triplets take a whole number of negatives for each link, got %v", k.Negatives)
-	case k.Exclude < ExcludeNone || k.Exclude > ExcludeBoth:
-		return refuse("unknown exclusion %d", k.Exclude)
-	case k.Exclude != ExcludeNone && (o.Labor != nil || o.walk()):
+		return refuse("a history keeps embeddings of the nodes that an output layer gives, which links have none of: " +
+			"history cannot be used with links")
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrOption, err)
+	case k.Exclude != links.ExcludeNone && (o.Labor != nil || o.walk()):
 		return refuse("seed edges can be excluded from even draws and draws by weight, not from LABOR and random walks")
-	case k.Exclude != ExcludeNone && o.Subgraph != sample.Directional:
-		return refuse("seed edges can be excluded from what is drawn, not from edges that subgraph_type adds: take \"directional\"")
+	case k.Exclude != links.ExcludeNone && o.Subgraph != sample.Directional:
+		return refuse("seed edges can be excluded from what is drawn, not from edges that subgraph_type adds: " +
+			"take \"directional\"")
 	case k.Strict && k.Negatives == 0:
 		return refuse("strict negatives without negatives")
 	}
-	for end, w := range []struct {
-		name    string
-		nodes   []int64
-		weights []float64
-		count   int64
-		typ     string
-	}{{"src_weight", k.Sources, k.SourceWeights, e.sources, e.ofSource}, {"dst_weight", k.Targets, k.TargetWeights, e.targets, e.ofTarget}} {
-		if w.weights != nil && int64(len(w.weights)) != w.count {
-			return refuse("%s must have an entry for each of %d nodes%s, got %d", w.name, w.count, w.typ, len(w.weights))
-		}
-		for i, v := range w.nodes {
-			if uint64(v) >= uint64(w.count) {
-				return fmt.Errorf("%w: edge_label_index[%d, %d] is %d, expected an id in [0, %d)%s", sample.ErrSeed, end, i, v, w.count, w.typ)
-			}
-		}
+	if err := k.CheckEnds(&of); errors.Is(err, sample.ErrSeed) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
-	names := p.pairNames(k)
-	if k.Triplets {
-		names = p.tripletNames(k)
+	var names []string
+	for _, name := range k.Names() {
+		names = append(names, p.linkName(name))
 	}
 	for _, t := range p.tensors {
 		if slices.Contains(names, t.label) {
@@ -132,21 +94,61 @@ func (o *Options) validateLinks(p *parts) error {
 	return nil
 }
 
-// links is what batches of links are made of.
-type links struct {
-	sample.Links
-	linked
-	options   *LinkOptions
-	types     *schema           // nil: a homogeneous graph
-	numNodes  int64             // of all types
-	disjoint  bool              // every end has a tree of its own
-	born      endTimes          // for negatives
-	negatives *sample.Negatives // nil: none
-	blocks    []*mem.Block
+// validateLinkTimes checks what links, which may be every edge, have to do with times: those of t, which is the links'
+// own where that is of edges.
+func (o *Options) validateLinkTimes(p *parts, t *tensor, own bool) error {
+	k := o.Links
+	of, err := p.linked(k)
+	if err != nil {
+		return err
+	}
+	numLinks := of.NumEdges
+	if k.Sources != nil {
+		numLinks = int64(len(k.Sources))
+	}
+	switch {
+	case o.SeedTimes != nil && int64(len(o.SeedTimes)) != numLinks:
+		return fmt.Errorf("%w: edge_label_time has %d times, expected one for each of %d links",
+			ErrOption, len(o.SeedTimes), numLinks)
+	case t == nil || o.SeedTimes != nil:
+		return nil
+	case !t.byEdge:
+		return fmt.Errorf("%w: time_attr %q has times of nodes, so edge_label_time must give a time for each link",
+			ErrOption, t.name)
+	case !own:
+		return fmt.Errorf("%w: edge type %s has no time_attr %q of its own, "+
+			"so edge_label_time must give a time for each link",
+			ErrOption, of.Name, t.name)
+	case k.Sources != nil:
+		return fmt.Errorf("%w: time_attr %q needs edge_label_time, a time for each link: only without edge_label_index, "+
+			"where every edge is a link, it is that of the edge", ErrOption, t.name)
+	}
+	return nil
 }
 
-// openLinks makes the links ready. Like indptr its tables are counted apart from the budget until the size of the working set
-// is known.
+// linkName is what batches call a tensor of links.
+func (p *parts) linkName(n links.Name) string {
+	r := &p.types.relations[p.links.Relation]
+	switch n.End {
+	case links.OfSources:
+		return p.types.nodeName(r.source, n.Name)
+	case links.OfTargets:
+		return p.types.nodeName(r.target, n.Name)
+	}
+	return p.types.edgeName(p.links.Relation, n.Name)
+}
+
+// timesNames are the tensors of times that batches of links bring in place of SeedTimeName.
+func (p *parts) timesNames() (names []string) {
+	of, _ := p.linked(p.links) // its error was looked at
+	for _, name := range p.links.TimeNames(&of, LinkTimeName, SeedTimeName) {
+		names = append(names, p.linkName(name))
+	}
+	return names
+}
+
+// openLinks makes the links ready. Like indptr its tables are counted apart from the budget until the size of the
+// working set is known.
 func (l *Loader) openLinks(ctx context.Context) error {
 	o := l.options.Links
 	if o == nil {
@@ -156,144 +158,153 @@ func (l *Loader) openLinks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := &links{
-		options: o, linked: of, types: l.parts.types, Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, numNodes: l.parts.numNodes,
-		disjoint: l.options.disjoint(),
+	g := &linkGraph{loader: l, graph: graph.Opened{Store: l.parts.store, Budget: mem.NewBudget(0)}}
+	defer g.close()
+	k, err := links.Open(ctx, mem.NewBudget(0), o, of, l.options.disjoint(), g)
+	if errors.Is(err, sample.ErrConfig) {
+		return fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	if err != nil {
+		return err
 	}
 	l.links = k
-	l.onClose(k.close)
-	budget := mem.NewBudget(0)
-	if err := l.openBorn(ctx, budget); err != nil {
-		return err
-	}
-	every := o.Sources == nil
-	if !every && !o.Strict {
-		return k.openNegatives(budget, nil)
-	}
-	// For what reads the graph once, as measure does.
-	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0)}
-	trial.split = sizing.Reading()
-	defer trial.undo()
-	if err := trial.openEngine(); err != nil {
-		return err
-	}
-	edges, err := trial.linkEdges(ctx, o)
-	if err != nil {
-		return err
-	}
-	if every {
-		if err := k.takeEdges(ctx, budget, trial, edges); err != nil {
-			return err
-		}
-	}
-	return k.openNegatives(budget, func(n *sample.Negatives) (*sample.Strict, error) {
-		return sample.NewStrict(ctx, budget, n, edges.Indptr(), edges, k.Links, every)
-	})
-}
-
-// takeEdges makes every edge a link.
-func (k *links) takeEdges(ctx context.Context, budget *mem.Budget, trial *Loader, edges *graph.Edges) error {
-	block, err := k.alloc(budget, 16*k.numEdges)
-	if err != nil {
-		return err
-	}
-	ends := mem.Slice[int64](block)
-	k.Sources, k.Targets = ends[:k.numEdges], ends[k.numEdges:]
-	ids, free, err := trial.linkNumbers(ctx, k.options)
-	if err != nil {
-		return err
-	}
-	defer free()
-	target, one := int64(0), make([]int64, 1)
-	return edges.Scan(ctx, func(first int64, sources []int64) error {
-		for i, source := range sources {
-			p := first + int64(i)
-			for edges.Indptr()[target+1] <= p {
-				target++
-			}
-			one[0] = p
-			if err := ids.Gather(ctx, nil, sample.Drawn{Pos: one}, one); err != nil {
-				return err
-			}
-			k.Sources[one[0]], k.Targets[one[0]] = source, target
-		}
-		return nil
-	})
-}
-
-// openNegatives makes the tables that negatives are drawn with.
-func (k *links) openNegatives(budget *mem.Budget, strict func(*sample.Negatives) (*sample.Strict, error)) error {
-	o := k.options
-	if o.Negatives == 0 {
-		return nil
-	}
-	n := &sample.Negatives{NumSources: k.sources, NumTargets: k.targets, Given: o.Triplets, Apart: k.apart(), SourcesBorn: k.born.sources, TargetsBorn: k.born.targets}
-	for _, w := range []struct {
-		name string
-		from []float64
-		to   *[]float64
-		used bool
-		born *sample.NodeTimes
-	}{{"src_weight", o.SourceWeights, &n.Sources, !o.Triplets, n.SourcesBorn}, {"dst_weight", o.TargetWeights, &n.Targets, true, n.TargetsBorn}} {
-		if w.from == nil || !w.used {
-			continue
-		}
-		block, err := k.alloc(budget, 8*int64(len(w.from)))
-		if err != nil {
-			return err
-		}
-		*w.to = mem.Slice[float64](block)
-		copy(*w.to, w.from)
-		if err := sample.RunningSums(*w.to); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrOption, w.name, err)
-		}
-		if w.born != nil {
-			if err := w.born.Sort(w.from, *w.to); err != nil {
-				return err
-			}
-		}
-	}
-	if o.Strict {
-		var err error
-		if n.Strict, err = strict(n); err != nil {
-			return err
-		}
-	}
-	k.negatives = n
+	l.onClose(k.Close)
 	return nil
 }
 
-func (k *links) alloc(budget *mem.Budget, n int64) (*mem.Block, error) {
-	block, err := budget.Alloc(mem.Topology, n)
-	if err == nil {
-		k.blocks = append(k.blocks, block)
-	}
-	return block, err
+// linkGraph is the graph for links, which read it once, before the loader has divided its memory: it is links.Graph.
+type linkGraph struct {
+	loader *Loader
+	graph  graph.Opened
 }
 
-// bytes is what the links and their tables take.
-func (k *links) bytes() (total int64) {
-	if k == nil {
-		return 0
+func (g *linkGraph) close() {
+	g.graph.Close()
+	if g.graph.Engine != nil {
+		g.graph.Engine.Close()
 	}
-	for _, b := range k.blocks {
-		total += int64(len(b.Bytes()))
-	}
-	if k.options.Sources != nil {
-		total += 16 * int64(len(k.Sources))
-	}
-	if k.negatives != nil && k.negatives.Strict != nil {
-		total += k.negatives.Strict.Bytes()
-	}
-	return total
 }
 
-func (k *links) close() {
-	if k.negatives != nil && k.negatives.Strict != nil {
-		k.negatives.Strict.Close()
+func (g *linkGraph) HasTimes(typ int) bool {
+	nodes, _ := g.loader.timeTensors()
+	return nodes != nil && nodes[typ] != nil
+}
+
+func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error {
+	nodes, _ := g.loader.timeTensors()
+	t := nodes[typ]
+	order, err := g.loader.orderOf(ctx, t)
+	if err != nil {
+		return err
 	}
-	for _, b := range k.blocks {
-		b.Free()
+	rows, err := g.graph.Times(ctx, t.column(), true, order, t.first)
+	if err != nil {
+		return err
 	}
-	k.blocks, k.negatives = nil, nil
+	defer rows.Free()
+	rows.NodeTimes(times)
+	return nil
+}
+
+// linked is the relation that links are of.
+func (g *linkGraph) linked() *relation {
+	return &g.loader.parts.types.relations[g.loader.options.Links.Relation]
+}
+
+func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
+	l, r := g.loader, g.linked()
+	lists := graph.Lists{Indptr: r.Indptr}
+	if r.csc != nil {
+		lists.Neighbors = graph.InMemory(unsigned(r.csc.Indices32), r.csc.Indices64, l.parts.types.count(r.source))
+		return lists.Edges(g.graph.Budget), nil
+	}
+	split := sizing.Reading()
+	engine, err := l.newEngine(&split, g.graph.Budget)
+	if err != nil {
+		return nil, err
+	}
+	g.graph.Engine, g.graph.Slot, g.graph.Checksums = engine, split.Slot, l.options.Checksums
+	of, limit := r.onDisk, l.parts.types.count(r.source)
+	if lists.Neighbors, err = g.graph.IDs(ctx, of.Indices, false, limit, nil, of.LoadIndices); err != nil {
+		return nil, err
+	}
+	return lists.Edges(g.graph.Budget), nil
+}
+
+func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
+	r, free := g.linked(), func() {}
+	ids := graph.InMemory(nil, nil, r.numEdges) // each number is the position
+	switch {
+	case r.csc != nil:
+		ids = graph.InMemory(r.csc.EdgeIDs32, r.csc.EdgeIDs64, r.numEdges)
+	case r.onDisk.EdgeIDs != nil:
+		block, err := r.onDisk.LoadEdgeIDs(ctx, g.graph.Budget, mem.Staging)
+		if err != nil {
+			return nil, nil, err
+		}
+		ids.Hold(block, r.onDisk.EdgeIDs)
+		free = block.Free
+	}
+	one := make([]int64, 1)
+	return func(pos int64) (int64, error) {
+		one[0] = pos
+		err := ids.Gather(ctx, nil, sample.Drawn{Pos: one}, one)
+		return one[0], err
+	}, free, nil
+}
+
+// checkEarliest says whether the earliest link can have negatives.
+func (l *Loader) checkEarliest(ctx context.Context) error {
+	if l.links == nil || len(l.seedTimes) == 0 {
+		return nil
+	}
+	return l.links.Earliest(ctx, l.sampler.Relation(l.links.Options.Relation), slices.Min(l.seedTimes))
+}
+
+// requestLinks makes r, whose inputs are known, the request of the batch of key.
+func (l *Loader) requestLinks(ctx context.Context, key sample.Key, r *request) (err error) {
+	edges := l.sampler.Relation(l.links.Options.Relation)
+	run := func() { err = l.links.Request(ctx, edges, key, r.inputs, &r.Request, &r.places) }
+	if l.split.Neighbors || !l.links.Strict() {
+		if stopped := l.compute(ctx, run); stopped != nil {
+			return stopped
+		}
+		return err
+	}
+	run() // mostly waits for the disk, which takes no thread
+	return err
+}
+
+// addLinks appends the tensors that say what the batch's links are.
+func (p *preparer) addLinks(b *Batch) error {
+	l := p.loader
+	if l.links == nil {
+		return nil
+	}
+	for _, t := range l.links.Tensors(&p.request.places, b.NumSeeds) {
+		data, err := p.addTensor(b, l.parts.linkName(t.Name), manifest.DType_INT64, t.Shape)
+		if err != nil {
+			return err
+		}
+		copy(mem.View[int64](data), t.Places)
+	}
+	return nil
+}
+
+// addTimes appends the times of links.
+func (p *preparer) addTimes(b *Batch) error {
+	parts := &p.loader.parts
+	if !parts.timed {
+		return nil
+	}
+	for _, name := range parts.timesNames() {
+		times, err := p.add(b, name, parts.links.NumTimes(b.NumSeeds))
+		if err != nil {
+			return err
+		}
+		for i := range times {
+			times[i] = p.loader.seedTimes[p.request.inputs[i%len(p.request.inputs)]]
+		}
+	}
+	return nil
 }

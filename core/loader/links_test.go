@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
 // forLinks is options for links of a dataset: some of its edges, one of them twice, and pairs that are none.
-func (d *dataset) forLinks(k LinkOptions) Options {
+func (d *dataset) forLinks(k links.Options) Options {
 	o := plain()
 	o.BatchSize = 50
 	for e := range 700 {
@@ -29,11 +30,11 @@ func (d *dataset) forLinks(k LinkOptions) Options {
 	return o
 }
 
-var linkKinds = map[string]LinkOptions{
+var linkKinds = map[string]links.Options{
 	"plain":           {},
-	"binary":          {Negatives: 1.5, Exclude: ExcludeLinks},
-	"triplets":        {Negatives: 3, Triplets: true, Exclude: ExcludeBoth},
-	"strict":          {Negatives: 1, Strict: true, Exclude: ExcludeBoth},
+	"binary":          {Negatives: 1.5, Exclude: links.ExcludeLinks},
+	"triplets":        {Negatives: 3, Triplets: true, Exclude: links.ExcludeBoth},
+	"strict":          {Negatives: 1, Strict: true, Exclude: links.ExcludeBoth},
 	"strict triplets": {Negatives: 1, Triplets: true, Strict: true},
 }
 
@@ -47,7 +48,7 @@ func TestLinksAreRight(t *testing.T) {
 	for name, k := range linkKinds {
 		t.Run(name, func(t *testing.T) {
 			o := d.forLinks(k)
-			links := *o.Links
+			given := *o.Links
 			l := open(t, d.graph(t), o)
 			var inputs []int64
 			for _, b := range epochOf(t, l, 1) {
@@ -82,10 +83,10 @@ func TestLinksAreRight(t *testing.T) {
 				excluded := map[sample.Link]bool{}
 				for i, input := range input {
 					source, target := nodes[sources[i]], nodes[targets[i]]
-					require.Equal(t, links.Sources[input], source)
-					require.Equal(t, links.Targets[input], target)
-					excluded[sample.Link{Source: source, Target: target}] = k.Exclude != ExcludeNone
-					if k.Exclude == ExcludeBoth {
+					require.Equal(t, given.Sources[input], source)
+					require.Equal(t, given.Targets[input], target)
+					excluded[sample.Link{Source: source, Target: target}] = k.Exclude != links.ExcludeNone
+					if k.Exclude == links.ExcludeBoth {
 						excluded[sample.Link{Source: target, Target: source}] = true
 					}
 				}
@@ -93,8 +94,8 @@ func TestLinksAreRight(t *testing.T) {
 					for j := n; j < n+negatives; j++ {
 						pair := sample.Link{Source: nodes[sources[j]], Target: nodes[targets[j]]}
 						require.False(t, edges[pair] || pair.Source == pair.Target, pair)
-						for i, source := range links.Sources {
-							require.False(t, source == pair.Source && links.Targets[i] == pair.Target, pair)
+						for i, source := range given.Sources {
+							require.False(t, source == pair.Source && given.Targets[i] == pair.Target, pair)
 						}
 					}
 				}
@@ -105,7 +106,7 @@ func TestLinksAreRight(t *testing.T) {
 					require.False(t, excluded[pair], "a link of the batch is among its edges")
 				}
 			}
-			require.Len(t, slices.Compact(slices.Sorted(slices.Values(inputs))), len(links.Sources))
+			require.Len(t, slices.Compact(slices.Sorted(slices.Values(inputs))), len(given.Sources))
 		})
 	}
 }
@@ -157,7 +158,7 @@ func TestLinksAgreeEverywhere(t *testing.T) {
 func TestEveryEdgeIsALink(t *testing.T) {
 	d := newDataset(300, 2000)
 	o := plain()
-	o.Links, o.Shuffle, o.BatchSize = &LinkOptions{}, false, 700
+	o.Links, o.Shuffle, o.BatchSize = &links.Options{}, false, 700
 	for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
 		var sources, targets []int64
 		for _, b := range epochOf(t, open(t, src, o), 0) {
@@ -169,19 +170,6 @@ func TestEveryEdgeIsALink(t *testing.T) {
 		require.Equal(t, d.sources, sources)
 		require.Equal(t, d.targets, targets)
 	}
-}
-
-// Numbering by sorting and by a table over all nodes is the same.
-func TestEndsAreNumberedAlike(t *testing.T) {
-	var few, many request
-	few.ends = []int64{9, 3, 3, 7, 0, 9}
-	many.ends = slices.Clone(few.ends)
-	few.number(10)
-	many.number(1 << 40)
-	require.Equal(t, []int64{0, 3, 7, 9}, few.Seeds)
-	require.Equal(t, few.Seeds, many.Seeds)
-	require.Equal(t, []int64{3, 1, 1, 2, 0, 3}, few.ends)
-	require.Equal(t, few.ends, many.ends)
 }
 
 func TestLinksStayWithinTheirMemory(t *testing.T) {
@@ -201,15 +189,15 @@ func TestLinksStayWithinTheirMemory(t *testing.T) {
 func TestSearchedListsAreInTheBudget(t *testing.T) {
 	d := newDataset(900, 9000)
 	s := d.store(t, ssd.OS)
-	smallest := func(x Exclusion) int64 {
-		o := d.forLinks(LinkOptions{Exclude: x})
+	smallest := func(x links.Exclusion) int64 {
+		o := d.forLinks(links.Options{Exclude: x})
 		o.Memory = 1
 		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
 		var short *mem.BudgetError
 		require.ErrorAs(t, err, &short)
 		return short.Need
 	}
-	require.Greater(t, smallest(ExcludeLinks), smallest(ExcludeNone)+16*9000)
+	require.Greater(t, smallest(links.ExcludeLinks), smallest(links.ExcludeNone)+16*9000)
 }
 
 func TestWrongLinks(t *testing.T) {
@@ -232,7 +220,7 @@ func TestWrongLinks(t *testing.T) {
 		"no weight":      {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) }, ErrOption, "src_weight"},
 		"strict":         {func(o *Options) { o.Links.Strict = true }, ErrOption, "without negatives"},
 		"exclusion":      {func(o *Options) { o.Links.Exclude = 3 }, ErrOption, "exclusion"},
-		"labor":          {func(o *Options) { o.Links.Exclude, o.Labor = ExcludeLinks, &sample.Labor{BatchDependency: 1} }, ErrOption, "LABOR"},
+		"labor":          {func(o *Options) { o.Links.Exclude, o.Labor = links.ExcludeLinks, &sample.Labor{BatchDependency: 1} }, ErrOption, "LABOR"},
 		"history":        {func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "history"},
 		"impossible": {func(o *Options) {
 			o.Links.Negatives, o.Links.Strict, o.Links.Triplets = 1, true, true
@@ -242,7 +230,7 @@ func TestWrongLinks(t *testing.T) {
 		}, sample.ErrNegative, "node 4 is linked with every node"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := d.forLinks(LinkOptions{})
+			o := d.forLinks(links.Options{})
 			o.Links.Sources, o.Links.Targets = slices.Clone(d.sources), slices.Clone(d.targets)
 			tt.change(&o)
 			_, err := Open(context.Background(), d.graph(t), o, mem.NewAllocator())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -79,8 +80,8 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 				linkOf = append(linkOf, j%n)
 			}
 		}
-		require.Equal(t, []int64{2, int64(n + negatives)}, b.shapes[linkPairs])
-		require.Equal(t, upwards(0, 2*(n+negatives)), b.int64s(linkPairs))
+		require.Equal(t, []int64{2, int64(n + negatives)}, b.shapes["edge_label_index"])
+		require.Equal(t, upwards(0, 2*(n+negatives)), b.int64s("edge_label_index"))
 	}
 	require.EqualValues(t, len(linkOf), b.int64s("num_sampled_nodes")[0])
 	excluded, targets := map[sample.Link]bool{}, n
@@ -92,8 +93,8 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 		if of := (sample.Link{Source: nID[i], Target: nID[targets+i]}); of != pair {
 			t.Fatalf("seeds of link %d are %v, want %v", i, of, pair)
 		}
-		excluded[pair] = k.Exclude != ExcludeNone
-		if k.Exclude == ExcludeBoth {
+		excluded[pair] = k.Exclude != links.ExcludeNone
+		if k.Exclude == links.ExcludeBoth {
 			excluded[sample.Link{Source: pair.Target, Target: pair.Source}] = true
 		}
 	}
@@ -244,14 +245,16 @@ func TestWrongTimesOfLinks(t *testing.T) {
 		"of no edge": {d, func(o *Options) {
 			o.TimeAttr, o.SeedTimes, o.Links.Sources, o.Links.Targets = "time", make([]int64, 9), nil, nil
 		}, "expected one for each of 2200 links"},
-		"no time_attr":           {d, func(o *Options) { o.SeedTimes = make([]int64, 701) }, "need time_attr"},
-		"labor":                  {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} }, "LABOR and random walks"},
-		"name taken":             {taken, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 701) }, `the graph has a tensor "edge_label_time"`},
-		"exclude from both ways": {d, func(o *Options) { o.Disjoint, o.Links.Exclude, o.Subgraph = true, ExcludeLinks, sample.Bidirectional }, "not from edges that subgraph_type adds"},
+		"no time_attr": {d, func(o *Options) { o.SeedTimes = make([]int64, 701) }, "need time_attr"},
+		"labor":        {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} }, "LABOR and random walks"},
+		"name taken":   {taken, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 701) }, `the graph has a tensor "edge_label_time"`},
+		"exclude from both ways": {d, func(o *Options) {
+			o.Disjoint, o.Links.Exclude, o.Subgraph = true, links.ExcludeLinks, sample.Bidirectional
+		}, "not from edges that subgraph_type adds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, src := range []Source{c.d.graph(t), OpenStore(c.d.store(t, ssd.OS))} {
-				o := d.forLinks(LinkOptions{})
+				o := d.forLinks(links.Options{})
 				c.change(&o)
 				_, err := Open(context.Background(), src, o, mem.NewAllocator())
 				require.ErrorIs(t, err, ErrOption)
@@ -284,8 +287,8 @@ func TestNegativesAreNotLaterThanTheirLink(t *testing.T) {
 		edges[sample.Link{Source: d.sources[e], Target: d.targets[e]}] = true
 	}
 	s := relaid(t, d.store(t, ssd.OS), "hot")
-	for name, k := range map[string]LinkOptions{
-		"binary": {Negatives: 1.5}, "strict": {Negatives: 2, Strict: true, Exclude: ExcludeBoth}, "triplets": {Negatives: 2, Triplets: true, Strict: true},
+	for name, k := range map[string]links.Options{
+		"binary": {Negatives: 1.5}, "strict": {Negatives: 2, Strict: true, Exclude: links.ExcludeBoth}, "triplets": {Negatives: 2, Triplets: true, Strict: true},
 	} {
 		o := d.forLinks(k)
 		o.TimeAttr = "y"

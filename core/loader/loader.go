@@ -18,6 +18,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/internal/guard"
+	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
@@ -71,7 +72,7 @@ type Loader struct {
 	hot         *prune.Features // in the history's buffer; nil: none
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
-	links       *links          // nil: batches are drawn for seeds
+	links       *links.Links    // nil: batches are drawn for seeds
 	seedTimes   []int64         // of the seeds, in the user's order
 
 	counters  counters

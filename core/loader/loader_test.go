@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/guard"
+	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -300,7 +301,7 @@ func TestBatchLargerThanTheEpoch(t *testing.T) {
 	for _, change := range []func(o *Options){
 		func(*Options) {},
 		func(o *Options) {
-			o.Links = &LinkOptions{Sources: d.sources[:9], Targets: d.targets[:9], Negatives: 1000, Triplets: true}
+			o.Links = &links.Options{Sources: d.sources[:9], Targets: d.targets[:9], Negatives: 1000, Triplets: true}
 		},
 	} {
 		for _, size := range []int64{101, 1 << 40, math.MaxInt64} {

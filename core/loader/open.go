@@ -125,9 +125,7 @@ func (l *Loader) onClose(fn func()) { l.release = append(l.release, fn) }
 func (l *Loader) openEngine() error {
 	l.engineName = "memory"
 	if l.parts.store != nil {
-		engine, err := ssd.NewEngine(ssd.Options{
-			Kind: l.options.IO, Depth: l.split.Depth, SlotBytes: l.split.Slot, FS: l.parts.store.FS(), Budget: l.budget,
-		}, l.parts.store.Path())
+		engine, err := l.newEngine(&l.split, l.budget)
 		if err != nil {
 			return err
 		}
@@ -139,6 +137,13 @@ func (l *Loader) openEngine() error {
 	}
 	l.onClose(l.graph.Close)
 	return nil
+}
+
+// newEngine is an engine that reads the store, with the buffers of a split.
+func (l *Loader) newEngine(s *sizing.Split, budget *mem.Budget) (*ssd.Engine, error) {
+	return ssd.NewEngine(ssd.Options{
+		Kind: l.options.IO, Depth: s.Depth, SlotBytes: s.Slot, FS: l.parts.store.FS(), Budget: budget,
+	}, l.parts.store.Path())
 }
 
 func (l *Loader) engineStats() ssd.Stats {

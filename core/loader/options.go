@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"freshgo/core/cache"
+	"freshgo/core/links"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -89,7 +90,7 @@ type Options struct {
 	TemporalLast bool                // draw the latest, not any
 	TimeWindow   int64               // draw only from the last so many units of time; 0: without bound
 	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, if they have any
-	Links        *LinkOptions        // batches are drawn for links; nil: for Seeds
+	Links        *links.Options      // batches are drawn for links; nil: for Seeds
 
 	// RelationFanouts is Fanouts of each edge type of a heterogeneous graph; 0 takes none. nil: Fanouts for all.
 	RelationFanouts [][]int64

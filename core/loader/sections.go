@@ -65,7 +65,7 @@ func (s *schema) edgesPerHop(g *sample.Subgraph, relation int) []int64 {
 
 // bytes is what the tensors of a batch for so many seeds, or links, take.
 func (c *sections) bytes(p *parts, seeds int64) int64 {
-	total := seeds*8 + p.links.ends(seeds)*8
+	total := seeds*8 + p.links.NumEnds(seeds)*8
 	s := p.types
 	for t := range s.types() {
 		total += (c.nodes[t+1] - c.nodes[t]) * 8
@@ -83,7 +83,7 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		}
 	}
 	if p.timed && p.links != nil {
-		total += p.links.numTimes(seeds) * 8 * int64(len(p.timesNames(p.links)))
+		total += p.links.NumTimes(seeds) * 8 * int64(len(p.timesNames()))
 	}
 	rows := c.ofRows()
 	for i, r := range s.edges {

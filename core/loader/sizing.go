@@ -78,7 +78,7 @@ func (l *Loader) graphSizes() sizing.Graph {
 	p := &l.parts
 	g := graphSizes{checksums: l.options.Checksums, Graph: sizing.Graph{
 		OnDisk: p.store != nil, Nodes: p.numNodes, Stamp: sample.StampBytes(p.numNodes),
-		Fixed: int64(len(l.options.Seeds))*8 + l.links.bytes() + l.seedTimesBytes(),
+		Fixed: int64(len(l.options.Seeds))*8 + l.links.Bytes() + l.seedTimesBytes(),
 	}}
 	for t := range p.types.types() {
 		g.Types = append(g.Types, p.types.count(t))

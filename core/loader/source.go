@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"freshgo/core/cache"
+	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/store"
@@ -19,16 +20,16 @@ type Source interface {
 // parts is a source taken apart. What is on disk has a nil memory.
 type parts struct {
 	numNodes, numEdges int64
-	store              *store.Store // nil for a Graph
-	tensors            []tensor     // node tensors, then edge tensors
-	transposed         bool         // batches bring their edges grouped by source too
-	held               bool         // batches say where each row is, see PlaceName
-	weighted           bool         // edges have a weight from the sampler
-	disjoint           bool         // nodes have a tree, see TreeName
-	timed              bool         // and seeds a time
-	links              *LinkOptions // nil: batches are drawn for seeds
-	types              *schema      // of a homogeneous graph: one unnamed node type, one unnamed relation
-	inMemory           *mem.Budget  // what a Graph has allocated; nil for a store
+	store              *store.Store   // nil for a Graph
+	tensors            []tensor       // node tensors, then edge tensors
+	transposed         bool           // batches bring their edges grouped by source too
+	held               bool           // batches say where each row is, see PlaceName
+	weighted           bool           // edges have a weight from the sampler
+	disjoint           bool           // nodes have a tree, see TreeName
+	timed              bool           // and seeds a time
+	links              *links.Options // nil: batches are drawn for seeds
+	types              *schema        // of a homogeneous graph: one unnamed node type, one unnamed relation
+	inMemory           *mem.Budget    // what a Graph has allocated; nil for a store
 }
 
 // tensor is a named table of rows, one per node or one per edge.

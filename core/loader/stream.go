@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 
+	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -44,8 +45,8 @@ func (l *Loader) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrder
 // request is what a batch is drawn for.
 type request struct {
 	sample.Request
-	inputs []int64 // positions of the seeds, or of the links, in the user's list
-	linkRequest
+	inputs []int64      // positions of the seeds, or of the links, in the user's list
+	places links.Places // of links
 }
 
 // batch makes r the request of batch i.
@@ -69,7 +70,7 @@ func (s *seedOrder) batch(ctx context.Context, i int64, r *request) error {
 		r.Seeds = append(r.Seeds, input)
 	}
 	if l.links != nil {
-		return l.links.request(ctx, l, s.batchKey(i), r)
+		return l.requestLinks(ctx, s.batchKey(i), r)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (p *preparer) copyOut(b *Batch) error {
 		}
 	}
 	if k := l.links; k != nil {
-		if err := p.addCounts(b, s.edgeName(k.options.Relation, "input_id"), p.request.inputs); err != nil {
+		if err := p.addCounts(b, s.edgeName(k.Options.Relation, "input_id"), p.request.inputs); err != nil {
 			return err
 		}
 	}

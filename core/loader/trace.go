@@ -74,7 +74,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 		narrow = append(narrow, uint32(v))
 	}
 	pieces := [][]byte{
-		mem.Bytes(r.inputs), mem.Bytes(r.ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow),
+		mem.Bytes(r.inputs), mem.Bytes(r.places.Ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow),
 		mem.Bytes(g.Row),
 	}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
@@ -125,7 +125,7 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *request) {
 		return piece
 	}
 	r.inputs = append(r.inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
-	r.ends = append(r.ends[:0], mem.View[int64](take(8*s.ends))...)
+	r.places.Ends = append(r.places.Ends[:0], mem.View[int64](take(8*s.ends))...)
 	g.Pos = unpacked[int64](g.Pos, s.edgePos, s.edges, take)
 	g.Weight = unpacked[float32](g.Weight, s.weighted, s.edges, take)
 	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)

@@ -83,7 +83,7 @@ func (p *preparer) treesOfType(b *Batch, typ int) error {
 		trees[i] = int64(tree)
 	}
 	if k := p.loader.links; k != nil {
-		k.linksOfTrees(trees, b.NumSeeds)
+		k.LinksOfTrees(trees, b.NumSeeds)
 		return nil
 	}
 	if !parts.timed {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
@@ -23,7 +24,7 @@ func (d *typedDataset) ends(relation int) (sources, targets []int64) {
 }
 
 // forLinks is options for links of a relation: some of its edges, and pairs that are none.
-func (d *typedDataset) forLinks(k LinkOptions, source, target int) Options {
+func (d *typedDataset) forLinks(k links.Options, source, target int) Options {
 	o := d.options()
 	o.Seeds = nil
 	sources, targets := d.ends(k.Relation)
@@ -39,14 +40,14 @@ func (d *typedDataset) forLinks(k LinkOptions, source, target int) Options {
 
 var typedLinkKinds = []struct {
 	name           string
-	k              LinkOptions
+	k              links.Options
 	source, target int
 }{
-	{"user to item", LinkOptions{Negatives: 1.5, Relation: 0, Exclude: ExcludeLinks}, 0, 1},
-	{"item to user, strict", LinkOptions{Negatives: 2, Relation: 1, Reverse: 0, Exclude: ExcludeBoth, Strict: true}, 1, 0},
-	{"user to user", LinkOptions{Negatives: 2, Triplets: true, Relation: 2, Reverse: 2, Exclude: ExcludeBoth, Strict: true}, 0, 0},
-	{"tag to item, triplets", LinkOptions{Negatives: 3, Triplets: true, Relation: 4, Reverse: 3, Exclude: ExcludeBoth, Strict: true}, 2, 1},
-	{"plain", LinkOptions{Relation: 6}, 4, 4},
+	{"user to item", links.Options{Negatives: 1.5, Relation: 0, Exclude: links.ExcludeLinks}, 0, 1},
+	{"item to user, strict", links.Options{Negatives: 2, Relation: 1, Reverse: 0, Exclude: links.ExcludeBoth, Strict: true}, 1, 0},
+	{"user to user", links.Options{Negatives: 2, Triplets: true, Relation: 2, Reverse: 2, Exclude: links.ExcludeBoth, Strict: true}, 0, 0},
+	{"tag to item, triplets", links.Options{Negatives: 3, Triplets: true, Relation: 4, Reverse: 3, Exclude: links.ExcludeBoth, Strict: true}, 2, 1},
+	{"plain", links.Options{Relation: 6}, 4, 4},
 }
 
 // TestTypedLinksAreRight checks batches of links of a relation against what they are made of.
@@ -57,14 +58,14 @@ func TestTypedLinksAreRight(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			k := kind.k
 			o := d.forLinks(k, kind.source, kind.target)
-			links := *o.Links
+			given := *o.Links
 			edges := map[sample.Link]bool{}
 			all, ends := d.ends(k.Relation)
 			for i, s := range all {
 				edges[sample.Link{Source: s, Target: ends[i]}] = true
 			}
-			for i, s := range links.Sources {
-				edges[sample.Link{Source: s, Target: links.Targets[i]}] = true
+			for i, s := range given.Sources {
+				edges[sample.Link{Source: s, Target: given.Targets[i]}] = true
 			}
 			e, n := fmt.Sprintf("e%d/", k.Relation), func(typ int) string { return fmt.Sprintf("n%d/", typ) }
 			var inputs []int64
@@ -102,11 +103,11 @@ func TestTypedLinksAreRight(t *testing.T) {
 						require.False(t, k.Strict && (edges[pair] || kind.source == kind.target && source == target), pair)
 						continue
 					}
-					require.Equal(t, sample.Link{Source: links.Sources[input[i]], Target: links.Targets[input[i]]}, pair)
-					if k.Exclude != ExcludeNone {
+					require.Equal(t, sample.Link{Source: given.Sources[input[i]], Target: given.Targets[input[i]]}, pair)
+					if k.Exclude != links.ExcludeNone {
 						excluded[k.Relation][pair] = true
 					}
-					if k.Exclude == ExcludeBoth {
+					if k.Exclude == links.ExcludeBoth {
 						excluded[k.Reverse][sample.Link{Source: target, Target: source}] = true
 					}
 				}
@@ -130,7 +131,7 @@ func TestTypedLinksAreRight(t *testing.T) {
 				}
 			}
 			slices.Sort(inputs)
-			require.Len(t, slices.Compact(inputs), len(links.Sources))
+			require.Len(t, slices.Compact(inputs), len(given.Sources))
 		})
 	}
 }
@@ -193,23 +194,23 @@ func TestWrongTypedLinks(t *testing.T) {
 	}{
 		"no such relation": {func(o *Options) { o.Links.Relation = 7 }, ErrOption, "links of relation 7, the graph has 7"},
 		"negative":         {func(o *Options) { o.Links.Reverse = -1 }, ErrOption, "links of relation -1"},
-		"no way back":      {func(o *Options) { o.Links.Exclude, o.Links.Reverse = ExcludeBoth, 3 }, ErrOption, `the reverse of links of (user, r0, item) must lead from type "item" to "user", (item, r3, tag) does not`},
+		"no way back":      {func(o *Options) { o.Links.Exclude, o.Links.Reverse = links.ExcludeBoth, 3 }, ErrOption, `the reverse of links of (user, r0, item) must lead from type "item" to "user", (item, r3, tag) does not`},
 		"source":           {func(o *Options) { o.Links.Sources[7] = 900 }, sample.ErrSeed, `edge_label_index[0, 7] is 900, expected an id in [0, 900) of type "user"`},
 		"target":           {func(o *Options) { o.Links.Targets[7] = 2500 }, sample.ErrSeed, `edge_label_index[1, 7] is 2500, expected an id in [0, 2500) of type "item"`},
 		"weights":          {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, make([]float64, 900) }, ErrOption, `dst_weight must have an entry for each of 2500 nodes of type "item", got 900`},
 		"none":             {func(o *Options) { o.Links.Relation, o.Links.Sources, o.Links.Targets = 5, nil, nil }, ErrOption, "(none, r5, item) has none"},
 		"seeds":            {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
-		"labor":            {func(o *Options) { o.Links.Exclude, o.Labor = ExcludeLinks, &sample.Labor{BatchDependency: 1} }, ErrOption, "LABOR"},
+		"labor":            {func(o *Options) { o.Links.Exclude, o.Labor = links.ExcludeLinks, &sample.Labor{BatchDependency: 1} }, ErrOption, "LABOR"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := d.forLinks(LinkOptions{}, 0, 1)
+			o := d.forLinks(links.Options{}, 0, 1)
 			tt.change(&o)
 			_, err := Open(context.Background(), d.graph(t), o, mem.NewAllocator())
 			require.ErrorIs(t, err, tt.err)
 			require.ErrorContains(t, err, tt.text)
 		})
 	}
-	o := newDataset(100, 2200).forLinks(LinkOptions{Relation: 1})
+	o := newDataset(100, 2200).forLinks(links.Options{Relation: 1})
 	_, err := Open(context.Background(), newDataset(100, 2200).graph(t), o, mem.NewAllocator())
 	require.ErrorContains(t, err, "links of relation 1, the graph has no types")
 }

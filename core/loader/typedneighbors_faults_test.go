@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -74,7 +75,9 @@ func TestSmallestMemoryWithTypedLists(t *testing.T) {
 		"induced":       func(o *Options) { o.Subgraph = sample.Induced },
 		"bidirectional": func(o *Options) { o.Subgraph = sample.Bidirectional },
 		"times":         func(o *Options) { o.TimeAttr, o.SeedTimes = "when", seedTimes(int64(len(o.Seeds))) },
-		"links":         func(o *Options) { *o = d.forLinks(LinkOptions{Negatives: 2, Exclude: ExcludeLinks, Reverse: 1}, 0, 1) },
+		"links": func(o *Options) {
+			*o = d.forLinks(links.Options{Negatives: 2, Exclude: links.ExcludeLinks, Reverse: 1}, 0, 1)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := d.options()

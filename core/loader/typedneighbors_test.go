@@ -11,6 +11,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/history"
+	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -127,7 +128,7 @@ func TestTypedListsOfAllSamplers(t *testing.T) {
 		"induced":             func(o *Options) { o.Subgraph = sample.Induced },
 		"walks":               func(o *Options) { *o = d.walked() },
 		"links": func(o *Options) {
-			*o = d.forLinks(LinkOptions{Negatives: 2, Strict: true, Exclude: ExcludeBoth, Reverse: 1}, 0, 1)
+			*o = d.forLinks(links.Options{Negatives: 2, Strict: true, Exclude: links.ExcludeBoth, Reverse: 1}, 0, 1)
 		},
 	}
 	for name, change := range typedTrees(d) {
@@ -295,7 +296,7 @@ func TestWantedLists(t *testing.T) {
 		}
 		return all
 	}
-	links := func(relation int) *LinkOptions { return &LinkOptions{Relation: relation} }
+	of := func(relation int) *links.Options { return &links.Options{Relation: relation} }
 	for name, c := range map[string]struct {
 		change func(o *Options)
 		read   []int     // relations
@@ -316,10 +317,10 @@ func TestWantedLists(t *testing.T) {
 			o.Seeds, o.RelationFanouts = []int64{0}, [][]int64{{2}}
 			o.Metapaths = []sample.Metapath{{Path: []int{0, 1}, Walks: []sample.Walk{{Walks: 2, Length: 2}}}}
 		}, []int{0, 1}, []float32{2, 1, 1, 1, 3, 0, 0, 0, 0, 0}},
-		"links": {func(o *Options) { o.Links, o.RelationFanouts = links(3), list(2) },
+		"links": {func(o *Options) { o.Links, o.RelationFanouts = of(3), list(2) },
 			[]int{1, 2, 3}, []float32{2, 1, 1, 1, 0, 1, 1, 1, 2, 0}},
 		"links of a type to which nothing leads": {func(o *Options) {
-			o.Links, o.RelationFanouts = links(2), [][]int64{{2, 2}, {2, 2}, {2, 0}, {0, 0}, {2, 2}, {2, 2}}
+			o.Links, o.RelationFanouts = of(2), [][]int64{{2, 2}, {2, 2}, {2, 0}, {0, 0}, {2, 2}, {2, 2}}
 		}, []int{0, 1, 2}, []float32{2, 1, 1, 1, 0, 1, 1, 1, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {

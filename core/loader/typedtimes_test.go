@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -290,7 +291,7 @@ func (d *typedDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, sourc
 	of := func(typ int, name string) []int64 { return b.int64s(fmt.Sprintf("n%d/%s", typ, name)) }
 	input := b.int64s(rel + "input_id")
 	n := len(input)
-	ends := n + int(k.numNegatives(int64(n))) // targets, and of pairs sources
+	ends := n + int(k.NumNegatives(int64(n))) // targets, and of pairs sources
 	sources := ends
 	if k.Triplets {
 		sources = n
@@ -335,10 +336,10 @@ func (d *typedDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, sourc
 	}
 	out := map[[3]int64]bool{} // relation and ends
 	for _, at := range input {
-		if k.Exclude != ExcludeNone {
+		if k.Exclude != links.ExcludeNone {
 			out[[3]int64{int64(k.Relation), k.Sources[at], k.Targets[at]}] = true
 		}
-		if k.Exclude == ExcludeBoth {
+		if k.Exclude == links.ExcludeBoth {
 			out[[3]int64{int64(k.Reverse), k.Targets[at], k.Sources[at]}] = true
 		}
 	}

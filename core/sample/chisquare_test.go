@@ -15,7 +15,8 @@ func chiLimit(freedom int) float64 {
 	return m * math.Pow(1-2/(9*m)+4.75*math.Sqrt(2/(9*m)), 3)
 }
 
-// inclusionChi is the chi-square, of len(counts)-1 degrees of freedom, of how often each position was in n subsets of k.
+// inclusionChi is the chi-square, of len(counts)-1 degrees of freedom, of how often each position was in n subsets of
+// k.
 func inclusionChi(counts []int, n, k int) float64 {
 	d := float64(len(counts))
 	p := float64(k) / d

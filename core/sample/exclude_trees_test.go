@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In trees a node is expanded in every one that reaches it, in any hop: a batch is that of the graph without the excluded edges.
+// In trees a node is expanded in every one that reaches it, in any hop: a batch is that of the graph without the
+// excluded edges.
 func TestExcludedEdgesOfTrees(t *testing.T) {
 	g := newTimedGraph(150, 11)
 	seeds := append(g.seeds(30, 6), 97, 97, 0)

@@ -22,7 +22,8 @@ func digest(t *testing.T, arrays ...any) uint64 {
 	return h.Sum64()
 }
 
-// These numbers are a promise to users who resume or repeat a training: a change breaks their runs and needs a new major version.
+// These numbers are a promise to users who resume or repeat a training: a change breaks their runs and needs a new
+// major version.
 func TestGoldenBatches(t *testing.T) {
 	g := newTestGraph(3000, 7)
 	tests := []struct {

@@ -36,7 +36,8 @@ func TestLaborDrawsEveryPositionEquallyOften(t *testing.T) {
 	}
 }
 
-// weightedMeans is, for each target, the weighted sum of the values of its drawn sources; the mean over batches and its standard error.
+// weightedMeans is, for each target, the weighted sum of the values of its drawn sources; the mean over batches and its
+// standard error.
 func weightedMeans(t *testing.T, w *Worker, targets int, value func(node int64) float64, batches int) (mean, deviation []float64) {
 	t.Helper()
 	mean, deviation = make([]float64, targets), make([]float64, targets)

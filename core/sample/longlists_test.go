@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// longHub is a target with more in-edges than are fetched at a time; from earlySource there is only its first edge, from
-// lateSource its last.
+// longHub is a target with more in-edges than are fetched at a time; from earlySource there is only its first edge,
+// from lateSource its last.
 const longHub, earlySource, lateSource = 2, 1501, 1500
 
 // longLists is a graph with lists that end before, at and after what is fetched at a time.

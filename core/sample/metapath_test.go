@@ -124,7 +124,8 @@ func onePath(fanouts []int64, walks []Walk, path ...int) Config {
 	return Config{Fanouts: [][]int64{fanouts}, Metapaths: []Metapath{{Path: path, Walks: walks}}}
 }
 
-// Relations of citations: 0 is within type 0, 1 and 2 lead between types 0 and 1, 3 and 4 between 0 and 2, 5 from 1 to 2.
+// Relations of citations: 0 is within type 0, 1 and 2 lead between types 0 and 1, 3 and 4 between 0 and 2, 5 from 1 to
+// 2.
 func pathConfigs() map[string]Config {
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	once := []Walk{{5, 1, .5}, {2, 1, 0}}
@@ -197,8 +198,9 @@ func bipartite(numItems int, users ...[]int32) Graph {
 	return Graph{NumNodes: []int64{int64(len(users)), int64(numItems)}, Relations: []Relation{relation(1, 0, users), relation(0, 1, items)}, Named: true}
 }
 
-// How often walks user - item - user visit users, from the powers of the transition matrix. In "dead ends" some relations lead to nodes that
-// the next one does not leave: what was walked there visits nothing and begins again at the target.
+// How often walks user - item - user visit users, from the powers of the transition matrix. In "dead ends" some
+// relations lead to nodes that the next one does not leave: what was walked there visits nothing and begins again at
+// the target.
 func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
 	graphs := map[string]Graph{
 		"one item":  bipartite(1, []int32{0}, []int32{0}, []int32{0}),

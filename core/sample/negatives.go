@@ -23,9 +23,9 @@ type Negatives struct {
 	Given            bool    // the sources of negatives are given
 	Strict           *Strict // nil: any pair will do
 	Apart            bool    // the ends are of different types: a source and a target of the same number are two nodes
-	// SourcesBorn and TargetsBorn are when the nodes came about that can be an end, for DrawUpTo: the running sums are
+	// SourceTimes and TargetTimes are the times of the nodes that can be an end, for DrawUpTo: the running sums are
 	// then in their order. Of one type they are the same. nil: they are always there.
-	SourcesBorn, TargetsBorn *NodeTimes
+	SourceTimes, TargetTimes *NodeTimes
 }
 
 // RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it

@@ -90,8 +90,8 @@ func sums(t *testing.T, weights []float64) []float64 {
 	return s
 }
 
-// Every pair that is allowed is drawn as often as the weights of its ends say, and no other: sparse and dense graphs, given sources
-// and drawn ones, strict or not.
+// Every pair that is allowed is drawn as often as the weights of its ends say, and no other: sparse and dense graphs,
+// given sources and drawn ones, strict or not.
 func TestNegativesAreDrawnByWeight(t *testing.T) {
 	const nodes, draws = 12, 60000
 	star := func() *testGraph { // one source is linked with nearly everything

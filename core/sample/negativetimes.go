@@ -78,11 +78,11 @@ func (t *NodeTimes) place(node int64) int64 {
 }
 
 // Timed says whether negatives are those of a time, which DrawUpTo draws.
-func (n *Negatives) Timed() bool { return n.SourcesBorn != nil || n.TargetsBorn != nil }
+func (n *Negatives) Timed() bool { return n.SourceTimes != nil || n.TargetTimes != nil }
 
 // upTo is how many sources and targets are not later than a time.
 func (n *Negatives) upTo(at int64) (sources, targets int64) {
-	return n.SourcesBorn.upTo(at, n.NumSources), n.TargetsBorn.upTo(at, n.NumTargets)
+	return n.SourceTimes.upTo(at, n.NumSources), n.TargetTimes.upTo(at, n.NumTargets)
 }
 
 // any says whether some of the first sources and targets can be drawn.
@@ -157,9 +157,9 @@ func (n *Negatives) proposeUpTo(s stream, at int64, source, target *int64) (stre
 			at, ErrNegative)
 	}
 	if !n.Given {
-		*source, s = n.SourcesBorn.draw(s, n.Sources, sources)
+		*source, s = n.SourceTimes.draw(s, n.Sources, sources)
 	}
-	*target, s = n.TargetsBorn.draw(s, n.Targets, targets)
+	*target, s = n.TargetTimes.draw(s, n.Targets, targets)
 	return s, nil
 }
 
@@ -220,7 +220,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 		first, next = from, min(from+leftChunk, count)
 		targets, mass = targets[:next-first], mass[:next-first]
 		for i := range targets {
-			targets[i] = n.TargetsBorn.node(first + int64(i))
+			targets[i] = n.TargetTimes.node(first + int64(i))
 		}
 		return g.eachList(ctx, targets, visit)
 	}
@@ -274,7 +274,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 		u -= mass
 		return true
 	})
-	return n.SourcesBorn.node(findSum(n.Sources, from, to, u)), target, nil
+	return n.SourceTimes.node(findSum(n.Sources, from, to, u)), target, nil
 }
 
 // takenLinks is the seed links among the first sources and targets, by target.
@@ -283,7 +283,7 @@ func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 		return nil
 	}
 	for i, source := range n.Strict.links.Sources {
-		if target := n.Strict.links.Targets[i]; n.SourcesBorn.place(source) < sources && n.TargetsBorn.place(target) < targets {
+		if target := n.Strict.links.Targets[i]; n.SourceTimes.place(source) < sources && n.TargetTimes.place(target) < targets {
 			links = append(links, Link{source, target})
 		}
 	}
@@ -297,7 +297,7 @@ func (n *Negatives) takenSources(places []int64, first bool, list []int64, count
 		places = places[:0]
 	}
 	for _, v := range list {
-		if place := n.SourcesBorn.place(v); place < count {
+		if place := n.SourceTimes.place(v); place < count {
 			places = append(places, place)
 		}
 	}
@@ -308,7 +308,7 @@ func (n *Negatives) takenSources(places []int64, first bool, list []int64, count
 // takenBesides adds those that are taken for a target whatever its list is.
 func (n *Negatives) takenBesides(places []int64, target int64, seeds []Link, count int64) []int64 {
 	add := func(v int64) {
-		if place := n.SourcesBorn.place(v); place < count {
+		if place := n.SourceTimes.place(v); place < count {
 			places = append(places, place)
 		}
 	}

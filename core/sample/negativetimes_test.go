@@ -32,8 +32,8 @@ func sortedSums(t *testing.T, born *NodeTimes, weights []float64) []float64 {
 	return out
 }
 
-// What is drawn up to a time is drawn in proportion to weights among what was there, and strict ones among what is no link:
-// by rejection and by looking at all lists alike.
+// What is drawn up to a time is drawn in proportion to weights among what was there, and strict ones among what is no
+// link: by rejection and by looking at all lists alike.
 func TestNegativesUpToATime(t *testing.T) {
 	const nodes = 12
 	times := make([]int64, nodes)
@@ -56,7 +56,7 @@ func TestNegativesUpToATime(t *testing.T) {
 			}
 			for _, given := range []int64{-1, 5} {
 				for _, strict := range []bool{false, true} {
-					n := &Negatives{NumSources: nodes, NumTargets: nodes, SourcesBorn: born, TargetsBorn: born, Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
+					n := &Negatives{NumSources: nodes, NumTargets: nodes, SourceTimes: born, TargetTimes: born, Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
 					if strict {
 						g.strict(t, n, links, false)
 					}
@@ -126,8 +126,8 @@ func TestNegativesUpToATime(t *testing.T) {
 	}
 }
 
-// Negatives up to a time depend neither on where the graph is nor on the negatives beside them, also where most are looked for
-// in all lists.
+// Negatives up to a time depend neither on where the graph is nor on the negatives beside them, also where most are
+// looked for in all lists.
 func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 	var edges []Link // all but a nineteenth: one negative in 30 is taken each of the times that it is drawn
 	for s := range int64(40) {
@@ -144,7 +144,7 @@ func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 	}
 	for _, given := range []bool{false, true} {
 		born := nodeTimes(t, times)
-		n := &Negatives{NumSources: 40, NumTargets: 40, SourcesBorn: born, TargetsBorn: born, Given: given}
+		n := &Negatives{NumSources: 40, NumTargets: 40, SourceTimes: born, TargetTimes: born, Given: given}
 		g.strict(t, n, Links{}, true)
 		draw := func(form string, count int) [2][]int64 {
 			source, target, at := make([]int64, count), make([]int64, count), make([]int64, count)
@@ -166,8 +166,8 @@ func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 	}
 }
 
-// Ends of two types have times of their own, or none: all nodes of a type without can be drawn at any time, and the same number at both ends is a pair
-// as any other.
+// Ends of two types have times of their own, or none: all nodes of a type without can be drawn at any time, and the
+// same number at both ends is a pair as any other.
 func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 	const sources, targets, draws = 5, 9, 3000
 	ofSource, ofTarget := []int64{3, 0, 9, 1, 4}, []int64{5, 0, 2, 8, 1, 1, 9, 0, 3}
@@ -185,12 +185,12 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 		for _, given := range []int64{-1, 1} {
 			n := &Negatives{NumSources: sources, NumTargets: targets, Given: given >= 0, Apart: true, Sources: sums(t, slices.Clone(from)), Targets: sums(t, slices.Clone(to))}
 			if timed&1 != 0 {
-				n.SourcesBorn = nodeTimes(t, ofSource)
-				n.Sources = sortedSums(t, n.SourcesBorn, from)
+				n.SourceTimes = nodeTimes(t, ofSource)
+				n.Sources = sortedSums(t, n.SourceTimes, from)
 			}
 			if timed&2 != 0 {
-				n.TargetsBorn = nodeTimes(t, ofTarget)
-				n.Targets = sortedSums(t, n.TargetsBorn, to)
+				n.TargetTimes = nodeTimes(t, ofTarget)
+				n.Targets = sortedSums(t, n.TargetTimes, to)
 			}
 			g := linked(targets, edges...)
 			for _, strict := range []bool{false, true} {
@@ -249,7 +249,8 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 	}
 }
 
-// What is left is looked for in pieces of all nodes up to the time: with little memory, and the same as from running sums over all.
+// What is left is looked for in pieces of all nodes up to the time: with little memory, and the same as from running
+// sums over all.
 func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
 	const nodes, given = 5*leftChunk + 100, 7
 	const at = nodes - 30
@@ -262,7 +263,7 @@ func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
 	}
 	born := nodeTimes(t, times)
 	g := linked(nodes, Link{given, nodes - 2})
-	n := &Negatives{NumSources: nodes, NumTargets: nodes, SourcesBorn: born, TargetsBorn: born, Targets: sortedSums(t, born, weights), Given: true}
+	n := &Negatives{NumSources: nodes, NumTargets: nodes, SourceTimes: born, TargetTimes: born, Targets: sortedSums(t, born, weights), Given: true}
 	g.strict(t, n, Links{Sources: []int64{given}, Targets: []int64{nodes - 1 - leftChunk}}, false)
 	graph := g.relation("ram32")
 	var targets []int64 // that are left, and their running sums

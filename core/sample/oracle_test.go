@@ -165,8 +165,8 @@ func referenceWalks(indptr, indices []int64, w Walk, key Key, hop int, v, k int6
 	return edges
 }
 
-// weightedGraph is a test graph with weights: a fifth of them 0, lists all of zeros among them, the others over four orders of magnitude, and in
-// some lists one that is nearly all of the sum.
+// weightedGraph is a test graph with weights: a fifth of them 0, lists all of zeros among them, the others over four
+// orders of magnitude, and in some lists one that is nearly all of the sum.
 type weightedGraph struct {
 	*testGraph
 	weights []float64

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// square is the lists, the weights and the times of a graph on disk: what stands at a position is its square. It keeps the most edges
-// that it was asked for at a time.
+// square is the lists, the weights and the times of a graph on disk: what stands at a position is its square. It keeps
+// the most edges that it was asked for at a time.
 type square struct{ most int }
 
 func (s *square) Fetch(_ context.Context, d Drawn, out []int64) error {

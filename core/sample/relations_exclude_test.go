@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of every relation, draws for seeds are those from the relation without what is excluded of it; beyond the first hop nothing is.
+// Of every relation, draws for seeds are those from the relation without what is excluded of it; beyond the first hop
+// nothing is.
 func TestExcludedEdgesOfRelations(t *testing.T) {
 	g := citations(7)
 	seeds := [][]int64{{97, 1, 2, 300, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
@@ -75,8 +76,8 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 	}
 }
 
-// In trees a node is expanded in every one that reaches it, in any hop, along relations that the first hop does not draw along too: a batch is that of
-// the graph without what is excluded.
+// In trees a node is expanded in every one that reaches it, in any hop, along relations that the first hop does not
+// draw along too: a batch is that of the graph without what is excluded.
 func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 	g := citations(7)
 	seeds := [][]int64{{97, 1, 2, 97, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
@@ -217,7 +218,8 @@ func TestWhatCannotBeExcludedOfRelations(t *testing.T) {
 	}
 }
 
-// Negatives between two types: each end is a node of its own type, and the same number at both ends is a pair as any other.
+// Negatives between two types: each end is a node of its own type, and the same number at both ends is a pair as any
+// other.
 func TestNegativesBetweenTypes(t *testing.T) {
 	const sources, targets, draws = 5, 9, 40000
 	rng := newReferenceRNG(8, 1)

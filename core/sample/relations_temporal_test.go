@@ -12,8 +12,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// heteroTrees draws a disjoint batch as the documentation says, slowly: heteroReference, with maps from pairs of tree and node. times are those of
-// each relation by position, nil where it has none, and seedTimes those of the trees.
+// heteroTrees draws a disjoint batch as the documentation says, slowly: heteroReference, with maps from pairs of tree
+// and node. times are those of each relation by position, nil where it has none, and seedTimes those of the trees.
 func heteroTrees(g *heteroTestGraph, times [][]int64, cfg Config, key Key, seeds [][]int64, seedTimes []int64) cutBatch {
 	type place struct {
 		tree uint32
@@ -142,7 +142,8 @@ func requireHeteroTrees(t testing.TB, want, got cutBatch) {
 	}
 }
 
-// requireNoFutureOfTypes looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor too early.
+// requireNoFutureOfTypes looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor
+// too early.
 func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64, sub cutBatch) {
 	t.Helper()
 	for i, r := range g.relations {

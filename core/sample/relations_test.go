@@ -94,7 +94,8 @@ func newHeteroTestGraph(seed uint64, nodes []int64, ends ...[2]int) *heteroTestG
 	return g
 }
 
-// citations has relations within a type, between types both ways, two that number the same type, and a type without nodes.
+// citations has relations within a type, between types both ways, two that number the same type, and a type without
+// nodes.
 func citations(seed uint64) *heteroTestGraph {
 	return newHeteroTestGraph(seed, []int64{1200, 700, 30, 0, 50}, [2]int{0, 0}, [2]int{1, 0}, [2]int{0, 1}, [2]int{2, 0}, [2]int{0, 2}, [2]int{1, 2}, [2]int{3, 1}, [2]int{4, 4})
 }
@@ -315,8 +316,8 @@ func TestHeteroWeights(t *testing.T) {
 	require.EqualError(t, err, "sample: weights of 7 relations, want 8 as there are, or none: invalid sampler")
 }
 
-// TestHeteroDrawsEveryPositionEquallyOften: in each of two relations to one target, which are independent of each other although all else of
-// their keys is equal.
+// TestHeteroDrawsEveryPositionEquallyOften: in each of two relations to one target, which are independent of each other
+// although all else of their keys is equal.
 func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 	const batches = 6000
 	for _, tt := range []struct{ deg, k int }{{2, 1}, {11, 10}, {64, 1}, {100, 15}, {100, 40}} {

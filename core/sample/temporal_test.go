@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// referenceTrees draws a disjoint batch as the documentation says, slowly: reference, with a map from pairs of tree and node, and with times
-// by position, that of an edge looked at one by one.
+// referenceTrees draws a disjoint batch as the documentation says, slowly: reference, with a map from pairs of tree and
+// node, and with times by position, that of an edge looked at one by one.
 func referenceTrees(indptr, indices, times []int64, cfg plainConfig, key Key, r Request) Subgraph {
 	type place struct {
 		tree uint32

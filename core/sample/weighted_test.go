@@ -18,7 +18,8 @@ func weightedStar(list []float64) (plainGraph, *Weights) {
 	return g, w
 }
 
-// sequences gives the probability of every sequence of k draws from a list, one after the other among those that are left.
+// sequences gives the probability of every sequence of k draws from a list, one after the other among those that are
+// left.
 func sequences(list []float64, k int, visit func(seq []int, p float64)) {
 	var grow func(seq []int, p float64)
 	grow = func(seq []int, p float64) {
@@ -47,8 +48,8 @@ func sequences(list []float64, k int, visit func(seq []int, p float64)) {
 	grow(nil, 1)
 }
 
-// requireFrequency fails where n trials do not give so many successes with a probability of p: beyond 5.5 standard deviations, as happens once in
-// 26 million.
+// requireFrequency fails where n trials do not give so many successes with a probability of p: beyond 5.5 standard
+// deviations, as happens once in 26 million.
 func requireFrequency(t *testing.T, count, n int, p float64, what ...any) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(count)-float64(n)*p), 5.5*math.Sqrt(float64(n)*p*(1-p))+1e-9, what...)
@@ -65,8 +66,8 @@ func ramp(deg int) []float64 {
 	return list
 }
 
-// The first edges are drawn with the probabilities of the sequential process, each by itself and in pairs, and every edge is in the batch as
-// often as the process says.
+// The first edges are drawn with the probabilities of the sequential process, each by itself and in pairs, and every
+// edge is in the batch as often as the process says.
 func TestWeightedProbabilities(t *testing.T) {
 	const batches = 30000
 	heavy := func(deg int) []float64 { // the search gets stuck at once: the race draws all but one
@@ -129,8 +130,8 @@ func TestWeightedProbabilities(t *testing.T) {
 	}
 }
 
-// Where the lists are long, the edges not drawn first follow the same process: what is in k = 10 of d has a probability that the race, written down
-// plainly, gives too.
+// Where the lists are long, the edges not drawn first follow the same process: what is in k = 10 of d has a probability
+// that the race, written down plainly, gives too.
 func TestWeightedSearchAgreesWithRace(t *testing.T) {
 	const deg, k, batches = 300, 10, 20000
 	list := ramp(deg)

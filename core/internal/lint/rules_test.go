@@ -29,7 +29,7 @@ var layers = map[string]int{
 	"mem": 1, "manifest": 1, "gpu": 1,
 	"rows": 2, "ssd": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
-	"plan": 4, "history": 4, "graph": 4,
+	"plan": 4, "history": 4, "graph": 4, "links": 4,
 	"sizing": 5, "prune": 5,
 	"loader": 6,
 }

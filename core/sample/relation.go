@@ -1,0 +1,65 @@
+package sample
+
+import "fmt"
+
+// relation is a Relation and what is drawn along it. That of a metapath has the lists of its first step, leads from the
+// sources of its last, and draws by walks.
+type relation struct {
+	Relation
+	numSources int64 // nodes of type Source
+	degree     int64 // of a target, on average, rounded up
+	fanouts    []int64
+	replace    bool
+	method     method  // nil: uniform draws
+	widest     int64   // the longest list, where a method has to know
+	steps      []int64 // of a metapath: those of the walks of a target, in each hop
+
+	subgraph SubgraphType
+	temporal *Temporal // nil: without times
+	disjoint bool
+}
+
+// setMethod takes the method of the Config.
+func (r *relation) setMethod(cfg *Config, i int) (err error) {
+	if len(cfg.Temporal) > 0 {
+		r.temporal = cfg.Temporal[i]
+	}
+	if r.method, err = cfg.method(i, &r.Relation); err != nil || r.method == nil {
+		return err
+	}
+	for v := range r.numTargets() {
+		r.widest = max(r.widest, r.Indptr[v+1]-r.Indptr[v])
+	}
+	return nil
+}
+
+func (r *Relation) numTargets() int64 { return int64(len(r.Indptr)) - 1 }
+
+func (r *Relation) numEdges() int64 { return r.Indptr[len(r.Indptr)-1] }
+
+// check checks the shape of a relation of g.
+func (r *Relation) check(g *Graph) error {
+	if types := len(g.NumNodes); r.Source < 0 || r.Source >= types || r.Target < 0 || r.Target >= types {
+		return fmt.Errorf("from node type %d to %d, want types below %d: %w", r.Source, r.Target, types, ErrGraph)
+	}
+	if numTargets := g.NumNodes[r.Target]; int64(len(r.Indptr)) != numTargets+1 {
+		return fmt.Errorf("indptr has %d elements for %d nodes, want one more than nodes: %w",
+			len(r.Indptr), numTargets, ErrGraph)
+	}
+	if r.Indptr[0] != 0 {
+		return fmt.Errorf("indptr starts with %d, want 0: %w", r.Indptr[0], ErrGraph)
+	}
+	arrays := 0
+	for _, present := range []bool{r.Indices32 != nil, r.Indices64 != nil, r.Adjacency != nil} {
+		if present {
+			arrays++
+		}
+	}
+	if arrays > 1 || arrays == 0 && r.numEdges() != 0 {
+		return fmt.Errorf("%d index arrays, want one of Indices32, Indices64 and Adjacency: %w", arrays, ErrGraph)
+	}
+	if have := int64(len(r.Indices32) + len(r.Indices64)); r.Adjacency == nil && have != r.numEdges() {
+		return fmt.Errorf("%d indices, want %d as indptr ends: %w", have, r.numEdges(), ErrGraph)
+	}
+	return nil
+}
