@@ -51,7 +51,8 @@ func options(in *C.fg_loader_options, homogeneous bool) (loader.Options, error) 
 		WeightAttr: text(o.weight_attr, ""),
 		Seed:       uint64(o.seed),
 		Replace:    o.replace != 0,
-		Subgraph:   sample.SubgraphType(min(uint32(o.subgraph_type), uint32(sample.Induced)+1)), // one that is unknown stays so
+		// one that is unknown stays so
+		Subgraph: sample.SubgraphType(min(uint32(o.subgraph_type), uint32(sample.Induced)+1)),
 
 		Seeds:     list[int64](&t, o.seeds, int64(o.num_seeds), "seeds"),
 		BatchSize: int64(o.batch_size),

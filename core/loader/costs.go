@@ -15,7 +15,8 @@ import (
 func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
 	batch := l.parts.types.demanded(d)
 	c := sizing.Costs{
-		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(), Batch: batch.bytes(&l.parts, l.options.BatchSize) + l.levelBytes(d),
+		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(),
+		Batch:       batch.bytes(&l.parts, l.options.BatchSize) + l.levelBytes(d),
 		Rank:        rankBytes(l.options.Cache, l.parts.numNodes),
 		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + l.options.owningBytes(d),
 		ResidentSlot: residentBytes, PlannedSlot: residentBytes,

@@ -95,7 +95,8 @@ func TestTypedFloors(t *testing.T) {
 					hits[name] += float64(scores["oracle"][v])
 				}
 			}
-			t.Logf("weights %q, %d rows: presc %.3f, expected %.3f of the optimum", attr, k, hits["presc"]/hits["oracle"], hits["expected"]/hits["oracle"])
+			t.Logf("weights %q, %d rows: presc %.3f, expected %.3f of the optimum", attr, k, hits["presc"]/hits["oracle"],
+				hits["expected"]/hits["oracle"])
 			require.GreaterOrEqual(t, hits["expected"]/hits["oracle"], .95)
 			require.LessOrEqual(t, hits["expected"], hits["oracle"])
 		}

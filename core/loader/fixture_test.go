@@ -104,9 +104,11 @@ func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "graph.freshgo")
 	edges := int64(len(d.sources))
-	edgeTensors := []store.NamedSource{{Name: "edge_attr", Source: store.Dense(manifest.DType_INT32, []int64{edges, 2}, littleEndian(d.edgeAttr))}}
+	edgeTensors := []store.NamedSource{{Name: "edge_attr",
+		Source: store.Dense(manifest.DType_INT32, []int64{edges, 2}, littleEndian(d.edgeAttr))}}
 	for _, e := range d.extra {
-		edgeTensors = append(edgeTensors, store.NamedSource{Name: e.Name, Source: store.Dense(e.DType, append([]int64{edges}, e.RowShape...), e.Rows)})
+		edgeTensors = append(edgeTensors, store.NamedSource{Name: e.Name,
+			Source: store.Dense(e.DType, append([]int64{edges}, e.RowShape...), e.Rows)})
 	}
 	err := store.Convert(context.Background(), ssd.OS, store.Input{
 		NumNodes:  d.nodes,

@@ -32,7 +32,8 @@ type heteroTrainer struct {
 
 func (d *typedDataset) withHistory(o Options, policy string) Options {
 	o.RelationFanouts = [][]int64{{4, 3, 2}, {3, 2, 2}, {2, 2, 2}, {5, 0, 1}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}
-	o.History = &HistoryOptions{GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 60000, Lag: 2, Features: true}
+	o.History = &HistoryOptions{GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 60000, Lag: 2,
+		Features: true}
 	o.Prefetch = max(o.Prefetch, 2)
 	return o
 }
@@ -169,8 +170,10 @@ func (r *heteroTrainer) checkHits(b *seen, tables *heteroTables) {
 		require.Equal(r, len(tables.nodes[l]), len(computed)+len(hits))
 		for k, at := range hits {
 			tag := mem.View[int64](r.row(slots[k]))
-			if age := tables.iteration - tag[2]; tag[0] != int64(l) || tag[1] != tables.nodes[l][at] || age < 1 || age > r.stale {
-				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", tables.iteration, tables.nodes[l][at], l, tag)
+			if age := tables.iteration - tag[2]; tag[0] != int64(l) || tag[1] != tables.nodes[l][at] || age < 1 ||
+				age > r.stale {
+				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", tables.iteration,
+					tables.nodes[l][at], l, tag)
 			}
 			r.hits++
 		}
@@ -351,7 +354,8 @@ func (r *heteroTrainer) requireLayer(b *seen, tables *heteroTables, l int, want 
 		for e, at := range ids {
 			source, target := index[e], index[len(ids)+e]
 			require.True(r, ptr[target] <= int64(e) && int64(e) < ptr[target+1])
-			got = append(got, typedEdge{i, all[at], tables.nodes[l][first[of.source]+source], tables.nodes[l][first[of.target]+target]})
+			got = append(got, typedEdge{i, all[at], tables.nodes[l][first[of.source]+source],
+				tables.nodes[l][first[of.target]+target]})
 		}
 	}
 	require.Equal(r, sorted(want), sorted(got), "layer %d of batch %d", l+1, b.index)
@@ -359,7 +363,8 @@ func (r *heteroTrainer) requireLayer(b *seen, tables *heteroTables, l int, want 
 
 func sorted(edges []typedEdge) []typedEdge {
 	return slices.SortedFunc(slices.Values(edges), func(a, b typedEdge) int {
-		return cmp.Or(cmp.Compare(a.relation, b.relation), cmp.Compare(a.target, b.target), cmp.Compare(a.id, b.id), cmp.Compare(a.source, b.source))
+		return cmp.Or(cmp.Compare(a.relation, b.relation), cmp.Compare(a.target, b.target), cmp.Compare(a.id, b.id),
+			cmp.Compare(a.source, b.source))
 	})
 }
 
@@ -555,9 +560,10 @@ func TestHeteroHistoryOfOneType(t *testing.T) {
 	o := withHistory(plain(), history.Gradient)
 	o.Fanouts, o.BatchSize = []int64{-1, -1, -1}, 10
 	one := train(t, d, open(t, d.graph(t), o))
-	typed := &typedDataset{names: []string{"node"}, counts: []int64{d.nodes}, nodes: [][]GraphTensor{nil}, edges: []GraphEdges{{
-		Source: "node", Relation: "to", Target: "node", EdgeIndex: d.edgeIndex(),
-	}}}
+	typed := &typedDataset{names: []string{"node"}, counts: []int64{d.nodes}, nodes: [][]GraphTensor{nil},
+		edges: []GraphEdges{{
+			Source: "node", Relation: "to", Target: "node", EdgeIndex: d.edgeIndex(),
+		}}}
 	o.RelationFanouts = [][]int64{o.Fanouts}
 	r := typed.train(t, open(t, typed.graph(t), o))
 	for epoch := range int64(3) {
@@ -639,7 +645,8 @@ func TestHeteroHistoryLeavesFeaturesAlone(t *testing.T) {
 		if policy == history.All {
 			continue
 		}
-		for range 100 { // everything grows old: batches that are not updated; those that are prepared after that bring rows back
+		// everything grows old: batches that are not updated; those that are prepared after that bring rows back
+		for range 100 {
 			if r.next() == nil {
 				require.NoError(t, r.l.Start(7, 0, Train))
 			}

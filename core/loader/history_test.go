@@ -55,24 +55,25 @@ func TestHistoryDecidesAlike(t *testing.T) {
 			h := *o.History
 			h.Features = pick(0, 1) == 1
 			o.History = &h
-			t.Run(fmt.Sprintf("seed %d lag %d round %d %s %s features %v", seed, lag, round, o.Cache, o.Transfer, h.Features), func(t *testing.T) {
-				r := train(t, d, open(t, OpenStore(s), o))
-				for epoch := range want {
-					got := r.epochOf(int64(epoch))
-					for k, b := range got { // lists that were not read named nodes that nobody counts
-						counts, exact := mem.View[int64](b.arrays["history_counts"]), want[epoch][k].int64s("history_counts")
-						for _, at := range []int{2, 5} { // of the batch, and of its one node type
-							require.LessOrEqual(t, counts[at], exact[at])
-							require.True(t, r.l.sparesLists || counts[at] == exact[at])
-							counts[at] = exact[at]
+			t.Run(fmt.Sprintf("seed %d lag %d round %d %s %s features %v", seed, lag, round, o.Cache, o.Transfer, h.Features),
+				func(t *testing.T) {
+					r := train(t, d, open(t, OpenStore(s), o))
+					for epoch := range want {
+						got := r.epochOf(int64(epoch))
+						for k, b := range got { // lists that were not read named nodes that nobody counts
+							counts, exact := mem.View[int64](b.arrays["history_counts"]), want[epoch][k].int64s("history_counts")
+							for _, at := range []int{2, 5} { // of the batch, and of its one node type
+								require.LessOrEqual(t, counts[at], exact[at])
+								require.True(t, r.l.sparesLists || counts[at] == exact[at])
+								counts[at] = exact[at]
+							}
 						}
+						requireSame(t, want[epoch], got)
 					}
-					requireSame(t, want[epoch], got)
-				}
-				st := r.l.Stats()
-				require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
-				require.Zero(t, st.PackErrors)
-			})
+					st := r.l.Stats()
+					require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
+					require.Zero(t, st.PackErrors)
+				})
 		}
 	}
 }
@@ -219,7 +220,8 @@ func TestHistoryResumes(t *testing.T) {
 
 			resumed := train(t, d, open(t, g, o))
 			resumed.epochOf(5) // what it holds is replaced
-			for _, bad := range [][]byte{nil, state[:8], state[:len(state)/2], append([]byte{255, 255, 255, 255, 255, 255, 255, 255}, state[8:]...)} {
+			for _, bad := range [][]byte{nil, state[:8], state[:len(state)/2],
+				append([]byte{255, 255, 255, 255, 255, 255, 255, 255}, state[8:]...)} {
 				require.ErrorIs(t, resumed.l.RestoreHistory(bad), history.ErrState)
 			}
 			require.NoError(t, resumed.l.RestoreHistory(state))

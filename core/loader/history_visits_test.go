@@ -95,7 +95,8 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 				}
 				require.InEpsilon(t, counted, expected, .03)
 				own, other := errorOf(of.l, layer, of.want), errorOf(of.l, layer, of.other)
-				t.Logf("%s, layer %d: %.0f visits expected, %.0f counted; off by %.3f, from the other draws by %.3f", tt.name, layer, expected, counted, own, other)
+				t.Logf("%s, layer %d: %.0f visits expected, %.0f counted; off by %.3f, from the other draws by %.3f", tt.name,
+					layer, expected, counted, own, other)
 				require.Less(t, own, .08) // most of it is that of counting
 				require.Less(t, own, other*.75)
 			}

@@ -99,14 +99,17 @@ func (r *trainer) check(b *seen) {
 		if loaded[at] {
 			want, wantWide, wantY = r.d.x[node*width:][:width], r.d.wide[node*wideWidth:][:wideWidth], r.d.y[node]
 		}
-		if !slices.Equal(want, x[at*width:][:width]) || string(wantWide) != string(wide[at*wideWidth:][:wideWidth]) || wantY != y[at] {
-			require.Failf(r, "wrong row", "batch %d: node %d, loaded %v: got x %v, y %d", b.index, node, loaded[at], x[at*width:][:width], y[at])
+		if !slices.Equal(want, x[at*width:][:width]) || string(wantWide) != string(wide[at*wideWidth:][:wideWidth]) ||
+			wantY != y[at] {
+			require.Failf(r, "wrong row", "batch %d: node %d, loaded %v: got x %v, y %d", b.index, node, loaded[at],
+				x[at*width:][:width], y[at])
 		}
 	}
 	edge := b.int64s("edge_index")
 	targets := edge[len(edge)/2:]
 	for i, e := range b.int64s("e_id") { // plain comparisons: millions of calls of testify take minutes
-		if r.d.sources[e] != nodes[edge[i]] || r.d.targets[e] != nodes[targets[i]] || uint32(-e) != binary.LittleEndian.Uint32(b.arrays["edge_attr"][8*i:]) {
+		if r.d.sources[e] != nodes[edge[i]] || r.d.targets[e] != nodes[targets[i]] ||
+			uint32(-e) != binary.LittleEndian.Uint32(b.arrays["edge_attr"][8*i:]) {
 			require.Failf(r, "wrong edge", "batch %d: edge %d is from %d to %d, got one from %d to %d", b.index, e,
 				r.d.sources[e], r.d.targets[e], nodes[edge[i]], nodes[targets[i]])
 		}
@@ -127,7 +130,8 @@ func (r *trainer) checkHits(b *seen) {
 		for k, at := range b.int64s(fmt.Sprint("history_hit_", layer)) {
 			tag := mem.View[int64](r.row(slots[k]))
 			if age := i - tag[2]; tag[0] != int64(layer) || tag[1] != nodes[level[at]] || age < 1 || age > r.stale {
-				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", i, nodes[level[at]], layer, tag)
+				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", i,
+					nodes[level[at]], layer, tag)
 			}
 			r.hits++
 		}

@@ -111,7 +111,8 @@ func TestLinksAreRight(t *testing.T) {
 	}
 }
 
-// TestLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and works at them.
+// TestLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and works at
+// them.
 func TestLinksAgreeEverywhere(t *testing.T) {
 	d := newDataset(900, 9000)
 	s := d.store(t, ssd.OS)
@@ -185,7 +186,8 @@ func TestLinksStayWithinTheirMemory(t *testing.T) {
 	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
 }
 
-// What looking through lists for edges takes, 16 bytes an edge that is fetched at a time, is in the smallest memory that works.
+// What looking through lists for edges takes, 16 bytes an edge that is fetched at a time, is in the smallest memory
+// that works.
 func TestSearchedListsAreInTheBudget(t *testing.T) {
 	d := newDataset(900, 9000)
 	s := d.store(t, ssd.OS)
@@ -207,21 +209,29 @@ func TestWrongLinks(t *testing.T) {
 		err    error
 		text   string
 	}{
-		"out of range":   {func(o *Options) { o.Links.Targets[7] = 100 }, sample.ErrSeed, "edge_label_index[1, 7] is 100, expected an id in [0, 100)"},
-		"negative":       {func(o *Options) { o.Links.Sources[0] = -1 }, sample.ErrSeed, "edge_label_index[0, 0] is -1"},
-		"none":           {func(o *Options) { o.Links.Sources, o.Links.Targets = []int64{}, []int64{} }, ErrOption, "no link"},
+		"out of range": {func(o *Options) { o.Links.Targets[7] = 100 }, sample.ErrSeed,
+			"edge_label_index[1, 7] is 100, expected an id in [0, 100)"},
+		"negative": {func(o *Options) { o.Links.Sources[0] = -1 }, sample.ErrSeed, "edge_label_index[0, 0] is -1"},
+		"none": {func(o *Options) { o.Links.Sources, o.Links.Targets = []int64{}, []int64{} }, ErrOption,
+			"no link"},
 		"lengths":        {func(o *Options) { o.Links.Targets = o.Links.Targets[1:] }, ErrOption, "sources and"},
 		"seeds":          {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
 		"amount":         {func(o *Options) { o.Links.Negatives = -1 }, ErrOption, "negatives"},
 		"no number":      {func(o *Options) { o.Links.Negatives = math.NaN() }, ErrOption, "negatives"},
 		"half a triplet": {func(o *Options) { o.Links.Negatives, o.Links.Triplets = 1.5, true }, ErrOption, "whole number"},
-		"weights":        {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, []float64{1} }, ErrOption, "dst_weight must have an entry for each of 100 nodes, got 1"},
-		"bad weight":     {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, append(make([]float64, 99), -1) }, ErrOption, "src_weight"},
-		"no weight":      {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) }, ErrOption, "src_weight"},
-		"strict":         {func(o *Options) { o.Links.Strict = true }, ErrOption, "without negatives"},
-		"exclusion":      {func(o *Options) { o.Links.Exclude = 3 }, ErrOption, "exclusion"},
-		"labor":          {func(o *Options) { o.Links.Exclude, o.Labor = links.ExcludeLinks, &sample.Labor{BatchDependency: 1} }, ErrOption, "LABOR"},
-		"history":        {func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "history"},
+		"weights": {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, []float64{1} }, ErrOption,
+			"dst_weight must have an entry for each of 100 nodes, got 1"},
+		"bad weight": {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, append(make([]float64, 99), -1) },
+			ErrOption, "src_weight"},
+		"no weight": {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) }, ErrOption,
+			"src_weight"},
+		"strict":    {func(o *Options) { o.Links.Strict = true }, ErrOption, "without negatives"},
+		"exclusion": {func(o *Options) { o.Links.Exclude = 3 }, ErrOption, "exclusion"},
+		"labor": {func(o *Options) {
+			o.Links.Exclude, o.Labor = links.ExcludeLinks,
+				&sample.Labor{BatchDependency: 1}
+		}, ErrOption, "LABOR"},
+		"history": {func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "history"},
 		"impossible": {func(o *Options) {
 			o.Links.Negatives, o.Links.Strict, o.Links.Triplets = 1, true, true
 			for v := range d.nodes {

@@ -126,7 +126,8 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 			return true
 		}
 		at := d.timeOf(e)
-		return at <= times[link] && (o.TimeWindow == 0 || times[link] < math.MinInt64+o.TimeWindow || at > times[link]-o.TimeWindow)
+		return at <= times[link] && (o.TimeWindow == 0 || times[link] < math.MinInt64+o.TimeWindow ||
+			at > times[link]-o.TimeWindow)
 	}
 	inEdges := map[int64][]int64{}
 	for e, v := range d.targets {
@@ -165,7 +166,8 @@ func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
 			if tree[source] < 0 {
 				tree[source] = tree[target]
 			}
-			if !allowed(e, link[target]) || tree[source] != tree[target] || link[source] != link[target] || d.sources[e] != nID[source] || d.targets[e] != nID[target] {
+			if !allowed(e, link[target]) || tree[source] != tree[target] || link[source] != link[target] ||
+				d.sources[e] != nID[source] || d.targets[e] != nID[target] {
 				t.Fatalf("edge %d of tree %d, which is the graph's %d", i, tree[target], e)
 			}
 		}
@@ -225,7 +227,8 @@ func TestLinkTreesAgreeEverywhere(t *testing.T) {
 	d := newDataset(300, 3000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
 	s := d.store(t, ssd.OS)
 	all := d.linkTreeOptions()
-	for _, name := range []string{"times strict", "times triplets", "disjoint weighted", "last of a window", "every edge"} {
+	for _, name := range []string{"times strict", "times triplets", "disjoint weighted", "last of a window",
+		"every edge"} {
 		agreeEverywhere(t, d, s, name, all[name])
 	}
 }
@@ -233,21 +236,28 @@ func TestLinkTreesAgreeEverywhere(t *testing.T) {
 func TestWrongTimesOfLinks(t *testing.T) {
 	d := newDataset(100, 2200).timed(manifest.DType_INT64)
 	taken := newDataset(100, 2200).timed(manifest.DType_INT64)
-	taken.extra = append(taken.extra, GraphTensor{Name: LinkTimeName, DType: manifest.DType_INT64, Rows: make([]byte, 8*2200)})
+	taken.extra = append(taken.extra, GraphTensor{Name: LinkTimeName, DType: manifest.DType_INT64,
+		Rows: make([]byte, 8*2200)})
 	for name, c := range map[string]struct {
 		d       *dataset
 		change  func(o *Options)
 		message string
 	}{
-		"no times": {d, func(o *Options) { o.TimeAttr = "time" }, `time_attr "time" needs edge_label_time, a time for each link`},
-		"of nodes": {d, func(o *Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil }, `time_attr "y" has times of nodes, so edge_label_time must give a time for each link`},
-		"too few":  {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 700) }, "edge_label_time has 700 times, expected one for each of 701 links"},
+		"no times": {d, func(o *Options) { o.TimeAttr = "time" },
+			`time_attr "time" needs edge_label_time, a time for each link`},
+		"of nodes": {d, func(o *Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil },
+			`time_attr "y" has times of nodes, so edge_label_time must give a time for each link`},
+		"too few": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 700) },
+			"edge_label_time has 700 times, expected one for each of 701 links"},
 		"of no edge": {d, func(o *Options) {
 			o.TimeAttr, o.SeedTimes, o.Links.Sources, o.Links.Targets = "time", make([]int64, 9), nil, nil
 		}, "expected one for each of 2200 links"},
 		"no time_attr": {d, func(o *Options) { o.SeedTimes = make([]int64, 701) }, "need time_attr"},
-		"labor":        {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} }, "LABOR and random walks"},
-		"name taken":   {taken, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 701) }, `the graph has a tensor "edge_label_time"`},
+		"labor": {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
+			"LABOR and random walks"},
+		"name taken": {taken, func(o *Options) {
+			o.TimeAttr, o.SeedTimes = "time", make([]int64, 701)
+		}, `the graph has a tensor "edge_label_time"`},
 		"exclude from both ways": {d, func(o *Options) {
 			o.Disjoint, o.Links.Exclude, o.Subgraph = true, links.ExcludeLinks, sample.Bidirectional
 		}, "not from edges that subgraph_type adds"},
@@ -279,7 +289,8 @@ func TestLinkTreesStayWithinTheirMemory(t *testing.T) {
 	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
 }
 
-// Where nodes have times the ends of negatives are not later than their link, and are drawn for it in the order of the links.
+// Where nodes have times the ends of negatives are not later than their link, and are drawn for it in the order of the
+// links.
 func TestNegativesAreNotLaterThanTheirLink(t *testing.T) {
 	d := newDataset(300, 3000)
 	edges := map[sample.Link]bool{}
@@ -288,7 +299,8 @@ func TestNegativesAreNotLaterThanTheirLink(t *testing.T) {
 	}
 	s := relaid(t, d.store(t, ssd.OS), "hot")
 	for name, k := range map[string]links.Options{
-		"binary": {Negatives: 1.5}, "strict": {Negatives: 2, Strict: true, Exclude: links.ExcludeBoth}, "triplets": {Negatives: 2, Triplets: true, Strict: true},
+		"binary": {Negatives: 1.5}, "strict": {Negatives: 2, Strict: true, Exclude: links.ExcludeBoth},
+		"triplets": {Negatives: 2, Triplets: true, Strict: true},
 	} {
 		o := d.forLinks(k)
 		o.TimeAttr = "y"

@@ -15,8 +15,10 @@ import (
 // back.
 func (d *typedDataset) walked() Options {
 	o := d.options()
-	once, again := []sample.Walk{{Walks: 3, Length: 1}, {Walks: 2, Length: 1}}, []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
-	o.Metapaths = []sample.Metapath{{Path: []int{0, 1}, Walks: again}, {Path: []int{1, 0}, Walks: again}, {Path: []int{1}, Walks: once}}
+	once, again := []sample.Walk{{Walks: 3, Length: 1}, {Walks: 2, Length: 1}},
+		[]sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
+	o.Metapaths = []sample.Metapath{{Path: []int{0, 1}, Walks: again}, {Path: []int{1, 0}, Walks: again},
+		{Path: []int{1}, Walks: once}}
 	o.RelationFanouts = [][]int64{{5, 3}, {3, -1}, {2, 0}}
 	o.Seeds = o.Seeds[:450] // without tags
 	return o
@@ -35,8 +37,10 @@ func TestMetapathsAreTheSameInAnyPlace(t *testing.T) {
 		"store":            {OpenStore(s), func(o *Options) {}},
 		"topology on disk": {OpenStore(s), func(o *Options) { o.NeighborCache, o.FeatureCache = 0, 0 }},
 		"degree":           {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "degree", 60<<10 }},
-		"presc":            {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "presc", 60<<10, 0 }},
-		"lru":              {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "lru", 60<<10 }},
+		"presc": {OpenStore(s), func(o *Options) {
+			o.Cache, o.FeatureCache, o.NeighborCache = "presc", 60<<10, 0
+		}},
+		"lru": {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "lru", 60<<10 }},
 		"belady": {OpenStore(s), func(o *Options) {
 			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory = "belady", 120<<10, "scan+forward", 4, 8<<20
 		}},
@@ -115,7 +119,8 @@ func TestMetapathsThatAreRefused(t *testing.T) {
 		{func(o *Options) { o.Metapaths[1].Path = []int{7} }, ErrOption, "metapath 1 names edge type 7, the graph has 7"},
 		{func(o *Options) { o.Metapaths[1].Path = nil }, ErrOption, "metapath 1 has no edge types"},
 		{func(o *Options) { o.Metapaths[1].Path = []int{0, 0} }, sample.ErrConfig, "does not connect"},
-		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout, "2 edge types, the metapaths are 3"},
+		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout,
+			"2 edge types, the metapaths are 3"},
 		{func(o *Options) { o.Cache = "expected" }, ErrOption, "presc"},
 		{func(o *Options) { o.Disjoint = true }, ErrOption, "walks"},
 		{func(o *Options) { o.Subgraph = sample.Induced }, ErrOption, "walks"},

@@ -50,7 +50,8 @@ func TestNeighborCacheChangesNoBatch(t *testing.T) {
 			want := epochOf(t, open(t, d.graph(t), plainOptions), 1)
 			full := d.listBytes(4, 4)
 			rng := rand.New(rand.NewPCG(1, uint64(d.nodes)))
-			for _, nBytes := range []int64{0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2, full * 3 / 4} {
+			for _, nBytes := range []int64{0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2,
+				full * 3 / 4} {
 				o := onDisk(plain(), nBytes)
 				o.Workers, o.Prefetch = 1+rng.IntN(8), rng.IntN(9)
 				o.IO = []ssd.Kind{ssd.Auto, ssd.Pread, ssd.Buffered}[rng.IntN(3)]

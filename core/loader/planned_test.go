@@ -38,7 +38,8 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 	for epoch := range int64(3) {
 		want = append(want, epochOf(t, reference, epoch))
 	}
-	kinds := append([]string{"belady", "belady", "belady", "auto", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector"}, cache.OnlineNames()...)
+	kinds := append([]string{"belady", "belady", "belady", "auto", "degree", "in-degree", "random", "presc", "expected",
+		"oracle", "vector"}, cache.OnlineNames()...)
 	const seed = 20
 	rng := rand.New(rand.NewPCG(seed, 0))
 	calibration := filepath.Join(t.TempDir(), "device.json")
@@ -216,7 +217,11 @@ func TestPlannedBudgets(t *testing.T) {
 	var tooSmall *mem.BudgetError
 	require.ErrorAs(t, err, &tooSmall)
 	least := tooSmall.Need
-	want := epochOf(t, open(t, d.graph(t), func() Options { p := plain(); p.Fanouts, p.BatchSize = o.Fanouts, o.BatchSize; return p }()), 1)
+	want := epochOf(t, open(t, d.graph(t), func() Options {
+		p := plain()
+		p.Fanouts, p.BatchSize = o.Fanouts, o.BatchSize
+		return p
+	}()), 1)
 	for _, memory := range []int64{least, least + 4096, least * 11 / 10, least * 3 / 2, least * 2, least * 4} {
 		o.Memory = memory
 		l := open(t, OpenStore(s), o)
@@ -263,19 +268,23 @@ func TestWrongPlanOptions(t *testing.T) {
 		change func(o *Options)
 		want   error
 	}{
-		"no superbatch":                {func(o *Options) { o.Superbatch = 0 }, ErrOption},
-		"negative superbatch":          {func(o *Options) { o.Superbatch = -2 }, ErrOption},
-		"transfer":                     {func(o *Options) { o.Transfer = "fast" }, ErrOption},
-		"reorder":                      {func(o *Options) { o.Reorder = -2 }, ErrOption},
-		"reorder of lru":               {func(o *Options) { o.Reorder, o.Cache = 4, "lru" }, ErrOption},
-		"reorder beyond":               {func(o *Options) { o.Reorder, o.Superbatch = 4, 3 }, ErrOption},
-		"traces":                       {func(o *Options) { o.TraceMemory = -2 }, ErrOption},
-		"traces too small":             {func(o *Options) { o.TraceMemory = 10 }, mem.ErrBudget},
-		"buffers":                      {func(o *Options) { o.BufferMemory = -2 }, ErrOption},
-		"scratch":                      {func(o *Options) { o.ScratchBytes = -2 }, ErrOption},
-		"presc":                        {func(o *Options) { o.Cache, o.PreSCEpochs = "presc", 0 }, ErrOption},
-		"vector":                       {func(o *Options) { o.Cache, o.Hotness = "vector", make([]float32, 99) }, cache.ErrHotness},
-		"superbatch that does not fit": {func(o *Options) { o.Superbatch, o.Memory, o.FeatureCache = 1<<40, 8<<20, Auto }, mem.ErrBudget},
+		"no superbatch":       {func(o *Options) { o.Superbatch = 0 }, ErrOption},
+		"negative superbatch": {func(o *Options) { o.Superbatch = -2 }, ErrOption},
+		"transfer":            {func(o *Options) { o.Transfer = "fast" }, ErrOption},
+		"reorder":             {func(o *Options) { o.Reorder = -2 }, ErrOption},
+		"reorder of lru":      {func(o *Options) { o.Reorder, o.Cache = 4, "lru" }, ErrOption},
+		"reorder beyond":      {func(o *Options) { o.Reorder, o.Superbatch = 4, 3 }, ErrOption},
+		"traces":              {func(o *Options) { o.TraceMemory = -2 }, ErrOption},
+		"traces too small":    {func(o *Options) { o.TraceMemory = 10 }, mem.ErrBudget},
+		"buffers":             {func(o *Options) { o.BufferMemory = -2 }, ErrOption},
+		"scratch":             {func(o *Options) { o.ScratchBytes = -2 }, ErrOption},
+		"presc":               {func(o *Options) { o.Cache, o.PreSCEpochs = "presc", 0 }, ErrOption},
+		"vector": {func(o *Options) {
+			o.Cache, o.Hotness = "vector", make([]float32, 99)
+		}, cache.ErrHotness},
+		"superbatch that does not fit": {func(o *Options) {
+			o.Superbatch, o.Memory, o.FeatureCache = 1<<40, 8<<20, Auto
+		}, mem.ErrBudget},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := belady()

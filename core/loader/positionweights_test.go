@@ -41,7 +41,8 @@ func (d *dataset) byPosition() *dataset {
 // Batches do not depend on whether the store has weights by position.
 func TestWeightsByPositionAgreeEverywhere(t *testing.T) {
 	for order, d := range map[string]*dataset{
-		"": hubDataset(500, 50_000, manifest.DType_FLOAT32), " sorted": hubDataset(300, 40_000, manifest.DType_INT64).bySorted(),
+		"":        hubDataset(500, 50_000, manifest.DType_FLOAT32),
+		" sorted": hubDataset(300, 40_000, manifest.DType_INT64).bySorted(),
 	} {
 		s := d.byPosition().store(t, ssd.OS)
 		for name, change := range samplerOptions() {
@@ -74,7 +75,8 @@ func TestHubReadsFewPages(t *testing.T) {
 		d := newDataset(20, edges).weighted(dtype)
 		clear(d.targets)
 		o := plain()
-		o.WeightAttr, o.NeighborCache, o.FeatureCache, o.Fanouts, o.Seeds, o.BatchSize = "weight", 0, 0, []int64{10}, []int64{0}, 1
+		o.WeightAttr, o.NeighborCache, o.FeatureCache, o.Fanouts, o.Seeds, o.BatchSize = "weight", 0, 0, []int64{10},
+			[]int64{0}, 1
 		l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
 		w := l.drawnBy[0].Source.(sample.BlockSource)
 		require.True(t, w.Worth(edges, 10))
@@ -114,7 +116,8 @@ func TestLocate(t *testing.T) {
 				points = append(points, sample.Point{Start: start, Deg: end - start, Below: below})
 			}
 		}
-		points = append(points, sample.Point{Start: start, Deg: end - start, Below: -1}, sample.Point{Start: start, Deg: end - start, Below: 1e300})
+		points = append(points, sample.Point{Start: start, Deg: end - start, Below: -1},
+			sample.Point{Start: start, Deg: end - start, Below: 1e300})
 	}
 	require.NoError(t, w.Locate(context.Background(), points))
 	for _, p := range points {

@@ -46,7 +46,8 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 	}
 	for _, order := range store.Orders {
 		s := relaid(t, original, order)
-		for _, kind := range []string{"none", "belady", "degree", "in-degree", "expected", "presc", "oracle", "vector", "lru"} {
+		for _, kind := range []string{"none", "belady", "degree", "in-degree", "expected", "presc", "oracle", "vector",
+			"lru"} {
 			t.Run(order+" "+kind, func(t *testing.T) {
 				o := belady()
 				o.Cache, o.Transfer, o.Scratch = kind, "pack+forward", t.TempDir()

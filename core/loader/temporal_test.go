@@ -110,7 +110,8 @@ func requireTrees(t *testing.T, d *dataset, o Options, b *seen) {
 		if o.TimeAttr == "time" {
 			at = d.timeOf(e)
 		}
-		return at <= times[seed] && (o.TimeWindow == 0 || times[seed] < math.MinInt64+o.TimeWindow || at > times[seed]-o.TimeWindow)
+		return at <= times[seed] && (o.TimeWindow == 0 || times[seed] < math.MinInt64+o.TimeWindow ||
+			at > times[seed]-o.TimeWindow)
 	}
 	inEdges := map[int64][]int64{}
 	for e, v := range d.targets {
@@ -133,7 +134,8 @@ func requireTrees(t *testing.T, d *dataset, o Options, b *seen) {
 		}
 		require.Equal(t, want, ptr[target+1]-ptr[target])
 		for i := ptr[target]; i < ptr[target+1]; i++ {
-			if e := eID[i]; !allowed(e, seed) || tree[row[i]] != seed || col[i] != target || d.sources[e] != nID[row[i]] || d.targets[e] != nID[target] {
+			if e := eID[i]; !allowed(e, seed) || tree[row[i]] != seed || col[i] != target || d.sources[e] != nID[row[i]] ||
+				d.targets[e] != nID[target] {
 				t.Fatalf("edge %d of tree %d, which is the graph's %d", i, seed, e)
 			}
 		}
@@ -217,7 +219,8 @@ func TestRowsOfTreesAreReadOnce(t *testing.T) {
 func TestTimesOfEveryType(t *testing.T) {
 	var want []int64
 	for _, dtype := range []manifest.DType{
-		manifest.DType_INT8, manifest.DType_INT16, manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT8, manifest.DType_UINT16, manifest.DType_UINT32,
+		manifest.DType_INT8, manifest.DType_INT16, manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT8,
+		manifest.DType_UINT16, manifest.DType_UINT32,
 	} {
 		d := newDataset(300, 3000).timed(dtype)
 		for _, neighbors := range []int64{Auto, 0} {
@@ -254,21 +257,29 @@ func TestWrongTimes(t *testing.T) {
 		change  func(o *Options)
 		message string
 	}{
-		"missing":       {d, func(o *Options) { o.TimeAttr = "when" }, `time_attr "when" is no tensor of the graph, the edge tensors are ["edge_attr" "weight" "time" "huge"] and the node tensors ["wide" "x" "y"]`},
-		"two columns":   {d, func(o *Options) { o.TimeAttr = "edge_attr" }, `time_attr "edge_attr" holds int32 [2] for each node or edge, expected one integer`},
-		"floats":        {d, func(o *Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},
-		"too large":     {d, func(o *Options) { o.TimeAttr = "huge" }, `time_attr "huge" holds uint64 []`},
-		"no input_time": {d, func(o *Options) { o.TimeAttr = "time" }, `time_attr "time" has times of edges, so input_time must give a time for each input node`},
-		"input_time":    {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 99) }, `input_time has 99 times, expected one for each of 100 input nodes`},
-		"of seeds":      {d, func(o *Options) { o.TimeAttr, o.SeedTimes, o.Seeds = "y", make([]int64, 100), []int64{1, 2} }, `expected one for each of 2 input nodes`},
-		"window":        {d, func(o *Options) { o.TimeAttr, o.TimeWindow = "y", -1 }, `time_window must be at least 1`},
-		"no times":      {d, func(o *Options) { o.TemporalLast = true }, `need time_attr`},
-		"weights":       {d, func(o *Options) { o.TimeAttr, o.WeightAttr = "y", "weight" }, `time_attr and weight_attr`},
-		"labor":         {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} }, `LABOR and random walks`},
+		"missing": {d, func(o *Options) { o.TimeAttr = "when" },
+			`time_attr "when" is no tensor of the graph, ` +
+				`the edge tensors are ["edge_attr" "weight" "time" "huge"] and the node tensors ["wide" "x" "y"]`},
+		"two columns": {d, func(o *Options) { o.TimeAttr = "edge_attr" },
+			`time_attr "edge_attr" holds int32 [2] for each node or edge, expected one integer`},
+		"floats":    {d, func(o *Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},
+		"too large": {d, func(o *Options) { o.TimeAttr = "huge" }, `time_attr "huge" holds uint64 []`},
+		"no input_time": {d, func(o *Options) { o.TimeAttr = "time" },
+			`time_attr "time" has times of edges, so input_time must give a time for each input node`},
+		"input_time": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 99) },
+			`input_time has 99 times, expected one for each of 100 input nodes`},
+		"of seeds": {d, func(o *Options) { o.TimeAttr, o.SeedTimes, o.Seeds = "y", make([]int64, 100), []int64{1, 2} },
+			`expected one for each of 2 input nodes`},
+		"window":   {d, func(o *Options) { o.TimeAttr, o.TimeWindow = "y", -1 }, `time_window must be at least 1`},
+		"no times": {d, func(o *Options) { o.TemporalLast = true }, `need time_attr`},
+		"weights":  {d, func(o *Options) { o.TimeAttr, o.WeightAttr = "y", "weight" }, `time_attr and weight_attr`},
+		"labor": {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
+			`LABOR and random walks`},
 		"walks": {d, func(o *Options) {
 			o.TimeAttr, o.Walks = "y", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 		}, `LABOR and random walks`},
-		"history":    {d, func(o *Options) { o.Disjoint, o.History = true, &HistoryOptions{} }, `a history and disjoint trees`},
+		"history": {d, func(o *Options) { o.Disjoint, o.History = true, &HistoryOptions{} },
+			`a history and disjoint trees`},
 		"name taken": {taken, func(o *Options) { o.Disjoint = true }, `the graph has a tensor "batch"`},
 	} {
 		t.Run(name, func(t *testing.T) {

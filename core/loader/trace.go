@@ -74,7 +74,8 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 		narrow = append(narrow, uint32(v))
 	}
 	pieces := [][]byte{
-		mem.Bytes(r.inputs), mem.Bytes(r.places.Ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(narrow),
+		mem.Bytes(r.inputs), mem.Bytes(r.places.Ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
+		mem.Bytes(narrow),
 		mem.Bytes(g.Row),
 	}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint

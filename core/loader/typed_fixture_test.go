@@ -42,13 +42,16 @@ func newTypedDataset() *typedDataset {
 	rng := rand.New(rand.NewPCG(3, 4))
 	d := &typedDataset{names: []string{"user", "item", "tag", "none", "far"}, counts: []int64{900, 2500, 60, 0, 40}}
 	add := func(name string, typ int, width int64, tag byte) GraphTensor {
-		return GraphTensor{Name: name, DType: manifest.DType_UINT8, RowShape: []int64{width}, Rows: typedRows(d.counts[typ], width, tag)}
+		return GraphTensor{Name: name, DType: manifest.DType_UINT8, RowShape: []int64{width},
+			Rows: typedRows(d.counts[typ], width, tag)}
 	}
-	d.nodes = [][]GraphTensor{{add("x", 0, 96, 1)}, {add("narrow", 1, 80, 2), add("x", 1, 170, 3), add("y", 1, 8, 4)}, nil, {add("x", 3, 100, 5)}, {add("x", 4, 300, 6)}}
+	d.nodes = [][]GraphTensor{{add("x", 0, 96, 1)}, {add("narrow", 1, 80, 2), add("x", 1, 170, 3), add("y", 1, 8, 4)}, nil,
+		{add("x", 3, 100, 5)}, {add("x", 4, 300, 6)}}
 	for i, r := range []struct {
 		source, target, edges int
 		attr                  bool
-	}{{0, 1, 9000, true}, {1, 0, 6000, false}, {0, 0, 2000, true}, {1, 2, 4000, false}, {2, 1, 500, true}, {3, 1, 0, true}, {4, 4, 90, false}} {
+	}{{0, 1, 9000, true}, {1, 0, 6000, false}, {0, 0, 2000, true}, {1, 2, 4000, false}, {2, 1, 500, true}, {3, 1, 0, true},
+		{4, 4, 90, false}} {
 		var sources, targets []int64
 		for range r.edges {
 			u := rng.Float64()
@@ -105,7 +108,8 @@ func (d *typedDataset) store(t *testing.T, fs ssd.FS) *store.Store {
 		in.NodeTypes = append(in.NodeTypes, store.NodeInput{Name: name, NumNodes: d.counts[i], Tensors: named(d.nodes[i])})
 	}
 	for _, e := range d.edges {
-		in.EdgeTypes = append(in.EdgeTypes, store.EdgeInput{Source: e.Source, Relation: e.Relation, Target: e.Target, EdgeIndex: e.EdgeIndex, Tensors: named(e.Tensors)})
+		in.EdgeTypes = append(in.EdgeTypes, store.EdgeInput{Source: e.Source, Relation: e.Relation, Target: e.Target,
+			EdgeIndex: e.EdgeIndex, Tensors: named(e.Tensors)})
 	}
 	path := filepath.Join(t.TempDir(), "typed.freshgo")
 	require.NoError(t, store.Convert(context.Background(), ssd.OS, in, path, store.ConvertOptions{Memory: 64 << 20}))
@@ -217,7 +221,8 @@ func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.Worker, o Options
 		}
 		require.Equal(t, append([]int64{int64(len(ids))}, x.RowShape...), b.shapes[name])
 		for i, v := range ids {
-			require.True(t, bytes.Equal(x.Rows[int(v)*width:][:width], got[i*width:][:width]), "row %d of %s of batch %d, which is %d", i, name, b.index, v)
+			require.True(t, bytes.Equal(x.Rows[int(v)*width:][:width], got[i*width:][:width]),
+				"row %d of %s of batch %d, which is %d", i, name, b.index, v)
 		}
 	}
 	for typ := range d.names {

@@ -37,7 +37,8 @@ func TestTypedHeldRowsAreLeftOut(t *testing.T) {
 			for source, src := range map[string]Source{"graph": g, "store": s} {
 				t.Run(fmt.Sprintf("%v held %s %s", share, kind, source), func(t *testing.T) {
 					o := d.options()
-					o.Held, o.Cache, o.FeatureCache, o.Superbatch, o.Transfer, o.Prefetch = held, kind, 80<<10, 4, "page-once+forward", 3
+					o.Held, o.Cache, o.FeatureCache, o.Superbatch, o.Transfer, o.Prefetch = held, kind, 80<<10, 4, "page-once+forward",
+						3
 					if o.BufferMemory = 4 << 20; kind == "all" {
 						o.Cache, o.FeatureCache = "degree", 8<<20
 					}

@@ -32,7 +32,9 @@ func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
 		{"memory, budget, one at a time", g, func(o *Options) { o.Workers, o.Prefetch, o.Memory = 2, 0, 24<<20 }},
 		{"memory, not shuffled, replaced", g, func(o *Options) { o.Shuffle, o.Replace = false, true }},
 		{"store", OpenStore(s), func(o *Options) {}},
-		{"store, topology on disk", OpenStore(s), func(o *Options) { o.NeighborCache, o.FeatureCache, o.Workers, o.Prefetch = 0, 0, 1, 0 }},
+		{"store, topology on disk", OpenStore(s), func(o *Options) {
+			o.NeighborCache, o.FeatureCache, o.Workers, o.Prefetch = 0, 0, 1, 0
+		}},
 		{"degree", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "degree", 60<<10 }},
 		{"in-degree", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "in-degree", 60<<10 }},
 		{"presc", OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "presc", 60<<10 }},
@@ -47,17 +49,22 @@ func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
 			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.Checksums = "belady", 120<<10, "page-once", 3, true
 		}},
 		{"belady, scan", OpenStore(s), func(o *Options) {
-			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.Prefetch = "belady", 120<<10, "scan+forward", 4, 8<<20, 1
+			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.Prefetch = "belady", 120<<10, "scan+forward", 4,
+				8<<20, 1
 		}},
 		{"belady, pack, reordered", OpenStore(s), func(o *Options) {
-			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.Prefetch = "belady", 120<<10, "pack+forward", 4, 8<<20, 1
+			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.Prefetch = "belady", 120<<10, "pack+forward", 4,
+				8<<20, 1
 			o.CarryOver = false
 		}},
 		{"belady, forward, disk", OpenStore(s), func(o *Options) {
-			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.NeighborCache = "belady", 120<<10, "forward", 5, 4<<20, 0
+			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.NeighborCache = "belady", 120<<10, "forward", 5,
+				4<<20, 0
 			o.Scratch = t.TempDir()
 		}},
-		{"labor", OpenStore(s), func(o *Options) { o.Labor, o.Cache, o.FeatureCache = &sample.Labor{BatchDependency: 1}, "lru", 60<<10 }},
+		{"labor", OpenStore(s), func(o *Options) {
+			o.Labor, o.Cache, o.FeatureCache = &sample.Labor{BatchDependency: 1}, "lru", 60<<10
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := d.options()
@@ -313,7 +320,8 @@ func TestTypedOptionsThatAreRefused(t *testing.T) {
 		message string
 	}{
 		{func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "histor"},
-		{func(o *Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, ErrOption, "random walks"},
+		{func(o *Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, ErrOption,
+			"random walks"},
 		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout, "6 edge types, the graph has 7"},
 		{func(o *Options) { o.RelationFanouts[2] = []int64{1} }, sample.ErrFanout, "1 fanouts of relation 2"},
 		{func(o *Options) { o.Seeds = append(o.Seeds, 905) }, ErrOption, `a node of type "item"`},

@@ -24,11 +24,13 @@ func typedInputs() (GraphInput, store.Input) {
 	for _, name := range []string{"user", "item", "tag"} {
 		x := make([]byte, 8*counts[name])
 		memory.NodeTypes = append(memory.NodeTypes, GraphNodes{
-			Name: name, NumNodes: counts[name], Tensors: []GraphTensor{{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{2}, Rows: x}},
+			Name: name, NumNodes: counts[name], Tensors: []GraphTensor{{Name: "x", DType: manifest.DType_FLOAT32,
+				RowShape: []int64{2}, Rows: x}},
 		})
 		disk.NodeTypes = append(disk.NodeTypes, store.NodeInput{Name: name, NumNodes: counts[name]})
 	}
-	for _, name := range [][3]string{{"user", "likes", "item"}, {"item", "liked", "user"}, {"user", "knows", "user"}, {"tag", "of", "item"}} {
+	for _, name := range [][3]string{{"user", "likes", "item"}, {"item", "liked", "user"}, {"user", "knows", "user"},
+		{"tag", "of", "item"}} {
 		var sources, targets []int64
 		if counts[name[0]] > 0 {
 			for range 5000 {
@@ -36,8 +38,10 @@ func typedInputs() (GraphInput, store.Input) {
 			}
 		}
 		edges := store.Dense(manifest.DType_INT64, []int64{2, int64(len(sources))}, littleEndian(append(sources, targets...)))
-		memory.EdgeTypes = append(memory.EdgeTypes, GraphEdges{Source: name[0], Relation: name[1], Target: name[2], EdgeIndex: edges})
-		disk.EdgeTypes = append(disk.EdgeTypes, store.EdgeInput{Source: name[0], Relation: name[1], Target: name[2], EdgeIndex: edges})
+		memory.EdgeTypes = append(memory.EdgeTypes,
+			GraphEdges{Source: name[0], Relation: name[1], Target: name[2], EdgeIndex: edges})
+		disk.EdgeTypes = append(disk.EdgeTypes, store.EdgeInput{Source: name[0], Relation: name[1], Target: name[2],
+			EdgeIndex: edges})
 	}
 	return memory, disk
 }
@@ -69,7 +73,8 @@ func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 		defer indptr.Free()
 		defer indices.Free()
 		stored.Relations = append(stored.Relations, sample.Relation{
-			Source: place[e.Source], Target: place[e.Target], Indptr: mem.Slice[int64](indptr), Indices32: mem.Slice[int32](indices),
+			Source: place[e.Source], Target: place[e.Target], Indptr: mem.Slice[int64](indptr),
+			Indices32: mem.Slice[int32](indices),
 		})
 	}
 	var batches [2]sample.Subgraph
@@ -91,10 +96,14 @@ func TestTypedGraphRefuses(t *testing.T) {
 		change func(in *GraphInput)
 		want   string
 	}{
-		"unknown type":   {func(in *GraphInput) { in.EdgeTypes[0].Target = "itm" }, `unknown node type "itm", the node types are ["item" "tag" "user"]`},
-		"no edge types":  {func(in *GraphInput) { in.EdgeTypes = nil }, "no edge type"},
-		"other type":     {func(in *GraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
-		"short tensor":   {func(in *GraphInput) { in.NodeTypes[1].Tensors[0].Rows = make([]byte, 8) }, `tensor "item.x" has 8 bytes, expected 900 rows of 8 bytes`},
+		"unknown type": {func(in *GraphInput) {
+			in.EdgeTypes[0].Target = "itm"
+		}, `unknown node type "itm", the node types are ["item" "tag" "user"]`},
+		"no edge types": {func(in *GraphInput) { in.EdgeTypes = nil }, "no edge type"},
+		"other type":    {func(in *GraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
+		"short tensor": {func(in *GraphInput) {
+			in.NodeTypes[1].Tensors[0].Rows = make([]byte, 8)
+		}, `tensor "item.x" has 8 bytes, expected 900 rows of 8 bytes`},
 		"negative nodes": {func(in *GraphInput) { in.NodeTypes[2].NumNodes = -1; in.NodeTypes[2].Tensors = nil }, "-1 nodes"},
 		"ragged edges": {func(in *GraphInput) {
 			in.EdgeTypes[1].Tensors = []GraphTensor{{Name: "time", DType: manifest.DType_INT64, Rows: make([]byte, 8)}}

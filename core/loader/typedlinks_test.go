@@ -44,9 +44,12 @@ var typedLinkKinds = []struct {
 	source, target int
 }{
 	{"user to item", links.Options{Negatives: 1.5, Relation: 0, Exclude: links.ExcludeLinks}, 0, 1},
-	{"item to user, strict", links.Options{Negatives: 2, Relation: 1, Reverse: 0, Exclude: links.ExcludeBoth, Strict: true}, 1, 0},
-	{"user to user", links.Options{Negatives: 2, Triplets: true, Relation: 2, Reverse: 2, Exclude: links.ExcludeBoth, Strict: true}, 0, 0},
-	{"tag to item, triplets", links.Options{Negatives: 3, Triplets: true, Relation: 4, Reverse: 3, Exclude: links.ExcludeBoth, Strict: true}, 2, 1},
+	{"item to user, strict", links.Options{Negatives: 2, Relation: 1, Reverse: 0, Exclude: links.ExcludeBoth,
+		Strict: true}, 1, 0},
+	{"user to user", links.Options{Negatives: 2, Triplets: true, Relation: 2, Reverse: 2, Exclude: links.ExcludeBoth,
+		Strict: true}, 0, 0},
+	{"tag to item, triplets", links.Options{Negatives: 3, Triplets: true, Relation: 4, Reverse: 3,
+		Exclude: links.ExcludeBoth, Strict: true}, 2, 1},
 	{"plain", links.Options{Relation: 6}, 4, 4},
 }
 
@@ -136,7 +139,8 @@ func TestTypedLinksAreRight(t *testing.T) {
 	}
 }
 
-// TestTypedLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and works at them.
+// TestTypedLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and
+// works at them.
 func TestTypedLinksAgreeEverywhere(t *testing.T) {
 	d := newTypedDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
@@ -194,13 +198,21 @@ func TestWrongTypedLinks(t *testing.T) {
 	}{
 		"no such relation": {func(o *Options) { o.Links.Relation = 7 }, ErrOption, "links of relation 7, the graph has 7"},
 		"negative":         {func(o *Options) { o.Links.Reverse = -1 }, ErrOption, "links of relation -1"},
-		"no way back":      {func(o *Options) { o.Links.Exclude, o.Links.Reverse = links.ExcludeBoth, 3 }, ErrOption, `the reverse of links of (user, r0, item) must lead from type "item" to "user", (item, r3, tag) does not`},
-		"source":           {func(o *Options) { o.Links.Sources[7] = 900 }, sample.ErrSeed, `edge_label_index[0, 7] is 900, expected an id in [0, 900) of type "user"`},
-		"target":           {func(o *Options) { o.Links.Targets[7] = 2500 }, sample.ErrSeed, `edge_label_index[1, 7] is 2500, expected an id in [0, 2500) of type "item"`},
-		"weights":          {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, make([]float64, 900) }, ErrOption, `dst_weight must have an entry for each of 2500 nodes of type "item", got 900`},
-		"none":             {func(o *Options) { o.Links.Relation, o.Links.Sources, o.Links.Targets = 5, nil, nil }, ErrOption, "(none, r5, item) has none"},
-		"seeds":            {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
-		"labor":            {func(o *Options) { o.Links.Exclude, o.Labor = links.ExcludeLinks, &sample.Labor{BatchDependency: 1} }, ErrOption, "LABOR"},
+		"no way back": {func(o *Options) { o.Links.Exclude, o.Links.Reverse = links.ExcludeBoth, 3 }, ErrOption,
+			`the reverse of links of (user, r0, item) must lead from type "item" to "user", (item, r3, tag) does not`},
+		"source": {func(o *Options) { o.Links.Sources[7] = 900 }, sample.ErrSeed,
+			`edge_label_index[0, 7] is 900, expected an id in [0, 900) of type "user"`},
+		"target": {func(o *Options) { o.Links.Targets[7] = 2500 }, sample.ErrSeed,
+			`edge_label_index[1, 7] is 2500, expected an id in [0, 2500) of type "item"`},
+		"weights": {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, make([]float64, 900) },
+			ErrOption, `dst_weight must have an entry for each of 2500 nodes of type "item", got 900`},
+		"none": {func(o *Options) { o.Links.Relation, o.Links.Sources, o.Links.Targets = 5, nil, nil }, ErrOption,
+			"(none, r5, item) has none"},
+		"seeds": {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
+		"labor": {func(o *Options) {
+			o.Links.Exclude, o.Labor = links.ExcludeLinks,
+				&sample.Labor{BatchDependency: 1}
+		}, ErrOption, "LABOR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := d.forLinks(links.Options{}, 0, 1)

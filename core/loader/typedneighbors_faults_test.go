@@ -33,7 +33,8 @@ func TestTypedListsWithinTheBudget(t *testing.T) {
 			ends[0] = append(ends[0], int64(float64(of[0])*u*u*u))
 			ends[1] = append(ends[1], rng.Int64N(of[1]))
 		}
-		e.EdgeIndex, e.Tensors = store.Dense(manifest.DType_INT64, []int64{2, 4000 * scale}, littleEndian(append(ends[0], ends[1]...))), nil
+		e.EdgeIndex, e.Tensors = store.Dense(manifest.DType_INT64, []int64{2, 4000 * scale},
+			littleEndian(append(ends[0], ends[1]...))), nil
 	}
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){

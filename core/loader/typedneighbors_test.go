@@ -195,7 +195,8 @@ func (l *Loader) missesOf(batches []*seen) (misses int64) {
 			kind++
 		}
 		for _, b := range batches {
-			index, nodes := b.int64s(fmt.Sprintf("e%d/edge_index", i)), b.int64s(fmt.Sprintf("n%d/n_id", types.relations[i].target))
+			index, nodes := b.int64s(fmt.Sprintf("e%d/edge_index", i)),
+				b.int64s(fmt.Sprintf("n%d/n_id", types.relations[i].target))
 			for _, target := range index[len(index)/2:] {
 				at := []int64{cache.Miss}
 				if lists != nil {
@@ -277,10 +278,12 @@ func TestWantedLists(t *testing.T) {
 		for i, v := range pairs {
 			ends[i%2] = append(ends[i%2], v)
 		}
-		index := store.Dense(manifest.DType_INT64, []int64{2, int64(len(pairs) / 2)}, littleEndian(append(ends[0], ends[1]...)))
+		index := store.Dense(manifest.DType_INT64, []int64{2, int64(len(pairs) / 2)},
+			littleEndian(append(ends[0], ends[1]...)))
 		return GraphEdges{Source: source, Relation: name, Target: target, EdgeIndex: index}
 	}
-	d := &typedDataset{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1}, nodes: make([][]GraphTensor, 4)}
+	d := &typedDataset{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1},
+		nodes: make([][]GraphTensor, 4)}
 	d.edges = []GraphEdges{
 		edge("paper", "by", "author", 0, 0, 1, 0, 1, 1, 1, 2),
 		edge("author", "rev_by", "paper", 0, 0, 0, 1, 1, 1, 2, 1),

@@ -215,11 +215,21 @@ func TestWrongTypedTimes(t *testing.T) {
 	d := newTypedDataset().timed()
 	g := d.graph(t)
 	for message, change := range map[string]func(o *Options){
-		`time_attr "born!" is no tensor of any type, the tensors are ["user.x"`:           func(o *Options) { o.TimeAttr = "born!" },
-		`time_attr "mixed" names tensors of nodes (node type "item") and of edges (edge`:  func(o *Options) { o.TimeAttr = "mixed" },
-		`node type "item" has no time_attr "born" of its own, so input_time must give`:    func(o *Options) { o.TimeAttr = "born" },
-		`node type "user": loader: invalid option: time_attr "x" holds uint8 [96]`:        func(o *Options) { o.TimeAttr = "x" },
-		`edge type (user, r0, item): loader: invalid option: time_attr "w" holds float32`: func(o *Options) { o.TimeAttr = "w" },
+		`time_attr "born!" is no tensor of any type, the tensors are ["user.x"`: func(o *Options) {
+			o.TimeAttr = "born!"
+		},
+		`time_attr "mixed" names tensors of nodes (node type "item") and of edges (edge`: func(o *Options) {
+			o.TimeAttr = "mixed"
+		},
+		`node type "item" has no time_attr "born" of its own, so input_time must give`: func(o *Options) {
+			o.TimeAttr = "born"
+		},
+		`node type "user": loader: invalid option: time_attr "x" holds uint8 [96]`: func(o *Options) {
+			o.TimeAttr = "x"
+		},
+		`edge type (user, r0, item): loader: invalid option: time_attr "w" holds float32`: func(o *Options) {
+			o.TimeAttr = "w"
+		},
 		`expected one for each of 452 input nodes`: func(o *Options) {
 			o.TimeAttr, o.SeedTimes = "born", make([]int64, 3)
 		},
@@ -346,7 +356,8 @@ func (d *typedDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, sourc
 	for i, e := range g.edges {
 		at := fmt.Sprintf("e%d/", i)
 		eID, index := b.int64s(at+"e_id"), b.int64s(at+"edge_index")
-		sourceIDs, sourceTrees, targetIDs, targetTrees := of(e.source, "n_id"), of(e.source, TreeName), of(e.target, "n_id"), of(e.target, TreeName)
+		sourceIDs, sourceTrees, targetIDs, targetTrees := of(e.source, "n_id"), of(e.source, TreeName), of(e.target, "n_id"),
+			of(e.target, TreeName)
 		byEdge, byNode := d.tensor(d.edges[i].Tensors, o.TimeAttr), d.tensor(d.nodes[e.source], o.TimeAttr)
 		for j, id := range eID {
 			from, to := index[j], index[len(eID)+j]
@@ -358,7 +369,8 @@ func (d *typedDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, sourc
 				when = int64(byNode[u])
 			}
 			if sourceTrees[from] != link || out[[3]int64{int64(i), u, v}] || len(times) > 0 && when > times[link] {
-				t.Fatalf("edge %d of relation %d and time %d, from %d to %d, is of another tree, a link of the batch, or late", j, i, when, u, v)
+				t.Fatalf("edge %d of relation %d and time %d, from %d to %d, is of another tree, a link of the batch, or late", j,
+					i, when, u, v)
 			}
 		}
 	}
@@ -369,7 +381,8 @@ func TestReverses(t *testing.T) {
 	for _, r := range []struct {
 		source, target int
 		name           string
-	}{{0, 1, "x"}, {1, 0, "rev_x"}, {1, 0, "y"}, {0, 0, "z"}, {0, 0, "rev_z"}, {1, 1, "w"}, {1, 2, "v"}, {2, 1, "u"}, {0, 2, "t"}} {
+	}{{0, 1, "x"}, {1, 0, "rev_x"}, {1, 0, "y"}, {0, 0, "z"}, {0, 0, "rev_z"}, {1, 1, "w"}, {1, 2, "v"}, {2, 1, "u"},
+		{0, 2, "t"}} {
 		s.relations = append(s.relations, relation{source: r.source, target: r.target, relation: r.name})
 	}
 	require.Equal(t, []int{1, 0, 0, 4, 3, 5, 7, 6, -1}, s.reverses())

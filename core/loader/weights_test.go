@@ -62,7 +62,8 @@ func samplerOptions() map[string]func(o *Options) {
 // what is cached and planned, nor on how the trace of a planned batch is kept.
 func TestSamplersAgreeEverywhere(t *testing.T) {
 	for order, d := range map[string]*dataset{
-		"": newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32), " sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
+		"":        newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32),
+		" sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
 	} {
 		s := d.store(t, ssd.OS)
 		options := samplerOptions()
@@ -155,8 +156,10 @@ func TestTensorsOfSamplers(t *testing.T) {
 func TestWeightsOfEveryType(t *testing.T) {
 	var want []int64
 	for _, dtype := range []manifest.DType{
-		manifest.DType_FLOAT64, manifest.DType_FLOAT32, manifest.DType_FLOAT16, manifest.DType_BFLOAT16, manifest.DType_INT8, manifest.DType_INT16,
-		manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT8, manifest.DType_UINT16, manifest.DType_UINT32, manifest.DType_UINT64,
+		manifest.DType_FLOAT64, manifest.DType_FLOAT32, manifest.DType_FLOAT16, manifest.DType_BFLOAT16, manifest.DType_INT8,
+		manifest.DType_INT16,
+		manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT8, manifest.DType_UINT16, manifest.DType_UINT32,
+		manifest.DType_UINT64,
 	} {
 		d := newDataset(300, 3000).weighted(dtype)
 		for place, neighbors := range map[string]int64{"memory": Auto, "disk": 0} {
@@ -180,7 +183,11 @@ func TestBadWeights(t *testing.T) {
 		}
 		weights[1234] = bad
 		d.extra = []GraphTensor{{Name: "weight", DType: manifest.DType_FLOAT64, Rows: littleEndian(weights)}}
-		want := fmt.Sprintf("loader: invalid option: weight_attr \"weight\" is %v for edge 1234, expected a finite number of at least 0 and at most 1e+290", bad)
+		want := fmt.Sprintf(
+			"loader: invalid option: weight_attr \"weight\" is %v for edge 1234, "+
+				"expected a finite number of at least 0 and at most 1e+290",
+			bad,
+		)
 		s := OpenStore(d.store(t, ssd.OS))
 		for name, src := range map[string]Source{"graph": d.graph(t), "store": s, "disk": s, "budget": s} {
 			o := plain()
@@ -209,10 +216,15 @@ func TestWrongSamplerOptions(t *testing.T) {
 		want    error
 		message string
 	}{
-		"missing":     {d, func(o *Options) { o.WeightAttr = "x" }, ErrOption, `weight_attr "x" is no edge tensor, the edge tensors are ["edge_attr" "weight" "flag"]`},
-		"two columns": {d, func(o *Options) { o.WeightAttr = "edge_attr" }, ErrOption, `weight_attr "edge_attr" holds int32 [2] for each edge, expected one number`},
-		"bool":        {d, func(o *Options) { o.WeightAttr = "flag" }, ErrOption, `weight_attr "flag" holds bool [] for each edge, expected one number`},
-		"name taken":  {taken, func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, ErrOption, `has a tensor "edge_weight"`},
+		"missing": {d, func(o *Options) { o.WeightAttr = "x" }, ErrOption,
+			`weight_attr "x" is no edge tensor, the edge tensors are ["edge_attr" "weight" "flag"]`},
+		"two columns": {d, func(o *Options) { o.WeightAttr = "edge_attr" }, ErrOption,
+			`weight_attr "edge_attr" holds int32 [2] for each edge, expected one number`},
+		"bool": {d, func(o *Options) { o.WeightAttr = "flag" }, ErrOption,
+			`weight_attr "flag" holds bool [] for each edge, expected one number`},
+		"name taken": {taken, func(o *Options) {
+			o.Labor = &sample.Labor{BatchDependency: 1}
+		}, ErrOption, `has a tensor "edge_weight"`},
 		"expected": {d, func(o *Options) {
 			o.Cache, o.Walks = "expected", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 		}, ErrOption, `use "presc"`},

@@ -77,7 +77,8 @@ func (g *weightedGraph) fromMemory(t *testing.T, cfg plainConfig, key Key, seeds
 // Draws by blocks are those from memory, to the bit, be all long lists drawn so or some.
 func TestDrawsByBlocksEqualThoseFromMemory(t *testing.T) {
 	g := newWeightedGraph(500, 7)
-	batches := map[string][]int64{"one hub": {97}, "none": nil, "repeated": {97, 5, 97, 5, 5, 399, 0, 0, 3}, "all": g.seeds(500, 4)}
+	batches := map[string][]int64{"one hub": {97}, "none": nil, "repeated": {97, 5, 97, 5, 5, 399, 0, 0, 3},
+		"all": g.seeds(500, 4)}
 	b := g.blocks(nil)
 	for name, cfg := range methodConfigs(&Weights{Source: b}) {
 		if cfg.Weights == nil {
@@ -87,7 +88,9 @@ func TestDrawsByBlocksEqualThoseFromMemory(t *testing.T) {
 			key := Key{Seed: 1, Epoch: 2, Batch: uint64(len(batch))}
 			want := g.fromMemory(t, cfg, key, seeds)
 			for worthName, worth := range map[string]func(deg, k int64) bool{
-				"always": always, "sometimes": func(deg, k int64) bool { return (deg+k)%3 != 0 }, "never": func(int64, int64) bool { return false },
+				"always": always, "sometimes": func(deg, k int64) bool { return (deg+k)%3 != 0 }, "never": func(int64, int64) bool {
+					return false
+				},
 			} {
 				b.worth, b.located, b.fetched = worth, 0, 0
 				for _, threads := range []int{1, 2, 8} {
@@ -183,7 +186,8 @@ func TestSumsThatAreWrong(t *testing.T) {
 			}
 		}
 		for _, replace := range []bool{false, true} {
-			w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{7}, Replace: replace, Weights: &Weights{Source: b}}, true, 1)
+			w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{7}, Replace: replace,
+				Weights: &Weights{Source: b}}, true, 1)
 			for batch := range uint64(20) {
 				var got Subgraph
 				require.NoError(t, w.Sample(context.Background(), Key{Batch: batch}, []int64{0, 1, 2, 3, 4}, &got))
@@ -210,7 +214,8 @@ func TestExcludedEdgesOfBlocks(t *testing.T) {
 			b := g.blocks(always)
 			var want, got Subgraph
 			cfg.Weights = g.with("ram64")
-			require.NoError(t, newWorker(t, g.forms()["ram64"], cfg, false, 1).Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &want))
+			require.NoError(t, newWorker(t, g.forms()["ram64"], cfg, false, 1).Draw(context.Background(), Key{1, 2, 3},
+				Request{Seeds: seeds, Exclude: [][]Link{links}}, &want))
 			cfg.Weights = &Weights{Source: b}
 			w := newWorker(t, g.forms()["ram64"], cfg, false, 3)
 			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))

@@ -55,7 +55,8 @@ func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
 	left, pos := g.without(links)
 	require.Less(t, len(left.wide), len(g.wide))
 	for _, cfg := range []plainConfig{
-		{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2, 2}}, {Fanouts: []int64{-1, 2}}, {Fanouts: []int64{1}}, {Fanouts: []int64{7, 7}, Replace: true},
+		{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2, 2}}, {Fanouts: []int64{-1, 2}}, {Fanouts: []int64{1}},
+		{Fanouts: []int64{7, 7}, Replace: true},
 	} {
 		for form, graph := range g.forms() {
 			for _, threads := range []int{1, 3} {
@@ -63,7 +64,8 @@ func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
 				plain := newWorker(t, left.forms()[form], cfg, true, 1)
 				require.NoError(t, plain.Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
 				w := newWorker(t, graph, cfg, false, threads)
-				require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
+				require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}},
+					&got))
 				// Beyond the first hop the lists are those of the whole graph.
 				first := want.EdgesPerHop[0]
 				require.Equal(t, first, got.EdgesPerHop[0])
@@ -99,7 +101,8 @@ func TestExcludedEdgesWeighNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, cfg := range []plainConfig{{Fanouts: []int64{5}}, {Fanouts: []int64{40}}, {Fanouts: []int64{-1}}, {Fanouts: []int64{7}, Replace: true}} {
+	for _, cfg := range []plainConfig{{Fanouts: []int64{5}}, {Fanouts: []int64{40}}, {Fanouts: []int64{-1}},
+		{Fanouts: []int64{7}, Replace: true}} {
 		for form, graph := range g.forms() {
 			var want, got Subgraph
 			cfg.Weights = light.with(form)
@@ -143,8 +146,10 @@ func TestExcludedEdgesOfPositiveWeights(t *testing.T) {
 func TestWhatCannotBeExcluded(t *testing.T) {
 	g := newTestGraph(50, 1).forms()["ram32"]
 	seeds, links := []int64{1, 2}, []Link{{1, 2}}
-	for _, cfg := range []plainConfig{{Fanouts: []int64{2}, Labor: &Labor{BatchDependency: 1}}, {Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}}} {
-		err := newWorker(t, g, cfg, true, 1).Draw(context.Background(), Key{}, Request{Seeds: seeds, Exclude: [][]Link{links}}, new(Subgraph))
+	for _, cfg := range []plainConfig{{Fanouts: []int64{2}, Labor: &Labor{BatchDependency: 1}},
+		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}}} {
+		err := newWorker(t, g, cfg, true, 1).Draw(context.Background(), Key{},
+			Request{Seeds: seeds, Exclude: [][]Link{links}}, new(Subgraph))
 		require.ErrorIs(t, err, ErrConfig)
 	}
 	w := newWorker(t, g, plainConfig{Fanouts: []int64{2}}, true, 1)

@@ -88,7 +88,8 @@ func TestExcludedEdgesOfTreesWeighNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, cfg := range []plainConfig{{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2}}, {Fanouts: []int64{-1, 4}}, {Fanouts: []int64{7, 2}, Replace: true}} {
+	for _, cfg := range []plainConfig{{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2}}, {Fanouts: []int64{-1, 4}},
+		{Fanouts: []int64{7, 2}, Replace: true}} {
 		cfg.Disjoint = true
 		for form, graph := range g.forms() {
 			var want, got Subgraph

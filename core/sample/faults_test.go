@@ -23,14 +23,29 @@ func TestNewRefuses(t *testing.T) {
 		target  error
 		message string
 	}{
-		{"fanout 0", good, []int64{5, 0}, ErrFanout, "sample: fanout 0 of hop 1, want a positive number or -1 for all: invalid fanout"},
-		{"fanout -2", good, []int64{-2}, ErrFanout, "sample: fanout -2 of hop 0, want a positive number or -1 for all: invalid fanout"},
-		{"short indptr", graph(func(g *plainGraph) { g.Indptr = g.Indptr[1:] }), []int64{1}, ErrGraph, "sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},
+		{"fanout 0", good, []int64{5, 0}, ErrFanout,
+			"sample: fanout 0 of hop 1, want a positive number or -1 for all: invalid fanout"},
+		{"fanout -2", good, []int64{-2}, ErrFanout,
+			"sample: fanout -2 of hop 0, want a positive number or -1 for all: invalid fanout"},
+		{"short indptr", graph(func(g *plainGraph) {
+			g.Indptr = g.Indptr[1:]
+		}), []int64{1}, ErrGraph,
+			"sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},
 		{"negative nodes", plainGraph{NumNodes: -1}, []int64{1}, ErrGraph, "sample: -1 nodes of type 0: inconsistent graph"},
-		{"indptr not from 0", graph(func(g *plainGraph) { g.Indptr = []int64{1, 3, 3, 3, 3} }), []int64{1}, ErrGraph, "sample: indptr starts with 1, want 0: inconsistent graph"},
-		{"no array", graph(func(g *plainGraph) { g.Indices32 = nil }), []int64{1}, ErrGraph, "sample: 0 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
-		{"two arrays", graph(func(g *plainGraph) { g.Indices64 = make([]int64, 3) }), []int64{1}, ErrGraph, "sample: 2 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
-		{"short array", graph(func(g *plainGraph) { g.Indices32 = g.Indices32[1:] }), []int64{1}, ErrGraph, "sample: 2 indices, want 3 as indptr ends: inconsistent graph"},
+		{"indptr not from 0", graph(func(g *plainGraph) {
+			g.Indptr = []int64{1, 3, 3, 3, 3}
+		}), []int64{1}, ErrGraph,
+			"sample: indptr starts with 1, want 0: inconsistent graph"},
+		{"no array", graph(func(g *plainGraph) { g.Indices32 = nil }), []int64{1}, ErrGraph,
+			"sample: 0 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+		{"two arrays", graph(func(g *plainGraph) {
+			g.Indices64 = make([]int64, 3)
+		}), []int64{1}, ErrGraph,
+			"sample: 2 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+		{"short array", graph(func(g *plainGraph) {
+			g.Indices32 = g.Indices32[1:]
+		}), []int64{1}, ErrGraph,
+			"sample: 2 indices, want 3 as indptr ends: inconsistent graph"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -200,7 +215,8 @@ func TestTooManyEdges(t *testing.T) {
 	var sub Subgraph
 	err := w.Sample(context.Background(), Key{}, []int64{0}, &sub)
 	require.ErrorIs(t, err, ErrTooLarge)
-	require.EqualError(t, err, "sample: 0 edges drawn and 1099511627777 for node 0, want at most 1099511627776: batch too large")
+	require.EqualError(t, err,
+		"sample: 0 edges drawn and 1099511627777 for node 0, want at most 1099511627776: batch too large")
 }
 
 func TestTooManyNodes(t *testing.T) {

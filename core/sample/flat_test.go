@@ -41,7 +41,8 @@ func TestMixedSeeds(t *testing.T) {
 				}
 				for i, r := range want.Relations {
 					e := got.Relations[i]
-					same := slices.Equal(r.Ptr, e.Ptr) && slices.Equal(r.Row, e.Row) && slices.Equal(r.Pos, e.Pos) && slices.Equal(r.Weight, e.Weight)
+					same := slices.Equal(r.Ptr, e.Ptr) && slices.Equal(r.Row, e.Row) && slices.Equal(r.Pos, e.Pos) &&
+						slices.Equal(r.Weight, e.Weight)
 					require.True(t, same && slices.Equal(r.EdgesPerHop, e.EdgesPerHop), "relation %d", i)
 				}
 				require.Equal(t, cfg.Labor != nil, flat.Weight != nil)

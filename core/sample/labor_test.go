@@ -38,7 +38,8 @@ func TestLaborDrawsEveryPositionEquallyOften(t *testing.T) {
 
 // weightedMeans is, for each target, the weighted sum of the values of its drawn sources; the mean over batches and its
 // standard error.
-func weightedMeans(t *testing.T, w *Worker, targets int, value func(node int64) float64, batches int) (mean, deviation []float64) {
+func weightedMeans(t *testing.T, w *Worker, targets int, value func(node int64) float64, batches int) (mean,
+	deviation []float64) {
 	t.Helper()
 	mean, deviation = make([]float64, targets), make([]float64, targets)
 	seeds := make([]int64, targets)
@@ -87,7 +88,8 @@ func TestLaborEstimatesTheMean(t *testing.T) {
 	for _, w := range []*Weights{nil, weights} {
 		for _, k := range []int64{1, 3, 20, 100} {
 			t.Run(fmt.Sprint(w != nil, k), func(t *testing.T) {
-				worker := newWorker(t, graph, plainConfig{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}, Weights: w}, true, 1)
+				worker := newWorker(t, graph, plainConfig{Fanouts: []int64{k}, Labor: &Labor{BatchDependency: 1}, Weights: w}, true,
+					1)
 				mean, deviation := weightedMeans(t, worker, nodes, value, 6000)
 				for v := range int64(nodes) {
 					want, total := 0., 0.
@@ -110,7 +112,8 @@ func TestLaborEstimatesTheMean(t *testing.T) {
 }
 
 // nodesOf is how many nodes the batches have with a sampler.
-func nodesOf(t *testing.T, g plainGraph, cfg plainConfig, seeds []int64, batches uint64) (total int, sets []map[int64]bool) {
+func nodesOf(t *testing.T, g plainGraph, cfg plainConfig, seeds []int64, batches uint64) (total int,
+	sets []map[int64]bool) {
 	t.Helper()
 	w := newWorker(t, g, cfg, true, 1)
 	var sub Subgraph
@@ -132,7 +135,8 @@ func TestLaborNeedsFewerNodes(t *testing.T) {
 	seeds := g.seeds(100, 9)
 	uniform, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5}}, seeds, 40)
 	labor, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5}, Labor: &Labor{BatchDependency: 1}}, seeds, 40)
-	layers, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5}, Labor: &Labor{LayerDependency: true, BatchDependency: 1}}, seeds, 40)
+	layers, _ := nodesOf(t, graph, plainConfig{Fanouts: []int64{10, 5},
+		Labor: &Labor{LayerDependency: true, BatchDependency: 1}}, seeds, 40)
 	require.Less(t, labor, uniform)
 	require.Less(t, layers, labor)
 	edges := func(cfg plainConfig) (n int) {
@@ -141,14 +145,16 @@ func TestLaborNeedsFewerNodes(t *testing.T) {
 		require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &sub))
 		return int(sub.EdgesPerHop[0])
 	}
-	require.Equal(t, edges(plainConfig{Fanouts: []int64{10}}), edges(plainConfig{Fanouts: []int64{10}, Labor: &Labor{BatchDependency: 1}}))
+	require.Equal(t, edges(plainConfig{Fanouts: []int64{10}}),
+		edges(plainConfig{Fanouts: []int64{10}, Labor: &Labor{BatchDependency: 1}}))
 }
 
 func TestDependentBatchesShareTheirNodes(t *testing.T) {
 	g := newTestGraph(3000, 5)
 	seeds := g.seeds(100, 9)
 	shared := func(dependency int64) (common int) {
-		_, sets := nodesOf(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{3}, Labor: &Labor{BatchDependency: dependency}}, seeds, 30)
+		_, sets := nodesOf(t, g.forms()["ram32"],
+			plainConfig{Fanouts: []int64{3}, Labor: &Labor{BatchDependency: dependency}}, seeds, 30)
 		for i := range sets[1:] {
 			for v := range sets[i] {
 				if sets[i+1][v] {

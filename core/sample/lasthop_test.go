@@ -73,9 +73,11 @@ func TestLastHopFetchesWhatIsNeeded(t *testing.T) {
 		require.Positive(t, odd)
 
 		f.targets = nil
-		require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, LastHop: &evenTargets{all: true}}, &sub))
+		require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, LastHop: &evenTargets{all: true}},
+			&sub))
 		requireEqual(t, whole, sub)
 		failure := errors.New("no turn")
-		require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: seeds, LastHop: &evenTargets{err: failure}}, &sub), failure)
+		require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: seeds, LastHop: &evenTargets{err: failure}},
+			&sub), failure)
 	}
 }

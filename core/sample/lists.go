@@ -120,7 +120,8 @@ func (h *hop) askLists(first int, from *lists, ids, weights bool) {
 			asm.PrefetchRange(unsafe.Pointer(&from.wide[s.start]), 8*n) // unsafe: as above
 		}
 		if weights && s.deg > shortList {
-			asm.PrefetchRange(unsafe.Pointer(&from.sums[s.start/sumBlock]), int(min(8*s.deg/sumBlock, 8*askedEdges))) // unsafe: as above
+			// unsafe: as above
+			asm.PrefetchRange(unsafe.Pointer(&from.sums[s.start/sumBlock]), int(min(8*s.deg/sumBlock, 8*askedEdges)))
 		}
 	}
 }

@@ -83,7 +83,9 @@ func TestLongListsAreSearchedToTheirEnd(t *testing.T) {
 		require.NoError(t, n.mark(context.Background(), g, open[i]))
 	}
 	require.Equal(t, open[0], open[1])
-	require.True(t, open[1][slices.IndexFunc(open[1], func(p proposal) bool { return p.source == lateSource && p.target == longHub })].taken)
+	require.True(t, open[1][slices.IndexFunc(open[1], func(p proposal) bool {
+		return p.source == lateSource && p.target == longHub
+	})].taken)
 
 	for _, source := range []int64{-1, earlySource, lateSource} {
 		// With nearly all of the weight on the hub it is what is drawn, unless it is taken.

@@ -18,7 +18,8 @@ func TestReservedWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 		}
 		indptr[v+1] = int64(len(indices))
 	}
-	s, err := newPlain(plainGraph{NumNodes: nodes, Indptr: indptr, Indices32: indices}, plainConfig{Fanouts: []int64{5, 5, 5}})
+	s, err := newPlain(plainGraph{NumNodes: nodes, Indptr: indptr, Indices32: indices},
+		plainConfig{Fanouts: []int64{5, 5, 5}})
 	require.NoError(t, err)
 	seeds := make([]int64, 200)
 	for i := range seeds {

@@ -113,7 +113,8 @@ func requirePaths(t *testing.T, want, got cutBatch) {
 	}
 	for i, w := range want.Relations {
 		e := got.Relations[i]
-		same := slices.Equal(w.Ptr, e.Ptr) && slices.Equal(w.Row, e.Row) && slices.Equal(w.Weight, e.Weight) && slices.Equal(w.EdgesPerHop, e.EdgesPerHop)
+		same := slices.Equal(w.Ptr, e.Ptr) && slices.Equal(w.Row, e.Row) && slices.Equal(w.Weight, e.Weight) &&
+			slices.Equal(w.EdgesPerHop, e.EdgesPerHop)
 		require.True(t, same, "metapath %d", i)
 		require.Nil(t, e.Pos)
 	}
@@ -173,7 +174,8 @@ func TestMetapathOfOneRelationIsAWalk(t *testing.T) {
 	g := newTestGraph(3000, 7)
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	for form, graph := range g.forms() {
-		path := newHeteroWorker(t, Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true}, onePath([]int64{5, All}, walk, 0), true, 2)
+		path := newHeteroWorker(t, Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true},
+			onePath([]int64{5, All}, walk, 0), true, 2)
 		plain := newWorker(t, graph, plainConfig{Fanouts: []int64{5, All}, Walks: walk}, true, 2)
 		var want, got Subgraph
 		require.NoError(t, plain.Sample(context.Background(), relationKey(Key{4, 5, 6}, 0), g.seeds(200, 5), &want), form)
@@ -195,7 +197,8 @@ func bipartite(numItems int, users ...[]int32) Graph {
 		g := graphOf(lists...)
 		return Relation{Source: source, Target: target, Indptr: g.Indptr, Indices32: g.Indices32}
 	}
-	return Graph{NumNodes: []int64{int64(len(users)), int64(numItems)}, Relations: []Relation{relation(1, 0, users), relation(0, 1, items)}, Named: true}
+	return Graph{NumNodes: []int64{int64(len(users)), int64(numItems)},
+		Relations: []Relation{relation(1, 0, users), relation(0, 1, items)}, Named: true}
 }
 
 // How often walks user - item - user visit users, from the powers of the transition matrix. In "dead ends" some
@@ -296,7 +299,8 @@ func TestGoldenMetapaths(t *testing.T) {
 			w := newHeteroWorker(t, g.form(0), cfg, true, 2)
 			first := w.sampler.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
 			var sub Subgraph
-			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: []int64{first + 5, first + 3, first + 11, first + 19, first + 3}}, &sub))
+			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3},
+				Request{Seeds: []int64{first + 5, first + 3, first + 11, first + 19, first + 3}}, &sub))
 			require.Equal(t, want[name], digest(t, sub.Nodes, sub.Ptr, sub.Row, sub.Weight))
 		})
 	}
@@ -316,13 +320,15 @@ func TestMetapathFaults(t *testing.T) {
 		{onePath([]int64{5}, walk, 1, 8), ErrConfig, "relation 8, want one of 8"},
 		{onePath([]int64{5}, walk, -1, 1), ErrConfig, "step 0"},
 		{onePath([]int64{5}, walk, 1), ErrConfig, "from nodes of type 0 to type 1 and so cannot be walked twice"},
-		{onePath([]int64{5}, walk, 1, 3), ErrConfig, "does not connect: step 0 leads to nodes of type 1, and step 1, relation 3, from type 0"},
+		{onePath([]int64{5}, walk, 1, 3), ErrConfig,
+			"does not connect: step 0 leads to nodes of type 1, and step 1, relation 3, from type 0"},
 		{onePath([]int64{5}, []Walk{{4, 0, .5}}, 1, 2), ErrConfig, "length 0"},
 		{onePath([]int64{5, 5}, walk, 1, 2), ErrConfig, "walks for 1 hops"},
 		{onePath([]int64{5}, nil, 1, 2), ErrConfig, "walks for 0 hops"},
 		{onePath([]int64{-2}, walk, 1, 2), ErrFanout, "fanout -2"},
 		{Config{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, want 1"},
-		{Config{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout, "2 fanouts of relation 1"},
+		{Config{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout,
+			"2 fanouts of relation 1"},
 		{again, ErrConfig, "uniform"},
 	} {
 		_, err := New(g.form(0), tt.cfg)
@@ -352,7 +358,8 @@ func TestMetapathFaults(t *testing.T) {
 	failure := errors.New("disk on fire")
 	for n := range 18 { // fetches: two hops of three and four times three steps, less where nobody moves
 		graph := g.form(0)
-		graph.Relations[5] = Relation{Source: 1, Target: 2, Indptr: g.relations[5].indptr, Adjacency: &failingFetch{testGraph: g.relations[5].testGraph, err: failure, good: n}}
+		graph.Relations[5] = Relation{Source: 1, Target: 2, Indptr: g.relations[5].indptr,
+			Adjacency: &failingFetch{testGraph: g.relations[5].testGraph, err: failure, good: n}}
 		var sub Subgraph
 		err := newHeteroWorker(t, graph, cfg, true, 1).Draw(context.Background(), Key{}, request, &sub)
 		if n < 3 {

@@ -101,7 +101,8 @@ func TestNegativesAreDrawnByWeight(t *testing.T) {
 		}
 		return linked(nodes, edges...)
 	}()
-	for name, g := range map[string]*testGraph{"sparse": dense(nodes, 1), "dense": dense(nodes, 5), "star": star, "empty": linked(nodes)} {
+	for name, g := range map[string]*testGraph{"sparse": dense(nodes, 1), "dense": dense(nodes, 5), "star": star,
+		"empty": linked(nodes)} {
 		for _, weighted := range []bool{false, true} {
 			for _, given := range []bool{false, true} {
 				for _, strict := range []bool{false, true} {
@@ -133,7 +134,8 @@ func TestNegativesAreDrawnByWeight(t *testing.T) {
 						}
 						for s := range int64(nodes) {
 							for v := range int64(nodes) {
-								taken := s == v || slices.Contains(g.wide[g.indptr[v]:g.indptr[v+1]], s) || slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return links.Sources[i] == s && links.Targets[i] == v })
+								taken := s == v || slices.Contains(g.wide[g.indptr[v]:g.indptr[v+1]], s) ||
+									slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return links.Sources[i] == s && links.Targets[i] == v })
 								p := weight(to, v)
 								switch {
 								case strict && taken || given && !slices.Contains(links.Sources, s):
@@ -241,9 +243,12 @@ func TestImpossibleNegatives(t *testing.T) {
 		{"a full row that is no link's", linked(3, Link{0, 1}, Link{0, 2}), Negatives{Given: true}, links(Link{1, 0}), true},
 		{"a full row among others", linked(3, Link{0, 1}, Link{0, 2}), Negatives{}, links(Link{0, 1}), true},
 		{"filled by the links", linked(3, Link{0, 1}), Negatives{Given: true}, links(Link{0, 2}), false},
-		{"only one target has weight", linked(3, Link{0, 1}), Negatives{Given: true, Targets: only(3, 1)}, links(Link{0, 2}), false},
-		{"only one pair has weight", linked(3, Link{0, 1}), Negatives{Sources: only(3, 0), Targets: only(3, 1)}, links(Link{0, 2}), false},
-		{"that pair is free", linked(3, Link{0, 1}), Negatives{Sources: only(3, 1), Targets: only(3, 0)}, links(Link{0, 2}), true},
+		{"only one target has weight", linked(3, Link{0, 1}), Negatives{Given: true, Targets: only(3, 1)}, links(Link{0, 2}),
+			false},
+		{"only one pair has weight", linked(3, Link{0, 1}), Negatives{Sources: only(3, 0), Targets: only(3, 1)},
+			links(Link{0, 2}), false},
+		{"that pair is free", linked(3, Link{0, 1}), Negatives{Sources: only(3, 1), Targets: only(3, 0)}, links(Link{0, 2}),
+			true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := mem.NewBudget(0)
@@ -268,7 +273,9 @@ func TestNegativesFaults(t *testing.T) {
 	n := &Negatives{NumSources: g.nodes(), NumTargets: g.nodes()}
 	for limit := int64(0); limit < 4000; limit += 500 { // too little memory at any step leaves nothing behind
 		budget := mem.NewBudget(max(limit, 1))
-		_, err := NewStrict(context.Background(), budget, &Negatives{NumSources: g.nodes(), NumTargets: g.nodes(), Given: true, Targets: sums(t, someWeights(100, 1))}, g.indptr, g, Links{Sources: g.seeds(90, 1), Targets: g.seeds(90, 2)}, false)
+		_, err := NewStrict(context.Background(), budget,
+			&Negatives{NumSources: g.nodes(), NumTargets: g.nodes(), Given: true, Targets: sums(t, someWeights(100, 1))},
+			g.indptr, g, Links{Sources: g.seeds(90, 1), Targets: g.seeds(90, 2)}, false)
 		if err != nil {
 			require.ErrorIs(t, err, mem.ErrBudget)
 			require.Zero(t, budget.Used())

@@ -94,7 +94,11 @@ func (n *Negatives) any(sources, targets int64) bool {
 // the earliest. Of strict ones whose source is given it looks at times alone, for what is left depends on the source.
 func (n *Negatives) Earliest(ctx context.Context, edges *Relation, at int64) error {
 	if !n.any(n.upTo(at)) {
-		return fmt.Errorf("sample: no node that a negative could lead to or from is as early as time %d, of the earliest link: %w", at, ErrNegative)
+		return fmt.Errorf(
+			"sample: no node that a negative could lead to or from is as early as time %d, of the earliest link: %w",
+			at,
+			ErrNegative,
+		)
 	}
 	if n.Strict == nil || n.Given {
 		return nil
@@ -233,7 +237,8 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 	}
 	switch {
 	case total == 0 && source >= 0:
-		return 0, 0, fmt.Errorf("sample: node %d is linked with every node up to time %d that a negative could lead to: %w", source, at, ErrNegative)
+		return 0, 0, fmt.Errorf("sample: node %d is linked with every node up to time %d that a negative could lead to: %w",
+			source, at, ErrNegative)
 	case total == 0:
 		return 0, 0, fmt.Errorf("sample: every pair of nodes up to time %d that could be drawn is a link: %w",
 			at, ErrNegative)
@@ -283,7 +288,8 @@ func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 		return nil
 	}
 	for i, source := range n.Strict.links.Sources {
-		if target := n.Strict.links.Targets[i]; n.SourceTimes.place(source) < sources && n.TargetTimes.place(target) < targets {
+		if target := n.Strict.links.Targets[i]; n.SourceTimes.place(source) < sources &&
+			n.TargetTimes.place(target) < targets {
 			links = append(links, Link{source, target})
 		}
 	}

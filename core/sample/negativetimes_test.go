@@ -42,7 +42,8 @@ func TestNegativesUpToATime(t *testing.T) {
 	}
 	born := nodeTimes(t, times)
 	links := Links{Sources: []int64{5, 0, 6}, Targets: []int64{0, 10, 8}}
-	for name, g := range map[string]*testGraph{"sparse": dense(nodes, 1), "dense": dense(nodes, 6), "empty": linked(nodes)} {
+	for name, g := range map[string]*testGraph{"sparse": dense(nodes, 1), "dense": dense(nodes, 6),
+		"empty": linked(nodes)} {
 		for _, weighted := range []bool{false, true} {
 			var from, to []float64
 			if weighted {
@@ -56,7 +57,8 @@ func TestNegativesUpToATime(t *testing.T) {
 			}
 			for _, given := range []int64{-1, 5} {
 				for _, strict := range []bool{false, true} {
-					n := &Negatives{NumSources: nodes, NumTargets: nodes, SourceTimes: born, TargetTimes: born, Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
+					n := &Negatives{NumSources: nodes, NumTargets: nodes, SourceTimes: born, TargetTimes: born,
+						Sources: sortedSums(t, born, from), Targets: sortedSums(t, born, to), Given: given >= 0}
 					if strict {
 						g.strict(t, n, links, false)
 					}
@@ -70,7 +72,9 @@ func TestNegativesUpToATime(t *testing.T) {
 									continue
 								case !strict:
 								case source == target, slices.Contains(g.wide[g.indptr[target]:g.indptr[target+1]], source),
-									slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return links.Sources[i] == source && links.Targets[i] == target }):
+									slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool {
+										return links.Sources[i] == source && links.Targets[i] == target
+									}):
 									continue
 								}
 								p := weight(to, target)
@@ -93,11 +97,13 @@ func TestNegativesUpToATime(t *testing.T) {
 								expected := p / all * float64(len(source))
 								chi += (counts[pair] - expected) * (counts[pair] - expected) / expected
 							}
-							require.Less(t, chi, chiLimit(max(len(want)-1, 1)), "%s: %s at %d, given %d, strict %v", how, name, at, given, strict)
+							require.Less(t, chi, chiLimit(max(len(want)-1, 1)), "%s: %s at %d, given %d, strict %v", how, name, at, given,
+								strict)
 						}
 						draw := func(count int) (source, target []int64, err error) {
 							source, target = slices.Repeat([]int64{given}, count), make([]int64, count)
-							return source, target, n.DrawUpTo(context.Background(), graph, Key{1, 2, 3}, slices.Repeat([]int64{at}, count), source, target)
+							return source, target, n.DrawUpTo(context.Background(), graph, Key{1, 2, 3}, slices.Repeat([]int64{at}, count),
+								source, target)
 						}
 						early := n.Earliest(context.Background(), graph, at)
 						source, target, err := draw(2000)
@@ -153,7 +159,8 @@ func TestNegativesUpToATimeAreTheSameFromDisk(t *testing.T) {
 			}
 			require.NoError(t, n.DrawUpTo(context.Background(), g.relation(form), Key{1, 2, 3}, at, source, target))
 			for j, v := range target {
-				require.True(t, v <= at[j] && v != source[j] && !slices.Contains(g.wide[g.indptr[v]:g.indptr[v+1]], source[j]), fmt.Sprint(j))
+				require.True(t, v <= at[j] && v != source[j] && !slices.Contains(g.wide[g.indptr[v]:g.indptr[v+1]], source[j]),
+					fmt.Sprint(j))
 			}
 			return [2][]int64{source, target}
 		}
@@ -183,7 +190,8 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 	from, to := []float64{1, 0.5, 2, 0, 3}, []float64{1, 1, 2, 1, 3, 0.25, 1, 0.5, 2}
 	for timed := 1; timed < 4; timed++ { // of sources, of targets, of both
 		for _, given := range []int64{-1, 1} {
-			n := &Negatives{NumSources: sources, NumTargets: targets, Given: given >= 0, Apart: true, Sources: sums(t, slices.Clone(from)), Targets: sums(t, slices.Clone(to))}
+			n := &Negatives{NumSources: sources, NumTargets: targets, Given: given >= 0, Apart: true,
+				Sources: sums(t, slices.Clone(from)), Targets: sums(t, slices.Clone(to))}
 			if timed&1 != 0 {
 				n.SourceTimes = nodeTimes(t, ofSource)
 				n.Sources = sortedSums(t, n.SourceTimes, from)
@@ -229,18 +237,21 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 							}
 						default:
 							require.NoError(t, n.Earliest(context.Background(), graph, at))
-							require.NoError(t, n.DrawUpTo(context.Background(), graph, Key{1, 2, 3}, slices.Repeat([]int64{at}, draws), source, target))
+							require.NoError(t, n.DrawUpTo(context.Background(), graph, Key{1, 2, 3}, slices.Repeat([]int64{at}, draws),
+								source, target))
 						}
 						counts, chi := map[Link]float64{}, 0.
 						for j := range source {
-							require.Contains(t, want, Link{source[j], target[j]}, "timed %d, given %d, strict %v, at %d, left %v", timed, given, strict, at, left)
+							require.Contains(t, want, Link{source[j], target[j]}, "timed %d, given %d, strict %v, at %d, left %v", timed,
+								given, strict, at, left)
 							counts[Link{source[j], target[j]}]++
 						}
 						for pair, p := range want {
 							expected := p / all * draws
 							chi += (counts[pair] - expected) * (counts[pair] - expected) / expected
 						}
-						require.Less(t, chi, chiLimit(max(len(want)-1, 1)), "timed %d, given %d, strict %v, at %d, left %v", timed, given, strict, at, left)
+						require.Less(t, chi, chiLimit(max(len(want)-1, 1)), "timed %d, given %d, strict %v, at %d, left %v", timed, given,
+							strict, at, left)
 					}
 				}
 			}
@@ -258,12 +269,14 @@ func TestNegativesThatAreLeftAreLookedForInPieces(t *testing.T) {
 	for v := range times {
 		times[v] = int64(nodes - 1 - v)
 	}
-	for i, place := range []int{0, 1, leftChunk - 1, leftChunk, 3*leftChunk - 1, 3 * leftChunk, 4*leftChunk + 5, nodes - 30, nodes - 1} {
+	for i, place := range []int{0, 1, leftChunk - 1, leftChunk, 3*leftChunk - 1, 3 * leftChunk, 4*leftChunk + 5,
+		nodes - 30, nodes - 1} {
 		weights[nodes-1-place] = float64(i + 1)
 	}
 	born := nodeTimes(t, times)
 	g := linked(nodes, Link{given, nodes - 2})
-	n := &Negatives{NumSources: nodes, NumTargets: nodes, SourceTimes: born, TargetTimes: born, Targets: sortedSums(t, born, weights), Given: true}
+	n := &Negatives{NumSources: nodes, NumTargets: nodes, SourceTimes: born, TargetTimes: born,
+		Targets: sortedSums(t, born, weights), Given: true}
 	g.strict(t, n, Links{Sources: []int64{given}, Targets: []int64{nodes - 1 - leftChunk}}, false)
 	graph := g.relation("ram32")
 	var targets []int64 // that are left, and their running sums

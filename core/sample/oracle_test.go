@@ -86,7 +86,8 @@ func referenceWeighted(rng *referenceRNG, list []float64, k int64, replace bool)
 	return append(drawn, rest[:min(len(rest), int(k)-len(drawn))]...)
 }
 
-func referenceLabor(sources []int64, weights []float64, begin int64, labor Labor, key Key, hop int, k int64) (edges []referenceEdge) {
+func referenceLabor(sources []int64, weights []float64, begin int64, labor Labor, key Key, hop int,
+	k int64) (edges []referenceEdge) {
 	if labor.LayerDependency {
 		hop = 0
 	}
@@ -283,7 +284,8 @@ func compareMethods(t *testing.T, g *weightedGraph, threads ...int) {
 func TestMixedPlaces(t *testing.T) {
 	g := newWeightedGraph(600, 4)
 	seeds := g.seeds(50, 1)
-	for _, places := range [][2]string{{"adjacency", "ram32"}, {"adjacency", "ram64"}, {"ram32", "adjacency"}, {"ram64", "adjacency"}, {"ram64", "ram32"}} {
+	for _, places := range [][2]string{{"adjacency", "ram32"}, {"adjacency", "ram64"}, {"ram32", "adjacency"},
+		{"ram64", "adjacency"}, {"ram64", "ram32"}} {
 		for name, cfg := range methodConfigs(g.with(places[1])) {
 			t.Run(name+"/"+places[0]+"/"+places[1], func(t *testing.T) {
 				w := newWorker(t, g.forms()[places[0]], cfg, true, 2)

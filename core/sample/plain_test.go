@@ -30,7 +30,8 @@ type plainConfig struct {
 }
 
 func (c plainConfig) config() Config {
-	out := Config{Fanouts: [][]int64{c.Fanouts}, Replace: c.Replace, Labor: c.Labor, Subgraph: c.Subgraph, Disjoint: c.Disjoint}
+	out := Config{Fanouts: [][]int64{c.Fanouts}, Replace: c.Replace, Labor: c.Labor, Subgraph: c.Subgraph,
+		Disjoint: c.Disjoint}
 	if c.Weights != nil {
 		out.Weights = []*Weights{c.Weights}
 	}

@@ -14,7 +14,8 @@ import (
 // reference draws a batch as the documentation says, slowly: one edge after the other, with Go maps, without units,
 // stages, stamps or threads. It shares no code with the package.
 func reference(indptr, indices []int64, cfg plainConfig, key Key, seeds []int64) Subgraph {
-	sub := Subgraph{Nodes: append([]int64{}, seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, NodesPerHop: []int64{int64(len(seeds))}}
+	sub := Subgraph{Nodes: append([]int64{}, seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
+		NodesPerHop: []int64{int64(len(seeds))}}
 	local := map[int64]int{}
 	for i, v := range seeds {
 		if _, found := local[v]; !found {

@@ -44,7 +44,8 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 		for form := range 3 {
 			for _, threads := range []int{1, 3} {
 				var want cutBatch
-				require.NoError(t, newHeteroWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds, &want))
+				require.NoError(t, newHeteroWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds,
+					&want))
 				w := newHeteroWorker(t, g.form(form), cfg, false, threads)
 				var out, again, all Subgraph
 				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, Exclude: exclude}, &out))
@@ -69,7 +70,8 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 				}
 				// The exclusion ends with its request.
 				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat}, &again))
-				require.NoError(t, newHeteroWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key, Request{Seeds: flat}, &all))
+				require.NoError(t, newHeteroWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key,
+					Request{Seeds: flat}, &all))
 				requireEqual(t, all, again)
 			}
 		}
@@ -117,7 +119,8 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 	key := Key{1, 2, 3}
 	for _, how := range []*Temporal{nil, {}, {Last: true}, {Window: 90}} {
 		for _, hops := range [][]int64{{5, 3}, {2, -1, 2}} {
-			cfg := Config{Fanouts: fanouts(hops, map[int][]int64{0: append([]int64{0}, hops[1:]...)}), Disjoint: true, Replace: how == nil}
+			cfg := Config{Fanouts: fanouts(hops, map[int][]int64{0: append([]int64{0}, hops[1:]...)}), Disjoint: true,
+				Replace: how == nil}
 			request, ofLeft, ofAll := Request{Seeds: flat}, [][]int64(nil), [][]int64(nil)
 			if how != nil {
 				request.Times, ofLeft, ofAll = at, leftTimes, times
@@ -172,7 +175,8 @@ func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
 			}
 		}
 	}
-	typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}, Named: true}
+	typed := Graph{NumNodes: []int64{g.nodes()},
+		Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}, Named: true}
 	draw := func(of *weightedGraph, r Request) (out Subgraph) {
 		cfg := Config{Fanouts: [][]int64{{5}, {3}}, Weights: []*Weights{nil, of.with("ram64")}}
 		s, err := New(typed, cfg)

@@ -20,18 +20,36 @@ func TestNewHeteroRefuses(t *testing.T) {
 		target  error
 		message string
 	}{
-		{"missing fanouts", func(_ *Graph, c *Config) { c.Fanouts = c.Fanouts[1:] }, ErrFanout, "sample: fanouts of 7 relations, want 8 as there are: invalid fanout"},
-		{"other hops", func(_ *Graph, c *Config) { c.Fanouts[3] = []int64{1} }, ErrFanout, "sample: 1 fanouts of relation 3 and 2 of relation 0, want one for each hop: invalid fanout"},
+		{"missing fanouts", func(_ *Graph, c *Config) {
+			c.Fanouts = c.Fanouts[1:]
+		}, ErrFanout, "sample: fanouts of 7 relations, want 8 as there are: invalid fanout"},
+		{"other hops", func(_ *Graph, c *Config) {
+			c.Fanouts[3] = []int64{1}
+		}, ErrFanout,
+			"sample: 1 fanouts of relation 3 and 2 of relation 0, want one for each hop: invalid fanout"},
 		{"no hops", func(_ *Graph, c *Config) {
 			for i := range c.Fanouts {
 				c.Fanouts[i] = nil
 			}
 		}, ErrFanout, "sample: 0 fanouts of relation 0 and 0 of relation 0, want one for each hop: invalid fanout"},
-		{"fanout -2", func(_ *Graph, c *Config) { c.Fanouts[3] = []int64{1, -2} }, ErrFanout, "sample: fanout -2 of relation 3, hop 1, want a positive number, 0 for none or -1 for all: invalid fanout"},
-		{"no relations", func(g *Graph, c *Config) { g.Relations, c.Fanouts = nil, nil }, ErrGraph, "sample: no relations, want one at least: inconsistent graph"},
-		{"unknown type", func(g *Graph, _ *Config) { g.Relations[2].Source = 5 }, ErrGraph, "sample: relation 2: from node type 5 to 1, want types below 5: inconsistent graph"},
-		{"negative nodes", func(g *Graph, _ *Config) { g.NumNodes = []int64{1200, 700, 30, -1, 50} }, ErrGraph, "sample: -1 nodes of type 3: inconsistent graph"},
-		{"indptr of the source", func(g *Graph, _ *Config) { g.Relations[1].Indptr = g.Relations[2].Indptr }, ErrGraph, "sample: relation 1: indptr has 701 elements for 1200 nodes, want one more than nodes: inconsistent graph"},
+		{"fanout -2", func(_ *Graph, c *Config) {
+			c.Fanouts[3] = []int64{1, -2}
+		}, ErrFanout,
+			"sample: fanout -2 of relation 3, hop 1, want a positive number, 0 for none or -1 for all: invalid fanout"},
+		{"no relations", func(g *Graph, c *Config) {
+			g.Relations, c.Fanouts = nil, nil
+		}, ErrGraph, "sample: no relations, want one at least: inconsistent graph"},
+		{"unknown type", func(g *Graph, _ *Config) {
+			g.Relations[2].Source = 5
+		}, ErrGraph,
+			"sample: relation 2: from node type 5 to 1, want types below 5: inconsistent graph"},
+		{"negative nodes", func(g *Graph, _ *Config) {
+			g.NumNodes = []int64{1200, 700, 30, -1, 50}
+		}, ErrGraph, "sample: -1 nodes of type 3: inconsistent graph"},
+		{"indptr of the source", func(g *Graph, _ *Config) {
+			g.Relations[1].Indptr = g.Relations[2].Indptr
+		}, ErrGraph,
+			"sample: relation 1: indptr has 701 elements for 1200 nodes, want one more than nodes: inconsistent graph"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			graph, cfg := g.form(0), Config{Fanouts: fanouts([]int64{2, 2}, nil)}
@@ -67,7 +85,8 @@ func TestHeteroBadSeeds(t *testing.T) {
 		out := Subgraph{Nodes: []int64{42}}
 		err := w.Draw(context.Background(), Key{}, Request{Seeds: []int64{3, bad}}, &out)
 		require.ErrorIs(t, err, ErrSeed)
-		require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 1, want a node in [0, %d): seed out of range", bad, total))
+		require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 1, want a node in [0, %d): seed out of range", bad,
+			total))
 		require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
 		requireHeteroWorks(t, w, g, cfg)
 	}
@@ -146,9 +165,12 @@ func TestHeteroHostileGraphs(t *testing.T) {
 	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{-1, -1}, nil)}
 	for _, threads := range []int{1, 3} {
 		for name, spoil := range map[string]func(r *Relation){
-			"source of another type": func(r *Relation) { r.Indices32 = append([]int32{}, r.Indices32...); r.Indices32[0] = 1200 },
-			"negative source":        func(r *Relation) { r.Indices32 = append([]int32{}, r.Indices32...); r.Indices32[0] = -1 },
-			"indptr decreases":       func(r *Relation) { r.Indptr = append([]int64{}, r.Indptr...); r.Indptr[1] = 1 << 40 },
+			"source of another type": func(r *Relation) {
+				r.Indices32 = append([]int32{}, r.Indices32...)
+				r.Indices32[0] = 1200
+			},
+			"negative source":  func(r *Relation) { r.Indices32 = append([]int32{}, r.Indices32...); r.Indices32[0] = -1 },
+			"indptr decreases": func(r *Relation) { r.Indptr = append([]int64{}, r.Indptr...); r.Indptr[1] = 1 << 40 },
 		} {
 			t.Run(fmt.Sprint(name, threads), func(t *testing.T) {
 				graph := g.form(0)

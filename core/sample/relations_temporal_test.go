@@ -14,7 +14,8 @@ import (
 
 // heteroTrees draws a disjoint batch as the documentation says, slowly: heteroReference, with maps from pairs of tree
 // and node. times are those of each relation by position, nil where it has none, and seedTimes those of the trees.
-func heteroTrees(g *heteroTestGraph, times [][]int64, cfg Config, key Key, seeds [][]int64, seedTimes []int64) cutBatch {
+func heteroTrees(g *heteroTestGraph, times [][]int64, cfg Config, key Key, seeds [][]int64,
+	seedTimes []int64) cutBatch {
 	type place struct {
 		tree uint32
 		node int64
@@ -34,7 +35,8 @@ func heteroTrees(g *heteroTestGraph, times [][]int64, cfg Config, key Key, seeds
 		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
 	}
 	for range g.relations {
-		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
+		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
+			EdgesPerHop: []int64{}})
 	}
 	for hop := range cfg.Fanouts[0] {
 		end := make([]int, len(g.nodes))
@@ -144,7 +146,8 @@ func requireHeteroTrees(t testing.TB, want, got cutBatch) {
 
 // requireNoFutureOfTypes looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor
 // too early.
-func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64, sub cutBatch) {
+func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64,
+	sub cutBatch) {
 	t.Helper()
 	for i, r := range g.relations {
 		edges := sub.Relations[i]
@@ -157,7 +160,8 @@ func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, w
 				if times == nil || times[i] == nil {
 					continue
 				}
-				if at := times[i][edges.Pos[e]]; at > seedTimes[tree] || window > 0 && uint64(seedTimes[tree])-uint64(at) >= uint64(window) {
+				if at := times[i][edges.Pos[e]]; at > seedTimes[tree] || window > 0 &&
+					uint64(seedTimes[tree])-uint64(at) >= uint64(window) {
 					t.Fatalf("edge %d of relation %d and time %d for a seed of time %d", e, i, at, seedTimes[tree])
 				}
 			}
@@ -267,7 +271,8 @@ func TestFlatTrees(t *testing.T) {
 	cfg := Config{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
 	w := newHeteroWorker(t, g.form(0), cfg, true, 2)
 	first := w.sampler.First()
-	request := Request{Seeds: []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 97}, Times: []int64{1, 2, 3, 4, 5, 6}}
+	request := Request{Seeds: []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 97},
+		Times: []int64{1, 2, 3, 4, 5, 6}}
 	seeds, seedTimes := [][]int64{{97, 1, 97}, {4, 5}, nil, nil, {3}}, []int64{2, 4, 6, 3, 5, 1}
 	for batch := range uint64(3) {
 		var flat Subgraph
@@ -291,7 +296,8 @@ func TestGoldenTreesOfTypes(t *testing.T) {
 	g := citations(7)
 	times := heteroTimes(g)
 	batches, seedTimes := heteroSeeds()
-	w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{5, 3, 2}, nil), Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
+	w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{5, 3, 2}, nil),
+		Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
 	var sub cutBatch
 	require.NoError(t, w.SampleTimed(context.Background(), Key{1, 2, 3}, batches[4], seedTimes[4], &sub))
 	var all []any
@@ -310,12 +316,14 @@ func TestReservedTreesOfTypes(t *testing.T) {
 	times := heteroTimes(g)
 	batches, seedTimes := heteroSeeds()
 	for form := range 3 {
-		s, err := New(g.form(form), Config{Fanouts: fanouts([]int64{5, 5}, nil), Temporal: g.temporal(t, times, form, Temporal{})})
+		s, err := New(g.form(form), Config{Fanouts: fanouts([]int64{5, 5}, nil),
+			Temporal: g.temporal(t, times, form, Temporal{})})
 		require.NoError(t, err)
 		budget, stamp := mem.NewBudget(0), true
 		w, err := s.NewWorker(budget, stamp, 2)
 		require.NoError(t, err)
-		d := Demand{Nodes: []int64{4000, 4000, 4000, 10, 4000}, Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
+		d := Demand{Nodes: []int64{4000, 4000, 4000, 10, 4000},
+			Edges: []int64{20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000, 20_000}}
 		require.NoError(t, w.Reserve(d))
 		for i, seeds := range batches {
 			var out cutBatch
@@ -336,11 +344,13 @@ func TestWrongTreesOfTypes(t *testing.T) {
 		message string
 	}{
 		"relations": {Config{Temporal: temporal[1:]}, "times of 7 relations, want 8"},
-		"labor":     {Config{Disjoint: true, Labor: &Labor{BatchDependency: 1}}, "sample: LABOR and random walks draw for all seeds"},
+		"labor": {Config{Disjoint: true, Labor: &Labor{BatchDependency: 1}},
+			"sample: LABOR and random walks draw for all seeds"},
 		"labor, where others have times": {
 			Config{Temporal: append(make([]*Temporal, 7), temporal[7]), Labor: &Labor{BatchDependency: 1}}, "sample: LABOR",
 		},
-		"window":  {Config{Temporal: append([]*Temporal{{Times: temporal[0].Times, Window: -1}}, temporal[1:]...)}, "relation 0: sample: a window of -1"},
+		"window": {Config{Temporal: append([]*Temporal{{Times: temporal[0].Times, Window: -1}}, temporal[1:]...)},
+			"relation 0: sample: a window of -1"},
 		"induced": {Config{Disjoint: true, Subgraph: Induced}, "an induced subgraph joins"},
 	} {
 		c.cfg.Fanouts = base

@@ -29,7 +29,8 @@ func heteroReference(g *heteroTestGraph, cfg Config, key Key, seeds [][]int64) c
 		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
 	}
 	for range g.relations {
-		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: []int64{}})
+		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
+			EdgesPerHop: []int64{}})
 	}
 	for hop := range cfg.Fanouts[0] {
 		end := make([]int, len(g.nodes))
@@ -97,7 +98,8 @@ func newHeteroTestGraph(seed uint64, nodes []int64, ends ...[2]int) *heteroTestG
 // citations has relations within a type, between types both ways, two that number the same type, and a type without
 // nodes.
 func citations(seed uint64) *heteroTestGraph {
-	return newHeteroTestGraph(seed, []int64{1200, 700, 30, 0, 50}, [2]int{0, 0}, [2]int{1, 0}, [2]int{0, 1}, [2]int{2, 0}, [2]int{0, 2}, [2]int{1, 2}, [2]int{3, 1}, [2]int{4, 4})
+	return newHeteroTestGraph(seed, []int64{1200, 700, 30, 0, 50}, [2]int{0, 0}, [2]int{1, 0}, [2]int{0, 1}, [2]int{2, 0},
+		[2]int{0, 2}, [2]int{1, 2}, [2]int{3, 1}, [2]int{4, 4})
 }
 
 // form gives the graph with relation i in form i+shift of those that there are.
@@ -217,7 +219,8 @@ func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	seeds := g.seeds(30, 1)
 	var one Subgraph
 	require.NoError(t, newWorker(t, g.forms()["ram32"], cfg, true, 2).Sample(context.Background(), Key{}, seeds, &one))
-	typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}}, Named: true}
+	typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}},
+		Named: true}
 	var got cutBatch
 	w := newHeteroWorker(t, typed, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
 	require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{seeds}, &got))
@@ -255,7 +258,8 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 					config.Weights = []*Weights{cfg.Weights}
 				}
 				var got cutBatch
-				require.NoError(t, newHeteroWorker(t, typed, config, false, 2).Sample(context.Background(), key, [][]int64{seeds}, &got))
+				require.NoError(t, newHeteroWorker(t, typed, config, false, 2).Sample(context.Background(), key, [][]int64{seeds},
+					&got))
 				r := got.Relations[0]
 				requireEqual(t, one, Subgraph{
 					Nodes: got.Nodes[0], NodesPerHop: got.NodesPerHop[0], Ptr: r.Ptr, Row: r.Row, Pos: r.Pos,
@@ -283,7 +287,8 @@ func TestHeteroWeights(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		w := newHeteroWorker(t, g.form(0), cfg, true, threads)
 		var sub cutBatch
-		require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{{97, 0, 194, 5, 6, 7}, {97, 1, 3}, {0, 7}, nil, {1}}, &sub))
+		require.NoError(t, w.Sample(context.Background(), Key{},
+			[][]int64{{97, 0, 194, 5, 6, 7}, {97, 1, 3}, {0, 7}, nil, {1}}, &sub))
 		even := 0
 		for i, r := range sub.Relations {
 			for e, p := range r.Pos {
@@ -325,7 +330,8 @@ func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 			t.Run(fmt.Sprintf("deg=%d/k=%d/replace=%v", tt.deg, tt.k, replace), func(t *testing.T) {
 				g := star(tt.deg)
 				relation := Relation{Source: 1, Target: 0, Indptr: g.Indptr, Indices32: g.Indices32}
-				w := newHeteroWorker(t, Graph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation}, Named: true},
+				w := newHeteroWorker(t, Graph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation},
+					Named: true},
 					Config{Fanouts: [][]int64{{int64(tt.k)}, {int64(tt.k)}}, Replace: replace}, true, 1)
 				var counts [2][]int
 				for i := range counts {
@@ -391,7 +397,8 @@ func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 			require.LessOrEqual(t, budget.Used(), s.WorkerBytes(d, stamp))
 			var out cutBatch
 			for batch := range uint64(5) {
-				require.NoError(t, cutWorker{w}.Sample(context.Background(), Key{Batch: batch}, [][]int64{{1, 97, 5}, {97}, {3}, nil, {2}}, &out))
+				require.NoError(t, cutWorker{w}.Sample(context.Background(), Key{Batch: batch},
+					[][]int64{{1, 97, 5}, {97}, {3}, nil, {2}}, &out))
 			}
 			require.LessOrEqual(t, budget.Peak(), s.WorkerBytes(d, stamp), "a batch within the demand allocated")
 			w.Close()

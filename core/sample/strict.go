@@ -13,10 +13,10 @@ import (
 // Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, one of the seed links, or a
 // node with itself. What is left is drawn with exactly the probabilities that the weights give it:
 //
-//	rejection  a pair that is taken is drawn again. Whether it is an edge is looked up in the list of its target, all pairs
-//	           of a batch together, so that lists on disk are read in the order of the file
-//	complement where at least half of the weight of what can be drawn is taken, rejection would go on and on, for ever where
-//	           all is. There the targets that are taken are held, and one is drawn among the others
+//	rejection  a pair that is taken is drawn again. Whether it is an edge is looked up in the list of its target, all
+//	           pairs of a batch together, so that lists on disk are read in the order of the file
+//	complement where at least half of the weight of what can be drawn is taken, rejection would go on and on, for ever
+//	           where all is. There the targets that are taken are held, and one is drawn among the others
 //
 // Half is judged for all pairs together where sources are drawn too, and for each source where they are given. So a
 // rejected negative takes at most two proposals on average, and the lists held have at most an entry of four bytes for
@@ -196,7 +196,9 @@ func markSources[I int32 | int64](same []proposal, list []I) {
 		return
 	}
 	for _, source := range list {
-		at, found := slices.BinarySearchFunc(same, int64(source), func(p proposal, v int64) int { return cmp.Compare(p.source, v) })
+		at, found := slices.BinarySearchFunc(same, int64(source), func(p proposal, v int64) int {
+			return cmp.Compare(p.source, v)
+		})
 		for ; found && at < len(same) && same[at].source == int64(source); at++ {
 			same[at].taken = true
 		}

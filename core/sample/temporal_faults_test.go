@@ -31,7 +31,8 @@ func TestTemporalRefuses(t *testing.T) {
 	var sub Subgraph
 	w := newWorker(t, graph, plainConfig{Fanouts: []int64{5}, Temporal: &Temporal{Times: times}}, true, 1)
 	require.ErrorIs(t, w.Sample(context.Background(), Key{}, []int64{1}, &sub), ErrConfig)
-	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1, 2}}, &sub), ErrConfig)
+	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1, 2}}, &sub),
+		ErrConfig)
 	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{100}, Times: []int64{1}}, &sub), ErrSeed)
 	require.NoError(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &sub))
 	w = newWorker(t, graph, plainConfig{Fanouts: []int64{5}, Disjoint: true}, true, 1)

@@ -17,7 +17,8 @@ func referenceTrees(indptr, indices, times []int64, cfg plainConfig, key Key, r 
 		tree uint32
 		node int64
 	}
-	sub := Subgraph{Nodes: append([]int64{}, r.Seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, Tree: []uint32{}, NodesPerHop: []int64{int64(len(r.Seeds))}}
+	sub := Subgraph{Nodes: append([]int64{}, r.Seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
+		Tree: []uint32{}, NodesPerHop: []int64{int64(len(r.Seeds))}}
 	local := map[place]int{}
 	for i, v := range r.Seeds {
 		local[place{uint32(i), v}] = i
@@ -186,7 +187,8 @@ func TestTemporalEqualsReference(t *testing.T) {
 				for _, threads := range []int{1, 2, 8} {
 					t.Run(fmt.Sprintf("%s/%s/%s/threads=%d", name, form, place, threads), func(t *testing.T) {
 						w := newWorker(t, graph, cfg, threads == 1, threads)
-						for batch, r := range []Request{request, {Seeds: []int64{}, Times: []int64{}}, {Seeds: []int64{97}, Times: []int64{50}}, request} {
+						for batch, r := range []Request{request, {Seeds: []int64{}, Times: []int64{}},
+							{Seeds: []int64{97}, Times: []int64{50}}, request} {
 							key := Key{Seed: 1, Epoch: 2, Batch: uint64(batch)}
 							var got Subgraph
 							require.NoError(t, w.Draw(context.Background(), key, r, &got))
@@ -213,7 +215,8 @@ func requireNoFuture(t testing.TB, times []int64, cfg plainConfig, r Request, su
 			if cfg.Temporal == nil {
 				continue
 			}
-			if at := times[sub.Pos[e]]; at > r.Times[tree] || cfg.Temporal.Window > 0 && uint64(r.Times[tree])-uint64(at) >= uint64(cfg.Temporal.Window) {
+			if at := times[sub.Pos[e]]; at > r.Times[tree] || cfg.Temporal.Window > 0 &&
+				uint64(r.Times[tree])-uint64(at) >= uint64(cfg.Temporal.Window) {
 				t.Fatalf("edge %d of time %d for a seed of time %d", e, at, r.Times[tree])
 			}
 		}
@@ -269,7 +272,8 @@ func TestDisjointEqualsReference(t *testing.T) {
 func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
 	const batches, trees = 1500, 4
 	for _, tt := range []struct{ deg, allowed, k int }{
-		{20, 0, 3}, {20, 1, 1}, {20, 5, 5}, {20, 5, 9}, {20, 12, 1}, {20, 12, 5}, {90, 64, 15}, {200, 65, 15}, {200, 100, 33}, {200, 199, 198},
+		{20, 0, 3}, {20, 1, 1}, {20, 5, 5}, {20, 5, 9}, {20, 12, 1}, {20, 12, 5}, {90, 64, 15}, {200, 65, 15}, {200, 100, 33},
+		{200, 199, 198},
 	} {
 		for _, replace := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v/replace=%v", tt, replace), func(t *testing.T) {
@@ -283,7 +287,8 @@ func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
 				}
 				ascending, order := slices.Clone(times), make([]uint32, tt.deg)
 				require.NoError(t, SortTimes(context.Background(), g.Indptr, ascending, order))
-				cfg := plainConfig{Fanouts: []int64{int64(tt.k)}, Replace: replace, Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
+				cfg := plainConfig{Fanouts: []int64{int64(tt.k)}, Replace: replace,
+					Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
 				w := newWorker(t, g, cfg, true, 1)
 				counts := make([]int, tt.allowed)
 				r := Request{Seeds: make([]int64, trees), Times: make([]int64, trees)}

@@ -51,7 +51,8 @@ func TestTransposeGroupsEdgesBySource(t *testing.T) {
 		}
 		for _, fanouts := range [][]int64{{All}, {3, 2}, {2, All, 4}} {
 			t.Run(fmt.Sprint(size, fanouts), func(t *testing.T) {
-				s, err := newPlain(plainGraph{NumNodes: int64(size.nodes), Indptr: indptr, Indices64: indices}, plainConfig{Fanouts: fanouts})
+				s, err := newPlain(plainGraph{NumNodes: int64(size.nodes), Indptr: indptr, Indices64: indices},
+					plainConfig{Fanouts: fanouts})
 				require.NoError(t, err)
 				w, err := s.NewWorker(mem.NewBudget(0), true, 1)
 				require.NoError(t, err)

@@ -109,7 +109,8 @@ func TestWalksKeepTheMostVisited(t *testing.T) {
 		require.EqualValues(t, 3, sub.Weight[0])
 		if sub.Weight[1] == 1 { // three different ones: the lowest
 			ties++
-			all := reference(g.Indptr, []int64{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, plainConfig{Fanouts: []int64{All}, Walks: []Walk{{3, 2, 0}}}, Key{Batch: batch}, []int64{0})
+			all := reference(g.Indptr, []int64{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+				plainConfig{Fanouts: []int64{All}, Walks: []Walk{{3, 2, 0}}}, Key{Batch: batch}, []int64{0})
 			for _, v := range all.Nodes[1:] {
 				require.LessOrEqual(t, sub.Nodes[2], v)
 			}

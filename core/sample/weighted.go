@@ -9,15 +9,15 @@ import "freshgo/core/internal/asm"
 //
 // Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
 //
-//	short  draw a point below the sum of the weights that are left and count the running sums that are not above it: that is
-//	       the offset. Weights are whole numbers there, so that what is left is exact (see drawShort)
-//	long   draw a point below the sum of all, search it among the sums of blocks of the list (Weights.Sums) and then in a
-//	       block; what hits something drawn already is drawn again until it does not. It looks at log(degree) sums and one
-//	       block for an edge, so that a hub of 10^6 edges costs what a list of a hundred does
-//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES of
-//	       Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree times as
-//	       long as the fanout, where most points would hit again, and the rest of a list in which more than tries points did,
-//	       as where one weight is nearly all of the sum
+//	short  draw a point below the sum of the weights that are left and count the running sums that are not above it:
+//	       that is the offset. Weights are whole numbers there, so that what is left is exact (see drawShort)
+//	long   draw a point below the sum of all, search it among the sums of blocks of the list (Weights.Sums) and then in
+//	       a block; what hits something drawn already is drawn again until it does not. It looks at log(degree) sums
+//	       and one block for an edge, so that a hub of 10^6 edges costs what a list of a hundred does
+//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES
+//	       of Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree
+//	       times as long as the fanout, where most points would hit again, and the rest of a list in which more than
+//	       tries points did, as where one weight is nearly all of the sum
 //
 // Each continues the process wherever another left it, so the probabilities stay exact.
 //
@@ -90,7 +90,8 @@ func chooseWeighted[W float32 | float64](
 			left, blocks := mask(&t.masked, list, h.skipped.of(skipped), start)
 			n = drawWeighted(m, t, h, i, left, blocks, out)
 			skipped++
-		case !m.replace && len(out) > 0 && len(out) < len(list) && asm.Sequence(list, uint64(h.stream(h.first+i)), start, out):
+		case !m.replace && len(out) > 0 && len(out) < len(list) &&
+			asm.Sequence(list, uint64(h.stream(h.first+i)), start, out):
 			h.counts[i] = int64(len(out))
 			continue
 		case len(list) > shortList:
