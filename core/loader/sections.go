@@ -26,12 +26,6 @@ func (c *sections) ofRows() []int64 {
 	return c.nodes
 }
 
-// cut finds the sections of a batch.
-func (s *schema) cut(g *sample.Subgraph) (c sections) {
-	c.cut(s, g)
-	return c
-}
-
 // cut makes c the sections of a batch, in the memory that c has.
 func (c *sections) cut(s *schema, g *sample.Subgraph) {
 	c.nodes, c.ptr, c.edges = append(c.nodes[:0], 0), append(c.ptr[:0], 0), append(c.edges[:0], 0)
