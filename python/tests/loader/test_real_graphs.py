@@ -103,6 +103,7 @@ def compare(graph: dict[str, Any], path: Path, budget: float, training: Training
     return on_disk[1]
 
 
+@pytest.mark.long
 def test_ogbn_arxiv(arxiv: Path, tmp_path: Path) -> None:
     graph = load(arxiv, "x_struct")
     graph["edge_index"] = torch.cat([graph["edge_index"], graph["edge_index"].flip(0)], dim=1)
