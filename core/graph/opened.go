@@ -100,11 +100,3 @@ func (a *IDs) CountIn(c *Counts) {
 		a.counts = c
 	}
 }
-
-// grown returns a slice of n elements of any value, of s where it is long enough.
-func grown[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}

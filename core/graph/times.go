@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/store"
@@ -117,7 +118,7 @@ type diskTimes struct {
 func (d *diskTimes) FetchTimes(ctx context.Context, drawn sample.Drawn, out []int64) error {
 	s := d.scratch.Get().(*Scratch)
 	defer d.scratch.Put(s)
-	s.edges = grown(s.edges, len(drawn.Pos))
+	s.edges = reuse.Slice(s.edges, len(drawn.Pos))
 	if err := d.ids.Gather(ctx, s, drawn, s.edges); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/store"
@@ -150,7 +151,7 @@ type diskWeights struct {
 func (w *diskWeights) FetchWeights(ctx context.Context, d sample.Drawn, out []float64) error {
 	s := w.scratch.Get().(*Scratch)
 	defer w.scratch.Put(s)
-	s.edges = grown(s.edges, len(d.Pos))
+	s.edges = reuse.Slice(s.edges, len(d.Pos))
 	if err := w.edgeIDs.Gather(ctx, s, d, s.edges); err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (w *diskWeights) FetchWeights(ctx context.Context, d sample.Drawn, out []fl
 func (w *diskWeights) FetchFrom(ctx context.Context, first int64, out []float64) error {
 	s := w.scratch.Get().(*Scratch)
 	defer w.scratch.Put(s)
-	s.edges = grown(s.edges, len(out))
+	s.edges = reuse.Slice(s.edges, len(out))
 	for i := range s.edges {
 		s.edges[i] = first + int64(i)
 	}

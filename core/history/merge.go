@@ -3,6 +3,7 @@ package history
 import (
 	"slices"
 
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -107,8 +108,8 @@ func (b *Batch) Merged() *sample.Subgraph { return b.merged }
 // mergeNodes lists the nodes hop by hop, those of a hop type after type.
 func (b *Batch) mergeNodes() {
 	g, w, n := b.drawn, &b.whole, len(b.drawn.Nodes)
-	b.flat, b.place, b.types = grown(b.flat, n), grown(b.place, n), grown(b.types, n)
-	w.Nodes, w.NodesPerHop = grown(w.Nodes, n), zeros(w.NodesPerHop, b.hops+1)
+	b.flat, b.place, b.types = reuse.Slice(b.flat, n), reuse.Slice(b.place, n), reuse.Slice(b.types, n)
+	w.Nodes, w.NodesPerHop = reuse.Slice(w.Nodes, n), zeros(w.NodesPerHop, b.hops+1)
 	from := append(b.next[:0], b.plain.nodes...) // the first node of each type in the hop at hand
 	v := int32(0)
 	for hop := range b.hops + 1 {
@@ -128,7 +129,7 @@ func (b *Batch) mergeNodes() {
 // mergeEdges lists the edges target by target, those of a target relation after relation.
 func (b *Batch) mergeEdges() {
 	g, w := b.drawn, &b.whole
-	w.Row, w.Pos = grown(w.Row, len(g.Row)), grown(w.Pos, len(g.Row))
+	w.Row, w.Pos = reuse.Slice(w.Row, len(g.Row)), reuse.Slice(w.Pos, len(g.Row))
 	w.EdgesPerHop = zeros(w.EdgesPerHop, b.hops)
 	inner := len(g.Nodes) - int(w.NodesPerHop[b.hops])
 	w.Ptr = zeros(w.Ptr, inner+1)
@@ -164,7 +165,7 @@ func (b *Batch) Decide(numSeeds int64, lookup Lookup) error {
 	if err := b.pruner.Decide(b.merged, numSeeds, lookup, &b.out); err != nil {
 		return err
 	}
-	b.Tables = grown(b.Tables, len(b.out.Levels))
+	b.Tables = reuse.Slice(b.Tables, len(b.out.Levels))
 	for l := 1; l < len(b.out.Levels); l++ {
 		b.arrange(l, b.types)
 		if !b.shape.Single() {
@@ -183,8 +184,8 @@ func (b *Batch) arrange(l int, typ []int32) {
 		t.Level, t.First[1], t.Targets[0] = *level, int64(len(level.Nodes)), targets
 		return
 	}
-	t.Nodes = grown(t.Nodes, len(level.Nodes))
-	t.row, t.was = grown(t.row, len(level.Nodes)), grown(t.was, len(level.Nodes))
+	t.Nodes = reuse.Slice(t.Nodes, len(level.Nodes))
+	t.row, t.was = reuse.Slice(t.row, len(level.Nodes)), reuse.Slice(t.was, len(level.Nodes))
 	for i, v := range level.Nodes {
 		t.First[typ[v]+1]++
 		if int64(i) < targets {
@@ -205,7 +206,7 @@ func (b *Batch) arrange(l int, typ []int32) {
 
 // split divides the rows of a table, as those of its level are, into computed ones and hits, in its own order.
 func (t *Table) split(level *Level) {
-	slots := grown(t.Slots, len(level.Nodes)) // of all rows at first
+	slots := reuse.Slice(t.Slots, len(level.Nodes)) // of all rows at first
 	for i := range slots {
 		slots[i] = Miss
 	}
@@ -254,8 +255,8 @@ func (b *Batch) Build() {
 func (b *Batch) splitNodes() {
 	from, to := &b.out.Graph, &b.part
 	n := len(from.Nodes)
-	b.number, b.of, b.leftTypes = grown(b.number, n), grown(b.of, n), grown(b.leftTypes, n)
-	to.Nodes, to.NodesPerHop = grown(to.Nodes, n), zeros(to.NodesPerHop, b.shape.Types()*(b.hops+1))
+	b.number, b.of, b.leftTypes = reuse.Slice(b.number, n), reuse.Slice(b.of, n), reuse.Slice(b.leftTypes, n)
+	to.Nodes, to.NodesPerHop = reuse.Slice(to.Nodes, n), zeros(to.NodesPerHop, b.shape.Types()*(b.hops+1))
 	first := 0
 	for hop, count := range from.NodesPerHop {
 		for k := range int(count) {
@@ -286,7 +287,7 @@ func (b *Batch) splitEdges() {
 	to.Ptr, to.Row, to.Pos = to.Ptr[:0], to.Row[:0], to.Pos[:0]
 	to.EdgesPerHop = zeros(to.EdgesPerHop, len(b.shape.Relations)*b.hops)
 	b.left.setNodes(&b.shape, to)
-	b.edge = grown(b.edge, len(from.Row))
+	b.edge = reuse.Slice(b.edge, len(from.Row))
 	b.next = append(b.next[:0], from.Ptr[:len(from.Ptr)-1]...)
 	for i, r := range b.shape.Relations {
 		first, end := len(to.Row), b.plain.edges[i+1]
@@ -396,7 +397,7 @@ func (b *Batch) Saves(cost func(node int64) float32, saves [][]float32) error {
 	}
 	for l, of := range saves {
 		t := &b.Tables[l+1]
-		b.byRow = grown(b.byRow, len(t.row))
+		b.byRow = reuse.Slice(b.byRow, len(t.row))
 		for i, at := range b.out.Levels[l+1].Computed {
 			b.byRow[t.row[at]] = of[i]
 		}
@@ -463,6 +464,3 @@ func (c *layout) set(s *Shape, g *sample.Subgraph) {
 		c.edges = append(c.edges, c.edges[i]+sum(g.EdgesPerHop[i*hops:(i+1)*hops]))
 	}
 }
-
-// grown returns n elements, which may have any contents, in the memory of s where it has the room.
-func grown[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }

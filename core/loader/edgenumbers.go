@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"freshgo/core/graph"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 )
@@ -86,7 +87,7 @@ func (o *Options) owningBytes(d *sizing.Demand) int64 {
 // list of its source.
 func (p *preparer) owners(indptr []int64, d sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
 	o := &p.owning
-	o.targets, o.ptr = grown(o.targets, len(d.Pos)), grown(o.ptr, len(d.Pos)+1)
+	o.targets, o.ptr = reuse.Slice(o.targets, len(d.Pos)), reuse.Slice(o.ptr, len(d.Pos)+1)
 	for i, v := range d.Targets {
 		for e := d.Ptr[i]; e < d.Ptr[i+1]; e++ {
 			o.targets[e] = v

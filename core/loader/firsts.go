@@ -1,6 +1,10 @@
 package loader
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"freshgo/core/internal/reuse"
+)
 
 // firsts remembers where each node of a batch was first seen. A batch of trees may repeat most of its nodes, so the
 // memory is one table of 8 bytes a slot, cleared from batch to batch.
@@ -15,7 +19,7 @@ func (f *firsts) begin(nodes int) {
 		return
 	}
 	size := 1 << bits.Len(uint(2*nodes-1))
-	f.slots = grown(f.slots, size)
+	f.slots = reuse.Slice(f.slots, size)
 	clear(f.slots)
 	f.shift = 64 - bits.Len(uint(size-1))
 }

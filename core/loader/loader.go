@@ -11,12 +11,12 @@ package loader
 import (
 	"context"
 	"errors"
-	"freshgo/core/graph"
 	"io"
 	"sync"
 	"time"
 
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/links"
 	"freshgo/core/mem"

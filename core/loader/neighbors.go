@@ -2,9 +2,9 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/graph"
 
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/store"
 )
 

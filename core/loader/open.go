@@ -3,12 +3,11 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/graph"
 	"math"
 	"time"
 
+	"freshgo/core/graph"
 	"freshgo/core/mem"
-
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"freshgo/core/graph"
 	"sync"
 	"time"
 
+	"freshgo/core/graph"
 	"freshgo/core/plan"
 	"freshgo/core/prune"
 	"freshgo/core/sample"

@@ -2,11 +2,11 @@ package loader
 
 import (
 	"cmp"
-	"freshgo/core/graph"
 	"runtime"
 	"slices"
 
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/history"
 	"freshgo/core/prune"
 	"freshgo/core/sample"

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"freshgo/core/internal/reuse"
 	"freshgo/core/plan"
 )
 
@@ -99,7 +100,7 @@ func (p *preparer) readPacks(tensors [][]byte) error {
 		return nil
 	}
 	l, k, rows := p.loader, &p.lookup, len(p.roster.rows)
-	k.delivered = grown(k.delivered, len(l.columns)*rows)
+	k.delivered = reuse.Slice(k.delivered, len(l.columns)*rows)
 	clear(k.delivered)
 	for _, packs := range p.super.packsFor(p.number) {
 		for column, pack := range packs.columns {

@@ -2,10 +2,10 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/graph"
 	"slices"
 
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"

@@ -1,9 +1,9 @@
 package loader
 
 import (
-	"freshgo/core/graph"
 	"sync"
 
+	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/rows"
 )
@@ -15,14 +15,6 @@ type table struct {
 	index  int         // in Loader.tables and among the tensors
 	disk   *graph.Rows // nil when memory holds all rows
 	cached int         // its column of the cache, among the node tables on disk of its type
-}
-
-// grown returns a slice of n elements of any value, of s where it is long enough.
-func grown[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }
 
 // share splits count rows among the threads that may work at one batch: one

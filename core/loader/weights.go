@@ -3,9 +3,9 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/graph"
 	"slices"
 
+	"freshgo/core/graph"
 	"freshgo/core/sample"
 	"freshgo/core/store"
 )
