@@ -34,6 +34,9 @@ type site struct {
 func prepareSite(fs ssd.FS, path string, overwrite bool) (*site, error) {
 	path = filepath.Clean(path)
 	s := &site{fs: fs, path: path, dir: path + partialSuffix}
+	if err := s.checkParent(); err != nil {
+		return nil, err
+	}
 	if err := s.checkTarget(overwrite); err != nil {
 		return nil, err
 	}
@@ -52,6 +55,23 @@ func prepareSite(fs ssd.FS, path string, overwrite bool) (*site, error) {
 		return nil, errors.Join(err, s.discard())
 	}
 	return s, nil
+}
+
+// checkParent returns an error unless the directory that the store is to be in is there.
+func (s *site) checkParent() error {
+	parent := filepath.Dir(s.path)
+	info, err := s.fs.Stat(parent)
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("store: there is no directory %s to write a store in, create it first: %w: %w", parent,
+			ErrNotFound, err)
+	case errors.Is(err, syscall.ENOTDIR) || err == nil && !info.IsDir:
+		return fmt.Errorf("store: %s, to write a store in, is not a directory: %w: %w", parent, ErrNotFound,
+			&ssd.PathError{Op: "stat", Path: parent, Off: -1, Err: syscall.ENOTDIR})
+	case err != nil:
+		return access(err)
+	}
+	return nil
 }
 
 // checkTarget returns an error unless path is free or, with overwrite, a store.

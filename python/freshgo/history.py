@@ -29,6 +29,7 @@ from freshgo._history import checks as history_checks
 from freshgo._history import saved_state
 from freshgo._history.attach import Attachment
 from freshgo._history.catchup import CatchUp
+from freshgo._history.eager import eager
 from freshgo._history.estimation import Estimation, Trail
 from freshgo._history.interfaces import Decisions, Feeder
 from freshgo._history.training_step import Admitted, Buffer, Step, Unwritten
@@ -222,7 +223,7 @@ class History:
         """Neither read nor write: epochs that begin now have plain batches."""
         return self.train(False)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def update(self) -> None:
         """Keep the stable rows of the batch, after its backward pass; the gradients of several passes are added.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator
-from statistics import median
 from typing import Any
 
 from freshgo._args.size import format_size
@@ -70,6 +69,8 @@ class Plan:
         if len(self.windows) > _SHOWN:
             yield "window", f"and {len(self.windows) - _SHOWN:,} more"
         if self.ratios:
+            from statistics import median  # slow to import
+
             took = median(self.ratios)
             yield "prediction", f"the median window took {took:.2f} of what was predicted, of {len(self.ratios):,}"
 

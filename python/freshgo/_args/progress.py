@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from freshgo.errors import DTypeError
 
 Progress = Callable[[str, int, int], None]
@@ -25,6 +23,8 @@ class _Bars:
         if self._bar is None or stage != self._stage:
             self.close()
             self._stage = stage
+            from tqdm.auto import tqdm  # slow to import
+
             self._bar = tqdm(desc=stage, total=total or None, unit="", unit_scale=True, leave=False)
         self._bar.total = total or None
         self._bar.update(done - self._bar.n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from pathlib import Path, PurePosixPath
 
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -50,12 +51,26 @@ def format_size(n_bytes: float) -> str:
 
 
 def available_memory() -> int:
-    """Return the bytes this process may still use: of the machine or of its cgroup, the smaller."""
+    """Return the bytes this process may still use: of the machine, of its cgroup or of its own limits, the smallest."""
     available = 0
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
-    return min([available, *_cgroup_room()])
+    return min([available, *_cgroup_room(), *process_room().values()])
+
+
+_LIMITS = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}
+"""Limits of a process on its memory, and what of /proc/self/status counts against each."""
+
+
+def process_room() -> dict[str, int]:
+    """Return how much more address space and data this process may map, by the name of the limit, where it has one."""
+    limits = {name: resource.getrlimit(getattr(resource, name))[0] for name in _LIMITS}
+    limits = {name: limit for name, limit in limits.items() if limit != resource.RLIM_INFINITY}
+    if not limits:
+        return {}
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {name: max(0, limit - int(status[_LIMITS[name]].split()[0]) * 1024) for name, limit in limits.items()}
 
 
 def _cgroup_room() -> list[int]:

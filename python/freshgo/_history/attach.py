@@ -17,6 +17,7 @@ from freshgo._batch.structure import Levels, recall
 from freshgo._history import attach_hetero
 from freshgo._history.attach_hetero import origin as _origin
 from freshgo._history.batch_norms import hook_batch_norms
+from freshgo._history.eager import eager
 from freshgo._history.interfaces import Rows
 from freshgo._history.training_step import NOT_ATTACHED, Step
 from freshgo.errors import InvalidArgumentError
@@ -116,7 +117,7 @@ class _Model(_Hook):
     def __init__(self, history: Rows, reached: _Reached) -> None:
         self.history, self._reached = history, reached
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._reached.start()
         names = _parameters(module)
@@ -141,7 +142,7 @@ class _Dropout(_Hook):
     def __init__(self, history: Rows, reached: _Reached) -> None:
         self.history, self._reached = history, reached
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reached, self._reached.computed = self._reached.computed, None
         if reached is None or self.history is None or len(args) != 1:
@@ -160,7 +161,7 @@ class _Before(_Hook):
         self._reached = reached
         self._level, self._num_layers, self._form, self._after = level, num_layers, form, after
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._after.restore()  # what a call that raised left behind
         edges = attach_hetero.find_edges(module, args, kwargs)
@@ -288,7 +289,7 @@ class _After:
             self._conv.normalize = True
         self._num_dst, self._conv, self._levels, self._block = None, None, None, None
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def __call__(self, module: nn.Module, _: Any, out: Any) -> Any:
         num_dst, cut, levels, block = self._num_dst, self._cut, self._levels, self._block
         if block is not None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from freshgo._history.eager import eager
 from freshgo._history.interfaces import Rows
 
 __all__ = ["hook_batch_norms"]
@@ -36,7 +36,7 @@ class _Before:
     def __getstate__(self) -> dict[str, Any]:
         return {"history": None, "evaluates": False}  # a copy of the model refuses pruned batches
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def __call__(self, norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         step = None if self.history is None else self.history._step
         rows = args[0] if args else kwargs.get("input")
@@ -50,7 +50,7 @@ class _After:
     def __init__(self, before: _Before) -> None:
         self._before = before
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+    @eager
     def __call__(self, norm: nn.Module, _: Any, __: Any) -> None:
         if self._before.evaluates:
             self._before.evaluates = False

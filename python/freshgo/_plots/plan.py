@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import Any, Protocol
 
 _MIB = 2**20
@@ -134,6 +133,8 @@ def draw_windows(axes: Any, plan: Planned) -> None:
         )
     title = f"the windows, {len(windows):,} so far"
     if plan.ratios:
+        from statistics import median  # slow to import
+
         title += f": the median took {median(plan.ratios):.2f} of what was predicted"
     axes.set(title=title, xlabel="batch", ylabel="seconds")
     axes.margins(y=0.2)  # for the legend

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
+
+import pytest
 
 
 def run(code: str, *arguments: object) -> str:
@@ -26,6 +29,65 @@ def test_import_loads_nothing_native_and_no_pyg() -> None:
               "matplotlib" in sys.modules)
     """)
     assert loaded.split() == ["False", "False", "False"]
+
+
+def test_import_is_small() -> None:
+    """What an import of freshgo loads beside torch, and not how long it takes."""
+    new = run("""
+        import sys
+        import torch
+        before = set(sys.modules)
+        import freshgo
+        print(*{name for name in set(sys.modules) - before if name.partition(".")[0] != "freshgo"})
+    """)
+    # Small modules of Python, which torch may have loaded or not, and nothing of torch's own.
+    assert set(new.split()) <= {"html", "html.entities", "resource", "shlex"}
+
+
+@pytest.mark.parametrize(("limit", "room"), [("RLIMIT_AS", 600), ("RLIMIT_AS", 1300), ("RLIMIT_DATA", 100)])
+def test_a_tight_limit_is_an_error(limit: str, room: int) -> None:
+    """Go's runtime would end the interpreter."""
+    said = run(
+        """
+        import resource, sys
+        import freshgo
+        from freshgo._args.size import available_memory
+        name, room = sys.argv[1], int(sys.argv[2]) << 20
+        kind = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}[name]
+        used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(kind))
+        resource.setrlimit(getattr(resource, name), (used + room, resource.getrlimit(getattr(resource, name))[1]))
+        assert available_memory() <= room
+        for _ in range(2):
+            try:
+                freshgo.library()
+            except freshgo.errors.LibraryError as error:
+                print(error)
+        """,
+        limit,
+        room,
+    )
+    first, second = said.splitlines()
+    assert re.search(rf"needs [\d.]+ [GM]iB of .*{limit}.* leaves [\d.]+ [GM]iB: raise it by", first)
+    assert re.search(limit, second)
+
+
+def test_a_loader_works_in_the_least_room(store_path: Path) -> None:
+    """With what the check asks for, and the default memory, which follows from the limit."""
+    out = run(
+        """
+        import resource, sys
+        import freshgo
+        from freshgo._native import abi
+        fixed, each = abi._ROOM["RLIMIT_AS"]
+        need = fixed + each * len(__import__("os").sched_getaffinity(0))
+        used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
+        resource.setrlimit(resource.RLIMIT_AS, (used + need + (8 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+        with freshgo.Loader(sys.argv[1], [5, 5], batch_size=500, prefetch=4) as loader:
+            print(sum(batch.x.shape[0] > 0 for batch in loader), len(loader), loader.stats()["memory_limit"] < need)
+        """,
+        store_path,
+    )
+    assert out.split() == ["6", "6", "True"]
 
 
 def test_a_forked_child_gets_an_error(store_path: Path) -> None:

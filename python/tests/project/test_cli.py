@@ -64,6 +64,28 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["convert", "relayout"])
+@pytest.mark.parametrize(("place", "said"), [("missing", "there is no directory"), ("file", "is not a directory")])
+def test_a_store_in_no_directory(
+    source: Path,
+    store_path: Path,
+    tmp_path: Path,
+    command: str,
+    place: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    graph = source if command == "convert" else store_path
+    options = [] if command == "convert" else ["--hotness", "degree"]
+    assert main([command, str(graph), str(tmp_path / place / "g.freshgo"), *options]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert str(tmp_path / place) in error
+    assert error.count("\n") == 1
+    assert ".partial" not in error
+
+
 def test_as_module() -> None:
     answer = subprocess.run([sys.executable, "-m", "freshgo", "--version"], capture_output=True, text=True, check=True)
     assert answer.stdout == f"freshgo {freshgo.__version__}\n"
