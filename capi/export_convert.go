@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 
+	"freshgo/core/propagate"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -76,6 +77,42 @@ func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out
 				return result{}, s.draft.Relayout(ctx, o)
 			}
 			return result{}, store.Relayout(ctx, s.store, target, o)
+		})
+		return nil
+	})
+}
+
+//export fg_propagate_start
+func fg_propagate_start(h *C.fg_store, in *C.fg_propagate_input, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		opts, err := sized(in, "fg_propagate_input")
+		if err != nil {
+			return err
+		}
+		o := propagate.Options{
+			Tensor: text(opts.tensor, ""), Reduce: text(opts.reduce, ""), WeightAttr: text(opts.weight_attr, ""),
+			Name: text(opts.name, ""), Hops: int(opts.hops), Memory: int64(opts.memory), Overwrite: opts.overwrite != 0,
+		}
+		var t taker
+		relations := list[int64](&t, opts.relations, int64(opts.num_relations), "relations")
+		if t.err != nil {
+			return t.err
+		}
+		if opts.relations != nil {
+			o.Relations = []int{}
+		}
+		for _, place := range relations {
+			o.Relations = append(o.Relations, int(place))
+		}
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		beginJob(out, func(ctx context.Context, report report) (result, error) {
+			defer s.drop()
+			o.Progress = report
+			_, err := propagate.Run(ctx, s.store, o)
+			return result{}, err
 		})
 		return nil
 	})

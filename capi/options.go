@@ -84,6 +84,7 @@ func options(in *C.fg_loader_options, homogeneous bool) (loader.Options, error) 
 		ScratchBytes: int64(o.scratch_size),
 		Calibration:  text(o.calibration, ""),
 		Checksums:    o.checksums != 0,
+		Aggregate:    text(o.aggregate, ""),
 
 		TimeAttr:     text(o.time_attr, ""),
 		SeedTimes:    list[int64](&t, o.input_time, int64(o.num_input_time), "times of seeds"),

@@ -110,8 +110,9 @@ func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *li
 // fillColumn reads from disk, which is that of the array, what c caches.
 func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
 	width, numRows := int64(disk.layout.RowBytes), disk.layout.NumRows
-	deliver := func(off int64, data []byte) error {
-		first := off / width
+	ranges := make([]ssd.Range, 0, fillRanges)
+	deliver := func(r int, data []byte) error {
+		first := ranges[r].Off / width
 		data = data[:min(int64(len(data)), (numRows-first)*width)] // the last page is padded
 		if err := a.check(first, data); err != nil {
 			return err
@@ -119,16 +120,15 @@ func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
 		c.column.Put(first, data)
 		return nil
 	}
-	ranges := make([]ssd.Range, 0, fillRanges)
 	for r := range pageRanges(c.lists.Runs(0, numRows), width, disk.slot) {
 		if ranges = append(ranges, r); len(ranges) == fillRanges {
-			if err := disk.readRanges(ctx, ranges, deliver); err != nil {
+			if err := disk.ReadRanges(ctx, ranges, deliver); err != nil {
 				return err
 			}
 			ranges = ranges[:0]
 		}
 	}
-	return disk.readRanges(ctx, ranges, deliver)
+	return disk.ReadRanges(ctx, ranges, deliver)
 }
 
 // pageRanges covers runs of positions with ranges of at most slot bytes, which do

@@ -148,21 +148,8 @@ func (d *Rows) readPiece(ctx context.Context, off int64, p []byte) error {
 	for at := 0; at < len(p); at += d.slot {
 		ranges = append(ranges, ssd.Range{Off: off + int64(at), Len: int32(min(d.slot, len(p)-at))})
 	}
-	return d.readRanges(ctx, ranges, func(at int64, data []byte) error {
-		copy(p[at-off:], data)
+	return d.ReadRanges(ctx, ranges, func(r int, data []byte) error {
+		copy(p[ranges[r].Off-off:], data)
 		return nil
-	})
-}
-
-// readRanges calls deliver with each range of the file, checked where pages are,
-// and with where it begins, from engine threads.
-func (d *Rows) readRanges(ctx context.Context, ranges []ssd.Range, deliver func(off int64, data []byte) error) error {
-	return d.engine.Read(ctx, d.handle, ranges, func(r int, data []byte) error {
-		if d.pages != nil {
-			if err := d.checkPages(ranges[r].Off, data); err != nil {
-				return err
-			}
-		}
-		return deliver(ranges[r].Off, data)
 	})
 }

@@ -23,6 +23,9 @@ import (
 func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
 	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
 	l.parts.transposed, l.parts.held = o.Transpose, o.Held != nil
+	if err := l.parts.choose(o.Aggregate); err != nil {
+		return nil, err
+	}
 	if err := l.check(); err != nil {
 		return nil, err
 	}

@@ -70,6 +70,8 @@ type Options struct {
 
 	IO        ssd.Kind // the read engine; ssd.Auto probes
 	Checksums bool     // verify every page read against its checksum
+	// Aggregate is the tensor of package propagate that batches bring, instead of the one that it was made from; "": none.
+	Aggregate string
 
 	WeightAttr   string        // edge tensor that edges are drawn in proportion to; "": uniformly
 	Labor        *sample.Labor // draw layer by layer

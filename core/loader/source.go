@@ -48,6 +48,41 @@ type tensor struct {
 	label string // what batches call it
 }
 
+// choose leaves out tensors that were computed (package propagate), but for the one of this name: where a node type has
+// it, batches bring it instead of the tensor that it was made from.
+func (p *parts) choose(aggregate string) error {
+	computed := func(t *tensor) *store.Aggregate {
+		if t.onDisk == nil || t.byEdge {
+			return nil
+		}
+		return t.onDisk.Aggregate
+	}
+	replaced := map[int]string{} // by node type
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		a := computed(t)
+		switch {
+		case a == nil || t.name != aggregate:
+			continue
+		case a.Stale != "":
+			return fmt.Errorf("%w: the aggregate %s was made from %s than the store holds: propagate again", ErrOption,
+				p.types.describe(t), a.Stale)
+		}
+		replaced[t.typ] = a.Tensor
+	}
+	if aggregate != "" && len(replaced) == 0 {
+		return fmt.Errorf("%w: no tensor %q that propagate has computed", ErrOption, aggregate)
+	}
+	p.tensors = slices.DeleteFunc(p.tensors, func(t tensor) bool {
+		if computed(&t) != nil {
+			return t.name != aggregate
+		}
+		name, within := replaced[t.typ]
+		return within && !t.byEdge && t.name == name
+	})
+	return nil
+}
+
 // checkRows refuses rows on disk that 32 bits do not number, or that a plan cannot tell apart. Those of types are
 // numbered one after the other.
 func (p *parts) checkRows(cacheKind string) error {

@@ -65,7 +65,14 @@ func (s *Store) check() error {
 		checked.store = s
 		s.edgeTypes = append(s.edgeTypes, checked)
 	}
-	return nil
+	for i, node := range m.GetNodeTypes() {
+		for j, t := range node.GetTensors() {
+			if a := t.GetAggregate(); a != nil {
+				c.aggregate(s, i, &s.nodeTypes[i].Tensors[j], a)
+			}
+		}
+	}
+	return c.err
 }
 
 // nodeType validates a node type.

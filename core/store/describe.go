@@ -57,6 +57,27 @@ type ArrayDescription struct {
 	RowBytes    int     `json:"row_bytes"`
 	RowsPerPage int     `json:"rows_per_page"` // 0: packed back to back
 	NumBytes    int64   `json:"n_bytes"`
+	// How a tensor of nodes was computed; absent from the user's own.
+	Aggregate *AggregateDescription `json:"aggregate,omitempty"`
+}
+
+// AggregateDescription describes how a tensor was computed: see Aggregate.
+type AggregateDescription struct {
+	Tensor     string            `json:"tensor"`
+	Reduce     string            `json:"reduce"`
+	Hop        int               `json:"hop"`
+	OwnColumns int64             `json:"own_columns"`
+	Parts      []PartDescription `json:"parts"`
+	Stale      string            `json:"stale"`
+}
+
+// PartDescription describes an AggregatePart.
+type PartDescription struct {
+	Source    string `json:"source"`
+	Relation  string `json:"relation"`
+	Target    string `json:"target"`
+	Columns   int64  `json:"columns"`
+	WeightsOf string `json:"weights_of"`
 }
 
 // Describe returns what the store holds, from its manifest alone.
@@ -118,6 +139,13 @@ func describeAll(tensors []Tensor) []ArrayDescription {
 	out := make([]ArrayDescription, len(tensors)) // never nil: JSON readers expect a list
 	for i := range tensors {
 		out[i] = describe(tensors[i].Name, &tensors[i].Array)
+		if a := tensors[i].Aggregate; a != nil {
+			of := &AggregateDescription{Tensor: a.Tensor, Reduce: a.Reduce, Hop: a.Hop, OwnColumns: a.Own, Stale: a.Stale}
+			for _, p := range a.Parts {
+				of.Parts = append(of.Parts, PartDescription(p))
+			}
+			out[i].Aggregate = of
+		}
 	}
 	return out
 }

@@ -82,3 +82,51 @@ func halfFloat(h uint16) float64 {
 	}
 	return v
 }
+
+// EncodeFloats turns float64 into numbers of a floating type, rounded to the nearest, ties to even. Integers are none.
+func EncodeFloats(dtype manifest.DType, values []float64, out []byte) {
+	switch dtype {
+	case manifest.DType_FLOAT16:
+		for i, half := 0, mem.View[uint16](out); i < len(values); i++ {
+			half[i] = halfBits(values[i])
+		}
+	case manifest.DType_BFLOAT16:
+		for i, brain := 0, mem.View[uint16](out); i < len(values); i++ {
+			brain[i] = brainBits(float32(values[i]))
+		}
+	case manifest.DType_FLOAT32:
+		for i, single := 0, mem.View[float32](out); i < len(values); i++ {
+			single[i] = float32(values[i])
+		}
+	case manifest.DType_FLOAT64:
+		copy(mem.View[float64](out), values)
+	default:
+		panic(fmt.Sprintf("store: %s holds no floats", dtype.Label()))
+	}
+}
+
+// halfBits is the nearest IEEE 754 binary16.
+func halfBits(v float64) uint16 {
+	sign := uint16(math.Float64bits(v) >> 48 & 0x8000)
+	switch v = math.Abs(v); {
+	case v != v:
+		return 0x7e00
+	case v >= 65520: // halfway between the largest and what would be the next
+		return sign | 0x7c00
+	case v < 1.0/(1<<14):
+		return sign | uint16(math.RoundToEven(v*(1<<24)))
+	}
+	_, exponent := math.Frexp(v) // v = f * 2^exponent, f in [0.5, 1)
+	fraction := math.RoundToEven(math.Ldexp(v, 11-exponent))
+	// fraction is 1024 to 2048; the implicit bit and a carry add to the exponent.
+	return sign | uint16((exponent+13)<<10+int(fraction))
+}
+
+// brainBits is the nearest bfloat16.
+func brainBits(v float32) uint16 {
+	bits := math.Float32bits(v)
+	if v != v {
+		return uint16(bits>>16) | 0x40
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
+}

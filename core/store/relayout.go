@@ -241,6 +241,7 @@ func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
 			return nil, err
 		}
 	}
+	restamp(r.src.manifest, m)
 	return m, nil
 }
 

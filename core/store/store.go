@@ -40,6 +40,7 @@ type Array struct {
 type Tensor struct {
 	Name string
 	Array
+	Aggregate *Aggregate // how it was computed; nil: it is the user's
 }
 
 // Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It

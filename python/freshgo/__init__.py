@@ -30,6 +30,7 @@ from freshgo.links import LinkLoader
 from freshgo.loader import Loader
 from freshgo.plan import Plan
 from freshgo.policies import Belady, Hotness, Online
+from freshgo.propagate import propagate
 from freshgo.relayout import relayout
 from freshgo.samplers import Labor, RandomWalk
 from freshgo.store import Store, StoredEdges, StoredNodes, TensorInfo
@@ -63,6 +64,7 @@ __all__ = [
     "hotness",
     "library",
     "plot_policies",
+    "propagate",
     "relayout",
     "simulate",
 ]

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from freshgo import __version__
+from freshgo._args.aggregates import REDUCTIONS
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError, InvalidArgumentError
 from freshgo.policies import METRICS
+from freshgo.propagate import propagate
 from freshgo.relayout import ORDERS, relayout
 from freshgo.store import Store
 
@@ -97,6 +99,16 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
     command.set_defaults(run=_relayout)
+
+    command = commands.add_parser("propagate", help="add to a store what features of in-neighbours add up to")
+    command.add_argument("store", type=_path, help="its directory")
+    command.add_argument("--tensor", metavar="NAME", default="x", help="what is added up (default: %(default)s)")
+    command.add_argument("--reduce", choices=REDUCTIONS, default="mean", help="how (default: %(default)s)")
+    command.add_argument("--weight-attr", metavar="NAME", help="the edge tensor to multiply by")
+    command.add_argument("--hops", metavar="N", type=_at_least(1), default=1, help="how often (default: %(default)s)")
+    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
+    command.add_argument("--overwrite", action="store_true", help="replace what was computed under this name")
+    command.set_defaults(run=_propagate)
 
     command = commands.add_parser("inspect", help="print what a store holds")
     command.add_argument("store", type=_path, help="its directory")
@@ -182,6 +194,19 @@ def _relayout(options: argparse.Namespace) -> None:
         memory=options.memory,
         overwrite=options.overwrite,
         **_hotness(options),
+    ) as store:
+        print(store.inspect())
+
+
+def _propagate(options: argparse.Namespace) -> None:
+    with propagate(
+        options.store,
+        options.tensor,
+        reduce=options.reduce,
+        weight_attr=options.weight_attr,
+        hops=options.hops,
+        memory=options.memory,
+        overwrite=options.overwrite,
     ) as store:
         print(store.inspect())
 

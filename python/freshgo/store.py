@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.aggregates import Aggregate
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import format_size
 from freshgo._args.types import EdgeType
@@ -24,6 +25,8 @@ class TensorInfo(NamedTuple):
     shape: tuple[int, ...]
     level: str
     """``"node"`` or ``"edge"``: what the rows belong to."""
+    aggregate: Aggregate | None = None
+    """How it was computed from others by :func:`freshgo.propagate`; None for the user's own tensors."""
 
 
 class StoredNodes:
@@ -196,8 +199,8 @@ class Store:
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Name, dtype and shape of every tensor that comes with a batch. In a heterogeneous graph it is empty: see
-        ``store["paper"].tensors``."""
+        """Name, dtype and shape of every tensor. All come with a batch but those that :func:`freshgo.propagate` has
+        computed. In a heterogeneous graph it is empty: see ``store["paper"].tensors``."""
         return dict(self._tensors)
 
     @property
@@ -317,7 +320,12 @@ def _arrived(path: str, info: dict[str, Any]) -> Store:
 
 
 def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInfo]:
-    return {t["name"]: TensorInfo(getattr(torch, t["dtype"]), tuple(t["shape"]), level) for t in described}
+    return {
+        t["name"]: TensorInfo(
+            getattr(torch, t["dtype"]), tuple(t["shape"]), level, Aggregate.of(t["name"], t.get("aggregate"))
+        )
+        for t in described
+    }
 
 
 def _lines(tensors: dict[str, TensorInfo]) -> list[str]:
@@ -326,6 +334,8 @@ def _lines(tensors: dict[str, TensorInfo]) -> list[str]:
         dtype = str(tensor.dtype).removeprefix("torch.")
         size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)
         lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}")
+        if tensor.aggregate is not None:
+            lines.append(f"           {tensor.aggregate}")
     return lines
 
 

@@ -31,7 +31,7 @@ var layers = map[string]int{
 	"rows": 2, "ssd": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4, "graph": 4, "links": 4,
-	"sizing": 5, "prune": 5,
+	"sizing": 5, "prune": 5, "propagate": 5,
 	"loader": 6,
 }
 

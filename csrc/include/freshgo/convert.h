@@ -1,4 +1,4 @@
-/* Writing stores: from arrays, and from a store with its rows in another order. */
+/* Writing stores: from arrays, from a store with its rows in another order, and tensors added to a store. */
 #ifndef FRESHGO_API_CONVERT_H
 #define FRESHGO_API_CONVERT_H
 
@@ -48,5 +48,28 @@ typedef struct fg_relayout_input {
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE,
  * FG_CORRUPT, FG_VERSION (the store holds what this library cannot carry over), FG_CANCELLED. */
 int32_t fg_relayout_start(fg_store *store, FG_IN fg_relayout_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
+typedef struct fg_propagate_input {
+  uint32_t struct_size;
+  int32_t overwrite;        /* replace computed tensors of these names */
+  int64_t memory;           /* bytes that it may use */
+  int64_t hops;             /* how often, at least 1; more than once in a homogeneous graph only */
+  FG_IN char *tensor;       /* of nodes, of floats: what is added up */
+  FG_IN char *reduce;       /* "mean", "sum", "gcn" */
+  FG_IN char *weight_attr;  /* edge tensor of numbers; edge types without it are not weighted. NULL: none is */
+  FG_IN char *name;         /* of the tensor that is made; of hop 2 with a 2 behind it, and so on */
+  FG_IN int64_t *relations; /* places of edge types; NULL: all whose sources have the tensor */
+  int64_t num_relations;
+} fg_propagate_input;
+
+/* Starts adding tensors to the store at the path of `store`, which must be opened again to see them: for every node
+ * what the rows of its in-neighbours add up to, along each edge type, in the first hop and unless `reduce` is "gcn"
+ * behind the node's own row. Batches bring such a tensor where the option `aggregate` names it. The store has all of
+ * the tensors or, after an error, none of them; what it had before stays as it is, for whoever has it open. The job
+ * has no result; its progress counts rows written.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job; the struct is copied.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_EXISTS, FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE,
+ * FG_CORRUPT, FG_CANCELLED. */
+int32_t fg_propagate_start(fg_store *store, FG_IN fg_propagate_input *in, fg_job **job, fg_error *err);
 
 #endif

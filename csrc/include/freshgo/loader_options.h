@@ -99,6 +99,8 @@ typedef struct fg_loader_options {
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
   int32_t checksums;       /* check every page that is read */
   int32_t reserved;        /* zero */
+  FG_IN char *aggregate;   /* tensor of fg_propagate_start that batches bring, instead of what it was made from; NULL:
+                              none of these */
 
   /* History. */
   FG_IN fg_history_options *history; /* NULL: none */

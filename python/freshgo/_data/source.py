@@ -77,7 +77,7 @@ class StoreSource:
             self.types.node_name(i, name): torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
             for i, node_type in enumerate(self.types.node_types)
             for name, tensor in (store[node_type] if node_type else store).tensors.items()
-            if tensor.level == "node"
+            if tensor.level == "node" and tensor.aggregate is None
         }
 
     def split(self, name: str, node_type: str) -> Tensor:

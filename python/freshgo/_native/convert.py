@@ -1,10 +1,10 @@
-"""Conversion to stores and their relayout by the native library, as jobs that can be interrupted."""
+"""Conversion to stores, their relayout and additions to them by the native library, as jobs that can be interrupted."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from freshgo._native import abi, dlpack, header
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from freshgo._args.progress import Progress
     from freshgo._args.types import EdgeType
 
-__all__ = ["convert", "relayout"]
+__all__ = ["convert", "propagate", "relayout"]
 
 
 def convert(
@@ -83,3 +83,27 @@ def relayout(
     raw = filled(header.RelayoutInput, options)
     target = None if path is None else encoded_path(path)
     run_job("fg_relayout_start", store._handle(), ctypes.byref(raw), target, progress=progress)
+
+
+def propagate(
+    store: Store,
+    *,
+    tensor: str,
+    reduce: str,
+    weight_attr: str | None,
+    relations: Sequence[int] | None,
+    hops: int,
+    name: str,
+    memory: int,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Add to the store at the path of an open one what the rows of in-neighbours add up to. ``relations`` are places of
+    edge types, None for all.
+
+    Raises:
+        InvalidArgumentError, StoreExistsError, BudgetError, BusyError, CorruptError, ReadError, WriteError
+    """
+    options = {"tensor": tensor, "reduce": reduce, "weight_attr": weight_attr, "relations": relations, "hops": hops}
+    raw = filled(header.PropagateInput, {**options, "name": name, "memory": memory, "overwrite": overwrite})
+    run_job("fg_propagate_start", store._handle(), ctypes.byref(raw), progress=progress)

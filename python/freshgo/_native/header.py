@@ -259,6 +259,23 @@ class RelayoutInput(Structure):
     )
 
 
+class PropagateInput(Structure):
+    """fg_propagate_input."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("overwrite", c_int32),
+        ("memory", c_int64),
+        ("hops", c_int64),
+        ("tensor", c_char_p),
+        ("reduce", c_char_p),
+        ("weight_attr", c_char_p),
+        ("name", c_char_p),
+        ("relations", POINTER(c_int64)),
+        ("num_relations", c_int64),
+    )
+
+
 class HistoryOptions(Structure):
     """fg_history_options."""
 
@@ -380,6 +397,7 @@ class LoaderOptions(Structure):
         ("calibration", c_char_p),
         ("checksums", c_int32),
         ("reserved", c_int32),
+        ("aggregate", c_char_p),
         ("history", POINTER(HistoryOptions)),
         ("links", POINTER(Links)),
         ("time_attr", c_char_p),
@@ -608,6 +626,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "fg_graph_input": GraphInput,
     "fg_convert_input": ConvertInput,
     "fg_relayout_input": RelayoutInput,
+    "fg_propagate_input": PropagateInput,
     "fg_history_options": HistoryOptions,
     "fg_history_layer": HistoryLayer,
     "fg_walk": Walk,
@@ -643,6 +662,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_graph_close": (c_void_p,),
     "fg_convert_start": (POINTER(ConvertInput), c_char_p, POINTER(c_void_p)),
     "fg_relayout_start": (c_void_p, POINTER(RelayoutInput), c_char_p, POINTER(c_void_p)),
+    "fg_propagate_start": (c_void_p, POINTER(PropagateInput), POINTER(c_void_p)),
     "fg_history_buffer": (c_void_p, c_int32, POINTER(Tensor)),
     "fg_history_update": (c_void_p, c_int64, c_int64, POINTER(HistoryLayer), c_int32, c_int32),
     "fg_history_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),

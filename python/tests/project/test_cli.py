@@ -56,6 +56,17 @@ def test_relayout(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         main(["relayout", plain, hot, "--num-neighbors", "many"])
 
 
+def test_propagate(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "g.freshgo")
+    assert main(["convert", str(source), target]) == 0
+    assert main(["propagate", target, "--reduce", "gcn", "--hops", "2", "--memory", "64MiB"]) == 0
+    assert "gcn of 'x' over in-neighbours, 2 times" in capsys.readouterr().out
+    assert main(["propagate", target, "--reduce", "gcn"]) == 1
+    assert "overwrite replaces it" in capsys.readouterr().err
+    assert main(["propagate", target, "--reduce", "gcn", "--overwrite"]) == 0
+    assert main(["verify", target]) == 0
+
+
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(tmp_path / "nothing")]) == 1
     error = capsys.readouterr().err

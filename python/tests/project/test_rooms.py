@@ -57,9 +57,10 @@ ALLOWED: dict[str, set[str]] = {
     "links": {*LEAVES, "_loader", "_native", "loader", "samplers", "store"},
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
+    "propagate": {*LEAVES, "_native", "store"},
     "convert": {*LEAVES, "_native", "relayout", "store"},
     "demo": {*LEAVES, "_plots", "convert", "loader"},
-    "cli": {"convert", "demo", "errors", "freshgo", "policies", "relayout", "store"},
+    "cli": {"_args", "convert", "demo", "errors", "freshgo", "policies", "propagate", "relayout", "store"},
     "__main__": {"cli"},
 }
 """What each room may import. The package itself, ``freshgo``, may import every public module."""

@@ -1,0 +1,71 @@
+package graph
+
+import (
+	"context"
+
+	"freshgo/core/ssd"
+)
+
+// Rows that follow one another in a file, read into memory of the caller's.
+
+// SpanBytes is the size of a buffer for any n rows of a layout as they lie in the file.
+func SpanBytes(l ssd.Layout, n int64) int64 {
+	if l.RowsPerPage > 0 {
+		perPage := int64(l.RowsPerPage)
+		return ((n+perPage-1)/perPage + 1) * ssd.PageBytes
+	}
+	return (n*int64(l.RowBytes)+ssd.PageBytes-1)/ssd.PageBytes*ssd.PageBytes + ssd.PageBytes
+}
+
+// Layout says where the rows lie in the file.
+func (d *Rows) Layout() ssd.Layout { return d.layout }
+
+// Span reads n rows from first on and returns them without padding, in the buffer, which is page aligned and has
+// SpanBytes.
+func (d *Rows) Span(ctx context.Context, buffer []byte, first, n int64) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	l := d.layout
+	from, to := l.Offset(first), l.Offset(first+n-1)+int64(l.RowBytes)
+	begin := from / ssd.PageBytes * ssd.PageBytes
+	end := (to + ssd.PageBytes - 1) / ssd.PageBytes * ssd.PageBytes
+	pages := buffer[:end-begin]
+	if err := d.readPiece(ctx, begin, pages); err != nil {
+		return nil, err
+	}
+	data, dense := pages[from-begin:to-begin], l.RowsPerPage*l.RowBytes
+	if dense == 0 || dense == ssd.PageBytes {
+		return data, nil
+	}
+	// Pages are padded: the rows of each move up behind those of the one before, all of which lie before them.
+	moved := 0
+	for at := int64(0); at < int64(len(data)); {
+		stop := min((from-begin+at)/ssd.PageBytes*ssd.PageBytes+int64(dense)-(from-begin), int64(len(data)))
+		moved += copy(data[moved:], data[at:stop])
+		at = stop + ssd.PageBytes - int64(dense)
+	}
+	return data[:moved], nil
+}
+
+// ReadRanges calls deliver with each range of the file, checked where pages are, and its index, from engine threads.
+func (d *Rows) ReadRanges(ctx context.Context, ranges []ssd.Range, deliver func(r int, data []byte) error) error {
+	return d.engine.Read(ctx, d.handle, ranges, func(r int, data []byte) error {
+		if d.pages != nil {
+			if err := d.checkPages(ranges[r].Off, data); err != nil {
+				return err
+			}
+		}
+		return deliver(r, data)
+	})
+}
+
+// Span reads the ids at len(out) positions from first on, each checked. The buffer is as of Rows.Span. The ids must be
+// on disk.
+func (a *IDs) Span(ctx context.Context, buffer []byte, first int64, out []int64) error {
+	data, err := a.disk.Span(ctx, buffer, first, int64(len(out)))
+	if err != nil {
+		return err
+	}
+	return a.decode(first, data, out)
+}

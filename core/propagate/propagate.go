@@ -1,0 +1,203 @@
+// Package propagate computes, for every node, what the rows of all its in-neighbours add up to, and makes that a tensor
+// of the store: mean, sum, or the sum with GCN's coefficients, along each edge type, with or without weights.
+//
+// A pass works at one window of targets after the other, in the order in which their rows are stored. The edges of a
+// window are sorted by the row of their source, so that the rows it needs are read in the order of the file, each page
+// once and small holes along with them, and added to sums of the window in memory; then the window is written behind
+// the one before. Where rows that are used together lie together (store.Relayout) a window needs few pages; where they
+// do not, a window is a scan. The fewer bytes of memory a window has, the more windows there are.
+//
+// Sums are of float64 and are added in the order of source rows, so the result depends neither on threads nor on
+// memory; it is rounded once. What inference layer by layer needs is the same pass with another end.
+//
+// The store gains all of the tensors or none (store.Addition). The C API calls Run. It takes about a nanosecond and a
+// half for each number of each edge on one thread.
+package propagate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"freshgo/core/graph"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// The reductions.
+const (
+	Mean = "mean" // the sum over in-edges, weighted where there are weights, divided by how many there are; 0 without any
+	Sum  = "sum"
+	// GCN is the sum with self-loops and symmetric normalisation (Kipf and Welling), as PyG's gcn_norm: along an edge from
+	// u to t with weight w, w / sqrt(d(u) d(t)), where d adds up the weights of in-edges. A node's own self-loop keeps its
+	// weight, the last one where there are several; otherwise it weighs 1.
+	GCN = "gcn"
+)
+
+// Reductions lists the reductions.
+var Reductions = []string{Mean, Sum, GCN}
+
+// Options are the choices of Run.
+type Options struct {
+	Tensor     string // of nodes, of floats: what is added up
+	Reduce     string
+	WeightAttr string // edge tensor of numbers; edge types without it are not weighted. "": none is
+	Relations  []int  // places of edge types; nil: all whose sources have the tensor
+	Hops       int    // how often, at least 1; more than once in homogeneous graphs only
+	Name       string // of the tensor that is made; that of hop 2 has a 2 behind it, and so on
+	Memory     int64  // bytes to work in; 0 for no limit
+	Overwrite  bool   // replace computed tensors of these names
+	IO         ssd.Kind
+	// Progress, which may be nil, is called with the rows written so far and those that will be.
+	Progress func(stage string, done, total int64)
+}
+
+// Report says what a run moved.
+type Report struct {
+	Read, Requests int64 // bytes, and requests for rows and neighbours
+	Written        int64 // bytes
+	Windows        int
+}
+
+// Run computes what the options ask for and adds it to the store at the path of s, which must be opened again to see
+// it. Where a node type has the tensor itself, and the reduction is not GCN, its own row comes first in each row of the
+// first hop, so that one request reads both.
+//
+// A budget that is too small is a *mem.BudgetError that names the smallest that works or, as long as it is not known
+// how long lists are, one beyond what was given. Other errors: store.ErrInvalid, store.ErrExists, and those of
+// store.BeginAddition and of reading and writing.
+func Run(ctx context.Context, s *store.Store, o Options) (Report, error) {
+	return run(ctx, s, o, mem.NewBudget(o.Memory))
+}
+
+// run is Run with the budget given.
+func run(ctx context.Context, s *store.Store, o Options, budget *mem.Budget) (Report, error) {
+	a, err := s.BeginAddition()
+	if err != nil {
+		return Report{}, err
+	}
+	r := &runner{options: o, adding: a, store: a.Store(), budget: budget}
+	if err := r.run(ctx); err != nil {
+		return r.report, errors.Join(err, a.Discard())
+	}
+	return r.report, a.Publish(ctx)
+}
+
+// runner is one run.
+type runner struct {
+	options Options
+	adding  *store.Addition
+	store   *store.Store
+	budget  *mem.Budget
+	opened  graph.Opened
+	threads int
+	staging int64 // bytes of the engine's buffers
+	done    int64 // rows written
+	total   int64
+	report  Report
+}
+
+func (r *runner) run(ctx context.Context) error {
+	outputs, err := r.outputs()
+	if err != nil {
+		return err
+	}
+	options := r.engine(outputs)
+	r.staging = options.StagingBytes()
+	for i := range outputs {
+		p := &pass{output: &outputs[i], r: r}
+		if need, limit := p.footprint(), r.budget.Limit(); limit > 0 && need > limit {
+			return tooSmall(p.name, need, limit)
+		}
+	}
+	engine, err := ssd.NewEngine(options, r.store.Path())
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	defer func() {
+		stats := engine.Stats()
+		r.report.Read, r.report.Requests = r.report.Read+stats.Bytes, stats.Requests
+	}()
+	r.threads = runtime.NumCPU()
+	for i := range outputs {
+		r.total += outputs[i].rows
+	}
+	r.progress(0)
+	for i := range outputs {
+		o := &outputs[i]
+		if err := r.write(ctx, engine, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write computes and adds one tensor.
+func (r *runner) write(ctx context.Context, engine *ssd.Engine, o *output) error {
+	r.opened = graph.Opened{
+		Store: r.store, Engine: engine, Slot: engine.SlotBytes(), Checksums: true, Budget: r.budget,
+	}
+	defer r.opened.Close()
+	p, err := r.open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	written, in, err := p.write(ctx)
+	if err != nil {
+		return fmt.Errorf("propagate: %s: %w", o.name, err)
+	}
+	r.adding.Set(o.typ, o.name, in, o.description())
+	if o.next != nil {
+		o.next.array, o.next.offset = written, int(o.ownColumns())*o.dtype.Size()
+	}
+	return nil
+}
+
+// engineDepth keeps a device busy with ranges of 64 KiB, and its buffers within 2 MiB. Arbitrary.
+const engineDepth = 32
+
+// engine is the engine that reads rows of all outputs.
+func (r *runner) engine(outputs []output) ssd.Options {
+	o := ssd.Options{
+		Kind: r.options.IO, Depth: engineDepth, SlotBytes: ssd.DefaultSlotBytes, FS: r.store.FS(), Budget: r.budget,
+	}
+	for i := range outputs {
+		o.SlotBytes = max(o.SlotBytes, int(outputs[i].widestSpan()))
+	}
+	if o.SlotBytes > ssd.DefaultSlotBytes {
+		o.Depth = max(engineDepth*ssd.DefaultSlotBytes/o.SlotBytes, 2)
+	}
+	return o
+}
+
+func (r *runner) progress(rows int64) {
+	r.done += rows
+	if r.options.Progress != nil {
+		r.options.Progress("propagate", r.done, r.total)
+	}
+}
+
+// invalid returns a store.ErrInvalid that says what was expected and what came.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("propagate: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)
+}
+
+// check says what is wrong with the options by themselves.
+func (o *Options) check() error {
+	switch {
+	case !slices.Contains(Reductions, o.Reduce):
+		return invalid("reduce must be one of %q, got %q", Reductions, o.Reduce)
+	case o.Hops < 1:
+		return invalid("hops must be at least 1, got %d", o.Hops)
+	case o.Memory < 0:
+		return invalid("memory must be at least 0 bytes, got %d", o.Memory)
+	case o.Name == o.Tensor:
+		return invalid("the name %q is that of the tensor itself", o.Name)
+	}
+	return nil
+}
