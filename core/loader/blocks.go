@@ -86,7 +86,7 @@ func (s *blocks) fillBlock() error {
 		freeAll(batches)
 		return err
 	}
-	order, err := plan.Reorder(s.inspector.ctx, l.budget, rowLists(batches), l.parts.numNodes, l.reorderRows())
+	order, err := s.reorder(batches)
 	if err != nil {
 		freeAll(batches)
 		return err
@@ -102,6 +102,21 @@ func (s *blocks) fillBlock() error {
 	}
 	s.at.position = first + int64(len(batches))
 	return nil
+}
+
+// reorder finds the order of the batches of a block, with the rows of all in memory.
+func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
+	l, ctx := s.inspector.loader, s.inspector.ctx
+	lists := make([]plan.Batch, len(batches))
+	for i, b := range batches {
+		rows, release, err := b.Load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		lists[i] = rows
+	}
+	return plan.Reorder(ctx, l.budget, lists, l.parts.numNodes, l.reorderRows())
 }
 
 // sample samples count batches from first on. With an error it returns those
@@ -152,7 +167,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
 	}
 	b := &sampled{
-		epoch: int64(s.order.key.Epoch), position: index, index: index,
+		loader: l, epoch: int64(s.order.key.Epoch), position: index, index: index,
 		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.places.Ends)),
 	}
 	var worker *sample.Worker
@@ -171,12 +186,11 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
 	own.roster.fillGraph(l, g)
-	rows, err := l.budget.Alloc(mem.Trace, int64(len(own.roster.rows))*4)
-	if err != nil {
+	b.numRows = len(own.roster.rows)
+	var err error
+	if b.rows, err = l.planned.storage.Put(mem.Bytes(own.roster.rows)); err != nil {
 		return nil, err
 	}
-	b.rows = rows
-	copy(b.rowsOf(), own.roster.rows)
 	own.narrow = b.keep(l, g, &own.request, own.narrow)
 	return b, nil
 }

@@ -159,7 +159,12 @@ func (p *preparer) gather(t *table, ids []int64, dst []byte) error {
 	if p.super != nil {
 		return p.readPlanned(t, dst)
 	}
-	k := &p.lookup
+	return p.readCold(t, dst)
+}
+
+// readCold reads the cold rows of a table.
+func (p *preparer) readCold(t *table, dst []byte) error {
+	k, width := &p.lookup, t.width
 	cold, base := p.coldOf(t), p.base(t)
 	k.wanted = k.wanted[:0]
 	for _, pos := range cold {
@@ -226,6 +231,12 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 		}
 		defer p.epoch.turn.leave()
 	}
+	blind := p.super != nil && p.super.inspector.isBlind(p.number)
+	if blind {
+		if err := p.repair(tensors); err != nil {
+			return err
+		}
+	}
 	return p.timed(func() {
 		for _, t := range l.onDisk {
 			dst := tensors[t.index]
@@ -238,7 +249,9 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 		if l.hot != nil {
 			l.hot.BringBack(p.lookup.cold, p.roster.rows, p.placeIn(tensors))
 		}
-		p.change(tensors)
+		if !blind {
+			p.change(tensors)
+		}
 	})
 }
 

@@ -2,13 +2,18 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
 	"freshgo/core/plan"
-	"freshgo/core/sizing"
+	"freshgo/core/scratch"
 )
 
 // inspector samples and plans superbatches ahead of their execution (Ginex,
@@ -38,6 +43,8 @@ type inspector struct {
 	err       error         // what ended the inspection, after the batches published
 	shut      bool
 
+	blind atomic.Int64 // the first batch whose plan is lost, or noBlind
+
 	next int64 // the batch after those of the epochs that were consumed whole; the consumer's
 }
 
@@ -57,18 +64,32 @@ func (in *inspector) number(at place) (int64, bool) {
 // a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
 var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 
+// The second superbatch of those in the scratch file, and no limit. Arbitrary: sampling an epoch takes about as long as
+// reading four of its batches.
+const secondStored, mostStored = 4, math.MaxInt64
+
+// Where plans are in the scratch file, the second is short, since what it reads is read again by the third, and the
+// third is as long as they come.
 func (l *Loader) superbatchLength(k int) int64 {
+	if l.split.Stored {
+		return min(l.split.Superbatch, []int64{1, secondStored, mostStored}[min(k, 2)])
+	}
 	if k < len(firstSuperbatches) {
 		return min(l.split.Superbatch, firstSuperbatches[k])
 	}
 	return l.split.Superbatch
 }
 
+// looksAhead says whether superbatch k is planned with those after it. The first is not: its batch does not wait. With
+// long windows neither is the second, whose rows all find a place in the cache.
+func (l *Loader) looksAhead(k int) bool { return k > 1 || k == 1 && !l.split.Stored }
+
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
 func (l *Loader) inspect(at place) *inspector {
 	in := &inspector{loader: l, start: at, begun: -1}
 	in.changed.L = &in.mu
+	in.blind.Store(noBlind)
 	in.blocks = newBlocks(in, at)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	l.planned.planner.Reset(l.resident.all)
@@ -91,10 +112,10 @@ func (in *inspector) run() error {
 		freeAll(ahead)
 	}()
 	for k := 0; len(current) > 0; k++ {
-		if k > 0 {
+		if l.looksAhead(k) && len(ahead) == 0 {
 			ahead = in.sampleAhead(l.superbatchLength(k + 1))
 		}
-		s, err := in.plan(current, ahead)
+		s, err := in.plan(&current, &ahead)
 		if err != nil {
 			return err
 		}
@@ -102,8 +123,8 @@ func (in *inspector) run() error {
 		if !in.publish(s) {
 			return nil
 		}
-		if k == 0 {
-			current = in.sampleAhead(l.superbatchLength(1))
+		if len(current) == 0 {
+			current = in.sampleAhead(l.superbatchLength(k + 1))
 		}
 		if !in.waitBegun(s.first) {
 			return nil
@@ -118,44 +139,67 @@ func freeAll(batches []*sampled) {
 	}
 }
 
-// plan makes a superbatch of sampled batches.
-func (in *inspector) plan(current, ahead []*sampled) (*superbatch, error) {
+// plan makes a superbatch of sampled batches. Where memory lacks for it, or the scratch file fails, it is one of fewer:
+// the others become what is ahead.
+func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	l := in.loader
-	first := in.sampledTo - int64(len(current)+len(ahead))
-	if !l.options.Lookahead {
-		ahead = nil
-	}
 	start := time.Now()
 	defer since(&l.counters.planning, start)
-	p, err := l.planned.planner.Plan(in.ctx, first, rowLists(current), rowLists(ahead))
-	if err != nil {
-		return nil, fmt.Errorf("loader: planning batches %d to %d: %w", first, first+int64(len(current))-1, err)
+	first := in.sampledTo - int64(len(*current)+len(*ahead))
+	for failures := 0; ; failures++ {
+		known := *ahead
+		if !l.options.Lookahead || failures > 0 {
+			known = nil
+		}
+		p, err := l.planned.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
+		if err == nil {
+			for _, b := range *current {
+				b.dropRows()
+			}
+			return newSuperbatch(in, first, *current, len(known), p), nil
+		}
+		n := len(*current)
+		if !in.fewer(err, failures, n) {
+			return nil, fmt.Errorf("loader: planning batches %d to %d: %w", first, first+int64(n)-1, err)
+		}
+		if half := max(n/2, 1); failures > 0 && half < n {
+			*ahead = append(slices.Clone((*current)[half:]), *ahead...)
+			*current = (*current)[:half]
+		}
 	}
-	for _, b := range current {
-		b.dropRows()
-	}
-	return newSuperbatch(in, first, current, len(ahead), p), nil
 }
 
-func rowLists(batches []*sampled) []plan.Batch {
-	lists := make([]plan.Batch, len(batches))
-	for i, b := range batches {
-		lists[i] = b.rowsOf()
+// mostFailures bounds how often a plan of one batch is tried again: without what is ahead, and once more after each of
+// the ways in which a scratch file fails. Arbitrary.
+const mostFailures = 4
+
+// fewer says whether it is worth while to plan fewer batches after an error.
+func (in *inspector) fewer(err error, failures, batches int) bool {
+	if in.ctx.Err() != nil || !errors.Is(err, mem.ErrBudget) && !errors.Is(err, scratch.ErrBroken) {
+		return false
 	}
-	return lists
+	return batches > 1 || failures < mostFailures
+}
+
+func rowsOf(batches []*sampled) []plan.Rows {
+	rows := make([]plan.Rows, len(batches))
+	for i, b := range batches {
+		rows[i] = b
+	}
+	return rows
 }
 
 // sampleAhead samples the next n batches of the stream, fewer where the traces
 // would take more than their memory or sampling fails, else at least one.
 func (in *inspector) sampleAhead(n int64) []*sampled {
 	var batches []*sampled
-	room := in.loader.split.SuperbatchRoom()
+	room, each := in.loader.split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
 		var some []*sampled
-		fit := max(1, room/sizing.PlannedBytes(max(1, in.loader.demand.Nodes)))
+		fit := max(1, room/each(max(1, in.loader.demand.Nodes)))
 		some, in.failed = in.blocks.take(min(n-int64(len(batches)), fit))
 		for _, b := range some {
-			room -= sizing.PlannedBytes(b.nodes)
+			room -= each(b.nodes)
 		}
 		batches = append(batches, some...)
 		in.sampledTo += int64(len(some))
@@ -201,7 +245,7 @@ func (in *inspector) continues(at place) bool {
 	n, passed := in.number(at)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return passed && n == in.next && !in.shut && in.err == nil
+	return passed && n == in.next && !in.shut && in.err == nil && !in.isBlind(n)
 }
 
 // superbatchOf waits for the superbatch that holds batch n.

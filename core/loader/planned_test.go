@@ -14,6 +14,7 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/scratch"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
 )
@@ -26,6 +27,20 @@ const (
 
 // rowsFor is a feature_cache that has room for this many rows.
 func rowsFor(rows int64) int64 { return 8*someNodes + rows*(nodeBytes+64) + 64<<10 }
+
+// storePlans makes the plans of a loader that has just been opened in the scratch file, as large graphs need it.
+// Records stay in memory while they take less than held.
+func storePlans(t *testing.T, l *Loader, held int64) {
+	t.Helper()
+	l.split.Stored = true
+	l.planned.records.limit, l.planned.storage = held, l.planned.records
+	l.planned.planner.Close()
+	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
+	var err error
+	l.planned.planner, err = plan.New(l.budget, l.planConfig(l.planned.device, limits, l.planned.storage))
+	require.NoError(t, err)
+	l.onClose(l.planned.planner.Close)
+}
 
 // TestPolicyTransferEngineThreads is the metamorphic test of the caches: whatever
 // decides what is cached, how the rest is read, and by whom, the batches of
@@ -67,8 +82,12 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 		if pick(0, 1, 1) == 1 {
 			o.Scratch, o.ScratchBytes = t.TempDir(), pick(Auto, 0, 20000, 200000)
 		}
-		t.Run(fmt.Sprintf("seed %d round %d %s %s", seed, round, o.Cache, o.Transfer), func(t *testing.T) {
+		stored := pick(-1, 0, 50_000, 1<<30)
+		t.Run(fmt.Sprintf("seed %d round %d %s %s %d", seed, round, o.Cache, o.Transfer, stored), func(t *testing.T) {
 			l := open(t, OpenStore(s), o)
+			if l.planned != nil && stored >= 0 {
+				storePlans(t, l, stored)
+			}
 			for epoch := range want {
 				requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
 			}
@@ -101,6 +120,9 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 				o := belady()
 				o.Cache, o.Transfer, o.Scratch = kind, transfer, t.TempDir()
 				l := open(t, OpenStore(s), o)
+				if kind == "belady" && transfer != "random" {
+					storePlans(t, l, 100_000)
+				}
 				rng := rand.New(rand.NewPCG(8, 8))
 				epoch := int64(0)
 				for range rounds(14) {
@@ -236,29 +258,75 @@ func TestPlannedBudgets(t *testing.T) {
 	require.NotEmpty(t, l.Stats().CacheWhy)
 }
 
-// TestScratchFaults holds that a scratch file that fails costs nothing but time.
+// TestScratchFaults holds that a scratch file that fails costs nothing but time, wherever it fails, and whatever is in
+// it.
 func TestScratchFaults(t *testing.T) {
 	d := newDataset(someNodes, 40000)
-	want := epochOf(t, open(t, d.graph(t), plain()), 0)
+	reference := open(t, d.graph(t), plain())
+	var want [][]*seen
+	for epoch := range int64(3) {
+		want = append(want, epochOf(t, reference, epoch))
+	}
+	const scratchFile = ssd.TempPrefix + "*"
 	for name, fault := range map[string]faultfs.Fault{
 		"disk full":      {Op: faultfs.Write, Nth: 3, Times: faultfs.Forever, Errno: syscall.ENOSPC},
+		"first read":     {Op: faultfs.Read, Path: scratchFile, Nth: 2, Times: faultfs.Forever, Errno: syscall.EIO},
+		"a read":         {Op: faultfs.Read, Path: scratchFile, Nth: 30, Times: 1, Errno: syscall.EIO},
 		"first write":    {Op: faultfs.Write, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO},
 		"one write":      {Op: faultfs.Write, Nth: 2, Times: 1, Errno: syscall.EIO},
+		"no more space":  {Op: faultfs.Allocate, Nth: 1, Times: faultfs.Forever, Errno: syscall.ENOSPC},
 		"cannot be made": {Op: faultfs.Open, Nth: 1, Times: faultfs.Forever, Errno: syscall.EACCES},
 	} {
-		t.Run(name, func(t *testing.T) {
-			fs := faultfs.New(ssd.OS)
-			s := d.store(t, fs)
-			o := belady()
-			o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 1<<20
-			o.TraceMemory = 1 << 20 // most traces go to the file
-			l := open(t, OpenStore(s), o)
-			fs.Arm(fault)
-			requireSame(t, want, epochOf(t, l, 0))
-			fs.Clear()
-			require.NotEmpty(t, l.Stats().ScratchWhy)
-		})
+		for _, stored := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, stored: %v", name, stored), func(t *testing.T) {
+				fs := faultfs.New(ssd.OS)
+				s := d.store(t, fs)
+				o := belady()
+				o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
+				o.TraceMemory = 1 << 20 // most traces go to the file
+				l := open(t, OpenStore(s), o)
+				if stored {
+					storePlans(t, l, 0)
+				}
+				fs.Arm(fault)
+				for epoch := range want {
+					requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+					if epoch == 1 {
+						fs.Clear()
+					}
+				}
+				require.NotEmpty(t, l.Stats().ScratchWhy)
+			})
+		}
 	}
+}
+
+// TestLostPlans holds that batches are right when a step of a stored plan cannot be loaded: the scratch file fails at
+// one read after the other, so that every part of a plan is lost once, with hits of batches that were loaded before.
+func TestLostPlans(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	reference := open(t, d.graph(t), plain())
+	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1), epochOf(t, reference, 2)}
+	blind := 0
+	for read := 3; read < rounds(400); read += 1 + read/4 {
+		fs := faultfs.New(ssd.OS)
+		o := belady()
+		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
+		l := open(t, OpenStore(d.store(t, fs)), o)
+		storePlans(t, l, 0)
+		fs.Arm(faultfs.Fault{Op: faultfs.Read, Path: ssd.TempPrefix + "*", Nth: read, Times: faultfs.Forever,
+			Errno: syscall.EIO})
+		for epoch := range want {
+			requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+			if in := l.inspector; in != nil && in.isBlind(noBlind-1) {
+				blind++
+			}
+		}
+		st := l.Stats()
+		require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
+		l.Close()
+	}
+	require.Positive(t, blind, "no step was lost")
 }
 
 func TestWrongPlanOptions(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"freshgo/core/plan"
@@ -19,7 +18,8 @@ import (
 type planning struct {
 	planner    *plan.Planner
 	pool       *scratch.Pool // of packs and traces
-	traces     atomic.Int64  // bytes of traces in memory
+	records    *records      // traces, and what plans are made of where storage is this
+	storage    plan.Storage  // what plans are made of: memory, or the records
 	device     ssd.Device    // what reading costs
 	calibrated ssd.Stats     // what finding that out read
 	windows    windows
@@ -35,7 +35,7 @@ const packFileShare = 3
 // openPlanning makes the planner, the record of what is in the cache, and the pool for packs and traces.
 func (l *Loader) openPlanning(ctx context.Context) error {
 	o := &l.options
-	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
+	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch, BufferBytes: l.split.Buffers}
 	pool, err := scratch.Open(l.parts.store.FS(), l.engine, o.Scratch, l.budget, limits)
 	if err != nil {
 		return err
@@ -44,7 +44,10 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 	if err := l.openResident(); err != nil {
 		return err
 	}
-	planned := &planning{pool: pool}
+	planned := &planning{pool: pool, records: &records{budget: l.budget, pool: pool, limit: l.split.TracesHeld}}
+	if planned.storage = plan.Memory(l.budget); l.split.Stored {
+		planned.storage = planned.records
+	}
 	if o.History != nil {
 		if planned.presence, err = plan.NewPresence(l.budget, l.split.CacheRows); err != nil {
 			return err
@@ -54,7 +57,7 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 	if err := l.calibrate(ctx, planned); err != nil {
 		return err
 	}
-	if planned.planner, err = plan.New(l.budget, l.planConfig(planned.device, limits)); err != nil {
+	if planned.planner, err = plan.New(l.budget, l.planConfig(planned.device, limits, planned.storage)); err != nil {
 		return err
 	}
 	l.onClose(planned.planner.Close)
@@ -63,7 +66,7 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 }
 
 // planConfig is what is planned: rows of the tables on disk, read from this device.
-func (l *Loader) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
+func (l *Loader) planConfig(device ssd.Device, limits scratch.Options, storage plan.Storage) plan.Config {
 	packFile := limits.FileBytes * packFileShare / 4
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
 		packFile = 0 // no pack in the file would find a buffer
@@ -72,7 +75,7 @@ func (l *Loader) planConfig(device ssd.Device, limits scratch.Options) plan.Conf
 		NumRows: l.parts.numNodes, Capacity: l.split.CacheRows,
 		CarryOver: l.options.CarryOver, Transfer: l.options.Transfer,
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot,
+		Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot, Storage: storage,
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)

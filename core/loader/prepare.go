@@ -30,6 +30,7 @@ type preparer struct {
 	// Of a planned batch.
 	number  int64 // the inspector's
 	super   *superbatch
+	planned plan.Step
 	step    plan.Step // of any batch: where its rows are, and what moves after it
 	adapted plan.Adapted
 }
@@ -133,7 +134,10 @@ func (p *preparer) takePlanned(b *Batch) error {
 		return err
 	}
 	p.super = s
-	p.step = s.plan.Steps[p.number-s.first]
+	if err := s.step(e.ctx, p.number, &p.planned); err != nil {
+		return err
+	}
+	p.step = p.planned
 	if err := p.unpack(s.batches[p.number-s.first]); err != nil {
 		return err
 	}
@@ -159,12 +163,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 func (p *preparer) unpack(t *sampled) error {
 	e, l := p.epoch, p.loader
 	if t.trace != nil {
-		t.unpack(t.trace.Bytes(), &p.graph, &p.request)
-		t.free()
-		return nil
-	}
-	if t.blob != nil {
-		data, release, err := t.blob.Load(e.ctx)
+		data, release, err := t.trace.Load(e.ctx)
 		if err == nil {
 			t.unpack(data, &p.graph, &p.request)
 			release()
@@ -175,27 +174,32 @@ func (p *preparer) unpack(t *sampled) error {
 			return errStopped
 		}
 	}
+	return l.sampleAgain(e.ctx, t, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
+}
+
+// sampleAgain makes what was lost of a batch: use sees it in a worker's memory.
+func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *request, use func(g *sample.Subgraph)) error {
 	l.counters.resampled.Add(1)
-	order, err := l.newSeedOrder(e.ctx, l.epochKey(t.epoch))
+	order, err := l.newSeedOrder(ctx, l.epochKey(t.epoch))
 	if err != nil {
 		return err
 	}
 	defer order.free()
-	if err := order.batch(e.ctx, t.index, &p.request); err != nil {
+	if err := order.batch(ctx, t.index, r); err != nil {
 		return err
 	}
 	var worker *sample.Worker
 	select {
-	case <-e.ctx.Done():
+	case <-ctx.Done():
 		return errStopped
 	case worker = <-l.workers:
 	}
 	defer func() { l.workers <- worker }()
-	var g sample.Subgraph // of the worker's memory
-	if err := l.draw(e.ctx, worker, order.batchKey(t.index), &p.request, &g); err != nil {
+	var g sample.Subgraph
+	if err := l.draw(ctx, worker, order.batchKey(t.index), r, &g); err != nil {
 		return err
 	}
-	keep(&p.graph, &g)
+	use(&g)
 	return nil
 }
 

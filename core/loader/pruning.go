@@ -1,6 +1,9 @@
 package loader
 
 import (
+	"cmp"
+
+	"freshgo/core/plan"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
 )
@@ -18,13 +21,15 @@ func keep(to, from *sample.Subgraph) {
 // prune waits for the batch's turn and takes out of it what the history makes needless, before any row is read.
 func (p *preparer) prune(b *Batch) error {
 	build := func() {}
+	var failed error
 	if p.super != nil { // what the cache will hold depends on it, batch by batch
 		build = func() {
 			p.build()
-			p.adapt()
+			failed = p.adapt()
 		}
 	}
-	if err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.inputs)), build); err != nil {
+	err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.inputs)), build)
+	if err = cmp.Or(err, failed); err != nil {
 		return err
 	}
 	if p.super == nil {
@@ -51,14 +56,24 @@ func (p *preparer) build() {
 }
 
 // adapt makes the planned step what this batch does of it.
-func (p *preparer) adapt() {
+func (p *preparer) adapt() error {
 	s, presence := p.super, p.loader.planned.presence
-	if p.number == s.first {
-		presence.Filled(s.plan.Prologue.Fill) // read before this batch
+	if s.inspector.isBlind(p.number) {
+		return nil
+	}
+	if p.number == s.first { // what is read before this batch
+		err := s.plan.ReadAhead(p.epoch.ctx, fillChunk, func(fills []plan.Fill, _ []plan.Extra) error {
+			presence.Filled(fills)
+			return nil
+		})
+		if err := s.inspector.survive(p.number, err); err != nil {
+			return err
+		}
 	}
 	needs := func(pos int32) bool { return p.roster.tensorRow(pos) >= 0 }
-	presence.Adapt(&s.plan.Steps[p.number-s.first], needs, &p.adapted)
+	presence.Adapt(&p.planned, needs, &p.adapted)
 	p.step = p.adapted.Step
+	return nil
 }
 
 // estimate computes what each new embedding would have saved, for the update. Loading a row costs nothing where it lies

@@ -117,6 +117,18 @@ func (s *superbatch) packsFor(n int64) (found []*batchPacks) {
 	return found
 }
 
+// step loads the step of batch n, an empty one when the plan is lost from there on.
+func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
+	var err error
+	if !s.inspector.isBlind(n) {
+		err = s.inspector.survive(n, s.plan.Step(ctx, int(n-s.first), own))
+	}
+	if s.inspector.isBlind(n) {
+		own.Slots, own.In, own.Forward, own.Extra = own.Slots[:0], own.In[:0], own.Forward[:0], own.Extra[:0]
+	}
+	return err
+}
+
 // run executes the prologue: rows that leave go to their packs, then rows that
 // several batches of the window want are read in the order of the file. All
 // batches before the superbatch have been committed.
@@ -125,17 +137,25 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.inspector.forget(s)
 	s.started, s.busy = time.Now(), l.engineStats().Busy
 	defer close(s.ready)
+	if s.inspector.isBlind(s.first) {
+		return
+	}
 	s.openPacks()
 	s.broken = guard.Run(func() error {
-		for _, f := range s.plan.Prologue.Forward {
-			if l.resident.rows[f.From] == vacant {
-				continue // it was not needed when it should have entered
+		err := s.plan.Forwards(ctx, func(forwards []plan.Forward) {
+			for _, f := range forwards {
+				if l.resident.rows[f.From] == vacant {
+					continue // it was not needed when it should have entered
+				}
+				for column := range l.columns {
+					s.packs[f.Batch].add(column, f.Pos, l.cached.Row(column, int64(f.From)))
+				}
 			}
-			for column := range l.columns {
-				s.packs[f.Batch].add(column, f.Pos, l.cached.Row(column, int64(f.From)))
-			}
+		})
+		if err == nil {
+			err = s.readAhead(ctx, m)
 		}
-		return s.readAhead(ctx, m)
+		return s.inspector.survive(s.first, err)
 	})
 }
 
@@ -156,22 +176,12 @@ func (s *superbatch) openPacks() {
 // readAhead reads the rows of the prologue, a piece at a time so that the read
 // plan stays small.
 func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
-	l, p := s.inspector.loader, &s.plan.Prologue
-	for _, f := range p.Fill {
-		l.resident.clear(f.Slot)
-	}
-	// Both lists are in the order of the file: merged piece by piece they give one scan.
+	l := s.inspector.loader
 	var wanted []int64
-	for i, j := 0, 0; i < len(p.Fill) || j < len(p.Pack); {
-		fromFill, fromPack := i, j
-		for n := 0; n < fillChunk && (i < len(p.Fill) || j < len(p.Pack)); n++ {
-			if j == len(p.Pack) || i < len(p.Fill) && p.Fill[i].Row <= p.Pack[j].Row {
-				i++
-			} else {
-				j++
-			}
+	return s.plan.ReadAhead(ctx, fillChunk, func(fills []plan.Fill, packs []plan.Extra) error {
+		for _, f := range fills {
+			l.resident.clear(f.Slot)
 		}
-		fills, packs := p.Fill[fromFill:i], p.Pack[fromPack:j]
 		packs = s.withPack(packs)
 		for _, table := range l.onDisk {
 			fills, packs := l.fillsOf(table, fills), l.extrasOf(table, packs)
@@ -182,7 +192,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 			for _, e := range packs {
 				wanted = append(wanted, int64(e.Row)-table.first)
 			}
-			err := table.disk.ReadOver(ctx, m, wanted, p.HolePages, func(k int32, row []byte) error {
+			err := table.disk.ReadOver(ctx, m, wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
 				if int(k) < len(fills) {
 					copy(l.slotRow(table, fills[k].Slot), row)
 					return nil
@@ -195,12 +205,12 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 				return fmt.Errorf("reading %q ahead: %w", table.name, err)
 			}
 		}
-	}
-	for _, f := range p.Fill {
-		l.resident.set(f.Slot, f.Row)
-	}
-	l.counters.filled.Add(int64(len(p.Fill)))
-	return nil
+		for _, f := range fills {
+			l.resident.set(f.Slot, f.Row)
+		}
+		l.counters.filled.Add(int64(len(fills)))
+		return nil
+	})
 }
 
 // withPack returns those rows whose pack found room. The others are read by the

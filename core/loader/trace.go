@@ -1,12 +1,13 @@
 package loader
 
 import (
+	"context"
 	"errors"
 	"math"
-	"sync/atomic"
 	"unsafe"
 
 	"freshgo/core/mem"
+	"freshgo/core/plan"
 	"freshgo/core/sample"
 	"freshgo/core/scratch"
 )
@@ -17,6 +18,7 @@ import (
 // room. Where neither has, or the file loses it, the batch is sampled again then,
 // which gives the same: a batch is a function of its key.
 type sampled struct {
+	loader   *Loader
 	epoch    int64
 	position int64 // in the epoch, as the consumer counts
 	index    int64 // of its seeds and its key; differs from position where batches were reordered
@@ -25,18 +27,33 @@ type sampled struct {
 	nodes    int64
 	edges    int64
 	perHop   hopCounts
-	edgePos  bool          // its edges have positions
-	weighted bool          // its edges have weights
-	disjoint bool          // its nodes have trees
-	rows     *mem.Block    // its distinct rows, uint32
-	trace    *mem.Block    // in memory ...
-	held     *atomic.Int64 // ... and counted there; the loader's
-	blob     *scratch.Blob // or in the scratch file
+	edgePos  bool        // its edges have positions
+	weighted bool        // its edges have weights
+	disjoint bool        // its nodes have trees
+	numRows  int         // distinct rows
+	rows     plan.Record // these, uint32; until they are planned
+	trace    plan.Record // nil: it is lost
 }
 
 type hopCounts struct{ nodes, edges []int64 }
 
-func (s *sampled) rowsOf() []uint32 { return mem.Slice[uint32](s.rows) }
+// Len is the number of rows.
+func (s *sampled) Len() int { return s.numRows }
+
+// Load returns the rows, as they are planned. Where their record is lost, the batch is sampled again.
+func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
+	data, release, err := s.rows.Load(ctx)
+	if err == nil {
+		return mem.View[uint32](data), release, nil
+	}
+	if !errors.Is(err, scratch.ErrBroken) {
+		return nil, nil, err
+	}
+	var r request
+	var found roster
+	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(s.loader, g) })
+	return found.rows, func() {}, err
+}
 
 // dropRows frees what only the planner needs.
 func (s *sampled) dropRows() {
@@ -49,19 +66,13 @@ func (s *sampled) dropRows() {
 func (s *sampled) free() {
 	s.dropRows()
 	if s.trace != nil {
-		s.held.Add(-int64(len(s.trace.Bytes())))
 		s.trace.Free()
 		s.trace = nil
 	}
-	if s.blob != nil {
-		s.blob.Close()
-		s.blob = nil
-	}
 }
 
-// keep copies a sampled subgraph to memory while less than room is in use by
-// traces, else to the scratch file. Where there is neither, s stays without a
-// trace, which is no error. It uses the memory of narrow and returns it.
+// keep copies a sampled subgraph to the records. Where they have no room, s stays
+// without a trace, which is no error. It uses the memory of narrow and returns it.
 func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint32) []uint32 {
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
@@ -79,43 +90,10 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 		mem.Bytes(g.Row),
 	}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
-	n := int64(0)
-	for _, piece := range pieces {
-		n += int64(len(piece))
+	if trace, err := l.planned.records.tryPut(pieces...); err == nil {
+		s.trace = trace
 	}
-	if s.keepInMemory(l, n, pieces) {
-		return narrow
-	}
-	blob, err := l.planned.pool.NewBlob(n)
-	if err != nil {
-		return narrow
-	}
-	for _, piece := range pieces {
-		err = errors.Join(err, blob.Write(piece))
-	}
-	if err = errors.Join(err, blob.Seal()); err != nil {
-		blob.Close()
-		return narrow
-	}
-	s.blob = blob
 	return narrow
-}
-
-func (s *sampled) keepInMemory(l *Loader, n int64, pieces [][]byte) bool {
-	if n > l.split.TracesHeld-l.planned.traces.Load() {
-		return false // two at a time may exceed it by one
-	}
-	block, err := l.budget.Alloc(mem.Trace, n)
-	if err != nil {
-		return false
-	}
-	l.planned.traces.Add(n)
-	to := block.Bytes()
-	for _, piece := range pieces {
-		to = to[copy(to, piece):]
-	}
-	s.trace, s.held = block, &l.planned.traces
-	return true
 }
 
 // unpack reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.

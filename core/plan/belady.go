@@ -1,11 +1,8 @@
 package plan
 
 import (
-	"errors"
-
 	"freshgo/core/cache"
 	"freshgo/core/internal/asm"
-	"freshgo/core/mem"
 )
 
 // buckets are the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
@@ -36,13 +33,17 @@ type belady struct {
 	*residency
 	*horizon
 	*buckets
-	missed int64    // misses so far
-	misses []uint32 // positions of the batch at hand that are not cached, rising
-	queued []uint32 // by position: the next entrant of the same bucket; rejected
-	freed  []uint32 // slots evicted for the batch at hand
-	plan   *arena
+	missed int64 // misses so far
 	leave  *leavers
 	fills  func(access uint32) bool // whether the prologue could read an access's row into its slot
+
+	// Of the batch at hand, in memory for the widest.
+	rows   Batch
+	next   []uint32     // of each row the next access, or none
+	misses []uint32     // positions that are not cached, rising
+	queued []uint32     // by position: the next entrant of the same bucket; rejected
+	freed  []uint32     // slots evicted
+	moves  []cache.Move // into the cache
 }
 
 // rejected marks, in belady.queued, an entrant that is needed later than all that is cached.
@@ -50,20 +51,11 @@ const rejected = none - 1
 
 // leavers collects what leaves the cache, or is not admitted, with a known next use.
 type leavers struct {
-	cold   func(access uint32) // told of accesses whose rows are not cached any more when they come
+	cold   func(access uint32)             // told of accesses whose rows are not cached any more when they come
+	atHand func(access, batch uint32) bool // told of those that can be set aside; false: they are not wanted
 	wanted bool
 	depth  uint32
-	events list[leaver]
-	ends   []int // by batch of the superbatch: the end of its events
-}
-
-// abandon gives the memory back that others need more, if there is any.
-func (l *leavers) abandon() bool {
-	held := l.events.block != nil
-	l.wanted = false
-	l.events.release()
-	clear(l.ends)
-	return held
+	events []leaver // of the batch at hand; there is room for all rows of the widest
 }
 
 // leaver is such a row: the access that needs it, and where it is now (as Forward.From).
@@ -72,41 +64,44 @@ type leaver struct {
 	from   int32
 }
 
-// note collects a row that leaves at batch now and is needed by an access of batch then. Without memory for it, it is
-// read once more.
+// note collects a row that leaves at batch now and is needed by an access of batch then.
 func (l *leavers) note(now, then, access uint32, from int32) {
 	l.cold(access)
-	if l.wanted && then-now > l.depth && l.events.reserve() == nil {
-		l.events.items = append(l.events.items, leaver{access, from})
+	if l.wanted && then-now > l.depth && l.atHand(access, then) {
+		l.events = append(l.events, leaver{access, from})
 	}
 }
 
 // step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the
 // complement of its slot.
-func (p *belady) step(b uint32, slots []int32) ([]cache.Move, error) {
+func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cache.Move {
+	p.rows, p.next = rows, next
 	p.heads[b] = none // all of them are rows of this batch
 	p.used.clear(b)
-	wanting := p.gather(b, slots)
+	wanting := p.gather(slots)
 	free := p.freeSlots
-	p.freed = p.freed[:0]
+	p.freed, p.leave.events = p.freed[:0], p.leave.events[:0]
 	p.evict(b, wanting-free)
 	return p.admit(b, wanting, free)
 }
 
 // gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns how many of them have
 // a next use.
-func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
-	base := p.offsets[b]
-	ids, next := p.ids[base:p.offsets[b+1]], p.next[base:p.offsets[b+1]]
-	n := len(ids)
+func (p *belady) gather(slots []int32) (wanting int64) {
+	n := len(p.rows)
 	p.misses = p.misses[:0]
-	asm.Prefetch(p.known, ids[:min(block, n)])
+	asm.Prefetch(p.residency.rows, p.rows[:min(block, n)])
 	for lo := 0; lo < n+block; lo += block {
 		if lo < n {
 			hi := min(lo+block, n)
-			asm.Prefetch(p.known, ids[hi:min(hi+block, n)])
-			for i, id := range ids[lo:hi] {
-				slots[lo+i] = p.known[id].slot
+			asm.Prefetch(p.residency.rows, p.rows[hi:min(hi+block, n)])
+			for i, row := range p.rows[lo:hi] {
+				if slot, cached := p.slotOf(row); cached {
+					slots[lo+i] = int32(slot)
+				} else {
+					slots[lo+i] = cache.Miss
+					p.residency.rows[row] = 0
+				}
 			}
 			// A miss has slot -1, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is harmless: a
 			// prefetch reads nothing and never faults (TestPrefetchIsHarmless in asm goes as far). The price is a walk of the
@@ -117,7 +112,7 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 			continue
 		}
 		for i := lo - block; i < min(lo, n); i++ {
-			slot, use := slots[i], next[i]
+			slot, use := slots[i], p.next[i]
 			switch {
 			case slot < 0:
 				p.misses = append(p.misses, uint32(i))
@@ -126,7 +121,6 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 				}
 				continue
 			case use == none:
-				p.known[ids[i]].use = none
 				p.enqueue(uint32(slot))
 			default:
 				p.push(p.links, uint32(slot), use, p.batchOf(use))
@@ -151,9 +145,8 @@ func (p *belady) evict(b uint32, excess int64) {
 	if excess <= 0 {
 		return
 	}
-	base := p.offsets[b]
 	for _, i := range p.misses {
-		if use := p.next[base+i]; use != none {
+		if use := p.next[i]; use != none {
 			then := p.batchOf(use)
 			p.queued[i] = p.entrants[then]
 			p.entrants[then] = i
@@ -165,7 +158,7 @@ func (p *belady) evict(b uint32, excess int64) {
 		if i := p.entrants[then]; i != none {
 			p.entrants[then] = p.queued[i]
 			p.queued[i] = rejected
-			p.leave.note(b, then, p.next[base+i], ^int32(i))
+			p.leave.note(b, then, p.next[i], ^int32(i))
 		} else {
 			s := p.heads[then]
 			p.heads[then] = p.links[s].next
@@ -178,34 +171,21 @@ func (p *belady) evict(b uint32, excess int64) {
 	}
 }
 
-// drop evicts a slot. A row that is not needed within the horizon is then not known any more.
+// drop evicts a slot.
 func (p *belady) drop(s uint32) {
-	n := p.links[s].known
 	p.freed = append(p.freed, s)
-	if k := &p.known[n]; k.use == none {
-		p.forget(n)
-	} else {
-		k.slot = cache.Miss
-	}
+	p.residency.rows[p.links[s].row] = 0
 }
 
 // admit lets in those misses that were not rejected, and others as far as slots were free to begin with.
-func (p *belady) admit(b uint32, wanting, free int64) ([]cache.Move, error) {
+func (p *belady) admit(b uint32, wanting, free int64) []cache.Move {
 	base := p.offsets[b]
 	others := min(max(free-wanting, 0), int64(len(p.misses))-wanting)
 	contested := wanting > free
-	entering := min(wanting, free+int64(len(p.freed))) + others
-	moves, err := alloc[cache.Move](p.plan, int(entering))
-	if errors.Is(err, mem.ErrBudget) && p.leave.abandon() {
-		moves, err = alloc[cache.Move](p.plan, int(entering))
-	}
-	if err != nil {
-		return nil, err
-	}
-	moves = moves[:0]
+	moves := p.moves[:0]
 	freed := 0
 	for _, i := range p.misses {
-		use := p.next[base+i]
+		use := p.next[i]
 		then := none
 		if use != none {
 			then = p.batchOf(use)
@@ -217,11 +197,9 @@ func (p *belady) admit(b uint32, wanting, free int64) ([]cache.Move, error) {
 				}
 			}
 		} else if others == 0 {
-			p.forget(p.ids[base+i])
 			continue
 		} else {
 			others--
-			p.known[p.ids[base+i]].use = none
 		}
 		var s uint32
 		if freed < len(p.freed) {
@@ -230,9 +208,7 @@ func (p *belady) admit(b uint32, wanting, free int64) ([]cache.Move, error) {
 		} else {
 			s = p.takeSlot()
 		}
-		id := p.ids[base+i]
-		p.known[id].slot = int32(s)
-		p.links[s].known = id
+		p.put(s, p.rows[i])
 		if use == none {
 			p.enqueue(s)
 		} else {
@@ -245,5 +221,5 @@ func (p *belady) admit(b uint32, wanting, free int64) ([]cache.Move, error) {
 		p.touched.set(s)
 		moves = append(moves, cache.Move{Pos: int32(i), Slot: to})
 	}
-	return moves, nil
+	return moves
 }

@@ -97,7 +97,7 @@ func benchPlans(b *testing.B, c Config, trace []Batch, size int) {
 		end := min(first+size, len(trace))
 		ahead := min(end+size, len(trace))
 		start := processorTime()
-		s, err := p.Plan(context.Background(), int64(first), trace[first:end], trace[end:ahead])
+		s, err := p.Plan(context.Background(), int64(first), InMemory(trace[first:end]), InMemory(trace[end:ahead]))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -128,12 +128,12 @@ func BenchmarkLimit(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer index.Free()
-	table, err := mem.NewBudget(0).Alloc(mem.FeatureCache, 1_600_000*size[known]())
+	table, err := mem.NewBudget(0).Alloc(mem.FeatureCache, 1_600_000*12)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer table.Free()
-	rows, entries := mem.Slice[uint32](index), mem.Slice[known](table)
+	rows, entries := mem.Slice[uint32](index), mem.Slice[link](table)
 	for i := range rows {
 		rows[i] = uint32(i) * 2654435761 % uint32(len(entries))
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -82,8 +83,11 @@ const (
 )
 
 // choose tells what every method costs, and which one is the cheapest and why.
-func (w *window) choose() (method, string) {
-	s := w.sample()
+func (w *window) choose(ctx context.Context) (method, string, error) {
+	s, err := w.sample(ctx)
+	if err != nil {
+		return method{}, "", err
+	}
 	c := &w.plan.Choice
 	best := 0
 	for i, m := range w.methods {
@@ -97,24 +101,33 @@ func (w *window) choose() (method, string) {
 		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
 	}
 	if best == 0 {
-		return w.methods[0], "nothing is cheaper"
+		return w.methods[0], "nothing is cheaper", nil
 	}
 	return w.methods[best], fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s",
-		c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name)
+		c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name), nil
 }
 
 // sample takes a part of the cold rows.
-func (w *window) sample() *sample {
-	total := len(w.cold.all)
+func (w *window) sample(ctx context.Context) (*sample, error) {
+	total := 0
+	for _, n := range w.cold.rows {
+		total += int(n)
+	}
 	wanted := min(max(total/sampleShare, sampleMin), sampleMax)
 	regions := int(w.config.NumRows>>w.regionBits) + 1
 	var rows []coldRow
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
 		rows = rows[:0]
-		for _, r := range w.cold.all {
-			if stride == 1 || mix(r.row>>w.regionBits)%stride == 0 {
-				rows = append(rows, r)
+		err := w.cold.each(ctx, func(_ int, all []coldRow, _ []leaver) error {
+			for _, r := range all {
+				if stride == 1 || mix(r.row>>w.regionBits)%stride == 0 {
+					rows = append(rows, r)
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 		if stride == 1 || len(rows) >= wanted/2 { // else the rows crowd into regions that were left
 			break
@@ -136,7 +149,7 @@ func (w *window) sample() *sample {
 	if n > 0 {
 		s.scale = float64(total) / float64(n)
 	}
-	return s
+	return s, nil
 }
 
 // counts is what the device is asked for.

@@ -1,6 +1,13 @@
 package plan
 
-import "math/bits"
+import (
+	"context"
+	"errors"
+	"math/bits"
+
+	"freshgo/core/cache"
+	"freshgo/core/mem"
+)
 
 // coldRow is a row that is read for an access; the two highest bits of at are flags.
 type coldRow struct{ row, at uint32 }
@@ -15,112 +22,141 @@ const (
 // cold is the accesses of the window to rows that are neither cached then nor set aside by an earlier plan. Of what is
 // ahead, only first accesses are known to be.
 type cold struct {
-	all  []coldRow // by access; there is room behind it for as many again
-	ends []int     // by batch: the end of its accesses in all
+	records records // by batch: its cold rows, then its leavers
+	without error   // why there are none: no memory, which is no reason to give the plan up
+	buffer  []coldRow
 
 	rows     []int64 // by batch: accesses in all
 	packing  []int64 // of those of the superbatch, rows that a prologue could only set aside
 	packingF []int64 // and that are not at hand earlier
 	leaving  []int64 // accesses whose rows are at hand earlier
+	keys     histogram
 }
 
-// unmark makes the slots of marked moves plain, and remembers them in filling.
-func (w *window) unmark() {
-	for b := range w.plan.Steps {
-		in := w.plan.Steps[b].In
-		for i, m := range in {
-			if m.Slot < 0 {
-				in[i].Slot = ^m.Slot
-				w.filling.set(w.offsets[b] + uint32(m.Pos))
-			}
-		}
-	}
-}
-
-// collect finds the cold accesses of the window.
-func (w *window) collect() error {
+// prepare makes room for the widest batch, if there is any.
+func (c *cold) prepare(w *window) {
 	n := len(w.batches)
-	c := &w.cold
-	c.ends = make([]int, n)
 	c.rows, c.packing, c.packingF, c.leaving = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	for _, e := range w.leave.events.items {
-		if !w.delivered.has(e.access) {
-			w.leaving.set(e.access)
-			c.leaving[w.batchOf(e.access)]++
+	if w.plain() {
+		return
+	}
+	c.records, c.keys = make(records, n), newHistogram(w.config.NumRows)
+	if c.buffer, c.without = alloc[coldRow](&w.memory, w.widest()); c.without == nil {
+		w.leave.events, c.without = alloc[leaver](&w.memory, w.widest())
+	}
+	w.leave.wanted = w.leave.wanted && c.without == nil
+}
+
+// keep puts the cold rows and the leavers of a batch away. Where there is no memory for them, no transfer is planned.
+func (c *cold) keep(w *window, b int, all []coldRow, leavers []leaver) error {
+	c.rows[b] = int64(len(all))
+	if c.without != nil || len(all)+len(leavers) == 0 {
+		return nil
+	}
+	for _, r := range all {
+		c.keys.add(r.row)
+	}
+	var err error
+	c.records[b], err = w.storage.Put(mem.Bytes(all), mem.Bytes(leavers))
+	if errors.Is(err, mem.ErrBudget) {
+		c.without, err = err, nil
+		c.records.freeAll()
+		w.leave.wanted = false
+	}
+	return err
+}
+
+// collect finds the cold accesses of a batch of the superbatch, when its step has been planned.
+func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move) error {
+	c := &w.cold
+	if w.plain() || c.without != nil {
+		return nil
+	}
+	base, n := w.offsets[b], 0
+	var kinds [4]int64 // by flags
+	for i, slot := range slots {
+		if slot >= 0 {
+			continue
+		}
+		filling := uint32(0)
+		if len(moves) > 0 && moves[0].Pos == int32(i) {
+			if moves[0].Slot < 0 {
+				filling = 1
+			}
+			moves = moves[1:]
+		}
+		a := base + uint32(i)
+		if w.delivered.has(a) {
+			continue
+		}
+		flags := w.leaving.bit(a) | filling<<1
+		kinds[flags]++
+		c.buffer[n] = coldRow{rows[i], a | flags<<flagShift}
+		n++
+	}
+	c.packing[b] = kinds[0] + kinds[1]
+	c.packingF[b] = kinds[0]
+	return c.keep(w, b, c.buffer[:n], w.leave.events)
+}
+
+// collectAhead finds the cold accesses of what is ahead.
+func (w *window) collectAhead(ctx context.Context) error {
+	c := &w.cold
+	if c.without != nil || w.aheadCold == nil {
+		return c.without
+	}
+	for b := w.current; b < len(w.batches); b++ {
+		lo, hi := w.offsets[b]-w.offsets[w.current], w.offsets[b+1]-w.offsets[w.current]
+		n := 0
+		rows, release, err := w.load(ctx, b)
+		if err != nil {
+			return err
+		}
+		w.aheadCold.each(lo, hi, func(i uint32) {
+			a := i + w.offsets[w.current]
+			if !w.delivered.has(a) {
+				c.buffer[n] = coldRow{rows[i-lo], a | w.leaving.bit(a)<<flagShift}
+				n++
+			}
+		})
+		release()
+		if err := c.keep(w, b, c.buffer[:n], nil); err != nil {
+			return err
 		}
 	}
-	most := int(w.missed)
-	for _, word := range w.aheadCold {
-		most += bits.OnesCount64(word)
-	}
-	all, err := alloc[coldRow](w.horizon.memory, 2*most)
-	if err != nil {
-		return err
-	}
-	c.all = all[:0]
-	for b := range w.plan.Steps {
-		w.collectBatch(b)
-		w.plan.Choice.ColdRows += c.rows[b]
-	}
-	b := w.current
-	for i, word := range w.aheadCold {
-		for ; word != 0; word &= word - 1 {
-			a := uint32(w.currentEnd() + i<<6 + bits.TrailingZeros64(word))
-			for w.offsets[b+1] <= a {
-				b++
-			}
-			if w.delivered.has(a) {
-				continue
-			}
-			at := a
-			if w.leaving.has(a) {
-				at |= flagLeaving
-			}
-			c.all = append(c.all, coldRow{w.batches[b][a-w.offsets[b]], at})
-			c.rows[b]++
+	return c.without
+}
+
+// each calls visit with what is cold in one batch after the other, and with what leaves in it.
+func (c *cold) each(
+	ctx context.Context, visit func(b int, rows []coldRow, leave []leaver) error,
+) error {
+	for b, r := range c.records {
+		if r == nil {
+			continue
 		}
-	}
-	end := 0
-	for b, rows := range c.rows {
-		end += int(rows)
-		c.ends[b] = end
+		err := loaded(ctx, r, func(data []byte) error {
+			n := c.rows[b] * size[coldRow]()
+			return visit(b, mem.View[coldRow](data[:n]), mem.View[leaver](data[n:]))
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (w *window) collectBatch(b int) {
-	c := &w.cold
-	base, rows, n := w.offsets[b], w.batches[b], len(c.all)
-	all := c.all[:cap(c.all)]
-	var kinds [4]int64 // by flags
-	for i, slot := range w.plan.Steps[b].Slots {
-		a := base + uint32(i)
-		if slot >= 0 || w.delivered.has(a) {
+// each calls visit for the members from lo to hi.
+func (s bitset) each(lo, hi uint32, visit func(i uint32)) {
+	for i := lo; i < hi; {
+		word := s[i>>6] >> (i & 63)
+		if word == 0 {
+			i = (i | 63) + 1
 			continue
 		}
-		flags := w.leaving.bit(a) | w.filling.bit(a)<<1
-		kinds[flags]++
-		all[n] = coldRow{rows[i], a | flags<<flagShift}
-		n++
-	}
-	c.rows[b] = int64(n - len(c.all))
-	c.packing[b] = kinds[0] + kinds[1]
-	c.packingF[b] = kinds[0]
-	c.all = all[:n]
-}
-
-// sorted returns those cold rows that take says yes to, and which it may change, in the order of the file; rows of the
-// same number stay in the order of their accesses. All others are lost.
-func (c *cold) sorted(take func(b int, r coldRow) (coldRow, bool)) []coldRow {
-	n, begin := 0, 0
-	for b, end := range c.ends {
-		for _, r := range c.all[begin:end] {
-			if r, ok := take(b, r); ok {
-				c.all[n] = r
-				n++
-			}
+		if i += uint32(bits.TrailingZeros64(word)); i < hi {
+			visit(i)
 		}
-		begin = end
+		i++
 	}
-	return sortByRow(c.all[:n:cap(c.all)])
 }

@@ -14,8 +14,12 @@
 // copied; the batches of the next superbatch are looked ahead to; and the rows that no cache can have (the cold ones)
 // are transferred in the cheapest of several ways, by a model of the device at hand (see Choice).
 //
+// A plan is passes over the batches: next use backward, residency forward, then the transfer. A batch at a time is in
+// memory; what a pass leaves for the next is in records of a Storage. So memory is in proportion to the rows of the
+// graph and to those of the widest batch where the storage is a file, whatever the length of a window (StateBytes,
+// StoredBytes); where it is memory, records come on top (SuperbatchBytes).
+//
 // The loader calls New once and Plan once per superbatch, one call at a time. A Plan costs O(accesses): on one core,
-// seven to fifteen times what two prefetched loads per access from tables of the same size cost (BenchmarkLimit), the
-// least where nothing is ahead and the transfer is given. Four bytes per row of the graph are held all the time; see
-// StateBytes and SuperbatchBytes.
+// five to twelve times what two prefetched loads per access from tables of the same size cost (BenchmarkLimit), the
+// least where nothing is ahead and the transfer is given.
 package plan

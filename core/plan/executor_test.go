@@ -46,7 +46,7 @@ func newExecutor(t *testing.T, capacity int64, depth int) *executor {
 	return e
 }
 
-func (e *executor) put(s *Superplan, now int64, sizes map[int32]int32, d Dest, row uint32, batch func(int64) Batch) {
+func (e *executor) put(s *wholePlan, now int64, sizes map[int32]int32, d Dest, row uint32, batch func(int64) Batch) {
 	at := s.First + int64(d.Batch)
 	if row != batch(at)[d.Pos] || at <= now {
 		e.t.Fatalf("row %d goes from batch %d to position %d of batch %d", row, now, d.Pos, at)
@@ -68,7 +68,7 @@ func (e *executor) put(s *Superplan, now int64, sizes map[int32]int32, d Dest, r
 }
 
 // run executes the steps of a plan, or those below stop.
-func (e *executor) run(s *Superplan, batch func(int64) Batch, stop int) {
+func (e *executor) run(s *wholePlan, batch func(int64) Batch, stop int) {
 	e.lost = map[int64]bool{}
 	for i, p := range s.Packs {
 		require.True(e.t, i == 0 || s.Packs[i-1].Dest < p.Dest)
@@ -102,7 +102,7 @@ func (e *executor) run(s *Superplan, batch func(int64) Batch, stop int) {
 	}
 }
 
-func (e *executor) step(s *Superplan, i int64, sizes map[int32]int32, batch func(int64) Batch) {
+func (e *executor) step(s *wholePlan, i int64, sizes map[int32]int32, batch func(int64) Batch) {
 	now, step := s.First+i, &s.Steps[i]
 	rows := batch(now)
 	tensor := make([]int64, len(rows))
@@ -178,16 +178,18 @@ func (e *executor) checkAgainst(p *Planner) {
 		if row < 0 {
 			continue
 		}
-		n := r.lookUp(uint32(row))
-		if n == none || r.known[n].slot != int32(slot) || r.known[n].use != none || r.links[slot].known != n {
-			e.t.Fatalf("row %d is in slot %d: %+v, %+v", row, slot, r.known[n], r.links[slot])
+		if at, cached := r.slotOf(uint32(row)); !cached || at != uint32(slot) || r.links[slot].row != uint32(row) {
+			e.t.Fatalf("row %d is in slot %d: %d, %+v", row, slot, at, r.links[slot])
 		}
 	}
 	known := 0
-	for row := range r.index {
-		if r.lookUp(uint32(row)) != none {
+	for _, at := range r.rows {
+		if at != 0 {
 			known++
 		}
+	}
+	for _, use := range r.first {
+		require.Zero(e.t, use)
 	}
 	held := 0
 	for _, row := range e.slots {
@@ -257,7 +259,7 @@ func TestPlansReplay(t *testing.T) {
 			for first := 0; first < len(trace); {
 				n := min(size, len(trace)-first)
 				ahead := min(rng.IntN(2)*size, len(trace)-first-n)
-				s, err := p.Plan(context.Background(), int64(first), trace[first:first+n], trace[first+n:first+n+ahead])
+				s, err := planned(context.Background(), p, int64(first), trace[first:first+n], trace[first+n:first+n+ahead])
 				require.NoError(t, err, "seed %d, %s", seed, name)
 				if !c.CarryOver {
 					for i := range e.slots {

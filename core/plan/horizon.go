@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 )
@@ -10,12 +11,16 @@ const maxAccesses = 1 << 30
 
 // horizon is what a plan sees: the accesses of the superbatch and of what is ahead, numbered in their order.
 type horizon struct {
-	batches []Batch
-	current int      // the first of those ahead
+	index
+	batches []Rows
+	current int     // the first of those ahead
+	next    records // by batch: of each access the next one to its row, or none
+	storage Storage
+}
+
+// index tells the batch of an access.
+type index struct {
 	offsets []uint32 // access number of the first row of each batch, and the end
-	ids     []uint32 // by access: the row's number
-	next    []uint32 // by access: the next access to the row, or none
-	memory  *arena   // scratch: until residency is planned
 
 	// begins[a>>shift] is the batch of access a with its low bits cleared: the search for the batch of an access begins
 	// there, and nearly always ends after one comparison.
@@ -27,33 +32,52 @@ type horizon struct {
 // accesses of 32.
 const perBegin = 32
 
-func newHorizon(current, ahead []Batch) (*horizon, error) {
-	h := &horizon{batches: make([]Batch, 0, len(current)+len(ahead)), current: len(current)}
+func newHorizon(current, ahead []Rows) (*horizon, error) {
+	h := &horizon{batches: make([]Rows, 0, len(current)+len(ahead)), current: len(current)}
 	h.batches = append(append(h.batches, current...), ahead...)
 	h.offsets = make([]uint32, len(h.batches)+1)
+	h.next = make(records, len(h.batches))
 	total := int64(0)
 	for i, b := range h.batches {
-		total += int64(len(b))
+		total += int64(b.Len())
 		if total > maxAccesses {
 			return nil, fmt.Errorf("plan: a superbatch and what is ahead have more than %d rows: %w", maxAccesses, ErrBatch)
 		}
 		h.offsets[i+1] = uint32(total)
 	}
-	h.index()
+	h.prepare()
 	return h, nil
 }
 
-func (h *horizon) accesses() int   { return int(h.offsets[len(h.batches)]) }
+func (h *index) accesses() int     { return int(h.offsets[len(h.offsets)-1]) }
 func (h *horizon) currentEnd() int { return int(h.offsets[h.current]) }
 
-func (h *horizon) index() {
-	per := h.accesses() / (perBegin * max(len(h.batches), 1))
+// widest is the number of rows of the largest batch.
+func (h *horizon) widest() (n int) {
+	for _, b := range h.batches {
+		n = max(n, b.Len())
+	}
+	return n
+}
+
+// load returns the rows of a batch.
+func (h *horizon) load(ctx context.Context, b int) (Batch, func(), error) {
+	rows, release, err := h.batches[b].Load(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan: the rows of batch %d: %w", b, err)
+	}
+	return rows, release, nil
+}
+
+func (h *index) prepare() {
+	batches := len(h.offsets) - 1
+	per := h.accesses() / (perBegin * max(batches, 1))
 	h.shift = uint(bits.Len(uint(per)))
 	h.begins = make([]uint32, h.accesses()>>h.shift+2)
 	b := uint32(0)
 	for i := range h.begins {
 		a := uint32(min(i<<h.shift, h.accesses()))
-		for int(b)+1 < len(h.batches) && h.offsets[b+1] <= a {
+		for int(b)+1 < batches && h.offsets[b+1] <= a {
 			b++
 		}
 		h.begins[i] = b
@@ -61,7 +85,7 @@ func (h *horizon) index() {
 }
 
 // batchOf returns the batch of an access.
-func (h *horizon) batchOf(a uint32) uint32 {
+func (h *index) batchOf(a uint32) uint32 {
 	lo, hi := h.begins[a>>h.shift], h.begins[a>>h.shift+1]
 	for lo < hi {
 		mid := (lo + hi + 1) / 2
@@ -75,7 +99,7 @@ func (h *horizon) batchOf(a uint32) uint32 {
 }
 
 // dest returns the batch and position of an access.
-func (h *horizon) dest(a uint32) Dest {
+func (h *index) dest(a uint32) Dest {
 	b := h.batchOf(a)
 	return Dest{Batch: int32(b), Pos: int32(a - h.offsets[b])}
 }

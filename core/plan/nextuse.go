@@ -5,33 +5,33 @@ import (
 	"fmt"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
 )
 
 // block is how many accesses a loop handles while the memory for the next block is on its way. 64 to 256 measured
 // within 10 %.
 const block = 128
 
-// scan numbers every row of the horizon and finds the next access of each: one pass from the last batch to the first.
-// Rows that are cached and needed leave the queue for the bucket of their first access.
-func (r *residency) scan(ctx context.Context, h *horizon, k *buckets) error {
-	total := h.accesses()
-	var err error
-	if h.ids, err = alloc[uint32](h.memory, total); err != nil {
-		return err
-	}
-	if h.next, err = alloc[uint32](h.memory, total); err != nil {
-		return err
-	}
-	needed, err := alloc[uint32](h.memory, int(min(int64(total), r.capacity-r.freeSlots)))
-	if err != nil {
-		return err
-	}
-	needed = needed[:0]
+// scan finds the next access of each access of the horizon and puts it into the storage: one pass from the last batch
+// to the first. Rows that are cached and needed leave the queue for the bucket of their first access.
+func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []uint32) error {
+	r.compact()
+	needed := r.queue[r.capacity:][:0] // what is queued is in the first half
 	for b := len(h.batches) - 1; b >= 0; b-- {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
-		if err := r.scanBatch(h, b, &needed); err != nil {
+		rows, release, err := h.load(ctx, b)
+		if err != nil {
+			return err
+		}
+		next := buffer[:len(rows)]
+		needed, err = r.scanBatch(h, b, rows, next, needed)
+		release()
+		if err != nil {
+			return err
+		}
+		if h.next[b], err = h.storage.Put(mem.Bytes(next)); err != nil {
 			return err
 		}
 	}
@@ -39,65 +39,53 @@ func (r *residency) scan(ctx context.Context, h *horizon, k *buckets) error {
 	return nil
 }
 
-func (r *residency) scanBatch(h *horizon, b int, needed *[]uint32) error {
-	rows, base, end := h.batches[b], h.offsets[b], h.offsets[b+1]
-	ids, next := h.ids[base:end], h.next[base:end]
-	asm.Prefetch(r.index, rows[:min(block, len(rows))])
+func (r *residency) scanBatch(h *horizon, b int, rows Batch, next, needed []uint32) ([]uint32, error) {
+	base, end := h.offsets[b], h.offsets[b+1]
+	var slots [block]uint32
+	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
 	for lo := 0; lo < len(rows)+block; lo += block {
 		if lo < len(rows) {
 			hi := min(lo+block, len(rows))
-			asm.Prefetch(r.index, rows[hi:min(hi+block, len(rows))])
+			asm.Prefetch(r.rows, rows[hi:min(hi+block, len(rows))])
 			for i, row := range rows[lo:hi] {
-				if int(row) >= len(r.index) {
-					return fmt.Errorf("plan: batch %d has row %d of %d: %w", b, row, len(r.index), ErrBatch)
+				if int(row) >= len(r.rows) {
+					return needed, fmt.Errorf("plan: batch %d has row %d of %d: %w", b, row, len(r.rows), ErrBatch)
 				}
-				ids[lo+i] = r.index[row]
+				slots[i] = r.rows[row] &^ cachedBit // of a row that is not cached: nothing, and harmless
 			}
-			asm.Prefetch(r.known, ids[lo:hi])
+			asm.Prefetch(r.first, slots[:hi-lo])
 		}
 		if lo == 0 {
 			continue
 		}
 		for i := lo - block; i < min(lo, len(rows)); i++ {
-			n := ids[i]
-			if int(n) >= len(r.known) || r.known[n].row != rows[i] {
-				if n = r.number(rows[i]); n == none {
-					if err := r.grow(h.accesses()); err != nil {
-						return err
-					}
-					n = r.number(rows[i])
+			use := &r.rows[rows[i]]
+			if *use&cachedBit != 0 {
+				slot := *use &^ cachedBit
+				if use = &r.first[slot]; *use == 0 {
+					needed = append(needed, slot)
 				}
-				ids[i] = n
 			}
-			k := &r.known[n]
-			use := k.use
-			if use < end {
-				return fmt.Errorf("plan: batch %d has row %d twice: %w", b, k.row, ErrBatch)
+			if *use != 0 && *use <= end {
+				return needed, fmt.Errorf("plan: batch %d has row %d twice: %w", b, rows[i], ErrBatch)
 			}
-			next[i] = use
-			k.use = base + uint32(i)
-			if use == none && k.slot >= 0 {
-				*needed = append(*needed, n)
-			}
+			next[i] = *use - 1
+			*use = base + uint32(i) + 1
 		}
 	}
-	return nil
+	return needed, nil
 }
 
 // promote moves cached rows that are needed from the queue to their buckets.
-func (r *residency) promote(h *horizon, k *buckets, numbers []uint32) {
-	var slots [block]int32
-	for lo := 0; lo < len(numbers); lo += block {
-		hi := min(lo+block, len(numbers))
-		asm.Prefetch(r.known, numbers[hi:min(hi+block, len(numbers))])
-		part := numbers[lo:hi]
-		for i, n := range part {
-			slots[i] = r.known[n].slot
-		}
-		asm.Prefetch(r.links, slots[:len(part)])
-		for i, n := range part {
-			use := r.known[n].use
-			k.push(r.links, uint32(slots[i]), use, h.batchOf(use))
+func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
+	for lo := 0; lo < len(slots); lo += block {
+		hi := min(lo+block, len(slots))
+		asm.Prefetch(r.first, slots[hi:min(hi+block, len(slots))])
+		asm.Prefetch(r.links, slots[hi:min(hi+block, len(slots))])
+		for _, s := range slots[lo:hi] {
+			use := r.first[s] - 1
+			r.first[s] = 0
+			k.push(r.links, s, use, h.batchOf(use))
 		}
 	}
 }
@@ -107,35 +95,50 @@ func (r *residency) promote(h *horizon, k *buckets, numbers []uint32) {
 // queue, at their last access.) It calls cold for those that are first accessed by what is ahead and not cached.
 //
 // Every row is met once, at its last access: the order of the queue follows from that.
-func (r *residency) settle(h *horizon, cold func(access uint32)) {
-	var buffers [2][block]uint32
-	full, part := buffers[0][:0], buffers[1][:0]
-	begin := uint32(h.currentEnd())
-	for i, next := range h.next[begin:] {
-		if next != none {
-			continue
+func (r *residency) settle(ctx context.Context, h *horizon, cold func(access uint32)) error {
+	for b := h.current; b < len(h.batches); b++ {
+		rows, release, err := h.load(ctx, b)
+		if err != nil {
+			return err
 		}
-		if part = append(part, h.ids[int(begin)+i]); len(part) == block {
-			asm.Prefetch(r.known, part)
-			r.settleRows(full, begin, cold)
-			full, part = part, full[:0]
+		err = loaded(ctx, h.next[b], func(next []uint32) error {
+			r.settleBatch(rows, next, cold)
+			return nil
+		})
+		release()
+		if err != nil {
+			return err
 		}
+		h.next.free(b)
 	}
-	r.settleRows(full, begin, cold)
-	r.settleRows(part, begin, cold)
+	return nil
 }
 
-func (r *residency) settleRows(numbers []uint32, ahead uint32, cold func(access uint32)) {
-	for _, n := range numbers {
-		k := &r.known[n]
-		if k.slot >= 0 {
-			k.use = none
-			r.enqueue(uint32(k.slot))
-			continue
+func (r *residency) settleBatch(rows Batch, next []uint32, cold func(access uint32)) {
+	var slots [2][block]uint32
+	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
+	for lo := 0; lo < len(rows)+block; lo += block {
+		mine, before := &slots[lo/block&1], &slots[lo/block&1^1]
+		if lo < len(rows) {
+			hi := min(lo+block, len(rows))
+			asm.Prefetch(r.rows, rows[hi:min(hi+block, len(rows))])
+			for i, row := range rows[lo:hi] {
+				mine[i] = r.rows[row] &^ cachedBit
+			}
+			asm.Prefetch(r.links, mine[:hi-lo])
 		}
-		if k.use >= ahead {
-			cold(k.use)
+		for i := max(0, lo-block); i < min(lo, len(rows)); i++ {
+			if next[i] != none {
+				continue
+			}
+			v := &r.rows[rows[i]]
+			switch {
+			case *v&cachedBit != 0:
+				r.enqueue(before[i-(lo-block)])
+			case *v != 0:
+				cold(*v - 1)
+				*v = 0
+			}
 		}
-		r.forget(n)
 	}
 }

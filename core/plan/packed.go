@@ -40,17 +40,13 @@ func (p *packed) fileBytes(lo, hi int64) (n int64) {
 
 // mark adds the accesses that packs hold to a set.
 func (p *packed) mark(first int64, h *horizon, delivered bitset) {
-	for b, rows := range h.batches {
+	for b, batch := range h.batches {
 		k := p.batches[first+int64(b)]
-		if k == nil || k.size != len(rows) {
+		if k == nil || k.size != batch.Len() {
 			continue
 		}
 		base := h.offsets[b]
-		for i := range rows {
-			if k.held.has(uint32(i)) {
-				delivered.set(base + uint32(i))
-			}
-		}
+		k.held.each(0, uint32(k.size), func(i uint32) { delivered.set(base + i) })
 	}
 }
 
@@ -65,7 +61,7 @@ func (p *packed) remember(w *window) {
 		at := s.First + int64(size.Dest)
 		k := p.batches[at]
 		if k == nil {
-			n := len(w.batches[size.Dest])
+			n := w.batches[size.Dest].Len()
 			k = &pack{held: make(bitset, bitsetWords(n)), size: n}
 			p.batches[at] = k
 		}
@@ -75,9 +71,10 @@ func (p *packed) remember(w *window) {
 		k.file += int64(size.Rows) - inMemory
 		k.bytes += (int64(size.Rows) - inMemory) * record
 	}
-	s.eachDest(func(d Dest) {
-		if int(d.Batch) >= w.current {
-			p.batches[s.First+int64(d.Batch)].held.set(uint32(d.Pos))
-		}
-	})
+	for b := w.current; b < len(w.batches) && len(s.Packs) > 0; b++ {
+		base := w.offsets[w.current]
+		w.aheadHeld.each(w.offsets[b]-base, w.offsets[b+1]-base, func(i uint32) {
+			p.batches[s.First+int64(b)].held.set(i - (w.offsets[b] - base))
+		})
+	}
 }

@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"context"
 	"errors"
 
 	"freshgo/core/cache"
+	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
@@ -36,23 +38,34 @@ type Config struct {
 	// earlier
 	Depth     int
 	SlotBytes int // of an engine buffer: the longest request
+
+	// Storage keeps what a plan is made of, and the plan. Nil: memory of the budget, in proportion to accesses (see
+	// SuperbatchBytes); else a plan takes memory for a batch at a time (see StoredBytes).
+	Storage Storage
 }
 
-// Superplan is the plan of one superbatch. It is read-only and may be shared; its slices end with Release.
+// Superplan is the plan of one superbatch. It is read-only and may be shared; it ends with Release.
 type Superplan struct {
 	First    int64 // number of its first batch in the stream
-	Steps    []Step
 	Prologue Prologue
 	Packs    []PackSize // by rising Dest; memory before file in this order
 	Choice   Choice
 
-	memory arena
-	spare  *spare
+	index  *index
+	steps  records // by batch: slots, then moves
+	deltas []delta // by batch: what the transfer changes; nil: nothing
 }
 
-// Release gives the plan's memory back. It is called once, after its last use, by any goroutine.
+// Len is the number of its batches.
+func (s *Superplan) Len() int { return len(s.steps) }
+
+// Release gives the plan's room back. It is called once, after its last use, by any goroutine.
 func (s *Superplan) Release() {
-	s.spare.give(s.memory)
+	s.steps.freeAll()
+	for i := range s.deltas {
+		s.deltas[i].free()
+	}
+	s.Prologue.free()
 	*s = Superplan{First: s.First, Choice: s.Choice}
 }
 
@@ -63,6 +76,73 @@ type Step struct {
 	cache.Step
 	Forward []Forward
 	Extra   []Extra
+}
+
+// delta is what the transfer changes of a step: moves that the prologue makes (by their number), rows that are set
+// aside, rows that are read along.
+type delta struct {
+	record                 Record
+	filled, forward, extra int
+}
+
+func (d *delta) free() {
+	if d.record != nil {
+		d.record.Free()
+		d.record = nil
+	}
+}
+
+// Step loads the step of batch i of the superbatch into own, whose memory it uses.
+//
+// Errors: those of the storage.
+func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
+	n := int(s.index.offsets[i+1] - s.index.offsets[i])
+	own.Forward, own.Extra = own.Forward[:0], own.Extra[:0]
+	err := loaded(ctx, s.steps[i], func(data []byte) error {
+		own.Slots = append(own.Slots[:0], mem.View[int32](data[:4*n])...)
+		own.In = append(own.In[:0], mem.View[cache.Move](data[4*n:])...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if s.deltas != nil && s.deltas[i].record != nil {
+		d := &s.deltas[i]
+		err := loaded(ctx, d.record, func(data []byte) error {
+			filled := mem.View[int32](data[:4*d.filled])
+			data = data[4*d.filled:]
+			own.Forward = append(own.Forward, mem.View[Forward](data[:d.forward*int(size[Forward]())])...)
+			own.Extra = append(own.Extra, mem.View[Extra](data[d.forward*int(size[Forward]()):])...)
+			own.fill(filled)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for k, m := range own.In {
+		if m.Slot < 0 { // marked: the prologue could have made it
+			own.In[k].Slot = ^m.Slot
+		}
+	}
+	return nil
+}
+
+// fill makes hits of the rows that the prologue has read into their slots: they enter no more.
+func (s *Step) fill(moves []int32) {
+	if len(moves) == 0 {
+		return
+	}
+	kept := s.In[:0]
+	for k, m := range s.In {
+		if len(moves) > 0 && moves[0] == int32(k) {
+			moves = moves[1:]
+			s.Slots[m.Pos] = ^m.Slot
+			continue
+		}
+		kept = append(kept, m)
+	}
+	s.In = kept
 }
 
 // Dest is a place in the pack of a later batch.
@@ -89,14 +169,64 @@ type Fill struct {
 	Slot int32
 }
 
-// Prologue is what happens after the last step of the superbatch before, and before the first step: Forward, then the
-// rows of Fill and Pack are read together in the order of the file. Both rise by row; a row may occur in Pack several
-// times.
+// Prologue is what happens after the last step of the superbatch before, and before the first step: what Forwards
+// yields is set aside, then the rows that ReadAhead yields are read in the order of the file.
 type Prologue struct {
-	Fill      []Fill
-	Pack      []Extra
-	Forward   []Forward // all from slots
-	HolePages int       // unwanted pages that are cheaper to read through than to skip
+	HolePages int // unwanted pages that are cheaper to read through than to skip
+
+	pieces   records // cold rows in the order of the file
+	forwards records // all from slots
+}
+
+func (p *Prologue) free() {
+	p.pieces.freeAll()
+	p.forwards.freeAll()
+}
+
+// Forwards yields what leaves slots that the prologue fills.
+func (s *Superplan) Forwards(ctx context.Context, yield func([]Forward)) error {
+	for _, r := range s.Prologue.forwards {
+		err := loaded(ctx, r, func(forwards []Forward) error {
+			yield(forwards)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadAhead calls read with at most so many rows at a time, in the order of the file: those that go to slots, and those
+// that go to packs, both rising by row. A row may occur several times among the latter. The slices are valid during the
+// call.
+func (s *Superplan) ReadAhead(ctx context.Context, most int, read func(fills []Fill, packs []Extra) error) error {
+	var fills []Fill
+	var packs []Extra
+	for _, r := range s.Prologue.pieces {
+		err := loaded(ctx, r, func(rows []coldRow) error {
+			for len(rows) > 0 {
+				part := rows[:min(most, len(rows))]
+				rows = rows[len(part):]
+				fills, packs = fills[:0], packs[:0]
+				for _, c := range part {
+					if c.at&flagFilling != 0 {
+						fills = append(fills, Fill{Row: c.row, Slot: int32(c.at &^ flagFilling)})
+					} else {
+						packs = append(packs, Extra{Row: c.row, Dest: s.index.dest(c.at)})
+					}
+				}
+				if err := read(fills, packs); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PackSize is how many rows a plan puts into the pack of a batch.

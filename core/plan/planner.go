@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,11 +17,11 @@ type Planner struct {
 	config   Config
 	transfer transfer
 	budget   *mem.Budget
-	scratch  arena // of one plan at a time
+	storage  Storage
+	buffers  buffers // of one plan at a time
 	cached   *residency
 	packed   packed // what earlier plans put into packs
-	failed   bool   // a plan was given up half-way
-	spare    spare
+	failed   bool   // a plan was given up half-way, and what was cached before is not known either
 }
 
 // New makes a planner whose cache is empty.
@@ -31,8 +32,10 @@ func New(budget *mem.Budget, c Config) (*Planner, error) {
 		return nil, err
 	}
 	c.Capacity = min(c.Capacity, c.NumRows)
-	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c),
-		scratch: arena{budget: budget, purpose: mem.Trace, keep: true}}
+	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c), storage: c.Storage}
+	if p.storage == nil {
+		p.storage = Memory(budget)
+	}
 	var err error
 	p.cached, err = newResidency(budget, c.NumRows, c.Capacity)
 	return p, err
@@ -70,55 +73,73 @@ func (c *Config) check() error {
 	return nil
 }
 
-// StateBytes is what a planner takes from the budget from New to Close.
+// StateBytes is what a planner takes from the budget from New to Close: 4 bytes for each row of the graph, and some for
+// each slot.
 func StateBytes(numRows, capacity int64) int64 {
-	capacity = min(capacity, numRows)
-	return residencyBytes(numRows, capacity) + numberBytes(capacity)
+	return residencyBytes(numRows, min(capacity, numRows))
 }
 
 // SuperbatchBytes is what Plan takes from the budget at most, its plan included, when the superbatch and what is ahead
-// have so many rows together: if every one of them is another, and all are one batch. Half of it is usual. All of it is
-// kept for the next one, and so is a plan once it was released; plans that are not released yet come on top. What packs
-// need beyond it is done without.
-func SuperbatchBytes(accesses int64) int64 { return accesses*superbatchBytes + 4*chunkBytes }
+// have so many rows together and the storage is memory: if every one of them is another, and all are one batch. Half of
+// it is usual. Plans that are not released yet come on top. What packs need beyond it is done without.
+func SuperbatchBytes(accesses int64) int64 { return accesses*superbatchBytes + fixedBytes }
 
-// superbatchBytes adds up for each access, while residency is planned: 8 for its number and next use, 13 for a known
-// row, 12 for the slot and the move of the plan, 12 for the scratch of the widest batch.
-const superbatchBytes = 45
+// superbatchBytes adds up for each access: 28 for the buffers of the widest batch, 4 for its next use, 12 for the slot
+// and the move of the plan, 1 for bits.
+const superbatchBytes = bufferBytes + 4 + 12 + 1
+
+// fixedBytes is for bits that are rounded up.
+const fixedBytes = 4 << 10
+
+// StoredBytes is what Plan takes from the budget at most when its storage is not memory, for a superbatch and what is
+// ahead of so many accesses whose widest batch has so many rows: buffers and records of a batch, five bits for an
+// access, and the ranges into which cold rows are distributed. With that of StateBytes, it is all that a plan takes.
+func StoredBytes(accesses, widest int64) int64 {
+	ranges := min(mostRanges, 2*accesses/pieceRows+1)
+	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
+	return widest*(bufferBytes+16+40) + accesses*5/8 + sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
+}
 
 // Plan plans the batches from number first of the stream on, which follow those of the plan before, and which are what
 // was ahead then. What is ahead now are the batches after them, as far as they are known: they decide what is worth
 // keeping, but nothing about them is final.
 //
-// Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx. The planner then no
-// longer knows what is cached: until Reset it answers ErrReset.
-func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Batch) (*Superplan, error) {
+// Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx, those of the storage and
+// of batches that cannot be loaded. After those of memory, storage and loading the planner is as it was before, except
+// that it counts no longer on packs of earlier plans. After the others it no longer knows what is cached: until Reset
+// it answers ErrReset.
+func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Rows) (*Superplan, error) {
 	if p.failed {
 		return nil, fmt.Errorf("plan: batch %d: %w", first, ErrReset)
 	}
-	p.failed = true
 	if !p.config.CarryOver {
 		p.cached.clear()
 		ahead = nil // what it needs will be forgotten before
 	}
-	s := &Superplan{First: first, spare: &p.spare}
+	p.cached.remember()
+	s := &Superplan{First: first}
 	if err := p.plan(ctx, s, current, ahead); err != nil {
 		s.Release()
+		p.cached.wipe()
+		if p.failed = errors.Is(err, ErrBatch) || ctx.Err() != nil; !p.failed {
+			p.Reset(p.cached.remembered)
+		}
 		return nil, err
 	}
-	p.failed = false
 	return s, nil
 }
 
-func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Batch) error {
+func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows) error {
 	h, err := newHorizon(current, ahead)
 	if err != nil {
 		return err
 	}
-	p.makeRoom(h)
-	h.memory = &p.scratch
-	defer p.scratch.reset()
-	s.memory = p.spare.take(p.budget)
+	h.storage = p.storage
+	defer h.next.freeAll()
+	s.index = &h.index
+	if err := p.buffers.fit(p.budget, h.widest()); err != nil {
+		return err
+	}
 	w, err := p.window(h, s)
 	defer w.release()
 	if err != nil {
@@ -127,7 +148,6 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Batch
 	if err := p.residency(ctx, h, s, w); err != nil {
 		return err
 	}
-	p.scratch.reset()
 	if err := w.finish(ctx); err != nil {
 		return err
 	}
@@ -135,86 +155,66 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Batch
 	return nil
 }
 
-// makeRoom gives memory back that earlier plans have left where its division among the tables might not suit this one.
-func (p *Planner) makeRoom(h *horizon) {
-	widest := 0
-	for _, b := range current(h) {
-		widest = max(widest, len(b))
-	}
-	all := int64(h.accesses())
-	numbers := int64(0)
-	if n := p.config.Capacity + min(all, p.config.NumRows); n > int64(len(p.cached.known)) {
-		numbers = numberBytes(n) // beside the old ones, until they are copied
-	}
-	scratch := max(0, all*12+int64(widest)*12+chunkBytes-p.scratch.bytes())
-	plan := int64(h.currentEnd())*12 + 2*chunkBytes
-	if p.budget.Free() < numbers+scratch+plan {
-		p.spare.drop()
-		p.scratch.release()
-	}
-}
-
-// residency plans what is cached when, and collects for t what is cold.
+// residency plans what is cached when, and collects for w what is cold.
 func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *window) error {
 	k := newBuckets(len(h.batches))
-	if err := p.cached.scan(ctx, h, k); err != nil {
+	if err := p.cached.scan(ctx, h, k, p.buffers.next); err != nil {
 		return err
-	}
-	slots, err := alloc[int32](&s.memory, h.currentEnd())
-	if err != nil {
-		return err
-	}
-	widest := 0
-	for _, b := range current(h) {
-		widest = max(widest, len(b))
-	}
-	var scratch [3][]uint32
-	for i := range scratch {
-		if scratch[i], err = alloc[uint32](h.memory, widest); err != nil {
-			return err
-		}
 	}
 	run := belady{
-		residency: p.cached, horizon: h, buckets: k, plan: &s.memory,
-		misses: scratch[0], queued: scratch[1], freed: scratch[2],
-		leave: &w.leave, fills: w.mayFill,
+		residency: p.cached, horizon: h, buckets: k, leave: &w.leave, fills: w.mayFill,
+		misses: p.buffers.misses, queued: p.buffers.queued, freed: p.buffers.freed, moves: p.buffers.moves,
 	}
 	clear(run.queued)
 	clear(p.cached.touched)
-	s.Steps = make([]Step, h.current)
-	for b := range s.Steps {
+	s.steps = make(records, h.current)
+	for b := range s.steps {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
-		step := cache.Step{Slots: slots[h.offsets[b]:h.offsets[b+1]:h.offsets[b+1]]}
-		if step.In, err = run.step(uint32(b), step.Slots); err != nil {
+		rows, release, err := h.load(ctx, b)
+		if err != nil {
 			return err
 		}
-		s.Steps[b].Step = step
-		w.leave.ends = append(w.leave.ends, len(w.leave.events.items))
+		slots := p.buffers.slots[:len(rows)]
+		var moves []cache.Move
+		err = loaded(ctx, h.next[b], func(next []uint32) error {
+			moves = run.step(uint32(b), rows, next, slots)
+			return nil
+		})
+		if err == nil {
+			h.next.free(b)
+			if s.steps[b], err = p.storage.Put(mem.Bytes(slots), mem.Bytes(moves)); err == nil {
+				err = w.collect(b, rows, slots, moves)
+			}
+		}
+		release()
+		if err != nil {
+			return err
+		}
 	}
-	p.cached.settle(h, w.noteCold)
 	w.missed = run.missed
-	return nil
+	return p.cached.settle(ctx, h, w.noteCold)
 }
-
-func current(h *horizon) []Batch { return h.batches[:h.current] }
 
 // Reset tells the planner what the cache really holds, after an executor that stopped in the middle of a superbatch or
 // a plan that failed. All packs are gone.
 func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	r := p.cached
-	r.clear()
+	if p.failed {
+		r.wipe()
+	} else {
+		r.clear()
+	}
 	p.packed = packed{}
 	held := make(bitset, bitsetWords(int(r.capacity)))
 	resident(func(slot int32, row uint32) {
-		if int64(slot) >= r.capacity || held.has(uint32(slot)) || r.lookUp(row) != none {
+		_, cached := r.slotOf(row)
+		if int64(slot) >= r.capacity || held.has(uint32(slot)) || cached {
 			panic(fmt.Sprintf("plan: invariant: row %d in slot %d is cached twice or beyond %d slots", row, slot, r.capacity))
 		}
 		held.set(uint32(slot))
-		n := r.number(row)
-		r.known[n].slot = slot
-		r.links[slot].known = n
+		r.put(uint32(slot), row)
 		r.enqueue(uint32(slot))
 		r.freeSlots--
 	})
@@ -231,7 +231,6 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 
 // Close frees the planner's memory. Plans that it made live on. Idempotent.
 func (p *Planner) Close() {
-	p.spare.close()
-	p.scratch.release()
+	p.buffers.release()
 	p.cached.close()
 }

@@ -43,7 +43,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err = New(budget, testConfig(1000, 10, auto))
 	require.ErrorIs(t, err, mem.ErrBudget)
 	require.Zero(t, budget.Used())
-	budget = mem.NewBudget(residencyBytes(100, 50) + 10)
+	budget = mem.NewBudget(residencyBytes(100, 50) - 1)
 	_, err = New(budget, testConfig(100, 50, auto))
 	require.ErrorIs(t, err, mem.ErrBudget)
 	require.Zero(t, budget.Used())
@@ -59,13 +59,12 @@ func TestBatchesThatAreNone(t *testing.T) {
 		budget := mem.NewBudget(0)
 		p, err := New(budget, testConfig(100, 10, auto))
 		require.NoError(t, err)
-		_, err = p.Plan(context.Background(), 0, test.current, test.ahead)
+		_, err = planned(context.Background(), p, 0, test.current, test.ahead)
 		require.ErrorIs(t, err, ErrBatch, name)
-		require.EqualValues(t, p.cached.numbers.Bytes()[:0], []byte{})
-		_, err = p.Plan(context.Background(), 0, []Batch{{1}}, nil)
+		_, err = planned(context.Background(), p, 0, []Batch{{1}}, nil)
 		require.ErrorIs(t, err, ErrReset, name)
 		p.Reset(func(func(int32, uint32)) {})
-		s, err := p.Plan(context.Background(), 0, []Batch{{1, 2}, {2}}, nil)
+		s, err := planned(context.Background(), p, 0, []Batch{{1, 2}, {2}}, nil)
 		require.NoError(t, err, name)
 		require.Equal(t, []int32{cache.Miss, cache.Miss}, s.Steps[0].Slots)
 		require.Equal(t, []int32{1}, s.Steps[1].Slots)
@@ -81,7 +80,7 @@ func TestNothingToPlan(t *testing.T) {
 		p, err := New(mem.NewBudget(0), testConfig(10, 4, name))
 		require.NoError(t, err)
 		for _, current := range [][]Batch{nil, {}, {{}}, {{}, {}, {1}, {}}} {
-			s, err := p.Plan(context.Background(), 0, current, []Batch{{}, {2}})
+			s, err := planned(context.Background(), p, 0, current, []Batch{{}, {2}})
 			require.NoError(t, err, name)
 			require.Len(t, s.Steps, len(current))
 			s.Release()
@@ -90,7 +89,7 @@ func TestNothingToPlan(t *testing.T) {
 	}
 	p, err := New(mem.NewBudget(0), Config{Transfer: "random"})
 	require.NoError(t, err)
-	_, err = p.Plan(context.Background(), 0, []Batch{{}}, nil)
+	_, err = planned(context.Background(), p, 0, []Batch{{}}, nil)
 	require.NoError(t, err)
 	p.Close()
 }
@@ -118,20 +117,20 @@ func TestCancelledPlansLeaveNothing(t *testing.T) {
 		require.NoError(t, err)
 		e := newExecutor(t, 30, 2)
 		batch := func(i int64) Batch { return trace[i] }
-		s, err := p.Plan(context.Background(), 0, trace[:5], trace[5:10])
+		s, err := planned(context.Background(), p, 0, trace[:5], trace[5:10])
 		require.NoError(t, err)
 		e.run(s, batch, 5)
 		s.Release()
 		held, left := budget.Used(), n
-		s, err = p.Plan(stopAfter{context.Background(), &left}, 5, trace[5:10], trace[10:15])
+		s, err = planned(stopAfter{context.Background(), &left}, p, 5, trace[5:10], trace[10:15])
 		if err != nil {
 			require.ErrorIs(t, err, context.Canceled)
-			require.LessOrEqual(t, budget.Used()-held, numberBytes(500), "only known rows may stay")
-			_, err = p.Plan(context.Background(), 5, trace[5:10], nil)
+			require.LessOrEqual(t, budget.Used()-held, int64(50*bufferBytes), "only buffers may stay")
+			_, err = planned(context.Background(), p, 5, trace[5:10], nil)
 			require.ErrorIs(t, err, ErrReset)
 			p.Reset(e.resident)
 			e.dropPacks()
-			s, err = p.Plan(context.Background(), 5, trace[5:10], trace[10:15])
+			s, err = planned(context.Background(), p, 5, trace[5:10], trace[10:15])
 			require.NoError(t, err)
 		} else {
 			completed = true
@@ -148,14 +147,14 @@ func TestPlansAreAFunctionOfTheBatches(t *testing.T) {
 	rng := explore.Rand(t, 10, 10)
 	trace := makeTrace(rng, 40, 100, 500, 2)
 	for _, name := range Transfers() {
-		var all [2][]Superplan
+		var all [2][]wholePlan
 		for i := range all {
 			p, err := New(mem.NewBudget(0), testConfig(500, 60, name))
 			require.NoError(t, err)
 			for first := 0; first < 40; first += 8 {
-				s, err := p.Plan(context.Background(), int64(first), trace[first:first+8], trace[first+8:min(first+16, 40)])
+				s, err := planned(context.Background(), p, int64(first), trace[first:first+8], trace[first+8:min(first+16, 40)])
 				require.NoError(t, err)
-				s.memory = arena{} // where it lies differs
+				s.plan = nil // where it lies differs
 				all[i] = append(all[i], *s)
 			}
 			p.Close()
@@ -177,7 +176,7 @@ func TestEveryTransferServesTheSameColdRows(t *testing.T) {
 			require.NoError(t, err)
 			e := newExecutor(t, 100, c.Depth)
 			for at := 0; at < 40; at += 10 {
-				s, err := p.Plan(context.Background(), int64(at), trace[at:at+10], trace[at+10:min(at+20, 40)])
+				s, err := planned(context.Background(), p, int64(at), trace[at:at+10], trace[at+10:min(at+20, 40)])
 				require.NoError(t, err)
 				e.run(s, func(i int64) Batch { return trace[i] }, 10)
 				s.Release()
@@ -201,7 +200,7 @@ func TestWhatIsCachedStaysOnTies(t *testing.T) {
 	p, err := New(mem.NewBudget(0), Config{NumRows: 5, Capacity: 2, CarryOver: true, Transfer: "random"})
 	require.NoError(t, err)
 	defer p.Close()
-	s, err := p.Plan(context.Background(), 0, trace, nil)
+	s, err := planned(context.Background(), p, 0, trace, nil)
 	require.NoError(t, err)
 	defer s.Release()
 	require.Empty(t, s.Steps[1].In)
@@ -209,7 +208,7 @@ func TestWhatIsCachedStaysOnTies(t *testing.T) {
 
 	// Rows without a known use: the one that has had none for longest goes first, and nothing goes for a row that has none
 	// either.
-	s2, err := p.Plan(context.Background(), 3, []Batch{{1}, {0}, {3}, {3}, {4}, {4}}, nil)
+	s2, err := planned(context.Background(), p, 3, []Batch{{1}, {0}, {3}, {3}, {4}, {4}}, nil)
 	require.NoError(t, err)
 	defer s2.Release()
 	require.Empty(t, s2.Steps[1].In)
@@ -238,7 +237,7 @@ func TestPlansFitTheirMemory(t *testing.T) {
 				require.Equal(t, state, budget.Used())
 				for first := 0; first < batches; first += size {
 					end := min(first+size, batches)
-					s, err := p.Plan(context.Background(), int64(first), trace[first:end], trace[end:min(end+size, batches)])
+					s, err := planned(context.Background(), p, int64(first), trace[first:end], trace[end:min(end+size, batches)])
 					require.NoError(t, err, "capacity %d, batches of %d, %s", capacity, width, name)
 					s.Release()
 				}
@@ -260,7 +259,7 @@ func TestWithoutMemoryForItATransferIsNotPlanned(t *testing.T) {
 			budget := mem.NewBudget(StateBytes(1<<12, 800) + extra*8_000)
 			p, err := New(budget, c)
 			require.NoError(t, err)
-			s, err := p.Plan(context.Background(), 0, trace[:40], nil)
+			s, err := planned(context.Background(), p, 0, trace[:40], nil)
 			if err != nil {
 				require.ErrorIs(t, err, mem.ErrBudget)
 			} else {
@@ -450,7 +449,7 @@ func TestBatchOf(t *testing.T) {
 			batches = append(batches, make(Batch, n))
 		}
 		split := rng.IntN(len(batches) + 1)
-		h, err := newHorizon(batches[:split], batches[split:])
+		h, err := newHorizon(InMemory(batches[:split]), InMemory(batches[split:]))
 		require.NoError(t, err)
 		a := uint32(0)
 		for b, rows := range batches {

@@ -27,12 +27,12 @@ func TestTablesOfSomeRowsArePlannedLikeTheWhole(t *testing.T) {
 			cut.Tables = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: half},
 				{RowBytes: 512, RowsPerPage: 8, NumRows: half}, {RowBytes: 900, NumRows: 0}}
 			cut.First = []int64{0, half, half}
-			var plans [2]*Superplan
+			var plans [2]*wholePlan
 			for i, config := range []Config{c, cut} {
 				p, err := New(mem.NewBudget(0), config)
 				require.NoError(t, err)
 				defer p.Close()
-				plans[i], err = p.Plan(context.Background(), 0, trace[:12], trace[12:])
+				plans[i], err = planned(context.Background(), p, 0, trace[:12], trace[12:])
 				require.NoError(t, err)
 			}
 			whole, parts := plans[0], plans[1]

@@ -1,47 +1,39 @@
 package plan
 
 import (
-	"math/bits"
-
-	"freshgo/core/cache"
 	"freshgo/core/mem"
 )
 
-// none is no access, no slot, no number.
+// none is no access, no slot.
 const none = ^uint32(0)
 
 // idle, in link.next, marks a slot whose row has no known use; it is not the number of a slot, since slots are int32.
 const idle = none - 1
 
-// known is a row that is cached or in the horizon. Rows are known by numbers, so that these tables have the size of
-// what is known rather than of the graph.
-type known struct {
-	row  uint32 // none: the number is free, and what the index says of it is out of date
-	slot int32  // or cache.Miss
-	use  uint32 // while a plan is made: its first access in the horizon, or none. Between plans none.
-}
+// cachedBit, in residency.rows, marks a row that is cached: below it is its slot.
+const cachedBit = 1 << 31
 
 // link is the row in a slot.
 type link struct {
-	known uint32
-	next  uint32 // slot in the same bucket, or none; idle
-	use   uint32 // in a bucket: the access that needs the row next; idle: where the slot stands in the queue
+	row  uint32
+	next uint32 // slot in the same bucket, or none; idle
+	use  uint32 // in a bucket: the access that needs the row next; idle: where the slot stands in the queue
 }
 
-// residency is what the cache holds, and by which rules it changes.
+// residency is what the cache holds, and by which rules it changes. Its tables have a word for each row of the graph
+// and some for each slot, whatever the length of a window.
 //
 // Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others
 // stand in a queue, the longest without a known use first. Entries of the queue are not removed when a use becomes
 // known: an entry counts only while its slot says that it stands there. So no list is linked both ways, and no step
 // touches the neighbours of what it moves: those would miss every cache.
 type residency struct {
-	budget   *mem.Budget
 	capacity int64
 
-	index    []uint32 // by row of the graph: its number + 1, or 0
-	known    []known
-	numbered bitset // by number; given out from the lowest on, so that what is new to a plan lies close together
-	cursor   int    // word of numbered: all bits before are set
+	// by row of the graph: its slot with cachedBit; else, while the horizon is scanned, its first access so far + 1;
+	// else 0
+	rows  []uint32
+	first []uint32 // by slot: while the horizon is scanned, the first access so far to its row + 1; else 0
 
 	links     []link // by slot
 	slotTop   uint32 // slots from here on were never used
@@ -52,9 +44,10 @@ type residency struct {
 	head  int
 	tail  int
 
-	touched bitset // by slot: read or written by a step of the plan that is being made
+	touched bitset   // by slot: read or written by a step of the plan that is being made
+	before  []uint32 // by slot: its row when the plan that is being made began, or none
 
-	tables, numbers *mem.Block // of everything but known; of known
+	tables *mem.Block // of all
 }
 
 // queueFactor is how many entries the queue has for a slot: with 2, moving the valid ones to its front costs two steps
@@ -62,7 +55,7 @@ type residency struct {
 const queueFactor = 2
 
 func residencyBytes(numRows, capacity int64) int64 {
-	return numRows*4 + capacity*(size[link]()+4*queueFactor) + int64(bitsetWords(int(capacity)))*8
+	return numRows*4 + capacity*(size[link]()+4*(queueFactor+2)) + int64(bitsetWords(int(capacity)))*8
 }
 
 func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, error) {
@@ -70,7 +63,7 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &residency{budget: budget, capacity: capacity, freeSlot: none, freeSlots: capacity, tables: block}
+	r := &residency{capacity: capacity, freeSlot: none, freeSlots: capacity, tables: block}
 	data := block.Bytes()
 	take := func(n int64) []byte {
 		part := data[:n:n]
@@ -80,84 +73,29 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 	r.touched = mem.View[uint64](take(int64(bitsetWords(int(capacity))) * 8)) // first, so that it is aligned
 	r.links = mem.View[link](take(capacity * size[link]()))
 	r.queue = mem.View[uint32](take(capacity * 4 * queueFactor))
-	r.index = mem.View[uint32](take(numRows * 4))
-	if err := r.makeNumbers(capacity); err != nil {
-		r.close()
-		return nil, err
-	}
+	r.first = mem.View[uint32](take(capacity * 4))
+	r.before = mem.View[uint32](take(capacity * 4))
+	r.rows = mem.View[uint32](take(numRows * 4))
 	return r, nil
 }
 
-// numberBytes is the memory of so many numbers.
-func numberBytes(n int64) int64 { return n*size[known]() + int64(bitsetWords(int(n)))*8 }
-
-// grow makes room for more numbers: a quarter more, but not more than one for every slot and every other row of a
-// horizon with so many accesses. It is called when all numbers are taken, so that the tables have the size of what is
-// known and not of what might be.
-func (r *residency) grow(accesses int) error {
-	n := int64(len(r.known))
-	n = min(max(n+n/4, n+int64(accesses)/8, n+64), r.capacity+int64(min(accesses, len(r.index))))
-	return r.makeNumbers(n)
-}
-
-func (r *residency) makeNumbers(n int64) error {
-	block, err := r.budget.Alloc(mem.FeatureCache, numberBytes(n))
-	if err != nil {
-		return err
-	}
-	words := int64(bitsetWords(int(n))) * 8
-	numbered, bigger := mem.View[uint64](block.Bytes()[:words]), mem.View[known](block.Bytes()[words:])
-	copy(numbered, r.numbered)
-	for i := copy(bigger, r.known); i < len(bigger); i++ {
-		bigger[i].row = none
-	}
-	if r.numbers != nil {
-		r.numbers.Free()
-	}
-	r.numbers, r.known, r.numbered = block, bigger, numbered
-	r.cursor = 0
-	return nil
-}
-
 func (r *residency) close() {
-	for _, block := range []*mem.Block{r.tables, r.numbers} {
-		if block != nil {
-			block.Free()
-		}
+	if r.tables != nil {
+		r.tables.Free()
 	}
 	*r = residency{}
 }
 
-// lookUp returns the number of a row, or none.
-func (r *residency) lookUp(row uint32) uint32 {
-	if n := r.index[row]; int(n) < len(r.known) && r.known[n].row == row {
-		return n
-	}
-	return none
+// slotOf returns the slot of a row, or false.
+func (r *residency) slotOf(row uint32) (uint32, bool) {
+	v := r.rows[row]
+	return v &^ cachedBit, v&cachedBit != 0
 }
 
-// number gives a row that is not known its number, or none when all are taken.
-func (r *residency) number(row uint32) uint32 {
-	for ; r.cursor < len(r.numbered); r.cursor++ {
-		if word := ^r.numbered[r.cursor]; word != 0 {
-			n := uint32(r.cursor<<6 + bits.TrailingZeros64(word))
-			if int(n) >= len(r.known) {
-				break
-			}
-			r.numbered[r.cursor] |= word & -word
-			r.known[n] = known{row: row, slot: cache.Miss, use: none}
-			r.index[row] = n
-			return n
-		}
-	}
-	return none
-}
-
-// forget takes the number of a row back.
-func (r *residency) forget(n uint32) {
-	r.known[n] = known{row: none, slot: cache.Miss, use: none}
-	r.numbered.clear(n)
-	r.cursor = min(r.cursor, int(n>>6))
+// put makes a row that of a slot.
+func (r *residency) put(s, row uint32) {
+	r.rows[row] = cachedBit | s
+	r.links[s].row = row
 }
 
 // takeSlot returns a slot that holds nothing.
@@ -210,14 +148,47 @@ func (r *residency) dequeue() uint32 {
 	return none
 }
 
-// clear forgets all that is cached.
-func (r *residency) clear() {
-	for w, word := range r.numbered {
-		for ; word != 0; word &= word - 1 {
-			r.forget(uint32(w<<6 + bits.TrailingZeros64(word)))
+// each yields what is cached. Slots that hold nothing are told by their rows.
+func (r *residency) each(yield func(slot int32, row uint32)) {
+	for s := range r.slotTop {
+		row := r.links[s].row
+		if at, cached := r.slotOf(row); cached && at == s {
+			yield(int32(s), row)
 		}
 	}
-	r.cursor = 0
+}
+
+// remember keeps what is cached for restore.
+func (r *residency) remember() {
+	for s := range r.before {
+		r.before[s] = none
+	}
+	r.each(func(slot int32, row uint32) { r.before[slot] = row })
+}
+
+// remembered yields what was cached when remember was called.
+func (r *residency) remembered(yield func(slot int32, row uint32)) {
+	for s, row := range r.before {
+		if row != none {
+			yield(int32(s), row)
+		}
+	}
+}
+
+// clear forgets all that is cached. Between plans nothing else is known.
+func (r *residency) clear() {
+	r.each(func(_ int32, row uint32) { r.rows[row] = 0 })
+	r.empty()
+}
+
+// wipe is clear after a plan that was given up half-way.
+func (r *residency) wipe() {
+	clear(r.rows)
+	clear(r.first)
+	r.empty()
+}
+
+func (r *residency) empty() {
 	r.slotTop, r.freeSlot, r.freeSlots = 0, none, r.capacity
 	r.head, r.tail = 0, 0
 }

@@ -110,23 +110,30 @@ func (s *Simulation) belady(
 		size = max(len(trace), 1)
 	}
 	count := newCounter(p.config.Capacity)
+	var step Step
 	for first := 0; first < len(trace); first += size {
 		end := min(first+size, len(trace))
 		ahead := end
 		if s.Lookahead {
 			ahead = min(end+size, len(trace))
 		}
-		plan, err := p.Plan(ctx, int64(first), trace[first:end], trace[end:ahead])
+		plan, err := p.Plan(ctx, int64(first), InMemory(trace[first:end]), InMemory(trace[end:ahead]))
 		if err != nil {
 			return err
 		}
 		if !s.CarryOver {
 			clear(count.held)
 		}
-		for i := range plan.Steps {
-			each(first+i, count.step(&plan.Steps[i].Step))
+		for i := range plan.Len() {
+			if err = plan.Step(ctx, i, &step); err != nil {
+				break
+			}
+			each(first+i, count.step(&step.Step))
 		}
 		plan.Release()
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -150,31 +150,30 @@ type window struct {
 
 	leave    leavers
 	fillable bool // moves into slots that nothing needs before are marked
-	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends
-	aheadCold bitset
-	leaving   bitset // accesses whose rows are at hand earlier: those of leave
-	filling   bitset // accesses whose rows a prologue could read into their slots
-	missed    int64  // accesses of the superbatch to rows that are not cached
-	cold      cold
+	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends; and those
+	// of them that the plan sets aside
+	aheadCold, aheadHeld bitset
+	leaving              bitset // accesses whose rows are at hand earlier
+	missed               int64  // accesses of the superbatch to rows that are not cached
+	cold                 cold
 }
 
 func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	w := &window{
 		transfer: &p.transfer, horizon: h, plan: s,
-		memory:  arena{budget: p.budget, purpose: mem.Trace},
+		memory:  arena{budget: p.budget},
 		room:    p.packed.room(p.transfer.room, s.First, p.config.Depth),
 		backlog: p.packed.fileBytes(s.First, s.First+int64(h.current)),
 	}
 	w.leave = leavers{
-		cold:   w.noteCold,
+		cold: w.noteCold, atHand: w.noteLeaving,
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
 		depth:  uint32(p.config.Depth),
-		events: list[leaver]{budget: p.budget, purpose: mem.Trace},
 	}
 	w.fillable = w.considers(func(m method) bool { return m.scan })
-	sets := []*bitset{&w.delivered, &w.leaving, &w.filling}
+	sets := []*bitset{&w.delivered, &w.leaving}
 	if w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0 {
-		sets = append(sets, &w.aheadCold)
+		sets = append(sets, &w.aheadCold, &w.aheadHeld)
 	}
 	for _, set := range sets {
 		words, err := alloc[uint64](&w.memory, bitsetWords(h.accesses()))
@@ -183,6 +182,7 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 		}
 		*set = words
 	}
+	w.cold.prepare(w)
 	p.packed.mark(s.First, h, w.delivered)
 	return w, nil
 }
@@ -194,18 +194,28 @@ func (w *window) noteCold(access uint32) {
 	}
 }
 
+// noteLeaving learns of a row that is at hand and could be set aside for an access of a batch, and says whether it will
+// be of use there.
+func (w *window) noteLeaving(access, batch uint32) bool {
+	if w.delivered.has(access) {
+		return false
+	}
+	w.leaving.set(access)
+	w.cold.leaving[batch]++
+	return true
+}
+
 // mayFill tells whether a row that enters could be read by a prologue: it is, unless an earlier plan has set it aside.
 func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered.has(access) }
 
 func (w *window) release() {
 	w.memory.release()
-	w.leave.events.release()
+	w.cold.records.freeAll()
 }
 
 // finish chooses the method and writes what it needs into the plan. Where there is no memory for that, every batch
 // reads its own rows.
 func (w *window) finish(ctx context.Context) error {
-	w.unmark()
 	chosen := method{}
 	if w.forced != nil {
 		chosen = *w.forced
@@ -215,11 +225,18 @@ func (w *window) finish(ctx context.Context) error {
 		w.plan.Choice.ColdRows = w.missed
 		return nil
 	}
-	err := w.collect()
+	err := w.collectAhead(ctx)
+	for _, n := range w.cold.rows[:w.current] {
+		w.plan.Choice.ColdRows += n
+	}
 	switch {
 	case err != nil:
 	case w.priced:
-		cheapest, why := w.choose()
+		var cheapest method
+		var why string
+		if cheapest, why, err = w.choose(ctx); err != nil {
+			break
+		}
 		if w.forced == nil {
 			chosen = cheapest
 		} else {
@@ -233,7 +250,7 @@ func (w *window) finish(ctx context.Context) error {
 		return fmt.Errorf("plan: %w", err)
 	}
 	if err == nil {
-		err = w.build(chosen)
+		err = w.build(ctx, chosen)
 	}
 	if errors.Is(err, mem.ErrBudget) {
 		what := "the transfer"

@@ -16,7 +16,7 @@ import (
 
 // deviceCount is what the reads of a plan are, counted with the merger that executors use.
 func deviceCount(
-	c Config, s *Superplan, delivered func(batch int64, pos int32) bool, batch func(int64) Batch,
+	c Config, s *wholePlan, delivered func(batch int64, pos int32) bool, batch func(int64) Batch,
 ) (requests, bytes int64) {
 	var m ssd.Merger
 	count := func(rows []int64, hole int) {
@@ -76,7 +76,7 @@ func TestPredictionsAreWhatHappens(t *testing.T) {
 				for at, k := range e.packs {
 					delivered[at] = k
 				}
-				s, err := p.Plan(context.Background(), int64(first), trace[first:end], trace[end:min(end+size, len(trace))])
+				s, err := planned(context.Background(), p, int64(first), trace[first:end], trace[end:min(end+size, len(trace))])
 				require.NoError(t, err)
 				requests, bytes := deviceCount(c, s, func(b int64, pos int32) bool { _, ok := delivered[b][pos]; return ok }, batch)
 				require.Equal(t, requests, s.Choice.Requests, "seed %d, %s", seed, name)
@@ -164,7 +164,7 @@ func TestTheCheapestIsChosen(t *testing.T) {
 		c.Device = test.device
 		p, err := New(mem.NewBudget(0), c)
 		require.NoError(t, err)
-		s, err := p.Plan(context.Background(), 0, test.trace[:8], test.trace[8:])
+		s, err := planned(context.Background(), p, 0, test.trace[:8], test.trace[8:])
 		require.NoError(t, err)
 		require.Contains(t, test.want, s.Choice.Chosen, "%s: %+v", name, s.Choice)
 		require.False(t, s.Choice.Forced)
@@ -199,7 +199,7 @@ func TestSamplesTellTheCosts(t *testing.T) {
 		c.PackMemory, c.PackFile = 30000*620, 1<<30
 		p, err := New(mem.NewBudget(0), c)
 		require.NoError(t, err)
-		s, err := p.Plan(context.Background(), 0, trace[:6], trace[6:])
+		s, err := planned(context.Background(), p, 0, trace[:6], trace[6:])
 		require.NoError(t, err)
 		require.Greater(t, s.Choice.ColdRows, int64(8*sampleMin), "it is not worth a sample")
 		nothing := func(int64, int32) bool { return false }

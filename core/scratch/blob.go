@@ -73,6 +73,17 @@ func (b *Blob) Seal() error {
 	return b.stream.wait(context.Background())
 }
 
+// Finish ends the writing without waiting for it: Load does, and tells what has failed.
+func (b *Blob) Finish() error {
+	b.gate.Lock()
+	defer b.gate.Unlock()
+	if b.closed {
+		return ErrClosed
+	}
+	b.sealed = true
+	return b.stream.flush()
+}
+
 // Load returns the bytes, in memory that is counted as Trace until release is called, which the caller does once.
 func (b *Blob) Load(ctx context.Context) (data []byte, release func(), err error) {
 	b.gate.RLock()
@@ -81,7 +92,7 @@ func (b *Blob) Load(ctx context.Context) (data []byte, release func(), err error
 	case b.closed:
 		return nil, nil, ErrClosed
 	case !b.sealed:
-		panic("scratch: Load of a blob that is not sealed")
+		panic("scratch: Load of a blob that is neither sealed nor finished")
 	}
 	block, err := b.pool.budget.Alloc(mem.Trace, b.written)
 	if err != nil {

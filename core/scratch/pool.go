@@ -48,6 +48,9 @@ const (
 type Options struct {
 	MemoryBytes int64 // packs in memory, and buffers and tables of what is in the file
 	FileBytes   int64 // the file; 0: there is none
+	// BufferBytes is the part of MemoryBytes that packs in memory leave for the buffers of those in the file, one for each
+	// pack that fills; 0: a quarter, at most 32 MiB.
+	BufferBytes int64
 }
 
 // PackMemory returns what of MemoryBytes packs in memory may take. With a file, a part is left for its buffers.
@@ -56,6 +59,9 @@ func (o Options) PackMemory() int64 { return o.MemoryBytes - o.reserve() }
 func (o Options) reserve() int64 {
 	if o.FileBytes == 0 {
 		return 0
+	}
+	if o.BufferBytes > 0 {
+		return min(o.BufferBytes, o.MemoryBytes)
 	}
 	return min(o.MemoryBytes/reserveShare, maxReserve)
 }

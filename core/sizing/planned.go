@@ -37,6 +37,9 @@ const (
 	// unlimitedTraces and unlimitedPacks bound what a loader without a limit takes.
 	unlimitedTraces, unlimitedPacks = 1 << 30, 1 << 30
 
+	// mostBuffer is the largest buffer of the scratch file: see ssd.Engine.TempChunk.
+	mostBuffer = 256 << 10
+
 	// worthBatches is how many batches a superbatch must have at least for planning to be worth its memory, beside a
 	// cache of the rows of one. With fewer, measured on ogbn-arxiv with as much memory as its features, planning took
 	// longer than it saved.
@@ -117,8 +120,9 @@ func (z *division) plan(s *Split, room, shared int64) {
 	}
 	more(&s.Traces, ask.TraceMemory, min(ideal, unlimitedTraces))
 	more(&s.Packs, ask.BufferMemory, min(total/packShare, unlimitedPacks))
-	s.CacheRows = z.plannedRows(s, room)
 	s.TracesHeld = s.Traces / z.tracesShare()
+	z.store(s, total, pot)
+	s.CacheRows = z.plannedRows(s, room)
 	if s.Reorder = ask.Reorder; s.Reorder == Auto {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
@@ -129,7 +133,73 @@ func (z *division) plan(s *Split, room, shared int64) {
 				s.Scratch += t.bytes()
 			}
 		}
+		if s.Stored {
+			s.Scratch *= storedScratch
+		}
 	}
+}
+
+const (
+	// storedScratch is how many times the features a scratch file may take at most where plans are in it: each row waits
+	// in a pack of this window, and some already in one of the next.
+	storedScratch = 2
+
+	// storedShare is the part, as a divisor, of the room that plans in the scratch file may take in memory, and as much
+	// again the buffers of their packs.
+	storedShare = 4
+
+	// mostStored is how many rows the batches of a window and of the next may have: there are five bits for each in
+	// memory. mostHeld is what records and traces may take before they go to the file. leastBuffers is how many buffers of
+	// the scratch file are for what is not a pack. All arbitrary.
+	mostStored   = 1 << 25
+	mostHeld     = 64 << 20
+	leastBuffers = 64
+
+	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20 and
+	// an edge or two of 8.
+	loadedBytes = 36
+)
+
+// store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
+// and little for each of a window (see plan.StoredBytes). Of total, what is more than traces and packs have comes from
+// pot.
+func (z *division) store(s *Split, total int64, pot *int64) {
+	ask, nodes := &z.ask, max(1, z.costs.Nodes)
+	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
+		return
+	}
+	mostTraces, mostPacks := max(total/storedShare, s.Traces), max(total/storedShare, s.Packs)
+	if ask.TraceMemory != Auto {
+		mostTraces = ask.TraceMemory
+	}
+	if ask.BufferMemory != Auto {
+		mostPacks = ask.BufferMemory
+	}
+	traces := func(n int64) int64 {
+		return plan.StoredBytes(2*n*nodes, nodes) + (inFlight(s.Working)+1)*nodes*loadedBytes
+	}
+	buffer := int64(min(z.slot(), mostBuffer))
+	packs := func(n int64) int64 { return (2*n + leastBuffers) * buffer }
+	fits := func(n int64) bool {
+		return traces(n) <= mostTraces && packs(n) <= mostPacks &&
+			max(0, traces(n)-s.Traces)+max(0, packs(n)-s.Packs) <= *pot
+	}
+	n := min(mostBatches, max(ask.EpochBatches, reorderBatches), mostStored/(2*nodes))
+	if ask.Superbatch != Auto {
+		n = min(n, ask.Superbatch)
+	}
+	n = int64(sort.Search(int(max(n, 0)), func(i int) bool { return !fits(int64(i) + 1) }))
+	if n < worthBatches || n <= min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(nodes)) {
+		return
+	}
+	s.Stored, s.Superbatch, s.Buffers = true, n, packs(n)
+	give := func(part *int64, want int64) { // what was given for windows in memory comes back
+		*pot -= want - *part
+		*part = want
+	}
+	give(&s.Packs, packs(n))
+	s.TracesHeld = min(mostHeld, mostTraces-traces(n), *pot+s.Traces-traces(n))
+	give(&s.Traces, traces(n)+s.TracesHeld)
 }
 
 // PlannedBytes is what a batch of this many rows adds to the memory of plans: a third of what superbatches of such
@@ -143,6 +213,15 @@ func PlannedBytes(rows int64) int64 {
 // SuperbatchRoom is what the batches of one superbatch may add to the memory of plans, see PlannedBytes.
 func (s *Split) SuperbatchRoom() int64 {
 	return (s.Traces - s.TracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
+}
+
+// WindowRoom is what the batches of a superbatch may add to the memory of plans, and what one of so many rows adds;
+// where plans are stored, rows of a window.
+func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
+	if s.Stored {
+		return mostStored / 2, func(rows int64) int64 { return rows }
+	}
+	return s.SuperbatchRoom(), PlannedBytes
 }
 
 // traceBytes is what superbatches of n batches take, those that are sampled and executed beside the one that is planned

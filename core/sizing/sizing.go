@@ -122,7 +122,9 @@ type Split struct {
 	Reorder    int64 // batches that may change places; 0: none
 	Traces     int64 // bytes for traces and plans
 	Packs      int64 // bytes for packs in memory
-	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans
+	Stored     bool  // plans are made in the scratch file, for windows as long as the epoch if it has room
+	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans; with Stored, for these as well
+	Buffers    int64 // bytes of Packs for what is on its way to the scratch file; 0: as that chooses
 	Scratch    int64 // bytes of the scratch file
 
 	History   int64 // bytes of the history's buffer

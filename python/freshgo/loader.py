@@ -138,8 +138,8 @@ class Loader:
         scratch: the directory of a temporary file for what does not fit into ``trace_memory`` and ``buffer_memory``.
             None is the directory of the store if it is writable, else the system's directory for temporary files,
             unless that is in memory.
-        scratch_size: the maximum size of this file, in bytes or as ``"8GiB"``; 0 makes no file, None lets the loader
-            choose.
+        scratch_size: the maximum size of this file, in bytes or as ``"8GiB"``; 0 makes no file. None is the size of
+            the features on disk, or twice that where plans are in the file, which makes their windows long.
         io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an engine that the system
             refuses raises.
         checksums: compare every page that is read with its checksum.

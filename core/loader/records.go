@@ -1,0 +1,94 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/scratch"
+)
+
+// records keeps traces and what plans are made of: in memory while less than limit is in use there, else in the scratch
+// file. It is a plan.Storage, safe for concurrent use.
+type records struct {
+	budget *mem.Budget
+	pool   *scratch.Pool
+	limit  int64
+	held   atomic.Int64 // bytes in memory
+}
+
+// Put keeps bytes. Where the file has no room or is out of use, they are kept in memory beyond the limit, as far as the
+// budget goes.
+func (r *records) Put(pieces ...[]byte) (plan.Record, error) {
+	record, err := r.tryPut(pieces...)
+	if err != nil && errors.Is(err, scratch.ErrFull) || errors.Is(err, scratch.ErrBroken) {
+		return r.inMemory(pieces...)
+	}
+	return record, err
+}
+
+// tryPut is Put within the limit.
+func (r *records) tryPut(pieces ...[]byte) (plan.Record, error) {
+	n := lengthOf(pieces)
+	if n <= r.limit-r.held.Load() || n == 0 { // two at a time may exceed it by one
+		if record, err := r.inMemory(pieces...); err == nil || !errors.Is(err, mem.ErrBudget) {
+			return record, err
+		}
+	}
+	blob, err := r.pool.NewBlob(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, piece := range pieces {
+		err = errors.Join(err, blob.Write(piece))
+	}
+	if err = errors.Join(err, blob.Finish()); err != nil {
+		blob.Close()
+		return nil, err
+	}
+	return inFile{blob}, nil
+}
+
+func lengthOf(pieces [][]byte) (n int64) {
+	for _, piece := range pieces {
+		n += int64(len(piece))
+	}
+	return n
+}
+
+func (r *records) inMemory(pieces ...[]byte) (plan.Record, error) {
+	n := lengthOf(pieces)
+	block, err := r.budget.Alloc(mem.Trace, n)
+	if err != nil {
+		return nil, err
+	}
+	r.held.Add(n)
+	to := block.Bytes()
+	for _, piece := range pieces {
+		to = to[copy(to, piece):]
+	}
+	return &inMemory{records: r, block: block, size: n}, nil
+}
+
+type inMemory struct {
+	records *records
+	block   *mem.Block
+	size    int64
+}
+
+func (m *inMemory) Load(context.Context) ([]byte, func(), error) {
+	return m.block.Bytes(), func() {}, nil
+}
+
+func (m *inMemory) Free() {
+	m.records.held.Add(-m.size)
+	m.block.Free()
+}
+
+type inFile struct{ blob *scratch.Blob }
+
+func (f inFile) Load(ctx context.Context) ([]byte, func(), error) { return f.blob.Load(ctx) }
+
+func (f inFile) Free() { f.blob.Close() }

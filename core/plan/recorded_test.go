@@ -1,0 +1,58 @@
+package plan
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+)
+
+// recordedPlans is how many sequences of plans are in testdata/recorded.json, by their hashes.
+const recordedPlans = 300
+
+// TestPlansAreThoseRecorded holds plans to those of an earlier planner, which had a table of all that it knew in memory
+// instead of passes over a trace. Its plans were recorded: whatever changes them must say why.
+func TestPlansAreThoseRecorded(t *testing.T) {
+	text, err := os.ReadFile("testdata/recorded.json")
+	require.NoError(t, err)
+	var want []uint64
+	require.NoError(t, json.Unmarshal(text, &want))
+	require.Len(t, want, recordedPlans)
+	for seed := range uint64(recordedPlans) {
+		require.Equal(t, want[seed], hashOfPlans(t, seed), "plans of seed %d", seed)
+	}
+}
+
+// hashOfPlans stands for everything that some plans in a row say. The seed is that of the recording.
+func hashOfPlans(t *testing.T, seed uint64) uint64 {
+	rng := rand.New(rand.NewPCG(seed, 77)) // constant: it is recorded
+	numRows := 1 + rng.IntN(400)
+	trace := makeTrace(rng, 4+rng.IntN(60), 1+rng.IntN(90), numRows, float64(1+rng.IntN(4)))
+	c := testConfig(int64(numRows), int64(rng.IntN(numRows+20)), Transfers()[seed%uint64(len(Transfers()))])
+	c.CarryOver = rng.IntN(5) > 0
+	c.Depth = rng.IntN(4)
+	c.PackMemory, c.PackFile = int64(rng.IntN(100))*620, int64(rng.IntN(300))*620
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	hash := fnv.New64a()
+	size := 1 + rng.IntN(20)
+	for first := 0; first < len(trace); first += size {
+		end := min(first+size, len(trace))
+		ahead := min(end+rng.IntN(2)*size, len(trace))
+		s, err := planned(context.Background(), p, int64(first), trace[first:end], trace[end:ahead])
+		require.NoError(t, err)
+		text, err := json.Marshal([]any{s.Steps, s.Prologue, s.Packs, s.Choice})
+		require.NoError(t, err)
+		_, _ = hash.Write(bytes.ReplaceAll(text, []byte("null"), []byte("[]")))
+		s.Release()
+	}
+	return hash.Sum64()
+}

@@ -1,0 +1,127 @@
+package plan
+
+import (
+	"context"
+
+	"freshgo/core/mem"
+)
+
+const (
+	// pieceRows is how many cold rows are sorted at a time, unless more than mostRanges ranges would be needed: 2 MiB of
+	// them, which stays in the second-level cache, and twice that to sort. spreadBytes is what collects of a range before
+	// it is put away: several chunks of a scratch file. Arbitrary.
+	pieceRows   = 1 << 18
+	mostRanges  = 64
+	spreadBytes = 128 << 10
+	keyBits     = 12 // of a histogram
+)
+
+// histogram counts keys in 2^keyBits equal parts of their range.
+type histogram struct {
+	shift  uint
+	counts []int64
+}
+
+func newHistogram(keys int64) histogram {
+	h := histogram{counts: make([]int64, 1<<keyBits)}
+	for keys>>h.shift > 1<<keyBits {
+		h.shift++
+	}
+	return h
+}
+
+func (h *histogram) add(key uint32) {
+	if h.counts != nil {
+		h.counts[min(key>>h.shift, uint32(len(h.counts)-1))]++
+	}
+}
+
+// spread distributes entries over ranges of their keys through the storage, so that each range can be sorted in memory
+// (an external distribution of one level: there are few ranges, and each is large).
+type spread[T any] struct {
+	storage Storage
+	shift   uint
+	rangeOf []uint16 // by key>>shift
+	buffers [][]T
+	parts   []records
+	counts  []int
+}
+
+// newSpread returns one for entries with the keys of a histogram, or fewer. Its memory is that of a.
+func newSpread[T any](a *arena, storage Storage, keys *histogram) (*spread[T], error) {
+	total := int64(0)
+	for _, n := range keys.counts {
+		total += n
+	}
+	each := max(pieceRows, (total+mostRanges-2)/(mostRanges-1))
+	s := &spread[T]{storage: storage, shift: keys.shift, rangeOf: make([]uint16, len(keys.counts))}
+	at, sum := 0, int64(0)
+	var sums []int64
+	for i, n := range keys.counts {
+		if sum > 0 && sum+n > each && at < mostRanges-1 {
+			sums, sum = append(sums, sum), 0
+			at++
+		}
+		s.rangeOf[i] = uint16(at)
+		sum += n
+	}
+	sums = append(sums, sum)
+	s.parts, s.counts = make([]records, len(sums)), make([]int, len(sums))
+	for _, n := range sums {
+		buffer, err := alloc[T](a, int(min(n, spreadBytes/size[T]())))
+		if err != nil {
+			return nil, err
+		}
+		s.buffers = append(s.buffers, buffer[:0])
+	}
+	return s, nil
+}
+
+func (s *spread[T]) put(key uint32, e T) error {
+	r := s.rangeOf[min(key>>s.shift, uint32(len(s.rangeOf)-1))]
+	if len(s.buffers[r]) == cap(s.buffers[r]) {
+		if err := s.flush(int(r)); err != nil {
+			return err
+		}
+	}
+	s.buffers[r] = append(s.buffers[r], e)
+	s.counts[r]++
+	return nil
+}
+
+func (s *spread[T]) flush(r int) error {
+	record, err := s.storage.Put(mem.Bytes(s.buffers[r]))
+	if err != nil {
+		return err
+	}
+	s.parts[r], s.buffers[r] = append(s.parts[r], record), s.buffers[r][:0]
+	return nil
+}
+
+// take returns the entries of a range in the order in which they came, and has done with it. They are in the first half
+// of memory for twice as many.
+func (s *spread[T]) take(ctx context.Context, r int, a *arena) ([]T, error) {
+	all, err := alloc[T](a, 2*s.counts[r])
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for i, part := range s.parts[r] {
+		err := loaded(ctx, part, func(values []T) error {
+			n += copy(all[n:], values)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.parts[r].free(i)
+	}
+	n += copy(all[n:], s.buffers[r])
+	return all[:n], nil
+}
+
+func (s *spread[T]) free() {
+	for _, parts := range s.parts {
+		parts.freeAll()
+	}
+}

@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	"freshgo/core/mem"
+)
+
+// Storage keeps what a plan is made of, a record for each batch and stage, so that memory holds a few batches at a time
+// and not the whole window: see Config.Storage. One goroutine puts at a time; records are loaded by any.
+type Storage interface {
+	// Put keeps the bytes of the pieces, one after the other. The error is that of Plan.
+	Put(pieces ...[]byte) (Record, error)
+}
+
+// Record is bytes that were put into a Storage.
+type Record interface {
+	// Load returns the bytes, aligned for numbers of four bytes, until release is called, once.
+	Load(ctx context.Context) (data []byte, release func(), err error)
+	// Free gives their room back. It is called once, after the last release.
+	Free()
+}
+
+// Memory returns a storage that keeps everything in memory.
+func Memory(budget *mem.Budget) Storage { return memory{budget} }
+
+type memory struct{ budget *mem.Budget }
+
+func (m memory) Put(pieces ...[]byte) (Record, error) {
+	n := 0
+	for _, p := range pieces {
+		n += len(p)
+	}
+	block, err := m.budget.Alloc(mem.Trace, int64(n))
+	if err != nil {
+		return nil, err
+	}
+	to := block.Bytes()
+	for _, p := range pieces {
+		to = to[copy(to, p):]
+	}
+	return held{block}, nil
+}
+
+type held struct{ block *mem.Block }
+
+func (h held) Load(context.Context) ([]byte, func(), error) { return h.block.Bytes(), func() {}, nil }
+
+func (h held) Free() { h.block.Free() }
+
+// Rows is a batch of a window: its rows are loaded when the planner comes to it.
+type Rows interface {
+	Len() int // the number of rows
+	Load(ctx context.Context) (rows Batch, release func(), err error)
+}
+
+// Len makes a Batch one whose rows are at hand.
+func (b Batch) Len() int { return len(b) }
+
+// Load returns the batch itself.
+func (b Batch) Load(context.Context) (Batch, func(), error) { return b, func() {}, nil }
+
+// InMemory is batches that are at hand.
+func InMemory(batches []Batch) []Rows {
+	rows := make([]Rows, len(batches))
+	for i, b := range batches {
+		rows[i] = b
+	}
+	return rows
+}
+
+// loaded calls use with what a record holds.
+func loaded[T any](ctx context.Context, r Record, use func(values []T) error) error {
+	data, release, err := r.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	defer release()
+	return use(mem.View[T](data))
+}
+
+// records is a record for each batch, or nil.
+type records []Record
+
+// free gives back the record of batch b.
+func (r records) free(b int) {
+	if r[b] != nil {
+		r[b].Free()
+		r[b] = nil
+	}
+}
+
+func (r records) freeAll() {
+	for b := range r {
+		r.free(b)
+	}
+}
