@@ -4,8 +4,8 @@
 // A pass works at one window of targets after the other, in the order in which their rows are stored. The edges of a
 // window are sorted by the row of their source, so that the rows it needs are read in the order of the file, each page
 // once and small holes along with them, and added to sums of the window in memory; then the window is written behind
-// the one before. Where rows that are used together lie together (store.Relayout) a window needs few pages; where they
-// do not, a window is a scan. The fewer bytes of memory a window has, the more windows there are.
+// the one before. Where rows that are used together lie together (store.Relayout) a window needs few pages; where a
+// good part of the edges lead far away, a window is nearly a scan. The fewer bytes a window has, the more there are.
 //
 // Sums are of float64 and are added in the order of source rows, so the result depends neither on threads nor on
 // memory; it is rounded once. What inference layer by layer needs is the same pass with another end.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from freshgo._batch.blocks import Blocks
-from freshgo._batch.structure import Block, carry
+from freshgo._batch.structure import Block, carry, first_in
 
 __all__ = ["Batch", "Block", "Blocks"]
 
@@ -49,7 +49,7 @@ class Batch(Blocks):
                 for name, value in self
             }
         )
-        carry([(self.edge_index, moved.edge_index)])
+        carry([(self.edge_index, moved.edge_index, first_in(self.edge_index, moved, moved, moved))])
         return moved
 
     def __repr__(self) -> str:

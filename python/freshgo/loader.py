@@ -100,6 +100,13 @@ class Loader:
             PyG's own layers take their fused path. In a heterogeneous graph, that of every edge type within one node
             type: PyG cannot compute the derivative of others.
         transform: called with each batch, on its device; the loop gets its result.
+        first_layer: what :func:`freshgo.propagate` has computed stands for the first layer of the model, over all
+            neighbours: the name of the tensor, or ``"mean"``, ``"sum"`` or ``"gcn"`` if it is the only one of its kind.
+            A model of three layers then needs two hops: ``Loader(store, [15, 10], first_layer="mean")``. A batch has
+            ``x`` and the aggregate ``x_mean`` of every node; with ``"gcn"`` it has ``x_gcn`` and no ``x``. In a
+            heterogeneous graph the aggregate belongs to the edge type, ``batch["author", "writes",
+            "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed` makes a model use it. Not with
+            ``history``, ``time_attr`` or random walks.
         num_workers: threads that sample; 0 lets the loader choose.
         prefetch: batches prepared ahead; 0 prepares each batch when it is requested.
 
@@ -208,13 +215,14 @@ class Loader:
         device_cache: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         subgraph_type: str = "directional",
+        first_layer: str | None = None,
         **pyg_options: Any,
     ) -> None:
         checks.check_pyg_options(pyg_options, type(self))
         asked = Asked.of(locals())
         self._history, self._transform = history, transform
         self._token = object()  # tells the batches of this loader from others
-        self._source = open_source(data)
+        self._source = open_source(data, asked.first_layer)
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:

@@ -1,4 +1,5 @@
-"""PyG's layers over the operators of ``freshgo.ops``. Importing this module needs torch_geometric.
+"""PyG's layers over the operators of ``freshgo.ops``, and over what was computed before. Importing this module needs
+torch_geometric.
 
     from freshgo.nn import accelerate
 
@@ -15,6 +16,7 @@ and on a GPU if the library has the device path; for everything else the layer u
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import torch_geometric.nn as pyg
@@ -22,10 +24,11 @@ from torch import nn
 from torch_geometric.nn.conv import MessagePassing
 
 from freshgo._nn import layers
+from freshgo._nn import precomputed as first
 from freshgo._nn.layers import REDUCTIONS
-from freshgo.errors import DTypeError
+from freshgo.errors import DTypeError, InvalidArgumentError
 
-__all__ = ["Report", "accelerate"]
+__all__ = ["Precomputation", "Report", "accelerate", "precomputed"]
 
 _SWAPS: dict[type[nn.Module], type[nn.Module]] = {
     pyg.SAGEConv: layers.SAGEConv,
@@ -99,6 +102,8 @@ def accelerate(model: nn.Module) -> Report:
 
 
 def _obstacle(layer: Any) -> str | None:
+    if isinstance(layer, first.Precomputed):
+        return "what it adds up is precomputed"
     if type(layer) not in _SWAPS:
         return f"{type(layer).__name__} is not one of {', '.join(kind.__name__ for kind in _SWAPS)}"
     if layer.flow != "source_to_target":
@@ -109,3 +114,74 @@ def _obstacle(layer: Any) -> str | None:
     if layer.decomposed_layers > 1:
         return f"decomposed_layers={layer.decomposed_layers}"
     return None
+
+
+@dataclasses.dataclass
+class Precomputation:
+    """What :func:`precomputed` did to a model."""
+
+    first_layer: str
+    """What the layers need: ``reduce`` of :func:`freshgo.propagate`, ``first_layer`` of :class:`freshgo.Loader`."""
+    layers: dict[str, str]
+    """The class of each layer that now uses what was computed before, by its name in the model."""
+    _layers: list[nn.Module] = dataclasses.field(default_factory=list, repr=False)
+    _handles: list[Any] = dataclasses.field(default_factory=list, repr=False)
+
+    def undo(self) -> None:
+        """Restore the original classes of the layers."""
+        for layer in self._layers:
+            layer.__class__ = first.ORIGINALS.get(type(layer), type(layer))
+        for handle in self._handles:
+            handle.remove()
+        self._layers.clear()
+        self._handles.clear()
+
+
+def precomputed(model: nn.Module, layers: Iterable[nn.Module] | None = None) -> Precomputation:
+    """Make the first layer of ``model`` use what :func:`freshgo.propagate` has computed over all neighbours.
+
+        report = precomputed(model)  # SAGEConv, GraphConv, GCNConv or GINConv come first
+        store = freshgo.propagate(store, "x", reduce=report.first_layer)
+        loader = freshgo.Loader(store, [15, 10], "train", first_layer=report.first_layer)  # two hops for three layers
+        for batch in loader:
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]  # batch.x_gcn for a GCN
+
+    Over the edges of such a batch, the first layer applies its map to the rows and aggregates that the batch brings,
+    for every node of the batch. Output and gradients of its parameters are those of the layer over all neighbours of
+    the whole graph, up to rounding. Over any other edges the model is what it was, so that it may be evaluated with
+    plain loaders, or on the whole graph. Parameters, hooks and ``state_dict`` stay. Layers that ``accelerate`` has
+    replaced work too; accelerate first. PyG's ready-made models may be called with ``num_sampled_nodes_per_hop``.
+
+    Args:
+        model: changed in place. The first layer must get the rows of the batch as they are, or in another dtype.
+        layers: the layers that are called first, one for each relation. None finds them: ``convs[0]`` of PyG's
+            ready-made models, the relations of the first ``HeteroConv``, those that ``to_hetero`` calls first, else the
+            message-passing layer that was registered first.
+
+    Raises:
+        DTypeError: ``model`` is not a :class:`torch.nn.Module`.
+        InvalidArgumentError: a layer's aggregation is not linear with fixed coefficients (attention, max, ...), the
+            layers need different reductions, or there are none; the message gives the reason. When the model is called:
+            the batch has another aggregate than the layer needs, or other rows, edges or weights were given.
+    """
+    if not isinstance(model, nn.Module):
+        raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    found = list(first.first_layers(model) if layers is None else layers)
+    if not found:
+        raise InvalidArgumentError(
+            f"{type(model).__name__} has no message-passing layer: name the first as layers=[...]"
+        )
+    needed = list(dict.fromkeys(first.needs(layer) for layer in found))
+    if len(needed) > 1:
+        raise InvalidArgumentError(f"the first layers need {' and '.join(map(repr, needed))}, expected one reduction")
+    names = {id(module): name for name, module in model.named_modules()}
+    report = Precomputation(needed[0], {})
+    for layer in found:
+        kind = type(layer)
+        report.layers[names.get(id(layer), "")] = first.ORIGINALS.get(kind, kind).__name__
+        if kind in first.SWAPS:
+            layer.__class__ = first.SWAPS[kind]
+        report._layers.append(layer)
+    report._handles.append(model.register_forward_pre_hook(first.Untrimmed(), with_kwargs=True))
+    return report

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.aggregates import REDUCTIONS
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
+from freshgo._data.propagation import propagated
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store
 
 
 def propagate(
-    store: Store | str | os.PathLike[str],
+    data: Any,
     tensor: str = "x",
     *,
     reduce: str = "mean",
@@ -27,19 +32,24 @@ def propagate(
     memory: int | str = "1GiB",
     overwrite: bool = False,
     progress: bool | Progress = True,
-) -> Store:
-    """Add to ``store`` what the rows of ``tensor`` of every node's in-neighbours add up to, and open it again.
+) -> Any:
+    """Add to a store what the rows of ``tensor`` of every node's in-neighbours add up to, and open it again.
 
-    The first layer of SAGE, GraphConv, GCN, GIN and R-GCN adds up rows that never change, by coefficients that do not
-    depend on parameters. So this layer can be computed once, over all neighbours. It writes the tensor ``x_mean`` (or
+    The first layer of SAGE, GraphConv, GCN and GIN adds up rows that never change, by coefficients that do not depend
+    on parameters. So this layer can be computed once, over all neighbours. It writes the tensor ``x_mean`` (or
     ``x_sum``, ``x_gcn``) of rows for nodes. For ``"mean"`` and ``"sum"`` a row is the node's own row of ``tensor``
     followed by the aggregate, so that one request reads both. ``store["x_mean"]`` reads it like any tensor. Batches do
-    not bring it unless they are asked for it.
+    not bring it unless they are asked for it, by ``first_layer=`` of :class:`freshgo.Loader`.
+
+        store = propagate("papers.freshgo", "x", reduce="mean")
+        loader = Loader(store, [15, 10], "train", batch_size=1024, shuffle=True, first_layer="mean")
+        freshgo.nn.precomputed(model)  # of three layers
 
     A pass works within ``memory``: for one window of targets after the other it reads the rows that they need, in the
-    order of the file, and writes the window. If rows that are used together are stored together
-    (:func:`freshgo.relayout`), every page is read about once; if they are not, every window reads most of the file.
-    Sums are of float64 and in the order of source rows, so the result depends neither on threads nor on ``memory``.
+    order of the file, and writes the window. In twice the bytes of float32 features all targets are one window, and
+    everything is read once. With less memory there are more windows, each of which reads most of the file, unless
+    almost all edges stay within communities that are stored together (:func:`freshgo.relayout`). Sums are of float64
+    and in the order of source rows, so the result depends neither on threads nor on ``memory``.
 
     The store gains all of the tensors or none of them. Whoever has it open goes on reading what it had. A tensor knows
     from which features, edges and weights it was computed; if the store holds others, it is refused. A relayout keeps
@@ -48,8 +58,14 @@ def propagate(
     In a heterogeneous graph, every node type to which edges lead gets one such tensor, with columns for each of its
     edge types.
 
+    Of a graph in memory it returns a shallow copy with the new tensors, which have no columns for the node's own row.
+    They are computed in float64 as well, within what the graph itself takes a few times; ``memory``, ``overwrite`` and
+    ``progress`` have no meaning there. If the tensor that was aggregated is replaced or written to, a loader refuses
+    the aggregate.
+
     Args:
-        store: an open store, or the path of one. It must be writable.
+        data: an open store, or the path of one, which must be writable; or a graph in memory as :class:`freshgo.Loader`
+            takes it: a PyG ``Data`` or ``HeteroData``, or a mapping of tensors.
         tensor: a node-level tensor of floats, ``[num_nodes, columns]``. In a heterogeneous graph, that of every node
             type that has one of this name.
         reduce: ``"mean"``: the sum, divided by the number of in-edges; 0 for nodes without any. ``"sum"``. ``"gcn"``:
@@ -80,7 +96,19 @@ def propagate(
         if not isinstance(value, str) and (value is not None or what == "tensor"):
             raise DTypeError(f"{what} must be the name of a tensor, got {checks.shown(value)}")
     hops, n_bytes = checks.count("hops", hops, 1), parse_size("memory", memory)
-    opened = store if isinstance(store, Store) else Store.open(store)
+    called = f"{tensor}_{reduce}" if name is None else name
+    if not isinstance(data, Store | str | os.PathLike):
+        made = propagated(
+            data,
+            tensor,
+            reduce=reduce,
+            weight_attr=weight_attr,
+            relations=relations,
+            hops=hops,
+            name=called,
+        )
+        return _with(data, made)
+    opened = data if isinstance(data, Store) else Store.open(data)
     try:
         with progress_of(progress) as report:
             native_convert.propagate(
@@ -90,15 +118,29 @@ def propagate(
                 weight_attr=weight_attr,
                 relations=_places(opened, relations),
                 hops=hops,
-                name=f"{tensor}_{reduce}" if name is None else name,
+                name=called,
                 memory=n_bytes,
                 overwrite=checks.flag("overwrite", overwrite),
                 progress=report,
             )
     finally:
-        if opened is not store:
+        if opened is not data:
             opened.close()
     return Store.open(opened.path)
+
+
+def _with(data: Any, made: dict[str, dict[str, Tensor]]) -> Any:
+    """Return a graph in memory with further tensors of nodes."""
+    if isinstance(data, Mapping):
+        if "" in made:
+            return {**data, **made[""]}
+        return {**data, **{node_type: {**data[node_type], **tensors} for node_type, tensors in made.items()}}
+    result = copy.copy(data)
+    for node_type, tensors in made.items():
+        part = result[node_type] if node_type else result
+        for name, rows in tensors.items():
+            part[name] = rows
+    return result
 
 
 def _places(store: Store, relations: Sequence[EdgeType] | None) -> list[int] | None:

@@ -12,7 +12,7 @@ from torch_geometric import EdgeIndex
 
 from freshgo._batch.blocks import Blocks
 from freshgo._batch.hetero_blocks import HeteroBlocks, carry_edges, edges_of
-from freshgo._batch.structure import Transposed, carry
+from freshgo._batch.structure import Transposed, carry, first_in
 
 
 class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
@@ -23,7 +23,8 @@ class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has 
         before = self._store.get("edge_index")
         result = super().apply(func, *args)
         if before is not None:
-            carry([(before, self._store["edge_index"])])
+            store = self._store
+            carry([(before, store["edge_index"], first_in(before, store, store, store))])
         return result
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from freshgo._args.types import EdgeType
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 REDUCTIONS = ("mean", "sum", "gcn")
 
@@ -68,3 +72,73 @@ class Aggregate:
         behind = ", behind the node's own row" if self.own else ""
         stale = f"; stale, made from {self.stale}" if self.stale else ""
         return f"{self.reduce} of {self.tensor!r} over in-neighbours{by}{again}{behind}{stale}"
+
+
+_MEMO = "_freshgo_aggregate"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Memo:
+    """What a tensor in memory was computed from: the place of each tensor, and how often it had been written to."""
+
+    aggregate: Aggregate
+    marks: dict[str, tuple[int, int, int]]
+
+
+def mark(tensor: Tensor) -> tuple[int, int, int]:
+    """Tell a tensor from another one, and from itself before something was written to it."""
+    return tensor.data_ptr(), tensor.numel(), 0 if tensor.is_inference() else tensor._version
+
+
+def note(tensor: Tensor, aggregate: Aggregate, made_from: Mapping[str, Tensor]) -> None:
+    """Keep beside a tensor in memory how it was computed. Copies of the tensor do not have it."""
+    setattr(tensor, _MEMO, _Memo(aggregate, {name: mark(of) for name, of in made_from.items()}))
+
+
+def keep_note(tensor: Tensor, view: Tensor) -> Tensor:
+    """Let a view of all of a tensor have its note. Returns the view."""
+    if hasattr(tensor, _MEMO):
+        setattr(view, _MEMO, getattr(tensor, _MEMO))
+    return view
+
+
+def noted(tensor: object, now: Mapping[str, Tensor]) -> Aggregate | None:
+    """Return how a tensor in memory was computed, stale where the tensors that it was made from are others now."""
+    memo: _Memo | None = getattr(tensor, _MEMO, None)
+    if memo is None:
+        return None
+    for name, was in memo.marks.items():
+        if name not in now or mark(now[name]) != was:
+            return dataclasses.replace(memo.aggregate, stale=f"another {name}")
+    return memo.aggregate
+
+
+def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]]) -> dict[str, Aggregate]:
+    """Return the aggregate that a loader's ``first_layer`` means, of each node type that has it.
+
+    Raises:
+        InvalidArgumentError, DTypeError: there is none, several, or it is stale.
+    """
+    if first_layer is None:
+        return {}
+    if not isinstance(first_layer, str):
+        raise DTypeError(f"first_layer must be the name of a tensor, a reduction or None, got {first_layer!r}")
+    known = {name: info for of in aggregates.values() for name, info in of.items()}
+    names = {first_layer} & set(known)
+    if not names and first_layer in REDUCTIONS:
+        names = {name for name, info in known.items() if info.hop == 1 and info.reduce == first_layer}
+    listed = ", ".join(f"{name!r} ({info})" for name, info in known.items()) or "none at all"
+    if len(names) != 1:
+        what = "is ambiguous" if names else "has not been computed: freshgo.propagate does that"
+        raise InvalidArgumentError(f"first_layer={first_layer!r} {what}; the graph has {listed}")
+    name = names.pop()
+    found = {node_type: of[name] for node_type, of in aggregates.items() if name in of}
+    for node_type, info in found.items():
+        if info.stale:
+            of = f"{node_type}.{name}" if node_type else name
+            raise InvalidArgumentError(
+                f"first_layer: {of!r} was computed from {info.stale} than the graph has: call freshgo.propagate again"
+            )
+        if info.hop > 1:
+            raise InvalidArgumentError(f"first_layer: {name!r} was aggregated {info.hop} times, expected once")
+    return found

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.aggregates import keep_note
 from freshgo._args.arrays import Array, NpyFile
 from freshgo._args.types import EdgeType
 from freshgo.errors import (
@@ -142,7 +143,7 @@ def _array(name: str, value: object) -> Array | None:
         if value.layout != torch.strided:
             raise DTypeError(f"{name} must be a dense tensor, got layout {value.layout}")
         # Also unwraps PyG's EdgeIndex, a subclass, and writes out a sign that PyTorch only notes, as of z.conj().imag.
-        return value.detach().as_subclass(Tensor).resolve_neg()
+        return keep_note(value, value.detach().as_subclass(Tensor).resolve_neg())
     if isinstance(value, np.ndarray | NpyFile):
         return value
     if isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".npy"):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.types import EdgeType
-from freshgo._batch.structure import Block, HeteroBlock, Levels, carry, recall
+from freshgo._batch.structure import Block, HeteroBlock, Levels, carry, first_in, recall
 from freshgo.errors import InvalidArgumentError
 
 
@@ -83,5 +83,9 @@ def levels_of(batch: Any) -> Levels | None:
 
 
 def carry_edges(before: dict[EdgeType, Tensor], batch: Any) -> None:
-    """Let a batch that was moved know the levels that it had."""
-    carry((before[key], after) for key, after in edges_of(batch).items() if key in before)
+    """Let a batch that was moved know the levels that it had, and what stands for its first layer."""
+    carry(
+        (before[key], after, first_in(before[key], batch[key], batch[key[2]], batch[key[0]]))
+        for key, after in edges_of(batch).items()
+        if key in before
+    )

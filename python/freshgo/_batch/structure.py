@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -222,6 +222,37 @@ class Levels:
         return type(self)(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
+@dataclasses.dataclass(frozen=True)
+class First:
+    """What stands for the first layer of a batch's edges: see ``first_layer`` of :class:`freshgo.Loader`."""
+
+    name: str
+    """Of the aggregate in the batch."""
+    tensor: str
+    """Of what was aggregated."""
+    reduce: str
+    weight_attr: str | None
+    rows: Tensor
+    """The aggregate of each target."""
+    own: Tensor | None
+    """The targets' own rows; None: they are not in the batch."""
+    source: Tensor | None
+    """The rows of the sources, as the batch has them."""
+
+
+_FIRST = "_freshgo_first"
+
+
+def mark_first(rows: Tensor) -> None:
+    """Mark the rows of a batch whose first layer is precomputed."""
+    setattr(rows, _FIRST, True)
+
+
+def is_first(rows: Tensor) -> bool:
+    """Whether these are such rows."""
+    return getattr(rows, _FIRST, False)
+
+
 class Known:
     """What is known of one state of an edge_index: a tensor that is written to afterwards is another one."""
 
@@ -232,12 +263,14 @@ class Known:
         transposed: Transposed | None,
         ends: dict[int, int] | None = None,
         levels: Levels | None = None,
+        first: First | None = None,
     ) -> None:
         self.version = _version(edge_index)
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
         self.ends = ends or {}  # so many first edges are those of so many first targets; on the host, to wait for none
         self.levels = levels  # of a batch that history has pruned
+        self.first = first  # stands for the first layer over these edges
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
         self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation
 
@@ -258,12 +291,40 @@ def recall(edge_index: Tensor) -> Known | None:
     return known if known is not None and known.version == _version(edge_index) else None
 
 
-def carry(copies: Iterable[tuple[Tensor, Tensor]]) -> None:
+def carry(copies: Iterable[tuple[Tensor, Tensor, First | None]]) -> None:
     """Let copies of edge indices (before, after), perhaps on another device, know the levels of the batch that they
-    are of."""
+    are of, and what stands for its first layer there."""
     moved: Levels | None = None
-    for before, after in copies:
+    for before, after, first in copies:
         known = recall(before)
-        if after is not before and known is not None and known.levels is not None:
+        if after is before or known is None or (known.levels is None and first is None):
+            continue
+        if known.levels is not None:
             moved = known.levels.to(after.device) if moved is None else moved
-            remember(after, Known(after, None, None, levels=moved))
+        remember(after, Known(after, None, None, levels=moved, first=first))
+
+
+def first_in(edge_index: Tensor, aggregate: Part, targets: Part, sources: Part) -> First | None:
+    """Return what stands for the first layer over edges that were copied, with the tensors of the copy: where a batch
+    has the aggregate, the rows of targets and of sources."""
+    known = recall(edge_index)
+    if known is None or known.first is None or known.first.name not in aggregate:
+        return None
+    first = known.first
+    own, source = (_of(part, first.tensor) for part in (targets, sources))
+    return dataclasses.replace(first, rows=aggregate[first.name], own=own, source=source)
+
+
+def _of(part: Part, name: str) -> Tensor | None:
+    if name not in part:
+        return None
+    tensor: Tensor = part[name]
+    return tensor
+
+
+class Part(Protocol):
+    """Tensors of a batch by name."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+    def __contains__(self, name: str) -> bool: ...

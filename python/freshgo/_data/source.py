@@ -11,7 +11,8 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from freshgo._args import checks
+from freshgo._args import aggregates, checks
+from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import Array, NpyFile, as_tensor, tensor_digest
 from freshgo._args.hetero_parts import graph_parts
 from freshgo._args.parts import UNNAMED, EdgeParts, GraphParts, NodeParts
@@ -32,6 +33,8 @@ class Source(Protocol):
     """Where a store lies; None for tensors in memory."""
     row_bytes: dict[str, int]
     """Bytes of a row of every node-level tensor, by its name in a batch of the library: see :meth:`Types.node_name`."""
+    first: dict[str, Aggregate]
+    """By node type, what stands for the first layer; empty: nothing does."""
 
     def split(self, name: str, node_type: str) -> Tensor:
         """Return the node ids, or the mask, of a split of a node type."""
@@ -55,29 +58,42 @@ class Source(Protocol):
         """Close what was opened here."""
 
 
-def open_source(data: object) -> Source:
+def open_source(data: object, first_layer: object = None) -> Source:
     """Return the source for whatever a user calls data."""
     if isinstance(data, Store):
-        return StoreSource(data, owned=False)
+        return StoreSource(data, first_layer, owned=False)
     if isinstance(data, str | os.PathLike):
-        return StoreSource(Store.open(data), owned=True)
-    return MemorySource(data)
+        return StoreSource(Store.open(data), first_layer, owned=True)
+    return MemorySource(data, first_layer)
 
 
 class StoreSource:
     """A store, closed with the loader when the loader opened it."""
 
-    def __init__(self, store: Store, *, owned: bool) -> None:
+    def __init__(self, store: Store, first_layer: object = None, *, owned: bool) -> None:
         self.store = store
         self._owned = owned
         self.native: NativeStore | NativeGraph = store._native
         self.types = Types(store.num_nodes_dict or {"": store.num_nodes}, store.edge_types or [UNNAMED])
         self.directory: Path | None = Path(store.path).resolve().parent
+        stored = {
+            node_type: {
+                name: info
+                for name, info in (store[node_type] if node_type else store).tensors.items()
+                if info.level == "node"
+            }
+            for node_type in self.types.node_types
+        }
+        made = {
+            node_type: {name: info.aggregate for name, info in of.items() if info.aggregate is not None}
+            for node_type, of in stored.items()
+        }
+        self.first = aggregates.chosen(first_layer, made)
         self.row_bytes = {
-            self.types.node_name(i, name): torch.Size(tensor.shape[1:]).numel() * tensor.dtype.itemsize
-            for i, node_type in enumerate(self.types.node_types)
-            for name, tensor in (store[node_type] if node_type else store).tensors.items()
-            if tensor.level == "node" and tensor.aggregate is None
+            self.types.node_name(i, name): torch.Size(info.shape[1:]).numel() * info.dtype.itemsize
+            for i, (node_type, of) in enumerate(stored.items())
+            for name, info in of.items()
+            if _comes(name, made[node_type], self.first.get(node_type))
         }
 
     def split(self, name: str, node_type: str) -> Tensor:
@@ -104,13 +120,21 @@ class StoreSource:
             self.store.close()
 
 
+def _comes(name: str, made: Mapping[str, Aggregate], first: Aggregate | None) -> bool:
+    """Whether a tensor of a store comes with batches: not one that was computed, unless it stands for the first layer
+    and for the tensor that it was made from."""
+    if name in made:
+        return first is not None and name == first.name
+    return first is None or name != first.tensor
+
+
 class MemorySource:
     """Tensors in memory. Contiguous ones are used in place."""
 
     directory: Path | None = None
 
-    def __init__(self, data: object) -> None:
-        parts = _tensors(graph_parts(data))
+    def __init__(self, data: object, first_layer: object = None) -> None:
+        parts, self.first = _choose(graph_parts(data), first_layer)
         self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
         self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
         self._tensors = {node_type: frozenset(nodes.tensors) for node_type, nodes in parts.nodes.items()}
@@ -173,7 +197,40 @@ class MemorySource:
         self.native.close()
 
 
-def _tensors(parts: GraphParts) -> GraphParts:
+def _choose(parts: GraphParts, first_layer: object) -> tuple[GraphParts, dict[str, Aggregate]]:
+    """Leave out tensors that were computed, but for what stands for the first layer; with GCN's coefficients that
+    stands for the rows themselves too."""
+    now = made_from(parts)
+    made = {
+        node_type: {
+            name: info for name, rows in of.tensors.items() if (info := aggregates.noted(rows, now)) is not None
+        }
+        for node_type, of in parts.nodes.items()
+    }
+    first = aggregates.chosen(first_layer, made)
+    for node_type, nodes in parts.nodes.items():
+        info = first.get(node_type)
+        without = set(made[node_type]) - {info.name if info else None}
+        if info is not None and info.reduce == "gcn":
+            without.add(info.tensor)
+        nodes.tensors = {name: rows for name, rows in nodes.tensors.items() if name not in without}
+    return tensors(parts), first
+
+
+def made_from(parts: GraphParts) -> dict[str, Tensor]:
+    """Name all tensors of a graph in memory that aggregates may be computed from, as they were given."""
+    named: dict[str, Array] = {}
+    for node_type, nodes in parts.nodes.items():
+        label = f"{node_type}." if node_type else ""
+        named.update({f"{label}{name}": rows for name, rows in nodes.tensors.items()})
+    for edge_type, edges in parts.edges.items():
+        label = "" if edge_type == UNNAMED else f"({', '.join(edge_type)})."
+        named[f"{label}edge_index"] = edges.edge_index
+        named.update({f"{label}{name}": rows for name, rows in edges.tensors.items()})
+    return {name: as_tensor(array) for name, array in named.items() if not isinstance(array, NpyFile)}
+
+
+def tensors(parts: GraphParts) -> GraphParts:
     """Return a graph with everything as tensors over the same memory; rows are contiguous."""
     nodes, edges = {}, {}
     for node_type, of_nodes in parts.nodes.items():

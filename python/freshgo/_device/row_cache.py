@@ -172,6 +172,7 @@ def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[d
         neighbor_cache=0,
         io=options["io"],
         checksums=options["checksums"],
+        aggregate=options.get("aggregate"),
     )
     loader = NativeLoader(source.native, alone)
     try:

@@ -23,10 +23,12 @@ def batch_class(types: Types) -> type[Any]:
 def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
     """Arrange the tensors of a native batch as PyG does."""
     if not request.types.homogeneous:
-        return heterogeneous.make_typed_batch(cls, request.drawn, request.inputs, raw.tensors, request.asked.edge_index)
+        return heterogeneous.make_typed_batch(
+            cls, request.drawn, request.inputs, raw.tensors, request.asked.edge_index, request.first
+        )
     if request.inputs is not None and "" in request.inputs.masked:  # of a mask PyG gives the nodes themselves
         raw.tensors["input_id"] = raw.tensors["n_id"][: raw.num_seeds].clone()
-    return homogeneous.make_batch(cls, raw.num_seeds, raw.tensors, request.asked.edge_index)
+    return homogeneous.make_batch(cls, raw.num_seeds, raw.tensors, request.asked.edge_index, request.first.get(""))
 
 
 def levels_of(types: Types, batch: Any) -> Levels | None:

@@ -5,14 +5,17 @@ the first type of edges.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
 
-from freshgo._args.types import Inputs, Types
+from freshgo._args.aggregates import Aggregate
+from freshgo._args.types import EdgeType, Inputs, Types
 from freshgo._batch.levels import take_levels, take_transposed
-from freshgo._batch.structure import Known, Levels, remember
+from freshgo._batch.structure import First, Known, Levels, mark_first, remember
+from freshgo._loader.arrange import take_own
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 
 COUNTS = ("num_sampled_nodes", "num_sampled_edges")
@@ -28,9 +31,15 @@ def typed_batch_class() -> type[Any]:
 
 
 def make_typed_batch(
-    cls: type[Any], types: Types, inputs: Inputs | None, tensors: dict[str, Tensor], edge_index: str = "tensor"
+    cls: type[Any],
+    types: Types,
+    inputs: Inputs | None,
+    tensors: dict[str, Tensor],
+    edge_index: str = "tensor",
+    aggregates: Mapping[str, Aggregate] | None = None,
 ) -> Any:
-    """Arrange the tensors as PyG's loader does, that of links without inputs."""
+    """Arrange the tensors as PyG's loader does, that of links without inputs. ``aggregates`` stand for the first layer,
+    by node type."""
     levels = take_levels(tensors, types.node_types, types.edge_types)
     parts: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors.items():
@@ -49,10 +58,13 @@ def make_typed_batch(
             size = part["batch_size"] = ids.numel()
             # Of a mask PyG gives the nodes themselves.
             part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
+    first = _first(stores, aggregates or {})
     for i, edge_type in enumerate(types.edge_types):
         # PyG differentiates an EdgeIndex only if there are as many sources as targets.
         as_edge_index = edge_index == "EdgeIndex" and edge_type[0] == edge_type[2]
-        edges = stores[edge_type] = _edges(parts[f"e{i}"], stores[edge_type[2]], levels, as_edge_index)
+        edges = stores[edge_type] = _edges(
+            parts[f"e{i}"], stores[edge_type[2]], levels, first.get(edge_type), as_edge_index
+        )
         if "input_id" in edges:  # of links
             edges["batch_size"] = edges["input_id"].numel()
     if cls is HeteroBatch:
@@ -64,7 +76,24 @@ def make_typed_batch(
     return batch
 
 
-def _edges(part: dict[str, Any], targets: dict[str, Any], levels: Levels | None, as_edge_index: bool) -> dict[str, Any]:
+def _first(stores: dict[Any, dict[str, Any]], aggregates: Mapping[str, Aggregate]) -> dict[EdgeType, First]:
+    """Take the aggregates out of what belongs to node types: each part is of an edge type."""
+    taken = {node_type: take_own(stores[node_type], aggregate) for node_type, aggregate in aggregates.items()}
+    first = {}
+    for node_type, aggregate in aggregates.items():
+        name, tensor = aggregate.name, aggregate.tensor
+        for part in aggregate.parts:
+            columns = aggregate.columns(part.edge_type)
+            rows = taken[node_type][:, columns.start - aggregate.own : columns.stop - aggregate.own]
+            own, source = (stores[part.edge_type[end]].get(tensor) for end in (2, 0))
+            mark_first(rows if own is None else own)
+            first[part.edge_type] = First(name, tensor, aggregate.reduce, part.weight_attr, rows, own, source)
+    return first
+
+
+def _edges(
+    part: dict[str, Any], targets: dict[str, Any], levels: Levels | None, first: First | None, as_edge_index: bool
+) -> dict[str, Any]:
     """The edges of one type; what is known of their order stays beside edge_index, as long as that is what it is."""
     ptr = part.pop("ptr")
     transposed = take_transposed(part)
@@ -76,5 +105,7 @@ def _edges(part: dict[str, Any], targets: dict[str, Any], levels: Levels | None,
     ends = {part["edge_index"].size(1): ptr.numel() - 1}
     if COUNTS[1] in part:  # its edges are those of hops
         ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))
-    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends, levels))
+    if first is not None:
+        part[first.name] = first.rows
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends, levels, first))
     return part

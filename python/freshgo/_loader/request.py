@@ -11,6 +11,7 @@ import torch
 
 from freshgo import policies
 from freshgo._args import checks
+from freshgo._args.aggregates import Aggregate
 from freshgo._args.parts import UNNAMED
 from freshgo._args.times import Trees, trees
 from freshgo._args.types import ByRelation, Inputs, Types
@@ -64,6 +65,7 @@ class Asked:
     device_cache: int | None
     edge_index: str
     transform: Callable[[Any], Any] | None
+    first_layer: Any
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
@@ -96,6 +98,7 @@ class Asked:
             device_cache=checks.size("device_cache", given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), checks.EDGE_INDEXES),
             transform=given("transform"),
+            first_layer=given("first_layer"),
         )
         asked._check_together(given("device"))
         return asked
@@ -109,6 +112,19 @@ class Asked:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
+        if self.first_layer is None:
+            return
+        if self.history is not None:
+            raise InvalidArgumentError("first_layer and history cannot be used together: give the loader one of them")
+        if self.trees.time_attr is not None:
+            raise InvalidArgumentError(
+                "first_layer adds up all neighbours, whenever they were: it cannot be used with time_attr"
+            )
+        if self.sampling.walks is not None or self.sampling.metapaths is not None:
+            raise InvalidArgumentError(
+                "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
+                "edges are others"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +142,8 @@ class Request:
     trees: Trees
     policy: policies.Resolved
     options: LoaderOptions
+    first: dict[str, Aggregate]
+    """What stands for the first layer, by node type."""
 
     @property
     def drawn(self) -> Types:
@@ -146,6 +164,7 @@ class Request:
             "subgraph_type": checks.SUBGRAPH_TYPES[kind] if kind else None,
             **self.trees.config(),
             **({} if self.links is None else self.links.config()),
+            **({"first_layer": next(iter(self.first.values())).name} if self.first else {}),
         }
 
     def _config_of_types(self) -> dict[str, Any]:
@@ -170,6 +189,11 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     policy.check_nodes(types.total)
     if links is not None:
         links = links.of_graph(source)
+    if links is not None and links.exclude and source.first:
+        raise InvalidArgumentError(
+            "first_layer adds up all neighbours, the links of the batch included: it cannot be used with "
+            "exclude_seed_edges"
+        )
     fanouts, inputs, drawn = drawn_in_graph(asked.sampling, source, asked.input_nodes, links=links is not None)
     within = [edge_type for edge_type in fanouts if edge_type[0] == edge_type[2]]
     if asked.edge_index == "EdgeIndex" and not within:
@@ -191,9 +215,10 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         "scratch": checks.scratch(asked.scratch, source.directory),
         "calibration": source.calibration(options["io"]),
         "links": None if links is None else links.options(),
+        "aggregate": next((info.name for info in source.first.values()), None) if source.directory else None,
     }
     asked = dataclasses.replace(asked, input_nodes=None)  # the library has a copy, the user's may be large
-    return Request(asked, types, fanouts, inputs, links, of_graph, policy, options)
+    return Request(asked, types, fanouts, inputs, links, of_graph, policy, options, source.first)
 
 
 def drawn_in_graph(

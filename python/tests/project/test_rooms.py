@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "links": {*LEAVES, "_loader", "_native", "loader", "samplers", "store"},
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
-    "propagate": {*LEAVES, "_native", "store"},
+    "propagate": {*LEAVES, "_data", "_native", "store"},
     "convert": {*LEAVES, "_native", "relayout", "store"},
     "demo": {*LEAVES, "_plots", "convert", "loader"},
     "cli": {"_args", "convert", "demo", "errors", "freshgo", "policies", "propagate", "relayout", "store"},

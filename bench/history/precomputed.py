@@ -1,0 +1,197 @@
+"""The first layer precomputed against plain training: accuracy and seconds in memory, requests and bytes out of core.
+
+    python bench/history/precomputed.py accuracy amazon-computers --folder ../../shared/data --models sage,gcn,gin
+    python bench/history/precomputed.py disk out/precomputed --nodes 4e6
+
+Plain and precomputed epochs take turns, so that both see the same machine. Accuracy is that of the whole graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from graphs import load
+from torch_geometric.nn.models import GCN, GIN, GraphSAGE
+
+import freshgo
+from freshgo.nn import precomputed
+
+MODELS = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
+
+
+def forward(model: Any, batch: Any) -> Any:
+    x = batch.x if "x" in batch else batch.x_gcn
+    hops = {f"num_sampled_{of}_per_hop": getattr(batch, f"num_sampled_{of}") for of in ("nodes", "edges")}
+    return model(x, batch.edge_index, **hops)[: batch.batch_size]
+
+
+class Run:
+    """One training."""
+
+    def __init__(
+        self, data: Any, kind: str, columns: int, fanouts: list[int], batch: int, seed: int, first: bool
+    ) -> None:
+        torch.manual_seed(seed)
+        x, y = data["x"], data["y"]
+        norm = {"norm": "batch_norm"} if kind == "gin" else {}
+        self.model = MODELS[kind](x.size(1), columns, 3, int(y.max()) + 1, dropout=0.3, **norm)
+        options: dict[str, Any] = {"batch_size": batch, "shuffle": True, "seed": seed, "transpose": True}
+        inputs = data["splits"]["train"]
+        graph = {name: data[name] for name in ("x", "y", "edge_index")}
+        self.seconds_first = 0.0
+        freshgo.nn.accelerate(self.model)
+        if first:
+            report = precomputed(self.model)
+            begin = time.perf_counter()
+            graph = freshgo.propagate(graph, "x", reduce=report.first_layer, progress=False)
+            self.seconds_first = time.perf_counter() - begin
+            self.loader = freshgo.Loader(graph, fanouts[:-1], inputs, first_layer=report.first_layer, **options)
+        else:
+            self.loader = freshgo.Loader(graph, fanouts, inputs, **options)
+        self.data, self.optimizer = data, torch.optim.Adam(self.model.parameters(), lr=0.005)
+        self.seconds: list[float] = []
+
+    def epoch(self) -> None:
+        self.model.train()
+        begin = time.perf_counter()
+        for batch in self.loader:
+            self.optimizer.zero_grad()
+            F.cross_entropy(forward(self.model, batch), batch.y[: batch.batch_size]).backward()
+            self.optimizer.step()
+        self.seconds.append(time.perf_counter() - begin)
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        self.model.eval()
+        test = self.data["splits"]["test"]
+        out = self.model(self.data["x"], self.data["edge_index"])[test].argmax(1)
+        return 100 * float((out == self.data["y"][test]).float().mean())
+
+
+def accuracy(options: argparse.Namespace) -> None:
+    data = load(options.graph, options.folder, options.work)
+    fanouts = [int(n) for n in options.fanouts.split(",")]
+    for kind in options.models.split(","):
+        found: dict[bool, list[float]] = {False: [], True: []}
+        ratios, first = [], 0.0
+        for seed in range(options.seeds):
+            runs = {way: Run(data, kind, options.columns, fanouts, options.batch, seed, way) for way in (False, True)}
+            for _ in range(options.epochs):
+                for run in runs.values():
+                    run.epoch()
+            for way, run in runs.items():
+                found[way].append(run.accuracy())
+            first = runs[True].seconds_first
+            ratios += [a / b for a, b in zip(runs[False].seconds, runs[True].seconds, strict=True)]
+        show = {way: f"{np.mean(of):.2f} ± {np.std(of):.2f}" for way, of in found.items()}
+        print(
+            f"{options.graph} {kind} {options.columns} columns, {options.epochs} epochs, {options.seeds} seeds: plain "
+            f"{show[False]}, precomputed {show[True]}; an epoch plain / precomputed {statistics.median(ratios):.2f} "
+            f"(median); aggregates in {first:.2f} s",
+            flush=True,
+        )
+
+
+def disk_bytes() -> tuple[int, int]:
+    """What this process has read from and written to disks."""
+    values = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(values["read_bytes"]), int(values["write_bytes"])
+
+
+def disk(options: argparse.Namespace) -> None:
+    nodes, edges, columns = int(options.nodes), 6 * int(options.nodes), 128
+    options.path.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    if not (options.path / "plain").exists():
+        features = options.path / "x.npy"
+        table = np.lib.format.open_memmap(features, "w+", np.float32, (nodes, columns))
+        for first in range(0, nodes, 100_000):
+            table[first : first + 100_000] = rng.standard_normal(table[first : first + 100_000].shape, dtype=np.float32)
+        del table
+        source = (nodes * rng.random(edges) ** 3).astype(np.int64)
+        graph = {"x": str(features), "edge_index": np.stack([source, rng.integers(nodes, size=edges)])}
+        freshgo.convert(graph, options.path / "plain", progress=False).close()
+        features.unlink()
+    feature_bytes = nodes * columns * 4
+    for reduce in ("mean", "gcn"):
+        before, begin = disk_bytes(), time.perf_counter()
+        store = freshgo.propagate(
+            options.path / "plain", reduce=reduce, memory=options.memory, overwrite=True, progress=False
+        )
+        read, written = (after - was for after, was in zip(disk_bytes(), before, strict=True))
+        row = 2 if reduce == "mean" else 1
+        print(
+            f"{reduce}: {time.perf_counter() - begin:.1f} s, read {read / 1e9:.2f} GB, written {written / 1e9:.2f} GB, "
+            f"{(read + written) / ((1 + row) * feature_bytes):.2f} x (read once + write once)",
+            flush=True,
+        )
+    inputs = torch.from_numpy(rng.permutation(nodes)[: options.batches * 1024])
+    for cache in ("none", "auto"):
+        base: dict[str, Any] = {}
+        for name, fanouts, first in (
+            ("plain", [15, 10, 5], None),
+            ("mean", [15, 10], "mean"),
+            ("gcn", [15, 10], "gcn"),
+        ):
+            extra = {"cache": cache, "transfer": "random"} if cache == "none" else {"cache": cache}
+            loader = freshgo.Loader(
+                store,
+                fanouts,
+                inputs,
+                batch_size=1024,
+                shuffle=True,
+                memory=options.loader_memory,
+                first_layer=first,
+                **extra,
+            )
+            loader_before, begin = loader.stats(), time.perf_counter()
+            rows = sum(batch.n_id.numel() for batch in loader)
+            seconds, after = time.perf_counter() - begin, loader.stats()
+            counts = {key: after[key] - loader_before[key] for key in ("requests", "bytes_read")}
+            counts.update(seconds=seconds, rows=rows)
+            base = base or counts
+            print(
+                f"cache={cache} {name}: "
+                + ", ".join(f"{key} {value:.4g} ({value / base[key]:.2f})" for key, value in counts.items()),
+                flush=True,
+            )
+            loader.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("accuracy")
+    command.add_argument("graph")
+    command.add_argument("--folder", type=Path, default=Path("../../shared/data"))
+    command.add_argument("--work", type=Path, default=Path("out"))
+    command.add_argument("--models", default="sage,gcn,gin")
+    command.add_argument("--fanouts", default="10,5,5")
+    command.add_argument("--columns", type=int, default=64)
+    command.add_argument("--batch", type=int, default=512)
+    command.add_argument("--epochs", type=int, default=5)
+    command.add_argument("--seeds", type=int, default=3)
+    command.set_defaults(run=accuracy)
+    command = commands.add_parser("disk")
+    command.add_argument("path", type=Path)
+    command.add_argument("--nodes", type=float, default=4e6)
+    command.add_argument("--memory", default="200MiB")
+    command.add_argument("--loader-memory", default="700MiB")
+    command.add_argument("--batches", type=int, default=8)
+    command.set_defaults(run=disk)
+    options = parser.parse_args()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    options.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
