@@ -92,6 +92,7 @@ var codes = []struct {
 
 	{gpu.ErrUnavailable, C.FG_CUDA},
 	{gpu.ErrDriver, C.FG_CUDA},
+	{gpu.ErrUnsuited, C.FG_CUDA},
 	{gpu.ErrDevice, C.FG_INVALID},
 
 	// A file that is shorter than it was said to be.

@@ -27,6 +27,13 @@ var (
 	devices = map[int]*device{}
 )
 
+// What the kernels are compiled for (Makefile): sm_80 and later, by an nvcc whose machine code and PTX an older driver
+// refuses.
+const (
+	leastDriver     = 13000
+	leastCapability = 80
+)
+
 // Probe returns the number of devices and the version of the driver's API.
 func Probe() (count, version int, err error) {
 	count, err = cu.NumDevices()
@@ -98,11 +105,36 @@ func open(ordinal int) (*device, error) {
 	if d.handle, err = cu.GetDevice(ordinal); err != nil {
 		return nil, driverError("opening a device", err)
 	}
+	if err = suits(ordinal, d.handle); err != nil {
+		return nil, err
+	}
 	if d.context, err = d.handle.RetainPrimaryCtx(); err != nil {
 		return nil, driverError("retaining a primary context", err)
 	}
 	devices[ordinal] = d
 	return d, nil
+}
+
+// suits says what is in the way of the kernels on a device, and what helps.
+func suits(ordinal int, handle cu.Device) error {
+	if version := cu.Version(); version < leastDriver {
+		return fmt.Errorf("%w: it supports CUDA %d.%d and the kernels need %d.0: install driver 580 or newer, or keep the "+
+			"operators' tensors on the CPU", ErrDriver, version/1000, version%1000/10, leastDriver/1000)
+	}
+	major, err := handle.Attribute(cu.ComputeCapabilityMajor)
+	if err != nil {
+		return driverError("asking for the compute capability", err)
+	}
+	minor, err := handle.Attribute(cu.ComputeCapabilityMinor)
+	if err != nil {
+		return driverError("asking for the compute capability", err)
+	}
+	if 10*major+minor < leastCapability {
+		return fmt.Errorf("%w: device %d has compute capability %d.%d and the kernels need %d.%d: choose another device, "+
+			"or keep the operators' tensors on the CPU", ErrUnsuited, ordinal, major, minor, leastCapability/10,
+			leastCapability%10)
+	}
+	return nil
 }
 
 // in calls fn on one thread, whose current context is that of the device meanwhile.

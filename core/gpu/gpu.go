@@ -16,6 +16,7 @@ var (
 	ErrUnavailable = errors.New("gpu: this build has no CUDA")
 	ErrDriver      = errors.New("gpu: the driver of CUDA failed")
 	ErrDevice      = errors.New("gpu: no such device")
+	ErrUnsuited    = errors.New("gpu: a device that is too old")
 )
 
 // A Launch is a kernel and what it is queued with. Its one argument is a struct of 8-byte words.

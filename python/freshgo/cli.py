@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from freshgo import __version__
+from freshgo import __version__, library
 from freshgo._args.aggregates import REDUCTIONS
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError, InvalidArgumentError
@@ -67,9 +67,21 @@ def _at_least(minimum: int) -> Callable[[str], int]:
     return number
 
 
+class _Version(argparse.Action):
+    """Prints the version, and which native library this installation uses and why."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        print(f"freshgo {__version__}")
+        try:
+            print(library())
+        except FreshgoError as error:
+            print(error)
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="freshgo", description="Graphs on disk for GNN training.")
-    parser.add_argument("--version", action="version", version=f"freshgo {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the native library")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     command = commands.add_parser("convert", help="write a directory of .npy files as a store")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
 from seeds import GIVEN
 from seeds import seed as seed_of
 

@@ -17,12 +17,12 @@
 
 /* The driver's API, as far as it is called: versions of functions do not change once they have been published. */
 typedef int CUresult;
-enum { CUDA_SUCCESS = 0, CUDA_ERROR_STUB_LIBRARY = 34 };
+enum { CUDA_SUCCESS = 0, CUDA_ERROR_STUB_LIBRARY = 34, CUDA_ERROR_NO_DEVICE = 100 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void *library;
 static CUresult state = CUDA_ERROR_STUB_LIBRARY;
-static char why[200];
+static char why[400];
 
 static void open_driver(void) {
   library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -39,7 +39,11 @@ static void open_driver(void) {
   state = init(0);
   const char *words = NULL;
   if (state != CUDA_SUCCESS && (text(state, &words) != CUDA_SUCCESS || words == NULL)) words = "unknown error";
-  if (state != CUDA_SUCCESS) snprintf(why, sizeof why, "the driver does not start: %s (CUresult %d)", words, state);
+  if (state != CUDA_SUCCESS)
+    snprintf(why, sizeof why, "the driver does not start: %s (CUresult %d)%s", words, state,
+             state != CUDA_ERROR_NO_DEVICE ? ""
+                                           : ": CUDA_VISIBLE_DEVICES must name a device that `nvidia-smi -L` lists, "
+                                             "with MIG an instance");
 }
 
 const char *fgc_driver(void) {
@@ -67,6 +71,7 @@ CUresult cuInit(unsigned flags) {
 PASS_ON(cuDriverGetVersion, (int *version), (version))
 PASS_ON(cuDeviceGetCount, (int *count), (count))
 PASS_ON(cuDeviceGet, (int *device, int ordinal), (device, ordinal))
+PASS_ON(cuDeviceGetAttribute, (int *value, int attribute, int device), (value, attribute, device))
 PASS_ON(cuDevicePrimaryCtxRetain, (void **context, int device), (context, device))
 PASS_ON(cuCtxPushCurrent_v2, (void *context), (context))
 PASS_ON(cuCtxPopCurrent_v2, (void **context), (context))

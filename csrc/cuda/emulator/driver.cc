@@ -1,7 +1,8 @@
 // A driver of CUDA without a device: libcuda.so.1 for tests, over the emulator. Memory of the device is memory of the
 // host, streams are empty as soon as something is queued, and whatever a real driver would not forgive is an error: a
 // call before cuInit or without a context, an image that is no fatbin, a kernel that is not in it, a launch that no
-// device takes. FRESHGO_EMULATED_DEVICES says how many devices there are (1).
+// device takes. FRESHGO_EMULATED_DEVICES says how many devices there are (1),
+// FRESHGO_EMULATED_CAPABILITY what they can (90) and FRESHGO_EMULATED_VERSION which CUDA the driver has (13000).
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,11 @@ struct Function {
   size_t size;
 };
 
-int devices() {
-  const char *n = getenv("FRESHGO_EMULATED_DEVICES");
-  return n != nullptr ? atoi(n) : 1;
+int setting(const char *name, int usual) {
+  const char *n = getenv(name);
+  return n != nullptr ? atoi(n) : usual;
 }
+int devices() { return setting("FRESHGO_EMULATED_DEVICES", 1); }
 
 }  // namespace
 
@@ -71,7 +73,7 @@ int cuGetErrorString(int code, const char **text) {
 }
 
 int cuDriverGetVersion(int *version) {
-  *version = 13000;
+  *version = setting("FRESHGO_EMULATED_VERSION", 13000);
   return SUCCESS;
 }
 
@@ -85,6 +87,15 @@ int cuDeviceGet(int *device, int ordinal) {
   ENTER;
   if (ordinal < 0 || ordinal >= devices()) return INVALID_DEVICE;
   *device = ordinal;
+  return SUCCESS;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  ENTER;
+  const int capability = setting("FRESHGO_EMULATED_CAPABILITY", 90);
+  if (device < 0 || device >= devices()) return INVALID_DEVICE;
+  if (attribute != 75 && attribute != 76) return INVALID_VALUE;
+  *value = attribute == 75 ? capability / 10 : capability % 10;
   return SUCCESS;
 }
 

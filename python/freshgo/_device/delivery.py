@@ -112,7 +112,13 @@ def open_delivery(
     if cache_bytes is None:
         return OnDevice(Mover(streams, stay=stay), None, look=look)
     ids = row_cache.choose(source, policy, options, cache_bytes)
-    cache = DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler())
-    with streams.side():
-        cache.fill(row_cache.read_rows(source, ids, options), device)
+    cache = DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler(device))
+    try:
+        with streams.side():
+            cache.fill(row_cache.read_rows(source, ids, options), device)
+    except torch.cuda.OutOfMemoryError as error:
+        raise InvalidArgumentError(
+            f"device_cache of {cache_bytes} bytes does not fit into what is free on {device}: give less, and leave "
+            f"room for the model and its batches ({error})"
+        ) from error
     return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)

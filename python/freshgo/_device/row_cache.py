@@ -17,7 +17,6 @@ from freshgo._native import cuda
 from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions, loader_options, relations
-from freshgo._native.process import library
 from freshgo.errors import InvalidArgumentError
 from freshgo.policies import METRICS, Resolved
 
@@ -183,9 +182,9 @@ def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[d
         loader.close()
 
 
-def assembler() -> Assemble:
-    """What puts rows together: the kernel of the library, where it has one."""
-    return cuda.assemble if library().cuda else assemble
+def assembler(device: torch.device) -> Assemble:
+    """What puts rows together on a device: the kernel of the library, where it has one that runs there."""
+    return cuda.assemble if cuda.obstacle(device) is None else assemble
 
 
 def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:

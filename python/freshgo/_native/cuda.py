@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import warnings
 from ctypes import c_int64
 from typing import Any
 
@@ -18,10 +19,12 @@ from torch import Tensor
 from freshgo._native import abi
 from freshgo._native.header import BAD_EDGE, BAD_INDEX, BAD_PTR, BAD_SLOT, CudaQueue, Gathering, Mapping
 from freshgo._native.libraries import CUDA_NAME
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import CudaError, InvalidArgumentError
 
 _lock = threading.Lock()
 _status: dict[int, Tensor] = {}  # by device: what its kernels found wrong, int64 [1] in pinned memory
+
+_obstacles: dict[int, str | None] = {}  # by device, once asked: what keeps the operators from it
 
 _KINDS = {BAD_INDEX: "index", BAD_EDGE: "edge", BAD_PTR: "ptr", BAD_SLOT: "slot"}
 
@@ -33,7 +36,32 @@ def takes(tensor: Tensor) -> bool:
 
 def usable(tensor: Tensor) -> bool:
     """Whether the operators of this process run where ``tensor`` is."""
-    return tensor.device.type == "cpu" or (tensor.is_cuda and abi.library().cuda)
+    return tensor.device.type == "cpu" or (tensor.is_cuda and obstacle(tensor.device) is None)
+
+
+def obstacle(device: torch.device) -> str | None:
+    """Why the operators of this process do not run on a CUDA device; None where they do.
+
+    Warns once for a device that the library with CUDA is there for and cannot use: its driver or the device itself is
+    too old.
+    """
+    library = abi.library()
+    if not library.cuda:
+        return f"they need {CUDA_NAME} ('make cuda' builds it); this process uses {library}"
+    index = device.index or 0
+    if index not in _obstacles:
+        try:
+            memory = c_int64(), c_int64()
+            abi.call("fg_cuda_memory", index, *map(ctypes.byref, memory))
+            _obstacles[index] = None
+        except CudaError as error:
+            _obstacles[index] = str(error)
+            warnings.warn(
+                f"freshgo's operators do not run on cuda:{index}, accelerated layers are PyG's there: {error}",
+                UserWarning,
+                stacklevel=2,
+            )
+    return _obstacles[index]
 
 
 def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
@@ -44,8 +72,7 @@ def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
         raise InvalidArgumentError(f"{name} is on {tensor.device} and index on {index.device}, expected one device")
     if takes(tensor) and not usable(tensor):
         raise InvalidArgumentError(
-            f"{name} is on {tensor.device}, where the operators need {CUDA_NAME} ('make cuda' builds it); "
-            f"this process uses {abi.library()}"
+            f"{name} is on {tensor.device}, where the operators do not run: {obstacle(tensor.device)}"
         )
 
 

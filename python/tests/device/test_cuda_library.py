@@ -7,18 +7,17 @@ of a kernel with its arguments. Needs `make cuda` and a C++ compiler.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import machines
 import pytest
 
 import freshgo
 
 SITE = Path(freshgo.__file__).parent
 LIBRARY = SITE / "libfreshgo_cuda.so"
-SOURCES = Path(__file__).resolve().parents[3] / "csrc" / "cuda" / "emulator"
 
 PRELUDE = f"""
 import ctypes, sys
@@ -58,13 +57,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a libcuda.so.1 that emulates a device."""
     if not LIBRARY.exists():
         pytest.skip("this installation has no library with CUDA: 'make cuda' builds it")
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
+    driver = machines.emulated_driver(tmp_path_factory.mktemp("driver"))
+    if driver is None:
         pytest.skip("no C++ compiler")
-    directory = tmp_path_factory.mktemp("driver")
-    options = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1", "-o", directory / "libcuda.so.1"]
-    subprocess.run([compiler, *options, SOURCES / "driver.cc", SOURCES / "emulator.cc"], check=True)
-    return directory
+    return driver.parent
 
 
 def run(script: str, driver: Path | None = None, **environment: str) -> str:
@@ -113,14 +109,57 @@ assert "libcuda.so" in open("/proc/self/maps").read()
 
 def test_without_a_device_or_a_driver_one_line_says_so(driver: Path, tmp_path: Path) -> None:
     ask = PROBE + "print(call('fg_cuda_probe', byref(n), byref(version), want=25))"
-    assert "no CUDA-capable device" in run(ask, driver, FRESHGO_EMULATED_DEVICES="0")
+    none = run(ask, driver, FRESHGO_EMULATED_DEVICES="0")
+    assert "no CUDA-capable device" in none
+    assert "CUDA_VISIBLE_DEVICES must name a device that `nvidia-smi -L` lists, with MIG an instance" in none
     hidden = tmp_path / "libcuda.so.1"  # found before any other, and no library
     hidden.write_text("")
     message = run(ask, tmp_path)
     assert "no driver" in message
     assert message.count("\n") == 1
+    assert "CUDA_VISIBLE_DEVICES" not in message
     without = ask.replace("print", f"library = ctypes.CDLL({str(SITE / 'libfreshgo.so')!r})\nprint")
     assert "this build has no CUDA" in run(without, driver)
+
+
+TOO_OLD = """
+import warnings
+import freshgo
+from freshgo import errors
+print(call("fg_cuda_memory", 0, byref(c_int64()), byref(c_int64()), want=25))
+torch.version.cuda = "13.0"
+
+class OnCuda(torch.Tensor):
+    device, is_cuda = torch.device("cuda", 0), True
+
+x, index, ptr = torch.ones(3, 2), torch.tensor([0, 1, 2]), torch.tensor([0, 3])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        try:
+            freshgo.ops.aggregate(*(t.as_subclass(OnCuda) for t in (x, index, ptr)))
+        except errors.InvalidArgumentError as error:
+            print(error)
+print(*[w.message for w in caught if "freshgo" in str(w.message)], sep="\\n")
+assert freshgo.library().cuda
+assert freshgo.ops.aggregate(x, index, ptr).tolist() == [[3, 3]]  # the CPU works meanwhile
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"FRESHGO_EMULATED_VERSION": "12080"}, "it supports CUDA 12.8 and the kernels need 13.0: install driver 580"),
+        ({"FRESHGO_EMULATED_CAPABILITY": "75"}, "device 0 has compute capability 7.5 and the kernels need 8.0: choose"),
+    ],
+)
+def test_a_driver_or_a_device_that_is_too_old_is_told_once(driver: Path, setting: dict[str, str], words: str) -> None:
+    lines = [line for line in run(TOO_OLD, driver, **setting).splitlines() if line]
+    assert len(lines) == 4, lines
+    assert all(words in line for line in lines)
+    assert lines[1].startswith("index is on cuda:0, where the operators do not run: ")
+    assert lines[1] == lines[2]
+    assert lines[3].startswith("freshgo's operators do not run on cuda:0, accelerated layers are PyG's there: ")
 
 
 OPERATORS = """

@@ -28,7 +28,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loader that is asked for CUDA takes streams over memory of the host."""
     monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
     monkeypatch.setattr(delivery, "CudaStreams", LateStreams)
-    monkeypatch.setattr(row_cache, "assembler", lambda: LateStreams.last.assemble)
+    monkeypatch.setattr(row_cache, "assembler", lambda device: LateStreams.last.assemble)
 
 
 @pytest.fixture(autouse=True)
@@ -391,3 +391,15 @@ def test_a_cache_with_room_for_everything(tmp_path: Path) -> None:
         for want, got in zip(plain, moved, strict=True):
             assert same(contents(want), contents(got))
         assert moved.stats()["held"] == moved.stats()["rows"] > 0
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_cache_that_the_device_has_no_room_for(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
+
+    monkeypatch.setattr(row_cache.DeviceCache, "fill", full)
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"device_cache of 5000 bytes does not fit .*: give less, .*3 G"
+    ):
+        Loader(graph, **options(), device="cuda", device_cache=5000)

@@ -25,7 +25,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loader that is asked for CUDA takes streams over memory of the host."""
     monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
     monkeypatch.setattr(delivery, "CudaStreams", LateStreams)
-    monkeypatch.setattr(row_cache, "assembler", lambda: LateStreams.last.assemble)
+    monkeypatch.setattr(row_cache, "assembler", lambda device: LateStreams.last.assemble)
     yield
     LateStreams.last = None  # type: ignore[assignment]
 

@@ -99,7 +99,7 @@ def test_a_store_in_no_directory(
 
 def test_as_module() -> None:
     answer = subprocess.run([sys.executable, "-m", "freshgo", "--version"], capture_output=True, text=True, check=True)
-    assert answer.stdout == f"freshgo {freshgo.__version__}\n"
+    assert answer.stdout == f"freshgo {freshgo.__version__}\n{freshgo.library()}\n"
 
 
 def test_the_readme_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
