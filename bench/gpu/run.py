@@ -63,8 +63,7 @@ def run(step: Step, part: str, out: Path, gpu: bool) -> dict[str, Any]:
     env = {**os.environ, "FRESHGO_JOURNAL": str(out / f"{part}.jsonl"), "FRESHGO_SECONDS": str(step.seconds - 20)}
     if step.name == "tests":
         env["FRESHGO_TEST_JOURNAL"] = env["FRESHGO_JOURNAL"]
-    if not gpu:
-        env["FRESHGO_TEST_GPU"] = "emulator"
+    env["FRESHGO_TEST_GPU"] = "gpu" if gpu else "emulator"
     begin = time.monotonic()
     with (out / f"{part}.log").open("a") as log:
         print(f"\n==== {step.name}: {' '.join(step.command)}", file=log, flush=True)

@@ -115,8 +115,10 @@ def find(folder: Path) -> Gpu | Emulator | str:
 
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A GPU or the emulator; skips where neither can be had."""
+    """A GPU or the emulator; skips where neither can be had, and fails where $FRESHGO_TEST_GPU asks for one."""
     found = find(tmp_path_factory.mktemp("driver"))
+    if isinstance(found, str) and os.environ.get("FRESHGO_TEST_GPU"):
+        pytest.fail(found)
     if isinstance(found, str):
         pytest.skip(found)
     return found
