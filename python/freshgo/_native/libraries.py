@@ -44,7 +44,7 @@ def choose(cpu: Path) -> Library:
     except OSError as error:  # an ordinary machine without a GPU
         return Library(cpu, False, _without(f"there is no NVIDIA driver ({error})"))
     if torch.version.cuda is None:
-        return without_cuda(cpu, "this PyTorch is built without CUDA")
+        return without_cuda(cpu, "this PyTorch is built without CUDA: install a build with CUDA to use the GPU")
     return Library(cuda, True, "the CPU and CUDA")
 
 
