@@ -118,7 +118,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	var rows []coldRow
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
 		rows = rows[:0]
-		err := w.cold.each(ctx, func(_ int, all []coldRow, _ []leaver) error {
+		err := w.cold.each(ctx, w.storage, func(_ int, all []coldRow, _ []leaver) error {
 			for _, r := range all {
 				if stride == 1 || mix(r.row>>w.regionBits)%stride == 0 {
 					rows = append(rows, r)
@@ -199,8 +199,9 @@ func (s *sample) price(m method) Option {
 	seconds := func(p price, r reads) float64 { return p.of(at(r.requests), at(r.pages)) }
 	o.prologue = min(seconds(inOrder, n.prologue), seconds(anywhere, n.prologue))
 	o.AheadSeconds = seconds(anywhere, n.ahead)
-	if s.aheadFits() { // what is saved there is worth no more than what the next prologue would need
-		o.AheadSeconds = min(o.AheadSeconds, seconds(inOrder, n.aheadScan))
+	if rows := s.aheadRows(); rows <= float64(w.transfer.room.total()) {
+		// What is saved there is worth no more than what the next prologue would need, with the packs that it fills.
+		o.AheadSeconds = min(o.AheadSeconds, seconds(inOrder, n.aheadScan)+w.packSeconds(rows))
 	}
 	o.Seconds = seconds(anywhere, n.current) + o.AheadSeconds + o.prologue
 	o.requests = int64(at(n.current.requests + n.prologue.requests))
@@ -212,48 +213,15 @@ func (s *sample) price(m method) Option {
 	return o
 }
 
-// aheadFits tells whether what the method leaves to what is ahead would find room in packs.
-func (s *sample) aheadFits() bool {
+// aheadRows is how many rows the method leaves to what is ahead.
+func (s *sample) aheadRows() float64 {
 	rows := 0
 	for _, b := range s.readAt {
 		if int(b) >= s.current {
 			rows++
 		}
 	}
-	return float64(rows)*s.scale <= float64(s.transfer.room.total())
-}
-
-// addPacks adds what packs in the file cost. The nearest are in memory.
-func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
-	record := float64(w.config.recordBytes())
-	inFile, inFileAhead, before, rows := 0.0, 0.0, 0.0, 0.0
-	for b := range w.batches {
-		n := 0.0
-		if m.forward && uint32(b) < c.leaving {
-			n = float64(w.cold.leaving[b])
-		}
-		if early != nil && uint32(b) < c.early {
-			n += early[b]
-		}
-		beyond := max(0, rows+n-float64(w.room.memory)) - before
-		before += beyond
-		rows += n
-		inFile += beyond
-		if b >= w.current {
-			inFileAhead += beyond
-		}
-	}
-	o.PackRows = int64(rows)
-	o.BytesWritten = int64(inFile * record)
-	o.BytesRead += int64(inFile*record) + w.backlog
-	d := w.config.Device
-	if d.WriteBytesPerSecond > 0 {
-		o.Seconds += inFile * record / d.WriteBytesPerSecond
-	}
-	if d.ReadBytesPerSecond > 0 {
-		o.AheadSeconds += inFileAhead * record / d.ReadBytesPerSecond
-		o.Seconds += (inFile*record + float64(w.backlog)) / d.ReadBytesPerSecond
-	}
+	return float64(rows) * s.scale
 }
 
 // assign says where a method reads each row, how far its packs go, and how many rows by batch it reads early.

@@ -105,22 +105,25 @@ func (w *window) collectAhead(ctx context.Context) error {
 	if c.without != nil || w.aheadCold == nil {
 		return c.without
 	}
+	trace := w.loadRows(ctx, w.current, len(w.batches))
+	defer trace.close()
 	for b := w.current; b < len(w.batches); b++ {
 		lo, hi := w.offsets[b]-w.offsets[w.current], w.offsets[b+1]-w.offsets[w.current]
 		n := 0
-		rows, release, err := w.load(ctx, b)
-		if err != nil {
-			return err
-		}
-		w.aheadCold.each(lo, hi, func(i uint32) {
-			a := i + w.offsets[w.current]
-			if !w.delivered.has(a) {
-				c.buffer[n] = coldRow{rows[i-lo], a | w.leaving.bit(a)<<flagShift}
-				n++
-			}
+		err := takeFrom(trace, func(rows []uint32) error {
+			w.aheadCold.each(lo, hi, func(i uint32) {
+				a := i + w.offsets[w.current]
+				if !w.delivered.has(a) {
+					c.buffer[n] = coldRow{rows[i-lo], a | w.leaving.bit(a)<<flagShift}
+					n++
+				}
+			})
+			return nil
 		})
-		release()
-		if err := c.keep(w, b, c.buffer[:n], nil); err != nil {
+		if err == nil {
+			err = c.keep(w, b, c.buffer[:n], nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -129,13 +132,15 @@ func (w *window) collectAhead(ctx context.Context) error {
 
 // each calls visit with what is cold in one batch after the other, and with what leaves in it.
 func (c *cold) each(
-	ctx context.Context, visit func(b int, rows []coldRow, leave []leaver) error,
+	ctx context.Context, storage Storage, visit func(b int, rows []coldRow, leave []leaver) error,
 ) error {
+	all := c.records.load(ctx, storage)
+	defer all.close()
 	for b, r := range c.records {
 		if r == nil {
 			continue
 		}
-		err := loaded(ctx, r, func(data []byte) error {
+		err := takeFrom(all, func(data []byte) error {
 			n := c.rows[b] * size[coldRow]()
 			return visit(b, mem.View[coldRow](data[:n]), mem.View[leaver](data[n:]))
 		})

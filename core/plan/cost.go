@@ -81,3 +81,47 @@ func (r *run) add(p span, hole, slotPages int64, to *reads) {
 	to.requests++
 	to.pages += int64(p.count)
 }
+
+// packSeconds is what writing and reading so many rows takes that are put into packs. The nearest are in memory.
+func (w *window) packSeconds(rows float64) (seconds float64) {
+	bytes := max(0, rows-float64(w.transfer.room.memory)) * float64(w.config.recordBytes())
+	for _, speed := range []float64{w.config.Device.WriteBytesPerSecond, w.config.Device.ReadBytesPerSecond} {
+		if speed > 0 {
+			seconds += bytes / speed
+		}
+	}
+	return seconds
+}
+
+// addPacks adds what packs in the file cost. The nearest are in memory.
+func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
+	record := float64(w.config.recordBytes())
+	inFile, inFileAhead, before, rows := 0.0, 0.0, 0.0, 0.0
+	for b := range w.batches {
+		n := 0.0
+		if m.forward && uint32(b) < c.leaving {
+			n = float64(w.cold.leaving[b])
+		}
+		if early != nil && uint32(b) < c.early {
+			n += early[b]
+		}
+		beyond := max(0, rows+n-float64(w.room.memory)) - before
+		before += beyond
+		rows += n
+		inFile += beyond
+		if b >= w.current {
+			inFileAhead += beyond
+		}
+	}
+	o.PackRows = int64(rows)
+	o.BytesWritten = int64(inFile * record)
+	o.BytesRead += int64(inFile*record) + w.backlog
+	d := w.config.Device
+	if d.WriteBytesPerSecond > 0 {
+		o.Seconds += inFile * record / d.WriteBytesPerSecond
+	}
+	if d.ReadBytesPerSecond > 0 {
+		o.AheadSeconds += inFileAhead * record / d.ReadBytesPerSecond
+		o.Seconds += (inFile*record + float64(w.backlog)) / d.ReadBytesPerSecond
+	}
+}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"context"
 	"fmt"
 	"math/bits"
 )
@@ -58,15 +57,6 @@ func (h *horizon) widest() (n int) {
 		n = max(n, b.Len())
 	}
 	return n
-}
-
-// load returns the rows of a batch.
-func (h *horizon) load(ctx context.Context, b int) (Batch, func(), error) {
-	rows, release, err := h.batches[b].Load(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("plan: the rows of batch %d: %w", b, err)
-	}
-	return rows, release, nil
 }
 
 func (h *index) prepare() {

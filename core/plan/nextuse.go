@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
@@ -17,17 +18,18 @@ const block = 128
 func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []uint32) error {
 	r.compact()
 	needed := r.queue[r.capacity:][:0] // what is queued is in the first half
+	trace := h.loadRows(ctx, 0, len(h.batches))
+	slices.Reverse(trace.records)
+	defer trace.close()
 	for b := len(h.batches) - 1; b >= 0; b-- {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
-		rows, release, err := h.load(ctx, b)
-		if err != nil {
+		next := buffer[:h.batches[b].Len()]
+		err := takeFrom(trace, func(rows []uint32) (err error) {
+			needed, err = r.scanBatch(h, b, rows, next, needed)
 			return err
-		}
-		next := buffer[:len(rows)]
-		needed, err = r.scanBatch(h, b, rows, next, needed)
-		release()
+		})
 		if err != nil {
 			return err
 		}
@@ -96,16 +98,16 @@ func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
 //
 // Every row is met once, at its last access: the order of the queue follows from that.
 func (r *residency) settle(ctx context.Context, h *horizon, cold func(access uint32)) error {
+	trace, uses := h.loadRows(ctx, h.current, len(h.batches)), h.next[h.current:].load(ctx, h.storage)
+	defer trace.close()
+	defer uses.close()
 	for b := h.current; b < len(h.batches); b++ {
-		rows, release, err := h.load(ctx, b)
-		if err != nil {
-			return err
-		}
-		err = loaded(ctx, h.next[b], func(next []uint32) error {
-			r.settleBatch(rows, next, cold)
-			return nil
+		err := takeFrom(trace, func(rows []uint32) error {
+			return takeFrom(uses, func(next []uint32) error {
+				r.settleBatch(rows, next, cold)
+				return nil
+			})
 		})
-		release()
 		if err != nil {
 			return err
 		}

@@ -91,13 +91,18 @@ const superbatchBytes = bufferBytes + 4 + 12 + 1
 // fixedBytes is for bits that are rounded up.
 const fixedBytes = 4 << 10
 
+// loadedBytes is what a load takes for each row of a batch at most: a slot and a move, or a cold row and a leaver, with
+// what is loaded beside it.
+const loadedBytes = 28
+
 // StoredBytes is what Plan takes from the budget at most when its storage is not memory, for a superbatch and what is
 // ahead of so many accesses whose widest batch has so many rows: buffers and records of a batch, five bits for an
 // access, and the ranges into which cold rows are distributed. With that of StateBytes, it is all that a plan takes.
 func StoredBytes(accesses, widest int64) int64 {
 	ranges := min(mostRanges, 2*accesses/pieceRows+1)
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
-	return widest*(bufferBytes+16+40) + accesses*5/8 + sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
+	return widest*(bufferBytes+40+loadsAhead*loadedBytes) + accesses*5/8 +
+		sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
 }
 
 // Plan plans the batches from number first of the stream on, which follow those of the plan before, and which are what
@@ -168,27 +173,29 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 	clear(run.queued)
 	clear(p.cached.touched)
 	s.steps = make(records, h.current)
+	trace, uses := h.loadRows(ctx, 0, h.current), h.next[:h.current].load(ctx, h.storage)
+	defer trace.close()
+	defer uses.close()
 	for b := range s.steps {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
-		rows, release, err := h.load(ctx, b)
-		if err != nil {
-			return err
-		}
-		slots := p.buffers.slots[:len(rows)]
-		var moves []cache.Move
-		err = loaded(ctx, h.next[b], func(next []uint32) error {
-			moves = run.step(uint32(b), rows, next, slots)
-			return nil
-		})
-		if err == nil {
-			h.next.free(b)
-			if s.steps[b], err = p.storage.Put(mem.Bytes(slots), mem.Bytes(moves)); err == nil {
-				err = w.collect(b, rows, slots, moves)
+		err := takeFrom(trace, func(rows []uint32) error {
+			slots := p.buffers.slots[:len(rows)]
+			var moves []cache.Move
+			err := takeFrom(uses, func(next []uint32) error {
+				moves = run.step(uint32(b), rows, next, slots)
+				return nil
+			})
+			if err != nil {
+				return err
 			}
-		}
-		release()
+			h.next.free(b)
+			if s.steps[b], err = p.storage.Put(mem.Bytes(slots), mem.Bytes(moves)); err != nil {
+				return err
+			}
+			return w.collect(b, rows, slots, moves)
+		})
 		if err != nil {
 			return err
 		}

@@ -106,8 +106,10 @@ func (s *spread[T]) take(ctx context.Context, r int, a *arena) ([]T, error) {
 		return nil, err
 	}
 	n := 0
-	for i, part := range s.parts[r] {
-		err := loaded(ctx, part, func(values []T) error {
+	parts := s.parts[r].load(ctx, s.storage)
+	defer parts.close()
+	for i := range s.parts[r] {
+		err := takeFrom(parts, func(values []T) error {
 			n += copy(all[n:], values)
 			return nil
 		})

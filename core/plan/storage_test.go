@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 
 // disk is a storage outside of the budget. left is how many calls succeed before one fails.
 type disk struct {
+	mu     sync.Mutex  // guards all below but budget
 	budget *mem.Budget // of what is loaded; nil: it is not counted
 	left   int
 	open   int // records that are not freed
@@ -26,15 +28,23 @@ var errDisk = errors.New("the disk has failed")
 func newDisk(budget *mem.Budget) *disk { return &disk{budget: budget, left: math.MaxInt} }
 
 func (d *disk) fails() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.left--
 	return d.left < 0
+}
+
+func (d *disk) count(of *int, by int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	*of += by
 }
 
 func (d *disk) Put(pieces ...[]byte) (Record, error) {
 	if d.fails() {
 		return nil, errDisk
 	}
-	d.open++
+	d.count(&d.open, 1)
 	return &onDisk{d, slices.Concat(pieces...)}, nil
 }
 
@@ -54,13 +64,13 @@ func (r *onDisk) Load(context.Context) ([]byte, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r.disk.loaded++
+	r.disk.count(&r.disk.loaded, 1)
 	copy(block.Bytes(), r.data)
-	return block.Bytes(), func() { block.Free(); r.disk.loaded-- }, nil
+	return block.Bytes(), func() { block.Free(); r.disk.count(&r.disk.loaded, -1) }, nil
 }
 
 func (r *onDisk) Free() {
-	r.disk.open--
+	r.disk.count(&r.disk.open, -1)
 	r.data = nil
 }
 

@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+)
+
+// loadsAhead is how many loads are under way before the first of them is needed. On a disk that others keep busy a load
+// takes its turn behind theirs, so that one after the other they would take longer than the plan. Arbitrary.
+const loadsAhead = 8
+
+// loads is loads of records in a known order, a few of them under way. It belongs to one goroutine.
+type loads struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	records []loadable // in the order in which they are taken
+	pending []chan load
+	next    int // the first whose load has not begun
+	taken   int
+	depth   int
+}
+
+// loadRows loads the rows of the batches from one to before another.
+func (h *horizon) loadRows(ctx context.Context, from, to int) *loads {
+	var rows []loadable
+	for b := from; b < to; b++ {
+		rows = append(rows, asBytes{h, b})
+	}
+	return newLoads(ctx, h.storage, rows)
+}
+
+// asBytes is the rows of a batch.
+type asBytes struct {
+	*horizon
+	batch int
+}
+
+func (b asBytes) Load(ctx context.Context) ([]byte, func(), error) {
+	rows, release, err := b.batches[b.batch].Load(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan: the rows of batch %d: %w", b.batch, err)
+	}
+	return mem.Bytes(rows), release, nil
+}
+
+// load loads the records that there are.
+func (r records) load(ctx context.Context, storage Storage) *loads {
+	var all []loadable
+	for _, record := range r {
+		if record != nil {
+			all = append(all, record)
+		}
+	}
+	return newLoads(ctx, storage, all)
+}
+
+// takeFrom calls use with what the next load has brought.
+func takeFrom[T any](l *loads, use func(values []T) error) error {
+	data, release, err := l.take()
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	defer release()
+	return use(mem.View[T](data))
+}
+
+// loadable is a record, or the rows of a batch, as bytes.
+type loadable interface {
+	Load(ctx context.Context) (data []byte, release func(), err error)
+}
+
+// load is what has become of one.
+type load struct {
+	data    []byte
+	release func()
+	err     error
+}
+
+// newLoads returns loads of records, ahead of their turn where the storage is not memory. The caller takes them in
+// order and closes.
+func newLoads(ctx context.Context, storage Storage, records []loadable) *loads {
+	l := &loads{records: records, depth: loadsAhead}
+	if _, inMemory := storage.(memory); inMemory {
+		l.depth = 0
+	}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	return l
+}
+
+// take returns the next, until release is called.
+func (l *loads) take() (data []byte, release func(), err error) {
+	if l.depth == 0 {
+		l.taken++
+		return l.records[l.taken-1].Load(l.ctx)
+	}
+	for ; l.next < len(l.records) && l.next < l.taken+l.depth; l.next++ {
+		l.begin(l.records[l.next])
+	}
+	one := <-l.pending[0]
+	l.pending = l.pending[1:]
+	l.taken++
+	return one.data, one.release, one.err
+}
+
+func (l *loads) begin(r loadable) {
+	done := make(chan load, 1)
+	l.pending = append(l.pending, done)
+	guard.Go(func() {
+		var one load
+		one.err = guard.Run(func() (err error) {
+			one.data, one.release, err = r.Load(l.ctx)
+			return err
+		})
+		done <- one
+	}, func(*guard.PanicError) {}) // Run has told
+}
+
+// close gives back what was loaded and not taken. Idempotent.
+func (l *loads) close() {
+	l.cancel()
+	for _, done := range l.pending {
+		if one := <-done; one.err == nil {
+			one.release()
+		}
+	}
+	l.pending = nil
+}
