@@ -67,6 +67,45 @@ func fg_loader_info(h *C.fg_loader, out *C.fg_loader_details, err *C.fg_error) C
 	})
 }
 
+// shareOf is a caller's share.
+func shareOf(s *C.fg_share) (loader.Share, error) {
+	if s == nil {
+		return loader.Share{}, invalid("share is NULL")
+	}
+	if s.world_size < 1 {
+		return loader.Share{}, invalid("world_size is %d, expected at least 1", s.world_size)
+	}
+	return loader.Share{Rank: int64(s.rank), Ranks: int64(s.world_size), Uneven: loader.Uneven(s.uneven)}, nil
+}
+
+//export fg_share_count
+func fg_share_count(s *C.fg_share, numBatches, firstBatch C.int64_t, out *C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		share, err := shareOf(s)
+		if err != nil {
+			return err
+		}
+		n, err := share.Count(int64(numBatches), int64(firstBatch))
+		*out = C.int64_t(n)
+		return err
+	})
+}
+
+//export fg_loader_take
+func fg_loader_take(h *C.fg_loader, s *C.fg_share, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		share, err := shareOf(s)
+		if err != nil {
+			return err
+		}
+		return l.alone(func() error { return l.loader.Take(share) })
+	})
+}
+
 //export fg_loader_start
 func fg_loader_start(h *C.fg_loader, epoch, firstBatch C.int64_t, mode C.int32_t, err *C.fg_error) C.int32_t {
 	return export(err, func() error {

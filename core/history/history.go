@@ -175,6 +175,14 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 	return h, nil
 }
 
+// SetSpans changes Config.Stale and Config.Start, which must not be negative, for what comes.
+func (h *History) SetSpans(stale, start int64) {
+	if h.config.Policy == All {
+		stale = Forever
+	}
+	h.config.Stale, h.config.Start = stale, start
+}
+
 // Close frees the tables; further calls do nothing.
 func (h *History) Close() {
 	for _, block := range h.blocks {

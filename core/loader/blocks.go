@@ -45,7 +45,7 @@ type samplerScratch struct {
 func (s *blocks) take(n int64) ([]*sampled, error) {
 	l, ctx := s.inspector.loader, s.inspector.ctx
 	if len(s.ready) == 0 {
-		if s.at.position == l.NumBatches() {
+		if s.at.position == s.inspector.turnsOf(s.at.epoch).count {
 			s.at = place{epoch: s.at.epoch + 1}
 			s.order.free()
 			s.order = nil
@@ -57,8 +57,9 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 			}
 		}
 		if l.split.Reorder == 0 {
-			n = min(n, sampledAtOnce, l.NumBatches()-s.at.position)
-			batches, err := s.sample(s.at.position, n)
+			turns, first := s.inspector.turnsOf(s.at.epoch), s.at.position
+			n = min(n, sampledAtOnce, turns.count-first)
+			batches, err := s.sample(n, func(i int64) int64 { return turns.number(first + i) })
 			s.at.position += int64(len(batches))
 			return batches, err
 		}
@@ -76,12 +77,13 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 // Arbitrary: a few for each of several threads.
 const sampledAtOnce = 16
 
-// fillBlock samples the block that holds the next position and orders it.
+// fillBlock samples the block that holds the next batch, orders it, and keeps what is this loader's. Blocks and their
+// orders are those of all ranks together, whatever their number, so that every batch has one place in the epoch.
 func (s *blocks) fillBlock() error {
-	l := s.inspector.loader
+	l, turns := s.inspector.loader, s.inspector.turnsOf(s.at.epoch)
 	size := l.split.Reorder
-	first := s.at.position / size * size
-	batches, err := s.sample(first, min(size, l.NumBatches()-first))
+	first := turns.number(s.at.position) / size * size
+	batches, err := s.sample(min(size, turns.batches-first), func(i int64) int64 { return first + i })
 	if err != nil {
 		freeAll(batches)
 		return err
@@ -91,16 +93,17 @@ func (s *blocks) fillBlock() error {
 		freeAll(batches)
 		return err
 	}
-	for i, from := range order {
-		b := batches[from]
-		b.position = first + int64(i)
-		if b.position < s.at.position {
-			b.free() // yielded before the run was resumed
-			continue
+	for next := first; s.at.position < turns.count; s.at.position++ {
+		place := turns.number(s.at.position)
+		if place < next || place >= first+int64(len(batches)) {
+			break // of another block
 		}
-		s.ready = append(s.ready, b)
+		from := order[place-first]
+		s.ready = append(s.ready, batches[from])
+		batches[from] = nil
+		next = place + 1
 	}
-	s.at.position = first + int64(len(batches))
+	freeAll(compact(batches)) // other ranks', and those that were yielded before the run was resumed
 	return nil
 }
 
@@ -119,9 +122,9 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 	return plan.Reorder(ctx, l.budget, lists, l.parts.numNodes, l.reorderRows())
 }
 
-// sample samples count batches from first on. With an error it returns those
+// sample samples count batches of these numbers. With an error it returns those
 // before the first that failed.
-func (s *blocks) sample(first, count int64) ([]*sampled, error) {
+func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
 	batches, errs := make([]*sampled, count), make([]error, count)
 	var next atomic.Int64 // the batch that nobody has taken
 	var done sync.WaitGroup
@@ -134,7 +137,7 @@ func (s *blocks) sample(first, count int64) ([]*sampled, error) {
 				if at >= count {
 					return
 				}
-				if batches[at], errs[at] = s.sampleOne(first+at, &s.scratch[i]); errs[at] != nil {
+				if batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i]); errs[at] != nil {
 					next.Store(count)
 					return
 				}
@@ -167,7 +170,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
 	}
 	b := &sampled{
-		loader: l, epoch: int64(s.order.key.Epoch), position: index, index: index,
+		loader: l, epoch: int64(s.order.key.Epoch), index: index,
 		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.places.Ends)),
 	}
 	var worker *sample.Worker

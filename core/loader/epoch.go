@@ -22,6 +22,7 @@ import (
 type epoch struct {
 	loader *Loader
 	order  *seedOrder // of batches that are not planned
+	turns  turns      // batches are counted by the positions in them
 	first  int64
 	count  int64
 	trace  bool
@@ -52,18 +53,18 @@ type result struct {
 }
 
 func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
-	count := l.NumBatches()
-	if index < 0 || first < 0 || first > count {
+	if count := l.NumBatches(); index < 0 || first < 0 || first > count {
 		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
 			ErrOption, count, index, first)
 	}
+	turns, first := l.turnsFrom(first)
 	e := &epoch{
-		loader: l, first: first, count: count, trace: trace, yielded: first,
+		loader: l, turns: turns, first: first, count: turns.count, trace: trace, yielded: first,
 		turn: newTurnstile(first), decided: newTurnstile(first),
 	}
 	at := place{index, first}
-	if l.planned != nil && !trace && first < count {
-		e.inspector = l.inspectorAt(at)
+	if l.planned != nil && !trace && first < e.count {
+		e.inspector = l.inspectorAt(at, turns)
 		n, _ := e.inspector.number(at)
 		e.firstNumber = n - first
 	} else {

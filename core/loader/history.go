@@ -65,6 +65,7 @@ func (o *HistoryOptions) validate(hops int) error {
 // pruner takes out of batches what the history makes needless: a prune.Pruner, or prune.None where there is no history.
 type pruner interface {
 	Prunes() bool // whether batches are pruned, and wait for their turn
+	SetSpans(stale, start int64)
 	Begin(from, count int64, plain bool)
 	Stop()
 	Abandon()

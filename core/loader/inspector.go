@@ -28,6 +28,8 @@ import (
 type inspector struct {
 	loader *Loader
 	start  place // of batch 0
+	turns  turns // of the epoch in which it began
+	whole  turns // of those that follow
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -48,13 +50,13 @@ type inspector struct {
 	next int64 // the batch after those of the epochs that were consumed whole; the consumer's
 }
 
-// place is a position in the stream of batches.
+// place is a position in the stream of the loader's own batches: see turns.
 type place struct{ epoch, position int64 }
 
 // number is the inspector's number of the batch at a place, or false where the
 // stream never passes it.
 func (in *inspector) number(at place) (int64, bool) {
-	n := (at.epoch-in.start.epoch)*in.loader.NumBatches() + at.position - in.start.position
+	n := (at.epoch-in.start.epoch)*in.whole.count + at.position - in.start.position
 	return n, n >= 0
 }
 
@@ -86,8 +88,9 @@ func (l *Loader) looksAhead(k int) bool { return k > 1 || k == 1 && !l.split.Sto
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
-func (l *Loader) inspect(at place) *inspector {
-	in := &inspector{loader: l, start: at, begun: -1}
+func (l *Loader) inspect(at place, t turns) *inspector {
+	in := &inspector{loader: l, start: at, turns: t, begun: -1}
+	in.whole, _ = l.turnsFrom(0)
 	in.changed.L = &in.mu
 	in.blind.Store(noBlind)
 	in.blocks = newBlocks(in, at)
@@ -240,12 +243,22 @@ func (in *inspector) fail(err error) {
 	in.changed.Broadcast()
 }
 
-// continues says whether the stream goes on at a place.
-func (in *inspector) continues(at place) bool {
+// turnsOf are the batches of an epoch of the stream.
+func (in *inspector) turnsOf(epoch int64) *turns {
+	if epoch == in.start.epoch {
+		return &in.turns
+	}
+	return &in.whole
+}
+
+// continues says whether the stream goes on at a place, with these turns of its epoch.
+func (in *inspector) continues(at place, t turns) bool {
 	n, passed := in.number(at)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return passed && n == in.next && !in.shut && in.err == nil && !in.isBlind(n)
+	whole, _ := in.loader.turnsFrom(0)
+	return passed && n == in.next && t == *in.turnsOf(at.epoch) && whole == in.whole && !in.shut && in.err == nil &&
+		!in.isBlind(n)
 }
 
 // superbatchOf waits for the superbatch that holds batch n.

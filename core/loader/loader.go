@@ -74,6 +74,7 @@ type Loader struct {
 	sparesLists bool            // lists on disk that would be pruned are not read
 	links       *links.Links    // nil: batches are drawn for seeds
 	seedTimes   []int64         // of the seeds, in the user's order
+	taken       Share           // of the epochs that start; the zero value is all batches
 
 	counters  counters
 	mu        sync.Mutex // guards running, failed and closed
@@ -83,7 +84,7 @@ type Loader struct {
 	closed    bool
 }
 
-// NumBatches is the number of batches of an epoch.
+// NumBatches is the number of batches of an epoch, of all ranks together.
 func (l *Loader) NumBatches() int64 {
 	n := l.numSeeds()
 	if l.options.DropLast {
@@ -119,8 +120,9 @@ const (
 	Plain             // the batches as if there were no history
 )
 
-// Start ends the epoch that runs, if any, and begins another at a batch of the
-// caller's choice.
+// Start ends the epoch that runs, if any, and begins another. Of it the batches
+// before a number of the caller's choice have been made, by whatever ranks; what
+// follows is shared as Take says. Batch.Index counts the loader's own.
 func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 	if err := l.usable(); err != nil {
 		return err
@@ -131,7 +133,7 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 		return err
 	}
 	if mode != Trace {
-		l.pruner.Begin(firstBatch, e.count, mode == Plain)
+		l.pruner.Begin(e.first, e.count, mode == Plain)
 		l.beginPresence()
 	}
 	l.mu.Lock()
@@ -208,12 +210,12 @@ func (l *Loader) changing() bool { return l.online || l.planned != nil }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that
 // works already, when the place continues its stream, or a new one.
-func (l *Loader) inspectorAt(at place) *inspector {
-	if in := l.inspector; in != nil && in.continues(at) {
+func (l *Loader) inspectorAt(at place, t turns) *inspector {
+	if in := l.inspector; in != nil && in.continues(at, t) {
 		return in
 	}
 	l.stopInspector()
-	in := l.inspect(at)
+	in := l.inspect(at, t)
 	l.mu.Lock()
 	l.inspector = in
 	l.mu.Unlock()

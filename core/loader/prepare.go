@@ -98,7 +98,8 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
 	giveBack := sync.OnceFunc(func() { l.workers <- worker })
 	defer giveBack()
-	if err := e.order.batch(e.ctx, b.Index, &p.request); err != nil {
+	number := e.turns.number(b.Index)
+	if err := e.order.batch(e.ctx, number, &p.request); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -107,7 +108,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	if l.sparesLists && !e.trace {
 		p.request.LastHop = p.cut.LastHop(b.Index)
 	}
-	err := l.draw(e.ctx, worker, e.order.batchKey(b.Index), &p.request, &drawn)
+	err := l.draw(e.ctx, worker, e.order.batchKey(number), &p.request, &drawn)
 	since(&l.counters.sampling, start)
 	if err != nil {
 		return err

@@ -20,8 +20,7 @@ import (
 type sampled struct {
 	loader   *Loader
 	epoch    int64
-	position int64 // in the epoch, as the consumer counts
-	index    int64 // of its seeds and its key; differs from position where batches were reordered
+	index    int64 // the number of its seeds and its key
 	numSeeds int64
 	ends     int64 // of links
 	nodes    int64

@@ -21,6 +21,9 @@ func (None) Lend() *Cut { return &Cut{} }
 // TakeBack does nothing.
 func (None) TakeBack(*Cut) {}
 
+// SetSpans does nothing.
+func (None) SetSpans(_, _ int64) {}
+
 // Begin does nothing.
 func (None) Begin(_, _ int64, _ bool) {}
 

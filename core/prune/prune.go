@@ -101,6 +101,14 @@ func (h *Pruner) Close() {
 // Prunes says whether batches are pruned, and wait for their turn.
 func (h *Pruner) Prunes() bool { return true }
 
+// SetSpans changes how many iterations an entry lives, and how many come before the history is used. Nothing runs.
+func (h *Pruner) SetSpans(stale, start int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.config.History.Stale, h.config.History.Start = stale, start
+	h.state.SetSpans(stale, start)
+}
+
 // Begin starts an epoch of so many batches at one of them. Nothing runs. A plain epoch is not pruned.
 func (h *Pruner) Begin(from, count int64, plain bool) {
 	h.mu.Lock()

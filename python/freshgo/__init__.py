@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from freshgo import errors
+from freshgo import distributed, errors
 from freshgo._batch.structure import HeteroBlock
 from freshgo._native.process import library
 from freshgo.batch import Batch, Block
@@ -28,6 +28,7 @@ from freshgo.history import History
 from freshgo.lab import Simulation, hotness, plot_policies, simulate
 from freshgo.links import LinkLoader
 from freshgo.loader import Loader
+from freshgo.memory import MemoryBudget
 from freshgo.plan import Plan
 from freshgo.policies import Belady, Hotness, Online
 from freshgo.propagate import propagate
@@ -49,6 +50,7 @@ __all__ = [
     "Labor",
     "LinkLoader",
     "Loader",
+    "MemoryBudget",
     "Online",
     "Plan",
     "RandomWalk",
@@ -60,6 +62,7 @@ __all__ = [
     "TypeBatch",
     "__version__",
     "convert",
+    "distributed",
     "errors",
     "hotness",
     "library",

@@ -21,6 +21,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "LibraryError",
+    "RankError",
     "ReadError",
     "StoreExistsError",
     "StoreNotFoundError",
@@ -100,6 +101,11 @@ class CancelledError(FreshgoError, RuntimeError):
 class CudaError(FreshgoError, RuntimeError):
     """CUDA is missing, the loaded library has no device path, or a call of the driver failed; the message says
     which."""
+
+
+class RankError(FreshgoError, RuntimeError):
+    """The ranks of a distributed job do not make the batches of one epoch, or their number has changed within one; the
+    message names the difference."""
 
 
 class ForkError(FreshgoError, RuntimeError):

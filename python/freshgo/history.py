@@ -315,6 +315,7 @@ class History:
         if self._kept():
             self._write()
             state |= saved_state.entries(self._native(), self._buffer())
+            state["rank"] = self._rank(take=False)
             if self._catch_up is not None:
                 state["catch_up"] = self._catch_up.save()
         state["checksum"] = saved_state.checksum(state)
@@ -324,7 +325,8 @@ class History:
         """Continue where ``state`` was saved; together with the loader's state, with the identical next batch.
 
         Raises:
-            InvalidArgumentError: ``state`` is not a state, or belongs to a history of other options or another graph.
+            InvalidArgumentError: ``state`` is not a state, or belongs to a history of other options, another graph or
+                another rank.
             FormatError: it is damaged.
         """
         trail, estimation = saved_state.check(state, self._described())
@@ -460,6 +462,11 @@ class History:
             raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")
         return loader._native
 
+    def _rank(self, *, take: bool) -> list[int] | None:
+        loader = self._live()
+        assert loader is not None  # as something is kept
+        return loader._rank(take=take)
+
     def _buffer(self) -> Buffer:
         native = self._native()
         if self._exported is None or self._exported[0] is not native:
@@ -471,6 +478,12 @@ class History:
         return self._exported[1]
 
     def _restore(self, state: dict[str, Any]) -> None:
+        rank = self._rank(take=True)
+        if repr(state.get("rank")) != repr(rank):
+            raise InvalidArgumentError(
+                f"the state is that of rank {state.get('rank')} (number, of how many), this is rank {rank}: every rank "
+                "keeps the rows of its own batches, and another number of ranks begins with empty histories"
+            )
         self._write()  # before what is restored, if that fails and nothing is
         catch_up = None if self._catch_up is None else self._catch_up.restored(state.get("catch_up"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,12 +15,15 @@ from freshgo._args.types import EdgeType
 from freshgo._data.source import open_source
 from freshgo._device import delivery
 from freshgo._loader.batches import arrange, batch_class, levels_of, node_ids, trace_of
-from freshgo._loader.epoch import Batches, Epoch, Mode, Position
+from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
+from freshgo._loader.openings import Openings
+from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Asked, in_graph
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._plots.stats import figure, html
 from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.memory import MemoryBudget
 from freshgo.plan import Plan
 from freshgo.policies import Policy
 from freshgo.samplers import Labor, RandomWalk
@@ -36,7 +41,7 @@ class Loader:
 
     Threads of the library sample and read ahead of the consumer, at most ``prefetch`` batches and never more than
     ``memory``. A batch depends only on ``seed``, the epoch and its position. It does not depend on threads, caches, the
-    disk engine or memory, nor on whether the graph is on disk.
+    disk engine, memory or the number of ranks, nor on whether the graph is on disk.
 
         loader = Loader(store, num_neighbors=[15, 10, 5], input_nodes="train", batch_size=1024, shuffle=True)
         for batch in loader:
@@ -107,7 +112,18 @@ class Loader:
             heterogeneous graph the aggregate belongs to the edge type, ``batch["author", "writes",
             "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed` makes a model use it. Not with
             ``history``, ``time_attr`` or random walks.
-        num_workers: threads that sample; 0 lets the loader choose.
+        rank, world_size: which part of every epoch this loader yields, and how many parts there are. All batches of an
+            epoch are numbered, and a batch is what a single process makes under its number; of those that are left,
+            rank r yields every ``world_size``-th from the r-th on. ``batch_size`` is that of one rank. None takes both
+            from ``torch.distributed`` when an epoch begins: if its default process group is initialised then, else one
+            rank makes all batches. The first epoch in a process group calls ``all_gather_object``, so that all ranks
+            must begin it; ranks that were given are not compared.
+        uneven: what the ranks do if the last batches do not suffice for one more on each of them. ``"pad"``: the first
+            batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank yields them. ``"join"``:
+            some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or for evaluation. None is
+            ``"drop"`` with ``drop_last``, else ``"pad"``.
+        num_workers: threads that sample. 0 is as many as there are cores that this process may use, by its affinity
+            and the quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
         prefetch: batches prepared ahead; 0 prepares each batch when it is requested.
 
     Time:
@@ -123,8 +139,9 @@ class Loader:
             its times.
 
     Memory and cache:
-        memory: the budget for everything the loader allocates, in bytes or as ``"8GiB"``. None is half of what is
-            available for a store, and unlimited for a graph in memory.
+        memory: the budget for everything the loader allocates, in bytes or as ``"8GiB"``, or a :class:`MemoryBudget`
+            that loaders of this process share. None is half of what is available for a store, divided among the ranks
+            of this host (``LOCAL_WORLD_SIZE``), and unlimited for a graph in memory.
         feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
         neighbor_cache: bytes of it for neighbour lists that stay in memory, for all edge types together (Ginex, 3.2);
             None lets the loader choose.
@@ -169,6 +186,8 @@ class Loader:
         InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
+        RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
+            number of ranks has changed.
     """
 
     _links: Links | None = None  # of a LinkLoader
@@ -194,9 +213,12 @@ class Loader:
         time_window: int | None = None,
         input_time: Any = None,
         seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        uneven: str | None = None,
         num_workers: int = 0,
         prefetch: int = 4,
-        memory: int | str | None = None,
+        memory: int | str | MemoryBudget | None = None,
         feature_cache: int | str | None = None,
         neighbor_cache: int | str | None = None,
         cache: Policy | Scores | None = "auto",
@@ -220,8 +242,9 @@ class Loader:
     ) -> None:
         checks.check_pyg_options(pyg_options, type(self))
         asked = Asked.of(locals())
-        self._history, self._transform = history, transform
+        self._history, self._transform, self._ranks = history, transform, asked.ranks
         self._token = object()  # tells the batches of this loader from others
+        self._at, self._agreement = Position(), Agreement()
         self._source = open_source(data, asked.first_layer)
         try:
             self._request = request = in_graph(asked, self._source, self._links)
@@ -231,22 +254,30 @@ class Loader:
                 asked.device, self._source, request.policy, request.options, asked.device_cache
             )
             self._options = self._delivery.adapt(request.options)
-            self._native = NativeLoader(self._source.native, self._options)
+            budget = memory if isinstance(memory, MemoryBudget) else None
+            with self._at.lock:  # so that it lends nothing before it is whole
+                self._openings = Openings(self._source, self._options, budget, self)
             self._order = self._planned_order()
+            if self._order is not None:
+                self._openings.keep(reorder=self._order["block"], reorder_rows=self._order["rows"])
         except BaseException:
             self._source.close()
             raise
         self._batch_class = batch_class(request.types)
-        self._at = Position()
+
+    @property
+    def _native(self) -> NativeLoader:
+        """That of the last opening; closed while another loader has its memory."""
+        return self._openings.native
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
-        return self._native.num_batches
+        """Return the number of batches of this rank in an epoch."""
+        return self._share().count(self._openings.num_batches)
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the next epoch. The epoch begins when its first batch is requested: it then takes
         over from any other iterator of this loader."""
-        self._native.check_open()
+        self._openings.check()
         return Epoch(self, self._at)
 
     def trace(self, epoch: int) -> Iterator[Any]:
@@ -260,11 +291,19 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far this loader is: the batches it has yielded, and what they depend on. The result can be stored
-        as JSON."""
-        return {"version": 1, "epoch": self._at.epoch, "batches": self._at.yielded, "config": self._config()}
+        as JSON.
+
+        With several ranks, ``"batches"`` counts those of all of them, and supposes that each has yielded as many as
+        this one. So all ranks return the same after the same number of steps, and one of these states is enough: save
+        that of rank 0, which has the last batch where the others have none.
+        """
+        return {"version": 1, "epoch": self._at.epoch, "batches": self._at.done, "config": self._config()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next ``iter`` continue where ``state`` was saved, with the identical next batch.
+
+        All ranks load the same state. There may be more or fewer of them than when it was saved: together they yield
+        every batch that is left.
 
         With ``reorder``, the order of the batches is made as it was then, whatever the memory is now.
 
@@ -284,8 +323,9 @@ class Loader:
         if different:
             raise InvalidArgumentError(f"the state belongs to a loader with other batches: {'; '.join(different)}")
         batches = checks.count("batches", state.get("batches"), 0)
-        if batches > len(self):
-            raise InvalidArgumentError(f"the state has yielded {batches} batches, but an epoch has {len(self)}")
+        count = self._openings.num_batches
+        if batches > count:
+            raise InvalidArgumentError(f"the state has yielded {batches} batches, but an epoch has {count}")
         epoch = checks.count("epoch", state.get("epoch"), 0)
         self._adopt_order(saved.get("reorder"), order)
         self._seek(epoch, batches)
@@ -306,16 +346,17 @@ class Loader:
           ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
         - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,
           ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.
+        - ``"openings"``: how often a :class:`MemoryBudget` opened it; 1 without one.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
-        return {**self._native.stats(), **self._delivery.stats(), "epochs": list(self._at.whole)}
+        return {**self._openings.stats(), **self._delivery.stats(), "epochs": list(self._at.whole)}
 
     def plan(self) -> Plan:
         """Return how the memory is divided and how rows are read: what was chosen, why, and what it took.
 
         The plan prints as text and draws itself with ``plot()``; ``data`` is a dict.
         """
-        return Plan(self._native.plan())
+        return Plan(self._openings.plan())
 
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: time, bytes, cache hits, memory, and epoch by epoch."""
@@ -326,7 +367,7 @@ class Loader:
         self._at.end()
         if self._history is not None:
             self._history._closing(self)
-        self._native.close()
+        self._openings.close()
         self._delivery.close()
         self._source.close()
 
@@ -348,11 +389,11 @@ class Loader:
         )
 
     def __repr__(self) -> str:
-        what = "closed" if self._native.closed else f"{len(self)} batches of {self._options['batch_size']}"
+        what = "closed" if self._openings.closed else f"{len(self)} batches of {self._options['batch_size']}"
         return f"Loader({self._source.fingerprint()}, num_neighbors={self._request.shown()}, {what})"
 
     def _repr_html_(self) -> str:
-        return html(repr(self), {} if self._native.closed else self.stats())
+        return html(repr(self), {} if self._openings.closed else self.stats())
 
     def _config(self) -> dict[str, Any]:
         """Everything a batch depends on."""
@@ -362,7 +403,7 @@ class Loader:
         """What the order of the batches depends on: how many may change places, and the cache that it is made for."""
         if self._options["reorder"] == 0:
             return None
-        plan = self._native.plan()
+        plan = self._openings.plan()
         return {"block": int(plan["reorder"]), "rows": int(plan["reorder_rows"])}
 
     def _adopt_order(self, saved: Any, mine: dict[str, int] | None) -> None:
@@ -377,9 +418,7 @@ class Loader:
         block, rows = (checks.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
         with self._at.lock:
             self._at.end()
-            self._native.close()  # before the other is opened: both may not fit into the memory
-        options = {**self._options, "reorder": block, "reorder_rows": rows}
-        self._native = NativeLoader(self._source.native, options)
+            self._openings.change({**self._options, "reorder": block, "reorder_rows": rows})
         self._order = self._planned_order() if block else saved
         if self._order != saved:
             raise InvalidArgumentError(
@@ -387,25 +426,92 @@ class Loader:
                 "reordered if all rows are in memory; give it less memory"
             )
 
+    def _agree(self, share: Share) -> None:
+        """Ask all ranks what they make, and raise on all of them where that differs. The order of the batches, which
+        may depend on the memory of each, is made that of rank 0."""
+        said = self._agreement.gather(
+            {
+                "the version of freshgo": importlib.metadata.version("freshgo"),
+                **self._config(),
+                "reorder": self._options["reorder"],
+                "order": self._order,
+                "uneven": share.uneven,
+                "history": None if self._history is None else self._history._described(),
+                "the epoch": self._at.epoch,
+                "the number of batches before": self._at.done,
+            }
+        )
+        orders = [one.pop("order") for one in said]
+        everything = [order is None for order in orders]  # is in memory, so that there is no order
+        check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
+        self._adopt_order(orders[0], self._order)
+
     def _seek(self, epoch: int, batch: int) -> None:
         with self._at.lock:
             self._at.end()
-            self._native.stop()
+            self._openings.stop()
             self._at.move(epoch, batch)
+
+    # What its budget calls.
+
+    def _give_back(self) -> bool:
+        at = self._at
+        if self._history is not None or not at.lock.acquire(blocking=False):
+            return False
+        try:
+            if at.busy:
+                return False
+            self._openings.give_back()
+            return True
+        finally:
+            at.lock.release()
 
     # What its history calls.
 
     def _rewind(self) -> None:
-        self._seek(self._at.epoch, self._at.yielded)
+        self._seek(self._at.epoch, self._at.done)
+
+    def _rank(self, *, take: bool) -> list[int] | None:
+        share = self._share()
+        if take:
+            self._native.take(share.members())
+        return None if share.world_size == 1 else [share.rank, share.world_size]
+
+    # What evaluation calls.
+
+    def _once(self) -> Iterator[Any]:
+        """The next epoch, of which every batch is made by one rank."""
+        return Epoch(self, self._at, uneven="join")
 
     # What its iterators call.
 
-    def _start(self, epoch: int, first: int, mode: Mode) -> Batches:
-        self._native.start(epoch, first, mode)
-        return self._native if mode == "trace" else self._delivery.batches(self._native)
+    def _share(self, *, uneven: str | None = None) -> Share:
+        share = self._ranks.now()
+        return share if uneven is None else dataclasses.replace(share, uneven=uneven)
+
+    def _settle(self, share: Share) -> None:
+        if self._agreement.pending(self._ranks):
+            self._agree(share)
+        self._openings.ready()
+        if self._planned_order() != self._order:
+            raise InvalidArgumentError(
+                f"the order of batches was {self._order!r} and is {self._planned_order()!r} with another memory: "
+                "nothing is reordered if all rows are in memory; give a loader that reorders memory of its own"
+            )
+
+    def _made(self, batches: int) -> int:
+        return min(batches, self._openings.num_batches)
+
+    def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
+        native = self._openings.ready()
+        native.take(share.members())
+        native.start(epoch, done, mode)
+        batches: Batches = native if mode == "trace" else self._delivery.batches(native)
+        count = share.count(native.num_batches)
+        return Started(batches, count - share.count(native.num_batches, done), count)
 
     def _stop(self) -> None:
-        self._native.stop()
+        self._openings.stop()
 
     def _mode(self) -> Mode:
         return "plain" if self._history is not None and not self._history._training() else "train"
@@ -415,7 +521,7 @@ class Loader:
             self._history._left()
 
     def _figures(self) -> dict[str, Any]:
-        return self._native.stats()
+        return self._openings.stats()
 
     def _take(self, raw: RawBatch) -> Any:
         types = self._request.types

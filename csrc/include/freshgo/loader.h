@@ -14,7 +14,7 @@ int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options
                        fg_error *err);
 
 typedef struct fg_loader_details {
-  int64_t num_batches; /* per epoch */
+  int64_t num_batches; /* per epoch, of all ranks together */
   int32_t max_tensors; /* no batch has more */
   int32_t reserved;
 } fg_loader_details;
@@ -22,13 +22,35 @@ typedef struct fg_loader_details {
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err);
 
+/* Which batches of an epoch a loader makes where several loaders, a rank each, make them together: of those that are
+ * left, every `world_size`-th from the `rank`-th on. A batch is a function of its number among all of them. */
+typedef struct fg_share {
+  int64_t rank;
+  int64_t world_size; /* at least 1 */
+  int32_t uneven;     /* where the last batches do not suffice for one of each rank, 0: the first of the epoch come
+                         again; 1: they are left out; 2: some ranks make one less than others */
+  int32_t reserved;   /* zero */
+} fg_share;
+
+/* How many batches are in a share, of an epoch of `num_batches`, once `first_batch` of them have been made by whatever
+ * ranks. Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID. */
+int32_t fg_share_count(FG_IN fg_share *share, int64_t num_batches, int64_t first_batch, int64_t *out, fg_error *err);
+
+/* Makes the epochs that start from now on those of a share; before the first call they have all batches. Another share
+ * than the one so far ends what runs. A history counts epochs as the share has them.
+ * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_loader_take(fg_loader *loader, FG_IN fg_share *share, fg_error *err);
+
 enum {
   FG_TRAIN = 0, /* the batches, pruned by the history if there is one */
   FG_TRACE = 1, /* n_id and input_id only, of each type; no features are read */
   FG_PLAIN = 2  /* the batches as if there were no history */
 };
 
-/* Ends what runs and begins `epoch` at batch `first_batch`. `mode` is FG_TRAIN, FG_TRACE or FG_PLAIN.
+/* Ends what runs and begins `epoch` where `first_batch` batches of it have been made, by whatever ranks. `mode` is
+ * FG_TRAIN, FG_TRACE or FG_PLAIN. Batches are counted by the loader's own, so that the last one has the same number as
+ * in a whole epoch.
  * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
 int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t mode, fg_error *err);

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import resource
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from freshgo._args.host import control_groups, local_ranks
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 _UNITS = {
@@ -51,12 +52,16 @@ def format_size(n_bytes: float) -> str:
 
 
 def available_memory() -> int:
-    """Return the bytes this process may still use: of the machine, of its cgroup or of its own limits, the smallest."""
-    available = 0
+    """Return the bytes this process may still use: its part, among the ranks of this host, of what the machine and its
+    cgroup have, or what its own limits leave it, the smallest."""
+    return min([min([_machine_room(), *_cgroup_room()]) // local_ranks(), *process_room().values()])
+
+
+def _machine_room() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-    return min([available, *_cgroup_room(), *process_room().values()])
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 _LIMITS = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}
@@ -76,24 +81,11 @@ def process_room() -> dict[str, int]:
 def _cgroup_room() -> list[int]:
     """Return limit minus use of every cgroup that this process lies in and that has a limit."""
     room = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            root, limit, usage = Path("/sys/fs/cgroup"), "memory.max", "memory.current"
-        elif "memory" in controllers.split(","):
-            root = Path("/sys/fs/cgroup/memory")
-            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        relative = PurePosixPath(path).relative_to("/")
-        for group in (relative, *relative.parents):
-            found = _room(root / group, limit, usage)
-            if found is not None:
-                room.append(found)
+    for group, version in control_groups("memory"):
+        names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        found = _room(group, *names)
+        if found is not None:
+            room.append(found)
     return room
 
 

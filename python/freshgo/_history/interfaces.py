@@ -53,5 +53,9 @@ class Feeder(Protocol):
     def _native(self) -> Decisions:
         """What decides over the entries."""
 
+    def _rank(self, *, take: bool) -> list[int] | None:
+        """The rank, and the number of ranks, of the epochs that begin now; None where there is one. With ``take`` spans
+        in epochs go by their length from now on."""
+
     def _rewind(self) -> None:
         """End the epoch that runs, so that the next ``iter`` goes on with it after the last batch yielded."""

@@ -12,10 +12,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
-from freshgo.errors import ClosedError
+from freshgo.errors import ClosedError, RankError
 
 Mode = Literal["train", "trace", "plain"]
 
@@ -33,14 +35,30 @@ class Batches(Protocol):
         """The next batch, None after the last one."""
 
 
+@dataclass(frozen=True)
+class Started:
+    """An epoch that the library has begun. Batches have the numbers ``first`` to ``count``, the loader's own."""
+
+    batches: Batches
+    first: int
+    count: int
+
+
 class Feed(Protocol):
     """The loader, as its iterators see it."""
 
-    def __len__(self) -> int:
-        """The number of batches in an epoch."""
+    def _share(self, *, uneven: str | None) -> Share:
+        """The share of an epoch that begins now."""
 
-    def _start(self, epoch: int, first: int, mode: Mode) -> Batches:
-        """Let the library begin ``epoch`` at the batch ``first``, in place of what it did."""
+    def _settle(self, share: Share) -> None:
+        """Let the next epoch have this share, once all ranks agree on what it is."""
+
+    def _made(self, batches: int) -> int:
+        """So many batches, or all of an epoch where that has fewer."""
+
+    def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
+        """Let the library begin ``epoch``, of which all ranks together have made ``done`` batches, in place of what it
+        did."""
 
     def _stop(self) -> None:
         """End what the library does."""
@@ -69,35 +87,50 @@ class Position:
     """
 
     def __init__(self) -> None:
-        self.epoch, self.yielded = 0, 0  # what state_dict() saves
+        self.epoch, self.done = 0, 0  # what state_dict() saves: batches count over all ranks
         self.begun = False  # whether that epoch was begun: then the next iter() takes the one after it
         self.run = 0  # numbers the iterators; only the newest one is served
+        self.running: int | None = None  # the one whose epoch the library runs
         self.lock = threading.RLock()  # held by who ends an epoch or begins one
         self.whole: list[dict[str, Any]] = []  # what each whole epoch added to the loader's figures
+
+    @property
+    def busy(self) -> bool:
+        """Whether an iterator that is served has not come to its end."""
+        return self.running == self.run
 
     def end(self) -> None:
         """Serve the iterators that there are no longer."""
         with self.lock:
             self.run += 1
 
-    def move(self, epoch: int, yielded: int) -> None:
+    def move(self, epoch: int, done: int) -> None:
         """Let the next iterator begin there."""
-        self.epoch, self.yielded, self.begun = epoch, yielded, False
+        self.epoch, self.done, self.begun = epoch, done, False
 
 
 class Epoch(Iterator[Any]):
-    """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once."""
+    """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once.
 
-    def __init__(self, loader: Feed, position: Position, *, trace: int | None = None) -> None:
+    Every rank makes as many batches as all others, so that they have made ``world_size`` times as many together.
+    """
+
+    def __init__(
+        self, loader: Feed, position: Position, *, trace: int | None = None, uneven: str | None = None
+    ) -> None:
         self._loader = loader
         self._at = position
         self._trace = trace
+        self._uneven = uneven  # in place of the loader's
         self._turn = threading.RLock()  # a handler of signals may ask for a batch within another's turn
         self._run: int | None = None  # not begun
         self._batches: Batches
         self._mode: Mode
+        self._share: Share
         self._began: dict[str, Any] | None = None  # the loader's figures at its first batch
-        self._next = 0  # the batch that comes next
+        self._next = 0  # the batch that comes next, by the loader's own count
+        self._first, self._done = 0, 0  # the batch that came first, and how many all ranks had made then
+        self._end = 0  # the number after the last one
         self._finished = False
 
     def __next__(self) -> Any:
@@ -123,29 +156,35 @@ class Epoch(Iterator[Any]):
         """Begin the loader's next epoch, or trace one."""
         at, loader = self._at, self._loader
         with at.lock:
+            self._share = loader._share(uneven=self._uneven)
             if self._trace is not None:
                 at.run += 1
                 self._start(self._trace, 0, "trace", None)
                 return
             if at.begun:
                 at.move(at.epoch + 1, 0)
+            loader._settle(self._share)
             mode = loader._mode()
             at.run += 1
             loader._stop()  # so that the figures are this epoch's alone
-            began = None if at.yielded else self._figures()
-            self._start(at.epoch, at.yielded, mode, began)
+            began = None if at.done else self._figures()
+            self._start(at.epoch, at.done, mode, began)
             at.begun = True
 
-    def _start(self, epoch: int, first: int, mode: Mode, began: dict[str, Any] | None) -> None:
+    def _start(self, epoch: int, done: int, mode: Mode, began: dict[str, Any] | None) -> None:
         """Start the library's work, under the lock. Nothing is noted before that has succeeded."""
-        self._batches = self._loader._start(epoch, first, mode)
-        self._mode, self._began, self._next, self._run = mode, began, first, self._at.run
+        started = self._loader._start(epoch, done, self._share, mode)
+        self._batches, self._end = started.batches, started.count
+        self._first, self._done, self._next = started.first, done, started.first
+        self._mode, self._began, self._run = mode, began, self._at.run
+        self._at.running = self._run
 
     def _ask(self) -> RawBatch | None:
         """The batch that comes next, None after the last one."""
         at, loader = self._at, self._loader
         if self._run is None:
             self._begin()
+        self._check_ranks()
         while True:
             self._check()
             try:
@@ -154,12 +193,13 @@ class Epoch(Iterator[Any]):
                 self._check()  # it is another thread that ended it
                 raise
             self._check()
-            if (len(loader) if raw is None else raw.index) == self._next:
+            if (self._end if raw is None else raw.index) == self._next:
                 return raw
             with at.lock:
                 self._check()
                 loader._forget()
-                self._start(at.epoch if self._trace is None else self._trace, self._next, self._mode, self._began)
+                epoch = at.epoch if self._trace is None else self._trace
+                self._start(epoch, self._made(self._next), self._mode, self._began)
 
     def _check(self) -> None:
         if self._at.run != self._run:
@@ -167,6 +207,19 @@ class Epoch(Iterator[Any]):
                 "this iterator has ended: its loader was closed, repositioned, or iterated anew; loops that run at the "
                 "same time need a loader each"
             )
+
+    def _check_ranks(self) -> None:
+        share = self._loader._share(uneven=self._uneven)
+        if share != self._share:
+            raise RankError(
+                f"this epoch began as that of rank {self._share.rank} of {self._share.world_size}, and this process is "
+                f"now rank {share.rank} of {share.world_size}: go on with load_state_dict(state_dict()), or with the "
+                "next epoch"
+            )
+
+    def _made(self, before: int) -> int:
+        """How many batches all ranks together have made when this one has come to the batch ``before``."""
+        return self._loader._made(self._done + (before - self._first) * self._share.world_size)
 
     def _taken(self, raw: RawBatch) -> Any:
         """What the consumer gets of a batch."""
@@ -182,10 +235,11 @@ class Epoch(Iterator[Any]):
         """Note that so many batches of the epoch were yielded."""
         self._next = batches
         if self._trace is None and self._at.run == self._run:
-            self._at.yielded = batches
+            self._at.done = self._made(batches)
 
     def _finish(self) -> None:
         self._finished = True
+        self._at.running = None
         if self._trace is not None:
             return
         epoch = self._at.epoch
@@ -203,6 +257,7 @@ class Epoch(Iterator[Any]):
         if not self._finished and at.run == self._run and at.lock.acquire(blocking=False):
             try:
                 if at.run == self._run:
+                    at.running = None
                     with contextlib.suppress(Exception):  # a finalizer has nobody to tell
                         self._loader._stop()
             finally:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from freshgo import policies
-from freshgo._args import checks
+from freshgo._args import checks, host
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.parts import UNNAMED
 from freshgo._args.times import Trees, trees
@@ -21,10 +21,12 @@ from freshgo._loader import metapaths as walks_of_types
 from freshgo._loader.arrange import batch_class
 from freshgo._loader.link_inputs import Links
 from freshgo._loader.metapaths import Metapaths
+from freshgo._loader.ranks import Ranks, ranks
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
 from freshgo._native.options import LoaderOptions, Settings, relations
 from freshgo.batch import Batch
 from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.memory import MemoryBudget
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "batch_size": lambda name, value: checks.count(name, value, 1),
@@ -32,7 +34,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "drop_last": checks.flag,
     "replace": checks.flag,
     "seed": lambda name, value: checks.count(name, value, None),
-    "num_workers": lambda name, value: checks.count(name, value, 0),
+    "num_workers": lambda name, value: checks.count(name, value, 0) or host.threads(),
     "prefetch": lambda name, value: checks.count(name, value, 0),
     "feature_cache": checks.size,
     "neighbor_cache": checks.size,
@@ -58,7 +60,7 @@ class Asked:
     sampling: Sampling
     trees: Trees
     policy: policies.Resolved
-    memory: int | str | None
+    memory: int | str | MemoryBudget | None
     scratch: Any
     history: Any
     device: torch.device | None
@@ -66,6 +68,7 @@ class Asked:
     edge_index: str
     transform: Callable[[Any], Any] | None
     first_layer: Any
+    ranks: Ranks
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
@@ -99,6 +102,7 @@ class Asked:
             edge_index=checks.choice("edge_index", given("edge_index"), checks.EDGE_INDEXES),
             transform=given("transform"),
             first_layer=given("first_layer"),
+            ranks=ranks(given("rank"), given("world_size"), given("uneven"), options["drop_last"]),
         )
         asked._check_together(given("device"))
         return asked
@@ -211,7 +215,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         **drawn,
         **of_graph.options(),
         "hotness": policy.scores,
-        "memory": checks.budget(asked.memory, source.default_memory) or 0,
+        "memory": _memory(asked.memory, source),
         "scratch": checks.scratch(asked.scratch, source.directory),
         "calibration": source.calibration(options["io"]),
         "links": None if links is None else links.options(),
@@ -219,6 +223,11 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     }
     asked = dataclasses.replace(asked, input_nodes=None)  # the library has a copy, the user's may be large
     return Request(asked, types, fanouts, inputs, links, of_graph, policy, options, source.first)
+
+
+def _memory(asked: int | str | MemoryBudget | None, source: Source) -> int:
+    """Return the bytes for the loader; 0 is unlimited."""
+    return asked.size if isinstance(asked, MemoryBudget) else checks.budget(asked, source.default_memory) or 0
 
 
 def drawn_in_graph(

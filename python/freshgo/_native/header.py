@@ -422,6 +422,17 @@ class LoaderDetails(Structure):
     )
 
 
+class Share(Structure):
+    """fg_share."""
+
+    _fields_ = (
+        ("rank", c_int64),
+        ("world_size", c_int64),
+        ("uneven", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class Batch(Structure):
     """fg_batch."""
 
@@ -634,6 +645,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "fg_links": Links,
     "fg_loader_options": LoaderOptions,
     "fg_loader_details": LoaderDetails,
+    "fg_share": Share,
     "fg_batch": Batch,
     "fg_simulation": Simulation,
     "fg_aggregation": Aggregation,
@@ -670,6 +682,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_history_restore": (c_void_p, c_void_p, c_int64),
     "fg_loader_open": (c_void_p, c_void_p, POINTER(LoaderOptions), POINTER(c_void_p)),
     "fg_loader_info": (c_void_p, POINTER(LoaderDetails)),
+    "fg_share_count": (POINTER(Share), c_int64, c_int64, POINTER(c_int64)),
+    "fg_loader_take": (c_void_p, POINTER(Share)),
     "fg_loader_start": (c_void_p, c_int64, c_int64, c_int32),
     "fg_loader_stop": (c_void_p,),
     "fg_loader_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),

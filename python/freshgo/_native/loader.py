@@ -6,7 +6,7 @@ Nothing here loads the native library at import; the first object or call does.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from freshgo._native.history import HistoryCalls
 from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_options
 from freshgo._native.store import Store
 
-__all__ = ["Loader", "RawBatch", "hotness", "simulate"]
+__all__ = ["Loader", "RawBatch", "hotness", "share_count", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,13 @@ class Loader(Handle, HistoryCalls):
         """Raise ClosedError after :meth:`close`."""
         self._handle()
 
+    def take(self, share: Mapping[str, int]) -> None:
+        """Make the epochs that start from now on those of a share. Another than the one so far ends what runs."""
+        abi.call("fg_loader_take", self._handle(), ctypes.byref(filled(header.Share, share)))
+
     def start(self, epoch: int, first_batch: int, mode: Literal["train", "trace", "plain"] = "train") -> None:
-        """Stop what runs and begin ``epoch`` at ``first_batch``. A trace produces only ids, a plain epoch uses no
-        history."""
+        """Stop what runs and begin ``epoch`` where ``first_batch`` batches of it have been made, by whatever ranks. A
+        trace produces only ids, a plain epoch uses no history."""
         abi.call("fg_loader_start", self._handle(), epoch, first_batch, _MODES[mode])
 
     def next(self, *, wait: bool = True) -> RawBatch | None:
@@ -98,6 +102,15 @@ class Loader(Handle, HistoryCalls):
     def plan(self) -> dict[str, Any]:
         """How the memory is divided, what the transfer of every window would take, and what it took."""
         return abi.read_json("fg_loader_plan", self._handle())
+
+
+def share_count(share: Mapping[str, int], num_batches: int, first_batch: int) -> int:
+    """How many batches are in a share, the members of ``fg_share``, of an epoch of ``num_batches``, once
+    ``first_batch`` of them have been made by whatever ranks."""
+    count = ctypes.c_int64()
+    of = filled(header.Share, share)
+    abi.call("fg_share_count", ctypes.byref(of), num_batches, first_batch, ctypes.byref(count))
+    return count.value
 
 
 def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> torch.Tensor:

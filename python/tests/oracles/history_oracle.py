@@ -248,6 +248,9 @@ class FakeLoader:
         self.pruned: list[Pruned] = []
         history._bind(self, list(loader._request.types.num_nodes.values()))
 
+    def _rank(self, *, take: bool) -> list[int] | None:
+        return None
+
     def _rewind(self) -> None:
         pass
 

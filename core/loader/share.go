@@ -1,0 +1,97 @@
+package loader
+
+import "fmt"
+
+// Share is which batches of an epoch a loader makes where several loaders, one for each rank, make them together: of
+// those that are left, every Ranks-th from the Rank-th on. A batch is a function of its number among all of them, so
+// that the ranks make together what one would make alone. The zero value is all of them.
+type Share struct {
+	Rank, Ranks int64
+	Uneven      Uneven
+}
+
+// Uneven says what becomes of the last batches where they do not suffice for another one of each rank.
+type Uneven int
+
+const (
+	Pad  Uneven = iota // the first batches of the epoch come again
+	Drop               // no rank makes them
+	Join               // some ranks make one batch less than others
+)
+
+// Check says what is wrong with a share.
+func (s Share) Check() error {
+	if s.Ranks < 0 || s.Rank < 0 || s.Rank >= s.ranks() {
+		return fmt.Errorf("%w: rank must be in [0, world_size) and world_size at least 1, got %d and %d",
+			ErrOption, s.Rank, s.Ranks)
+	}
+	if s.Uneven < Pad || s.Uneven > Join {
+		return fmt.Errorf("%w: unknown way %d to share uneven batches", ErrOption, s.Uneven)
+	}
+	return nil
+}
+
+// Take makes the epochs that start from now on those of a share. Another share than the one so far ends the epoch that
+// runs. A history counts epochs as the share has them.
+func (l *Loader) Take(s Share) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if s == l.taken {
+		return nil
+	}
+	l.Stop()
+	l.taken = s
+	if h := l.options.History; h != nil {
+		count := s.count(l.NumBatches())
+		l.pruner.SetSpans(h.Stale.iterations(count), h.Start.iterations(count))
+	}
+	return nil
+}
+
+// Count is how many batches are in the share, of an epoch of so many, from a number on.
+func (s Share) Count(batches, first int64) (int64, error) {
+	if err := s.Check(); err != nil {
+		return 0, err
+	}
+	if batches < 0 || first < 0 || first > batches {
+		return 0, fmt.Errorf("%w: the first batch must be within [0, %d], got %d", ErrOption, batches, first)
+	}
+	return s.count(batches - first), nil
+}
+
+// ranks is how many share the batches.
+func (s Share) ranks() int64 { return max(1, s.Ranks) }
+
+// count is how many of so many batches are in the share.
+func (s Share) count(batches int64) int64 {
+	up := s.ranks() - 1
+	switch s.Uneven {
+	case Drop:
+		up = 0
+	case Join:
+		up -= s.Rank
+	}
+	return (batches + up) / s.ranks()
+}
+
+// turns are the batches of an epoch that are in a share, by positions: 0 to count. An epoch that begins in the middle
+// has its last batch at the same position as a whole one, whichever ranks made the batches before.
+type turns struct {
+	ranks   int64
+	shift   int64 // number of the batch at position 0, which is negative where an epoch that is resumed begins later
+	batches int64 // of the epoch, of all ranks
+	count   int64
+}
+
+// turnsFrom are the turns of the loader in an epoch whose batches before first have been made, and the position there.
+func (l *Loader) turnsFrom(first int64) (turns, int64) {
+	t := turns{ranks: l.taken.ranks(), batches: l.NumBatches()}
+	t.count = l.taken.count(t.batches)
+	from := t.count - l.taken.count(t.batches-first)
+	t.shift = first + l.taken.Rank - from*t.ranks
+	return t, from
+}
+
+// number is that of the batch at a position: what it is a function of, with the seed and the epoch.
+func (t *turns) number(position int64) int64 { return (t.shift + position*t.ranks) % t.batches }

@@ -1,0 +1,108 @@
+"""The native loader of a loader, which may be opened more than once: for another order of batches, and after it has
+lent its memory to another loader."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from freshgo._data.source import Source
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.options import LoaderOptions
+from freshgo.errors import ClosedError
+from freshgo.memory import Borrower, MemoryBudget
+
+_GROW = (
+    *("batches", "rows", "hits", "packed", "misses", "held", "filled", "edges", "bytes_read", "requests", "retries"),
+    *("neighbor_hits", "neighbor_misses", "resampled", "pack_errors", "scratch_written", "scratch_read"),
+    *("seconds_opening", "seconds_sampling", "seconds_reading", "seconds_gathering", "seconds_waiting"),
+    "seconds_planning",
+)
+"""The figures that add up over openings; others are those of the last one."""
+
+
+class Openings:
+    """A native loader, with memory of its own or lent by a budget.
+
+    Who opens or closes it holds the lock of the loader's position."""
+
+    def __init__(self, source: Source, options: LoaderOptions, budget: MemoryBudget | None, owner: Borrower) -> None:
+        self._source, self._options, self._budget, self._owner = source, options, budget, owner
+        self._lock = threading.RLock()
+        self._before: dict[str, Any] = {}  # the figures of earlier openings
+        self._plan: dict[str, Any] = {}  # of the last opening, while there is none
+        self._count = 0
+        self.closed = False
+        self.native = self._open()
+        self.num_batches = self.native.num_batches
+
+    def _open(self) -> NativeLoader:
+        if self._budget is None:
+            opened = self._with(int(self._options["memory"]))
+        else:
+            opened = self._budget._lend(self._owner, self._with)
+        self._count += 1
+        return opened
+
+    def _with(self, n_bytes: int) -> NativeLoader:
+        return NativeLoader(self._source.native, {**self._options, "memory": n_bytes})
+
+    def check(self) -> None:
+        """Raise ClosedError after :meth:`close`."""
+        if self.closed:
+            raise ClosedError("loader is closed")
+        if not self.native.closed:
+            self.native.check_open()
+
+    def ready(self) -> NativeLoader:
+        """Return the native loader, opened again if it has given its memory back."""
+        self.check()
+        with self._lock:
+            if self.native.closed:
+                self.native = self._open()
+            return self.native
+
+    def change(self, options: LoaderOptions) -> NativeLoader:
+        """Return the native loader with other options, opened again: two of them may not fit into the memory."""
+        with self._lock:
+            self.give_back()
+            self._options = options
+            return self.ready()
+
+    def keep(self, **options: object) -> None:
+        """Take these options when it is opened again."""
+        self._options = {**self._options, **options}
+
+    def stop(self) -> None:
+        """End the running epoch, if there is one."""
+        with self._lock:
+            if self.closed or not self.native.closed:
+                self.native.stop()
+
+    def give_back(self) -> None:
+        """Close the native loader until :meth:`ready`."""
+        with self._lock:
+            if not self.native.closed:
+                self._before, self._plan = self.stats(), self.native.plan()
+                self.native.close()
+
+    def close(self) -> None:
+        """Close it for good."""
+        self.closed = True
+        self.native.close()
+        if self._budget is not None:
+            self._budget._returned(self._owner)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the figures of all openings."""
+        with self._lock:
+            if self.native.closed and not self.closed:
+                return self._before | {"memory_used": 0, "memory": {}}
+            now = self.native.stats()
+            sums = {name: self._before.get(name, 0) + now[name] for name in _GROW}
+            return {**now, **sums, "openings": self._count}
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan of the last opening."""
+        with self._lock:
+            return self._plan if self.native.closed and not self.closed else self.native.plan()

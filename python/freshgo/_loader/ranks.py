@@ -1,0 +1,114 @@
+"""Which batches of an epoch a loader makes where the ranks of a job make them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed
+
+from freshgo._args import checks
+from freshgo._native.loader import share_count
+from freshgo.errors import InvalidArgumentError, RankError
+
+UNEVEN = ("pad", "drop", "join")
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """The batches of one rank: every ``world_size``-th of those that are left, from the ``rank``-th on."""
+
+    rank: int = 0
+    world_size: int = 1
+    uneven: str = "pad"
+
+    def members(self) -> dict[str, int]:
+        """Return the members of ``fg_share``."""
+        return {"rank": self.rank, "world_size": self.world_size, "uneven": UNEVEN.index(self.uneven)}
+
+    def count(self, batches: int, done: int = 0) -> int:
+        """Return how many batches it has, of an epoch of so many, once all ranks together have made some."""
+        return share_count(self.members(), batches, done)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """What a loader was told of ranks."""
+
+    given: tuple[int, int] | None
+    """A rank and a number of ranks; None: those of ``torch.distributed``, whatever they are when they are needed."""
+    uneven: str
+
+    def shared(self) -> bool:
+        """Whether they are those of a process group of several."""
+        return self.given is None and self.now().world_size > 1
+
+    def now(self) -> Share:
+        """Return the share that an epoch has that begins now."""
+        rank, world_size = (group_rank() if self.given is None else self.given) or (0, 1)
+        return Share(rank, world_size, self.uneven)
+
+
+def ranks(rank: object, world_size: object, uneven: object, drop_last: bool) -> Ranks:
+    """Check what a loader was told of ranks."""
+    how = ("drop" if drop_last else "pad") if uneven is None else checks.choice("uneven", uneven, UNEVEN)
+    if rank is None and world_size is None:
+        return Ranks(None, how)
+    if rank is None or world_size is None:
+        raise InvalidArgumentError(
+            "rank and world_size go together, or are both left to torch.distributed, got "
+            f"rank={rank!r} and world_size={world_size!r}"
+        )
+    of = checks.count("world_size", world_size, 1)
+    return Ranks((checks.count("rank", rank, 0, of - 1), of), how)
+
+
+def group_rank() -> tuple[int, int] | None:
+    """Return the rank of this process and their number; None where ``torch.distributed`` is not initialised."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+class Agreement:
+    """Whether all ranks make batches of the same epoch. They are asked once, where a loader first begins an epoch in a
+    process group."""
+
+    def __init__(self) -> None:
+        self._group: weakref.ref[Any] | None = None  # which has agreed
+
+    def pending(self, of: Ranks) -> bool:
+        """Whether the ranks are to be asked: those of a process group of several, which has not been asked."""
+        if not of.shared():
+            return False
+        return self._group is None or self._group() is not torch.distributed.group.WORLD
+
+    def gather(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what every rank says of its epoch, in their order. All ranks call this together."""
+        said: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(said, dict(mine))
+        self._group = weakref.ref(torch.distributed.group.WORLD)
+        return said
+
+
+def check_same(said: list[dict[str, Any]]) -> None:
+    """Raise where ranks say different things: the same error on every rank."""
+    different = []
+    for key in dict.fromkeys(key for one in said for key in one):
+        of: dict[str, list[int]] = {}
+        for rank, one in enumerate(said):
+            of.setdefault(checks.shown(one[key]) if key in one else "missing", []).append(rank)
+        if len(of) > 1:
+            different.append(f"{key} is {', '.join(f'{value} on {_spoken(where)}' for value, where in of.items())}")
+    if different:
+        raise RankError(
+            f"the ranks do not make batches of one epoch: {'; '.join(different)}; give all of them the same graph, "
+            "options and state, or a loader that one rank iterates alone rank=0, world_size=1"
+        )
+
+
+def _spoken(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

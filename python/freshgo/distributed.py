@@ -1,0 +1,69 @@
+"""What the ranks of a distributed job do together, beside training: evaluation in which every seed counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed
+
+from freshgo._args import checks
+from freshgo.errors import DTypeError
+from freshgo.loader import Loader
+
+__all__ = ["evaluate"]
+
+
+@torch.no_grad()
+def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader) -> dict[str, torch.Tensor]:
+    """Run ``step`` on every batch of the loader's next epoch and return the sums of what it returns, over all ranks.
+
+    Every batch is evaluated by one rank, whatever the loader's ``uneven`` is: none comes again, and none is left out
+    but what ``drop_last`` leaves out. Ranks may so have one step more than others; a model in
+    ``DistributedDataParallel`` is therefore called by its ``module``, which waits for no other rank.
+
+        def step(batch):
+            out = model.module(batch.x, batch.edge_index)[: batch.batch_size]
+            return {"correct": (out.argmax(-1) == batch.y[: batch.batch_size]).sum(), "seeds": batch.batch_size}
+
+        sums = freshgo.distributed.evaluate(step, loader)
+        accuracy = sums["correct"] / sums["seeds"]
+
+    All ranks of the loader's epoch call it together. Gradients are off; ``model.eval()`` is the caller's.
+
+    Args:
+        step: called with each batch; returns tensors or numbers by name, sums over the seeds of the batch. The names,
+            shapes and dtypes are those of all batches.
+        loader: its next epoch is consumed. Of a loader that was given its ``rank``, the sums are over its own batches.
+
+    Returns:
+        The sums by name, on the CPU and the same on every rank; empty where there is no batch.
+
+    Raises:
+        DTypeError: ``step`` returns something else.
+        RankError: as for :class:`Loader`.
+    """
+    if not isinstance(loader, Loader):
+        raise DTypeError(f"loader must be a freshgo.Loader, got {type(loader).__name__}")
+    own: dict[str, torch.Tensor] = {}
+    for batch in loader._once():
+        _add(own, step(batch))
+    together = [own]
+    if loader._ranks.shared():
+        together = [{}] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(together, {name: value.cpu() for name, value in own.items()})
+    sums: dict[str, torch.Tensor] = {}
+    for of_rank in together:
+        _add(sums, of_rank)
+    return {name: value.cpu() for name, value in sums.items()}
+
+
+def _add(sums: dict[str, torch.Tensor], returned: Mapping[str, Any]) -> None:
+    if not isinstance(returned, Mapping):
+        raise DTypeError(f"step must return a dict of tensors or numbers, got {checks.shown(returned)}")
+    for name, value in returned.items():
+        if not isinstance(value, torch.Tensor | int | float):
+            raise DTypeError(f"step must return tensors or numbers, got {name!r}: {checks.shown(value)}")
+        one = torch.as_tensor(value)
+        sums[name] = sums[name] + one if name in sums else one

@@ -1,0 +1,223 @@
+"""Loaders that share a memory budget: the one that is iterated has it, and no batch differs."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from freshgo import History, Loader, MemoryBudget, convert, errors
+
+NODES, WIDTH = 20_000, 128
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(1)
+    graph = {
+        "num_nodes": NODES,
+        "edge_index": rng.integers(NODES, size=(2, 100_000)),
+        "x": rng.standard_normal((NODES, WIDTH), dtype=np.float32),
+    }
+    path = tmp_path_factory.mktemp("budget") / "graph"
+    convert(graph, path, progress=False).close()
+    return path
+
+
+def opened(path: Path, memory: Any, **options: Any) -> Loader:
+    """A loader of 40 batches."""
+    few = {"batch_size": 100, "shuffle": True, "num_workers": 1, "prefetch": 1}
+    return Loader(path, [2, 2], range(4000), memory=memory, **few, **options)
+
+
+def ids(batches: Iterator[Any] | Loader) -> list[list[int]]:
+    return [[*batch.input_id.tolist(), *batch.n_id.tolist()] for batch in batches]
+
+
+def held(*loaders: Loader) -> int:
+    return sum(loader.stats()["memory_used"] for loader in loaders)
+
+
+@pytest.fixture(scope="module")
+def expected(path: Path) -> list[list[list[int]]]:
+    with opened(path, "64MiB") as loader:
+        return [ids(loader) for _ in range(3)]
+
+
+def test_the_loader_that_runs_has_all_of_it(path: Path, expected: list[list[list[int]]]) -> None:
+    budget = MemoryBudget("16MiB")
+    with opened(path, budget, cache="belady") as train, opened(path, budget, cache="lru", seed=1) as valid:
+        assert (train.stats()["openings"], valid.stats()["openings"]) == (1, 1)
+        assert train.stats()["memory_used"] == 0  # lent to the second one
+        assert (len(train), len(valid)) == (40, 40)
+        for epoch in range(3):
+            seen = []
+            for batch in train:
+                seen.append([*batch.input_id.tolist(), *batch.n_id.tolist()])
+                assert held(train, valid) <= budget.size
+            assert seen == expected[epoch]
+            assert train.stats()["memory_limit"] == budget.size
+            for _ in valid:
+                assert held(train, valid) <= budget.size
+            assert valid.stats()["memory_limit"] == budget.size
+        assert (train.stats()["openings"], valid.stats()["openings"]) == (4, 4)
+        assert train.stats()["batches"] == valid.stats()["batches"] == 120
+        assert [epoch["batches"] for epoch in train.stats()["epochs"]] == [40, 40, 40]
+        assert sum(epoch["bytes_read"] for epoch in train.stats()["epochs"]) < train.stats()["bytes_read"]
+        assert train.state_dict()["epoch"] == 3
+        assert "40 batches" in repr(train) and "Plan" in repr(type(train.plan()))
+        assert budget.lent == budget.size
+    assert budget.lent == 0
+
+
+def test_a_loader_that_is_not_disturbed_stays_open(path: Path) -> None:
+    budget = MemoryBudget("16MiB")
+    with opened(path, budget) as train:
+        for _ in range(3):
+            list(train)
+        assert train.stats()["openings"] == 1
+        parts = budget.at_most("8MiB")
+    with opened(path, parts) as train, opened(path, parts) as valid:
+        for _ in range(2):
+            assert sum(1 for _ in zip(train, valid, strict=True)) == 40
+        assert (train.stats()["openings"], valid.stats()["openings"]) == (1, 1)
+        assert train.stats()["memory_limit"] == valid.stats()["memory_limit"] == 8 << 20
+        assert budget.lent == 16 << 20
+
+
+def test_a_loader_in_an_epoch_lends_nothing(path: Path, expected: list[list[list[int]]]) -> None:
+    budget = MemoryBudget("16MiB")
+    with opened(path, budget) as train, opened(path, budget) as valid:
+        iterator = iter(train)
+        seen = ids(itertools.islice(iterator, 5))
+        with pytest.raises(errors.BudgetError, match=r"16\.0 MiB of 16\.0 MiB are held by loaders in an"):
+            next(iter(valid))
+        assert seen + ids(iterator) == expected[0]
+        assert ids(valid) == expected[0]
+        left = iter(train)
+        next(left)
+        del left  # a loop that was left early is no epoch any more
+        gc.collect()
+        assert len(ids(valid)) == 40
+        state = valid.state_dict() | {"batches": 7}
+        next(iter(train))
+        valid.load_state_dict(state)
+        assert len(ids(valid)) == 33
+    with opened(path, budget.at_most("15900kiB")) as train, opened(path, budget) as valid:
+        iterator = iter(train)
+        next(iterator)
+        with pytest.raises(errors.BudgetError, match=r"at_most") as caught:
+            list(valid)
+        assert caught.value.minimum > 100 << 10
+
+
+def test_an_order_that_depends_on_memory_stays(path: Path) -> None:
+    budget = MemoryBudget("9MiB")
+    options = {"cache": "belady", "reorder": True}
+    with opened(path, budget, **options) as train:
+        order, first = train.state_dict()["config"]["reorder"], ids(train)
+        assert order is not None
+        with opened(path, budget) as valid:
+            list(valid)
+        train.set_epoch(0)
+        assert ids(train) == first
+        assert train.stats()["openings"] == 2
+        assert train.state_dict()["config"]["reorder"] == order
+
+
+def test_a_history_is_kept(path: Path) -> None:
+    budget = MemoryBudget("32MiB")
+    with opened(path, budget.at_most("16MiB"), history=History(memory="100kiB")) as train:
+        with opened(path, budget) as valid:
+            list(train)
+            list(valid)
+            assert valid.stats()["memory_limit"] == 16 << 20
+            assert train.stats()["openings"] == 1
+        with pytest.raises(errors.BudgetError, match="or with a history"):
+            opened(path, budget, feature_cache="30MiB")
+
+
+def test_what_is_closed_or_forgotten_is_free(path: Path) -> None:
+    budget = MemoryBudget("16MiB")
+    train = opened(path, budget)
+    assert budget.lent == 16 << 20
+    del train
+    gc.collect()
+    assert budget.lent == 0
+    with pytest.raises(errors.BudgetError) as caught:
+        opened(path, budget.at_most(1000))
+    assert caught.value.minimum > 1000
+    assert budget.lent == 0
+    train = opened(path, budget)
+    train.close()
+    assert budget.lent == 0
+    for use in (lambda: list(train), train.stats, train.plan):
+        with pytest.raises(errors.ClosedError):
+            use()
+
+
+@pytest.mark.parametrize("size", [0, "0", -1, "much", 1.5, None, True])
+def test_sizes_that_are_none(size: Any) -> None:
+    with pytest.raises((errors.InvalidArgumentError, errors.DTypeError), match="size"):
+        MemoryBudget(size)
+    with pytest.raises((errors.InvalidArgumentError, errors.DTypeError), match="size"):
+        MemoryBudget("1GiB").at_most(size)
+
+
+def test_a_part_is_no_larger_than_the_whole() -> None:
+    budget = MemoryBudget("1GiB")
+    assert repr(budget) == "MemoryBudget(1.0 GiB, 0 B lent)"
+    assert repr(budget.at_most("256MiB")) == "MemoryBudget(256.0 MiB of 1.0 GiB, 0 B lent)"
+    with pytest.raises(errors.InvalidArgumentError, match=f"at most that of the budget, {1 << 28} bytes"):
+        budget.at_most("256MiB").at_most("512MiB")
+
+
+RESIDENT = """
+import gc, sys
+from pathlib import Path
+from freshgo import Loader, MemoryBudget
+
+def resident():
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) >> 10
+
+path, shared = sys.argv[1], sys.argv[2] == "shared"
+memory = MemoryBudget("96MiB") if shared else "96MiB"
+options = dict(batch_size=500, shuffle=True, cache="degree", num_workers=1, prefetch=1)
+with Loader(path, [2], range(1000), memory="96MiB", **options) as loader:  # imports what a batch needs
+    list(loader)
+before, most = resident(), 0
+loaders = [Loader(path, [2], memory=memory, seed=seed, **options) for seed in range(3)]
+for _ in range(2):
+    for loader in loaders:
+        for batch in loader:
+            pass
+        most = max(most, resident() - before)
+print(most)
+"""
+
+
+def test_the_process_keeps_to_the_budget(tmp_path: Path) -> None:
+    """By what is resident: three loaders take no more than one, where they took three times as much."""
+    rng = np.random.default_rng(2)
+    nodes = 160_000  # 164 MB of features
+    edges = rng.integers(nodes, size=(2, 100_000))
+    x = np.zeros((nodes, 256), dtype=np.float32)
+    x[:] = np.arange(nodes, dtype=np.float32)[:, None]
+    convert({"edge_index": edges, "x": x}, tmp_path / "graph", progress=False).close()
+
+    def most(kind: str) -> int:
+        run = [sys.executable, "-I", "-c", RESIDENT, str(tmp_path / "graph"), kind]
+        return int(subprocess.run(run, capture_output=True, text=True, check=True, timeout=300).stdout)
+
+    shared, apart = most("shared"), most("apart")
+    assert 60 < shared < 96 + 48  # MiB, with the library and what Go has not returned yet
+    assert apart > 2 * 96

@@ -1,0 +1,207 @@
+"""Processes that are the ranks of a job, and what they are told to do. They are started once and joined into process
+groups of any size, over a file."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from freshgo import Loader, distributed
+
+PATIENCE = 120
+"""Seconds after which a rank is taken to hang."""
+
+
+class Ranks:
+    """Processes to be ranks, of which each runs one job at a time."""
+
+    def __init__(self, count: int, directory: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._directory, self._groups = directory, 0
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def run(self, job: Callable[..., Any], world: int, *args: Any) -> list[Any]:
+        """What the job returns on each rank of a new group; an exception where it raised one."""
+        self._groups += 1
+        for rank in range(world):
+            self._pipes[rank].send((job, str(self._directory / f"group-{self._groups}"), rank, world, args))
+        found = []
+        for rank in range(world):
+            assert self._pipes[rank].poll(PATIENCE), f"rank {rank} of {world} hangs in {job.__name__}"
+            found.append(self._pipes[rank].recv())
+        return found
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError):
+        while True:
+            job, file, rank, world, args = pipe.recv()
+            try:
+                found = job(file, rank, world, *args)
+            except Exception as error:  # the test looks at it
+                found = error
+            pipe.send(found)
+
+
+@contextlib.contextmanager
+def group(file: str, rank: int, world: int) -> Iterator[None]:
+    """A process group over gloo."""
+    os.environ["LOCAL_WORLD_SIZE"] = str(world)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # what the job raised matters
+            dist.destroy_process_group()
+        os.environ.pop("LOCAL_WORLD_SIZE", None)
+
+
+def digest(batch: Any) -> str:
+    """Everything in a batch, to compare."""
+    tensors = {name: value for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
+    of_all = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        of_all.update(f"{name} {value.dtype} {list(value.shape)} ".encode() + value.contiguous().numpy().tobytes())
+    return of_all.hexdigest()
+
+
+def open_loader(data: Any, **options: Any) -> Loader:
+    return Loader(data, [4, 3], **{"batch_size": 23, "shuffle": True, "seed": 3, **options})
+
+
+def epochs(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> tuple[int, list[list[str]]]:
+    """The length of an epoch, and two of them."""
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        return len(loader), [[digest(batch) for batch in loader] for _ in range(2)]
+
+
+def differ(file: str, rank: int, world: int, data: Sequence[Any], options: Sequence[dict[str, Any]]) -> int:
+    """Begin an epoch of graphs, options and positions that differ from rank to rank."""
+    mine = dict(options[rank])
+    at = mine.pop("at", 0)
+    with group(file, rank, world), open_loader(data[rank], **mine) as loader:
+        loader.load_state_dict(loader.state_dict() | {"batches": at})
+        return sum(1 for _ in loader)
+
+
+def before_and_after(file: str, rank: int, world: int, data: Any) -> dict[str, Any]:
+    """A loader that is made and used by one process, becomes that of a rank, and is used by one process again."""
+    found: dict[str, Any] = {}
+    with open_loader(data) as loader:
+        found["alone"] = len(loader), [digest(batch) for batch in loader]
+        with group(file, rank, world):
+            found["ranks"] = len(loader), [digest(batch) for batch in loader]
+            interrupted = iter(loader)
+            found["begun"] = [digest(next(interrupted)) for _ in range(2)]
+            state = loader.state_dict()
+        try:
+            next(interrupted)
+        except Exception as error:
+            found["error"] = error
+        found["state"] = state, loader.state_dict()
+        loader.load_state_dict(state)
+        found["left"] = [digest(batch) for batch in loader]
+        found["after"] = len(loader), [digest(batch) for batch in loader]
+    return found
+
+
+def go_on(file: str, rank: int, world: int, data: Any, options: dict[str, Any], state: Any, steps: int) -> Any:
+    """Some batches after a state, and the state then."""
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        found = []
+        for batch in loader:
+            found.append(digest(batch))
+            if len(found) == steps:
+                break
+        return found, loader.state_dict()
+
+
+def train(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> tuple[int, list[float]]:
+    """Two epochs of DDP, in Join where ranks have batches of their own; the steps and the weights."""
+    from torch.distributed.algorithms.join import Join
+
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        torch.manual_seed(0)
+        model = DistributedDataParallel(torch.nn.Linear(128, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps = 0
+        for _ in range(2):
+            with Join([model], enable=options["uneven"] == "join"):
+                for batch in loader:
+                    optimizer.zero_grad()
+                    model(batch.x).square().mean().backward()
+                    optimizer.step()
+                    steps += 1
+        return steps, torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+
+
+def evaluation(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> Any:
+    """Sums over the seeds of an epoch, once in the middle of nothing and once after an epoch of training."""
+
+    def step(batch: Any) -> dict[str, Any]:
+        assert not torch.is_grad_enabled()
+        seeds = batch.n_id[: batch.batch_size]
+        return {"seeds": batch.batch_size, "ids": seeds.sum(), "each": torch.bincount(seeds, minlength=400)}
+
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        first = distributed.evaluate(step, loader)
+        list(loader)
+        return first, distributed.evaluate(step, loader), loader.state_dict()["epoch"]
+
+
+def soak(file: str, rank: int, world: int, data: Any, options: dict[str, Any], batches: int) -> tuple[int, int]:
+    """Many batches over many epochs, some left early; the pages that are resident after a quarter of them and in the
+    end."""
+    resident, made = [], 0
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        while made < batches:
+            for step, _ in enumerate(loader):
+                made += 1
+                if made == batches // 4 or made == batches:
+                    gc.collect()
+                    resident.append(int(Path("/proc/self/statm").read_text().split()[1]))
+                if made == batches or (step == 3 and made % 5 == 0):
+                    break
+    return resident[0], resident[1]
+
+
+def judged_with(loader: Loader, rows: int) -> Loader:
+    """A loader whose order of batches is made for a cache of so many rows, as that of another memory would be."""
+    loader._openings.change({**loader._options, "reorder_rows": rows})
+    loader._order = loader._planned_order()
+    return loader
+
+
+def reordered(file: str, rank: int, world: int, data: Any, options: dict[str, Any], rows: Sequence[int]) -> Any:
+    """An epoch whose order differs from rank to rank."""
+    with group(file, rank, world), judged_with(open_loader(data, **options), rows[rank]) as loader:
+        before = loader.state_dict()["config"]["reorder"]
+        found = [digest(batch) for batch in loader]
+        return before, loader.state_dict()["config"]["reorder"], found
