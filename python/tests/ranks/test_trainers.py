@@ -1,0 +1,128 @@
+"""Lightning and Accelerate: their own loops over a loader that is given to them as it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rank_jobs import digest, open_loader
+
+from freshgo import convert
+
+COMMON = """
+import os, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+sys.path.insert(0, sys.argv[1])
+from rank_jobs import digest, open_loader
+
+path, directory = sys.argv[2], Path(sys.argv[3])
+rank = int(os.environ["RANK"])
+
+def note(name, lines):
+    (directory / f"{name}-{rank}").write_text("\\n".join(lines))
+"""
+
+LIGHTNING = (
+    COMMON
+    + """
+import lightning
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model, self.seen, self.valid = torch.nn.Linear(4, 2), [], []
+    def training_step(self, batch, index):
+        self.seen.append(digest(batch))
+        return self.model(batch.x).square().mean()
+    def validation_step(self, batch, index):
+        self.valid += batch.input_id.tolist()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def fit(module, steps, resume=None):
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, max_steps=steps, default_root_dir=directory,
+        logger=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+        callbacks=[ModelCheckpoint(dirpath=directory, filename="state", every_n_train_steps=3, save_top_k=-1)],
+    )
+    with open_loader(path) as train, open_loader(path, shuffle=False, uneven="join") as valid:
+        trainer.fit(module, train, valid, ckpt_path=resume)
+
+first, second = Module(), Module()
+fit(first, 3)
+note("first", first.seen)
+fit(second, -1, resume=directory / "state.ckpt")
+note("second", second.seen)
+note("valid", map(str, second.valid))
+"""
+)
+
+ACCELERATE = (
+    COMMON
+    + """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(4, 2)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+seen = []
+with open_loader(path) as loader:  # is not prepared: it knows its rank, and where its batches go
+    accelerator.register_for_checkpointing(loader)
+    for batch in loader:
+        accelerator.backward(model(batch.x).square().mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        seen.append(digest(batch))
+        if len(seen) == 3:
+            accelerator.save_state(directory / "state")
+    note("whole", seen)
+    accelerator.load_state(directory / "state")
+    note("rest", [digest(batch) for batch in loader])
+"""
+)
+
+
+def torchrun(tmp_path: Path, script: str) -> list[str]:
+    """Run a script by two processes; the batches of an epoch in one."""
+    rng = np.random.default_rng(0)
+    graph = {"edge_index": rng.integers(300, size=(2, 2000)), "x": rng.random((300, 4), dtype=np.float32)}
+    convert(graph, tmp_path / "graph", progress=False).close()
+    (tmp_path / "job.py").write_text(script)
+    oracles = Path(__file__).resolve().parents[1] / "oracles"
+    command = [sys.executable, "-I", "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    arguments = map(str, [tmp_path / "job.py", oracles, tmp_path / "graph", tmp_path])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300, env=environment)
+    assert run.returncode == 0, run.stderr
+    with open_loader(tmp_path / "graph") as loader:
+        return [digest(batch) for _ in range(2) for batch in loader]
+
+
+def noted(tmp_path: Path, name: str) -> list[list[str]]:
+    return [(tmp_path / f"{name}-{rank}").read_text().split() for rank in range(2)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
+def test_lightning_resumes_within_an_epoch(tmp_path: Path) -> None:
+    """Its own checkpoints hold the loader's position."""
+    expected = torchrun(tmp_path, LIGHTNING)
+    assert len(expected) == 28
+    assert noted(tmp_path, "first") == [expected[rank:6:2] for rank in range(2)]
+    assert noted(tmp_path, "second") == [expected[6 + rank :: 2] for rank in range(2)]
+    valid = noted(tmp_path, "valid")
+    assert sorted(map(int, valid[0] + valid[1])) == sorted([*range(300)] * 2)  # after each epoch, every seed once
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_accelerate_saves_a_loader_that_is_registered(tmp_path: Path) -> None:
+    expected = torchrun(tmp_path, ACCELERATE)
+    assert noted(tmp_path, "whole") == [expected[rank:14:2] for rank in range(2)]
+    assert noted(tmp_path, "rest") == [expected[6 + rank : 14 : 2] for rank in range(2)]
