@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,25 +65,18 @@ func (in *inspector) number(at place) (int64, bool) {
 // a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
 var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 
-// The second superbatch of those in the scratch file, and no limit. Arbitrary: sampling an epoch takes about as long as
-// reading four of its batches.
-const secondStored, mostStored = 4, math.MaxInt64
-
-// Where plans are in the scratch file, the second is short, since what it reads is read again by the third, and the
-// third is as long as they come.
+// superbatchLength is the length of superbatch k. Where plans are in the scratch
+// file, the second is as long as they come: what a shorter one reads, the next
+// would read again.
 func (l *Loader) superbatchLength(k int) int64 {
-	if l.split.Stored {
-		return min(l.split.Superbatch, []int64{1, secondStored, mostStored}[min(k, 2)])
+	if l.split.Stored && k > 0 {
+		return l.split.Superbatch
 	}
 	if k < len(firstSuperbatches) {
 		return min(l.split.Superbatch, firstSuperbatches[k])
 	}
 	return l.split.Superbatch
 }
-
-// looksAhead says whether superbatch k is planned with those after it. The first is not: its batch does not wait. With
-// long windows neither is the second, whose rows all find a place in the cache.
-func (l *Loader) looksAhead(k int) bool { return k > 1 || k == 1 && !l.split.Stored }
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
@@ -115,7 +107,7 @@ func (in *inspector) run() error {
 		freeAll(ahead)
 	}()
 	for k := 0; len(current) > 0; k++ {
-		if l.looksAhead(k) && len(ahead) == 0 {
+		if k > 0 && len(ahead) == 0 {
 			ahead = in.sampleAhead(l.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)

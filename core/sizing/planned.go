@@ -151,6 +151,7 @@ const (
 	// mostStored is how many rows the batches of a window and of the next may have: there are five bits for each in
 	// memory. mostHeld is what records and traces may take before they go to the file. leastBuffers is how many buffers of
 	// the scratch file are for what is not a pack. All arbitrary.
+	leastStored  = 16 // batches of a window
 	mostStored   = 1 << 25
 	mostHeld     = 64 << 20
 	leastBuffers = 64
@@ -184,7 +185,7 @@ func (z *division) store(s *Split, total int64, pot *int64) {
 		return traces(n) <= mostTraces && packs(n) <= mostPacks &&
 			max(0, traces(n)-s.Traces)+max(0, packs(n)-s.Packs) <= *pot
 	}
-	n := min(mostBatches, max(ask.EpochBatches, reorderBatches), mostStored/(2*nodes))
+	n := min(mostBatches, max(ask.EpochBatches, leastStored), mostStored/(2*nodes))
 	if ask.Superbatch != Auto {
 		n = min(n, ask.Superbatch)
 	}
