@@ -12,6 +12,7 @@ import (
 
 	"freshgo/core/loader"
 	"freshgo/core/manifest"
+	"freshgo/core/narrow"
 	"freshgo/core/store"
 	"freshgo/csrc"
 )
@@ -73,6 +74,12 @@ func source(a *C.fg_array, name string) (store.Source, error) {
 	if a.path != nil {
 		s.File, s.Mem = C.GoString(a.path), nil
 	}
+	if a.stored != nil {
+		var known bool
+		if s.Narrow, known = narrow.Parse(C.GoString(a.stored)); !known {
+			return s, invalid("%s is to be stored as %q, expected one of %q", name, C.GoString(a.stored), narrow.Labels())
+		}
+	}
 	return s, nil
 }
 
@@ -105,6 +112,9 @@ func graphTensors(list *C.fg_array, n C.int32_t, what string) ([]loader.GraphTen
 	out := make([]loader.GraphTensor, n)
 	for i, s := range named {
 		rows, err := denseBytes(s.Source)
+		if err == nil && s.Narrow != narrow.None {
+			err = invalid("a graph in memory is used as it is, not as %s", s.Narrow)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s %q", err, what, s.Name)
 		}

@@ -22,6 +22,7 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 		if node.Tensors, err = sources(n.tensors, n.num_tensors, cmp.Or(label, "node ")+"tensor"); err != nil {
 			return out, err
 		}
+		clip(node.Tensors, in.clip != 0)
 		if node.Splits, err = splitSources(n.splits, n.num_splits, label+"split"); err != nil {
 			return out, err
 		}
@@ -39,9 +40,17 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 		if edge.Tensors, err = sources(e.tensors, e.num_tensors, cmp.Or(label, "edge ")+"tensor"); err != nil {
 			return out, err
 		}
+		clip(edge.Tensors, in.clip != 0)
 		out.EdgeTypes = append(out.EdgeTypes, edge)
 	}
 	return out, t.err
+}
+
+// clip says what becomes of numbers that are too large for the form in which they are stored.
+func clip(tensors []store.NamedSource, to bool) {
+	for i := range tensors {
+		tensors[i].Clip = to
+	}
 }
 
 // graphInput describes a caller's graph in memory.

@@ -40,6 +40,15 @@ func text(s *C.char, missing string) string {
 	return C.GoString(s)
 }
 
+// choice is one of some strings, of which NULL stands for the first.
+func (t *taker) choice(s *C.char, what string, allowed ...string) string {
+	got := text(s, allowed[0])
+	if t.err == nil && !slices.Contains(allowed, got) {
+		t.err = invalid("%s is %q, expected one of %q", what, got, allowed)
+	}
+	return got
+}
+
 // options are a caller's options for a graph. The arrays that the header names stay where they are; the rest is copied.
 func options(in *C.fg_loader_options, homogeneous bool) (loader.Options, error) {
 	o, err := sized(in, "fg_loader_options")
@@ -85,6 +94,7 @@ func options(in *C.fg_loader_options, homogeneous bool) (loader.Options, error) 
 		Calibration:  text(o.calibration, ""),
 		Checksums:    o.checksums != 0,
 		Aggregate:    text(o.aggregate, ""),
+		AsStored:     t.choice(o.feature_dtype, "feature_dtype", "float32", "stored") == "stored",
 
 		TimeAttr:     text(o.time_attr, ""),
 		SeedTimes:    list[int64](&t, o.input_time, int64(o.num_input_time), "times of seeds"),

@@ -98,8 +98,15 @@ func (h *storeHandle) tensorReader(list []store.Tensor, word, name string) (read
 			return result{}, err
 		}
 		defer block.Free()
+		dtype, shape := t.Values()
 		dense := block.Bytes()[:t.Rows*int64(t.Layout.RowBytes)]
-		return copied(t.Name, t.DType, append([]int64{t.Rows}, t.RowShape...), dense, versioned)
+		bytes := t.Rows * int64(t.ValueBytes())
+		return made(t.Name, dtype, append([]int64{t.Rows}, shape...), bytes, versioned, func(to []byte) {
+			copy(to[len(to)-len(dense):], dense)
+			if t.Narrow != nil {
+				t.Narrow.Widen(to)
+			}
+		})
 	}, nil
 }
 
@@ -118,12 +125,19 @@ func named(list []store.Tensor, word, name string) (*store.Tensor, error) {
 
 // copied makes a tensor with a copy of the data: what core loaded lies in memory that C cannot free.
 func copied(name string, dtype manifest.DType, shape []int64, data []byte, versioned bool) (result, error) {
-	buffer, err := csrc.Allocator{}.Acquire(int64(len(data)))
+	return made(name, dtype, shape, int64(len(data)), versioned, func(to []byte) { copy(to, data) })
+}
+
+// made makes a tensor of so many bytes, which fill fills.
+func made(
+	name string, dtype manifest.DType, shape []int64, bytes int64, versioned bool, fill func([]byte),
+) (result, error) {
+	buffer, err := csrc.Allocator{}.Acquire(bytes)
 	if err != nil {
 		return result{}, err
 	}
 	defer buffer.Release()
-	copy(buffer.Bytes(), data)
+	fill(buffer.Bytes())
 	t, err := buffer.(*csrc.Buffer).Tensor(name, dtypes[dtype], shape, versioned)
 	if err != nil {
 		return result{}, err

@@ -1,7 +1,7 @@
 // Command gather compares core/rows with memcpy in C: random rows of a table larger than the caches into one batch.
 //
 // The contestants work on the same rows in one process and take turns; the figures are medians over the rounds, and
-// what they copied is compared before anything is timed.
+// what they copied is compared before anything is timed. A second table has rows that are stored in fewer bytes.
 //
 //	go run ./bench/gather                 # 2 GiB table
 //	go run ./bench/gather -table 256      # a quick look, in MiB
@@ -26,6 +26,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/mem"
+	"freshgo/core/narrow"
 	"freshgo/core/rows"
 )
 
@@ -72,7 +73,61 @@ func run() error {
 			return err
 		}
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Println("\nfloat32 rows from stored rows of fewer bytes, GB/s of float32 (ratio to stored float32)")
+	w = tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "columns\tfloat32\tfloat16\tbfloat16\tint8-per-row\tint8-per-column\t")
+	for _, columns := range []int{32, 100, 128, 256, 512} {
+		widen(w, src, dst, columns)
+	}
 	return w.Flush()
+}
+
+// widen compares rows that are gathered and then widened in place, as a batch's are, with rows of float32. A table of
+// fewer bytes has as many rows.
+func widen(w *tabwriter.Writer, src, dst []byte, columns int) {
+	wide := 4 * columns
+	n := len(dst) / wide
+	dst = dst[:n*wide]
+	idx := make([]int64, n)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range idx {
+		idx[i] = rng.Int64N(int64(len(src) / wide))
+	}
+	turns := []func(){func() { rows.Gather(dst, src, wide, idx) }}
+	for _, form := range []narrow.Form{narrow.Float16, narrow.BFloat16, narrow.Int8Rows, narrow.Int8Columns} {
+		c := narrow.Coding{
+			Form: form, Elements: columns, Scales: make([]float32, columns), Offsets: make([]float32, columns),
+		}
+		stored := dst[len(dst)-n*c.RowBytes():]
+		turns = append(turns, func() {
+			rows.Gather(stored, src, c.RowBytes(), idx)
+			c.Widen(dst)
+		})
+	}
+	rates := make([][]float64, len(turns))
+	for range *rounds {
+		for i, turn := range turns {
+			start := time.Now()
+			turn()
+			rates[i] = append(rates[i], float64(len(dst))/time.Since(start).Seconds()/1e9)
+		}
+	}
+	fmt.Fprintf(w, "%d\t", columns)
+	for i := range turns {
+		fmt.Fprintf(w, "%.1f (%.2f)\t", median(rates[i]), median(ratios(rates[i], rates[0])))
+	}
+	fmt.Fprintln(w)
+}
+
+// ratios divides the rates of each round.
+func ratios(rates, by []float64) (out []float64) {
+	for round := range rates {
+		out = append(out, rates[round]/by[round])
+	}
+	return out
 }
 
 func compare(w *tabwriter.Writer, src, dst, other []byte, rowBytes int) error {
@@ -108,11 +163,7 @@ func compare(w *tabwriter.Writer, src, dst, other []byte, rowBytes int) error {
 	}
 	fmt.Fprintf(w, "%d\t", rowBytes)
 	for i := range turns {
-		var ratios []float64
-		for round := range rates[i] {
-			ratios = append(ratios, rates[i][round]/rates[2][round])
-		}
-		fmt.Fprintf(w, "%.1f (%.2f)\t", median(rates[i]), median(ratios))
+		fmt.Fprintf(w, "%.1f (%.2f)\t", median(rates[i]), median(ratios(rates[i], rates[2])))
 	}
 	fmt.Fprintln(w)
 	return nil

@@ -3,6 +3,8 @@ package loader
 import (
 	"fmt"
 	"time"
+
+	"freshgo/core/internal/reuse"
 )
 
 // fill turns edge positions into edge numbers and gathers all rows, in two
@@ -37,13 +39,39 @@ func (p *preparer) fill(b *Batch) error {
 		p.super.read()
 		p.closePacks()
 	}
-	return p.commit(b, tensors)
+	if err := p.commit(b, tensors); err != nil {
+		return err
+	}
+	return p.widen(tensors)
 }
 
-// rowTensors appends the tensors of the graph to the batch, without their rows; nil for those that it goes without.
+// widen turns stored rows into those that the batch delivers.
+func (p *preparer) widen(tensors [][]byte) error {
+	for i := range p.loader.tables {
+		t := &p.loader.tables[i]
+		if tensors[i] == nil || t.narrow == nil {
+			continue
+		}
+		err := p.timed(func() {
+			t.narrow.Widen(p.wide[i])
+			if p.cut.On() && !t.byEdge {
+				p.clearUnloaded(p.wide[i], t, int(t.delivered())) // a stored zero may stand for another number
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowTensors appends the tensors of the graph to the batch, and returns where their rows are to be put as they are
+// stored: at the end of each, from where widen spreads those of fewer bytes. It is nil for tensors that the batch goes
+// without.
 func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
 	l := p.loader
 	tensors := make([][]byte, len(l.tables))
+	p.wide = reuse.Slice(p.wide, len(l.tables))
 	for i := range l.tables {
 		t := &l.tables[i]
 		if t.byEdge && !l.parts.types.numbered(t.typ) {
@@ -54,11 +82,12 @@ func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
 			count = p.roster.bases[t.typ+1] - p.roster.bases[t.typ]
 		}
 		var err error
-		if tensors[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
+		if p.wide[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
 			return nil, err
 		}
+		tensors[i] = p.wide[i][int64(len(p.wide[i]))-count*int64(t.width):]
 		if p.cut.On() && !t.byEdge {
-			p.clearUnloaded(tensors[i], t)
+			p.clearUnloaded(tensors[i], t, t.width)
 		}
 	}
 	return tensors, nil

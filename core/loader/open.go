@@ -26,6 +26,11 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	if err := l.parts.choose(o.Aggregate); err != nil {
 		return nil, err
 	}
+	if o.AsStored {
+		for i := range l.parts.tensors {
+			l.parts.tensors[i].asStored()
+		}
+	}
 	if err := l.check(); err != nil {
 		return nil, err
 	}

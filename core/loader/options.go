@@ -78,6 +78,8 @@ type Options struct {
 	NoEdgeWeight bool          // batches do not bring LABOR's weights
 	Walks        []sample.Walk // for each hop, random walks that find neighbours, of which Fanouts are kept
 
+	// AsStored delivers floats that are stored in fewer bytes as they are stored, not as float32: see store.Narrowed.
+	AsStored  bool
 	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
 
 	History *HistoryOptions // nil: none

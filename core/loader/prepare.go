@@ -26,6 +26,7 @@ type preparer struct {
 	sections sections   // of batch
 	owning   owning     // of bidirectional edges
 	cut      *prune.Cut // what pruning leaves of the batch
+	wide     [][]byte   // the tensors of the batch that the graph has rows for
 
 	// Of a planned batch.
 	number  int64 // the inspector's

@@ -125,15 +125,15 @@ func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
 	}
 }
 
-// clearUnloaded zeroes the rows of a node tensor that are not loaded.
-func (p *preparer) clearUnloaded(dst []byte, t *table) {
+// clearUnloaded zeroes the rows, so many bytes wide, of a node tensor that are not loaded.
+func (p *preparer) clearUnloaded(dst []byte, t *table, width int) {
 	next := 0
 	loaded, base := p.cut.Batch.LoadedOf(t.typ)
 	for _, at := range loaded {
-		clear(dst[next*t.width : int(at-base)*t.width])
+		clear(dst[next*width : int(at-base)*width])
 		next = int(at-base) + 1
 	}
-	clear(dst[next*t.width:])
+	clear(dst[next*width:])
 }
 
 var _ pruner = prune.None{}

@@ -100,9 +100,9 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		switch t := &p.tensors[i]; {
 		case t.byEdge && !s.numbered(t.typ):
 		case t.byEdge:
-			total += (c.edges[t.typ+1] - c.edges[t.typ]) * int64(t.width)
+			total += (c.edges[t.typ+1] - c.edges[t.typ]) * t.delivered()
 		default:
-			total += (rows[t.typ+1] - rows[t.typ]) * int64(t.width)
+			total += (rows[t.typ+1] - rows[t.typ]) * t.delivered()
 		}
 	}
 	return total

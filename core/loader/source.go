@@ -35,10 +35,11 @@ type parts struct {
 // tensor is a named table of rows, one per node or one per edge.
 type tensor struct {
 	name     string
-	dtype    manifest.DType
+	dtype    manifest.DType // as batches have it, as is rowShape
 	rowShape []int64
-	width    int  // bytes of a row
-	byEdge   bool // a row per edge, in the user's order of edges
+	width    int             // bytes of a row, as it is stored and cached
+	narrow   *store.Narrowed // how rows of fewer bytes become those of batches; nil: they are those of batches
+	byEdge   bool            // a row per edge, in the user's order of edges
 	numRows  int64
 	memory   []byte        // dense rows, when the user holds them in memory
 	onDisk   *store.Tensor // else where they are
@@ -108,7 +109,30 @@ func (p *parts) unplannable() error {
 
 // column is a tensor of one number for each row as package graph reads it.
 func (t *tensor) column() graph.Column {
-	return graph.Column{DType: t.dtype, NumRows: t.numRows, Memory: t.memory, Disk: t.onDisk}
+	return graph.Column{DType: t.stored(), NumRows: t.numRows, Memory: t.memory, Disk: t.onDisk}
+}
+
+// stored is the type in which rows are stored.
+func (t *tensor) stored() manifest.DType {
+	if t.onDisk != nil {
+		return t.onDisk.DType
+	}
+	return t.dtype
+}
+
+// asStored makes batches bring rows as they are stored.
+func (t *tensor) asStored() {
+	if t.narrow != nil {
+		t.dtype, t.rowShape, t.narrow = t.onDisk.DType, t.onDisk.RowShape, nil
+	}
+}
+
+// delivered is the size of a row of batches.
+func (t *tensor) delivered() int64 {
+	if t.narrow != nil {
+		return int64(t.narrow.ValueBytes())
+	}
+	return int64(t.width)
 }
 
 func (t *tensor) bytes() int64 { return t.numRows * int64(t.width) }
@@ -127,8 +151,9 @@ func (s storeSource) parts() parts {
 	add := func(tensors []store.Tensor, byEdge bool, typ int) {
 		for i := range tensors {
 			t := &tensors[i]
+			dtype, shape := t.Values()
 			p.tensors = append(p.tensors, tensor{
-				name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: t.Layout.RowBytes,
+				name: t.Name, dtype: dtype, rowShape: shape, width: t.Layout.RowBytes, narrow: t.Narrow,
 				byEdge: byEdge, numRows: t.Rows, onDisk: t, typ: typ,
 			})
 		}

@@ -253,7 +253,7 @@ func (s *schema) timesOnDisk(l *Loader) []*sample.Temporal {
 
 // checkTime says why a tensor holds no times.
 func (t *tensor) checkTime() error {
-	if one := t.width == t.dtype.Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
+	if one := t.width == t.stored().Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
 		return fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds",
 			ErrOption, t.name, t.dtype.Label(), t.rowShape)
 	}

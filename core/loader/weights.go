@@ -69,7 +69,7 @@ func (l *Loader) checkWeights() error {
 
 // checkWeight says why a tensor holds no weights.
 func (t *tensor) checkWeight() error {
-	if one := t.width == t.dtype.Size(); !one || !t.dtype.IsFloat() && !t.dtype.IsInteger() {
+	if one := t.width == t.stored().Size(); !one || !t.dtype.IsFloat() && !t.dtype.IsInteger() {
 		return fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number",
 			ErrOption, t.name, t.dtype.Label(), t.rowShape)
 	}

@@ -37,8 +37,27 @@ type part struct {
 // column is some columns of an array.
 type column struct {
 	array  *store.Array
-	offset int // byte of a row
-	count  int // numbers
+	offset int             // byte of a row
+	count  int             // numbers
+	narrow *store.Narrowed // how they are stored in fewer bytes; nil: as they are
+}
+
+// dtype is the type of the numbers.
+func (c *column) dtype() manifest.DType {
+	if c.narrow != nil {
+		return manifest.DType_FLOAT32
+	}
+	return c.array.DType
+}
+
+// decode turns some numbers of a stored row into float64.
+func (c *column) decode(row []byte, lo, hi int, numbers []float64) {
+	if c.narrow != nil {
+		c.narrow.Decode(row, lo, hi, numbers)
+		return
+	}
+	size := c.array.DType.Size()
+	store.DecodeFloats(c.array.DType, row[c.offset+lo*size:c.offset+hi*size], numbers)
 }
 
 // maxRows is how many rows of sources are told apart by 32 bits.
@@ -173,15 +192,16 @@ func columnOf(of *store.NodeType, t *store.Tensor) (*column, error) {
 	if t.Aggregate != nil {
 		return nil, invalid("%q was computed by propagate itself: hops aggregates again", t.Name)
 	}
-	if !t.DType.IsFloat() || len(t.RowShape) != 1 {
+	dtype, shape := t.Values()
+	if !dtype.IsFloat() || len(shape) != 1 {
 		label := t.Name
 		if of.Name != "" {
 			label = of.Name + "." + label
 		}
 		return nil, invalid("%q is %s with rows of shape %v, expected rows of floats, of one dimension", label,
-			t.DType.Label(), t.RowShape)
+			dtype.Label(), shape)
 	}
-	return &column{array: &t.Array, count: int(t.RowShape[0])}, nil
+	return &column{array: &t.Array, count: int(shape[0]), narrow: t.Narrow}, nil
 }
 
 // settle chooses the dtype and the places of the columns, and checks name and size.
@@ -191,7 +211,7 @@ func (r *runner) settle(out *output) error {
 	}
 	add := func(c *column) {
 		if c.array != nil {
-			out.dtype = wider(out.dtype, c.array.DType)
+			out.dtype = wider(out.dtype, c.dtype())
 		}
 	}
 	if out.own != nil {
@@ -206,7 +226,7 @@ func (r *runner) settle(out *output) error {
 	}
 	if out.hop > 1 { // of the type of the hop before
 		first, _ := columnOf(out.parts[0].sources, find(out.parts[0].sources.Tensors, out.of))
-		out.dtype = first.array.DType
+		out.dtype = first.dtype()
 	}
 	if n := (out.ownColumns() + int64(columns)) * int64(out.dtype.Size()); n > 1<<28 {
 		return invalid("rows of %d bytes, expected at most %d: choose fewer relations", n, 1<<28)

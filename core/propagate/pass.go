@@ -327,12 +327,12 @@ func (p *pass) putOwn(row, own []byte, i int64) []byte {
 	from := p.own.array
 	bytes := p.own.count * p.dtype.Size()
 	mine := own[i*int64(from.Layout.RowBytes):][:from.Layout.RowBytes]
-	if from.DType == p.dtype {
+	if from.DType == p.dtype && p.own.narrow == nil {
 		copy(row, mine)
 		return row[bytes:]
 	}
 	numbers := p.numbers[:p.own.count]
-	store.DecodeFloats(from.DType, mine, numbers)
+	p.own.decode(mine, 0, p.own.count, numbers)
 	store.EncodeFloats(p.dtype, numbers, row[:bytes])
 	return row[bytes:]
 }

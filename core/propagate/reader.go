@@ -7,7 +7,6 @@ import (
 	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/ssd"
-	"freshgo/core/store"
 )
 
 // reader reads the rows of a window's edges in the order of the file, one piece while the one before is added up.
@@ -131,8 +130,7 @@ func (c *piece) read(ctx context.Context, rows *graph.Rows) error {
 // addPiece adds the rows of a piece, each thread some of the columns.
 func (p *pass) addPiece(ctx context.Context, c *piece, i int) error {
 	e, of := &p.window.edges, &p.parts[i]
-	l, dtype, width := p.rows[i].Layout(), of.rows.array.DType, p.columns()
-	size := dtype.Size()
+	l, width := p.rows[i].Layout(), p.columns()
 	return p.each(ctx, of.rows.count, func(thread, lo, hi int) {
 		numbers := p.reader.rows[thread][:hi-lo]
 		r := 0
@@ -143,8 +141,7 @@ func (p *pass) addPiece(ctx context.Context, c *piece, i int) error {
 				r++
 			}
 			row := c.buffer[int64(c.places[r])+off-c.ranges[r].Off:][:l.RowBytes]
-			row = row[of.rows.offset+lo*size : of.rows.offset+hi*size]
-			store.DecodeFloats(dtype, row, numbers)
+			of.rows.decode(row, lo, hi, numbers)
 			for ; k < c.end && e.source[k] == source; k++ {
 				to := p.window.sums[int(e.target[k])*width+of.first:]
 				if e.weighted {

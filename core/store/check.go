@@ -233,13 +233,8 @@ func (c *checker) tensors(list []*manifest.Tensor, rows int64) []Tensor {
 	names := map[string]bool{}
 	for _, t := range list {
 		c.name("tensor", t.GetName(), names)
-		if t.GetScale() != 0 || t.GetScales() != nil {
-			if c.err == nil {
-				c.err = fmt.Errorf("store: %s: %stensor %q is quantised: %w", c.dir, c.label, t.GetName(), ErrVersion)
-			}
-			return nil
-		}
-		out = append(out, Tensor{Name: t.GetName(), Array: *c.array(t.GetData(), t.GetName(), rows)})
+		array := c.array(t.GetData(), t.GetName(), rows)
+		out = append(out, Tensor{Name: t.GetName(), Array: *array, Narrow: c.narrowed(t, array)})
 	}
 	return out
 }

@@ -148,7 +148,7 @@ func (p *nodePart) bytes(chunk int) int64 {
 func tensorsBytes(tensors []NamedSource, chunk int) int64 {
 	most := int64(0)
 	for _, t := range tensors {
-		most = max(most, planTensor(t.Source, chunk).bytes)
+		most = max(most, t.most(func(s Source) int64 { return planTensor(s, chunk).bytes }))
 	}
 	return most
 }

@@ -52,13 +52,19 @@ type EdgeDescription struct {
 type ArrayDescription struct {
 	Name        string  `json:"name"`
 	File        string  `json:"file"`
-	DType       string  `json:"dtype"`
+	DType       string  `json:"dtype"` // as it is read, as is Shape
 	Shape       []int64 `json:"shape"`
+	Stored      string  `json:"stored"` // the type in which it is stored: DType, or a form of package narrow
 	RowBytes    int     `json:"row_bytes"`
 	RowsPerPage int     `json:"rows_per_page"` // 0: packed back to back
 	NumBytes    int64   `json:"n_bytes"`
 	// How a tensor of nodes was computed; absent from the user's own.
 	Aggregate *AggregateDescription `json:"aggregate,omitempty"`
+
+	// Of floats that are stored in fewer bytes: what that changed; and of Int8Columns the columns. Else null.
+	Error   *NarrowError `json:"error"`
+	Scales  []float32    `json:"scales"`
+	Offsets []float32    `json:"offsets"`
 }
 
 // AggregateDescription describes how a tensor was computed: see Aggregate.
@@ -78,6 +84,13 @@ type PartDescription struct {
 	Target    string `json:"target"`
 	Columns   int64  `json:"columns"`
 	WeightsOf string `json:"weights_of"`
+}
+
+// NarrowError is what storing floats in fewer bytes changed, over all finite numbers: see Narrowed.
+type NarrowError struct {
+	Max             float64 `json:"max"`
+	SumSquareError  float64 `json:"sum_square_error"`
+	SumSquareValues float64 `json:"sum_square_values"`
 }
 
 // Describe returns what the store holds, from its manifest alone.
@@ -138,13 +151,20 @@ func (e *EdgeType) describe() EdgeDescription {
 func describeAll(tensors []Tensor) []ArrayDescription {
 	out := make([]ArrayDescription, len(tensors)) // never nil: JSON readers expect a list
 	for i := range tensors {
-		out[i] = describe(tensors[i].Name, &tensors[i].Array)
-		if a := tensors[i].Aggregate; a != nil {
+		t := &tensors[i]
+		out[i] = describe(t.Name, &t.Array)
+		if a := t.Aggregate; a != nil {
 			of := &AggregateDescription{Tensor: a.Tensor, Reduce: a.Reduce, Hop: a.Hop, OwnColumns: a.Own, Stale: a.Stale}
 			for _, p := range a.Parts {
 				of.Parts = append(of.Parts, PartDescription(p))
 			}
 			out[i].Aggregate = of
+		}
+		if n := t.Narrow; n != nil {
+			dtype, shape := t.Values()
+			out[i].DType, out[i].Shape, out[i].Stored = dtype.Label(), append([]int64{t.Rows}, shape...), n.Form.String()
+			out[i].Error = &NarrowError{n.MaxError, n.SumSquareError, n.SumSquare}
+			out[i].Scales, out[i].Offsets = n.Scales, n.Offsets
 		}
 	}
 	return out
@@ -153,6 +173,6 @@ func describeAll(tensors []Tensor) []ArrayDescription {
 func describe(name string, a *Array) ArrayDescription {
 	return ArrayDescription{
 		Name: name, File: a.File, DType: a.DType.Label(), Shape: append([]int64{a.Rows}, a.RowShape...),
-		RowBytes: a.Layout.RowBytes, RowsPerPage: a.Layout.RowsPerPage, NumBytes: a.Bytes,
+		Stored: a.DType.Label(), RowBytes: a.Layout.RowBytes, RowsPerPage: a.Layout.RowsPerPage, NumBytes: a.Bytes,
 	}
 }

@@ -63,7 +63,8 @@ func (g *graph) outline() *Store {
 	for _, p := range g.nodes {
 		node := NodeType{Name: p.name, Count: p.count}
 		for _, t := range p.tensors {
-			node.Tensors = append(node.Tensors, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
+			dtype, shape := t.stored()
+			node.Tensors = append(node.Tensors, Tensor{Name: t.Name, Array: array(dtype, shape, t.rows())})
 		}
 		s.nodeTypes = append(s.nodeTypes, node)
 	}

@@ -252,6 +252,9 @@ func checkTensors(fs ssd.FS, tensors []NamedSource, label string) ([]NamedSource
 		if err != nil {
 			return nil, err
 		}
+		if err := src.checkNarrow(label + t.Name); err != nil {
+			return nil, err
+		}
 		out = append(out, NamedSource{Name: t.Name, Source: src})
 	}
 	return out, nil

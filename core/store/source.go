@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/manifest"
+	"freshgo/core/narrow"
 	"freshgo/core/ssd"
 )
 
@@ -23,6 +24,9 @@ type Source struct {
 	Mem     unsafe.Pointer
 	File    string // path of the file, when Mem is nil
 	Offset  int64  // in File, of the element with index 0 in every dimension
+
+	Narrow narrow.Form // in which floats are stored; narrow.None: as they are
+	Clip   bool        // numbers too large for that form become its largest, rather than an error
 }
 
 // NamedSource is a tensor of the user's with its name.

@@ -41,6 +41,7 @@ type Tensor struct {
 	Name string
 	Array
 	Aggregate *Aggregate // how it was computed; nil: it is the user's
+	Narrow    *Narrowed  // nil: the rows are stored as they are
 }
 
 // Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It

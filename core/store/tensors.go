@@ -8,6 +8,7 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/narrow"
 )
 
 const (
@@ -25,13 +26,15 @@ type tensorPlan struct {
 }
 
 func planTensor(src Source, chunk int) tensorPlan {
-	layout := layoutFor(int(src.rowBytes()), src.rows())
+	dtype, shape := src.stored()
+	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
 	rows := max(int64(chunk)/src.rowBytes(), 1)
-	if layout.RowsPerPage > 0 {
+	if layout := layoutFor(rowBytes, src.rows()); layout.RowsPerPage > 0 {
 		rows = roundUp(rows, int64(layout.RowsPerPage)) // writeRows needs chunks that begin with a page
 	}
 	rows = min(rows, max(src.rows(), 1))
-	return tensorPlan{chunk, rows, streamSlots*rows*src.rowBytes() + src.scratchBytes(rows) + arrayWriterBytes(chunk)}
+	return tensorPlan{chunk, rows,
+		streamSlots*rows*src.rowBytes() + src.scratchBytes(rows) + arrayWriterBytes(chunk) + src.narrowBytes()}
 }
 
 // visitRows looks at rows from first on.
@@ -41,8 +44,19 @@ type visitRows func(first int64, rows []byte) error
 func (c *conversion) writeTensor(
 	ctx context.Context, file, label string, t NamedSource, visit visitRows,
 ) (*manifest.Tensor, error) {
+	written := &manifest.Tensor{Name: t.Name}
+	var narrowing *narrowing
+	if t.Narrow != narrow.None {
+		var err error
+		if narrowing, err = c.newNarrowing(ctx, label+t.Name, t); err != nil {
+			return nil, err
+		}
+		defer narrowing.close()
+		t = narrowing.source
+	}
 	plan := planTensor(t.Source, c.tensorChunk)
-	w, err := newArrayWriter(c.fs, c.site.dir, file, t.DType, t.Shape[1:], plan.chunk, c.budget)
+	dtype, shape := t.stored()
+	w, err := newArrayWriter(c.fs, c.site.dir, file, dtype, shape, plan.chunk, c.budget)
 	if err != nil {
 		return nil, err
 	}
@@ -52,17 +66,20 @@ func (c *conversion) writeTensor(
 		if err := visit(first, rows); err != nil {
 			return err
 		}
-		if err := w.writeRows(rows); err != nil {
-			return err
+		defer m.add(int64(len(rows)) / t.rowBytes())
+		if narrowing != nil {
+			return narrowing.write(first, rows, w.writeRows)
 		}
-		m.add(int64(len(rows)) / t.rowBytes())
-		return nil
+		return w.writeRows(rows)
 	})
 	if err != nil {
 		return nil, err
 	}
-	array, err := w.finish(t.rows())
-	return &manifest.Tensor{Name: t.Name, Data: array}, err
+	if narrowing != nil {
+		narrowing.describe(written)
+	}
+	written.Data, err = w.finish(t.rows())
+	return written, err
 }
 
 // stream passes the rows of a source to visit, in order, and reads ahead meanwhile.

@@ -10,6 +10,7 @@ import (
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/narrow"
 	"freshgo/core/ssd"
 )
 
@@ -67,6 +68,10 @@ func (p *edgePart) checkWeightsOf(name string) error {
 		t := &p.tensors[i]
 		if known = append(known, t.Name); t.Name != name {
 			continue
+		}
+		if t.Narrow != narrow.None {
+			return invalid("%s is to be stored as %s, but weights by position are of a tensor that is stored as it is",
+				p.label+name, t.Narrow)
 		}
 		if err := checkWeights(t.DType, t.Shape[1:]); err != nil {
 			return fmt.Errorf("store: weights of %s: %w", p.label+name, err)

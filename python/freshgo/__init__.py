@@ -34,7 +34,7 @@ from freshgo.policies import Belady, Hotness, Online
 from freshgo.propagate import propagate
 from freshgo.relayout import relayout
 from freshgo.samplers import Labor, RandomWalk
-from freshgo.store import Store, StoredEdges, StoredNodes, TensorInfo
+from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
 
 __version__ = "0.1.0"
 
@@ -53,6 +53,7 @@ __all__ = [
     "MemoryBudget",
     "Online",
     "Plan",
+    "QuantizationError",
     "RandomWalk",
     "Simulation",
     "Store",
@@ -68,6 +69,7 @@ __all__ = [
     "library",
     "plot_policies",
     "propagate",
+    "quantization_error",
     "relayout",
     "simulate",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from freshgo import __version__, library
 from freshgo._args.aggregates import REDUCTIONS
+from freshgo._args.narrow import FORMS
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError, InvalidArgumentError
 from freshgo.policies import METRICS
@@ -79,6 +80,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _dtype(text: str) -> tuple[str, str]:
+    name, equals, form = text.partition("=")
+    if not name or not equals or form not in FORMS:
+        raise argparse.ArgumentTypeError(f"expected NAME=DTYPE with one of {', '.join(FORMS)}, got {text!r}")
+    return name, form
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="freshgo", description="Graphs on disk for GNN training.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the native library")
@@ -100,6 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--weight-attr", metavar="NAME", help="the edge tensor to draw by: store it by target too, with sums"
     )
+    command.add_argument(
+        "--dtype",
+        metavar="NAME=DTYPE",
+        type=_dtype,
+        action="append",
+        help=f"store a tensor of floats in fewer bytes: {', '.join(FORMS)}; may be given several times",
+    )
+    command.add_argument("--clip", action="store_true", help="numbers too large for --dtype become its largest")
     _add_hotness(command)
     command.set_defaults(run=_convert)
 
@@ -193,6 +209,8 @@ def _convert(options: argparse.Namespace) -> None:
         memory=options.memory,
         relayout=order,
         weight_attr=options.weight_attr,
+        dtype=dict(options.dtype or ()),
+        clip=options.clip,
         overwrite=options.overwrite,
     ) as store:
         print(store.inspect())

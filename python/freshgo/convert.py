@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from freshgo._args.checks import flag
 from freshgo._args.hetero_parts import graph_parts
+from freshgo._args.narrow import forms_of
 from freshgo._args.parts import UNNAMED, GraphParts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -26,6 +28,8 @@ def convert(
     memory: int | str = "1GiB",
     relayout: str | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
+    dtype: Mapping[Any, Any] | None = None,
+    clip: bool = False,
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> Store:
@@ -69,13 +73,23 @@ def convert(
             edge: if weights do not fit into memory, a draw reads a few pages of a long list instead of the whole list.
             In a heterogeneous graph, the tensor of this name of every edge type that has it, or a mapping from edge
             types to names. Batches are the same with and without it.
+        dtype: tensors of floats to store in fewer bytes, and as what: ``{"x": "float16"}``. A name means the tensor of
+            every type that has it; ``{"paper": {"x": "int8"}}`` names a node type, and an edge type is named likewise.
+            ``"float16"`` and ``"bfloat16"`` (also :class:`torch.dtype`) round to the nearest. ``"int8-per-row"`` and
+            ``"int8-per-column"`` store 255 steps between the least and the greatest number of the row or column, with
+            a float32 scale and offset; ``"int8"`` takes whichever has the smaller square error. Loaders deliver these
+            tensors as float32 (``feature_dtype`` of :class:`Loader`), and :func:`quantization_error` tells what was
+            lost. A tensor that is narrow already is stored as it is.
+        clip: numbers that ``"float16"`` or ``"bfloat16"`` cannot hold become the largest that it can, instead of an
+            error.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``.
 
     Raises:
         InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
             position), labels that are NaN although a split needs them, an empty graph, an edge type whose node types do
-            not exist, a ``weight_attr`` that is not an edge tensor or holds values that cannot be weights.
+            not exist, a ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a ``dtype``
+            that cannot hold a number (the message names row and column) or the tensor.
         DTypeError: dtypes that cannot be used, pickled arrays.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
@@ -89,9 +103,18 @@ def convert(
     parts = graph_parts(data)
     weights = _weights(parts, weight_attr)
     order = None if wanted is None else wanted.order
+    forms, clipped = forms_of(parts, dtype), flag("clip", clip)
     with progress_of(progress) as report:
         draft = native_convert.convert(
-            parts, path, memory=n_bytes, overwrite=overwrite, relayout=order, weights=weights, progress=report
+            parts,
+            path,
+            memory=n_bytes,
+            overwrite=overwrite,
+            relayout=order,
+            weights=weights,
+            forms=forms,
+            clip=clipped,
+            progress=report,
         )
         _put_in_order(draft, wanted, n_bytes, report)
     return Store.open(path)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
+from freshgo._data.narrow import Delivered
 from freshgo._data.source import open_source
 from freshgo._device import delivery
 from freshgo._loader.batches import arrange, batch_class, levels_of, node_ids, trace_of
@@ -167,6 +168,10 @@ class Loader:
         io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an engine that the system
             refuses raises.
         checksums: compare every page that is read with its checksum.
+        feature_dtype: how tensors come that are stored in fewer bytes (``dtype=`` of :func:`convert`). ``"float32"``:
+            widened, on ``device`` after the copy. ``"stored"``: float16 or bfloat16 as they are; int8 with
+            ``batch.x_scale`` and ``batch.x_offset`` (float32, of shapes that broadcast with it) for a tensor ``x``:
+            ``x_scale * x + x_offset`` is what the numbers stand for. Caches hold the stored rows either way.
 
     Device:
         device: where the tensors of a batch go: ``"cuda"``, ``"cuda:1"`` or a :class:`torch.device`; None is the CPU.
@@ -230,6 +235,7 @@ class Loader:
         scratch_size: int | str | None = None,
         io: str = "auto",
         checksums: bool = False,
+        feature_dtype: str = "float32",
         transpose: bool = False,
         edge_index: str = "tensor",
         history: History | None = None,
@@ -254,6 +260,8 @@ class Loader:
                 asked.device, self._source, request.policy, request.options, asked.device_cache
             )
             self._options = self._delivery.adapt(request.options)
+            asked_dtype, delivered_dtype = request.options["feature_dtype"], self._options["feature_dtype"]
+            self._narrow = Delivered(self._source.narrow, asked_dtype, delivered_dtype)
             budget = memory if isinstance(memory, MemoryBudget) else None
             with self._at.lock:  # so that it lends nothing before it is whole
                 self._openings = Openings(self._source, self._options, budget, self)
@@ -525,6 +533,7 @@ class Loader:
 
     def _take(self, raw: RawBatch) -> Any:
         types = self._request.types
+        self._narrow.apply(raw.tensors)
         batch = arrange(self._batch_class, self._request, raw)
         if self._history is not None:
             levels = levels_of(types, batch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from freshgo._args.size import format_size
 from freshgo._args.types import EdgeType
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 
 class TensorInfo(NamedTuple):
@@ -27,6 +28,45 @@ class TensorInfo(NamedTuple):
     """``"node"`` or ``"edge"``: what the rows belong to."""
     aggregate: Aggregate | None = None
     """How it was computed from others by :func:`freshgo.propagate`; None for the user's own tensors."""
+    stored: str | None = None
+    """How the numbers are stored, if that is not as ``dtype``: ``"float16"``, ``"int8-per-row"``, ... (``dtype=`` of
+    :func:`freshgo.convert`)."""
+
+
+class QuantizationError(NamedTuple):
+    """What storing a tensor in fewer bytes changed, over all its finite numbers."""
+
+    max: float
+    """The largest difference from the number that was converted."""
+    rmse: float
+    """The root of the mean square difference."""
+    relative: float
+    """``rmse`` as a share of the root of the mean square number; 0 if nothing differs."""
+
+
+def quantization_error(store: Store, name: str, of: str | EdgeType | None = None) -> QuantizationError:
+    """Return how much :func:`freshgo.convert` changed a tensor by storing it in fewer bytes (its ``dtype``).
+
+    Args:
+        store: a store.
+        name: a tensor of floats. One that is stored as it was has an error of 0.
+        of: in a heterogeneous graph, the node type or edge type of the tensor.
+
+    Raises:
+        InvalidArgumentError: there is no such tensor.
+        DTypeError: the tensor does not hold floats, or ``store`` is not a store.
+    """
+    if not isinstance(store, Store):
+        raise DTypeError(f"store must be a freshgo.Store, got {type(store).__name__}")
+    described = store._described(name, of)
+    if not getattr(torch, described["dtype"]).is_floating_point:
+        raise DTypeError(f"the tensor {name!r} holds {described['dtype']}, expected floats")
+    error = described["error"]
+    if error is None:
+        return QuantizationError(0.0, 0.0, 0.0)
+    count = max(1, torch.Size(described["shape"]).numel())
+    square, values = error["sum_square_error"], error["sum_square_values"]
+    return QuantizationError(error["max"], math.sqrt(square / count), math.sqrt(square / values) if square else 0.0)
 
 
 class StoredNodes:
@@ -237,6 +277,20 @@ class Store:
             return self.read(key)
         return self._edges_of(key) if isinstance(key, tuple) else self._nodes_of(key)
 
+    def _described(self, name: str, of: str | EdgeType | None) -> dict[str, Any]:
+        """Return what the manifest says of a tensor."""
+        if of is None:
+            if self._nodes:
+                raise InvalidArgumentError(f"the tensor {name!r} needs its node type or edge type")
+            tensors, known = self._info["tensors"] + self._info["edge_tensors"], self._tensors
+        else:
+            owner = self._edges_of(of) if isinstance(of, tuple) else self._nodes_of(of)
+            tensors, known = owner._info["tensors"], owner.tensors
+        found = next((t for t in tensors if t["name"] == name), None)
+        if found is None:
+            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(known)}")
+        return cast(dict[str, Any], found)
+
     def _nodes_of(self, node_type: str) -> StoredNodes:
         if not self._nodes:
             raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
@@ -322,7 +376,11 @@ def _arrived(path: str, info: dict[str, Any]) -> Store:
 def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInfo]:
     return {
         t["name"]: TensorInfo(
-            getattr(torch, t["dtype"]), tuple(t["shape"]), level, Aggregate.of(t["name"], t.get("aggregate"))
+            getattr(torch, t["dtype"]),
+            tuple(t["shape"]),
+            level,
+            Aggregate.of(t["name"], t.get("aggregate")),
+            t["stored"] if t["error"] is not None else None,
         )
         for t in described
     }
@@ -333,7 +391,8 @@ def _lines(tensors: dict[str, TensorInfo]) -> list[str]:
     for name, tensor in tensors.items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)
-        lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}")
+        stored = "" if tensor.stored is None else f", stored as {tensor.stored}"
+        lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}{stored}")
         if tensor.aggregate is not None:
             lines.append(f"           {tensor.aggregate}")
     return lines

@@ -28,7 +28,7 @@ var layers = map[string]int{
 	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0, "internal/explore": 0,
 	"internal/invariants": 0, "internal/reuse": 0,
 	"mem": 1, "manifest": 1, "gpu": 1,
-	"rows": 2, "ssd": 2,
+	"rows": 2, "ssd": 2, "narrow": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4, "graph": 4, "links": 4,
 	"sizing": 5, "prune": 5, "propagate": 5,

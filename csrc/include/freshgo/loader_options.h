@@ -101,6 +101,7 @@ typedef struct fg_loader_options {
   int32_t reserved;        /* zero */
   FG_IN char *aggregate;   /* tensor of fg_propagate_start that batches bring, instead of what it was made from; NULL:
                               none of these */
+  FG_IN char *feature_dtype; /* floats that are stored in fewer bytes come as "float32", or "stored"; NULL: "float32" */
 
   /* History. */
   FG_IN fg_history_options *history; /* NULL: none */

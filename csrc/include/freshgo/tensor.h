@@ -15,6 +15,9 @@ typedef struct fg_array {
   int32_t ndim;
   FG_IN int64_t *shape;
   FG_IN int64_t *strides; /* in bytes, may be zero or negative; NULL: row-major without gaps */
+  /* Of a tensor to be stored: floats in fewer bytes, as "float16", "bfloat16", "int8", "int8-per-row" or
+   * "int8-per-column". NULL: as they are. */
+  FG_IN char *stored;
 } fg_array;
 
 /* A tensor that the library made. `managed` is a DLManagedTensor or a

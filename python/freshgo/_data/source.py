@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from freshgo._args.hetero_parts import graph_parts
 from freshgo._args.parts import UNNAMED, EdgeParts, GraphParts, NodeParts
 from freshgo._args.size import available_memory
 from freshgo._args.types import EdgeType, Types
+from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError
@@ -35,6 +36,10 @@ class Source(Protocol):
     """Bytes of a row of every node-level tensor, by its name in a batch of the library: see :meth:`Types.node_name`."""
     first: dict[str, Aggregate]
     """By node type, what stands for the first layer; empty: nothing does."""
+    narrow: Mapping[str, Narrow]
+    """The tensors that are stored in fewer bytes, by the same names."""
+    tensors: Collection[str]
+    """The same names of all tensors of a store."""
 
     def split(self, name: str, node_type: str) -> Tensor:
         """Return the node ids, or the mask, of a split of a node type."""
@@ -89,6 +94,11 @@ class StoreSource:
             for node_type, of in stored.items()
         }
         self.first = aggregates.chosen(first_layer, made)
+        described = _described(store, self.types)
+        self.narrow: Mapping[str, Narrow] = {
+            name: Narrow(tensor) for name, tensor in described.items() if tensor["error"] is not None
+        }
+        self.tensors: Collection[str] = described
         self.row_bytes = {
             self.types.node_name(i, name): torch.Size(info.shape[1:]).numel() * info.dtype.itemsize
             for i, (node_type, of) in enumerate(stored.items())
@@ -132,6 +142,8 @@ class MemorySource:
     """Tensors in memory. Contiguous ones are used in place."""
 
     directory: Path | None = None
+    narrow: Mapping[str, Narrow] = {}
+    tensors: Collection[str] = ()
 
     def __init__(self, data: object, first_layer: object = None) -> None:
         parts, self.first = _choose(graph_parts(data), first_layer)
@@ -228,6 +240,16 @@ def made_from(parts: GraphParts) -> dict[str, Tensor]:
         named[f"{label}edge_index"] = edges.edge_index
         named.update({f"{label}{name}": rows for name, rows in edges.tensors.items()})
     return {name: as_tensor(array) for name, array in named.items() if not isinstance(array, NpyFile)}
+
+
+def _described(store: Store, types: Types) -> dict[str, dict[str, Any]]:
+    """Return the descriptions of all tensors, by their names in a batch of the library."""
+    info = store._info
+    if types.homogeneous:
+        return {tensor["name"]: tensor for tensor in info["tensors"] + info["edge_tensors"]}
+    nodes = ((types.node_name(i, t["name"]), t) for i, of in enumerate(info["node_types"]) for t in of["tensors"])
+    edges = ((types.edge_name(i, t["name"]), t) for i, of in enumerate(info["edge_types"]) for t in of["tensors"])
+    return {**dict(nodes), **dict(edges)}
 
 
 def tensors(parts: GraphParts) -> GraphParts:

@@ -51,15 +51,18 @@ class OnHost:
 class OnDevice:
     """Batches are copied to a device, with rows that it holds left out."""
 
-    def __init__(self, mover: Mover, cache: DeviceCache | None, *, look: bool) -> None:
-        """``look``: send the next batch before it is asked for."""
+    def __init__(self, mover: Mover, cache: DeviceCache | None, *, look: bool, narrow: bool = False) -> None:
+        """``look``: send the next batch before it is asked for. ``narrow``: send rows as they are stored; whoever
+        takes the batch widens them on the device."""
         self._mover = mover
         self._cache = cache
         self._look = look
+        self._narrow = narrow
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         held = None if self._cache is None else self._cache.held
-        return {**options, "holds": HELD, "held": held}
+        adapted = {**options, "holds": HELD, "held": held}
+        return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
 
     def batches(self, native: NativeLoader) -> Ahead:
         return Ahead(native, self._mover, look=self._look)
@@ -110,7 +113,7 @@ def open_delivery(
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     if cache_bytes is None:
-        return OnDevice(Mover(streams, stay=stay), None, look=look)
+        return OnDevice(Mover(streams, stay=stay), None, look=look, narrow=bool(source.narrow))
     ids = row_cache.choose(source, policy, options, cache_bytes)
     cache = DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler(device))
     try:

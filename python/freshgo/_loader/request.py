@@ -15,6 +15,7 @@ from freshgo._args.aggregates import Aggregate
 from freshgo._args.parts import UNNAMED
 from freshgo._args.times import Trees, trees
 from freshgo._args.types import ByRelation, Inputs, Types
+from freshgo._data.narrow import check_names
 from freshgo._data.source import Source
 from freshgo._device import delivery
 from freshgo._loader import metapaths as walks_of_types
@@ -45,6 +46,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "scratch_size": checks.size,
     "io": lambda name, value: checks.choice(name, value, checks.ENGINES),
     "checksums": checks.flag,
+    "feature_dtype": lambda name, value: checks.choice(name, value, ("float32", "stored")),
     "transpose": checks.flag,
 }
 """The keywords that the library takes as they are, under the same names, once they are checked."""
@@ -114,6 +116,8 @@ class Asked:
             raise DTypeError(f"transform must be callable, got {type(self.transform).__name__}")
         if self.device_cache is not None and self.device is None:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
+        if self.device_cache is not None and self.options["feature_dtype"] == "stored":
+            raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         if self.first_layer is None:
@@ -191,6 +195,8 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     types, options = source.types, asked.options
     policy = asked.policy.of_types(None if types.homogeneous else types.num_nodes)
     policy.check_nodes(types.total)
+    if options["feature_dtype"] == "stored":
+        check_names(source.narrow, source.tensors)
     if links is not None:
         links = links.of_graph(source)
     if links is not None and links.exclude and source.first:

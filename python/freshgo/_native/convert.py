@@ -31,6 +31,8 @@ def convert(
     overwrite: bool = False,
     relayout: str | None = None,
     weights: Mapping[EdgeType, str] | None = None,
+    forms: Mapping[str | EdgeType, Mapping[str, str]] | None = None,
+    clip: bool = False,
     progress: Progress | None = None,
 ) -> Store | None:
     """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
@@ -40,7 +42,8 @@ def convert(
 
     Inputs are tensors, arrays of any strides, or :class:`NpyFile`. An array that is a shared mapping of a file
     is read from the file, so that none of its pages are mapped in. A number of nodes that is None is derived from the
-    data. Splits are int64 node ids or bool masks. ``weights`` are the edge tensors that are stored by position too.
+    data. Splits are int64 node ids or bool masks. ``weights`` are the edge tensors that are stored by position too,
+    ``forms`` the tensors of types that are stored in fewer bytes, and how.
 
     Raises:
         InvalidArgumentError, DTypeError: input that does not fit together; the message says where
@@ -49,8 +52,8 @@ def convert(
         ReadError, WriteError: the disk failed or is full
     """
     arrays = dlpack.ArrayList(map_files=True)
-    options = {"memory": memory, "overwrite": overwrite, "relayout": relayout}
-    raw = filled(header.ConvertInput, {**raw_types(parts, arrays, weights=weights), **options})
+    options = {"memory": memory, "overwrite": overwrite, "relayout": relayout, "clip": clip}
+    raw = filled(header.ConvertInput, {**raw_types(parts, arrays, weights=weights, forms=forms), **options})
     arguments = (ctypes.byref(raw), encoded_path(path))
     draft = Store._adopt(None)  # before there is anything to own
     draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None

@@ -103,9 +103,14 @@ class ArrayList:
         self._alive.append((array, raw))
         return raw
 
-    def many(self, arrays: Mapping[str, ArrayLike | NpyFile]) -> tuple[Any, int]:
-        """Describe named arrays: a pointer and a count."""
+    def many(
+        self, arrays: Mapping[str, ArrayLike | NpyFile], forms: Mapping[str, str] | None = None
+    ) -> tuple[Any, int]:
+        """Describe named arrays, and in which form some are to be stored: a pointer and a count."""
         raw = (header.Array * len(arrays))(*(self.one(name, array) for name, array in arrays.items()))
+        for one, name in zip(raw, arrays, strict=True):
+            if forms and name in forms:
+                one.stored = forms[name].encode()
         self._alive.append(raw)
         return raw, len(raw)
 

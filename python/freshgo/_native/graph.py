@@ -36,20 +36,27 @@ class Graph(Handle):
 
 
 def raw_types(
-    parts: GraphParts, arrays: dlpack.ArrayList, *, splits: bool = True, weights: Mapping[EdgeType, str] | None = None
+    parts: GraphParts,
+    arrays: dlpack.ArrayList,
+    *,
+    splits: bool = True,
+    weights: Mapping[EdgeType, str] | None = None,
+    forms: Mapping[str | EdgeType, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """Describe the types of a graph. ``weights`` names the tensors of edge types that are stored by position too."""
+    """Describe the types of a graph. ``weights`` names the tensors of edge types that are stored by position too,
+    ``forms`` says for tensors of types how they are stored in fewer bytes."""
+    forms = forms or {}
     nodes, edges = (header.NodeType * len(parts.nodes))(), (header.EdgeType * len(parts.edges))()
     for node, (name, of_nodes) in zip(nodes, parts.nodes.items(), strict=True):
         node.name = name.encode()
         node.num_nodes = -1 if of_nodes.num_nodes is None else of_nodes.num_nodes
-        node.tensors, node.num_tensors = arrays.many(of_nodes.tensors)
+        node.tensors, node.num_tensors = arrays.many(of_nodes.tensors, forms.get(name))
         if splits:
             node.splits, node.num_splits = arrays.many(of_nodes.splits)
     for edge, (names, of_edges) in zip(edges, parts.edges.items(), strict=True):
         edge.source, edge.relation, edge.target = (name.encode() for name in names)
         edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
-        edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors)
+        edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors, forms.get(names))
         if weights and names in weights:
             edge.weights = weights[names].encode()
     return {"node_types": nodes, "edge_types": edges}

@@ -152,6 +152,7 @@ class Array(Structure):
         ("ndim", c_int32),
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
+        ("stored", c_char_p),
     )
 
 
@@ -242,6 +243,8 @@ class ConvertInput(Structure):
         ("num_node_types", c_int32),
         ("num_edge_types", c_int32),
         ("relayout", c_char_p),
+        ("clip", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -398,6 +401,7 @@ class LoaderOptions(Structure):
         ("checksums", c_int32),
         ("reserved", c_int32),
         ("aggregate", c_char_p),
+        ("feature_dtype", c_char_p),
         ("history", POINTER(HistoryOptions)),
         ("links", POINTER(Links)),
         ("time_attr", c_char_p),
