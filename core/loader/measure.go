@@ -170,8 +170,10 @@ func (s *schema) addRare(d *sizing.Demand) {
 		d.Rooms[i]++
 		d.Edges++
 		d.HopEdges = max(d.HopEdges, 1)
-		last := i*s.hops + s.hops - 1
-		d.EdgesPerHop[last] = max(d.EdgesPerHop[last], 1)
+		if s.hops > 0 { // without hops a batch may still have the edges between its seeds
+			last := i*s.hops + s.hops - 1
+			d.EdgesPerHop[last] = max(d.EdgesPerHop[last], 1)
+		}
 		for _, t := range []int{of.source, of.target} {
 			if hops := d.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]; slices.Max(hops) == 0 {
 				hops[s.hops]++

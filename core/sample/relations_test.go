@@ -172,6 +172,7 @@ func TestHeteroEqualsReference(t *testing.T) {
 		{Fanouts: fanouts([]int64{0, 0}, map[int][]int64{1: {2, 2}, 2: {40, 33}})},
 		{Fanouts: fanouts([]int64{1}, nil)},
 		{Fanouts: fanouts([]int64{1 << 40}, nil)},
+		{Fanouts: fanouts([]int64{}, nil)},
 	}
 	many := func(seed uint64) [][]int64 {
 		out := make([][]int64, len(g.nodes))

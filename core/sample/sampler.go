@@ -239,7 +239,7 @@ func (s *Sampler) in(relation int, err error) error {
 }
 
 func (s *Sampler) checkFanouts(relation int, fanouts []int64) error {
-	if s.named && (len(fanouts) != s.hops || s.hops == 0) {
+	if s.named && len(fanouts) != s.hops {
 		return fmt.Errorf("sample: %d fanouts of relation %d and %d of relation 0, want one for each hop: %w",
 			len(fanouts), relation, s.hops, ErrFanout)
 	}

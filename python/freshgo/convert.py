@@ -10,10 +10,10 @@ from typing import Any
 from freshgo._args.checks import flag
 from freshgo._args.hetero_parts import graph_parts
 from freshgo._args.narrow import forms_of
-from freshgo._args.parts import UNNAMED, GraphParts
+from freshgo._args.parts import GraphParts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
-from freshgo._args.types import EdgeType
+from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._native import convert as native_convert
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
-from freshgo._args.arrays import as_tensor
 from freshgo._args.size import parse_size
 from freshgo._args.trace import flat_trace
 from freshgo._data.source import open_source
@@ -149,21 +148,19 @@ def simulate(
             carry_over=checks.flag("carry_over", carry_over),
             lookahead=checks.flag("lookahead", lookahead),
         )
-    flat, total, chosen = _flat(trace, num_nodes, chosen)
-    return _simulate(_trace(flat), chosen, checks.count("capacity", capacity, 0), total)
+    if num_nodes is None and chosen.by_type is not None:
+        num_nodes = {name: scores.numel() for name, scores in chosen.by_type.items()}
+    batches, counts = flat_trace(trace, num_nodes)
+    return _simulate(batches, _in_graph(chosen, counts), checks.count("capacity", capacity, 0), _total(counts))
 
 
-def _flat(trace: Any, num_nodes: Any, policy: Resolved) -> tuple[Any, int | None, Resolved]:
-    """Return a trace with numbers over all node types instead of ids; that of a homogeneous graph does not change."""
-    counts = num_nodes
-    if counts is None and policy.by_type is not None:
-        counts = {name: scores.numel() for name, scores in policy.by_type.items()}
-    flat, counts = flat_trace(trace, counts)
-    return (
-        flat,
-        sum(counts.values()) if isinstance(counts, dict) else counts,
-        policy.of_types(counts if isinstance(counts, dict) else None),
-    )
+def _total(counts: dict[str, int] | None) -> int | None:
+    return None if counts is None else sum(counts.values())
+
+
+def _in_graph(policy: Resolved, counts: dict[str, int] | None) -> Resolved:
+    """Return the policy with the scores of all node types in one vector."""
+    return policy.of_types({"": 0} if counts is None else counts)
 
 
 def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes: int | None) -> Simulation:
@@ -245,7 +242,6 @@ def hotness(
         sampler,
         weight_attr,
         checks.flag("replace", replace),
-        relations=True,
     )
     options: dict[str, Any] = {
         **drawn.options(),
@@ -267,10 +263,8 @@ def hotness(
         n_bytes = source.default_memory() if memory is None else parse_size("memory", memory)
         native = loader_options(cache=metric, memory=n_bytes or 0, **options)
         scores = native_loader.hotness(source.native, types.total, native)
-        if types.homogeneous:
-            return scores
         counts = types.num_nodes
-        return dict(zip(counts, torch.split(scores, list(counts.values())), strict=True))
+        return types.bare(dict(zip(counts, torch.split(scores, list(counts.values())), strict=True)))
     finally:
         source.close()
 
@@ -295,16 +289,13 @@ def plot_policies(
     """
     from freshgo._plots.lab import figure
 
-    flat, counts = flat_trace(trace, num_nodes)
-    batches = _trace(flat)
-    of_types = counts if isinstance(counts, dict) else None
-    total = sum(of_types.values()) if of_types else counts
-    total = _num_nodes(batches) if total is None else checks.count("num_nodes", total, 1)
+    batches, counts = flat_trace(trace, num_nodes)
+    total = _num_nodes(batches) if counts is None else checks.count("num_nodes", _total(counts), 1)
     shares = [_fraction(f"fractions[{i}]", fraction) for i, fraction in enumerate(fractions)]
     if not shares or not policies:
         raise InvalidArgumentError("fractions and policies must not be empty")
     named = policies.items() if isinstance(policies, Mapping) else ((_label(policy), policy) for policy in policies)
-    resolved = [(label, resolve("policy", policy).of_types(of_types)) for label, policy in named]
+    resolved = [(label, _in_graph(resolve("policy", policy), counts)) for label, policy in named]
     sizes = [round(share * total) for share in sorted(shares)]
     return figure(
         [(label, [_simulate(batches, _planned(policy), size, total) for size in sizes]) for label, policy in resolved],
@@ -330,31 +321,6 @@ def _fraction(name: str, value: object) -> float:
     if not 0 <= value <= 1:
         raise InvalidArgumentError(f"{name} must be between 0 and 1, got {value}")
     return float(value)
-
-
-def _trace(trace: Iterable[Ids]) -> list[Tensor]:
-    """Return the batches as vectors that the library reads in place."""
-    if isinstance(trace, str | Mapping) or not isinstance(trace, Iterable):
-        raise DTypeError(f"trace must be a list of vectors of ids, one per batch, got {type(trace).__name__}")
-    batches = [_batch(i, ids) for i, ids in enumerate(trace)]
-    if not batches:
-        raise InvalidArgumentError("trace must hold at least one batch")
-    return batches
-
-
-def _batch(i: int, ids: object) -> Tensor:
-    try:
-        vector = as_tensor(ids)
-    except (TypeError, ValueError) as error:
-        raise DTypeError(f"trace[{i}] must be a vector of ids: {error}") from None
-    if vector.numel() == 0 and vector.dim() == 1:
-        return torch.empty(0, dtype=torch.int64)
-    if vector.dtype == torch.bool or vector.is_floating_point() or vector.is_complex():
-        raise DTypeError(f"trace[{i}] must hold integers, got {vector.dtype}")
-    if vector.dim() != 1:
-        raise InvalidArgumentError(f"trace[{i}] must be one-dimensional, got shape {list(vector.shape)}")
-    kept = vector.dtype if vector.dtype == torch.int32 else torch.int64
-    return vector.detach().to(device="cpu", dtype=kept).contiguous()
 
 
 def _num_nodes(batches: list[Tensor]) -> int:

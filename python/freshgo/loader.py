@@ -8,14 +8,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from torch import Tensor
-
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import open_source
 from freshgo._device import delivery
-from freshgo._loader.batches import arrange, batch_class, levels_of, node_ids, trace_of
+from freshgo._loader.arrange import arrange, batch_class, levels_of, node_ids, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
 from freshgo._loader.openings import Openings
 from freshgo._loader.ranks import Agreement, Share, check_same
@@ -75,11 +73,11 @@ class Loader:
             mask that lacks ``.bool()``.
 
     Sampling:
-        num_neighbors: neighbours per node and hop, the hop nearest the input nodes first; -1 takes all. Or a
-            :class:`RandomWalk` for each hop. In a heterogeneous graph a list applies to every edge type; a dict gives a
-            list for every edge type, where 0 takes none. With walks along metapaths, the edges of the metapaths replace
-            those of the graph in a batch: a list names them ``(source, "metapath_0", target)``, and the keys of a dict
-            name them.
+        num_neighbors: neighbours per node and hop, the hop nearest the input nodes first; -1 takes all. An
+            empty list makes batches of the input nodes alone. Or a :class:`RandomWalk` for each hop. In a heterogeneous
+            graph a list applies to every edge type; a dict gives a list for every edge type, where 0 takes none. With
+            walks along metapaths, the edges of the metapaths replace those of the graph in a batch: a list names them
+            ``(source, "metapath_0", target)``, and the keys of a dict name them.
         replace: draw neighbours with replacement.
         weight_attr: the name of an edge-level tensor of numbers that are not negative. Neighbours are drawn in
             proportion to it, one after the other among those that are left; neighbours of weight 0 are never drawn.
@@ -532,18 +530,17 @@ class Loader:
         return self._openings.stats()
 
     def _take(self, raw: RawBatch) -> Any:
-        types = self._request.types
         self._narrow.apply(raw.tensors)
         batch = arrange(self._batch_class, self._request, raw)
         if self._history is not None:
-            levels = levels_of(types, batch)
+            levels = levels_of(self._request, batch)
             if levels is not None:
                 levels.owner = self._token
-            self._history._handed(levels, node_ids(types, batch))
+            self._history._handed(levels, node_ids(self._request, batch))
         if self._transform is not None:
             batch = self._transform(batch)
         return batch
 
-    def _nodes(self, raw: RawBatch) -> Tensor | dict[str, Tensor]:
+    def _nodes(self, raw: RawBatch) -> Any:
         """What a trace says of a batch."""
         return trace_of(self._request.types, raw.tensors)

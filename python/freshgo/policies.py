@@ -164,17 +164,17 @@ class Resolved:
             "hotness_seed": self.seed,
         }
 
-    def of_types(self, num_nodes: Mapping[str, int] | None) -> Resolved:
+    def of_types(self, num_nodes: Mapping[str, int]) -> Resolved:
         """Return the policy with the scores of all node types in one vector, in the order of the graph's types.
 
-        ``num_nodes`` gives the number of nodes of each type; None means a homogeneous graph.
+        ``num_nodes`` gives the number of nodes of each type; the node type of a homogeneous graph has no name.
 
         Raises:
             InvalidArgumentError: scores of types that the graph does not have, or not of every one.
         """
         if self.by_type is None:
             return self
-        if num_nodes is None:
+        if "" in num_nodes:
             raise InvalidArgumentError(
                 f"a hotness for node types ({', '.join(map(repr, self.by_type))}) needs a heterogeneous graph"
             )

@@ -173,7 +173,7 @@ class Relayout:
                 f"hotness is a vector: a heterogeneous graph needs a dict with one for each of {', '.join(counts)}"
             )
         if self.hotness.scores is not None:
-            resolved = resolve("hotness", self.hotness).of_types(counts or None)
+            resolved = resolve("hotness", self.hotness).of_types(counts or {"": store.num_nodes})
             resolved.check_nodes(store.num_nodes)
             assert resolved.scores is not None  # there were some
             return resolved.scores

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from graphs import random_graph
 from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
 from seeds import GIVEN
-from seeds import seed as seed_of
 
 import freshgo
 
@@ -33,25 +32,6 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if GIVEN and terminalreporter.getreports("failed"):
         terminalreporter.write_line(f"these tests ran with FRESHGO_TEST_SEED={GIVEN}")
-
-
-def random_graph(num_nodes: int = 3000, num_edges: int = 30_000, seed: int = 0) -> dict[str, Any]:
-    """A skewed multigraph with self-loops, isolated nodes, and every kind of tensor."""
-    rng = np.random.default_rng(seed_of(seed))
-    connected = num_nodes - num_nodes // 20  # the last nodes are isolated
-    source = (connected * rng.random(num_edges) ** 2).astype(np.int64)
-    target = (connected * rng.random(num_edges) ** 1.5).astype(np.int64)
-    mask = rng.random(num_nodes) < 0.3
-    return {
-        "num_nodes": num_nodes,
-        "edge_index": np.stack([source, target]),
-        "x": rng.standard_normal((num_nodes, 24), dtype=np.float32),
-        "y": rng.integers(7, size=num_nodes),
-        "half": rng.standard_normal((num_nodes, 5)).astype(np.float16),
-        "train_mask": mask,
-        "edge_weight": rng.random(num_edges, dtype=np.float32),
-        "splits": {"test": np.flatnonzero(~mask)[::2]},
-    }
 
 
 @pytest.fixture(scope="session")

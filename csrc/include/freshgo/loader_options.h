@@ -43,7 +43,7 @@ typedef struct fg_loader_options {
   uint32_t struct_size;
 
   /* Sampling. Relations are the edge types of the graph in its order, or `metapaths`. A homogeneous graph has one. */
-  int32_t num_hops;             /* 0, in a homogeneous graph: a batch is its seeds and their rows */
+  int32_t num_hops;             /* 0: a batch is its seeds and their rows */
   int64_t num_relations;        /* not read without hops */
   FG_IN int64_t *fanouts;       /* [num_relations, num_hops]: neighbours per node, nearest the seeds first; -1: all;
                                    0, in a heterogeneous graph: none of this relation in this hop */

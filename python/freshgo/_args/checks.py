@@ -198,8 +198,6 @@ def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> 
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
         raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
     hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
-    if not hops:
-        raise InvalidArgumentError(f"{name} must name at least one hop, got an empty list")
     for hop, fanout in enumerate(hops):
         if fanout != -1 and fanout < minimum:
             raise InvalidArgumentError(f"{name}[{hop}] must be at least {minimum}, or -1 for all, got {fanout}")

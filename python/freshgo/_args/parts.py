@@ -18,7 +18,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
 from freshgo._args.arrays import Array, NpyFile
-from freshgo._args.types import EdgeType
+from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import (
     DTypeError,
     FormatError,
@@ -43,10 +43,6 @@ TYPE_SEPARATOR = "__"
 _EXPECTED = (
     "a PyG Data, or a mapping with 'edge_index' such as {'edge_index': edges, 'x': x, 'y': y, 'train_mask': mask}"
 )
-
-
-UNNAMED: EdgeType = ("", "", "")
-"""The only edge type of a homogeneous graph; its only node type is ``""``."""
 
 
 @dataclasses.dataclass

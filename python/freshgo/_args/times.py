@@ -28,13 +28,16 @@ class Trees:
     by_type: dict[str, Tensor] | None = None
     """Where ``input_time`` was given by node type."""
 
-    def typed(self, inputs: dict[str, int]) -> Trees:
+    def of_inputs(self, inputs: dict[str, int]) -> Trees:
         """Return these trees for so many input nodes of each type, in the order of the graph.
 
         Raises:
             InvalidArgumentError: times of other types, or not as many as input nodes.
+            DTypeError: times by node type, and the graph is homogeneous.
         """
         given = self.by_type
+        if given is not None and "" in inputs:
+            raise DTypeError("input_time is a mapping: that is for the node types of a heterogeneous graph")
         if given is None:
             if self.input_time is None or len(inputs) == 1:
                 return self
@@ -55,12 +58,6 @@ class Trees:
                 )
         times = torch.cat([given[node_type] for node_type in inputs])
         return replace(self, input_time=times, by_type=None)
-
-    def homogeneous(self) -> Trees:
-        """Return these trees for a graph without types."""
-        if self.by_type is not None:
-            raise DTypeError("input_time is a mapping: that is for the node types of a heterogeneous graph")
-        return self
 
     def options(self) -> dict[str, Any]:
         """Return the options of the library."""

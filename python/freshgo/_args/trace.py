@@ -1,4 +1,4 @@
-"""Traces of a heterogeneous graph as the policy laboratory reads them: one number for a node of any type."""
+"""Traces as the policy laboratory reads them: vectors of numbers that run over the nodes of all node types."""
 
 from __future__ import annotations
 
@@ -14,53 +14,48 @@ from freshgo._args.arrays import as_tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
-def flat_trace(trace: Any, num_nodes: Any) -> tuple[Any, Any]:
-    """Return a trace and the number of nodes; those of a homogeneous graph do not change.
+def flat_trace(trace: Any, num_nodes: Any) -> tuple[list[Tensor], dict[str, int] | None]:
+    """Return the batches as int32 or int64 vectors, and the number of nodes of each node type.
 
-    In a heterogeneous graph, batches are dicts of ids by node type. These are numbered one type after the other, in the
-    order of ``num_nodes`` or else of the first batch, and the number of nodes is a dict.
+    The batches of a heterogeneous graph are dicts of ids by node type. They are numbered one type after the other, in
+    the order of ``num_nodes`` or else in that of their first appearance. A homogeneous graph has one unnamed node
+    type, whose ids do not change; how many nodes it has is only known if it is given.
 
     Raises:
-        InvalidArgumentError: types that are not among the graph's, ids that are out of range of their type.
-        DTypeError: some batches are dicts and others are not.
+        InvalidArgumentError: no batch, an unknown node type, an id that is out of range of its type.
+        DTypeError: batches that are no vectors of integers, or of which only some are dicts.
     """
     if isinstance(trace, str | Mapping) or not isinstance(trace, Iterable):
-        return trace, num_nodes
+        raise DTypeError(f"trace must be a list of vectors of ids, one per batch, got {type(trace).__name__}")
     if hasattr(trace, "trace"):  # a loader, of which the loop would run an epoch
         raise DTypeError(f"trace must be a list of vectors of ids, got a {type(trace).__name__}: give its trace(epoch)")
     batches = list(trace)
-    if not any(isinstance(batch, Mapping) for batch in batches):
+    if not batches:
+        raise InvalidArgumentError("trace must hold at least one batch")
+    named = any(isinstance(batch, Mapping) for batch in batches)
+    if named and num_nodes is not None and not isinstance(num_nodes, Mapping):
+        raise DTypeError(f"num_nodes must be a dict by node type, as the batches of the trace are, got {num_nodes!r}")
+    if not named:
         if isinstance(num_nodes, Mapping):
             raise DTypeError("num_nodes is a dict by node type, the trace holds vectors of ids")
-        return batches, num_nodes
-    if num_nodes is not None and not isinstance(num_nodes, Mapping):
-        raise DTypeError(f"num_nodes must be a dict by node type, as the batches of the trace are, got {num_nodes!r}")
-    for i, batch in enumerate(batches):
-        if not isinstance(batch, Mapping):
-            raise DTypeError(
-                f"trace[{i}] must be a dict of ids by node type, as the others are, got {type(batch).__name__}"
-            )
-    typed = [
-        {name: _ids(f"trace[{i}][{name!r}]", ids) for name, ids in batch.items()} for i, batch in enumerate(batches)
-    ]
-    counts = _counts(typed, num_nodes)
+        counts = None if num_nodes is None else {"": checks.count("num_nodes", num_nodes, 1)}
+        return [_ids(f"trace[{i}]", ids) for i, ids in enumerate(batches)], counts
+    by_type = [_by_type(i, batch) for i, batch in enumerate(batches)]
+    counts = _counts(by_type, num_nodes)
     firsts = dict(zip(counts, accumulate(counts.values(), initial=0), strict=False))
     flat = []
-    for i, batch in enumerate(typed):
-        for name, ids in batch.items():
-            if name not in counts:
-                raise InvalidArgumentError(
-                    f"trace[{i}] has the node type {name!r}, expected {', '.join(map(repr, counts))}"
-                )
-            bad = ((ids < 0) | (ids >= counts[name])).nonzero()
-            if bad.numel():
-                at = int(bad[0])
-                raise InvalidArgumentError(
-                    f"trace[{i}][{name!r}][{at}] is {int(ids[at])}, expected an id in [0, {counts[name]}): "
-                    "the trace of another graph?"
-                )
+    for i, batch in enumerate(by_type):
+        _check_range(i, batch, counts)
         flat.append(torch.cat([ids + firsts[name] for name, ids in batch.items()]) if batch else torch.empty(0).long())
     return flat, counts
+
+
+def _by_type(i: int, batch: Any) -> dict[str, Tensor]:
+    if not isinstance(batch, Mapping):
+        raise DTypeError(
+            f"trace[{i}] must be a dict of ids by node type, as the others are, got {type(batch).__name__}"
+        )
+    return {name: _ids(f"trace[{i}][{name!r}]", ids).long() for name, ids in batch.items()}
 
 
 def _counts(batches: list[dict[str, Tensor]], num_nodes: Mapping[str, int] | None) -> dict[str, int]:
@@ -73,13 +68,33 @@ def _counts(batches: list[dict[str, Tensor]], num_nodes: Mapping[str, int] | Non
     return counts
 
 
+def _check_range(i: int, batch: dict[str, Tensor], counts: dict[str, int]) -> None:
+    """Check the ids of each type; the library only sees numbers over all types."""
+    for name, ids in batch.items():
+        if name not in counts:
+            raise InvalidArgumentError(
+                f"trace[{i}] has the node type {name!r}, expected {', '.join(map(repr, counts))}"
+            )
+        bad = ((ids < 0) | (ids >= counts[name])).nonzero()
+        if bad.numel():
+            at = int(bad[0])
+            raise InvalidArgumentError(
+                f"trace[{i}][{name!r}][{at}] is {int(ids[at])}, expected an id in [0, {counts[name]}): "
+                "the trace of another graph?"
+            )
+
+
 def _ids(where: str, ids: object) -> Tensor:
+    """Return a vector that the library reads in place."""
     try:
         vector = as_tensor(ids)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{where} must be a vector of ids: {error}") from None
+    if vector.numel() == 0 and vector.dim() == 1:
+        return torch.empty(0, dtype=torch.int64)
+    if vector.dtype == torch.bool or vector.is_floating_point() or vector.is_complex():
+        raise DTypeError(f"{where} must hold integers, got {vector.dtype}")
     if vector.dim() != 1:
         raise InvalidArgumentError(f"{where} must be one-dimensional, got shape {list(vector.shape)}")
-    if vector.numel() and (vector.dtype == torch.bool or vector.is_floating_point() or vector.is_complex()):
-        raise DTypeError(f"{where} must hold integers, got {vector.dtype}")
-    return vector.detach().to(device="cpu", dtype=torch.int64)
+    kept = vector.dtype if vector.dtype == torch.int32 else torch.int64
+    return vector.detach().to(device="cpu", dtype=kept).contiguous()

@@ -1,4 +1,4 @@
-"""What a loader is asked of a graph with types: how many neighbours along each relation, which nodes of each type.
+"""What a loader is asked of the types of a graph: how many neighbours along each edge type, which nodes of each type.
 
 The library numbers the nodes of all types together, in the order of the types: node ``v`` of type ``t`` is
 ``first[t] + v``. Users never see these numbers.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,11 +17,16 @@ from freshgo._args import checks
 from freshgo._args.arrays import tensor_digest
 from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
 
+T = TypeVar("T")
+
 EdgeType = tuple[str, str, str]
 """Source, relation, target."""
 
 ByRelation = dict[EdgeType, list[int]]
-"""Neighbours per hop of every type of edges."""
+"""Neighbours per hop of every edge type."""
+
+UNNAMED: EdgeType = ("", "", "")
+"""The only edge type of a homogeneous graph; its only node type is ``""``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +41,10 @@ class Types:
     def homogeneous(self) -> bool:
         """Whether the graph has one node type and one edge type, both without a name."""
         return self.node_types == [""]
+
+    def bare(self, by_type: Mapping[Any, T]) -> T | Mapping[Any, T]:
+        """Return values by node type or edge type as users see them: in a homogeneous graph the only one, alone."""
+        return next(iter(by_type.values())) if self.homogeneous else by_type
 
     @property
     def total(self) -> int:
@@ -52,29 +61,32 @@ class Types:
 
     @property
     def node_types(self) -> list[str]:
-        """The names of the types of nodes."""
+        """The names of the node types."""
         return list(self.num_nodes)
 
-    def fanouts(self, by_relation: ByRelation | None, hops: list[int]) -> ByRelation:
-        """Return the neighbours per hop of every relation: those that are named, or the same for all.
+    def fanouts(self, given: list[int] | ByRelation) -> ByRelation:
+        """Return the neighbours per hop of every edge type: those that are given for it, or the same for all.
 
         Raises:
-            InvalidArgumentError: a relation is missing, or does not exist.
+            InvalidArgumentError: an edge type is missing, or does not exist.
+            DTypeError: edge types are named, and the graph is homogeneous.
         """
-        if by_relation is None:
-            return dict.fromkeys(self.edge_types, hops)
-        unknown = [edge_type for edge_type in by_relation if edge_type not in self.edge_types]
+        if isinstance(given, list):
+            return dict.fromkeys(self.edge_types, given)
+        if self.homogeneous:
+            raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+        unknown = [edge_type for edge_type in given if edge_type not in self.edge_types]
         if unknown:
             raise InvalidArgumentError(
                 f"num_neighbors names {_listed(unknown)}, the edge types of the graph are {_listed(self.edge_types)}"
             )
-        missing = [edge_type for edge_type in self.edge_types if edge_type not in by_relation]
+        missing = [edge_type for edge_type in self.edge_types if edge_type not in given]
         if missing:
             raise InvalidArgumentError(
                 f"num_neighbors needs a list for every edge type, {_listed(missing)} {_is_are(missing)} missing; "
-                f"{[0] * len(next(iter(by_relation.values())))} draws nothing of one"
+                f"{[0] * len(next(iter(given.values())))} draws nothing of one"
             )
-        return {edge_type: by_relation[edge_type] for edge_type in self.edge_types}
+        return {edge_type: given[edge_type] for edge_type in self.edge_types}
 
     def inputs(
         self, value: object, split: Callable[[str, str], Tensor], splits: Callable[[str], Collection[str]]
@@ -128,9 +140,10 @@ class Types:
         return Inputs(torch.cat(ids), config, frozenset(masked), counts)
 
     def one_way(self) -> list[EdgeType]:
-        """Return the relations without a reverse one: named after it, from and to the same type, or the only one back.
+        """Return the edge types without a reverse: the one that is named after it, or the only one that leads back.
 
-        As in PyG's ``to_bidirectional``; the library finds the reverse itself.
+        An edge type within one node type is its own reverse. As in
+        PyG's ``to_bidirectional``; the library finds the reverse itself.
         """
 
         def reverse(source: str, relation: str, target: str) -> bool:
@@ -156,11 +169,11 @@ class Inputs:
 
 
 def by_relation(value: Mapping[Any, Any]) -> ByRelation:
-    """Check a mapping from types of edges to their neighbours per hop, without knowing the graph.
+    """Check a mapping from edge types to their neighbours per hop, without knowing the graph.
 
     Raises:
         InvalidArgumentError: hops that cannot be, or not as many for every type.
-        DTypeError: a key that is no type of edges, a value that is no list of ints.
+        DTypeError: a key that is no edge type, a value that is no list of ints.
     """
     result: ByRelation = {}
     for key, hops in value.items():

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from freshgo._args.types import EdgeType
-from freshgo._batch.structure import UNNAMED, Block, HeteroBlock, Known, Levels, Transposed, remember
+from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._batch.structure import Block, HeteroBlock, Known, Levels, Transposed, remember
 
 
 def take_transposed(tensors: dict[str, Tensor], prefix: str = "", suffix: str = "") -> Transposed | None:
@@ -53,9 +53,7 @@ def take_block(
     )
 
 
-def take_levels(
-    tensors: dict[str, Tensor], node_types: Sequence[str] = UNNAMED[:1], edge_types: Sequence[EdgeType] = (UNNAMED,)
-) -> Levels | None:
+def take_levels(tensors: dict[str, Tensor], node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> Levels | None:
     """Take the level tables out of the tensors of a batch, if it was pruned."""
     if "history_counts" not in tensors:
         return None

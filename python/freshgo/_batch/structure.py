@@ -17,13 +17,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from freshgo._args.types import EdgeType
+from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import InvalidArgumentError
 
 _ATTRIBUTE = "_freshgo_graph"
-
-UNNAMED: EdgeType = ("", "", "")
-"""The edge type of a homogeneous graph, from its node type to its node type."""
 
 
 class Transposed(NamedTuple):

@@ -15,9 +15,9 @@ from freshgo._args import aggregates, checks
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import Array, NpyFile, as_tensor, tensor_digest
 from freshgo._args.hetero_parts import graph_parts
-from freshgo._args.parts import UNNAMED, EdgeParts, GraphParts, NodeParts
+from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.size import available_memory
-from freshgo._args.types import EdgeType, Types
+from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore

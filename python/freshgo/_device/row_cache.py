@@ -16,7 +16,7 @@ from freshgo._data.source import Source
 from freshgo._native import cuda
 from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.options import LoaderOptions, loader_options, relations
+from freshgo._native.options import LoaderOptions, loader_options
 from freshgo.errors import InvalidArgumentError
 from freshgo.policies import METRICS, Resolved
 
@@ -159,10 +159,7 @@ def hottest_bytes(scores: Tensor, parts: list[Part], n_bytes: int) -> Tensor:
 def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[dict[str, Tensor]]:
     """The rows of ``ids`` of every node-level tensor, in their order, some at a time."""
     rows = max(1, _CHUNK_BYTES // max(1, *(part.width for part in parts_of(source))))
-    # A homogeneous graph needs no hop for that, a heterogeneous one has a hop that draws nothing.
-    nothing = {} if source.types.homogeneous else relations([[0]] * len(source.types.edge_types))
-    alone = loader_options(
-        **nothing,
+    alone = loader_options(  # without hops
         seeds=ids,
         batch_size=rows,
         prefetch=2,

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._args.types import UNNAMED
 from freshgo._batch import tables
-from freshgo._batch.structure import UNNAMED, Levels
+from freshgo._batch.structure import Levels
 from freshgo._history.catchup import CatchUp
 from freshgo.errors import DTypeError, InvalidArgumentError
 

@@ -1,66 +1,156 @@
-"""Arranges the tensors of a native batch as PyG does."""
+"""The last step to a batch: the tensors of the library, arranged as PyG does.
+
+The library numbers types: ``n0/x`` belongs to the first node type, ``e0/e_id`` to the first edge type. A homogeneous
+graph has one unnamed node type and one unnamed edge type. Its tensors have no such prefix, and both types keep theirs
+in one store, which becomes a ``Data``.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
 
 from freshgo._args.aggregates import Aggregate
+from freshgo._args.types import UNNAMED, EdgeType, Inputs, Types
 from freshgo._batch.levels import take_levels, take_transposed
-from freshgo._batch.structure import First, Known, mark_first, remember
+from freshgo._batch.structure import First, Known, Levels, mark_first, recall, remember
+from freshgo._loader.request import Request
+from freshgo._native.loader import RawBatch
 from freshgo.batch import Batch
+from freshgo.heterobatch import HeteroBatch, TypeBatch
+
+COUNTS = ("num_sampled_nodes", "num_sampled_edges")
 
 
-def batch_class() -> type[Any]:
-    """Return what batches are made of: PyG's Data with ``blocks()``, or :class:`Batch`."""
+def batch_class(types: Types) -> type[Any]:
+    """Return what batches are made of: PyG's Data or HeteroData, or our own where PyG is not installed."""
     if importlib.util.find_spec("torch_geometric") is None:
-        return Batch
-    from freshgo.pyg import Data
+        return Batch if types.homogeneous else HeteroBatch
+    from freshgo.pyg import Data, HeteroData
 
-    return Data
-
-
-def make_batch(
-    cls: type[Any],
-    num_seeds: int,
-    tensors: dict[str, Tensor],
-    edge_index: str = "tensor",
-    aggregate: Aggregate | None = None,
-) -> Any:
-    """Arrange the tensors of a native batch as PyG does. ``aggregate`` stands for the first layer."""
-    first = None
-    if aggregate is not None:
-        name, part = aggregate.name, aggregate.parts[0]
-        rows = take_own(tensors, aggregate)
-        tensors[name] = rows
-        own = tensors.get(aggregate.tensor)
-        mark_first(rows if own is None else own)
-        first = First(name, aggregate.tensor, aggregate.reduce, part.weight_attr, rows, own, own)
-    ptr = tensors.pop("ptr")  # stays beside edge_index, as long as that is the tensor it is now
-    transposed = take_transposed(tensors)
-    if edge_index == "EdgeIndex":
-        from freshgo.pyg import make_edge_index
-
-        num_nodes = tensors["n_id"].numel()
-        tensors["edge_index"] = make_edge_index(tensors["edge_index"], (num_nodes, num_nodes), ptr, transposed)
-    levels = take_levels(tensors)
-    values: dict[str, Any] = dict(tensors)
-    ends = {tensors["edge_index"].size(1): ptr.numel() - 1}
-    if "num_sampled_edges" in values:  # its edges are those of hops
-        for counts in ("num_sampled_nodes", "num_sampled_edges"):
-            values[counts] = values[counts].tolist()
-        ends = dict(zip(accumulate(values["num_sampled_edges"]), accumulate(values["num_sampled_nodes"]), strict=False))
-    remember(tensors["edge_index"], Known(tensors["edge_index"], ptr, transposed, ends, levels, first))
-    return cls(batch_size=num_seeds, num_nodes=tensors["n_id"].numel(), **values)
+    return Data if types.homogeneous else HeteroData
 
 
-def take_own(tensors: dict[str, Any], aggregate: Aggregate) -> Tensor:
+def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
+    """Arrange the tensors of a native batch."""
+    types = request.drawn
+    levels = take_levels(raw.tensors, types.node_types, types.edge_types)
+    stores = _stores(types, raw.tensors)
+    for node_type in types.node_types:
+        _complete_nodes(stores[node_type], node_type, request.inputs)
+    first = _first(stores, request.first)
+    for edge_type in types.edge_types:
+        # PyG differentiates an EdgeIndex only if there are as many sources as targets.
+        as_edge_index = request.asked.edge_index == "EdgeIndex" and edge_type[0] == edge_type[2]
+        _complete_edges(stores[edge_type], stores[edge_type[2]], levels, first.get(edge_type), as_edge_index)
+    return _made(cls, stores)
+
+
+def _stores(types: Types, tensors: dict[str, Tensor]) -> dict[Any, dict[str, Any]]:
+    """The tensors of each type, and the counts of each hop as lists."""
+    places: dict[str, dict[str, Any]] = {"": {}}
+    for name, tensor in tensors.items():
+        place, of = ("", name) if types.homogeneous else name.split("/", 1)
+        places.setdefault(place, {})[of] = tensor.tolist() if of in COUNTS else tensor
+    if types.homogeneous:
+        return {"": places[""], UNNAMED: places[""]}
+    nodes = {node_type: places[f"n{i}"] for i, node_type in enumerate(types.node_types)}
+    return {**nodes, **{edge_type: places[f"e{i}"] for i, edge_type in enumerate(types.edge_types)}}
+
+
+def _complete_nodes(part: dict[str, Any], node_type: str, inputs: Inputs | None) -> None:
+    """Say how many nodes there are, and which of them are input nodes."""
+    part["num_nodes"] = part["n_id"].numel()
+    if inputs is None:  # the batch is made for links, which have their tensors where they belong
+        return
+    ids, seed_time = part.pop("input_id", None), part.pop("seed_time", None)
+    if ids is None or node_type not in inputs.config:
+        return
+    if seed_time is not None:
+        part["seed_time"] = seed_time
+    size = part["batch_size"] = ids.numel()
+    # For a mask PyG gives the nodes themselves.
+    part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
+
+
+def _first(stores: dict[Any, dict[str, Any]], aggregates: Mapping[str, Aggregate]) -> dict[EdgeType, First]:
+    """Take the aggregates, which stand for the first layer, out of what belongs to node types: each part is of an edge
+    type."""
+    taken = {node_type: _take_own(stores[node_type], aggregate) for node_type, aggregate in aggregates.items()}
+    first = {}
+    for node_type, aggregate in aggregates.items():
+        name, tensor = aggregate.name, aggregate.tensor
+        for part in aggregate.parts:
+            columns = aggregate.columns(part.edge_type)
+            rows = taken[node_type][:, columns.start - aggregate.own : columns.stop - aggregate.own]
+            own, source = (stores[part.edge_type[end]].get(tensor) for end in (2, 0))
+            mark_first(rows if own is None else own)
+            first[part.edge_type] = First(name, tensor, aggregate.reduce, part.weight_attr, rows, own, source)
+    return first
+
+
+def _take_own(tensors: dict[str, Any], aggregate: Aggregate) -> Tensor:
     """Take an aggregate out of the tensors of a node type. If own rows are in front, they take the place of the tensor
     that was aggregated; both are views of the rows as they were read."""
     rows: Tensor = tensors.pop(aggregate.name)
     if aggregate.own:
         tensors[aggregate.tensor] = rows[:, : aggregate.own]
     return rows[:, aggregate.own :]
+
+
+def _complete_edges(
+    part: dict[str, Any], targets: dict[str, Any], levels: Levels | None, first: First | None, as_edge_index: bool
+) -> None:
+    """Keep what is known of the edges' order beside edge_index, for as long as that is the tensor it is now."""
+    ptr, transposed = part.pop("ptr"), take_transposed(part)
+    if as_edge_index:
+        from freshgo.pyg import make_edge_index
+
+        num_nodes = targets["num_nodes"]
+        part["edge_index"] = make_edge_index(part["edge_index"], (num_nodes, num_nodes), ptr, transposed)
+    ends = {part["edge_index"].size(1): ptr.numel() - 1}
+    if COUNTS[1] in part:  # its edges are those of hops
+        ends = dict(zip(accumulate(part[COUNTS[1]]), accumulate(targets[COUNTS[0]]), strict=False))
+    if first is not None:
+        part[first.name] = first.rows
+    remember(part["edge_index"], Known(part["edge_index"], ptr, transposed, ends, levels, first))
+    if "input_id" in part:  # of links; or of the input nodes in the one store of a homogeneous graph
+        part["batch_size"] = part["input_id"].numel()
+
+
+def _made(cls: type[Any], stores: dict[Any, dict[str, Any]]) -> Any:
+    """A batch of these stores."""
+    if "" in stores:
+        return cls(**stores[""])
+    if cls is HeteroBatch:
+        return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
+    batch = cls()
+    for key, values in stores.items():
+        store = batch.get_node_store(key) if isinstance(key, str) else batch.get_edge_store(*key)
+        store.update(values)
+    return batch
+
+
+def _store_of(batch: Any, key: Any) -> Any:
+    """Return what a batch has of a type; in a homogeneous graph that is the batch."""
+    return batch if key in ("", UNNAMED) else batch[key]
+
+
+def levels_of(request: Request, batch: Any) -> Levels | None:
+    """Return the levels of a batch that was pruned, which are kept beside the edges of every type."""
+    known = recall(_store_of(batch, request.drawn.edge_types[0]).edge_index)
+    return None if known is None else known.levels
+
+
+def node_ids(request: Request, batch: Any) -> list[Tensor]:
+    """Return the nodes of a batch, of each node type."""
+    return [_store_of(batch, node_type).n_id for node_type in request.drawn.node_types]
+
+
+def trace_of(types: Types, tensors: dict[str, Tensor]) -> Any:
+    """Return the nodes of a batch of a trace, by node type where types have names."""
+    return types.bare({node_type: tensors[types.node_name(i, "n_id")] for i, node_type in enumerate(types.node_types)})

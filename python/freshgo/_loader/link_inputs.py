@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from freshgo._args.arrays import as_tensor
-from freshgo._args.parts import UNNAMED
 from freshgo._args.times import times_of
-from freshgo._args.types import Types
+from freshgo._args.types import UNNAMED, Types
 from freshgo._data.source import Source
-from freshgo._loader import hetero_link_inputs
+from freshgo._loader import link_types
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 MODES = ("binary", "triplet")
@@ -52,18 +51,9 @@ class Links:
     def of_graph(self, source: Source) -> Links:
         """Return the links of a graph, the edges of which they may be."""
         types = source.types
-        if types.homogeneous:
-            for name, given in (("edge_label_index", self.edge_type), ("exclude_seed_edges", self.reverse)):
-                if hetero_link_inputs.is_type(given):
-                    raise DTypeError(f"{name} as {given!r} needs a heterogeneous graph, this one is homogeneous")
-            edge_type = back = UNNAMED
-        else:
-            edge_type = hetero_link_inputs.of_links(self.edge_type, types)
-            back = edge_type
-            if self.exclude == 2:
-                back = hetero_link_inputs.reverse(self.reverse, edge_type, types)
+        edge_type = link_types.of_links(self.edge_type, types)
+        reverse = link_types.reverse(self.reverse, edge_type, types) if self.exclude == 2 else None
         self._check_rows(source.num_edges(edge_type))
-        reverse = back if self.exclude == 2 else None
         return dataclasses.replace(self, edge_type=edge_type, reverse=reverse, types=types)
 
     def options(self) -> dict[str, Any]:
@@ -126,7 +116,7 @@ def links(
     index: object, label: object, neg_sampling: object, neg_sampling_ratio: object, strict: bool, exclude: object
 ) -> Links:
     """Check what a LinkLoader was given, and how it goes together."""
-    edge_type, index = hetero_link_inputs.split(index)
+    edge_type, index = link_types.split(index)
     ids = edge_label_index(index)
     if neg_sampling_ratio is not None and neg_sampling_ratio != 0:
         if neg_sampling is not None:
@@ -275,7 +265,7 @@ def exclusion(value: object) -> int:
     """Return which of a batch's links are not among its edges."""
     if isinstance(value, bool | np.bool_):
         return int(value)
-    if value == "reverse" or hetero_link_inputs.is_type(value):
+    if value == "reverse" or link_types.is_type(value):
         return 2
     raise InvalidArgumentError(
         "exclude_seed_edges must be True, False, 'reverse' or, in a heterogeneous graph, the edge type that leads "
@@ -309,7 +299,7 @@ def _tensor(name: str, value: object) -> Tensor:
 
 
 def _as_list(edge_type: Any) -> list[str] | None:
-    """Return a type of edges as it comes back from JSON."""
+    """Return an edge type as it comes back from JSON."""
     return None if edge_type is None else list(edge_type)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,20 +13,16 @@ import torch
 from freshgo import policies
 from freshgo._args import checks, host
 from freshgo._args.aggregates import Aggregate
-from freshgo._args.parts import UNNAMED
 from freshgo._args.times import Trees, trees
-from freshgo._args.types import ByRelation, Inputs, Types
+from freshgo._args.types import ByRelation, EdgeType, Inputs, Types
 from freshgo._data.narrow import check_names
 from freshgo._data.source import Source
 from freshgo._device import delivery
-from freshgo._loader import metapaths as walks_of_types
-from freshgo._loader.arrange import batch_class
+from freshgo._loader import walks
 from freshgo._loader.link_inputs import Links
-from freshgo._loader.metapaths import Metapaths
 from freshgo._loader.ranks import Ranks, ranks
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
 from freshgo._native.options import LoaderOptions, Settings, relations
-from freshgo.batch import Batch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.memory import MemoryBudget
 
@@ -80,9 +77,7 @@ class Asked:
         policy = policies.resolve("cache", given("cache"))
         options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
         history = given("history")
-        drawn = sampling(
-            given("num_neighbors"), given("sampler"), given("weight_attr"), given("replace"), relations=True
-        )
+        drawn = sampling(given("num_neighbors"), given("sampler"), given("weight_attr"), given("replace"))
         times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
         asked = cls(
             options={
@@ -110,7 +105,7 @@ class Asked:
         return asked
 
     def _check_together(self, device: object) -> None:
-        if self.edge_index == "EdgeIndex" and batch_class() is Batch:
+        if self.edge_index == "EdgeIndex" and importlib.util.find_spec("torch_geometric") is None:
             raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
         if self.transform is not None and not callable(self.transform):
             raise DTypeError(f"transform must be callable, got {type(self.transform).__name__}")
@@ -128,7 +123,7 @@ class Asked:
             raise InvalidArgumentError(
                 "first_layer adds up all neighbours, whenever they were: it cannot be used with time_attr"
             )
-        if self.sampling.walks is not None or self.sampling.metapaths is not None:
+        if self.sampling.walks is not None:
             raise InvalidArgumentError(
                 "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
                 "edges are others"
@@ -155,18 +150,19 @@ class Request:
 
     @property
     def drawn(self) -> Types:
-        """The types of nodes and edges that batches have."""
+        """The node types and edge types that batches have."""
         return Types(self.types.num_nodes, list(self.fanouts))
 
-    def shown(self) -> list[int] | ByRelation:
+    def shown(self) -> list[int] | Mapping[EdgeType, list[int]]:
         """The neighbours per hop as a user gives them."""
-        return self.fanouts[UNNAMED] if self.types.homogeneous else self.fanouts
+        return self.types.bare(self.fanouts)
 
     def config(self) -> dict[str, Any]:
         """Everything in a batch that does not depend on the graph, as it comes back from JSON."""
         options, kind = self.options, self.options["subgraph_type"]
         return {
-            **self._config_of_types(),
+            "num_neighbors": self._config_of_fanouts(),
+            "input_nodes": self._config_of_inputs(),
             **{name: options[name] for name in ("batch_size", "shuffle", "drop_last", "replace", "seed")},
             **self.asked.sampling.config(),
             "subgraph_type": checks.SUBGRAPH_TYPES[kind] if kind else None,
@@ -175,15 +171,14 @@ class Request:
             **({"first_layer": next(iter(self.first.values())).name} if self.first else {}),
         }
 
-    def _config_of_types(self) -> dict[str, Any]:
-        nodes = None if self.inputs is None else self.inputs.config
-        if self.types.homogeneous:
-            return {
-                "num_neighbors": list(self.fanouts[UNNAMED]),
-                "input_nodes": "all" if nodes is None else nodes[""],
-            }
-        hops = [[list(edge_type), list(hops)] for edge_type, hops in self.fanouts.items()]
-        return {"num_neighbors": hops, "input_nodes": nodes}
+    def _config_of_inputs(self) -> Any:
+        if self.inputs is None:  # with links; what states of both kinds of graphs have always said
+            return "all" if self.types.homogeneous else None
+        return self.types.bare(self.inputs.config)
+
+    def _config_of_fanouts(self) -> list[Any]:
+        hops = self.shown()
+        return [[list(name), of] for name, of in hops.items()] if isinstance(hops, Mapping) else hops
 
 
 def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
@@ -193,7 +188,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         InvalidArgumentError, DTypeError: what the graph does not have, or is not given as it needs.
     """
     types, options = source.types, asked.options
-    policy = asked.policy.of_types(None if types.homogeneous else types.num_nodes)
+    policy = asked.policy.of_types(types.num_nodes)
     policy.check_nodes(types.total)
     if options["feature_dtype"] == "stored":
         check_names(source.narrow, source.tensors)
@@ -213,13 +208,11 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         )
     if options["subgraph_type"] == checks.SUBGRAPH_TYPES.index("bidirectional"):
         _warn_one_way(types)
-    of_graph = asked.trees.homogeneous() if types.homogeneous else asked.trees
-    if not types.homogeneous and inputs is not None:
-        of_graph = asked.trees.typed(inputs.counts)
+    of_inputs = asked.trees if inputs is None else asked.trees.of_inputs(inputs.counts)
     options = {
         **options,
         **drawn,
-        **of_graph.options(),
+        **of_inputs.options(),
         "hotness": policy.scores,
         "memory": _memory(asked.memory, source),
         "scratch": checks.scratch(asked.scratch, source.directory),
@@ -228,7 +221,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         "aggregate": next((info.name for info in source.first.values()), None) if source.directory else None,
     }
     asked = dataclasses.replace(asked, input_nodes=None)  # the library has a copy, the user's may be large
-    return Request(asked, types, fanouts, inputs, links, of_graph, policy, options, source.first)
+    return Request(asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first)
 
 
 def _memory(asked: int | str | MemoryBudget | None, source: Source) -> int:
@@ -239,39 +232,23 @@ def _memory(asked: int | str | MemoryBudget | None, source: Source) -> int:
 def drawn_in_graph(
     drawn: Sampling, source: Source, input_nodes: object, *, links: bool = False
 ) -> tuple[ByRelation, Inputs | None, LoaderOptions]:
-    """Return the neighbours along each relation of batches, the input nodes and the options of the library for both."""
+    """Return the neighbours along each edge type, the input nodes, and the options of the library for both."""
     types = source.types
-    if types.homogeneous:
-        drawn.check_homogeneous()
-    elif drawn.walks is not None:
-        raise InvalidArgumentError(
-            "a RandomWalk in a heterogeneous graph goes along a metapath=[...] of its edge types, which are "
-            f"{', '.join(map(repr, types.edge_types)) or 'none at all'}"
-        )
     inputs = None if links else types.inputs(input_nodes, source.split, source.splits)
-    if drawn.metapaths is None:
-        fanouts = types.fanouts(drawn.by_relation, drawn.fanouts)
+    if drawn.walks is None:
+        fanouts = types.fanouts(drawn.fanouts)
     else:
-        fanouts = _along_metapaths(drawn.metapaths, types, inputs)
-    walks = drawn.walks if drawn.metapaths is None else walks_of_types.steps(drawn.metapaths)
+        fanouts = walks.in_graph(drawn.walks, types, None if inputs is None else inputs.config)
     options = {
         **relations(list(fanouts.values())),
-        "walks": walks,
-        "metapaths": None if drawn.metapaths is None else walks_of_types.places(drawn.metapaths, types),
+        **({} if drawn.walks is None else walks.options(drawn.walks, types)),
         "seeds": None if inputs is None else inputs.seeds,
     }
     return fanouts, inputs, options
 
 
-def _along_metapaths(metapaths: Metapaths, types: Types, inputs: Inputs | None) -> ByRelation:
-    if inputs is None:
-        raise InvalidArgumentError("a LinkLoader draws along edge types: it cannot use metapaths")
-    walks_of_types.in_graph(metapaths, types, inputs.config)
-    return {name: [walk.top for walk in hops] for name, hops in metapaths.items()}
-
-
 def _warn_one_way(types: Types) -> None:
-    """Say which relations a bidirectional batch leaves as they are."""
+    """Say which edge types a bidirectional batch leaves as they are."""
     for edge_type in types.one_way():
         warnings.warn(
             f"subgraph_type='bidirectional' adds nothing to {edge_type}, which has no reverse edge type: it would "

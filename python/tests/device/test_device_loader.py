@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_graph
 from device_fakes import LateStreams
+from graphs import random_graph
 from torch import Tensor
 
 import freshgo

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from device_fakes import LateStreams
-from typed_oracle import Graph, typed_graph
+from graphs import Graph, hetero_graph
 
 import freshgo
 from freshgo import Loader, errors
@@ -32,7 +32,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def typed() -> Graph:
-    return typed_graph()
+    return hetero_graph()
 
 
 @pytest.fixture(scope="module")

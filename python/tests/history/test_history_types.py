@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from graphs import Graph, hetero_graph, num_nodes, relations
 from torch import Tensor, nn
-from typed_oracle import Graph, num_nodes, relations, typed_graph
 
 from freshgo import HeteroBatch, History, Loader, errors
 from freshgo._batch.hetero_blocks import levels_of
@@ -23,7 +23,7 @@ INPUTS = {"paper": "train", "author": np.arange(40)}
 
 @pytest.fixture(scope="module")
 def typed() -> Graph:
-    return typed_graph(200)
+    return hetero_graph(200)
 
 
 class RGCN(nn.Module):

@@ -1,22 +1,39 @@
-"""LinkLoader: what a batch of links holds, where it is the same, and PyG's LinkNeighborLoader."""
+"""LinkLoader: what a batch of links holds, against a slow reading of it, and where it is the same."""
 
 from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import (
+    BACK,
+    CITES,
+    FORMS,
+    HAS,
+    IN,
+    UNNAMED,
+    WRITES,
+    EdgeType,
+    Form,
+    Graph,
+    as_types,
+    form_of,
+    handed,
+    hetero_graph,
+    num_nodes,
+    random_graph,
+    relations,
+)
+from link_oracle import OPTIONS, ends, links_of, pairs
 from oracle import assert_equal, check_rows
 from sampler_oracle import Stream, check_proportional
-from seeds import seed as seed_of
 
 import freshgo
-from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
+from freshgo import Labor, LinkLoader, Loader, Store, errors
 
 pytestmark = pytest.mark.explore
 
@@ -25,93 +42,121 @@ NEGATIVE = 6
 """The domain of the random numbers of negatives."""
 
 
-@pytest.fixture(scope="module")
-def graph() -> dict[str, Any]:
+def homogeneous() -> dict[str, Any]:
     return random_graph(NODES, EDGES, seed=4)
 
 
-@pytest.fixture(scope="module")
-def links(graph: dict[str, Any]) -> torch.Tensor:
-    rng = np.random.default_rng(seed_of(5))
-    edges = graph["edge_index"][:, rng.permutation(EDGES)[:600]]
-    return torch.from_numpy(np.concatenate([edges, rng.integers(NODES, size=(2, 77))], axis=1))
+@pytest.fixture(scope="module", params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+    return form_of(request.param, homogeneous, lambda: hetero_graph(200), tmp_path_factory.mktemp("links"))
 
 
 @pytest.fixture(scope="module")
-def path(graph: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("links") / "graph.freshgo"
-    freshgo.convert(graph, path, progress=False).close()
-    return path
+def graph() -> dict[str, Any]:
+    return homogeneous()
 
 
-OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
+@pytest.fixture(scope="module")
+def hetero() -> Graph:
+    return hetero_graph(200)
 
 
-def ends(batch: Any) -> tuple[Any, Any]:
-    """The nodes of all links and negatives of a batch, links first."""
-    n_id = batch.n_id.numpy()
-    if "src_index" in batch:
-        amount = batch.dst_neg_index.numel() // batch.src_index.numel()
-        source = torch.cat([batch.src_index, batch.src_index.repeat_interleave(amount)])
-        target = torch.cat([batch.dst_pos_index, batch.dst_neg_index.view(-1)])
-        return n_id[source], n_id[target]
-    return tuple(n_id[batch.edge_label_index.numpy()])
+def relation_of(form: Form) -> EdgeType:
+    return WRITES if form.several else form.within
 
 
-def pairs(source: Any, target: Any) -> set[tuple[int, int]]:
-    return set(zip(source.tolist(), target.tolist(), strict=True))
+def reverse_of(form: Form) -> Any:
+    """What excludes the reverse of links of that relation."""
+    return BACK if form.several else "reverse"
+
+
+def check(batch: Any, graph: Graph, hops: list[int], out: dict[Any, set[tuple[int, int]]]) -> None:
+    """A batch draws, along every relation, what its degrees without the pairs of ``out`` say, and no such pair.
+
+    What is excluded is so of seeds alone: other nodes have their whole lists.
+    """
+    nodes = {name: batch[name].n_id.numpy() for name in batch.node_types}
+    for name, ids in nodes.items():
+        assert len(np.unique(ids)) == len(ids)
+        assert sum(batch[name].num_sampled_nodes) == len(ids)
+    for relation in relations(graph):
+        part, all_edges = batch[relation], graph[relation]["edge_index"]
+        assert len(part.num_sampled_edges) == len(hops)
+        e_id, edge_index = part.e_id.numpy(), part.edge_index.numpy()
+        source, target = nodes[relation[0]][edge_index[0]], nodes[relation[2]][edge_index[1]]
+        np.testing.assert_array_equal(all_edges[:, e_id], np.stack([source, target]))
+        assert len(np.unique(e_id)) == len(e_id)
+        excluded = out.get(relation, set())
+        hidden = np.array([pair in excluded for pair in zip(*all_edges.tolist(), strict=True)], bool)
+        counts = num_nodes(graph)[relation[2]]
+        degree = np.bincount(all_edges[1], minlength=counts)
+        left = degree - np.bincount(all_edges[1][hidden], minlength=counts)
+        drawn = np.bincount(edge_index[1], minlength=len(nodes[relation[2]]))
+        first = 0
+        for hop, reached in enumerate(batch[relation[2]].num_sampled_nodes[:-1]):
+            at = nodes[relation[2]][first : first + reached]
+            have = left[at] if hop == 0 else degree[at]
+            want = have if hops[hop] == -1 else np.minimum(have, hops[hop])
+            np.testing.assert_array_equal(drawn[first : first + reached], want)
+            if hop == 0:
+                assert not excluded & pairs(source[: drawn[:reached].sum()], target[: drawn[:reached].sum()])
+            first += reached
+        assert drawn[first:].sum() == 0
+    check_rows(batch, graph)
 
 
 @pytest.mark.parametrize("neg_sampling", [None, "binary", ("binary", 0.3), ("binary", 2.5), "triplet", ("triplet", 4)])
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [False, True], ids=["any", "strict"])
 @pytest.mark.parametrize("exclude", [False, True, "reverse"])
-def test_a_batch_is_what_it_says(
-    graph: dict[str, Any], links: torch.Tensor, neg_sampling: Any, strict: bool, exclude: Any
-) -> None:
-    if strict and neg_sampling is None:
-        pytest.skip("no negatives")
+def test_a_batch_is_what_it_says(form: Form, neg_sampling: Any, strict: bool, exclude: Any) -> None:
+    if not strict or neg_sampling is not None:  # without negatives none is strict
+        for of in (WRITES, BACK, CITES, IN) if form.several else (form.within,):
+            check_links(form, of, neg_sampling, strict, exclude)
+
+
+def check_links(form: Form, of: EdgeType, neg_sampling: Any, strict: bool, exclude: Any) -> None:
     amount = 0 if neg_sampling is None else 1 if isinstance(neg_sampling, str) else neg_sampling[1]
-    true_edges = pairs(*graph["edge_index"]) | pairs(*links)
-    degree = np.bincount(graph["edge_index"][1], minlength=NODES)
-    seen = []
-    with LinkLoader(
-        graph, [4, 3], links, neg_sampling=neg_sampling, strict_negatives=strict, exclude_seed_edges=exclude, **OPTIONS
-    ) as loader:
+    links, graph = links_of(form.graph, of), form.graph
+    true_edges = pairs(*graph[of]["edge_index"]) | pairs(*links)
+    back = {WRITES: BACK, BACK: WRITES, IN: HAS}.get(of, of)
+    if exclude == "reverse" and back != of:
+        exclude = back
+    counts, seen = num_nodes(graph), []
+    data = form.path if strict else form.data
+    what = {"neg_sampling": neg_sampling, "strict_negatives": strict, "exclude_seed_edges": exclude}
+    with LinkLoader(data, [4, 2], form.links(links, of), **what, **OPTIONS) as loader:
         assert len(loader) == math.ceil(links.size(1) / 64)
-        for i, batch in enumerate(loader):
-            n = batch.input_id.numel()
-            assert batch.batch_size == n
-            seen += batch.input_id.tolist()
-            source, target = ends(batch)
+        for i, batch in enumerate(form.batches(loader)):
+            part = batch[of]
+            n = part.input_id.numel()
+            assert part.batch_size == n
+            assert not any("input_id" in batch[name] or "batch_size" in batch[name] for name in batch.node_types)
+            seen += part.input_id.tolist()
+            source, target = ends(batch, of)
             assert len(source) == len(target) == n + math.ceil(n * amount)
-            np.testing.assert_array_equal(np.stack([source[:n], target[:n]]), links.numpy()[:, batch.input_id])
-            seeds = batch.n_id[: batch.num_sampled_nodes[0]].numpy()
-            np.testing.assert_array_equal(seeds, np.unique(np.concatenate([source, target])))
+            np.testing.assert_array_equal(np.stack([source[:n], target[:n]]), links.numpy()[:, part.input_id])
+            for name in batch.node_types:
+                of_type = [side for side, end in ((source, of[0]), (target, of[2])) if end == name]
+                seeds = batch[name].n_id[: batch[name].num_sampled_nodes[0]].numpy()
+                np.testing.assert_array_equal(seeds, np.unique(np.concatenate(of_type)) if of_type else seeds[:0])
+            if neg_sampling is not None and "src_index" not in batch[of[0]]:
+                assert part.edge_label.tolist() == [1.0] * n + [0.0] * (len(source) - n)
             if strict:
                 negatives = pairs(source[n:], target[n:])
                 assert not negatives & true_edges
-                assert all(s != t for s, t in negatives)
-            elif amount:  # the documented numbers
+                assert of[0] != of[2] or all(s != t for s, t in negatives)
+            else:  # the documented numbers
                 for j in range(len(source) - n):
                     stream = Stream(NEGATIVE, 7, 0, i, j)
-                    if "src_index" not in batch:
-                        assert stream.below(NODES) == source[n + j]
-                    assert stream.below(NODES) == target[n + j]
-            out = pairs(source[:n], target[:n]) if exclude else set()
-            if exclude == "reverse":
-                out |= pairs(target[:n], source[:n])
-            assert not out & pairs(*batch.n_id.numpy()[batch.edge_index.numpy()])
-            drawn = np.bincount(batch.edge_index[1], minlength=len(seeds))[: len(seeds)]
-            if not exclude:
-                np.testing.assert_array_equal(drawn, np.minimum(degree[seeds], 4))
-            else:
-                left = degree.copy()
-                for s, t in graph["edge_index"].T.tolist():
-                    left[t] -= (s, t) in out
-                np.testing.assert_array_equal(drawn, np.minimum(left[seeds], 4))
-            e_id = batch.e_id.numpy()
-            np.testing.assert_array_equal(graph["edge_index"][:, e_id], batch.n_id.numpy()[batch.edge_index.numpy()])
-            check_rows(batch, graph, batch.n_id.numpy(), e_id)
+                    if "src_index" not in batch[of[0]]:
+                        assert stream.below(counts[of[0]]) == source[n + j]
+                    assert stream.below(counts[of[2]]) == target[n + j]
+            out: dict[Any, set[tuple[int, int]]] = {}
+            if exclude is not False:
+                out[of] = pairs(source[:n], target[:n])
+            if exclude not in (False, True):
+                out[back] = out.get(back, set()) | pairs(target[:n], source[:n])
+            check(batch, graph, [4, 2], out)
     assert sorted(seen) == list(range(links.size(1)))
 
 
@@ -132,151 +177,235 @@ def test_excluded_edges_leave_the_rest_uniform() -> None:
     assert ((others - expected) ** 2).sum() / (expected * (1 - 5 / 39)) * 38 / 39 < 105
 
 
-def test_weighted_negatives_and_edges(graph: dict[str, Any], links: torch.Tensor) -> None:
-    rng = np.random.default_rng(0)
-    source_weight, target_weight = rng.integers(0, 4, NODES), rng.random(NODES) * (rng.random(NODES) < 0.8)
-    neg = {"mode": "binary", "amount": 40, "src_weight": source_weight, "dst_weight": target_weight}
-    counts = np.zeros((2, NODES))
-    with LinkLoader(graph, [3], links, neg_sampling=neg, weight_attr="edge_weight", **OPTIONS) as loader:
+def edges(*pairs: tuple[int, int]) -> dict[str, Any]:
+    return {"edge_index": np.array(pairs, np.int64).reshape(-1, 2).T}
+
+
+def test_degenerate_graphs() -> None:
+    """Relations without edges, self-loops, repeated edges, isolated nodes, types that nothing reaches; equal numbers
+    of different types are no self-loop."""
+    graph: Graph = {
+        "a": {"num_nodes": 3},
+        "b": {"num_nodes": 5},
+        "empty": {"num_nodes": 0},
+        "far": {"num_nodes": 2},
+        ("a", "to", "b"): edges((0, 1), (0, 1), (1, 1), (2, 2), (2, 0), (2, 1), (2, 3)),
+        ("b", "rev_to", "a"): edges((1, 0), (1, 0), (1, 1)),
+        ("b", "on", "b"): edges((4, 4), (4, 4), (4, 3)),
+        ("a", "none", "b"): edges(),
+        ("empty", "of", "b"): edges(),
+        ("far", "in", "far"): edges((0, 1)),
+    }
+    to, on = ("a", "to", "b"), ("b", "on", "b")
+    allowed = {(s, t) for s in range(3) for t in range(5)} - pairs(*graph[to]["edge_index"])
+    assert {(0, 0), (1, 2)} <= allowed
+    seen = set()
+    what: dict[str, Any] = {"batch_size": 3, "exclude_seed_edges": "reverse", "strict_negatives": True}
+    for seed in range(40):
+        with LinkLoader(graph, [-1, -1], to, neg_sampling="binary", seed=seed, **what) as loader:
+            for batch in loader:
+                source, target = ends(batch, to)
+                n = batch[to].batch_size
+                seen |= pairs(source[n:], target[n:])
+                check(
+                    batch,
+                    graph,
+                    [-1, -1],
+                    {to: pairs(source[:n], target[:n]), ("b", "rev_to", "a"): pairs(target[:n], source[:n])},
+                )
+    assert seen == allowed
+    with LinkLoader(graph, [-1], (on, None), neg_sampling="triplet", **what) as loader:
         for batch in loader:
-            n = batch.input_id.numel()
-            for count, nodes in zip(counts, ends(batch), strict=True):
-                count += np.bincount(nodes[n:], minlength=NODES)
-    for count, weight in zip(counts, (source_weight, target_weight), strict=True):
+            assert batch[on].edge_index.size(1) == 0  # of which every edge is a link, and "reverse" is the relation
+            source, target = ends(batch, on)
+            assert all((s, t) not in {(4, 4), (4, 3)} and s != t for s, t in pairs(source[3:], target[3:]))
+    for relation, message in ((("a", "none", "b"), "has none"), (("empty", "of", "b"), "has none")):
+        with pytest.raises(errors.InvalidArgumentError, match=message):
+            LinkLoader(graph, [2], relation)
+    with pytest.raises(errors.InvalidArgumentError, match=r"expected an id in \[0, 0\) of type \"empty\""):
+        LinkLoader(graph, [2], (("empty", "of", "b"), [[0], [1]]))
+    # A row of a that is full has no negative triplets.
+    full = {**graph, to: edges(*((2, t) for t in range(5)))}
+    with pytest.raises(errors.InvalidArgumentError, match="node 2 is linked with every node"):
+        LinkLoader(full, [2], to, neg_sampling="triplet", strict_negatives=True)
+
+
+def test_every_edge_in_the_users_order(form: Form) -> None:
+    several = ((WRITES, WRITES), (HAS, ("paper", "term")))
+    for data in (form.data, form.path):
+        for of, name in several if form.several else ((form.within, form.links()),):
+            got = []
+            with LinkLoader(data, [1], name, batch_size=500) as loader:
+                for batch in form.batches(loader):
+                    assert "edge_label" not in batch[of]
+                    got.append(np.stack(ends(batch, of)))
+            np.testing.assert_array_equal(np.concatenate(got, axis=1), form.graph[of]["edge_index"])
+
+
+def test_one_named_type_is_as_a_homogeneous_graph(graph: dict[str, Any]) -> None:
+    """Links, negatives and seeds are those of the graph without names, and with all neighbours the edges."""
+    named = as_types(graph, "paper", CITES)
+    links = links_of(named, CITES)
+    for neg in (("binary", 2), ("triplet", 2)):
+        what = {"neg_sampling": neg, "strict_negatives": True, "exclude_seed_edges": "reverse", **OPTIONS}
+        with LinkLoader(graph, [-1], links, **what) as one, LinkLoader(named, [-1], (CITES, links), **what) as other:
+            for ours, theirs in zip(one, other, strict=True):
+                assert set(ours.keys()) == {*theirs["paper"].keys(), *theirs[CITES].keys()}
+                for key in ("paper", CITES):
+                    for name, value in theirs[key].items():
+                        assert value.equal(ours[name]) if isinstance(value, torch.Tensor) else value == ours[name], name
+
+
+def test_weights_of_negatives_and_edges(form: Form) -> None:
+    of = relation_of(form)
+    rng = np.random.default_rng(0)
+    counts = [num_nodes(form.graph)[end] for end in (of[0], of[2])]
+    weights = [rng.integers(0, 4, counts[0]), rng.random(counts[1]) * (rng.random(counts[1]) < 0.7)]
+    neg = {"mode": "binary", "amount": 60, "src_weight": weights[0], "dst_weight": weights[1]}
+    links, found = links_of(form.graph, of), [np.zeros(count) for count in counts]
+    attr = "weight" if form.several else "edge_weight"
+    what = {"neg_sampling": neg, "weight_attr": attr, "exclude_seed_edges": reverse_of(form), **OPTIONS}
+    with LinkLoader(form.path, [3], form.links(links, of), **what) as loader:
+        for batch in form.batches(loader):
+            n = batch[of].batch_size
+            source, target = ends(batch, of)
+            for count, nodes in zip(found, (source, target), strict=True):
+                count += np.bincount(nodes[n:], minlength=len(count))
+            for relation in (WRITES, IN) if form.several else (of,):  # which have weights, some of them 0
+                assert (batch[relation][attr] > 0).all()
+            drawn = batch[of].edge_index
+            drawn = pairs(batch[of[0]].n_id[drawn[0]], batch[of[2]].n_id[drawn[1]])
+            assert not drawn & pairs(source[:n], target[:n])
+    for count, weight in zip(found, weights, strict=True):
         check_proportional(count, weight)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_workers": 8, "prefetch": 8},
-        {"num_workers": 1, "prefetch": 0},
-        {"memory": "4MiB"},
-        {"cache": "belady", "feature_cache": "32KiB", "neighbor_cache": 0},
-        {"cache": "lru", "feature_cache": "32KiB"},
-    ],
-    ids=str,
-)
-def test_batches_are_the_same_everywhere(
-    graph: dict[str, Any], path: Path, links: torch.Tensor, options: dict[str, Any]
-) -> None:
-    what = {"neg_sampling": ("triplet", 2), "strict_negatives": True, "exclude_seed_edges": "reverse", **OPTIONS}
-    with LinkLoader(graph, [4, 3], links, **what) as memory, LinkLoader(path, [4, 3], links, **what, **options) as disk:
-        for _ in range(2):
-            for ours, theirs in zip(memory, disk, strict=True):
-                assert_equal(ours, theirs)
+PLACES: list[dict[str, Any]] = [
+    {"num_workers": 8, "prefetch": 8},
+    {"num_workers": 1, "prefetch": 0},
+    {"memory": "24MiB"},
+    {"cache": "belady", "feature_cache": "32KiB", "neighbor_cache": 0},
+    {"cache": "lru", "feature_cache": "32KiB"},
+    {"cache": "presc", "feature_cache": "32KiB"},
+]
+DRAWN: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "weights": {"weight_attr": "weight"},
+    "replace": {"replace": True},
+    "labor": {"sampler": Labor(edge_weight=False), "exclude_seed_edges": False},
+}
 
 
-def test_state_and_trace(graph: dict[str, Any], path: Path) -> None:
-    what = {"neg_sampling": "binary", "strict_negatives": True, **OPTIONS, "batch_size": 500}
-    with LinkLoader(path, [4, 3], **what, memory="8MiB") as loader:
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_place_changes_nothing(form: Form, drawn: str) -> None:
+    of, how = relation_of(form), dict(DRAWN[drawn])
+    if "weight_attr" in how and not form.several:
+        how["weight_attr"] = "edge_weight"
+    if "sampler" in how and form.several:
+        how["sampler"] = "labor"  # which gives batches an edge_weight, as the other forms already have
+    what: dict[str, Any] = {"neg_sampling": ("triplet", 2), "strict_negatives": True}
+    what |= {"exclude_seed_edges": reverse_of(form), **how, **OPTIONS}
+    links, fanouts = form.links(links_of(form.graph, of), of), form.fanouts([4, 3])
+    if form.several:
+        fanouts[WRITES] = [2, 0]
+    with LinkLoader(form.data, form.bare(fanouts), links, **what) as memory:
+        want = [list(memory) for _ in range(2)]
+    for place in PLACES:
+        with LinkLoader(form.path, form.bare(fanouts), links, **what, **place) as disk:
+            for epoch in want:
+                for one, other in zip(epoch, disk, strict=True):
+                    assert_equal(one, other)
+
+
+def test_state_trace_and_stats(form: Form) -> None:
+    of = relation_of(form)
+    what: dict[str, Any] = {"neg_sampling": "binary", "strict_negatives": True, **OPTIONS, "batch_size": 300}
+    what["exclude_seed_edges"] = reverse_of(form)
+    with LinkLoader(form.path, [4, 3], form.links(None, of), **what, memory="12MiB") as loader:
         whole = list(loader)
-        assert sum(batch.input_id.numel() for batch in whole) == EDGES
-        trace = list(loader.trace(0))
-        for batch, n_id in zip(whole, trace, strict=True):
-            assert batch.n_id.equal(n_id)
+        parts = form.batches(whole)
+        assert sum(part[of].batch_size for part in parts) == form.graph[of]["edge_index"].shape[1]
+        for nodes, batch in zip(loader.trace(0), parts, strict=True):
+            by_type = nodes if isinstance(nodes, dict) else {form.node_type: nodes}
+            assert all(ids.equal(batch[name].n_id) for name, ids in by_type.items())
+        stats = loader.stats()
+        assert stats["rows"] == stats["hits"] + stats["misses"] + stats["packed"]
+        assert stats["epochs"][0]["batches"] == len(whole)
         loader.set_epoch(0)
         iterator = iter(loader)
         for _ in range(5):
             next(iterator)
         state = json.loads(json.dumps(loader.state_dict()))
         assert repr(loader).startswith("LinkLoader(")
-    with LinkLoader(path, [4, 3], **what, memory="6MiB") as loader:
+    with LinkLoader(form.path, [4, 3], form.links(None, of), **what, memory="11MiB") as loader:
         loader.load_state_dict(state)
         for ours, theirs in zip(loader, whole[5:], strict=True):
             assert_equal(ours, theirs)
-    for other in ({"neg_sampling": "triplet"}, {"neg_sampling": ("binary", 2)}, {"exclude_seed_edges": True}):
+    others: list[tuple[EdgeType, dict[str, Any]]] = [
+        (of, {"neg_sampling": "triplet"}),
+        (of, {"neg_sampling": ("binary", 2)}),
+        (of, {"exclude_seed_edges": True}),
+    ]
+    if form.several:
+        others.append((BACK, {"exclude_seed_edges": WRITES}))
+    for relation, other in others:
         with (
-            LinkLoader(path, [4, 3], **{**what, **other}) as loader,
+            LinkLoader(form.path, [4, 3], form.links(None, relation), **{**what, **other}) as loader,
             pytest.raises(errors.InvalidArgumentError, match="loader with other batches"),
         ):
             loader.load_state_dict(state)
-    with Loader(path, [4, 3], **OPTIONS) as loader:
-        assert "edge_label_index" not in loader.state_dict()["config"]
 
 
-def test_labels(graph: dict[str, Any], links: torch.Tensor) -> None:
+def test_states_of_links_and_of_nodes_differ(form: Form) -> None:
+    with (
+        LinkLoader(form.data, [2], form.links(), batch_size=64) as links,
+        Loader(form.data, [2], form.inputs(), batch_size=64) as nodes,
+    ):
+        assert "edge_label_index" not in nodes.state_dict()["config"]
+        for loader, state in ((links, nodes.state_dict()), (nodes, links.state_dict())):
+            with pytest.raises(errors.InvalidArgumentError, match=r"with other batches: .*edge_label_index was"):
+                loader.load_state_dict(json.loads(json.dumps(state)))
+
+
+def test_a_budget_that_is_too_small_names_one_that_works(form: Form) -> None:
+    what: dict[str, Any] = {"neg_sampling": ("binary", 3), "strict_negatives": True, **OPTIONS}
+    what |= {"exclude_seed_edges": reverse_of(form), "edge_label_index": form.links(None, relation_of(form))}
+    with pytest.raises(errors.BudgetError) as caught:
+        LinkLoader(form.path, [4, 3], memory=1, **what)
+    with LinkLoader(form.path, [4, 3], memory=caught.value.minimum, **what) as loader:
+        assert len(list(loader)) == len(loader)
+        assert loader.stats()["memory_peak"] <= caught.value.minimum
+
+
+def test_labels_and_what_pyg_keeps_beside_the_graph(form: Form) -> None:
+    of = relation_of(form)
+    links = links_of(form.graph, of)
     n = links.size(1)
+    with_labels = {**form.graph[of], "edge_label_index": links, "edge_label": torch.zeros(n)}
     for label, shift in ((torch.arange(n) % 3, 1), (torch.arange(n) % 3 + 1, 0), (torch.rand(n, 2) + 1, 0)):
-        for amount in (0, 1.5):
-            neg = ("binary", amount) if amount else None
-            with LinkLoader(graph, [2], links, label, neg_sampling=neg, **OPTIONS) as loader:
-                for batch in loader:
-                    k = batch.input_id.numel()
-                    assert batch.edge_label.dtype == label.dtype
-                    assert batch.edge_label.size(0) == batch.edge_label_index.size(1)
-                    assert batch.edge_label[:k].equal(label[batch.input_id] + (shift if neg else 0))
-                    assert not batch.edge_label[k:].any()
-    with LinkLoader(graph, [2], links, **OPTIONS) as loader:
-        assert "edge_label" not in next(iter(loader))
-    labels = torch.arange(EDGES)
-    with LinkLoader(graph, [2], None, labels, **OPTIONS) as loader:
-        batch = next(iter(loader))
-        assert batch.edge_label.equal(batch.input_id)
+        for data in (form.data, handed({**form.graph, of: with_labels})):
+            for amount in (0, 0.5, 1.5):
+                with LinkLoader(
+                    data, [2], form.links(links, of), label, neg_sampling_ratio=amount, **OPTIONS
+                ) as loader:
+                    for batch in form.batches(loader):
+                        part, k = batch[of], batch[of].input_id.numel()
+                        assert part.edge_label.dtype == label.dtype
+                        assert part.edge_label.size(0) == part.edge_label_index.size(1) == k + math.ceil(k * amount)
+                        assert part.edge_label[:k].equal(label[part.input_id] + (shift if amount else 0))
+                        assert not part.edge_label[k:].any()
+    with LinkLoader(form.data, [2], form.links(links, of), **OPTIONS) as loader:
+        assert "edge_label" not in form.batches(loader)[0][of]
+    whole = torch.arange(form.graph[of]["edge_index"].shape[1])
+    with LinkLoader(form.data, [2], form.links(None, of), whole, **OPTIONS) as loader:
+        part = form.batches(loader)[0][of]
+        assert part.edge_label.equal(part.input_id)
 
 
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    (
-        {"edge_label_index": [[0, NODES], [1, 2]]},
-        ValueError,
-        rf"edge_label_index\[0, 1\] is {NODES}, expected an id in",
-    ),
-    ({"edge_label_index": [[0, 1], [1, -2]]}, ValueError, r"edge_label_index\[1, 1\] is -2"),
-    ({"edge_label_index": torch.zeros(5, 2, dtype=torch.int64)}, ValueError, r"got \[5, 2\]; transpose it"),
-    ({"edge_label_index": torch.zeros(2, 0, dtype=torch.int64)}, ValueError, "empty"),
-    ({"edge_label_index": torch.zeros(2, 3)}, TypeError, "must hold integers, got torch.float32"),
-    ({"edge_label_index": (("a", "to", "b"), [[0, 1], [1, 2]])}, TypeError, "needs a heterogeneous graph"),
-    ({"edge_label_index": "train"}, TypeError, "edge_label_index"),
-    ({"edge_label": torch.zeros(3)}, ValueError, rf"a row for each of {EDGES} edges, got shape \[3\]"),
-    ({"edge_label_index": [[0, 1], [1, 2]], "edge_label": torch.zeros(3)}, ValueError, "each of 2 links"),
-    ({"edge_label_time": torch.zeros(3)}, ValueError, "edge_label_time needs time_attr"),
-    ({"neg_sampling": "some"}, ValueError, "must be 'binary' or 'triplet', got 'some'"),
-    ({"neg_sampling": 3}, TypeError, "neg_sampling must be"),
-    ({"neg_sampling": {"amount": 3}}, ValueError, "mode"),
-    ({"neg_sampling": {"mode": "binary", "weight": 3}}, ValueError, "weight"),
-    ({"neg_sampling": ("binary", 0)}, ValueError, "above 0"),
-    ({"neg_sampling": ("binary", -1.0)}, ValueError, "above 0"),
-    ({"neg_sampling": ("binary", math.nan)}, ValueError, "above 0"),
-    ({"neg_sampling": ("binary", "2")}, TypeError, "must be a number"),
-    ({"neg_sampling": ("triplet", 1.5)}, ValueError, "whole number"),
-    ({"neg_sampling_ratio": -1.0}, ValueError, "above 0"),
-    ({"neg_sampling_ratio": 1.0, "neg_sampling": "binary"}, ValueError, "one of them"),
-    ({"neg_sampling": "triplet", "edge_label": torch.zeros(EDGES)}, ValueError, "edge_label must be None"),
-    ({"neg_sampling": ("binary", 1, torch.ones(5))}, ValueError, f"src_weight must have an entry for each of {NODES}"),
-    ({"neg_sampling": ("binary", 1, None, torch.full((NODES,), -1.0))}, ValueError, "dst_weight"),
-    ({"neg_sampling": ("binary", 1, None, torch.full((NODES,), math.nan))}, ValueError, "dst_weight"),
-    ({"neg_sampling": ("binary", 1, None, torch.zeros(NODES))}, ValueError, "dst_weight"),
-    ({"strict_negatives": True}, ValueError, "needs neg_sampling"),
-    ({"strict_negatives": 1, "neg_sampling": "binary"}, TypeError, "strict_negatives"),
-    ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
-    ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one is homogeneous"),
-    ({"num_neighbors": {("a", "to", "b"): [2]}}, TypeError, "heterogeneous"),
-    ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
-    ({"exclude_seed_edges": True, "num_neighbors": [RandomWalk()]}, ValueError, "random walks"),
-    ({"history": freshgo.History(1)}, ValueError, "history"),
-    ({"input_nodes": [1]}, TypeError, "input_nodes"),
-    ({"time_attr": "x"}, ValueError, "time_attr"),
-    ({"time_attr": "x", "input_time": [1]}, TypeError, "input_time"),
-    ({"neg_sampling": ("triplet", 1, torch.ones(NODES))}, ValueError, "src_weight is for 'binary' negatives"),
-    (
-        {"neg_sampling": "binary", "edge_label": torch.arange(EDGES).to(torch.uint8)},
-        ValueError,
-        "255 is the largest torch.uint8",
-    ),
-    ({"neg_sampling": "binary", "edge_label": torch.zeros(EDGES, dtype=torch.complex64)}, TypeError, "must be real"),
-    ({"edge_label": torch.ones(EDGES).to_sparse()}, TypeError, "edge_label must be dense"),
-    ({"edge_label_index": torch.zeros(2, 3, dtype=torch.int64, device="meta")}, TypeError, "must be dense"),
-]
-
-
-@pytest.mark.parametrize(("options", "error", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
-def test_bad_input(graph: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str) -> None:
-    data = {name: value for name, value in graph.items() if "sampler" not in options or name != "edge_weight"}
-    before = freshgo._native.process.counters()["graphs"]
-    with pytest.raises(error, match=message) as caught:
-        LinkLoader(data, **{"num_neighbors": [2], **options})
-    assert isinstance(caught.value, errors.FreshgoError) or {"input_nodes", "input_time"} & set(options)
-    assert freshgo._native.process.counters()["graphs"] == before
+def test_a_store_is_not_left_open(form: Form) -> None:
+    with Store.open(form.path) as store, LinkLoader(store, [2], form.links(), **OPTIONS) as loader:
+        next(iter(loader))
+    assert freshgo._native.process.counters()["loaders"] == 0
 
 
 @pytest.mark.parametrize(
@@ -296,13 +425,6 @@ def test_labels_of_every_type(graph: dict[str, Any], dtype: torch.dtype, lowest:
     assert got.dtype == (torch.int64 if dtype == torch.bool and lowest == 0 else dtype)
 
 
-def test_states_of_links_and_of_nodes_differ(graph: dict[str, Any]) -> None:
-    with LinkLoader(graph, [2], batch_size=64) as links, Loader(graph, [2], batch_size=64) as nodes:
-        for loader, state in ((links, nodes.state_dict()), (nodes, links.state_dict())):
-            with pytest.raises(errors.InvalidArgumentError, match=r"with other batches: .*edge_label_index was"):
-                loader.load_state_dict(json.loads(json.dumps(state)))
-
-
 def test_impossible_negatives() -> None:
     source, target = np.nonzero(1 - np.eye(20, dtype=int))
     graph = {"num_nodes": 20, "edge_index": np.stack([source, target])}
@@ -313,61 +435,5 @@ def test_impossible_negatives() -> None:
     with LinkLoader(graph, [2], neg_sampling="binary", strict_negatives=True, batch_size=50) as loader:
         for batch in loader:
             n = batch.input_id.numel()
-            source, target = ends(batch)
+            source, target = ends({"": batch, UNNAMED: batch}, UNNAMED)
             assert pairs(source[n:], target[n:]) == {(0, 1)}
-
-
-def test_without_what_pyg_keeps_beside_the_graph(graph: dict[str, Any], links: torch.Tensor) -> None:
-    data = {**graph, "edge_label_index": links, "edge_label": torch.zeros(links.size(1))}
-    with LinkLoader(data, [2], data["edge_label_index"], data["edge_label"], **OPTIONS) as loader:
-        assert next(iter(loader)).edge_label.numel() == 64
-
-
-class TestAgainstPyG:
-    """Structure, labels and shapes of LinkNeighborLoader, where nothing is drawn at random."""
-
-    @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
-    @pytest.mark.parametrize("label", [None, "ints", "floats"])
-    @pytest.mark.parametrize("mode", [None, "binary", "triplet"])
-    def test_equals_link_neighbor_loader(
-        self, graph: dict[str, Any], links: torch.Tensor, mode: str | None, label: str | None
-    ) -> None:
-        pytest.importorskip("torch_geometric")
-        from torch_geometric.data import Data
-        from torch_geometric.loader import LinkNeighborLoader
-        from torch_geometric.sampler import NegativeSampling
-        from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
-
-        if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
-            pytest.skip("PyG has no sampler: no pyg-lib, no torch-sparse")
-        if mode == "triplet" and label is not None:
-            pytest.skip("triplets have no labels")
-        data = Data(**{k: torch.from_numpy(v) for k, v in graph.items() if isinstance(v, np.ndarray)})
-        weight = torch.zeros(NODES)
-        weight[17] = 1  # every negative is this node: then nothing is random
-        n = links.size(1)
-        labels = {None: None, "ints": torch.arange(n) % 4, "floats": torch.rand(n, 2)}[label]
-        for amount in (1, 2) if mode else (0,):
-            neg = NegativeSampling(mode, amount, weight if mode == "binary" else None, weight) if mode else None
-            what = {"edge_label_index": links, "edge_label": labels, "neg_sampling": neg, "batch_size": 50}
-            theirs = LinkNeighborLoader(data, [-1, -1], **what)
-            with LinkLoader(data, [-1, -1], **what) as loader:
-                assert len(loader) == len(theirs)
-                for ours, pyg in zip(loader, theirs, strict=True):
-                    assert set(pyg.keys()) <= set(ours.keys())
-                    seeds = ours.num_sampled_nodes[0]
-                    assert ours.n_id[:seeds].equal(pyg.n_id[:seeds])
-                    assert sorted(ours.n_id.tolist()) == sorted(pyg.n_id.tolist())
-                    assert sorted(ours.e_id.tolist()) == sorted(pyg.e_id.tolist())
-                    for name in (
-                        "edge_label_index",
-                        "edge_label",
-                        "src_index",
-                        "dst_pos_index",
-                        "dst_neg_index",
-                        "input_id",
-                    ):
-                        assert (name in ours) == (name in pyg), name
-                        if name in pyg:
-                            assert ours[name].dtype == pyg[name].dtype, name
-                            assert ours[name].equal(pyg[name]), name

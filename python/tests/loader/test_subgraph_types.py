@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import FORMS, EdgeType, Form, Graph, as_types, form_of, hetero_graph, pyg_data, random_graph, relations
 from oracle import assert_equal, check_rows
 
 import freshgo
 from freshgo import Labor, Loader, RandomWalk, errors
 
+pytestmark = [
+    pytest.mark.explore,
+    pytest.mark.filterwarnings("ignore:subgraph_type='bidirectional' adds nothing:UserWarning"),
+]
+
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
+KINDS = ("bidirectional", "induced")
 
 
-@pytest.fixture(scope="module")
-def plain() -> dict[str, Any]:
+def homogeneous() -> dict[str, Any]:
     graph = random_graph(num_nodes=500, num_edges=4000, seed=5)
     del graph["splits"], graph["train_mask"]
     return graph
 
 
-def induced(graph: dict[str, Any], n_id: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-    """All edges among the nodes, by target and then in the user's order."""
-    source, target = graph["edge_index"]
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return homogeneous()
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+    hetero = lambda: hetero_graph(scale=60, seed=3)  # noqa: E731
+    return form_of(request.param, homogeneous, hetero, tmp_path_factory.mktemp("subgraphs"))
+
+
+def inputs_of(form: Form) -> Any:
+    return {"author": [0, 4, 9, 4], "paper": list(range(150))} if form.several else form.inputs()
+
+
+def induced(edges: Any, sources: Any, targets: Any) -> tuple[Any, Any]:
+    """All edges from some nodes to others, by target and then in the user's order."""
+    source, target = edges
     first: dict[int, int] = {}
-    for local, node in enumerate(n_id.tolist()):
+    for local, node in enumerate(sources.tolist()):
         first.setdefault(node, local)
-    edges = [
+    found = [
         (first[source[e]], local, e)
-        for local, node in enumerate(n_id.tolist())
+        for local, node in enumerate(targets.tolist())
         for e in np.flatnonzero(target == node).tolist()
         if source[e] in first
     ]
-    row, col, e_id = np.asarray(edges, dtype=np.int64).reshape(-1, 3).T
+    row, col, e_id = np.asarray(found, dtype=np.int64).reshape(-1, 3).T
     return np.stack([row, col]), e_id
 
 
@@ -51,34 +70,83 @@ def bidirectional(edge_index: np.ndarray[Any, Any], e_id: np.ndarray[Any, Any]) 
     return np.asarray([(row, col) for col, row in order]).reshape(-1, 2).T, np.asarray([found[pair] for pair in order])
 
 
-@pytest.mark.parametrize("sampler", [{}, {"replace": True}, {"weight_attr": "edge_weight"}, {"sampler": "labor"}])
-@pytest.mark.parametrize("kind", ["bidirectional", "induced"])
-def test_equals_the_oracle(plain: dict[str, Any], kind: str, sampler: dict[str, Any]) -> None:
+def both_ways(graph: Graph) -> dict[EdgeType, EdgeType | None]:
+    """The relation against each, of which these graphs have one at most."""
+
+    def back(relation: EdgeType) -> EdgeType | None:
+        return next((other for other in relations(graph) if other[::2] == relation[2::-2]), None)
+
+    return {relation: relation if relation[0] == relation[2] else back(relation) for relation in relations(graph)}
+
+
+def pairs(part: Any) -> set[tuple[int, int]]:
+    return set(zip(*part.edge_index.tolist(), strict=True))
+
+
+def check_edges(kind: str, part: Any, drawn: Any, relation: EdgeType, back: EdgeType | None, whole: Any) -> None:
+    """Assert what the edges of a relation are, beside those that were drawn."""
+    if kind == "induced":
+        edge_index, e_id = induced(
+            whole["edge_index"], drawn[relation[0]].n_id.numpy(), drawn[relation[2]].n_id.numpy()
+        )
+    elif back == relation:
+        edge_index, e_id = bidirectional(drawn[relation].edge_index.numpy(), drawn[relation].e_id.numpy())
+    else:  # the reverse edges have numbers of another relation
+        against = set() if back is None else {(v, u) for u, v in pairs(drawn[back])}
+        assert pairs(part) == pairs(drawn[relation]) | against
+        listed = list(zip(*part.edge_index.tolist()[::-1], strict=True))
+        assert listed == sorted(set(listed))
+        assert ("e_id" in part) == (back is None)
+        assert all((name in part) == (back is None) for name in set(whole) - {"edge_index"})
+        return
+    np.testing.assert_array_equal(part.edge_index.numpy(), edge_index)
+    np.testing.assert_array_equal(part.e_id.numpy(), e_id)
+
+
+@pytest.mark.parametrize("sampler", [{}, {"replace": True}, {"weight_attr": "weight"}, {"sampler": "labor"}], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_oracle(form: Form, kind: str, sampler: dict[str, Any]) -> None:
     if "sampler" in sampler:
         sampler = {"sampler": Labor(edge_weight=False)}
-    with (
-        Loader(plain, [4, 3], **sampler, **OPTIONS) as drawn,
-        Loader(plain, [4, 3], subgraph_type=kind, **sampler, **OPTIONS) as loader,
-    ):
-        for one, batch in zip(drawn, loader, strict=True):
-            assert batch.n_id.equal(one.n_id)
-            if kind == "induced":
-                edge_index, e_id = induced(plain, one.n_id.numpy())
-            else:
-                edge_index, e_id = bidirectional(one.edge_index.numpy(), one.e_id.numpy())
-            np.testing.assert_array_equal(batch.edge_index.numpy(), edge_index)
-            np.testing.assert_array_equal(batch.e_id.numpy(), e_id)
-            check_rows(batch, plain, batch.n_id.numpy(), e_id)
-            assert "num_sampled_nodes" not in batch
-            assert "num_sampled_edges" not in batch
-            assert batch.input_id.equal(one.input_id)
+    if "weight_attr" in sampler and not form.several:
+        sampler = {"weight_attr": "edge_weight"}
+    options = {"num_neighbors": [4, 3], "input_nodes": inputs_of(form), "transpose": True, **sampler, **OPTIONS}
+    reverse = both_ways(form.graph)
+    with Loader(form.data, **options) as drawn, Loader(form.data, subgraph_type=kind, **options) as loader:
+        for one, batch in zip(form.batches(drawn), form.batches(loader), strict=True):
+            for node_type in batch.node_types:
+                assert batch[node_type].n_id.equal(one[node_type].n_id)
+                assert "num_sampled_nodes" not in batch[node_type]
+                if "input_id" in one[node_type]:
+                    assert batch[node_type].input_id.equal(one[node_type].input_id)
+            for relation, back in reverse.items():
+                assert "num_sampled_edges" not in batch[relation]
+                check_edges(kind, batch[relation], one, relation, back, form.graph[relation])
+            check_rows(batch, form.graph)
+
+
+def test_a_relation_without_a_reverse_is_told() -> None:
+    graph = hetero_graph(scale=20)
+    one_way = [relation for relation, back in both_ways(graph).items() if back is None]
+    with pytest.warns(UserWarning, match="no reverse edge type") as told:
+        Loader(graph, [3, 2], "paper", subgraph_type="bidirectional").close()
+    assert len(told) == len(one_way) > 0
+
+
+def test_bidirectional_trees(form: Form) -> None:
+    options = {"input_nodes": inputs_of(form), "disjoint": True, "subgraph_type": "bidirectional", **OPTIONS}
+    with Loader(form.data, [3, 2], **options) as loader:
+        for batch in form.batches(loader):
+            for relation in form.relations:
+                source, target = batch[relation].edge_index
+                assert batch[relation[0]].batch[source].equal(batch[relation[2]].batch[target])
 
 
 def test_repeated_seeds(plain: dict[str, Any]) -> None:
     seeds = torch.tensor([3, 1, 3, 4])
     with Loader(plain, [5], seeds, batch_size=4, subgraph_type="induced") as loader:
         (batch,) = loader
-    edge_index, e_id = induced(plain, batch.n_id.numpy())
+    edge_index, e_id = induced(plain["edge_index"], batch.n_id.numpy(), batch.n_id.numpy())
     assert batch.n_id[:4].equal(seeds)
     np.testing.assert_array_equal(batch.edge_index.numpy(), edge_index)
     np.testing.assert_array_equal(batch.e_id.numpy(), e_id)
@@ -86,48 +154,59 @@ def test_repeated_seeds(plain: dict[str, Any]) -> None:
     assert not (batch.edge_index[0] == 2).any()
 
 
-@pytest.mark.parametrize("kind", ["bidirectional", "induced"])
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"num_workers": 8},
-        {"neighbor_cache": 0, "cache": "belady", "feature_cache": 30_000, "memory": "64MiB"},
-        {"neighbor_cache": 30_000, "cache": "presc", "feature_cache": 20_000},
-        {"neighbor_cache": 0, "cache": "belady", "reorder": 4, "trace_memory": "1MiB", "feature_cache": 20_000},
-    ],
-)
-def test_place_changes_nothing(plain: dict[str, Any], tmp_path: Path, kind: str, place: dict[str, Any]) -> None:
-    freshgo.convert(plain, tmp_path / "graph.freshgo", progress=False).close()
-    options = {**OPTIONS, "subgraph_type": kind, "transpose": True}
+PLACES: list[dict[str, Any]] = [
+    {"num_workers": 8},
+    {"neighbor_cache": 0, "cache": "belady", "feature_cache": 30_000, "memory": "64MiB"},
+    {"neighbor_cache": 30_000, "cache": "presc", "feature_cache": 20_000},
+    {"neighbor_cache": 0, "cache": "lru", "feature_cache": 8_000, "checksums": True},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_place_changes_nothing(form: Form, kind: str, place: dict[str, Any]) -> None:
+    options = {"input_nodes": inputs_of(form), "subgraph_type": kind, "transpose": True, **OPTIONS}
     with (
-        Loader(plain, [3, 2], num_workers=1, **options) as memory,
-        Loader(tmp_path / "graph.freshgo", [3, 2], **options, **place) as disk,
+        Loader(form.data, [3, 2], num_workers=1, **options) as memory,
+        Loader(form.path, [3, 2], **options, **place) as disk,
     ):
         for _ in range(2):
-            expected = {int(batch.input_id[0]): batch for batch in memory}
-            for batch in disk:
-                assert_equal(expected.pop(int(batch.input_id[0])), batch)
-            assert not expected
+            for one, other in zip(memory, disk, strict=True):
+                assert_equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["bidirectional", "induced"])
-def test_trace_state_and_smallest_memory(plain: dict[str, Any], tmp_path: Path, kind: str) -> None:
-    freshgo.convert(plain, tmp_path / "graph.freshgo", progress=False).close()
-    options: dict[str, Any] = {**OPTIONS, "subgraph_type": kind}
+@pytest.mark.parametrize("kind", KINDS)
+def test_reordered_batches_are_the_same(form: Form, kind: str) -> None:
+    options = {"num_neighbors": [3, 2], "subgraph_type": kind, "transpose": True, **OPTIONS}
+    reorder = {"neighbor_cache": 0, "cache": "belady", "reorder": 4, "trace_memory": "1MiB", "feature_cache": 20_000}
+    inputs = form.inputs()
+    with Loader(form.data, input_nodes=inputs, **options) as memory:
+        with Loader(form.path, input_nodes=inputs, **options, **reorder) as disk:
+            for _ in range(2):
+                first = {int(form.by_type(batch)[form.node_type].input_id[0]): batch for batch in memory}
+                for batch in disk:
+                    assert_equal(first.pop(int(form.by_type(batch)[form.node_type].input_id[0])), batch)
+                assert not first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trace_state_and_smallest_memory(form: Form, kind: str) -> None:
+    options: dict[str, Any] = {"input_nodes": inputs_of(form), **OPTIONS, "subgraph_type": kind}
     with pytest.raises(errors.BudgetError) as small:
-        Loader(tmp_path / "graph.freshgo", [3, 2], memory=1, **options)
-    with Loader(tmp_path / "graph.freshgo", [3, 2], memory=small.value.minimum, **options) as loader:
+        Loader(form.path, [3, 2], memory=1, **options)
+    with Loader(form.path, [3, 2], memory=small.value.minimum, **options) as loader:
         batches = list(loader)
-        for ids, batch in zip(loader.trace(0), batches, strict=True):
-            assert ids.equal(batch.n_id)
+        for nodes, batch in zip(loader.trace(0), form.batches(batches), strict=True):
+            by_type = nodes if isinstance(nodes, dict) else {form.node_type: nodes}
+            assert all(ids.equal(batch[node_type].n_id) for node_type, ids in by_type.items())
         loader.set_epoch(0)
         iterator = iter(loader)
         next(iterator)
         state = loader.state_dict()
-    with Loader(tmp_path / "graph.freshgo", [3, 2], **OPTIONS) as other:
+    with Loader(form.path, [3, 2], **{**options, "subgraph_type": "directional"}) as other:
         with pytest.raises(errors.InvalidArgumentError, match="subgraph_type was"):
             other.load_state_dict(state)
-    with Loader(tmp_path / "graph.freshgo", [3, 2], **options) as again:
+    with Loader(form.path, [3, 2], **options) as again:
         again.load_state_dict(state)
         for batch, expected in zip(again, batches[1:], strict=True):
             assert_equal(batch, expected)
@@ -155,12 +234,10 @@ class TestPyG:
     def data(self, plain: dict[str, Any]) -> Any:
         pytest.importorskip("torch_geometric")
         pytest.importorskip("torch_sparse")
-        from torch_geometric.data import Data
-
-        tensors = {name: torch.from_numpy(value) for name, value in plain.items() if isinstance(value, np.ndarray)}
-        order = tensors["edge_index"][1].argsort(stable=True)  # which PyG's own sort is not
-        tensors["edge_index"] = tensors["edge_index"][:, order].contiguous()
-        return Data(num_nodes=plain["num_nodes"], **tensors)
+        data = pyg_data(as_types(plain))
+        order = data.edge_index[1].argsort(stable=True)  # which PyG's own sort is not
+        data.edge_index = data.edge_index[:, order].contiguous()
+        return data
 
     def batches(self, data: Any, fanouts: list[int], kind: str) -> list[Any]:
         from torch_geometric.loader import NeighborLoader
@@ -169,7 +246,7 @@ class TestPyG:
             warnings.simplefilter("ignore")
             return list(NeighborLoader(data, fanouts, batch_size=8, subgraph_type=kind, is_sorted=True))
 
-    @pytest.mark.parametrize("kind", ["bidirectional", "induced"])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_all_neighbours(self, data: Any, kind: str) -> None:
         from torch_geometric.sampler.base import SubgraphType
 
@@ -186,7 +263,7 @@ class TestPyG:
                     ends, edge = batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id]
                     assert ((ends == edge).all(0) | (ends == edge.flip(0)).all(0)).all()
 
-    @pytest.mark.parametrize("kind", ["bidirectional", "induced"])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_fanouts(self, data: Any, kind: str) -> None:
         """The draws are others; what follows from the nodes, and from the drawn edges, is the same."""
         with Loader(data, [3, 2], batch_size=8, subgraph_type=kind) as loader:
@@ -197,7 +274,7 @@ class TestPyG:
                 edges[side] += batch.edge_index.size(1)
                 pairs = set(map(tuple, batch.edge_index.T.tolist()))
                 if kind == "induced":
-                    expected, _ = induced({"edge_index": data.edge_index.numpy()}, batch.n_id.numpy())
+                    expected, _ = induced(data.edge_index.numpy(), batch.n_id.numpy(), batch.n_id.numpy())
                     np.testing.assert_array_equal(batch.edge_index.numpy(), expected)
                 else:
                     assert len(pairs) == batch.edge_index.size(1)

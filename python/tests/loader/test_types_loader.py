@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphs import Graph, hetero_graph, num_nodes, relations
+from oracle import Fanouts, check_batch, check_exactly, digest
 from sampler_oracle import Graph as Sampled
 from sampler_oracle import Stream
-from typed_oracle import (
-    Fanouts,
-    Graph,
-    check_exactly,
-    check_typed,
-    num_nodes,
-    relations,
-    typed_digest,
-    typed_graph,
-)
 
 import freshgo
 from freshgo import HeteroBatch, Labor, Loader, RandomWalk, Store, convert, errors
@@ -31,7 +23,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
 
 @pytest.fixture(scope="module")
 def typed() -> Graph:
-    return typed_graph()
+    return hetero_graph()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +65,7 @@ def test_every_batch(typed: Graph, typed_path: Path, typed_store: Store, where: 
         assert len(loader) == -(-len(train) // 64)
         seen = []
         for batch in loader:
-            check_typed(batch, typed, fanouts, {"paper": train})
+            check_batch(batch, typed, fanouts, {"paper": train})
             seen.append(batch["paper"].input_id)
         np.testing.assert_array_equal(np.sort(torch.cat(seen)), np.arange(len(train)))
 
@@ -82,7 +74,7 @@ def test_every_batch(typed: Graph, typed_path: Path, typed_store: Store, where: 
 def test_any_type_has_input_nodes(typed: Graph, typed_store: Store, node_type: str) -> None:
     with Loader(typed_store, [3, 2], node_type, **OPTIONS) as loader:
         for batch in loader:
-            check_typed(batch, typed, same(typed, [3, 2]), {node_type: ids_of(typed, node_type)})
+            check_batch(batch, typed, same(typed, [3, 2]), {node_type: ids_of(typed, node_type)})
 
 
 def test_types_that_nothing_reaches_are_empty(typed_store: Store) -> None:
@@ -110,7 +102,7 @@ def test_several_types_at_once(typed: Graph, typed_store: Store, shuffle: bool) 
             assert len(loader) == -(-sum(map(len, inputs.values())) // 64)
             seen: dict[str, list[Any]] = {name: [] for name in inputs}
             for batch in loader:
-                check_typed(batch, typed, same(typed, [3, 2]), inputs)
+                check_batch(batch, typed, same(typed, [3, 2]), inputs)
                 assert sum(batch[name].batch_size for name in inputs) <= 64
                 for name, ids in seen.items():
                     ids += batch[name].input_id.tolist()
@@ -137,7 +129,7 @@ def test_a_mask_has_its_nodes_for_input_ids(typed: Graph, typed_store: Store) ->
 def test_replacement(typed: Graph, typed_store: Store) -> None:
     with Loader(typed_store, [5, 2], "author", replace=True, **OPTIONS) as loader:
         for batch in loader:
-            check_typed(batch, typed, same(typed, [5, 2]), {"author": ids_of(typed, "author")}, replace=True)
+            check_batch(batch, typed, same(typed, [5, 2]), {"author": ids_of(typed, "author")}, replace=True)
 
 
 class Relation(Sampled):
@@ -169,7 +161,7 @@ class Relation(Sampled):
 @pytest.mark.parametrize("how", ["uniform", "weighted", "labor"])
 def test_equals_the_oracle(how: str) -> None:
     """Every number of a batch, from the documented random numbers."""
-    graph = typed_graph(scale=60, seed=4)
+    graph = hetero_graph(scale=60, seed=4)
     keep = graph[WRITES]
     few = np.bincount(keep["edge_index"][1], minlength=180)[keep["edge_index"][1]] <= 64  # what the oracle does
     graph[WRITES] = {"edge_index": keep["edge_index"][:, few], "weight": keep["weight"][few]}
@@ -215,11 +207,11 @@ PLACES: list[dict[str, Any]] = [
 def test_place_changes_nothing(typed: Graph, typed_path: Path, drawn: dict[str, Any]) -> None:
     options = {**OPTIONS, **drawn, "input_nodes": {"paper": None, "author": "test"}}
     with Loader(typed, several(typed), num_workers=1, **options) as memory:
-        want = [[typed_digest(batch) for batch in memory] for _ in range(2)]
+        want = [[digest(batch) for batch in memory] for _ in range(2)]
     assert len(set(want[0]) | set(want[1])) == 2 * len(want[0])
     for place in PLACES:
         with Loader(typed_path, several(typed), **options, **place) as disk:
-            assert [[typed_digest(batch) for batch in disk] for _ in range(2)] == want, place
+            assert [[digest(batch) for batch in disk] for _ in range(2)] == want, place
 
 
 def test_golden(typed: Graph) -> None:
@@ -236,7 +228,7 @@ GOLDEN = {"paper": 77215564, "author": 11649894, "term": 193180}
 def test_weights(typed: Graph, typed_store: Store) -> None:
     with Loader(typed_store, [3, 2], "paper", weight_attr="weight", **OPTIONS) as loader:
         for batch in loader:
-            check_typed(batch, typed, same(typed, [3, 2]), {"paper": ids_of(typed, "paper")})
+            check_batch(batch, typed, same(typed, [3, 2]), {"paper": ids_of(typed, "paper")})
     with pytest.raises(errors.InvalidArgumentError, match="wieght"):
         Loader(typed_store, [3, 2], "paper", weight_attr="wieght")
 
@@ -244,7 +236,7 @@ def test_weights(typed: Graph, typed_store: Store) -> None:
 def test_labor_gives_weights(typed: Graph) -> None:
     with Loader(typed, [3, 2], "paper", sampler="labor", **OPTIONS) as loader:
         batch = next(iter(loader))
-        check_typed(batch, typed, same(typed, [3, 2]), {"paper": ids_of(typed, "paper")})
+        check_batch(batch, typed, same(typed, [3, 2]), {"paper": ids_of(typed, "paper")})
     for edge_type in relations(typed):
         part = batch[edge_type]
         assert part.edge_weight.shape == part.e_id.shape
@@ -261,12 +253,12 @@ def test_state_in_mid_epoch(typed: Graph, typed_path: Path) -> None:
         for _ in range(2):
             next(batches)
         state = json.loads(json.dumps(loader.state_dict()))
-        rest = [typed_digest(batch) for batch in batches]
-        after = typed_digest(next(iter(loader)))
+        rest = [digest(batch) for batch in batches]
+        after = digest(next(iter(loader)))
     with Loader(typed_path, several(typed), num_workers=1, cache="none", **options) as other:
         other.load_state_dict(state)
-        assert [typed_digest(batch) for batch in other] == rest
-        assert typed_digest(next(iter(other))) == after
+        assert [digest(batch) for batch in other] == rest
+        assert digest(next(iter(other))) == after
 
 
 @pytest.mark.parametrize(
@@ -332,8 +324,8 @@ def test_reorder(typed: Graph, typed_path: Path) -> None:
     options = {**OPTIONS, "input_nodes": {"paper": None, "author": None}, "cache": "belady"}
     options |= {"feature_cache": 20_000, "memory": "64MiB"}
     with Loader(typed_path, [3], **options) as plain, Loader(typed_path, [3], reorder=8, **options) as loader:
-        want = sorted(typed_digest(batch) for batch in plain)
-        got = [typed_digest(batch) for batch in loader]
+        want = sorted(digest(batch) for batch in plain)
+        got = [digest(batch) for batch in loader]
     assert sorted(got) == want
 
 
@@ -379,7 +371,7 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
     with Loader(typed_store, [3, 2], ("paper", train), **OPTIONS) as loader:
         batch = next(iter(loader))
     assert type(batch) is HeteroBatch
-    check_typed(batch, typed, same(typed, [3, 2]), {"paper": train})
+    check_batch(batch, typed, same(typed, [3, 2]), {"paper": train})
     assert set(batch.x_dict) == {"paper", "author", "none", "island"}
     assert set(batch.edge_index_dict) == set(relations(typed))
     with pytest.raises(errors.InvalidArgumentError, match="needs PyTorch Geometric"):
@@ -411,7 +403,7 @@ def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.Monke
         (
             {"num_neighbors": [RandomWalk()]},
             errors.InvalidArgumentError,
-            r"RandomWalk in a heterogeneous graph goes along a m",
+            r"RandomWalk in a heterogeneous graph needs a metapath",
         ),
         (
             {"weight_attr": "x"},

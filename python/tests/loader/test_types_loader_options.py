@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from freshgo import HeteroBatch, Labor, RandomWalk, TypeBatch, errors
-from freshgo._args.types import Types, by_relation
+from freshgo._args.types import UNNAMED, Types, by_relation
 from freshgo._loader.sampling import sampling
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
@@ -38,8 +38,7 @@ def splits(node_type: str) -> set[str]:
     ],
 )
 def test_fanouts(num_neighbors: Any, expected: Any) -> None:
-    drawn = sampling(num_neighbors, None, None, False, relations=True)
-    found = TYPES.fanouts(drawn.by_relation, drawn.fanouts)
+    found = TYPES.fanouts(sampling(num_neighbors, None, None, False).fanouts)
     assert found == expected
     assert list(found) == TYPES.edge_types
 
@@ -62,7 +61,6 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
         ({("paper", 1, "paper"): [3]}, DTYPE, r"got \('paper', 1, 'paper'\)"),
         ({WRITES: [3], CITES: [3, 2]}, INVALID, r"as many hops for every edge type, got .*: \[3\], .*: \[3, 2\]"),
         ({WRITES: [-2], CITES: [3]}, INVALID, r"num_neighbors\[\('author', .*\)\]\[0\] must be at least 0, or -1.*-2"),
-        ({WRITES: [], CITES: []}, INVALID, r"num_neighbors\[.*\] must name at least one hop"),
         ({WRITES: 3, CITES: 3}, DTYPE, r"num_neighbors\[.*\] must be a list of ints"),
         ({WRITES: [1.5], CITES: [3]}, DTYPE, r"num_neighbors\[.*\]\[0\] must be an int, got 1.5"),
         ({WRITES: [RandomWalk()], CITES: [3]}, INVALID, r"\[0\] is a RandomWalk without a metapath"),
@@ -72,17 +70,16 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
 )
 def test_bad_fanouts(num_neighbors: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        drawn = sampling(num_neighbors, None, None, False, relations=True)
-        TYPES.fanouts(drawn.by_relation, drawn.fanouts)
+        TYPES.fanouts(sampling(num_neighbors, None, None, False).fanouts)
 
 
 def test_relations_go_with_other_options() -> None:
-    drawn = sampling({CITES: [1]}, Labor(), "weight", False, relations=True)
-    assert (drawn.by_relation, drawn.labor, drawn.weight_attr) == ({CITES: [1]}, Labor(), "weight")
+    drawn = sampling({CITES: [1]}, Labor(), "weight", False)
+    assert (drawn.fanouts, drawn.labor, drawn.weight_attr) == ({CITES: [1]}, Labor(), "weight")
     with pytest.raises(INVALID, match="replace"):
-        sampling({CITES: [1]}, "labor", None, True, relations=True)
-    with pytest.raises(DTYPE, match="edge types"):  # of what knows no relations
-        sampling({CITES: [1]}, None, None, False)
+        sampling({CITES: [1]}, "labor", None, True)
+    with pytest.raises(DTYPE, match="edge types of a heterogeneous graph"):
+        Types({"": 3}, [UNNAMED]).fanouts({CITES: [1]})
     assert by_relation({CITES: (1, np.int64(2))}) == {CITES: [1, 2]}
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from graphs import hetero_graph, num_nodes, pyg_data, relations
+from oracle import check_batch
 from real_types import read_types
 from torch import Tensor, nn
-from typed_oracle import check_typed, hetero_data, num_nodes, relations, typed_graph
 
 from freshgo import Loader, convert
 
@@ -30,12 +31,12 @@ with_sampler = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def graph() -> Any:
-    return typed_graph(scale=200)
+    return hetero_graph(scale=200)
 
 
 @pytest.fixture(scope="module")
 def data(graph: Any) -> HeteroData:
-    return hetero_data(graph)
+    return pyg_data(graph)
 
 
 def compare(data: HeteroData, graph: Any, fanouts: Any, inputs: Any, batch_size: int, limit: int) -> None:
@@ -74,7 +75,7 @@ def compare(data: HeteroData, graph: Any, fanouts: Any, inputs: Any, batch_size:
             given = np.arange(num_nodes(graph)[node_type]) if nodes is None else np.asarray(nodes)
             if given.dtype == bool:
                 given = np.arange(len(given))
-            check_typed(ours, graph, per_type, {node_type: given})
+            check_batch(ours, graph, per_type, {node_type: given})
 
 
 def plain(graph: Any) -> Any:
@@ -111,7 +112,7 @@ def test_real_graphs(real_graph: Any, name: str, fanouts: Any) -> None:
     for name, count in num_nodes(graph).items():
         graph[name]["x"] = np.arange(count)  # the structure is what is compared
     whole = plain(graph)
-    compare(hetero_data(whole), whole, fanouts, (node_type, train), 32, 2)
+    compare(pyg_data(whole), whole, fanouts, (node_type, train), 32, 2)
 
 
 def of_dblp_kind(graph: Any) -> tuple[Any, Any]:
@@ -171,7 +172,7 @@ class SAGE(nn.Module):
 def test_models_train_unchanged(graph: Any, tmp_path: Any, model: str, where: str) -> None:
     graph, widths = of_dblp_kind(graph)
     source = graph if where == "memory" else convert(graph, tmp_path / "g", memory="64MiB", progress=False)
-    metadata = hetero_data(graph).metadata()
+    metadata = pyg_data(graph).metadata()
     torch.manual_seed(0)
     made: Any = RGCN(metadata, 16, 7) if model == "R-GCN" else HGT(metadata, widths, 7) if model == "HGT" else None
     if made is None:
@@ -215,7 +216,7 @@ def test_rgcn_takes_the_batch_as_one_graph(graph: Any) -> None:
 def test_trim_to_layer(graph: Any) -> None:
     graph, _ = of_dblp_kind(graph)
     torch.manual_seed(0)
-    model = RGCN(hetero_data(graph).metadata(), 8, 3).double()
+    model = RGCN(pyg_data(graph).metadata(), 8, 3).double()
     with Loader(graph, [4, 3], {"paper": "train"}, batch_size=50) as loader:
         batch = next(iter(loader))
     x = {name: rows.double() for name, rows in batch.x_dict.items()}
@@ -231,7 +232,7 @@ def test_accelerated_layers_use_what_a_batch_knows(graph: Any) -> None:
 
     graph, _ = of_dblp_kind(graph)
     torch.manual_seed(0)
-    model = RGCN(hetero_data(graph).metadata(), 8, 3)
+    model = RGCN(pyg_data(graph).metadata(), 8, 3)
     for transpose in (False, True):
         with Loader(graph, [4, 3], ("paper", "train"), batch_size=50, transpose=transpose) as loader:
             batch = next(iter(loader))

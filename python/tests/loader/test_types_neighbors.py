@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graphs import Graph, hetero_graph, relations
+from oracle import digest
 from seeds import seed as seed_of
-from typed_oracle import Graph, relations, typed_digest, typed_graph
 
 import freshgo
 from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
@@ -23,7 +24,7 @@ LISTS = [{"num_workers": 1, "prefetch": 0}, {"num_workers": 2, "checksums": True
 
 @pytest.fixture(scope="module")
 def typed() -> Graph:
-    graph = typed_graph()
+    graph = hetero_graph()
     rng = np.random.default_rng(seed_of(3))
     for key in relations(graph):
         edges = np.asarray(graph[key]["edge_index"] if isinstance(graph[key], dict) else graph[key])
@@ -61,19 +62,19 @@ def topology(graph: Graph) -> int:
 def test_batches_are_those_in_memory(typed: Graph, path: Path, drawn: dict[str, Any]) -> None:
     options = {"num_neighbors": [3, 2], "input_nodes": "paper", **OPTIONS, **drawn}
     with Loader(typed, num_workers=1, **options) as memory:
-        want = [typed_digest(batch) for batch in memory]
+        want = [digest(batch) for batch in memory]
     for i, place in enumerate(LISTS):
         with Loader(path, neighbor_cache=topology(typed) // (8 + i), **options, **place) as disk:
             batches = iter(disk)
-            got = [typed_digest(next(batches)) for _ in range(4)]
+            got = [digest(next(batches)) for _ in range(4)]
             state = json.loads(json.dumps(disk.state_dict()))
-            assert got + [typed_digest(batch) for batch in batches] == want
+            assert got + [digest(batch) for batch in batches] == want
             stats = disk.stats()
             assert stats["topology_on_disk"]
             assert stats["neighbor_hits"] > 0
             assert stats["neighbor_misses"] > 0
             disk.load_state_dict(state)
-            assert [typed_digest(batch) for batch in disk] == want[4:]
+            assert [digest(batch) for batch in disk] == want[4:]
 
 
 def test_links(typed: Graph, path: Path) -> None:
@@ -89,7 +90,7 @@ def test_links(typed: Graph, path: Path) -> None:
         LinkLoader(typed, **options) as memory,
         LinkLoader(path, neighbor_cache=topology(typed) // 3, **options) as disk,
     ):
-        assert [typed_digest(b) for b in memory] == [typed_digest(b) for b in disk]
+        assert [digest(b) for b in memory] == [digest(b) for b in disk]
         assert disk.stats()["neighbor_hits"] > 0
 
 
@@ -119,7 +120,7 @@ def test_smallest_memory(typed: Graph, path: Path) -> None:
         Loader(path, memory=caught.value.minimum, **options) as loader,
         Loader(typed, [3, 2], "paper", **OPTIONS) as memory,
     ):
-        assert [typed_digest(b) for b in loader] == [typed_digest(b) for b in memory]
+        assert [digest(b) for b in loader] == [digest(b) for b in memory]
         stats = loader.stats()
         assert stats["memory_peak"] <= caught.value.minimum
         assert stats["neighbor_hits"] > 0
@@ -147,12 +148,12 @@ def test_real_graph(real_graph: Any, tmp_path: Path) -> None:
         graph[target, f"rev_{name}", source] = {"edge_index": edges[::-1]}
     options: dict[str, Any] = {"num_neighbors": [10, 10], "input_nodes": "author", "batch_size": 256, "prefetch": 0}
     with freshgo.convert(graph, tmp_path / "g", progress=False) as store, Loader(graph, **options) as memory:
-        want = [typed_digest(b) for b in memory]
+        want = [digest(b) for b in memory]
         read = []
         for share in (0, 1 / 3):
             with Loader(store, neighbor_cache=int(share * topology(graph)), **options) as loader:
                 before = loader.stats()["bytes_read"]
-                assert [typed_digest(b) for b in loader] == want
+                assert [digest(b) for b in loader] == want
                 stats = loader.stats()
                 read.append(stats["bytes_read"] - before)
     assert read[1] < read[0]

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from freshgo import Batch, Loader
-from freshgo._batch.structure import UNNAMED, HeteroBlock, Known, Levels, remember
+from freshgo._args.types import UNNAMED
+from freshgo._batch.structure import HeteroBlock, Known, Levels, remember
 from freshgo.batch import Block
 
 Lookup = Callable[[int, int], int]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from freshgo._args.parts import UNNAMED, EdgeParts, GraphParts, NodeParts
+from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
+from freshgo._args.types import UNNAMED
 from freshgo._native import convert as native_convert
 from freshgo._native.options import LoaderOptions, loader_options, relations
 from freshgo._native.store import Store

@@ -289,7 +289,6 @@ def test_hotness_of_a_path_and_within_memory(store_path: Any, store: Any) -> Non
         ({"metric": "oracle"}, InvalidArgumentError, r"metric must be one of"),
         ({"metric": "presc"}, InvalidArgumentError, r"'presc' depends on what is sampled: give num_neighbors"),
         ({"metric": "presc", "num_neighbors": [3], "k": 0}, InvalidArgumentError, r"k must be at least 1"),
-        ({"metric": "expected", "num_neighbors": []}, InvalidArgumentError, r"num_neighbors"),
         ({"metric": "expected", "num_neighbors": [3], "input_nodes": [3000]}, InvalidArgumentError, r"3000"),
         ({"metric": "expected", "num_neighbors": [3], "batch_size": 0}, InvalidArgumentError, r"batch_size"),
         ({"metric": "degree", "memory": "lots"}, InvalidArgumentError, r"memory"),

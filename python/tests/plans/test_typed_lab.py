@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typed_oracle import Graph, num_nodes, relations, typed_graph
+from graphs import Graph, hetero_graph, num_nodes, relations
 
 import freshgo
 from freshgo import Hotness, Loader, Store, hotness, plot_policies, simulate
@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {"num_neighbors": [4, 3], "input_nodes": ("paper", "tr
 
 @pytest.fixture(scope="module")
 def typed() -> Graph:
-    return typed_graph()
+    return hetero_graph()
 
 
 @pytest.fixture(scope="module")

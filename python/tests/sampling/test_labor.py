@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import random_graph
 from oracle import assert_equal, check_batch
 from sampler_oracle import Graph, check_sampled
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphs import Graph, hetero_graph, num_nodes, pyg_data
+from oracle import digest
 from sampler_oracle import Edge, Stream
 from seeds import seed as seed_of
-from typed_oracle import Graph, hetero_data, num_nodes, typed_digest, typed_graph
 
 import freshgo
 from freshgo import HeteroBatch, Labor, Loader, RandomWalk, errors
@@ -115,7 +117,7 @@ def check_walked(batch: Any, graph: Graph, named: Named, key: tuple[int, int, in
 
 @pytest.fixture(scope="module")
 def typed() -> Graph:
-    return typed_graph(scale=120)
+    return hetero_graph(scale=120)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +227,7 @@ def test_edges_are_those_of_add_metapaths(typed: Graph) -> None:
     small = {**typed, **{key: typed[key] for key in path}}
     for key in path:
         small[key] = {"edge_index": typed[key]["edge_index"][:, ::7]}
-    joined = transforms.AddMetaPaths([path])(hetero_data(small))["author", "metapath_0", "term"].edge_index
+    joined = transforms.AddMetaPaths([path])(pyg_data(small))["author", "metapath_0", "term"].edge_index
     walk = RandomWalk(walks=20_000, length=1, top=-1, metapath=path)
     with Loader(small, [walk], "term", batch_size=1000) as loader:
         (batch,) = loader
@@ -254,7 +256,7 @@ def test_place_changes_nothing(typed: Graph, typed_path: Path, place: dict[str, 
         Loader(typed_path, NAMED, inputs, **OPTIONS, **place) as disk,
     ):
         for _ in range(2):
-            assert [typed_digest(b) for b in memory] == [typed_digest(b) for b in disk]
+            assert [digest(b) for b in memory] == [digest(b) for b in disk]
 
 
 def test_little_memory(typed: Graph, typed_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_little_memory(typed: Graph, typed_path: Path) -> None:
     with pytest.raises(errors.BudgetError) as caught:
         Loader(typed_path, **options, memory=1000)
     with Loader(typed_path, **options, memory=caught.value.minimum) as little, Loader(typed, **options) as memory:
-        assert [typed_digest(b) for b in little] == [typed_digest(b) for b in memory]
+        assert [digest(b) for b in little] == [digest(b) for b in memory]
         assert little.stats()["memory_peak"] <= caught.value.minimum
 
 
@@ -280,7 +282,7 @@ def test_state_and_trace(typed: Graph) -> None:
         assert "('paper', 'metapath_0', 'paper'): [5, 5]" in repr(loader)
     with Loader(typed, [COAUTHORS] * 2, **options) as again:
         again.load_state_dict(state)
-        assert [typed_digest(b) for b in again] == [typed_digest(b) for b in batches[3:]]
+        assert [digest(b) for b in again] == [digest(b) for b in batches[3:]]
     for other in (dataclasses.replace(COAUTHORS, restart=0.4), RandomWalk(metapath=[BACK, WRITES, CITES])):
         with Loader(typed, [other] * 2, **options) as loader:
             with pytest.raises(errors.InvalidArgumentError, match="walks was"):
@@ -336,7 +338,7 @@ INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
         ([walk(BACK, WRITES), walk(CITES)], INVALID, "in hop 1, along .*hops have one metapath. Several"),
         ([walk(BACK, WRITES), RandomWalk()], INVALID, r"\[1\] is a RandomWalk without a metapath"),
         ([walk(BACK, WRITES), 5], INVALID, "RandomWalk in all hops"),
-        ([RandomWalk()], INVALID, r"a RandomWalk in a heterogeneous graph goes along a metapath=.*'writes', 'paper'"),
+        ([RandomWalk()], INVALID, r"needs a metapath.*such as RandomWalk\(metapath=\[\('pap.*written by.*writes', 'p"),
         ([walk(WRITES, BACK)], INVALID, "node type 'paper', where no walk begins: .* here at 'author'"),
         ({CITES: [walk(CITES)]}, INVALID, r"are to be called \('paper', 'cites', 'paper'\), which is an edge type"),
         ({WRITES: [walk(CITES)]}, INVALID, r"a metapath from 'paper' to 'paper': give it a name"),
@@ -364,6 +366,16 @@ def test_bad_input(typed: Graph, make: Any, error: Any, message: str) -> None:
             Loader(typed, make, "paper")
         else:
             Loader(typed, [COAUTHORS], "paper", **make)
+
+
+def test_the_metapath_that_an_error_names_works(typed: Graph) -> None:
+    for node_type in ("paper", "author", "term"):
+        with pytest.raises(INVALID, match="such as RandomWalk") as caught:
+            Loader(typed, [RandomWalk()], node_type)
+        named = re.search(r"such as (RandomWalk\(.*?\)\]\))", str(caught.value))
+        assert named is not None
+        with Loader(typed, [eval(named[1])], node_type, batch_size=9) as loader:
+            assert next(iter(loader))[node_type].batch_size == 9
 
 
 def test_homogeneous_graphs_have_no_metapaths() -> None:

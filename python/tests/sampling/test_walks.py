@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import random_graph
+from graphs import random_graph
 from oracle import assert_equal
 from sampler_oracle import Graph, check_sampled
 

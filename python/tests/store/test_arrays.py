@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import random_graph
 
 from freshgo import LinkLoader, Loader, convert, simulate
 from freshgo.errors import InvalidArgumentError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import random_graph
 from oracle import check_batch
 
 from freshgo import Loader, Store, convert

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import FORMS, Form, form_of, hetero_graph, num_nodes, random_graph
+from oracle import assert_equal
 from seeds import seed as seed_of
 
 import freshgo
 from freshgo import Hotness, Loader, Store, convert, relayout
 from freshgo._native import handle as native_handle
+from freshgo.cli import main
 from freshgo.errors import (
     BudgetError,
     ClosedError,
@@ -32,15 +34,31 @@ ORDERS = ("hot", "community", "hot+community")
 QUIET: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
 
+@pytest.fixture(scope="module", params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+    return form_of(request.param, random_graph, lambda: hetero_graph(200), tmp_path_factory.mktemp("relayout"))
+
+
+def sampled(form: Form) -> dict[str, Any]:
+    return {"num_neighbors": [4, 3], "input_nodes": form.inputs("train")}
+
+
 def scores(num_nodes: int, seed: int = 0) -> torch.Tensor:
     """Scores with ties and zeros."""
     generator = torch.Generator().manual_seed(seed_of(seed))
     return (torch.randint(0, 50, (num_nodes,), generator=generator) - 10).clamp(min=0).float()
 
 
-def stored_order(store: Store) -> np.ndarray[Any, Any]:
+def by_type(store: Store) -> dict[str, tuple[str, int]]:
+    """Of each node type what the names of its files begin with, and how many nodes it has; "" without types."""
+    types = store.num_nodes_dict or {"": store.num_nodes}
+    return {name: (f"t{i}_{name}_" if name else "", count) for i, (name, count) in enumerate(types.items())}
+
+
+def stored_order(store: Store, node_type: str = "") -> np.ndarray[Any, Any]:
     """The user's id of each row, from the file that docs/format.md describes."""
-    return np.fromfile(Path(store.path) / "order.bin", "<u4")[: store.num_nodes]
+    prefix, count = by_type(store)[node_type]
+    return np.fromfile(Path(store.path) / f"{prefix}order.bin", "<u4")[:count]
 
 
 def names(directory: Path) -> set[str]:
@@ -48,50 +66,65 @@ def names(directory: Path) -> set[str]:
 
 
 def check_equal(one: Store, other: Store) -> None:
-    assert one.tensors == other.tensors
-    assert one.splits == other.splits
-    for name in one.tensors:
-        assert one[name].equal(other[name]), name
-    for name in one.splits:
-        assert one.split(name).equal(other.split(name))
+    assert one.metadata() == other.metadata()
+    for key in [*one.node_types, *one.edge_types] or [None]:
+        mine, theirs = (one, other) if key is None else (one[key], other[key])
+        assert mine.tensors == theirs.tensors
+        for name in mine.tensors:
+            assert mine[name].equal(theirs[name]), (key, name)
+        splits = getattr(mine, "splits", {})
+        assert splits == getattr(theirs, "splits", {})
+        for name in splits:
+            of = () if key is None else (key,)
+            assert one.split(name, *of).equal(other.split(name, *of))
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_everything_reads_the_same(store: Store, tmp_path: Path, order: str) -> None:
-    with relayout(store, tmp_path / "r", order=order, hotness=scores(store.num_nodes), **QUIET) as reordered:
+def test_everything_reads_the_same(form: Form, tmp_path: Path, order: str) -> None:
+    hot = form.bare({name: scores(count) for name, count in num_nodes(form.graph).items()})
+    with (
+        Store.open(form.path) as store,
+        relayout(store, tmp_path / "r", order=order, hotness=hot, **QUIET) as reordered,
+    ):
         assert reordered.reordered
         assert not store.reordered
         assert reordered.uuid != store.uuid
         check_equal(store, reordered)
         reordered.verify()
         assert "order    rows of node tensors" in reordered.inspect()
-        order_of_rows = stored_order(reordered)
-        assert sorted(order_of_rows) == list(range(store.num_nodes))
+        for name, (_, count) in by_type(store).items():
+            assert sorted(stored_order(reordered, name)) == list(range(count))
+        if form.node_type:
+            return
         # x has 24 float32 in a row, which lie 42 to a page.
         rows = np.fromfile(tmp_path / "r" / "rows0_x.bin", np.uint8).reshape(-1, 4096)[:, : 42 * 96]
         rows = rows.reshape(-1, 96)[: store.num_nodes].copy().view(np.float32)
-        np.testing.assert_array_equal(rows, store["x"].numpy()[order_of_rows])
+        np.testing.assert_array_equal(rows, store["x"].numpy()[stored_order(reordered)])
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_batches_are_the_same(store: Store, tmp_path: Path, order: str) -> None:
-    options: dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 5, "memory": "16MiB"}
-    with relayout(store, tmp_path / "r", order=order, num_neighbors=[4, 3], input_nodes="train", **QUIET) as reordered:
-        for more in ({}, {"feature_cache": 0}, {"checksums": True}):
-            with (
-                Loader(store, [4, 3], "train", **options, **more) as one,
-                Loader(reordered, [4, 3], "train", **options, **more) as other,
-            ):
-                for left, right in zip(one, other, strict=True):
-                    for name in ("n_id", "edge_index", "x", "y", "half", "edge_weight"):
-                        assert left[name].equal(right[name]), name
+def test_batches_are_the_same(form: Form, tmp_path: Path, order: str) -> None:
+    options: dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 5, "memory": "24MiB", **sampled(form)}
+    with relayout(form.path, tmp_path / "r", order=order, **sampled(form), **QUIET) as reordered:
+        for more in (
+            {},
+            {"feature_cache": 0},
+            {"cache": "degree"},
+            {"cache": "lru"},
+            {"cache": "belady", "checksums": True},
+        ):
+            with Loader(form.path, **options, **more) as one, Loader(reordered, **options, **more) as other:
+                for _ in range(2):
+                    for left, right in zip(one, other, strict=True):
+                        assert_equal(left, right)
 
 
-def test_hot_order_is_by_score_and_id(store: Store, tmp_path: Path) -> None:
-    hot = scores(store.num_nodes)
-    with relayout(store, tmp_path / "r", order="hot", hotness=hot, **QUIET) as reordered:
-        expected = sorted(range(store.num_nodes), key=lambda node: (-hot[node].item(), node))
-        assert stored_order(reordered).tolist() == expected
+def test_hot_order_is_by_score_and_id(form: Form, tmp_path: Path) -> None:
+    hot = {name: scores(count) for name, count in num_nodes(form.graph).items()}
+    with relayout(form.path, tmp_path / "r", order="hot", hotness=form.bare(hot), **QUIET) as reordered:
+        for name, of in hot.items():
+            expected = sorted(range(len(of)), key=lambda node, of=of: (-of[node].item(), node))
+            assert stored_order(reordered, name).tolist() == expected
 
 
 def test_hot_rows_come_first_and_unused_ones_last(store: Store, tmp_path: Path) -> None:
@@ -262,6 +295,7 @@ KILLED = """
 import os, signal, sys
 import freshgo
 from freshgo._native import handle as native_handle
+from freshgo.cli import main
 native_handle.POLL_MS = 1
 def progress(stage, done, total):
     if stage == "relayout" and done > total // 3:
@@ -288,16 +322,46 @@ def test_killed(large: Path, tmp_path: Path, how: str) -> None:
     assert names(tmp_path) - before == {"r"}
 
 
-@pytest.mark.parametrize("choice", ["hot", {"num_neighbors": [3, 3], "input_nodes": "train"}], ids=str)
-def test_convert(graph: dict[str, Any], store: Store, tmp_path: Path, choice: Any) -> None:
-    with convert(graph, tmp_path / "r", relayout=choice, **QUIET) as reordered:
+@pytest.mark.parametrize("order", ORDERS)
+def test_convert(form: Form, tmp_path: Path, order: str) -> None:
+    choice: Any = order if order == "community" else {"order": order, **sampled(form)}
+    options = {"order": choice} if isinstance(choice, str) else choice
+    with (
+        Store.open(form.path) as store,
+        convert(form.data, tmp_path / "r", relayout=choice, **QUIET) as reordered,
+        relayout(store, tmp_path / "two steps", **options, **QUIET) as two_steps,
+    ):
         check_equal(store, reordered)
         reordered.verify()
-        after = stored_order(reordered)
-    options = {"order": choice} if isinstance(choice, str) else choice
-    with relayout(store, tmp_path / "two steps", **options, **QUIET) as two_steps:
-        np.testing.assert_array_equal(stored_order(two_steps), after)
+        for name in by_type(store):
+            np.testing.assert_array_equal(stored_order(two_steps, name), stored_order(reordered, name))
     assert names(tmp_path) == {"r", "two steps"}
+
+
+def test_command(form: Form, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--num-neighbors", "4,3", "--input-nodes", "paper:train" if form.node_type else "train"]
+    assert main(["relayout", str(form.path), str(tmp_path / "r"), *options]) == 0
+    assert "order    rows of node tensors" in capsys.readouterr().out
+    with Store.open(form.path) as store, Store.open(tmp_path / "r") as reordered:
+        assert reordered.reordered
+        check_equal(store, reordered)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"hotness": torch.ones(7)}, DTypeError, "hotness is a vector: a heterogeneous graph needs a dict"),
+        ({"hotness": {"paper": torch.ones(7)}}, InvalidArgumentError, "nodes of type 'paper', got 7"),
+        ({"hotness": {"papers": torch.ones(7)}}, InvalidArgumentError, "'papers'"),
+        ({"hotness": "expected", "num_neighbors": [3]}, DTypeError, "input_nodes"),
+        ({"num_neighbors": {("paper", "eats", "paper"): [3]}, "input_nodes": "paper"}, InvalidArgumentError, "eats"),
+    ],
+)
+def test_bad_options_of_types(tmp_path: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:
+    convert(hetero_graph(20), tmp_path / "g", **QUIET).close()
+    with pytest.raises(error, match=text):
+        relayout(tmp_path / "g", tmp_path / "r", **options, **QUIET)
+    assert names(tmp_path) == {"g"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Links of a heterogeneous graph: their relation, and the one that leads back."""
+"""The edge type that links are of, and the one that leads back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from freshgo._args.types import EdgeType, Types
+from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
 def split(value: object) -> tuple[tuple[str, ...] | None, Any]:
-    """Return the type of edges that a user named, as he did, and the links that he gave beside it.
+    """Return the edge type that the caller named, in the caller's words, and the links that were given beside it.
 
     As PyG: ``(edge type, links)``, ``(edge type, None)``, or the edge type alone for every edge of it.
     """
@@ -32,12 +32,14 @@ def split(value: object) -> tuple[tuple[str, ...] | None, Any]:
 
 
 def is_type(value: object) -> bool:
-    """Whether a value is a type of edges, or the types of nodes at its ends."""
+    """Whether a value is an edge type, or the node types at its ends."""
     return isinstance(value, tuple | list) and len(value) in (2, 3) and all(isinstance(part, str) for part in value)
 
 
 def find(name: str, value: Sequence[str], types: Types) -> EdgeType:
-    """Return the type of edges that a user means: that of these three names, or the only one between two types."""
+    """Return the edge type that the caller means: that of these three names, or the only one between two types."""
+    if types.homogeneous:
+        raise DTypeError(f"{name} as {value!r} needs a heterogeneous graph, this one is homogeneous")
     if len(value) == 3:
         found = [edge_type for edge_type in types.edge_types if edge_type == tuple(value)]
     else:
@@ -49,7 +51,9 @@ def find(name: str, value: Sequence[str], types: Types) -> EdgeType:
 
 
 def of_links(value: Sequence[str] | None, types: Types) -> EdgeType:
-    """Return the type of edges that links are of."""
+    """Return the edge type that links are of."""
+    if value is None and types.homogeneous:
+        return UNNAMED
     if value is None:
         example = types.edge_types[0]
         raise InvalidArgumentError(
@@ -60,9 +64,9 @@ def of_links(value: Sequence[str] | None, types: Types) -> EdgeType:
 
 
 def reverse(value: object, of: EdgeType, types: Types) -> EdgeType:
-    """Return the type of edges that leads back along links: the one that is named, or else PyG's ``rev_`` one.
+    """Return the edge type that leads back along links: the one that is named, or else PyG's ``rev_`` one.
 
-    Where there is none of that name, edges within one type lead back themselves.
+    Where there is none of that name, edges within one node type lead back themselves.
     """
     source, relation, target = of
     if value != "reverse":

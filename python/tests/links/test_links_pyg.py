@@ -1,4 +1,4 @@
-"""LinkLoader over graphs with types gives what PyG's LinkNeighborLoader gives, where nothing is drawn at random."""
+"""LinkLoader gives what PyG's LinkNeighborLoader gives, where nothing is drawn at random."""
 
 from __future__ import annotations
 
@@ -7,27 +7,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typed_links import BACK, CITES, HAS, IN, WRITES, links_of
-from typed_oracle import Graph, hetero_data, num_nodes, relations, typed_graph
+from graphs import (
+    BACK,
+    CITES,
+    HAS,
+    IN,
+    UNNAMED,
+    WRITES,
+    Graph,
+    as_types,
+    hetero_graph,
+    num_nodes,
+    pyg_data,
+    random_graph,
+    relations,
+)
+from link_oracle import links_of
 
 from freshgo import LinkLoader
 
 
 @pytest.fixture(scope="module")
-def typed() -> Graph:
-    return typed_graph(200)
+def hetero() -> Graph:
+    return hetero_graph(200)
 
 
-class TestAgainstPyG:
+class TestHeterogeneous:
     """Structure, labels and shapes of LinkNeighborLoader, where nothing is drawn at random."""
 
     @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
     @pytest.mark.parametrize("of", [WRITES, BACK, CITES, IN, ("paper", "term")], ids=" ".join)
     @pytest.mark.parametrize("mode", [None, "binary", "triplet"])
-    def test_equals_link_neighbor_loader(self, typed: Graph, of: Any, mode: str | None) -> None:
+    def test_equals_link_neighbor_loader(self, hetero: Graph, of: Any, mode: str | None) -> None:
         pytest.importorskip("torch_geometric")
-        graph = {key: {k: v for k, v in part.items() if k != "splits"} for key, part in typed.items()}
-        compare_with_pyg(graph, of, links_of(typed, HAS if len(of) == 2 else of), mode)
+        graph = {key: {k: v for k, v in part.items() if k != "splits"} for key, part in hetero.items()}
+        compare_with_pyg(graph, of, links_of(hetero, HAS if len(of) == 2 else of), mode)
 
     @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
     @pytest.mark.parametrize("seed", range(4))
@@ -66,7 +80,7 @@ def compare_with_pyg(graph: Graph, of: Any, links: torch.Tensor, mode: str | Non
 
     if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
         pytest.skip("PyG has no sampler: no pyg-lib, no torch-sparse")
-    data, counts = hetero_data(graph), num_nodes(graph)
+    data, counts = pyg_data(graph), num_nodes(graph)
     source, target = of[0], of[-1]
     weights = [torch.zeros(counts[name]) for name in (source, target)]
     for weight in weights:
@@ -110,3 +124,51 @@ def compare_with_pyg(graph: Graph, of: Any, links: torch.Tensor, mode: str | Non
                     other = torch.stack([pyg[name[0]].n_id[other[0]], pyg[name[2]].n_id[other[1]]])
                     order, others = ours[name].e_id.argsort(), pyg[name].e_id.argsort()
                     assert mine[:, order].equal(other[:, others]), name
+
+
+class TestHomogeneous:
+    """Structure, labels and shapes of LinkNeighborLoader, where nothing is drawn at random."""
+
+    @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
+    @pytest.mark.parametrize("label", [None, "ints", "floats"])
+    @pytest.mark.parametrize("mode", [None, "binary", "triplet"])
+    def test_equals_link_neighbor_loader(self, mode: str | None, label: str | None) -> None:
+        pytest.importorskip("torch_geometric")
+        from torch_geometric.loader import LinkNeighborLoader
+        from torch_geometric.sampler import NegativeSampling
+        from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+        if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
+            pytest.skip("PyG has no sampler: no pyg-lib, no torch-sparse")
+        if mode == "triplet" and label is not None:
+            pytest.skip("triplets have no labels")
+        graph = as_types(random_graph(900, 6000, seed=4))
+        data, links = pyg_data(graph), links_of(graph, UNNAMED)
+        weight = torch.zeros(900)
+        weight[17] = 1  # every negative is this node: then nothing is random
+        n = links.size(1)
+        labels = {None: None, "ints": torch.arange(n) % 4, "floats": torch.rand(n, 2)}[label]
+        for amount in (1, 2) if mode else (0,):
+            neg = NegativeSampling(mode, amount, weight if mode == "binary" else None, weight) if mode else None
+            what = {"edge_label_index": links, "edge_label": labels, "neg_sampling": neg, "batch_size": 50}
+            theirs = LinkNeighborLoader(data, [-1, -1], **what)
+            with LinkLoader(data, [-1, -1], **what) as loader:
+                assert len(loader) == len(theirs)
+                for ours, pyg in zip(loader, theirs, strict=True):
+                    assert set(pyg.keys()) <= set(ours.keys())
+                    seeds = ours.num_sampled_nodes[0]
+                    assert ours.n_id[:seeds].equal(pyg.n_id[:seeds])
+                    assert sorted(ours.n_id.tolist()) == sorted(pyg.n_id.tolist())
+                    assert sorted(ours.e_id.tolist()) == sorted(pyg.e_id.tolist())
+                    for name in (
+                        "edge_label_index",
+                        "edge_label",
+                        "src_index",
+                        "dst_pos_index",
+                        "dst_neg_index",
+                        "input_id",
+                    ):
+                        assert (name in ours) == (name in pyg), name
+                        if name in pyg:
+                            assert ours[name].dtype == pyg[name].dtype, name
+                            assert ours[name].equal(pyg[name]), name

@@ -1,4 +1,4 @@
-"""Links of graphs with types, and how tests read batches of them."""
+"""Links for the tests, and how tests read batches of them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from graphs import EdgeType, Graph, num_nodes
 from seeds import seed as seed_of
-from typed_oracle import Graph, num_nodes
 
-WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
-IN, HAS = ("term", "in", "paper"), ("paper", "has", "term")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
 
 
-def links_of(graph: Graph, of: Any, count: int = 230, seed: int = 5) -> torch.Tensor:
+def links_of(graph: Graph, of: EdgeType, count: int = 230, seed: int = 5) -> torch.Tensor:
     """Edges of a relation, and pairs that are mostly none."""
     rng = np.random.default_rng(seed_of(seed))
     edges = graph[of]["edge_index"]
@@ -23,7 +21,7 @@ def links_of(graph: Graph, of: Any, count: int = 230, seed: int = 5) -> torch.Te
     return torch.from_numpy(np.concatenate([edges[:, rng.permutation(edges.shape[1])[:count]], others], axis=1))
 
 
-def ends(batch: Any, of: Any) -> tuple[Any, Any]:
+def ends(batch: Any, of: EdgeType) -> tuple[Any, Any]:
     """The nodes of all links and negatives of a batch, links first, within their types."""
     sources, targets = batch[of[0]].n_id, batch[of[2]].n_id
     if "src_index" in batch[of[0]]:

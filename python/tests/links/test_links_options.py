@@ -1,36 +1,44 @@
-"""What LinkLoader over graphs with types refuses, and what it says."""
+"""What LinkLoader refuses, what it says, and what its options mean in a graph."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from typed_links import BACK, CITES, OPTIONS, WRITES, links_of
-from typed_oracle import Graph, typed_graph
+from graphs import BACK, CITES, WRITES, Graph, hetero_graph, random_graph
+from link_oracle import OPTIONS, links_of
 
 import freshgo
 from freshgo import HeteroBatch, Labor, LinkLoader, RandomWalk, errors
 
-
-@pytest.fixture(scope="module")
-def typed() -> Graph:
-    return typed_graph(200)
+NODES, EDGES = 900, 6000
 
 
 @pytest.fixture(scope="module")
-def path(typed: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("links") / "typed.freshgo"
-    freshgo.convert(typed, path, progress=False).close()
+def graph() -> dict[str, Any]:
+    return random_graph(NODES, EDGES, seed=4)
+
+
+@pytest.fixture(scope="module")
+def hetero() -> Graph:
+    return hetero_graph(200)
+
+
+@pytest.fixture(scope="module")
+def path(hetero: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("links") / "graph.freshgo"
+    freshgo.convert(hetero, path, progress=False).close()
     return path
 
 
-def test_the_reverse_relation(typed: Graph) -> None:
+def test_the_reverse_relation(hetero: Graph) -> None:
     """By PyG's name both ways, within a type the relation itself, or as it is named."""
     rev = ("paper", "rev_writes", "author")
-    graph = {**typed, rev: typed[BACK], ("paper", "rev_cites", "paper"): typed[CITES]}
+    graph = {**hetero, rev: hetero[BACK], ("paper", "rev_cites", "paper"): hetero[CITES]}
     for of, exclude, want in (
         (WRITES, "reverse", rev),
         (rev, "reverse", WRITES),
@@ -47,9 +55,9 @@ def test_the_reverse_relation(typed: Graph) -> None:
             assert config["reverse"] == (None if want is None else list(want))
 
 
-def test_without_pyg(typed: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshgo._loader.hetero_arrange.importlib.util.find_spec", lambda _: None)
-    with LinkLoader(typed, [2], (WRITES, links_of(typed, WRITES)), neg_sampling="binary", **OPTIONS) as loader:
+def test_without_pyg(hetero: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshgo._loader.arrange.importlib.util.find_spec", lambda _: None)
+    with LinkLoader(hetero, [2], (WRITES, links_of(hetero, WRITES)), neg_sampling="binary", **OPTIONS) as loader:
         batch = next(iter(loader))
     assert isinstance(batch, HeteroBatch)
     assert batch[WRITES].edge_label.numel() == batch.edge_label_index_dict[WRITES].size(1) == 128
@@ -125,13 +133,13 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
-def test_bad_input(typed: Graph, path: Path, options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_input(hetero: Graph, path: Path, options: dict[str, Any], error: type[Exception], message: str) -> None:
     given = {
         "num_neighbors": [2],
         **({"edge_label_index": (WRITES, PAIR)} if options and "edge_label_index" not in options else {}),
         **options,
     }
-    for data in (typed, path):
+    for data in (hetero, path):
         before = freshgo._native.process.counters()
         with pytest.raises(error, match=message) as caught:
             LinkLoader(data, **given)
@@ -142,10 +150,76 @@ def test_bad_input(typed: Graph, path: Path, options: dict[str, Any], error: typ
         }
 
 
-def test_names_of_the_users_tensors(typed: Graph, tmp_path: Path) -> None:
+HOMOGENEOUS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    (
+        {"edge_label_index": [[0, NODES], [1, 2]]},
+        ValueError,
+        rf"edge_label_index\[0, 1\] is {NODES}, expected an id in",
+    ),
+    ({"edge_label_index": [[0, 1], [1, -2]]}, ValueError, r"edge_label_index\[1, 1\] is -2"),
+    ({"edge_label_index": torch.zeros(5, 2, dtype=torch.int64)}, ValueError, r"got \[5, 2\]; transpose it"),
+    ({"edge_label_index": torch.zeros(2, 0, dtype=torch.int64)}, ValueError, "empty"),
+    ({"edge_label_index": torch.zeros(2, 3)}, TypeError, "must hold integers, got torch.float32"),
+    ({"edge_label_index": (("a", "to", "b"), [[0, 1], [1, 2]])}, TypeError, "needs a heterogeneous graph"),
+    ({"edge_label_index": "train"}, TypeError, "edge_label_index"),
+    ({"edge_label": torch.zeros(3)}, ValueError, rf"a row for each of {EDGES} edges, got shape \[3\]"),
+    ({"edge_label_index": [[0, 1], [1, 2]], "edge_label": torch.zeros(3)}, ValueError, "each of 2 links"),
+    ({"edge_label_time": torch.zeros(3)}, ValueError, "edge_label_time needs time_attr"),
+    ({"neg_sampling": "some"}, ValueError, "must be 'binary' or 'triplet', got 'some'"),
+    ({"neg_sampling": 3}, TypeError, "neg_sampling must be"),
+    ({"neg_sampling": {"amount": 3}}, ValueError, "mode"),
+    ({"neg_sampling": {"mode": "binary", "weight": 3}}, ValueError, "weight"),
+    ({"neg_sampling": ("binary", 0)}, ValueError, "above 0"),
+    ({"neg_sampling": ("binary", -1.0)}, ValueError, "above 0"),
+    ({"neg_sampling": ("binary", math.nan)}, ValueError, "above 0"),
+    ({"neg_sampling": ("binary", "2")}, TypeError, "must be a number"),
+    ({"neg_sampling": ("triplet", 1.5)}, ValueError, "whole number"),
+    ({"neg_sampling_ratio": -1.0}, ValueError, "above 0"),
+    ({"neg_sampling_ratio": 1.0, "neg_sampling": "binary"}, ValueError, "one of them"),
+    ({"neg_sampling": "triplet", "edge_label": torch.zeros(EDGES)}, ValueError, "edge_label must be None"),
+    ({"neg_sampling": ("binary", 1, torch.ones(5))}, ValueError, f"src_weight must have an entry for each of {NODES}"),
+    ({"neg_sampling": ("binary", 1, None, torch.full((NODES,), -1.0))}, ValueError, "dst_weight"),
+    ({"neg_sampling": ("binary", 1, None, torch.full((NODES,), math.nan))}, ValueError, "dst_weight"),
+    ({"neg_sampling": ("binary", 1, None, torch.zeros(NODES))}, ValueError, "dst_weight"),
+    ({"strict_negatives": True}, ValueError, "needs neg_sampling"),
+    ({"strict_negatives": 1, "neg_sampling": "binary"}, TypeError, "strict_negatives"),
+    ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
+    ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one is homogeneous"),
+    ({"num_neighbors": {("a", "to", "b"): [2]}}, TypeError, "heterogeneous"),
+    ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
+    ({"exclude_seed_edges": True, "num_neighbors": [RandomWalk()]}, ValueError, "random walks"),
+    ({"history": freshgo.History(1)}, ValueError, "history"),
+    ({"input_nodes": [1]}, TypeError, "input_nodes"),
+    ({"time_attr": "x"}, ValueError, "time_attr"),
+    ({"time_attr": "x", "input_time": [1]}, TypeError, "input_time"),
+    ({"neg_sampling": ("triplet", 1, torch.ones(NODES))}, ValueError, "src_weight is for 'binary' negatives"),
+    (
+        {"neg_sampling": "binary", "edge_label": torch.arange(EDGES).to(torch.uint8)},
+        ValueError,
+        "255 is the largest torch.uint8",
+    ),
+    ({"neg_sampling": "binary", "edge_label": torch.zeros(EDGES, dtype=torch.complex64)}, TypeError, "must be real"),
+    ({"edge_label": torch.ones(EDGES).to_sparse()}, TypeError, "edge_label must be dense"),
+    ({"edge_label_index": torch.zeros(2, 3, dtype=torch.int64, device="meta")}, TypeError, "must be dense"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), HOMOGENEOUS, ids=[str(i) for i in range(len(HOMOGENEOUS))])
+def test_bad_input_of_a_homogeneous_graph(
+    graph: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    data = {name: value for name, value in graph.items() if "sampler" not in options or name != "edge_weight"}
+    before = freshgo._native.process.counters()["graphs"]
+    with pytest.raises(error, match=message) as caught:
+        LinkLoader(data, **{"num_neighbors": [2], **options})
+    assert isinstance(caught.value, errors.FreshgoError) or {"input_nodes", "input_time"} & set(options)
+    assert freshgo._native.process.counters()["graphs"] == before
+
+
+def test_names_of_the_users_tensors(hetero: Graph, tmp_path: Path) -> None:
     """Labels in a store are tensors of the graph, which a batch has no second name for."""
-    count = typed[WRITES]["edge_index"].shape[1]
-    graph = {**typed, WRITES: {**typed[WRITES], "edge_label": np.zeros(count)}}
+    count = hetero[WRITES]["edge_index"].shape[1]
+    graph = {**hetero, WRITES: {**hetero[WRITES], "edge_label": np.zeros(count)}}
     with freshgo.convert(graph, tmp_path / "g", progress=False) as store:
         with pytest.raises(errors.InvalidArgumentError, match='a tensor "edge_label", which is what a batch calls'):
             LinkLoader(store, [2], WRITES)

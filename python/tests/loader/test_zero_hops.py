@@ -1,0 +1,84 @@
+"""Without hops, ``num_neighbors=[]``, a batch is its input nodes and their rows, whatever the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from graphs import FORMS, Form, form_of, hetero_graph, random_graph
+from oracle import assert_equal, check_batch
+
+import freshgo
+from freshgo import LinkLoader, Loader
+
+OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+    small = lambda: random_graph(num_nodes=600, num_edges=4000)  # noqa: E731
+    return form_of(request.param, small, lambda: hetero_graph(200), tmp_path_factory.mktemp("hops"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_neighbors": "by edge type"},
+        {"transpose": True, "replace": True},
+        {"sampler": freshgo.Labor(edge_weight=False)},
+        {"edge_index": "EdgeIndex"},
+        {"cache": "expected", "feature_cache": 20_000},
+        {"cache": "belady", "feature_cache": 20_000, "memory": "32MiB"},
+        {"neighbor_cache": 0},
+    ],
+    ids=str,
+)
+def test_batches_are_input_nodes(form: Form, options: dict[str, Any]) -> None:
+    seeds = np.array([5, 3, 5, 17, *range(100, 300)])
+    options = {"num_neighbors": [], **OPTIONS, **options, "input_nodes": form.inputs(seeds)}
+    if options["num_neighbors"]:
+        options["num_neighbors"] = form.bare(form.fanouts([]))
+    with Loader(form.data, **options) as memory, Loader(form.path, **options) as disk:
+        trace = list(memory.trace(0))
+        for one, other, nodes in zip(memory, disk, trace, strict=True):
+            assert_equal(one, other)
+            check_batch(one, form.graph, [], seeds)
+            assert one.blocks() == []
+            ids = nodes[form.node_type] if isinstance(nodes, dict) else nodes
+            assert ids.equal(form.by_type(one)[form.node_type].n_id)
+
+
+def test_trees(form: Form) -> None:
+    with Loader(form.path, [], form.inputs([3, 3, 4]), batch_size=3, disjoint=True) as loader:
+        (batch,) = form.batches(loader)
+    assert batch[form.node_type].n_id.tolist() == [3, 3, 4]
+    assert batch[form.node_type].batch.tolist() == [0, 1, 2]
+
+
+def test_induced_batches_have_the_edges_between_input_nodes(form: Form) -> None:
+    with Loader(form.path, [], form.inputs(range(200)), batch_size=200, subgraph_type="induced") as loader:
+        (batch,) = form.batches(loader)
+    source, target = form.graph[form.within]["edge_index"]
+    edges = np.flatnonzero((source < 200) & (target < 200))
+    assert sorted(batch[form.within].e_id.tolist()) == edges.tolist()
+    assert len(edges)
+
+
+def test_links(form: Form) -> None:
+    what: dict[str, Any] = {"neg_sampling": "binary", "exclude_seed_edges": True, **OPTIONS}
+    with LinkLoader(form.path, [], form.links(), **what) as loader:
+        for batch in form.batches(loader):
+            part = batch[form.within]
+            assert part.edge_index.shape == (2, 0)
+            ends = batch[form.node_type].n_id[part.edge_label_index]
+            links = form.graph[form.within]["edge_index"][:, part.input_id.numpy()]
+            np.testing.assert_array_equal(ends[:, : part.batch_size], links)
+
+
+def test_expected_counts_input_nodes_alone(form: Form) -> None:
+    hot = freshgo.hotness(form.path, "expected", num_neighbors=[], input_nodes=form.inputs([1, 4]))
+    hot = hot[form.node_type] if isinstance(hot, dict) else hot
+    assert hot.nonzero().view(-1).equal(torch.tensor([1, 4]))
