@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from graphs import random_graph
 from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
 from seeds import GIVEN
 
 import freshgo
 
+# Beside other processes PyTorch's threads wait for each other at every operation: a training of small batches takes ten
+# times as long. The tests of the operators say themselves how many threads they use.
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
+torch.set_num_threads(1)
 # Calibrations of the tests' stores stay out of the user's cache.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="freshgo-tests-")
 # Processes of the tests say nothing of a library with CUDA that this machine cannot use; test_device_library.py does.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from oracle import assert_equal
 
 import freshgo
@@ -61,7 +60,6 @@ def test_the_example_learns(real_graph: Any, tmp_path: Path) -> None:
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    torch.set_num_threads(1)
     short = ["--epochs", "1", "--batches", "12", "--batch-size", "256", "--test", "150"]
     options = [str(real_graph("sx-mathoverflow")), *short]
     results = example.main(options)

@@ -41,7 +41,6 @@ def communities(users: int, items: int, count: int, each: int) -> tuple[np.ndarr
 def test_communities_are_learned(recommend: Any, tmp_path: Path) -> None:
     for part, edges in zip(("train", "test"), communities(200, 300, 10, 15), strict=True):
         np.save(tmp_path / f"{part}_edges.npy", edges)
-    torch.set_num_threads(1)
     options = ["--epochs", "2", "--batch-size", "128", "--negatives", "64"]
     figures = recommend.main([str(tmp_path), *options])
     # A community has 30 items, some 20 of them not in the training of a user: these as the first 20 have most of what

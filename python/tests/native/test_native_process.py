@@ -63,7 +63,8 @@ def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) 
     go = backend.find_go()
     assert go is not None, "needs Go, as the Go tests do"
     library = tmp_path / "libfreshgo.so"
-    command = [go, "build", "-tags=fgtest", "-buildmode=c-shared", "-buildvcs=false", "-o", library, "./capi"]
+    flags = ["-tags=fgtest", "-buildmode=c-shared", "-buildvcs=false", "-trimpath"]  # most is compiled for the wheel
+    command = [go, "build", *flags, "-o", library, "./capi"]
     subprocess.run(command, cwd=ROOT, env=backend.go_env(), check=True)
     out = run(
         """

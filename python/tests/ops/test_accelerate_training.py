@@ -83,6 +83,7 @@ def check(graph: dict[str, Any], kind: str, dtype: torch.dtype) -> None:
     assert np.mean(curves[1][-BATCHES:]) < np.mean(curves[1][:BATCHES])
 
 
+@pytest.mark.long  # most of it for features of the structure
 @pytest.mark.parametrize("kind", MODELS)
 def test_ogbn_arxiv(arxiv: Path, kind: str) -> None:
     check(graph_of(arxiv, "x_struct"), kind, torch.float32)
