@@ -122,8 +122,8 @@ class History:
         sampled = history_checks.fraction("sample_error", sample_error)
         if not stale.epochs and 0 < stale.count <= checks.count("lag", lag, 0, 1 << 20):
             warnings.warn(
-                f"t_stale={t_stale} iterations with lag={lag}: the youngest entry that a batch can find is lag + 1 "
-                "old, so that hardly anything is ever found; use a larger t_stale, or lag=0",
+                f"with t_stale={t_stale} iterations and lag={lag} hardly any kept row is young enough to be used: the "
+                "youngest that a batch can find is lag + 1 iterations old; use a larger t_stale, or lag=0",
                 UserWarning,
                 stacklevel=2,
             )
@@ -256,8 +256,8 @@ class History:
             if row_bytes > buffer.raw.numel():
                 native.history_skip(index)
                 raise InvalidArgumentError(
-                    f"the history's buffer of {buffer.raw.numel()} bytes has no room for one row of {row_bytes}: make "
-                    "it with a larger History(memory=...), of some thousand rows at least to be of use"
+                    f"the history's buffer of {buffer.raw.numel()} bytes has no room for one row of {row_bytes} bytes: "
+                    "use a larger History(memory=...); a useful buffer holds some thousand rows at least"
                 )
             rows = [step.seen[level].rows for level in range(1, step.levels.num_layers)]
             self._unwritten = Unwritten(norms, buffer, dtype, width, rows)
@@ -436,13 +436,13 @@ class History:
             raise InvalidArgumentError("the batch was pruned by another loader's history")
         if step is None or step.levels.index != levels.index:
             raise InvalidArgumentError(
-                f"batch {levels.index} is not the newest one of its loader: what it needs of the cache is kept only "
+                f"batch {levels.index} is not the newest batch of its loader: the rows that it needs are kept only "
                 "until the next batch is asked for, so train on each batch before the next"
             )
         if step.done:
             raise InvalidArgumentError(
-                f"update() has been called for batch {levels.index}, what it needs of the cache may be gone: run a "
-                "batch through the model before its update()"
+                f"update() has been called for batch {levels.index}, and the cache may have dropped the rows that the "
+                "batch needs: run a batch through the model before you call update() for it"
             )
         return step
 

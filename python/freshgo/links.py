@@ -147,7 +147,7 @@ def _without_labels(data: object) -> object:
 
 
 def _without(part: Any) -> Any:
-    """Return the tensors of a graph, or of a type of edges, without labels: the same where there are none."""
+    """Return the tensors of a graph, or of an edge type, without labels; the same object if it has none."""
     if not isinstance(part, Mapping) or not any(name in part for name in _OF_LINKS):
         return part
     return {name: value for name, value in part.items() if name not in _OF_LINKS}

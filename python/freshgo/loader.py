@@ -379,8 +379,8 @@ class Loader:
 
     def __getitem__(self, index: object) -> NoReturn:
         raise DTypeError(
-            f"a {type(self).__name__} has no batch by number: iterate over it. It makes whole batches itself and "
-            "stands in the place of a torch.utils.data.DataLoader, which cannot wrap it"
+            f"a {type(self).__name__} cannot be indexed: iterate over it. It makes whole batches and replaces "
+            "torch.utils.data.DataLoader, which cannot wrap it"
         )
 
     def __enter__(self) -> Loader:

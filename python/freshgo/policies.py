@@ -215,9 +215,9 @@ def resolve(option: str, value: object) -> Resolved:
     if isinstance(value, Tensor | np.ndarray | Mapping):
         value = Hotness(value)
     if isinstance(value, Hotness):
-        typed = value.scores if isinstance(value.scores, dict) else None
+        by_type = value.scores if isinstance(value.scores, dict) else None
         flat = None if isinstance(value.scores, dict) else value.scores
-        return Resolved(value.metric or "vector", k=value.k, seed=value.seed, scores=flat, by_type=typed)
+        return Resolved(value.metric or "vector", k=value.k, seed=value.seed, scores=flat, by_type=by_type)
     raise DTypeError(
         f"{option} must be a name ({', '.join(map(repr, NAMES))}), a Belady, Hotness or Online object, or a vector of "
         f"scores, got {type(value).__name__}"

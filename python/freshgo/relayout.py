@@ -140,7 +140,7 @@ class Relayout:
         hotness = options.get("hotness")
         if hotness is None:
             if input_nodes is not None and num_neighbors is None:
-                raise InvalidArgumentError("input_nodes needs num_neighbors to tell what is hot, got no num_neighbors")
+                raise InvalidArgumentError("input_nodes needs num_neighbors: nothing is sampled without it")
             hotness = "degree" if num_neighbors is None else "expected"
         if not isinstance(hotness, Hotness):
             hotness = Hotness(hotness)

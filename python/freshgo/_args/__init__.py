@@ -1,1 +1,1 @@
-"""What callers give, read and checked: arrays, graphs, sizes, types of nodes. Knows neither the library nor a store."""
+"""What callers give, read and checked: arrays, graphs, sizes, node types. Knows neither the library nor a store."""

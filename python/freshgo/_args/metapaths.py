@@ -1,4 +1,4 @@
-"""Walks along types of edges: what a metapath must be by itself."""
+"""Metapaths: what a list of edge types must be to be walked along."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class GraphParts:
 
 
 def is_typed(data: object) -> bool:
-    """Whether ``data`` is a heterogeneous graph: has types of nodes and edges, triples for keys, or is a directory of
-    directories of types."""
+    """Whether ``data`` is a heterogeneous graph: has node types and edge types, triples for keys, or is a directory
+    with a directory for each type."""
     if isinstance(data, Mapping):
         return any(isinstance(key, tuple) for key in data)
     if isinstance(data, str | os.PathLike):

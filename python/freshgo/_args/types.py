@@ -83,8 +83,8 @@ class Types:
         missing = [edge_type for edge_type in self.edge_types if edge_type not in given]
         if missing:
             raise InvalidArgumentError(
-                f"num_neighbors needs a list for every edge type, {_listed(missing)} {_is_are(missing)} missing; "
-                f"{[0] * len(next(iter(given.values())))} draws nothing of one"
+                f"num_neighbors needs a list for every edge type, {_listed(missing)} {_is_are(missing)} missing; to "
+                f"draw nothing along an edge type, give it {[0] * len(next(iter(given.values())))}"
             )
         return {edge_type: given[edge_type] for edge_type in self.edge_types}
 

@@ -1,4 +1,4 @@
-"""A batch of a graph with types, layer by layer."""
+"""A batch of a heterogeneous graph, layer by layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from freshgo.errors import InvalidArgumentError
 
 
 class HeteroBlocks:
-    """Gives a batch with types its per-layer view; see :meth:`blocks`."""
+    """Gives a batch of a heterogeneous graph its per-layer view; see :meth:`blocks`."""
 
     def blocks(self: Any) -> list[HeteroBlock]:
         """Return one bipartite :class:`HeteroBlock` per layer, in the order a model applies them.

@@ -41,7 +41,7 @@ class Attachment:
         if not convs:
             raise InvalidArgumentError("layers must name at least one message-passing layer, got none")
         if len({id(conv) for conv in convs}) != len(convs):
-            raise InvalidArgumentError("a layer that is used twice cannot be told which hop it computes: layers repeat")
+            raise InvalidArgumentError("layers lists a layer twice: each layer must compute one hop")
         forms = [_form(f"layer {i + 1}", conv) for i, conv in enumerate(convs)]
         self._handles: list[Any] = hook_batch_norms(history, self.model)
         self._after: list[_After] = []

@@ -66,7 +66,7 @@ class Trail:
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"history state: no trail of its saving: {error!r}") from None
         if self._span < 1 or any(len(point) != len(self._FIELDS) for point in self._points):
-            raise FormatError("history state: a trail of its saving that cannot be")
+            raise FormatError("history state: its record of what was saved is impossible")
 
 
 class Estimation:

@@ -85,7 +85,8 @@ def restore(state: dict[str, Any], native: Decisions, buffer: Buffer, taken: Cal
     rows = state.get("rows")
     if rows is not None and rows.numel() > buffer.raw.numel():
         raise InvalidArgumentError(
-            f"the state has {rows.numel()} bytes of rows, the buffer {buffer.raw.numel()}: use the memory it had"
+            f"the state has {rows.numel()} bytes of rows, the buffer holds {buffer.raw.numel()}: use the memory= "
+            "that it was saved with"
         )
     row_bytes = 0 if rows is None else state["width"] * getattr(torch, state["dtype"]).itemsize
     kept, before = state["entries"].cpu().numpy().tobytes(), native.history_save()

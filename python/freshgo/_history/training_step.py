@@ -16,7 +16,7 @@ from freshgo._history.catchup import CatchUp
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 NOT_ATTACHED = (
-    "the batch has types of nodes: attach(model, layers=[...]) with layers over all of them, which are called with a "
+    "the batch has node types: attach(model, layers=[...]) with layers over all of them, which are called with a "
     "dict of rows and a dict of edges, or call h = history(h, block) before every layer of batch.blocks()"
 )
 
@@ -244,8 +244,8 @@ class Step:
                 how = "attach(model, layers=[...]) and give the layers the batch's own edge_index_dict"
             ask = f"history.{how}, or h = history(h, block) before every layer of batch.blocks()"
             raise InvalidArgumentError(
-                f"the batch was pruned, but its rows of layer {', '.join(map(str, missing))} were not asked for, so "
-                f"that what was computed is wrong: call {ask}"
+                f"the batch was pruned, but the model did not ask for its rows of layer "
+                f"{', '.join(map(str, missing))}, so its results are wrong: call {ask}"
             )
         if all(self.seen[level].gradient is None for level in hidden):
             raise InvalidArgumentError(
@@ -256,8 +256,8 @@ class Step:
             seen = self.seen[level]
             if _version(seen.rows) != seen.version:
                 raise InvalidArgumentError(
-                    f"the rows of layer {level} were written to after the next layer had read them: nothing can be "
-                    "kept of this batch"
+                    f"the rows of layer {level} changed after the next layer had read them: no row of this batch "
+                    "can be kept"
                 )
         dtypes = {self.seen[level].rows.dtype for level in hidden}
         if len(dtypes) > 1:

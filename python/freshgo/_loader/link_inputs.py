@@ -133,7 +133,7 @@ def links(
         )
     if mode == "triplet" and src_weight is not None:
         raise InvalidArgumentError(
-            "src_weight is for 'binary' negatives: those of a triplet have the source of its link, leave it out"
+            "src_weight is for 'binary' negatives, omit it: the negatives of a triplet have the source of its link"
         )
     if mode == "binary" and checked is not None and checked.numel():
         checked = _above_negatives(checked)
@@ -244,7 +244,7 @@ def negatives(value: Any) -> tuple[str | None, float, object, object]:
     unknown = [name for name in given if name not in names]
     if unknown or "mode" not in given:
         raise InvalidArgumentError(
-            f"neg_sampling takes {', '.join(names)}, the first always, got {', '.join(map(str, given))}"
+            f"neg_sampling takes {', '.join(names)} and always needs mode, got {', '.join(map(str, given))}"
         )
     mode = getattr(given["mode"], "value", given["mode"])
     if mode not in MODES:

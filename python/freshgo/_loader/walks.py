@@ -48,8 +48,8 @@ def _by_name(num_neighbors: Mapping[Any, Any]) -> Walks:
     for name, hops in num_neighbors.items():
         if not (isinstance(name, tuple) and is_edge_type(name)):
             raise DTypeError(
-                "the keys of num_neighbors must be edge types (source, relation, target), here what the edges of walks "
-                f"are to be called, got {name!r}"
+                "the keys of num_neighbors must be edge types (source, relation, target), with walks the names of the "
+                f"edges that they make, got {name!r}"
             )
         if not isinstance(hops, tuple | list) or not hops or not all(isinstance(hop, RandomWalk) for hop in hops):
             raise DTypeError(f"num_neighbors[{name}] must be a list with a RandomWalk for each hop, as the others are")
@@ -94,7 +94,9 @@ def in_graph(walks: Walks, types: Types, inputs: Mapping[str, object] | None) ->
     if UNNAMED in walks and not types.homogeneous:
         raise InvalidArgumentError(_without_metapath(types, inputs))
     if UNNAMED not in walks and types.homogeneous:
-        raise InvalidArgumentError("a metapath is of edge types, which this homogeneous graph does not have")
+        raise InvalidArgumentError(
+            "a metapath consists of named edge types, and this graph is homogeneous: use RandomWalk without a metapath"
+        )
     if not types.homogeneous:
         if inputs is None:
             raise InvalidArgumentError("a LinkLoader draws along edge types: it cannot use metapaths")
@@ -130,7 +132,7 @@ def _check_metapaths(walks: Walks, types: Types, inputs: Mapping[str, object]) -
                 )
         if name in types.edge_types:
             raise InvalidArgumentError(
-                f"the edges of walks are to be called {name}, which is an edge type of the graph: give another name, "
+                f"{name} cannot name the edges of walks, because the graph has this edge type: give another name, "
                 f"num_neighbors={{({name[0]!r}, 'walks', {name[2]!r}): [...]}}"
             )
     begins = {name[2] for name in walks}

@@ -138,7 +138,7 @@ def check() -> None:
     """Wait for the devices that operators ran on and raise for what they found wrong in an index.
 
     Raises:
-        InvalidArgumentError: an index or a pointer that was out of range; edges with one counted for nothing.
+        InvalidArgumentError: an index or a pointer that was out of range; edges with one were ignored.
     """
     for device in list(_status):
         torch.cuda.synchronize(device)
@@ -176,5 +176,5 @@ def _raise_noted(index: int) -> None:
     kind = _KINDS.get(noted >> 56, "index")
     position = 0xFF_FFFF_FFFF_FFFF - (noted & 0xFF_FFFF_FFFF_FFFF)
     raise InvalidArgumentError(
-        f"an operator that ran on cuda:{index} found {kind}[{position}] out of range; it counted for nothing there"
+        f"an operator that ran on cuda:{index} found {kind}[{position}] out of range, and ignored it"
     )

@@ -43,7 +43,7 @@ class Store(Handle):
 
     def describe(self) -> dict[str, Any]:
         """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
-        ``splits`` (name to number of ids) and so on; of a store with types in ``node_types`` and ``edge_types``."""
+        ``splits`` (name to number of ids) and so on; of a heterogeneous store in ``node_types`` and ``edge_types``."""
         info = abi.read_json("fg_store_describe", self._handle())
         for level in (info, *info["node_types"]):
             level["splits"] = {split["name"]: split["shape"][0] for split in level["splits"]}

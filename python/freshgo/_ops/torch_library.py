@@ -37,7 +37,7 @@ def _never(ctx: Any, *grads: _Optional) -> NoReturn:
     """The derivative of a derivative. Without it torch would take zero, and only warn."""
     raise InvalidArgumentError(
         "the operators of freshgo.ops, and layers of freshgo.nn.accelerate, have no second derivatives, which a loss "
-        "over gradients (create_graph=True) asks for: take PyG's own layers there, which report.undo() gives back"
+        "over gradients (create_graph=True) needs: use PyG's own layers for it; report.undo() restores them"
     )
 
 

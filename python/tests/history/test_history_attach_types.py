@@ -268,7 +268,7 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
         layer(x, edges)
         with raises(r"layer 1 computes \d+ rows of node type '.*' of this batch, got none"):
             model.layers[1]({}, edges)
-        with raises(r"the batch has types of nodes: attach\(model, layers=\[...\]\)"):
+        with raises(r"the batch has node types: attach\(model, layers=\[...\]\)"):
             part = pyg.SAGEConv((WIDTH, WIDTH), WIDTH)
             history.detach()
             history.attach(part, layers=[part])
@@ -292,7 +292,7 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
         with raises(r"layer 1 has a GCNConv, whose coefficients are not known"):
             wrong(x, edges)
         history.detach()
-        with raises(r"rows of layer 1, 2 were not asked for.* call history.attach\(model, layers=\[...\]\)"):
+        with raises(r"did not ask for its rows of layer 1, 2.* call history.attach\(model, layers=\[...\]\)"):
             history.update()
     with raises(r"layer 1, \('paper', 'cites', 'paper'\): GCNConv takes no pairs"):
         history.attach(model, layers=[pyg.HeteroConv({("paper", "cites", "paper"): pyg.GCNConv(4, 4)})])

@@ -112,7 +112,7 @@ class OwnGCN(pyg.GCNConv):  # type: ignore[misc, name-defined]
         (lambda: (Bare(), []), r"at least one"),
         (lambda: (Bare(), [3]), r"layer 1 must be a torch.nn.Module, got int"),
         (lambda: (Bare(), [nn.Linear(2, 2)]), r"Linear must be called with \(rows, edge_index"),
-        (lambda: (Bare(), [pyg.SAGEConv(2, 2)] * 2), r"used twice"),
+        (lambda: (Bare(), [pyg.SAGEConv(2, 2)] * 2), r"lists a layer twice"),
         (lambda: (Bare(), [pyg.SAGEConv(2, 2), pyg.ChebConv(2, 2, 2)]), r"layer 2: ChebConv takes Tensor"),
         (lambda: (Bare(), [pyg.TAGConv(2, 2)]), r"TAGConv.*SAGEConv, GATConv"),
         (lambda: (Bare(), [pyg.GCN2Conv(2, 0.1)]), r"GCN2Conv takes"),
@@ -169,7 +169,7 @@ def test_a_model_that_never_asked() -> None:
     batch = next(iter(loader))
     model = model_of("GraphSAGE")
     loss_of(model(batch.x, batch.edge_index), batch).backward()
-    with pytest.raises(errors.InvalidArgumentError, match=r"layer 1, 2 were not asked for.*attach\(model\)"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"did not ask for its rows of layer 1, 2.*attach\(model\)"):
         history.update()
 
 
@@ -302,7 +302,7 @@ def test_a_row_that_is_written_to_afterwards() -> None:
     with torch.no_grad():
         h.add_(1)
     history(torch.ones(second.num_dst, 4), third)
-    with pytest.raises(errors.InvalidArgumentError, match="layer 1 were written to"):
+    with pytest.raises(errors.InvalidArgumentError, match="layer 1 changed after"):
         history.update()
 
 
@@ -357,7 +357,7 @@ def test_states_that_do_not_belong() -> None:
         for victim in (other, history, History(policy="gradient", memory="1MiB")):
             with pytest.raises(errors.FormatError, match="history state"):
                 victim.load_state_dict(damaged)
-    with pytest.raises(errors.InvalidArgumentError, match=r"2097152 bytes of rows, the buffer 1048576"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"2097152 bytes of rows, the buffer holds 1048576"):
         larger = {**state, "rows": torch.zeros(2 << 20, dtype=torch.uint8)}
         history.load_state_dict({**larger, "checksum": checksum(larger)})
     history.load_state_dict(state)

@@ -303,7 +303,7 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
             history({**computed, "paper": torch.randn(first.num_dst["paper"], 5)}, second)
         with pytest.raises(errors.DTypeError, match=r"one dtype in a hidden layer"):
             history({**computed, "paper": computed["paper"].double()}, second)
-        with pytest.raises(errors.InvalidArgumentError, match=r"rows of layer 1, 2 were not asked for"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"did not ask for its rows of layer 1, 2"):
             history.update()
     with pytest.raises(errors.InvalidArgumentError, match=r"at least 2 layers"):
         Loader(typed, [4], INPUTS, history=History(), **OPTIONS)

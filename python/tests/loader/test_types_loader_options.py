@@ -49,7 +49,7 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
         (
             {WRITES: [3]},
             INVALID,
-            r"a list for every edge type, \('paper', 'cites', 'paper'\) is missing; \[0\] draws no",
+            r"a list for every edge type, \('paper', 'cites', 'paper'\) is missing; to draw nothing .* give it \[0\]",
         ),
         (
             {("a", "b", "c"): [3], CITES: [1]},

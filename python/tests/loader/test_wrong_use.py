@@ -65,7 +65,7 @@ def test_a_loader_is_no_data_set() -> None:
     with Loader(GRAPH, [2]) as loader:
         wrapped = torch.utils.data.DataLoader(loader)
         for get in (lambda: loader[0], lambda: next(iter(wrapped))):
-            with pytest.raises(errors.DTypeError, match=r"stands in the place of a torch.utils.data.DataLoader"):
+            with pytest.raises(errors.DTypeError, match=r"replaces torch.utils.data.DataLoader"):
                 get()
         assert len(list(loader)) == 5
 

@@ -340,7 +340,7 @@ INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
         ([walk(BACK, WRITES), 5], INVALID, "RandomWalk in all hops"),
         ([RandomWalk()], INVALID, r"needs a metapath.*such as RandomWalk\(metapath=\[\('pap.*written by.*writes', 'p"),
         ([walk(WRITES, BACK)], INVALID, "node type 'paper', where no walk begins: .* here at 'author'"),
-        ({CITES: [walk(CITES)]}, INVALID, r"are to be called \('paper', 'cites', 'paper'\), which is an edge type"),
+        ({CITES: [walk(CITES)]}, INVALID, r"'cites', 'paper'\) cannot name the edges of walks, because"),
         ({WRITES: [walk(CITES)]}, INVALID, r"a metapath from 'paper' to 'paper': give it a name"),
         ({"walks": [walk(CITES)]}, DTYPE, "keys of num_neighbors must be edge types .*, got 'walks'"),
         ({("paper", "a", "paper"): [walk(CITES)], CITES: [3]}, DTYPE, "must be a list with a RandomWalk for each hop"),
@@ -382,9 +382,9 @@ def test_homogeneous_graphs_have_no_metapaths() -> None:
     edges = np.zeros((2, 3), int)
     data = {"edge_index": edges, "num_nodes": 3}
     for neighbors in ([COAUTHORS], NAMED):
-        with pytest.raises(INVALID, match="a metapath is of edge types, which this homogeneous graph does not have"):
+        with pytest.raises(INVALID, match="this graph is homogeneous: use RandomWalk without"):
             Loader(data, neighbors, [0])
-    with pytest.raises(INVALID, match="this homogeneous graph does not have"):
+    with pytest.raises(INVALID, match="this graph is homogeneous"):
         freshgo.hotness(data, "presc", num_neighbors=[COAUTHORS])
 
 
