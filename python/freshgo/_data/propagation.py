@@ -10,8 +10,8 @@ from torch import Tensor
 
 from freshgo._args.aggregates import Aggregate, Part, note, noted
 from freshgo._args.hetero_parts import graph_parts
-from freshgo._args.parts import UNNAMED, GraphParts
-from freshgo._args.types import EdgeType
+from freshgo._args.parts import GraphParts
+from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._data.source import made_from, tensors
 from freshgo.errors import InvalidArgumentError
 

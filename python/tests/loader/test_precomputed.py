@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from conftest import random_graph
+from graphs import random_graph
 from seeds import seed as seed_of
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from conftest import random_graph
+from graphs import random_graph
 
 import freshgo
 from freshgo import Loader, Store, convert, propagate, relayout
