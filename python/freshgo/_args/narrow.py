@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from freshgo._args.checks import choice, shown
-from freshgo._args.parts import UNNAMED, GraphParts
-from freshgo._args.types import EdgeType
+from freshgo._args.parts import GraphParts
+from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 FORMS = ("float16", "bfloat16", "int8", "int8-per-row", "int8-per-column")

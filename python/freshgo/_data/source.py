@@ -239,7 +239,7 @@ def made_from(parts: GraphParts) -> dict[str, Tensor]:
         label = "" if edge_type == UNNAMED else f"({', '.join(edge_type)})."
         named[f"{label}edge_index"] = edges.edge_index
         named.update({f"{label}{name}": rows for name, rows in edges.tensors.items()})
-    return {name: as_tensor(array) for name, array in named.items() if not isinstance(array, NpyFile)}
+    return {name: _tensor(name, array) for name, array in named.items() if not isinstance(array, NpyFile)}
 
 
 def _described(store: Store, types: Types) -> dict[str, dict[str, Any]]:

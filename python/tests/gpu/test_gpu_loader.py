@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_graph
+from graphs import random_graph
 from torch import Tensor
 
 import freshgo

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_graph
+from graphs import random_graph
 from test_gpu_loader import GIVEN, losses
 from test_gpu_operators import CASES, ROWS, graph
 from torch import Tensor
@@ -212,7 +212,7 @@ def test_epochs_leave_nothing_on_the_device() -> None:
 TRAIN = """
 import sys, torch
 sys.path[:0] = {paths!r}
-from conftest import random_graph
+from graphs import random_graph
 from test_gpu_loader import GIVEN, losses
 from freshgo import Loader
 from freshgo.nn import accelerate
@@ -244,7 +244,7 @@ RANK = """
     import os, sys, torch
     import torch.distributed as dist
     sys.path[:0] = {paths!r}
-    from conftest import random_graph
+    from graphs import random_graph
     from test_gpu_loader import GIVEN
     from freshgo import Loader, ops
     rank = int(sys.argv[1])

@@ -108,7 +108,7 @@ def test_the_readme_names_every_command(capsys: pytest.CaptureFixture[str]) -> N
         pytest.skip("the tests run outside of the repository")
     with pytest.raises(SystemExit):
         main(["--help"])
-    commands = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
+    commands = re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE)
     assert f"On the command line: `freshgo {' | '.join(commands)}`" in readme.read_text()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import random_graph
+from graphs import random_graph
 from numpy.typing import NDArray
 from torch_geometric.nn import GraphSAGE
 
