@@ -23,7 +23,7 @@ type outcome struct {
 // bench is what the contestants have in common.
 type bench struct {
 	graph    *graph
-	sampling cache.Sampling
+	sampling draws
 	presc    trace // the epoch that PreSC may see
 	epochs   [2]trace
 	metrics  map[string]cache.Hotness
@@ -167,12 +167,30 @@ func (b *bench) prepare() error {
 		}
 	}
 	for name, make := range map[string]func() (*cache.Vector, error){
-		"degree":    func() (*cache.Vector, error) { return cache.OutDegree(ctx, budget, b.graph) },
-		"in-degree": func() (*cache.Vector, error) { return cache.InDegree(budget, b.graph) },
-		"random":    func() (*cache.Vector, error) { return cache.Random(budget, n, 1) },
-		"expected":  func() (*cache.Vector, error) { return cache.Expected(ctx, budget, b.graph, b.sampling) },
-		"presc":     counted(b.presc),
-		"oracle":    counted(b.epochs[1]),
+		"degree": func() (*cache.Vector, error) {
+			return cache.Counted(budget, n, func(counts []uint32) error {
+				return b.graph.Scan(ctx, func(_ int64, sources []int64) error {
+					cache.Count(counts, sources)
+					return nil
+				})
+			})
+		},
+		"in-degree": func() (*cache.Vector, error) {
+			return cache.Counted(budget, n, func(counts []uint32) error {
+				indptr := b.graph.Indptr()
+				for v := range counts {
+					counts[v] = uint32(indptr[v+1] - indptr[v])
+				}
+				return nil
+			})
+		},
+		"random": func() (*cache.Vector, error) { return cache.Random(budget, n, 1) },
+		"expected": func() (*cache.Vector, error) {
+			all := cache.Relation{Edges: b.graph, NumSources: n, Fanouts: b.sampling.Fanouts}
+			return cache.Expected(ctx, budget, n, []cache.Relation{all}, b.sampling.Sampling)
+		},
+		"presc":  counted(b.presc),
+		"oracle": counted(b.epochs[1]),
 	} {
 		start := processorTime()
 		v, err := make()

@@ -35,7 +35,7 @@ func run() error {
 	batches := flag.Int("batches", 400, "batches of an epoch")
 	flag.Parse()
 
-	sampling := cache.Sampling{BatchSize: int64(*batch)}
+	sampling := draws{Sampling: cache.Sampling{BatchSize: int64(*batch)}}
 	for _, text := range strings.Split(*fanouts, ",") {
 		k, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -64,10 +64,16 @@ func run() error {
 	return nil
 }
 
+// draws is what the batches are drawn with.
+type draws struct {
+	cache.Sampling
+	Fanouts []int64 // nearest the seeds first
+}
+
 var percents = []int64{5, 10, 20}
 
 // compare prints the table of one graph.
-func compare(g *graph, s cache.Sampling, numSeeds int) error {
+func compare(g *graph, s draws, numSeeds int) error {
 	s.Seeds = chooseSeeds(g, numSeeds)
 	b := &bench{graph: g, sampling: s}
 	start := processorTime()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 
-	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
@@ -31,7 +30,7 @@ func chooseSeeds(g *graph, count int) []int64 {
 }
 
 // epoch samples an epoch with shuffled seeds.
-func epoch(g *graph, s cache.Sampling, number uint64) (trace, error) {
+func epoch(g *graph, s draws, number uint64) (trace, error) {
 	sampler, err := sample.New(g.sampled(), sample.Config{Fanouts: [][]int64{s.Fanouts}, Replace: s.Replace})
 	if err != nil {
 		return nil, err

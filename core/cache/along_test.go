@@ -157,7 +157,7 @@ func TestExpectedAlongIsTheFormula(t *testing.T) {
 			}
 		}
 		budget := mem.NewBudget(0)
-		v, err := ExpectedAlong(context.Background(), budget, n, g.relations, s)
+		v, err := Expected(context.Background(), budget, n, g.relations, s)
 		require.NoError(t, err)
 		for node, want := range g.propagatedAlong(t, s) {
 			require.InEpsilon(t, 1+want, 1+float64(v.Hotness[node]), 1e-5, "seed %d, node %d", seed, node)
@@ -215,7 +215,7 @@ func TestWeightedFloors(t *testing.T) {
 				}
 			}
 		}
-		s := Sampling{BatchSize: 16, Fanouts: []int64{10, 10}, Weights: weights}
+		s := drawn{BatchSize: 16, Fanouts: []int64{10, 10}, Weights: weights}
 		for _, node := range rng.Perm(int(n))[:n/4] {
 			s.Seeds = append(s.Seeds, int64(node))
 		}

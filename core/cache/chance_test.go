@@ -114,8 +114,8 @@ func TestWeightsThatCannotBeRead(t *testing.T) {
 	g := newGraph(3, [][2]int64{{0, 1}, {1, 2}}, 2)
 	broken := errors.New("broken")
 	budget := mem.NewBudget(0)
-	_, err := Expected(context.Background(), budget, g,
-		Sampling{BatchSize: 1, Fanouts: []int64{1}, Weights: noWeights{broken}})
+	_, err := expected(context.Background(), budget, g,
+		drawn{BatchSize: 1, Fanouts: []int64{1}, Weights: noWeights{broken}})
 	require.ErrorIs(t, err, broken)
 	require.Zero(t, budget.Used())
 }

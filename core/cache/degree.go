@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"context"
 	"math"
 	"unsafe"
 
@@ -9,28 +8,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// OutDegree scores a node by how often it is an in-neighbour: from how many
-// nodes, and by how many edges of each, it can be drawn. It is the degree metric
-// of PaGraph (FGNN, section 6.1). It reads the adjacency once.
-func OutDegree(ctx context.Context, budget *mem.Budget, adj Adjacency) (*Vector, error) {
-	v, err := NewVector(budget, adj.NumNodes())
-	if err != nil {
-		return nil, err
-	}
-	counts := mem.Slice[uint32](v.block)
-	err = adj.Scan(ctx, func(_ int64, sources []int64) error {
-		Count(counts, sources)
-		return nil
-	})
-	if err != nil {
-		v.Close()
-		return nil, err
-	}
-	countsAsHotness(counts)
-	return v, nil
-}
-
-// Counted scores rows by what fill counts of each, which begins with zeros.
+// Counted scores rows by what fill counts of each, which begins with zeros. With the edges of a node to others, Count
+// of their sources, this is the degree metric of PaGraph (FGNN, section 6.1).
 func Counted(budget *mem.Budget, numRows int64, fill func(counts []uint32) error) (*Vector, error) {
 	v, err := NewVector(budget, numRows)
 	if err != nil {
@@ -43,19 +22,6 @@ func Counted(budget *mem.Budget, numRows int64, fill func(counts []uint32) error
 		return nil, err
 	}
 	countsAsHotness(counts)
-	return v, nil
-}
-
-// InDegree scores a node by the number of its in-edges.
-func InDegree(budget *mem.Budget, adj Adjacency) (*Vector, error) {
-	v, err := NewVector(budget, adj.NumNodes())
-	if err != nil {
-		return nil, err
-	}
-	indptr := adj.Indptr()
-	for node := range v.Hotness {
-		v.Hotness[node] = float32(indptr[node+1] - indptr[node])
-	}
 	return v, nil
 }
 

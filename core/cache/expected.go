@@ -12,9 +12,7 @@ import (
 type Sampling struct {
 	Seeds     []int64 // with repetitions; nil: every node once
 	BatchSize int64
-	Fanouts   []int64 // nearest the seeds first; -1 takes all in-edges
 	Replace   bool
-	Weights   Weights // nil: draws are uniform
 }
 
 // Relation is edges that a hop draws from by themselves: those of one type, from
@@ -59,16 +57,11 @@ func ExpectedBytes(numNodes int64) int64 { return 5 * numNodes * scoreBytes }
 // authors, on which a batch of three hops needs a seventh of all rows, it has
 // 99.3 % against 94.8 % (coauthor-physics at 10 % in bench/policies).
 //
+// A node draws along all relations that end at its type, by the fanouts and weights of each. What is said of symmetric
+// graphs holds for two relations of which one is the other reversed.
+//
 // It reads the adjacency once for each hop.
-func Expected(ctx context.Context, budget *mem.Budget, adj Adjacency, s Sampling) (*Vector, error) {
-	all := Relation{Edges: adj, NumSources: adj.NumNodes(), Fanouts: s.Fanouts, Weights: s.Weights}
-	return ExpectedAlong(ctx, budget, adj.NumNodes(), []Relation{all}, s)
-}
-
-// ExpectedAlong is Expected of a heterogeneous graph: a node draws along all relations
-// that end at its type, by the fanouts and weights of each. What it says of
-// symmetric graphs holds for two relations of which one is the other reversed.
-func ExpectedAlong(
+func Expected(
 	ctx context.Context, budget *mem.Budget, numNodes int64, relations []Relation, s Sampling,
 ) (*Vector, error) {
 	result, err := NewVector(budget, numNodes)

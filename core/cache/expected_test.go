@@ -16,7 +16,7 @@ import (
 )
 
 // epochOf samples an epoch as a loader with shuffling does.
-func epochOf(t *testing.T, g *graph, s Sampling, epoch uint64) (batches [][]uint32) {
+func epochOf(t *testing.T, g *graph, s drawn, epoch uint64) (batches [][]uint32) {
 	config := sample.Config{Fanouts: [][]int64{s.Fanouts}, Replace: s.Replace}
 	if w, ok := s.Weights.(weightList); ok {
 		sums := make([]float64, sample.SumsLen(int64(len(w))))
@@ -49,15 +49,15 @@ func epochOf(t *testing.T, g *graph, s Sampling, epoch uint64) (batches [][]uint
 	return batches
 }
 
-func expectedOf(t *testing.T, g *graph, s Sampling) Hotness {
-	v, err := Expected(context.Background(), mem.NewBudget(0), g, s)
+func expectedOf(t *testing.T, g *graph, s drawn) Hotness {
+	v, err := expected(context.Background(), mem.NewBudget(0), g, s)
 	require.NoError(t, err)
 	defer v.Close()
 	return slices.Clone(v.Hotness)
 }
 
 // propagated is the formula, node by node and without logarithms.
-func propagated(g *graph, s Sampling, symmetric bool) []float64 {
+func propagated(g *graph, s drawn, symmetric bool) []float64 {
 	n := g.NumNodes()
 	numSeeds := len(s.Seeds)
 	reached := make([]float64, n)
@@ -136,7 +136,7 @@ func TestExpectedIsTheFormula(t *testing.T) {
 		slices.SortFunc(reversed, byEnds)
 		symmetric := slices.Equal(slices.SortedFunc(slices.Values(edges), byEnds), reversed)
 		g := newGraph(n, edges, 1+rng.IntN(9))
-		s := Sampling{BatchSize: 1 + rng.Int64N(8), Replace: rng.IntN(2) == 0}
+		s := drawn{BatchSize: 1 + rng.Int64N(8), Replace: rng.IntN(2) == 0}
 		for range rng.IntN(4) {
 			s.Fanouts = append(s.Fanouts, []int64{-1, 1, 2, 3, 10}[rng.IntN(5)])
 		}
@@ -167,7 +167,7 @@ func TestExpectedIsExactForOneHop(t *testing.T) {
 	}
 	g := newGraph(40, edges, 7)
 	const epochs = 3000
-	for _, s := range []Sampling{
+	for _, s := range []drawn{
 		{Fanouts: []int64{3}}, {Fanouts: []int64{3}, Replace: true}, {Fanouts: []int64{-1}}, {Fanouts: []int64{1}},
 	} {
 		s.Seeds, s.BatchSize = []int64{0, 5, 6, 7, 20, 39}, 6
@@ -230,7 +230,7 @@ func TestFloors(t *testing.T) {
 	} {
 		name, g := c.name, c.graph
 		n := g.NumNodes()
-		s := Sampling{BatchSize: 16, Fanouts: []int64{10, 10}}
+		s := drawn{BatchSize: 16, Fanouts: []int64{10, 10}}
 		for _, node := range rng.Perm(int(n))[:n/4] {
 			s.Seeds = append(s.Seeds, int64(node))
 		}

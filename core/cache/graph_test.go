@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+
+	"freshgo/core/mem"
 )
 
 // graph is an Adjacency in memory. It gives its edges in pieces of a few, so that
@@ -89,4 +91,20 @@ func communities(rng *rand.Rand, numNodes, pairs, size int) *graph {
 		list = append(list, [2]int64{int64(a), int64(b)}, [2]int64{int64(b), int64(a)})
 	}
 	return newGraph(numNodes, list, 1000)
+}
+
+// drawn is what batches of a graph with one relation are drawn with.
+type drawn struct {
+	Seeds     []int64
+	BatchSize int64
+	Fanouts   []int64
+	Replace   bool
+	Weights   Weights
+}
+
+// expected is Expected of a graph with one relation.
+func expected(ctx context.Context, budget *mem.Budget, g Adjacency, s drawn) (*Vector, error) {
+	all := Relation{Edges: g, NumSources: g.NumNodes(), Fanouts: s.Fanouts, Weights: s.Weights}
+	of := Sampling{Seeds: s.Seeds, BatchSize: s.BatchSize, Replace: s.Replace}
+	return Expected(ctx, budget, g.NumNodes(), []Relation{all}, of)
 }

@@ -112,15 +112,22 @@ func TestBreakTiesKeepsTheOrderOfTheRest(t *testing.T) {
 func TestDegreesAreCounts(t *testing.T) {
 	g := newGraph(5, [][2]int64{{0, 1}, {0, 2}, {0, 2}, {3, 1}, {1, 4}}, 2)
 	budget := mem.NewBudget(0)
-	out, err := OutDegree(context.Background(), budget, g)
+	degree := func(counts []uint32) error {
+		return g.Scan(context.Background(), func(_ int64, sources []int64) error {
+			Count(counts, sources)
+			return nil
+		})
+	}
+	v, err := Counted(budget, 5, degree)
 	require.NoError(t, err)
-	require.Equal(t, Hotness{3, 1, 0, 1, 0}, out.Hotness)
-	in, err := InDegree(budget, g)
-	require.NoError(t, err)
-	require.Equal(t, Hotness{0, 2, 2, 0, 1}, in.Hotness)
-	out.Close()
-	out.Close()
-	in.Close()
+	require.Equal(t, Hotness{3, 1, 0, 1, 0}, v.Hotness)
+	v.Close()
+	v.Close()
+	failed := errors.New("failed")
+	_, err = Counted(budget, 5, func([]uint32) error { return failed })
+	require.ErrorIs(t, err, failed)
+	_, err = Counted(mem.NewBudget(19), 5, degree)
+	require.ErrorIs(t, err, mem.ErrBudget)
 	require.Zero(t, budget.Used())
 }
 
@@ -224,20 +231,18 @@ func (b *broken) Scan(ctx context.Context, visit func(int64, []int64) error) err
 func TestMetricsReturnTheErrorsOfTheGraph(t *testing.T) {
 	g := &broken{graph: *newGraph(3, [][2]int64{{0, 1}, {1, 2}}, 1), err: errors.New("unreadable")}
 	budget := mem.NewBudget(0)
-	sampling := Sampling{BatchSize: 1, Fanouts: []int64{1, 2}}
-	_, err := OutDegree(context.Background(), budget, g)
-	require.ErrorIs(t, err, g.err)
-	_, err = Expected(context.Background(), budget, g, sampling)
+	sampling := drawn{BatchSize: 1, Fanouts: []int64{1, 2}}
+	_, err := expected(context.Background(), budget, g, sampling)
 	require.ErrorIs(t, err, g.err)
 	require.Zero(t, budget.Used())
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err = Expected(ctx, budget, &g.graph, sampling)
+	_, err = expected(ctx, budget, &g.graph, sampling)
 	require.ErrorIs(t, err, context.Canceled)
 	for limit := range ExpectedBytes(3) {
 		small := mem.NewBudget(limit + 1)
-		v, err := Expected(context.Background(), small, &g.graph, sampling)
+		v, err := expected(context.Background(), small, &g.graph, sampling)
 		if limit+1 < ExpectedBytes(3) {
 			require.ErrorIs(t, err, mem.ErrBudget)
 			require.Zero(t, small.Used())
@@ -250,8 +255,6 @@ func TestMetricsReturnTheErrorsOfTheGraph(t *testing.T) {
 	for _, make := range []func(*mem.Budget) error{
 		func(b *mem.Budget) error { _, err := NewCounter(b, 3); return err },
 		func(b *mem.Budget) error { _, err := Random(b, 3, 1); return err },
-		func(b *mem.Budget) error { _, err := InDegree(b, g); return err },
-		func(b *mem.Budget) error { _, err := OutDegree(context.Background(), b, g); return err },
 	} {
 		require.ErrorIs(t, make(mem.NewBudget(11)), mem.ErrBudget)
 	}

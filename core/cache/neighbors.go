@@ -55,24 +55,8 @@ func NeighborTableBytes(numNodes int64) int64 {
 	return (numNodes + groupNodes - 1) / groupNodes * groupBytes
 }
 
-// NeighborBytes is what caching lists of edges in-edges in all takes, in columns
-// of these widths. With one edge it is the smallest size that can be of use.
-func NeighborBytes(numNodes, edges int64, widths []int) int64 {
-	if edges == 0 {
-		return 0
-	}
-	return NeighborTableBytes(numNodes) + edges*edgeBytes(widths)
-}
-
-func edgeBytes(widths []int) (total int64) {
-	for _, w := range widths {
-		total += int64(w)
-	}
-	return total
-}
-
-// Lists is what NewNeighbors chooses among: the in-edges of all nodes, in a graph
-// with types those of one edge type.
+// Lists is what NewNeighbors chooses among: the in-edges of all nodes of a type, of one
+// relation.
 type Lists struct {
 	// Indptr stays the caller's and must outlive the Neighbors made of it.
 	Indptr []int64

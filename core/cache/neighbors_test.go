@@ -305,9 +305,6 @@ func TestNeighborSizes(t *testing.T) {
 	require.EqualValues(t, 8, NeighborTableBytes(1))
 	require.EqualValues(t, 8, NeighborTableBytes(16))
 	require.EqualValues(t, 16, NeighborTableBytes(17))
-	require.EqualValues(t, 0, NeighborBytes(1000, 0, []int{4}))
-	require.EqualValues(t, 504+12, NeighborBytes(1000, 1, []int{4, 8}))
-	require.EqualValues(t, 504+80, NeighborBytes(1000, 10, []int{8}))
 }
 
 func TestNeighborsRefuse(t *testing.T) {

@@ -65,7 +65,7 @@ func TestListsOfBothWidths(t *testing.T) {
 		a := handMade(t, ids, width, limit, 64<<10)
 		for _, capacity := range []int64{1, total / 10, total / 2, total} {
 			all := cache.Lists{Indptr: indptr, Wanted: importance, EdgeBytes: int64(width)}
-			room := cache.NeighborBytes(nodes, capacity, []int{width})
+			room := cache.NeighborTableBytes(nodes) + capacity*int64(width)
 			chosen, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), []cache.Lists{all}, room)
 			require.NoError(t, err)
 			lists := chosen[0]

@@ -25,7 +25,7 @@ func (h *History) check() {
 			previous, age = at, s.admitted
 			entries++
 		}
-		if !(previous == h.tails[b] && (previous >= 0) == (h.filled[b>>6]>>(b&63)&1 == 1)) {
+		if !(previous == h.tails[b] && (previous >= 0) == h.filled.Has(int64(b))) {
 			violated("end of bucket %d", b)
 		}
 	}
@@ -42,8 +42,8 @@ func (h *History) check() {
 		}
 		if free {
 			holes++
-			if !(int(at>>6) >= h.low) {
-				violated("free slot %d before word %d", at, h.low)
+			if !(at >= h.low) {
+				violated("free slot %d before slot %d", at, h.low)
 			}
 		}
 	}

@@ -1,8 +1,7 @@
 package history
 
 import (
-	"math/bits"
-
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -33,21 +32,22 @@ const numBuckets = 1024
 // cursor that continues where it was, which spreads entries over the region.
 type ring struct {
 	slots []slot
-	free  []uint64 // bits: slots below top that hold nothing and are not pinned
-	low   int      // words of free before it are 0
-	top   int32    // slots from here on hold nothing and are not pinned
+	free  bitset.Set // slots below top that hold nothing and are not pinned
+	low   int32      // no slot before it is free
+	top   int32      // slots from here on hold nothing and are not pinned
 	live  int64
 	holes int64 // bits set in free
 
 	heads, tails [numBuckets]int32
-	filled       [numBuckets / 64]uint64 // bits: lists that are not empty
+	filled       bitset.Set // lists that are not empty
 }
 
-func slotBytes(n int64) int64 { return n*slotSize + (n+63)/64*8 }
+func slotBytes(n int64) int64 { return n*slotSize + bitset.Bytes(n) }
 
 func (r *ring) init(data []byte, n int64) {
 	r.slots = mem.View[slot](data[:n*slotSize])
 	r.free = mem.View[uint64](data[n*slotSize:])
+	r.filled = bitset.New(numBuckets)
 	for b := range numBuckets {
 		r.heads[b], r.tails[b] = -1, -1
 	}
@@ -55,11 +55,8 @@ func (r *ring) init(data []byte, n int64) {
 
 // lowest returns the first bucket from b on that is not empty, or numBuckets.
 func (r *ring) lowest(b int) int {
-	for b < numBuckets {
-		if word := r.filled[b>>6] >> (b & 63); word != 0 {
-			return b + bits.TrailingZeros64(word)
-		}
-		b = (b | 63) + 1
+	if found := r.filled.Next(int64(b)); found >= 0 {
+		return int(found)
 	}
 	return numBuckets
 }
@@ -73,7 +70,7 @@ func (r *ring) link(at int32) {
 		r.slots[s.prev].next = at
 	} else {
 		r.heads[b] = at
-		r.filled[b>>6] |= 1 << (b & 63)
+		r.filled.Add(int64(b))
 	}
 	r.tails[b] = at
 	r.live++
@@ -93,38 +90,34 @@ func (r *ring) unlink(at int32) {
 		r.tails[b] = s.prev
 	}
 	if r.heads[b] < 0 {
-		r.filled[b>>6] &^= 1 << (b & 63)
+		r.filled.Remove(int64(b))
 	}
 	r.live--
 }
 
 // release makes a slot free.
 func (r *ring) release(at int32) {
-	w := int(at >> 6)
-	r.free[w] |= 1 << (at & 63)
-	r.low = min(r.low, w)
+	r.free.Add(int64(at))
+	r.low = min(r.low, at)
 	r.holes++
 }
 
 // claim takes a slot out of the free ones.
 func (r *ring) claim(at int32) {
-	r.free[at>>6] &^= 1 << (at & 63)
+	r.free.Remove(int64(at))
 	r.holes--
 }
 
-func (r *ring) isFree(at int32) bool { return r.free[at>>6]>>(at&63)&1 != 0 }
+func (r *ring) isFree(at int32) bool { return r.free.Has(int64(at)) }
 
 // takeFree returns the lowest free slot, or -1.
 func (r *ring) takeFree() int32 {
 	if r.holes == 0 {
 		return -1
 	}
-	for r.free[r.low] == 0 {
-		r.low++
-	}
-	at := int32(r.low<<6 + bits.TrailingZeros64(r.free[r.low]))
-	r.claim(at)
-	return at
+	r.low = int32(r.free.Next(int64(r.low)))
+	r.claim(r.low)
+	return r.low
 }
 
 // reach makes the region at least so many slots long.

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"math"
 	"slices"
+
+	"freshgo/core/internal/bitset"
 )
 
 // A state is little-endian 64-bit words: the magic, the configuration, what is known of rows and rates, the counters,
@@ -198,7 +200,7 @@ func (h *History) read(state []byte) (s saved, err error) {
 // readEntries checks that each entry could be in its place: slots and rows come once, and they stand by bucket and age.
 func (h *History) readEntries(s *saved) error {
 	numSlots := h.config.numSlots(s.rowBytes)
-	taken := make([]uint64, (numSlots+63)/64)
+	taken := bitset.New(numSlots)
 	keys := make([]uint64, 0, len(s.entries)/(8*entryWords))
 	previous := slot{admitted: -1}
 	for r := (reader{state: s.entries}); len(r.state) > 0; {
@@ -207,7 +209,7 @@ func (h *History) readEntries(s *saved) error {
 		ordered := e.bucket > previous.bucket || e.bucket == previous.bucket && e.admitted >= previous.admitted
 		weighed := h.config.Policy == Performance || e.bucket == 0 && e.need == 0
 		switch {
-		case at < 0 || int64(at) >= numSlots || taken[at>>6]>>(at&63)&1 != 0:
+		case at < 0 || int64(at) >= numSlots || taken.Has(int64(at)):
 			return damaged("has slot %d twice or beyond %d", at, numSlots)
 		case e.layer < 1 || int(e.layer) > h.config.Layers || node >= h.config.NumNodes || tail>>56 != 0:
 			return damaged("has an entry of node %d, layer %d", node, tail>>48)
@@ -216,7 +218,7 @@ func (h *History) readEntries(s *saved) error {
 		case !ordered || !weighed || e.bucket >= numBuckets || e.need > 3*needUnit:
 			return damaged("has an entry that is out of order")
 		}
-		taken[at>>6] |= 1 << (at & 63)
+		taken.Add(int64(at))
 		keys = append(keys, uint64(e.layer)<<32|uint64(node))
 		previous = e
 	}

@@ -18,20 +18,26 @@ import (
 	"freshgo/core/sample"
 )
 
-// Options are the links and what is drawn for them.
+// Options are the links and what is drawn for them. Tags are as those of loader.Options.
 type Options struct {
 	// Sources and Targets are the nodes of each link, by ids within their types; nil: every edge of the relation, in
 	// the user's order, for 16 bytes each. The caller's memory until Close.
-	Sources, Targets []int64
-	Negatives        float64 // for each link, rounded up for a batch; 0: none
-	Triplets         bool    // negatives are targets for the source of each link, a whole number of them; else pairs
+	Sources []int64 `option:"sources,num_links"`
+	Targets []int64 `option:"targets,num_links"`
+	// Negatives are for each link, rounded up for a batch; 0: none.
+	Negatives float64 `option:"negatives"`
+	// Triplets have negatives that are targets for the source of each link, a whole number of them. Others are pairs.
+	Triplets bool `option:"triplets"`
 	// SourceWeights and TargetWeights are what negative nodes are drawn in proportion to, by node; nil: uniformly.
-	SourceWeights, TargetWeights []float64
-	Strict                       bool // a negative is no edge of the relation, none of the links and no node with itself
-	Exclude                      Exclusion
+	SourceWeights []float64 `option:"src_weight"`
+	TargetWeights []float64 `option:"dst_weight"`
+	// Strict negatives are no edges of the relation, none of the links and no nodes with themselves.
+	Strict  bool      `option:"strict"`
+	Exclude Exclusion `option:"exclude"`
 	// Relation is what the links are of, and Reverse the relation that ExcludeBoth takes the way back from: places in
 	// the graph, 0 of a homogeneous one.
-	Relation, Reverse int
+	Relation int `option:"relation"`
+	Reverse  int `option:"reverse"`
 }
 
 // Exclusion says which edges a batch does not draw.

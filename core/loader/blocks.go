@@ -1,10 +1,8 @@
 package loader
 
 import (
-	"context"
-	"errors"
+	"cmp"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -127,31 +125,21 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
 	batches, errs := make([]*sampled, count), make([]error, count)
 	var next atomic.Int64 // the batch that nobody has taken
-	var done sync.WaitGroup
-	for i := range min(len(s.scratch), int(count)) {
-		done.Add(1)
-		guard.Go(func() {
-			defer done.Done()
-			for {
-				at := next.Add(1) - 1
-				if at >= count {
-					return
-				}
-				if batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i]); errs[at] != nil {
-					next.Store(count)
-					return
-				}
+	broken := guard.All(min(len(s.scratch), int(count)), func(i int) error {
+		for at := next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
+			if batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i]); errs[at] != nil {
+				next.Store(count)
 			}
-		}, s.inspector.loader.fail)
-	}
-	done.Wait()
+		}
+		return nil
+	})
 	for i := range batches {
 		if batches[i] == nil {
 			freeAll(compact(batches[i:]))
-			return batches[:i], errors.Join(errs...)
+			return batches[:i], cmp.Or(broken, errs[i])
 		}
 	}
-	return batches, nil
+	return batches, broken
 }
 
 func compact(batches []*sampled) (present []*sampled) {
@@ -188,7 +176,7 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.roster.fillGraph(l, g)
+	own.roster.fillGraph(&l.listing, g)
 	b.numRows = len(own.roster.rows)
 	var err error
 	if b.rows, err = l.planned.storage.Put(mem.Bytes(own.roster.rows)); err != nil {
@@ -196,24 +184,6 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 	}
 	own.narrow = b.keep(l, g, &own.request, own.narrow)
 	return b, nil
-}
-
-// draw samples a batch, with a computing thread where the neighbours are in memory.
-func (l *Loader) draw(
-	ctx context.Context, worker *sample.Worker, key sample.Key, r *request, g *sample.Subgraph,
-) (err error) {
-	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
-	if l.split.Neighbors {
-		if stopped := l.compute(ctx, run); stopped != nil {
-			return stopped
-		}
-	} else {
-		run() // mostly waits for the disk, which takes no thread
-	}
-	if !l.parts.weighted {
-		g.Weight = nil
-	}
-	return err
 }
 
 func (s *blocks) free() {

@@ -2,11 +2,9 @@ package loader
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"freshgo/core/cache"
-	"freshgo/core/ssd"
 )
 
 // openCache makes the cache that the split has room for, and what decides over it.
@@ -62,27 +60,13 @@ func (l *Loader) openStatic(ctx context.Context, widths []int) error {
 	if err := l.openRowsOf(policy.Len(), widths); err != nil {
 		return err
 	}
-	var m ssd.Merger
-	wanted := make([]int64, 0, fillChunk)
-	var first int64 // the slot of the first of wanted
+	wanted, first := make([]int64, 0, fillChunk), 0 // the slot of the first of wanted
 	read := func() error {
-		for _, t := range l.onDisk {
-			places, rows := l.rowsOf(t, wanted)
-			err := t.disk.Read(ctx, &m, rows, func(i int32, row []byte) error {
-				at := int64(i)
-				if places != nil {
-					at = places[i]
-				}
-				copy(l.cached.Row(t.cached, first+at), row)
-				return nil
-			})
-			if err != nil {
-				return fmt.Errorf("loader: filling the cache from %q: %w", t.name, err)
-			}
-		}
-		first += int64(len(wanted))
-		wanted = wanted[:0]
-		return nil
+		err := l.readAtOpening(ctx, wanted, func(table, at int, row []byte) {
+			copy(l.cached.Row(l.onDisk[table].cached, int64(first+at)), row)
+		})
+		first, wanted = first+len(wanted), wanted[:0]
+		return err
 	}
 	for _, row := range policy.Rows() {
 		if wanted = append(wanted, int64(row)); len(wanted) == fillChunk {

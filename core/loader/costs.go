@@ -12,34 +12,34 @@ import (
 
 // costs is what the parts of a loader take with batches of a demand, sampled by workers of this sampler, which is nil
 // where nothing was measured.
-func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
-	batch := l.parts.types.demanded(d)
+func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
+	batch := m.parts.types.demanded(d)
 	c := sizing.Costs{
 		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(),
-		Batch:       batch.bytes(&l.parts, l.options.BatchSize) + l.levelBytes(d),
-		Rank:        rankBytes(l.options.Cache, l.parts.numNodes),
-		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + l.options.owningBytes(d),
+		Batch:       batch.bytes(&m.parts, m.options.BatchSize) + m.levelBytes(d),
+		Rank:        rankBytes(m.options.Cache, m.parts.numNodes),
+		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + m.options.owningBytes(d),
 		ResidentSlot: residentBytes, PlannedSlot: residentBytes,
 	}
 	if of != nil {
-		demand := l.parts.types.samplerDemand(d)
+		demand := m.parts.types.samplerDemand(d)
 		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
-	if l.options.History != nil {
+	if m.options.History != nil {
 		c.PlannedSlot += plan.PresenceBytes
 		if len(d.EdgesPerHop) > 0 {
-			c.Prune = l.pruningBytes(d)
+			c.Prune = m.pruningBytes(d)
 		}
 	}
-	if l.weighs() {
+	if m.weighs() {
 		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes // what expect takes for a while beside its vectors
 		if g.OnDisk {
 			c.Score += min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes) // see graph.Rows.Scan
 		}
 	}
 	if g.OnDisk {
-		c.Lookup = lookupBytes(max(d.Nodes, l.fetched(d)))
-		if l.options.disjoint() {
+		c.Lookup = lookupBytes(max(d.Nodes, m.fetched(d)))
+		if m.options.disjoint() {
 			c.Lookup += firstsBytes(d.Nodes)
 		}
 	}
@@ -47,29 +47,29 @@ func (l *Loader) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) si
 }
 
 // fetched is the edges that a batch of a demand fetches at once.
-func (l *Loader) fetched(d *sizing.Demand) int64 {
-	o, n := &l.options, d.HopEdges
+func (m *sampling) fetched(d *sizing.Demand) int64 {
+	o, n := &m.options, d.HopEdges
 	if o.WeightAttr != "" || o.TimeAttr != "" || o.Labor != nil {
 		n = max(n, sample.FetchedEdges) // of whole lists
 	}
 	if k := o.Links; k != nil && (k.Strict || k.Exclude != links.ExcludeNone) { // which lists are looked through for
-		n = max(n, min(sample.FetchedEdges, l.parts.numEdges))
+		n = max(n, min(sample.FetchedEdges, m.parts.numEdges))
 	}
 	return n
 }
 
 // levelBytes is what the level tables of a batch take at most.
-func (l *Loader) levelBytes(d *sizing.Demand) int64 {
-	if l.options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
+func (m *sampling) levelBytes(d *sizing.Demand) int64 {
+	if m.options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
 		return 0
 	}
-	shape := l.parts.types.shape()
-	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, l.parts.transposed)
+	shape := m.parts.types.shape()
+	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.parts.transposed)
 }
 
 // pruningBytes is what a preparer takes to prune.
-func (l *Loader) pruningBytes(d *sizing.Demand) int64 {
-	shape := l.parts.types.shape()
+func (m *sampling) pruningBytes(d *sizing.Demand) int64 {
+	shape := m.parts.types.shape()
 	return shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 }
 

@@ -13,44 +13,33 @@ import (
 
 // The ids of a batch, and the user's numbers of its edges.
 
-// batchIDs are the ids of a batch: of the nodes of each type, and of the edges of each relation.
-type batchIDs struct{ nodes, edges [][]int64 }
-
-// idsOf finds the ids in the tensors of a batch.
-func (s *schema) idsOf(b *Batch) (ids batchIDs) {
-	ids.nodes, ids.edges = make([][]int64, s.types()), make([][]int64, len(s.relations))
-	for t := range ids.nodes {
-		ids.nodes[t] = int64s(b.Array(s.nodeName(t, "n_id")).Buffer.Bytes())
-	}
-	for i := range ids.edges {
-		if s.numbered(i) {
-			ids.edges[i] = int64s(b.Array(s.edgeName(i, "e_id")).Buffer.Bytes())
-		}
-	}
-	return ids
+// batchIDs are the ids of a batch in its tensors: of the nodes of each type, and of the edges of each relation.
+type batchIDs struct {
+	nodes [][]int64
+	edges []edgeIDs
 }
 
-// of are the ids that a table has rows of.
-func (ids *batchIDs) of(t *table) []int64 {
-	if t.byEdge {
-		return ids.edges[t.typ]
-	}
-	return ids.nodes[t.typ]
+// edgeIDs are the edges of a relation. Those that are none of the graph's have neither numbers nor rows.
+type edgeIDs struct {
+	numbered            bool
+	numbers, index, ptr []int64
+}
+
+func (ids *batchIDs) begin(s *schema) {
+	ids.nodes, ids.edges = reuse.Slice(ids.nodes, s.types()), reuse.Slice(ids.edges, len(s.edges))
 }
 
 // numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
-func (p *preparer) numberEdges(b *Batch, ids batchIDs) error {
-	s, c := p.loader.parts.types, &p.sections
-	for i := range s.relations {
-		if !s.numbered(i) {
+func (p *preparer) numberEdges() error {
+	s, ids := p.loader.parts.types, &p.ids
+	for i, edges := range ids.edges {
+		if !edges.numbered {
 			continue
 		}
 		r := &s.relations[i]
-		ptr := int64s(b.Array(s.edgeName(i, "ptr")).Buffer.Bytes())
-		d := sample.Drawn{Targets: ids.nodes[r.target][:c.expanded[i]], Ptr: ptr, Pos: ids.edges[i]}
+		d := sample.Drawn{Targets: ids.nodes[r.target][:p.sections.expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
 		if s.subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
-			edgeIndex := int64s(b.Array(s.edgeName(i, "edge_index")).Buffer.Bytes())
-			d = p.owners(r.Indptr, d, ids.nodes[r.source], edgeIndex)
+			d = p.owners(r.Indptr, d, ids.nodes[r.source], edges.index)
 		}
 		if err := p.replacePositions(&r.EdgeIDs, d); err != nil {
 			return s.ofRelation(i, fmt.Errorf("numbering edges: %w", err))
@@ -66,7 +55,7 @@ func (p *preparer) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
 		defer since(&p.loader.counters.reading, start)
 		return edgeIDs.Gather(p.epoch.ctx, &p.scratch, d, d.Pos)
 	}
-	return p.compute(func() {
+	return p.loader.compute(p.epoch.ctx, func() {
 		// In memory nothing can fail, and nothing waits.
 		_ = edgeIDs.Gather(context.Background(), nil, d, d.Pos)
 	})

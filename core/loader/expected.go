@@ -12,27 +12,27 @@ import (
 
 // expected scores the nodes by the expected number of batches that have them within their first
 // hops: all hops for what rows of features serve, hops-layer for those of a hidden layer.
-func (l *Loader) expected(ctx context.Context, hops int) (*cache.Vector, error) {
-	o, types := &l.options, l.parts.types
+func (m *sampling) expected(ctx context.Context, hops int) (*cache.Vector, error) {
+	o, types := &m.options, m.parts.types
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
 	relations := make([]cache.Relation, len(types.relations))
 	for i := range relations {
 		r := &types.relations[i]
 		relations[i] = cache.Relation{
-			Edges:  r.Edges(l.budget),
+			Edges:  r.Edges(m.budget),
 			Source: types.first[r.source], Target: types.first[r.target], NumSources: types.count(r.source),
-			Fanouts: o.RelationFanouts[i][:hops], Weights: l.rankedWeights(i),
+			Fanouts: o.RelationFanouts[i][:hops], Weights: m.rankedWeights(i),
 		}
 	}
-	return cache.ExpectedAlong(ctx, l.budget, l.parts.numNodes, relations, s)
+	return cache.Expected(ctx, m.budget, m.parts.numNodes, relations, s)
 }
 
 // rankedWeights are the weights of a relation as a ranking reads them, nil where it is drawn from uniformly.
-func (l *Loader) rankedWeights(relation int) cache.Weights {
-	if l.drawnBy == nil || l.drawnBy[relation] == nil {
+func (m *sampling) rankedWeights(relation int) cache.Weights {
+	if m.drawnBy == nil || m.drawnBy[relation] == nil {
 		return nil
 	}
-	return listWeights{l.drawnBy[relation]}
+	return listWeights{m.drawnBy[relation]}
 }
 
 // rangeWeights is weights on disk, in the order of the index array.

@@ -19,19 +19,19 @@ import (
 func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 	d := newDataset(someNodes, 40_000).weighted(manifest.DType_FLOAT32)
 	s := d.store(t, ssd.OS)
-	typed := newTypedDataset()
+	hetero := newHeteroDataset()
 	for name, tt := range map[string]struct {
 		memory, store Source
 		options       Options
 		nodes         int
 	}{
 		"homogeneous": {d.graph(t), OpenStore(s), plain(), someNodes},
-		"typed":       {typed.graph(t), OpenStore(typed.store(t, ssd.OS)), typed.options(), 3500},
+		"hetero":      {hetero.graph(t), OpenStore(hetero.store(t, ssd.OS)), hetero.options(), 3500},
 	} {
 		for _, attr := range []string{"", "weight"} {
 			o := tt.options
 			o.Cache = "expected"
-			if o.WeightAttr = attr; attr != "" && name == "typed" {
+			if o.WeightAttr = attr; attr != "" && name == "hetero" {
 				o.WeightAttr = "w"
 			}
 			want, got := make([]float32, tt.nodes), make([]float32, tt.nodes)
@@ -60,9 +60,9 @@ func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 	}
 }
 
-// TestTypedFloors: how much of what the optimal static cache of an epoch hits a cache does that was filled before.
-func TestTypedFloors(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroFloors: how much of what the optimal static cache of an epoch hits a cache does that was filled before.
+func TestHeteroFloors(t *testing.T) {
+	d := newHeteroDataset()
 	for _, attr := range []string{"", "w"} {
 		for i := range d.edges {
 			if attr != "" && len(d.edges[i].Tensors) > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"freshgo/core/internal/invariants"
 	"freshgo/core/internal/reuse"
 )
 
@@ -12,13 +13,15 @@ import (
 // copied, and the cache changed, by one batch at a time and in their order.
 func (p *preparer) fill(b *Batch) error {
 	l := p.loader
-	ids := l.parts.types.idsOf(b)
-	if err := p.numberEdges(b, ids); err != nil {
+	if err := p.numberEdges(); err != nil {
 		return err
 	}
-	tensors, err := p.rowTensors(b, ids)
+	tensors, err := p.rowTensors(b)
 	if err != nil {
 		return err
+	}
+	if invariants.Enabled {
+		p.deliveries.begin(p)
 	}
 	if err := p.resolve(b, tensors); err != nil {
 		return err
@@ -28,16 +31,15 @@ func (p *preparer) fill(b *Batch) error {
 	}
 	for i := range l.tables {
 		t := &l.tables[i]
-		if tensors[i] == nil || !l.parts.reaches(&t.tensor) {
+		if tensors[i] == nil || t.unused {
 			continue
 		}
-		if err := p.gather(t, ids.of(t), tensors[i]); err != nil {
+		if err := p.gather(t, p.idsOf(t), tensors[i]); err != nil {
 			return fmt.Errorf("reading %s: %w", l.parts.types.describe(&t.tensor), err)
 		}
 	}
 	if p.super != nil {
-		p.super.read()
-		p.closePacks()
+		p.super.done(p.number)
 	}
 	if err := p.commit(b, tensors); err != nil {
 		return err
@@ -68,18 +70,18 @@ func (p *preparer) widen(tensors [][]byte) error {
 // rowTensors appends the tensors of the graph to the batch, and returns where their rows are to be put as they are
 // stored: at the end of each, from where widen spreads those of fewer bytes. It is nil for tensors that the batch goes
 // without.
-func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
+func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 	l := p.loader
 	tensors := make([][]byte, len(l.tables))
 	p.wide = reuse.Slice(p.wide, len(l.tables))
 	for i := range l.tables {
 		t := &l.tables[i]
-		if t.byEdge && !l.parts.types.numbered(t.typ) {
+		if t.byEdge && !p.ids.edges[t.typ].numbered {
 			continue
 		}
-		count := int64(len(ids.of(t)))
-		if l.options.Held != nil && !t.byEdge {
-			count = p.roster.bases[t.typ+1] - p.roster.bases[t.typ]
+		count := int64(len(p.idsOf(t)))
+		if !t.byEdge { // the consumer may hold rows of some nodes
+			count = p.sections.rows[t.typ+1] - p.sections.rows[t.typ]
 		}
 		var err error
 		if p.wide[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
@@ -93,10 +95,18 @@ func (p *preparer) rowTensors(b *Batch, ids batchIDs) ([][]byte, error) {
 	return tensors, nil
 }
 
+// idsOf are the ids that a table has rows of.
+func (p *preparer) idsOf(t *table) []int64 {
+	if t.byEdge {
+		return p.ids.edges[t.typ].numbers
+	}
+	return p.ids.nodes[t.typ]
+}
+
 // resolve finds out where the rows of a batch are, once for all tables.
 func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
-	found := p.sections.nodes[l.parts.types.types()] // but for those that are cold
+	found := int64(len(p.batch.Nodes)) // but for those that are cold
 	if p.cut.On() {
 		found = int64(len(p.cut.Batch.Loaded()))
 	}
@@ -125,41 +135,12 @@ func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 			l.hot.Take(p.step.Slots, p.placeIn(tensors))
 		}
 	}
-	err := p.compute(func() { k.sort(p.step.Slots, &p.roster) })
+	err := p.loader.compute(p.epoch.ctx, func() { k.sort(p.step.Slots, &p.roster) })
 	l.counters.hits.Add(found - int64(len(k.cold)))
 	if p.super == nil {
 		l.counters.misses.Add(int64(len(k.cold)))
 	}
 	return err
-}
-
-// lookup is where the rows of a batch are, by position.
-type lookup struct {
-	hitRows, hitSlots []int32 // tensor rows that are cached, and their slots
-	cold              []int32 // positions that are not
-	delivered         []bool  // by column of the cache and position: found in a pack
-	hitsOfType        []int32 // those of hitRows that are of one type, within its tensors
-	wanted            []int64 // rows to read
-	from              []int32 // what each of wanted is: a position, or ^index of an extra row
-}
-
-// lookupBytes is the scratch of a preparer, per row looked up: the fields of
-// lookup, roster and step, and the read plan's sort keys, ranges and positions.
-func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
-
-func (k *lookup) sort(slots []int32, r *roster) {
-	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
-	for i := range r.rows {
-		if r.tensorRow(int32(i)) < 0 {
-			continue // pruned
-		}
-		if i < len(slots) && slots[i] >= 0 {
-			k.hitRows = append(k.hitRows, r.tensorRow(int32(i)))
-			k.hitSlots = append(k.hitSlots, slots[i])
-		} else {
-			k.cold = append(k.cold, int32(i))
-		}
-	}
 }
 
 // gather writes the rows of a table into a tensor, but for those that commit
@@ -193,22 +174,30 @@ func (p *preparer) gather(t *table, ids []int64, dst []byte) error {
 
 // readCold reads the cold rows of a table.
 func (p *preparer) readCold(t *table, dst []byte) error {
-	k, width := &p.lookup, t.width
+	k := &p.lookup
 	cold, base := p.coldOf(t), p.base(t)
 	k.wanted = k.wanted[:0]
 	for _, pos := range cold {
 		k.wanted = append(k.wanted, int64(p.roster.rows[pos])-t.first)
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
-		copy(dst[int(p.roster.tensorRow(cold[i])-base)*width:], row)
+		p.deliver(t, dst, p.roster.tensorRow(cold[i])-base, row)
 		return nil
 	})
+}
+
+// deliver writes a row of a table's tensor.
+func (p *preparer) deliver(t *table, dst []byte, at int32, row []byte) {
+	copy(dst[int(at)*t.width:][:t.width], row)
+	if invariants.Enabled {
+		p.deliveries.add(t, at)
+	}
 }
 
 // readPlanned reads the cold rows of a planned batch that its packs did not bring, and along with
 // them rows of the same pages for later batches.
 func (p *preparer) readPlanned(t *table, dst []byte) error {
-	l, k, s, width := p.loader, &p.lookup, p.super, t.width
+	l, k, s := p.loader, &p.lookup, p.super
 	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.roster.rows))
 	k.wanted, k.from = k.wanted[:0], k.from[:0]
 	for _, pos := range cold {
@@ -222,7 +211,7 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 		l.counters.packed.Add(int64(len(cold) - len(k.wanted)))
 	}
 	for i, e := range p.step.Extra {
-		if s.packs[e.Batch].empty() || !l.hasRow(t, e.Row) {
+		if s.packs[e.Batch].empty() || !t.has(e.Row) {
 			continue
 		}
 		k.wanted = append(k.wanted, int64(e.Row)-t.first)
@@ -230,20 +219,13 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
-			copy(dst[int(p.roster.tensorRow(from)-base)*width:], row)
+			p.deliver(t, dst, p.roster.tensorRow(from)-base, row)
 		} else {
 			e := &p.step.Extra[^from]
 			s.packs[e.Batch].add(t.cached, e.Pos, row)
 		}
 		return nil
 	})
-}
-
-// closePacks frees the packs of a batch that has been read.
-func (p *preparer) closePacks() {
-	for _, packs := range p.super.packsFor(p.number) {
-		packs.close()
-	}
 }
 
 // commit copies what is cached into the tensors and then changes the cache, when
@@ -272,11 +254,18 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 			if len(p.lookup.hitRows) > 0 && l.hot == nil {
 				hits, slots := p.hitsOf(t)
 				l.fromSlots(t, dst, hits, slots)
+				if invariants.Enabled {
+					for _, row := range hits {
+						p.deliveries.add(t, row)
+					}
+				}
 			}
 			p.repeatRows(t, dst)
 		}
 		if l.hot != nil {
 			l.hot.BringBack(p.lookup.cold, p.roster.rows, p.placeIn(tensors))
+		} else if invariants.Enabled {
+			p.deliveries.check(p)
 		}
 		if !blind {
 			p.change(tensors)
@@ -312,7 +301,7 @@ func (p *preparer) change(tensors [][]byte) {
 		base := p.base(t)
 		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
 		for _, in := range p.step.In {
-			if l.hasRow(t, p.roster.rows[in.Pos]) {
+			if t.has(p.roster.rows[in.Pos]) {
 				k.hitRows = append(k.hitRows, p.roster.tensorRow(in.Pos)-base)
 				k.hitSlots = append(k.hitSlots, in.Slot)
 			}
@@ -324,24 +313,36 @@ func (p *preparer) change(tensors [][]byte) {
 	}
 }
 
+// gatherLoaded copies the rows that are loaded out of a table in memory.
+func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
+	loaded, base := p.cut.Batch.LoadedOf(t.typ)
+	for len(loaded) > 0 {
+		n := 1
+		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
+			n++
+		}
+		at := int(loaded[0] - base)
+		p.loader.gatherRows(dst[at*t.width:(at+n)*t.width], t.memory, t.width, rows[at:at+n])
+		loaded = loaded[n:]
+	}
+}
+
+// clearUnloaded zeroes the rows, so many bytes wide, of a node tensor that are not loaded.
+func (p *preparer) clearUnloaded(dst []byte, t *table, width int) {
+	next := 0
+	loaded, base := p.cut.Batch.LoadedOf(t.typ)
+	for _, at := range loaded {
+		clear(dst[next*width : int(at-base)*width])
+		next = int(at-base) + 1
+	}
+	clear(dst[next*width:])
+}
+
 // timed computes and counts the time as gathering.
 func (p *preparer) timed(fn func()) error {
-	return p.compute(func() {
+	return p.loader.compute(p.epoch.ctx, func() {
 		start := time.Now()
 		fn()
 		since(&p.loader.counters.gathering, start)
 	})
-}
-
-// tableRows are the rows of a table that nodes of its type have.
-func (p *preparer) tableRows(t *table, nodes []int64) []int64 {
-	l, k := p.loader, &p.lookup
-	if l.order == nil {
-		return nodes
-	}
-	k.wanted = k.wanted[:0]
-	for _, v := range nodes {
-		k.wanted = append(k.wanted, int64(l.order[t.first+v])-t.first)
-	}
-	return k.wanted
 }

@@ -7,7 +7,6 @@ import (
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
-	"freshgo/core/sample"
 	"freshgo/core/store"
 )
 
@@ -178,22 +177,6 @@ func (g *Graph) parts() parts {
 	}
 	types.finish(&p)
 	return p
-}
-
-// Sampled returns what the sampler draws from: node types and relations in the order of the input. It is valid until
-// Close.
-func (g *Graph) Sampled() sample.Graph {
-	out := sample.Graph{Named: !g.Homogeneous()}
-	for _, t := range g.nodes {
-		out.NumNodes = append(out.NumNodes, t.count)
-	}
-	for _, e := range g.edges {
-		out.Relations = append(out.Relations, sample.Relation{
-			Source: e.source, Target: e.target,
-			Indptr: e.csc.Indptr, Indices32: e.csc.Indices32, Indices64: e.csc.Indices64,
-		})
-	}
-	return out
 }
 
 // NumTensors is the number of tensors of all types.

@@ -19,48 +19,11 @@ import (
 // PlaceName is the tensor that Options.Held adds to a batch.
 const PlaceName = "place"
 
-// fillMissed lists the nodes that the consumer does not hold, type after type, and says of every node where it is.
-func (r *roster) fillMissed(l *Loader, nodes []int64, c *sections) {
-	first := l.parts.types.first
-	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], append(r.bases[:0], 0)
-	for t, cached := range l.cachedTypes {
-		mine, base := nodes[c.nodes[t]:c.nodes[t+1]], r.bases[t]
-		repeating := l.mayRepeat(mine, c.seeds[t])
-		r.firsts.begin(repeating)
-		for i, v := range mine {
-			at := l.options.Held[v]
-			if at >= 0 {
-				r.held++
-				r.place = append(r.place, at)
-				continue
-			}
-			of, found := int32(int64(len(r.ids))-base), false
-			if i < repeating {
-				of, found = r.firsts.add(v, of)
-			}
-			r.place = append(r.place, ^of)
-			if found {
-				continue
-			}
-			if cached {
-				r.rows, r.at = append(r.rows, l.rowOf(v)), append(r.at, int32(len(r.ids)))
-			}
-			r.ids = append(r.ids, v-first[t])
-		}
-		r.bases = append(r.bases, int64(len(r.ids)))
-	}
-}
-
-// missed are the nodes of a table, within its type, that the consumer does not hold.
-func (p *preparer) missed(t *table) []int64 {
-	return p.roster.ids[p.roster.bases[t.typ]:p.roster.bases[t.typ+1]]
-}
-
 // dropHeld makes the rows that the consumer holds the coldest of a ranking.
 func (l *Loader) dropHeld(ranked *cache.Vector) {
 	for node, at := range l.options.Held {
 		if at >= 0 {
-			ranked.Hotness[l.rowOf(int64(node))] = 0
+			ranked.Hotness[l.listing.rowOf(int64(node))] = 0
 		}
 	}
 }

@@ -14,14 +14,17 @@ import (
 
 // HistoryOptions ask for a cache of historical embeddings (FreshGNN, section 3).
 type HistoryOptions struct {
-	GradFraction float64 // p_grad
+	GradFraction float64 `option:"p_grad"`
 	Stale, Start Span    // t_stale, and when the cache begins
-	Policy       string  // who is admitted: see history.Config
-	Memory       int64   // bytes of the buffer, or Auto: a tenth of the features
-	Outside      bool    // the caller has the buffer, on another device; Memory is no part of the loader's
-	Features     bool    // the other end of the buffer holds the hottest features, where the cache is a ranking
-	Lag          int     // pruning sees the cache of so many iterations ago
-	ProbeEvery   int64   // every so many iterations nothing is pruned and the embeddings are compared; 0: never
+	Policy       string  `option:"policy,performance"` // who is admitted: see history.Config
+	Memory       int64   `option:"memory"`             // bytes of the buffer, or Auto: a tenth of the features
+	// Outside says that the caller has the buffer, on another device; Memory is no part of the loader's.
+	Outside bool `option:"outside"`
+	// Features puts the hottest features into the other end of the buffer, where the cache is a ranking.
+	Features bool `option:"features"`
+	Lag      int  `option:"lag"` // pruning sees the cache of so many iterations ago
+	// ProbeEvery is after how many iterations one is not pruned, and its embeddings are compared; 0: never.
+	ProbeEvery int64 `option:"probe_every"`
 }
 
 // Span is a number of iterations, or of epochs.

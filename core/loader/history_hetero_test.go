@@ -24,13 +24,13 @@ import (
 // heteroTrainer is a trainer of a heterogeneous graph. Nodes are global numbers.
 type heteroTrainer struct {
 	*testing.T
-	d     *typedDataset
+	d     *heteroDataset
 	l     *Loader
 	stale int64
 	hits  int
 }
 
-func (d *typedDataset) withHistory(o Options, policy string) Options {
+func (d *heteroDataset) withHistory(o Options, policy string) Options {
 	o.RelationFanouts = [][]int64{{4, 3, 2}, {3, 2, 2}, {2, 2, 2}, {5, 0, 1}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}
 	o.History = &HistoryOptions{GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 60000, Lag: 2,
 		Features: true}
@@ -38,7 +38,7 @@ func (d *typedDataset) withHistory(o Options, policy string) Options {
 	return o
 }
 
-func (d *typedDataset) train(t *testing.T, l *Loader) *heteroTrainer {
+func (d *heteroDataset) train(t *testing.T, l *Loader) *heteroTrainer {
 	r := &heteroTrainer{T: t, d: d, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
 	if l.options.History.Policy == history.All {
 		r.stale = history.Forever
@@ -222,8 +222,8 @@ func (r *heteroTrainer) epochOf(epoch int64) (all []*seen) {
 	return all
 }
 
-// typedEdge is a drawn edge: its relation and its user's number. Positions of one that was drawn twice differ.
-type typedEdge struct {
+// heteroEdge is a drawn edge: its relation and its user's number. Positions of one that was drawn twice differ.
+type heteroEdge struct {
 	relation int
 	id       int64
 	source   int64 // global numbers
@@ -231,13 +231,13 @@ type typedEdge struct {
 }
 
 // edgesOf lists the edges of a batch by target, in the order of relations.
-func (r *heteroTrainer) edgesOf(b *seen) map[int64][]typedEdge {
-	s, out := r.l.parts.types, map[int64][]typedEdge{}
+func (r *heteroTrainer) edgesOf(b *seen) map[int64][]heteroEdge {
+	s, out := r.l.parts.types, map[int64][]heteroEdge{}
 	for i, of := range s.relations {
 		index, ids := b.int64s(edgeName(i, "edge_index")), b.int64s(edgeName(i, "e_id"))
 		sources, targets := b.int64s(nodeName(of.source, "n_id")), b.int64s(nodeName(of.target, "n_id"))
 		for e, id := range ids {
-			edge := typedEdge{i, id, s.first[of.source] + sources[index[e]], s.first[of.target] + targets[index[len(ids)+e]]}
+			edge := heteroEdge{i, id, s.first[of.source] + sources[index[e]], s.first[of.target] + targets[index[len(ids)+e]]}
 			out[edge.target] = append(out[edge.target], edge)
 		}
 	}
@@ -258,7 +258,7 @@ func (r *heteroTrainer) requirePruned(plain, b *seen) {
 	remain, edges := maps.Clone(computed), map[int64]bool{}
 	for l := len(tables.nodes) - 1; l >= 0; l-- {
 		table, targets := map[int64]bool{}, map[int64]bool{}
-		var layer []typedEdge
+		var layer []heteroEdge
 		for v := range computed {
 			table[v], edges[v] = true, true
 			layer = append(layer, drawn[v]...)
@@ -283,7 +283,7 @@ func (r *heteroTrainer) requirePruned(plain, b *seen) {
 			}
 		}
 	}
-	var want, got []typedEdge
+	var want, got []heteroEdge
 	for v := range edges {
 		want = append(want, drawn[v]...)
 	}
@@ -291,7 +291,7 @@ func (r *heteroTrainer) requirePruned(plain, b *seen) {
 		got = append(got, of...)
 	}
 	require.Equal(r, sorted(want), sorted(got), "edges of batch %d", b.index)
-	r.requireOrder(plain, b, remain, func(v int64) []typedEdge {
+	r.requireOrder(plain, b, remain, func(v int64) []heteroEdge {
 		if edges[v] {
 			return drawn[v]
 		}
@@ -301,7 +301,7 @@ func (r *heteroTrainer) requirePruned(plain, b *seen) {
 
 // requireOrder holds that nodes stand in the order of the plain batch, hop by hop, and those of the last hop in the
 // order in which the edges that are left name them.
-func (r *heteroTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func(node int64) []typedEdge) {
+func (r *heteroTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func(node int64) []heteroEdge) {
 	s := r.l.parts.types
 	leaf, leaves := map[int64]bool{}, make([][]int64, s.types()) // of the plain batch; those that are left
 	inner, last := make([][]int64, s.types()), make([][]int64, s.types())
@@ -340,9 +340,9 @@ func (r *heteroTrainer) requireOrder(plain, b *seen, remain map[int64]bool, edge
 }
 
 // requireLayer compares the edges of the layer above a level.
-func (r *heteroTrainer) requireLayer(b *seen, tables *heteroTables, l int, want []typedEdge) {
+func (r *heteroTrainer) requireLayer(b *seen, tables *heteroTables, l int, want []heteroEdge) {
 	s := r.l.parts.types
-	var got []typedEdge
+	var got []heteroEdge
 	first := make([]int64, s.types()+1)
 	for typ, n := range tables.size[l] {
 		first[typ+1] = first[typ] + n
@@ -354,15 +354,15 @@ func (r *heteroTrainer) requireLayer(b *seen, tables *heteroTables, l int, want 
 		for e, at := range ids {
 			source, target := index[e], index[len(ids)+e]
 			require.True(r, ptr[target] <= int64(e) && int64(e) < ptr[target+1])
-			got = append(got, typedEdge{i, all[at], tables.nodes[l][first[of.source]+source],
+			got = append(got, heteroEdge{i, all[at], tables.nodes[l][first[of.source]+source],
 				tables.nodes[l][first[of.target]+target]})
 		}
 	}
 	require.Equal(r, sorted(want), sorted(got), "layer %d of batch %d", l+1, b.index)
 }
 
-func sorted(edges []typedEdge) []typedEdge {
-	return slices.SortedFunc(slices.Values(edges), func(a, b typedEdge) int {
+func sorted(edges []heteroEdge) []heteroEdge {
+	return slices.SortedFunc(slices.Values(edges), func(a, b heteroEdge) int {
 		return cmp.Or(cmp.Compare(a.relation, b.relation), cmp.Compare(a.target, b.target), cmp.Compare(a.id, b.id),
 			cmp.Compare(a.source, b.source))
 	})
@@ -371,7 +371,7 @@ func sorted(edges []typedEdge) []typedEdge {
 // TestHeteroHistoryPrunesBreadthFirst holds that a pruned batch is the part of the plain one that a search from the
 // seeds reaches over all relations.
 func TestHeteroHistoryPrunesBreadthFirst(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	g := d.graph(t)
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for _, lag := range []int{0, 2} {
@@ -398,7 +398,7 @@ func TestHeteroHistoryPrunesBreadthFirst(t *testing.T) {
 
 // TestHeteroHistoryDecidesAlike: caches, threads, memory and where the graph lies change nothing of what is pruned.
 func TestHeteroHistoryDecidesAlike(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	for _, lag := range []int{0, 2} {
 		o := d.withHistory(d.options(), history.Gradient)
@@ -455,7 +455,7 @@ func (r *heteroTrainer) requirePlainCounts(want, got *seen) {
 
 // TestHeteroListsThatAreNotRead: of several node types and relations too pruned lists on disk are left alone.
 func TestHeteroListsThatAreNotRead(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	o := d.withHistory(d.options(), history.Gradient)
 	o.NeighborCache, o.History.Memory = 0, 1<<20
@@ -475,7 +475,7 @@ func TestHeteroListsThatAreNotRead(t *testing.T) {
 
 // TestHeteroHistoryThatDoesNothing: before it starts and in plain epochs batches are the plain ones.
 func TestHeteroHistoryThatDoesNothing(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	g := d.graph(t)
 	o := d.withHistory(d.options(), history.Gradient)
 	late := *o.History
@@ -496,7 +496,7 @@ func TestHeteroHistoryThatDoesNothing(t *testing.T) {
 
 // TestHeteroHistoryResumes: a run that is saved in the middle goes on with the same hits.
 func TestHeteroHistoryResumes(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	g := d.graph(t)
 	o := d.withHistory(d.options(), history.Gradient)
 	r := d.train(t, open(t, g, o))
@@ -528,7 +528,7 @@ func TestHeteroHistoryResumes(t *testing.T) {
 
 // TestHeteroHistoryStaysWithinItsMemory: whatever the memory, batches are right or the smallest that works is named.
 func TestHeteroHistoryStaysWithinItsMemory(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for i, source := range []Source{g, OpenStore(s), OpenStore(s)} {
 		o := d.withHistory(d.options(), history.Gradient)
@@ -560,12 +560,12 @@ func TestHeteroHistoryOfOneType(t *testing.T) {
 	o := withHistory(plain(), history.Gradient)
 	o.Fanouts, o.BatchSize = []int64{-1, -1, -1}, 10
 	one := train(t, d, open(t, d.graph(t), o))
-	typed := &typedDataset{names: []string{"node"}, counts: []int64{d.nodes}, nodes: [][]GraphTensor{nil},
+	hetero := &heteroDataset{names: []string{"node"}, counts: []int64{d.nodes}, nodes: [][]GraphTensor{nil},
 		edges: []GraphEdges{{
 			Source: "node", Relation: "to", Target: "node", EdgeIndex: d.edgeIndex(),
 		}}}
 	o.RelationFanouts = [][]int64{o.Fanouts}
-	r := typed.train(t, open(t, typed.graph(t), o))
+	r := hetero.train(t, open(t, hetero.graph(t), o))
 	for epoch := range int64(3) {
 		want := one.epochOf(epoch)
 		for i, b := range r.epochOf(epoch) {
@@ -594,7 +594,7 @@ func TestHeteroHistoryOfOneType(t *testing.T) {
 // types are right, whatever their width, those of batches that read them again come back, and batches are those of a
 // history that has the buffer to itself.
 func TestHeteroHistoryLeavesFeaturesAlone(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		o := d.withHistory(d.options(), policy)

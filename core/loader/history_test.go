@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/prune"
@@ -27,8 +28,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 	d := newDataset(someNodes, 40000)
 	d.turnLoops()
 	s := d.store(t, ssd.OS)
-	const seed = 4
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := explore.Rand(t, 4, 1)
 	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
 	kinds := []string{"belady", "degree", "belady", "lru", "expected", "belady", "none", "auto", "s3fifo"}
 	for _, lag := range []int{0, 3} {
@@ -55,7 +55,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 			h := *o.History
 			h.Features = pick(0, 1) == 1
 			o.History = &h
-			t.Run(fmt.Sprintf("seed %d lag %d round %d %s %s features %v", seed, lag, round, o.Cache, o.Transfer, h.Features),
+			t.Run(fmt.Sprintf("lag %d round %d %s %s features %v", lag, round, o.Cache, o.Transfer, h.Features),
 				func(t *testing.T) {
 					r := train(t, d, open(t, OpenStore(s), o))
 					for epoch := range want {

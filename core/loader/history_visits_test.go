@@ -57,14 +57,14 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		}
 		return littleEndian(weights)
 	}
-	d, typed := newDataset(someNodes, 20_000), newTypedDataset()
+	d, hetero := newDataset(someNodes, 20_000), newHeteroDataset()
 	d.extra = append(d.extra, GraphTensor{Name: "w", DType: manifest.DType_FLOAT32, Rows: uneven(len(d.sources))})
-	for _, e := range typed.edges {
+	for _, e := range hetero.edges {
 		if len(e.Tensors) > 0 {
 			e.Tensors[1].Rows = uneven(len(e.Tensors[1].Rows) / 4)
 		}
 	}
-	one, many := withHistory(plain(), history.Performance), typed.withHistory(typed.options(), history.Performance)
+	one, many := withHistory(plain(), history.Performance), hetero.withHistory(hetero.options(), history.Performance)
 	for _, tt := range []struct {
 		name   string
 		memory Source
@@ -72,7 +72,7 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		o      Options
 	}{
 		{"homogeneous", d.graph(t), OpenStore(d.store(t, ssd.OS)), one},
-		{"heterogeneous", typed.graph(t), OpenStore(typed.store(t, ssd.OS)), many},
+		{"heterogeneous", hetero.graph(t), OpenStore(hetero.store(t, ssd.OS)), many},
 	} {
 		o := tt.o
 		o.NeighborCache = 0

@@ -2,14 +2,12 @@ package loader
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/history"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
-	"freshgo/core/ssd"
 )
 
 // The hottest features in the history's buffer, which are the cache of a loader whose cache is a ranking: see
@@ -40,7 +38,7 @@ func (l *Loader) openHotFeatures(ctx context.Context, c *history.Config) error {
 	}
 	l.onClose(policy.Close)
 	hot := prune.NewFeatures(layout, policy)
-	if err := hot.Fill(ctx, order, l.readNodeRows); err != nil {
+	if err := hot.Fill(ctx, order, l.readAtOpening); err != nil {
 		return err
 	}
 	l.counters.filled.Add(layout.Count)
@@ -89,36 +87,4 @@ func (l *Loader) worthOf(ctx context.Context, ranked *cache.Vector, order []uint
 		worth[rank] = max(worth[rank], worth[rank+1])
 	}
 	return worth, nil
-}
-
-// readNodeRows reads rows of all tables on disk that have them: a prune.ReadRows.
-func (l *Loader) readNodeRows(ctx context.Context, rows []int64, put func(table, at int, row []byte)) error {
-	var m ssd.Merger
-	for t, table := range l.onDisk {
-		places, own := l.rowsOf(table, rows)
-		err := table.disk.Read(ctx, &m, own, func(i int32, row []byte) error {
-			at := int(i)
-			if places != nil {
-				at = int(places[i])
-			}
-			put(t, at, row)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("loader: filling the cache from %q: %w", table.name, err)
-		}
-	}
-	return nil
-}
-
-// placeIn is where the rows of tables go in the tensors of the batch at hand: a prune.Place.
-func (p *preparer) placeIn(tensors [][]byte) prune.Place {
-	return func(table int, pos int32) []byte {
-		t, r := p.loader.onDisk[table], &p.roster
-		if !p.loader.hasRow(t, r.rows[pos]) {
-			return nil
-		}
-		at := int(r.tensorRow(pos)-p.base(t)) * t.width
-		return tensors[t.index][at : at+t.width]
-	}
 }

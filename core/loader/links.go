@@ -8,7 +8,6 @@ import (
 
 	"freshgo/core/graph"
 	"freshgo/core/links"
-	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
@@ -147,35 +146,36 @@ func (p *parts) timesNames() (names []string) {
 	return names
 }
 
-// openLinks makes the links ready. Like indptr its tables are counted apart from the budget until the size of the
-// working set is known.
-func (l *Loader) openLinks(ctx context.Context) error {
-	o := l.options.Links
+// openSeeds makes ready what batches are drawn for. Like indptr the tables of links are counted apart from the budget
+// until the size of the working set is known.
+func (m *sampling) openSeeds(ctx context.Context) error {
+	o := m.options.Links
 	if o == nil {
+		m.seeds = newInputNodes(m.options.Seeds, m.parts.numNodes)
 		return nil
 	}
-	of, err := l.parts.linked(o)
+	of, err := m.parts.linked(o)
 	if err != nil {
 		return err
 	}
-	g := &linkGraph{loader: l, graph: graph.Opened{Store: l.parts.store, Budget: mem.NewBudget(0)}}
+	g := &linkGraph{of: m, graph: graph.Opened{Store: m.parts.store, Budget: mem.NewBudget(0)}}
 	defer g.close()
-	k, err := links.Open(ctx, mem.NewBudget(0), o, of, l.options.disjoint(), g)
+	k, err := links.Open(ctx, mem.NewBudget(0), o, of, m.options.disjoint(), g)
 	if errors.Is(err, sample.ErrConfig) {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	if err != nil {
 		return err
 	}
-	l.links = k
-	l.onClose(k.Close)
+	m.seeds = linkRequester{k}
+	m.onClose(k.Close)
 	return nil
 }
 
 // linkGraph is the graph for links, which read it once, before the loader has divided its memory: it is links.Graph.
 type linkGraph struct {
-	loader *Loader
-	graph  graph.Opened
+	of    *sampling
+	graph graph.Opened
 }
 
 func (g *linkGraph) close() {
@@ -186,14 +186,14 @@ func (g *linkGraph) close() {
 }
 
 func (g *linkGraph) HasTimes(typ int) bool {
-	nodes, _ := g.loader.timeTensors()
+	nodes, _ := g.of.timeTensors()
 	return nodes != nil && nodes[typ] != nil
 }
 
 func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error {
-	nodes, _ := g.loader.timeTensors()
+	nodes, _ := g.of.timeTensors()
 	t := nodes[typ]
-	order, err := g.loader.orderOf(ctx, t)
+	order, err := g.of.orderOf(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -208,11 +208,11 @@ func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error
 
 // linked is the relation that links are of.
 func (g *linkGraph) linked() *relation {
-	return &g.loader.parts.types.relations[g.loader.options.Links.Relation]
+	return &g.of.parts.types.relations[g.of.options.Links.Relation]
 }
 
 func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
-	l, r := g.loader, g.linked()
+	l, r := g.of, g.linked()
 	lists := graph.Lists{Indptr: r.Indptr}
 	if r.csc != nil {
 		lists.Neighbors = graph.InMemory(unsigned(r.csc.Indices32), r.csc.Indices64, l.parts.types.count(r.source))
@@ -253,20 +253,26 @@ func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, err
 	}, free, nil
 }
 
-// checkEarliest says whether the earliest link can have negatives.
-func (l *Loader) checkEarliest(ctx context.Context) error {
-	if l.links == nil || len(l.seedTimes) == 0 {
+// linkRequester is the requester of links.
+type linkRequester struct{ *links.Links }
+
+func (k linkRequester) count() int64 { return int64(len(k.Sources)) }
+
+func (k linkRequester) bytes() int64 { return k.Bytes() }
+
+// open says whether the earliest link can have negatives.
+func (k linkRequester) open(ctx context.Context, m *sampling) error {
+	if len(m.seedTimes) == 0 {
 		return nil
 	}
-	return l.links.Earliest(ctx, l.sampler.Relation(l.links.Options.Relation), slices.Min(l.seedTimes))
+	return k.Earliest(ctx, m.sampler.Relation(k.Options.Relation), slices.Min(m.seedTimes))
 }
 
-// requestLinks makes r, whose inputs are known, the request of the batch of key.
-func (l *Loader) requestLinks(ctx context.Context, key sample.Key, r *request) (err error) {
-	edges := l.sampler.Relation(l.links.Options.Relation)
-	run := func() { err = l.links.Request(ctx, edges, key, r.inputs, &r.Request, &r.places) }
-	if l.split.Neighbors || !l.links.Strict() {
-		if stopped := l.compute(ctx, run); stopped != nil {
+func (k linkRequester) request(ctx context.Context, m *sampling, key sample.Key, r *request) (err error) {
+	edges := m.sampler.Relation(k.Options.Relation)
+	run := func() { err = k.Request(ctx, edges, key, r.inputs, &r.Request, &r.places) }
+	if m.split.Neighbors || !k.Strict() {
+		if stopped := m.compute(ctx, run); stopped != nil {
 			return stopped
 		}
 		return err
@@ -275,36 +281,41 @@ func (l *Loader) requestLinks(ctx context.Context, key sample.Key, r *request) (
 	return err
 }
 
-// addLinks appends the tensors that say what the batch's links are.
-func (p *preparer) addLinks(b *Batch) error {
-	l := p.loader
-	if l.links == nil {
+// ofType adds the links in whose trees the nodes are.
+func (k linkRequester) ofType(p *preparer, b *Batch, typ int) error {
+	if p.epoch.trace || !p.loader.parts.disjoint {
 		return nil
 	}
-	for _, t := range l.links.Tensors(&p.request.places, b.NumSeeds) {
-		data, err := p.addTensor(b, l.parts.linkName(t.Name), manifest.DType_INT64, t.Shape)
-		if err != nil {
-			return err
-		}
-		copy(mem.View[int64](data), t.Places)
+	trees, err := p.addTrees(b, typ)
+	if err == nil {
+		k.LinksOfTrees(trees, b.NumSeeds)
 	}
-	return nil
+	return err
 }
 
-// addTimes appends the times of links.
-func (p *preparer) addTimes(b *Batch) error {
-	parts := &p.loader.parts
-	if !parts.timed {
-		return nil
+// ofBatch adds which links they are, their times, and where their ends are among the nodes.
+func (k linkRequester) ofBatch(p *preparer, b *Batch) error {
+	parts, inputs := &p.loader.parts, p.request.inputs
+	if err := p.addCounts(b, parts.types.edgeName(k.Options.Relation, "input_id"), inputs); err != nil || p.epoch.trace {
+		return err
 	}
-	for _, name := range parts.timesNames() {
-		times, err := p.add(b, name, parts.links.NumTimes(b.NumSeeds))
+	if parts.timed {
+		for _, name := range parts.timesNames() {
+			times, err := p.add(b, name, k.Options.NumTimes(b.NumSeeds))
+			if err != nil {
+				return err
+			}
+			for i := range times {
+				times[i] = p.loader.seedTimes[inputs[i%len(inputs)]]
+			}
+		}
+	}
+	for _, t := range k.Tensors(&p.request.places, b.NumSeeds) {
+		places, err := p.add(b, parts.linkName(t.Name), t.Shape...)
 		if err != nil {
 			return err
 		}
-		for i := range times {
-			times[i] = p.loader.seedTimes[p.request.inputs[i%len(p.request.inputs)]]
-		}
+		copy(places, t.Places)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -48,6 +49,7 @@ func TestLinksAreRight(t *testing.T) {
 	for name, k := range linkKinds {
 		t.Run(name, func(t *testing.T) {
 			o := d.forLinks(k)
+			o.Seed = explore.Seed(t, o.Seed)
 			given := *o.Links
 			l := open(t, d.graph(t), o)
 			var inputs []int64
@@ -122,6 +124,7 @@ func TestLinksAgreeEverywhere(t *testing.T) {
 		}
 		for _, every := range []bool{false, true} {
 			o := d.forLinks(k)
+			o.Seed = explore.Seed(t, o.Seed)
 			if every {
 				if name != "strict" {
 					continue

@@ -64,39 +64,39 @@ func (s *schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists)
 }
 
 // wantedLists scores all nodes by how often they are asked for lists.
-func (s *schema) wantedLists(ctx context.Context, l *Loader) (*cache.Vector, error) {
-	return cache.Counted(l.budget, l.parts.numNodes, func(counts []uint32) error {
+func (s *schema) wantedLists(ctx context.Context, m *sampling) (*cache.Vector, error) {
+	return cache.Counted(m.budget, m.parts.numNodes, func(counts []uint32) error {
 		led := make([]bool, s.types())
 		for i := range s.relations {
 			if r := &s.relations[i]; s.leads[i] {
 				led[r.source] = true
-				if err := s.countSources(ctx, l, r, counts); err != nil {
+				if err := s.countSources(ctx, m, r, counts); err != nil {
 					return err
 				}
 			}
 		}
-		s.countInputs(l, led, counts)
+		s.countInputs(m, led, counts)
 		return nil
 	})
 }
 
 // countInputs counts input nodes of types to which no draw led, and of links all nodes of such types.
-func (s *schema) countInputs(l *Loader, led []bool, counts []uint32) {
+func (s *schema) countInputs(m *sampling, led []bool, counts []uint32) {
 	for _, r := range s.runs {
 		if led[r.typ] {
 			continue
 		}
 		for at := r.from; at < r.to; at++ {
 			v := at
-			if l.options.Seeds != nil {
-				v = l.options.Seeds[at]
+			if m.options.Seeds != nil {
+				v = m.options.Seeds[at]
 			}
 			if counts[v] < math.MaxUint32 {
 				counts[v]++
 			}
 		}
 	}
-	if k := l.options.Links; k != nil {
+	if k := m.options.Links; k != nil {
 		for _, t := range []int{s.relations[k.Relation].source, s.relations[k.Relation].target} {
 			if of := counts[s.first[t]:s.first[t+1]]; !led[t] {
 				for v := range of {

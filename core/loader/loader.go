@@ -16,14 +16,9 @@ import (
 	"time"
 
 	"freshgo/core/cache"
-	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
-	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
-	"freshgo/core/sample"
-	"freshgo/core/sizing"
-	"freshgo/core/ssd"
 )
 
 // errStopped ends the work of an epoch that nobody waits for any more.
@@ -33,47 +28,21 @@ var errStopped = errors.New("loader: epoch stopped")
 // and Close belong to one consumer and must not run concurrently with one
 // another; Stats may be called from anywhere.
 type Loader struct {
-	options Options
-	parts   parts
+	sampling
+	features
+	listing listing // which rows batches need
 	alloc   mem.Allocator
-	budget  *mem.Budget
-	split   sizing.Split
-	demand  sizing.Demand // what sampling workers are sized for
 
-	graph       graph.Opened
-	engine      *ssd.Engine // nil when everything is in memory
-	engineName  string
-	engineWhy   string
-	sampler     *sample.Sampler
-	workers     chan *sample.Worker // free sampling workers
-	cpu         chan struct{}       // tokens: threads that may compute at a time
-	loaded      map[int]*mem.Block  // the neighbours of relations, between measuring and opening
-	fromDisk    *graph.Counts       // where neighbours on disk were found
-	trial       bool                // samples to measure batches, and is closed then
-	lists       []*cache.Neighbors  // of topology on disk, of each type of edges that has any
-	tables      []table
-	onDisk      []*table          // node tables that are read row by row
-	columns     []int             // of the slots of the cache: widths
-	cachedTypes []bool            // node types that have rows on disk
-	drawnBy     []*sample.Weights // of each relation, nil where it draws uniformly; or none at all
-	order       []uint32          // the row on disk of each node, counted over all types; nil: its own number
-	release     []func()          // what Close undoes, last first
-
-	cacheKind   string // what Options.Cache came to
-	cacheWhy    string // why that, where the loader chose
-	seedsRepeat bool
-	cached      *cache.Rows  // nil when no rows are cached
+	cacheKind   string       // what Options.Cache came to
+	cacheWhy    string       // why that, where the loader chose
 	policy      cache.Policy // nil where batches are planned or nothing is cached
 	online      bool         // whether the policy changes the cache
 	planned     *planning    // nil: batches are not planned
-	resident    resident
 	pruner      pruner
 	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
 	hot         *prune.Features // in the history's buffer; nil: none
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
-	links       *links.Links    // nil: batches are drawn for seeds
-	seedTimes   []int64         // of the seeds, in the user's order
 	taken       Share           // of the epochs that start; the zero value is all batches
 
 	counters  counters
@@ -84,32 +53,9 @@ type Loader struct {
 	closed    bool
 }
 
-// NumBatches is the number of batches of an epoch, of all ranks together.
-func (l *Loader) NumBatches() int64 {
-	n := l.numSeeds()
-	if l.options.DropLast {
-		return n / l.options.BatchSize
-	}
-	return (n + l.options.BatchSize - 1) / l.options.BatchSize
-}
-
-// boundBatch bounds the batch size by one more than there are seeds, so that sums do not overflow. No batch is full
-// with either size.
-func (l *Loader) boundBatch() { l.options.BatchSize = min(l.options.BatchSize, l.numSeeds()+1) }
-
 // PoolBytes is the part of the memory that the allocator may use to keep buffers
 // that came back.
 func (l *Loader) PoolBytes() int64 { return l.split.Pool }
-
-func (l *Loader) numSeeds() int64 {
-	if l.links != nil {
-		return int64(len(l.links.Sources))
-	}
-	if l.options.Seeds == nil {
-		return l.parts.numNodes
-	}
-	return int64(len(l.options.Seeds))
-}
 
 // Mode is what an epoch is for.
 type Mode int
@@ -171,6 +117,9 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 			l.pruner.HandOver()
 		}
 	} else if !errors.Is(err, io.EOF) {
+		if p := (*guard.PanicError)(nil); errors.As(err, &p) {
+			l.fail(p)
+		}
 		if failed := l.usable(); failed != nil {
 			return nil, failed
 		}
@@ -246,15 +195,6 @@ func (l *Loader) leftInMiddle(e *epoch) error {
 	var err error
 	l.policy, err = cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.CacheRows)
 	return err
-}
-
-// undo releases what open acquired, last first.
-func (l *Loader) undo() {
-	for i := len(l.release) - 1; i >= 0; i-- {
-		l.release[i]()
-	}
-	l.release = nil
-	l.dropLoaded()
 }
 
 // usable says whether the loader still works.

@@ -17,23 +17,22 @@ const measuredBatches = 8
 // and the sampler that workers are to be sized for. What it allocates is gone when it returns, but
 // for the neighbours: where they fit in half of the memory they are loaded first, for a batch costs
 // thousands of reads, and openTopology finds them in l.loaded.
-func (l *Loader) measure(
+func (m *sampling) measure(
 	ctx context.Context, r *sizing.Request, g *sizing.Graph,
 ) (d sizing.Demand, of *sample.Sampler, err error) {
-	trial := &Loader{options: l.options, parts: l.parts, budget: mem.NewBudget(0), links: l.links}
+	trial := &sampling{options: m.options, parts: m.parts, budget: mem.NewBudget(0), seeds: m.seeds}
 	trial.options.Checksums = false
 	trial.trial = true
-	trial.cachedTypes = make([]bool, l.parts.types.types())
 	trial.split = sizing.Measuring(r, g)
 	defer trial.undo()
-	trial.parts.types = l.parts.types.again() // what the trial opens is its own
+	trial.parts.types = m.parts.types.again() // what the trial opens is its own
 	if err := trial.openEngine(); err != nil {
 		return d, nil, err
 	}
 	if err := trial.parts.types.openTopology(ctx, trial); err != nil {
 		return d, nil, err
 	}
-	l.loaded, trial.loaded = trial.loaded, nil
+	m.loaded, trial.loaded = trial.loaded, nil
 	if err := trial.openSampler(ctx); err != nil {
 		return d, nil, err
 	}
@@ -43,42 +42,43 @@ func (l *Loader) measure(
 	if err := trial.measureBatches(ctx, &d); err != nil {
 		return d, nil, err
 	}
-	l.parts.types.addRare(&d)
-	l.options.complete(&d)
+	m.parts.types.addRare(&d)
+	m.options.complete(&d)
 	return d, of, nil
 }
 
 // measureBatches adds what batches of the first epoch need to d.
-func (l *Loader) measureBatches(ctx context.Context, d *sizing.Demand) error {
-	e, err := l.newEpoch(0, 0, true)
+func (m *sampling) measureBatches(ctx context.Context, d *sizing.Demand) error {
+	order, err := m.newSeedOrder(ctx, m.epochKey(0))
 	if err != nil {
 		return err
 	}
-	defer e.free()
-	worker := <-l.workers
-	count := l.NumBatches()
+	defer order.free()
+	worker := <-m.workers
+	count := m.NumBatches()
 	step := max(1, count/measuredBatches)
 	var graph sample.Subgraph
 	var r request
 	var own roster
+	missed := m.newListing(make([]bool, m.parts.types.types()))
 	for i := int64(0); i < count; i += step {
-		if i+step >= count && l.options.TimeAttr != "" {
+		if i+step >= count && m.options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
 		}
-		if err := e.order.batch(ctx, i, &r); err != nil {
+		if err := order.batch(ctx, i, &r); err != nil {
 			return err
 		}
-		if err := worker.Draw(ctx, e.order.batchKey(i), r.Request, &graph); err != nil {
+		if err := worker.Draw(ctx, order.batchKey(i), r.Request, &graph); err != nil {
 			return err
 		}
 		rows := int64(len(graph.Nodes))
-		if l.options.Held != nil {
-			own.fillGraph(l, &graph)
+		if m.options.Held != nil {
+			own.fillGraph(&missed, &graph)
 			rows = int64(len(own.ids))
 		}
 		d.Add(demandOf(&graph, rows))
 	}
-	return l.measureRuns(ctx, worker, e.order.batchKey(0), d)
+	return m.measureRuns(ctx, worker, order.batchKey(0), d)
 }
 
 // demandOf is what a batch needs that brings so many rows.
@@ -95,24 +95,24 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 
 // samplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
 // most.
-func (l *Loader) samplerOnDisk() (*sample.Sampler, error) {
-	if l.parts.store == nil {
-		return l.sampler, nil
+func (m *sampling) samplerOnDisk() (*sample.Sampler, error) {
+	if m.parts.store == nil {
+		return m.sampler, nil
 	}
-	other := l.parts.types.again()
+	other := m.parts.types.again()
 	for i := range other.relations {
 		other.relations[i].Neighbors = graph.Stays()
 	}
 	var weights []*sample.Weights
-	for _, t := range l.weightTensors() {
+	for _, t := range m.weightTensors() {
 		var w *sample.Weights
 		if t != nil {
-			of := l.weightColumn(t)
+			of := m.weightColumn(t)
 			w = of.Stay()
 		}
 		weights = append(weights, w)
 	}
-	return other.newSampler(&l.options, weights, other.timesOnDisk(l))
+	return other.newSampler(&m.options, weights, other.timesOnDisk(m))
 }
 
 // again is the schema for another loader of the same options, which shares the offsets.
@@ -125,25 +125,25 @@ func (s *schema) again() *schema {
 // measureRuns measures the input nodes of each type by themselves, as many of them as a batch has:
 // those of a type that has few are in none of the batches that were measured, and may need what no
 // others do. With shuffling these are a type's share of a batch, else a whole batch.
-func (l *Loader) measureRuns(ctx context.Context, worker *sample.Worker, key sample.Key, d *sizing.Demand) error {
-	if len(l.parts.types.runs) < 2 { // every batch has nodes of the only type, or of links of both their types
+func (m *sampling) measureRuns(ctx context.Context, worker *sample.Worker, key sample.Key, d *sizing.Demand) error {
+	if len(m.parts.types.runs) < 2 { // every batch has nodes of the only type, or of links of both their types
 		return nil
 	}
-	total := l.numSeeds()
-	for _, r := range l.parts.types.runs {
-		most := l.options.BatchSize
-		if l.options.Shuffle {
+	total := m.seeds.count()
+	for _, r := range m.parts.types.runs {
+		most := m.options.BatchSize
+		if m.options.Shuffle {
 			most = int64(float64(r.to-r.from)/float64(total)*float64(min(most, total))) + 1
 		}
 		var seeds, times []int64
 		for at := r.from; at < r.to && int64(len(seeds)) < most; at++ {
 			v := at
-			if l.options.Seeds != nil {
-				v = l.options.Seeds[at]
+			if m.options.Seeds != nil {
+				v = m.options.Seeds[at]
 			}
 			seeds = append(seeds, v)
-			if l.options.TimeAttr != "" {
-				times = append(times, l.seedTimes[at])
+			if m.options.TimeAttr != "" {
+				times = append(times, m.seedTimes[at])
 			}
 		}
 		var graph sample.Subgraph

@@ -46,20 +46,20 @@ func (s *listed) edgeBytes() (total int64) {
 // split gives bytes to, where topology is on disk. It reads the neighbours once
 // from end to end to rank the nodes and then, in the order of the file and every
 // page checked, what is cached.
-func (l *Loader) openNeighborLists(ctx context.Context) error {
-	if l.split.NeighborLists == 0 {
+func (m *sampling) openNeighborLists(ctx context.Context) error {
+	if m.split.NeighborLists == 0 {
 		return nil
 	}
-	of, err := l.chooseLists(ctx)
+	of, err := m.chooseLists(ctx)
 	if err != nil {
 		return err
 	}
-	for _, lists := range l.lists {
-		l.onClose(lists.Close)
+	for _, lists := range m.lists {
+		m.onClose(lists.Close)
 	}
-	for i, lists := range l.lists {
+	for i, lists := range m.lists {
 		for j, a := range of[i].arrays {
-			if err := l.graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr); err != nil {
+			if err := m.graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr); err != nil {
 				return err
 			}
 		}
@@ -68,15 +68,15 @@ func (l *Loader) openNeighborLists(ctx context.Context) error {
 }
 
 // chooseLists chooses the lists to cache, and says of what.
-func (l *Loader) chooseLists(ctx context.Context) (of []listed, err error) {
-	types := l.parts.types
-	wanted, err := types.wantedLists(ctx, l)
+func (m *sampling) chooseLists(ctx context.Context) (of []listed, err error) {
+	types := m.parts.types
+	wanted, err := types.wantedLists(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	defer wanted.Close()
 	of, lists := types.listed(wanted.Hotness)
-	l.lists, err = cache.NewNeighbors(ctx, l.budget, lists, l.split.NeighborLists)
+	m.lists, err = cache.NewNeighbors(ctx, m.budget, lists, m.split.NeighborLists)
 	return of, err
 }
 

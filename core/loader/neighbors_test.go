@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
@@ -27,7 +27,11 @@ func (d *dataset) bySorted() *dataset {
 
 // listBytes is what all lists of the dataset's store take.
 func (d *dataset) listBytes(widths ...int) int64 {
-	return cache.NeighborBytes(d.nodes, int64(len(d.sources)), widths)
+	total := cache.NeighborTableBytes(d.nodes)
+	for _, width := range widths {
+		total += int64(len(d.sources) * width)
+	}
+	return total
 }
 
 // onDisk keeps the topology on disk but for this many bytes of lists.
@@ -47,12 +51,13 @@ func TestNeighborCacheChangesNoBatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := d.store(t, ssd.OS)
 			plainOptions := plain()
+			plainOptions.Seed = explore.Seed(t, 5)
 			want := epochOf(t, open(t, d.graph(t), plainOptions), 1)
 			full := d.listBytes(4, 4)
-			rng := rand.New(rand.NewPCG(1, uint64(d.nodes)))
+			rng := explore.Rand(t, 1, uint64(d.nodes))
 			for _, nBytes := range []int64{0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2,
 				full * 3 / 4} {
-				o := onDisk(plain(), nBytes)
+				o := onDisk(plainOptions, nBytes)
 				o.Workers, o.Prefetch = 1+rng.IntN(8), rng.IntN(9)
 				o.IO = []ssd.Kind{ssd.Auto, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
 				o.Checksums = rng.IntN(2) == 0

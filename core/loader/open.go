@@ -3,14 +3,11 @@ package loader
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
-	"freshgo/core/graph"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
-	"freshgo/core/ssd"
 )
 
 // Open makes a loader: it loads indptr, samples a few batches to learn their
@@ -21,12 +18,11 @@ import (
 // *mem.BudgetError that names the smallest memory that works; what the store and
 // the read engine report.
 func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
-	l := &Loader{options: o, parts: src.parts(), alloc: alloc}
-	l.parts.transposed, l.parts.held = o.Transpose, o.Held != nil
+	l := &Loader{sampling: sampling{options: o, parts: src.parts()}, alloc: alloc}
 	if err := l.parts.choose(o.Aggregate); err != nil {
 		return nil, err
 	}
-	if o.AsStored {
+	if o.FeatureDType == "stored" {
 		for i := range l.parts.tensors {
 			l.parts.tensors[i].asStored()
 		}
@@ -43,34 +39,15 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	return l, nil
 }
 
-// check says what is wrong with the options, by themselves and for this source.
-func (l *Loader) check() error {
-	o := &l.options
-	l.parts.disjoint, l.parts.timed, l.parts.links = o.disjoint(), o.TimeAttr != "", o.Links
-	if err := o.validate(l.parts.numNodes); err != nil {
-		return err
-	}
-	if err := l.parts.checkRows(o.Cache); err != nil {
-		return err
-	}
-	if err := l.checkTypes(); err != nil {
-		return err
-	}
-	if err := l.checkSampler(); err != nil {
-		return err
-	}
-	return o.validateLinks(&l.parts)
-}
-
 func (l *Loader) open(ctx context.Context) error {
 	l.budget = mem.NewBudget(l.options.Memory)
 	types := l.parts.types
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return types.openIndptr(ctx, l) },
-		l.openLinks,
+		func(ctx context.Context) error { return types.openIndptr(ctx, &l.sampling) },
+		l.openSeeds,
 		l.divide,
 		func(context.Context) error { return l.openEngine() },
-		func(ctx context.Context) error { return types.openTopology(ctx, l) },
+		func(ctx context.Context) error { return types.openTopology(ctx, &l.sampling) },
 		l.openNeighborLists,
 		l.openOrder,
 		l.openTables,
@@ -82,10 +59,24 @@ func (l *Loader) open(ctx context.Context) error {
 			return err
 		}
 	}
+	l.shareRows()
 	if l.parts.store != nil {
 		return l.parts.store.CheckCurrent()
 	}
 	return nil
+}
+
+// shareRows says how many threads copy the rows of a batch: one when several batches are prepared at a time, all
+// otherwise, and where batches take turns at the cache.
+func (l *Loader) shareRows() {
+	l.threads = l.split.Workers
+	if l.split.Prefetch > 1 {
+		l.threads = 1
+	}
+	l.movers = l.threads
+	if l.changing() {
+		l.movers = l.split.Workers
+	}
 }
 
 // divide divides the memory, by measured batches where it is limited.
@@ -109,101 +100,11 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	return l.reserveFixed(&g)
 }
 
-// mostNodes is how many nodes a batch may have.
-func (l *Loader) mostNodes() int64 {
-	if l.options.disjoint() {
-		return math.MaxInt64 // any node may be in several trees
-	}
-	return l.parts.numNodes + l.options.BatchSize // seeds may repeat
-}
-
-// reserveFixed counts what has been loaded before the memory was divided.
-func (l *Loader) reserveFixed(g *sizing.Graph) error {
-	if err := l.budget.Reserve(mem.Topology, g.Fixed); err != nil {
-		return err
-	}
-	l.onClose(func() { l.budget.Release(mem.Topology, g.Fixed) })
-	return nil
-}
-
-func (l *Loader) onClose(fn func()) { l.release = append(l.release, fn) }
-
-// openEngine starts the read engine of a store, and makes the graph ready for reading.
-func (l *Loader) openEngine() error {
-	l.engineName = "memory"
-	if l.parts.store != nil {
-		engine, err := l.newEngine(&l.split, l.budget)
-		if err != nil {
-			return err
-		}
-		l.engine, l.engineName, l.engineWhy = engine, engine.Name(), engine.Why()
-		l.onClose(func() { engine.Close() })
-	}
-	l.graph = graph.Opened{
-		Store: l.parts.store, Engine: l.engine, Slot: l.split.Slot, Checksums: l.options.Checksums, Budget: l.budget,
-	}
-	l.onClose(l.graph.Close)
-	return nil
-}
-
-// newEngine is an engine that reads the store, with the buffers of a split.
-func (l *Loader) newEngine(s *sizing.Split, budget *mem.Budget) (*ssd.Engine, error) {
-	return ssd.NewEngine(ssd.Options{
-		Kind: l.options.IO, Depth: s.Depth, SlotBytes: s.Slot, FS: l.parts.store.FS(), Budget: budget,
-	}, l.parts.store.Path())
-}
-
-func (l *Loader) engineStats() ssd.Stats {
-	if l.engine == nil {
-		return ssd.Stats{}
-	}
-	return l.engine.Stats()
-}
-
-// openSampler makes the sampler and its workers.
-func (l *Loader) openSampler(ctx context.Context) error {
-	if err := l.makeSampler(ctx); err != nil {
-		return err
-	}
-	count, threads := l.split.Workers, 1
-	if inFlight := max(l.split.Prefetch, 1); inFlight < count {
-		// Fewer batches than threads: the threads share a batch.
-		count, threads = inFlight, (count+inFlight-1)/inFlight
-	}
-	l.cpu = make(chan struct{}, count)
-	l.workers = make(chan *sample.Worker, count)
-	for range count {
-		w, err := l.newWorker(threads)
-		if err != nil {
-			return err
-		}
-		l.onClose(w.Close)
-		l.workers <- w
-	}
-	return nil
-}
-
-// makeSampler makes the sampler of what is open.
-func (l *Loader) makeSampler(ctx context.Context) (err error) {
-	types := l.parts.types
-	if l.drawnBy, err = types.openWeights(ctx, l); err != nil {
-		return err
-	}
-	times, err := types.openTimes(ctx, l)
-	if err != nil {
-		return err
-	}
-	if l.sampler, err = types.newSampler(&l.options, l.drawnBy, times); err != nil {
-		return err
-	}
-	return l.checkEarliest(ctx)
-}
-
 // openTables loads the tensors that are held whole and opens the others.
 func (l *Loader) openTables(ctx context.Context) error {
 	l.tables = make([]table, len(l.parts.tensors))
 	for i, t := range l.parts.tensors {
-		l.tables[i] = table{tensor: t, index: i, cached: l.split.ColumnOf[i]}
+		l.tables[i] = table{tensor: t, index: i, cached: l.split.ColumnOf[i], unused: !l.parts.reaches(&t)}
 		table := &l.tables[i]
 		switch {
 		case t.onDisk == nil:
@@ -219,17 +120,18 @@ func (l *Loader) openTables(ctx context.Context) error {
 			if table.disk, err = l.graph.Rows(ctx, &t.onDisk.Array); err != nil {
 				return err
 			}
-			if !t.byEdge && l.parts.reaches(&t) {
+			if !t.byEdge && !table.unused {
 				l.onDisk = append(l.onDisk, table)
 			}
 		}
 	}
 	l.cacheKind, l.cacheWhy = l.split.Cache, l.split.CacheWhy
-	l.cachedTypes = make([]bool, l.parts.types.types())
+	cached := make([]bool, l.parts.types.types())
 	for _, t := range l.onDisk {
-		l.cachedTypes[t.typ] = true
+		cached[t.typ] = true
 	}
-	l.seedsRepeat = len(l.onDisk) > 0 && l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
+	l.listing = l.newListing(cached)
+	l.listing.order = l.order
 	l.columns = l.split.Columns
 	return nil
 }

@@ -29,72 +29,83 @@ var caches = append([]string{
 }, cache.OnlineNames()...)
 
 // Options says what to load and how. The zero value of a field has its own meaning; where the loader may choose, Auto
-// asks for it.
+// asks for it. The tag of a field is the name of the option for callers, and in messages: package capi fills the field
+// from what the header calls so.
 type Options struct {
 	Fanouts []int64 // neighbours per hop, nearest the seeds first; -1 takes all
-	Replace bool    // draw with replacement
+	Replace bool    `option:"replace"` // draw with replacement
 
-	Seeds     []int64 // global node ids in the user's order; nil: every node
-	BatchSize int64   // seeds, or links, per batch
-	Shuffle   bool    // a new permutation of the seeds every epoch, keyed by Seed and epoch
-	DropLast  bool    // leave out a last batch that is not full
-	Seed      uint64  // all random numbers come from it
+	Seeds     []int64 `option:"seeds"`      // global node ids in the user's order; nil: every node
+	BatchSize int64   `option:"batch_size"` // seeds, or links, per batch
+	Shuffle   bool    `option:"shuffle"`    // a new permutation of the seeds every epoch, keyed by Seed and epoch
+	DropLast  bool    `option:"drop_last"`  // leave out a last batch that is not full
+	Seed      uint64  `option:"seed"`       // all random numbers come from it
 
-	Workers  int // sampling threads; 0: the loader chooses
-	Prefetch int // batches prepared ahead of the consumer; 0: a batch is prepared when it is asked for
+	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses
+	// Prefetch is how many batches are prepared ahead of the consumer; 0: a batch is prepared when it is asked for.
+	Prefetch int `option:"prefetch"`
 
-	Memory        int64  // bytes for everything the loader allocates; 0: unlimited
-	FeatureCache  int64  // bytes of it for cached feature rows, or Auto
-	NeighborCache int64  // bytes of it for neighbour lists held in memory, or Auto
-	Cache         string // which rows are cached: one of caches
+	Memory        int64  `option:"memory"`         // bytes for everything the loader allocates; 0: unlimited
+	FeatureCache  int64  `option:"feature_cache"`  // bytes of it for cached feature rows, or Auto
+	NeighborCache int64  `option:"neighbor_cache"` // bytes of it for neighbour lists held in memory, or Auto
+	Cache         string `option:"cache,auto"`     // which rows are cached: one of caches
 
 	// Superbatch, CarryOver and Lookahead belong to cache "belady" (Ginex, section 3.1).
-	Superbatch  int64     // batches planned together, or Auto
-	CarryOver   bool      // a superbatch begins with the rows that the one before left
-	Lookahead   bool      // a plan knows the superbatch after its own
-	PreSCEpochs int       // K of PreSC#K (FGNN, section 6.3)
-	Hotness     []float32 // by node id, for cache "vector"; the caller's memory until the loader is closed
-	HotnessSeed uint64    // what cache "random" is drawn from
+	Superbatch  int64 `option:"superbatch"`   // batches planned together, or Auto
+	CarryOver   bool  `option:"carry_over"`   // a superbatch begins with the rows that the one before left
+	Lookahead   bool  `option:"lookahead"`    // a plan knows the superbatch after its own
+	PreSCEpochs int   `option:"presc_epochs"` // K of PreSC#K (FGNN, section 6.3)
+	// Hotness is by node id, for cache "vector"; the caller's memory until the loader is closed.
+	Hotness     []float32 `option:"hotness"`
+	HotnessSeed uint64    `option:"hotness_seed"` // what cache "random" is drawn from
 
-	Reorder     int64 // batches per block that may change places (FastGL, section 4.1); 0: none, or Auto
-	ReorderRows int64 // rows of the cache that an order is judged with, or Auto: as many as there are
+	// Reorder is how many batches of a block may change places (FastGL, section 4.1); 0: none, or Auto.
+	Reorder int64 `option:"reorder"`
+	// ReorderRows is the rows of the cache that an order is judged with, or Auto: as many as there are.
+	ReorderRows int64 `option:"reorder_rows"`
 
 	// Transfer says how cold rows are read: "auto", "random", "page-once", "scan", "pack", "forward", or one of
 	// "page-once", "scan" and "pack" with "+forward".
-	Transfer     string
-	TraceMemory  int64  // bytes of Memory for traces and plans, or Auto
-	BufferMemory int64  // bytes of Memory for packs, or Auto
-	Scratch      string // directory of the scratch file; "": there is none
-	ScratchBytes int64  // what the file may take, or Auto; 0: there is none
-	Calibration  string // file that keeps the calibration of the device; "": calibrate anew
+	Transfer     string `option:"transfer,auto"`
+	TraceMemory  int64  `option:"trace_memory"`  // bytes of Memory for traces and plans, or Auto
+	BufferMemory int64  `option:"buffer_memory"` // bytes of Memory for packs, or Auto
+	Scratch      string `option:"scratch"`       // directory of the scratch file; "": there is none
+	ScratchBytes int64  `option:"scratch_size"`  // what the file may take, or Auto; 0: there is none
+	// Calibration: file that keeps the calibration of the device; "": calibrate anew
+	Calibration string `option:"calibration"`
 
-	IO        ssd.Kind // the read engine; ssd.Auto probes
-	Checksums bool     // verify every page read against its checksum
+	IO        ssd.Kind `option:"io,auto"`   // the read engine; ssd.Auto probes
+	Checksums bool     `option:"checksums"` // verify every page read against its checksum
 	// Aggregate is the tensor of package propagate that batches bring, instead of the one that it was made from; "": none.
-	Aggregate string
+	Aggregate string `option:"aggregate"`
 
-	WeightAttr   string        // edge tensor that edges are drawn in proportion to; "": uniformly
+	// WeightAttr: edge tensor that edges are drawn in proportion to; "": uniformly
+	WeightAttr   string        `option:"weight_attr"`
 	Labor        *sample.Labor // draw layer by layer
 	NoEdgeWeight bool          // batches do not bring LABOR's weights
 	Walks        []sample.Walk // for each hop, random walks that find neighbours, of which Fanouts are kept
 
-	// AsStored delivers floats that are stored in fewer bytes as they are stored, not as float32: see store.Narrowed.
-	AsStored  bool
-	Transpose bool // batches bring their edges grouped by source too, see TransposedNames
+	// FeatureDType is how floats come that are stored in fewer bytes (see store.Narrowed): "float32", or "stored".
+	FeatureDType string `option:"feature_dtype,float32"`
+	Transpose    bool   `option:"transpose"` // batches bring their edges grouped by source too, see TransposedNames
 
 	History *HistoryOptions // nil: none
 	// Held says for each node id which of the consumer's rows it is, or -1. Of the consumer's rows a batch brings only
 	// the place, see PlaceName. nil: the consumer has none. The caller's memory until the loader is closed.
-	Held  []int32
-	Holds int // batches that the consumer holds at a time; 0: one
+	Held  []int32 `option:"held"`
+	Holds int     `option:"holds"` // batches that the consumer holds at a time; 0: one
 
-	Subgraph     sample.SubgraphType // which edges between its nodes a batch has
-	Disjoint     bool                // every seed has a tree of its own; always so with TimeAttr
-	TimeAttr     string              // tensor of times: nothing later than its seed is drawn; "": there are no times
-	TemporalLast bool                // draw the latest, not any
-	TimeWindow   int64               // draw only from the last so many units of time; 0: without bound
-	SeedTimes    []int64             // of each seed, in the order of Seeds; nil: those of the nodes, if they have any
-	Links        *links.Options      // batches are drawn for links; nil: for Seeds
+	Subgraph sample.SubgraphType `option:"subgraph_type"` // which edges between its nodes a batch has
+	// Disjoint: every seed has a tree of its own; always so with TimeAttr
+	Disjoint bool `option:"disjoint"`
+	// TimeAttr is the tensor of times: nothing later than its seed is drawn; "": there are no times.
+	TimeAttr     string `option:"time_attr"`
+	TemporalLast bool   `option:"temporal_last"` // draw the latest, not any
+	// TimeWindow draws only from the last so many units of time; 0: without bound.
+	TimeWindow int64 `option:"time_window"`
+	// SeedTimes are those of each seed, in the order of Seeds; nil: those of the nodes, if they have any.
+	SeedTimes []int64        `option:"input_time"`
+	Links     *links.Options // batches are drawn for links; nil: for Seeds
 
 	// RelationFanouts is Fanouts of each edge type of a heterogeneous graph; 0 takes none. nil: Fanouts for all.
 	RelationFanouts [][]int64
@@ -131,6 +142,9 @@ func (o Options) validate(numNodes int64) error {
 	}
 	if !slices.Contains(caches, o.Cache) {
 		return fmt.Errorf("%w: cache must be one of %q, got %q", ErrOption, caches, o.Cache)
+	}
+	if known := []string{"float32", "stored"}; o.FeatureDType != "" && !slices.Contains(known, o.FeatureDType) {
+		return fmt.Errorf("%w: feature_dtype must be one of %q, got %q", ErrOption, known, o.FeatureDType)
 	}
 	if o.Seeds != nil && len(o.Seeds) == 0 {
 		return fmt.Errorf("%w: input_nodes names no node, expected at least one", ErrOption)

@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
@@ -49,18 +49,19 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 	d := newDataset(someNodes, 40000)
 	s := d.store(t, ssd.OS)
 	var want [][]*seen
-	reference := open(t, d.graph(t), plain())
+	base := plain()
+	base.Seed = explore.Seed(t, 5)
+	reference := open(t, d.graph(t), base)
 	for epoch := range int64(3) {
 		want = append(want, epochOf(t, reference, epoch))
 	}
 	kinds := append([]string{"belady", "belady", "belady", "auto", "degree", "in-degree", "random", "presc", "expected",
 		"oracle", "vector"}, cache.OnlineNames()...)
-	const seed = 20
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := explore.Rand(t, 20, 0)
 	calibration := filepath.Join(t.TempDir(), "device.json")
 	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
 	for round := range rounds(90) {
-		o := plain()
+		o := base
 		o.Cache = kinds[round%len(kinds)]
 		o.Transfer = plan.Transfers()[rng.IntN(len(plan.Transfers()))]
 		o.FeatureCache = pick(1, rowsFor(10), rowsFor(300), rowsFor(1500), rowsFor(3100))
@@ -83,7 +84,7 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 			o.Scratch, o.ScratchBytes = t.TempDir(), pick(Auto, 0, 20000, 200000)
 		}
 		stored := pick(-1, 0, 50_000, 1<<30)
-		t.Run(fmt.Sprintf("seed %d round %d %s %s %d", seed, round, o.Cache, o.Transfer, stored), func(t *testing.T) {
+		t.Run(fmt.Sprintf("round %d %s %s %d", round, o.Cache, o.Transfer, stored), func(t *testing.T) {
 			l := open(t, OpenStore(s), o)
 			if l.planned != nil && stored >= 0 {
 				storePlans(t, l, stored)
@@ -123,7 +124,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 				if kind == "belady" && transfer != "random" {
 					storePlans(t, l, 100_000)
 				}
-				rng := rand.New(rand.NewPCG(8, 8))
+				rng := explore.Rand(t, 8, 8)
 				epoch := int64(0)
 				for range rounds(14) {
 					first, take := int64(0), int64(someBatchs)
@@ -157,7 +158,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 func TestPlansWithRepeatedSeeds(t *testing.T) {
 	d := newDataset(500, 6000)
 	seeds := make([]int64, 300)
-	rng := rand.New(rand.NewPCG(1, 9))
+	rng := explore.Rand(t, 1, 9)
 	for i := range seeds {
 		seeds[i] = rng.Int64N(100)
 	}

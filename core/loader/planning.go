@@ -79,7 +79,7 @@ func (l *Loader) planConfig(device ssd.Device, limits scratch.Options, storage p
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)
-		if len(l.cachedTypes) > 1 {
+		if l.parts.types.types() > 1 {
 			c.First = append(c.First, t.first)
 		}
 	}

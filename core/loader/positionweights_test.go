@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -47,6 +48,7 @@ func TestWeightsByPositionAgreeEverywhere(t *testing.T) {
 		s := d.byPosition().store(t, ssd.OS)
 		for name, change := range samplerOptions() {
 			base := plain()
+			base.Seed = explore.Seed(t, 5)
 			base.BatchSize = 128
 			if change(&base); base.WeightAttr != "" {
 				agreeEverywhere(t, d, s, name+order, base)

@@ -15,18 +15,20 @@ import (
 
 // preparer makes one batch after the other. Its scratch is its own.
 type preparer struct {
-	epoch    *epoch
-	loader   *Loader
-	scratch  graph.Scratch
-	lookup   lookup
-	roster   roster
-	graph    sample.Subgraph  // as it was drawn
-	batch    *sample.Subgraph // as it is delivered: what pruning has left of it
-	request  request
-	sections sections   // of batch
-	owning   owning     // of bidirectional edges
-	cut      *prune.Cut // what pruning leaves of the batch
-	wide     [][]byte   // the tensors of the batch that the graph has rows for
+	epoch      *epoch
+	loader     *Loader
+	scratch    graph.Scratch
+	lookup     lookup
+	roster     roster
+	graph      sample.Subgraph  // as it was drawn
+	batch      *sample.Subgraph // as it is delivered: what pruning has left of it
+	deliveries deliveries       // with the tag invariants
+	request    request
+	sections   sections   // of batch
+	ids        batchIDs   // in the batch's tensors
+	owning     owning     // of bidirectional edges
+	cut        *prune.Cut // what pruning leaves of the batch
+	wide       [][]byte   // the tensors of the batch that the graph has rows for
 
 	// Of a planned batch.
 	number  int64 // the inspector's
@@ -35,20 +37,6 @@ type preparer struct {
 	step    plan.Step // of any batch: where its rows are, and what moves after it
 	adapted plan.Adapted
 }
-
-// compute runs fn when a thread is free.
-func (l *Loader) compute(ctx context.Context, fn func()) error {
-	select {
-	case <-ctx.Done():
-		return errStopped
-	case l.cpu <- struct{}{}:
-	}
-	defer func() { <-l.cpu }()
-	fn()
-	return nil
-}
-
-func (p *preparer) compute(fn func()) error { return p.loader.compute(p.epoch.ctx, fn) }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.
@@ -212,7 +200,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	l.counters.edges.Add(int64(len(p.batch.Row)))
 	p.sections.cut(l.parts.types, p.batch)
 	if l.options.Held != nil && !e.trace {
-		if err := p.compute(func() { p.roster.fill(l, p.batch.Nodes, &p.sections) }); err != nil {
+		if err := l.compute(e.ctx, func() { p.roster.fill(&l.listing, p.batch.Nodes, &p.sections) }); err != nil {
 			return err
 		}
 		p.sections.rows = p.roster.bases
@@ -228,6 +216,6 @@ func (p *preparer) makeTensors(b *Batch) error {
 	}
 	b.bytes = bytes
 	var err error
-	stopped := p.compute(func() { err = p.copyOut(b) })
+	stopped := l.compute(e.ctx, func() { err = p.copyOut(b) })
 	return cmp.Or(stopped, err)
 }

@@ -49,7 +49,7 @@ func (p *preparer) build() {
 	if len(l.onDisk) == 0 {
 		return
 	}
-	p.roster.fillGraph(l, &p.graph)
+	p.roster.fillGraph(&l.listing, &p.graph)
 	if p.cut.On() {
 		p.roster.cut(places, p.super != nil)
 	}
@@ -87,7 +87,7 @@ func (p *preparer) estimate() error {
 	return p.cut.Estimate(func(estimate func(func(node int64) float32)) {
 		l.hot.Inspect(func(has func(row uint32) bool) {
 			estimate(func(node int64) float32 {
-				if has(l.rowOf(node)) {
+				if has(l.listing.rowOf(node)) {
 					return 0
 				}
 				return cost(node)
@@ -109,31 +109,6 @@ func (l *Loader) rowCost() func(node int64) float32 {
 		return func(int64) float32 { return 1 }
 	}
 	return func(node int64) float32 { return costs[sample.TypeOf(first, node)] }
-}
-
-// gatherLoaded copies the rows that are loaded out of a table in memory.
-func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
-	loaded, base := p.cut.Batch.LoadedOf(t.typ)
-	for len(loaded) > 0 {
-		n := 1
-		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
-			n++
-		}
-		at := int(loaded[0] - base)
-		p.loader.gatherRows(dst[at*t.width:(at+n)*t.width], t.memory, t.width, rows[at:at+n])
-		loaded = loaded[n:]
-	}
-}
-
-// clearUnloaded zeroes the rows, so many bytes wide, of a node tensor that are not loaded.
-func (p *preparer) clearUnloaded(dst []byte, t *table, width int) {
-	next := 0
-	loaded, base := p.cut.Batch.LoadedOf(t.typ)
-	for _, at := range loaded {
-		clear(dst[next*width : int(at-base)*width])
-		next = int(at-base) + 1
-	}
-	clear(dst[next*width:])
 }
 
 var _ pruner = prune.None{}

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -23,23 +22,23 @@ import (
 //
 // Errors: ErrOption, and those of Open.
 func Hotness(ctx context.Context, src Source, o Options, scores []float32) error {
-	l := &Loader{options: o, parts: src.parts(), cacheKind: o.Cache}
+	m := &sampling{options: o, parts: src.parts()}
 	if !slices.Contains(metrics, o.Cache) {
 		return fmt.Errorf("%w: metric must be one of %q, got %q", ErrOption, metrics, o.Cache)
 	}
-	if err := l.check(); err != nil {
+	if err := m.check(); err != nil {
 		return err
 	}
-	if int64(len(scores)) != l.parts.numNodes {
+	if int64(len(scores)) != m.parts.numNodes {
 		return fmt.Errorf("%w: room for %d scores, expected one for each of %d nodes",
-			ErrOption, len(scores), l.parts.numNodes)
+			ErrOption, len(scores), m.parts.numNodes)
 	}
-	defer l.undo()
+	defer m.undo()
 	if o.Cache != "presc" {
-		return l.scoreAll(ctx, scores)
+		return m.scoreAll(ctx, scores)
 	}
-	l.options.Seed ^= preSamplingSeed // rank takes it off again
-	if err := l.scoreAll(ctx, scores); err != nil {
+	m.options.Seed ^= preSamplingSeed // rank takes it off again
+	if err := m.scoreAll(ctx, scores); err != nil {
 		return err
 	}
 	for node, mean := range scores {
@@ -53,34 +52,33 @@ var metrics = []string{"degree", "in-degree", "random", "presc", "expected", "or
 
 // scoreAll opens what a metric needs, the neighbours in memory where they take
 // less than half of it, and scores the nodes.
-func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
-	l.budget = mem.NewBudget(l.options.Memory)
-	types := l.parts.types
-	if err := types.openIndptr(ctx, l); err != nil {
+func (m *sampling) scoreAll(ctx context.Context, scores []float32) error {
+	m.budget = mem.NewBudget(m.options.Memory)
+	types := m.parts.types
+	if err := types.openIndptr(ctx, m); err != nil {
 		return err
 	}
-	if err := l.openLinks(ctx); err != nil {
+	if err := m.openSeeds(ctx); err != nil {
 		return err
 	}
-	l.boundBatch()
-	g := l.graphSizes()
-	r := l.request(&g)
-	l.split = sizing.Scoring(&r, &g)
-	if err := l.reserveFixed(&g); err != nil {
+	m.boundBatch()
+	g := m.graphSizes()
+	r := m.request(&g)
+	m.split = sizing.Scoring(&r, &g)
+	if err := m.reserveFixed(&g); err != nil {
 		return err
 	}
-	if err := l.openEngine(); err != nil {
+	if err := m.openEngine(); err != nil {
 		return err
 	}
-	if err := types.openTopology(ctx, l); err != nil {
+	if err := types.openTopology(ctx, m); err != nil {
 		return err
 	}
-	if err := l.openSampler(ctx); err != nil {
+	if err := m.openSampler(ctx); err != nil {
 		return err
 	}
-	l.seedsRepeat = l.options.Seeds != nil && repeats(l.options.Seeds, l.parts.numNodes)
-	l.cachedTypes = slices.Repeat([]bool{true}, l.parts.types.types()) // every node is counted
-	ranked, err := l.rank(ctx)                                         // without an order of rows: by node
+	every := m.newListing(slices.Repeat([]bool{true}, types.types())) // which has no order of rows: by node
+	ranked, err := m.rank(ctx, m.options.Cache, &every)
 	if err != nil {
 		return err
 	}
@@ -89,22 +87,22 @@ func (l *Loader) scoreAll(ctx context.Context, scores []float32) error {
 	return nil
 }
 
-// rank scores the rows on disk as the kind of cache says. The caller closes the
+// rank scores the rows of a listing as a kind of cache says. The caller closes the
 // scores.
-func (l *Loader) rank(ctx context.Context) (*cache.Vector, error) {
-	o := &l.options
-	switch l.cacheKind {
+func (m *sampling) rank(ctx context.Context, kind string, rows *listing) (*cache.Vector, error) {
+	o := &m.options
+	switch kind {
 	case "presc":
 		// Epochs of another seed, so that what is counted is not what will run.
-		return l.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs)
+		return m.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
 	case "oracle":
-		return l.count(ctx, o.Seed, 1)
+		return m.count(ctx, o.Seed, 1, rows)
 	case "random":
-		return cache.Random(l.budget, l.parts.numNodes, o.HotnessSeed)
+		return cache.Random(m.budget, m.parts.numNodes, o.HotnessSeed)
 	}
-	scores, err := l.score(ctx, l.cacheKind)
-	if err == nil && l.order != nil {
-		scores.Renumber(l.order) // these speak of nodes, the cache of rows
+	scores, err := m.score(ctx, kind)
+	if err == nil && rows.order != nil {
+		scores.Renumber(rows.order) // these speak of nodes, the cache of rows
 	}
 	return scores, err
 }
@@ -112,7 +110,7 @@ func (l *Loader) rank(ctx context.Context) (*cache.Vector, error) {
 // rankForCache is rank, with the many ties of PreSC broken by expected visits, and
 // the rows that the consumer holds last.
 func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
-	scores, err := l.rank(ctx)
+	scores, err := l.rank(ctx, l.cacheKind, &l.listing)
 	if err != nil {
 		return nil, err
 	}
@@ -134,18 +132,18 @@ func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
 }
 
 // score scores the nodes.
-func (l *Loader) score(ctx context.Context, metric string) (*cache.Vector, error) {
+func (m *sampling) score(ctx context.Context, metric string) (*cache.Vector, error) {
 	switch metric {
 	case "expected":
-		return l.expected(ctx, l.options.hops())
+		return m.expected(ctx, m.options.hops())
 	case "vector":
-		v, err := cache.NewVector(l.budget, l.parts.numNodes)
+		v, err := cache.NewVector(m.budget, m.parts.numNodes)
 		if err == nil {
-			copy(v.Hotness, l.options.Hotness)
+			copy(v.Hotness, m.options.Hotness)
 		}
 		return v, err
 	}
-	return l.parts.types.degrees(ctx, l, metric)
+	return m.parts.types.degrees(ctx, m, metric)
 }
 
 // preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
@@ -153,64 +151,54 @@ const preSamplingSeed = 0x5ca1ab1e0ddba115
 
 // count samples epochs of a seed, from epoch 0 on, and counts in how many batches
 // each row is.
-func (l *Loader) count(ctx context.Context, seed uint64, epochs int) (*cache.Vector, error) {
-	counter, err := cache.NewCounter(l.budget, l.parts.numNodes)
+func (m *sampling) count(ctx context.Context, seed uint64, epochs int, rows *listing) (*cache.Vector, error) {
+	counter, err := cache.NewCounter(m.budget, m.parts.numNodes)
 	if err != nil {
 		return nil, err
 	}
 	defer counter.Close()
 	for epoch := range epochs {
-		if err := l.countEpoch(ctx, sample.Key{Seed: seed, Epoch: uint64(epoch)}, counter); err != nil {
+		if err := m.countEpoch(ctx, sample.Key{Seed: seed, Epoch: uint64(epoch)}, counter, rows); err != nil {
 			return nil, err
 		}
-	}
-	if err := l.usable(); err != nil { // a panic of those that sampled
-		return nil, err
 	}
 	return counter.Hotness(epochs), nil
 }
 
-func (l *Loader) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter) error {
-	order, err := l.newSeedOrder(ctx, key)
+func (m *sampling) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter, rows *listing) error {
+	order, err := m.newSeedOrder(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer order.free()
 	var next atomic.Int64 // the batch that nobody has taken
-	var done sync.WaitGroup
-	var mu sync.Mutex // guards counter
-	errs := make([]error, cap(l.workers))
-	for i := range errs {
-		done.Add(1)
-		guard.Go(func() {
-			defer done.Done()
-			worker := <-l.workers
-			defer func() { l.workers <- worker }()
-			var g sample.Subgraph
-			var own roster
-			var r request
-			for b := next.Add(1) - 1; b < l.NumBatches(); b = next.Add(1) - 1 {
-				if errs[i] = order.batch(ctx, b, &r); errs[i] != nil {
-					return
-				}
-				if errs[i] = worker.Draw(ctx, order.batchKey(b), r.Request, &g); errs[i] != nil {
-					return
-				}
-				own.fillGraph(l, &g)
-				mu.Lock()
-				counter.Add(own.rows)
-				mu.Unlock()
+	var mu sync.Mutex     // guards counter
+	return guard.Each(ctx, cap(m.workers), func(ctx context.Context, _ int) error {
+		worker := <-m.workers
+		defer func() { m.workers <- worker }()
+		var g sample.Subgraph
+		var own roster
+		var r request
+		for b := next.Add(1) - 1; b < m.NumBatches(); b = next.Add(1) - 1 {
+			if err := order.batch(ctx, b, &r); err != nil {
+				return err
 			}
-		}, l.fail)
-	}
-	done.Wait()
-	return errors.Join(errs...)
+			if err := worker.Draw(ctx, order.batchKey(b), r.Request, &g); err != nil {
+				return err
+			}
+			own.fillGraph(rows, &g)
+			mu.Lock()
+			counter.Add(own.rows)
+			mu.Unlock()
+		}
+		return nil
+	})
 }
 
 // degrees scores the nodes of all types, on one scale: by their edges of all relations that are
 // drawn along, to other nodes ("degree") or from them ("in-degree").
-func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.Vector, error) {
-	return cache.Counted(l.budget, l.parts.numNodes, func(counts []uint32) error {
+func (s *schema) degrees(ctx context.Context, m *sampling, metric string) (*cache.Vector, error) {
+	return cache.Counted(m.budget, m.parts.numNodes, func(counts []uint32) error {
 		for i := range s.relations {
 			r := &s.relations[i]
 			if !r.used {
@@ -223,7 +211,7 @@ func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.
 				}
 				continue
 			}
-			if err := s.countSources(ctx, l, r, counts); err != nil {
+			if err := s.countSources(ctx, m, r, counts); err != nil {
 				return err
 			}
 		}
@@ -232,9 +220,9 @@ func (s *schema) degrees(ctx context.Context, l *Loader, metric string) (*cache.
 }
 
 // countSources adds the edges of a relation to the counts of their sources, of which there is one for every node.
-func (s *schema) countSources(ctx context.Context, l *Loader, r *relation, counts []uint32) error {
+func (s *schema) countSources(ctx context.Context, m *sampling, r *relation, counts []uint32) error {
 	from := counts[s.first[r.source]:]
-	return r.Neighbors.Scan(ctx, l.budget, func(_ int64, sources []int64) error {
+	return r.Neighbors.Scan(ctx, m.budget, func(_ int64, sources []int64) error {
 		cache.Count(from, sources)
 		return nil
 	})
@@ -243,7 +231,7 @@ func (s *schema) countSources(ctx context.Context, l *Loader, r *relation, count
 // dropRowless puts the nodes of types that have no rows on disk last.
 func (l *Loader) dropRowless(scores *cache.Vector) {
 	first := l.parts.types.first
-	for t, cached := range l.cachedTypes {
+	for t, cached := range l.listing.listed {
 		if !cached {
 			clear(scores.Hotness[first[t]:first[t+1]])
 		}

@@ -73,7 +73,7 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 
 // TestRelaidStoreOfTypesGivesTheSameBatches is the same of a graph with several node types, each of which has an order.
 func TestRelaidStoreOfTypesGivesTheSameBatches(t *testing.T) {
-	d := newTypedDataset()
+	d := newHeteroDataset()
 	original := d.store(t, ssd.OS)
 	want := epochOf(t, open(t, d.graph(t), d.options()), 0)
 	for _, order := range store.Orders {
@@ -125,5 +125,22 @@ func TestRanksFollowTheRows(t *testing.T) {
 		}
 		// Rows of equal score rank by their place, so a few differ.
 		require.InEpsilon(t, hits[0], hits[1], 0.02, kind)
+	}
+}
+
+// TestHotnessIsByNode holds that scores are those of nodes where rows are in another order, also where times of nodes
+// were read in that order.
+func TestHotnessIsByNode(t *testing.T) {
+	d := newDataset(someNodes, 40000)
+	source := OpenStore(relaid(t, d.store(t, ssd.OS), store.Hot))
+	for _, metric := range metrics {
+		for _, times := range []string{"", "y"} {
+			o := plain()
+			o.Cache, o.TimeAttr, o.PreSCEpochs = metric, times, 1
+			want, got := make([]float32, someNodes), make([]float32, someNodes)
+			require.NoError(t, Hotness(context.Background(), d.graph(t), o, want))
+			require.NoError(t, Hotness(context.Background(), source, o, got))
+			require.Equal(t, want, got, "%s %s", metric, times)
+		}
 	}
 }

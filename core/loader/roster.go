@@ -1,6 +1,11 @@
 package loader
 
-import "freshgo/core/sample"
+import (
+	"slices"
+
+	"freshgo/core/internal/bitset"
+	"freshgo/core/sample"
+)
 
 // roster is the rows of a batch as policies and plans see them: numbers of rows
 // on disk, each once. A position is one in this list; where no seed repeats it
@@ -22,39 +27,58 @@ type roster struct {
 
 type repeat struct{ row, of int32 }
 
+// listing says which rows batches need: those of the nodes of some types.
+type listing struct {
+	types   *schema
+	listed  []bool   // node types whose rows are needed
+	order   []uint32 // as of sampling
+	held    []int32  // as Options.Held
+	trees   bool     // a node may be in several
+	repeats bool     // a seed may be there twice
+}
+
+// newListing is that of nodes of these types, by their numbers.
+func (m *sampling) newListing(listed []bool) listing {
+	o := &m.options
+	return listing{
+		types: m.parts.types, listed: listed, held: o.Held, trees: o.disjoint(),
+		repeats: slices.Contains(listed, true) && o.Seeds != nil && repeats(o.Seeds, m.parts.numNodes),
+	}
+}
+
 // mayRepeat is how many of the first nodes of a batch may be the same: its seeds, or
 // all where they are in trees.
-func (l *Loader) mayRepeat(nodes []int64, numSeeds int64) int {
+func (l *listing) mayRepeat(nodes []int64, numSeeds int64) int {
 	switch {
-	case l.options.disjoint():
+	case l.trees:
 		return len(nodes)
-	case l.seedsRepeat:
+	case l.repeats:
 		return int(numSeeds)
 	}
 	return 0
 }
 
 // fillGraph lists the nodes of a batch as it was drawn.
-func (r *roster) fillGraph(l *Loader, g *sample.Subgraph) {
-	r.sections.cut(l.parts.types, g)
+func (r *roster) fillGraph(l *listing, g *sample.Subgraph) {
+	r.sections.cut(l.types, g)
 	r.fill(l, g.Nodes, &r.sections)
 }
 
 // fill lists the nodes of a batch that have rows on disk, of each type its seeds first, of which
 // some may repeat, or all its nodes, where they are in trees. The nodes must be below 2^32.
-func (r *roster) fill(l *Loader, nodes []int64, c *sections) {
+func (r *roster) fill(l *listing, nodes []int64, c *sections) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
-	if l.options.Held != nil {
+	if l.held != nil {
 		r.fillMissed(l, nodes, c)
 		return
 	}
-	for t, cached := range l.cachedTypes {
+	for t, cached := range l.listed {
 		if !cached {
 			continue
 		}
 		from, to := c.nodes[t], c.nodes[t+1]
 		repeating := int64(l.mayRepeat(nodes[from:to], c.seeds[t]))
-		if len(l.cachedTypes) > 1 || repeating > 0 {
+		if len(l.listed) > 1 || repeating > 0 {
 			r.list(l, nodes, from, to, repeating)
 			continue
 		}
@@ -65,7 +89,7 @@ func (r *roster) fill(l *Loader, nodes []int64, c *sections) {
 }
 
 // list adds nodes[from:to], of which the first `repeating` may repeat, each with its tensor row.
-func (r *roster) list(l *Loader, nodes []int64, from, to, repeating int64) {
+func (r *roster) list(l *listing, nodes []int64, from, to, repeating int64) {
 	r.firsts.begin(int(repeating))
 	for i := from; i < to; i++ {
 		v, at := nodes[i], int32(i)
@@ -76,6 +100,38 @@ func (r *roster) list(l *Loader, nodes []int64, from, to, repeating int64) {
 			}
 		}
 		r.rows, r.at = append(r.rows, l.rowOf(v)), append(r.at, at)
+	}
+}
+
+// fillMissed lists the nodes that the consumer does not hold, type after type, and says of every node where it is.
+func (r *roster) fillMissed(l *listing, nodes []int64, c *sections) {
+	first := l.types.first
+	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], append(r.bases[:0], 0)
+	for t, cached := range l.listed {
+		mine, base := nodes[c.nodes[t]:c.nodes[t+1]], r.bases[t]
+		repeating := l.mayRepeat(mine, c.seeds[t])
+		r.firsts.begin(repeating)
+		for i, v := range mine {
+			at := l.held[v]
+			if at >= 0 {
+				r.held++
+				r.place = append(r.place, at)
+				continue
+			}
+			of, found := int32(int64(len(r.ids))-base), false
+			if i < repeating {
+				of, found = r.firsts.add(v, of)
+			}
+			r.place = append(r.place, ^of)
+			if found {
+				continue
+			}
+			if cached {
+				r.rows, r.at = append(r.rows, l.rowOf(v)), append(r.at, int32(len(r.ids)))
+			}
+			r.ids = append(r.ids, v-first[t])
+		}
+		r.bases = append(r.bases, int64(len(r.ids)))
 	}
 }
 
@@ -110,7 +166,7 @@ func (r *roster) tensorRow(pos int32) int32 {
 }
 
 // rowOf is where a node's rows are on disk, counted over all types.
-func (l *Loader) rowOf(node int64) uint32 {
+func (l *listing) rowOf(node int64) uint32 {
 	if l.order == nil {
 		return uint32(node)
 	}
@@ -119,12 +175,11 @@ func (l *Loader) rowOf(node int64) uint32 {
 
 // repeats says whether an id occurs twice. It costs a bit per node.
 func repeats(ids []int64, numNodes int64) bool {
-	seen := make([]uint64, (numNodes+63)/64)
+	seen := bitset.New(numNodes)
 	for _, v := range ids {
-		if seen[v/64]&(1<<(v%64)) != 0 {
+		if !seen.Put(v) {
 			return true
 		}
-		seen[v/64] |= 1 << (v % 64)
 	}
 	return false
 }

@@ -10,8 +10,8 @@ import (
 // What the options ask of the node types and relations of a graph.
 
 // checkTypes checks the options against the types of the graph.
-func (l *Loader) checkTypes() error {
-	types, o := l.parts.types, &l.options
+func (m *sampling) checkTypes() error {
+	types, o := m.parts.types, &m.options
 	if types.unnamed() {
 		if o.Metapaths != nil {
 			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
@@ -27,7 +27,7 @@ func (l *Loader) checkTypes() error {
 // validate checks what the options ask of each type, and finds the seeds of each.
 func (s *schema) validate(o *Options) error {
 	refused := func(what string) error {
-		return fmt.Errorf("%w: %s, expected none with a graph that has types of nodes and edges", ErrOption, what)
+		return fmt.Errorf("%w: %s, expected none with a heterogeneous graph", ErrOption, what)
 	}
 	switch {
 	case o.Walks != nil && !s.unnamed():

@@ -15,27 +15,20 @@ type sections struct {
 	expanded []int64 // of each relation, targets; its part of Ptr has one more
 	ptr      []int64 // of each relation, its first place in Ptr; and the end
 	edges    []int64 // of each relation, its first edge; and the end
-	rows     []int64 // of each type, its first row of the node tensors, and the end, where these do not have all nodes
-}
-
-// ofRows is where the rows of each type begin among those of all.
-func (c *sections) ofRows() []int64 {
-	if c.rows != nil {
-		return c.rows
-	}
-	return c.nodes
+	rows     []int64 // of each type, its first row of the node tensors; and the end: nodes, unless some have no row
 }
 
 // cut makes c the sections of a batch, in the memory that c has.
 func (c *sections) cut(s *schema, g *sample.Subgraph) {
 	c.nodes, c.ptr, c.edges = append(c.nodes[:0], 0), append(c.ptr[:0], 0), append(c.edges[:0], 0)
-	c.seeds, c.reached, c.expanded, c.rows = c.seeds[:0], c.reached[:0], c.expanded[:0], nil
+	c.seeds, c.reached, c.expanded = c.seeds[:0], c.reached[:0], c.expanded[:0]
 	for t := range s.types() {
 		counts := s.nodesPerHop(g, t)
 		reached := sumOf(counts[:s.hops])
 		c.seeds, c.reached = append(c.seeds, counts[0]), append(c.reached, reached)
 		c.nodes = append(c.nodes, c.nodes[t]+reached+counts[s.hops])
 	}
+	c.rows = c.nodes
 	for i, r := range s.edges {
 		expanded, n := c.reached[r.target], sumOf(s.edgesPerHop(g, i))
 		if s.subgraph != sample.Directional {
@@ -79,7 +72,6 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 	if p.timed && p.links != nil {
 		total += p.links.NumTimes(seeds) * 8 * int64(len(p.timesNames()))
 	}
-	rows := c.ofRows()
 	for i, r := range s.edges {
 		edges := c.edges[i+1] - c.edges[i]
 		total += edges*16 + (c.expanded[i]+1)*8
@@ -102,7 +94,7 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 		case t.byEdge:
 			total += (c.edges[t.typ+1] - c.edges[t.typ]) * t.delivered()
 		default:
-			total += (rows[t.typ+1] - rows[t.typ]) * t.delivered()
+			total += (c.rows[t.typ+1] - c.rows[t.typ]) * t.delivered()
 		}
 	}
 	return total

@@ -18,43 +18,43 @@ import (
 // batches cost.
 
 // request is what the options ask of the memory.
-func (l *Loader) request(g *sizing.Graph) sizing.Request {
-	o := &l.options
+func (m *sampling) request(g *sizing.Graph) sizing.Request {
+	o := &m.options
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
 		Workers: cmp.Or(o.Workers, runtime.NumCPU()), Prefetch: o.Prefetch, Holds: o.Holds,
-		EpochBatches: l.numSeeds()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
+		EpochBatches: m.seeds.count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
-		History: l.historySizes(g),
+		History: m.historySizes(g),
 	}
 	if o.Scratch != "" {
 		r.Scratch = o.ScratchBytes
 	}
-	if why := l.parts.unplannable(); why != nil {
+	if why := m.parts.unplannable(); why != nil {
 		r.Unplannable = why.Error()
 	}
 	return r
 }
 
 // historySizes is what the history takes.
-func (l *Loader) historySizes(g *sizing.Graph) (of sizing.History) {
-	o, n := l.options.History, l.parts.numNodes
+func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
+	o, n := m.options.History, m.parts.numNodes
 	if o == nil {
 		return of
 	}
 	of.Buffer = sizing.HistoryBuffer(o.Memory, g.Tensors)
-	c := l.options.historyConfig(&l.parts, of.Buffer, 1)
+	c := m.options.historyConfig(&m.parts, of.Buffer, 1)
 	of.Memory = history.MetadataBytes(c)
 	if !o.Outside {
 		of.Memory += of.Buffer
 	}
-	if l.weighs() {
+	if m.weighs() {
 		of.Memory += int64(c.Layers) * 4 * n // expect's vectors
 	}
-	if l.placesFeatures() {
+	if m.placesFeatures() {
 		of.Features = true
 		of.Memory += cache.PolicyBytes("static", n, 1) + n // addresses; present, at most
-		if !l.parts.types.unnamed() {
+		if !m.parts.types.unnamed() {
 			of.Memory += (n + 1) * prune.EndBytes // at most
 		}
 	}
@@ -62,23 +62,23 @@ func (l *Loader) historySizes(g *sizing.Graph) (of sizing.History) {
 }
 
 // weighs says whether the history's policy weighs what embeddings save.
-func (l *Loader) weighs() bool {
-	return l.options.History != nil && l.options.History.Policy == history.Performance
+func (m *sampling) weighs() bool {
+	return m.options.History != nil && m.options.History.Policy == history.Performance
 }
 
 // placesFeatures says whether the history's buffer holds features too: those that a ranking puts first. Caches that
 // move rows have memory of their own.
-func (l *Loader) placesFeatures() bool {
-	o := l.options.History
-	return o != nil && o.Features && !o.Outside && slices.Contains(rankings, l.options.Cache) && l.parts.store != nil
+func (m *sampling) placesFeatures() bool {
+	o := m.options.History
+	return o != nil && o.Features && !o.Outside && slices.Contains(rankings, m.options.Cache) && m.parts.store != nil
 }
 
 // graphSizes is what there is to hold of the graph.
-func (l *Loader) graphSizes() sizing.Graph {
-	p := &l.parts
-	g := graphSizes{checksums: l.options.Checksums, Graph: sizing.Graph{
+func (m *sampling) graphSizes() sizing.Graph {
+	p := &m.parts
+	g := graphSizes{checksums: m.options.Checksums, Graph: sizing.Graph{
 		OnDisk: p.store != nil, Nodes: p.numNodes, Stamp: sample.StampBytes(p.numNodes),
-		Fixed: int64(len(l.options.Seeds))*8 + l.links.Bytes() + l.seedTimesBytes(),
+		Fixed: m.seeds.bytes() + m.seedTimesBytes(),
 	}}
 	for t := range p.types.types() {
 		g.Types = append(g.Types, p.types.count(t))
@@ -86,10 +86,10 @@ func (l *Loader) graphSizes() sizing.Graph {
 	for i := range p.tensors {
 		g.Tensors = append(g.Tensors, p.tensorSizes(&p.tensors[i]))
 	}
-	if l.options.Shuffle {
-		g.Order = l.numSeeds() * 8
+	if m.options.Shuffle {
+		g.Order = m.seeds.count() * 8
 	}
-	l.weightSizes(&g)
+	m.weightSizes(&g)
 	if p.store == nil {
 		g.Fixed += p.inMemory.Used()
 		g.Held, g.Weights, g.UserWeights = g.Weights, 0, 0
@@ -159,22 +159,22 @@ func (p *parts) topologySizes(g *graphSizes) {
 }
 
 // weightSizes counts the weights or times that edges are drawn by.
-func (l *Loader) weightSizes(g *graphSizes) {
-	for _, t := range l.weightTensors() {
+func (m *sampling) weightSizes(g *graphSizes) {
+	for _, t := range m.weightTensors() {
 		if t == nil {
 			continue
 		}
 		g.Weights += weightBytes(t)
-		if l.parts.store != nil {
-			g.UserWeights = max(g.UserWeights, l.userWeights(t))
-			if of := l.byPosition(t); of != nil {
+		if m.parts.store != nil {
+			g.UserWeights = max(g.UserWeights, m.userWeights(t))
+			if of := m.byPosition(t); of != nil {
 				g.Checks += graph.PositionBytes(of)
 				g.read(&of.Array)
 				g.read(&of.Sums)
 			}
 		}
 	}
-	times, largest := l.parts.types.sizeTimes(l)
+	times, largest := m.parts.types.sizeTimes(m)
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"freshgo/core/internal/guard"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
 	"freshgo/core/ssd"
@@ -184,7 +185,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 		}
 		packs = s.withPack(packs)
 		for _, table := range l.onDisk {
-			fills, packs := l.fillsOf(table, fills), l.extrasOf(table, packs)
+			fills, packs := table.fillsOf(fills), table.extrasOf(packs)
 			wanted = wanted[:0]
 			for _, f := range fills {
 				wanted = append(wanted, int64(f.Row)-table.first)
@@ -233,11 +234,52 @@ func (s *superbatch) await(ctx context.Context) error {
 	}
 }
 
-// read counts a batch whose rows have been read, and reports the window when it
+// done says that the rows of batch n have been read. It frees the batch's packs, and reports the window when the batch
 // was the last.
-func (s *superbatch) read() {
+func (s *superbatch) done(n int64) {
+	for _, packs := range s.packsFor(n) {
+		packs.close()
+	}
 	if s.unread.Add(-1) == 0 {
 		l := s.inspector.loader
 		l.planned.windows.add(s, time.Since(s.started), l.engineStats().Busy-s.busy)
 	}
+}
+
+// readPacks copies what the packs of a planned batch hold into its tensors. A pack that fails has
+// not brought its rows, which are then read from the store.
+func (p *preparer) readPacks(tensors [][]byte) error {
+	if p.super == nil || len(p.loader.onDisk) == 0 {
+		return nil
+	}
+	l, k, rows := p.loader, &p.lookup, len(p.roster.rows)
+	k.delivered = reuse.Slice(k.delivered, len(l.columns)*rows)
+	clear(k.delivered)
+	for _, packs := range p.super.packsFor(p.number) {
+		for column, pack := range packs.columns {
+			if pack == nil {
+				continue
+			}
+			delivered := k.deliveredTo(column, rows)
+			err := pack.Seal()
+			if err == nil {
+				err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
+					// Different positions of a batch: no two calls write the same.
+					to := p.roster.tensorRow(pos)
+					if t := l.tableOf(column, p.roster.rows[pos]); t != nil && to >= 0 {
+						p.deliver(t, tensors[t.index], to-p.base(t), row)
+						delivered[pos] = true
+					}
+					return nil
+				})
+			}
+			if p.epoch.ctx.Err() != nil {
+				return errStopped
+			}
+			if err != nil {
+				l.counters.packErrors.Add(1)
+			}
+		}
+	}
+	return nil
 }

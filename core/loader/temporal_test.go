@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -61,6 +62,7 @@ func TestTreesAgreeEverywhere(t *testing.T) {
 		s := d.store(t, ssd.OS)
 		for name, change := range treeOptions(d) {
 			base := plain()
+			base.Seed = explore.Seed(t, 5)
 			change(&base)
 			agreeEverywhere(t, d, s, name+order, base)
 		}
@@ -156,6 +158,7 @@ func TestTreesAreRight(t *testing.T) {
 	for name, change := range treeOptions(d) {
 		t.Run(name, func(t *testing.T) {
 			o := plain()
+			o.Seed = explore.Seed(t, 5)
 			change(&o)
 			o.BatchSize, o.NeighborCache, o.Cache, o.FeatureCache = 50, 0, "belady", rowsFor(50)
 			for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {

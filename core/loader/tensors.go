@@ -15,30 +15,18 @@ import (
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
 	l, s, c := p.loader, p.loader.parts.types, &p.sections
+	p.ids.begin(s)
 	for t := range s.types() {
 		if err := p.copyNodes(b, t); err != nil {
 			return err
 		}
 	}
-	if k := l.links; k != nil {
-		if err := p.addCounts(b, s.edgeName(k.Options.Relation, "input_id"), p.request.inputs); err != nil {
-			return err
-		}
-	}
-	if p.epoch.trace {
-		return nil
+	if err := l.seeds.ofBatch(p, b); err != nil || p.epoch.trace {
+		return err
 	}
 	// Else it was filled before there was room for the batch, or when it was pruned.
 	if len(l.onDisk) > 0 && l.options.Held == nil && !l.pruner.Prunes() {
-		p.roster.fill(l, p.batch.Nodes, c) // while the sampler's memory is there
-	}
-	if l.links != nil {
-		if err := p.addTimes(b); err != nil {
-			return err
-		}
-	}
-	if err := p.addLinks(b); err != nil {
-		return err
+		p.roster.fill(&l.listing, p.batch.Nodes, c) // while the sampler's memory is there
 	}
 	for i := range s.edges {
 		if err := p.copyRelation(b, i); err != nil {
@@ -63,17 +51,8 @@ func (p *preparer) copyNodes(b *Batch, t int) error {
 		return err
 	}
 	withinType(nID, nodes, s.first[t])
-	if l.links == nil {
-		inputs, err := p.add(b, s.nodeName(t, "input_id"), c.seeds[t])
-		if err != nil {
-			return err
-		}
-		s.inputsOf(t, p.request.inputs, func(i int, at, place int64) { inputs[i] = place })
-	}
-	if p.epoch.trace {
-		return nil
-	}
-	if err := p.treesOfType(b, t); err != nil {
+	p.ids.nodes[t] = nID
+	if err := l.seeds.ofType(p, b, t); err != nil || p.epoch.trace {
 		return err
 	}
 	if l.options.Held != nil {
@@ -134,9 +113,11 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 		return err
 	}
 	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
-	if err := p.addCounts(b, types.edgeName(i, "ptr"), g.Ptr); err != nil {
+	ptr, err := p.add(b, types.edgeName(i, "ptr"), int64(len(g.Ptr)))
+	if err != nil {
 		return err
 	}
+	copy(ptr, g.Ptr)
 	if types.subgraph == sample.Directional {
 		if err := p.addCounts(b, types.edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
 			return err
@@ -149,10 +130,13 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
-	if types.numbered(i) {
-		if err := p.addCounts(b, types.edgeName(i, "e_id"), g.Pos); err != nil { // positions, until numberEdges
+	ids := &p.ids.edges[i]
+	*ids = edgeIDs{numbered: types.numbered(i), index: edgeIndex, ptr: ptr}
+	if ids.numbered {
+		if ids.numbers, err = p.add(b, types.edgeName(i, "e_id"), edges); err != nil {
 			return err
 		}
+		copy(ids.numbers, g.Pos) // positions, until numberEdges
 	}
 	if p.cut.On() {
 		return nil

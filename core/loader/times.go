@@ -18,15 +18,15 @@ import (
 
 // timeTensors returns the tensor of each node type or of each relation that has times, and nil of
 // the others; or nothing without times.
-func (l *Loader) timeTensors() (nodes, edges []*tensor) {
-	if l.options.TimeAttr == "" {
+func (m *sampling) timeTensors() (nodes, edges []*tensor) {
+	if m.options.TimeAttr == "" {
 		return nil, nil
 	}
-	types := l.parts.types
+	types := m.parts.types
 	nodes, edges = make([]*tensor, types.types()), make([]*tensor, len(types.relations))
-	for i := range l.parts.tensors {
-		switch t := &l.parts.tensors[i]; {
-		case t.name != l.options.TimeAttr:
+	for i := range m.parts.tensors {
+		switch t := &m.parts.tensors[i]; {
+		case t.name != m.options.TimeAttr:
 		case t.byEdge:
 			edges[t.typ] = t
 		default:
@@ -37,17 +37,17 @@ func (l *Loader) timeTensors() (nodes, edges []*tensor) {
 }
 
 // checkTimes checks what depends on the tensors of the source.
-func (s *schema) checkTimes(l *Loader) error {
-	name := l.options.TimeAttr
+func (s *schema) checkTimes(m *sampling) error {
+	name := m.options.TimeAttr
 	if name == "" {
-		return l.checkTreeNames()
+		return m.checkTreeNames()
 	}
-	if k := l.options.Links; k != nil {
-		if _, err := l.parts.linked(k); err != nil {
+	if k := m.options.Links; k != nil {
+		if _, err := m.parts.linked(k); err != nil {
 			return err
 		}
 	}
-	nodes, edges := l.timeTensors()
+	nodes, edges := m.timeTensors()
 	var found [2]*tensor // of nodes, of edges
 	for kind, tensors := range [][]*tensor{nodes, edges} {
 		for _, t := range tensors {
@@ -65,27 +65,27 @@ func (s *schema) checkTimes(l *Loader) error {
 		return fmt.Errorf("%w: time_attr %q names tensors of nodes (%s) and of edges (%s), expected those of one kind",
 			ErrOption, name, s.typeLabel(found[0]), s.typeLabel(found[1]))
 	case found[0] == nil && found[1] == nil:
-		return s.noTimes(l, name)
+		return s.noTimes(m, name)
 	}
-	if k := l.options.Links; k != nil {
+	if k := m.options.Links; k != nil {
 		t, own := cmp.Or(edges[k.Relation], found[0], found[1]), edges[k.Relation] != nil
-		if err := l.options.validateLinkTimes(&l.parts, t, own); err != nil {
+		if err := m.options.validateLinkTimes(&m.parts, t, own); err != nil {
 			return err
 		}
 	}
 	for _, r := range s.runs {
-		if l.options.SeedTimes == nil && nodes[r.typ] == nil && r.from < r.to {
+		if m.options.SeedTimes == nil && nodes[r.typ] == nil && r.from < r.to {
 			return s.noSeedTimes(r.typ, name)
 		}
 	}
-	return l.checkTreeNames()
+	return m.checkTreeNames()
 }
 
 // noTimes says that no tensor has the name of the times.
-func (s *schema) noTimes(l *Loader, name string) error {
+func (s *schema) noTimes(m *sampling, name string) error {
 	var nodes, edges []string
-	for i := range l.parts.tensors {
-		if t := &l.parts.tensors[i]; t.byEdge {
+	for i := range m.parts.tensors {
+		if t := &m.parts.tensors[i]; t.byEdge {
 			edges = append(edges, s.fullName(t))
 		} else {
 			nodes = append(nodes, s.fullName(t))
@@ -119,8 +119,8 @@ func (s *schema) timed(relation int, nodes, edges []*tensor) *tensor {
 }
 
 // sizeTimes is what the times of all relations take in memory, and the largest of the tensors that they come from.
-func (s *schema) sizeTimes(l *Loader) (times, largest int64) {
-	nodes, edges := l.timeTensors()
+func (s *schema) sizeTimes(m *sampling) (times, largest int64) {
+	nodes, edges := m.timeTensors()
 	if nodes == nil {
 		return 0, 0
 	}
@@ -133,13 +133,13 @@ func (s *schema) sizeTimes(l *Loader) (times, largest int64) {
 }
 
 // openTimes makes the times of edges, of all relations that have any, and of seeds ready, where the topology is open.
-func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, error) {
-	nodes, edges := l.timeTensors()
+func (s *schema) openTimes(ctx context.Context, m *sampling) ([]*sample.Temporal, error) {
+	nodes, edges := m.timeTensors()
 	if nodes == nil {
 		return nil, nil
 	}
-	if l.seedTimes = l.options.SeedTimes; l.seedTimes == nil {
-		if err := l.allocSeedTimes(); err != nil {
+	if m.seedTimes = m.options.SeedTimes; m.seedTimes == nil {
+		if err := m.allocSeedTimes(); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 		if t == nil {
 			continue
 		}
-		if err := s.openTimesOfNodes(ctx, l, typ, t, out); err != nil {
+		if err := s.openTimesOfNodes(ctx, m, typ, t, out); err != nil {
 			return nil, s.ofType(t, err)
 		}
 	}
@@ -157,7 +157,7 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 			continue
 		}
 		var err error
-		if out[i], err = s.openTimesOfEdges(ctx, l, i, t); err != nil {
+		if out[i], err = s.openTimesOfEdges(ctx, m, i, t); err != nil {
 			return nil, s.ofType(t, err)
 		}
 	}
@@ -165,36 +165,36 @@ func (s *schema) openTimes(ctx context.Context, l *Loader) ([]*sample.Temporal, 
 }
 
 // openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
-func (s *schema) openTimesOfEdges(ctx context.Context, l *Loader, i int, t *tensor) (*sample.Temporal, error) {
-	rows, err := l.graph.Times(ctx, t.column(), l.split.Weights, nil, 0)
+func (s *schema) openTimesOfEdges(ctx context.Context, m *sampling, i int, t *tensor) (*sample.Temporal, error) {
+	rows, err := m.graph.Times(ctx, t.column(), m.split.Weights, nil, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Free()
-	if k := l.options.Links; k != nil && k.Relation == i && l.options.SeedTimes == nil {
-		if err := l.readSeedTimes(ctx, rows, seedRun{to: l.numSeeds()}, 0); err != nil {
+	if k := m.options.Links; k != nil && k.Relation == i && m.options.SeedTimes == nil {
+		if err := m.readSeedTimes(ctx, rows, seedRun{to: m.seeds.count()}, 0); err != nil {
 			return nil, err
 		}
 	}
-	return s.temporal(ctx, l, i, rows, &s.relations[i].EdgeIDs)
+	return s.temporal(ctx, m, i, rows, &s.relations[i].EdgeIDs)
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
-func (s *schema) openTimesOfNodes(ctx context.Context, l *Loader, typ int, t *tensor, out []*sample.Temporal) error {
-	order, err := l.orderOf(ctx, t)
+func (s *schema) openTimesOfNodes(ctx context.Context, m *sampling, typ int, t *tensor, out []*sample.Temporal) error {
+	order, err := m.orderOf(ctx, t)
 	if err != nil {
 		return err
 	}
-	rows, err := l.graph.Times(ctx, t.column(), l.split.Weights, order, t.first)
+	rows, err := m.graph.Times(ctx, t.column(), m.split.Weights, order, t.first)
 	if err != nil {
 		return err
 	}
 	defer rows.Free()
 	for _, r := range s.runs {
-		if r.typ != typ || l.options.SeedTimes != nil {
+		if r.typ != typ || m.options.SeedTimes != nil {
 			continue
 		}
-		if err := l.readSeedTimes(ctx, rows, r, s.first[typ]); err != nil {
+		if err := m.readSeedTimes(ctx, rows, r, s.first[typ]); err != nil {
 			return err
 		}
 	}
@@ -202,7 +202,7 @@ func (s *schema) openTimesOfNodes(ctx context.Context, l *Loader, typ int, t *te
 		if s.relations[i].source != typ {
 			continue
 		}
-		if out[i], err = s.temporal(ctx, l, i, rows, &s.relations[i].Neighbors); err != nil {
+		if out[i], err = s.temporal(ctx, m, i, rows, &s.relations[i].Neighbors); err != nil {
 			return err
 		}
 	}
@@ -210,25 +210,25 @@ func (s *schema) openTimesOfNodes(ctx context.Context, l *Loader, typ int, t *te
 }
 
 // orderOf is the row of each node of a tensor's type, counted over all types, or nil.
-func (l *Loader) orderOf(ctx context.Context, t *tensor) ([]uint32, error) {
-	if l.parts.store == nil {
+func (m *sampling) orderOf(ctx context.Context, t *tensor) ([]uint32, error) {
+	if m.parts.store == nil {
 		return nil, nil
 	}
-	if err := l.openOrder(ctx); err != nil || l.order == nil {
+	if err := m.openOrder(ctx); err != nil || m.order == nil {
 		return nil, err
 	}
-	return l.order[t.first : t.first+t.numRows], nil
+	return m.order[t.first : t.first+t.numRows], nil
 }
 
 // temporal is how a relation draws by times that ids says the rows of.
 func (s *schema) temporal(
-	ctx context.Context, l *Loader, relation int, rows *graph.TimeRows, ids *graph.IDs,
+	ctx context.Context, m *sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
 ) (*sample.Temporal, error) {
-	times, err := l.graph.TimesOf(ctx, rows, &s.relations[relation].Lists, ids)
+	times, err := m.graph.TimesOf(ctx, rows, &s.relations[relation].Lists, ids)
 	if err != nil {
 		return nil, err
 	}
-	return l.options.temporal(times), nil
+	return m.options.temporal(times), nil
 }
 
 // temporal is how edges of these times are drawn.
@@ -237,15 +237,15 @@ func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 }
 
 // timesOnDisk are those of the loader as if they stayed on disk.
-func (s *schema) timesOnDisk(l *Loader) []*sample.Temporal {
-	nodes, edges := l.timeTensors()
+func (s *schema) timesOnDisk(m *sampling) []*sample.Temporal {
+	nodes, edges := m.timeTensors()
 	if nodes == nil {
 		return nil
 	}
 	out := make([]*sample.Temporal, len(s.relations))
 	for i := range out {
 		if s.timed(i, nodes, edges) != nil {
-			out[i] = l.options.temporal(graph.StayTimes())
+			out[i] = m.options.temporal(graph.StayTimes())
 		}
 	}
 	return out
@@ -261,36 +261,36 @@ func (t *tensor) checkTime() error {
 }
 
 // seedTimesBytes is what the times of seeds take, of the user's or of the loader's.
-func (l *Loader) seedTimesBytes() int64 {
-	if l.options.TimeAttr == "" {
+func (m *sampling) seedTimesBytes() int64 {
+	if m.options.TimeAttr == "" {
 		return 0
 	}
-	return l.numSeeds() * 8
+	return m.seeds.count() * 8
 }
 
 // allocSeedTimes makes room for the time of each seed.
-func (l *Loader) allocSeedTimes() error {
+func (m *sampling) allocSeedTimes() error {
 	// Counted with indptr, see openIndptr.
-	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, l.numSeeds())*8)
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, m.seeds.count())*8)
 	if err != nil {
 		return err
 	}
-	l.onClose(block.Free)
-	l.seedTimes = mem.Slice[int64](block)[:l.numSeeds()]
+	m.onClose(block.Free)
+	m.seedTimes = mem.Slice[int64](block)[:m.seeds.count()]
 	return nil
 }
 
 // readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this
 // node; of links, which then are every edge, that of the edge.
-func (l *Loader) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run seedRun, firstNode int64) error {
+func (m *sampling) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run seedRun, firstNode int64) error {
 	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
 	for first := run.from; first < run.to; first += graph.ScanIDs {
-		out := l.seedTimes[first:min(first+graph.ScanIDs, run.to)]
+		out := m.seedTimes[first:min(first+graph.ScanIDs, run.to)]
 		nodes := buffer[:len(out)]
 		for i := range nodes {
 			nodes[i] = first + int64(i)
-			if l.options.Seeds != nil {
-				nodes[i] = l.options.Seeds[nodes[i]]
+			if m.options.Seeds != nil {
+				nodes[i] = m.options.Seeds[nodes[i]]
 			}
 			nodes[i] -= firstNode
 		}

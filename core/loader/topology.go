@@ -14,7 +14,7 @@ import (
 
 // openIndptr loads or finds the offsets of all relations, which always stay in memory. They are counted apart from the
 // budget until the size of the working set is known, so that a budget too small is answered with the one that works.
-func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
+func (s *schema) openIndptr(ctx context.Context, m *sampling) error {
 	for i := range s.relations {
 		r := &s.relations[i]
 		if r.csc != nil {
@@ -28,17 +28,17 @@ func (s *schema) openIndptr(ctx context.Context, l *Loader) error {
 		if err != nil {
 			return err
 		}
-		l.onClose(block.Free)
+		m.onClose(block.Free)
 		r.Indptr = mem.Slice[int64](block)
 	}
 	return nil
 }
 
 // openTopology finds neighbours and edge numbers of all relations where the split puts them.
-func (s *schema) openTopology(ctx context.Context, l *Loader) error {
-	l.fromDisk = new(graph.Counts)
-	if !l.split.Neighbors {
-		l.dropLoaded()
+func (s *schema) openTopology(ctx context.Context, m *sampling) error {
+	m.fromDisk = new(graph.Counts)
+	if !m.split.Neighbors {
+		m.dropLoaded()
 	}
 	for i := range s.relations {
 		r := &s.relations[i]
@@ -51,7 +51,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 			continue
 		}
 		var err error
-		if r.Neighbors, err = l.openNeighbors(ctx, i); err != nil {
+		if r.Neighbors, err = m.openNeighbors(ctx, i); err != nil {
 			return err
 		}
 		of := r.onDisk
@@ -59,7 +59,7 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 		if of.EdgeIDs == nil || s.walked {
 			continue
 		}
-		if r.EdgeIDs, err = l.graph.IDs(ctx, of.EdgeIDs, l.split.EdgeIDs, r.numEdges, nil, of.LoadEdgeIDs); err != nil {
+		if r.EdgeIDs, err = m.graph.IDs(ctx, of.EdgeIDs, m.split.EdgeIDs, r.numEdges, nil, of.LoadEdgeIDs); err != nil {
 			return err
 		}
 	}
@@ -67,52 +67,52 @@ func (s *schema) openTopology(ctx context.Context, l *Loader) error {
 }
 
 // openNeighbors finds the neighbours of a relation. What a trial loads the loader may take over: see measure.
-func (l *Loader) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
-	types := l.parts.types
+func (m *sampling) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
+	types := m.parts.types
 	r := &types.relations[relation]
 	of, limit := r.onDisk, types.count(r.source)
-	if l.trial && l.split.Neighbors {
-		block, err := of.LoadIndices(ctx, l.budget, mem.NeighborCache)
+	if m.trial && m.split.Neighbors {
+		block, err := of.LoadIndices(ctx, m.budget, mem.NeighborCache)
 		if err != nil {
 			return ids, err
 		}
-		if l.loaded == nil {
-			l.loaded = map[int]*mem.Block{}
+		if m.loaded == nil {
+			m.loaded = map[int]*mem.Block{}
 		}
-		l.loaded[relation], ids = block, graph.InMemory(nil, nil, limit)
+		m.loaded[relation], ids = block, graph.InMemory(nil, nil, limit)
 		ids.Hold(block, of.Indices)
 		return ids, nil
 	}
-	loaded := l.loaded[relation]
-	delete(l.loaded, relation)
-	if ids, err = l.graph.IDs(ctx, of.Indices, l.split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
-		ids.CountIn(l.fromDisk)
+	loaded := m.loaded[relation]
+	delete(m.loaded, relation)
+	if ids, err = m.graph.IDs(ctx, of.Indices, m.split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
+		ids.CountIn(m.fromDisk)
 	}
 	return ids, err
 }
 
-func (l *Loader) dropLoaded() {
-	for _, block := range l.loaded {
+func (m *sampling) dropLoaded() {
+	for _, block := range m.loaded {
 		block.Free()
 	}
-	l.loaded = nil
+	m.loaded = nil
 }
 
 // openOrder finds the row of every node, of a store whose rows are not in the order of the nodes. Those that measuring
 // has found are taken over.
-func (l *Loader) openOrder(ctx context.Context) error {
-	if l.parts.store == nil || l.order != nil {
+func (m *sampling) openOrder(ctx context.Context) error {
+	if m.parts.store == nil || m.order != nil {
 		return nil
 	}
 	var err error
-	l.order, err = l.parts.types.rowsOfNodes(ctx, l)
+	m.order, err = m.parts.types.rowsOfNodes(ctx, m)
 	return err
 }
 
 // rowsOfNodes is the row of every node, counted over all types, or nil where every row is that of the node with its
 // number. It is counted with the offsets, see openIndptr.
-func (s *schema) rowsOfNodes(ctx context.Context, l *Loader) ([]uint32, error) {
-	types := l.parts.store.NodeTypes()
+func (s *schema) rowsOfNodes(ctx context.Context, m *sampling) ([]uint32, error) {
+	types := m.parts.store.NodeTypes()
 	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {
 		return nil, nil
 	}
@@ -121,14 +121,14 @@ func (s *schema) rowsOfNodes(ctx context.Context, l *Loader) ([]uint32, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.onClose(block.Free)
+		m.onClose(block.Free)
 		return mem.Slice[uint32](block), nil
 	}
-	block, err := mem.NewBudget(0).Alloc(mem.Topology, 4*l.parts.numNodes)
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, 4*m.parts.numNodes)
 	if err != nil {
 		return nil, err
 	}
-	l.onClose(block.Free)
+	m.onClose(block.Free)
 	order := mem.Slice[uint32](block)
 	for i := range types {
 		if err := s.rowsOfType(ctx, i, &types[i], order[s.first[i]:s.first[i+1]]); err != nil {

@@ -50,7 +50,7 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	}
 	var r request
 	var found roster
-	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(s.loader, g) })
+	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(&s.loader.listing, g) })
 	return found.rows, func() {}, err
 }
 

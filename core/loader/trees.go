@@ -3,8 +3,6 @@ package loader
 import (
 	"fmt"
 	"slices"
-
-	"freshgo/core/manifest"
 )
 
 // Batches of trees, one for each seed, which draws by time need too.
@@ -48,52 +46,21 @@ func (o *Options) validateTrees(numNodes int64) error {
 // checkTreeNames refuses tensors that batches would call as they call those of trees: of node
 // types, which have the trees and times of seeds; of relations, which have the times of links; and
 // all of a homogeneous graph, which has one name for both.
-func (l *Loader) checkTreeNames() error {
+func (m *sampling) checkTreeNames() error {
 	clash := func(name string) bool {
-		return slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
+		return slices.ContainsFunc(m.parts.tensors, func(t tensor) bool {
 			return t.name == name && (!t.byEdge || t.label == t.name || name == LinkTimeName)
 		})
 	}
 	name := SeedTimeName
-	if k := l.options.Links; k != nil && !k.Triplets {
+	if k := m.options.Links; k != nil && !k.Triplets {
 		name = LinkTimeName
 	}
-	for name, given := range map[string]bool{TreeName: l.parts.disjoint, name: l.parts.timed} {
+	for name, given := range map[string]bool{TreeName: m.parts.disjoint, name: m.parts.timed} {
 		if given && clash(name) {
 			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor",
 				ErrOption, name)
 		}
 	}
-	return nil
-}
-
-// treesOfType adds the trees of the nodes of one type, and the times of its seeds; of links these
-// are of others, see addTimes.
-func (p *preparer) treesOfType(b *Batch, typ int) error {
-	parts, c := &p.loader.parts, &p.sections
-	if !parts.disjoint {
-		return nil
-	}
-	of := p.batch.Tree[c.nodes[typ]:c.nodes[typ+1]]
-	trees, err := p.add(b, parts.types.nodeName(typ, TreeName), int64(len(of)))
-	if err != nil {
-		return err
-	}
-	for i, tree := range of {
-		trees[i] = int64(tree)
-	}
-	if k := p.loader.links; k != nil {
-		k.LinksOfTrees(trees, b.NumSeeds)
-		return nil
-	}
-	if !parts.timed {
-		return nil
-	}
-	data, err := p.addTensor(b, parts.types.nodeName(typ, SeedTimeName), manifest.DType_INT64, []int64{c.seeds[typ]})
-	if err != nil {
-		return err
-	}
-	times := int64s(data)
-	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.loader.seedTimes[at] })
 	return nil
 }

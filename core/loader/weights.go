@@ -24,13 +24,13 @@ const edgeWeightName = "edge_weight"
 
 // weightTensors returns the tensor of each relation that is drawn by one, and nil of the others; or
 // nothing where all are drawn uniformly.
-func (l *Loader) weightTensors() []*tensor {
-	if l.options.WeightAttr == "" {
+func (m *sampling) weightTensors() []*tensor {
+	if m.options.WeightAttr == "" {
 		return nil
 	}
-	of := make([]*tensor, len(l.parts.types.relations))
-	for i := range l.parts.tensors {
-		if t := &l.parts.tensors[i]; t.byEdge && t.name == l.options.WeightAttr {
+	of := make([]*tensor, len(m.parts.types.relations))
+	for i := range m.parts.tensors {
+		if t := &m.parts.tensors[i]; t.byEdge && t.name == m.options.WeightAttr {
 			of[t.typ] = t
 		}
 	}
@@ -38,8 +38,8 @@ func (l *Loader) weightTensors() []*tensor {
 }
 
 // checkWeights checks the tensors that edges are drawn by.
-func (l *Loader) checkWeights() error {
-	types, found := l.parts.types, l.weightTensors()
+func (m *sampling) checkWeights() error {
+	types, found := m.parts.types, m.weightTensors()
 	if found == nil {
 		return nil
 	}
@@ -55,8 +55,8 @@ func (l *Loader) checkWeights() error {
 		return nil
 	}
 	var known []string
-	for i := range l.parts.tensors {
-		if t := &l.parts.tensors[i]; t.byEdge {
+	for i := range m.parts.tensors {
+		if t := &m.parts.tensors[i]; t.byEdge {
 			known = append(known, types.fullName(t))
 		}
 	}
@@ -64,7 +64,7 @@ func (l *Loader) checkWeights() error {
 	if !types.unnamed() {
 		what = "no tensor of any edge type"
 	}
-	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, l.options.WeightAttr, what, known)
+	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, m.options.WeightAttr, what, known)
 }
 
 // checkWeight says why a tensor holds no weights.
@@ -77,26 +77,26 @@ func (t *tensor) checkWeight() error {
 }
 
 // checkSampler checks what depends on the source's tensors.
-func (l *Loader) checkSampler() error {
-	if err := l.checkWeights(); err != nil {
+func (m *sampling) checkSampler() error {
+	if err := m.checkWeights(); err != nil {
 		return err
 	}
-	if err := l.parts.types.checkTimes(l); err != nil {
+	if err := m.parts.types.checkTimes(m); err != nil {
 		return err
 	}
-	o := &l.options
+	o := &m.options
 	if o.walk() && o.Cache == "expected" {
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"",
 			ErrOption)
 	}
 	if o.walk() { // whose edges are not the graph's: batches bring no edge tensors
-		l.parts.tensors = slices.DeleteFunc(slices.Clone(l.parts.tensors), func(t tensor) bool { return t.byEdge })
+		m.parts.tensors = slices.DeleteFunc(slices.Clone(m.parts.tensors), func(t tensor) bool { return t.byEdge })
 	}
-	clash := slices.ContainsFunc(l.parts.tensors, func(t tensor) bool {
+	clash := slices.ContainsFunc(m.parts.tensors, func(t tensor) bool {
 		return t.name == edgeWeightName && (t.byEdge || t.label == t.name)
 	})
-	l.parts.weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
-	if l.parts.weighted && clash {
+	m.parts.weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
+	if m.parts.weighted && clash {
 		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: "+
 			"rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
 	}
@@ -104,8 +104,8 @@ func (l *Loader) checkSampler() error {
 }
 
 // openWeights makes the weights of all relations ready, of which topology is open.
-func (s *schema) openWeights(ctx context.Context, l *Loader) ([]*sample.Weights, error) {
-	found := l.weightTensors()
+func (s *schema) openWeights(ctx context.Context, m *sampling) ([]*sample.Weights, error) {
+	found := m.weightTensors()
 	if found == nil {
 		return nil, nil
 	}
@@ -115,7 +115,7 @@ func (s *schema) openWeights(ctx context.Context, l *Loader) ([]*sample.Weights,
 			continue
 		}
 		var err error
-		if weights[i], err = l.graph.Weights(ctx, l.weightColumn(t), &s.relations[i].Lists); err != nil {
+		if weights[i], err = m.graph.Weights(ctx, m.weightColumn(t), &s.relations[i].Lists); err != nil {
 			return nil, s.ofRelation(i, err)
 		}
 	}
@@ -123,9 +123,9 @@ func (s *schema) openWeights(ctx context.Context, l *Loader) ([]*sample.Weights,
 }
 
 // weightColumn is a tensor of weights as package graph reads it. A trial does not look for bad ones.
-func (l *Loader) weightColumn(t *tensor) graph.WeightColumn {
+func (m *sampling) weightColumn(t *tensor) graph.WeightColumn {
 	return graph.WeightColumn{
-		Column: t.column(), ByPosition: l.byPosition(t), InMemory: l.split.Weights, Unchecked: l.trial,
+		Column: t.column(), ByPosition: m.byPosition(t), InMemory: m.split.Weights, Unchecked: m.trial,
 		Bad: func(edge int64, w float64) error {
 			return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of "+
 				"at least 0 and at most %g",
@@ -141,19 +141,19 @@ func weightBytes(t *tensor) int64 {
 }
 
 // byPosition is the weights of a tensor by position, nil where the store does not have them.
-func (l *Loader) byPosition(t *tensor) *store.Weights {
-	if l.parts.store == nil || t.onDisk == nil {
+func (m *sampling) byPosition(t *tensor) *store.Weights {
+	if m.parts.store == nil || t.onDisk == nil {
 		return nil
 	}
-	if w := l.parts.store.EdgeTypes()[t.typ].Weights; w != nil && w.Of == t.name {
+	if w := m.parts.store.EdgeTypes()[t.typ].Weights; w != nil && w.Of == t.name {
 		return w
 	}
 	return nil
 }
 
 // userWeights is what the weights of a tensor take in the user's order while they are put into that of positions.
-func (l *Loader) userWeights(t *tensor) int64 {
-	if l.byPosition(t) != nil {
+func (m *sampling) userWeights(t *tensor) int64 {
+	if m.byPosition(t) != nil {
 		return 0
 	}
 	return t.bytes()

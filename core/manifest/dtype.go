@@ -40,13 +40,3 @@ func (d DType) IsInteger() bool { return d >= DType_INT8 && d <= DType_UINT64 }
 
 // IsFloat reports whether d can hold NaN.
 func (d DType) IsFloat() bool { return d >= DType_FLOAT16 && d <= DType_FLOAT64 }
-
-// ParseDType returns the type with this Label.
-func ParseDType(label string) (DType, error) {
-	for d := DType_BOOL; d.Known(); d++ {
-		if d.Label() == label {
-			return d, nil
-		}
-	}
-	return DType_UNSPECIFIED, fmt.Errorf("manifest: unknown dtype %q", label)
-}

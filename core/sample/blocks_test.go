@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -76,7 +77,7 @@ func (g *weightedGraph) fromMemory(t *testing.T, cfg plainConfig, key Key, seeds
 
 // Draws by blocks are those from memory, to the bit, be all long lists drawn so or some.
 func TestDrawsByBlocksEqualThoseFromMemory(t *testing.T) {
-	g := newWeightedGraph(500, 7)
+	g := newWeightedGraph(500, explore.Seed(t, 7))
 	batches := map[string][]int64{"one hub": {97}, "none": nil, "repeated": {97, 5, 97, 5, 5, 399, 0, 0, 3},
 		"all": g.seeds(500, 4)}
 	b := g.blocks(nil)
@@ -85,7 +86,7 @@ func TestDrawsByBlocksEqualThoseFromMemory(t *testing.T) {
 			continue
 		}
 		for batch, seeds := range batches {
-			key := Key{Seed: 1, Epoch: 2, Batch: uint64(len(batch))}
+			key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(len(batch))}
 			want := g.fromMemory(t, cfg, key, seeds)
 			for worthName, worth := range map[string]func(deg, k int64) bool{
 				"always": always, "sometimes": func(deg, k int64) bool { return (deg+k)%3 != 0 }, "never": func(int64, int64) bool {
@@ -204,7 +205,7 @@ func TestSumsThatAreWrong(t *testing.T) {
 
 // Excluded edges weigh nothing, in trees too: lists that have some are read whole.
 func TestExcludedEdgesOfBlocks(t *testing.T) {
-	g := newWeightedGraph(300, 9)
+	g := newWeightedGraph(300, explore.Seed(t, 9))
 	seeds := g.seeds(70, 9)
 	slices.Sort(seeds)
 	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 9)

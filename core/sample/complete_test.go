@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -80,7 +81,7 @@ func subgraphConfigs() map[string]plainConfig {
 }
 
 func TestSubgraphsEqualReference(t *testing.T) {
-	g := newTestGraph(3000, 7)
+	g := newTestGraph(3000, explore.Seed(t, 7))
 	for name, cfg := range subgraphConfigs() {
 		for form, graph := range g.forms() {
 			t.Run(name+" "+form, func(t *testing.T) {
@@ -127,7 +128,7 @@ func TestInducedLongLists(t *testing.T) {
 
 // Of both directions there is one edge for every one, and no other.
 func TestBidirectionalIsSymmetric(t *testing.T) {
-	g := newTestGraph(3000, 11)
+	g := newTestGraph(3000, explore.Seed(t, 11))
 	w := newWorker(t, g.forms()["ram32"], plainConfig{Fanouts: []int64{10, 10}, Subgraph: Bidirectional}, true, 2)
 	var sub Subgraph
 	require.NoError(t, w.Sample(context.Background(), Key{}, g.seeds(100, 3), &sub))

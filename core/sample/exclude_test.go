@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // someLinks is edges of the graph, some of them into seeds, and pairs that are none.
@@ -48,7 +50,7 @@ func (g *testGraph) without(links []Link) (*testGraph, []int64) {
 
 // Even draws are those from the graph without the excluded edges.
 func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
-	g := newTestGraph(300, 8)
+	g := newTestGraph(300, explore.Seed(t, 8))
 	seeds := g.seeds(70, 8)
 	slices.Sort(seeds)
 	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 8)
@@ -89,7 +91,7 @@ func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
 
 // Draws by weight are those in which excluded edges weigh nothing.
 func TestExcludedEdgesWeighNothing(t *testing.T) {
-	g := newWeightedGraph(300, 9)
+	g := newWeightedGraph(300, explore.Seed(t, 9))
 	seeds := g.seeds(70, 9)
 	slices.Sort(seeds)
 	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 9)
@@ -118,7 +120,7 @@ func TestExcludedEdgesWeighNothing(t *testing.T) {
 
 // Where no weight is 0, a hop is made without gaps, but not one with excluded edges.
 func TestExcludedEdgesOfPositiveWeights(t *testing.T) {
-	g := newWeightedGraph(100, 10)
+	g := newWeightedGraph(100, explore.Seed(t, 10))
 	for p := range g.weights {
 		g.weights[p]++
 	}

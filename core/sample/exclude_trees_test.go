@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // In trees a node is expanded in every one that reaches it, in any hop: a batch is that of the graph without the
 // excluded edges.
 func TestExcludedEdgesOfTrees(t *testing.T) {
-	g := newTimedGraph(150, 11)
+	g := newTimedGraph(150, explore.Seed(t, 11))
 	seeds := append(g.seeds(30, 6), 97, 97, 0)
 	all := slices.Sorted(slices.Values(seeds))
 	links := g.someLinks(slices.Compact(all), 11)
@@ -76,7 +78,7 @@ func TestExcludedEdgesOfTrees(t *testing.T) {
 
 // Draws by weight in trees are those in which excluded edges weigh nothing.
 func TestExcludedEdgesOfTreesWeighNothing(t *testing.T) {
-	g := newWeightedGraph(200, 12)
+	g := newWeightedGraph(200, explore.Seed(t, 12))
 	seeds := append(g.seeds(30, 6), 97, 97, 0)
 	all := slices.Sorted(slices.Values(seeds))
 	links := g.someLinks(slices.Compact(all), 12)

@@ -7,12 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
 // Seeds of several types, mixed, are drawn for as those of each type in their order.
 func TestMixedSeeds(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	first := []int64{0}
 	for _, n := range g.form(0).NumNodes {
 		first = append(first, first[len(first)-1]+n)

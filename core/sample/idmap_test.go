@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -63,7 +64,7 @@ func TestTableTellsApartIDsThatShareTheirLowerHalf(t *testing.T) {
 }
 
 func TestBatchesOfOneWorkerDoNotMix(t *testing.T) {
-	g := newTestGraph(3000, 7)
+	g := newTestGraph(3000, explore.Seed(t, 7))
 	cfg := plainConfig{Fanouts: []int64{10, 10}}
 	for _, stamp := range []bool{true, false} {
 		w := newWorker(t, g.forms()["ram32"], cfg, stamp, 1)

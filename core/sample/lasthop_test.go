@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // evenTargets needs the lists of even targets.
@@ -38,7 +40,7 @@ func (f *fetchedTargets) Fetch(ctx context.Context, d Drawn, out []int64) error 
 
 // Lists of the last hop that are not needed are not fetched; the edges of the others are those of a whole batch.
 func TestLastHopFetchesWhatIsNeeded(t *testing.T) {
-	g := newTestGraph(800, 3)
+	g := newTestGraph(800, explore.Seed(t, 3))
 	for _, disjoint := range []bool{false, true} {
 		f := &fetchedTargets{testGraph: g}
 		graph := plainGraph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: f}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -144,7 +145,7 @@ func pathConfigs() map[string]Config {
 }
 
 func TestMetapathsEqualReference(t *testing.T) {
-	g := citations(3)
+	g := citations(explore.Seed(t, 3))
 	for name, cfg := range pathConfigs() {
 		for form := range 3 {
 			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestMetapathsEqualReference(t *testing.T) {
 
 // A metapath of one relation is a walk in a homogeneous graph.
 func TestMetapathOfOneRelationIsAWalk(t *testing.T) {
-	g := newTestGraph(3000, 7)
+	g := newTestGraph(3000, explore.Seed(t, 7))
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	for form, graph := range g.forms() {
 		path := newHeteroWorker(t, Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -175,7 +176,7 @@ func TestNegativesAreDrawnByWeight(t *testing.T) {
 
 // A negative depends neither on where the graph is nor on the negatives beside it.
 func TestNegativesAreTheSameFromDisk(t *testing.T) {
-	g := newTestGraph(400, 5)
+	g := newTestGraph(400, explore.Seed(t, 5))
 	n := &Negatives{NumSources: g.nodes(), NumTargets: g.nodes(), Targets: sums(t, someWeights(int(g.nodes()), 3))}
 	g.strict(t, n, Links{Sources: g.seeds(50, 1), Targets: g.seeds(50, 2)}, false)
 	draw := func(form string, count int) [2][]int64 {

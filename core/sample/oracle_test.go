@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -246,12 +247,12 @@ func methodConfigs(weights *Weights) map[string]plainConfig {
 }
 
 func TestMethodsEqualReference(t *testing.T) {
-	compareMethods(t, newWeightedGraph(500, 7), 1, 8)
+	compareMethods(t, newWeightedGraph(500, explore.Seed(t, 7)), 1, 8)
 }
 
 // Weights without zeros, of which hops are made in one pass.
 func TestMethodsEqualReferenceWithoutZeros(t *testing.T) {
-	g := newWeightedGraph(400, 8)
+	g := newWeightedGraph(400, explore.Seed(t, 8))
 	for p := range g.weights {
 		g.weights[p]++
 	}
@@ -282,7 +283,7 @@ func compareMethods(t *testing.T, g *weightedGraph, threads ...int) {
 
 // Weights in memory go with neighbours on disk and the other way round.
 func TestMixedPlaces(t *testing.T) {
-	g := newWeightedGraph(600, 4)
+	g := newWeightedGraph(600, explore.Seed(t, 4))
 	seeds := g.seeds(50, 1)
 	for _, places := range [][2]string{{"adjacency", "ram32"}, {"adjacency", "ram64"}, {"ram32", "adjacency"},
 		{"ram64", "adjacency"}, {"ram64", "ram32"}} {

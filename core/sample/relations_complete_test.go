@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -85,7 +86,7 @@ func heteroSubgraphConfigs() map[string]Config {
 }
 
 func TestHeteroSubgraphsEqualReference(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	batches, _ := heteroSeeds()
 	for name, cfg := range heteroSubgraphConfigs() {
 		var wants []cutBatch
@@ -109,7 +110,7 @@ func TestHeteroSubgraphsEqualReference(t *testing.T) {
 
 // Trees are made bidirectional without joining them.
 func TestBidirectionalTreesOfTypes(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	batches, _ := heteroSeeds()
 	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Subgraph: Bidirectional, Reverse: reverses, Disjoint: true}
 	w := newHeteroWorker(t, g.form(1), cfg, true, 2)

@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // Of every relation, draws for seeds are those from the relation without what is excluded of it; beyond the first hop
 // nothing is.
 func TestExcludedEdgesOfRelations(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	seeds := [][]int64{{97, 1, 2, 300, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
 	left := &heteroTestGraph{nodes: g.nodes}
 	var exclude [][]Link
@@ -81,7 +83,7 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 // In trees a node is expanded in every one that reaches it, in any hop, along relations that the first hop does not
 // draw along too: a batch is that of the graph without what is excluded.
 func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	seeds := [][]int64{{97, 1, 2, 97, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
 	times := heteroTimes(g)
 	left := &heteroTestGraph{nodes: g.nodes}
@@ -164,7 +166,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 
 // Of a relation that draws by weight excluded edges weigh nothing.
 func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
-	g := newWeightedGraph(300, 9)
+	g := newWeightedGraph(300, explore.Seed(t, 9))
 	seeds := slices.Compact(slices.Sorted(slices.Values(g.seeds(70, 9))))
 	links := g.someLinks(seeds, 9)
 	light := &weightedGraph{testGraph: g.testGraph, weights: slices.Clone(g.weights)}
@@ -175,14 +177,14 @@ func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
 			}
 		}
 	}
-	typed := Graph{NumNodes: []int64{g.nodes()},
+	hetero := Graph{NumNodes: []int64{g.nodes()},
 		Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}, Named: true}
 	draw := func(of *weightedGraph, r Request) (out Subgraph) {
 		cfg := Config{Fanouts: [][]int64{{5}, {3}}, Weights: []*Weights{nil, of.with("ram64")}}
-		s, err := New(typed, cfg)
+		s, err := New(hetero, cfg)
 		require.NoError(t, err)
-		require.Equal(t, typed.Relations[1], *s.Relation(1))
-		require.NoError(t, newHeteroWorker(t, typed, cfg, true, 2).Draw(context.Background(), Key{1, 2, 3}, r, &out))
+		require.Equal(t, hetero.Relations[1], *s.Relation(1))
+		require.NoError(t, newHeteroWorker(t, hetero, cfg, true, 2).Draw(context.Background(), Key{1, 2, 3}, r, &out))
 		return out
 	}
 	want := draw(light, Request{Seeds: seeds})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -193,7 +194,8 @@ func heteroSeeds() (batches [][][]int64, times [][]int64) {
 }
 
 func TestHeteroTreesEqualReference(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
+	key := func(batch int) Key { return Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(batch)} }
 	times := heteroTimes(g)
 	batches, seedTimes := heteroSeeds()
 	draws := fanouts([]int64{5, 3, 2}, map[int][]int64{1: {0, 3, 1}, 2: {-1, 2, 0}, 4: {40, 1, 33}})
@@ -219,7 +221,7 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 			}
 			for i, seeds := range batches {
 				if form == 0 { // the same for all
-					wants = append(wants, heteroTrees(g, known, cfg, Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, seedTimes[i]))
+					wants = append(wants, heteroTrees(g, known, cfg, key(i), seeds, seedTimes[i]))
 				}
 			}
 			for _, threads := range []int{1, 2, 8} {
@@ -231,7 +233,7 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 							at = nil
 						}
 						var got cutBatch
-						require.NoError(t, w.SampleTimed(context.Background(), Key{Seed: 1, Epoch: 2, Batch: uint64(i)}, seeds, at, &got))
+						require.NoError(t, w.SampleTimed(context.Background(), key(i), seeds, at, &got))
 						requireHeteroTrees(t, wants[i], got)
 						requireNoFutureOfTypes(t, g, known, c.how.Window, at, got)
 					}
@@ -242,7 +244,7 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 }
 
 func TestHeteroTreesByWeight(t *testing.T) {
-	g := citations(5)
+	g := citations(explore.Seed(t, 5))
 	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Weights: make([]*Weights, 8), Disjoint: true}
 	for _, i := range []int{0, 2} {
 		r := g.relations[i]
@@ -266,7 +268,7 @@ func TestHeteroTreesByWeight(t *testing.T) {
 
 // A flat batch has its trees by type, whatever the order of the seeds of different types, and each seed its own time.
 func TestFlatTrees(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	times := heteroTimes(g)
 	cfg := Config{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
 	w := newHeteroWorker(t, g.form(0), cfg, true, 2)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 )
@@ -66,7 +67,7 @@ func heteroReference(g *heteroTestGraph, cfg Config, key Key, seeds [][]int64) c
 	return sub
 }
 
-// heteroTestGraph is a graph with types: of a testGraph for each relation, the sources of which are drawn anew.
+// heteroTestGraph is a heterogeneous graph: it has a testGraph for each relation, the sources of which are drawn anew.
 type heteroTestGraph struct {
 	nodes     []int64
 	relations []heteroTestRelation
@@ -164,7 +165,7 @@ func fanouts(all []int64, part map[int][]int64) [][]int64 {
 
 // Every way of drawing a batch gives what the reference gives, batch after batch from the same Worker.
 func TestHeteroEqualsReference(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	configs := []Config{
 		{Fanouts: fanouts([]int64{15, 10, 5}, nil)},
 		{Fanouts: fanouts([]int64{4, 4, 4}, nil), Replace: true},
@@ -202,7 +203,7 @@ func TestHeteroEqualsReference(t *testing.T) {
 				t.Run(fmt.Sprintf("%d/form=%d/stamp=%v/threads=%d", c, form, stamp, threads), func(t *testing.T) {
 					w := newHeteroWorker(t, g.form(form), cfg, stamp, threads)
 					for i, b := range batches {
-						key := Key{Seed: 1, Epoch: 2, Batch: uint64(i)}
+						key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(i)}
 						var got cutBatch
 						require.NoError(t, w.Sample(context.Background(), key, b.seeds, &got), b.name)
 						requireHeteroEqual(t, heteroReference(g, cfg, key, b.seeds), got)
@@ -215,15 +216,15 @@ func TestHeteroEqualsReference(t *testing.T) {
 
 // With all neighbours and one type, a batch is that of the homogeneous sampler.
 func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
-	g := newTestGraph(800, 3)
+	g := newTestGraph(800, explore.Seed(t, 3))
 	cfg := plainConfig{Fanouts: []int64{-1, -1}}
 	seeds := g.seeds(30, 1)
 	var one Subgraph
 	require.NoError(t, newWorker(t, g.forms()["ram32"], cfg, true, 2).Sample(context.Background(), Key{}, seeds, &one))
-	typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}},
+	hetero := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}},
 		Named: true}
 	var got cutBatch
-	w := newHeteroWorker(t, typed, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
+	w := newHeteroWorker(t, hetero, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
 	require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{seeds}, &got))
 	r := got.Relations[0]
 	requireEqual(t, one, Subgraph{
@@ -233,7 +234,7 @@ func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 
 // With one type, whatever the way of drawing, a batch is that of the homogeneous sampler with the key of the relation.
 func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
-	g := newTestGraph(800, 3)
+	g := newTestGraph(800, explore.Seed(t, 3))
 	seeds := g.seeds(30, 1)
 	weights := &Weights{Narrow: make([]float32, len(g.wide)), Sums: make([]float64, SumsLen(int64(len(g.wide))))}
 	for i := range weights.Narrow {
@@ -250,16 +251,16 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 		for form, graph := range g.forms() {
 			t.Run(name+"/"+form, func(t *testing.T) {
 				cfg.Fanouts = []int64{10, 5}
-				key := Key{Seed: 4, Epoch: 5, Batch: 6}
+				key := Key{Seed: explore.Seed(t, 4), Epoch: 5, Batch: 6}
 				var one Subgraph
 				require.NoError(t, newWorker(t, graph, cfg, true, 2).Sample(context.Background(), relationKey(key, 0), seeds, &one))
-				typed := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true}
+				hetero := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true}
 				config := Config{Fanouts: [][]int64{cfg.Fanouts}, Replace: cfg.Replace, Labor: cfg.Labor}
 				if cfg.Weights != nil {
 					config.Weights = []*Weights{cfg.Weights}
 				}
 				var got cutBatch
-				require.NoError(t, newHeteroWorker(t, typed, config, false, 2).Sample(context.Background(), key, [][]int64{seeds},
+				require.NoError(t, newHeteroWorker(t, hetero, config, false, 2).Sample(context.Background(), key, [][]int64{seeds},
 					&got))
 				r := got.Relations[0]
 				requireEqual(t, one, Subgraph{
@@ -273,7 +274,7 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 
 // Edges without weight are not drawn, in any type; what has no weights is drawn uniformly.
 func TestHeteroWeights(t *testing.T) {
-	g := citations(7)
+	g := citations(explore.Seed(t, 7))
 	cfg := Config{Fanouts: fanouts([]int64{4, 4}, nil), Weights: make([]*Weights, 8)}
 	for _, i := range []int{1, 2, 5} {
 		r := g.relations[i]

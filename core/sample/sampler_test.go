@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // Every way of drawing a batch gives what the reference gives, batch after batch from the same Worker.
 func TestSampleEqualsReference(t *testing.T) {
-	g := newTestGraph(1500, 7)
+	g := newTestGraph(1500, explore.Seed(t, 7))
 	configs := []plainConfig{
 		{Fanouts: []int64{15, 10, 5}},
 		{Fanouts: []int64{10, 10, 10}, Replace: true},
@@ -39,7 +41,7 @@ func TestSampleEqualsReference(t *testing.T) {
 					t.Run(fmt.Sprintf("%v/%s/stamp=%v/threads=%d", cfg, form, stamp, threads), func(t *testing.T) {
 						w := newWorker(t, graph, cfg, stamp, threads)
 						for i, b := range batches {
-							key := Key{Seed: 1, Epoch: 2, Batch: uint64(i)}
+							key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(i)}
 							var got Subgraph
 							require.NoError(t, w.Sample(context.Background(), key, b.seeds, &got), b.name)
 							requireEqual(t, reference(g.indptr, g.wide, cfg, key, b.seeds), got)

@@ -3,7 +3,6 @@ package sample
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"freshgo/core/internal/guard"
@@ -24,40 +23,19 @@ func (e *edgeSet) share(taken *atomic.Int64, pieces int, work func(t *thread) er
 	if threads == 1 {
 		return work(&e.threads[0])
 	}
-	errs := make([]error, threads)
-	end := func(thread int, err error) {
+	return guard.All(threads, func(i int) error {
+		err := guard.Run(func() error { return work(&e.threads[i]) })
 		if err != nil {
-			errs[thread] = err
 			taken.Store(int64(pieces)) // the others need not go on
 		}
-	}
-	var others sync.WaitGroup
-	for thread := 1; thread < threads; thread++ {
-		others.Add(1)
-		guard.Go(func() {
-			end(thread, work(&e.threads[thread]))
-			others.Done()
-		}, func(p *guard.PanicError) {
-			end(thread, p)
-			others.Done()
-		})
-	}
-	end(0, guard.Run(func() error { return work(&e.threads[0]) }))
-	others.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 // task is the relations that number the nodes of one type, in one hop.
 type task struct {
-	group   int
-	edges   int64 // about
-	threads int
-	err     error
+	group int
+	edges int64 // about
 }
 
 // share runs work once for every node type that edges of the hop begin at, several at a time. Each gets threads of its
@@ -78,30 +56,23 @@ func (w *Worker) share(hop int, work func(group, threads int) error) error {
 	for range w.threads {
 		idle <- struct{}{}
 	}
-	var running sync.WaitGroup
+	var tasks guard.Group
 	for i := range w.order {
 		t := &w.order[i]
-		t.threads = min(max(1, int((t.edges*int64(w.threads)+total/2)/total)), w.threads)
-		for range t.threads {
+		threads := min(max(1, int((t.edges*int64(w.threads)+total/2)/total)), w.threads)
+		for range threads {
 			<-idle // tasks give theirs back whatever happens
 		}
-		running.Add(1)
-		done := func(err error) {
-			t.err = err
-			for range t.threads {
-				idle <- struct{}{}
-			}
-			running.Done()
-		}
-		guard.Go(func() { done(work(t.group, t.threads)) }, func(p *guard.PanicError) { done(p) })
+		tasks.Start(func() error {
+			defer func() {
+				for range threads {
+					idle <- struct{}{}
+				}
+			}()
+			return work(t.group, threads)
+		})
 	}
-	running.Wait()
-	for _, t := range w.order {
-		if t.err != nil {
-			return t.err
-		}
-	}
-	return nil
+	return tasks.Wait()
 }
 
 // plan lists the tasks of a hop, the largest first, and returns about how many edges they draw.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // referenceTrees draws a disjoint batch as the documentation says, slowly: reference, with a map from pairs of tree and
@@ -177,7 +179,7 @@ func requireTrees(t testing.TB, want, got Subgraph) {
 }
 
 func TestTemporalEqualsReference(t *testing.T) {
-	g := newTimedGraph(300, 7)
+	g := newTimedGraph(300, explore.Seed(t, 7))
 	seeds := append(g.seeds(20, 3), 97, 97, 0)
 	request := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5)}
 	for form, times := range g.timeForms(t) {
@@ -189,7 +191,7 @@ func TestTemporalEqualsReference(t *testing.T) {
 						w := newWorker(t, graph, cfg, threads == 1, threads)
 						for batch, r := range []Request{request, {Seeds: []int64{}, Times: []int64{}},
 							{Seeds: []int64{97}, Times: []int64{50}}, request} {
-							key := Key{Seed: 1, Epoch: 2, Batch: uint64(batch)}
+							key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(batch)}
 							var got Subgraph
 							require.NoError(t, w.Draw(context.Background(), key, r, &got))
 							want := referenceTrees(g.indptr, g.wide, g.times, cfg, key, r)
@@ -225,7 +227,7 @@ func requireNoFuture(t testing.TB, times []int64, cfg plainConfig, r Request, su
 
 // Lists that ascend in time need no order.
 func TestTemporalOfSortedLists(t *testing.T) {
-	g := newTimedGraph(400, 8).sorted()
+	g := newTimedGraph(400, explore.Seed(t, 8)).sorted()
 	seeds := g.seeds(50, 3)
 	r := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5)}
 	for place, graph := range g.forms() {
@@ -242,7 +244,7 @@ func TestTemporalOfSortedLists(t *testing.T) {
 }
 
 func TestDisjointEqualsReference(t *testing.T) {
-	g := newTimedGraph(500, 9)
+	g := newTimedGraph(500, explore.Seed(t, 9))
 	seeds := append(g.seeds(40, 3), 97, 97, 0)
 	for place, graph := range g.forms() {
 		for name, cfg := range map[string]plainConfig{

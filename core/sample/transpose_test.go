@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
 
@@ -37,7 +38,7 @@ func checkTransposed(t *testing.T, g *Subgraph) {
 }
 
 func TestTransposeGroupsEdgesBySource(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 6))
+	rng := explore.Rand(t, 5, 6)
 	for _, size := range []struct{ nodes, edges int }{{1, 0}, {1, 3}, {7, 40}, {300, 5000}, {2000, 100}} {
 		indptr, indices := make([]int64, size.nodes+1), make([]int64, size.edges)
 		for range size.edges {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"freshgo/core/internal/guard"
+	"freshgo/core/internal/invariants"
 	"freshgo/core/mem"
 )
 
@@ -89,7 +90,13 @@ func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) er
 		if err := w.complete(ctx); err != nil {
 			return err
 		}
-		return w.flatten(out)
+		if err := w.flatten(out); err != nil {
+			return err
+		}
+		if invariants.Enabled {
+			w.check(out)
+		}
+		return nil
 	})
 }
 

@@ -19,7 +19,7 @@ const maxCount = 1 << 48
 // labelName is the node tensor in which a NaN is an error: PyG's name for labels.
 const labelName = "y"
 
-// Input is a graph to convert. It has types, or it is homogeneous and the other fields describe it.
+// Input is a graph to convert. It is heterogeneous, or homogeneous and then the other fields describe it.
 type Input struct {
 	NumNodes    int64  // -1: as many as the node-level tensors have rows or, without any, the highest id plus one
 	EdgeIndex   Source // integers of shape [2, edges]; row 0 the sources, row 1 the targets

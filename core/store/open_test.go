@@ -371,7 +371,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(good[manifest.HeaderBytes:])
 	f.Add([]byte{})
 	heterogeneous := filepath.Join(f.TempDir(), "g")
-	require.NoError(f, Convert(context.Background(), ssd.OS, newTypedGraph(3, 50).Input, heterogeneous, ConvertOptions{}))
+	require.NoError(f, Convert(context.Background(), ssd.OS, newHeteroGraph(3, 50).Input, heterogeneous, ConvertOptions{}))
 	several, err := os.ReadFile(filepath.Join(heterogeneous, manifest.Name))
 	require.NoError(f, err)
 	f.Add(several[manifest.HeaderBytes:])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"freshgo/core/internal/bitset"
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -144,7 +145,7 @@ func (c *conversion) stream(
 
 // writeSplit writes the node ids of a split and marks them in members, which may be nil.
 func (c *conversion) writeSplit(
-	ctx context.Context, p *nodePart, file string, t NamedSource, members []uint64,
+	ctx context.Context, p *nodePart, file string, t NamedSource, members bitset.Set,
 ) (*manifest.Split, error) {
 	name := "split " + p.label + t.Name
 	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
@@ -173,7 +174,7 @@ func (c *conversion) writeSplit(
 				return nil, outOfRange(t.Source, fmt.Sprintf("%s[%d]", name, first+int64(i)), id, p.count)
 			}
 			if members != nil {
-				members[id/64] |= 1 << (id % 64)
+				members.Add(id)
 			}
 		}
 		if err := w.write(mem.Bytes(ids)); err != nil {
@@ -219,7 +220,7 @@ func (c *conversion) splitReader(
 
 // labelCheck returns a visitor that looks for NaN in the labels of the nodes that need one: the members of a split or,
 // without splits, all.
-func labelCheck(t NamedSource, label string, members []uint64) func(first int64, rows []byte) error {
+func labelCheck(t NamedSource, label string, members bitset.Set) func(first int64, rows []byte) error {
 	if t.Name != labelName || !t.DType.IsFloat() {
 		return anyValue
 	}
@@ -227,7 +228,7 @@ func labelCheck(t NamedSource, label string, members []uint64) func(first int64,
 	return func(first int64, rows []byte) error {
 		for i := int64(0); i*rowBytes < int64(len(rows)); i++ {
 			node := first + i
-			if members != nil && members[node/64]>>(node%64)&1 == 0 {
+			if members != nil && !members.Has(node) {
 				continue
 			}
 			if hasNaN(t.DType, rows[i*rowBytes:(i+1)*rowBytes]) {

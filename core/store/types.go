@@ -42,11 +42,11 @@ func edgeTypeName(source, relation, target string) string {
 	return fmt.Sprintf("(%s, %s, %s)", source, relation, target)
 }
 
-// Typed reports whether nodes and edges have types, which have names then, be there only one of each. A store without
-// is homogeneous: it has one node type and one edge type, both without a name.
+// Heterogeneous reports whether node types and edge types have names, be there only one of each. A homogeneous store
+// has one node type and one edge type, both without a name.
 func (s *Store) Heterogeneous() bool { return s.node().Name != "" }
 
-// CheckHomogeneous returns an ErrInvalid, with the types, for a store that is Typed. Whoever uses Topology, Tensors,
+// CheckHomogeneous returns an ErrInvalid, with the types, for a heterogeneous store. Whoever uses Topology, Tensors,
 // EdgeTensors, Splits, Order and the reading methods of a Store calls it before: they are those of the only type.
 func (s *Store) CheckHomogeneous() error {
 	if !s.Heterogeneous() {

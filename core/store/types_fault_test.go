@@ -19,7 +19,7 @@ import (
 // TestTypesFlippedBytes changes a byte of every file: Verify must find it.
 func TestTypesFlippedBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g")
-	require.NoError(t, Convert(context.Background(), ssd.OS, newTypedGraph(3, 50).Input, path, ConvertOptions{}))
+	require.NoError(t, Convert(context.Background(), ssd.OS, newHeteroGraph(3, 50).Input, path, ConvertOptions{}))
 	s, err := Open(ssd.OS, path)
 	require.NoError(t, err)
 	for name, data := range readFiles(t, path) {
@@ -40,7 +40,7 @@ func TestTypesFlippedBytes(t *testing.T) {
 // TestTypesEveryCallFails fails each read and write of a conversion in turn: nothing stays, neither files nor memory
 // nor descriptors.
 func TestTypesEveryCallFails(t *testing.T) {
-	g := largeTypedGraph()
+	g := largeHeteroGraph()
 	memory := smallestBudget(t, g.Input)
 	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync,
 		faultfs.Rename, faultfs.Remove} {
@@ -70,14 +70,14 @@ func TestTypesEveryCallFails(t *testing.T) {
 		}
 		s, err := Open(ssd.OS, path)
 		require.NoError(t, err)
-		requireTyped(t, g, s)
+		requireHetero(t, g, s)
 	}
 }
 
 // TestTypesKilled stops a conversion dead at many points, with nothing tidied up, as a killed process does. There is no
 // store then, and the next conversion makes one.
 func TestTypesKilled(t *testing.T) {
-	g := largeTypedGraph()
+	g := largeHeteroGraph()
 	memory := smallestBudget(t, g.Input)
 	path := filepath.Join(t.TempDir(), "g")
 	for nth := 1; ; nth += 1 + nth {
@@ -93,7 +93,7 @@ func TestTypesKilled(t *testing.T) {
 			require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path, ConvertOptions{Memory: memory}))
 			s, err := Open(ssd.OS, path)
 			require.NoError(t, err)
-			requireTyped(t, g, s)
+			requireHetero(t, g, s)
 			require.NoError(t, os.RemoveAll(path))
 			names, err := os.ReadDir(filepath.Dir(path))
 			require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestTypesKilled(t *testing.T) {
 // TestTypesReadErrors fails reads of a store.
 func TestTypesReadErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g")
-	require.NoError(t, Convert(context.Background(), ssd.OS, newTypedGraph(3, 50).Input, path, ConvertOptions{}))
+	require.NoError(t, Convert(context.Background(), ssd.OS, newHeteroGraph(3, 50).Input, path, ConvertOptions{}))
 	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Stat, faultfs.Read, faultfs.Size} {
 		for nth := 1; ; nth++ {
 			fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO})
@@ -124,7 +124,7 @@ func TestTypesReadErrors(t *testing.T) {
 }
 
 func TestTypesCancel(t *testing.T) {
-	g := largeTypedGraph()
+	g := largeHeteroGraph()
 	memory := smallestBudget(t, g.Input)
 	var stages []string
 	path := filepath.Join(t.TempDir(), "g")

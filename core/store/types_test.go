@@ -18,18 +18,18 @@ import (
 	"freshgo/core/ssd"
 )
 
-// typedGraph is a random Input with types and what a store of it must hold.
-type typedGraph struct {
+// heteroGraph is a random heterogeneous Input and what a store of it must hold.
+type heteroGraph struct {
 	Input
 	splits map[string][]int64 // by label and name
 	edges  [][2][]int64       // ends of the edges of each type
 	rows   map[string][]byte  // dense rows of each tensor, by label and name
 }
 
-// newTypedGraph makes a graph of a random schema with about so many nodes and edges of each type.
-func newTypedGraph(seed uint64, scale int64) *typedGraph {
+// newHeteroGraph makes a graph of a random schema with about so many nodes and edges of each type.
+func newHeteroGraph(seed uint64, scale int64) *heteroGraph {
 	rng := rand.New(rand.NewPCG(seed, 19))
-	g := &typedGraph{splits: map[string][]int64{}, rows: map[string][]byte{}}
+	g := &heteroGraph{splits: map[string][]int64{}, rows: map[string][]byte{}}
 	names := []string{"paper", "author", "a type/with: odd names", "été"}[:1+rng.IntN(4)]
 	for _, name := range names {
 		t := NodeInput{Name: name, NumNodes: 1 + rng.Int64N(scale), Splits: map[string]Source{}}
@@ -81,7 +81,7 @@ func newTypedGraph(seed uint64, scale int64) *typedGraph {
 }
 
 // tensor makes random rows of a random type and width.
-func (g *typedGraph) tensor(rng *rand.Rand, label, name string, rows int64) NamedSource {
+func (g *heteroGraph) tensor(rng *rand.Rand, label, name string, rows int64) NamedSource {
 	dtype := manifest.DType(1 + rng.IntN(int(manifest.DType_FLOAT64)))
 	shape := []int64{rows}
 	for range rng.IntN(3) {
@@ -90,7 +90,7 @@ func (g *typedGraph) tensor(rng *rand.Rand, label, name string, rows int64) Name
 	return g.dense(rng, label, name, dtype, shape...)
 }
 
-func (g *typedGraph) dense(rng *rand.Rand, label, name string, dtype manifest.DType, shape ...int64) NamedSource {
+func (g *heteroGraph) dense(rng *rand.Rand, label, name string, dtype manifest.DType, shape ...int64) NamedSource {
 	n := int64(dtype.Size())
 	for _, d := range shape {
 		n *= d
@@ -99,8 +99,8 @@ func (g *typedGraph) dense(rng *rand.Rand, label, name string, dtype manifest.DT
 	return NamedSource{name, Dense(dtype, shape, g.rows[label+name])}
 }
 
-// requireTyped compares everything that a store holds with the graph it was made from.
-func requireTyped(t *testing.T, g *typedGraph, s *Store) {
+// requireHetero compares everything that a store holds with the graph it was made from.
+func requireHetero(t *testing.T, g *heteroGraph, s *Store) {
 	t.Helper()
 	ctx, budget := context.Background(), mem.NewBudget(0)
 	require.True(t, s.Heterogeneous())
@@ -168,18 +168,18 @@ func widened[T int32 | uint32](ids []T) (out []int64) {
 // TestTypesRoundTrip converts random schemas within every kind of budget.
 func TestTypesRoundTrip(t *testing.T) {
 	for seed := range uint64(16) {
-		g := newTypedGraph(seed, 200)
-		requireTyped(t, g, mustConvert(t, g.Input, 0))
+		g := newHeteroGraph(seed, 200)
+		requireHetero(t, g, mustConvert(t, g.Input, 0))
 		if seed%8 == 0 {
-			requireTyped(t, g, mustConvert(t, g.Input, smallestBudget(t, g.Input)))
+			requireHetero(t, g, mustConvert(t, g.Input, smallestBudget(t, g.Input)))
 		}
 	}
 }
 
-// largeTypedGraph has an edge type that the smallest budget cannot hold, and one to a type without nodes.
-func largeTypedGraph() *typedGraph {
+// largeHeteroGraph has an edge type that the smallest budget cannot hold, and one to a type without nodes.
+func largeHeteroGraph() *heteroGraph {
 	rng := rand.New(rand.NewPCG(5, 19))
-	g := &typedGraph{splits: map[string][]int64{"user.train": {0, 7}}, rows: map[string][]byte{}}
+	g := &heteroGraph{splits: map[string][]int64{"user.train": {0, 7}}, rows: map[string][]byte{}}
 	g.NodeTypes = []NodeInput{
 		{Name: "user", NumNodes: 2000,
 			Splits: map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))}},
@@ -207,7 +207,7 @@ func largeTypedGraph() *typedGraph {
 
 // TestTypesShareOneBudget: types are converted one after the other, so that a budget for the largest is enough for all.
 func TestTypesShareOneBudget(t *testing.T) {
-	g := largeTypedGraph()
+	g := largeHeteroGraph()
 	least := smallestBudget(t, g.Input)
 	alone := g.Input
 	alone.EdgeTypes = alone.EdgeTypes[:1]
@@ -226,7 +226,7 @@ func TestTypesShareOneBudget(t *testing.T) {
 	require.Zero(t, budget.Used())
 	s, err := Open(ssd.OS, path)
 	require.NoError(t, err)
-	requireTyped(t, g, s)
+	requireHetero(t, g, s)
 }
 
 func TestTypesAreCountedByTheirIDs(t *testing.T) {
@@ -246,7 +246,7 @@ func TestTypesAreCountedByTheirIDs(t *testing.T) {
 }
 
 func TestUnknownTypes(t *testing.T) {
-	s := mustConvert(t, largeTypedGraph().Input, 0)
+	s := mustConvert(t, largeHeteroGraph().Input, 0)
 	_, err := s.NodeType("usr")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorContains(t, err, `["user" "item" "tag"]`)
@@ -338,7 +338,7 @@ func TestBadTypes(t *testing.T) {
 
 func TestHostileTypes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g")
-	require.NoError(t, Convert(context.Background(), ssd.OS, largeTypedGraph().Input, path, ConvertOptions{}))
+	require.NoError(t, Convert(context.Background(), ssd.OS, largeHeteroGraph().Input, path, ConvertOptions{}))
 	name := filepath.Join(path, manifest.Name)
 	original, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -391,7 +391,7 @@ func TestHostileTypes(t *testing.T) {
 }
 
 func TestDescribeTypes(t *testing.T) {
-	g := largeTypedGraph()
+	g := largeHeteroGraph()
 	s := mustConvert(t, g.Input, 0)
 	text, err := json.Marshal(s.Describe())
 	require.NoError(t, err)

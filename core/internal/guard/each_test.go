@@ -57,3 +57,59 @@ func TestEachReturnsAPanic(t *testing.T) {
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, "broken", p.Value)
 }
+
+func TestGroupRunsAllAndKeepsTheOrderOfErrors(t *testing.T) {
+	var g Group
+	first, second, released := errors.New("first"), errors.New("second"), make(chan struct{})
+	g.Start(func() error { return context.Canceled })
+	g.Start(func() error {
+		<-released // the second fails before
+		return first
+	})
+	g.Start(func() error {
+		defer close(released)
+		return second
+	})
+	require.Same(t, first, g.Wait())
+	g = Group{}
+	g.Start(func() error { return context.Canceled })
+	g.Start(func() error { return nil })
+	require.ErrorIs(t, g.Wait(), context.Canceled)
+	require.NoError(t, new(Group).Wait())
+}
+
+func TestSplitCoversEverythingOnce(t *testing.T) {
+	for threads := range 6 {
+		for n := range 20 {
+			seen, parts := make([]atomic.Int32, n), atomic.Int32{}
+			Split(threads, n, func(lo, hi int) {
+				parts.Add(1)
+				for i := lo; i < hi; i++ {
+					seen[i].Add(1)
+				}
+			})
+			for i := range seen {
+				require.EqualValues(t, 1, seen[i].Load())
+			}
+			require.LessOrEqual(t, int(parts.Load()), max(1, threads))
+		}
+	}
+}
+
+// TestSplitPassesAPanicOn with the stack of the goroutine that panicked.
+func TestSplitPassesAPanicOn(t *testing.T) {
+	err := Run(func() error {
+		Split(3, 9, func(lo, _ int) {
+			if lo == 3 {
+				broken()
+			}
+		})
+		return nil
+	})
+	var p *PanicError
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, "broken", p.Value)
+	require.Contains(t, string(p.Stack), "guard.broken")
+}
+
+func broken() { panic("broken") }

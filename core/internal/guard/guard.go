@@ -1,8 +1,9 @@
 // Package guard starts goroutines whose panics come back as errors.
 //
 // A panic that leaves a goroutine ends the whole process, and with it the Python interpreter that loaded the library.
-// So core starts goroutines only through Go (a test in core/internal/lint enforces it), and the exported C functions
-// wrap their work in Run. Both turn a panic into a *PanicError that carries the stack of the place where it happened.
+// So core starts goroutines only through Go and Group (a test in core/internal/lint enforces it), and the exported C
+// functions wrap their work in Run. All turn a panic into a *PanicError that carries the stack of the place where it
+// happened.
 //
 // Cost: one deferred call for each goroutine or Run. Fatal runtime errors (concurrent map writes, out of memory) and
 // runtime.Goexit are not panics and pass through.
@@ -32,10 +33,18 @@ func (e *PanicError) Unwrap() error {
 func Run(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			err = panicError(v)
 		}
 	}()
 	return fn()
+}
+
+// panicError is what was recovered. What Split has passed on keeps the stack of the place where it happened.
+func panicError(v any) *PanicError {
+	if p, again := v.(*PanicError); again {
+		return p
+	}
+	return &PanicError{Value: v, Stack: debug.Stack()}
 }
 
 // Go runs fn on a new goroutine. If fn panics, onPanic runs on that goroutine after the deferred calls of fn, so a
@@ -45,7 +54,7 @@ func Go(fn func(), onPanic func(*PanicError)) {
 	go func() {
 		defer func() {
 			if v := recover(); v != nil {
-				onPanic(&PanicError{Value: v, Stack: debug.Stack()})
+				onPanic(panicError(v))
 			}
 		}()
 		fn()

@@ -147,7 +147,7 @@ class Types:
         """
 
         def reverse(source: str, relation: str, target: str) -> bool:
-            name = relation.removeprefix("rev_") if relation.startswith("rev_") else f"rev_{relation}"
+            name = reverse_names(relation)[-1]
             back = [edge_type for edge_type in self.edge_types if (edge_type[0], edge_type[2]) == (target, source)]
             return source == target or len(back) == 1 or (target, name, source) in back
 
@@ -166,6 +166,15 @@ class Inputs:
     """The types whose nodes were given as a mask."""
     counts: dict[str, int]
     """How many there are of each type."""
+
+
+def reverse_names(relation: str) -> list[str]:
+    """Return what PyG calls the relation against this one, in the order in which it is looked for.
+
+    That is ``"rev_x"`` for ``"x"``; of ``"rev_x"`` it is also ``"x"``.
+    """
+    names = [f"rev_{relation}"]
+    return [*names, relation.removeprefix("rev_")] if relation.startswith("rev_") else names
 
 
 def by_relation(value: Mapping[Any, Any]) -> ByRelation:

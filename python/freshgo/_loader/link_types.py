@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from freshgo._args.types import UNNAMED, EdgeType, Types
+from freshgo._args.types import UNNAMED, EdgeType, Types, reverse_names
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
@@ -76,7 +76,7 @@ def reverse(value: object, of: EdgeType, types: Types) -> EdgeType:
                 f"exclude_seed_edges={found} must lead from {target!r} to {source!r}, against the links of {of}"
             )
         return found
-    names = [f"rev_{relation}", *([relation.removeprefix("rev_")] if relation.startswith("rev_") else [])]
+    names = reverse_names(relation)
     for name in names:
         if (target, name, source) in types.edge_types:
             return (target, name, source)

@@ -16,7 +16,7 @@ import (
 )
 
 // numNodes is the number of nodes of all types.
-func (g *typedGraph) numNodes() (n int64) {
+func (g *heteroGraph) numNodes() (n int64) {
 	for _, t := range g.NodeTypes {
 		n += t.NumNodes
 	}
@@ -24,7 +24,7 @@ func (g *typedGraph) numNodes() (n int64) {
 }
 
 // simpleOrders is what each order is by its definition: one over all nodes, cut by node type.
-func (g *typedGraph) simpleOrders(order string, scores []float32, hotRows int) map[string][]uint32 {
+func (g *heteroGraph) simpleOrders(order string, scores []float32, hotRows int) map[string][]uint32 {
 	first, n := map[string]int64{}, int64(0)
 	for _, t := range g.NodeTypes {
 		first[t.Name] = n
@@ -63,9 +63,9 @@ func (g *typedGraph) simpleOrders(order string, scores []float32, hotRows int) m
 
 // requireTypesReordered compares everything that a store holds with the graph it was made from, its orders with those
 // given, and the rows of its files with the orders.
-func requireTypesReordered(t *testing.T, g *typedGraph, orders map[string][]uint32, s *Store) {
+func requireTypesReordered(t *testing.T, g *heteroGraph, orders map[string][]uint32, s *Store) {
 	t.Helper()
-	requireTyped(t, g, s)
+	requireHetero(t, g, s)
 	budget := mem.NewBudget(0)
 	for _, typ := range s.NodeTypes() {
 		block, err := typ.LoadOrder(context.Background(), budget, mem.Topology)
@@ -91,7 +91,7 @@ func requireTypesReordered(t *testing.T, g *typedGraph, orders map[string][]uint
 // TestRelayoutOfTypes compares every order of random heterogeneous graphs with its definition.
 func TestRelayoutOfTypes(t *testing.T) {
 	for seed := range uint64(12) {
-		g := newTypedGraph(seed, 300)
+		g := newHeteroGraph(seed, 300)
 		src := mustConvert(t, g.Input, 0)
 		n := g.numNodes()
 		scores := randomScores(seed, n)
@@ -108,7 +108,7 @@ func TestRelayoutOfTypes(t *testing.T) {
 // TestRelayoutOfTypesTwice: a heterogeneous store that is relaid out again, within the smallest budget, has the files
 // of one relaid out once, and a conversion with a relayout in place has them too.
 func TestRelayoutOfTypesTwice(t *testing.T) {
-	ctx, g := context.Background(), largeTypedGraph()
+	ctx, g := context.Background(), largeHeteroGraph()
 	src := mustConvert(t, g.Input, 0)
 	scores := randomScores(3, g.numNodes())
 	opts := RelayoutOptions{Order: HotCommunity, Scores: scores, HotRows: 100}
@@ -129,7 +129,7 @@ func TestRelayoutOfTypesTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g")
 	d, err := ConvertDraft(ctx, ssd.OS, g.Input, path, HotCommunity, ConvertOptions{})
 	require.NoError(t, err)
-	requireTyped(t, g, d.Store())
+	requireHetero(t, g, d.Store())
 	opts.Memory = 0
 	require.NoError(t, d.Relayout(ctx, opts))
 	inPlace := readFiles(t, path)
@@ -139,7 +139,7 @@ func TestRelayoutOfTypesTwice(t *testing.T) {
 
 // TestRelayoutOfTypesBadInput: messages about scores name the node type.
 func TestRelayoutOfTypesBadInput(t *testing.T) {
-	g := largeTypedGraph()
+	g := largeHeteroGraph()
 	src := mustConvert(t, g.Input, 0)
 	path := filepath.Join(t.TempDir(), "r")
 	err := Relayout(context.Background(), src, path, RelayoutOptions{Order: Hot, Scores: make([]float32, 4999)})

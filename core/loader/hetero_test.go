@@ -18,8 +18,8 @@ import (
 	"freshgo/core/store"
 )
 
-func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroBatchesAreWhatTheSamplerDraws(t *testing.T) {
+	d := newHeteroDataset()
 	g := d.graph(t)
 	s := d.store(t, ssd.OS)
 	for _, tt := range []struct {
@@ -96,10 +96,10 @@ func TestTypedBatchesAreWhatTheSamplerDraws(t *testing.T) {
 	}
 }
 
-// TestTypedResume: an epoch that is resumed in the middle, and batches that are put in another order, are those of the
+// TestHeteroResume: an epoch that is resumed in the middle, and batches that are put in another order, are those of the
 // epoch.
-func TestTypedResume(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroResume(t *testing.T) {
+	d := newHeteroDataset()
 	o := d.options()
 	o.Cache, o.FeatureCache, o.Superbatch, o.Reorder, o.Prefetch, o.ReorderRows = "belady", 120<<10, 8, 4, 2, 200
 	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
@@ -117,9 +117,9 @@ func TestTypedResume(t *testing.T) {
 	require.Greater(t, len(seen), 5)
 }
 
-// TestTypedBudgets: whatever the memory, batches are right or the smallest that works is named.
-func TestTypedBudgets(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroBudgets: whatever the memory, batches are right or the smallest that works is named.
+func TestHeteroBudgets(t *testing.T) {
+	d := newHeteroDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){
 		"plain":   func(*Options) {},
@@ -148,10 +148,10 @@ func TestTypedBudgets(t *testing.T) {
 	}
 }
 
-// TestTypedBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place,
+// TestHeteroBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place,
 // and needs the most.
-func TestTypedBudgetsOfFewSeeds(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroBudgetsOfFewSeeds(t *testing.T) {
+	d := newHeteroDataset()
 	g := d.graph(t)
 	o := d.options()
 	o.RelationFanouts = [][]int64{{1}, {0}, {0}, {-1}, {0}, {0}, {0}}
@@ -179,9 +179,9 @@ func TestTypedBudgetsOfFewSeeds(t *testing.T) {
 	}
 }
 
-// TestTypedBatchesAreCounted: a batch takes the bytes that room was made for.
-func TestTypedBatchesAreCounted(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroBatchesAreCounted: a batch takes the bytes that room was made for.
+func TestHeteroBatchesAreCounted(t *testing.T) {
+	d := newHeteroDataset()
 	for _, mode := range []Mode{Train, Trace} {
 		o := d.options()
 		o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true
@@ -202,8 +202,8 @@ func TestTypedBatchesAreCounted(t *testing.T) {
 	}
 }
 
-func TestTypedSeedsOfEveryNode(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroSeedsOfEveryNode(t *testing.T) {
+	d := newHeteroDataset()
 	o := d.options()
 	o.Seeds, o.Shuffle, o.RelationFanouts, o.Fanouts = nil, false, nil, []int64{2, 1}
 	l := open(t, d.graph(t), o)
@@ -220,9 +220,9 @@ func TestTypedSeedsOfEveryNode(t *testing.T) {
 	require.Equal(t, d.counts, at)
 }
 
-// TestTypedWeights: of a relation with weights no edge of weight zero is drawn; those without draw the same as ever.
-func TestTypedWeights(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroWeights: of a relation with weights no edge of weight zero is drawn; those without draw the same as ever.
+func TestHeteroWeights(t *testing.T) {
+	d := newHeteroDataset()
 	for i := range d.edges {
 		if len(d.edges[i].Tensors) > 0 {
 			w := d.edges[i].Tensors[1]
@@ -254,8 +254,8 @@ func TestTypedWeights(t *testing.T) {
 	}
 }
 
-func TestTypedTranspose(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroTranspose(t *testing.T) {
+	d := newHeteroDataset()
 	o := d.options()
 	o.Transpose = true
 	for _, b := range epochOf(t, open(t, d.graph(t), o), 0) {
@@ -276,8 +276,8 @@ func TestTypedTranspose(t *testing.T) {
 	}
 }
 
-func TestTypedHotness(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroHotness(t *testing.T) {
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	o := d.options()
 	o.Cache = "degree"
@@ -311,8 +311,8 @@ func TestTypedHotness(t *testing.T) {
 	require.True(t, slices.Equal(want, scores))
 }
 
-func TestTypedOptionsThatAreRefused(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroOptionsThatAreRefused(t *testing.T) {
+	d := newHeteroDataset()
 	g := d.graph(t)
 	for _, tt := range []struct {
 		change  func(o *Options)
@@ -335,7 +335,7 @@ func TestTypedOptionsThatAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, tt.target)
 		require.ErrorContains(t, err, tt.message)
 	}
-	bad := newTypedDataset()
+	bad := newHeteroDataset()
 	bad.edges[2].Tensors[1].Rows[3] |= 0x80 // a sign
 	o := bad.options()
 	o.WeightAttr = "w"
@@ -350,9 +350,9 @@ func TestTypedOptionsThatAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, sample.ErrFanout)
 }
 
-// TestTypedDamage: a bad neighbour in a file is an error that names the file, when it is loaded and when it is read.
-func TestTypedDamage(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroDamage: a bad neighbour in a file is an error that names the file, when it is loaded and when it is read.
+func TestHeteroDamage(t *testing.T) {
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	edges := s.EdgeTypes()
 	indices := edges[0].Indices

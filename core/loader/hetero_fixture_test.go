@@ -17,16 +17,16 @@ import (
 	"freshgo/core/store"
 )
 
-// typedDataset is a graph with types whose tensors tell their type and row: byte j of row v of tensor k is v + 7*j +
-// 31*k (mod 256).
-type typedDataset struct {
+// heteroDataset is a heterogeneous graph whose tensors tell their type and row: byte j of row v of tensor k is
+// v + 7*j + 31*k (mod 256).
+type heteroDataset struct {
 	names  []string
 	counts []int64
 	nodes  [][]GraphTensor
 	edges  []GraphEdges
 }
 
-func typedRows(rows, width int64, tag byte) []byte {
+func heteroRows(rows, width int64, tag byte) []byte {
 	out := make([]byte, rows*width)
 	for v := range rows {
 		for j := range width {
@@ -36,14 +36,14 @@ func typedRows(rows, width int64, tag byte) []byte {
 	return out
 }
 
-// newTypedDataset has types with one, two and no tensors, a type without nodes and one that nothing reaches, and
+// newHeteroDataset has types with one, two and no tensors, a type without nodes and one that nothing reaches, and
 // relations of very different sizes.
-func newTypedDataset() *typedDataset {
+func newHeteroDataset() *heteroDataset {
 	rng := rand.New(rand.NewPCG(3, 4))
-	d := &typedDataset{names: []string{"user", "item", "tag", "none", "far"}, counts: []int64{900, 2500, 60, 0, 40}}
+	d := &heteroDataset{names: []string{"user", "item", "tag", "none", "far"}, counts: []int64{900, 2500, 60, 0, 40}}
 	add := func(name string, typ int, width int64, tag byte) GraphTensor {
 		return GraphTensor{Name: name, DType: manifest.DType_UINT8, RowShape: []int64{width},
-			Rows: typedRows(d.counts[typ], width, tag)}
+			Rows: heteroRows(d.counts[typ], width, tag)}
 	}
 	d.nodes = [][]GraphTensor{{add("x", 0, 96, 1)}, {add("narrow", 1, 80, 2), add("x", 1, 170, 3), add("y", 1, 8, 4)}, nil,
 		{add("x", 3, 100, 5)}, {add("x", 4, 300, 6)}}
@@ -68,7 +68,10 @@ func newTypedDataset() *typedDataset {
 				weights[k] = float32(k%5) + 0.5
 			}
 			e.Tensors = []GraphTensor{
-				{Name: "attr", DType: manifest.DType_UINT8, RowShape: []int64{70}, Rows: typedRows(int64(r.edges), 70, byte(10+i))},
+				{
+					Name: "attr", DType: manifest.DType_UINT8, RowShape: []int64{70},
+					Rows: heteroRows(int64(r.edges), 70, byte(10+i)),
+				},
 				{Name: "w", DType: manifest.DType_FLOAT32, Rows: littleEndian(weights)},
 			}
 		}
@@ -77,7 +80,7 @@ func newTypedDataset() *typedDataset {
 	return d
 }
 
-func (d *typedDataset) graph(t *testing.T) *Graph {
+func (d *heteroDataset) graph(t *testing.T) *Graph {
 	t.Helper()
 	var in GraphInput
 	for i, name := range d.names {
@@ -90,7 +93,7 @@ func (d *typedDataset) graph(t *testing.T) *Graph {
 	return g
 }
 
-func (d *typedDataset) store(t *testing.T, fs ssd.FS) *store.Store {
+func (d *heteroDataset) store(t *testing.T, fs ssd.FS) *store.Store {
 	t.Helper()
 	named := func(tensors []GraphTensor) (out []store.NamedSource) {
 		for _, x := range tensors {
@@ -111,7 +114,7 @@ func (d *typedDataset) store(t *testing.T, fs ssd.FS) *store.Store {
 		in.EdgeTypes = append(in.EdgeTypes, store.EdgeInput{Source: e.Source, Relation: e.Relation, Target: e.Target,
 			EdgeIndex: e.EdgeIndex, Tensors: named(e.Tensors)})
 	}
-	path := filepath.Join(t.TempDir(), "typed.freshgo")
+	path := filepath.Join(t.TempDir(), "hetero.freshgo")
 	require.NoError(t, store.Convert(context.Background(), ssd.OS, in, path, store.ConvertOptions{Memory: 64 << 20}))
 	s, err := store.Open(fs, path)
 	require.NoError(t, err)
@@ -119,8 +122,8 @@ func (d *typedDataset) store(t *testing.T, fs ssd.FS) *store.Store {
 	return s
 }
 
-// typedOptions have seeds of three types, some of them twice.
-func (d *typedDataset) options() Options {
+// heteroOptions have seeds of three types, some of them twice.
+func (d *heteroDataset) options() Options {
 	o := plain()
 	o.BatchSize = 50
 	o.RelationFanouts = [][]int64{{4, 3}, {3, -1}, {2, 2}, {5, 0}, {2, 2}, {1, 1}, {1, 1}}
@@ -134,19 +137,19 @@ func (d *typedDataset) options() Options {
 	return o
 }
 
-// typedBatch is a batch of the sampler cut by node type and relation.
-type typedBatch struct {
+// heteroBatch is a batch of the sampler cut by node type and relation.
+type heteroBatch struct {
 	Nodes, NodesPerHop [][]int64 // ids within the type
-	Relations          []typedEdges
+	Relations          []heteroEdges
 }
 
-type typedEdges struct {
+type heteroEdges struct {
 	Ptr, Pos, EdgesPerHop []int64
 	Row                   []uint32
 }
 
 // cutBatch cuts a batch of so many hops by its counts.
-func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out typedBatch) {
+func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out heteroBatch) {
 	first, reached := int64(0), make([]int64, len(g.NumNodes))
 	for typ, n := range g.NumNodes {
 		counts := sub.NodesPerHop[typ*(hops+1) : (typ+1)*(hops+1)]
@@ -163,7 +166,7 @@ func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out typedBatch) {
 		sub.Nodes, first = sub.Nodes[total:], first+n
 	}
 	for i, r := range g.Relations {
-		e := typedEdges{Ptr: sub.Ptr[:reached[r.Target]+1], EdgesPerHop: sub.EdgesPerHop[i*hops : (i+1)*hops]}
+		e := heteroEdges{Ptr: sub.Ptr[:reached[r.Target]+1], EdgesPerHop: sub.EdgesPerHop[i*hops : (i+1)*hops]}
 		total := e.Ptr[reached[r.Target]]
 		e.Row, e.Pos = sub.Row[:total], sub.Pos[:total]
 		sub.Ptr, sub.Row, sub.Pos = sub.Ptr[len(e.Ptr):], sub.Row[total:], sub.Pos[total:]
@@ -173,7 +176,7 @@ func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out typedBatch) {
 }
 
 // check compares a batch with what the sampler draws for its seeds, and every row with the tensor that it is of.
-func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch int64, b *seen) {
+func (d *heteroDataset) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch int64, b *seen) {
 	t.Helper()
 	lists := make([][]int64, len(d.names))
 	first := []int64{0}
@@ -204,7 +207,7 @@ func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.Worker, o Options
 	var sub sample.Subgraph
 	key := sample.Key{Seed: o.Seed, Epoch: uint64(epoch), Batch: uint64(b.index)}
 	require.NoError(t, w.Sample(context.Background(), key, flat, &sub))
-	want := cutBatch(g.Sampled(), len(o.RelationFanouts[0]), sub)
+	want := cutBatch(g.sampled(), len(o.RelationFanouts[0]), sub)
 	names := 0
 	same := func(name string, want []int64) {
 		t.Helper()
@@ -262,12 +265,27 @@ func (d *typedDataset) check(t *testing.T, g *Graph, w *sample.Worker, o Options
 	}
 }
 
-func (d *typedDataset) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
+func (d *heteroDataset) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
 	t.Helper()
-	s, err := sample.New(g.Sampled(), sample.Config{Fanouts: o.RelationFanouts, Replace: o.Replace, Labor: o.Labor})
+	s, err := sample.New(g.sampled(), sample.Config{Fanouts: o.RelationFanouts, Replace: o.Replace, Labor: o.Labor})
 	require.NoError(t, err)
 	w, err := s.NewWorker(mem.NewBudget(0), false, 1)
 	require.NoError(t, err)
 	t.Cleanup(w.Close)
 	return w
+}
+
+// sampled is what a sampler draws from: node types and relations in the order of the input.
+func (g *Graph) sampled() sample.Graph {
+	out := sample.Graph{Named: !g.Homogeneous()}
+	for _, t := range g.nodes {
+		out.NumNodes = append(out.NumNodes, t.count)
+	}
+	for _, e := range g.edges {
+		out.Relations = append(out.Relations, sample.Relation{
+			Source: e.source, Target: e.target,
+			Indptr: e.csc.Indptr, Indices32: e.csc.Indices32, Indices64: e.csc.Indices64,
+		})
+	}
+	return out
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // timed adds times: "born" to users and tags, "when" to two relations and "mixed" to a type and a relation.
-func (d *typedDataset) timed() *typedDataset {
+func (d *heteroDataset) timed() *heteroDataset {
 	rng := rand.New(rand.NewPCG(8, 1))
 	add := func(name string, rows int64) GraphTensor {
 		times := make([]int32, rows)
@@ -37,7 +37,7 @@ func (d *typedDataset) timed() *typedDataset {
 	return d
 }
 
-func (d *typedDataset) tensor(tensors []GraphTensor, name string) []int32 {
+func (d *heteroDataset) tensor(tensors []GraphTensor, name string) []int32 {
 	for _, x := range tensors {
 		if x.Name == name {
 			return mem.View[int32](x.Rows)
@@ -46,8 +46,8 @@ func (d *typedDataset) tensor(tensors []GraphTensor, name string) []int32 {
 	return nil
 }
 
-// typedTrees are ways to draw trees.
-func typedTrees(d *typedDataset) map[string]func(o *Options) {
+// heteroTrees are ways to draw trees.
+func heteroTrees(d *heteroDataset) map[string]func(o *Options) {
 	given := func(o *Options) { o.SeedTimes = seedTimes(int64(len(o.Seeds))) }
 	return map[string]func(o *Options){
 		"disjoint": func(o *Options) { o.Disjoint = true },
@@ -63,7 +63,7 @@ func typedTrees(d *typedDataset) map[string]func(o *Options) {
 }
 
 // requireTrees looks at every edge of a batch: its number, its ends, its tree and its time.
-func (d *typedDataset) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
+func (d *heteroDataset) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 	t.Helper()
 	var times []int64
 	trees, ids, count := make([][]int64, len(d.names)), make([][]int64, len(d.names)), 0
@@ -116,11 +116,11 @@ func (d *typedDataset) requireTrees(t *testing.T, g *Graph, o Options, b *seen) 
 	}
 }
 
-func TestTypedTreesAgreeEverywhere(t *testing.T) {
-	d := newTypedDataset().timed()
+func TestHeteroTreesAgreeEverywhere(t *testing.T) {
+	d := newHeteroDataset().timed()
 	g := d.graph(t)
 	s := d.store(t, ssd.OS)
-	for name, change := range typedTrees(d) {
+	for name, change := range heteroTrees(d) {
 		base := d.options()
 		change(&base)
 		want := epochOf(t, open(t, g, base), 1)
@@ -146,10 +146,10 @@ func TestTypedTreesAgreeEverywhere(t *testing.T) {
 
 // Whatever the memory, batches are right or the smallest that works is named; and a batch takes the bytes that room was
 // made for.
-func TestTypedTreesAndSubgraphsInBudgets(t *testing.T) {
-	d := newTypedDataset().timed()
+func TestHeteroTreesAndSubgraphsInBudgets(t *testing.T) {
+	d := newHeteroDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
-	ways := typedTrees(d)
+	ways := heteroTrees(d)
 	ways["bidirectional"] = func(o *Options) { o.Subgraph, o.Transpose = sample.Bidirectional, true }
 	ways["induced"] = func(o *Options) { o.Subgraph = sample.Induced }
 	ways["bidirectional trees"] = func(o *Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true }
@@ -192,8 +192,8 @@ func TestTypedTreesAndSubgraphsInBudgets(t *testing.T) {
 }
 
 // A node that is in many trees is read once.
-func TestRowsOfTypedTreesAreReadOnce(t *testing.T) {
-	d := newTypedDataset()
+func TestRowsOfHeteroTreesAreReadOnce(t *testing.T) {
+	d := newHeteroDataset()
 	o := d.options()
 	o.Disjoint, o.BatchSize = true, 500
 	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
@@ -211,8 +211,8 @@ func TestRowsOfTypedTreesAreReadOnce(t *testing.T) {
 	require.EqualValues(t, len(distinct), l.Stats().Misses)
 }
 
-func TestWrongTypedTimes(t *testing.T) {
-	d := newTypedDataset().timed()
+func TestWrongHeteroTimes(t *testing.T) {
+	d := newHeteroDataset().timed()
 	g := d.graph(t)
 	for message, change := range map[string]func(o *Options){
 		`time_attr "born!" is no tensor of any type, the tensors are ["user.x"`: func(o *Options) {
@@ -246,10 +246,10 @@ func TestWrongTypedTimes(t *testing.T) {
 
 // Links of a relation in trees and by time: the same in memory, on disk, in a small budget, and continued; negatives of
 // a type that has times are not later than their link.
-func TestTypedLinkTreesAgreeEverywhere(t *testing.T) {
-	d := newTypedDataset().timed()
+func TestHeteroLinkTreesAgreeEverywhere(t *testing.T) {
+	d := newHeteroDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
-	for i, kind := range typedLinkKinds[:4] {
+	for i, kind := range heteroLinkKinds[:4] {
 		for _, attr := range [][]string{{"born"}, {"when", ""}, {"born"}, {"when", "born"}}[i] {
 			base := d.forLinks(kind.k, kind.source, kind.target)
 			base.Disjoint, base.TimeAttr = true, attr
@@ -295,7 +295,7 @@ func TestTypedLinkTreesAgreeEverywhere(t *testing.T) {
 }
 
 // requireLinkTrees looks at a batch of links in trees: its seeds, its edges and their times.
-func (d *typedDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, source, target int, b *seen) {
+func (d *heteroDataset) requireLinkTrees(t *testing.T, g *Graph, o Options, source, target int, b *seen) {
 	t.Helper()
 	k, rel := o.Links, fmt.Sprintf("e%d/", o.Links.Relation)
 	of := func(typ int, name string) []int64 { return b.int64s(fmt.Sprintf("n%d/%s", typ, name)) }

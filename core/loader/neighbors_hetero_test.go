@@ -11,6 +11,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/history"
+	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -20,9 +21,9 @@ import (
 )
 
 // listBytes is what all lists of the dataset's store take that may be cached with these options.
-func (d *typedDataset) listBytes(t *testing.T, s *store.Store, o Options) int64 {
+func (d *heteroDataset) listBytes(t *testing.T, s *store.Store, o Options) int64 {
 	t.Helper()
-	l := &Loader{options: o, parts: OpenStore(s).parts()}
+	l := &sampling{options: o, parts: OpenStore(s).parts()}
 	require.NoError(t, l.check())
 	types, total := l.parts.types, int64(0)
 	for i := range types.relations {
@@ -30,20 +31,20 @@ func (d *typedDataset) listBytes(t *testing.T, s *store.Store, o Options) int64 
 		if !types.mayList(i) {
 			continue
 		}
-		widths := []int{r.onDisk.Indices.Layout.RowBytes}
+		width := r.onDisk.Indices.Layout.RowBytes
 		if r.onDisk.EdgeIDs != nil && !types.walked {
-			widths = append(widths, r.onDisk.EdgeIDs.Layout.RowBytes)
+			width += r.onDisk.EdgeIDs.Layout.RowBytes
 		}
-		total += cache.NeighborBytes(types.count(r.target), r.numEdges, widths)
+		total += cache.NeighborTableBytes(types.count(r.target)) + r.numEdges*int64(width)
 	}
 	return total
 }
 
-// degenerate is a random graph with types: some of them empty or of one node, hubs, parallel edges, edges from nodes to
-// themselves, relations without edges and such as are stored in the order of targets, without edge numbers.
-func degenerate(seed uint64) *typedDataset {
+// degenerate is a random heterogeneous graph: some types empty or of one node, hubs, parallel edges, edges from nodes
+// to themselves, relations without edges and such as are stored in the order of targets, without edge numbers.
+func degenerate(seed uint64) *heteroDataset {
 	rng := rand.New(rand.NewPCG(seed, 77))
-	d := &typedDataset{}
+	d := &heteroDataset{}
 	for i := range 1 + rng.IntN(4) {
 		d.names = append(d.names, fmt.Sprint("t", i))
 		d.counts = append(d.counts, []int64{0, 1, 2, 17, 400, 1500}[rng.IntN(6)])
@@ -79,11 +80,11 @@ func degenerate(seed uint64) *typedDataset {
 	return d
 }
 
-// TestTypedListsChangeNoBatch: with lists of some nodes in memory, batches are those of the graph in memory.
-func TestTypedListsChangeNoBatch(t *testing.T) {
+// TestHeteroListsChangeNoBatch: with lists of some nodes in memory, batches are those of the graph in memory.
+func TestHeteroListsChangeNoBatch(t *testing.T) {
 	for seed := range uint64(12) {
-		d := degenerate(seed)
-		g, s, rng := d.graph(t), d.store(t, ssd.OS), rand.New(rand.NewPCG(seed, 2))
+		d := degenerate(explore.Seed(t, seed))
+		g, s, rng := d.graph(t), d.store(t, ssd.OS), explore.Rand(t, seed, 2)
 		for range 2 {
 			o := plain()
 			o.Fanouts = [][]int64{{3}, {4, 3}, {2, -1}, {-1, 0}, {2, 2, 2}}[rng.IntN(5)]
@@ -113,10 +114,10 @@ func TestTypedListsChangeNoBatch(t *testing.T) {
 	}
 }
 
-// TestTypedListsOfAllSamplers: the same of every way to draw, on one, two and eight threads, from the first batch and
+// TestHeteroListsOfAllSamplers: the same of every way to draw, on one, two and eight threads, from the first batch and
 // from one in the middle.
-func TestTypedListsOfAllSamplers(t *testing.T) {
-	d := newTypedDataset().timed()
+func TestHeteroListsOfAllSamplers(t *testing.T) {
+	d := newHeteroDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	ways := map[string]func(o *Options){
 		"uniform":             func(*Options) {},
@@ -131,7 +132,7 @@ func TestTypedListsOfAllSamplers(t *testing.T) {
 			*o = d.forLinks(links.Options{Negatives: 2, Strict: true, Exclude: links.ExcludeBoth, Reverse: 1}, 0, 1)
 		},
 	}
-	for name, change := range typedTrees(d) {
+	for name, change := range heteroTrees(d) {
 		ways["trees, "+name] = change
 	}
 	for name, change := range ways {
@@ -166,9 +167,9 @@ func TestTypedListsOfAllSamplers(t *testing.T) {
 	}
 }
 
-// TestTypedListsWithHistory: nor do they change what is pruned.
-func TestTypedListsWithHistory(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroListsWithHistory: nor do they change what is pruned.
+func TestHeteroListsWithHistory(t *testing.T) {
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	o := d.withHistory(d.options(), history.Gradient)
 	reference := d.train(t, open(t, d.graph(t), o))
@@ -211,10 +212,10 @@ func (l *Loader) missesOf(batches []*seen) (misses int64) {
 	return misses
 }
 
-// TestMoreTypedListsReadLess: the more is cached, the fewer edges miss, which are exactly those of lists that are not
+// TestMoreHeteroListsReadLess: the more is cached, the fewer edges miss, which are exactly those of lists that are not
 // cached, and the less is read.
-func TestMoreTypedListsReadLess(t *testing.T) {
-	d := newTypedDataset()
+func TestMoreHeteroListsReadLess(t *testing.T) {
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
 	o := d.options()
 	o.RelationFanouts = [][]int64{{4, 3}, {3, 3}, {2, 2}, {5, 5}, {2, 2}, {1, 1}, {1, 1}}
@@ -241,15 +242,15 @@ func TestMoreTypedListsReadLess(t *testing.T) {
 // types, and as much is read.
 func TestOneTypeHasTheListsOfNone(t *testing.T) {
 	for _, edges := range []*dataset{newDataset(900, 7000), newDataset(700, 5000).bySorted()} {
-		typed := &typedDataset{names: []string{"all"}, counts: []int64{edges.nodes}, nodes: [][]GraphTensor{nil}}
-		typed.edges = []GraphEdges{{Source: "all", Relation: "to", Target: "all", EdgeIndex: edges.edgeIndex()}}
-		plainStore, typedStore := edges.store(t, ssd.OS), typed.store(t, ssd.OS)
+		hetero := &heteroDataset{names: []string{"all"}, counts: []int64{edges.nodes}, nodes: [][]GraphTensor{nil}}
+		hetero.edges = []GraphEdges{{Source: "all", Relation: "to", Target: "all", EdgeIndex: edges.edgeIndex()}}
+		plainStore, heteroStore := edges.store(t, ssd.OS), hetero.store(t, ssd.OS)
 		for _, fanouts := range [][]int64{{-1}, {-1, -1}} {
 			o := plain()
 			o.Fanouts, o.Cache, o.BatchSize, o.Workers, o.Prefetch = fanouts, "degree", 30, 1, 0 // there is nothing to draw
 			for _, part := range []int64{30, 7, 2} {
-				o.NeighborCache = typed.listBytes(t, typedStore, o) / part
-				a, b := open(t, OpenStore(plainStore), o), open(t, OpenStore(typedStore), o)
+				o.NeighborCache = hetero.listBytes(t, heteroStore, o) / part
+				a, b := open(t, OpenStore(plainStore), o), open(t, OpenStore(heteroStore), o)
 				nodes := make([]int64, edges.nodes)
 				for v := range nodes {
 					nodes[v] = int64(v)
@@ -282,7 +283,7 @@ func TestWantedLists(t *testing.T) {
 			littleEndian(append(ends[0], ends[1]...)))
 		return GraphEdges{Source: source, Relation: name, Target: target, EdgeIndex: index}
 	}
-	d := &typedDataset{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1},
+	d := &heteroDataset{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1},
 		nodes: make([][]GraphTensor, 4)}
 	d.edges = []GraphEdges{
 		edge("paper", "by", "author", 0, 0, 1, 0, 1, 1, 1, 2),
@@ -339,7 +340,7 @@ func TestWantedLists(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.read, read)
-			wanted, err := types.wantedLists(context.Background(), l)
+			wanted, err := types.wantedLists(context.Background(), &l.sampling)
 			require.NoError(t, err)
 			defer wanted.Close()
 			require.Equal(t, c.wanted, []float32(wanted.Hotness))

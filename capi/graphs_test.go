@@ -17,8 +17,8 @@ import (
 	"freshgo/csrc"
 )
 
-// TestTypedBatchesBecomeTensors: with everything that adds tensors a batch has as many as its loader says.
-func TestTypedBatchesBecomeTensors(t *testing.T) {
+// TestHeteroBatchesBecomeTensors: with everything that adds tensors a batch has as many as its loader says.
+func TestHeteroBatchesBecomeTensors(t *testing.T) {
 	noBuffers(t)
 	random := rand.New(rand.NewPCG(8, 9))
 	ids := make([]int64, 300)

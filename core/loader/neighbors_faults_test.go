@@ -19,10 +19,10 @@ import (
 	"freshgo/core/store"
 )
 
-// TestTypedListsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the limit
-// holds, and lists take the place of what does not fit whole.
-func TestTypedListsWithinTheBudget(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroListsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the
+// limit holds, and lists take the place of what does not fit whole.
+func TestHeteroListsWithinTheBudget(t *testing.T) {
+	d := newHeteroDataset()
 	for i, scale := range []int64{60, 40} { // so that topology is much beside a batch
 		e := &d.edges[i]
 		rng := rand.New(rand.NewPCG(uint64(i), 6))
@@ -67,9 +67,10 @@ func TestTypedListsWithinTheBudget(t *testing.T) {
 	}
 }
 
-// TestSmallestMemoryWithTypedLists: with lists of a size by name the smallest memory that is named works, and has them.
-func TestSmallestMemoryWithTypedLists(t *testing.T) {
-	d := newTypedDataset().timed()
+// TestSmallestMemoryWithHeteroLists: with lists of a size by name the smallest memory that is named works, and has
+// them.
+func TestSmallestMemoryWithHeteroLists(t *testing.T) {
+	d := newHeteroDataset().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){
 		"weighted":      func(o *Options) { o.WeightAttr = "w" },
@@ -97,8 +98,8 @@ func TestSmallestMemoryWithTypedLists(t *testing.T) {
 	}
 }
 
-// TestDamagedTypedListsAreRefused: damage that is read while lists are cached is an error that says where.
-func TestDamagedTypedListsAreRefused(t *testing.T) {
+// TestDamagedHeteroListsAreRefused: damage that is read while lists are cached is an error that says where.
+func TestDamagedHeteroListsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		file   func(e store.EdgeType) *store.Array
 		damage []byte
@@ -108,7 +109,7 @@ func TestDamagedTypedListsAreRefused(t *testing.T) {
 		"wrong number":         {func(e store.EdgeType) *store.Array { return e.EdgeIDs }, []byte{1, 0, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newTypedDataset()
+			d := newHeteroDataset()
 			s := d.store(t, ssd.OS)
 			o := d.options()
 			o.Cache, o.NeighborCache = "degree", d.listBytes(t, s, o)/3
@@ -130,10 +131,10 @@ func TestDamagedTypedListsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOpenFailsAndStopsWhileTypedListsAreCached: a read that fails, and a context that ends, at any point of opening
+// TestOpenFailsAndStopsWhileHeteroListsAreCached: a read that fails, and a context that ends, at any point of opening
 // leave nothing behind.
-func TestOpenFailsAndStopsWhileTypedListsAreCached(t *testing.T) {
-	d := newTypedDataset()
+func TestOpenFailsAndStopsWhileHeteroListsAreCached(t *testing.T) {
+	d := newHeteroDataset()
 	fs := faultfs.New(ssd.OS)
 	s := d.store(t, fs)
 	o := d.options()

@@ -17,14 +17,14 @@ import (
 )
 
 // ends are the edges of a relation of the dataset.
-func (d *typedDataset) ends(relation int) (sources, targets []int64) {
+func (d *heteroDataset) ends(relation int) (sources, targets []int64) {
 	e := d.edges[relation].EdgeIndex
-	data := unsafe.Slice((*int64)(e.Mem), 2*e.Shape[1]) // as newTypedDataset made it
+	data := unsafe.Slice((*int64)(e.Mem), 2*e.Shape[1]) // as newHeteroDataset made it
 	return data[:e.Shape[1]], data[e.Shape[1]:]
 }
 
 // forLinks is options for links of a relation: some of its edges, and pairs that are none.
-func (d *typedDataset) forLinks(k links.Options, source, target int) Options {
+func (d *heteroDataset) forLinks(k links.Options, source, target int) Options {
 	o := d.options()
 	o.Seeds = nil
 	sources, targets := d.ends(k.Relation)
@@ -38,7 +38,7 @@ func (d *typedDataset) forLinks(k links.Options, source, target int) Options {
 	return o
 }
 
-var typedLinkKinds = []struct {
+var heteroLinkKinds = []struct {
 	name           string
 	k              links.Options
 	source, target int
@@ -53,11 +53,11 @@ var typedLinkKinds = []struct {
 	{"plain", links.Options{Relation: 6}, 4, 4},
 }
 
-// TestTypedLinksAreRight checks batches of links of a relation against what they are made of.
-func TestTypedLinksAreRight(t *testing.T) {
-	d := newTypedDataset()
+// TestHeteroLinksAreRight checks batches of links of a relation against what they are made of.
+func TestHeteroLinksAreRight(t *testing.T) {
+	d := newHeteroDataset()
 	g := d.graph(t)
-	for _, kind := range typedLinkKinds {
+	for _, kind := range heteroLinkKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			k := kind.k
 			o := d.forLinks(k, kind.source, kind.target)
@@ -139,12 +139,12 @@ func TestTypedLinksAreRight(t *testing.T) {
 	}
 }
 
-// TestTypedLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and
+// TestHeteroLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and
 // works at them.
-func TestTypedLinksAgreeEverywhere(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroLinksAgreeEverywhere(t *testing.T) {
+	d := newHeteroDataset()
 	g, s := d.graph(t), d.store(t, ssd.OS)
-	for i, kind := range typedLinkKinds[1:4] {
+	for i, kind := range heteroLinkKinds[1:4] {
 		o := d.forLinks(kind.k, kind.source, kind.target)
 		if i == 0 {
 			o.Links.Sources, o.Links.Targets, o.BatchSize = nil, nil, 800 // every edge
@@ -175,10 +175,10 @@ func TestTypedLinksAgreeEverywhere(t *testing.T) {
 	}
 }
 
-func TestTypedLinksStayWithinTheirMemory(t *testing.T) {
-	d := newTypedDataset()
+func TestHeteroLinksStayWithinTheirMemory(t *testing.T) {
+	d := newHeteroDataset()
 	s := d.store(t, ssd.OS)
-	o := d.forLinks(typedLinkKinds[1].k, 1, 0)
+	o := d.forLinks(heteroLinkKinds[1].k, 1, 0)
 	o.Memory = 1
 	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
 	var short *mem.BudgetError
@@ -189,8 +189,8 @@ func TestTypedLinksStayWithinTheirMemory(t *testing.T) {
 	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
 }
 
-func TestWrongTypedLinks(t *testing.T) {
-	d := newTypedDataset()
+func TestWrongHeteroLinks(t *testing.T) {
+	d := newHeteroDataset()
 	for name, tt := range map[string]struct {
 		change func(o *Options)
 		err    error

@@ -15,8 +15,8 @@ import (
 	"freshgo/core/store"
 )
 
-// typedInputs are one graph with types for memory and for a store.
-func typedInputs() (GraphInput, store.Input) {
+// heteroInputs are one heterogeneous graph for memory and for a store.
+func heteroInputs() (GraphInput, store.Input) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	counts := map[string]int64{"user": 400, "item": 900, "tag": 0}
 	memory := GraphInput{}
@@ -46,9 +46,9 @@ func typedInputs() (GraphInput, store.Input) {
 	return memory, disk
 }
 
-// TestTypedGraphIsSampledAsItsStore: the same graph in memory and on disk gives the same batches.
-func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
-	memory, disk := typedInputs()
+// TestHeteroGraphIsSampledAsItsStore: the same graph in memory and on disk gives the same batches.
+func TestHeteroGraphIsSampledAsItsStore(t *testing.T) {
+	memory, disk := heteroInputs()
 	g, err := NewGraph(context.Background(), memory)
 	require.NoError(t, err)
 	defer func() { require.Zero(t, g.budget.Used()) }()
@@ -78,7 +78,7 @@ func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 		})
 	}
 	var batches [2]sample.Subgraph
-	for i, graph := range []sample.Graph{g.Sampled(), stored} {
+	for i, graph := range []sample.Graph{g.sampled(), stored} {
 		sampler, err := sample.New(graph, sample.Config{Fanouts: [][]int64{{5, 3}, {5, 3}, {5, 3}, {5, 3}}})
 		require.NoError(t, err)
 		w, err := sampler.NewWorker(budget, i == 0, 1+i)
@@ -91,7 +91,7 @@ func TestTypedGraphIsSampledAsItsStore(t *testing.T) {
 	require.Equal(t, batches[0], batches[1])
 }
 
-func TestTypedGraphRefuses(t *testing.T) {
+func TestHeteroGraphRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(in *GraphInput)
 		want   string
@@ -110,7 +110,7 @@ func TestTypedGraphRefuses(t *testing.T) {
 		}, `tensor "(item, liked, user).time" has 8 bytes, expected 5000 rows`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, _ := typedInputs()
+			in, _ := heteroInputs()
 			tc.change(&in)
 			_, err := NewGraph(context.Background(), in)
 			require.ErrorIs(t, err, store.ErrInvalid)
@@ -119,7 +119,7 @@ func TestTypedGraphRefuses(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	in, _ := typedInputs()
+	in, _ := heteroInputs()
 	_, err := NewGraph(cancelled, in)
 	require.ErrorIs(t, err, context.Canceled)
 }

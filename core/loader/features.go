@@ -1,0 +1,195 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"sync/atomic"
+
+	"freshgo/core/cache"
+	"freshgo/core/graph"
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/rows"
+	"freshgo/core/ssd"
+)
+
+// features is the tensors of a graph where their rows were put: in memory as a whole, or on disk with some of their
+// rows in the slots of a cache.
+type features struct {
+	tables   []table
+	onDisk   []*table    // node tables that are read row by row
+	columns  []int       // of the slots of the cache: widths
+	cached   *cache.Rows // nil when no rows are cached
+	resident resident
+	threads  int // that gather the rows of one batch
+	movers   int // that copy rows between one batch and the cache
+}
+
+// table is a tensor where its rows were put: in memory as a whole, or on disk
+// with some of its rows in the cache.
+type table struct {
+	tensor
+	index  int         // in features.tables and among the tensors
+	disk   *graph.Rows // nil when memory holds all rows
+	unused bool        // no batch has rows of it
+	cached int         // its column of the cache, among the node tables on disk of its type
+}
+
+// gatherRows copies rows of a table in memory.
+func (f *features) gatherRows(dst, src []byte, width int, ids []int64) {
+	among(f.threads, len(ids), func(lo, hi int) { rows.Gather(dst[lo*width:hi*width], src, width, ids[lo:hi]) })
+}
+
+// copyRows copies rows between tables in memory.
+func (f *features) copyRows(dst []byte, to []int32, src []byte, from []int32, width int) {
+	among(f.movers, len(to), func(lo, hi int) { rows.Copy(dst, to[lo:hi], src, from[lo:hi], width) })
+}
+
+// among splits count rows among threads, or has one do them where they are few.
+func among(threads, count int, fn func(lo, hi int)) {
+	if count < threads*minShare {
+		threads = 1
+	}
+	guard.Split(threads, count, fn)
+}
+
+// minShare is how many rows a thread must have before another is worth starting:
+// a hand-over costs as much as copying about a hundred rows. Arbitrary above that.
+const minShare = 4096
+
+// has says whether a table has a row that some table of its column has.
+func (t *table) has(row uint32) bool { return int64(row) >= t.first && int64(row) < t.first+t.numRows }
+
+// slotRow is the row of a table in a slot of the cache.
+func (f *features) slotRow(t *table, slot int32) []byte {
+	return f.cached.Row(t.cached, int64(slot))[:t.width]
+}
+
+// fromSlots copies rows of a table out of slots, whose column may be wider.
+func (f *features) fromSlots(t *table, dst []byte, to, slots []int32) {
+	if f.columns[t.cached] == t.width {
+		f.copyRows(dst, to, f.cached.Table(t.cached), slots, t.width)
+		return
+	}
+	for i, row := range to {
+		copy(dst[int(row)*t.width:][:t.width], f.slotRow(t, slots[i]))
+	}
+}
+
+// toSlots copies rows of a table into slots.
+func (f *features) toSlots(t *table, slots []int32, src []byte, from []int32) {
+	if f.columns[t.cached] == t.width {
+		f.copyRows(f.cached.Table(t.cached), slots, src, from, t.width)
+		return
+	}
+	for i, row := range from {
+		copy(f.slotRow(t, slots[i]), src[int(row)*t.width:][:t.width])
+	}
+}
+
+// tableOf is the table in a column that has a row, or nif.
+func (f *features) tableOf(column int, row uint32) *table {
+	for _, t := range f.onDisk {
+		if t.cached == column && t.has(row) {
+			return t
+		}
+	}
+	return nil
+}
+
+// readAtOpening reads rows of all tables on disk that have them, before there are batches: a prune.ReadRows.
+func (f *features) readAtOpening(ctx context.Context, rows []int64, put func(table, at int, row []byte)) error {
+	var m ssd.Merger
+	for i, t := range f.onDisk {
+		var places []int // in the list
+		var own []int64
+		for at, row := range rows {
+			if t.has(uint32(row)) {
+				places, own = append(places, at), append(own, row-t.first)
+			}
+		}
+		err := t.disk.Read(ctx, &m, own, func(k int32, row []byte) error {
+			put(i, places[k], row)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("loader: filling the cache from %q: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// fillsOf is those of some fills, which rise by row, whose rows a table has.
+func (t *table) fillsOf(fills []plan.Fill) []plan.Fill {
+	lo, hi := t.within(len(fills), func(i int) uint32 { return fills[i].Row })
+	return fills[lo:hi]
+}
+
+// extrasOf is the same of rows for packs.
+func (t *table) extrasOf(extras []plan.Extra) []plan.Extra {
+	lo, hi := t.within(len(extras), func(i int) uint32 { return extras[i].Row })
+	return extras[lo:hi]
+}
+
+func (t *table) within(n int, row func(i int) uint32) (lo, hi int) {
+	before := func(end int64) int { return sort.Search(n, func(i int) bool { return int64(row(i)) >= end }) }
+	return before(t.first), before(t.first + t.numRows)
+}
+
+// vacant marks a slot that holds no row. Planned loaders have fewer than 2^32-1
+// rows.
+const vacant = ^uint32(0)
+
+// resident is which row each slot of the cache really holds: what has been
+// committed, not what is planned. After a stop in mid-superbatch the planner
+// starts from it. Batches change it in their order.
+type resident struct {
+	block *mem.Block
+	rows  []uint32
+	held  atomic.Int64 // slots that are not vacant, for the statistics of other goroutines
+}
+
+// residentBytes is the cost of a slot.
+const residentBytes = 4
+
+func (r *resident) open(budget *mem.Budget, capacity int64) error {
+	block, err := budget.Alloc(mem.FeatureCache, capacity*residentBytes)
+	if err != nil {
+		return err
+	}
+	r.block, r.rows = block, mem.Slice[uint32](block)
+	r.empty()
+	return nil
+}
+
+func (r *resident) empty() {
+	for i := range r.rows {
+		r.rows[i] = vacant
+	}
+	r.held.Store(0)
+}
+
+func (r *resident) set(slot int32, row uint32) {
+	if r.rows[slot] == vacant {
+		r.held.Add(1)
+	}
+	r.rows[slot] = row
+}
+
+func (r *resident) clear(slot int32) {
+	if r.rows[slot] != vacant {
+		r.held.Add(-1)
+	}
+	r.rows[slot] = vacant
+}
+
+// all yields the rows held, by slot.
+func (r *resident) all(yield func(slot int32, row uint32)) {
+	for slot, row := range r.rows {
+		if row != vacant {
+			yield(int32(slot), row)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package loader
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+)
+
+// deliveries counts how often each row of a batch's tensors of the tables on disk was written: from the cache, from a
+// pack or from the store. Where features lie in the history's buffer they are not counted.
+type deliveries struct{ written map[*table][]atomic.Int32 }
+
+// begin forgets the batch before.
+func (d *deliveries) begin(p *preparer) {
+	d.written = map[*table][]atomic.Int32{}
+	for _, t := range p.loader.onDisk {
+		d.written[t] = make([]atomic.Int32, p.sections.rows[t.typ+1]-p.sections.rows[t.typ])
+	}
+}
+
+// add counts a row of a table's tensor.
+func (d *deliveries) add(t *table, row int32) { d.written[t][row].Add(1) }
+
+// check panics unless each row was written once and, of a pruned batch, those that are not loaded never.
+func (d *deliveries) check(p *preparer) {
+	for t, written := range d.written {
+		var loaded []int32
+		base := int32(0)
+		if p.cut.On() {
+			loaded, base = p.cut.Batch.LoadedOf(t.typ)
+		}
+		for row := range written {
+			want := int32(1)
+			if _, found := slices.BinarySearch(loaded, base+int32(row)); p.cut.On() && !found {
+				want = 0
+			}
+			if n := written[row].Load(); n != want {
+				panic(fmt.Sprintf("loader: row %d of %q was written %d times, not %d", row, t.label, n, want))
+			}
+		}
+	}
+}

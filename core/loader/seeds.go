@@ -1,0 +1,98 @@
+package loader
+
+import (
+	"context"
+
+	"freshgo/core/links"
+	"freshgo/core/sample"
+)
+
+// requester is what batches are drawn for: input nodes, or links.
+type requester interface {
+	// count is how many there are.
+	count() int64
+	// bytes is what they take in memory, but for their times.
+	bytes() int64
+	// open says whether batches can be drawn for them, where the sampler is there.
+	open(ctx context.Context, m *sampling) error
+	// request completes r, of which the inputs and their times are known, for the batch of key.
+	request(ctx context.Context, m *sampling, key sample.Key, r *request) error
+	// ofType adds to the tensors of a node type what tells of the inputs, and ofBatch to those of all. A trace has
+	// nothing but input_id.
+	ofType(p *preparer, b *Batch, typ int) error
+	ofBatch(p *preparer, b *Batch) error
+}
+
+// request is what a batch is drawn for.
+type request struct {
+	sample.Request
+	inputs []int64      // positions of the seeds, or of the links, in the user's list
+	places links.Places // of links
+}
+
+// inputNodes is the requester of nodes: those of a list, or the first of all.
+type inputNodes struct {
+	list []int64 // nil: every node
+	num  int64
+}
+
+func newInputNodes(list []int64, numNodes int64) inputNodes {
+	if list == nil {
+		return inputNodes{num: numNodes}
+	}
+	return inputNodes{list, int64(len(list))}
+}
+
+func (n inputNodes) count() int64 { return n.num }
+
+func (n inputNodes) bytes() int64 { return 8 * int64(len(n.list)) }
+
+func (n inputNodes) open(context.Context, *sampling) error { return nil }
+
+func (n inputNodes) request(_ context.Context, _ *sampling, _ sample.Key, r *request) error {
+	r.Seeds = append(r.Seeds[:0], r.inputs...)
+	if n.list != nil {
+		for i, input := range r.inputs {
+			r.Seeds[i] = n.list[input]
+		}
+	}
+	return nil
+}
+
+// ofType adds the places of the inputs of one type in the user's list of them and, with trees, the trees of its nodes
+// and the times of its inputs.
+func (n inputNodes) ofType(p *preparer, b *Batch, typ int) error {
+	parts, c := &p.loader.parts, &p.sections
+	inputs, err := p.add(b, parts.types.nodeName(typ, "input_id"), c.seeds[typ])
+	if err != nil {
+		return err
+	}
+	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, place int64) { inputs[i] = place })
+	if p.epoch.trace || !parts.disjoint {
+		return nil
+	}
+	if _, err := p.addTrees(b, typ); err != nil || !parts.timed {
+		return err
+	}
+	times, err := p.add(b, parts.types.nodeName(typ, SeedTimeName), c.seeds[typ])
+	if err != nil {
+		return err
+	}
+	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.loader.seedTimes[at] })
+	return nil
+}
+
+func (n inputNodes) ofBatch(*preparer, *Batch) error { return nil }
+
+// addTrees adds the trees of the nodes of one type.
+func (p *preparer) addTrees(b *Batch, typ int) (trees []int64, err error) {
+	of := p.batch.Tree[p.sections.nodes[typ]:p.sections.nodes[typ+1]]
+	trees, err = p.add(b, p.loader.parts.types.nodeName(typ, TreeName), int64(len(of)))
+	if err != nil {
+		return nil, err
+	}
+	for i, tree := range of {
+		trees[i] = int64(tree)
+	}
+	return trees, nil
+}
