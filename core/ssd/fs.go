@@ -32,6 +32,9 @@ type FS interface {
 	// ReadDir returns the names in a directory, sorted.
 	ReadDir(path string) ([]string, error)
 	Stat(path string) (Info, error)
+	// Space returns the bytes that may still be written to the file system that holds path, or the largest int64 where it
+	// does not say.
+	Space(path string) (int64, error)
 	// SyncDir makes the creations, renames and removals in a directory durable.
 	SyncDir(path string) error
 }

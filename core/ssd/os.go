@@ -2,6 +2,7 @@ package ssd
 
 import (
 	"errors"
+	"math"
 	"os"
 	"syscall"
 
@@ -75,6 +76,21 @@ func (osFS) Stat(path string) (Info, error) {
 		return Info{}, pathError("stat", path, err)
 	}
 	return infoOf(&st), nil
+}
+
+func (osFS) Space(path string) (int64, error) {
+	var st unix.Statfs_t
+	if err := retryInterrupted(func() error { return unix.Statfs(path, &st) }); err != nil {
+		return 0, pathError("statfs", path, err)
+	}
+	blocks := st.Bavail
+	if unix.Geteuid() == 0 {
+		blocks = st.Bfree // some are kept for root
+	}
+	if st.Blocks == 0 || st.Bsize <= 0 || blocks > math.MaxInt64/uint64(st.Bsize) {
+		return math.MaxInt64, nil
+	}
+	return int64(blocks) * int64(st.Bsize), nil
 }
 
 func infoOf(st *unix.Stat_t) Info {

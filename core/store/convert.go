@@ -72,6 +72,9 @@ func build(
 	if c.site, err = prepareSite(fs, path, opts.Overwrite); err != nil {
 		return nil, nil, err
 	}
+	if err := checkSpace(fs, c.site.dir, c.graph.bytes()); err != nil {
+		return c.site, nil, err
+	}
 	m, err := c.write(ctx)
 	return c.site, m, err
 }
@@ -235,6 +238,9 @@ func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights 
 	}
 	defer s.close()
 	if err := s.count(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkSpace(c.fs, c.site.dir, s.unsortedBytes()); err != nil {
 		return nil, err
 	}
 	if err := c.writeTopology(ctx, s, p.file, edge); err != nil || p.weights == nil {

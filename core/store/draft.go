@@ -72,8 +72,12 @@ func (g *graph) outline() *Store {
 		sources, targets, edges := g.nodes[p.from].count, g.nodes[p.to].count, p.edges.count
 		indptr := array(manifest.DType_INT64, nil, targets+1)
 		indices := array(indicesType(sources), nil, edges)
+		var tensors []Tensor
+		for _, t := range p.tensors {
+			tensors = append(tensors, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
+		}
 		s.edgeTypes = append(s.edgeTypes, EdgeType{
-			Source: p.source, Relation: p.relation, Target: p.target,
+			Source: p.source, Relation: p.relation, Target: p.target, Tensors: tensors,
 			Topology: Topology{
 				NumSources: sources, NumNodes: targets, NumEdges: edges, Indptr: &indptr, Indices: &indices,
 			},
@@ -102,7 +106,10 @@ func (d *Draft) relayout(ctx context.Context, opts RelayoutOptions, budget *mem.
 		return d.end(err)
 	}
 	r.dir = d.site.dir
-	m, err := r.write(ctx)
+	var m *manifest.Manifest
+	if err = checkSpace(d.store.fs, r.dir, r.bytes()); err == nil {
+		m, err = r.write(ctx)
+	}
 	_ = d.store.Close() // never fails
 	return d.site.conclude(ctx, m, err, d.overwrite)
 }

@@ -77,6 +77,9 @@ func relayout(ctx context.Context, src *Store, path string, opts RelayoutOptions
 		return err
 	}
 	r.dir = s.dir
+	if err := checkSpace(src.fs, s.dir, r.bytes()); err != nil {
+		return s.conclude(ctx, nil, err, opts.Overwrite)
+	}
 	m, err := r.write(ctx)
 	return s.conclude(ctx, m, err, opts.Overwrite)
 }

@@ -28,6 +28,7 @@ const (
 	Mkdir      Op = "mkdir"
 	ReadDir    Op = "readdir"
 	Stat       Op = "stat"
+	Space      Op = "space"
 	SyncDir    Op = "sync directory"
 	Read       Op = "read" // Pread, and completions of a ring
 	Write      Op = "write"
@@ -222,6 +223,13 @@ func (f *FS) Stat(path string) (info ssd.Info, err error) {
 		return err
 	})
 	return info, err
+}
+
+// SyncDir implements ssd.FS.
+// Space implements ssd.FS. It is what the file system has: SetSpace is for what fills up meanwhile.
+func (f *FS) Space(path string) (n int64, err error) {
+	err = f.run(Space, path, func() (err error) { n, err = f.inner.Space(path); return err })
+	return n, err
 }
 
 // SyncDir implements ssd.FS.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from graphs import random_graph
 from oracle import check_batch
 
-from freshgo import Loader, Store, convert
+from freshgo import Loader, Store, convert, errors
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
@@ -157,3 +158,11 @@ def test_inspect(store: Store) -> None:
     text = store.inspect()
     for part in (store.uuid, "3,000", "30,000", "x: float32 [3000, 24], 281.2 KiB", "split    train:"):
         assert part in text
+
+
+def test_too_large_for_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(errors.WriteError, match=r"takes \d+ bytes, the file system has \d+ free") as caught:
+        convert({"num_nodes": 2**40, "edge_index": np.array([[0, 1], [1, 2]])}, tmp_path / "g", progress=False)
+    assert caught.value.errno == errno.ENOSPC
+    assert str(tmp_path) in str(caught.value.filename)
+    assert list(tmp_path.iterdir()) == []

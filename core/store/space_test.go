@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
+)
+
+// little is a file system that says it has few bytes left.
+type little struct {
+	ssd.FS
+	free int64
+}
+
+func (l little) Space(string) (int64, error) { return l.free, nil }
+
+// written counts the bytes of a directory's files.
+func written(t *testing.T, dir string) (total int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(t, err)
+		total += info.Size()
+	}
+	return total
+}
+
+func requireNoSpace(t *testing.T, err error, dir string, free int64) *SpaceError {
+	t.Helper()
+	var short *SpaceError
+	require.ErrorAs(t, err, &short)
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Equal(t, dir, short.Dir)
+	require.Equal(t, free, short.Free)
+	require.Greater(t, short.Need, free)
+	return short
+}
+
+// TestSpaceIsCheckedBeforeTheFirstByte: of a graph with far more nodes than the disk has room for, nothing is written.
+func TestSpaceIsCheckedBeforeTheFirstByte(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g")
+	in := Input{EdgeIndex: edgesOf([]int64{0, 1}, []int64{1, 2}), NumNodes: 1 << 40}
+	fs := faultfs.New(little{ssd.OS, 50 << 30})
+	err := Convert(context.Background(), fs, in, path, ConvertOptions{})
+	short := requireNoSpace(t, err, path+partialSuffix, 50<<30)
+	require.GreaterOrEqual(t, short.Need, int64(8<<40))
+	require.NoDirExists(t, path+partialSuffix)
+	require.LessOrEqual(t, fs.Calls(faultfs.Write), 1) // the mark in the lock file
+}
+
+// TestSpaceOfAStore: what is needed is what is written, but for the manifest, the splits and what sorting takes.
+func TestSpaceOfAStore(t *testing.T) {
+	path := sampleStore(t)
+	s, err := Open(ssd.OS, path)
+	require.NoError(t, err)
+	defer s.Close()
+	again := filepath.Join(t.TempDir(), "again")
+	opts := RelayoutOptions{Order: Community, HotRows: -1}
+	s.fs = little{ssd.OS, 1}
+	short := requireNoSpace(t, Relayout(context.Background(), s, again, opts), again+partialSuffix, 1)
+	s.fs = little{ssd.OS, short.Need}
+	require.NoError(t, Relayout(context.Background(), s, again, opts))
+	require.InDelta(t, written(t, again), short.Need, 64<<10)
+}
+
+// TestSpaceOfASmallFileSystem is the check on a file system that is small.
+func TestSpaceOfASmallFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("a file system cannot be mounted here: %v", err)
+	}
+	defer func() { require.NoError(t, unix.Unmount(dir, 0)) }()
+	free, err := ssd.OS.Space(dir)
+	require.NoError(t, err)
+	require.InDelta(t, 4<<20, free, 1<<16)
+	in := Input{EdgeIndex: edgesOf([]int64{0, 1}, []int64{1, 2}), NumNodes: 1 << 20}
+	path := filepath.Join(dir, "g")
+	require.ErrorIs(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}), syscall.ENOSPC)
+	in.NumNodes = 1 << 18
+	require.NoError(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}))
+}
