@@ -128,6 +128,8 @@ def edge_index_of(value: object, label: str = "") -> Array:
     if len(array.shape) != 2 or array.shape[0] != 2:
         hint = "; transpose it" if len(array.shape) == 2 and array.shape[1] == 2 else ""
         raise InvalidArgumentError(f"{name} must have shape [2, num_edges], got {list(array.shape)}{hint}")
+    if array.shape[1] == 0:  # np.zeros((2, 0)) holds float64, and no id
+        return torch.empty((2, 0), dtype=torch.long)
     if not _is_integer(array):
         raise DTypeError(f"{name} must hold integers, got {array.dtype}")
     return array

@@ -171,7 +171,8 @@ class MemorySource:
             for end in (0, 1)
             if edge_type[2 * end] == node_type
         )
-        return max((int(ids.max()) for ids in ends if ids.numel()), default=-1)
+        # NumPy, for PyTorch has no maximum of unsigned integers.
+        return max((int(ids.numpy().max()) for ids in ends if ids.numel()), default=-1)
 
     def split(self, name: str, node_type: str) -> Tensor:
         splits = self._splits[node_type]

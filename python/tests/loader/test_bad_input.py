@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -385,3 +386,54 @@ def test_ids_of_64_bits_without_sign_are_shown_as_they_are() -> None:
     data = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "x": torch.zeros(5, 2)}
     with pytest.raises(errors.InvalidArgumentError, match=r"within \[0, 5\), got 18446744073709551615"):
         Loader(data, [1], torch.tensor([2**64 - 1], dtype=torch.uint64))
+
+
+ODD: dict[str, tuple[dict[str, Any], bool]] = {
+    "no edges, float64": ({"edge_index": np.zeros((2, 0)), "num_nodes": 3}, True),
+    "no edges, float32 tensor": ({"edge_index": torch.empty(2, 0), "num_nodes": 3}, True),
+    "no edges, transposed": ({"edge_index": np.zeros((0, 2)), "num_nodes": 3}, False),
+    "no nodes": ({"edge_index": np.zeros((2, 0), dtype=np.int64)}, False),
+    "float edges": ({"edge_index": np.zeros((2, 2))}, False),
+    "bool edges": ({"edge_index": np.zeros((2, 2), dtype=bool)}, False),
+    "uint64 edges": ({"edge_index": np.ones((2, 2), dtype=np.uint64)}, True),
+    "negative id": ({"edge_index": np.array([[0, -1], [0, 0]])}, False),
+    "id beyond the nodes": ({"edge_index": np.array([[0, 3], [0, 0]]), "num_nodes": 3}, False),
+    "one dimension": ({"x": np.zeros(3, dtype=np.float32)}, True),
+    "four dimensions": ({"x": np.zeros((3, 2, 1, 2), dtype=np.float32)}, True),
+    "too many rows": ({"x": np.zeros((5, 2), dtype=np.float32)}, False),
+    "not contiguous": ({"x": np.zeros((2, 3), dtype=np.float32).T}, True),
+    "NaN rows": ({"x": np.full((3, 2), np.nan, dtype=np.float32)}, True),
+    "complex rows": ({"x": np.zeros((3, 2), dtype=np.complex64)}, False),
+    "empty split": ({"splits": {"test": np.zeros(0, dtype=np.int64), "train": np.array([1])}}, True),
+    "float split": ({"splits": {"train": np.zeros(2)}}, False),
+    "split beyond the nodes": ({"splits": {"train": np.array([7])}}, False),
+    "short mask": ({"train_mask": np.ones(2, dtype=bool)}, False),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_memory_and_store_accept_the_same(tmp_path: Path, case: str) -> None:
+    given, accepted = ODD[case]
+    data = {"edge_index": np.array([[0, 1], [1, 2]]), **given}
+    if "x" in given or "splits" in given or "train_mask" in given:
+        data.setdefault("num_nodes", 3)
+    inputs = "train" if "splits" in given or "train_mask" in given else None
+
+    def in_memory() -> None:
+        Loader(data, [2], inputs).close()
+
+    def on_disk() -> None:
+        store = convert(data, tmp_path / "g", progress=False)
+        Loader(store, [2], inputs).close()
+        store.close()
+
+    def outcome(way: Callable[[], None]) -> str:
+        try:
+            way()
+        except FreshgoError as error:
+            return type(error).__name__
+        return "accepted"
+
+    outcomes = [outcome(in_memory), outcome(on_disk)]
+    assert outcomes[0] == outcomes[1], outcomes
+    assert (outcomes[0] == "accepted") == accepted, outcomes
