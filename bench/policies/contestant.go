@@ -136,13 +136,18 @@ func (b *bench) belady(s plan.Simulation) (out outcome, err error) {
 			ahead = min(end+s.Superbatch, len(stream))
 		}
 		start := processorTime()
-		p, err := planner.Plan(context.Background(), int64(first), stream[first:end], stream[end:ahead])
+		current, next := plan.InMemory(stream[first:end]), plan.InMemory(stream[end:ahead])
+		p, err := planner.Plan(context.Background(), int64(first), current, next)
 		if err != nil {
 			return out, err
 		}
 		out.spent += processorTime() - start
-		for i := range p.Steps {
-			out.reads[(first+i)/len(b.epochs[0])] += misses(&p.Steps[i].Step)
+		for i := range p.Len() {
+			var step plan.Step
+			if err := p.Step(context.Background(), i, &step); err != nil {
+				return out, err
+			}
+			out.reads[(first+i)/len(b.epochs[0])] += misses(&step.Step)
 		}
 		p.Release()
 	}

@@ -191,12 +191,16 @@ func decide(c config, numRows int64, epochs [][]plan.Batch) ([][]*pass, error) {
 		}
 		defer planner.Close()
 		for e, batches := range epochs {
-			p, err := planner.Plan(context.Background(), int64(e*len(batches)), batches, nil)
+			p, err := planner.Plan(context.Background(), int64(e*len(batches)), plan.InMemory(batches), nil)
 			if err != nil {
 				return nil, err
 			}
 			for i, b := range batches {
-				passes[e] = append(passes[e], newPass(b, &p.Steps[i].Step))
+				var step plan.Step
+				if err := p.Step(context.Background(), i, &step); err != nil {
+					return nil, err
+				}
+				passes[e] = append(passes[e], newPass(b, &step.Step))
 			}
 			p.Release()
 		}

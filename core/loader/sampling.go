@@ -59,7 +59,7 @@ func (m *sampling) check() error {
 	return o.validateLinks(&m.parts)
 }
 
-// NumBatches is the number of batches of an epoch.
+// NumBatches is the number of batches of an epoch, of all ranks together.
 func (m *sampling) NumBatches() int64 {
 	n := m.seeds.count()
 	if m.options.DropLast {
