@@ -4,6 +4,7 @@ lent its memory to another loader."""
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 from freshgo._data.source import Source
@@ -27,7 +28,8 @@ class Openings:
     Who opens or closes it holds the lock of the loader's position."""
 
     def __init__(self, source: Source, options: LoaderOptions, budget: MemoryBudget | None, owner: Borrower) -> None:
-        self._source, self._options, self._budget, self._owner = source, options, budget, owner
+        self._source, self._options, self._budget = source, options, budget
+        self._owner = weakref.ref(owner)  # which holds this: a cycle would keep the memory of a loader that is dropped
         self._lock = threading.RLock()
         self._before: dict[str, Any] = {}  # the figures of earlier openings
         self._plan: dict[str, Any] = {}  # of the last opening, while there is none
@@ -40,7 +42,9 @@ class Openings:
         if self._budget is None:
             opened = self._with(int(self._options["memory"]))
         else:
-            opened = self._budget._lend(self._owner, self._with)
+            owner = self._owner()
+            assert owner is not None, "a loader that is gone opens nothing"
+            opened = self._budget._lend(owner, self._with)
         self._count += 1
         return opened
 
@@ -90,8 +94,9 @@ class Openings:
         """Close it for good."""
         self.closed = True
         self.native.close()
-        if self._budget is not None:
-            self._budget._returned(self._owner)
+        owner = self._owner()
+        if self._budget is not None and owner is not None:
+            self._budget._returned(owner)
 
     def stats(self) -> dict[str, Any]:
         """Return the figures of all openings."""
