@@ -1,9 +1,17 @@
 package plan
 
 import (
+	"unsafe"
+
 	"freshgo/core/cache"
 	"freshgo/core/mem"
 )
+
+// size is the number of bytes of a T.
+func size[T any]() int64 {
+	var zero T
+	return int64(unsafe.Sizeof(zero))
+}
 
 // arena is memory that is freed as a whole.
 type arena struct {

@@ -125,7 +125,7 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 			default:
 				p.push(p.links, uint32(slot), use, p.batchOf(use))
 			}
-			p.touched.set(uint32(slot))
+			p.touched.Add(int64(slot))
 		}
 	}
 	p.missed += int64(len(p.misses))
@@ -215,10 +215,10 @@ func (p *belady) admit(b uint32, wanting, free int64) []cache.Move {
 			p.push(p.links, s, use, then)
 		}
 		to := int32(s)
-		if !p.touched.has(s) && p.fills(base+i) {
+		if !p.touched.Has(int64(s)) && p.fills(base+i) {
 			to = ^to
 		}
-		p.touched.set(s)
+		p.touched.Add(int64(s))
 		moves = append(moves, cache.Move{Pos: int32(i), Slot: to})
 	}
 	return moves

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -15,8 +16,8 @@ type builder struct {
 	method
 	cuts   cuts
 	memory arena
-	rows   []int32 // by batch: what is put into its pack
-	filled bitset  // slots that the prologue fills for the step at hand
+	rows   []int32    // by batch: what is put into its pack
+	filled bitset.Set // slots that the prologue fills for the step at hand
 
 	scanned *spread[coldRow] // what the prologue reads
 	along   *spread[along]   // what steps read along
@@ -74,7 +75,7 @@ func (b *builder) free() {
 
 func (b *builder) all(ctx context.Context) error {
 	b.rows = make([]int32, len(b.batches))
-	b.filled = make(bitset, bitsetWords(int(b.config.Capacity)))
+	b.filled = bitset.New(b.config.Capacity)
 	var err error
 	switch {
 	case b.sharesPages(b.method):
@@ -147,14 +148,15 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, leave []
 
 // atHand tells whether the row of an access, which a batch needs, is set aside earlier.
 func (b *builder) atHand(batch, a uint32) bool {
-	return b.forward && batch < b.cuts.leaving && b.leaving.has(a)
+	return b.forward && batch < b.cuts.leaving && b.leaving.Has(int64(a))
 }
 
 // counted counts a row into the pack of its batch.
 func (b *builder) counted(d Dest) Dest {
 	b.rows[d.Batch]++
 	if int(d.Batch) >= b.current {
-		b.aheadHeld.set(b.offsets[d.Batch] + uint32(d.Pos) - b.offsets[b.current])
+		lo, _ := b.aheadRange(int(d.Batch))
+		b.aheadHeld.Add(lo + int64(d.Pos))
 	}
 	return d
 }
@@ -183,7 +185,7 @@ func (b *builder) scanBatch(batch int, rows []coldRow) error {
 				}
 				slot := ^moves[k].Slot
 				b.step.filled = append(b.step.filled, int32(k))
-				b.filled.set(uint32(slot))
+				b.filled.Add(int64(slot))
 				r.at = flagFilling | uint32(slot)
 			}
 			if err := b.scanned.put(r.row, r); err != nil {
@@ -201,7 +203,7 @@ func (b *builder) setAside(leave []leaver) error {
 			continue
 		}
 		f := Forward{From: e.from, Dest: b.counted(b.dest(e.access))}
-		if e.from < 0 || !b.filled.has(uint32(e.from)) {
+		if e.from < 0 || !b.filled.Has(int64(e.from)) {
 			b.step.forward = append(b.step.forward, f)
 			continue
 		}

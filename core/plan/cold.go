@@ -3,7 +3,6 @@ package plan
 import (
 	"context"
 	"errors"
-	"math/bits"
 
 	"freshgo/core/cache"
 	"freshgo/core/mem"
@@ -86,10 +85,10 @@ func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move) e
 			moves = moves[1:]
 		}
 		a := base + uint32(i)
-		if w.delivered.has(a) {
+		if w.delivered.Has(int64(a)) {
 			continue
 		}
-		flags := w.leaving.bit(a) | filling<<1
+		flags := uint32(w.leaving.Bit(int64(a))) | filling<<1
 		kinds[flags]++
 		c.buffer[n] = coldRow{rows[i], a | flags<<flagShift}
 		n++
@@ -108,16 +107,16 @@ func (w *window) collectAhead(ctx context.Context) error {
 	trace := w.loadRows(ctx, w.current, len(w.batches))
 	defer trace.close()
 	for b := w.current; b < len(w.batches); b++ {
-		lo, hi := w.offsets[b]-w.offsets[w.current], w.offsets[b+1]-w.offsets[w.current]
+		lo, hi := w.aheadRange(b)
 		n := 0
 		err := takeFrom(trace, func(rows []uint32) error {
-			w.aheadCold.each(lo, hi, func(i uint32) {
-				a := i + w.offsets[w.current]
-				if !w.delivered.has(a) {
-					c.buffer[n] = coldRow{rows[i-lo], a | w.leaving.bit(a)<<flagShift}
+			for i := range w.aheadCold.Within(lo, hi) {
+				a := int64(w.offsets[w.current]) + i
+				if !w.delivered.Has(a) {
+					c.buffer[n] = coldRow{rows[i-lo], uint32(a) | uint32(w.leaving.Bit(a))<<flagShift}
 					n++
 				}
-			})
+			}
 			return nil
 		})
 		if err == nil {
@@ -149,19 +148,4 @@ func (c *cold) each(
 		}
 	}
 	return nil
-}
-
-// each calls visit for the members from lo to hi.
-func (s bitset) each(lo, hi uint32, visit func(i uint32)) {
-	for i := lo; i < hi; {
-		word := s[i>>6] >> (i & 63)
-		if word == 0 {
-			i = (i | 63) + 1
-			continue
-		}
-		if i += uint32(bits.TrailingZeros64(word)); i < hi {
-			visit(i)
-		}
-		i++
-	}
 }

@@ -60,11 +60,7 @@ func (r records) load(ctx context.Context, storage Storage) *loads {
 // takeFrom calls use with what the next load has brought.
 func takeFrom[T any](l *loads, use func(values []T) error) error {
 	data, release, err := l.take()
-	if err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
-	defer release()
-	return use(mem.View[T](data))
+	return during(data, release, err, use)
 }
 
 // loadable is a record, or the rows of a batch, as bytes.

@@ -1,5 +1,7 @@
 package plan
 
+import "freshgo/core/internal/bitset"
+
 // packed is what the packs of earlier plans hold for batches that have not been planned yet, and how much room packs
 // take.
 type packed struct {
@@ -8,10 +10,10 @@ type packed struct {
 
 // pack is what plans put into the packs of one batch.
 type pack struct {
-	held         bitset // positions
-	size         int    // of the batch
-	memory, file int64  // rows
-	bytes        int64  // of those in the file
+	held         bitset.Set // positions
+	size         int        // of the batch
+	memory, file int64      // rows
+	bytes        int64      // of those in the file
 }
 
 // room is what the packs of earlier plans leave for a plan that begins at batch first, when as many batches as depth
@@ -39,14 +41,15 @@ func (p *packed) fileBytes(lo, hi int64) (n int64) {
 }
 
 // mark adds the accesses that packs hold to a set.
-func (p *packed) mark(first int64, h *horizon, delivered bitset) {
+func (p *packed) mark(first int64, h *horizon, delivered bitset.Set) {
 	for b, batch := range h.batches {
 		k := p.batches[first+int64(b)]
 		if k == nil || k.size != batch.Len() {
 			continue
 		}
-		base := h.offsets[b]
-		k.held.each(0, uint32(k.size), func(i uint32) { delivered.set(base + i) })
+		for i := range k.held.Within(0, int64(k.size)) {
+			delivered.Add(int64(h.offsets[b]) + i)
+		}
 	}
 }
 
@@ -62,7 +65,7 @@ func (p *packed) remember(w *window) {
 		k := p.batches[at]
 		if k == nil {
 			n := w.batches[size.Dest].Len()
-			k = &pack{held: make(bitset, bitsetWords(n)), size: n}
+			k = &pack{held: bitset.New(int64(n)), size: n}
 			p.batches[at] = k
 		}
 		inMemory := min(memory, int64(size.Rows))
@@ -72,9 +75,9 @@ func (p *packed) remember(w *window) {
 		k.bytes += (int64(size.Rows) - inMemory) * record
 	}
 	for b := w.current; b < len(w.batches) && len(s.Packs) > 0; b++ {
-		base := w.offsets[w.current]
-		w.aheadHeld.each(w.offsets[b]-base, w.offsets[b+1]-base, func(i uint32) {
-			p.batches[s.First+int64(b)].held.set(i - (w.offsets[b] - base))
-		})
+		lo, hi := w.aheadRange(b)
+		for i := range w.aheadHeld.Within(lo, hi) {
+			p.batches[s.First+int64(b)].held.Add(i - lo)
+		}
 	}
 }

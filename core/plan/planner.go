@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -214,13 +215,13 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 		r.clear()
 	}
 	p.packed = packed{}
-	held := make(bitset, bitsetWords(int(r.capacity)))
+	held := bitset.New(r.capacity)
 	resident(func(slot int32, row uint32) {
 		_, cached := r.slotOf(row)
-		if int64(slot) >= r.capacity || held.has(uint32(slot)) || cached {
+		if int64(slot) >= r.capacity || held.Has(int64(slot)) || cached {
 			panic(fmt.Sprintf("plan: invariant: row %d in slot %d is cached twice or beyond %d slots", row, slot, r.capacity))
 		}
-		held.set(uint32(slot))
+		held.Add(int64(slot))
 		r.put(uint32(slot), row)
 		r.enqueue(uint32(slot))
 		r.freeSlots--
@@ -228,7 +229,7 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	r.slotTop = uint32(r.capacity)
 	for s := uint32(r.capacity); s > 0; {
 		s--
-		if !held.has(s) {
+		if !held.Has(int64(s)) {
 			r.links[s].next = r.freeSlot
 			r.freeSlot = s
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -44,8 +45,8 @@ type residency struct {
 	head  int
 	tail  int
 
-	touched bitset   // by slot: read or written by a step of the plan that is being made
-	before  []uint32 // by slot: its row when the plan that is being made began, or none
+	touched bitset.Set // by slot: read or written by a step of the plan that is being made
+	before  []uint32   // by slot: its row when the plan that is being made began, or none
 
 	tables *mem.Block // of all
 }
@@ -55,7 +56,7 @@ type residency struct {
 const queueFactor = 2
 
 func residencyBytes(numRows, capacity int64) int64 {
-	return numRows*4 + capacity*(size[link]()+4*(queueFactor+2)) + int64(bitsetWords(int(capacity)))*8
+	return numRows*4 + capacity*(size[link]()+4*(queueFactor+2)) + bitset.Bytes(capacity)
 }
 
 func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, error) {
@@ -70,7 +71,7 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 		data = data[n:]
 		return part
 	}
-	r.touched = mem.View[uint64](take(int64(bitsetWords(int(capacity))) * 8)) // first, so that it is aligned
+	r.touched = mem.View[uint64](take(bitset.Bytes(capacity))) // first, so that it is aligned
 	r.links = mem.View[link](take(capacity * size[link]()))
 	r.queue = mem.View[uint32](take(capacity * 4 * queueFactor))
 	r.first = mem.View[uint32](take(capacity * 4))

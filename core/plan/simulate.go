@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -139,10 +140,10 @@ func (s *Simulation) belady(
 }
 
 // counter counts what steps cost.
-type counter struct{ held bitset } // slots that hold a row
+type counter struct{ held bitset.Set } // slots that hold a row
 
 func newCounter(capacity int64) *counter {
-	return &counter{held: make(bitset, bitsetWords(int(capacity)))}
+	return &counter{held: bitset.New(capacity)}
 }
 
 func (k *counter) step(s *cache.Step) (c Counts) {
@@ -153,10 +154,10 @@ func (k *counter) step(s *cache.Step) (c Counts) {
 	}
 	c.Hits = int64(len(s.Slots)) - c.Reads
 	for _, m := range s.In {
-		if k.held.has(uint32(m.Slot)) {
+		if k.held.Has(int64(m.Slot)) {
 			c.Swaps++
 		}
-		k.held.set(uint32(m.Slot))
+		k.held.Add(int64(m.Slot))
 	}
 	return c
 }

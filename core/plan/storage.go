@@ -73,6 +73,11 @@ func InMemory(batches []Batch) []Rows {
 // loaded calls use with what a record holds.
 func loaded[T any](ctx context.Context, r Record, use func(values []T) error) error {
 	data, release, err := r.Load(ctx)
+	return during(data, release, err, use)
+}
+
+// during calls use with what a load has brought, if it did, and releases that.
+func during[T any](data []byte, release func(), err error, use func(values []T) error) error {
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -144,17 +145,17 @@ type window struct {
 	*horizon
 	plan      *Superplan
 	memory    arena
-	delivered bitset // accesses that packs of earlier plans hold
-	backlog   int64  // bytes of those packs that lie in the file and are read by this superbatch
-	room      room   // what earlier plans have left of it
+	delivered bitset.Set // accesses that packs of earlier plans hold
+	backlog   int64      // bytes of those packs that lie in the file and are read by this superbatch
+	room      room       // what earlier plans have left of it
 
 	leave    leavers
 	fillable bool // moves into slots that nothing needs before are marked
 	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends; and those
 	// of them that the plan sets aside
-	aheadCold, aheadHeld bitset
-	leaving              bitset // accesses whose rows are at hand earlier
-	missed               int64  // accesses of the superbatch to rows that are not cached
+	aheadCold, aheadHeld bitset.Set
+	leaving              bitset.Set // accesses whose rows are at hand earlier
+	missed               int64      // accesses of the superbatch to rows that are not cached
 	cold                 cold
 }
 
@@ -171,12 +172,12 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 		depth:  uint32(p.config.Depth),
 	}
 	w.fillable = w.considers(func(m method) bool { return m.scan })
-	sets := []*bitset{&w.delivered, &w.leaving}
+	sets := []*bitset.Set{&w.delivered, &w.leaving}
 	if w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0 {
 		sets = append(sets, &w.aheadCold, &w.aheadHeld)
 	}
 	for _, set := range sets {
-		words, err := alloc[uint64](&w.memory, bitsetWords(h.accesses()))
+		words, err := alloc[uint64](&w.memory, int(bitset.Words(int64(h.accesses()))))
 		if err != nil {
 			return w, err
 		}
@@ -187,26 +188,32 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	return w, nil
 }
 
+// aheadRange is the accesses of a batch that is ahead, as aheadCold and aheadHeld count them.
+func (w *window) aheadRange(batch int) (lo, hi int64) {
+	base := w.offsets[w.current]
+	return int64(w.offsets[batch] - base), int64(w.offsets[batch+1] - base)
+}
+
 // noteCold learns of the first access after a row has left the cache, or the first of all to one that is not cached.
 func (w *window) noteCold(access uint32) {
 	if end := uint32(w.currentEnd()); w.aheadCold != nil && access >= end {
-		w.aheadCold.set(access - end)
+		w.aheadCold.Add(int64(access - end))
 	}
 }
 
 // noteLeaving learns of a row that is at hand and could be set aside for an access of a batch, and says whether it will
 // be of use there.
 func (w *window) noteLeaving(access, batch uint32) bool {
-	if w.delivered.has(access) {
+	if w.delivered.Has(int64(access)) {
 		return false
 	}
-	w.leaving.set(access)
+	w.leaving.Add(int64(access))
 	w.cold.leaving[batch]++
 	return true
 }
 
 // mayFill tells whether a row that enters could be read by a prologue: it is, unless an earlier plan has set it aside.
-func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered.has(access) }
+func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered.Has(int64(access)) }
 
 func (w *window) release() {
 	w.memory.release()

@@ -1,6 +1,7 @@
 package bitset
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,7 @@ func TestSetIsASet(t *testing.T) {
 			}
 			i := rng.Int64N(n)
 			require.Equal(t, want[i], s.Has(i))
+			require.Equal(t, want[i], s.Bit(i) == 1)
 			next := i
 			for next < n && !want[next] {
 				next++
@@ -38,5 +40,19 @@ func TestSetIsASet(t *testing.T) {
 			require.Equal(t, next, s.Next(i))
 		}
 		require.EqualValues(t, -1, s.Next(64*Words(n)), "beyond its words")
+		for range 50 {
+			lo, hi := rng.Int64N(n+1), rng.Int64N(n+1)
+			var within []int64
+			for i := lo; i < hi; i++ {
+				if want[i] {
+					within = append(within, i)
+				}
+			}
+			require.Equal(t, within, slices.Collect(s.Within(lo, hi)), "from %d to %d of %d", lo, hi, n)
+			for i := range s.Within(lo, hi) {
+				require.Equal(t, within[0], i, "a caller may stop")
+				break
+			}
+		}
 	}
 }
