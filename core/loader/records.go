@@ -23,7 +23,7 @@ type records struct {
 // budget goes.
 func (r *records) Put(pieces ...[]byte) (plan.Record, error) {
 	record, err := r.tryPut(pieces...)
-	if err != nil && errors.Is(err, scratch.ErrFull) || errors.Is(err, scratch.ErrBroken) {
+	if errors.Is(err, scratch.ErrFull) || errors.Is(err, scratch.ErrBroken) {
 		return r.inMemory(pieces...)
 	}
 	return record, err
@@ -59,32 +59,25 @@ func lengthOf(pieces [][]byte) (n int64) {
 }
 
 func (r *records) inMemory(pieces ...[]byte) (plan.Record, error) {
-	n := lengthOf(pieces)
-	block, err := r.budget.Alloc(mem.Trace, n)
+	record, err := plan.Memory(r.budget).Put(pieces...)
 	if err != nil {
 		return nil, err
 	}
+	n := lengthOf(pieces)
 	r.held.Add(n)
-	to := block.Bytes()
-	for _, piece := range pieces {
-		to = to[copy(to, piece):]
-	}
-	return &inMemory{records: r, block: block, size: n}, nil
+	return &inMemory{record, &r.held, n}, nil
 }
 
+// inMemory is a record in memory that is counted.
 type inMemory struct {
-	records *records
-	block   *mem.Block
-	size    int64
-}
-
-func (m *inMemory) Load(context.Context) ([]byte, func(), error) {
-	return m.block.Bytes(), func() {}, nil
+	plan.Record
+	held *atomic.Int64
+	size int64
 }
 
 func (m *inMemory) Free() {
-	m.records.held.Add(-m.size)
-	m.block.Free()
+	m.held.Add(-m.size)
+	m.Record.Free()
 }
 
 type inFile struct{ blob *scratch.Blob }
