@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"freshgo/core/graph"
@@ -13,54 +14,104 @@ import (
 // measuredBatches is how many batches are sampled to learn how large they are.
 const measuredBatches = 8
 
-// measure samples batches spread over the first epoch and returns the most that one of them needed,
-// and the sampler that workers are to be sized for. What it allocates is gone when it returns, but
-// for the neighbours: where they fit in half of the memory they are loaded first, for a batch costs
-// thousands of reads, and openTopology finds them in l.loaded.
-func (m *sampling) measure(
-	ctx context.Context, r *sizing.Request, g *sizing.Graph,
-) (d sizing.Demand, of *sample.Sampler, err error) {
-	trial := &sampling{options: m.options, parts: m.parts, budget: mem.NewBudget(0), seeds: m.seeds}
-	trial.options.Checksums = false
-	trial.trial = true
-	trial.split = sizing.Measuring(r, g)
-	defer trial.undo()
-	trial.parts.types = m.parts.types.again() // what the trial opens is its own
-	if err := trial.openEngine(); err != nil {
-		return d, nil, err
-	}
-	if err := trial.parts.types.openTopology(ctx, trial); err != nil {
-		return d, nil, err
-	}
-	m.loaded, trial.loaded = trial.loaded, nil
-	if err := trial.openSampler(ctx); err != nil {
-		return d, nil, err
-	}
-	if of, err = trial.samplerOnDisk(); err != nil {
-		return d, nil, err
-	}
-	if err := trial.measureBatches(ctx, &d); err != nil {
-		return d, nil, err
-	}
-	m.parts.types.addRare(&d)
-	m.options.complete(&d)
-	return d, of, nil
+// leastTrial is what batches may take while they are measured where the memory is smaller: batches of a few nodes are
+// then measured as they are, so that an error names the smallest memory that works. Arbitrary.
+const leastTrial = 16 << 20
+
+// measured is what sampled batches needed, and by what they were sampled.
+type measured struct {
+	demand  sizing.Demand
+	sampler *sample.Sampler // that workers are to be sized for; nil where nothing was measured
+	// Estimated says that batches did not fit into the memory: the demand is what parts of them needed, multiplied.
+	estimated bool
 }
 
-// measureBatches adds what batches of the first epoch need to d.
-func (m *sampling) measureBatches(ctx context.Context, d *sizing.Demand) error {
+// measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
+// memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where that does not suffice
+// its demand is estimated. What it allocates is gone when it returns, but for the neighbours: where they fit in half of
+// the memory they are loaded first, for a batch costs thousands of reads, and openTopology finds them in l.loaded.
+func (m *sampling) measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of measured, err error) {
+	split := sizing.Measuring(r, g)
+	limit := max(r.Memory-g.Fixed, leastTrial)
+	if split.Neighbors && m.parts.store != nil {
+		of, err = m.try(ctx, split, limit, false)
+		if !errors.Is(err, mem.ErrBudget) {
+			return of, err
+		}
+		split.Neighbors = false
+	}
+	return m.try(ctx, split, limit, true)
+}
+
+// try measures batches within a limit. With estimate it estimates what does not fit.
+func (m *sampling) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of measured, err error) {
+	trial := &sampling{options: m.options, parts: m.parts, budget: mem.NewBudget(limit), seeds: m.seeds}
+	trial.options.Checksums = false
+	trial.trial = true
+	trial.split = split
+	defer trial.undo()
+	trial.parts.types = m.parts.types.again() // what the trial opens is its own
+	trial.parts.types.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
+	a := gauge{m: trial, of: &of, share: 1}
+	if estimate {
+		most := m.mostDemand()
+		a.most = &most
+	}
+	err = trial.openTrial(ctx)
+	if err == nil {
+		err = a.measureBatches(ctx)
+	}
+	if estimate && errors.Is(err, mem.ErrBudget) { // not even what a batch is drawn from fits
+		of.demand, of.estimated, err = *a.most, true, nil
+	}
+	if err != nil {
+		return of, err
+	}
+	if of.sampler, err = trial.samplerOnDisk(); err != nil {
+		return of, err
+	}
+	m.loaded, trial.loaded = trial.loaded, nil
+	m.parts.types.addRare(&of.demand)
+	m.options.complete(&of.demand)
+	return of, nil
+}
+
+// openTrial opens what batches are drawn from.
+func (m *sampling) openTrial(ctx context.Context) error {
+	if err := m.openEngine(); err != nil {
+		return err
+	}
+	if err := m.parts.types.openTopology(ctx, m); err != nil {
+		return err
+	}
+	return m.openSampler(ctx)
+}
+
+// gauge samples batches for a trial.
+type gauge struct {
+	m      *sampling
+	of     *measured
+	worker *sample.Worker
+	most   *sizing.Demand // what any batch may need; nil: what does not fit is an error
+	share  int            // the part of a batch's seeds that is sampled, as a divisor
+	own    roster
+	missed listing
+}
+
+// measureBatches adds what batches of the first epoch need.
+func (a *gauge) measureBatches(ctx context.Context) error {
+	m := a.m
 	order, err := m.newSeedOrder(ctx, m.epochKey(0))
 	if err != nil {
 		return err
 	}
 	defer order.free()
-	worker := <-m.workers
+	a.worker = <-m.workers
+	defer func() { a.worker.Close() }()
 	count := m.NumBatches()
 	step := max(1, count/measuredBatches)
-	var graph sample.Subgraph
 	var r request
-	var own roster
-	missed := m.newListing(make([]bool, m.parts.types.types()))
+	a.missed = m.newListing(make([]bool, m.parts.types.types()))
 	for i := int64(0); i < count; i += step {
 		if i+step >= count && m.options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
@@ -68,17 +119,71 @@ func (m *sampling) measureBatches(ctx context.Context, d *sizing.Demand) error {
 		if err := order.batch(ctx, i, &r); err != nil {
 			return err
 		}
-		if err := worker.Draw(ctx, order.batchKey(i), r.Request, &graph); err != nil {
+		if err := a.measure(ctx, order.batchKey(i), r.Request); err != nil {
 			return err
 		}
-		rows := int64(len(graph.Nodes))
-		if m.options.Held != nil {
-			own.fillGraph(&missed, &graph)
-			rows = int64(len(own.ids))
-		}
-		d.Add(demandOf(&graph, rows))
 	}
-	return m.measureRuns(ctx, worker, order.batchKey(0), d)
+	return a.measureRuns(ctx, order.batchKey(0))
+}
+
+// sharing is how many times smaller the next part of a batch is that is sampled where one does not fit. Arbitrary.
+const sharing = 4
+
+// measure adds what a batch needs. Where the budget has no room for it, that is what a part of its seeds needs,
+// multiplied; and so with every batch from then on, since they are alike. A part reaches more nodes for each of its
+// seeds than the whole, so that the estimate is a bound but for chance.
+func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) error {
+	for {
+		part := partOf(r, a.share)
+		var graph sample.Subgraph
+		err := a.worker.Draw(ctx, key, part, &graph)
+		if err == nil {
+			d := demandOf(&graph, a.rows(&graph))
+			if a.share > 1 {
+				d = a.m.multiplied(d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
+			}
+			a.of.demand.Add(d)
+			return nil
+		}
+		if a.most == nil || !errors.Is(err, mem.ErrBudget) {
+			return err
+		}
+		a.of.estimated = true
+		if len(part.Seeds) <= 1 {
+			a.of.demand.Add(*a.most)
+			return nil
+		}
+		a.share *= sharing
+		a.worker.Close() // what it has for a larger batch would be missing
+		if a.worker, err = a.m.newWorker(1); err != nil {
+			return err
+		}
+	}
+}
+
+// rows is how many rows a batch brings.
+func (a *gauge) rows(g *sample.Subgraph) int64 {
+	if a.m.options.Held == nil {
+		return int64(len(g.Nodes))
+	}
+	a.own.fillGraph(&a.missed, g)
+	return int64(len(a.own.ids))
+}
+
+// partOf is a request for every so-many-th seed.
+func partOf(r sample.Request, share int) sample.Request {
+	if share == 1 {
+		return r
+	}
+	part := r
+	part.Seeds, part.Times = nil, nil
+	for i := 0; i < len(r.Seeds); i += share {
+		part.Seeds = append(part.Seeds, r.Seeds[i])
+		if r.Times != nil {
+			part.Times = append(part.Times, r.Times[i])
+		}
+	}
+	return part
 }
 
 // demandOf is what a batch needs that brings so many rows.
@@ -94,9 +199,9 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 }
 
 // samplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
-// most.
+// most. Of a graph in memory it is the sampler itself, where that could be opened.
 func (m *sampling) samplerOnDisk() (*sample.Sampler, error) {
-	if m.parts.store == nil {
+	if m.parts.store == nil && m.sampler != nil {
 		return m.sampler, nil
 	}
 	other := m.parts.types.again()
@@ -115,6 +220,53 @@ func (m *sampling) samplerOnDisk() (*sample.Sampler, error) {
 	return other.newSampler(&m.options, weights, other.timesOnDisk(m))
 }
 
+const (
+	// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and twice
+	// as much may be garbage.
+	trialFetches = 16
+	// fetchedEdge is what fetching an edge takes beside the result.
+	fetchedEdge = 44
+)
+
+// inPieces makes an Adjacency fetch so many edges at a time; 0: all.
+func inPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
+	if atOnce == 0 {
+		return a
+	}
+	return pieces{a, atOnce}
+}
+
+// pieces is an Adjacency that fetches the edges of a hop by so many at most.
+type pieces struct {
+	whole sample.Adjacency
+	most  int64
+}
+
+// Fetch implements sample.Adjacency.
+func (p pieces) Fetch(ctx context.Context, d sample.Drawn, out []int64) error {
+	first := d.Ptr[0]
+	for t := 0; t < len(d.Targets); {
+		begin, end := d.Ptr[t], t+1
+		for end < len(d.Targets) && d.Ptr[end+1]-begin <= p.most {
+			end++
+		}
+		for at := begin; at < d.Ptr[end]; { // the list of a single target may be longer
+			stop := min(at+p.most, d.Ptr[end])
+			ptr := d.Ptr[t : end+1]
+			if end == t+1 {
+				ptr = []int64{at, stop}
+			}
+			of := sample.Drawn{Targets: d.Targets[t:end], Ptr: ptr, Pos: d.Pos[at-first : stop-first]}
+			if err := p.whole.Fetch(ctx, of, out[at-first:stop-first]); err != nil {
+				return err
+			}
+			at = stop
+		}
+		t = end
+	}
+	return nil
+}
+
 // again is the schema for another loader of the same options, which shares the offsets.
 func (s *schema) again() *schema {
 	other := *s
@@ -125,7 +277,8 @@ func (s *schema) again() *schema {
 // measureRuns measures the input nodes of each type by themselves, as many of them as a batch has:
 // those of a type that has few are in none of the batches that were measured, and may need what no
 // others do. With shuffling these are a type's share of a batch, else a whole batch.
-func (m *sampling) measureRuns(ctx context.Context, worker *sample.Worker, key sample.Key, d *sizing.Demand) error {
+func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
+	m := a.m
 	if len(m.parts.types.runs) < 2 { // every batch has nodes of the only type, or of links of both their types
 		return nil
 	}
@@ -146,11 +299,9 @@ func (m *sampling) measureRuns(ctx context.Context, worker *sample.Worker, key s
 				times = append(times, m.seedTimes[at])
 			}
 		}
-		var graph sample.Subgraph
-		if err := worker.Draw(ctx, key, sample.Request{Seeds: seeds, Times: times}, &graph); err != nil {
+		if err := a.measure(ctx, key, sample.Request{Seeds: seeds, Times: times}); err != nil {
 			return err
 		}
-		d.Add(demandOf(&graph, int64(len(graph.Nodes))))
 	}
 	return nil
 }

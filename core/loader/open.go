@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"freshgo/core/mem"
-	"freshgo/core/sample"
 	"freshgo/core/sizing"
 )
 
@@ -84,15 +83,16 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	l.boundBatch()
 	g := l.graphSizes()
 	r := l.request(&g)
-	var workers *sample.Sampler // that draw the batches measured
-	var demand sizing.Demand
+	var of measured
 	if l.options.Memory > 0 {
-		if demand, workers, err = l.measure(ctx, &r, &g); err != nil {
+		if of, err = l.measure(ctx, &r, &g); err != nil {
 			return err
 		}
 	}
-	l.demand = demand.Expected(l.mostNodes())
-	split, err := sizing.Divide(r, g, l.costs(&l.demand, workers, &g))
+	l.demand = of.demand.Expected(l.mostNodes())
+	costs := l.costs(&l.demand, of.sampler, &g)
+	costs.Estimated = of.estimated
+	split, err := sizing.Divide(r, g, costs)
 	if err != nil {
 		return fmt.Errorf("loader: %w", err)
 	}

@@ -183,7 +183,7 @@ func (s *schema) newSampler(o *Options, weights []*sample.Weights, times []*samp
 		of := sample.Relation{Source: r.source, Target: r.target, Indptr: r.Indptr}
 		of.Indices32, of.Indices64 = r.Neighbors.Memory()
 		if r.Neighbors.OnDisk() {
-			of.Adjacency = r.Neighbors.Adjacency(scratch)
+			of.Adjacency = inPieces(r.Neighbors.Adjacency(scratch), s.atOnce)
 		}
 		g.Relations = append(g.Relations, of)
 	}

@@ -30,6 +30,7 @@ type schema struct {
 	read      []bool // relations of which a batch may read lists
 	leads     []bool // and those whose sources may then be asked for theirs
 	walked    bool   // edges of batches are those of walks, none of the graph: they have no number
+	atOnce    int64  // edges that a hop fetches at a time; 0: all of them
 }
 
 // relation is the edges of one type, in memory or on disk.

@@ -1,5 +1,7 @@
 package sizing
 
+import "math"
+
 // margin is what the measured batches are multiplied with, in eighths. Batches of one configuration differ by a few per
 // cent; where one is larger still, it waits until it can have the room of the others and all that the memory has left.
 const margin = 10 // 1.25
@@ -23,6 +25,24 @@ func (d *Demand) Add(other Demand) {
 	d.NodesPerHop = most(d.NodesPerHop, other.NodesPerHop)
 	d.EdgesPerHop = most(d.EdgesPerHop, other.EdgesPerHop)
 	d.Rooms = most(d.Rooms, other.Rooms)
+}
+
+// Multiplied is d times so much, with rooms for edges times as much again as given, but no more than most in any place.
+func (d *Demand) Multiplied(by, rooms float64, most *Demand) Demand {
+	one := func(n, limit int64, by float64) int64 { return int64(min(math.Ceil(float64(n)*by), float64(limit))) }
+	all := func(counts, limits []int64, by float64) []int64 {
+		more := make([]int64, len(counts))
+		for i, n := range counts {
+			more[i] = one(n, limits[i], by)
+		}
+		return more
+	}
+	return Demand{
+		Nodes: one(d.Nodes, most.Nodes, by), Rows: one(d.Rows, most.Rows, by),
+		Edges: one(d.Edges, most.Edges, by*rooms), HopEdges: one(d.HopEdges, most.HopEdges, by),
+		NodesPerHop: all(d.NodesPerHop, most.NodesPerHop, by), EdgesPerHop: all(d.EdgesPerHop, most.EdgesPerHop, by),
+		Rooms: all(d.Rooms, most.Rooms, by*rooms),
+	}
 }
 
 // most is the larger of two numbers in each place.

@@ -98,6 +98,8 @@ type Costs struct {
 	Rank         int64 // ranking rows for a cache, for a while, beyond its address table
 	ResidentSlot int   // what is kept of each row of a cache that changes, beside its policy
 	PlannedSlot  int   // what is kept of each row of a planned cache, beside the planner
+
+	Estimated bool // batches were too large to be measured within the memory: these costs are an upper estimate
 }
 
 // Split is the division: a way to work, and what is held in memory.

@@ -101,7 +101,11 @@ func (z *division) choose(s *Split) error {
 		s.unplanned(fmt.Sprintf("planning is worth its memory with %d bytes more", short))
 	}
 	if s.Smallest += s.reserved; z.ask.Memory < s.Smallest {
-		return fmt.Errorf("the smallest memory that works with these options is %d bytes: %w", s.Smallest,
+		is := "is"
+		if z.costs.Estimated {
+			is = "is estimated at"
+		}
+		return fmt.Errorf("the smallest memory that works with these options %s %d bytes: %w", is, s.Smallest,
 			&mem.BudgetError{Purpose: mem.Batch, Need: s.Smallest, Free: z.ask.Memory, Limit: z.ask.Memory})
 	}
 	s.Working = last

@@ -187,7 +187,8 @@ class Loader:
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
-        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where a
+            batch is too large to be measured within ``memory``, an estimate that suffices.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
             number of ranks has changed.

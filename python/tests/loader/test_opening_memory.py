@@ -1,0 +1,72 @@
+"""Opening a loader stays within its memory, whatever batches it is asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from freshgo import Loader, convert, errors
+
+GROWTH = """
+import json, sys, warnings
+from pathlib import Path
+import torch
+from freshgo import Loader, errors
+
+def status(name):
+    return int(Path("/proc/self/status").read_text().split(name)[1].split()[0]) << 10
+
+path, options = sys.argv[1], json.loads(sys.argv[2])
+with Loader(path, [1], range(10), memory="32MiB", num_workers=1, prefetch=1) as loader:  # imports what a batch needs
+    list(loader)
+Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+before, minimum = status("VmRSS:"), None
+try:
+    Loader(path, **options).close()
+except errors.BudgetError as error:
+    minimum = error.minimum
+print(json.dumps([status("VmHWM:") - before, minimum]))
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(3)
+    nodes, edges = 200_000, 4_000_000
+    skewed = (rng.random(edges) ** 2 * nodes).astype(np.int64)
+    path = tmp_path_factory.mktemp("wide") / "graph"
+    graph = {"num_nodes": nodes, "edge_index": np.stack([skewed, rng.integers(nodes, size=edges)])}
+    convert(graph, path, progress=False).close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_neighbors": [-1, -1, -1], "batch_size": 1024},
+        {"num_neighbors": [15, 10], "batch_size": 100_000, "shuffle": True},
+        {"num_neighbors": [500, 500], "batch_size": 1024, "replace": True},
+        {"num_neighbors": [10**9], "replace": True},
+    ],
+    ids=str,
+)
+def test_batches_are_measured_within_the_memory(path: Path, options: dict[str, Any]) -> None:
+    run = [sys.executable, "-I", "-W", "ignore", "-c", GROWTH, str(path), json.dumps({**options, "memory": "48MiB"})]
+    growth, minimum = json.loads(subprocess.run(run, capture_output=True, check=True, timeout=300).stdout)
+    assert minimum > 48 << 20
+    assert growth < (48 + 64) << 20
+
+
+@pytest.mark.parametrize("fanouts", [[10**9], [10**9, 10**9], [2**40]])
+def test_neighbors_that_no_memory_holds(fanouts: list[int]) -> None:
+    graph = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]])}
+    with pytest.raises(errors.BudgetError, match="is estimated at") as caught:
+        Loader(graph, fanouts, replace=True, memory="64MiB")
+    assert caught.value.minimum > 10**9
