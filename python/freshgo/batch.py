@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freshgo._batch.blocks import Blocks
-from freshgo._batch.structure import Block, carry, first_in
+from freshgo._batch.blocks import Blocks, carry_edges, edges_of
+from freshgo._batch.structure import Block
 
 __all__ = ["Batch", "Block", "Blocks"]
 
@@ -49,7 +49,7 @@ class Batch(Blocks):
                 for name, value in self
             }
         )
-        carry([(self.edge_index, moved.edge_index, first_in(self.edge_index, moved, moved, moved))])
+        carry_edges(edges_of(self), moved)
         return moved
 
     def __repr__(self) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from freshgo._args.checks import flag
-from freshgo._args.hetero_parts import graph_parts
 from freshgo._args.narrow import forms_of
-from freshgo._args.parts import GraphParts
+from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.types import EdgeType
-from freshgo._batch.hetero_blocks import HeteroBlocks, carry_edges, edges_of
+from freshgo._batch.blocks import HeteroBlocks, carry_edges, edges_of
 
 
 class TypeBatch:

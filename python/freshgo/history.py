@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
@@ -23,17 +23,17 @@ from torch import Tensor, nn
 
 from freshgo._args import checks
 from freshgo._args.size import format_size, parse_size
-from freshgo._batch import tables
+from freshgo._args.types import UNNAMED
 from freshgo._batch.structure import HeteroBlock, Levels
 from freshgo._history import checks as history_checks
 from freshgo._history import saved_state
 from freshgo._history.attach import Attachment
 from freshgo._history.catchup import CatchUp
-from freshgo._history.eager import eager
 from freshgo._history.estimation import Estimation, Trail
 from freshgo._history.interfaces import Decisions, Feeder
 from freshgo._history.training_step import Admitted, Buffer, Step, Unwritten
 from freshgo._native.options import Settings, Span
+from freshgo._ops.eager import eager
 from freshgo._plots.history import figure
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
@@ -178,11 +178,9 @@ class History:
         levels = getattr(block, "levels", None)
         if levels is None:
             return h
-        if not isinstance(block, HeteroBlock):
-            return self._input(levels, block.level, h)
-        if block.level == 0:
-            return self._checked(levels).features(h)
-        return tables.table(levels, block.level, h, lambda rows: self._input(levels, block.level, rows))
+        if isinstance(block, HeteroBlock):
+            return self._rows(levels, block.level, h)
+        return self._rows(levels, block.level, {UNNAMED[0]: h})[UNNAMED[0]]
 
     def attach(self, model: nn.Module, layers: Iterable[nn.Module] | None = None) -> None:
         """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
@@ -420,8 +418,8 @@ class History:
                 stacklevel=checks.caller(),
             )
 
-    def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
-        """The rows that layer ``level + 1`` reads of the batch of these levels."""
+    def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""
         return self._checked(levels).input(level, h, self._buffer, self._estimation.add)
 
     def _checked(self, levels: Levels) -> Step:

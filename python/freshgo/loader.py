@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
+from freshgo._batch.blocks import levels_of, node_ids
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import open_source
 from freshgo._device import delivery
-from freshgo._loader.arrange import arrange, batch_class, levels_of, node_ids, trace_of
+from freshgo._loader.arrange import arrange, batch_class, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
 from freshgo._loader.openings import Openings
 from freshgo._loader.ranks import Agreement, Share, check_same
@@ -534,10 +535,10 @@ class Loader:
         self._narrow.apply(raw.tensors)
         batch = arrange(self._batch_class, self._request, raw)
         if self._history is not None:
-            levels = levels_of(self._request, batch)
+            levels = levels_of(batch)
             if levels is not None:
                 levels.owner = self._token
-            self._history._handed(levels, node_ids(self._request, batch))
+            self._history._handed(levels, node_ids(batch))
         if self._transform is not None:
             batch = self._transform(batch)
         return batch

@@ -10,33 +10,27 @@ import torch_geometric.data
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from freshgo._batch.blocks import Blocks
-from freshgo._batch.hetero_blocks import HeteroBlocks, carry_edges, edges_of
-from freshgo._batch.structure import Transposed, carry, first_in
+from freshgo._batch.blocks import Blocks, HeteroBlocks, carry_edges, edges_of
+from freshgo._batch.structure import Transposed
 
 
-class Data(Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
-    """PyG's Data, with :meth:`~freshgo.batch.Blocks.blocks`."""
-
-    def apply(self, func: Callable[..., Any], *args: str) -> Any:
-        """As PyG's, which moves and copies batches with it. The structure of the batch stays known."""
-        before = self._store.get("edge_index")
-        result = super().apply(func, *args)
-        if before is not None:
-            store = self._store
-            carry([(before, store["edge_index"], first_in(before, store, store, store))])
-        return result
-
-
-class HeteroData(HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore[misc]
-    """PyG's HeteroData, with :meth:`~freshgo._batch.hetero_blocks.HeteroBlocks.blocks`."""
+class _Carried:
+    """Over PyG's data classes: a batch that is moved or copied stays known."""
 
     def apply(self, func: Callable[..., Any], *args: str) -> Any:
         """As PyG's, which moves and copies batches with it. The structure of the batch stays known."""
         before = edges_of(self)
-        result = super().apply(func, *args)
+        result = super().apply(func, *args)  # type: ignore[misc]  # of the class beside it
         carry_edges(before, self)
         return result
+
+
+class Data(_Carried, Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
+    """PyG's Data, with :meth:`~freshgo.batch.Blocks.blocks`."""
+
+
+class HeteroData(_Carried, HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore[misc]
+    """PyG's HeteroData, with ``blocks()`` as that of :class:`freshgo.HeteroBatch`."""
 
 
 def make_edge_index(edge_index: Tensor, size: tuple[int, int], ptr: Tensor, transposed: Transposed | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from freshgo._args import checks
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import format_size
-from freshgo._args.types import EdgeType
+from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -58,7 +58,7 @@ def quantization_error(store: Store, name: str, of: str | EdgeType | None = None
     """
     if not isinstance(store, Store):
         raise DTypeError(f"store must be a freshgo.Store, got {type(store).__name__}")
-    described = store._described(name, of)
+    described = store._owner_of(name, of)._described(name)
     if not getattr(torch, described["dtype"]).is_floating_point:
         raise DTypeError(f"the tensor {name!r} holds {described['dtype']}, expected floats")
     error = described["error"]
@@ -69,13 +69,39 @@ def quantization_error(store: Store, name: str, of: str | EdgeType | None = None
     return QuantizationError(error["max"], math.sqrt(square / count), math.sqrt(square / values) if square else 0.0)
 
 
-class StoredNodes:
-    """The nodes of one type of a store: ``store["paper"]``. ``store["paper"]["x"]`` reads a tensor."""
+class _Stored:
+    """What is stored of one type: its tensors."""
+
+    _level: Literal["node", "edge"]
 
     def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
         self._native, self._info, self._place = native, info, place
-        self.tensors = _tensors(info["tensors"], "node")
+        self.tensors = _tensors(info["tensors"], self._level)
         """Name, dtype and shape of every tensor."""
+
+    @property
+    def _owner(self) -> str:
+        raise NotImplementedError
+
+    def _described(self, name: str) -> dict[str, Any]:
+        """Return what the manifest says of a tensor."""
+        for tensor in self._info["tensors"]:
+            if tensor["name"] == name:
+                return cast(dict[str, Any], tensor)
+        raise InvalidArgumentError(f"{self._owner} has no tensor {name!r}, only {_names(self.tensors)}")
+
+    def __getitem__(self, name: str) -> Tensor:
+        self._described(name)
+        return self._native.read(name, kind=self._level, place=self._place)
+
+
+class StoredNodes(_Stored):
+    """The nodes of one type of a store: ``store["paper"]``. ``store["paper"]["x"]`` reads a tensor."""
+
+    _level = "node"
+
+    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
+        super().__init__(native, info, place)
         self.splits: dict[str, int] = dict(info["splits"])
         """The number of nodes of every split, by name."""
 
@@ -84,31 +110,25 @@ class StoredNodes:
         """The number of nodes."""
         return int(self._info["num_nodes"])
 
+    @property
+    def _owner(self) -> str:
+        return f"node type {self._info['name']!r}" if self._info["name"] else "the store"
+
     def split(self, name: str) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``."""
         if name not in self.splits:
-            owner = f"node type {self._info['name']!r}"
-            raise checks.no_split(owner, name, self.splits, self.tensors, checks.NO_STORED_MASK)
+            raise checks.no_split(self._owner, name, self.splits, self.tensors, checks.NO_STORED_MASK)
         return self._native.read(name, kind="split", place=self._place)
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.tensors:
-            raise InvalidArgumentError(
-                f"node type {self._info['name']!r} has no tensor {name!r}, only {_names(self.tensors)}"
-            )
-        return self._native.read(name, kind="node", place=self._place)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._info['name']!r}, num_nodes={self.num_nodes}, {_listed(self.tensors)})"
 
 
-class StoredEdges:
-    """The edges of one type of a store: ``store["author", "writes", "paper"]``. Indexing it reads a tensor."""
+class StoredEdges(_Stored):
+    """The edges of one type of a store: ``store["author", "writes", "paper"]``. Indexing it reads a tensor, with its
+    rows in the order of the edges that were converted."""
 
-    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
-        self._native, self._info, self._place = native, info, place
-        self.tensors = _tensors(info["tensors"], "edge")
-        """Name, dtype and shape of every tensor; rows are in the order of the edges that were converted."""
+    _level = "edge"
 
     @property
     def edge_type(self) -> EdgeType:
@@ -125,12 +145,9 @@ class StoredEdges:
         """The tensor that is also stored by target, for weighted draws (``weight_attr`` of :func:`freshgo.convert`)."""
         return self._info["weights_of"] or None
 
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.tensors:
-            raise InvalidArgumentError(
-                f"edge type {self.edge_type} has no tensor {name!r}, only {_names(self.tensors)}"
-            )
-        return self._native.read(name, kind="edge", place=self._place)
+    @property
+    def _owner(self) -> str:
+        return f"edge type {self.edge_type}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.edge_type}, num_edges={self.num_edges}, {_listed(self.tensors)})"
@@ -154,12 +171,15 @@ class Store:
 
     def _adopt(self, native: NativeStore, info: dict[str, Any]) -> None:
         self._native, self._info = native, info
-        self._nodes = {t["name"]: StoredNodes(native, t, place) for place, t in enumerate(info["node_types"])}
-        self._edges = {
-            (t["source"], t["relation"], t["target"]): StoredEdges(native, t, place)
-            for place, t in enumerate(info["edge_types"])
-        }
-        self._tensors = {**_tensors(info["tensors"], "node"), **_tensors(info["edge_tensors"], "edge")}
+        # What a homogeneous graph has is that of its unnamed node type and edge type.
+        node_types = info["node_types"] or [{**info, "name": UNNAMED[0]}]
+        unnamed = dict(zip(("source", "relation", "target"), UNNAMED, strict=True))
+        edge_types = info["edge_types"] or [{**info, **unnamed, "tensors": info["edge_tensors"]}]
+        nodes = [StoredNodes(native, described, place) for place, described in enumerate(node_types)]
+        edges = [StoredEdges(native, described, place) for place, described in enumerate(edge_types)]
+        self._nodes = {of._info["name"]: of for of in nodes}
+        self._edges = {of.edge_type: of for of in edges}
+        self._types = Types({name: of.num_nodes for name, of in self._nodes.items()}, list(self._edges))
 
     @classmethod
     def _of(cls, native: NativeStore) -> Store:
@@ -203,12 +223,12 @@ class Store:
     @property
     def node_types(self) -> list[str]:
         """The node types; empty for a homogeneous graph."""
-        return list(self._nodes)
+        return [] if self._types.homogeneous else self._types.node_types
 
     @property
     def edge_types(self) -> list[EdgeType]:
         """The edge types (source, relation, target); empty for a homogeneous graph."""
-        return list(self._edges)
+        return [] if self._types.homogeneous else list(self._edges)
 
     def metadata(self) -> tuple[list[str], list[EdgeType]]:
         """Return node types and edge types, as PyG's models take them."""
@@ -216,19 +236,19 @@ class Store:
 
     @property
     def num_nodes_dict(self) -> dict[str, int]:
-        """The number of nodes of every type."""
-        return {name: nodes.num_nodes for name, nodes in self._nodes.items()}
+        """The number of nodes of every type; empty for a homogeneous graph."""
+        return {name: self._nodes[name].num_nodes for name in self.node_types}
 
     @property
     def num_edges_dict(self) -> dict[EdgeType, int]:
-        """The number of edges of every type."""
-        return {name: edges.num_edges for name, edges in self._edges.items()}
+        """The number of edges of every type; empty for a homogeneous graph."""
+        return {name: self._edges[name].num_edges for name in self.edge_types}
 
     @property
     def reordered(self) -> bool:
         """Whether rows of node tensors are stored in an order of their own (:func:`freshgo.relayout`). This does not
         change ids, batches, or what is read."""
-        return any(level["order"] is not None for level in (self._info, *self._info["node_types"]))
+        return any(nodes._info["order"] is not None for nodes in self._nodes.values())
 
     @property
     def weight_attr(self) -> str | None:
@@ -241,7 +261,7 @@ class Store:
     def tensors(self) -> dict[str, TensorInfo]:
         """Name, dtype and shape of every tensor. All come with a batch but those that :func:`freshgo.propagate` has
         computed. In a heterogeneous graph it is empty: see ``store["paper"].tensors``."""
-        return dict(self._tensors)
+        return {**self._nodes[""].tensors, **self._edges[UNNAMED].tensors} if self._types.homogeneous else {}
 
     @property
     def splits(self) -> dict[str, int]:
@@ -251,55 +271,44 @@ class Store:
 
     def split(self, name: str, node_type: str | None = None) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``. A heterogeneous graph needs the ``node_type``."""
-        if node_type is not None:
-            return self._nodes_of(node_type).split(name)
-        if self._nodes:
+        if node_type is None and not self._types.homogeneous:
             raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {_names(self._nodes)}")
-        if name not in self._info["splits"]:
-            raise checks.no_split("the store", name, self.splits, self.tensors, checks.NO_STORED_MASK)
-        return self._native.read(name, kind="split")
+        return (self._nodes[""] if node_type is None else self._nodes_of(node_type)).split(name)
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:
         """Read a whole tensor: all rows, in the user's order. In a heterogeneous graph, that of the type ``of``."""
+        return self._owner_of(name, of)[name]
+
+    def __getitem__(self, key: str | EdgeType) -> Any:
+        if self._types.homogeneous and not isinstance(key, tuple):
+            return self.read(key)
+        return self._of_type(key)
+
+    def _owner_of(self, name: str, of: str | EdgeType | None) -> StoredNodes | StoredEdges:
+        """Return what has a tensor: what is stored of the type ``of``; of a homogeneous graph, its nodes or edges."""
         if of is not None:
-            return self._edges_of(of)[name] if isinstance(of, tuple) else self._nodes_of(of)[name]
-        if self._nodes:
+            return self._of_type(of)
+        if not self._types.homogeneous:
             raise InvalidArgumentError(
                 f"the tensor {name!r} needs its node type or edge type, one of {_names(self._nodes)}, "
                 f"{_names(self._edges)}"
             )
-        if name not in self._tensors:
-            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(self._tensors)}")
-        return self._native.read(name, kind="node" if self._tensors[name].level == "node" else "edge")
+        if name not in self.tensors:
+            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(self.tensors)}")
+        return self._nodes[""] if self.tensors[name].level == "node" else self._edges[UNNAMED]
 
-    def __getitem__(self, key: str | EdgeType) -> Any:
-        if not self._nodes and not isinstance(key, tuple):
-            return self.read(key)
-        return self._edges_of(key) if isinstance(key, tuple) else self._nodes_of(key)
-
-    def _described(self, name: str, of: str | EdgeType | None) -> dict[str, Any]:
-        """Return what the manifest says of a tensor."""
-        if of is None:
-            if self._nodes:
-                raise InvalidArgumentError(f"the tensor {name!r} needs its node type or edge type")
-            tensors, known = self._info["tensors"] + self._info["edge_tensors"], self._tensors
-        else:
-            owner = self._edges_of(of) if isinstance(of, tuple) else self._nodes_of(of)
-            tensors, known = owner._info["tensors"], owner.tensors
-        found = next((t for t in tensors if t["name"] == name), None)
-        if found is None:
-            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(known)}")
-        return cast(dict[str, Any], found)
+    def _of_type(self, of: str | EdgeType) -> StoredNodes | StoredEdges:
+        return self._edges_of(of) if isinstance(of, tuple) else self._nodes_of(of)
 
     def _nodes_of(self, node_type: str) -> StoredNodes:
-        if not self._nodes:
+        if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
         if node_type not in self._nodes:
             raise InvalidArgumentError(f"the store has no node type {node_type!r}, only {_names(self._nodes)}")
         return self._nodes[node_type]
 
     def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
-        if not self._nodes:
+        if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the edge type {edge_type!r}")
         if edge_type not in self._edges:
             raise InvalidArgumentError(f"the store has no edge type {edge_type!r}, only {_names(self._edges)}")
@@ -324,7 +333,9 @@ class Store:
         ]
         if self.reordered:
             lines.append("  order    rows of node tensors are stored in the order of their use")
-        lines += _lines(self._tensors) + _weight_lines(self.weight_attr) + _split_lines(self.splits)
+        if self._types.homogeneous:
+            lines += _lines(self.tensors) + _weight_lines(self.weight_attr) + _split_lines(self.splits)
+            return "\n".join(lines)
         for name, nodes in self._nodes.items():
             lines.append(f"  nodes of type {name!r}: {nodes.num_nodes:,}")
             lines += ["  " + line for line in _lines(nodes.tensors) + _split_lines(nodes.splits)]
@@ -353,7 +364,7 @@ class Store:
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
-        if self._nodes:
+        if not self._types.homogeneous:
             nodes = ", ".join(f"{name}: {count}" for name, count in self.num_nodes_dict.items())
             edges = ", ".join(f"({', '.join(name)}): {count}" for name, count in self.num_edges_dict.items())
             return f"Store({self.path!r}, nodes {{{nodes}}}, edges {{{edges}}}{state})"

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from freshgo._args.types import EdgeType
+from freshgo._args.types import EdgeType, label_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 REDUCTIONS = ("mean", "sum", "gcn")
@@ -135,7 +135,7 @@ def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]
     found = {node_type: of[name] for node_type, of in aggregates.items() if name in of}
     for node_type, info in found.items():
         if info.stale:
-            of = f"{node_type}.{name}" if node_type else name
+            of = label_of(node_type) + name
             raise InvalidArgumentError(
                 f"first_layer: {of!r} was computed from {info.stale} than the graph has: call freshgo.propagate again"
             )

@@ -1,13 +1,15 @@
-"""Sorts what a user hands over (PyG Data, mappings of arrays or .npy paths, a directory) into a graph's parts."""
+"""Sorts what a user hands over (PyG's objects, mappings of arrays or .npy paths, a directory) into a graph's parts.
+
+Parts are those of types. A homogeneous graph is one mapping of its tensors, which are sorted into those of its unnamed
+node type and of its unnamed edge type first.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
-import stat
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,9 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
 from freshgo._args.arrays import Array, NpyFile
-from freshgo._args.types import UNNAMED, EdgeType
-from freshgo.errors import (
-    DTypeError,
-    FormatError,
-    InvalidArgumentError,
-    ReadError,
-    StoreNotFoundError,
-    StorePermissionError,
-)
+from freshgo._args.npy_files import is_of_types, read_directory, read_npy_header, read_types
+from freshgo._args.types import UNNAMED, EdgeType, label_of
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 RESERVED = frozenset(
     {
@@ -37,8 +33,7 @@ RESERVED = frozenset(
 )
 """Names that a batch, or the description of a graph, uses itself."""
 
-TYPE_SEPARATOR = "__"
-"""Between source, relation and target in the name of a directory, as PyG joins them."""
+_GLOBAL = "_global_store"  # what PyG calls attributes of the graph as a whole in HeteroData.to_dict()
 
 _EXPECTED = (
     "a PyG Data, or a mapping with 'edge_index' such as {'edge_index': edges, 'x': x, 'y': y, 'train_mask': mask}"
@@ -70,56 +65,143 @@ class GraphParts:
     edges: dict[EdgeType, EdgeParts]
 
 
-def is_typed(data: object) -> bool:
-    """Whether ``data`` is a heterogeneous graph: has node types and edge types, triples for keys, or is a directory
-    with a directory for each type."""
+def graph_parts(data: object) -> GraphParts:
+    """Sort whatever a user calls a graph into its types, and what is of each type into tensors and splits."""
+    given = _types_of(data) if _has_types(data) else _types_of_homogeneous(data)
+    parts = GraphParts({}, {})
+    for key, value in given.items():
+        if isinstance(key, str):
+            parts.nodes[key] = _node_parts(key, value)
+        else:
+            parts.edges[key] = _edge_parts(key, value)
+    for edge_type in parts.edges:
+        for end in (edge_type[0], edge_type[2]):
+            if end not in parts.nodes:
+                known = ", ".join(map(repr, parts.nodes)) or "none at all"
+                raise InvalidArgumentError(
+                    f"the edge type {edge_type} has the unknown node type {end!r}, the node types are {known}; "
+                    f"one without tensors is given as {{{end!r}: {{}}}}"
+                )
+    if not parts.edges:
+        raise InvalidArgumentError("the graph has no edge types")
+    return parts
+
+
+def _has_types(data: object) -> bool:
+    """Whether ``data`` has names of types: as PyG's HeteroData, edge types for keys, or a directory for each type."""
     if isinstance(data, Mapping):
         return any(isinstance(key, tuple) for key in data)
     if isinstance(data, str | os.PathLike):
-        return any(path.is_dir() for path in Path(data).glob(f"*{TYPE_SEPARATOR}*{TYPE_SEPARATOR}*"))
+        return is_of_types(Path(data))
     return hasattr(data, "node_types") and hasattr(data, "edge_types")
 
 
-def homogeneous_parts(data: object) -> GraphParts:
-    """Sort the keys of ``data`` into edges, node-level and edge-level tensors and splits."""
-    items = _items(data)
-    if items.get("edge_index") is None:
-        hint = "; adj_t is not read, give edge_index" if "adj_t" in items else ""
-        keys = ", ".join(map(repr, items)) or "none at all"
-        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}){hint}")
-    edge_index = edge_index_of(items.pop("edge_index"))
-    given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
-    arrays = arrays_of(items)
+def _types_of(data: object) -> dict[Any, Any]:
+    """Return what is given for each type of a heterogeneous graph."""
+    items = _items(data, read_types, "a PyG HeteroData or a mapping from types to their arrays")
+    if items.pop(_GLOBAL, None):
+        warnings.warn(
+            "freshgo ignores what belongs to no node type or edge type", UserWarning, stacklevel=checks.caller()
+        )
+    for key in items:
+        if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
+            names: tuple[str, ...] = key
+        elif isinstance(key, str):
+            names = (key,)
+        else:
+            raise DTypeError(
+                "the keys of a heterogeneous graph must be node types such as 'paper' or edge types such as "
+                f"('paper', 'cites', 'paper'), got {key!r}"
+            )
+        for name in names:
+            if not name or not name.isprintable():
+                raise InvalidArgumentError(f"the names of types must be printable characters, got {name!r}")
+    return items
 
-    num_edges = edge_index.shape[1]
-    num_nodes = count_nodes(given_nodes, arrays)
-    nodes, edges = NodeParts(num_nodes, {}, splits_of(given_splits)), EdgeParts(edge_index, {})
-    for name, array in arrays.items():
-        _sort(nodes, edges, name, array, num_edges)
-    return GraphParts({"": nodes}, {UNNAMED: edges})
 
-
-def _items(data: object) -> dict[str, Any]:
-    if isinstance(data, str | os.PathLike):
-        return read_directory(Path(data))
-    to_dict = getattr(data, "to_dict", None)
-    items = (
-        data if isinstance(data, Mapping) else to_dict() if callable(to_dict) else vars(data) if _plain(data) else None
-    )
-    if not isinstance(items, Mapping):
-        raise DTypeError(f"expected {_EXPECTED}, got {type(data).__name__}")
+def _types_of_homogeneous(data: object) -> dict[Any, Any]:
+    """Sort the tensors of a homogeneous graph, by their rows, into those of its nodes and those of its edges."""
+    items = _items(data, read_directory, _EXPECTED)
     if not all(isinstance(name, str) for name in items):
         raise DTypeError(
             f"the keys of a graph must be strings, got {next(k for k in items if not isinstance(k, str))!r}"
         )
+    if items.get("edge_index") is None:
+        keys = ", ".join(map(repr, items)) or "none at all"
+        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}){_hint(items)}")
+    edges: dict[str, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
+    given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
+    arrays = _arrays(items, "")
+    num_nodes, num_edges = _count_nodes(given_nodes, arrays, ""), edges["edge_index"].shape[1]
+    nodes: dict[str, Any] = {"num_nodes": num_nodes, "splits": given_splits}
+    for name, array in arrays.items():
+        is_node, is_edge = array.shape[0] == num_nodes, array.shape[0] == num_edges
+        if not (is_node or is_edge):
+            known = "an unknown number of nodes (give num_nodes)" if num_nodes is None else f"{num_nodes} nodes"
+            raise InvalidArgumentError(
+                f"{name!r} has shape {list(array.shape)}, but the graph has {known} and {num_edges} edges: "
+                "expected one row per node or one per edge"
+            )
+        (edges if is_edge and (not is_node or "edge" in name) else nodes)[name] = array
+    return {UNNAMED[0]: nodes, UNNAMED: edges}
+
+
+def _items(data: object, read: Callable[[Path], dict[Any, Any]], expected: str) -> dict[Any, Any]:
+    """Return what a user calls a graph as a mapping; ``read`` reads a directory."""
+    if isinstance(data, str | os.PathLike):
+        return read(Path(data))
+    to_dict = getattr(data, "to_dict", None)
+    plain = hasattr(data, "edge_index") and hasattr(data, "__dict__")
+    items = data if isinstance(data, Mapping) else to_dict() if callable(to_dict) else vars(data) if plain else None
+    if not isinstance(items, Mapping):
+        raise DTypeError(f"expected {expected}, got {type(data).__name__}")
     return dict(items)
 
 
-def _plain(data: object) -> bool:
-    return hasattr(data, "edge_index") and hasattr(data, "__dict__")
+def _node_parts(node_type: str, value: object) -> NodeParts:
+    if not isinstance(value, Mapping):
+        raise DTypeError(f"node type {node_type!r} must be a mapping from names to tensors, got {type(value).__name__}")
+    items, label = dict(value), label_of(node_type)
+    given, splits = items.pop("num_nodes", None), items.pop("splits", None)
+    arrays = _arrays(items, label)
+    parts = NodeParts(_count_nodes(given, arrays, label), arrays, _splits(splits, label))
+    if parts.num_nodes is None and arrays:
+        parts.num_nodes = int(next(iter(arrays.values())).shape[0])
+    for name, array in arrays.items():
+        if array.shape[0] != parts.num_nodes:
+            raise InvalidArgumentError(
+                f"{label}{name} has shape {list(array.shape)}, but there are {parts.num_nodes} nodes of this type: "
+                "expected one row per node"
+            )
+        if name.endswith("_mask") and len(array.shape) == 1 and _is_bool(array):
+            split = name.removesuffix("_mask")
+            if split in parts.splits:
+                raise InvalidArgumentError(f"split {label + split!r} is given twice: as {name!r} and in 'splits'")
+            parts.splits[split] = array
+    return parts
 
 
-def edge_index_of(value: object, label: str = "") -> Array:
+def _edge_parts(edge_type: EdgeType, value: object) -> EdgeParts:
+    label = label_of(edge_type)
+    items = dict(value) if isinstance(value, Mapping) else {"edge_index": value}
+    if items.get("edge_index") is None:
+        raise InvalidArgumentError(f"the edge type {edge_type} has no 'edge_index'{_hint(items)}")
+    parts = EdgeParts(_edge_index(items.pop("edge_index"), label), _arrays(items, label))
+    num_edges = parts.edge_index.shape[1]
+    for name, array in parts.tensors.items():
+        if array.shape[0] != num_edges:
+            raise InvalidArgumentError(
+                f"{label}{name} has shape {list(array.shape)}, but there are {num_edges} edges of this type: "
+                "expected one row per edge"
+            )
+    return parts
+
+
+def _hint(items: Mapping[str, Any]) -> str:
+    return "; adj_t is not read, give edge_index" if "adj_t" in items else ""
+
+
+def _edge_index(value: object, label: str) -> Array:
     """Return ``value`` as an edge list. ``label`` stands before its name in messages."""
     name = f"{label}edge_index"
     array = _array(name, value)
@@ -149,7 +231,7 @@ def _array(name: str, value: object) -> Array | None:
     return None
 
 
-def arrays_of(items: dict[str, Any], label: str = "") -> dict[str, Array]:
+def _arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
     """Keep what is an array with rows; whatever else is there cannot be batched and is named in one warning."""
     arrays, ignored = {}, []
     for name, value in items.items():
@@ -170,7 +252,7 @@ def arrays_of(items: dict[str, Any], label: str = "") -> dict[str, Array]:
     return arrays
 
 
-def count_nodes(given: object, arrays: dict[str, Array], label: str = "") -> int | None:
+def _count_nodes(given: object, arrays: dict[str, Array], label: str) -> int | None:
     """Return the number of nodes that is given, or that the usual tensors have rows; None when neither tells."""
     if given is not None:
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
@@ -184,32 +266,6 @@ def count_nodes(given: object, arrays: dict[str, Array], label: str = "") -> int
     return None
 
 
-def _sort(nodes: NodeParts, edges: EdgeParts, name: str, array: Array, num_edges: int) -> None:
-    rows = array.shape[0]
-    is_node, is_edge = rows == nodes.num_nodes, rows == num_edges
-    if is_edge and (not is_node or "edge" in name):
-        edges.tensors[name] = array
-        return
-    if not is_node:
-        count = nodes.num_nodes
-        known = "an unknown number of nodes (give num_nodes)" if count is None else f"{count} nodes"
-        raise InvalidArgumentError(
-            f"{name!r} has shape {list(array.shape)}, but the graph has {known} and {num_edges} edges: "
-            "expected one row per node or one per edge"
-        )
-    nodes.tensors[name] = array
-    if is_mask(name, array):
-        split = name.removesuffix("_mask")
-        if split in nodes.splits:
-            raise InvalidArgumentError(f"split {split!r} is given twice: as {name!r} and in 'splits'")
-        nodes.splits[split] = array
-
-
-def is_mask(name: str, array: Array) -> bool:
-    """Whether a node tensor is also a split."""
-    return name.endswith("_mask") and len(array.shape) == 1 and _is_bool(array)
-
-
 def _is_bool(array: Array) -> bool:
     return array.dtype in (torch.bool, np.dtype(bool))
 
@@ -221,7 +277,7 @@ def _is_integer(array: Array) -> bool:
     return dtype.kind in "iu"
 
 
-def splits_of(given: object, label: str = "") -> dict[str, Array]:
+def _splits(given: object, label: str) -> dict[str, Array]:
     """Return a mapping of splits as arrays."""
     if given is None:
         return {}
@@ -245,52 +301,3 @@ def splits_of(given: object, label: str = "") -> dict[str, Array]:
 
 def _listed(ids: list[Any] | tuple[Any, ...] | range) -> np.ndarray[Any, Any]:
     return np.asarray(ids) if len(ids) else np.empty(0, dtype=np.int64)  # of nothing NumPy makes floats
-
-
-def read_npy_header(path: Path) -> NpyFile:
-    """Return where the data of a ``.npy`` file lie. Only its header is read; nothing is ever unpickled."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for who writes to it
-            raise FormatError(f"{path}: a directory, a pipe or a device, expected a .npy file")
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            elif version == (2, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-            else:
-                raise FormatError(f"{path}: .npy version {version} is not supported, expected 1.0 or 2.0")
-            offset = file.tell()
-            size = file.seek(0, os.SEEK_END)
-    except FileNotFoundError as error:
-        raise StoreNotFoundError(error.errno, "no such .npy file", str(path)) from None
-    except PermissionError as error:
-        raise StorePermissionError(error.errno, error.strerror, str(path)) from None
-    except OSError as error:
-        raise ReadError(error.errno, error.strerror, str(path)) from error
-    except FormatError:
-        raise
-    except ValueError as error:
-        raise FormatError(f"{path}: not a .npy file: {error}") from error
-    if dtype.hasobject or dtype.names is not None:
-        raise DTypeError(f"{path}: holds {dtype}, expected numbers (pickled objects are never loaded)")
-    n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if size - offset < n_bytes:
-        raise FormatError(
-            f"{path}: truncated: the header promises {n_bytes} bytes of data, the file has {size - offset}"
-        )
-    return NpyFile(path=str(path), offset=offset, dtype=dtype, shape=tuple(shape), fortran=fortran)
-
-
-def read_directory(directory: Path) -> dict[str, Any]:
-    """Return the ``.npy`` files of a directory by name; ``<split>_idx.npy`` are the node ids of a split."""
-    if not directory.is_dir():
-        raise StoreNotFoundError(errno.ENOENT, "no such directory of .npy files", str(directory))
-    items: dict[str, Any] = {}
-    splits = {}
-    for path in sorted(directory.glob("*.npy")):
-        if path.stem.endswith("_idx"):
-            splits[path.stem.removesuffix("_idx")] = path
-        else:
-            items[path.stem] = path
-    return {**items, "splits": splits} if splits else items

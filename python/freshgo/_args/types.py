@@ -29,6 +29,19 @@ UNNAMED: EdgeType = ("", "", "")
 """The only edge type of a homogeneous graph; its only node type is ``""``."""
 
 
+def label_of(key: str | EdgeType) -> str:
+    """Return what stands before the names of a type's tensors in messages: ``"paper."``, ``"(paper, cites, paper)."``;
+    nothing for types without a name."""
+    if key in (UNNAMED[0], UNNAMED):
+        return ""
+    return f"{key}." if isinstance(key, str) else f"({', '.join(key)})."
+
+
+def of_type(node_type: str) -> str:
+    """Return what stands behind rows or nodes of a type in messages; nothing for a type without a name."""
+    return f" of node type {node_type!r}" if node_type else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Types:
     """The types of a graph, in its order."""

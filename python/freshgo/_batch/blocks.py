@@ -1,20 +1,20 @@
-"""A batch of a homogeneous graph, layer by layer."""
+"""A batch layer by layer, and type by type: a homogeneous graph has one unnamed node type and edge type."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from freshgo._batch.structure import Block, recall
+from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._batch.structure import Block, HeteroBlock, Levels, Part, carry, first_in, recall
 from freshgo.errors import InvalidArgumentError
 
 
 class Blocks:
     """Gives a batch its per-layer view; see :meth:`blocks`."""
-
-    edge_index: Tensor
-    num_sampled_nodes: list[int]
-    num_sampled_edges: list[int]
 
     def blocks(self) -> list[Block]:
         """Return one bipartite :class:`Block` per layer, in the order a model applies them.
@@ -33,37 +33,118 @@ class Blocks:
             InvalidArgumentError: the batch is of another ``subgraph_type`` than ``"directional"``, whose edges are not
                 those of hops. Every layer is then computed on the whole batch.
         """
-        levels = getattr(recall(self.edge_index), "levels", None)
-        if levels is not None:
-            return list(levels.layers)
-        if not hasattr(self, "num_sampled_edges"):
-            raise InvalidArgumentError(
-                "blocks() needs num_sampled_nodes and num_sampled_edges, which batches of subgraph_type='directional' "
-                "have: compute every layer on the whole batch, with batch.edge_index"
-            )
-        targets = sum(self.num_sampled_nodes[:-1])
-        known = recall(self.edge_index)
-        if known is not None and known.ptr is not None:
-            ptr = known.ptr
-        else:  # Targets do not decrease, so a binary search finds where each one's edges begin.
-            ptr = torch.searchsorted(
-                self.edge_index[1].contiguous(),
-                torch.arange(targets + 1, device=self.edge_index.device),
-            )
-        e_id, edge_weight = (getattr(self, name, None) for name in ("e_id", "edge_weight"))
-        blocks = []
-        for hop in reversed(range(len(self.num_sampled_edges))):
-            num_dst = sum(self.num_sampled_nodes[: hop + 1])
-            num_edges = sum(self.num_sampled_edges[: hop + 1])
-            blocks.append(
-                Block(
-                    num_src=num_dst + self.num_sampled_nodes[hop + 1],
-                    num_dst=num_dst,
-                    ptr=ptr[: num_dst + 1],
-                    edge_index=self.edge_index[:, :num_edges],
-                    e_id=None if e_id is None else e_id[:num_edges],
-                    edge_weight=None if edge_weight is None else edge_weight[:num_edges],
-                    transposed=None if known is None else known.transposed,
-                )
-            )
-        return blocks
+        return [block.relations[UNNAMED] for block in _blocks(self, "edge_index")]
+
+
+class HeteroBlocks:
+    """Gives a batch of a heterogeneous graph its per-layer view; see :meth:`blocks`."""
+
+    def blocks(self) -> list[HeteroBlock]:
+        """Return one bipartite :class:`HeteroBlock` per layer, in the order a model applies them.
+
+        As :meth:`Batch.blocks <freshgo.batch.Blocks.blocks>`, for all types at once::
+
+            h = batch.x_dict
+            for conv, block in zip(model.convs, batch.blocks()):
+                h = conv(block.pairs(h), block.edge_index_dict)  # a HeteroConv
+
+        With a :class:`~freshgo.History` each layer begins with ``h = history(h, block)``.
+
+        Raises:
+            InvalidArgumentError: the batch is of another ``subgraph_type`` than ``"directional"``.
+        """
+        return _blocks(self, "edge_index_dict")
+
+
+def parts_of(batch: Any) -> dict[Any, Any]:
+    """Return what a batch has of each type, node types first; that of a homogeneous graph has all of it itself."""
+    if not isinstance(batch, HeteroBlocks):
+        return {UNNAMED[0]: batch, UNNAMED: batch}
+    types: Any = batch
+    return {key: types[key] for key in (*types.node_types, *types.edge_types)}
+
+
+def node_ids(batch: Any) -> list[Tensor]:
+    """Return the nodes of a batch, of each node type."""
+    return [part["n_id"] for key, part in parts_of(batch).items() if isinstance(key, str)]
+
+
+def edges_of(batch: Any) -> dict[EdgeType, Tensor]:
+    """Return the edges of every relation, beside each of which the levels of the batch are known."""
+    parts = parts_of(batch).items()
+    return {key: part["edge_index"] for key, part in parts if isinstance(key, tuple) and "edge_index" in part}
+
+
+def levels_of(batch: Any) -> Levels | None:
+    """Return the levels of a batch that history has pruned."""
+    edge_index = next(iter(edges_of(batch).values()), None)
+    known = None if edge_index is None else recall(edge_index)
+    return None if known is None else known.levels
+
+
+def carry_edges(before: Mapping[EdgeType, Tensor], batch: Any) -> None:
+    """Let a batch that was moved know the levels that it had, and what stands for its first layer."""
+    parts = parts_of(batch)
+    carry(
+        (before[key], after, first_in(before[key], parts[key], parts[key[2]], parts[key[0]]))
+        for key, after in edges_of(batch).items()
+        if key in before
+    )
+
+
+def _blocks(batch: Any, edges: str) -> list[HeteroBlock]:
+    """The blocks of a batch, whose edges are an attribute of this name."""
+    levels = levels_of(batch)
+    if levels is not None:
+        return list(levels.blocks)
+    parts = parts_of(batch)
+    relations = {key: part for key, part in parts.items() if isinstance(key, tuple)}
+    try:
+        nodes = {key: part["num_sampled_nodes"] for key, part in parts.items() if isinstance(key, str)}
+        hops = {key: part["num_sampled_edges"] for key, part in relations.items()}
+    except KeyError:
+        raise InvalidArgumentError(
+            "blocks() needs num_sampled_nodes and num_sampled_edges, which batches of subgraph_type='directional' "
+            f"have: compute every layer on the whole batch, with batch.{edges}"
+        ) from None
+    ptr = {key: _pointers(part, sum(nodes[key[2]][:-1])) for key, part in relations.items()}
+    blocks = []
+    for hop in reversed(range(len(next(iter(hops.values()))))):
+        num_src, num_dst = ({key: sum(counts[: hop + k]) for key, counts in nodes.items()} for k in (2, 1))
+        of_hop = {
+            key: _block(part, num_src[key[0]], num_dst[key[2]], sum(hops[key][: hop + 1]), ptr[key])
+            for key, part in relations.items()
+        }
+        blocks.append(HeteroBlock(num_src, num_dst, of_hop))
+    return blocks
+
+
+def _block(part: Any, num_src: int, num_dst: int, num_edges: int, ptr: Tensor) -> Block:
+    """The message passing over the first edges of a relation, to its first targets."""
+    known = recall(part["edge_index"])
+    return Block(
+        num_src=num_src,
+        num_dst=num_dst,
+        ptr=ptr[: num_dst + 1],
+        edge_index=part["edge_index"][:, :num_edges],
+        e_id=_first_rows(part, "e_id", num_edges),
+        edge_weight=_first_rows(part, "edge_weight", num_edges),
+        transposed=None if known is None else known.transposed,
+    )
+
+
+def _first_rows(part: Part, name: str, count: int) -> Tensor | None:
+    if name not in part:
+        return None
+    rows: Tensor = part[name]
+    return rows[:count]
+
+
+def _pointers(part: Part, targets: int) -> Tensor:
+    """Where the edges of each target begin, and where they end."""
+    edge_index: Tensor = part["edge_index"]
+    known = recall(edge_index)
+    if known is not None and known.ptr is not None:
+        return known.ptr
+    # Targets do not decrease, so a binary search finds where each one's edges begin.
+    return torch.searchsorted(edge_index[1].contiguous(), torch.arange(targets + 1, device=edge_index.device))

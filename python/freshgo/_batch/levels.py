@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
-from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._args.types import Types
 from freshgo._batch.structure import Block, HeteroBlock, Known, Levels, Transposed, remember
 
 
@@ -32,9 +31,7 @@ def take_tables(tensors: dict[str, Tensor], hops: int) -> dict[str, Any]:
     return tables
 
 
-def take_block(
-    tensors: dict[str, Tensor], level: int, num_src: int, *, prefix: str = "", levels: Levels | None = None
-) -> Block:
+def take_block(tensors: dict[str, Tensor], level: int, num_src: int, prefix: str, levels: Levels) -> Block:
     """Take the message passing from a level, of the relation whose tensors have a prefix, out of those of a batch."""
     names = (f"{prefix}history_{name}_{level + 1}" for name in ("ptr", "edge_index", "edge"))
     ptr, edge_index, edge = (tensors.pop(name) for name in names)
@@ -53,11 +50,12 @@ def take_block(
     )
 
 
-def take_levels(tensors: dict[str, Tensor], node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> Levels | None:
+def take_levels(tensors: dict[str, Tensor], types: Types) -> Levels | None:
     """Take the level tables out of the tensors of a batch, if it was pruned."""
     if "history_counts" not in tensors:
         return None
-    node_prefixes, edge_prefixes = _prefixes("n", node_types), _prefixes("e", edge_types)
+    node_types = types.node_types
+    prefixes = {edge_type: types.edge_name(i, "") for i, edge_type in enumerate(types.edge_types)}
     counts = iter(tensors.pop("history_counts").tolist())
     iteration, loaded, plain_nodes, plain_edges = (next(counts) for _ in range(4))
     spared = {}
@@ -69,7 +67,7 @@ def take_levels(tensors: dict[str, Tensor], node_types: Sequence[str], edge_type
 
     levels = Levels(
         index=iteration,
-        edges=sum(int(tensors[f"{prefix}e_id"].numel()) for prefix in edge_prefixes),
+        edges=sum(int(tensors[f"{prefix}e_id"].numel()) for prefix in prefixes.values()),
         num_layers=hops,
         degree=tensors.pop("history_degree", None),
         loops=tensors.pop("history_loops", None),
@@ -77,10 +75,7 @@ def take_levels(tensors: dict[str, Tensor], node_types: Sequence[str], edge_type
         plain_nodes=plain_nodes,
         plain_edges=plain_edges,
         blocks=[],
-        nodes_of={
-            node_type: tensors[f"{prefix}n_id"].numel()
-            for node_type, prefix in zip(node_types, node_prefixes, strict=True)
-        },
+        nodes_of={name: tensors[types.node_name(i, "n_id")].numel() for i, name in enumerate(node_types)},
         spared=spared,
         **take_tables(tensors, hops),
     )
@@ -88,16 +83,8 @@ def take_levels(tensors: dict[str, Tensor], node_types: Sequence[str], edge_type
         of_types = sizes[level * len(node_types) : (level + 1) * len(node_types)]
         num_src, num_dst = (dict(zip(node_types, column, strict=True)) for column in zip(*of_types, strict=True))
         relations = {
-            # Of a homogeneous graph blocks are given to history one by one.
-            edge_type: take_block(
-                tensors, level, num_src[edge_type[0]], prefix=prefix, levels=None if levels.named else levels
-            )
-            for edge_type, prefix in zip(edge_types, edge_prefixes, strict=True)
+            edge_type: take_block(tensors, level, num_src[edge_type[0]], prefix, levels)
+            for edge_type, prefix in prefixes.items()
         }
         levels.blocks.append(HeteroBlock(num_src, num_dst, relations, level, levels))
     return levels
-
-
-def _prefixes(kind: str, types: Sequence[object]) -> list[str]:
-    """What the names of the tensors of each type begin with."""
-    return [""] if types[0] in (UNNAMED, UNNAMED[0]) else [f"{kind}{i}/" for i in range(len(types))]

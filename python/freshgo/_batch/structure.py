@@ -133,7 +133,7 @@ class HeteroBlock:
                 f"{'none' if rows is None else rows.size(0)}: give every type rows in every layer, such as a linear "
                 "map of the type's own, or omit the edge types that need them"
             )
-        return rows[: count[node_type]]
+        return rows if rows.size(0) == count[node_type] else rows[: count[node_type]]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -193,11 +193,6 @@ class Levels:
     def named(self) -> bool:
         """Whether the node types have names, so that rows come by node type and edges by edge type."""
         return UNNAMED[0] not in self.nodes_of
-
-    @property
-    def layers(self) -> list[Block]:
-        """The blocks of a homogeneous graph."""
-        return [block.relations[UNNAMED] for block in self.blocks]
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Levels:
         """Return these levels with their tensors on ``device``."""

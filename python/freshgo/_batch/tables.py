@@ -2,68 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from freshgo._args.types import EdgeType
+from freshgo._args.types import UNNAMED, EdgeType, of_type
 from freshgo._batch.structure import Levels
 from freshgo.errors import DTypeError, InvalidArgumentError
 
+NOT_ATTACHED = (
+    "the batch has node types: attach(model, layers=[...]) with layers over all of them, which are called with a "
+    "dict of rows and a dict of edges, or call h = history(h, block) before every layer of batch.blocks()"
+)
 
-def features(levels: Levels, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the first layer reads of the features of each type."""
-    read = dict(zip(levels.nodes_of, _split(levels.nodes[0], levels.blocks[0].num_src), strict=True))
-    result = {}
-    for node_type, rows in _checked(x, levels.nodes_of, 0).items():
-        if rows.size(0) != levels.nodes_of[node_type]:
+
+def checked(levels: Levels, level: int, h: object) -> Mapping[str, Tensor]:
+    """Return rows by node type that were given to a layer, if that is what they are.
+
+    Raises:
+        InvalidArgumentError, DTypeError: they are not.
+    """
+    if not isinstance(h, Mapping) or not all(isinstance(rows, Tensor) for rows in h.values()):
+        expected = "a dict of rows [rows, columns] by node type" if levels.named else "rows of shape [rows, columns]"
+        raise DTypeError(f"level {level}: expected {expected}, got {_short(h)}")
+    for node_type, rows in h.items():
+        if node_type not in levels.nodes_of:
+            if node_type == UNNAMED[0]:
+                raise InvalidArgumentError(NOT_ATTACHED)
+            known = ", ".join(map(repr, levels.nodes_of))
             raise InvalidArgumentError(
-                f"level 0: the batch has {levels.nodes_of[node_type]} nodes of type {node_type!r}, got "
-                f"{rows.size(0)} rows: the first layer gets a row for each node of the batch"
+                f"level {level}: the graph has the node types {known}, got rows of {node_type!r}"
             )
-        result[node_type] = rows.index_select(0, read[node_type])
+        if rows.dim() != 2:
+            raise InvalidArgumentError(
+                f"level {level}: expected rows{of_type(node_type)} of shape [rows, columns], got {list(rows.shape)}"
+            )
+    return h
+
+
+def features(levels: Levels, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the first layer reads of the features of each type, which are :func:`checked`."""
+    read = split(levels, 0, levels.nodes[0])
+    result = {}
+    for node_type, rows in x.items():
+        nodes, table = levels.nodes_of[node_type], read[node_type]
+        if rows.size(0) != nodes:
+            raise InvalidArgumentError(
+                f"level 0: the first layer gets a row for each node of the batch, expected {nodes} "
+                f"rows{of_type(node_type)}, got {rows.size(0)}"
+            )
+        all_in_order = table.numel() == nodes and torch.equal(table, torch.arange(nodes, device=table.device))
+        result[node_type] = rows if all_in_order else rows.index_select(0, table)
     return result
 
 
-def flatten(levels: Levels, level: int, h: dict[str, Tensor]) -> Tensor:
-    """Return the computed rows of a hidden level as one tensor, type after type.
+def flatten(levels: Levels, level: int, h: Mapping[str, Tensor]) -> Tensor:
+    """Return the computed rows of a hidden level, which are :func:`checked`, as one tensor, type after type.
 
     Raises:
         InvalidArgumentError, DTypeError: rows are missing, or cannot stand in one table.
     """
     computed = levels.blocks[level - 1].num_dst
-    given = _checked(h, computed, level)
     for node_type, count in computed.items():
-        rows = given.get(node_type)
-        if count != (0 if rows is None else rows.size(0)):
+        got = h[node_type].size(0) if node_type in h else None
+        if (got or 0) != count:
             raise InvalidArgumentError(
-                f"level {level}: layer {level} computes {count} rows of node type {node_type!r} of this batch, got "
-                f"{'none' if rows is None else rows.size(0)}: each layer must get the rows that the one before it "
-                "returned, of all types that it has rows of, and no others"
+                f"level {level}: layer {level} computes {count} rows{of_type(node_type)} of this batch, got "
+                f"{'none' if got is None else got}: each layer must get all rows that the one before it returned, and "
+                "no others"
             )
-    if not given:
+    if not h:
         raise InvalidArgumentError(f"level {level}: expected rows by node type, got an empty dict")
-    parts = [given[node_type] for node_type in computed if node_type in given]
+    parts = [h[node_type] for node_type in computed if node_type in h]
     parts = [part for part in parts if part.size(0)] or parts[:1]
     if len({part.size(1) for part in parts}) > 1:
         raise InvalidArgumentError(
             f"level {level}: the node types must have one width in a hidden layer to share a history's buffer, got "
-            f"{ {node_type: part.size(1) for node_type, part in given.items()} }"
+            f"{ {node_type: part.size(1) for node_type, part in h.items()} }"
         )
     if len({part.dtype for part in parts}) > 1:
         raise DTypeError(
             f"level {level}: the node types must have one dtype in a hidden layer to share a history's buffer, got "
-            f"{ {node_type: str(part.dtype) for node_type, part in given.items()} }"
+            f"{ {node_type: str(part.dtype) for node_type, part in h.items()} }"
         )
-    return torch.cat(parts)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def table(levels: Levels, level: int, h: dict[str, Tensor], read: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    """Return what the layer above a hidden level reads of each type; ``read`` puts kept rows into the table."""
-    rows = read(flatten(levels, level, h))
-    return dict(zip(levels.nodes_of, _split(rows, levels.blocks[level].num_src), strict=True))
+def split(levels: Levels, level: int, table: Tensor) -> dict[str, Tensor]:
+    """Return the rows of each type of a level's table: views that may be written to, which those of ``torch.split`` may
+    not."""
+    counts = levels.blocks[level].num_src
+    if len(counts) == 1:
+        return dict.fromkeys(counts, table)
+    ends = accumulate(counts.values())
+    return {t: table.narrow(0, end - count, count) for end, (t, count) in zip(ends, counts.items(), strict=True)}
 
 
 def may_have(levels: Levels, edges: Mapping[EdgeType, Tensor]) -> bool:
@@ -77,8 +111,8 @@ def may_have(levels: Levels, edges: Mapping[EdgeType, Tensor]) -> bool:
 
 def have(levels: Levels, edges: Mapping[EdgeType, Tensor]) -> bool:
     """Whether these edges, which :func:`may_have` has accepted, are those of the batch."""
-    for nodes, block in zip(levels.nodes, levels.blocks, strict=True):
-        of = dict(zip(levels.nodes_of, _split(nodes, block.num_src), strict=True))
+    for level, block in enumerate(levels.blocks):
+        of = split(levels, level, levels.nodes[level])
         for (source, name, target), part in block.relations.items():
             index = edges[source, name, target]
             assert part.edge is not None  # as of every block of levels
@@ -90,12 +124,6 @@ def have(levels: Levels, edges: Mapping[EdgeType, Tensor]) -> bool:
     return True
 
 
-def _split(table: Tensor, counts: dict[str, int]) -> list[Tensor]:
-    """The rows of each type: views that may be written to, which those of ``split`` may not."""
-    ends = accumulate(counts.values())
-    return [table.narrow(0, end - count, count) for end, count in zip(ends, counts.values(), strict=True)]
-
-
 def places(levels: Levels, level: int, rows: Tensor) -> Tensor:
     """Return which nodes of the batch some rows of a table are, with the nodes of one type after those of another."""
     sources = levels.blocks[level].num_src
@@ -105,18 +133,10 @@ def places(levels: Levels, level: int, rows: Tensor) -> Tensor:
     return levels.nodes[level].cpu()[rows] + of_type[rows]
 
 
-def _checked(h: object, types: dict[str, int], level: int) -> dict[str, Tensor]:
-    if not isinstance(h, dict) or not all(isinstance(rows, Tensor) and rows.dim() == 2 for rows in h.values()):
-        raise DTypeError(f"level {level}: expected a dict of rows [rows, columns] by node type, got {_short(h)}")
-    unknown = [node_type for node_type in h if node_type not in types]
-    if unknown:
-        raise InvalidArgumentError(
-            f"level {level}: the graph has the node types {', '.join(map(repr, types))}, got rows of {unknown[0]!r}"
-        )
-    return h
-
-
 def _short(h: object) -> str:
-    if not isinstance(h, dict):
+    """What came in the place of rows by node type."""
+    if not isinstance(h, Mapping):
         return type(h).__name__
+    if len(h) == 1 and UNNAMED[0] in h:
+        return type(h[UNNAMED[0]]).__name__
     return str({key: list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__ for key, rows in h.items()})

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from freshgo._args.aggregates import Aggregate, Part, note, noted
-from freshgo._args.hetero_parts import graph_parts
-from freshgo._args.parts import GraphParts
-from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._args.parts import GraphParts, graph_parts
+from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._data.source import made_from, tensors
 from freshgo.errors import InvalidArgumentError
 
@@ -95,8 +94,7 @@ def _sources(now: dict[str, Tensor], used: Sequence[Part], tensor: str) -> dict[
     """What an aggregate is computed from, of all that the graph has, by name."""
     names = []
     for part in used:
-        nodes = f"{part.edge_type[0]}." if part.edge_type[0] else ""
-        edges = "" if part.edge_type == UNNAMED else f"({', '.join(part.edge_type)})."
+        nodes, edges = label_of(part.edge_type[0]), label_of(part.edge_type)
         names += [f"{nodes}{tensor}", f"{edges}edge_index"]
         names += [] if part.weight_attr is None else [f"{edges}{part.weight_attr}"]
     return {name: now[name] for name in names}

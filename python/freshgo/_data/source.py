@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -14,15 +14,14 @@ from torch import Tensor
 from freshgo._args import aggregates, checks
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import Array, NpyFile, as_tensor, tensor_digest
-from freshgo._args.hetero_parts import graph_parts
-from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
+from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, graph_parts
 from freshgo._args.size import available_memory
-from freshgo._args.types import UNNAMED, EdgeType, Types
+from freshgo._args.types import UNNAMED, EdgeType, Types, label_of
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError
-from freshgo.store import Store
+from freshgo.store import Store, StoredEdges, StoredNodes
 
 
 class Source(Protocol):
@@ -79,22 +78,18 @@ class StoreSource:
         self.store = store
         self._owned = owned
         self.native: NativeStore | NativeGraph = store._native
-        self.types = Types(store.num_nodes_dict or {"": store.num_nodes}, store.edge_types or [UNNAMED])
+        self.types = store._types
         self.directory: Path | None = Path(store.path).resolve().parent
-        stored = {
-            node_type: {
-                name: info
-                for name, info in (store[node_type] if node_type else store).tensors.items()
-                if info.level == "node"
-            }
-            for node_type in self.types.node_types
-        }
+        stored = {node_type: nodes.tensors for node_type, nodes in store._nodes.items()}
         made = {
             node_type: {name: info.aggregate for name, info in of.items() if info.aggregate is not None}
             for node_type, of in stored.items()
         }
         self.first = aggregates.chosen(first_layer, made)
-        described = _described(store, self.types)
+        described = {
+            **{self.types.node_name(i, t["name"]): t for i, t in _described(store._nodes.values())},
+            **{self.types.edge_name(i, t["name"]): t for i, t in _described(store._edges.values())},
+        }
         self.narrow: Mapping[str, Narrow] = {
             name: Narrow(tensor) for name, tensor in described.items() if tensor["error"] is not None
         }
@@ -107,14 +102,13 @@ class StoreSource:
         }
 
     def split(self, name: str, node_type: str) -> Tensor:
-        return self.store.split(name, node_type or None)
+        return self.store._nodes[node_type].split(name)
 
     def splits(self, node_type: str) -> Collection[str]:
-        splits: Collection[str] = (self.store[node_type] if node_type else self.store).splits
-        return splits
+        return self.store._nodes[node_type].splits
 
     def num_edges(self, edge_type: EdgeType) -> int:
-        return self.store.num_edges if edge_type == UNNAMED else self.store.num_edges_dict[edge_type]
+        return self.store._edges[edge_type].num_edges
 
     def default_memory(self) -> int | None:
         return available_memory() // 2
@@ -234,34 +228,29 @@ def made_from(parts: GraphParts) -> dict[str, Tensor]:
     """Name all tensors of a graph in memory that aggregates may be computed from, as they were given."""
     named: dict[str, Array] = {}
     for node_type, nodes in parts.nodes.items():
-        label = f"{node_type}." if node_type else ""
+        label = label_of(node_type)
         named.update({f"{label}{name}": rows for name, rows in nodes.tensors.items()})
     for edge_type, edges in parts.edges.items():
-        label = "" if edge_type == UNNAMED else f"({', '.join(edge_type)})."
+        label = label_of(edge_type)
         named[f"{label}edge_index"] = edges.edge_index
         named.update({f"{label}{name}": rows for name, rows in edges.tensors.items()})
     return {name: _tensor(name, array) for name, array in named.items() if not isinstance(array, NpyFile)}
 
 
-def _described(store: Store, types: Types) -> dict[str, dict[str, Any]]:
-    """Return the descriptions of all tensors, by their names in a batch of the library."""
-    info = store._info
-    if types.homogeneous:
-        return {tensor["name"]: tensor for tensor in info["tensors"] + info["edge_tensors"]}
-    nodes = ((types.node_name(i, t["name"]), t) for i, of in enumerate(info["node_types"]) for t in of["tensors"])
-    edges = ((types.edge_name(i, t["name"]), t) for i, of in enumerate(info["edge_types"]) for t in of["tensors"])
-    return {**dict(nodes), **dict(edges)}
+def _described(types: Iterable[StoredNodes | StoredEdges]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The descriptions of all tensors, each with the place of its type."""
+    return ((i, tensor) for i, stored in enumerate(types) for tensor in stored._info["tensors"])
 
 
 def tensors(parts: GraphParts) -> GraphParts:
     """Return a graph with everything as tensors over the same memory; rows are contiguous."""
     nodes, edges = {}, {}
     for node_type, of_nodes in parts.nodes.items():
-        label = f"{node_type}." if node_type else ""
+        label = label_of(node_type)
         splits: dict[str, Array] = {name: _tensor(label + name, array) for name, array in of_nodes.splits.items()}
         nodes[node_type] = NodeParts(of_nodes.num_nodes, _rows(label, of_nodes.tensors), splits)
     for edge_type, of_edges in parts.edges.items():
-        label = "" if edge_type == UNNAMED else f"({', '.join(edge_type)})."
+        label = label_of(edge_type)
         edge_index = _tensor(f"{label}edge_index", of_edges.edge_index)
         edges[edge_type] = EdgeParts(edge_index, _rows(label, of_edges.tensors))
     return GraphParts(nodes, edges)

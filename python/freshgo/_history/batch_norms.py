@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from freshgo._history.eager import eager
 from freshgo._history.interfaces import Rows
+from freshgo._ops.eager import eager
 
 __all__ = ["hook_batch_norms"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -21,11 +22,8 @@ class Rows(Protocol):
     def _evaluating(self) -> bool:
         """Whether history is neither read nor written now."""
 
-    def _input(self, levels: Levels, level: int, h: Tensor) -> Tensor:
-        """The rows that layer ``level + 1`` reads of the batch of these levels."""
-
-    def __call__(self, h: Any, block: Any) -> Any:
-        """The rows that a layer reads of a block."""
+    def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""
 
 
 class Decisions(Protocol):

@@ -9,16 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freshgo._args.types import UNNAMED
+from freshgo._args.types import EdgeType
 from freshgo._batch import tables
 from freshgo._batch.structure import Levels
 from freshgo._history.catchup import CatchUp
 from freshgo.errors import DTypeError, InvalidArgumentError
-
-NOT_ATTACHED = (
-    "the batch has node types: attach(model, layers=[...]) with layers over all of them, which are called with a "
-    "dict of rows and a dict of edges, or call h = history(h, block) before every layer of batch.blocks()"
-)
 
 
 class Buffer:
@@ -120,50 +115,58 @@ class Step:
             self.levels = self.levels.to(device, non_blocking=True)
         return self.levels
 
-    def recognise(self, edge_index: Tensor | Mapping[Any, Any]) -> Levels | None:
-        """Return the levels if ``edge_index`` holds the batch's edges: a copy that was made by moving the batch."""
-        if self._alias is not None and self._alias[0] is edge_index:
+    def recognise(self, given: object, edges: Mapping[EdgeType, Tensor]) -> Levels | None:
+        """Return the levels if ``edges`` are the batch's: a copy that was made by moving the batch. They were ``given``
+        in this object, by which they are known when they come again."""
+        if self._alias is not None and self._alias[0] is given:
             return self._alias[1]
-        edges = edge_index if isinstance(edge_index, Mapping) else {UNNAMED: edge_index}
         if not tables.may_have(self.levels, edges):
             return None
         levels = self.on(next(iter(edges.values())).device)
         if not tables.have(levels, edges):
             return None
-        self._alias = (edge_index, levels)
+        self._alias = (given, levels)
         return levels
 
-    def has_gaps(self, x: Tensor) -> bool:
+    def has_gaps(self, x: Mapping[str, Tensor]) -> bool:
         """Whether ``x`` are the features of this batch, which are zeros for nodes that need none, and has such."""
         levels = self.levels
-        if levels.named or x.dim() == 0 or x.size(0) != levels.nodes_of[UNNAMED[0]] or levels.loaded == x.size(0):
-            return False
-        gaps = torch.ones(x.size(0), dtype=torch.bool)
-        gaps[levels.nodes[0].cpu()] = False
-        gaps[: levels.layers[-1].num_dst] = False
-        return not bool(x[gaps.to(x.device)].any())
+        gaps: list[Tensor] = []
+        for node_type, read in tables.split(levels, 0, levels.nodes[0].cpu()).items():
+            rows, nodes = x.get(node_type), levels.nodes_of[node_type]
+            if rows is None or not levels.spared[node_type]:
+                continue
+            if rows.dim() == 0 or rows.size(0) != nodes:
+                return False
+            gap = torch.ones(nodes, dtype=torch.bool)
+            gap[read] = False
+            gap[: levels.blocks[-1].num_dst[node_type]] = False
+            gaps.append(rows[gap.to(rows.device)])
+        return bool(gaps) and not any(bool(rows.any()) for rows in gaps)
 
-    def input(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
-        """Return the rows that layer ``level + 1`` reads: of the features, or computed and stored ones in their places.
+    def input(
+        self, level: int, given: Mapping[str, Tensor], buffer: Callable[[], Buffer], probed: Callable[..., None]
+    ) -> dict[str, Tensor]:
+        """Return the rows that layer ``level + 1`` reads, by node type: of the features, or computed and stored ones in
+        their places.
 
         Raises:
-            InvalidArgumentError, DTypeError: ``h`` is not what this level needs.
+            InvalidArgumentError, DTypeError: what was given is not what this level needs.
         """
         self.asked = True
-        levels = self.on(h.device)
-        if h.dim() != 2:
-            raise InvalidArgumentError(f"level {level}: expected rows of shape [rows, columns], got {list(h.shape)}")
+        rows_of = tables.checked(self.levels, level, given)
         if level == 0:
-            return self._features(levels, h)
+            return self._features(rows_of)
+        h = tables.flatten(self.levels, level, rows_of)
+        return tables.split(self.levels, level, self._hidden(level, h, buffer, probed))
+
+    def _hidden(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
+        """The table of a hidden level, of which ``h`` are the computed rows."""
+        levels = self.on(h.device)
         computed, hit, slot = levels.computed[level], levels.hit[level], levels.slot[level]
         assert computed is not None
         assert hit is not None
         assert slot is not None
-        if h.size(0) != computed.numel():
-            raise InvalidArgumentError(
-                f"level {level}: layer {level} computes {computed.numel()} rows of this batch, got {h.size(0)}: each "
-                "layer must get the rows that the one before it returned, all of them and no others"
-            )
         store = buffer()
         store.check(h, level)
         if levels.probe is not None and level not in self.seen:
@@ -176,35 +179,12 @@ class Step:
         self._observe(level, h, table)
         return table
 
-    def features(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the rows that layer 1 reads of each type.
-
-        Raises:
-            InvalidArgumentError, DTypeError: ``x`` is not what the batch has.
-        """
-        self.asked = True
-        levels = self.levels
-        for rows in x.values() if isinstance(x, dict) else ():
-            if isinstance(rows, Tensor):
-                levels = self.on(rows.device)
+    def _features(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What layer 1 reads of the features."""
+        levels = self.levels if not x else self.on(next(iter(x.values())).device)
         read = tables.features(levels, x)
         self.bytes_saved = sum(levels.spared[name] * rows.size(1) * rows.element_size() for name, rows in x.items())
         return read
-
-    def _features(self, levels: Levels, x: Tensor) -> Tensor:
-        if levels.named:
-            raise InvalidArgumentError(NOT_ATTACHED)
-        nodes = levels.nodes_of[UNNAMED[0]]
-        if x.size(0) != nodes:
-            raise InvalidArgumentError(
-                f"level 0: the batch has {nodes} nodes, got {x.size(0)} rows: the first layer gets a row for each node "
-                "of the batch"
-            )
-        self.bytes_saved = (levels.plain_nodes - levels.loaded) * x.size(1) * x.element_size()
-        table = levels.nodes[0]
-        if table.numel() == nodes and torch.equal(table, torch.arange(nodes, device=x.device)):
-            return x
-        return x.index_select(0, table)
 
     def _observe(self, level: int, h: Tensor, table: Tensor) -> None:
         seen = self.seen.setdefault(level, _Seen(h.detach(), _version(h)))

@@ -17,7 +17,7 @@ from torch import Tensor
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.types import UNNAMED, EdgeType, Inputs, Types
 from freshgo._batch.levels import take_levels, take_transposed
-from freshgo._batch.structure import First, Known, Levels, mark_first, recall, remember
+from freshgo._batch.structure import First, Known, Levels, mark_first, remember
 from freshgo._loader.request import Request
 from freshgo._native.loader import RawBatch
 from freshgo.batch import Batch
@@ -38,7 +38,7 @@ def batch_class(types: Types) -> type[Any]:
 def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
     """Arrange the tensors of a native batch."""
     types = request.drawn
-    levels = take_levels(raw.tensors, types.node_types, types.edge_types)
+    levels = take_levels(raw.tensors, types)
     stores = _stores(types, raw.tensors)
     for node_type in types.node_types:
         _complete_nodes(stores[node_type], node_type, request.inputs)
@@ -133,22 +133,6 @@ def _made(cls: type[Any], stores: dict[Any, dict[str, Any]]) -> Any:
         store = batch.get_node_store(key) if isinstance(key, str) else batch.get_edge_store(*key)
         store.update(values)
     return batch
-
-
-def _store_of(batch: Any, key: Any) -> Any:
-    """Return what a batch has of a type; in a homogeneous graph that is the batch."""
-    return batch if key in ("", UNNAMED) else batch[key]
-
-
-def levels_of(request: Request, batch: Any) -> Levels | None:
-    """Return the levels of a batch that was pruned, which are kept beside the edges of every type."""
-    known = recall(_store_of(batch, request.drawn.edge_types[0]).edge_index)
-    return None if known is None else known.levels
-
-
-def node_ids(request: Request, batch: Any) -> list[Tensor]:
-    """Return the nodes of a batch, of each node type."""
-    return [_store_of(batch, node_type).n_id for node_type in request.drawn.node_types]
 
 
 def trace_of(types: Types, tensors: dict[str, Tensor]) -> Any:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from freshgo._batch.structure import First, is_first, recall
 from freshgo._nn import layers
+from freshgo._ops.eager import eager
 from freshgo.errors import InvalidArgumentError
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean"}
@@ -45,7 +46,7 @@ class Precomputed:
                 )
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it has no hints
+@eager
 def _first(edge_index: Any) -> First | None:
     """What stands for the first layer over these edges."""
     known = recall(edge_index) if isinstance(edge_index, Tensor) else None

@@ -212,7 +212,7 @@ def levels(batch: Any) -> dict[str, Any]:
     tables: dict[str, Any] = {"index": found.index, "loaded": found.loaded, "degree": found.degree}
     for name in ("nodes", "computed", "hit", "slot"):
         tables |= {f"{name} {level}": table for level, table in enumerate(getattr(found, name)) if table is not None}
-    for block in found.layers:
+    for block in (of["", "", ""] for of in found.blocks):
         tables |= {f"{name} {block.level}": getattr(block, name) for name in ("ptr", "edge_index", "e_id", "edge")}
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in tables.items()}
 
@@ -223,7 +223,7 @@ def on_device(batch: Any) -> list[Tensor]:
     assert known is not None
     found = known.levels
     made = [*found.nodes, *found.computed, *found.hit, *found.slot, found.degree]
-    for block in found.layers:
+    for block in (of["", "", ""] for of in found.blocks):
         made += [block.ptr, block.edge_index, block.edge, *block.transposed]
     return [tensor for tensor in made if tensor is not None]
 

@@ -14,7 +14,7 @@ from graphs import Graph, hetero_graph, num_nodes, relations
 from torch import Tensor, nn
 
 from freshgo import History, Loader, errors
-from freshgo._batch.hetero_blocks import levels_of
+from freshgo._batch.blocks import levels_of
 from freshgo.nn import accelerate
 
 pyg = pytest.importorskip("torch_geometric.nn")
@@ -257,11 +257,13 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
             layer(x["paper"], edges)
         with raises(r"rows of node type 'term', got none"):
             layer({t: rows for t, rows in x.items() if t != "term"}, edges)
-        with raises(r"nodes of type 'paper', got 3 rows"):
+        with raises(r"expected \d+ rows of node type 'paper', got 3"):
             layer({**x, "paper": x["paper"][:3]}, edges)
         with raises(r"the edges of \('paper', 'cites', 'paper'\) are not those of the pruned batch"):
             layer(x, {**edges, ("paper", "cites", "paper"): edges["paper", "cites", "paper"][:, :2]})
-        with raises(r"layer 1: edge_attr_dict\[.*\] is \[3\], .* an entry for each of the batch's \d+ edges"):
+        with raises(
+            r"layer 1: edge_attr_dict\[.*\] is \[3\], .* an entry for each of the batch's \d+ edges of this type"
+        ):
             layer(x, edges, edge_attr_dict={keys[0]: torch.ones(3)})
         with raises(r"layer 1: size_dict is a tensor of shape \[3\]"):
             layer(x, edges, size_dict=torch.ones(3))
@@ -302,6 +304,24 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
         history.attach(transformed(typed))
     with raises(r"layer 1: ModuleDict must be called with \(rows, edge_index, ...\), over types with"):
         history.attach(model, layers=[nn.ModuleDict()])
+
+
+def test_edges_that_were_changed(typed: Graph) -> None:
+    history, model = History(policy="gradient", p_grad=1.0, memory="1MiB"), Model(typed, sage)
+    history.attach(model, layers=model.layers)
+    with Loader(typed, HOPS, INPUTS, history=history, **OPTIONS) as loader:
+        batches = iter(loader)
+        batch = next(batches)
+        torch.cat(list(model(model.rows(batch), batch.edge_index_dict, {}).values())).sum().backward()
+        history.update()
+        for batch in batches:
+            levels = levels_of(batch)
+            assert levels is not None
+            if any(levels.spared[node_type] for node_type in batch.x_dict):
+                break
+        flipped = {key: edges.flip(1) for key, edges in batch.edge_index_dict.items()}
+        with pytest.raises(errors.InvalidArgumentError, match="edges cannot be changed"):
+            model(batch.x_dict, flipped, {})
 
 
 def test_types_are_of_graphs_with_types() -> None:

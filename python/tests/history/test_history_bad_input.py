@@ -223,14 +223,19 @@ def test_arguments_of_layers() -> None:
     assert all(conv.normalize for conv in gcn.convs)  # type: ignore[union-attr]
     with pytest.raises(errors.InvalidArgumentError, match="batch= assigns nodes to graphs"):
         gcn(batch.x, batch.edge_index, batch=torch.zeros(len(batch.x), dtype=torch.int64))
-    with pytest.raises(errors.InvalidArgumentError, match=r"has \d+ nodes, got \d+ rows"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"a row for each node of the batch, expected \d+ rows, got \d+"
+    ):
         gcn(batch.x[1:], batch.edge_index)
     step(gcn, history, batch)
 
     nodes = compose(pyg.SAGEConv)()
     history, loader = started(nodes)
     batch = next(iter(loader))
-    with pytest.raises(errors.InvalidArgumentError, match=r"size has shape|must have an entry for each"):
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=r"layer 1: .* is \[3\], .* must have an entry for each of the batch's \d+ edges",
+    ):
         nodes(batch.x, batch.edge_index, torch.zeros(3))
 
 

@@ -243,9 +243,7 @@ def test_hits_are_the_rows_that_were_stored() -> None:
     stored: dict[int, Any] = {}
     table: dict[int, Any] = {}
     for at, conv in enumerate(watched.model.convs):  # type: ignore[arg-type, union-attr]
-        conv.register_forward_pre_hook(
-            lambda _, args, kwargs, at=at: table.update({at: kwargs["x"][0].detach()}), with_kwargs=True
-        )
+        conv.register_forward_pre_hook(lambda _, args, at=at: table.update({at: args[0][0].detach()}))
     checked = 0
     for _ in range(3):
         for batch in watched.loader:

@@ -14,7 +14,7 @@ from graphs import Graph, hetero_graph, num_nodes, relations
 from torch import Tensor, nn
 
 from freshgo import HeteroBatch, History, Loader, errors
-from freshgo._batch.hetero_blocks import levels_of
+from freshgo._batch.blocks import levels_of
 
 HOPS = [4, 3, 3]
 OPTIONS: dict[str, Any] = {"batch_size": 60, "seed": 3, "shuffle": True}
@@ -289,8 +289,10 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
             history(x["paper"], first)
         with pytest.raises(errors.InvalidArgumentError, match=r"node types 'paper', .*, got rows of 'book'"):
             history({"book": x["paper"]}, first)
-        with pytest.raises(errors.InvalidArgumentError, match=r"nodes of type 'paper', got 3 rows"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"expected \d+ rows of node type 'paper', got 3"):
             history({"paper": x["paper"][:3]}, first)
+        with pytest.raises(errors.InvalidArgumentError, match=r"the batch has node types: attach"):
+            history(x["paper"], first["paper", "cites", "paper"])
         h = history(x, first)
         with pytest.raises(errors.InvalidArgumentError, match=r"rows of node type 'author', got none"):
             first.pairs({"paper": h["paper"]})

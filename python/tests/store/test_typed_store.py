@@ -18,7 +18,7 @@ from real_types import read_types
 from seeds import seed as seed_of
 
 from freshgo import Loader, Store, convert, errors, hotness
-from freshgo._args.hetero_parts import hetero_parts
+from freshgo._args.parts import graph_parts
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import loader_options, relations
@@ -264,7 +264,7 @@ def small() -> Any:
         (
             {"user": {"train_mask": np.ones(3, bool), "splits": {"train": [0]}}},
             INVALID,
-            "split user.train is given twice",
+            "split 'user.train' is given twice",
         ),
         (
             {"user": {"y": np.array([0, 1, np.nan], np.float32), "splits": {"train": [2]}}},
@@ -355,7 +355,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 def test_graphs_in_memory() -> None:
     before = counters()
-    parts = hetero_parts({**random_types(3), ("paper", "to itself", "paper"): np.zeros((2, 3), int)})
+    parts = graph_parts({**random_types(3), ("paper", "to itself", "paper"): np.zeros((2, 3), int)})
     with contextlib.closing(NativeGraph(parts)) as graph:
         assert counters()["graphs"] == before["graphs"] + 1
         with contextlib.closing(

@@ -1,0 +1,113 @@
+"""The layers that a history can be attached to, and how each is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from freshgo.errors import InvalidArgumentError
+
+PAIR, GCN, SQUARE = "pair", "gcn", "square"
+"""With (rows of sources, rows of targets); as GCNConv, with its coefficients; with the rows of all sources."""
+
+
+def origin(module: nn.Module) -> str:
+    """The name of the first class of PyG that the module's class comes from: "BasicGNN" for its ready-made models."""
+    names = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("torch_geometric.")]
+    return "BasicGNN" if "BasicGNN" in names else next(iter(names), "")
+
+
+def by_relation(module: nn.Module) -> bool:
+    """Whether a layer is a HeteroConv, called as PyG calls it."""
+    forward: Any = type(module).forward
+    return origin(module) == "HeteroConv" and str(forward.__module__).startswith("torch_geometric.")
+
+
+def parameters(module: nn.Module) -> list[str]:
+    """Return the names of what a layer or a model is called with."""
+    if by_relation(module):
+        return ["x_dict", "edge_index_dict"]
+    return list(inspect.signature(module.forward).parameters)
+
+
+def layers_of(model: Any) -> Iterable[nn.Module]:
+    """Return the message-passing layers of a model of PyG, in their order."""
+    if isinstance(model, torch.fx.GraphModule):
+        raise InvalidArgumentError(
+            "a model that to_hetero made has no layers that are called with the rows of all types: let to_hetero make "
+            "each of its layers, or take HeteroConv, and name them, as attach(model, layers=[model.conv1, model.conv2])"
+        )
+    if origin(model) != "BasicGNN":
+        raise InvalidArgumentError(
+            f"{type(model).__name__} is not a model of PyG's BasicGNN family: name its message-passing layers, as "
+            "attach(model, layers=[model.conv1, model.conv2]), or do without attach() and call h = history(h, block) "
+            "before every layer of batch.blocks()"
+        )
+    if hasattr(model, "jk"):
+        raise InvalidArgumentError(
+            f"jk={model.jk_mode!r} reads the rows of all layers side by side, but with history each layer computes "
+            "other rows: use jk=None or jk='last'"
+        )
+    convs: Iterable[nn.Module] = model.convs
+    return convs
+
+
+def form_of(where: str, conv: Any) -> str:
+    """Return how a layer is called: PAIR, GCN or SQUARE.
+
+    Raises:
+        InvalidArgumentError: it cannot be used with history.
+    """
+    if not isinstance(conv, nn.Module):
+        raise InvalidArgumentError(f"{where} must be a torch.nn.Module, got {type(conv).__name__}")
+    name, kind = type(conv).__name__, origin(conv)
+    if by_relation(conv):
+        return _relations(where, conv)
+    if getattr(conv, "flow", "source_to_target") != "source_to_target":
+        raise InvalidArgumentError(f"{where}: {name} has flow={conv.flow!r}, batches lead from source to target")
+    parameters = list(inspect.signature(conv.forward).parameters.values())
+    if len(parameters) < 2 or parameters[1].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        raise InvalidArgumentError(
+            f"{where}: {name} must be called with (rows, edge_index, ...), over types with (rows by node type, edges "
+            "by edge type, ...)"
+        )
+    if kind in ("GCNConv", "PNAConv"):
+        if name.removeprefix("_") != kind:
+            raise InvalidArgumentError(
+                f"{where}: {name} is derived from {kind}, which history calls in its own way: use {kind} itself, "
+                "or a layer that takes (rows of sources, rows of targets)"
+            )
+        return GCN if kind == "GCNConv" else SQUARE
+    annotation = parameters[0].annotation
+    if annotation not in (inspect.Parameter.empty, Any, "Any") and not _takes_pairs(annotation):
+        raise InvalidArgumentError(
+            f"{where}: {name} takes {_spoken(annotation)} for its rows, history needs layers that take (rows of "
+            "sources, rows of targets), such as SAGEConv, GATConv, GINConv or GraphConv; GCNConv works too"
+        )
+    return PAIR
+
+
+def _relations(where: str, hetero: Any) -> str:
+    """How the layers of a HeteroConv are called."""
+    for edge_type, conv in hetero.convs.items():
+        if form_of(f"{where}, {edge_type}", conv) != PAIR:
+            raise InvalidArgumentError(
+                f"{where}, {edge_type}: {type(conv).__name__} takes no pairs, a HeteroConv with history needs layers "
+                "that take (rows of sources, rows of targets), such as SAGEConv, GATConv, GINConv or GraphConv"
+            )
+    return PAIR
+
+
+def _takes_pairs(annotation: object) -> bool:
+    """Whether a type admits (rows of sources, rows of targets) or rows by node type; it may be a string, or PyG's name
+    for such a pair."""
+    text = str(annotation).lower()
+    return "tuple" in text or "pair" in text or "dict" in text
+
+
+def _spoken(annotation: object) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
