@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import random_graph
+from graphs import FORMS, Form, Graph, form_of, hetero_graph, random_graph
 from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
 from seeds import GIVEN
 
@@ -55,6 +55,26 @@ def store_path(graph: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) 
 def store(store_path: Path) -> Any:
     with freshgo.Store.open(store_path) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session", params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+    """A graph in each of its forms."""
+    directory = tmp_path_factory.mktemp("forms")
+    return form_of(request.param, random_graph, hetero_graph, directory)
+
+
+@pytest.fixture(scope="session")
+def typed() -> Graph:
+    """A graph of several types, for what others do not have."""
+    return hetero_graph()
+
+
+@pytest.fixture(scope="session")
+def typed_path(typed: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("typed") / "graph.freshgo"
+    freshgo.convert(typed, path, progress=False).close()
+    return path
 
 
 def _test_data() -> Path | None:

@@ -7,35 +7,54 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphs import CITES, HAS, WRITES, Form, num_nodes
 from oracle import check_batch
 from torch import nn
 
-from freshgo import Batch, Loader
+from freshgo import Batch, HeteroBatch, Loader
+from freshgo._batch.structure import recall
+from freshgo.errors import InvalidArgumentError
+
+HOPS: list[Any] = [[1], [5], [-1], [10, 10], [3, 2], [15, 10, 5], [2, -1, 1], "several"]
+
+
+def fanouts_of(form: Form, hops: Any) -> Any:
+    """The neighbours along each relation: the same along all, or others along some, with 0 and all among them."""
+    if hops != "several":
+        return form.fanouts(hops)
+    others = {CITES: [-1, 1], WRITES: [2, 0], HAS: [0, 4]}
+    return {relation: others.get(relation, [3, 2]) for relation in form.relations}
 
 
 @pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fanouts", [[1], [5], [-1], [10, 10], [15, 10, 5], [2, -1, 1]])
+@pytest.mark.parametrize("hops", HOPS, ids=str)
 @pytest.mark.parametrize("where", ["disk", "memory"])
-def test_every_batch(graph: dict[str, Any], store: Any, where: str, fanouts: list[int], replace: bool) -> None:
-    seeds = np.random.default_rng(1).permutation(graph["num_nodes"])[:333]
-    data = store if where == "disk" else graph
-    with Loader(data, fanouts, torch.from_numpy(seeds), batch_size=64, shuffle=True, replace=replace, seed=3) as loader:
-        batches = list(loader)
-    assert [batch.batch_size for batch in batches] == [64] * 5 + [13]
+def test_every_batch(form: Form, where: str, hops: Any, replace: bool) -> None:
+    seeds = np.random.default_rng(1).permutation(num_nodes(form.graph)[form.node_type])[:333]
+    data, fanouts = form.path if where == "disk" else form.data, fanouts_of(form, hops)
+    asked = form.bare(fanouts) if hops == "several" else hops
+    options: dict[str, Any] = {"batch_size": 64, "shuffle": True, "replace": replace, "seed": 3}
+    with Loader(data, asked, form.inputs(torch.from_numpy(seeds)), **options) as loader:
+        batches = form.batches(loader)
+    assert [batch[form.node_type].batch_size for batch in batches] == [64] * 5 + [13]
     for batch in batches:
-        check_batch(batch, graph, fanouts, seeds, replace=replace)
-    np.testing.assert_array_equal(np.sort(np.concatenate([b.input_id.numpy() for b in batches])), np.arange(333))
+        check_batch(batch, form.graph, fanouts, {form.node_type: seeds}, replace=replace)
+    found = np.concatenate([batch[form.node_type].input_id.numpy() for batch in batches])
+    np.testing.assert_array_equal(np.sort(found), np.arange(333))
 
 
-def test_duplicate_seeds_have_rows_of_their_own_and_equal_draws(graph: dict[str, Any], store: Any) -> None:
+def test_duplicate_seeds_have_rows_of_their_own_and_equal_draws(form: Form) -> None:
     seeds = np.array([5, 9, 5, 5, 200, 9])
-    with Loader(store, [4, 3], seeds, batch_size=6) as loader:
-        (batch,) = loader
-    check_batch(batch, graph, [4, 3], seeds)
-    row, col = batch.edge_index
-    for twin, original in ((2, 0), (3, 0), (5, 1)):
-        assert row[col == twin].equal(row[col == original])
-        assert batch.e_id[col == twin].equal(batch.e_id[col == original])
+    with Loader(form.path, [4, 3], form.inputs(seeds), batch_size=6) as loader:
+        (batch,) = form.batches(loader)
+    check_batch(batch, form.graph, form.fanouts([4, 3]), {form.node_type: seeds})
+    for relation in form.relations:
+        if relation[2] != form.node_type:
+            continue
+        row, col = batch[relation].edge_index
+        for twin, original in ((2, 0), (3, 0), (5, 1)):
+            assert row[col == twin].equal(row[col == original])
+            assert batch[relation].e_id[col == twin].equal(batch[relation].e_id[col == original])
 
 
 def test_isolated_seeds_have_no_edges(graph: dict[str, Any], store: Any) -> None:
@@ -47,28 +66,22 @@ def test_isolated_seeds_have_no_edges(graph: dict[str, Any], store: Any) -> None
     assert batch.num_sampled_nodes == [10, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("none", lambda g: np.arange(g["num_nodes"])),
-        ("split", lambda g: np.flatnonzero(g["train_mask"])),
-        ("mask", lambda g: np.flatnonzero(g["train_mask"])),
-        ("list", lambda g: np.array([7, 3, 2990])),
-        ("int32", lambda g: np.array([1, 2, 3])),
-    ],
-)
+@pytest.mark.parametrize("kind", ["none", "split", "mask", "list", "int32"])
 @pytest.mark.parametrize("where", ["disk", "memory"])
-def test_input_nodes(graph: dict[str, Any], store: Any, where: str, kind: str, expected: Any) -> None:
-    given = {
-        "none": None,
-        "split": "train",
-        "mask": torch.from_numpy(graph["train_mask"]),
-        "list": [7, 3, 2990],
-        "int32": torch.tensor([1, 2, 3], dtype=torch.int32),
-    }
-    with Loader(store if where == "disk" else graph, [2], given[kind], batch_size=500) as loader:
-        seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
-    np.testing.assert_array_equal(seeds, expected(graph))
+def test_input_nodes(form: Form, where: str, kind: str) -> None:
+    part, last = form.graph[form.node_type], num_nodes(form.graph)[form.node_type] - 10
+    given, want = {
+        "none": (None, np.arange(last + 10)),
+        "split": ("train", np.flatnonzero(part["train_mask"])),
+        "mask": (torch.from_numpy(part["train_mask"]), np.flatnonzero(part["train_mask"])),
+        "list": ([7, 3, last], np.array([7, 3, last])),
+        "int32": (torch.tensor([1, 2, 3], dtype=torch.int32), np.array([1, 2, 3])),
+    }[kind]
+    with Loader(form.path if where == "disk" else form.data, [2], form.inputs(given), batch_size=500) as loader:
+        batches = [batch[form.node_type] for batch in form.batches(loader)]
+    np.testing.assert_array_equal(torch.cat([part.n_id[: part.batch_size] for part in batches]), want)
+    ids = torch.cat([part.input_id for part in batches])
+    np.testing.assert_array_equal(ids, want if kind == "mask" else np.arange(len(want)))
 
 
 def test_draws_differ_between_epochs_batches_and_seeds(store: Any) -> None:
@@ -93,20 +106,46 @@ def test_tensors_are_writable_and_outlive_the_loader(graph: dict[str, Any], stor
     np.testing.assert_array_equal(batch.x, expected + 1)
 
 
-def test_without_pyg(graph: dict[str, Any], store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyg(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     seeds = np.arange(50)
-    with Loader(store, [4, 2], seeds, batch_size=50) as loader:
+    with Loader(form.path, [4, 2], form.inputs(seeds), batch_size=50) as loader:
         (batch,) = loader
-    assert type(batch) is Batch
-    check_batch(batch, graph, [4, 2], seeds)
-    assert "x" in batch
-    assert dict(batch)["x"] is batch.x
-    assert batch.to("cpu").x.equal(batch.x)
-    assert f"x={list(batch.x.shape)}" in repr(batch)
+    assert type(batch) is (HeteroBatch if form.node_type else Batch)
+    check_batch(batch, form.graph, form.fanouts([4, 2]), {form.node_type: seeds})
     assert len(batch.blocks()) == 2
-    with pytest.raises(AttributeError, match="n_id"):
+    part = form.by_type(batch)[form.node_type]
+    assert form.by_type(batch.to("cpu"))[form.node_type].x.equal(part.x)
+    assert f"x={list(part.x.shape)}" in repr(batch)
+    if form.node_type:
+        with_x = [key for key, tensors in form.graph.items() if "x" in tensors]
+        assert set(batch.x_dict) == set(with_x)
+        assert set(batch.edge_index_dict) == set(form.relations)
+    else:
+        assert "x" in batch
+        assert dict(batch)["x"] is batch.x
+    with pytest.raises(AttributeError, match="nonsense"):
         _ = batch.nonsense
+    with pytest.raises(InvalidArgumentError, match="needs PyTorch Geometric"):
+        Loader(form.path, [4, 2], form.inputs(), edge_index="EdgeIndex")
+
+
+def test_transpose_groups_by_source(form: Form) -> None:
+    with Loader(form.data, [3, 2], form.inputs(), transpose=True, batch_size=64, shuffle=True) as loader:
+        batch = form.by_type(next(iter(loader)))
+    assert not [name for e in batch.edge_types for name in batch[e].keys() if name.startswith("source_")]  # noqa: SIM118
+    for edge_type in batch.edge_types:
+        row, col = batch[edge_type].edge_index
+        known = recall(batch[edge_type].edge_index)
+        assert known is not None
+        assert known.transposed is not None
+        by_source = torch.repeat_interleave(known.transposed.ptr.diff())
+        edge = known.transposed.edge.long()
+        assert row[edge].equal(by_source)
+        assert col[edge].equal(known.transposed.target.long())
+        assert edge.sort().values.equal(torch.arange(len(row)))
+        assert known.ptr is not None
+        assert known.ptr.diff().equal(torch.bincount(col, minlength=known.ptr.numel() - 1))
 
 
 class Mean(nn.Module):

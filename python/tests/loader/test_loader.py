@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import pickle
 import time
 import warnings
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphs import Form, num_nodes
 from oracle import assert_equal
 
 from freshgo import Loader
@@ -106,17 +108,19 @@ def test_dropping_an_old_iterator_leaves_the_new_one_alone(store: Any) -> None:
         assert len(list(second)) == len(loader)
 
 
-def test_state_in_mid_epoch(store: Any) -> None:
-    options: dict[str, Any] = {"num_neighbors": [3], "batch_size": 100, "shuffle": True, "seed": 5}
-    with Loader(store, **options) as loader:
+def test_state_in_mid_epoch(form: Form) -> None:
+    inputs = {"paper": "train", "author": range(300)} if form.several else form.inputs()
+    options: dict[str, Any] = {"num_neighbors": [3], "input_nodes": inputs, "batch_size": 50}
+    options |= {"shuffle": True, "seed": 5}
+    with Loader(form.path, **options) as loader:
         iterator = iter(loader)
         for _ in range(7):
             next(iterator)
-        state = loader.state_dict()
+        state = json.loads(json.dumps(loader.state_dict()))
         rest = list(iterator)
         following = next(iter(loader))
     assert (state["epoch"], state["batches"]) == (0, 7)
-    with Loader(store, **options, num_workers=2, prefetch=1) as other:
+    with Loader(form.path, **options, num_workers=2, prefetch=1, cache="none") as other:
         other.load_state_dict(state)
         resumed = list(other)
         for one, two in zip(resumed, rest, strict=True):
@@ -150,17 +154,24 @@ def test_state_after_the_last_batch(store: Any) -> None:
     ],
     ids=str,
 )
-def test_state_of_another_loader_is_refused(store: Any, change: dict[str, Any]) -> None:
-    options: dict[str, Any] = {"num_neighbors": [3], "batch_size": 100}
-    with Loader(store, **options) as one, Loader(store, **{**options, **change}) as other:
-        with pytest.raises(InvalidArgumentError, match=next(iter(change))):
+def test_state_of_another_loader_is_refused(form: Form, change: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"num_neighbors": [3], "batch_size": 100, "input_nodes": form.inputs()}
+    name = next(iter(change))
+    changed = {**options, name: form.inputs(change[name]) if name == "input_nodes" else change[name]}
+    with Loader(form.path, **options) as one, Loader(form.path, **changed) as other:
+        with pytest.raises(InvalidArgumentError, match=f"other batches: {name} was"):
             other.load_state_dict(one.state_dict())
+        one.load_state_dict(json.loads(json.dumps(one.state_dict())))
 
 
-def test_state_of_another_graph_is_refused(store: Any, graph: dict[str, Any]) -> None:
-    with Loader(store, [3]) as one, Loader(graph, [3]) as other:
-        with pytest.raises(InvalidArgumentError, match="graph was"):
-            other.load_state_dict(one.state_dict())
+def test_state_of_another_graph_is_refused(form: Form) -> None:
+    edges = form.graph[form.within]
+    changed = form.handed({**form.graph, form.within: {**edges, "edge_index": edges["edge_index"][::-1]}})
+    with Loader(form.path, [3], form.inputs()) as stored, Loader(form.data, [3], form.inputs()) as one:
+        with Loader(changed, [3], form.inputs()) as other:
+            for state in (one.state_dict(), stored.state_dict()):
+                with pytest.raises(InvalidArgumentError, match="graph was"):
+                    other.load_state_dict(state)
 
 
 @pytest.mark.parametrize("state", [{}, {"version": 2}, [], None])
@@ -169,21 +180,28 @@ def test_malformed_state(store: Any, state: Any) -> None:
         loader.load_state_dict(state)
 
 
-def test_trace_gives_the_ids_of_the_epoch_and_reads_nothing(store: Any) -> None:
-    with Loader(store, [4, 3], batch_size=200, shuffle=True, cache="none") as loader:
+def test_trace_gives_the_ids_of_the_epoch_and_reads_nothing(form: Form) -> None:
+    inputs = {"paper": "train", "author": "test"} if form.several else form.inputs()
+    with Loader(form.path, [4, 3], inputs, batch_size=200, shuffle=True, cache="none") as loader:
         before = loader.stats()
         trace = list(loader.trace(1))
         after = loader.stats()
-        assert [after[key] for key in ("hits", "misses", "bytes_read")] == [0, 0, before["bytes_read"]]
+        assert [after[key] for key in ("rows", "hits", "misses", "bytes_read")] == [0, 0, 0, before["bytes_read"]]
         assert loader.state_dict()["epoch"] == 0
         loader.set_epoch(1)
-        for n_id, batch in zip(trace, loader, strict=True):
-            assert n_id.equal(batch.n_id)
+        for nodes, batch in zip(map(form.of_nodes, trace), form.batches(loader), strict=True):
+            assert list(nodes) == list(batch.node_types)
+            for node_type, n_id in nodes.items():
+                assert n_id.equal(batch[node_type].n_id)
 
 
-def test_transform(store: Any) -> None:
-    with Loader(store, [2], batch_size=500, transform=lambda batch: (batch.batch_size, batch.x.shape[1])) as loader:
-        assert list(loader) == [(500, 24)] * 6
+def test_transform(form: Form) -> None:
+    def rows(batch: Any) -> Any:
+        part = form.by_type(batch)[form.node_type]
+        return part.batch_size, part.x.shape[1]
+
+    with Loader(form.path, [2], form.inputs(range(1100)), batch_size=500, transform=rows) as loader:
+        assert list(loader) == [(500, 24), (500, 24), (100, 24)]
 
 
 def test_a_transform_that_fails_costs_one_batch(store: Any) -> None:
@@ -204,16 +222,22 @@ def test_a_transform_that_fails_costs_one_batch(store: Any) -> None:
 
 
 @pytest.mark.parametrize("cache", ["degree", "belady", "lru"])
-def test_stats(store: Any, cache: str) -> None:
-    with Loader(store, [4, 3], batch_size=500, memory="64MiB", feature_cache="128KiB", cache=cache) as loader:
-        batches = list(loader)
+def test_stats(form: Form, cache: str) -> None:
+    options: dict[str, Any] = {"memory": "64MiB", "feature_cache": "64KiB", "cache": cache}
+    with Loader(form.path, [4, 3], form.inputs(), batch_size=400, **options) as loader:
+        batches = form.batches(loader)
         stats = loader.stats()
+        assert cache != "belady" or str(loader.plan())
+        assert "<table>" in loader._repr_html_()
     assert stats["batches"] == len(batches)
-    assert stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"] > 0
+    assert stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"]
+    with_x = [batch[key].num_nodes for batch in batches for key in batch.node_types if "x" in batch[key]]
+    assert stats["rows"] >= sum(with_x) > 0
+    assert len(stats["epochs"]) == 1
     assert stats["hits"] > 0
     assert stats["packed"] + stats["misses"] > 0
     assert stats["packed"] == 0 or cache == "belady"
-    assert stats["edges"] == sum(batch.edge_index.size(1) for batch in batches)
+    assert stats["edges"] == sum(batch[key].edge_index.size(1) for batch in batches for key in batch.edge_types)
     assert stats["bytes_read"] > 0
     assert stats["requests"] > 0
     assert stats["engine"] in ("io_uring", "pread", "buffered")
@@ -267,8 +291,8 @@ def test_back_pressure(store: Any) -> None:
         assert most <= (1 + 3 + 2) * per_batch
 
 
-def test_closed(store: Any) -> None:
-    loader = Loader(store, [2], batch_size=100)
+def test_closed(form: Form) -> None:
+    loader = Loader(form.path, [2], form.inputs(), batch_size=100)
     iterator = iter(loader)
     batch = next(iterator)
     loader.close()
@@ -277,7 +301,7 @@ def test_closed(store: Any) -> None:
         next(iterator)
     with pytest.raises(ClosedError):
         iter(loader)
-    assert batch.x.isfinite().all()
+    assert form.by_type(batch)[form.node_type].x.isfinite().all()
 
 
 def test_nothing_is_left(graph: dict[str, Any], store_path: Path) -> None:
@@ -317,8 +341,8 @@ def test_no_pickling(store: Any) -> None:
                 action(loader)
 
 
-def test_batches_can_be_pickled(store: Any) -> None:
-    with Loader(store, [3], batch_size=10) as loader:
+def test_batches_can_be_pickled(form: Form) -> None:
+    with Loader(form.path, [3], form.inputs(), batch_size=10) as loader:
         batch = next(iter(loader))
     assert_equal(pickle.loads(pickle.dumps(batch)), batch)
 
@@ -332,12 +356,13 @@ def test_pyg_options_warn_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> N
         Loader(store, [2], pin_memory=True).close()
 
 
-def test_features_in_memory_are_used_in_place(graph: dict[str, Any]) -> None:
-    x = torch.zeros(graph["num_nodes"], 3)
-    with Loader({"edge_index": graph["edge_index"], "x": x}, [3], [0, 1], batch_size=2) as loader:
-        assert not next(iter(loader)).x.any()
+def test_features_in_memory_are_used_in_place(form: Form) -> None:
+    x = torch.zeros(num_nodes(form.graph)[form.node_type], 3)
+    graph = form.handed({**form.graph, form.node_type: {**form.graph[form.node_type], "x": x}})
+    with Loader(graph, [3], form.inputs([0, 1]), batch_size=2) as loader:
+        assert not form.batches(loader)[0][form.node_type].x.any()
         x += 7
-        assert (next(iter(loader)).x == 7).all()
+        assert (form.batches(loader)[0][form.node_type].x == 7).all()
 
 
 def test_edges_alone(graph: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import assert_equal, digest
+from graphs import CITES, WRITES, Form
+from oracle import digest
 
-from freshgo import Loader
+from freshgo import Labor, Loader
 from freshgo.errors import FreshgoError
 
 OPTIONS: dict[str, Any] = {
@@ -28,40 +29,52 @@ def expected(store_path: Path) -> list[Any]:
         return [*loader, *loader]  # two epochs
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"num_workers": 2},
-        {"num_workers": 8, "prefetch": 16},
-        {"prefetch": 1},
-        {"io": "pread"},
-        {"io": "buffered"},
-        {"io": "io_uring"},
-        {"checksums": True},
-        {"feature_cache": "64KiB"},
-        {"feature_cache": 0, "neighbor_cache": 0},
-        {"neighbor_cache": 0, "cache": "none"},
-        {"memory": "8MiB"},
-    ],
-    ids=str,
-)
-def test_on_disk(store: Any, expected: list[Any], other: dict[str, Any]) -> None:
-    try:
-        loader = Loader(store, **OPTIONS, **other)
-    except FreshgoError as error:
-        if other != {"io": "io_uring"}:
-            raise
-        pytest.skip(f"io_uring is refused here: {error}")
-    with loader:
-        for one, two in zip([*loader, *loader], expected, strict=True):
-            assert_equal(one, two)
+PLACES: list[dict[str, Any]] = [
+    {"num_workers": 1, "prefetch": 0},
+    {"num_workers": 2},
+    {"num_workers": 8, "prefetch": 16},
+    {"prefetch": 1},
+    {"io": "pread", "checksums": True},
+    {"io": "buffered"},
+    {"io": "io_uring"},
+    {"feature_cache": "64KiB"},
+    {"feature_cache": 0, "neighbor_cache": 0},
+    {"neighbor_cache": 0, "cache": "none"},
+    {"memory": "24MiB"},
+    {"cache": "belady", "feature_cache": 40_000, "neighbor_cache": 0, "memory": "64MiB"},
+    {"cache": "belady", "transfer": "scan+forward", "feature_cache": 20_000, "memory": "64MiB"},
+    {"cache": "degree", "feature_cache": 30_000, "neighbor_cache": 20_000},
+    {"cache": "lru", "feature_cache": 30_000},
+]
+DRAWN: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "weighted": {"weight_attr": "weight"},
+    "LABOR": {"sampler": Labor(edge_weight=False)},
+    "replaced": {"replace": True},
+}
 
 
-@pytest.mark.parametrize("other", [{}, {"num_workers": 8}, {"prefetch": 0}], ids=str)
-def test_in_memory(graph: dict[str, Any], expected: list[Any], other: dict[str, Any]) -> None:
-    with Loader(graph, **OPTIONS, **other) as loader:
-        for one, two in zip([*loader, *loader], expected, strict=True):
-            assert_equal(one, two)
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_place_changes_nothing(form: Form, drawn: str) -> None:
+    options = {**OPTIONS, "input_nodes": form.inputs("train"), **DRAWN[drawn]}
+    if form.several:
+        relations = form.fanouts([3, 2]) | {CITES: [-1, 1], WRITES: [2, 0]}
+        options |= {"num_neighbors": relations, "input_nodes": {"paper": None, "author": "test"}}
+    if "weight_attr" in options:
+        options["weight_attr"] = form.weight
+    with Loader(form.data, num_workers=1, **options) as memory:
+        want = [[digest(batch) for batch in memory] for _ in range(2)]
+    assert len(set(want[0]) | set(want[1])) == 2 * len(want[0])
+    for data in (form.data, form.path):
+        for place in PLACES if data is form.path else PLACES[:3]:
+            try:
+                loader = Loader(data, **options, **place)
+            except FreshgoError:
+                if place.get("io") != "io_uring":  # which may be refused
+                    raise
+                continue
+            with loader:
+                assert [[digest(batch) for batch in loader] for _ in range(2)] == want, place
 
 
 ORACLES = str(Path(__file__).parents[1] / "oracles")

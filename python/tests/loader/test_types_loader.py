@@ -15,22 +15,10 @@ from sampler_oracle import Graph as Sampled
 from sampler_oracle import Stream
 
 import freshgo
-from freshgo import HeteroBatch, Labor, Loader, RandomWalk, Store, convert, errors
+from freshgo import Labor, Loader, RandomWalk, Store, convert, errors
 
 WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
-
-
-@pytest.fixture(scope="module")
-def typed() -> Graph:
-    return hetero_graph()
-
-
-@pytest.fixture(scope="module")
-def typed_path(typed: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("typed") / "graph.freshgo"
-    freshgo.convert(typed, path, progress=False).close()
-    return path
 
 
 @pytest.fixture
@@ -52,22 +40,6 @@ def several(graph: Graph) -> Fanouts:
 
 def ids_of(graph: Graph, node_type: str) -> Any:
     return np.arange(num_nodes(graph)[node_type])
-
-
-@pytest.mark.parametrize("where", ["memory", "store", "path"])
-@pytest.mark.parametrize("hops", [[4], [3, 2], [2, -1, 1], "several"], ids=str)
-def test_every_batch(typed: Graph, typed_path: Path, typed_store: Store, where: str, hops: Any) -> None:
-    data = {"memory": typed, "store": typed_store, "path": typed_path}[where]
-    fanouts = several(typed) if hops == "several" else same(typed, hops)
-    asked = fanouts if hops == "several" else hops
-    train = np.flatnonzero(typed["paper"]["train_mask"])
-    with Loader(data, asked, ("paper", train), **OPTIONS) as loader:
-        assert len(loader) == -(-len(train) // 64)
-        seen = []
-        for batch in loader:
-            check_batch(batch, typed, fanouts, {"paper": train})
-            seen.append(batch["paper"].input_id)
-        np.testing.assert_array_equal(np.sort(torch.cat(seen)), np.arange(len(train)))
 
 
 @pytest.mark.parametrize("node_type", ["author", "term", "island"])
@@ -124,12 +96,6 @@ def test_a_mask_has_its_nodes_for_input_ids(typed: Graph, typed_store: Store) ->
             (batch,) = loader
         np.testing.assert_array_equal(batch["paper"].n_id[: batch["paper"].batch_size], np.flatnonzero(mask))
         assert batch["paper"].input_id.tolist() == list(range(mask.sum()))
-
-
-def test_replacement(typed: Graph, typed_store: Store) -> None:
-    with Loader(typed_store, [5, 2], "author", replace=True, **OPTIONS) as loader:
-        for batch in loader:
-            check_batch(batch, typed, same(typed, [5, 2]), {"author": ids_of(typed, "author")}, replace=True)
 
 
 class Relation(Sampled):
@@ -189,31 +155,6 @@ def test_equals_the_oracle(how: str) -> None:
                 check_exactly(batch, graph, fanouts, draw)
 
 
-PLACES: list[dict[str, Any]] = [
-    {"num_workers": 1, "prefetch": 0},
-    {"num_workers": 8, "prefetch": 8},
-    {"cache": "none"},
-    {"cache": "belady", "feature_cache": 40_000, "neighbor_cache": 0, "memory": "64MiB"},
-    {"cache": "degree", "feature_cache": 30_000, "neighbor_cache": 20_000},
-    {"cache": "lru", "feature_cache": 30_000},
-    {"cache": "belady", "transfer": "scan+forward", "feature_cache": 20_000, "memory": "64MiB"},
-    {"checksums": True, "io": "pread"},
-]
-
-
-@pytest.mark.parametrize(
-    "drawn", [{}, {"weight_attr": "weight"}, {"sampler": "labor"}, {"replace": True}], ids=lambda d: str(d) or "uniform"
-)
-def test_place_changes_nothing(typed: Graph, typed_path: Path, drawn: dict[str, Any]) -> None:
-    options = {**OPTIONS, **drawn, "input_nodes": {"paper": None, "author": "test"}}
-    with Loader(typed, several(typed), num_workers=1, **options) as memory:
-        want = [[digest(batch) for batch in memory] for _ in range(2)]
-    assert len(set(want[0]) | set(want[1])) == 2 * len(want[0])
-    for place in PLACES:
-        with Loader(typed_path, several(typed), **options, **place) as disk:
-            assert [[digest(batch) for batch in disk] for _ in range(2)] == want, place
-
-
 def test_golden(typed: Graph) -> None:
     """Batches are the same in every release."""
     with Loader(typed, [3, 2], {"paper": None, "term": [3, 1]}, **OPTIONS) as loader:
@@ -246,21 +187,6 @@ def test_labor_gives_weights(typed: Graph) -> None:
         assert "edge_weight" not in next(iter(loader))[CITES]
 
 
-def test_state_in_mid_epoch(typed: Graph, typed_path: Path) -> None:
-    options = {**OPTIONS, "input_nodes": {"paper": "train", "author": [1, 2, 3]}}
-    with Loader(typed_path, several(typed), **options) as loader:
-        batches = iter(loader)
-        for _ in range(2):
-            next(batches)
-        state = json.loads(json.dumps(loader.state_dict()))
-        rest = [digest(batch) for batch in batches]
-        after = digest(next(iter(loader)))
-    with Loader(typed_path, several(typed), num_workers=1, cache="none", **options) as other:
-        other.load_state_dict(state)
-        assert [digest(batch) for batch in other] == rest
-        assert digest(next(iter(other))) == after
-
-
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -280,46 +206,6 @@ def test_state_of_another_loader_is_refused(typed: Graph, change: dict[str, Any]
         loader.load_state_dict(json.loads(json.dumps(loader.state_dict())))
 
 
-def test_state_of_another_graph_is_refused(typed: Graph, typed_path: Path) -> None:
-    changed = {**typed, CITES: {**typed[CITES], "edge_index": typed[CITES]["edge_index"][::-1]}}
-    with Loader(typed, [2], "paper") as loader, Loader(typed_path, [2], "paper") as stored:
-        with Loader(changed, [2], "paper") as other:
-            for state in (loader.state_dict(), stored.state_dict()):
-                with pytest.raises(errors.InvalidArgumentError, match="graph was"):
-                    other.load_state_dict(state)
-        assert "1200 paper, 800 author" in repr(loader)
-        assert "('author', 'writes', 'paper'): [2]" in repr(loader)
-
-
-def test_trace(typed: Graph, typed_store: Store) -> None:
-    with Loader(typed_store, several(typed), {"paper": "train", "author": "test"}, **OPTIONS) as loader:
-        trace = list(loader.trace(1))
-        read = loader.stats()["rows"]
-        assert read == 0
-        loader.set_epoch(1)
-        for nodes, batch in zip(trace, loader, strict=True):
-            assert list(nodes) == typed_store.node_types
-            for node_type, ids in nodes.items():
-                assert ids.equal(batch[node_type].n_id)
-
-
-def test_stats_and_plan(typed: Graph, typed_path: Path) -> None:
-    with Loader(typed_path, [3, 2], "paper", cache="belady", memory="64MiB", **OPTIONS) as loader:
-        rows = edges = 0
-        for batch in loader:
-            with_rows = [t for t in batch.node_types if "x" in batch[t]]
-            rows += sum(batch[t].num_nodes for t in with_rows)
-            edges += sum(batch[e].e_id.numel() for e in batch.edge_types)
-        stats = loader.stats()
-        assert stats["batches"] == len(loader)
-        assert stats["edges"] == edges
-        assert stats["rows"] >= rows
-        assert stats["hits"] + stats["misses"] + stats["packed"] == stats["rows"]
-        assert len(stats["epochs"]) == 1
-        assert str(loader.plan())
-        assert "paper" in loader._repr_html_()
-
-
 def test_reorder(typed: Graph, typed_path: Path) -> None:
     options = {**OPTIONS, "input_nodes": {"paper": None, "author": None}, "cache": "belady"}
     options |= {"feature_cache": 20_000, "memory": "64MiB"}
@@ -336,46 +222,6 @@ def test_scores_are_over_all_nodes(typed: Graph, typed_path: Path) -> None:
         assert len(list(loader)) == len(loader)
     with pytest.raises(errors.InvalidArgumentError, match=f"each of the {total} nodes, got 5"):
         Loader(typed_path, [3], "paper", cache=np.zeros(5))
-
-
-def test_transform_and_closing(typed: Graph) -> None:
-    with Loader(typed, [3], "paper", transform=lambda batch: batch["paper"].x.sum(), batch_size=64) as loader:
-        assert next(iter(loader)).dim() == 0
-    with pytest.raises(errors.ClosedError):
-        next(iter(loader))
-
-
-def test_transpose_groups_by_source(typed: Graph) -> None:
-    from freshgo._batch.structure import recall
-
-    with Loader(typed, [3, 2], "paper", transpose=True, **OPTIONS) as loader:
-        batch = next(iter(loader))
-    assert not [name for e in batch.edge_types for name in batch[e].keys() if name.startswith("source_")]  # noqa: SIM118
-    for edge_type in batch.edge_types:
-        row, col = batch[edge_type].edge_index
-        known = recall(batch[edge_type].edge_index)
-        assert known is not None
-        assert known.transposed is not None
-        by_source = torch.repeat_interleave(known.transposed.ptr.diff())
-        edge = known.transposed.edge.long()
-        assert row[edge].equal(by_source)
-        assert col[edge].equal(known.transposed.target.long())
-        assert edge.sort().values.equal(torch.arange(len(row)))
-        assert known.ptr is not None
-        assert known.ptr.diff().equal(torch.bincount(col, minlength=known.ptr.numel() - 1))
-
-
-def test_without_pyg(typed: Graph, typed_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    train = np.flatnonzero(typed["paper"]["train_mask"])
-    with Loader(typed_store, [3, 2], ("paper", train), **OPTIONS) as loader:
-        batch = next(iter(loader))
-    assert type(batch) is HeteroBatch
-    check_batch(batch, typed, same(typed, [3, 2]), {"paper": train})
-    assert set(batch.x_dict) == {"paper", "author", "none", "island"}
-    assert set(batch.edge_index_dict) == set(relations(typed))
-    with pytest.raises(errors.InvalidArgumentError, match="needs PyTorch Geometric"):
-        Loader(typed_store, [3, 2], "paper", edge_index="EdgeIndex")
 
 
 @pytest.mark.parametrize(
@@ -456,13 +302,6 @@ def test_a_budget_that_is_too_small_names_one_that_works(typed: Graph, typed_pat
         for _ in range(2):
             assert len(list(loader)) == len(loader)
         assert loader.stats()["memory_peak"] <= caught.value.minimum
-
-
-def test_features_are_used_in_place(typed: Graph) -> None:
-    graph = {**typed, "paper": {**typed["paper"], "x": typed["paper"]["x"].copy()}}
-    with Loader(graph, [2], ("paper", [3]), prefetch=0) as loader:
-        graph["paper"]["x"][3] = 42
-        assert (next(iter(loader))["paper"].x[0] == 42).all()
 
 
 def test_numbers_of_nodes_follow_from_edges() -> None:

@@ -192,6 +192,9 @@ class Form:
         self.within = next(r for r in self.relations if (r[0], r[2]) == within)
         """The first relation from the first node type to itself."""
 
+        self.weight = "edge_weight" if "edge_weight" in graph[self.within] else "weight"
+        """The tensor of the weights of edges, which of several types some relations have."""
+
     def __repr__(self) -> str:
         return self.form
 
@@ -205,10 +208,16 @@ class Form:
     def several(self) -> bool:
         return self.form == "several types"
 
+    handed = staticmethod(handed)
+
     @staticmethod
     def bare(by_type: dict[Any, Any]) -> Any:
         """Values by type as freshgo takes them: of a homogeneous graph the only one, alone."""
         return next(iter(by_type.values())) if next(iter(by_type)) in ("", UNNAMED) else by_type
+
+    def of_nodes(self, given: Any) -> dict[str, Any]:
+        """What freshgo gives by node type: in a homogeneous graph the only one, alone."""
+        return given if self.node_type else {"": given}
 
     def inputs(self, nodes: Any = None) -> Any:
         """Input nodes of the first node type as a loader takes them."""

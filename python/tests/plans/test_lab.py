@@ -11,8 +11,8 @@ import torch
 from seeds import seed as seed_of
 
 import freshgo
-from freshgo import Belady, Hotness, Loader, Online, Store, hotness, plot_policies, simulate
-from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
+from freshgo import Belady, Hotness, Loader, Online, plot_policies, simulate
+from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import ONLINE
 
 NODES = 400
@@ -221,88 +221,6 @@ def test_what_cannot_be_simulated(arguments: dict[str, Any], error: type[Excepti
     options: dict[str, Any] = {"policy": "belady", "capacity": 3, "num_nodes": 10, **arguments}
     with pytest.raises(error, match=match):
         simulate(options.pop("trace", [[0, 1]]), **options)
-
-
-def graph_counts(graph: dict[str, Any], row: int) -> np.ndarray[Any, Any]:
-    counts: np.ndarray[Any, Any] = np.bincount(graph["edge_index"][row], minlength=graph["num_nodes"])
-    return counts
-
-
-@pytest.mark.parametrize("where", ["store", "graph"])
-def test_degrees(where: str, store: Any, graph: dict[str, Any]) -> None:
-    data = store if where == "store" else graph
-    for metric, row in (("degree", 0), ("in-degree", 1)):
-        found = hotness(data, metric)
-        assert found.dtype == torch.float32
-        np.testing.assert_array_equal(found.numpy(), graph_counts(graph, row))
-
-
-@pytest.mark.parametrize("where", ["store", "graph"])
-@pytest.mark.parametrize("k", [1, 3])
-def test_presc_is_a_recount(where: str, k: int, store: Any, graph: dict[str, Any]) -> None:
-    data = store if where == "store" else graph
-    options: dict[str, Any] = {"num_neighbors": [4, 3], "input_nodes": "train", "batch_size": 64, "seed": 5}
-    found = hotness(data, "presc", k=k, shuffle=True, **options)
-    with Loader(data, shuffle=True, **options) as loader:
-        ids = torch.cat([n_id for epoch in range(k) for n_id in loader.trace(epoch)])
-    np.testing.assert_array_equal(found.numpy(), torch.bincount(ids, minlength=graph["num_nodes"]).numpy())
-
-
-def test_expected_is_what_sampling_finds(store: Any, graph: dict[str, Any]) -> None:
-    options: dict[str, Any] = {"num_neighbors": [4, 3], "input_nodes": "train", "batch_size": 16}
-    found = hotness(store, "expected", **options)
-    assert found.equal(hotness(graph, "expected", **options))
-    counts = hotness(store, "presc", k=60, shuffle=True, **options)
-    assert found.sum().item() == pytest.approx(counts.sum().item() / 60, rel=0.03)
-    assert np.corrcoef(found.numpy(), counts.numpy())[0, 1] > 0.99
-    with Loader(store, shuffle=True, seed=77, **options) as loader:
-        trace = list(loader.trace(0))
-    best = simulate(trace, policy=counts, capacity=300)
-    assert simulate(trace, policy=found, capacity=300).hits > 0.98 * best.hits
-
-
-def test_random_hotness(store: Any) -> None:
-    one, two, again = (hotness(store, "random", seed=seed) for seed in (1, 2, 1))
-    assert one.equal(again)
-    assert not one.equal(two)
-    assert ((one >= 0) & (one < 1)).all()
-
-
-def test_hotness_of_a_path_and_within_memory(store_path: Any, store: Any) -> None:
-    assert hotness(str(store_path), "degree", memory="64MiB").equal(hotness(store, "degree"))
-    memory = 1000
-    for _ in range(10):  # each error names what the step needs that failed
-        try:
-            assert hotness(store, "degree", memory=memory).equal(hotness(store, "degree"))
-            break
-        except BudgetError as error:
-            assert error.minimum > memory
-            assert f"{error.minimum} bytes" in str(error)
-            memory = error.minimum
-    assert 1000 < memory < 64 << 20
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ({"metric": "degrees"}, InvalidArgumentError, r"metric must be one of 'degree'.*did you mean 'degree'"),
-        ({"metric": "oracle"}, InvalidArgumentError, r"metric must be one of"),
-        ({"metric": "presc"}, InvalidArgumentError, r"'presc' depends on what is sampled: give num_neighbors"),
-        ({"metric": "presc", "num_neighbors": [3], "k": 0}, InvalidArgumentError, r"k must be at least 1"),
-        ({"metric": "expected", "num_neighbors": [3], "input_nodes": [3000]}, InvalidArgumentError, r"3000"),
-        ({"metric": "expected", "num_neighbors": [3], "batch_size": 0}, InvalidArgumentError, r"batch_size"),
-        ({"metric": "degree", "memory": "lots"}, InvalidArgumentError, r"memory"),
-    ],
-)
-def test_hotness_that_cannot_be_computed(
-    store: Any, arguments: dict[str, Any], error: type[Exception], match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        hotness(store, **arguments)
-    with Store.open(store.path) as other:
-        other.close()
-        with pytest.raises(freshgo.errors.ClosedError):
-            hotness(other, "degree")
 
 
 def test_the_picture_of_policies() -> None:
