@@ -1,6 +1,7 @@
 """The planned cache out of core against what other systems do with the same memory for features, on the same batches.
 
     python bench/loader/planned.py DIRECTORY [--budgets 0.05,0.1,0.3] [--rounds 3] [--only REGEX] [--disk 63000,750]
+    python bench/loader/planned.py DIRECTORY --batches 128 --memory 700MiB --budgets ''
 
 DIRECTORY is on the disk to be measured and takes five times the size of the features. Every turn is a process of its own, in a control
 group whose memory is limited where this machine lets it be (else run it by `systemd-run --user --scope -p Delegate=yes`), and before it
@@ -13,6 +14,10 @@ kernel lets no turn have more requests and megabytes a second than these: a slow
   sieve, larger   with as much memory for rows as freshgo has for rows, plans and what is put aside
   map             PyG's NeighborLoader over a memory map with MADV_RANDOM; the page cache has as much as freshgo for rows, plans and batches
   in memory       freshgo with everything in memory
+
+With --memory there are turns in which freshgo has that much and divides it itself, and SIEVE has as many rows in memory as freshgo
+then has. What an epoch moved is beside one scan with each cold row written and read once, and its time beside what the disk's sequential
+rates, of this run, need for what was moved.
 
 With "+ matmul" and "+ sleep" a model's computing follows each batch that takes as long as loading it in memory does: on the processor,
 where it takes a core from the loader, or elsewhere.
@@ -38,9 +43,10 @@ import numpy as np
 import torch
 import turns
 from memory import make_graph
-from turns import BATCH_SIZE, BATCHES, EPOCHS, FANOUTS, ROW, WIDTH
+from turns import BATCH_SIZE, EPOCHS, FANOUTS, ROW, WIDTH
 
 from freshgo import convert
+from freshgo._args.size import parse_size
 
 BESIDE = 800 << 20
 """Bytes that freshgo gets beside the feature cache: topology, a working set of which it uses half, traces, plans and packs."""
@@ -61,8 +67,9 @@ def drop(path: Path) -> None:
 class Runner:
     """Runs turns and keeps what they say."""
 
-    def __init__(self, folder: Path, disk: list[int]) -> None:
+    def __init__(self, folder: Path, batches: int, disk: list[int]) -> None:
         self.folder = folder
+        self.batches = batches
         self.disk = disk  # requests and bytes a second; empty: as it is
         self.epochs: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)  # by name, round and epoch
         self.ends: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -100,13 +107,17 @@ class Runner:
         return [json.loads(line) for line in answer.stdout.splitlines()]
 
     def python(self, name: str, function: Callable[..., Any], **args: Any) -> list[dict[str, Any]]:
-        lines = self.ask([sys.executable, turns.__file__], {"turn": function.__name__, **args})
+        lines = self.ask([sys.executable, turns.__file__], {"turn": function.__name__, "batches": self.batches, **args})
         return self.keep(name, lines)
 
     def rival(self, name: str, policy: str, rows: int) -> list[dict[str, Any]]:
         files = [
             f"-{key}={self.folder / file}"
-            for key, file in (("store", "graph.freshgo"), ("seeds", "seeds.bin"), ("check", "check.bin"))
+            for key, file in (
+                ("store", "graph.freshgo"),
+                ("seeds", f"seeds-{self.batches}.bin"),
+                ("check", "check.bin"),
+            )
         ]
         fanouts = "-fanouts=" + ",".join(map(str, FANOUTS))
         command = [
@@ -138,14 +149,11 @@ class Runner:
         return statistics.median(a[number][key] / b[number][key] for a, b in pairs)
 
 
-def prepare(folder: Path, nodes: int, edges: int, runner: Runner) -> dict[str, dict[str, Any]]:
+def prepare(folder: Path, nodes: int, edges: int, relaid: bool, runner: Runner) -> dict[str, dict[str, Any]]:
     """Generate what is not there; return what relaying out cost."""
     if not (folder / "graph.freshgo").exists():
         data = make_graph(nodes, edges, WIDTH)
         assert data.x is not None
-        seeds = torch.randperm(nodes, generator=torch.Generator().manual_seed(1))[: BATCH_SIZE * BATCHES]
-        np.save(folder / "seeds.npy", seeds.numpy())
-        seeds.numpy().tofile(folder / "seeds.bin")
         np.save(folder / "x.npy", data.x.numpy())
         np.save(folder / "check.npy", data.x[:, 0].numpy())
         data.x[:, 0].numpy().tofile(folder / "check.bin")
@@ -156,21 +164,28 @@ def prepare(folder: Path, nodes: int, edges: int, runner: Runner) -> dict[str, d
             memory="1GiB",
             progress=False,
         ).close()
+    seeds = torch.randperm(nodes, generator=torch.Generator().manual_seed(1))[: BATCH_SIZE * runner.batches].numpy()
+    np.save(folder / f"seeds-{runner.batches}.npy", seeds)
+    seeds.tofile(folder / f"seeds-{runner.batches}.bin")
     root = Path(__file__).resolve().parents[2]
     subprocess.run(["go", "build", "-o", folder / "rivals", "./bench/rivals"], cwd=root, check=True)
     costs = {}
-    for name, order in RELAID.items():
+    for name, order in RELAID.items() if relaid else ():
         (costs[name],) = runner.python(f"relaying out, {order}", turns.relay, store=f"{order}.freshgo", order=order)
     return costs
 
 
-def compare(runner: Runner, costs: dict[str, Any], budgets: list[float], only: str) -> None:
+def compare(runner: Runner, costs: dict[str, Any], budgets: list[float], memory: str, only: str) -> None:
     """One round of everything."""
     wanted = re.compile(only).search
     shares = {budget: int(budget * rows_of(runner.folder)) for budget in budgets}
     runner.limits += runner.ask(
         [str(runner.folder / "rivals"), f"-store={runner.folder / 'graph.freshgo'}", "-limits"], None
     )
+    if memory and wanted(name := f"freshgo, {memory}"):
+        runner.python(name, turns.ours, store="graph.freshgo", options={"memory": parse_size("memory", memory)})
+        if wanted(rival := f"sieve, {memory}"):
+            runner.rival(rival, "sieve", runner.ends[name][-1]["plan"]["capacity_rows"])
     known = runner.ends["in memory"][0]["amounts"] if runner.ends["in memory"] else None
     if wanted("in memory"):
         runner.python("in memory", turns.in_memory, amounts=known)
@@ -222,13 +237,13 @@ COLUMNS = {
 }
 
 
-def report(runner: Runner, costs: dict[str, Any], budgets: list[float]) -> None:
+def report(runner: Runner, costs: dict[str, Any], budgets: list[float], memory: str) -> None:
     limits = {
         key: statistics.median(limit[key] for limit in runner.limits) for key in runner.limits[0] if key != "engine"
     }
     print(
         f"\nlimits: {limits['random_iops']:,.0f} random reads of 4 KiB a second, {limits['single_iops']:,.0f} one after the other, "
-        f"{limits['sequential'] / 1e6:,.0f} MB/s in sequence ({runner.limits[0]['engine']})",
+        f"{limits['sequential'] / 1e6:,.0f} MB/s in sequence, {limits['written'] / 1e6:,.0f} MB/s written ({runner.limits[0]['engine']})",
         end="",
     )
     ends = runner.ends
@@ -267,11 +282,38 @@ def report(runner: Runner, costs: dict[str, Any], budgets: list[float]) -> None:
             f"in memory: {plain:.3f} s an epoch, "
             + ", ".join(f"+ {kind} {sum(s) / EPOCHS:.3f} s" for kind, s in end["work"].items())
         )
+    if memory and runner.epochs[f"freshgo, {memory}"]:
+        print(beside_the_disk(runner, f"freshgo, {memory}", f"sieve, {memory}"))
     print("\ngoals (median of the rounds' ratios)")
     for goal, least, ratios in goals(runner, budgets):
         met = all(r >= least if least >= 0 else r <= -least for r in ratios)
         verdict = "      " if least == 0 else "met   " if met else "MISSED"
         print(f"  {verdict} {goal}: " + ", ".join(f"{r:.2f}" for r in ratios))
+
+
+def beside_the_disk(runner: Runner, name: str, rival: str) -> str:
+    """What each epoch of a loader moved and took, beside one scan with each cold row written and read once."""
+    median = statistics.median
+    scan, lines = rows_of(runner.folder) * ROW, []
+    for number in range(EPOCHS):
+        moved, floor, needed, times = [], [], [], []
+        for limit, epochs in zip(runner.limits, runner.epochs[name], strict=False):
+            e = epochs[number]
+            moved.append(e["bytes_read"] + e["scratch_written"])
+            floor.append(scan + 2 * (e["packed"] + e["misses"] + e["filled"]) * ROW)
+            needed.append(e["bytes_read"] / limit["sequential"] + e["scratch_written"] / limit["written"])
+            times.append(e["seconds"] / needed[-1])
+        lines.append(
+            f"{name}, epoch {number + 1}: moved {median(moved) / 1e9:.2f} GB, {median(moved) / median(floor):.2f} of one scan with each cold "
+            f"row written and read once; the disk's sequential rates need {median(needed):.2f} s for it, the epoch took {median(times):.2f} times that"
+            + (
+                f"; {rival} took {runner.ratio(rival, name, number):.1f} times the epoch"
+                if runner.epochs[rival]
+                else ""
+            )
+        )
+    first, second = (runner.median(name, i, "seconds") for i in range(2))
+    return "\n".join([*lines, f"{name}: the first epoch took {first / second:.2f} times the second"])
 
 
 def explain(runner: Runner, name: str) -> str:
@@ -358,22 +400,28 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=24_000_000)
     parser.add_argument("--budgets", default="0.05,0.1,0.3", help="feature caches, as shares of the features")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=16, help="of an epoch")
+    parser.add_argument(
+        "--memory", default="", help="also give freshgo this much, as '700MiB', and leave its division to it"
+    )
     parser.add_argument("--disk", default="", help="requests and megabytes a second that the disk is limited to")
     parser.add_argument("--only", default="", help="regular expression of the turns to run, as printed")
     args = parser.parse_args()
     args.directory.mkdir(parents=True, exist_ok=True)
-    budgets = [float(budget) for budget in args.budgets.split(",")]
+    budgets = [float(budget) for budget in args.budgets.split(",") if budget]
     requests, _, megabytes = args.disk.partition(",")
-    runner = Runner(args.directory.resolve(), [int(requests), int(megabytes) * 10**6] if args.disk else [])
+    runner = Runner(
+        args.directory.resolve(), args.batches, [int(requests), int(megabytes) * 10**6] if args.disk else []
+    )
     shutil.rmtree(args.directory / "cache", ignore_errors=True)
-    costs = prepare(args.directory, args.nodes, args.edges, runner)
+    costs = prepare(args.directory, args.nodes, args.edges, bool(budgets), runner)
     print(
-        f"{args.nodes:,} nodes, {args.edges:,} edges, {BATCHES} batches of {BATCH_SIZE}, {FANOUTS}; a cache of 10% is {args.nodes * ROW / 1e7:.0f} MB"
+        f"{args.nodes:,} nodes, {args.edges:,} edges, {args.batches} batches of {BATCH_SIZE}, {FANOUTS}; a cache of 10% is {args.nodes * ROW / 1e7:.0f} MB"
     )
     for number in range(args.rounds):
         print(f"round {number + 1}")
-        compare(runner, costs, budgets, args.only)
-    report(runner, costs, budgets)
+        compare(runner, costs, budgets, args.memory, args.only)
+    report(runner, costs, budgets, args.memory)
     results = {"limits": runner.limits, "epochs": runner.epochs, "ends": runner.ends, "relayout": costs}
     (runner.folder / "results.json").write_text(json.dumps(results))
 

@@ -24,14 +24,14 @@ from memory import best_gather_seconds
 
 from freshgo import Loader, Store, relayout
 
-FANOUTS, BATCH_SIZE, BATCHES, EPOCHS, WIDTH = [10, 10], 1024, 16, 3, 128
+FANOUTS, BATCH_SIZE, EPOCHS, WIDTH = [10, 10], 1024, 3, 128
 ROW = 4 * WIDTH
 SLACK = 96 << 20
 """Bytes of a group beside what is meant to be measured: the interpreter's own growth, page tables, stacks."""
 
 
-def sampling(folder: Path) -> dict[str, Any]:
-    seeds = torch.from_numpy(np.load(folder / "seeds.npy"))
+def sampling(folder: Path, args: dict[str, Any]) -> dict[str, Any]:
+    seeds = torch.from_numpy(np.load(folder / f"seeds-{args['batches']}.npy"))
     return {"num_neighbors": FANOUTS, "input_nodes": seeds, "batch_size": BATCH_SIZE, "shuffle": True}
 
 
@@ -95,7 +95,7 @@ SUMS = (
 
 
 def ours(folder: Path, args: dict[str, Any], group: limited.Group | None) -> Iterator[dict[str, Any]]:
-    options = sampling(folder)
+    options = sampling(folder, args)
     values = torch.from_numpy(np.load(folder / "check.npy"))
     store, work = Store.open(folder / args["store"]), Work(args.get("work"), args.get("amount", 0))
     if group:
@@ -125,7 +125,7 @@ def mapped(folder: Path, args: dict[str, Any], group: limited.Group | None) -> I
     array._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
     values = torch.from_numpy(np.load(folder / "check.npy"))
     data = Data(x=torch.from_numpy(array), edge_index=torch.load(folder / "edge_index.pt"), num_nodes=len(array))
-    loader = NeighborLoader(data, **sampling(folder))
+    loader = NeighborLoader(data, **sampling(folder, args))
     if group:
         group.limit(group.held() + args["cache"] + SLACK)
     for _ in range(args["epochs"]):
@@ -135,11 +135,11 @@ def mapped(folder: Path, args: dict[str, Any], group: limited.Group | None) -> I
 def in_memory(folder: Path, args: dict[str, Any], group: limited.Group | None) -> Iterator[dict[str, Any]]:
     x = torch.from_numpy(np.load(folder / "x.npy"))
     values = x[:, 0].clone()
-    loader = Loader({"edge_index": torch.load(folder / "edge_index.pt"), "x": x}, **sampling(folder))
+    loader = Loader({"edge_index": torch.load(folder / "edge_index.pt"), "x": x}, **sampling(folder, args))
     epochs = [epoch(loader, values, Work(None, 0)) for _ in range(EPOCHS)]
     yield from epochs
     limits = best_gather_seconds(x, epochs[0]["rows"], 3)
-    batch = statistics.median(e["seconds"] for e in epochs) / BATCHES
+    batch = statistics.median(e["seconds"] for e in epochs) / args["batches"]
     amounts = args.get("amounts") or {"sleep": batch, "matmul": Work.products(batch)}
     work = {
         kind: [epoch(loader, values, Work(kind, amount))["seconds"] for _ in range(EPOCHS)]
@@ -149,7 +149,7 @@ def in_memory(folder: Path, args: dict[str, Any], group: limited.Group | None) -
 
 
 def relay(folder: Path, args: dict[str, Any], group: limited.Group | None) -> Iterator[dict[str, Any]]:
-    chosen, start, kernel = sampling(folder), time.perf_counter(), kernel_reads()
+    chosen, start, kernel = sampling(folder, args), time.perf_counter(), kernel_reads()
     nodes = {key: chosen[key] for key in ("num_neighbors", "input_nodes", "batch_size")}
     relayout(
         folder / "graph.freshgo", folder / args["store"], order=args["order"], overwrite=True, progress=False, **nodes

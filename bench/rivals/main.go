@@ -22,7 +22,9 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"freshgo/core/mem"
@@ -101,6 +103,7 @@ type limit struct {
 	RandomIOPS float64 `json:"random_iops"` // 4 KiB, distinct pages, the queue always full
 	SingleIOPS float64 `json:"single_iops"` // the same one after the other, which is how a memory map reads
 	Sequential float64 `json:"sequential"`  // bytes a second, requests of 256 KiB in the order of the file
+	Written    float64 `json:"written"`     // bytes a second to a scratch file, in its order
 }
 
 const (
@@ -147,6 +150,10 @@ func measure(c config) error {
 		return err
 	}
 	l.Sequential = float64(len(scan)) * scanRequest / seconds
+	if seconds, err = t.writeAll(filepath.Dir(c.store), len(scan)); err != nil {
+		return err
+	}
+	l.Written = float64(len(scan)*t.engine.TempChunk()) / seconds
 	return json.NewEncoder(os.Stdout).Encode(l)
 }
 
@@ -168,6 +175,40 @@ func (t *table) readAll(ranges []ssd.Range) (float64, error) {
 				if errs[caller] == nil {
 					errs[caller] = t.engine.Read(context.Background(), t.handle, some, drop)
 				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(start).Seconds(), errors.Join(errs...)
+}
+
+// writeAll writes so many chunks to a scratch file in a directory, and returns the seconds that took.
+func (t *table) writeAll(dir string, chunks int) (float64, error) {
+	size := t.engine.TempChunk()
+	temp, err := t.engine.CreateTemp(dir, mem.NewBudget(0))
+	if err != nil {
+		return 0, err
+	}
+	defer temp.Close()
+	if err := temp.Grow(int64(chunks) * int64(size)); err != nil {
+		return 0, err
+	}
+	block, err := mem.NewBudget(0).Alloc(mem.Staging, int64(size))
+	if err != nil {
+		return 0, err
+	}
+	defer block.Free()
+	for i := range block.Bytes() { // zeros might cost a disk less
+		block.Bytes()[i] = byte(rand.Uint32())
+	}
+	var next atomic.Int64
+	errs := make([]error, ssd.TempWriters)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for writer := range errs {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(chunks) && errs[writer] == nil; i = next.Add(1) - 1 {
+				errs[writer] = temp.Write(block.Bytes(), i*int64(size))
 			}
 		})
 	}

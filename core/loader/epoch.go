@@ -144,6 +144,9 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		e.ask <- struct{}{}
 	}
 	e.gate.want(e.yielded)
+	if e.inspector != nil {
+		defer e.loader.planned.timeline.add(spanWaiting, e.firstNumber+e.yielded, time.Now())
+	}
 	slot := e.slots[e.yielded%int64(len(e.slots))]
 	var r result
 	select {

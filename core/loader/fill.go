@@ -26,6 +26,7 @@ func (p *preparer) fill(b *Batch) error {
 	if err := p.resolve(b, tensors); err != nil {
 		return err
 	}
+	start := time.Now()
 	if err := p.readPacks(tensors); err != nil {
 		return err
 	}
@@ -39,6 +40,7 @@ func (p *preparer) fill(b *Batch) error {
 		}
 	}
 	if p.super != nil {
+		l.planned.timeline.add(spanReading, p.number, start)
 		p.super.done(p.number)
 	}
 	if err := p.commit(b, tensors); err != nil {
@@ -277,6 +279,9 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 // batch enter.
 func (p *preparer) change(tensors [][]byte) {
 	l := p.loader
+	if len(p.step.Forward) > 0 {
+		defer l.planned.timeline.add(spanPacking, p.number, time.Now())
+	}
 	for _, f := range p.step.Forward {
 		packs := p.super.packs[f.Batch]
 		for _, t := range l.onDisk {

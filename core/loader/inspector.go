@@ -139,8 +139,11 @@ func freeAll(batches []*sampled) {
 func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	l := in.loader
 	start := time.Now()
-	defer since(&l.counters.planning, start)
 	first := in.sampledTo - int64(len(*current)+len(*ahead))
+	defer func() {
+		since(&l.counters.planning, start)
+		l.planned.timeline.add(spanPlanning, first, start)
+	}()
 	for failures := 0; ; failures++ {
 		known := *ahead
 		if !l.options.Lookahead || failures > 0 {
@@ -187,6 +190,7 @@ func rowsOf(batches []*sampled) []plan.Rows {
 // sampleAhead samples the next n batches of the stream, fewer where the traces
 // would take more than their memory or sampling fails, else at least one.
 func (in *inspector) sampleAhead(n int64) []*sampled {
+	defer in.loader.planned.timeline.add(spanSampling, in.sampledTo, time.Now())
 	var batches []*sampled
 	room, each := in.loader.split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {

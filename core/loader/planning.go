@@ -23,6 +23,7 @@ type planning struct {
 	device     ssd.Device    // what reading costs
 	calibrated ssd.Stats     // what finding that out read
 	windows    windows
+	timeline   timeline
 	presence   *plan.Presence // what batches that are pruned find in the cache; nil: none are
 }
 
@@ -45,6 +46,7 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 		return err
 	}
 	planned := &planning{pool: pool, records: &records{budget: l.budget, pool: pool, limit: l.split.TracesHeld}}
+	planned.timeline.opened = time.Now()
 	if planned.storage = plan.Memory(l.budget); l.split.Stored {
 		planned.storage = planned.records
 	}

@@ -26,6 +26,9 @@ type Plan struct {
 	Device       *ssd.Device      `json:"device,omitempty"`
 	Windows      []Window         `json:"windows"`
 	MedianError  float64          `json:"median_error"`
+	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first, and
+	// when it began and ended, in seconds since the loader was opened.
+	Timeline map[string][]span `json:"timeline,omitempty"`
 }
 
 // Window is what was planned for a superbatch and what it took.
@@ -33,8 +36,11 @@ type Window struct {
 	First   int64 `json:"first"` // number of its first batch since planning began
 	Batches int   `json:"batches"`
 	plan.Choice
+	// What it took from the first read to the last, with what was read and written then for the plans of others.
 	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy
-	WallSeconds     float64 `json:"wall_seconds"`     // from the first read to the last
+	WallSeconds     float64 `json:"wall_seconds"`
+	MeasuredRead    int64   `json:"measured_bytes_read"`
+	MeasuredWritten int64   `json:"measured_bytes_written"`
 }
 
 // windows keeps the reports of the last windows. mu guards all of it.
@@ -50,7 +56,19 @@ const (
 	keptRatios  = 1024
 )
 
-func (w *windows) add(s *superbatch, wall, busy time.Duration) {
+// moved is what the engine has read, for how long it was busy, and what the scratch file has taken.
+type moved struct {
+	busy          time.Duration
+	read, written int64
+}
+
+func (l *Loader) moved() moved {
+	reads := l.engineStats()
+	return moved{reads.Busy, reads.Bytes, l.planned.pool.Stats().Written}
+}
+
+func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
+	busy := after.busy - s.before.busy
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.last) == keptWindows {
@@ -59,6 +77,7 @@ func (w *windows) add(s *superbatch, wall, busy time.Duration) {
 	report := Window{
 		First: s.first, Batches: len(s.batches), Choice: s.plan.Choice,
 		MeasuredSeconds: busy.Seconds(), WallSeconds: wall.Seconds(),
+		MeasuredRead: after.read - s.before.read, MeasuredWritten: after.written - s.before.written,
 	}
 	w.last = append(w.last, report)
 	if predicted := report.Seconds; predicted > 0 {
@@ -128,6 +147,7 @@ func (l *Loader) Plan() Plan {
 	if planned := l.planned; planned != nil {
 		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, l.reorderRows(), s.Scratch
 		p.Windows, p.MedianError = planned.windows.all(), planned.windows.medianError()
+		p.Timeline = planned.timeline.all()
 		device := planned.device
 		p.Device = &device
 	}

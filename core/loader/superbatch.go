@@ -28,8 +28,8 @@ type superbatch struct {
 	ready   chan struct{} // closed when the prologue has ended
 	broken  error         // why it failed; set before ready is closed
 	unread  atomic.Int64  // batches whose rows have not all been read
-	started time.Time     // of the prologue; set before ready is closed, as is busy
-	busy    time.Duration // of the engine until then
+	started time.Time     // of the prologue; set before ready is closed, as is before
+	before  moved         // by the loader until then
 }
 
 func newSuperbatch(in *inspector, first int64, batches []*sampled, ahead int, p *plan.Superplan) *superbatch {
@@ -136,7 +136,7 @@ func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
 func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	l := s.inspector.loader
 	s.inspector.forget(s)
-	s.started, s.busy = time.Now(), l.engineStats().Busy
+	s.started, s.before = time.Now(), l.moved()
 	defer close(s.ready)
 	if s.inspector.isBlind(s.first) {
 		return
@@ -178,6 +178,7 @@ func (s *superbatch) openPacks() {
 // plan stays small.
 func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger) error {
 	l := s.inspector.loader
+	defer l.planned.timeline.add(spanScanning, s.first, time.Now())
 	var wanted []int64
 	return s.plan.ReadAhead(ctx, fillChunk, func(fills []plan.Fill, packs []plan.Extra) error {
 		for _, f := range fills {
@@ -242,7 +243,7 @@ func (s *superbatch) done(n int64) {
 	}
 	if s.unread.Add(-1) == 0 {
 		l := s.inspector.loader
-		l.planned.windows.add(s, time.Since(s.started), l.engineStats().Busy-s.busy)
+		l.planned.windows.add(s, time.Since(s.started), l.moved())
 	}
 }
 

@@ -14,6 +14,13 @@ type Choice struct {
 	Forced bool   `json:"forced"`
 	Why    string `json:"why"`
 
+	// The floor of a plan that knows the whole superbatch: one scan of the files, where that is less than the pages of all
+	// rows that are not cached, and each of these rows written and read once.
+	FloorBytes   int64   `json:"floor_bytes"`
+	FloorSeconds float64 `json:"floor_seconds"` // at the device's rates in sequence; 0 where these are not known
+
+	MissedRows int64 `json:"missed_rows"` // accesses of the superbatch to rows that are not cached
+
 	ColdRows int64    `json:"cold_rows"` // of the superbatch: to be read, unless they are at hand earlier
 	Options  []Option `json:"options"`   // none where the device is not known
 

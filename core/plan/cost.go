@@ -125,3 +125,16 @@ func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
 		o.Seconds += (inFile*record + float64(w.backlog)) / d.ReadBytesPerSecond
 	}
 }
+
+// floor tells the least that a plan could move which knows the superbatch alone.
+func (w *window) floor(c *Choice) {
+	c.MissedRows = w.missed
+	scan, rows, d := int64(0), w.missed*int64(w.config.RowBytes), w.config.Device
+	for _, t := range w.config.Tables {
+		scan += min(t.FileBytes(), w.missed*t.SpanBytes())
+	}
+	c.FloorBytes = scan + 2*rows
+	if d.ReadBytesPerSecond > 0 && d.WriteBytesPerSecond > 0 {
+		c.FloorSeconds = float64(scan+rows)/d.ReadBytesPerSecond + float64(rows)/d.WriteBytesPerSecond
+	}
+}

@@ -228,6 +228,7 @@ func (w *window) finish(ctx context.Context) error {
 		chosen = *w.forced
 	}
 	w.plan.Choice = Choice{Chosen: chosen.String(), Forced: w.forced != nil, Why: "forced"}
+	w.floor(&w.plan.Choice)
 	if w.plain() {
 		w.plan.Choice.ColdRows = w.missed
 		return nil

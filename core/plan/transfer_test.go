@@ -227,3 +227,31 @@ func TestScanPrice(t *testing.T) {
 	require.LessOrEqual(t, p.of(1, 16), 16*4096/1e12+1e-12)
 	require.GreaterOrEqual(t, p.request, 0.0)
 }
+
+// TestFloorOfAWindow counts by hand: nothing is cached, so that every access is missed, in two tables of which one is
+// narrower than what its rows touch.
+func TestFloorOfAWindow(t *testing.T) {
+	for _, rows := range []int64{40, 100_000} {
+		c := Config{
+			NumRows: rows, Transfer: "random", RowBytes: 600, SlotBytes: 2 * ssd.PageBytes,
+			Tables: []ssd.Layout{
+				{RowBytes: 500, NumRows: rows, RowsPerPage: 8}, {RowBytes: 100, NumRows: rows, RowsPerPage: 40},
+			},
+			Device: ssd.Device{ReadBytesPerSecond: 2e6, WriteBytesPerSecond: 1e6},
+		}
+		p, err := New(mem.NewBudget(0), c)
+		require.NoError(t, err)
+		s, err := planned(context.Background(), p, 0, []Batch{{1, 2, 3}, {2, 30}}, nil)
+		require.NoError(t, err)
+		const missed = 5
+		scan := int64(2 * missed * ssd.PageBytes) // a page for each row of each table
+		if rows == 40 {
+			scan = (5 + 1) * ssd.PageBytes
+		}
+		require.EqualValues(t, missed, s.Choice.MissedRows)
+		require.Equal(t, scan+2*missed*600, s.Choice.FloorBytes)
+		require.InDelta(t, float64(scan+missed*600)/2e6+missed*600/1e6, s.Choice.FloorSeconds, 1e-12)
+		s.Release()
+		p.Close()
+	}
+}

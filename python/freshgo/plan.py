@@ -8,6 +8,7 @@ from typing import Any
 
 from freshgo._args.size import format_size
 from freshgo._plots.plan import by_size, figure
+from freshgo._plots.timeline import timeline
 
 _SHOWN = 12
 """Windows that the text lists; the data and the picture have all of them."""
@@ -25,7 +26,13 @@ class Plan:
             ``"batches"``, ``"options"`` (``"name"``, ``"requests"``, ``"bytes_read"``, ``"bytes_written"``,
             ``"seconds"``, ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
             ``"predicted_seconds"`` and ``"measured_seconds"`` of the batches themselves (the latter is None before they
-            have run). Entries that do not apply to a loader are absent.
+            have run), ``"missed_rows"`` (accesses to rows that are not cached), ``"floor_bytes"`` and
+            ``"floor_seconds"`` (one scan of the features, no more of them than these rows touch, and each of these rows
+            written once and read once, at the device's rates in sequence), ``"measured_bytes_read"`` and
+            ``"measured_bytes_written"`` (from the first read to the last, with those for the plan of the next window).
+            ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"packing"``, ``"reading"``,
+            ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
+            seconds since the loader was opened. Entries that do not apply to a loader are absent.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -93,6 +100,11 @@ class Plan:
         seconds."""
         return figure(self)
 
+    def plot_timeline(self) -> Any:
+        """Return a matplotlib figure of ``data["timeline"]``: when the loader sampled, planned, scanned, packed and
+        read, and when the loop waited for a batch."""
+        return timeline(self)
+
 
 def _ran(window: dict[str, Any]) -> bool:
     return bool(window.get("predicted_seconds")) and window.get("measured_seconds") is not None
@@ -124,6 +136,13 @@ def _window(window: dict[str, Any]) -> str:
         text += f", predicted {_seconds(window['predicted_seconds'])}"
     if window.get("measured_seconds") is not None:
         text += f", took {_seconds(window['measured_seconds'])}"
+    if window.get("floor_bytes") is not None:
+        text += f"; floor {format_size(window['floor_bytes'])}"
+        if window.get("floor_seconds"):
+            text += f" in {_seconds(window['floor_seconds'])}"
+        read, written = window.get("measured_bytes_read"), window.get("measured_bytes_written")
+        if read is not None and written is not None:
+            text += f", moved {format_size(read)} read and {format_size(written)} written"
     prices = _prices(window.get("options") or (), chosen)
     return text + (f"; with what is ahead: {', '.join(prices)}" if prices else "")
 

@@ -48,6 +48,10 @@ def window(first: int, batches: int, measured: float | None) -> dict[str, Any]:
         "why": "cheapest",
         "predicted_seconds": 0.1,
         "measured_seconds": measured,
+        "measured_bytes_read": 3 << 20,
+        "measured_bytes_written": 1 << 20,
+        "floor_bytes": 5 << 19,
+        "floor_seconds": 0.05,
         "cold_rows": 1234,
     }
 
@@ -65,6 +69,13 @@ DATA: dict[str, Any] = {
         "write_bytes_per_second": 1e9,
     },
     "windows": [window(0, 1, 0.13), window(1, 2, 0.09), window(3, 4, None)],
+    "timeline": {
+        "sampling": [[0, 0.0, 0.1], [1, 0.2, 0.4]],
+        "planning": [[0, 0.1, 0.15], [1, 0.4, 0.6]],
+        "scanning": [],
+        "reading": [[0, 0.2, 0.3], [1, 0.7, 0.9], [2, 0.8, 1.0]],
+        "waiting": [[0, 0.0, 0.3], [1, 0.5, 0.9]],
+    },
 }
 
 
@@ -77,7 +88,8 @@ def test_a_plan_in_words() -> None:
         "belady, 400,000 rows, superbatches of 16 batches",
         "features <do not> fit",
         "a request 3 µs and 1.2 µs a page, reads 1.9 GiB/s in sequence",
-        "batch 0 (knowing 2 more): 1,234 rows to read, scan (cheapest), predicted 100 ms, took 130 ms; with",
+        "batch 0 (knowing 2 more): 1,234 rows to read, scan (cheapest), predicted 100 ms, took 130 ms; floor",
+        "floor 2.5 MiB in 50 ms, moved 3.0 MiB read and 1.0 MiB written; with",
         "batches 3 to 6",
         "with what is ahead: scan 66.7 ms, page-once 100 ms, random 200 ms",
         "took 1.10 of what was predicted, of 2",
@@ -127,6 +139,17 @@ def test_the_picture() -> None:
     assert [label.get_text() for label in seconds.get_yticklabels()][2] == "scan: 3 x"
     for data in ({}, {"windows": [window(0, 1, None)]}, {"windows": [{"options": [{}]}]}, {"split": {"a": 5}}):
         assert Plan(data).plot().axes
+
+
+def test_the_picture_of_the_timeline() -> None:
+    pytest.importorskip("matplotlib")
+    (axes,) = Plan(DATA).plot_timeline().axes
+    assert axes.get_title() == "1 seconds, of which the loop waited 0.7; dotted: the first batch of a window"
+    drawn = [len(bars.get_paths()) for bars in axes.collections]
+    assert drawn == [2, 2, 0, 0, 3, 2]
+    assert [line.get_xdata()[0] for line in axes.lines] == [0.2, 0.7]  # the third window has not begun
+    for data in ({}, {"timeline": {}}, {"timeline": {"reading": [[0, 0.0, 1.0]]}, "windows": [{}]}):
+        assert Plan(data).plot_timeline().axes
 
 
 def batches(data: Any, epochs: int = 2, **options: Any) -> list[str]:
@@ -186,6 +209,8 @@ def test_a_plan_says_what_is_done(store: Any) -> None:
     firsts = [w["first"] for w in plan.windows]
     assert firsts == sorted(firsts)
     for w in plan.windows:
+        assert w["missed_rows"] >= w["cold_rows"]
+        assert w["floor_bytes"] > 0
         assert w["chosen"] == "page-once"
         assert w["forced"]
         assert {"name", "requests", "bytes_read", "bytes_written", "seconds", "fits"} <= w["options"][0].keys()
@@ -193,7 +218,11 @@ def test_a_plan_says_what_is_done(store: Any) -> None:
     assert all(ratio > 0 for ratio in plan.ratios)
     assert 0 < sum(w["cold_rows"] for w in plan.windows if w["measured_seconds"] is not None) <= rows
     assert "page-once (forced)" in str(plan)
+    spans = plan.data["timeline"]
+    assert {batch for batch, _, _ in spans["reading"]} == set(range(2 * len(loader)))
+    assert {first for first, _, _ in spans["planning"]} >= set(firsts)
     assert plan.plot().axes
+    assert plan.plot_timeline().axes
 
 
 def test_a_plan_of_what_lies_in_memory(graph: dict[str, Any]) -> None:

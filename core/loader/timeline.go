@@ -1,0 +1,67 @@
+package loader
+
+import (
+	"sync"
+	"time"
+)
+
+// timeline keeps when a planned loader did what, for its picture.
+type timeline struct {
+	opened time.Time
+	mu     sync.Mutex // guards all below
+	spans  [numActivities]spans
+}
+
+// activity is what a span of the timeline was spent with.
+type activity int
+
+const (
+	spanSampling activity = iota // a window's batches
+	spanPlanning                 // a window
+	spanScanning                 // a window's prologue
+	spanPacking                  // rows that leave the cache at a batch, for the packs of later ones
+	spanReading                  // a batch: its packs, and its other cold rows
+	spanWaiting                  // the consumer, for a batch
+	numActivities
+)
+
+var activities = [numActivities]string{"sampling", "planning", "scanning", "packing", "reading", "waiting"}
+
+// span is what was done for a batch, or a window by its first: that batch's number since planning began, and seconds
+// since the loader was opened.
+type span [3]float64
+
+// spans is the last spans of an activity, the oldest at next where there are keptSpans.
+type spans struct {
+	last []span
+	next int
+}
+
+const keptSpans = 2048 // arbitrary: some epochs of batches
+
+// add records what has been done for batch number first since start.
+func (t *timeline) add(a activity, first int64, start time.Time) {
+	end := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.spans[a]
+	of := span{float64(first), start.Sub(t.opened).Seconds(), end.Sub(t.opened).Seconds()}
+	if len(s.last) < keptSpans {
+		s.last = append(s.last, of)
+		return
+	}
+	s.last[s.next] = of
+	s.next = (s.next + 1) % keptSpans
+}
+
+// all is the spans kept by activity, in the order in which they ended.
+func (t *timeline) all() map[string][]span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	found := map[string][]span{}
+	for a := range t.spans {
+		s := &t.spans[a]
+		found[activities[a]] = append(append([]span{}, s.last[s.next:]...), s.last[:s.next]...)
+	}
+	return found
+}
