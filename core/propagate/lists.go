@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sort"
 
 	"freshgo/core/graph"
+	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/store"
@@ -19,10 +21,21 @@ type lists struct {
 	sources graph.IDs
 	weights *weights  // nil: all are 1
 	inverse []float64 // with GCN, the inverse root of each node's degree
+	pieces  [2]piece  // one is read while the other is used
+}
 
-	space   []byte  // of what is read
-	ids     []int64 // of a piece
-	numbers []float64
+// piece is some edges, which follow one another, of a batch of targets.
+type piece struct {
+	first, end int64 // targets of the batch
+	position   int64 // of the first edge
+	ids        []int64
+	numbers    []float64 // weights, nil where all are 1
+	begins     bool      // its batch
+	last       bool      // of its batch
+
+	space   []byte // of what is read
+	buffers []int64
+	floats  []float64
 }
 
 // weights are those of edges by position.
@@ -49,14 +62,17 @@ func (p *pass) openLists(ctx context.Context, of *part) (*lists, error) {
 	if l.sources, err = o.IDs(ctx, of.edges.Indices, false, of.edges.NumSources, nil, nil); err != nil {
 		return nil, err
 	}
-	if l.space, err = p.alloc(graph.SpanBytes(of.edges.Indices.Layout, listPiece)); err != nil {
-		return nil, err
+	for i := range l.pieces {
+		c := &l.pieces[i]
+		if c.space, err = p.alloc(graph.SpanBytes(of.edges.Indices.Layout, listPiece)); err != nil {
+			return nil, err
+		}
+		buffers, err := p.alloc(2 * 8 * listPiece)
+		if err != nil {
+			return nil, err
+		}
+		c.buffers, c.floats = mem.View[int64](buffers[:8*listPiece]), mem.View[float64](buffers[8*listPiece:])
 	}
-	buffers, err := p.alloc(2 * 8 * listPiece)
-	if err != nil {
-		return nil, err
-	}
-	l.ids, l.numbers = mem.View[int64](buffers[:8*listPiece]), mem.View[float64](buffers[8*listPiece:])
 	if of.weights != nil {
 		if l.weights, err = p.openWeights(ctx, of); err != nil {
 			return nil, err
@@ -105,9 +121,9 @@ func (p *pass) openWeights(ctx context.Context, of *part) (w *weights, err error
 // listsBytes is the memory of openLists.
 func (p *pass) listsBytes(of *part) int64 {
 	e := of.edges
-	n := e.Indptr.Bytes + e.Indices.CRCBytes() + graph.SpanBytes(e.Indices.Layout, listPiece) + 2*8*listPiece
+	n := e.Indptr.Bytes + e.Indices.CRCBytes() + 2*(graph.SpanBytes(e.Indices.Layout, listPiece)+2*8*listPiece)
 	if p.kind == GCN {
-		n += 8 * e.NumNodes
+		n += 8*e.NumNodes + 8*min(degreeBatch, e.NumNodes)
 	}
 	if of.weights == nil {
 		return n
@@ -138,119 +154,102 @@ func (w *weights) read(ctx context.Context, first int64, out []float64) error {
 	return nil
 }
 
-// weighs says whether edges are multiplied by other than 1.
-func (l *lists) weighs() bool { return l.weights != nil || l.kind == GCN }
-
-// edgeBytes is the memory of an edge in a window.
-func (l *lists) edgeBytes() int64 {
-	if l.weighs() {
-		return weightedBytes
+// scan calls visit with the edges of all targets in order, in batches of so many targets and these in pieces. A batch
+// has at least one piece. The next piece is read during the call.
+func (l *lists) scan(ctx context.Context, targets int64, visit func(c *piece) error) error {
+	cut := func(c, before *piece) bool { // c becomes the piece behind the one before
+		c.first, c.end, c.position = before.first, before.end, before.position+int64(len(before.ids))
+		if c.begins = before.last; c.begins {
+			c.first, c.end = before.end, min(before.end+targets, l.edges.NumNodes)
+		}
+		n := min(l.indptr[c.end]-c.position, listPiece)
+		c.ids, c.last = c.buffers[:n], c.position+n == l.indptr[c.end]
+		return c.first < c.end
 	}
-	return plainBytes
-}
-
-// count is how many edges a target has in a window at most.
-func (l *lists) count(target int64) int64 {
-	n := l.indptr[target+1] - l.indptr[target]
-	if l.kind == GCN {
-		n++ // its self-loop
+	reading := make(chan error, 1)
+	begin := func(c *piece) {
+		guard.Go(func() { reading <- l.read(ctx, c) }, func(panicked *guard.PanicError) { reading <- panicked })
 	}
-	return n
-}
-
-// visit calls fn with the edges at positions from first to end, a piece at a time, and their weights, nil where all
-// are 1.
-func (l *lists) visit(
-	ctx context.Context, first, end int64, fn func(first int64, sources []int64, weights []float64) error,
-) error {
-	for ; first < end; first += listPiece {
-		ids := l.ids[:min(listPiece, end-first)]
-		if err := l.sources.Span(ctx, l.space, first, ids); err != nil {
+	now, next := &l.pieces[0], &l.pieces[1]
+	more := cut(now, &piece{last: true})
+	if more {
+		begin(now)
+	}
+	for more {
+		if err := <-reading; err != nil {
 			return err
 		}
-		var numbers []float64
-		if l.weights != nil {
-			numbers = l.numbers[:len(ids)]
-			if err := l.weights.read(ctx, first, numbers); err != nil {
-				return err
-			}
+		if more = cut(next, now); more {
+			begin(next)
 		}
-		if err := fn(first, ids, numbers); err != nil {
+		if err := visit(now); err != nil {
+			if more {
+				<-reading // into memory that is freed now
+			}
 			return err
 		}
+		now, next = next, now
 	}
-	return nil
+	return ctx.Err()
 }
 
-// collect puts the edges of a window of a pass: those of a run of positions, or those of targets here and there among
-// all.
-func (l *lists) collect(ctx context.Context, p *pass, i int) error {
-	w := &p.window
-	target, rowOf := w.first, p.rowOf[i]
-	first, end := int64(0), l.indptr[len(l.indptr)-1]
-	if p.at == nil {
-		first, end = l.indptr[w.first], l.indptr[w.end]
-	} else {
-		target = 0
+// read fills a piece.
+func (l *lists) read(ctx context.Context, c *piece) error {
+	c.numbers = nil
+	if len(c.ids) == 0 {
+		return ctx.Err()
 	}
-	loop := 1.0        // with GCN the weight of the target's self-loop: that of the last that it has
-	finish := func() { // the target at hand has all its edges
-		if at, within := p.within(target); within && l.kind == GCN {
-			w.edges.put(rowNumber(rowOf, target), at, loop*l.inverse[target])
-		}
-		loop = 1
-		target++
+	if err := l.sources.Span(ctx, c.space, c.position, c.ids); err != nil || l.weights == nil {
+		return err
 	}
-	err := l.visit(ctx, first, end, func(first int64, sources []int64, numbers []float64) error {
-		for k, u := range sources {
-			for first+int64(k) >= l.indptr[target+1] {
-				finish()
+	c.numbers = c.floats[:len(c.ids)]
+	return l.weights.read(ctx, c.position, c.numbers)
+}
+
+// share is the targets of a piece that the i-th of n threads works at: all edges that a target has in the piece are one
+// thread's.
+func (l *lists) share(c *piece, i, n int) (first, end int64) {
+	behind := func(position int64) int64 { // the first target whose edges begin there or later
+		return c.first + int64(sort.Search(int(c.end-c.first), func(k int) bool {
+			return l.indptr[c.first+int64(k)] >= position
+		}))
+	}
+	bound := func(i int) int64 { return behind(c.position + int64(len(c.ids)*i/n)) }
+	if first = bound(i); i == 0 { // edges of that before may go on
+		first = max(behind(c.position+1)-1, c.first)
+	}
+	return first, max(first, bound(i+1))
+}
+
+// within is the edges of a target in a piece.
+func (l *lists) within(c *piece, target int64) (lo, hi int64) {
+	lo, hi = max(l.indptr[target]-c.position, 0), min(l.indptr[target+1]-c.position, int64(len(c.ids)))
+	return lo, max(lo, hi)
+}
+
+// weight is that of an edge.
+func (c *piece) weight(k int64) float64 {
+	if c.numbers == nil {
+		return 1
+	}
+	return c.numbers[k]
+}
+
+// each calls fn with the targets of a piece, one share a thread.
+func (l *lists) each(c *piece, threads int, fn func(target, lo, hi int64)) {
+	guard.Split(threads, threads, func(from, to int) {
+		for i := from; i < to; i++ {
+			first, end := l.share(c, i, threads)
+			for t := first; t < end; t++ {
+				lo, hi := l.within(c, t)
+				fn(t, lo, hi)
 			}
-			at, within := p.within(target)
-			if !within {
-				continue
-			}
-			c := 1.0
-			if numbers != nil {
-				c = numbers[k]
-			}
-			if l.kind == GCN {
-				if u == target {
-					loop = c
-					continue
-				}
-				c *= l.inverse[u]
-			}
-			w.edges.put(rowNumber(rowOf, u), at, c)
 		}
-		return nil
 	})
-	last := int64(len(l.indptr) - 1)
-	if p.at == nil {
-		last = w.end
-	}
-	for err == nil && target < last {
-		finish()
-	}
-	return err
 }
 
-// within is the place in the window of a target, if it is there.
-func (p *pass) within(target int64) (uint32, bool) {
-	row := target
-	if p.at != nil {
-		row = int64(p.at[target])
-	}
-	at := row - p.window.first
-	return uint32(at), at >= 0 && row < p.window.end
-}
-
-func rowNumber(rowOf []uint32, node int64) uint32 {
-	if rowOf == nil {
-		return uint32(node)
-	}
-	return rowOf[node]
-}
+// degreeBatch is how many targets a piece has at most while degrees are added up. Arbitrary.
+const degreeBatch = 1 << 16
 
 // degrees finds the inverse root of every node's degree: the weights of its in-edges added up, its self-loop's once.
 func (p *pass) degrees(ctx context.Context, l *lists) error {
@@ -258,54 +257,46 @@ func (p *pass) degrees(ctx context.Context, l *lists) error {
 	if err != nil {
 		return err
 	}
-	l.inverse = mem.View[float64](block)
-	target, degree, loop := int64(0), 0.0, 1.0
-	finish := func() {
-		degree += loop
-		if degree > 0 {
-			l.inverse[target] = 1 / math.Sqrt(degree)
-		} else if degree < 0 || degree != degree {
-			l.inverse[target] = math.NaN()
-		}
-		target, degree, loop = target+1, 0, 1
+	buffer, err := p.r.budget.Alloc(mem.Convert, 8*min(degreeBatch, l.edges.NumNodes))
+	if err != nil {
+		return err
 	}
-	err = l.visit(ctx, 0, l.edges.NumEdges, func(first int64, sources []int64, numbers []float64) error {
-		for k, u := range sources {
-			for first+int64(k) >= l.indptr[target+1] {
-				finish()
+	defer buffer.Free()
+	l.inverse = mem.View[float64](block)
+	loops := mem.Slice[float64](buffer)
+	err = l.scan(ctx, degreeBatch, func(c *piece) error {
+		if c.begins {
+			fill(loops, 1)
+		}
+		l.each(c, p.r.threads, func(t, lo, hi int64) {
+			for k := lo; k < hi; k++ {
+				if c.ids[k] == t {
+					loops[t-c.first] = c.weight(k)
+				} else {
+					l.inverse[t] += c.weight(k)
+				}
 			}
-			c := 1.0
-			if numbers != nil {
-				c = numbers[k]
-			}
-			if u == target {
-				loop = c
-			} else {
-				degree += c
+		})
+		for t := c.first; c.last && t < c.end; t++ {
+			switch degree := l.inverse[t] + loops[t-c.first]; {
+			case degree > 0:
+				l.inverse[t] = 1 / math.Sqrt(degree)
+			case degree == 0:
+				l.inverse[t] = 0
+			default:
+				l.inverse[t] = math.NaN()
 			}
 		}
 		return nil
 	})
-	for err == nil && target < l.edges.NumNodes {
-		finish()
-	}
 	if err != nil {
 		return fmt.Errorf("reading degrees: %w", err)
 	}
 	return nil
 }
 
-// scale turns a target's sums into what the reduction asks for.
-func (l *lists) scale(sums []float64, target int64) {
-	switch l.kind {
-	case Mean:
-		n := float64(max(l.indptr[target+1]-l.indptr[target], 1))
-		for i := range sums {
-			sums[i] /= n
-		}
-	case GCN:
-		for i := range sums {
-			sums[i] *= l.inverse[target]
-		}
+func fill(numbers []float64, with float64) {
+	for i := range numbers {
+		numbers[i] = with
 	}
 }

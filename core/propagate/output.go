@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"freshgo/core/manifest"
-	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
 
@@ -36,15 +35,21 @@ type part struct {
 
 // column is some columns of an array.
 type column struct {
-	array  *store.Array
+	array  *store.Array    // nil: it is still to be made, with rows of rowBytes and numbers of a type
 	offset int             // byte of a row
 	count  int             // numbers
 	narrow *store.Narrowed // how they are stored in fewer bytes; nil: as they are
+
+	rowBytes int
+	made     manifest.DType
 }
 
 // dtype is the type of the numbers.
 func (c *column) dtype() manifest.DType {
-	if c.narrow != nil {
+	switch {
+	case c.array == nil:
+		return c.made
+	case c.narrow != nil:
 		return manifest.DType_FLOAT32
 	}
 	return c.array.DType
@@ -228,8 +233,12 @@ func (r *runner) settle(out *output) error {
 		first, _ := columnOf(out.parts[0].sources, find(out.parts[0].sources.Tensors, out.of))
 		out.dtype = first.dtype()
 	}
-	if n := (out.ownColumns() + int64(columns)) * int64(out.dtype.Size()); n > 1<<28 {
+	n := (out.ownColumns() + int64(columns)) * int64(out.dtype.Size())
+	if n > 1<<28 {
 		return invalid("rows of %d bytes, expected at most %d: choose fewer relations", n, 1<<28)
+	}
+	if out.next != nil {
+		out.next.rowBytes, out.next.made = int(n), out.dtype
 	}
 	return nil
 }
@@ -259,21 +268,6 @@ func (o *output) ownColumns() int64 {
 func (o *output) columns() int {
 	last := &o.parts[len(o.parts)-1]
 	return last.first + last.rows.count
-}
-
-// widestSpan is what the widest row that is read takes in a buffer.
-func (o *output) widestSpan() int64 {
-	widest := int64(ssd.PageBytes)
-	for _, p := range o.parts {
-		if p.rows.array != nil {
-			widest = max(widest, p.rows.array.Layout.SpanBytes())
-		}
-	}
-	if o.next != nil { // its rows are read by the next hop
-		row := (o.ownColumns() + int64(o.columns())) * int64(o.dtype.Size())
-		widest = max(widest, (row+2*ssd.PageBytes-1)/ssd.PageBytes*ssd.PageBytes)
-	}
-	return widest
 }
 
 // description is what the manifest says of the output.

@@ -1,17 +1,17 @@
 // Package propagate computes, for every node, what the rows of all its in-neighbours add up to, and makes that a tensor
 // of the store: mean, sum, or the sum with GCN's coefficients, along each edge type, with or without weights.
 //
-// A pass works at one window of targets after the other, in the order in which their rows are stored. The edges of a
-// window are sorted by the row of their source, so that the rows it needs are read in the order of the file, each page
-// once and small holes along with them, and added to sums of the window in memory; then the window is written behind
-// the one before. Where rows that are used together lie together (store.Relayout) a window needs few pages; where a
-// good part of the edges lead far away, a window is nearly a scan. The fewer bytes a window has, the more there are.
+// Rows of sources are needed in any order, so they lie in memory, and with them as few columns as fit at a time: a pass
+// reads the rows once, puts them into a temporary file by slices of columns, and then, for each slice, has that of all
+// sources in memory while it goes through the neighbour lists in order. The slices of the results are put together
+// again when the output is written. So little memory costs one more time of writing and reading features and results,
+// and of reading the lists once for each slice, whatever the graph is like. Where features and results fit, nothing is
+// put aside.
 //
-// Sums are of float64 and are added in the order of source rows, so the result depends neither on threads nor on
-// memory; it is rounded once. What inference layer by layer needs is the same pass with another end.
+// Sums are of float64 and are added in the order of the lists, so the result depends neither on threads nor on memory;
+// it is rounded once.
 //
-// The store gains all of the tensors or none (store.Addition). The C API calls Run. It takes about a nanosecond and a
-// half for each number of each edge on one thread.
+// The store gains all of the tensors or none (store.Addition). The C API calls Run.
 package propagate
 
 import (
@@ -59,16 +59,15 @@ type Options struct {
 type Report struct {
 	Read, Requests int64 // bytes, and requests for rows and neighbours
 	Written        int64 // bytes
-	Windows        int
+	Slices         int   // of columns, over all edge types and hops
 }
 
 // Run computes what the options ask for and adds it to the store at the path of s, which must be opened again to see
 // it. Where a node type has the tensor itself, and the reduction is not GCN, its own row comes first in each row of the
 // first hop, so that one request reads both.
 //
-// A budget that is too small is a *mem.BudgetError that names the smallest that works or, as long as it is not known
-// how long lists are, one beyond what was given. Other errors: store.ErrInvalid, store.ErrExists, and those of
-// store.BeginAddition and of reading and writing.
+// A budget that is too small is a *mem.BudgetError that names the smallest that works. Other errors: store.ErrInvalid,
+// store.ErrExists, and those of store.BeginAddition and of reading and writing.
 func Run(ctx context.Context, s *store.Store, o Options) (Report, error) {
 	return run(ctx, s, o, mem.NewBudget(o.Memory))
 }
@@ -94,7 +93,8 @@ type runner struct {
 	budget  *mem.Budget
 	opened  graph.Opened
 	threads int
-	staging int64 // bytes of the engine's buffers
+	engine  *ssd.Engine
+	staging int64 // bytes of its buffers
 	done    int64 // rows written
 	total   int64
 	report  Report
@@ -105,23 +105,29 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options := r.engine(outputs)
+	options := ssd.Options{
+		Kind: r.options.IO, Depth: engineDepth, SlotBytes: ssd.DefaultSlotBytes, FS: r.store.FS(), Budget: r.budget,
+	}
 	r.staging = options.StagingBytes()
+	name, need := "", int64(0)
 	for i := range outputs {
 		p := &pass{output: &outputs[i], r: r}
-		if need, limit := p.footprint(), r.budget.Limit(); limit > 0 && need > limit {
-			return tooSmall(p.name, need, limit)
+		if n := p.footprint(); n > need {
+			name, need = p.name, n
 		}
 	}
-	engine, err := ssd.NewEngine(options, r.store.Path())
-	if err != nil {
+	if limit := r.budget.Limit(); limit > 0 && need > limit {
+		return tooSmall(name, need, limit)
+	}
+	if r.engine, err = ssd.NewEngine(options, r.store.Path()); err != nil {
 		return err
 	}
-	defer engine.Close()
+	defer r.engine.Close()
 	defer func() {
-		stats := engine.Stats()
+		stats := r.engine.Stats()
 		r.report.Read, r.report.Requests = r.report.Read+stats.Bytes, stats.Requests
 	}()
+	ssd.RemoveTemps(r.store.FS(), r.store.Path())
 	r.threads = runtime.NumCPU()
 	for i := range outputs {
 		r.total += outputs[i].rows
@@ -129,7 +135,7 @@ func (r *runner) run(ctx context.Context) error {
 	r.progress(0)
 	for i := range outputs {
 		o := &outputs[i]
-		if err := r.write(ctx, engine, o); err != nil {
+		if err := r.write(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -137,18 +143,17 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // write computes and adds one tensor.
-func (r *runner) write(ctx context.Context, engine *ssd.Engine, o *output) error {
+func (r *runner) write(ctx context.Context, o *output) error {
 	r.opened = graph.Opened{
-		Store: r.store, Engine: engine, Slot: engine.SlotBytes(), Checksums: true, Budget: r.budget,
+		Store: r.store, Engine: r.engine, Slot: r.engine.SlotBytes(), Checksums: true, Budget: r.budget,
 	}
 	defer r.opened.Close()
 	p, err := r.open(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	written, in, err := p.write(ctx)
-	if err != nil {
+	written, in, err := p.run(ctx)
+	if err = errors.Join(err, p.close()); err != nil {
 		return fmt.Errorf("propagate: %s: %w", o.name, err)
 	}
 	r.adding.Set(o.typ, o.name, in, o.description())
@@ -160,20 +165,6 @@ func (r *runner) write(ctx context.Context, engine *ssd.Engine, o *output) error
 
 // engineDepth keeps a device busy with ranges of 64 KiB, and its buffers within 2 MiB. Arbitrary.
 const engineDepth = 32
-
-// engine is the engine that reads rows of all outputs.
-func (r *runner) engine(outputs []output) ssd.Options {
-	o := ssd.Options{
-		Kind: r.options.IO, Depth: engineDepth, SlotBytes: ssd.DefaultSlotBytes, FS: r.store.FS(), Budget: r.budget,
-	}
-	for i := range outputs {
-		o.SlotBytes = max(o.SlotBytes, int(outputs[i].widestSpan()))
-	}
-	if o.SlotBytes > ssd.DefaultSlotBytes {
-		o.Depth = max(engineDepth*ssd.DefaultSlotBytes/o.SlotBytes, 2)
-	}
-	return o
-}
 
 func (r *runner) progress(rows int64) {
 	r.done += rows

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -91,17 +92,14 @@ func TestEqualsTheProduct(t *testing.T) {
 			var budget *mem.BudgetError
 			small := o
 			small.Overwrite, small.Memory = true, 1
-			for range 3 { // the first may not know how long lists are
-				if _, err := run(context.Background(), s, small, mem.NewBudget(small.Memory)); err == nil {
-					break
-				} else {
-					require.ErrorAs(t, err, &budget)
-					require.Greater(t, budget.Minimum(), small.Memory)
-					small.Memory = budget.Minimum()
-				}
-			}
+			_, err := run(context.Background(), s, small, mem.NewBudget(small.Memory))
+			require.ErrorAs(t, err, &budget)
+			small.Memory = budget.Minimum()
+			_, err = run(context.Background(), s, func(o Options) Options { o.Memory--; return o }(small),
+				mem.NewBudget(small.Memory-1))
+			require.ErrorAs(t, err, &budget)
 			again, report := mustRun(t, open(t, ssd.OS, s.Path()), small)
-			require.Positive(t, report.Windows)
+			require.Positive(t, report.Slices)
 			for k, n := range again.NodeTypes() {
 				if agg := find(n.Tensors, "agg"); agg != nil {
 					require.Equal(t, bits[k], read(t, again, agg))
@@ -169,38 +167,48 @@ func TestHops(t *testing.T) {
 	}
 }
 
-// TestWindows: with little memory there are many windows, which read what a scan of the rows for each would at most.
-func TestWindows(t *testing.T) {
+// TestSlices: memory for a tenth of the rows reads and writes rows, results and their spills once, and the lists once
+// for each slice.
+func TestSlices(t *testing.T) {
+	const nodes, width, edges = 40000, 64, 100000
 	rng := explore.Rand(t, 3, 0)
 	g := newRandomGraph(rng, 1)
-	g.counts[0], g.widths[0], g.dtypes[0] = 20000, 64, manifest.DType_FLOAT32
-	g.x[0] = make([]float64, 20000*64)
+	g.counts[0], g.widths[0], g.dtypes[0] = nodes, width, manifest.DType_FLOAT32
+	g.x[0] = make([]float64, nodes*width)
 	for i := range g.x[0] {
 		g.x[0][i] = float64(i % 100)
 	}
 	e := &g.edges[0]
 	*e = randomEdges{}
-	for range 60000 {
-		e.sources, e.targets = append(e.sources, rng.Int64N(20000)), append(e.targets, rng.Int64N(20000))
+	for range edges {
+		e.sources, e.targets = append(e.sources, rng.Int64N(nodes)), append(e.targets, rng.Int64N(nodes))
 	}
-	s := g.store(t, ssd.OS)
-	whole, one := mustRun(t, s, Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg"})
-	g.check(t, whole, Mean, false)
-	require.Equal(t, 1, one.Windows)
-	rows := int64(20000 * 64 * 4)
-	require.LessOrEqual(t, one.Read, 2*rows+rows/5, "own rows, rows, and the lists")
-	require.LessOrEqual(t, one.Written, 2*rows+rows/50)
-	wholeNode := whole.NodeTypes()[0]
-	bits := read(t, whole, tensor(t, &wholeNode, "agg"))
-	little := Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg", Memory: 9 << 20, Overwrite: true}
-	few, many := mustRun(t, whole, little)
-	g.check(t, few, Mean, false)
-	require.Greater(t, many.Windows, 2)
-	require.LessOrEqual(t, many.Read, rows+int64(many.Windows)*(rows+ssd.PageBytes)+rows/5)
-	node := few.NodeTypes()[0]
-	require.Equal(t, bits, read(t, few, tensor(t, &node, "agg")))
-	_, err := os.Stat(tensor(t, &wholeNode, "agg").Path)
-	require.ErrorIs(t, err, os.ErrNotExist, "what was replaced is gone")
+	stored := g.store(t, ssd.OS)
+	for name, s := range map[string]*store.Store{"as converted": stored, "relaid out": relaid(t, stored, rng)} {
+		t.Run(name, func(t *testing.T) {
+			whole, one := mustRun(t, s, Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg"})
+			g.check(t, whole, Mean, false)
+			require.Equal(t, 1, one.Slices)
+			const rows, lists, slack = nodes * width * 4, edges*4 + nodes*8, nodes*width*4/10 + nodes*4
+			require.LessOrEqual(t, one.Read, int64(2*rows+lists+slack), "rows, own rows, and the lists")
+			require.LessOrEqual(t, one.Written, int64(2*rows+rows/50))
+			wholeNode := whole.NodeTypes()[0]
+			bits := read(t, whole, tensor(t, &wholeNode, "agg"))
+			little := Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg", Memory: 6 << 20, Overwrite: true}
+			few, many := mustRun(t, whole, little)
+			g.check(t, few, Mean, false)
+			require.Greater(t, many.Slices, 4)
+			require.LessOrEqual(t, many.Read, int64(4*rows+many.Slices*lists+slack))
+			require.LessOrEqual(t, many.Written, int64(4*rows+slack))
+			node := few.NodeTypes()[0]
+			require.Equal(t, bits, read(t, few, tensor(t, &node, "agg")))
+			_, err := os.Stat(tensor(t, &wholeNode, "agg").Path)
+			require.ErrorIs(t, err, os.ErrNotExist, "what was replaced is gone")
+			for _, name := range files(t, few) {
+				require.False(t, strings.HasPrefix(name, ssd.TempPrefix), name)
+			}
+		})
+	}
 }
 
 func smallGraph() *randomGraph {
@@ -262,36 +270,56 @@ func files(t *testing.T, s *store.Store) (names []string) {
 
 // TestFailures: whichever call fails, the store is as it was or whole with the tensor, and the next run does its work.
 func TestFailures(t *testing.T) {
-	fs := faultfs.New(ssd.OS)
-	s := smallGraph().store(t, fs)
-	before := files(t, s)
-	o := Options{Tensor: "x", Reduce: GCN, Hops: 2, Name: "agg", WeightAttr: "w", IO: ssd.Pread, Overwrite: true}
-	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync,
-		faultfs.Rename, faultfs.SyncDir, faultfs.ReadDir, faultfs.Stat, faultfs.Lock} {
-		failed := 0
-		for nth := 1; ; nth++ {
-			fs.Clear()
-			fs.Arm(faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO})
+	large := smallGraph()
+	large.counts[0], large.widths[0], large.x[0] = 2000, 64, make([]float64, 2000*64)
+	for name, tc := range map[string]struct {
+		graph  *randomGraph
+		sliced bool // so little memory that the results are spilled
+	}{"in memory": {smallGraph(), false}, "spilled": {large, true}} {
+		t.Run(name, func(t *testing.T) {
+			fs := faultfs.New(ssd.OS)
+			s := tc.graph.store(t, fs)
+			before := files(t, s)
+			o := Options{Tensor: "x", Reduce: GCN, Hops: 2, Name: "agg", WeightAttr: "w", IO: ssd.Pread, Overwrite: true}
+			ops := []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Rename,
+				faultfs.SyncDir, faultfs.Stat, faultfs.Lock}
+			if tc.sliced {
+				var budget *mem.BudgetError
+				_, err := run(context.Background(), s, o, mem.NewBudget(1))
+				require.ErrorAs(t, err, &budget)
+				o.Memory = budget.Minimum()
+				ops = append(ops, faultfs.Allocate)
+			}
+			for _, op := range ops {
+				failed := 0
+				for nth := 1; ; nth++ {
+					fs.Clear()
+					var fired atomic.Bool
+					fs.Arm(faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO, Hook: func() { fired.Store(true) }})
+					report, err := Run(context.Background(), s, o)
+					fs.Clear()
+					now := open(t, ssd.OS, s.Path())
+					require.NoError(t, now.Verify(context.Background(), nil), "%v %d", op, nth)
+					if !fired.Load() {
+						require.NoError(t, err)
+						require.Equal(t, tc.sliced, report.Slices > 2)
+						break
+					}
+					failed++
+					if len(now.Tensors()) == 1 {
+						require.Equal(t, before, files(t, s), "%v %d", op, nth)
+					} else {
+						require.Len(t, now.Tensors(), 3)
+					}
+				}
+				require.Positive(t, failed, op)
+				require.Zero(t, fs.OpenFiles())
+			}
+			fs.SetSpace(3000)
 			_, err := Run(context.Background(), s, o)
-			fs.Clear()
-			now := open(t, ssd.OS, s.Path())
-			require.NoError(t, now.Verify(context.Background(), nil), "%v %d", op, nth)
-			if err == nil {
-				break
-			}
-			failed++
-			if len(now.Tensors()) == 1 {
-				require.Equal(t, before, files(t, s), "%v %d", op, nth)
-			} else {
-				require.Len(t, now.Tensors(), 3)
-			}
-		}
-		require.Positive(t, failed, op)
-		require.Zero(t, fs.OpenFiles())
+			require.ErrorIs(t, err, syscall.ENOSPC)
+		})
 	}
-	fs.SetSpace(3000)
-	_, err := Run(context.Background(), s, o)
-	require.ErrorIs(t, err, syscall.ENOSPC)
 }
 
 // TestKilled: what a run left that was killed at any moment is removed by the next.

@@ -45,11 +45,11 @@ def propagate(
         loader = Loader(store, [15, 10], "train", batch_size=1024, shuffle=True, first_layer="mean")
         freshgo.nn.precomputed(model)  # of three layers
 
-    A pass works within ``memory``: for one window of targets after the other it reads the rows that they need, in the
-    order of the file, and writes the window. In twice the bytes of float32 features all targets are one window, and
-    everything is read once. With less memory there are more windows, each of which reads most of the file, unless
-    almost all edges stay within communities that are stored together (:func:`freshgo.relayout`). Sums are of float64
-    and in the order of source rows, so the result depends neither on threads nor on ``memory``.
+    A pass works within ``memory``. Where that holds features and aggregates, everything is read once. With less memory
+    the pass first divides the features by columns into slices, in a temporary file beside the store's, of which one at
+    a time lies in memory; features and aggregates are then written and read once more, and the neighbour lists are read
+    once for each slice. Sums are of float64 and in the order of the neighbour lists, so the result depends neither on
+    threads nor on ``memory``.
 
     The store gains all of the tensors or none of them. Whoever has it open goes on reading what it had. A tensor knows
     from which features, edges and weights it was computed; if the store holds others, it is refused. A relayout keeps

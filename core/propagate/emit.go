@@ -1,0 +1,156 @@
+package propagate
+
+import (
+	"context"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/manifest"
+	"freshgo/core/store"
+)
+
+// emit writes the rows: each node's own, and its results behind it.
+func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) {
+	columns := p.ownColumns() + int64(p.columns())
+	w, err := p.r.adding.Create(p.name, p.dtype, columns, p.writerChunk(&p.plan), p.r.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer w.Abort()
+	e, free, err := p.newEmitter()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer free()
+	for first := int64(0); first < p.output.rows; first += p.plan.rows {
+		n := min(p.plan.rows, p.output.rows-first)
+		if err := e.assemble(ctx, first, n); err != nil {
+			return nil, nil, err
+		}
+		if err := e.write(w, first+n == p.output.rows); err != nil {
+			return nil, nil, err
+		}
+		p.progress(n)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	array, in, err := w.Finish(p.output.rows)
+	if err == nil {
+		p.r.report.Written += array.Bytes + array.CRCBytes()
+	}
+	return array, in, err
+}
+
+// emitter puts rows together.
+type emitter struct {
+	*pass
+	dense   []byte // rows that are not yet written, the output's
+	filled  int64  // bytes of them
+	space   []byte // of own rows
+	spilled []spilled
+}
+
+// spilled is the results of one part, a chunk at a time.
+type spilled struct {
+	slices  []int // all
+	buffers [][]byte
+}
+
+func (p *pass) newEmitter() (*emitter, func(), error) {
+	rows := min(p.plan.rows, p.output.rows)
+	sizes := []int64{(rows + p.rowsPerStep()) * int64(p.rowBytes()), 0}
+	if p.own != nil {
+		sizes[1] = p.own.spanBytes(rows)
+	}
+	for _, s := range p.results {
+		for _, width := range s.width {
+			sizes = append(sizes, rows*width)
+		}
+	}
+	memory, free, err := p.scratch(sizes...)
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &emitter{pass: p, dense: memory[0], space: memory[1]}
+	memory = memory[2:]
+	for _, s := range p.results {
+		of := spilled{buffers: memory[:len(s.width)]}
+		for j := range s.width {
+			of.slices = append(of.slices, j)
+		}
+		e.spilled, memory = append(e.spilled, of), memory[len(s.width):]
+	}
+	return e, free, nil
+}
+
+// assemble appends some rows to those that are not yet written.
+func (e *emitter) assemble(ctx context.Context, first, n int64) error {
+	var own []byte
+	if e.own != nil {
+		var err error
+		if own, err = e.ownRow.Span(ctx, e.space, first, n); err != nil {
+			return err
+		}
+	}
+	for i, s := range e.results {
+		if err := s.read(ctx, e.spilled[i].slices, first, 1, e.spilled[i].buffers); err != nil {
+			return err
+		}
+	}
+	size, result := int64(e.rowBytes()), e.resultRowBytes()
+	dense := e.dense[e.filled:][:n*size]
+	guard.Split(e.r.threads, int(n), func(lo, hi int) {
+		numbers := make([]float64, e.ownColumns())
+		for i := int64(lo); i < int64(hi); i++ {
+			row := dense[i*size:][:size]
+			if own != nil {
+				row = e.putOwn(row, own, i, numbers)
+			}
+			if e.plan.held {
+				copy(row, e.held[(first+i)*result:][:result])
+			} else {
+				e.putResults(row, i)
+			}
+		}
+	})
+	e.filled += n * size
+	return nil
+}
+
+// putResults writes the i-th row of the results that were read.
+func (e *emitter) putResults(row []byte, i int64) {
+	for k, s := range e.results {
+		for j, width := range s.width {
+			copy(row[:width], e.spilled[k].buffers[j][i*width:][:width])
+			row = row[width:]
+		}
+	}
+}
+
+// putOwn writes the i-th of some own rows and returns what is left of the row.
+func (p *pass) putOwn(row, own []byte, i int64, numbers []float64) []byte {
+	from := p.own.array
+	bytes := p.own.count * p.dtype.Size()
+	mine := own[i*int64(from.Layout.RowBytes):][:from.Layout.RowBytes]
+	if from.DType == p.dtype && p.own.narrow == nil {
+		copy(row, mine)
+		return row[bytes:]
+	}
+	p.own.decode(mine, 0, p.own.count, numbers)
+	store.EncodeFloats(p.dtype, numbers, row[:bytes])
+	return row[bytes:]
+}
+
+// write writes as many rows as the writer takes: all of them if they are the last.
+func (e *emitter) write(w *store.AddedWriter, last bool) error {
+	step := e.rowsPerStep() * int64(e.rowBytes())
+	n := e.filled / step * step
+	if last {
+		n = e.filled
+	}
+	if err := w.WriteRows(e.dense[:n]); err != nil {
+		return err
+	}
+	e.filled = int64(copy(e.dense, e.dense[n:e.filled]))
+	return nil
+}

@@ -1,0 +1,285 @@
+package propagate
+
+import (
+	"context"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/store"
+)
+
+// spillWriters is how many slices are written at the same time. Arbitrary: a disk wants a few writes at once.
+const spillWriters = 4
+
+// addPart makes the results of a part, one slice of columns after the other.
+func (p *pass) addPart(ctx context.Context, i int) (err error) {
+	of := &p.parts[i]
+	at := bounds(of.rows.count, p.plan.slices[i])
+	p.r.report.Slices += p.plan.slices[i]
+	var sources *spill
+	if p.plan.slices[i] > 1 {
+		if sources, err = p.divideSources(ctx, i); err != nil {
+			return err
+		}
+	}
+	for s := range p.plan.slices[i] {
+		if err := p.addSlice(ctx, i, s, at[s], at[s+1], sources); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// divideSources reads the rows of a part's sources once and puts their columns into the temporary file by slices.
+func (p *pass) divideSources(ctx context.Context, i int) (*spill, error) {
+	c, n := p.parts[i].rows, p.parts[i].sources.Count
+	s, _, err := p.spill(p.sourcesAt, n, c.count, p.plan.slices[i], c.elementBytes())
+	if err != nil {
+		return nil, err
+	}
+	rows := min(p.plan.rows, n)
+	sizes := []int64{c.spanBytes(rows)}
+	for _, width := range s.width {
+		sizes = append(sizes, rows*width)
+	}
+	memory, free, err := p.scratch(sizes...)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	at := bounds(c.count, len(s.width))
+	for first := int64(0); first < n; first += rows {
+		rows := min(rows, n-first)
+		data, err := p.read[i].Span(ctx, memory[0], first, rows)
+		if err != nil {
+			return nil, err
+		}
+		guard.Split(p.r.threads, len(s.width), func(lo, hi int) {
+			for j := lo; j < hi; j++ {
+				c.widen(data, at[j], at[j+1], memory[1+j][:rows*s.width[j]])
+			}
+		})
+		err = guard.Each(ctx, min(spillWriters, len(s.width)), func(ctx context.Context, w int) error {
+			for j := w; j < len(s.width); j += spillWriters {
+				if err := s.write(j, first, memory[1+j][:cap(memory[1+j])]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		p.progress(rows)
+	}
+	return s, nil
+}
+
+// addSlice adds up the columns lo to hi of a part, the s-th slice, for all targets.
+func (p *pass) addSlice(ctx context.Context, i, s, lo, hi int, sources *spill) error {
+	c, n := p.parts[i].rows, p.parts[i].sources.Count
+	element := int64(c.elementBytes())
+	table, free, err := p.scratch(n * int64(hi-lo) * element)
+	if err != nil {
+		return err
+	}
+	defer free()
+	if sources == nil {
+		err = p.loadRows(ctx, i, table[0])
+	} else {
+		whole := table[0][:cap(table[0])]
+		err = sources.read(ctx, []int{s}, 0, chunks(n, sources.chunk), [][]byte{whole})
+	}
+	if err != nil {
+		return err
+	}
+	a, done, err := p.newAdder(i, s, lo, hi)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if element == 8 {
+		return addUp(ctx, a, mem.View[float64](table[0]))
+	}
+	return addUp(ctx, a, mem.View[float32](table[0]))
+}
+
+// loadRows reads all rows of a part's sources.
+func (p *pass) loadRows(ctx context.Context, i int, table []byte) error {
+	c, n := p.parts[i].rows, p.parts[i].sources.Count
+	width := int64(c.count * c.elementBytes())
+	space, free, err := p.scratch(c.spanBytes(min(p.plan.rows, n)))
+	if err != nil {
+		return err
+	}
+	defer free()
+	for first := int64(0); first < n; first += p.plan.rows {
+		rows := min(p.plan.rows, n-first)
+		data, err := p.read[i].Span(ctx, space[0], first, rows)
+		if err != nil {
+			return err
+		}
+		c.widen(data, 0, c.count, table[first*width:(first+rows)*width])
+	}
+	return nil
+}
+
+// widen turns columns lo to hi of stored rows into float32, or float64 where they are.
+func (c *column) widen(data []byte, lo, hi int, out []byte) {
+	stored := int(c.array.Layout.RowBytes)
+	size := c.elementBytes()
+	width := (hi - lo) * size
+	numbers := make([]float64, hi-lo)
+	for i := 0; i*width < len(out); i++ {
+		row, to := data[i*stored:][:stored], out[i*width:][:width]
+		if c.narrow == nil && c.array.DType.Size() == size {
+			copy(to, row[c.offset+lo*size:])
+			continue
+		}
+		c.decode(row, lo, hi, numbers)
+		for k, to := 0, mem.View[float32](to); k < len(to); k++ {
+			to[k] = float32(numbers[k])
+		}
+	}
+}
+
+// adder adds up some columns of one part for all targets.
+type adder struct {
+	*pass
+	lists  *lists
+	rowOf  []uint32
+	width  int
+	sums   []float64 // of a batch of targets
+	loops  []float64 // with GCN, the weights of their self-loops
+	slice  int
+	result *spill // where the results go; nil: into memory
+
+	out    []byte // results: rows of outStride bytes from outFirst on, these columns at outAt
+	first  int64
+	stride int64
+	offset int64
+}
+
+// newAdder makes the buffers for columns lo to hi of a part, the slice s.
+func (p *pass) newAdder(i, s, lo, hi int) (*adder, func(), error) {
+	a := &adder{pass: p, lists: p.lists[i], rowOf: p.rowOf[i], width: hi - lo, slice: s}
+	targets, size := min(p.plan.rows, p.output.rows), int64(p.dtype.Size())
+	a.stride = int64(a.width) * size
+	sizes := []int64{8 * targets * int64(a.width), 0, 0}
+	if p.kind == GCN {
+		sizes[1] = 8 * targets
+	}
+	if !p.plan.held {
+		a.result, sizes[2] = p.results[i], targets*a.stride
+		if p.moved() {
+			sizes[2] = p.output.rows * a.stride
+		}
+	}
+	memory, free, err := p.scratch(sizes...)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.sums, a.loops, a.out = mem.View[float64](memory[0]), mem.View[float64](memory[1]), memory[2]
+	if p.plan.held {
+		a.out, a.stride, a.offset = p.held, p.resultRowBytes(), int64(p.parts[i].first+lo)*size
+	}
+	return a, free, nil
+}
+
+// addUp adds up the rows of the sources, a batch of targets at a time, those of a target in the order of its list.
+func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error {
+	err := a.lists.scan(ctx, a.plan.rows, func(c *piece) error {
+		if c.begins {
+			clear(a.sums)
+			fill(a.loops, 1)
+		}
+		a.lists.each(c, a.r.threads, func(target, lo, hi int64) {
+			sums := a.sums[int(target-c.first)*a.width:][:a.width]
+			for k := lo; k < hi; k++ {
+				by := c.weight(k)
+				if a.loops != nil {
+					if c.ids[k] == target {
+						a.loops[target-c.first] = by
+						continue
+					}
+					by *= a.lists.inverse[c.ids[k]]
+				}
+				add(sums, table[a.rowNumber(c.ids[k])*a.width:], by)
+			}
+		})
+		if !c.last {
+			return nil
+		}
+		a.first = c.first
+		if a.result == nil || a.moved() {
+			a.first = 0
+		}
+		guard.Split(a.r.threads, int(c.end-c.first), func(lo, hi int) {
+			for t := c.first + int64(lo); t < c.first+int64(hi); t++ {
+				sums := a.sums[int(t-c.first)*a.width:][:a.width]
+				if a.loops != nil {
+					by := a.loops[t-c.first] * a.lists.inverse[t]
+					add(sums, table[a.rowNumber(t)*a.width:], by)
+				}
+				a.put(t, sums)
+			}
+		})
+		a.progress(c.end - c.first)
+		if a.result != nil && !a.moved() {
+			return a.result.write(a.slice, c.first, a.out[:cap(a.out)])
+		}
+		return nil
+	})
+	if err != nil || a.result == nil || !a.moved() {
+		return err
+	}
+	for first := int64(0); first < a.output.rows; first += a.result.chunk {
+		if err := a.result.write(a.slice, first, a.out[first*a.stride:cap(a.out)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a multiple of a row to sums. The conversion keeps the compiler from fusing product and sum, which not every
+// processor can.
+func add[T float32 | float64](sums []float64, row []T, by float64) {
+	row = row[:len(sums)]
+	if by == 1 {
+		for i, v := range row {
+			sums[i] += float64(v)
+		}
+		return
+	}
+	for i, v := range row {
+		sums[i] += float64(by * float64(v))
+	}
+}
+
+// put turns a target's sums into what the reduction asks for, and puts it where its row is.
+func (a *adder) put(target int64, sums []float64) {
+	switch l := a.lists; l.kind {
+	case Mean:
+		n := float64(max(l.indptr[target+1]-l.indptr[target], 1))
+		for i := range sums {
+			sums[i] /= n
+		}
+	case GCN:
+		for i := range sums {
+			sums[i] *= l.inverse[target]
+		}
+	}
+	row := target
+	if a.at != nil {
+		row = int64(a.at[target])
+	}
+	store.EncodeFloats(a.dtype, sums, a.out[(row-a.first)*a.stride+a.offset:][:int64(a.width)*int64(a.dtype.Size())])
+}
+
+// rowNumber is the row of a source.
+func (a *adder) rowNumber(node int64) int {
+	if a.rowOf == nil {
+		return int(node)
+	}
+	return int(a.rowOf[node])
+}
