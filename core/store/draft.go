@@ -59,25 +59,23 @@ func (g *graph) outline() *Store {
 		a.Bytes, _ = fileBytes(a.Layout) // likewise
 		return a
 	}
+	tensors := func(sources []NamedSource) (all []Tensor) {
+		for _, t := range sources {
+			dtype, shape := t.stored()
+			all = append(all, Tensor{Name: t.Name, Array: array(dtype, shape, t.rows())})
+		}
+		return all
+	}
 	s := &Store{}
 	for _, p := range g.nodes {
-		node := NodeType{Name: p.name, Count: p.count}
-		for _, t := range p.tensors {
-			dtype, shape := t.stored()
-			node.Tensors = append(node.Tensors, Tensor{Name: t.Name, Array: array(dtype, shape, t.rows())})
-		}
-		s.nodeTypes = append(s.nodeTypes, node)
+		s.nodeTypes = append(s.nodeTypes, NodeType{Name: p.name, Count: p.count, Tensors: tensors(p.tensors)})
 	}
 	for _, p := range g.edges {
 		sources, targets, edges := g.nodes[p.from].count, g.nodes[p.to].count, p.edges.count
 		indptr := array(manifest.DType_INT64, nil, targets+1)
 		indices := array(indicesType(sources), nil, edges)
-		var tensors []Tensor
-		for _, t := range p.tensors {
-			tensors = append(tensors, Tensor{Name: t.Name, Array: array(t.DType, t.Shape[1:], t.rows())})
-		}
 		s.edgeTypes = append(s.edgeTypes, EdgeType{
-			Source: p.source, Relation: p.relation, Target: p.target, Tensors: tensors,
+			Source: p.source, Relation: p.relation, Target: p.target, Tensors: tensors(p.tensors),
 			Topology: Topology{
 				NumSources: sources, NumNodes: targets, NumEdges: edges, Indptr: &indptr, Indices: &indices,
 			},

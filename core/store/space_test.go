@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"freshgo/core/manifest"
+	"freshgo/core/narrow"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
 )
@@ -71,6 +73,26 @@ func TestSpaceOfAStore(t *testing.T) {
 	s.fs = little{ssd.OS, short.Need}
 	require.NoError(t, Relayout(context.Background(), s, again, opts))
 	require.InDelta(t, written(t, again), short.Need, 64<<10)
+}
+
+// TestSpaceOfNarrowedTensors: of tensors that are stored in fewer bytes, of nodes and of edges, those bytes are needed.
+func TestSpaceOfNarrowedTensors(t *testing.T) {
+	const edges, width = 4000, 64
+	targets := make([]int64, edges)
+	for i := range targets {
+		targets[i] = int64(i) // sorted, so that they need no numbers
+	}
+	wide := func(name string) []NamedSource {
+		x := NamedSource{name, Dense(manifest.DType_FLOAT32, []int64{edges, width}, make([]byte, edges*width*4))}
+		x.Narrow = narrow.BFloat16
+		return []NamedSource{x}
+	}
+	in := Input{NumNodes: edges, EdgeIndex: edgesOf(targets, targets), NodeTensors: wide("x"), EdgeTensors: wide("e")}
+	path := filepath.Join(t.TempDir(), "g")
+	err := Convert(context.Background(), little{ssd.OS, 1}, in, path, ConvertOptions{})
+	short := requireNoSpace(t, err, path+partialSuffix, 1)
+	require.NoError(t, Convert(context.Background(), little{ssd.OS, short.Need}, in, path, ConvertOptions{}))
+	require.InDelta(t, written(t, path), short.Need, 64<<10)
 }
 
 // TestSpaceOfASmallFileSystem is the check on a file system that is small.
