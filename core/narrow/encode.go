@@ -4,9 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
-// A ValueError is a number that a form cannot hold.
+// A ValueError is a number that a form cannot hold, or, of None, that is none of float32.
 type ValueError struct {
 	Row    int64
 	Column int
@@ -15,10 +16,18 @@ type ValueError struct {
 }
 
 func (e *ValueError) Error() string {
-	if e.Form == Float16 || e.Form == BFloat16 {
-		return fmt.Sprintf("row %d, column %d is %v: too large for %s", e.Row, e.Column, e.Value, e.Form)
+	return fmt.Sprintf("row %d, column %d is %v, %s", e.Row, e.Column, e.Value, e.Reason())
+}
+
+// Reason says why the form cannot hold the number.
+func (e *ValueError) Reason() string {
+	switch e.Form {
+	case None:
+		return "too large for float32"
+	case Float16, BFloat16:
+		return "too large for " + e.Form.String()
 	}
-	return fmt.Sprintf("row %d, column %d is %v: %s holds finite numbers", e.Row, e.Column, e.Value, e.Form)
+	return "expected finite numbers to store as " + e.Form.String()
 }
 
 // Encode writes rows as they are stored. first is the number of the first row, for messages. With clip, numbers that
@@ -27,9 +36,9 @@ func (e *ValueError) Error() string {
 func (c *Coding) Encode(dst []byte, values []float32, first int64, clip bool) error {
 	switch c.Form {
 	case Float16:
-		return c.encodeFloats(dst, values, first, clip, MaxFloat16, 0x7c00, toFloat16)
+		return c.encodeFloats(dst, values, first, clip, MaxFloat16, 0x7c00)
 	case BFloat16:
-		return c.encodeFloats(dst, values, first, clip, math.Float32frombits(0x7f7f0000), 0x7f80, toBFloat16)
+		return c.encodeFloats(dst, values, first, clip, float64(FromBFloat16(0x7f7f)), 0x7f80)
 	case Int8Rows:
 		return c.encodeRows(dst, values, first)
 	case Int8Columns:
@@ -39,17 +48,18 @@ func (c *Coding) Encode(dst []byte, values []float32, first int64, clip bool) er
 }
 
 func (c *Coding) encodeFloats(
-	dst []byte, values []float32, first int64, clip bool, most float32, infinite uint16, round func(float32) uint16,
+	dst []byte, values []float32, first int64, clip bool, most float64, infinite uint16,
 ) error {
+	if !Round(c.Form, dst, values) {
+		return nil
+	}
 	for i, v := range values {
-		h := round(v)
-		if h&0x7fff == infinite && !math.IsInf(float64(v), 0) {
+		if binary.LittleEndian.Uint16(dst[2*i:])&0x7fff == infinite && !math.IsInf(float64(v), 0) {
 			if !clip {
 				return c.refuse(first, i, v)
 			}
-			h = round(float32(math.Copysign(float64(most), float64(v))))
+			Round(c.Form, dst[2*i:], []float64{math.Copysign(most, float64(v))})
 		}
-		binary.LittleEndian.PutUint16(dst[2*i:], h)
 	}
 	return nil
 }
@@ -58,12 +68,9 @@ func (c *Coding) encodeRows(dst []byte, values []float32, first int64) error {
 	n := c.Elements
 	for r := range len(values) / n {
 		row, out := values[r*n:(r+1)*n], dst[r*c.RowBytes():(r+1)*c.RowBytes()]
-		low, high := row[0], row[0]
-		for i, v := range row {
-			if !finite(v) {
-				return c.refuse(first, r*n+i, v)
-			}
-			low, high = min(low, v), max(high, v)
+		low, high, err := c.bounds(row, first+int64(r))
+		if err != nil {
+			return err
 		}
 		scale, offset := Scale(low, high)
 		putFloat(out, scale)
@@ -74,6 +81,19 @@ func (c *Coding) encodeRows(dst []byte, values []float32, first int64) error {
 		clear(out[prefixBytes+n:])
 	}
 	return nil
+}
+
+// bounds are the least and the greatest number of a row, all of which are finite.
+func (c *Coding) bounds(row []float32, number int64) (low, high float32, err error) {
+	low, high = row[0], row[0]
+	for _, v := range row { // one NaN makes both of them NaN
+		low, high = min(low, v), max(high, v)
+	}
+	if !finite(low) || !finite(high) {
+		i := slices.IndexFunc(row, func(v float32) bool { return !finite(v) })
+		return 0, 0, c.refuse(number, i, row[i])
+	}
+	return low, high, nil
 }
 
 func (c *Coding) encodeColumns(dst []byte, values []float32, first int64) error {
@@ -152,13 +172,13 @@ func (m *Measure) Add(values []float32, first int64) error {
 	n := m.coding.Elements
 	for r := range len(values) / n {
 		row := values[r*n : (r+1)*n]
-		low, high := row[0], row[0]
+		low, high, err := m.coding.bounds(row, first+int64(r))
+		if err != nil {
+			return err
+		}
+		lows, highs := m.low[:len(row)], m.high[:len(row)]
 		for i, v := range row {
-			if !finite(v) {
-				return m.coding.refuse(first, r*n+i, v)
-			}
-			low, high = min(low, v), max(high, v)
-			m.low[i], m.high[i] = min(m.low[i], v), max(m.high[i], v)
+			lows[i], highs[i] = min(lows[i], v), max(highs[i], v)
 		}
 		m.error += float64(n) * squareError(low, high)
 		m.rows++

@@ -121,9 +121,9 @@ func (c *Coding) Decode(row []byte, lo, hi int, numbers []float64) {
 func (c *Coding) number(row []byte, i int) float32 {
 	switch c.Form {
 	case Float16:
-		return fromFloat16(binary.LittleEndian.Uint16(row[2*i:]))
+		return FromFloat16(binary.LittleEndian.Uint16(row[2*i:]))
 	case BFloat16:
-		return math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*i:])) << 16)
+		return FromBFloat16(binary.LittleEndian.Uint16(row[2*i:]))
 	case Int8Rows:
 		return value(row[prefixBytes+i], getFloat(row), getFloat(row[4:]))
 	case Int8Columns:
@@ -156,7 +156,7 @@ var portable = kernel{
 
 func widenFloat16(dst, src []byte, n int) {
 	for i := range n {
-		putFloat(dst[4*i:], fromFloat16(binary.LittleEndian.Uint16(src[2*i:])))
+		putFloat(dst[4*i:], FromFloat16(binary.LittleEndian.Uint16(src[2*i:])))
 	}
 }
 
@@ -186,46 +186,3 @@ func value(stored byte, scale, offset float32) float32 {
 func getFloat(p []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(p)) }
 
 func putFloat(p []byte, v float32) { binary.LittleEndian.PutUint32(p, math.Float32bits(v)) }
-
-// fromFloat16 widens a float16, which is exact. A NaN becomes quiet, as the processor's own instruction makes it.
-func fromFloat16(h uint16) float32 {
-	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch exponent {
-	case 0: // zero, or a multiple of 2^-24
-		v := float32(fraction) * 0x1p-24
-		return math.Float32frombits(math.Float32bits(v) | sign)
-	case 0x1f:
-		if fraction != 0 {
-			fraction |= 0x200
-		}
-		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
-}
-
-// toFloat16 rounds to the nearest float16, ties to even. What is too large becomes infinite.
-func toFloat16(v float32) uint16 {
-	bits := math.Float32bits(v)
-	sign, magnitude := uint16(bits>>16&0x8000), bits&0x7fffffff
-	switch {
-	case magnitude > 0x7f800000:
-		return sign | 0x7e00 // NaN
-	case magnitude >= 0x477ff000: // rounds to 65536, or is infinite
-		return sign | 0x7c00
-	case magnitude < 0x38800000: // below the least normal number: a multiple of 2^-24, exactly rounded by the sum
-		const shifter = 0x1.8p-1 // its last place is 2^-24
-		sum := math.Float32frombits(magnitude) + shifter
-		return sign | uint16(math.Float32bits(sum)-math.Float32bits(shifter))
-	}
-	odd := magnitude >> 13 & 1
-	return sign | uint16((magnitude-(127-15)<<23+0xfff+odd)>>13)
-}
-
-// toBFloat16 rounds to the nearest bfloat16, ties to even.
-func toBFloat16(v float32) uint16 {
-	bits := math.Float32bits(v)
-	if bits&0x7fffffff > 0x7f800000 {
-		return uint16(bits>>16) | 0x40 // a NaN stays one
-	}
-	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
-}

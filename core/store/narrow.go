@@ -235,13 +235,7 @@ func (n *narrowing) refuse(bad *narrow.ValueError) error {
 	if len(n.source.Shape) == 1 {
 		at = fmt.Sprintf("%s[%d] is %v", n.label, bad.Row, bad.Value)
 	}
-	switch {
-	case bad.Form == narrow.None:
-		return invalid("%s, too large for float32", at)
-	case bad.Form <= narrow.BFloat16:
-		return invalid("%s, too large for %s", at, bad.Form)
-	}
-	return invalid("%s, expected finite numbers to store as %s", at, bad.Form)
+	return invalid("%s, %s", at, bad.Reason())
 }
 
 // floatsOf converts floats to float32. A number that float32 cannot hold is a *narrow.ValueError with its place for
