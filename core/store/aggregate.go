@@ -106,11 +106,13 @@ func marks(
 	return features, topology, weights
 }
 
-// tensorMark is the checksum of a tensor's checksums, 0 where there is none of this name.
+// tensorMark is the checksum of a tensor's checksums, 0 where there is none of this name. Scales that the manifest
+// holds are as much of it as what they multiply.
 func tensorMark(tensors []*manifest.Tensor, name string) uint32 {
 	for _, t := range tensors {
 		if t.GetName() == name {
-			return mark(t.GetData())
+			scales, _ := binary.Append(nil, binary.LittleEndian, t.GetNarrow().GetColumns()) // never fails: of fixed size
+			return max(crc32.Update(mark(t.GetData()), castagnoli, scales), 1)
 		}
 	}
 	return 0
