@@ -89,7 +89,7 @@ func (f *features) toSlots(t *table, slots []int32, src []byte, from []int32) {
 	}
 }
 
-// tableOf is the table in a column that has a row, or nif.
+// tableOf is the table in a column that has a row, or nil.
 func (f *features) tableOf(column int, row uint32) *table {
 	for _, t := range f.onDisk {
 		if t.cached == column && t.has(row) {

@@ -46,20 +46,23 @@ func (p *preparer) fill(b *Batch) error {
 	if err := p.commit(b, tensors); err != nil {
 		return err
 	}
-	return p.widen(tensors)
+	return p.finish(tensors)
 }
 
-// widen turns stored rows into those that the batch delivers.
-func (p *preparer) widen(tensors [][]byte) error {
+// finish turns stored rows into those that the batch delivers, and clears those that pruning has left unread.
+func (p *preparer) finish(tensors [][]byte) error {
 	for i := range p.loader.tables {
 		t := &p.loader.tables[i]
-		if tensors[i] == nil || t.narrow == nil {
+		unread := p.cut.On() && !t.byEdge
+		if tensors[i] == nil || t.narrow == nil && !unread {
 			continue
 		}
 		err := p.timed(func() {
-			t.narrow.Widen(p.wide[i])
-			if p.cut.On() && !t.byEdge {
-				p.clearUnloaded(p.wide[i], t, int(t.delivered())) // a stored zero may stand for another number
+			if t.narrow != nil {
+				t.narrow.Widen(p.wide[i])
+			}
+			if unread {
+				p.clearUnloaded(p.wide[i], t)
 			}
 		})
 		if err != nil {
@@ -70,7 +73,7 @@ func (p *preparer) widen(tensors [][]byte) error {
 }
 
 // rowTensors appends the tensors of the graph to the batch, and returns where their rows are to be put as they are
-// stored: at the end of each, from where widen spreads those of fewer bytes. It is nil for tensors that the batch goes
+// stored: at the end of each, from where finish spreads those of fewer bytes. It is nil for tensors that the batch goes
 // without.
 func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 	l := p.loader
@@ -90,9 +93,6 @@ func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 			return nil, err
 		}
 		tensors[i] = p.wide[i][int64(len(p.wide[i]))-count*int64(t.width):]
-		if p.cut.On() && !t.byEdge {
-			p.clearUnloaded(tensors[i], t, t.width)
-		}
 	}
 	return tensors, nil
 }
@@ -332,9 +332,9 @@ func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
 	}
 }
 
-// clearUnloaded zeroes the rows, so many bytes wide, of a node tensor that are not loaded.
-func (p *preparer) clearUnloaded(dst []byte, t *table, width int) {
-	next := 0
+// clearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are, so that none of these was copied.
+func (p *preparer) clearUnloaded(dst []byte, t *table) {
+	next, width := 0, int(t.delivered())
 	loaded, base := p.cut.Batch.LoadedOf(t.typ)
 	for _, at := range loaded {
 		clear(dst[next*width : int(at-base)*width])
