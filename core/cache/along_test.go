@@ -13,16 +13,16 @@ import (
 	"freshgo/core/mem"
 )
 
-// typed is relations between types, beside all their edges with nodes of the whole graph.
-type typed struct {
+// heterogeneous is relations between types, beside all their edges with nodes of the whole graph.
+type heterogeneous struct {
 	first     []int64
 	relations []Relation
 	graphs    []*graph
 	reversal  []int // of each relation, or -1
 }
 
-func newTyped(rng *rand.Rand) *typed {
-	g := &typed{first: []int64{0}}
+func newHeterogeneous(rng *rand.Rand) *heterogeneous {
+	g := &heterogeneous{first: []int64{0}}
 	types := 1 + rng.IntN(3)
 	for range types {
 		g.first = append(g.first, g.first[len(g.first)-1]+rng.Int64N(15))
@@ -68,7 +68,7 @@ func newTyped(rng *rand.Rand) *typed {
 }
 
 // propagatedAlong is the formula, relation by relation and node by node.
-func (g *typed) propagatedAlong(t *testing.T, s Sampling) []float64 {
+func (g *heterogeneous) propagatedAlong(t *testing.T, s Sampling) []float64 {
 	n := g.first[len(g.first)-1]
 	numSeeds := float64(n)
 	times := make([]float64, n)
@@ -140,7 +140,7 @@ func TestExpectedAlongIsTheFormula(t *testing.T) {
 	reversed, weighted := 0, 0
 	for seed := range uint64(300) {
 		rng := explore.Rand(t, seed, 5)
-		g := newTyped(rng)
+		g := newHeterogeneous(rng)
 		n := g.first[len(g.first)-1]
 		s := Sampling{BatchSize: 1 + rng.Int64N(8), Replace: rng.IntN(2) == 0}
 		if rng.IntN(2) == 0 && n > 0 {
@@ -170,7 +170,7 @@ func TestExpectedAlongIsTheFormula(t *testing.T) {
 }
 
 // findReversals corrects what chance has made of small relations: each may be its own reversal, or that of another one.
-func (g *typed) findReversals() {
+func (g *heterogeneous) findReversals() {
 	for i, r := range g.relations {
 		g.reversal[i] = -1
 		for j, other := range g.relations {
