@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,56 +13,66 @@ import (
 	"freshgo/core/mem"
 )
 
-// referenceComplete gives a batch the edges of a type, as slowly as the documentation says.
-func referenceComplete(indptr, indices []int64, kind SubgraphType, sub Subgraph) Subgraph {
+// complete gives a batch the edges of a subgraph type, as slowly as the documentation says.
+func (g *testTypes) complete(cfg Config, sub cutBatch) cutBatch {
 	type edge struct {
 		row uint32
 		pos int64
 	}
-	lists := make([][]edge, len(sub.Nodes))
-	if kind == Bidirectional {
-		add := func(target int, e edge) {
-			if !slices.ContainsFunc(lists[target], func(other edge) bool { return other.row == e.row }) {
-				lists[target] = append(lists[target], e)
+	out := sub
+	out.Relations = nil
+	for i, r := range g.relations {
+		lists := make([][]edge, len(sub.Nodes[r.target]))
+		if cfg.Subgraph == Induced {
+			local := map[int64]int{}
+			for at, v := range slices.Backward(sub.Nodes[r.source]) { // the first of those that are there twice
+				local[v] = at
 			}
-		}
-		for _, reverse := range []bool{false, true} { // those that were drawn first
-			for target := range len(sub.Ptr) - 1 {
-				for e := sub.Ptr[target]; e < sub.Ptr[target+1]; e++ {
-					if reverse {
-						add(int(sub.Row[e]), edge{uint32(target), sub.Pos[e]})
-					} else {
-						add(target, edge{sub.Row[e], sub.Pos[e]})
+			for t, v := range sub.Nodes[r.target] {
+				for p := r.indptr[v]; p < r.indptr[v+1]; p++ {
+					if at, found := local[r.wide[p]]; found {
+						lists[t] = append(lists[t], edge{uint32(at), p})
 					}
 				}
 			}
-		}
-		for _, list := range lists {
-			slices.SortFunc(list, func(a, b edge) int { return int(a.row) - int(b.row) })
-		}
-	} else {
-		local := map[int64]uint32{}
-		for i, v := range sub.Nodes {
-			if _, found := local[v]; !found {
-				local[v] = uint32(i)
-			}
-		}
-		for i, v := range sub.Nodes {
-			for p := indptr[v]; p < indptr[v+1]; p++ {
-				if source, found := local[indices[p]]; found {
-					lists[i] = append(lists[i], edge{source, p})
+		} else {
+			add := func(target int, e edge) {
+				if !slices.ContainsFunc(lists[target], func(other edge) bool { return other.row == e.row }) {
+					lists[target] = append(lists[target], e)
 				}
 			}
+			drawn := sub.Relations[i]
+			for t := range len(drawn.Ptr) - 1 {
+				for e := drawn.Ptr[t]; e < drawn.Ptr[t+1]; e++ {
+					add(t, edge{drawn.Row[e], drawn.Pos[e]})
+				}
+			}
+			if j := cfg.Reverse[i]; j >= 0 {
+				drawn := sub.Relations[j]
+				for t := range len(drawn.Ptr) - 1 {
+					for e := drawn.Ptr[t]; e < drawn.Ptr[t+1]; e++ {
+						pos := int64(-1)
+						if i == j {
+							pos = drawn.Pos[e]
+						}
+						add(int(drawn.Row[e]), edge{uint32(t), pos})
+					}
+				}
+			}
+			for _, list := range lists {
+				slices.SortFunc(list, func(a, b edge) int { return cmp.Compare(a.row, b.row) })
+			}
 		}
-	}
-	sub.Ptr, sub.Row, sub.Pos, sub.Weight = []int64{0}, []uint32{}, []int64{}, nil
-	for _, list := range lists {
-		for _, e := range list {
-			sub.Row, sub.Pos = append(sub.Row, e.row), append(sub.Pos, e.pos)
+		all := cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: sub.Relations[i].EdgesPerHop}
+		for _, list := range lists {
+			for _, e := range list {
+				all.Row, all.Pos = append(all.Row, e.row), append(all.Pos, e.pos)
+			}
+			all.Ptr = append(all.Ptr, int64(len(all.Row)))
 		}
-		sub.Ptr = append(sub.Ptr, int64(len(sub.Row)))
+		out.Relations = append(out.Relations, all)
 	}
-	return sub
+	return out
 }
 
 func subgraphConfigs() map[string]plainConfig {
@@ -91,10 +102,10 @@ func TestSubgraphsEqualReference(t *testing.T) {
 						key := Key{1, 2, uint64(batch)}
 						var got Subgraph
 						require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
-						drawn := reference(g.indptr, g.wide, cfg, key, seeds)
-						drawn.EdgesPerHop = append([]int64{}, drawn.EdgesPerHop...)
-						requireEqual(t, referenceComplete(g.indptr, g.wide, cfg.Subgraph, drawn), got)
-						require.GreaterOrEqual(t, got.Room, int64(max(len(got.Row), len(drawn.Row))))
+						types := plainTypes(g)
+						drawn := types.reference(cfg.config(), key, [][]int64{seeds}, nil, nil)
+						requireEqual(t, types.complete(cfg.config(), drawn).plain(), got)
+						require.GreaterOrEqual(t, got.Room, int64(max(len(got.Row), len(drawn.Relations[0].Row))))
 					}
 				}
 			})
@@ -121,7 +132,9 @@ func TestInducedLongLists(t *testing.T) {
 			w := newWorker(t, graph, cfg, true, 2)
 			var got Subgraph
 			require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &got))
-			requireEqual(t, referenceComplete(g.indptr, g.wide, Induced, reference(g.indptr, g.wide, cfg, Key{}, seeds)), got)
+			types := plainTypes(g)
+			drawn := types.reference(cfg.config(), Key{}, [][]int64{seeds}, nil, nil)
+			requireEqual(t, types.complete(cfg.config(), drawn).plain(), got)
 		})
 	}
 }

@@ -25,7 +25,7 @@ func TestMixedSeeds(t *testing.T) {
 			{Fanouts: fanouts([]int64{5, 3}, map[int][]int64{2: {0, -1}})},
 			{Fanouts: fanouts([]int64{5, 3}, nil), Labor: &Labor{BatchDependency: 1}},
 		} {
-			w := newHeteroWorker(t, g.form(form), cfg, true, 2)
+			w := newTypesWorker(t, g.form(form), cfg, true, 2)
 			require.Equal(t, first, w.sampler.First())
 			for batch := range uint64(4) {
 				var flat Subgraph

@@ -15,7 +15,7 @@ import (
 )
 
 // referenceMetapath finds the neighbours of v walk after walk, as the documentation says.
-func referenceMetapath(g *heteroTestGraph, path []int, w Walk, key Key, hop int, v, k int64) (edges []referenceEdge) {
+func referenceMetapath(g *testTypes, path []int, w Walk, key Key, hop int, v, k int64) (edges []referenceEdge) {
 	list := func(relation int, v int64) []int64 {
 		r := g.relations[relation]
 		return r.wide[r.indptr[v]:r.indptr[v+1]]
@@ -61,7 +61,7 @@ func referenceMetapath(g *heteroTestGraph, path []int, w Walk, key Key, hop int,
 }
 
 // referencePaths draws a batch, of which a metapath numbers the nodes of its source type.
-func referencePaths(g *heteroTestGraph, cfg Config, key Key, seeds [][]int64) cutBatch {
+func referencePaths(g *testTypes, cfg Config, key Key, seeds [][]int64) cutBatch {
 	sub := cutBatch{Relations: make([]cutEdges, len(cfg.Metapaths))}
 	first, local := make([]int, len(g.nodes)), make([]map[int64]uint32, len(g.nodes))
 	for t, of := range seeds {
@@ -150,7 +150,7 @@ func TestMetapathsEqualReference(t *testing.T) {
 		for form := range 3 {
 			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
 				for threads, stamp := range map[int]bool{1: true, 2: false, 8: true} {
-					w := newHeteroWorker(t, g.form(form), cfg, stamp, threads)
+					w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
 					rng := newReferenceRNG(9, uint64(form))
 					for batch, count := range []int{1, 7, 90} {
 						seeds := make([][]int64, len(g.nodes))
@@ -175,7 +175,7 @@ func TestMetapathOfOneRelationIsAWalk(t *testing.T) {
 	g := newTestGraph(3000, explore.Seed(t, 7))
 	walk := []Walk{{4, 3, .5}, {2, 4, .2}}
 	for form, graph := range g.forms() {
-		path := newHeteroWorker(t, Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true},
+		path := newTypesWorker(t, Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true},
 			onePath([]int64{5, All}, walk, 0), true, 2)
 		plain := newWorker(t, graph, plainConfig{Fanouts: []int64{5, All}, Walks: walk}, true, 2)
 		var want, got Subgraph
@@ -220,7 +220,7 @@ func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
 		for _, walk := range []Walk{{1, 1, 0}, {1, 4, 0}, {3, 3, .5}} {
 			t.Run(fmt.Sprint(name, walk), func(t *testing.T) {
 				const batches = 5000
-				w := newHeteroWorker(t, g, onePath([]int64{All}, []Walk{walk}, 0, 1), true, 1)
+				w := newTypesWorker(t, g, onePath([]int64{All}, []Walk{walk}, 0, 1), true, 1)
 				users := int(g.NumNodes[0])
 				sum, squares := make([]float64, users), make([]float64, users)
 				var sub Subgraph
@@ -297,7 +297,7 @@ func TestGoldenMetapaths(t *testing.T) {
 	g := citations(3)
 	for name, cfg := range pathConfigs() {
 		t.Run(name, func(t *testing.T) {
-			w := newHeteroWorker(t, g.form(0), cfg, true, 2)
+			w := newTypesWorker(t, g.form(0), cfg, true, 2)
 			first := w.sampler.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
 			var sub Subgraph
 			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3},
@@ -344,7 +344,7 @@ func TestMetapathFaults(t *testing.T) {
 	cfg := pathConfigs()["around"]
 	request := Request{Seeds: []int64{1, 2, 3, 4, 5, 6, 7, 8}}
 	for form := range 3 {
-		w := newHeteroWorker(t, g.form(form), cfg, true, 1)
+		w := newTypesWorker(t, g.form(form), cfg, true, 1)
 		for n := 0; ; n++ { // cancelled at every look
 			sub := Subgraph{Room: -1}
 			if err := w.Draw(newCountdown(n), Key{}, request, &sub); err == nil {
@@ -362,7 +362,7 @@ func TestMetapathFaults(t *testing.T) {
 		graph.Relations[5] = Relation{Source: 1, Target: 2, Indptr: g.relations[5].indptr,
 			Adjacency: &failingFetch{testGraph: g.relations[5].testGraph, err: failure, good: n}}
 		var sub Subgraph
-		err := newHeteroWorker(t, graph, cfg, true, 1).Draw(context.Background(), Key{}, request, &sub)
+		err := newTypesWorker(t, graph, cfg, true, 1).Draw(context.Background(), Key{}, request, &sub)
 		if n < 3 {
 			require.ErrorIs(t, err, failure)
 		} else if n > 6 {
@@ -378,7 +378,7 @@ func TestMetapathsStayWithinWorkerBytes(t *testing.T) {
 			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
 				s, err := New(g.form(form), cfg)
 				require.NoError(t, err)
-				first := newHeteroWorker(t, g.form(form), cfg, true, 1)
+				first := newTypesWorker(t, g.form(form), cfg, true, 1)
 				from := s.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
 				request := Request{Seeds: []int64{from, from + 1, from + 2, from + 3, from + 4, from + 5, from + 6}}
 				var sub Subgraph

@@ -1,50 +1,119 @@
 package sample
 
-import (
-	"context"
-	"fmt"
-	"math/bits"
-	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"freshgo/core/mem"
-)
+import "math/bits"
 
 // reference draws a batch as the documentation says, slowly: one edge after the other, with Go maps, without units,
-// stages, stamps or threads. It shares no code with the package.
-func reference(indptr, indices []int64, cfg plainConfig, key Key, seeds []int64) Subgraph {
-	sub := Subgraph{Nodes: append([]int64{}, seeds...), Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
-		NodesPerHop: []int64{int64(len(seeds))}}
-	local := map[int64]int{}
-	for i, v := range seeds {
-		if _, found := local[v]; !found {
-			local[v] = i
+// stages, stamps or threads. It shares no code with the package. Where there are trees, times are those of each
+// relation by position, nil where it has none, and seedTimes those of the trees.
+func (g *testTypes) reference(cfg Config, key Key, seeds, times [][]int64, seedTimes []int64) cutBatch {
+	type place struct {
+		tree uint32
+		node int64
+	}
+	disjoint := cfg.Disjoint || len(cfg.Temporal) > 0
+	var sub cutBatch
+	local, first, trees := make([]map[place]int, len(g.nodes)), make([]int, len(g.nodes)), make([][]uint32, len(g.nodes))
+	tree := uint32(0)
+	for t := range g.nodes {
+		local[t], trees[t] = map[place]int{}, []uint32{}
+		for i, v := range seeds[t] {
+			if _, found := local[t][place{tree, v}]; !found {
+				local[t][place{tree, v}] = i
+			}
+			trees[t] = append(trees[t], tree)
+			if disjoint {
+				tree++
+			}
+		}
+		sub.Nodes = append(sub.Nodes, append([]int64{}, seeds[t]...))
+		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
+	}
+	for range g.relations {
+		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
+			EdgesPerHop: []int64{}})
+	}
+	for hop := range cfg.Fanouts[0] {
+		end := make([]int, len(g.nodes))
+		for t := range end {
+			end[t] = len(sub.Nodes[t])
+		}
+		for i, r := range g.relations {
+			out, edges := &sub.Relations[i], len(sub.Relations[i].Row)
+			for at := first[r.target]; at < end[r.target]; at++ {
+				v, tree := sub.Nodes[r.target][at], trees[r.target][at]
+				rng := newReferenceRNG(1, g.key(i, key).Seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
+				var positions []int64
+				if disjoint {
+					rng = newReferenceRNG(1, g.key(i, key).Seed, key.Epoch, key.Batch, uint64(hop), uint64(v), uint64(tree))
+				}
+				if times != nil && times[i] != nil {
+					positions = referenceAllowed(r.indptr, times[i], cfg.Temporal[i], seedTimes[tree], v)
+					if k := cfg.Fanouts[i][hop]; cfg.Temporal[i].Last && k >= 0 {
+						positions = positions[max(0, int64(len(positions))-k):]
+					}
+				} else {
+					for p := r.indptr[v]; p < r.indptr[v+1]; p++ {
+						positions = append(positions, p)
+					}
+				}
+				for _, e := range g.referenceEdges(i, cfg, key, hop, v, rng, positions) {
+					u := place{tree, e.source}
+					if _, found := local[r.source][u]; !found {
+						local[r.source][u] = len(sub.Nodes[r.source])
+						sub.Nodes[r.source], trees[r.source] = append(sub.Nodes[r.source], u.node), append(trees[r.source], tree)
+					}
+					if cfg.Metapaths == nil {
+						out.Pos = append(out.Pos, e.pos)
+					}
+					if cfg.Labor != nil || cfg.Metapaths != nil {
+						out.Weight = append(out.Weight, e.weight)
+					}
+					out.Row = append(out.Row, uint32(local[r.source][u]))
+				}
+				out.Ptr = append(out.Ptr, int64(len(out.Row)))
+			}
+			out.EdgesPerHop = append(out.EdgesPerHop, int64(len(out.Row)-edges))
+		}
+		for t := range end {
+			sub.NodesPerHop[t] = append(sub.NodesPerHop[t], int64(len(sub.Nodes[t])-end[t]))
+			first[t] = end[t]
 		}
 	}
-	first := 0
-	for hop, k := range cfg.Fanouts {
-		end := len(sub.Nodes)
-		edges := len(sub.Row)
-		for _, v := range sub.Nodes[first:end] {
-			for _, e := range referenceEdges(indptr, indices, cfg, key, hop, v, k) {
-				if _, found := local[e.source]; !found {
-					local[e.source] = len(sub.Nodes)
-					sub.Nodes = append(sub.Nodes, e.source)
-				}
-				if cfg.Walks == nil {
-					sub.Pos = append(sub.Pos, e.pos)
-				}
-				if cfg.Labor != nil || cfg.Walks != nil {
-					sub.Weight = append(sub.Weight, e.weight)
-				}
-				sub.Row = append(sub.Row, uint32(local[e.source]))
-			}
-			sub.Ptr = append(sub.Ptr, int64(len(sub.Row)))
-		}
-		sub.NodesPerHop = append(sub.NodesPerHop, int64(len(sub.Nodes)-end))
-		sub.EdgesPerHop = append(sub.EdgesPerHop, int64(len(sub.Row)-edges))
-		first = end
+	if disjoint {
+		sub.Trees = trees
+	}
+	return sub
+}
+
+// key is that of a relation's draws.
+func (g *testTypes) key(relation int, key Key) Key {
+	if g.named {
+		key.Seed = newReferenceRNG(16, uint64(relation), key.Seed).state
+	}
+	return key
+}
+
+// reference draws a batch of a graph without types.
+func reference(indptr, indices []int64, cfg plainConfig, key Key, seeds []int64) Subgraph {
+	return referenceTrees(indptr, indices, nil, cfg, key, Request{Seeds: seeds})
+}
+
+// referenceTrees is reference with times by position.
+func referenceTrees(indptr, indices, times []int64, cfg plainConfig, key Key, r Request) Subgraph {
+	g, all := plainTypes(&testGraph{indptr: indptr, wide: indices}), [][]int64(nil)
+	if cfg.Temporal != nil {
+		all = [][]int64{times}
+	}
+	return g.reference(cfg.config(), key, [][]int64{r.Seeds}, all, r.Times).plain()
+}
+
+// plain is a batch of a graph without types.
+func (b cutBatch) plain() Subgraph {
+	r := b.Relations[0]
+	sub := Subgraph{Nodes: b.Nodes[0], NodesPerHop: b.NodesPerHop[0], Ptr: r.Ptr, Row: r.Row, Pos: r.Pos, Weight: r.Weight,
+		EdgesPerHop: r.EdgesPerHop}
+	if b.Trees != nil {
+		sub.Tree = b.Trees[0]
 	}
 	return sub
 }
@@ -54,23 +123,32 @@ type referenceEdge struct {
 	weight      float32
 }
 
-// referenceEdges is what target v gets in a hop.
-func referenceEdges(indptr, indices []int64, cfg plainConfig, key Key, hop int, v, k int64) (edges []referenceEdge) {
-	begin, end := indptr[v], indptr[v+1]
-	rng := newReferenceRNG(1, key.Seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
+// referenceEdges is what target v gets in a hop along a relation, of the edges at some positions.
+func (g *testTypes) referenceEdges(
+	relation int, cfg Config, key Key, hop int, v int64, rng *referenceRNG, positions []int64,
+) (edges []referenceEdge) {
+	r, k := g.relations[relation], cfg.Fanouts[relation][hop]
+	begin, end := r.indptr[v], r.indptr[v+1]
+	var weights *Weights
+	if len(cfg.Weights) > 0 {
+		weights = cfg.Weights[relation]
+	}
 	var offsets []int64
 	switch {
-	case cfg.Walks != nil:
-		return referenceWalks(indptr, indices, cfg.Walks[hop], key, hop, v, k)
+	case cfg.Metapaths != nil:
+		return referenceWalks(r.indptr, r.wide, cfg.Metapaths[relation].Walks[hop], key, hop, v, k)
 	case cfg.Labor != nil:
-		return referenceLabor(indices[begin:end], referenceWeights(cfg.Weights, begin, end), begin, *cfg.Labor, key, hop, k)
-	case cfg.Weights != nil:
-		offsets = referenceWeighted(rng, referenceWeights(cfg.Weights, begin, end), k, cfg.Replace)
+		return referenceLabor(r.wide[begin:end], referenceWeights(weights, begin, end), begin, *cfg.Labor,
+			g.key(relation, key), hop, k)
+	case weights != nil:
+		if k != 0 {
+			offsets = referenceWeighted(rng, referenceWeights(weights, begin, end), k, cfg.Replace)
+		}
 	default:
-		offsets = referenceDraw(rng, end-begin, k, cfg.Replace)
+		offsets = referenceDraw(rng, int64(len(positions)), k, cfg.Replace)
 	}
 	for _, offset := range offsets {
-		edges = append(edges, referenceEdge{pos: begin + offset, source: indices[begin+offset]})
+		edges = append(edges, referenceEdge{pos: positions[offset], source: r.wide[positions[offset]]})
 	}
 	return edges
 }
@@ -128,96 +206,5 @@ func (r *referenceRNG) below(n int64) int64 {
 		if lo >= -uint64(n)%uint64(n) {
 			return int64(hi)
 		}
-	}
-}
-
-// testGraph is a graph with skewed degrees: isolated nodes, many small ones, a few hubs, repeated edges and self-loops.
-type testGraph struct {
-	indptr, wide []int64
-	narrow       []int32
-}
-
-func newTestGraph(nodes int, seed uint64) *testGraph {
-	rng := newReferenceRNG(seed, 0)
-	g := &testGraph{indptr: make([]int64, 1, nodes+1)}
-	for v := range nodes {
-		deg := []int64{0, 1, 3, 10, 11, 40, 64, 65, 90}[rng.below(9)]
-		if v%97 == 0 {
-			deg = 500 + rng.below(3000)
-		}
-		for range deg {
-			u := rng.below(1 + rng.below(int64(nodes))) // small ids more often
-			g.wide, g.narrow = append(g.wide, u), append(g.narrow, int32(u))
-		}
-		g.indptr = append(g.indptr, int64(len(g.wide)))
-	}
-	return g
-}
-
-func (g *testGraph) nodes() int64 { return int64(len(g.indptr) - 1) }
-
-func (g *testGraph) seeds(n int, seed uint64) []int64 {
-	rng := newReferenceRNG(seed, 1)
-	seeds := make([]int64, n)
-	for i := range seeds {
-		seeds[i] = rng.below(g.nodes())
-	}
-	return seeds
-}
-
-// Fetch implements Adjacency. It finds every edge through its target, as a cache of single lists does.
-func (g *testGraph) Fetch(_ context.Context, d Drawn, out []int64) error {
-	if len(d.Ptr) != len(d.Targets)+1 || len(d.Pos) != len(out) || d.Ptr[len(d.Targets)]-d.Ptr[0] != int64(len(out)) {
-		return fmt.Errorf("%d targets, %d offsets, %d positions for %d ids", len(d.Targets), len(d.Ptr), len(d.Pos), len(out))
-	}
-	for i, v := range d.Targets {
-		list := g.wide[g.indptr[v]:g.indptr[v+1]]
-		for e := d.Ptr[i] - d.Ptr[0]; e < d.Ptr[i+1]-d.Ptr[0]; e++ {
-			offset := d.Pos[e] - g.indptr[v]
-			if offset < 0 || offset >= int64(len(list)) {
-				return fmt.Errorf("position %d of target %d, whose edges are at %d to %d", d.Pos[e], v, g.indptr[v], g.indptr[v+1])
-			}
-			out[e] = list[offset]
-		}
-	}
-	return nil
-}
-
-// forms are the ways in which a graph's adjacency can be given.
-func (g *testGraph) forms() map[string]plainGraph {
-	return map[string]plainGraph{
-		"ram32":     {NumNodes: g.nodes(), Indptr: g.indptr, Indices32: g.narrow},
-		"ram64":     {NumNodes: g.nodes(), Indptr: g.indptr, Indices64: g.wide},
-		"adjacency": {NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: g},
-	}
-}
-
-// newWorker returns a Worker that the test closes, after which nothing may be left of its memory.
-func newWorker(t testing.TB, g plainGraph, cfg plainConfig, stamp bool, threads int) *Worker {
-	t.Helper()
-	s, err := newPlain(g, cfg)
-	require.NoError(t, err)
-	budget := mem.NewBudget(0)
-	w, err := s.NewWorker(budget, stamp, threads)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		w.Close()
-		require.Zero(t, budget.Used())
-	})
-	return w
-}
-
-// requireEqual compares batches element by element; require.Equal alone would tell nil from empty.
-func requireEqual(t testing.TB, want, got Subgraph) {
-	t.Helper()
-	require.Equal(t, want.NodesPerHop, got.NodesPerHop)
-	require.Equal(t, want.EdgesPerHop, got.EdgesPerHop)
-	require.Equal(t, append([]int64{}, want.Nodes...), append([]int64{}, got.Nodes...))
-	require.Equal(t, append([]int64{}, want.Ptr...), append([]int64{}, got.Ptr...))
-	require.Equal(t, append([]int64{}, want.Pos...), append([]int64{}, got.Pos...))
-	require.Equal(t, append([]uint32{}, want.Row...), append([]uint32{}, got.Row...))
-	require.Len(t, got.Weight, len(want.Weight))
-	for i, w := range want.Weight { // of floating point, whose last digits depend on the order of work
-		require.InEpsilon(t, w, got.Weight[i], 1e-5)
 	}
 }

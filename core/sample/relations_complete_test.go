@@ -1,7 +1,6 @@
 package sample
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,64 +14,6 @@ import (
 
 // reverses are those of citations: itself, one another, none.
 var reverses = []int{0, 2, 1, 4, 3, -1, -1, 7}
-
-// heteroComplete gives a batch the edges of a type, as slowly as the documentation says.
-func heteroComplete(g *heteroTestGraph, cfg Config, sub cutBatch) cutBatch {
-	type edge struct {
-		row uint32
-		pos int64
-	}
-	out := sub
-	out.Relations = nil
-	for i, r := range g.relations {
-		lists := make([][]edge, len(sub.Nodes[r.target]))
-		if cfg.Subgraph == Induced {
-			for t, v := range sub.Nodes[r.target] {
-				for p := r.indptr[v]; p < r.indptr[v+1]; p++ {
-					if at := slices.Index(sub.Nodes[r.source], r.wide[p]); at >= 0 {
-						lists[t] = append(lists[t], edge{uint32(at), p})
-					}
-				}
-			}
-		} else {
-			add := func(target int, e edge) {
-				if !slices.ContainsFunc(lists[target], func(other edge) bool { return other.row == e.row }) {
-					lists[target] = append(lists[target], e)
-				}
-			}
-			drawn := sub.Relations[i]
-			for t := range len(drawn.Ptr) - 1 {
-				for e := drawn.Ptr[t]; e < drawn.Ptr[t+1]; e++ {
-					add(t, edge{drawn.Row[e], drawn.Pos[e]})
-				}
-			}
-			if j := cfg.Reverse[i]; j >= 0 {
-				drawn := sub.Relations[j]
-				for t := range len(drawn.Ptr) - 1 {
-					for e := drawn.Ptr[t]; e < drawn.Ptr[t+1]; e++ {
-						pos := int64(-1)
-						if i == j {
-							pos = drawn.Pos[e]
-						}
-						add(int(drawn.Row[e]), edge{uint32(t), pos})
-					}
-				}
-			}
-			for _, list := range lists {
-				slices.SortFunc(list, func(a, b edge) int { return cmp.Compare(a.row, b.row) })
-			}
-		}
-		all := cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{}, EdgesPerHop: sub.Relations[i].EdgesPerHop}
-		for _, list := range lists {
-			for _, e := range list {
-				all.Row, all.Pos = append(all.Row, e.row), append(all.Pos, e.pos)
-			}
-			all.Ptr = append(all.Ptr, int64(len(all.Row)))
-		}
-		out.Relations = append(out.Relations, all)
-	}
-	return out
-}
 
 func heteroSubgraphConfigs() map[string]Config {
 	draws := fanouts([]int64{5, 3}, map[int][]int64{2: {0, 0}, 4: {-1, 2}})
@@ -91,16 +32,16 @@ func TestHeteroSubgraphsEqualReference(t *testing.T) {
 	for name, cfg := range heteroSubgraphConfigs() {
 		var wants []cutBatch
 		for i, seeds := range batches {
-			wants = append(wants, heteroComplete(g, cfg, heteroReference(g, cfg, Key{Batch: uint64(i)}, seeds)))
+			wants = append(wants, g.complete(cfg, g.reference(cfg, Key{Batch: uint64(i)}, seeds, nil, nil)))
 		}
 		for form := range 3 {
 			for _, threads := range []int{1, 2, 8} {
 				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
-					w := newHeteroWorker(t, g.form(form), cfg, threads == 2, threads)
+					w := newTypesWorker(t, g.form(form), cfg, threads == 2, threads)
 					for i, seeds := range batches {
 						var got cutBatch
 						require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
-						requireHeteroEqual(t, wants[i], got)
+						requireCutEqual(t, wants[i], got)
 					}
 				})
 			}
@@ -113,12 +54,12 @@ func TestBidirectionalTreesOfTypes(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
 	batches, _ := heteroSeeds()
 	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Subgraph: Bidirectional, Reverse: reverses, Disjoint: true}
-	w := newHeteroWorker(t, g.form(1), cfg, true, 2)
+	w := newTypesWorker(t, g.form(1), cfg, true, 2)
 	for i, seeds := range batches {
 		key := Key{Batch: uint64(i)}
 		var got cutBatch
 		require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
-		requireHeteroTrees(t, heteroComplete(g, cfg, heteroTrees(g, nil, cfg, key, seeds, nil)), got)
+		requireCutEqual(t, g.complete(cfg, g.reference(cfg, key, seeds, nil, nil)), got)
 		for i, r := range g.relations {
 			edges := got.Relations[i]
 			for target := range len(edges.Ptr) - 1 {
@@ -182,7 +123,7 @@ func TestWrongSubgraphsOfTypes(t *testing.T) {
 		require.ErrorContains(t, err, message)
 	}
 	for name, cfg := range heteroSubgraphConfigs() {
-		w := newHeteroWorker(t, g.form(2), cfg, true, 1)
+		w := newTypesWorker(t, g.form(2), cfg, true, 1)
 		seeds := [][]int64{{1, 97}, {4}, nil, nil, {2}}
 		for n := 0; ; n++ { // cancelled at every look
 			out := cutBatch{Nodes: [][]int64{{42}}}

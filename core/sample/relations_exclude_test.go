@@ -15,7 +15,7 @@ import (
 func TestExcludedEdgesOfRelations(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
 	seeds := [][]int64{{97, 1, 2, 300, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
-	left := &heteroTestGraph{nodes: g.nodes}
+	left := &testTypes{nodes: g.nodes, named: g.named}
 	var exclude [][]Link
 	var pos [][]int64
 	for i, r := range g.relations {
@@ -25,11 +25,11 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 			links = nil // a relation of which nothing is
 		}
 		without, of := r.without(links)
-		left.relations = append(left.relations, heteroTestRelation{without, r.source, r.target})
+		left.relations = append(left.relations, testRelation{without, r.source, r.target})
 		exclude, pos = append(exclude, links), append(pos, of)
 	}
 	require.Less(t, len(left.relations[0].wide), len(g.relations[0].wide))
-	first := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	first := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
 	var flat []int64
 	for typ, of := range seeds {
 		for _, v := range of {
@@ -46,9 +46,9 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 		for form := range 3 {
 			for _, threads := range []int{1, 3} {
 				var want cutBatch
-				require.NoError(t, newHeteroWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds,
+				require.NoError(t, newTypesWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds,
 					&want))
-				w := newHeteroWorker(t, g.form(form), cfg, false, threads)
+				w := newTypesWorker(t, g.form(form), cfg, false, threads)
 				var out, again, all Subgraph
 				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, Exclude: exclude}, &out))
 				got := w.sampler.cut(out)
@@ -72,7 +72,7 @@ func TestExcludedEdgesOfRelations(t *testing.T) {
 				}
 				// The exclusion ends with its request.
 				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat}, &again))
-				require.NoError(t, newHeteroWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key,
+				require.NoError(t, newTypesWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key,
 					Request{Seeds: flat}, &all))
 				requireEqual(t, all, again)
 			}
@@ -86,7 +86,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
 	seeds := [][]int64{{97, 1, 2, 97, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
 	times := heteroTimes(g)
-	left := &heteroTestGraph{nodes: g.nodes}
+	left := &testTypes{nodes: g.nodes, named: g.named}
 	var exclude [][]Link
 	var pos, leftTimes [][]int64
 	for i, r := range g.relations {
@@ -101,7 +101,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 			links = nil // a relation of which nothing is
 		}
 		without, of := r.without(links)
-		left.relations = append(left.relations, heteroTestRelation{without, r.source, r.target})
+		left.relations = append(left.relations, testRelation{without, r.source, r.target})
 		var kept []int64
 		if times[i] != nil {
 			kept = []int64{}
@@ -111,7 +111,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 		}
 		exclude, pos, leftTimes = append(exclude, links), append(pos, of), append(leftTimes, kept)
 	}
-	first := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	first := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
 	var flat, at []int64
 	for typ, of := range seeds {
 		for i, v := range of {
@@ -128,13 +128,13 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 				request.Times, ofLeft, ofAll = at, leftTimes, times
 				cfg.Temporal = g.temporal(t, times, 0, *how)
 			}
-			want := heteroTrees(left, ofLeft, cfg, key, seeds, request.Times)
-			whole := heteroTrees(g, ofAll, cfg, key, seeds, request.Times)
+			want := left.reference(cfg, key, seeds, ofLeft, request.Times)
+			whole := g.reference(cfg, key, seeds, ofAll, request.Times)
 			for form := range 3 {
 				if how != nil {
 					cfg.Temporal = g.temporal(t, times, form, *how)
 				}
-				w := newHeteroWorker(t, g.form(form), cfg, false, 1+form)
+				w := newTypesWorker(t, g.form(form), cfg, false, 1+form)
 				for _, excluded := range []bool{true, false, true} { // the exclusion ends with its request
 					r, expected := request, whole
 					if excluded {
@@ -184,7 +184,7 @@ func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
 		s, err := New(hetero, cfg)
 		require.NoError(t, err)
 		require.Equal(t, hetero.Relations[1], *s.Relation(1))
-		require.NoError(t, newHeteroWorker(t, hetero, cfg, true, 2).Draw(context.Background(), Key{1, 2, 3}, r, &out))
+		require.NoError(t, newTypesWorker(t, hetero, cfg, true, 2).Draw(context.Background(), Key{1, 2, 3}, r, &out))
 		return out
 	}
 	want := draw(light, Request{Seeds: seeds})
@@ -212,7 +212,7 @@ func TestWhatCannotBeExcludedOfRelations(t *testing.T) {
 		"layers":     {labor, Request{Exclude: of(1, Link{1, 2})}, "LABOR"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newHeteroWorker(t, g.form(0), tt.cfg, true, 1)
+			w := newTypesWorker(t, g.form(0), tt.cfg, true, 1)
 			tt.r.Seeds = []int64{1, 2}
 			out := Subgraph{Nodes: []int64{42}}
 			err := w.Draw(context.Background(), Key{}, tt.r, &out)

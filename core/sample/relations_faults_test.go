@@ -67,17 +67,17 @@ func TestNewHeteroRefuses(t *testing.T) {
 	require.Zero(t, budget.Used())
 }
 
-func requireHeteroWorks(t *testing.T, w cutWorker, g *heteroTestGraph, cfg Config) {
+func requireHeteroWorks(t *testing.T, w cutWorker, g *testTypes, cfg Config) {
 	t.Helper()
 	seeds := [][]int64{{97, 1, 2}, {4, 5}, nil, nil, {3}}
 	var sub cutBatch
 	require.NoError(t, w.Sample(context.Background(), Key{Batch: 77}, seeds, &sub))
-	requireHeteroEqual(t, heteroReference(g, cfg, Key{Batch: 77}, seeds), sub)
+	requireCutEqual(t, g.reference(cfg, Key{Batch: 77}, seeds, nil, nil), sub)
 }
 
 func TestHeteroBadSeeds(t *testing.T) {
 	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{3, 3}, nil)}
-	w := newHeteroWorker(t, g.form(0), cfg, true, 2)
+	w := newTypesWorker(t, g.form(0), cfg, true, 2)
 	total := w.sampler.First()[5]
 	for _, bad := range []int64{-1, total} {
 		out := Subgraph{Nodes: []int64{42}}
@@ -94,7 +94,7 @@ func TestHeteroCancelAtEveryLook(t *testing.T) {
 	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{20, 5}, nil)}
 	for form := range 3 {
 		for _, threads := range []int{1, 3} {
-			w := newHeteroWorker(t, g.form(form), cfg, false, threads)
+			w := newTypesWorker(t, g.form(form), cfg, false, threads)
 			for n := 0; ; n += 1 + n/4 {
 				sub := cutBatch{Nodes: [][]int64{{42}}}
 				err := w.Sample(newCountdown(n), Key{}, [][]int64{{97, 0, 194}, {1, 97}, {0}, nil, nil}, &sub)
@@ -118,7 +118,7 @@ func TestHeteroFetchErrorsComeThrough(t *testing.T) {
 			r := &graph.Relations[relation]
 			f := &failingFetch{testGraph: g.relations[relation].testGraph, err: errors.New("disk"), good: hop}
 			r.Indices32, r.Indices64, r.Adjacency = nil, nil, f
-			w := newHeteroWorker(t, graph, cfg, true, 2)
+			w := newTypesWorker(t, graph, cfg, true, 2)
 			var sub cutBatch
 			err := w.Sample(context.Background(), Key{}, [][]int64{{97, 1}, {97, 2}, nil, nil, nil}, &sub)
 			require.ErrorIs(t, err, f.err)
@@ -132,7 +132,7 @@ func TestHeteroFetchErrorsComeThrough(t *testing.T) {
 func TestHeteroBudgets(t *testing.T) {
 	g, cfg := citations(3), Config{Fanouts: fanouts([]int64{40, -1}, nil)}
 	seeds := [][]int64{{97, 0, 194, 291}, {97, 194}, {0}, nil, {1}}
-	want := heteroReference(g, cfg, Key{}, seeds)
+	want := g.reference(cfg, Key{}, seeds, nil, nil)
 	for _, threads := range []int{1, 3} {
 		s, err := New(g.form(1), cfg)
 		require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestHeteroBudgets(t *testing.T) {
 			var sub cutBatch
 			err = cutWorker{w}.Sample(context.Background(), Key{}, seeds, &sub)
 			if err == nil {
-				requireHeteroEqual(t, want, sub)
+				requireCutEqual(t, want, sub)
 			} else {
 				require.ErrorIs(t, err, mem.ErrBudget)
 				refused++
@@ -173,7 +173,7 @@ func TestHeteroHostileGraphs(t *testing.T) {
 			t.Run(fmt.Sprint(name, threads), func(t *testing.T) {
 				graph := g.form(0)
 				spoil(&graph.Relations[0])
-				w := newHeteroWorker(t, graph, cfg, true, threads)
+				w := newTypesWorker(t, graph, cfg, true, threads)
 				var sub cutBatch
 				err := w.Sample(context.Background(), Key{}, [][]int64{{0, 97}, {97}, nil, nil, nil}, &sub)
 				var p *guard.PanicError

@@ -13,85 +13,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// heteroTrees draws a disjoint batch as the documentation says, slowly: heteroReference, with maps from pairs of tree
-// and node. times are those of each relation by position, nil where it has none, and seedTimes those of the trees.
-func heteroTrees(g *heteroTestGraph, times [][]int64, cfg Config, key Key, seeds [][]int64,
-	seedTimes []int64) cutBatch {
-	type place struct {
-		tree uint32
-		node int64
-	}
-	var sub cutBatch
-	local, first, trees := make([]map[place]int, len(g.nodes)), make([]int, len(g.nodes)), uint32(0)
-	for t := range g.nodes {
-		local[t] = map[place]int{}
-		of := []uint32{}
-		for i, v := range seeds[t] {
-			local[t][place{trees, v}] = i
-			of = append(of, trees)
-			trees++
-		}
-		sub.Trees = append(sub.Trees, of)
-		sub.Nodes = append(sub.Nodes, append([]int64{}, seeds[t]...))
-		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
-	}
-	for range g.relations {
-		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
-			EdgesPerHop: []int64{}})
-	}
-	for hop := range cfg.Fanouts[0] {
-		end := make([]int, len(g.nodes))
-		for t := range end {
-			end[t] = len(sub.Nodes[t])
-		}
-		for i, r := range g.relations {
-			out, k := &sub.Relations[i], cfg.Fanouts[i][hop]
-			edges := len(out.Row)
-			for at := first[r.target]; at < end[r.target]; at++ {
-				v, tree := sub.Nodes[r.target][at], sub.Trees[r.target][at]
-				seed := newReferenceRNG(16, uint64(i), key.Seed).state
-				rng := newReferenceRNG(1, seed, key.Epoch, key.Batch, uint64(hop), uint64(v), uint64(tree))
-				var positions []int64
-				if times != nil && times[i] != nil {
-					positions = referenceAllowed(r.indptr, times[i], cfg.Temporal[i], seedTimes[tree], v)
-					if cfg.Temporal[i].Last && k >= 0 {
-						positions = positions[max(0, int64(len(positions))-k):]
-					}
-				} else {
-					for p := r.indptr[v]; p < r.indptr[v+1]; p++ {
-						positions = append(positions, p)
-					}
-				}
-				var offsets []int64
-				if len(cfg.Weights) > 0 && cfg.Weights[i] != nil {
-					if k != 0 {
-						offsets = referenceWeighted(rng, referenceWeights(cfg.Weights[i], r.indptr[v], r.indptr[v+1]), k, cfg.Replace)
-					}
-				} else {
-					offsets = referenceDraw(rng, int64(len(positions)), k, cfg.Replace)
-				}
-				for _, offset := range offsets {
-					u := place{tree, r.wide[positions[offset]]}
-					if _, found := local[r.source][u]; !found {
-						local[r.source][u] = len(sub.Nodes[r.source])
-						sub.Nodes[r.source], sub.Trees[r.source] = append(sub.Nodes[r.source], u.node), append(sub.Trees[r.source], tree)
-					}
-					out.Pos, out.Row = append(out.Pos, positions[offset]), append(out.Row, uint32(local[r.source][u]))
-				}
-				out.Ptr = append(out.Ptr, int64(len(out.Row)))
-			}
-			out.EdgesPerHop = append(out.EdgesPerHop, int64(len(out.Row)-edges))
-		}
-		for t := range end {
-			sub.NodesPerHop[t] = append(sub.NodesPerHop[t], int64(len(sub.Nodes[t])-end[t]))
-			first[t] = end[t]
-		}
-	}
-	return sub
-}
-
 // heteroTimes gives the relations of citations times, but for two.
-func heteroTimes(g *heteroTestGraph) [][]int64 {
+func heteroTimes(g *testTypes) [][]int64 {
 	times := make([][]int64, len(g.relations))
 	for i, r := range g.relations {
 		if i == 1 || i == 5 {
@@ -112,7 +35,7 @@ func heteroTimes(g *heteroTestGraph) [][]int64 {
 }
 
 // temporal is what those relations draw: times in memory, with an order and without, or fetched.
-func (g *heteroTestGraph) temporal(t testing.TB, times [][]int64, form int, how Temporal) []*Temporal {
+func (g *testTypes) temporal(t testing.TB, times [][]int64, form int, how Temporal) []*Temporal {
 	out := make([]*Temporal, len(g.relations))
 	for i, r := range g.relations {
 		if times[i] == nil {
@@ -136,18 +59,9 @@ func (g *heteroTestGraph) temporal(t testing.TB, times [][]int64, form int, how 
 	return out
 }
 
-func requireHeteroTrees(t testing.TB, want, got cutBatch) {
-	t.Helper()
-	requireHeteroEqual(t, want, got)
-	require.Len(t, got.Trees, len(want.Trees))
-	for i := range want.Trees {
-		require.Equal(t, want.Trees[i], append([]uint32{}, got.Trees[i]...), "trees of type %d", i)
-	}
-}
-
-// requireNoFutureOfTypes looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor
+// requireNoFuture looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor
 // too early.
-func requireNoFutureOfTypes(t testing.TB, g *heteroTestGraph, times [][]int64, window int64, seedTimes []int64,
+func requireNoFuture(t testing.TB, g *testTypes, times [][]int64, window int64, seedTimes []int64,
 	sub cutBatch) {
 	t.Helper()
 	for i, r := range g.relations {
@@ -221,12 +135,12 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 			}
 			for i, seeds := range batches {
 				if form == 0 { // the same for all
-					wants = append(wants, heteroTrees(g, known, cfg, key(i), seeds, seedTimes[i]))
+					wants = append(wants, g.reference(cfg, key(i), seeds, known, seedTimes[i]))
 				}
 			}
 			for _, threads := range []int{1, 2, 8} {
 				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
-					w := newHeteroWorker(t, g.form(form), cfg, true, threads)
+					w := newTypesWorker(t, g.form(form), cfg, true, threads)
 					for i, seeds := range batches {
 						at := seedTimes[i]
 						if !c.timed {
@@ -234,8 +148,8 @@ func TestHeteroTreesEqualReference(t *testing.T) {
 						}
 						var got cutBatch
 						require.NoError(t, w.SampleTimed(context.Background(), key(i), seeds, at, &got))
-						requireHeteroTrees(t, wants[i], got)
-						requireNoFutureOfTypes(t, g, known, c.how.Window, at, got)
+						requireCutEqual(t, wants[i], got)
+						requireNoFuture(t, g, known, c.how.Window, at, got)
 					}
 				})
 			}
@@ -257,11 +171,11 @@ func TestHeteroTreesByWeight(t *testing.T) {
 	}
 	batches, _ := heteroSeeds()
 	for _, threads := range []int{1, 4} {
-		w := newHeteroWorker(t, g.form(1), cfg, false, threads)
+		w := newTypesWorker(t, g.form(1), cfg, false, threads)
 		for i, seeds := range batches {
 			var got cutBatch
 			require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
-			requireHeteroTrees(t, heteroTrees(g, nil, cfg, Key{Batch: uint64(i)}, seeds, nil), got)
+			requireCutEqual(t, g.reference(cfg, Key{Batch: uint64(i)}, seeds, nil, nil), got)
 		}
 	}
 }
@@ -271,7 +185,7 @@ func TestFlatTrees(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
 	times := heteroTimes(g)
 	cfg := Config{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
-	w := newHeteroWorker(t, g.form(0), cfg, true, 2)
+	w := newTypesWorker(t, g.form(0), cfg, true, 2)
 	first := w.sampler.First()
 	request := Request{Seeds: []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 97},
 		Times: []int64{1, 2, 3, 4, 5, 6}}
@@ -280,7 +194,7 @@ func TestFlatTrees(t *testing.T) {
 		var flat Subgraph
 		require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, request, &flat))
 		nodes, trees := slices.Clone(flat.Nodes), slices.Clone(flat.Tree)
-		want := heteroTrees(g, times, cfg, Key{Batch: batch}, seeds, seedTimes)
+		want := g.reference(cfg, Key{Batch: batch}, seeds, times, seedTimes)
 		require.Equal(t, slices.Concat(want.Trees...), trees)
 		at := 0
 		for typ, of := range want.Nodes {
@@ -298,7 +212,7 @@ func TestGoldenTreesOfTypes(t *testing.T) {
 	g := citations(7)
 	times := heteroTimes(g)
 	batches, seedTimes := heteroSeeds()
-	w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{5, 3, 2}, nil),
+	w := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{5, 3, 2}, nil),
 		Temporal: g.temporal(t, times, 1, Temporal{})}, true, 2)
 	var sub cutBatch
 	require.NoError(t, w.SampleTimed(context.Background(), Key{1, 2, 3}, batches[4], seedTimes[4], &sub))
@@ -360,12 +274,12 @@ func TestWrongTreesOfTypes(t *testing.T) {
 		require.ErrorIs(t, err, ErrConfig, name)
 		require.ErrorContains(t, err, c.message)
 	}
-	w := newHeteroWorker(t, g.form(0), Config{Fanouts: base, Temporal: temporal}, true, 1)
+	w := newTypesWorker(t, g.form(0), Config{Fanouts: base, Temporal: temporal}, true, 1)
 	out := Subgraph{Nodes: []int64{42}}
 	for _, times := range [][]int64{nil, {1}, {1, 2, 3}} {
 		require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1, 2}, Times: times}, &out), ErrConfig)
 	}
-	w = newHeteroWorker(t, g.form(0), Config{Fanouts: base, Disjoint: true}, true, 1)
+	w = newTypesWorker(t, g.form(0), Config{Fanouts: base, Disjoint: true}, true, 1)
 	require.ErrorIs(t, w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1}, Times: []int64{1}}, &out), ErrConfig)
 	require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
 }

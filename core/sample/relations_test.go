@@ -14,155 +14,6 @@ import (
 	"freshgo/core/mem"
 )
 
-// heteroReference draws a batch as the documentation says, slowly and without anything of the package.
-func heteroReference(g *heteroTestGraph, cfg Config, key Key, seeds [][]int64) cutBatch {
-	var sub cutBatch
-	local := make([]map[int64]int, len(g.nodes))
-	first := make([]int, len(g.nodes))
-	for t := range g.nodes {
-		local[t] = map[int64]int{}
-		for i, v := range seeds[t] {
-			if _, found := local[t][v]; !found {
-				local[t][v] = i
-			}
-		}
-		sub.Nodes = append(sub.Nodes, append([]int64{}, seeds[t]...))
-		sub.NodesPerHop = append(sub.NodesPerHop, []int64{int64(len(seeds[t]))})
-	}
-	for range g.relations {
-		sub.Relations = append(sub.Relations, cutEdges{Ptr: []int64{0}, Row: []uint32{}, Pos: []int64{},
-			EdgesPerHop: []int64{}})
-	}
-	for hop := range cfg.Fanouts[0] {
-		end := make([]int, len(g.nodes))
-		for t := range end {
-			end[t] = len(sub.Nodes[t])
-		}
-		for i, r := range g.relations {
-			out := &sub.Relations[i]
-			edges := len(out.Row)
-			for _, v := range append([]int64{}, sub.Nodes[r.target][first[r.target]:end[r.target]]...) {
-				seed := newReferenceRNG(16, uint64(i), key.Seed).state
-				rng := newReferenceRNG(1, seed, key.Epoch, key.Batch, uint64(hop), uint64(v))
-				deg := r.indptr[v+1] - r.indptr[v]
-				for _, offset := range referenceDraw(rng, deg, cfg.Fanouts[i][hop], cfg.Replace) {
-					p := r.indptr[v] + offset
-					u := r.wide[p]
-					if _, found := local[r.source][u]; !found {
-						local[r.source][u] = len(sub.Nodes[r.source])
-						sub.Nodes[r.source] = append(sub.Nodes[r.source], u)
-					}
-					out.Pos = append(out.Pos, p)
-					out.Row = append(out.Row, uint32(local[r.source][u]))
-				}
-				out.Ptr = append(out.Ptr, int64(len(out.Row)))
-			}
-			out.EdgesPerHop = append(out.EdgesPerHop, int64(len(out.Row)-edges))
-		}
-		for t := range end {
-			sub.NodesPerHop[t] = append(sub.NodesPerHop[t], int64(len(sub.Nodes[t])-end[t]))
-			first[t] = end[t]
-		}
-	}
-	return sub
-}
-
-// heteroTestGraph is a heterogeneous graph: it has a testGraph for each relation, the sources of which are drawn anew.
-type heteroTestGraph struct {
-	nodes     []int64
-	relations []heteroTestRelation
-}
-
-type heteroTestRelation struct {
-	*testGraph
-	source, target int
-}
-
-func newHeteroTestGraph(seed uint64, nodes []int64, ends ...[2]int) *heteroTestGraph {
-	g := &heteroTestGraph{nodes: nodes}
-	for i, end := range ends {
-		r := heteroTestRelation{testGraph: newTestGraph(int(nodes[end[1]]), seed+uint64(i)), source: end[0], target: end[1]}
-		rng := newReferenceRNG(seed, uint64(i), 5)
-		if nodes[r.source] == 0 {
-			clear(r.indptr)
-			r.wide, r.narrow = nil, nil
-		}
-		for p := range r.wide {
-			r.wide[p] = rng.below(1 + rng.below(nodes[r.source]))
-			r.narrow[p] = int32(r.wide[p])
-		}
-		g.relations = append(g.relations, r)
-	}
-	return g
-}
-
-// citations has relations within a type, between types both ways, two that number the same type, and a type without
-// nodes.
-func citations(seed uint64) *heteroTestGraph {
-	return newHeteroTestGraph(seed, []int64{1200, 700, 30, 0, 50}, [2]int{0, 0}, [2]int{1, 0}, [2]int{0, 1}, [2]int{2, 0},
-		[2]int{0, 2}, [2]int{1, 2}, [2]int{3, 1}, [2]int{4, 4})
-}
-
-// form gives the graph with relation i in form i+shift of those that there are.
-func (g *heteroTestGraph) form(shift int) Graph {
-	out := Graph{NumNodes: g.nodes, Named: true}
-	for i, r := range g.relations {
-		relation := Relation{Source: r.source, Target: r.target, Indptr: r.indptr}
-		switch (i + shift) % 3 {
-		case 0:
-			relation.Indices32 = r.narrow
-		case 1:
-			relation.Indices64 = r.wide
-		case 2:
-			relation.Adjacency = r.testGraph
-		}
-		out.Relations = append(out.Relations, relation)
-	}
-	return out
-}
-
-func newHeteroWorker(t testing.TB, g Graph, cfg Config, stamp bool, threads int) cutWorker {
-	t.Helper()
-	s, err := New(g, cfg)
-	require.NoError(t, err)
-	budget := mem.NewBudget(0)
-	w, err := s.NewWorker(budget, stamp, threads)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		w.Close()
-		require.Zero(t, budget.Used())
-	})
-	return cutWorker{w}
-}
-
-func requireHeteroEqual(t testing.TB, want, got cutBatch) {
-	t.Helper()
-	require.Equal(t, want.NodesPerHop, got.NodesPerHop)
-	require.Len(t, got.Nodes, len(want.Nodes))
-	for i := range want.Nodes {
-		require.Equal(t, want.Nodes[i], append([]int64{}, got.Nodes[i]...), "nodes of type %d", i)
-	}
-	require.Len(t, got.Relations, len(want.Relations))
-	for i, r := range got.Relations {
-		require.Equal(t, want.Relations[i], cutEdges{
-			Ptr: append([]int64{}, r.Ptr...), Row: append([]uint32{}, r.Row...), Pos: append([]int64{}, r.Pos...),
-			EdgesPerHop: append([]int64{}, r.EdgesPerHop...),
-		}, "relation %d", i)
-	}
-}
-
-// fanouts gives every relation of citations the same or, with a part, others.
-func fanouts(all []int64, part map[int][]int64) [][]int64 {
-	out := make([][]int64, 8)
-	for i := range out {
-		out[i] = all
-		if k, ok := part[i]; ok {
-			out[i] = k
-		}
-	}
-	return out
-}
-
 // Every way of drawing a batch gives what the reference gives, batch after batch from the same Worker.
 func TestHeteroEqualsReference(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
@@ -201,12 +52,12 @@ func TestHeteroEqualsReference(t *testing.T) {
 			for _, threads := range []int{1, 2, 8} {
 				stamp := (form+threads)%2 == 0
 				t.Run(fmt.Sprintf("%d/form=%d/stamp=%v/threads=%d", c, form, stamp, threads), func(t *testing.T) {
-					w := newHeteroWorker(t, g.form(form), cfg, stamp, threads)
+					w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
 					for i, b := range batches {
 						key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(i)}
 						var got cutBatch
 						require.NoError(t, w.Sample(context.Background(), key, b.seeds, &got), b.name)
-						requireHeteroEqual(t, heteroReference(g, cfg, key, b.seeds), got)
+						requireCutEqual(t, g.reference(cfg, key, b.seeds, nil, nil), got)
 					}
 				})
 			}
@@ -224,7 +75,7 @@ func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	hetero := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}},
 		Named: true}
 	var got cutBatch
-	w := newHeteroWorker(t, hetero, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
+	w := newTypesWorker(t, hetero, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
 	require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{seeds}, &got))
 	r := got.Relations[0]
 	requireEqual(t, one, Subgraph{
@@ -260,7 +111,7 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 					config.Weights = []*Weights{cfg.Weights}
 				}
 				var got cutBatch
-				require.NoError(t, newHeteroWorker(t, hetero, config, false, 2).Sample(context.Background(), key, [][]int64{seeds},
+				require.NoError(t, newTypesWorker(t, hetero, config, false, 2).Sample(context.Background(), key, [][]int64{seeds},
 					&got))
 				r := got.Relations[0]
 				requireEqual(t, one, Subgraph{
@@ -287,7 +138,7 @@ func TestHeteroWeights(t *testing.T) {
 	}
 	var first cutBatch
 	for _, threads := range []int{1, 3} {
-		w := newHeteroWorker(t, g.form(0), cfg, true, threads)
+		w := newTypesWorker(t, g.form(0), cfg, true, threads)
 		var sub cutBatch
 		require.NoError(t, w.Sample(context.Background(), Key{},
 			[][]int64{{97, 0, 194, 5, 6, 7}, {97, 1, 3}, {0, 7}, nil, {1}}, &sub))
@@ -315,7 +166,7 @@ func TestHeteroWeights(t *testing.T) {
 				}
 			}
 		}
-		requireHeteroEqual(t, first, sub)
+		requireCutEqual(t, first, sub)
 	}
 	cfg.Weights = cfg.Weights[1:]
 	_, err := New(g.form(0), cfg)
@@ -332,7 +183,7 @@ func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 			t.Run(fmt.Sprintf("deg=%d/k=%d/replace=%v", tt.deg, tt.k, replace), func(t *testing.T) {
 				g := star(tt.deg)
 				relation := Relation{Source: 1, Target: 0, Indptr: g.Indptr, Indices32: g.Indices32}
-				w := newHeteroWorker(t, Graph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation},
+				w := newTypesWorker(t, Graph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation},
 					Named: true},
 					Config{Fanouts: [][]int64{{int64(tt.k)}, {int64(tt.k)}}, Replace: replace}, true, 1)
 				var counts [2][]int
@@ -368,7 +219,7 @@ func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 // These numbers are a promise to users who resume or repeat a training.
 func TestGoldenHeteroBatch(t *testing.T) {
 	g := citations(7)
-	w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{15, 10, 5}, nil)}, true, 2)
+	w := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{15, 10, 5}, nil)}, true, 2)
 	var sub cutBatch
 	require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, [][]int64{{1, 2, 3, 97}, {5}, nil, nil, {4}}, &sub))
 	var all []any
@@ -413,7 +264,7 @@ func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 func TestHeteroShare(t *testing.T) {
 	g := citations(7)
 	for _, threads := range []int{1, 2, 3, 8} {
-		w := newHeteroWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{50, 50}, nil)}, true, threads)
+		w := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{50, 50}, nil)}, true, threads)
 		for i, r := range w.nodes {
 			r.first, r.end = 0, int(g.nodes[i])
 		}
