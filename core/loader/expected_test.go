@@ -19,7 +19,7 @@ import (
 func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 	d := newDataset(someNodes, 40_000).weighted(manifest.DType_FLOAT32)
 	s := d.store(t, ssd.OS)
-	hetero := newHeteroDataset()
+	hetero := severalTypes()
 	for name, tt := range map[string]struct {
 		memory, store Source
 		options       Options
@@ -62,7 +62,7 @@ func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 
 // TestHeteroFloors: how much of what the optimal static cache of an epoch hits a cache does that was filled before.
 func TestHeteroFloors(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	for _, attr := range []string{"", "w"} {
 		for i := range d.edges {
 			if attr != "" && len(d.edges[i].Tensors) > 0 {

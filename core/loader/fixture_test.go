@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,54 +78,10 @@ func (d *dataset) edgeIndex() store.Source {
 	return store.Dense(manifest.DType_INT64, []int64{2, int64(len(d.sources))}, littleEndian(both))
 }
 
-func (d *dataset) graph(t *testing.T) *Graph {
-	t.Helper()
-	nodes := GraphNodes{
-		NumNodes: d.nodes,
-		Tensors: []GraphTensor{
-			{Name: "wide", DType: manifest.DType_UINT8, RowShape: []int64{wideWidth}, Rows: d.wide},
-			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
-			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
-		},
-	}
-	attr := GraphTensor{
-		Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr),
-	}
-	edges := GraphEdges{EdgeIndex: d.edgeIndex(), Tensors: append([]GraphTensor{attr}, d.extra...)}
-	g, err := NewGraph(context.Background(), GraphInput{NodeTypes: []GraphNodes{nodes}, EdgeTypes: []GraphEdges{edges}})
-	require.NoError(t, err)
-	t.Cleanup(g.Close)
-	return g
-}
+func (d *dataset) graph(t *testing.T) *Graph { return d.form("").graph(t) }
 
 // store converts the dataset and opens it through fs.
-func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "graph.freshgo")
-	edges := int64(len(d.sources))
-	edgeTensors := []store.NamedSource{{Name: "edge_attr",
-		Source: store.Dense(manifest.DType_INT32, []int64{edges, 2}, littleEndian(d.edgeAttr))}}
-	for _, e := range d.extra {
-		edgeTensors = append(edgeTensors, store.NamedSource{Name: e.Name,
-			Source: store.Dense(e.DType, append([]int64{edges}, e.RowShape...), e.Rows)})
-	}
-	err := store.Convert(context.Background(), ssd.OS, store.Input{
-		NumNodes:  d.nodes,
-		EdgeIndex: d.edgeIndex(),
-		NodeTensors: []store.NamedSource{
-			{Name: "wide", Source: store.Dense(manifest.DType_UINT8, []int64{d.nodes, wideWidth}, d.wide)},
-			{Name: "x", Source: store.Dense(manifest.DType_FLOAT32, []int64{d.nodes, width}, littleEndian(d.x))},
-			{Name: "y", Source: store.Dense(manifest.DType_INT64, []int64{d.nodes}, littleEndian(d.y))},
-		},
-		EdgeTensors: edgeTensors,
-		WeightsOf:   d.weightsOf,
-	}, path, store.ConvertOptions{Memory: 64 << 20})
-	require.NoError(t, err)
-	s, err := store.Open(fs, path)
-	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
+func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store { return d.form("").store(t, fs) }
 
 // seen is a batch copied out of its buffers.
 type seen struct {

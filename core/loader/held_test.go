@@ -171,7 +171,7 @@ func TestSeedsAlone(t *testing.T) {
 
 // TestHeteroHeldRowsAreLeftOut: put together, type by type, batches are those of a loader whose consumer holds no rows.
 func TestHeteroHeldRowsAreLeftOut(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g, s := d.graph(t), OpenStore(d.store(t, ssd.OS))
 	want := epochOf(t, open(t, g, d.options()), 0)
 	first := g.parts().types.first
@@ -222,7 +222,7 @@ func TestHeteroHeldRowsAreLeftOut(t *testing.T) {
 
 // putTogether makes the node tensors of a type whole, as a consumer does, takes their places away and counts the rows
 // that were his.
-func putTogether(t *testing.T, d *heteroDataset, typ int, owners []int64, want, b *seen) (present int64) {
+func putTogether(t *testing.T, d *form, typ int, owners []int64, want, b *seen) (present int64) {
 	t.Helper()
 	places := nodeName(typ, PlaceName)
 	place := mem.View[int32](b.arrays[places])
@@ -259,7 +259,7 @@ func putTogether(t *testing.T, d *heteroDataset, typ int, owners []int64, want, 
 
 // TestHeteroHeldRowsKeepToTheBudget: rows that the consumer holds take no memory of the loader beyond their places.
 func TestHeteroHeldRowsKeepToTheBudget(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	held, _ := someHeld(3500, 0.2)
 	o := d.options()
 	o.Held, o.Cache, o.Memory = held, "auto", 24<<20

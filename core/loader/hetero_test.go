@@ -19,7 +19,7 @@ import (
 )
 
 func TestHeteroBatchesAreWhatTheSamplerDraws(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g := d.graph(t)
 	s := d.store(t, ssd.OS)
 	for _, tt := range []struct {
@@ -99,7 +99,7 @@ func TestHeteroBatchesAreWhatTheSamplerDraws(t *testing.T) {
 // TestHeteroResume: an epoch that is resumed in the middle, and batches that are put in another order, are those of the
 // epoch.
 func TestHeteroResume(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	o := d.options()
 	o.Cache, o.FeatureCache, o.Superbatch, o.Reorder, o.Prefetch, o.ReorderRows = "belady", 120<<10, 8, 4, 2, 200
 	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
@@ -119,7 +119,7 @@ func TestHeteroResume(t *testing.T) {
 
 // TestHeteroBudgets: whatever the memory, batches are right or the smallest that works is named.
 func TestHeteroBudgets(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){
 		"plain":   func(*Options) {},
@@ -151,7 +151,7 @@ func TestHeteroBudgets(t *testing.T) {
 // TestHeteroBudgetsOfFewSeeds: a type that has few of the seeds is in none of the batches that are measured by place,
 // and needs the most.
 func TestHeteroBudgetsOfFewSeeds(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g := d.graph(t)
 	o := d.options()
 	o.RelationFanouts = [][]int64{{1}, {0}, {0}, {-1}, {0}, {0}, {0}}
@@ -181,7 +181,7 @@ func TestHeteroBudgetsOfFewSeeds(t *testing.T) {
 
 // TestHeteroBatchesAreCounted: a batch takes the bytes that room was made for.
 func TestHeteroBatchesAreCounted(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	for _, mode := range []Mode{Train, Trace} {
 		o := d.options()
 		o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true
@@ -203,7 +203,7 @@ func TestHeteroBatchesAreCounted(t *testing.T) {
 }
 
 func TestHeteroSeedsOfEveryNode(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	o := d.options()
 	o.Seeds, o.Shuffle, o.RelationFanouts, o.Fanouts = nil, false, nil, []int64{2, 1}
 	l := open(t, d.graph(t), o)
@@ -222,7 +222,7 @@ func TestHeteroSeedsOfEveryNode(t *testing.T) {
 
 // TestHeteroWeights: of a relation with weights no edge of weight zero is drawn; those without draw the same as ever.
 func TestHeteroWeights(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	for i := range d.edges {
 		if len(d.edges[i].Tensors) > 0 {
 			w := d.edges[i].Tensors[1]
@@ -255,7 +255,7 @@ func TestHeteroWeights(t *testing.T) {
 }
 
 func TestHeteroTranspose(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	o := d.options()
 	o.Transpose = true
 	for _, b := range epochOf(t, open(t, d.graph(t), o), 0) {
@@ -277,7 +277,7 @@ func TestHeteroTranspose(t *testing.T) {
 }
 
 func TestHeteroHotness(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	s := d.store(t, ssd.OS)
 	o := d.options()
 	o.Cache = "degree"
@@ -312,7 +312,7 @@ func TestHeteroHotness(t *testing.T) {
 }
 
 func TestHeteroOptionsThatAreRefused(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g := d.graph(t)
 	for _, tt := range []struct {
 		change  func(o *Options)
@@ -335,7 +335,7 @@ func TestHeteroOptionsThatAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, tt.target)
 		require.ErrorContains(t, err, tt.message)
 	}
-	bad := newHeteroDataset()
+	bad := severalTypes()
 	bad.edges[2].Tensors[1].Rows[3] |= 0x80 // a sign
 	o := bad.options()
 	o.WeightAttr = "w"
@@ -352,7 +352,7 @@ func TestHeteroOptionsThatAreRefused(t *testing.T) {
 
 // TestHeteroDamage: a bad neighbour in a file is an error that names the file, when it is loaded and when it is read.
 func TestHeteroDamage(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	s := d.store(t, ssd.OS)
 	edges := s.EdgeTypes()
 	indices := edges[0].Indices

@@ -67,13 +67,13 @@ func (r *trainer) prunedAhead(next int64) {
 // TestFiguresAreOfBatchesHandedOver: hits, misses and ages count the batches that the consumer got, and not those that
 // were pruned for an epoch which it left, here or before the run was restored.
 func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
-	d := newDataset(someNodes, 40000)
-	g := d.graph(t)
+	f := newDataset(someNodes, 40000).form("")
+	g := f.graph(t)
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for _, probeEvery := range []int64{0, 4} {
-			o := withHistory(plain(), policy)
+			o := f.withHistory(plain(), policy)
 			o.History.ProbeEvery = probeEvery
-			r := train(t, d, open(t, g, o))
+			r := f.train(t, open(t, g, o))
 			want := &tally{hits: make([]int64, 2), misses: make([]int64, 2)}
 			part := func(r *trainer, epoch, from, n int64) {
 				require.NoError(t, r.l.Start(epoch, from, Train))
@@ -95,7 +95,7 @@ func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
 			r.l.Stop()
 			want.require(r)
 
-			resumed := train(t, d, open(t, g, o))
+			resumed := f.train(t, open(t, g, o))
 			for _, leave := range []bool{true, false} { // what was ahead is given up, or handed over
 				require.NoError(t, resumed.l.RestoreHistory(state))
 				copy(resumed.l.embeddings.Bytes(), rows)

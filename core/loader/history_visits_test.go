@@ -57,32 +57,23 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		}
 		return littleEndian(weights)
 	}
-	d, hetero := newDataset(someNodes, 20_000), newHeteroDataset()
+	d, several := newDataset(someNodes, 20_000), severalTypes()
 	d.extra = append(d.extra, GraphTensor{Name: "w", DType: manifest.DType_FLOAT32, Rows: uneven(len(d.sources))})
-	for _, e := range hetero.edges {
+	for _, e := range several.edges {
 		if len(e.Tensors) > 0 {
 			e.Tensors[1].Rows = uneven(len(e.Tensors[1].Rows) / 4)
 		}
 	}
-	one, many := withHistory(plain(), history.Performance), hetero.withHistory(hetero.options(), history.Performance)
-	for _, tt := range []struct {
-		name   string
-		memory Source
-		disk   Source
-		o      Options
-	}{
-		{"homogeneous", d.graph(t), OpenStore(d.store(t, ssd.OS)), one},
-		{"heterogeneous", hetero.graph(t), OpenStore(hetero.store(t, ssd.OS)), many},
-	} {
-		o := tt.o
+	for _, f := range []*form{d.form(""), several} {
+		g, o := f.graph(t), f.withHistory(f.options(), history.Performance)
 		o.NeighborCache = 0
-		uniform := open(t, tt.memory, o)
+		uniform := open(t, g, o)
 		o.WeightAttr = "w"
-		weighted := open(t, tt.memory, o)
-		onDisk := open(t, tt.disk, o)
-		byWeight := countedVisits(t, tt.memory, o)
+		weighted := open(t, g, o)
+		onDisk := open(t, OpenStore(f.store(t, ssd.OS)), o)
+		byWeight := countedVisits(t, g, o)
 		o.WeightAttr = ""
-		evenly := countedVisits(t, tt.memory, o)
+		evenly := countedVisits(t, g, o)
 		for layer := 1; layer < o.hops(); layer++ {
 			require.Equal(t, weighted.reuse[layer-1].Hotness, onDisk.reuse[layer-1].Hotness)
 			for _, of := range []struct {
@@ -95,8 +86,8 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 				}
 				require.InEpsilon(t, counted, expected, .03)
 				own, other := errorOf(of.l, layer, of.want), errorOf(of.l, layer, of.other)
-				t.Logf("%s, layer %d: %.0f visits expected, %.0f counted; off by %.3f, from the other draws by %.3f", tt.name,
-					layer, expected, counted, own, other)
+				t.Logf("%s, layer %d: %.0f visits expected, %.0f counted; off by %.3f, from the other draws by %.3f", f, layer,
+					expected, counted, own, other)
 				require.Less(t, own, .08) // most of it is that of counting
 				require.Less(t, own, other*.75)
 			}

@@ -1,8 +1,8 @@
 package loader
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,27 +19,32 @@ import (
 // embedding is the size of a row in these tests: its layer, node and iteration.
 const embedding = 24
 
-// trainer consumes batches as a training loop does: it looks at what the history
-// gives, judges the rows by made-up gradients and writes what is to be kept.
+// trainer consumes batches as a training loop does: it looks at what the history gives, judges the rows by made-up
+// gradients and writes what is to be kept. Nodes are global numbers.
 type trainer struct {
 	*testing.T
-	d     *dataset
+	f     *form
 	l     *Loader
 	stale int64
 	hits  int
 }
 
-func withHistory(o Options, policy string) Options {
+// withHistory adds a history, and a hop.
+func (f *form) withHistory(o Options, policy string) Options {
 	o.Fanouts = []int64{4, 3, 3}
 	o.History = &HistoryOptions{
 		GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 30000, Lag: 2, Features: true,
+	}
+	if len(f.names) > 1 {
+		o.RelationFanouts = [][]int64{{4, 3, 2}, {3, 2, 2}, {2, 2, 2}, {5, 0, 1}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}
+		o.History.Memory = 60000
 	}
 	o.Prefetch = max(o.Prefetch, 2)
 	return o
 }
 
-func train(t *testing.T, d *dataset, l *Loader) *trainer {
-	r := &trainer{T: t, d: d, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
+func (f *form) train(t *testing.T, l *Loader) *trainer {
+	r := &trainer{T: t, f: f, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
 	if l.options.History.Policy == history.All {
 		r.stale = history.Forever
 	}
@@ -79,91 +84,181 @@ func (r *trainer) row(slot int64) []byte {
 	return r.l.embeddings.Bytes()[slot*embedding:][:embedding]
 }
 
-func (r *trainer) check(b *seen) {
-	nodes, x := b.int64s("n_id"), b.float32s("x")
-	loaded := make([]bool, len(nodes))
-	for seed := range b.numSeeds {
-		loaded[seed] = true
-	}
-	if _, pruned := b.arrays["history_counts"]; !pruned {
-		for at := range loaded {
-			loaded[at] = true
-		}
-	}
-	for _, at := range b.int64s("history_nodes_0") {
-		loaded[at] = true
-	}
-	y, wide := b.int64s("y"), b.arrays["wide"]
-	for at, node := range nodes {
-		want, wantWide, wantY := make([]float32, width), make([]byte, wideWidth), int64(0)
-		if loaded[at] {
-			want, wantWide, wantY = r.d.x[node*width:][:width], r.d.wide[node*wideWidth:][:wideWidth], r.d.y[node]
-		}
-		if !slices.Equal(want, x[at*width:][:width]) || string(wantWide) != string(wide[at*wideWidth:][:wideWidth]) ||
-			wantY != y[at] {
-			require.Failf(r, "wrong row", "batch %d: node %d, loaded %v: got x %v, y %d", b.index, node, loaded[at],
-				x[at*width:][:width], y[at])
-		}
-	}
-	edge := b.int64s("edge_index")
-	targets := edge[len(edge)/2:]
-	for i, e := range b.int64s("e_id") { // plain comparisons: millions of calls of testify take minutes
-		if r.d.sources[e] != nodes[edge[i]] || r.d.targets[e] != nodes[targets[i]] ||
-			uint32(-e) != binary.LittleEndian.Uint32(b.arrays["edge_attr"][8*i:]) {
-			require.Failf(r, "wrong edge", "batch %d: edge %d is from %d to %d, got one from %d to %d", b.index, e,
-				r.d.sources[e], r.d.targets[e], nodes[edge[i]], nodes[targets[i]])
-		}
-	}
-	r.checkHits(b)
+// levels is what a batch says of its levels: of each the node of each row by global number, and the targets.
+type levels struct {
+	iteration int64
+	nodes     [][]int64
+	targets   [][]bool
+	size      [][]int64 // by level and type
 }
 
-// checkHits holds that every hit is an embedding of that node and layer, of an age
-// that is allowed.
-func (r *trainer) checkHits(b *seen) {
+func (r *trainer) levels(b *seen) *levels {
 	if b.arrays["history_counts"] == nil {
-		return
+		return nil
 	}
-	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
-	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
-		level := b.int64s(fmt.Sprint("history_nodes_", layer))
-		slots := b.int64s(fmt.Sprint("history_slot_", layer))
-		for k, at := range b.int64s(fmt.Sprint("history_hit_", layer)) {
+	counts := b.int64s("history_counts")
+	s := r.l.parts.types
+	t := &levels{iteration: counts[0]}
+	sizes := counts[4+2*s.types():]
+	for l := range r.l.options.hops() {
+		local := b.int64s(fmt.Sprint("history_nodes_", l))
+		var nodes, size []int64
+		var targets []bool
+		for typ := range s.types() {
+			rows, dst := sizes[2*(l*s.types()+typ)], sizes[2*(l*s.types()+typ)+1]
+			ids := b.int64s(s.nodeName(typ, "n_id"))
+			for k, v := range local[len(nodes):][:rows] {
+				nodes, targets = append(nodes, s.first[typ]+ids[v]), append(targets, int64(k) < dst)
+			}
+			size = append(size, rows)
+		}
+		require.Len(r, local, len(nodes))
+		t.nodes, t.targets, t.size = append(t.nodes, nodes), append(t.targets, targets), append(t.size, size)
+	}
+	return t
+}
+
+// check holds that rows and edges are the user's, and every hit an embedding of that node and layer, of an age that is
+// allowed; a row that the cache has and the batch computes there is none, as far as can be known now.
+func (r *trainer) check(b *seen) {
+	levels, s := r.levels(b), r.l.parts.types
+	for typ := range s.types() {
+		ids := b.int64s(s.nodeName(typ, "n_id"))
+		loaded := make([]bool, len(ids))
+		if levels == nil {
+			loaded = slices.Repeat([]bool{true}, len(ids))
+		} else {
+			at := int64(0)
+			for _, n := range levels.size[0][:typ] {
+				at += n
+			}
+			for _, v := range b.int64s("history_nodes_0")[at:][:levels.size[0][typ]] {
+				loaded[v] = true
+			}
+			for seed := range b.int64s(s.nodeName(typ, "num_sampled_nodes"))[0] {
+				loaded[seed] = true
+			}
+			count := int64(0)
+			for _, is := range loaded {
+				if is {
+					count++
+				}
+			}
+			require.Equal(r, b.int64s("history_counts")[4+2*typ], count)
+		}
+		for _, x := range r.f.nodes[typ] {
+			r.checkRows(b, s.nodeName(typ, x.Name), x, ids, loaded)
+		}
+	}
+	for i, of := range s.relations {
+		name := func(part string) string { return s.edgeName(i, part) }
+		index, ids := b.int64s(name("edge_index")), b.int64s(name("e_id"))
+		from, to := b.int64s(s.nodeName(of.source, "n_id")), b.int64s(s.nodeName(of.target, "n_id"))
+		sources, targets := r.f.ends(i)
+		for k, e := range ids {
+			if sources[e] != from[index[k]] || targets[e] != to[index[len(ids)+k]] {
+				require.Failf(r, "wrong edge", "batch %d: edge %d of relation %d is from %d to %d, got one from %d to %d", b.index,
+					e, i, sources[e], targets[e], from[index[k]], to[index[len(ids)+k]])
+			}
+		}
+		for _, x := range r.f.edges[i].Tensors {
+			r.checkRows(b, name(x.Name), x, ids, nil)
+		}
+	}
+	if levels != nil {
+		r.checkHits(b, levels)
+	}
+}
+
+// checkRows holds that a tensor has the user's rows, and zeros for those that are not loaded; nil: all are. Plain
+// comparisons: millions of calls of testify take minutes.
+func (r *trainer) checkRows(b *seen, name string, x GraphTensor, ids []int64, loaded []bool) {
+	got, size := b.arrays[name], x.rowBytes()
+	zeros := make([]byte, size)
+	require.Len(r, got, len(ids)*size)
+	for i, v := range ids {
+		want := zeros
+		if loaded == nil || loaded[i] {
+			want = x.Rows[int(v)*size:][:size]
+		}
+		if !bytes.Equal(want, got[i*size:][:size]) {
+			require.Failf(r, "wrong row", "batch %d: row %d of %s, which is %d: got %v, expected %v", b.index, i, name, v,
+				got[i*size:][:size], want)
+		}
+	}
+}
+
+// known is what the history has now, where a batch is pruned by just that: nil elsewhere.
+func (r *trainer) known() *history.History {
+	o := &r.l.options
+	if o.History.Lag > 0 || o.History.Policy == history.All || r.l.hot != nil {
+		return nil
+	}
+	state, err := r.l.SaveHistory()
+	require.NoError(r, err)
+	c := o.historyConfig(&r.l.parts, o.History.Memory, r.l.NumBatches())
+	c.Reuse = func(int, int64) float32 { return 0 }
+	h, err := history.New(mem.NewBudget(0), c)
+	require.NoError(r, err)
+	require.NoError(r, h.Restore(state[bytes.Index(state, []byte("fghist01")):len(state)-4]))
+	return h
+}
+
+func (r *trainer) checkHits(b *seen, levels *levels) {
+	known := r.known()
+	if known != nil {
+		defer known.Close()
+	}
+	if b.arrays["history_probe_1"] != nil { // a batch that compares is whole
+		known = nil
+	}
+	for l := 1; l < len(levels.nodes); l++ {
+		slots, hits := b.int64s(fmt.Sprint("history_slot_", l)), b.int64s(fmt.Sprint("history_hit_", l))
+		computed := b.int64s(fmt.Sprint("history_computed_", l))
+		require.True(r, slices.IsSorted(computed) && slices.IsSorted(hits))
+		require.Equal(r, len(levels.nodes[l]), len(computed)+len(hits))
+		for k, at := range hits {
 			tag := mem.View[int64](r.row(slots[k]))
-			if age := i - tag[2]; tag[0] != int64(layer) || tag[1] != nodes[level[at]] || age < 1 || age > r.stale {
-				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", i,
-					nodes[level[at]], layer, tag)
+			if age := levels.iteration - tag[2]; tag[0] != int64(l) || tag[1] != levels.nodes[l][at] || age < 1 ||
+				age > r.stale {
+				require.Failf(r, "wrong hit", "iteration %d: node %d of layer %d finds layer, node, admission %v", levels.iteration,
+					levels.nodes[l][at], l, tag)
 			}
 			r.hits++
 		}
+		for _, at := range computed {
+			if known != nil && known.Find(levels.iteration, l, levels.nodes[l][at]) != history.Miss {
+				require.Failf(r, "a hit that was not used", "iteration %d: node %d of layer %d", levels.iteration,
+					levels.nodes[l][at], l)
+			}
+		}
 	}
 }
 
-// update judges a batch and writes the rows that are kept.
 func (r *trainer) update(b *seen) {
-	if b.arrays["history_counts"] == nil {
+	levels := r.levels(b)
+	if levels == nil {
 		return
 	}
-	r.checkHits(b) // still there
-	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
+	r.checkHits(b, levels)
 	var norms []prune.Norms
-	of := make([][]int64, len(r.l.options.Fanouts))
-	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
-		level := b.int64s(fmt.Sprint("history_nodes_", layer))
+	of := make([][]int64, len(levels.nodes))
+	for l := 1; l < len(levels.nodes); l++ {
 		var n prune.Norms
-		for _, at := range b.int64s(fmt.Sprint("history_computed_", layer)) {
-			of[layer] = append(of[layer], nodes[level[at]])
-			n.Computed = append(n.Computed, norm(i, layer, nodes[level[at]]))
+		for _, at := range b.int64s(fmt.Sprint("history_computed_", l)) {
+			of[l] = append(of[l], levels.nodes[l][at])
+			n.Computed = append(n.Computed, norm(levels.iteration, l, levels.nodes[l][at]))
 		}
-		for _, at := range b.int64s(fmt.Sprint("history_hit_", layer)) {
-			n.Hits = append(n.Hits, norm(i, layer, nodes[level[at]]))
+		for _, at := range b.int64s(fmt.Sprint("history_hit_", l)) {
+			n.Hits = append(n.Hits, norm(levels.iteration, l, levels.nodes[l][at]))
 		}
 		norms = append(norms, n)
 	}
-	admitted, err := r.l.UpdateHistory(context.Background(), i, embedding, norms)
+	admitted, err := r.l.UpdateHistory(context.Background(), levels.iteration, embedding, norms)
 	require.NoError(r, err)
 	for l, a := range admitted {
 		for k, row := range a.Rows {
-			copy(mem.View[int64](r.row(int64(a.Slots[k]))), []int64{int64(l + 1), of[l+1][row], i})
+			copy(mem.View[int64](r.row(int64(a.Slots[k]))), []int64{int64(l + 1), of[l+1][row], levels.iteration})
 		}
 	}
 }

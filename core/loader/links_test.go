@@ -2,6 +2,8 @@ package loader
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -15,21 +17,24 @@ import (
 	"freshgo/core/ssd"
 )
 
-// forLinks is options for links of a dataset: some of its edges, one of them twice, and pairs that are none.
-func (d *dataset) forLinks(k links.Options) Options {
-	o := plain()
-	o.BatchSize = 50
-	for e := range 700 {
-		source, target := d.sources[3*e], d.targets[3*e]
-		if e%10 == 0 {
-			target = int64(e) % d.nodes
-		}
-		k.Sources, k.Targets = append(k.Sources, source), append(k.Targets, target)
+// forLinks is options for links of a relation between two types: some of its edges, one of them twice, and pairs that
+// are none.
+func (f *form) forLinks(k links.Options, source, target int) Options {
+	o := f.options()
+	o.Seeds, o.BatchSize = nil, 50
+	sources, targets := f.ends(k.Relation)
+	for e := range 300 {
+		k.Sources, k.Targets = append(k.Sources, sources[e*len(sources)/300]), append(k.Targets, targets[e*len(sources)/300])
+	}
+	for e := range int64(20) {
+		k.Sources, k.Targets = append(k.Sources, e*7%f.counts[source]), append(k.Targets, e*11%f.counts[target])
 	}
 	k.Sources, k.Targets = append(k.Sources, k.Sources[5]), append(k.Targets, k.Targets[5])
 	o.Links = &k
 	return o
 }
+
+func (d *dataset) forLinks(k links.Options) Options { return d.form("").forLinks(k, 0, 0) }
 
 var linkKinds = map[string]links.Options{
 	"plain":           {},
@@ -39,119 +44,171 @@ var linkKinds = map[string]links.Options{
 	"strict triplets": {Negatives: 1, Triplets: true, Strict: true},
 }
 
-// TestLinksAreRight checks batches of links against what they are made of.
-func TestLinksAreRight(t *testing.T) {
-	d := newDataset(900, 9000)
-	edges := map[sample.Link]bool{}
-	for e := range d.sources {
-		edges[sample.Link{Source: d.sources[e], Target: d.targets[e]}] = true
+// linkCase is links of a relation between two types.
+type linkCase struct {
+	name           string
+	k              links.Options
+	source, target int
+}
+
+func (f *form) linkCases() (cases []linkCase) {
+	if len(f.names) > 1 {
+		return []linkCase{
+			{"user to item", links.Options{Negatives: 1.5, Relation: 0, Exclude: links.ExcludeLinks}, 0, 1},
+			{"item to user, strict", links.Options{Negatives: 2, Relation: 1, Reverse: 0, Exclude: links.ExcludeBoth,
+				Strict: true}, 1, 0},
+			{"user to user", links.Options{Negatives: 2, Triplets: true, Relation: 2, Reverse: 2, Exclude: links.ExcludeBoth,
+				Strict: true}, 0, 0},
+			{"tag to item, triplets", links.Options{Negatives: 3, Triplets: true, Relation: 4, Reverse: 3,
+				Exclude: links.ExcludeBoth, Strict: true}, 2, 1},
+			{"plain", links.Options{Relation: 6}, 4, 4},
+		}
 	}
-	for name, k := range linkKinds {
-		t.Run(name, func(t *testing.T) {
-			o := d.forLinks(k)
-			o.Seed = explore.Seed(t, o.Seed)
-			given := *o.Links
-			l := open(t, d.graph(t), o)
-			var inputs []int64
-			for _, b := range epochOf(t, l, 1) {
-				nodes, input := b.int64s("n_id"), b.int64s("input_id")
-				inputs = append(inputs, input...)
-				n := len(input)
-				negatives := int(math.Ceil(float64(n) * k.Negatives))
-				var sources, targets []int64
-				if k.Triplets {
-					each := int(k.Negatives)
-					require.Equal(t, []int64{int64(n)}, b.shapes["src_index"])
-					shape := []int64{int64(n)}
-					if each > 1 {
-						shape = append(shape, int64(each))
-					}
-					require.Equal(t, shape, b.shapes["dst_neg_index"])
-					sources, targets = b.int64s("src_index"), append(b.int64s("dst_pos_index"), b.int64s("dst_neg_index")...)
-					for j := range negatives {
-						sources = append(sources, sources[j/each])
-					}
-				} else {
-					require.Equal(t, []int64{2, int64(n + negatives)}, b.shapes["edge_label_index"])
-					ends := b.int64s("edge_label_index")
-					sources, targets = ends[:n+negatives], ends[n+negatives:]
+	for _, name := range slices.Sorted(maps.Keys(linkKinds)) {
+		cases = append(cases, linkCase{name, linkKinds[name], 0, 0})
+	}
+	return some(f, cases...)
+}
+
+// TestLinksAreRight checks batches of links of a relation against what they are made of.
+func TestLinksAreRight(t *testing.T) {
+	for _, f := range forms(newDataset(900, 9000)) {
+		g := f.graph(t)
+		types := g.parts().types
+		for _, kind := range f.linkCases() {
+			t.Run(fmt.Sprint(f, ", ", kind.name), func(t *testing.T) {
+				k := kind.k
+				o := f.forLinks(k, kind.source, kind.target)
+				o.Seed = explore.Seed(t, o.Seed)
+				given := *o.Links
+				edges := map[sample.Link]bool{}
+				all, ends := f.ends(k.Relation)
+				for i, s := range all {
+					edges[sample.Link{Source: s, Target: ends[i]}] = true
 				}
-				numSeeds := b.int64s("num_sampled_nodes")[0]
-				require.True(t, slices.IsSorted(nodes[:numSeeds]))
-				require.Len(t, slices.Compact(slices.Clone(nodes[:numSeeds])), int(numSeeds))
-				ends := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(sources), targets...))))
-				require.Len(t, ends, int(numSeeds)) // no seed is without a link
-				require.Equal(t, numSeeds-1, ends[len(ends)-1])
-				excluded := map[sample.Link]bool{}
-				for i, input := range input {
-					source, target := nodes[sources[i]], nodes[targets[i]]
-					require.Equal(t, given.Sources[input], source)
-					require.Equal(t, given.Targets[input], target)
-					excluded[sample.Link{Source: source, Target: target}] = k.Exclude != links.ExcludeNone
-					if k.Exclude == links.ExcludeBoth {
-						excluded[sample.Link{Source: target, Target: source}] = true
-					}
+				for i, s := range given.Sources {
+					edges[sample.Link{Source: s, Target: given.Targets[i]}] = true
 				}
-				if k.Strict {
-					for j := n; j < n+negatives; j++ {
-						pair := sample.Link{Source: nodes[sources[j]], Target: nodes[targets[j]]}
-						require.False(t, edges[pair] || pair.Source == pair.Target, pair)
-						for i, source := range given.Sources {
-							require.False(t, source == pair.Source && given.Targets[i] == pair.Target, pair)
+				e := func(name string) string { return types.edgeName(k.Relation, name) }
+				source := func(name string) string { return types.nodeName(kind.source, name) }
+				target := func(name string) string { return types.nodeName(kind.target, name) }
+				inputs := map[int64]bool{}
+				for _, b := range epochOf(t, open(t, g, o), 1) {
+					from, to, input := b.int64s(source("n_id")), b.int64s(target("n_id")), b.int64s(e("input_id"))
+					n := len(input)
+					require.EqualValues(t, n, b.numSeeds)
+					require.NotContains(t, b.arrays, "n0/input_id")
+					for _, at := range input {
+						inputs[at] = true
+					}
+					negatives := int(math.Ceil(float64(n) * k.Negatives))
+					var sources, targets []int64
+					if k.Triplets {
+						each := int(k.Negatives)
+						shape := []int64{int64(n)}
+						require.Equal(t, shape, b.shapes[source("src_index")])
+						if each > 1 {
+							shape = append(shape, int64(each))
+						}
+						require.Equal(t, shape, b.shapes[target("dst_neg_index")])
+						sources = b.int64s(source("src_index"))
+						targets = append(b.int64s(target("dst_pos_index")), b.int64s(target("dst_neg_index"))...)
+						for j := range negatives {
+							sources = append(sources, sources[j/each])
+						}
+					} else {
+						ends := b.int64s(e("edge_label_index"))
+						require.Equal(t, []int64{2, int64(n + negatives)}, b.shapes[e("edge_label_index")])
+						sources, targets = ends[:len(ends)/2], ends[len(ends)/2:]
+					}
+					wanted := make([]map[int64]bool, len(f.names)) // seeds of each type
+					for typ := range wanted {
+						wanted[typ] = map[int64]bool{}
+					}
+					excluded := map[[3]int64]bool{} // relation and ends
+					for i := range sources {
+						u, v := from[sources[i]], to[targets[i]]
+						wanted[kind.source][u], wanted[kind.target][v] = true, true
+						pair := sample.Link{Source: u, Target: v}
+						if i >= n {
+							require.False(t, k.Strict && (edges[pair] || kind.source == kind.target && u == v), pair)
+							continue
+						}
+						require.Equal(t, sample.Link{Source: given.Sources[input[i]], Target: given.Targets[input[i]]}, pair)
+						excluded[[3]int64{int64(k.Relation), u, v}] = k.Exclude != links.ExcludeNone
+						if k.Exclude == links.ExcludeBoth {
+							excluded[[3]int64{int64(k.Reverse), v, u}] = true
+						}
+					}
+					for typ := range f.names {
+						seeds := b.int64s(types.nodeName(typ, "n_id"))[:b.int64s(types.nodeName(typ, "num_sampled_nodes"))[0]]
+						require.True(t, slices.Equal(slices.Sorted(maps.Keys(wanted[typ])), seeds), "seeds of type %d", typ)
+					}
+					for i, r := range g.edges {
+						sources, targets := f.ends(i)
+						eID, index := b.int64s(types.edgeName(i, "e_id")), b.int64s(types.edgeName(i, "edge_index"))
+						from, to := b.int64s(types.nodeName(r.source, "n_id")), b.int64s(types.nodeName(r.target, "n_id"))
+						for j, id := range eID {
+							u, v := from[index[j]], to[index[len(eID)+j]]
+							require.Equal(t, [2]int64{sources[id], targets[id]}, [2]int64{u, v})
+							require.False(t, excluded[[3]int64{int64(i), u, v}], "a link of the batch is among its edges")
 						}
 					}
 				}
-				eID, index := b.int64s("e_id"), b.int64s("edge_index")
-				for e, id := range eID {
-					pair := sample.Link{Source: nodes[index[e]], Target: nodes[index[len(eID)+e]]}
-					require.Equal(t, sample.Link{Source: d.sources[id], Target: d.targets[id]}, pair)
-					require.False(t, excluded[pair], "a link of the batch is among its edges")
-				}
-			}
-			require.Len(t, slices.Compact(slices.Sorted(slices.Values(inputs))), len(given.Sources))
-		})
+				require.Len(t, inputs, len(given.Sources))
+			})
+		}
 	}
 }
 
 // TestLinksAgreeEverywhere: batches of links are the same whatever holds the graph, decides over the cache and works at
 // them.
 func TestLinksAgreeEverywhere(t *testing.T) {
-	d := newDataset(900, 9000)
-	s := d.store(t, ssd.OS)
-	for name, k := range linkKinds {
-		if name == "plain" {
-			continue // as binary ones without negatives
+	for _, f := range forms(newDataset(900, 9000)) {
+		g, s := f.graph(t), f.store(t, ssd.OS)
+		types, room, memory := g.parts().types, int64(60000), int64(8<<20)
+		if len(f.names) > 1 {
+			room, memory = 120<<10, 64<<20
 		}
-		for _, every := range []bool{false, true} {
-			o := d.forLinks(k)
-			o.Seed = explore.Seed(t, o.Seed)
-			if every {
-				if name != "strict" {
-					continue
-				}
-				o.Links.Sources, o.Links.Targets, o.BatchSize = nil, nil, 800
+		for _, kind := range f.linkCases() {
+			if kind.name == "plain" {
+				continue // as binary ones without negatives
 			}
-			reference := open(t, d.graph(t), o)
-			want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
-			for _, change := range []func(o *Options){
-				func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
-				func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", 60000, 0 },
-				func(o *Options) { o.Cache, o.FeatureCache, o.TraceMemory, o.Prefetch = "belady", 60000, 1<<20, 4 },
-				func(o *Options) { o.Cache, o.FeatureCache, o.Workers, o.NeighborCache = "lru", 60000, 3, 30000 },
-				func(o *Options) { o.Cache, o.FeatureCache = "presc", 60000 },
-				func(o *Options) { o.Memory, o.Cache = 8<<20, "auto" },
-			} {
-				o := o
-				change(&o)
-				l := open(t, OpenStore(s), o)
-				for epoch, batches := range want {
-					requireSame(t, batches, epochOf(t, l, int64(epoch)))
+			for _, every := range []bool{false, true} {
+				o := f.forLinks(kind.k, kind.source, kind.target)
+				o.Seed = explore.Seed(t, o.Seed)
+				if every {
+					if !kind.k.Strict || kind.k.Triplets {
+						continue
+					}
+					o.Links.Sources, o.Links.Targets, o.BatchSize = nil, nil, 800
 				}
-				require.NoError(t, l.Start(1, 3, Train)) // in the middle
-				requireSame(t, want[1][3:], rest(t, l))
-				require.NoError(t, l.Start(1, 0, Trace))
-				for i, b := range rest(t, l) {
-					require.Equal(t, want[1][i].arrays["n_id"], b.arrays["n_id"], name)
+				reference := open(t, g, o)
+				want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
+				for _, change := range []func(o *Options){
+					func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
+					func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", room, 0 },
+					func(o *Options) { o.Cache, o.FeatureCache, o.TraceMemory, o.Prefetch = "belady", room, 1<<20, 4 },
+					func(o *Options) { o.Cache, o.FeatureCache, o.Workers, o.NeighborCache = "lru", 60000, 3, 30000 },
+					func(o *Options) { o.Cache, o.FeatureCache = "presc", 60000 },
+					func(o *Options) { o.Memory, o.Cache = memory, "auto" },
+				} {
+					o := o
+					change(&o)
+					l := open(t, OpenStore(s), o)
+					for epoch, batches := range want {
+						requireSame(t, batches, epochOf(t, l, int64(epoch)))
+					}
+					require.NoError(t, l.Start(1, 3, Train)) // in the middle
+					requireSame(t, want[1][3:], rest(t, l))
+					require.NoError(t, l.Start(1, 0, Trace))
+					for i, b := range rest(t, l) {
+						require.Len(t, b.arrays, len(f.names)+1)
+						for typ := range f.names {
+							name := types.nodeName(typ, "n_id")
+							require.Equal(t, want[1][i].arrays[name], b.arrays[name], kind.name)
+						}
+					}
 				}
 			}
 		}
@@ -160,42 +217,54 @@ func TestLinksAgreeEverywhere(t *testing.T) {
 
 // Every edge as a link: in the user's order, of the store as well.
 func TestEveryEdgeIsALink(t *testing.T) {
-	d := newDataset(300, 2000)
-	o := plain()
-	o.Links, o.Shuffle, o.BatchSize = &links.Options{}, false, 700
-	for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
-		var sources, targets []int64
-		for _, b := range epochOf(t, open(t, src, o), 0) {
-			nodes, ends := b.int64s("n_id"), b.int64s("edge_label_index")
-			for i := range len(ends) / 2 {
-				sources, targets = append(sources, nodes[ends[i]]), append(targets, nodes[ends[len(ends)/2+i]])
+	for _, f := range forms(newDataset(300, 2000)) {
+		o := f.options()
+		o.Seeds, o.Links, o.Shuffle, o.BatchSize = nil, &links.Options{}, false, 700
+		g := f.graph(t)
+		types := g.parts().types
+		of := types.relations[0]
+		for _, src := range []Source{g, OpenStore(f.store(t, ssd.OS))} {
+			var sources, targets []int64
+			for _, b := range epochOf(t, open(t, src, o), 0) {
+				from, to := b.int64s(types.nodeName(of.source, "n_id")), b.int64s(types.nodeName(of.target, "n_id"))
+				ends := b.int64s(types.edgeName(0, "edge_label_index"))
+				for i := range len(ends) / 2 {
+					sources, targets = append(sources, from[ends[i]]), append(targets, to[ends[len(ends)/2+i]])
+				}
 			}
+			wantSources, wantTargets := f.ends(0)
+			require.Equal(t, wantSources, sources)
+			require.Equal(t, wantTargets, targets)
 		}
-		require.Equal(t, d.sources, sources)
-		require.Equal(t, d.targets, targets)
 	}
 }
 
 func TestLinksStayWithinTheirMemory(t *testing.T) {
-	d := newDataset(900, 9000)
-	o := d.forLinks(linkKinds["strict"])
-	o.Memory = 1
-	_, err := Open(context.Background(), OpenStore(d.store(t, ssd.OS)), o, mem.NewAllocator())
-	var short *mem.BudgetError
-	require.ErrorAs(t, err, &short)
-	o.Memory = short.Limit - short.Free + short.Need
-	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
-	epochOf(t, l, 0)
-	require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+	for _, f := range forms(newDataset(900, 9000)) {
+		kind := linkCase{k: linkKinds["strict"]}
+		if len(f.names) > 1 {
+			kind = f.linkCases()[1]
+		}
+		s := f.store(t, ssd.OS)
+		o := f.forLinks(kind.k, kind.source, kind.target)
+		o.Memory = 1
+		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+		var short *mem.BudgetError
+		require.ErrorAs(t, err, &short)
+		o.Memory = short.Need
+		l := open(t, OpenStore(s), o)
+		epochOf(t, l, 0)
+		require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+	}
 }
 
 // What looking through lists for edges takes, 16 bytes an edge that is fetched at a time, is in the smallest memory
 // that works.
 func TestSearchedListsAreInTheBudget(t *testing.T) {
-	d := newDataset(900, 9000)
-	s := d.store(t, ssd.OS)
+	f := newDataset(900, 9000).form("")
+	s := f.store(t, ssd.OS)
 	smallest := func(x links.Exclusion) int64 {
-		o := d.forLinks(links.Options{Exclude: x})
+		o := f.forLinks(links.Options{Exclude: x}, 0, 0)
 		o.Memory = 1
 		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
 		var short *mem.BudgetError
@@ -203,52 +272,4 @@ func TestSearchedListsAreInTheBudget(t *testing.T) {
 		return short.Need
 	}
 	require.Greater(t, smallest(links.ExcludeLinks), smallest(links.ExcludeNone)+16*9000)
-}
-
-func TestWrongLinks(t *testing.T) {
-	d := newDataset(100, 2200)
-	for name, tt := range map[string]struct {
-		change func(o *Options)
-		err    error
-		text   string
-	}{
-		"out of range": {func(o *Options) { o.Links.Targets[7] = 100 }, sample.ErrSeed,
-			"edge_label_index[1, 7] is 100, expected an id in [0, 100)"},
-		"negative": {func(o *Options) { o.Links.Sources[0] = -1 }, sample.ErrSeed, "edge_label_index[0, 0] is -1"},
-		"none": {func(o *Options) { o.Links.Sources, o.Links.Targets = []int64{}, []int64{} }, ErrOption,
-			"no link"},
-		"lengths":        {func(o *Options) { o.Links.Targets = o.Links.Targets[1:] }, ErrOption, "sources and"},
-		"seeds":          {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
-		"amount":         {func(o *Options) { o.Links.Negatives = -1 }, ErrOption, "negatives"},
-		"no number":      {func(o *Options) { o.Links.Negatives = math.NaN() }, ErrOption, "negatives"},
-		"half a triplet": {func(o *Options) { o.Links.Negatives, o.Links.Triplets = 1.5, true }, ErrOption, "whole number"},
-		"weights": {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, []float64{1} }, ErrOption,
-			"dst_weight must have an entry for each of 100 nodes, got 1"},
-		"bad weight": {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, append(make([]float64, 99), -1) },
-			ErrOption, "src_weight"},
-		"no weight": {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) }, ErrOption,
-			"src_weight"},
-		"strict":    {func(o *Options) { o.Links.Strict = true }, ErrOption, "without negatives"},
-		"exclusion": {func(o *Options) { o.Links.Exclude = 3 }, ErrOption, "exclusion"},
-		"labor": {func(o *Options) {
-			o.Links.Exclude, o.Labor = links.ExcludeLinks,
-				&sample.Labor{BatchDependency: 1}
-		}, ErrOption, "LABOR"},
-		"history": {func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "history"},
-		"impossible": {func(o *Options) {
-			o.Links.Negatives, o.Links.Strict, o.Links.Triplets = 1, true, true
-			for v := range d.nodes {
-				o.Links.Sources, o.Links.Targets = append(o.Links.Sources, 4), append(o.Links.Targets, v)
-			}
-		}, sample.ErrNegative, "node 4 is linked with every node"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := d.forLinks(links.Options{})
-			o.Links.Sources, o.Links.Targets = slices.Clone(d.sources), slices.Clone(d.targets)
-			tt.change(&o)
-			_, err := Open(context.Background(), d.graph(t), o, mem.NewAllocator())
-			require.ErrorIs(t, err, tt.err)
-			require.ErrorContains(t, err, tt.text)
-		})
-	}
 }

@@ -229,7 +229,7 @@ func TestLinkTreesAgreeEverywhere(t *testing.T) {
 	all := d.linkTreeOptions()
 	for _, name := range []string{"times strict", "times triplets", "disjoint weighted", "last of a window",
 		"every edge"} {
-		agreeEverywhere(t, d, s, name, all[name])
+		agreeEverywhere(t, d.form(""), s, name, all[name])
 	}
 }
 
@@ -247,16 +247,16 @@ func TestWrongTimesOfLinks(t *testing.T) {
 			`time_attr "time" needs edge_label_time, a time for each link`},
 		"of nodes": {d, func(o *Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil },
 			`time_attr "y" has times of nodes, so edge_label_time must give a time for each link`},
-		"too few": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 700) },
-			"edge_label_time has 700 times, expected one for each of 701 links"},
+		"too few": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 320) },
+			"edge_label_time has 320 times, expected one for each of 321 links"},
 		"of no edge": {d, func(o *Options) {
 			o.TimeAttr, o.SeedTimes, o.Links.Sources, o.Links.Targets = "time", make([]int64, 9), nil, nil
 		}, "expected one for each of 2200 links"},
-		"no time_attr": {d, func(o *Options) { o.SeedTimes = make([]int64, 701) }, "need time_attr"},
+		"no time_attr": {d, func(o *Options) { o.SeedTimes = make([]int64, 321) }, "need time_attr"},
 		"labor": {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
 			"LABOR and random walks"},
 		"name taken": {taken, func(o *Options) {
-			o.TimeAttr, o.SeedTimes = "time", make([]int64, 701)
+			o.TimeAttr, o.SeedTimes = "time", make([]int64, 321)
 		}, `the graph has a tensor "edge_label_time"`},
 		"exclude from both ways": {d, func(o *Options) {
 			o.Disjoint, o.Links.Exclude, o.Subgraph = true, links.ExcludeLinks, sample.Bidirectional

@@ -13,7 +13,7 @@ import (
 
 // walked are options of walks in both directions between users and items; relation 0 leads from users to items and 1
 // back.
-func (d *heteroDataset) walked() Options {
+func (d *form) walked() Options {
 	o := d.options()
 	once, again := []sample.Walk{{Walks: 3, Length: 1}, {Walks: 2, Length: 1}},
 		[]sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
@@ -25,7 +25,7 @@ func (d *heteroDataset) walked() Options {
 }
 
 func TestMetapathsAreTheSameInAnyPlace(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	want := epochOf(t, open(t, g, d.walked()), 1)
 	for name, tt := range map[string]struct {
@@ -65,7 +65,7 @@ func TestMetapathsAreTheSameInAnyPlace(t *testing.T) {
 
 // TestMetapathsInABudget: the smallest memory that is named works; types that no walk comes to take none of it.
 func TestMetapathsInABudget(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	s := d.store(t, ssd.OS)
 	o := d.walked()
 	want := epochOf(t, open(t, d.graph(t), o), 0)
@@ -89,7 +89,7 @@ func TestMetapathsInABudget(t *testing.T) {
 }
 
 func TestMetapathsAreCounted(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	o := d.walked()
 	o.Transpose = true
 	l := open(t, d.graph(t), o)
@@ -109,7 +109,7 @@ func TestMetapathsAreCounted(t *testing.T) {
 }
 
 func TestMetapathsThatAreRefused(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	g := d.graph(t)
 	for _, tt := range []struct {
 		change  func(o *Options)

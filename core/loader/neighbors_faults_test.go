@@ -22,7 +22,7 @@ import (
 // TestHeteroListsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the
 // limit holds, and lists take the place of what does not fit whole.
 func TestHeteroListsWithinTheBudget(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	for i, scale := range []int64{60, 40} { // so that topology is much beside a batch
 		e := &d.edges[i]
 		rng := rand.New(rand.NewPCG(uint64(i), 6))
@@ -70,7 +70,7 @@ func TestHeteroListsWithinTheBudget(t *testing.T) {
 // TestSmallestMemoryWithHeteroLists: with lists of a size by name the smallest memory that is named works, and has
 // them.
 func TestSmallestMemoryWithHeteroLists(t *testing.T) {
-	d := newHeteroDataset().timed()
+	d := severalTypes().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){
 		"weighted":      func(o *Options) { o.WeightAttr = "w" },
@@ -109,7 +109,7 @@ func TestDamagedHeteroListsAreRefused(t *testing.T) {
 		"wrong number":         {func(e store.EdgeType) *store.Array { return e.EdgeIDs }, []byte{1, 0, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newHeteroDataset()
+			d := severalTypes()
 			s := d.store(t, ssd.OS)
 			o := d.options()
 			o.Cache, o.NeighborCache = "degree", d.listBytes(t, s, o)/3
@@ -134,7 +134,7 @@ func TestDamagedHeteroListsAreRefused(t *testing.T) {
 // TestOpenFailsAndStopsWhileHeteroListsAreCached: a read that fails, and a context that ends, at any point of opening
 // leave nothing behind.
 func TestOpenFailsAndStopsWhileHeteroListsAreCached(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	fs := faultfs.New(ssd.OS)
 	s := d.store(t, fs)
 	o := d.options()

@@ -21,7 +21,7 @@ import (
 )
 
 // listBytes is what all lists of the dataset's store take that may be cached with these options.
-func (d *heteroDataset) listBytes(t *testing.T, s *store.Store, o Options) int64 {
+func (d *form) listBytes(t *testing.T, s *store.Store, o Options) int64 {
 	t.Helper()
 	l := &sampling{options: o, parts: OpenStore(s).parts()}
 	require.NoError(t, l.check())
@@ -42,9 +42,9 @@ func (d *heteroDataset) listBytes(t *testing.T, s *store.Store, o Options) int64
 
 // degenerate is a random heterogeneous graph: some types empty or of one node, hubs, parallel edges, edges from nodes
 // to themselves, relations without edges and such as are stored in the order of targets, without edge numbers.
-func degenerate(seed uint64) *heteroDataset {
+func degenerate(seed uint64) *form {
 	rng := rand.New(rand.NewPCG(seed, 77))
-	d := &heteroDataset{}
+	d := &form{}
 	for i := range 1 + rng.IntN(4) {
 		d.names = append(d.names, fmt.Sprint("t", i))
 		d.counts = append(d.counts, []int64{0, 1, 2, 17, 400, 1500}[rng.IntN(6)])
@@ -117,7 +117,7 @@ func TestHeteroListsChangeNoBatch(t *testing.T) {
 // TestHeteroListsOfAllSamplers: the same of every way to draw, on one, two and eight threads, from the first batch and
 // from one in the middle.
 func TestHeteroListsOfAllSamplers(t *testing.T) {
-	d := newHeteroDataset().timed()
+	d := severalTypes().timed()
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	ways := map[string]func(o *Options){
 		"uniform":             func(*Options) {},
@@ -132,7 +132,7 @@ func TestHeteroListsOfAllSamplers(t *testing.T) {
 			*o = d.forLinks(links.Options{Negatives: 2, Strict: true, Exclude: links.ExcludeBoth, Reverse: 1}, 0, 1)
 		},
 	}
-	for name, change := range heteroTrees(d) {
+	for name, change := range d.treeOptions() {
 		ways["trees, "+name] = change
 	}
 	for name, change := range ways {
@@ -169,7 +169,7 @@ func TestHeteroListsOfAllSamplers(t *testing.T) {
 
 // TestHeteroListsWithHistory: nor do they change what is pruned.
 func TestHeteroListsWithHistory(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	s := d.store(t, ssd.OS)
 	o := d.withHistory(d.options(), history.Gradient)
 	reference := d.train(t, open(t, d.graph(t), o))
@@ -215,7 +215,7 @@ func (l *Loader) missesOf(batches []*seen) (misses int64) {
 // TestMoreHeteroListsReadLess: the more is cached, the fewer edges miss, which are exactly those of lists that are not
 // cached, and the less is read.
 func TestMoreHeteroListsReadLess(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	s := d.store(t, ssd.OS)
 	o := d.options()
 	o.RelationFanouts = [][]int64{{4, 3}, {3, 3}, {2, 2}, {5, 5}, {2, 2}, {1, 1}, {1, 1}}
@@ -242,7 +242,7 @@ func TestMoreHeteroListsReadLess(t *testing.T) {
 // types, and as much is read.
 func TestOneTypeHasTheListsOfNone(t *testing.T) {
 	for _, edges := range []*dataset{newDataset(900, 7000), newDataset(700, 5000).bySorted()} {
-		hetero := &heteroDataset{names: []string{"all"}, counts: []int64{edges.nodes}, nodes: [][]GraphTensor{nil}}
+		hetero := &form{names: []string{"all"}, counts: []int64{edges.nodes}, nodes: [][]GraphTensor{nil}}
 		hetero.edges = []GraphEdges{{Source: "all", Relation: "to", Target: "all", EdgeIndex: edges.edgeIndex()}}
 		plainStore, heteroStore := edges.store(t, ssd.OS), hetero.store(t, ssd.OS)
 		for _, fanouts := range [][]int64{{-1}, {-1, -1}} {
@@ -283,7 +283,7 @@ func TestWantedLists(t *testing.T) {
 			littleEndian(append(ends[0], ends[1]...)))
 		return GraphEdges{Source: source, Relation: name, Target: target, EdgeIndex: index}
 	}
-	d := &heteroDataset{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1},
+	d := &form{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1},
 		nodes: make([][]GraphTensor, 4)}
 	d.edges = []GraphEdges{
 		edge("paper", "by", "author", 0, 0, 1, 0, 1, 1, 1, 2),

@@ -51,7 +51,7 @@ func TestWeightsByPositionAgreeEverywhere(t *testing.T) {
 			base.Seed = explore.Seed(t, 5)
 			base.BatchSize = 128
 			if change(&base); base.WeightAttr != "" {
-				agreeEverywhere(t, d, s, name+order, base)
+				agreeEverywhere(t, d.form(""), s, name+order, base)
 			}
 		}
 	}

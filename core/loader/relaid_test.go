@@ -73,7 +73,7 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 
 // TestRelaidStoreOfTypesGivesTheSameBatches is the same of a graph with several node types, each of which has an order.
 func TestRelaidStoreOfTypesGivesTheSameBatches(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	original := d.store(t, ssd.OS)
 	want := epochOf(t, open(t, d.graph(t), d.options()), 0)
 	for _, order := range store.Orders {

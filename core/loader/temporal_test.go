@@ -1,7 +1,8 @@
 package loader
 
 import (
-	"context"
+	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,9 +12,8 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
-	"freshgo/core/mem"
-	"freshgo/core/sample"
 	"freshgo/core/ssd"
+	"freshgo/core/store"
 )
 
 // timed adds an edge tensor "time" of a type, with values from 0 to 99.
@@ -38,8 +38,56 @@ func seedTimes(n int64) []int64 {
 	return times
 }
 
-func treeOptions(d *dataset) map[string]func(o *Options) {
-	edges := func(o *Options) { o.TimeAttr, o.SeedTimes = "time", seedTimes(d.nodes) }
+// timed adds times: "born" to users and tags, "when" to two relations and "mixed" to a type and a relation.
+func (f *form) timed() *form {
+	rng := rand.New(rand.NewPCG(8, 1))
+	add := func(name string, rows int64) GraphTensor {
+		times := make([]int32, rows)
+		for i := range times {
+			times[i] = rng.Int32N(100)
+		}
+		return GraphTensor{Name: name, DType: manifest.DType_INT32, Rows: littleEndian(times)}
+	}
+	for _, typ := range []int{0, 2} {
+		f.nodes[typ] = append(f.nodes[typ], add("born", f.counts[typ]))
+	}
+	for _, i := range []int{0, 2} {
+		f.edges[i].Tensors = append(f.edges[i].Tensors, add("when", int64(len(f.edges[i].Tensors[1].Rows)/4)))
+	}
+	f.nodes[1] = append(f.nodes[1], add("mixed", f.counts[1]))
+	f.edges[0].Tensors = append(f.edges[0].Tensors, add("mixed", int64(len(f.edges[0].Tensors[1].Rows)/4)))
+	return f
+}
+
+// numbers are those of a tensor with one for each row; nil where there is no tensor of this name.
+func numbers(tensors []GraphTensor, name string) []float64 {
+	for _, x := range tensors {
+		if x.Name == name {
+			out := make([]float64, len(x.Rows)/x.rowBytes())
+			store.DecodeFloats(x.DType, x.Rows, out)
+			return out
+		}
+	}
+	return nil
+}
+
+// treeOptions are ways to draw trees.
+func (f *form) treeOptions() map[string]func(o *Options) {
+	if len(f.names) > 1 {
+		given := func(o *Options) { o.SeedTimes = seedTimes(int64(len(o.Seeds))) }
+		return map[string]func(o *Options){
+			"disjoint": func(o *Options) { o.Disjoint = true },
+			"weighted": func(o *Options) { o.Disjoint, o.WeightAttr = true, "w" },
+			"nodes": func(o *Options) {
+				o.TimeAttr, o.Seeds = "born", append([]int64{3, 4, 3, 899}, 900+2500, 900+2500+59) // users and tags
+			},
+			"nodes, given": func(o *Options) { o.TimeAttr = "born"; given(o) },
+			"edges":        func(o *Options) { o.TimeAttr = "when"; given(o) },
+			"last":         func(o *Options) { o.TimeAttr, o.TemporalLast = "when", true; given(o) },
+			"window":       func(o *Options) { o.TimeAttr, o.TimeWindow = "when", 30; given(o) },
+		}
+	}
+	edges := func(o *Options) { o.TimeAttr, o.SeedTimes = "time", seedTimes(f.counts[0]) }
 	return map[string]func(o *Options){
 		"disjoint":          func(o *Options) { o.Disjoint = true },
 		"disjoint weighted": func(o *Options) { o.Disjoint, o.WeightAttr = true, "weight" },
@@ -48,23 +96,31 @@ func treeOptions(d *dataset) map[string]func(o *Options) {
 		"edge times window": func(o *Options) { edges(o); o.TimeWindow, o.Fanouts = 20, []int64{-1, 2} },
 		"node times":        func(o *Options) { o.TimeAttr = "y" },
 		"node times, given": func(o *Options) {
-			o.TimeAttr, o.SeedTimes, o.TemporalLast, o.Replace = "y", seedTimes(d.nodes), true, true
+			o.TimeAttr, o.SeedTimes, o.TemporalLast, o.Replace = "y", seedTimes(f.counts[0]), true, true
 		},
 	}
 }
 
+// timedForms are forms with times and weights.
+func timedForms(d *dataset) []*form {
+	all := forms(d.weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT32))
+	all[2].timed()
+	return all
+}
+
 // The metamorphic test of the samplers, for trees and times.
 func TestTreesAgreeEverywhere(t *testing.T) {
-	for order, d := range map[string]*dataset{
-		"":        newDataset(800, 9000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64),
-		" sorted": newDataset(300, 4000).bySorted().weighted(manifest.DType_INT16).timed(manifest.DType_UINT8),
+	for _, f := range []*form{
+		newDataset(800, 9000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64).form(""),
+		newDataset(300, 4000).bySorted().weighted(manifest.DType_INT16).timed(manifest.DType_UINT8).form(""),
+		severalTypes().timed(),
 	} {
-		s := d.store(t, ssd.OS)
-		for name, change := range treeOptions(d) {
-			base := plain()
+		s := f.store(t, ssd.OS)
+		for name, change := range f.treeOptions() {
+			base := f.options()
 			base.Seed = explore.Seed(t, 5)
 			change(&base)
-			agreeEverywhere(t, d, s, name+order, base)
+			agreeEverywhere(t, f, s, fmt.Sprint(f, " ", f.counts, " ", name), base)
 		}
 	}
 }
@@ -85,233 +141,139 @@ func TestNodeTimesOfRelaidStores(t *testing.T) {
 	}
 }
 
+// place is the place among all seeds of one among those of a type.
+func (f *form) place(o Options, typ int, among int64) int64 {
+	first := int64(0)
+	for _, n := range f.counts[:typ] {
+		first += n
+	}
+	if o.Seeds == nil {
+		return first + among
+	}
+	for at, v := range o.Seeds {
+		if v >= first && v < first+f.counts[typ] {
+			if among--; among < 0 {
+				return int64(at)
+			}
+		}
+	}
+	return -1
+}
+
 // requireTrees looks at every edge of a batch: its time, its tree, its ends; and at what every node brings.
-func requireTrees(t *testing.T, d *dataset, o Options, b *seen) {
+func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 	t.Helper()
-	nID, eID, input, tree := b.int64s("n_id"), b.int64s("e_id"), b.int64s("input_id"), b.int64s(TreeName)
-	edgeIndex, ptr := b.int64s("edge_index"), b.int64s("ptr")
-	row, col := edgeIndex[:len(eID)], edgeIndex[len(eID):]
-	require.Len(t, tree, len(nID))
-	var times []int64
-	if o.TimeAttr != "" {
-		times = b.int64s(SeedTimeName)
-		for i, p := range input {
-			if o.SeedTimes != nil {
-				require.Equal(t, o.SeedTimes[p], times[i])
-			} else {
-				require.Equal(t, d.y[nID[i]], times[i])
+	types := g.parts().types
+	of := func(typ int, name string) []int64 { return b.int64s(types.nodeName(typ, name)) }
+	var times []int64 // of the seeds
+	trees, ids, count := make([][]int64, len(f.names)), make([][]int64, len(f.names)), 0
+	for typ := range f.names {
+		trees[typ], ids[typ] = of(typ, TreeName), of(typ, "n_id")
+		require.Len(t, trees[typ], len(ids[typ]))
+		own, mine := numbers(f.nodes[typ], o.TimeAttr), of(typ, SeedTimeName)
+		for i, p := range of(typ, "input_id") {
+			require.EqualValues(t, count, trees[typ][i])
+			count++
+			switch {
+			case o.TimeAttr == "":
+			case o.SeedTimes != nil:
+				require.Equal(t, o.SeedTimes[f.place(o, typ, p)], mine[i])
+			default:
+				require.EqualValues(t, own[ids[typ][i]], mine[i])
 			}
 		}
+		times = append(times, mine...)
 	}
-	require.Len(t, times, len(b.arrays[SeedTimeName])/8)
-	allowed := func(e, seed int64) bool {
-		if times == nil {
-			return true
-		}
-		at := d.y[d.sources[e]]
-		if o.TimeAttr == "time" {
-			at = d.timeOf(e)
-		}
-		return at <= times[seed] && (o.TimeWindow == 0 || times[seed] < math.MinInt64+o.TimeWindow ||
-			at > times[seed]-o.TimeWindow)
+	if o.TimeAttr == "" {
+		require.Empty(t, times)
+	} else {
+		require.Len(t, times, count)
 	}
-	inEdges := map[int64][]int64{}
-	for e, v := range d.targets {
-		inEdges[v] = append(inEdges[v], int64(e))
-	}
-	firstOfHop, hop := b.int64s("num_sampled_nodes")[0], 0
-	for target := range int64(len(ptr) - 1) {
-		for target >= firstOfHop {
-			hop++
-			firstOfHop += b.int64s("num_sampled_nodes")[hop]
-		}
-		seed, want := tree[target], int64(0)
-		for _, e := range inEdges[nID[target]] {
-			if allowed(e, seed) && (o.WeightAttr == "" || e*7919%6 != 0) {
-				want++
+	for i, e := range g.edges {
+		sources, targets := f.ends(i)
+		byEdge, byNode := numbers(f.edges[i].Tensors, o.TimeAttr), numbers(f.nodes[e.source], o.TimeAttr)
+		weights := numbers(f.edges[i].Tensors, o.WeightAttr)
+		allowed := func(id, tree int64) bool {
+			when := int64(0)
+			switch {
+			case weights != nil && weights[id] == 0:
+				return false
+			case byEdge != nil:
+				when = int64(byEdge[id])
+			case byNode != nil:
+				when = int64(byNode[sources[id]])
+			default:
+				return true
 			}
+			return when <= times[tree] && (o.TimeWindow == 0 || times[tree] < math.MinInt64+o.TimeWindow ||
+				when > times[tree]-o.TimeWindow)
 		}
-		if k := o.Fanouts[hop]; k >= 0 && (want > k || o.Replace && want > 0) {
-			want = k
+		inEdges := map[int64][]int64{}
+		for id, v := range targets {
+			inEdges[v] = append(inEdges[v], int64(id))
 		}
-		require.Equal(t, want, ptr[target+1]-ptr[target])
-		for i := ptr[target]; i < ptr[target+1]; i++ {
-			if e := eID[i]; !allowed(e, seed) || tree[row[i]] != seed || col[i] != target || d.sources[e] != nID[row[i]] ||
-				d.targets[e] != nID[target] {
-				t.Fatalf("edge %d of tree %d, which is the graph's %d", i, seed, e)
+		name := func(of string) string { return types.edgeName(i, of) }
+		ptr, eID, edgeIndex := b.int64s(name("ptr")), b.int64s(name("e_id")), b.int64s(name("edge_index"))
+		sampled := of(e.target, "num_sampled_nodes")
+		end, hop := sampled[0], 0
+		for target := range int64(len(ptr) - 1) {
+			for target >= end {
+				hop++
+				end += sampled[hop]
+			}
+			tree, node, want := trees[e.target][target], ids[e.target][target], int64(0)
+			for _, id := range inEdges[node] {
+				if allowed(id, tree) {
+					want++
+				}
+			}
+			if k := f.fanouts(o)[i][hop]; k >= 0 && (want > k || o.Replace && want > 0) {
+				want = k
+			}
+			require.Equal(t, want, ptr[target+1]-ptr[target])
+			for j := ptr[target]; j < ptr[target+1]; j++ {
+				id, source := eID[j], edgeIndex[j]
+				if !allowed(id, tree) || trees[e.source][source] != tree || edgeIndex[int64(len(eID))+j] != target ||
+					sources[id] != ids[e.source][source] || targets[id] != node {
+					t.Fatalf("edge %d of relation %d and tree %d, which is the graph's %d", j, i, tree, id)
+				}
 			}
 		}
 	}
 	type place struct{ tree, node int64 }
-	places := map[place]bool{}
-	x, y := b.float32s("x"), b.int64s("y")
-	for i, v := range nID {
-		places[place{tree[i], v}] = true
-		require.Equal(t, d.x[v*width:(v+1)*width], x[i*width:(i+1)*width])
-		require.Equal(t, d.y[v], y[i])
+	for typ, tensors := range f.nodes {
+		places := map[place]bool{}
+		for i, v := range ids[typ] {
+			places[place{trees[typ][i], v}] = true
+		}
+		require.Len(t, places, len(ids[typ]), "a node is twice in a tree")
+		for _, x := range tensors {
+			got, size := b.arrays[types.nodeName(typ, x.Name)], x.rowBytes()
+			for i, v := range ids[typ] {
+				if !slices.Equal(x.Rows[int(v)*size:][:size], got[i*size:][:size]) {
+					t.Fatalf("row %d of %s of type %d is not that of %d", i, x.Name, typ, v)
+				}
+			}
+		}
 	}
-	require.Len(t, places, len(nID), "a node is twice in a tree")
 }
 
 func TestTreesAreRight(t *testing.T) {
-	d := newDataset(400, 5000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT32)
-	for name, change := range treeOptions(d) {
-		t.Run(name, func(t *testing.T) {
-			o := plain()
-			o.Seed = explore.Seed(t, 5)
-			change(&o)
-			o.BatchSize, o.NeighborCache, o.Cache, o.FeatureCache = 50, 0, "belady", rowsFor(50)
-			for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
-				for _, b := range epochOf(t, open(t, src, o), 0) {
-					requireTrees(t, d, o, b)
+	for _, f := range timedForms(newDataset(400, 5000)) {
+		g, s := f.graph(t), f.store(t, ssd.OS)
+		ways := f.treeOptions()
+		for _, name := range some(f, slices.Sorted(maps.Keys(ways))...) {
+			t.Run(fmt.Sprint(f, ", ", name), func(t *testing.T) {
+				o := f.options()
+				o.Seed = explore.Seed(t, 5)
+				ways[name](&o)
+				o.BatchSize, o.NeighborCache, o.Cache, o.FeatureCache = 50, 0, "belady", f.rooms()[2]
+				for _, src := range []Source{g, OpenStore(s)} {
+					for _, b := range epochOf(t, open(t, src, o), 0) {
+						f.requireTrees(t, g, o, b)
+					}
 				}
-			}
-		})
-	}
-}
-
-// A consumer may hold rows of nodes that are in several trees.
-func TestTreesWithHeldRows(t *testing.T) {
-	d := newDataset(600, 9000).timed(manifest.DType_INT64)
-	base := plain()
-	base.TimeAttr, base.SeedTimes = "time", seedTimes(d.nodes)
-	s := d.store(t, ssd.OS)
-	want := epochOf(t, open(t, d.graph(t), base), 0)
-	held := make([]int32, d.nodes)
-	for v := range held {
-		if held[v] = -1; v%3 == 0 {
-			held[v] = int32(v / 3)
-		}
-	}
-	for _, src := range []Source{d.graph(t), OpenStore(s)} {
-		o := base
-		o.Held, o.NeighborCache = held, 0
-		for i, b := range epochOf(t, open(t, src, o), 0) {
-			nID, place, x := b.int64s("n_id"), mem.View[int32](b.arrays[PlaceName]), b.float32s("x")
-			require.Equal(t, want[i].int64s("n_id"), nID)
-			missed := map[int64]bool{}
-			for j, v := range nID {
-				if held[v] >= 0 {
-					require.Equal(t, held[v], place[j])
-					continue
-				}
-				missed[v] = true
-				at := int(^place[j]) * width
-				require.Equal(t, d.x[v*width:(v+1)*width], x[at:at+width])
-			}
-			require.Len(t, x, len(missed)*width, "a row was brought twice")
-		}
-	}
-}
-
-// Only the drawn rows that are not in the batch yet are read: a node in many trees is read once.
-func TestRowsOfTreesAreReadOnce(t *testing.T) {
-	d := newDataset(500, 9000)
-	o := plain()
-	o.Disjoint, o.BatchSize, o.Fanouts = true, 500, []int64{10, 5}
-	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
-	b := epochOf(t, l, 0)[0]
-	require.Greater(t, len(b.int64s("n_id")), 5000)
-	stats := l.Stats()
-	require.EqualValues(t, len(b.int64s("n_id")), stats.Rows)
-	distinct := b.int64s("n_id")
-	slices.Sort(distinct)
-	require.EqualValues(t, len(slices.Compact(distinct)), stats.Misses)
-}
-
-func TestTimesOfEveryType(t *testing.T) {
-	var want []int64
-	for _, dtype := range []manifest.DType{
-		manifest.DType_INT8, manifest.DType_INT16, manifest.DType_INT32, manifest.DType_INT64, manifest.DType_UINT8,
-		manifest.DType_UINT16, manifest.DType_UINT32,
-	} {
-		d := newDataset(300, 3000).timed(dtype)
-		for _, neighbors := range []int64{Auto, 0} {
-			o := plain()
-			o.TimeAttr, o.SeedTimes, o.NeighborCache, o.BatchSize = "time", seedTimes(300), neighbors, 300
-			got := epochOf(t, open(t, OpenStore(d.store(t, ssd.OS)), o), 0)[0].int64s("e_id")
-			if want == nil {
-				want = got
-			}
-			require.Equal(t, want, got, dtype.Label())
-		}
-	}
-}
-
-func TestTimesWithoutEdges(t *testing.T) {
-	d := newDataset(100, 0).timed(manifest.DType_INT64)
-	for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
-		o := plain()
-		o.TimeAttr, o.SeedTimes = "time", seedTimes(100)
-		for _, b := range epochOf(t, open(t, src, o), 0) {
-			require.Empty(t, b.int64s("e_id"))
-			require.EqualValues(t, len(b.int64s("input_id")), len(b.int64s("n_id")))
-		}
-	}
-}
-
-func TestWrongTimes(t *testing.T) {
-	d := newDataset(100, 500).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
-	d.extra = append(d.extra, GraphTensor{Name: "huge", DType: manifest.DType_UINT64, Rows: make([]byte, 8*500)})
-	taken := newDataset(100, 500)
-	taken.extra = []GraphTensor{{Name: "batch", DType: manifest.DType_INT64, Rows: make([]byte, 8*500)}}
-	for name, c := range map[string]struct {
-		d       *dataset
-		change  func(o *Options)
-		message string
-	}{
-		"missing": {d, func(o *Options) { o.TimeAttr = "when" },
-			`time_attr "when" is no tensor of the graph, ` +
-				`the edge tensors are ["edge_attr" "weight" "time" "huge"] and the node tensors ["wide" "x" "y"]`},
-		"two columns": {d, func(o *Options) { o.TimeAttr = "edge_attr" },
-			`time_attr "edge_attr" holds int32 [2] for each node or edge, expected one integer`},
-		"floats":    {d, func(o *Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},
-		"too large": {d, func(o *Options) { o.TimeAttr = "huge" }, `time_attr "huge" holds uint64 []`},
-		"no input_time": {d, func(o *Options) { o.TimeAttr = "time" },
-			`time_attr "time" has times of edges, so input_time must give a time for each input node`},
-		"input_time": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 99) },
-			`input_time has 99 times, expected one for each of 100 input nodes`},
-		"of seeds": {d, func(o *Options) { o.TimeAttr, o.SeedTimes, o.Seeds = "y", make([]int64, 100), []int64{1, 2} },
-			`expected one for each of 2 input nodes`},
-		"window":   {d, func(o *Options) { o.TimeAttr, o.TimeWindow = "y", -1 }, `time_window must be at least 1`},
-		"no times": {d, func(o *Options) { o.TemporalLast = true }, `need time_attr`},
-		"weights":  {d, func(o *Options) { o.TimeAttr, o.WeightAttr = "y", "weight" }, `time_attr and weight_attr`},
-		"labor": {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
-			`LABOR and random walks`},
-		"walks": {d, func(o *Options) {
-			o.TimeAttr, o.Walks = "y", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
-		}, `LABOR and random walks`},
-		"history": {d, func(o *Options) { o.Disjoint, o.History = true, &HistoryOptions{} },
-			`a history and disjoint trees`},
-		"name taken": {taken, func(o *Options) { o.Disjoint = true }, `the graph has a tensor "batch"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, src := range []Source{c.d.graph(t), OpenStore(c.d.store(t, ssd.OS))} {
-				o := plain()
-				c.change(&o)
-				_, err := Open(context.Background(), src, o, mem.NewAllocator())
-				require.ErrorIs(t, err, ErrOption)
-				require.ErrorContains(t, err, c.message)
-			}
-		})
-	}
-}
-
-func TestFirsts(t *testing.T) {
-	var f firsts
-	rng := rand.New(rand.NewPCG(5, 5))
-	for _, n := range []int{0, 1, 2, 3, 100, 5000, 7} {
-		f.begin(n)
-		seen := map[int64]int32{}
-		for i := range int32(n) {
-			node := rng.Int64N(int64(n)) * (math.MaxUint32 / int64(n))
-			want, found := seen[node]
-			if !found {
-				want, seen[node] = i, i
-			}
-			first, again := f.add(node, i)
-			require.Equal(t, want, first)
-			require.Equal(t, found, again)
+			})
 		}
 	}
 }
