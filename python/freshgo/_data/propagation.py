@@ -8,14 +8,15 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from freshgo import ops
 from freshgo._args.aggregates import Aggregate, Part, note, noted
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._data.source import made_from, tensors
 from freshgo.errors import InvalidArgumentError
 
-_CHUNK_BYTES = 64 << 20
-"""What the rows that are added up at a time take in float64, about. Arbitrary."""
+_COPY_BYTES = 64 << 20
+"""What the columns that are added up at a time take in float64, about. Arbitrary."""
 
 
 def propagated(
@@ -113,18 +114,18 @@ def _along(parts: GraphParts, edge_type: EdgeType, weights: Tensor | None, rows:
         raise InvalidArgumentError(
             f"weights have shape {list(cast(Tensor, weights).shape)}, expected one for each edge"
         )
-    count = torch.bincount(target, minlength=num_targets)
     if reduce == "gcn":
         source, target, weight = _normalized(source, target, weight, num_targets)
-    out = torch.zeros(num_targets, rows.size(1), dtype=torch.float64)
-    edges = max(1, _CHUNK_BYTES // (8 * max(1, rows.size(1))))
-    for first in range(0, source.numel(), edges):
-        part = slice(first, first + edges)
-        added = rows.index_select(0, source[part]).double()
-        if weights is not None or reduce == "gcn":
-            added *= weight[part].unsqueeze(1)
-        out.index_add_(0, target[part], added)
-    return out / count.clamp(min=1).unsqueeze(1) if reduce == "mean" else out
+    index, ptr, order = ops.group(torch.stack([source, target]), num_targets)
+    factors = weight[order] if weights is not None or reduce == "gcn" else None
+    out = torch.empty(num_targets, rows.size(1), dtype=torch.float64)
+    columns = max(1, _COPY_BYTES // (8 * max(1, num_sources)))
+    for first in range(0, rows.size(1), columns):
+        some = rows.detach()[:, first : first + columns].double()
+        out[:, first : first + columns] = ops.aggregate(
+            some, index, ptr, factors, "mean" if reduce == "mean" else "sum"
+        )
+    return out
 
 
 def _normalized(source: Tensor, target: Tensor, weight: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "heterobatch": {"_args", "_batch"},
     "pyg": {"_batch"},
     "store": {*LEAVES, "_native"},
-    "_data": {*LEAVES, "_native", "store"},
+    "_data": {*LEAVES, "_native", "ops", "store"},
     "_ops": {"_native", "errors"},
     "_history": {*LEAVES, "_batch", "_native", "_ops"},
     "history": {*LEAVES, "_batch", "_history", "_native", "_ops", "_plots"},
