@@ -2,7 +2,7 @@ package loader
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"syscall"
@@ -19,14 +19,14 @@ import (
 	"freshgo/core/store"
 )
 
-// TestHeteroListsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the
+// TestListsOfRelationsWithinTheBudget: memory given as a whole, from the smallest that works on: batches are right, the
 // limit holds, and lists take the place of what does not fit whole.
-func TestHeteroListsWithinTheBudget(t *testing.T) {
-	d := severalTypes()
+func TestListsOfRelationsWithinTheBudget(t *testing.T) {
+	f := severalTypes()
 	for i, scale := range []int64{60, 40} { // so that topology is much beside a batch
-		e := &d.edges[i]
+		e := &f.edges[i]
 		rng := rand.New(rand.NewPCG(uint64(i), 6))
-		of := [2]int64{d.counts[i], d.counts[1-i]}
+		of := [2]int64{f.counts[i], f.counts[1-i]}
 		var ends [2][]int64
 		for range 4000 * scale {
 			u := rng.Float64()
@@ -36,14 +36,14 @@ func TestHeteroListsWithinTheBudget(t *testing.T) {
 		e.EdgeIndex, e.Tensors = store.Dense(manifest.DType_INT64, []int64{2, 4000 * scale},
 			littleEndian(append(ends[0], ends[1]...))), nil
 	}
-	g, s := d.graph(t), d.store(t, ssd.OS)
+	g, s := f.graph(t), f.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){
 		"uniform": func(*Options) {},
 		"labor":   func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
-		"walks":   func(o *Options) { *o = d.walked() },
+		"walks":   func(o *Options) { *o = f.walked() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := d.options()
+			o := f.options()
 			change(&o)
 			o.Workers, o.Prefetch = 2, 1
 			want := epochOf(t, open(t, g, o), 0)
@@ -67,25 +67,53 @@ func TestHeteroListsWithinTheBudget(t *testing.T) {
 	}
 }
 
-// TestSmallestMemoryWithHeteroLists: with lists of a size by name the smallest memory that is named works, and has
+// Memory given as a whole: at every size from the smallest on, batches are right,
+// the limit holds, and lists take the place of what does not fit whole.
+func TestListsWithinTheBudget(t *testing.T) {
+	d := newDataset(6000, 400000)
+	s := d.store(t, ssd.OS)
+	o := plain()
+	o.Fanouts, o.Cache, o.Memory, o.DropLast = []int64{3, 2}, "degree", 1000, true
+	o.Seeds = []int64{}
+	for v := range int64(640) {
+		o.Seeds = append(o.Seeds, v*9)
+	}
+	want := epochOf(t, open(t, d.graph(t), func() Options { o := o; o.Memory = 0; return o }()), 0)
+	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+	var tooSmall *mem.BudgetError
+	require.ErrorAs(t, err, &tooSmall)
+	seen := 0
+	for o.Memory = tooSmall.Need; o.Memory < tooSmall.Need+6<<20; o.Memory += 500_000 {
+		l := open(t, OpenStore(s), o)
+		requireSame(t, want, epochOf(t, l, 0))
+		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+		if l.lists != nil && l.lists[0].Edges() > 0 {
+			seen++
+			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.NeighborLists, 1)+l.parts.numEdges*4)
+		}
+	}
+	require.Positive(t, seen)
+}
+
+// TestSmallestMemoryWithLists: with lists of a size by name the smallest memory that is named works, and has
 // them.
-func TestSmallestMemoryWithHeteroLists(t *testing.T) {
-	d := severalTypes().timed()
-	g, s := d.graph(t), d.store(t, ssd.OS)
+func TestSmallestMemoryWithLists(t *testing.T) {
+	f := severalTypes().timed()
+	g, s := f.graph(t), f.store(t, ssd.OS)
 	for name, change := range map[string]func(o *Options){
 		"weighted":      func(o *Options) { o.WeightAttr = "w" },
 		"induced":       func(o *Options) { o.Subgraph = sample.Induced },
 		"bidirectional": func(o *Options) { o.Subgraph = sample.Bidirectional },
 		"times":         func(o *Options) { o.TimeAttr, o.SeedTimes = "when", seedTimes(int64(len(o.Seeds))) },
 		"links": func(o *Options) {
-			*o = d.forLinks(links.Options{Negatives: 2, Exclude: links.ExcludeLinks, Reverse: 1}, 0, 1)
+			*o = f.forLinks(links.Options{Negatives: 2, Exclude: links.ExcludeLinks, Reverse: 1}, 0, 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := d.options()
+			o := f.options()
 			change(&o)
 			want := epochOf(t, open(t, g, o), 0)
-			o.NeighborCache, o.Memory, o.Workers, o.Cache = d.listBytes(t, s, o)/4, 1, 2, "degree"
+			o.NeighborCache, o.Memory, o.Workers, o.Cache = f.listBytes(t, s, o)/4, 1, 2, "degree"
 			_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
 			var short *mem.BudgetError
 			require.ErrorAs(t, err, &short)
@@ -98,68 +126,93 @@ func TestSmallestMemoryWithHeteroLists(t *testing.T) {
 	}
 }
 
-// TestDamagedHeteroListsAreRefused: damage that is read while lists are cached is an error that says where.
-func TestDamagedHeteroListsAreRefused(t *testing.T) {
-	for name, c := range map[string]struct {
-		file   func(e store.EdgeType) *store.Array
-		damage []byte
-	}{
-		"impossible neighbour": {func(e store.EdgeType) *store.Array { return e.Indices }, []byte{255, 255, 255, 127}},
-		"wrong neighbour":      {func(e store.EdgeType) *store.Array { return e.Indices }, []byte{1, 0, 0, 0}},
-		"wrong number":         {func(e store.EdgeType) *store.Array { return e.EdgeIDs }, []byte{1, 0, 0, 0}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := severalTypes()
-			s := d.store(t, ssd.OS)
-			o := d.options()
-			o.Cache, o.NeighborCache = "degree", d.listBytes(t, s, o)/3
-			l := open(t, OpenStore(s), o)
-			at, path := int64(-1), c.file(s.EdgeTypes()[1]).Path
-			for r := range l.lists[1].Runs(0, 6000) {
-				at = r.From
-				break
-			}
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
-			require.NoError(t, err)
-			_, err = f.WriteAt(c.damage, at*4)
-			require.NoError(t, err)
-			require.NoError(t, f.Close())
-			_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-			require.ErrorIs(t, err, store.ErrCorrupt)
-			require.ErrorContains(t, err, path)
-		})
+// errAfter is a context whose Err fails from the n-th look on.
+type errAfter struct {
+	context.Context
+	looks chan struct{}
+}
+
+func (c errAfter) Err() error {
+	select {
+	case c.looks <- struct{}{}:
+		return nil
+	default:
+		return context.Canceled
 	}
 }
 
-// TestOpenFailsAndStopsWhileHeteroListsAreCached: a read that fails, and a context that ends, at any point of opening
-// leave nothing behind.
-func TestOpenFailsAndStopsWhileHeteroListsAreCached(t *testing.T) {
-	d := severalTypes()
-	fs := faultfs.New(ssd.OS)
-	s := d.store(t, fs)
-	o := d.options()
-	o.IO, o.Cache, o.NeighborCache = ssd.Pread, "degree", d.listBytes(t, s, o)/3
-	failed, stopped := 0, 0
-	for nth := 1; ; nth++ {
-		fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Times: 1, Errno: syscall.EIO})
-		l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-		fs.Clear()
-		if err == nil {
-			require.NoError(t, l.Close())
-			break
+// TestDamagedListsAreRefused: damage that is read while lists are cached is an error that says where, whether it makes
+// ids impossible or only wrong.
+func TestDamagedListsAreRefused(t *testing.T) {
+	neighbors := func(e store.EdgeType) *store.Array { return e.Indices }
+	numbers := func(e store.EdgeType) *store.Array { return e.EdgeIDs }
+	for name, c := range map[string]struct {
+		file   func(store.EdgeType) *store.Array
+		damage []byte
+	}{
+		"impossible neighbour": {neighbors, []byte{255, 255, 255, 127}},
+		"wrong neighbour":      {neighbors, []byte{1, 0, 0, 0}},
+		"impossible number":    {numbers, []byte{255, 255, 255, 255}},
+		"wrong number":         {numbers, []byte{1, 0, 0, 0}},
+	} {
+		for _, f := range forms(newDataset(3000, 40000)) {
+			for _, checksums := range some(f, false, true) {
+				t.Run(fmt.Sprintf("%s, %s, checksums %v", name, f, checksums), func(t *testing.T) {
+					s, relation := f.store(t, ssd.OS), min(1, len(f.edges)-1)
+					o := f.options()
+					o.Cache, o.NeighborCache, o.Checksums = "degree", f.listBytes(t, s, o)/3, checksums
+					l := open(t, OpenStore(s), o)
+					var at int64 // the first cached position
+					for r := range l.lists[relation].Runs(0, f.edges[relation].EdgeIndex.Shape[1]) {
+						at = r.From
+						break
+					}
+					path := c.file(s.EdgeTypes()[relation]).Path
+					require.NoError(t, os.Chmod(path, 0o600))
+					file, err := os.OpenFile(path, os.O_WRONLY, 0)
+					require.NoError(t, err)
+					_, err = file.WriteAt(c.damage, at*4)
+					require.NoError(t, err)
+					require.NoError(t, file.Close())
+					_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+					require.ErrorIs(t, err, store.ErrCorrupt)
+					require.ErrorContains(t, err, path)
+				})
+			}
 		}
-		require.ErrorIs(t, err, syscall.EIO)
-		failed++
 	}
-	for ; ; stopped++ {
-		l, err := Open(errAfter{context.Background(), make(chan struct{}, stopped)}, OpenStore(s), o, mem.NewAllocator())
-		if err == nil {
-			require.NotEmpty(t, l.lists)
-			require.NoError(t, l.Close())
-			break
+}
+
+// TestOpenFailsAndStopsWhileListsAreCached: a read that fails, and a context that ends, at any point of opening leave
+// nothing behind.
+func TestOpenFailsAndStopsWhileListsAreCached(t *testing.T) {
+	for _, f := range []*form{newDataset(3000, 60000).form(""), severalTypes()} {
+		fs := faultfs.New(ssd.OS)
+		s := f.store(t, fs)
+		o := f.options()
+		o.IO, o.Cache, o.NeighborCache = ssd.Pread, "degree", f.listBytes(t, s, o)/3
+		failed, stopped := 0, 0
+		for nth := 1; ; nth++ {
+			fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Times: 1, Errno: syscall.EIO})
+			l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			fs.Clear()
+			if err == nil {
+				require.NoError(t, l.Close())
+				break
+			}
+			require.ErrorIs(t, err, syscall.EIO)
+			failed++
 		}
-		require.True(t, errors.Is(err, context.Canceled), err)
+		for ; ; stopped++ {
+			l, err := Open(errAfter{context.Background(), make(chan struct{}, stopped)}, OpenStore(s), o, mem.NewAllocator())
+			if err == nil {
+				require.NotEmpty(t, l.lists)
+				require.NoError(t, l.Close())
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.Greater(t, failed, 10)
+		require.Greater(t, stopped, 10)
 	}
-	require.Greater(t, failed, 15)
-	require.Greater(t, stopped, 15)
 }

@@ -1,20 +1,21 @@
 package loader
 
 import (
-	"context"
 	"fmt"
-	"os"
+	"math/rand/v2"
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/history"
 	"freshgo/core/internal/explore"
+	"freshgo/core/links"
+	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/sample"
 	"freshgo/core/ssd"
-	"freshgo/core/ssd/faultfs"
 	"freshgo/core/store"
 )
 
@@ -25,91 +26,286 @@ func (d *dataset) bySorted() *dataset {
 	return d
 }
 
-// listBytes is what all lists of the dataset's store take.
-func (d *dataset) listBytes(widths ...int) int64 {
-	total := cache.NeighborTableBytes(d.nodes)
-	for _, width := range widths {
-		total += int64(len(d.sources) * width)
-	}
-	return total
-}
-
 // onDisk keeps the topology on disk but for this many bytes of lists.
 func onDisk(o Options, nBytes int64) Options {
 	o.NeighborCache, o.Cache, o.FeatureCache = nBytes, "degree", Auto
 	return o
 }
 
-// TestNeighborCacheChangesNoBatch is the metamorphic test of the neighbour cache:
-// off, smaller than its address table, partial, full.
-func TestNeighborCacheChangesNoBatch(t *testing.T) {
-	for name, d := range map[string]*dataset{
-		"edge numbers":    newDataset(3000, 40000),
-		"no edge numbers": newDataset(2000, 30000).bySorted(),
-		"mostly empty":    newDataset(9000, 4000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := d.store(t, ssd.OS)
-			plainOptions := plain()
-			plainOptions.Seed = explore.Seed(t, 5)
-			want := epochOf(t, open(t, d.graph(t), plainOptions), 1)
-			full := d.listBytes(4, 4)
-			rng := explore.Rand(t, 1, uint64(d.nodes))
-			for _, nBytes := range []int64{0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2,
-				full * 3 / 4} {
-				o := onDisk(plainOptions, nBytes)
-				o.Workers, o.Prefetch = 1+rng.IntN(8), rng.IntN(9)
-				o.IO = []ssd.Kind{ssd.Auto, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
-				o.Checksums = rng.IntN(2) == 0
-				l := open(t, OpenStore(s), o)
-				requireSame(t, want, epochOf(t, l, 1))
-				hits, misses := l.neighborCounts()
-				require.Equal(t, l.Stats().Edges, hits+misses, "%d bytes, %d workers", nBytes, o.Workers)
-				require.LessOrEqual(t, l.budget.Live()[mem.NeighborCache], nBytes)
+// listBytes is what all lists of a form's store take that may be cached with these options.
+func (f *form) listBytes(t *testing.T, s *store.Store, o Options) int64 {
+	t.Helper()
+	l := &sampling{options: o, parts: OpenStore(s).parts()}
+	require.NoError(t, l.check())
+	types, total := l.parts.types, int64(0)
+	for i := range types.relations {
+		r := &types.relations[i]
+		if !types.mayList(i) {
+			continue
+		}
+		width := r.onDisk.Indices.Layout.RowBytes
+		if r.onDisk.EdgeIDs != nil && !types.walked {
+			width += r.onDisk.EdgeIDs.Layout.RowBytes
+		}
+		total += cache.NeighborTableBytes(types.count(r.target)) + r.numEdges*int64(width)
+	}
+	return total
+}
+
+// degenerate is a random heterogeneous graph: some types empty or of one node, hubs, parallel edges, edges from nodes
+// to themselves, relations without edges and such as are stored in the order of targets, without edge numbers.
+func degenerate(seed uint64) *form {
+	rng := rand.New(rand.NewPCG(seed, 77))
+	d := &form{}
+	for i := range 1 + rng.IntN(4) {
+		d.names = append(d.names, fmt.Sprint("t", i))
+		d.counts = append(d.counts, []int64{0, 1, 2, 17, 400, 1500}[rng.IntN(6)])
+		d.nodes = append(d.nodes, nil)
+	}
+	if rng.IntN(2) == 0 || slices.Max(d.counts) == 0 {
+		d.counts[0] = 700
+	}
+	for i := range 1 + rng.IntN(6) {
+		source, target, edges := rng.IntN(len(d.names)), rng.IntN(len(d.names)), rng.IntN(1+rng.IntN(8000))
+		if d.counts[source] == 0 || d.counts[target] == 0 {
+			edges = 0
+		}
+		hub := d.counts[target] > 0 && rng.IntN(3) == 0
+		var sources, targets []int64
+		for range edges {
+			u := rng.Float64()
+			sources = append(sources, int64(float64(d.counts[source])*u*u))
+			v := rng.Int64N(d.counts[target])
+			if hub && rng.IntN(2) == 0 {
+				v = 0
 			}
+			targets = append(targets, v)
+		}
+		if rng.IntN(2) == 0 {
+			slices.Sort(targets)
+		}
+		d.edges = append(d.edges, GraphEdges{
+			Source: d.names[source], Relation: fmt.Sprint("r", i), Target: d.names[target],
+			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(edges)}, littleEndian(append(sources, targets...))),
 		})
+	}
+	return d
+}
+
+// requireLists holds that with lists of some nodes in memory an epoch has the batches of the graph in memory, and that
+// the lists take no more than they may.
+func (f *form) requireLists(t *testing.T, s *store.Store, o Options, want []*seen) {
+	t.Helper()
+	l := open(t, OpenStore(s), o)
+	requireSame(t, want, epochOf(t, l, 1))
+	require.LessOrEqual(t, l.budget.Live()[mem.NeighborCache], o.NeighborCache)
+	hits, misses := l.neighborCounts()
+	if o.Labor == nil && o.Subgraph == sample.Directional {
+		require.Equal(t, l.Stats().Edges, hits+misses, "%d bytes, %d workers", o.NeighborCache, o.Workers)
 	}
 }
 
-func TestNeighborCacheWithReplacementAndAllNeighbours(t *testing.T) {
-	d := newDataset(1500, 20000)
-	s := d.store(t, ssd.OS)
+// TestListsChangeNoBatch is the metamorphic test of the neighbour cache: off, smaller than its address table, partial,
+// full.
+func TestListsChangeNoBatch(t *testing.T) {
+	for _, d := range []*dataset{newDataset(3000, 40000), newDataset(2000, 30000).bySorted(), newDataset(9000, 4000)} {
+		f, o := d.form(""), plain()
+		s, rng := f.store(t, ssd.OS), explore.Rand(t, 1, uint64(d.nodes))
+		o.Seed = explore.Seed(t, 5)
+		want := epochOf(t, open(t, f.graph(t), o), 1)
+		o.Cache = "degree"
+		full := f.listBytes(t, s, o)
+		for _, o.NeighborCache = range []int64{0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2,
+			full * 3 / 4} {
+			o.Workers, o.Prefetch = 1+rng.IntN(8), rng.IntN(9)
+			o.IO = []ssd.Kind{ssd.Auto, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
+			o.Checksums = rng.IntN(2) == 0
+			f.requireLists(t, s, o, want)
+		}
+	}
+	for seed := range uint64(12) {
+		f := degenerate(explore.Seed(t, seed))
+		g, s, rng := f.graph(t), f.store(t, ssd.OS), explore.Rand(t, seed, 2)
+		for range 2 {
+			o := plain()
+			o.Fanouts = [][]int64{{3}, {4, 3}, {2, -1}, {-1, 0}, {2, 2, 2}}[rng.IntN(5)]
+			o.Replace, o.BatchSize = rng.IntN(3) == 0, 1+rng.Int64N(90)
+			switch rng.IntN(4) {
+			case 0:
+				o.Labor, o.Replace = &sample.Labor{BatchDependency: 1}, false
+			case 1:
+				o.Disjoint = true
+			case 2:
+				o.Subgraph, o.Replace = sample.SubgraphType(1+rng.IntN(2)), false
+			}
+			want := epochOf(t, open(t, g, o), 1)
+			full := f.listBytes(t, s, o)
+			o.Cache, o.Checksums = "degree", rng.IntN(2) == 0
+			o.Workers, o.Prefetch = []int{1, 2, 8}[rng.IntN(3)], rng.IntN(9)
+			for _, o.NeighborCache = range []int64{1, full / 20, full / 3, full - 1} {
+				if o.NeighborCache >= 0 { // a graph may have no list
+					f.requireLists(t, s, o, want)
+				}
+			}
+		}
+	}
+}
+
+func TestListsWithReplacementAndAllNeighbours(t *testing.T) {
+	f := newDataset(1500, 20000).form("")
+	s := f.store(t, ssd.OS)
 	for _, replace := range []bool{false, true} {
 		o := plain()
 		o.Fanouts, o.Replace = []int64{-1, 12, 2}, replace
 		o.Seeds = []int64{3, 3, 900, 0, 1499, 3, 77}
-		want := epochOf(t, open(t, d.graph(t), o), 0)
-		requireSame(t, want, epochOf(t, open(t, OpenStore(s), onDisk(o, d.listBytes(4, 4)/3)), 0))
+		want := epochOf(t, open(t, f.graph(t), o), 0)
+		requireSame(t, want, epochOf(t, open(t, OpenStore(s), onDisk(o, f.listBytes(t, s, o)/3)), 0))
 	}
 }
 
-// TestMoreListsReadLess: the more is cached, the fewer positions are read, down to
-// nothing where all is.
-func TestMoreListsReadLess(t *testing.T) {
-	d := newDataset(4000, 50000)
-	s := d.store(t, ssd.OS)
-	full := d.listBytes(4, 4)
-	last, lastBytes := int64(1<<60), int64(1<<60)
-	for _, nBytes := range []int64{0, full / 10, full / 4, 2 * full / 5, 2*50000*4 - 1} {
-		l := open(t, OpenStore(s), onDisk(plain(), nBytes))
-		if nBytes == 2*50000*4-1 {
-			// Neighbours alone would fit, but lists of both save more reads.
-			require.False(t, l.split.Neighbors)
-			require.True(t, l.parts.types.relations[0].EdgeIDs.Cached())
-		}
-		opened := l.Stats().BytesRead
-		epochOf(t, l, 0)
-		hits, misses := l.neighborCounts()
-		require.Less(t, misses, last)
-		require.LessOrEqual(t, l.Stats().BytesRead-opened, lastBytes)
-		lastBytes = l.Stats().BytesRead - opened // of topology only: the rows are all in memory
-		if nBytes > 0 && nBytes < full/2 {       // lists of neighbours
-			// The cached lists are those wanted most often for what they cost.
-			require.Greater(t, hits*int64(len(d.sources)), (hits+misses)*l.lists[0].Edges())
-		}
-		last = misses
+// TestListsOfAllSamplers: the same of every way to draw, on one, two and eight threads, from the first batch and
+// from one in the middle.
+func TestListsOfAllSamplers(t *testing.T) {
+	f := severalTypes().timed()
+	g, s := f.graph(t), f.store(t, ssd.OS)
+	ways := map[string]func(o *Options){
+		"uniform":             func(*Options) {},
+		"replaced":            func(o *Options) { o.Replace = true },
+		"weighted":            func(o *Options) { o.WeightAttr = "w" },
+		"labor":               func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"bidirectional":       func(o *Options) { o.Subgraph = sample.Bidirectional },
+		"bidirectional trees": func(o *Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true },
+		"induced":             func(o *Options) { o.Subgraph = sample.Induced },
+		"walks":               func(o *Options) { *o = f.walked() },
+		"links": func(o *Options) {
+			*o = f.forLinks(links.Options{Negatives: 2, Strict: true, Exclude: links.ExcludeBoth, Reverse: 1}, 0, 1)
+		},
 	}
-	l := open(t, OpenStore(s), onDisk(plain(), 2*50000*4))
+	for name, change := range f.treeOptions() {
+		ways["trees, "+name] = change
+	}
+	for name, change := range ways {
+		t.Run(name, func(t *testing.T) {
+			o := f.options()
+			change(&o)
+			want := epochOf(t, open(t, g, o), 1)
+			full, missed := f.listBytes(t, s, o), int64(0)
+			for _, change := range []func(o *Options){
+				func(o *Options) { o.Workers, o.Prefetch, o.NeighborCache = 1, 0, full/3 },
+				func(o *Options) { o.Workers, o.Prefetch, o.NeighborCache, o.Checksums = 2, 1, full*3/4, true },
+				func(o *Options) { o.Workers, o.Prefetch, o.NeighborCache = 8, 5, full/10 },
+				func(o *Options) {
+					o.Cache, o.FeatureCache, o.Superbatch, o.NeighborCache = "belady", 120<<10, 4, full/2
+				},
+			} {
+				o := o
+				o.Cache = "lru"
+				change(&o)
+				l := open(t, OpenStore(s), o)
+				require.NotEmpty(t, l.lists)
+				requireSame(t, want, epochOf(t, l, 1))
+				hits, misses := l.neighborCounts()
+				require.Positive(t, hits)
+				missed += misses
+				half := len(want) / 2
+				require.NoError(t, l.Start(1, int64(half), Train))
+				requireSame(t, want[half:], rest(t, l))
+			}
+			require.Positive(t, missed)
+		})
+	}
+}
+
+// TestListsWithHistory: nor do they change what is pruned.
+func TestListsWithHistory(t *testing.T) {
+	f := severalTypes()
+	s := f.store(t, ssd.OS)
+	o := f.withHistory(f.options(), history.Gradient)
+	reference := f.train(t, open(t, f.graph(t), o))
+	o.NeighborCache, o.Cache, o.Workers = f.listBytes(t, s, o)/3, "degree", 2
+	r := f.train(t, open(t, OpenStore(s), o))
+	for epoch := range int64(2) {
+		want, got := reference.epochOf(epoch), r.epochOf(epoch)
+		for i := range got {
+			r.requirePlainCounts(want[i], got[i])
+		}
+		requireSame(t, want, got)
+	}
+	require.NotEmpty(t, r.l.lists)
+	require.Positive(t, r.hits)
+}
+
+// missesOf counts the edges of batches whose targets' lists a loader has not.
+func (l *Loader) missesOf(batches []*seen) (misses int64) {
+	types, kind := l.parts.types, 0
+	for i := range types.relations {
+		var lists *cache.Neighbors
+		if types.mayList(i) {
+			lists = l.lists[kind]
+			kind++
+		}
+		for _, b := range batches {
+			index, nodes := b.int64s(types.edgeName(i, "edge_index")),
+				b.int64s(types.nodeName(types.relations[i].target, "n_id"))
+			for _, target := range index[len(index)/2:] {
+				at := []int64{cache.Miss}
+				if lists != nil {
+					lists.Find([]int64{nodes[target]}, at)
+				}
+				if at[0] == cache.Miss {
+					misses++
+				}
+			}
+		}
+	}
+	return misses
+}
+
+// TestMoreListsReadLess: the more is cached, the fewer edges miss, which are exactly those of lists that are not
+// cached, and the less is read.
+func TestMoreListsReadLess(t *testing.T) {
+	for _, f := range forms(newDataset(4000, 50000)) {
+		s := f.store(t, ssd.OS)
+		o := f.options()
+		if len(f.names) > 1 {
+			o.RelationFanouts = [][]int64{{4, 3}, {3, 3}, {2, 2}, {5, 5}, {2, 2}, {1, 1}, {1, 1}}
+		}
+		o.Cache, o.Checksums = "degree", true
+		full := f.listBytes(t, s, o)
+		var last, lastBytes int64 = 1 << 60, 1 << 60
+		for _, o.NeighborCache = range []int64{0, full / 10, full / 4, full * 2 / 5, full * 2 / 3, full * 9 / 10} {
+			l := open(t, OpenStore(s), o)
+			opened := l.Stats().BytesRead
+			batches := epochOf(t, l, 0)
+			hits, misses := l.neighborCounts()
+			require.Equal(t, l.Stats().Edges, hits+misses)
+			if o.NeighborCache > 0 {
+				require.Equal(t, l.missesOf(batches), misses)
+				edges, cached := int64(0), int64(0)
+				for i := range f.edges {
+					edges += f.edges[i].EdgeIndex.Shape[1]
+				}
+				for _, lists := range l.lists {
+					cached += lists.Edges()
+				}
+				require.Greater(t, hits*edges, (hits+misses)*cached, "lists are those wanted most often for what they cost")
+			}
+			require.Less(t, misses, last)
+			read := l.Stats().BytesRead - opened // of topology only: rows are all in memory
+			require.Less(t, read, lastBytes)
+			last, lastBytes = misses, read
+		}
+	}
+}
+
+// TestAllListsAreTopology: where all lists are in memory nothing misses, and a byte less is for lists of both arrays:
+// neighbours alone would fit, but lists of both save more reads.
+func TestAllListsAreTopology(t *testing.T) {
+	s := newDataset(4000, 50000).store(t, ssd.OS)
+	l := open(t, OpenStore(s), onDisk(plain(), 2*50000*4-1))
+	require.False(t, l.split.Neighbors)
+	require.True(t, l.parts.types.relations[0].EdgeIDs.Cached())
+	l = open(t, OpenStore(s), onDisk(plain(), 2*50000*4))
 	require.True(t, l.split.Neighbors && l.split.EdgeIDs)
 	hits, misses := l.neighborCounts()
 	require.Zero(t, hits+misses)
@@ -119,121 +315,33 @@ func TestMoreListsReadLess(t *testing.T) {
 	require.Equal(t, l.Stats().Edges, hits)
 }
 
-// Damage that is read while lists are cached is an error that says where, whether
-// it makes ids impossible or only wrong.
-func TestDamagedListsAreRefused(t *testing.T) {
-	for name, c := range map[string]struct {
-		file   func(store.Topology) *store.Array
-		damage []byte
-	}{
-		"impossible neighbour": {func(t store.Topology) *store.Array { return t.Indices }, []byte{255, 255, 255, 127}},
-		"wrong neighbour":      {func(t store.Topology) *store.Array { return t.Indices }, []byte{1, 0, 0, 0}},
-		"impossible number":    {func(t store.Topology) *store.Array { return t.EdgeIDs }, []byte{255, 255, 255, 255}},
-		"wrong number":         {func(t store.Topology) *store.Array { return t.EdgeIDs }, []byte{1, 0, 0, 0}},
-	} {
-		for _, checksums := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, checksums %v", name, checksums), func(t *testing.T) {
-				d := newDataset(3000, 40000)
-				s := d.store(t, ssd.OS)
-				path := c.file(s.Topology()).Path
-				o := onDisk(plain(), d.listBytes(4, 4)/3)
-				o.Checksums = checksums
-				l := open(t, OpenStore(s), o)
-				var at int64 // the first cached position
-				for r := range l.lists[0].Runs(0, 40000) {
-					at = r.From
-					break
+// TestOneTypeHasTheListsOfNone: of a graph with one type of nodes and of edges the same lists are cached as without
+// types, and as much is read.
+func TestOneTypeHasTheListsOfNone(t *testing.T) {
+	for _, d := range []*dataset{newDataset(900, 7000), newDataset(700, 5000).bySorted()} {
+		nodes := make([]int64, d.nodes)
+		for v := range nodes {
+			nodes[v] = int64(v)
+		}
+		none, one := d.store(t, ssd.OS), d.form("node").store(t, ssd.OS)
+		for _, fanouts := range [][]int64{{-1}, {-1, -1}} {
+			o := plain()
+			o.Fanouts, o.Cache, o.BatchSize, o.Workers, o.Prefetch = fanouts, "degree", 30, 1, 0 // there is nothing to draw
+			for _, part := range []int64{30, 7, 2} {
+				o.NeighborCache = d.form("").listBytes(t, none, o) / part
+				var found [2][]int64
+				for i, s := range []*store.Store{none, one} {
+					l, at := open(t, OpenStore(s), o), make([]int64, d.nodes)
+					l.lists[0].Find(nodes, at)
+					require.Positive(t, l.lists[0].Lists())
+					hits, misses := l.neighborCounts()
+					require.Zero(t, hits+misses)
+					epochOf(t, l, 0)
+					hits, misses = l.neighborCounts()
+					found[i] = append(at, hits, misses)
 				}
-				require.NoError(t, os.Chmod(path, 0o600))
-				f, err := os.OpenFile(path, os.O_WRONLY, 0)
-				require.NoError(t, err)
-				_, err = f.WriteAt(c.damage, at*4)
-				require.NoError(t, err)
-				require.NoError(t, f.Close())
-				_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-				require.ErrorIs(t, err, store.ErrCorrupt)
-				require.ErrorContains(t, err, path)
-			})
+				require.Equal(t, found[0], found[1])
+			}
 		}
 	}
-}
-
-func TestFailedReadsWhileListsAreCached(t *testing.T) {
-	d := newDataset(3000, 60000)
-	fs := faultfs.New(ssd.OS)
-	s := d.store(t, fs)
-	o := onDisk(plain(), d.listBytes(4, 4)/3)
-	o.IO = ssd.Pread
-	failed := 0
-	for nth := 1; ; nth++ {
-		fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Times: 1, Errno: syscall.EIO})
-		l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-		fs.Clear()
-		if err == nil {
-			require.NoError(t, l.Close())
-			break
-		}
-		require.ErrorIs(t, err, syscall.EIO)
-		failed++
-	}
-	require.Greater(t, failed, 10)
-}
-
-// errAfter is a context whose Err fails from the n-th look on.
-type errAfter struct {
-	context.Context
-	looks chan struct{}
-}
-
-func (c errAfter) Err() error {
-	select {
-	case c.looks <- struct{}{}:
-		return nil
-	default:
-		return context.Canceled
-	}
-}
-
-func TestOpenStopsWhileListsAreCached(t *testing.T) {
-	d := newDataset(3000, 40000)
-	s := d.store(t, ssd.OS)
-	o := onDisk(plain(), d.listBytes(4, 4)/3)
-	for n := 0; ; n++ {
-		l, err := Open(errAfter{context.Background(), make(chan struct{}, n)}, OpenStore(s), o, mem.NewAllocator())
-		if err == nil {
-			require.NotNil(t, l.lists)
-			require.NoError(t, l.Close())
-			require.Greater(t, n, 10)
-			return
-		}
-		require.ErrorIs(t, err, context.Canceled)
-	}
-}
-
-// Memory given as a whole: at every size from the smallest on, batches are right,
-// the limit holds, and lists take the place of what does not fit whole.
-func TestListsWithinTheBudget(t *testing.T) {
-	d := newDataset(6000, 400000)
-	s := d.store(t, ssd.OS)
-	o := plain()
-	o.Fanouts, o.Cache, o.Memory, o.DropLast = []int64{3, 2}, "degree", 1000, true
-	o.Seeds = []int64{}
-	for v := range int64(640) {
-		o.Seeds = append(o.Seeds, v*9)
-	}
-	want := epochOf(t, open(t, d.graph(t), func() Options { o := o; o.Memory = 0; return o }()), 0)
-	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-	var tooSmall *mem.BudgetError
-	require.ErrorAs(t, err, &tooSmall)
-	seen := 0
-	for o.Memory = tooSmall.Need; o.Memory < tooSmall.Need+6<<20; o.Memory += 500_000 {
-		l := open(t, OpenStore(s), o)
-		requireSame(t, want, epochOf(t, l, 0))
-		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-		if l.lists != nil && l.lists[0].Edges() > 0 {
-			seen++
-			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.NeighborLists, 1)+l.parts.numEdges*4)
-		}
-	}
-	require.Positive(t, seen)
 }
