@@ -1,20 +1,16 @@
 package loader
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/manifest"
-	"freshgo/core/mem"
-	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -195,173 +191,6 @@ func (f *form) options() Options {
 	}
 	o.Seeds = append(o.Seeds, 900+2500+7, 900+2500+9) // tags
 	return o
-}
-
-// byType is a batch of the sampler cut by node type and relation.
-type byType struct {
-	Nodes, NodesPerHop [][]int64 // ids within the type
-	Relations          []byRelation
-}
-
-type byRelation struct {
-	Ptr, Pos, EdgesPerHop []int64
-	Row                   []uint32
-}
-
-// cutBatch cuts a batch of so many hops by its counts.
-func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out byType) {
-	first, reached := int64(0), make([]int64, len(g.NumNodes))
-	for typ, n := range g.NumNodes {
-		counts := sub.NodesPerHop[typ*(hops+1) : (typ+1)*(hops+1)]
-		total := counts[hops]
-		for _, k := range counts[:hops] {
-			reached[typ] += k
-		}
-		total += reached[typ]
-		var nodes []int64
-		for _, v := range sub.Nodes[:total] {
-			nodes = append(nodes, v-first)
-		}
-		out.Nodes, out.NodesPerHop = append(out.Nodes, nodes), append(out.NodesPerHop, counts)
-		sub.Nodes, first = sub.Nodes[total:], first+n
-	}
-	for i, r := range g.Relations {
-		e := byRelation{Ptr: sub.Ptr[:reached[r.Target]+1], EdgesPerHop: sub.EdgesPerHop[i*hops : (i+1)*hops]}
-		total := e.Ptr[reached[r.Target]]
-		e.Row, e.Pos = sub.Row[:total], sub.Pos[:total]
-		sub.Ptr, sub.Row, sub.Pos = sub.Ptr[len(e.Ptr):], sub.Row[total:], sub.Pos[total:]
-		out.Relations = append(out.Relations, e)
-	}
-	return out
-}
-
-// check compares a batch with what the sampler draws for its seeds, and every row with the tensor that it is of.
-func (f *form) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch int64, b *seen) {
-	t.Helper()
-	types := g.parts().types
-	lists := make([][]int64, len(f.names))
-	first := []int64{0}
-	for _, n := range f.counts {
-		first = append(first, first[len(first)-1]+n)
-	}
-	chosen := o.Seeds
-	if chosen == nil { // all
-		for v := range first[len(f.names)] {
-			chosen = append(chosen, v)
-		}
-	}
-	for _, v := range chosen {
-		typ := 0
-		for v >= first[typ+1] {
-			typ++
-		}
-		lists[typ] = append(lists[typ], v-first[typ])
-	}
-	seeds, total := make([][]int64, len(f.names)), 0
-	for typ := range f.names {
-		for _, at := range b.int64s(types.nodeName(typ, "input_id")) {
-			seeds[typ] = append(seeds[typ], lists[typ][at])
-		}
-		total += len(seeds[typ])
-	}
-	require.EqualValues(t, total, b.numSeeds)
-	var flat []int64
-	for typ, of := range seeds {
-		for _, v := range of {
-			flat = append(flat, first[typ]+v)
-		}
-	}
-	var sub sample.Subgraph
-	key := sample.Key{Seed: o.Seed, Epoch: uint64(epoch), Batch: uint64(b.index)}
-	require.NoError(t, w.Sample(context.Background(), key, flat, &sub))
-	want := cutBatch(g.sampled(), o.hops(), sub)
-	names := 0
-	same := func(name string, want []int64) {
-		t.Helper()
-		names++
-		require.Equal(t, append([]int64{}, want...), b.int64s(name), "%s of batch %d", name, b.index)
-	}
-	rows := func(name string, x GraphTensor, ids []int64) {
-		t.Helper()
-		names++
-		got := b.arrays[name]
-		width := 0
-		if len(ids) > 0 {
-			width = len(got) / len(ids)
-		}
-		require.Equal(t, append([]int64{int64(len(ids))}, x.RowShape...), b.shapes[name])
-		for i, v := range ids {
-			require.True(t, bytes.Equal(x.Rows[int(v)*width:][:width], got[i*width:][:width]),
-				"row %d of %s of batch %d, which is %d", i, name, b.index, v)
-		}
-	}
-	for typ := range f.names {
-		same(types.nodeName(typ, "n_id"), want.Nodes[typ])
-		same(types.nodeName(typ, "num_sampled_nodes"), want.NodesPerHop[typ])
-		names++ // input_id
-		for _, x := range f.nodes[typ] {
-			rows(types.nodeName(typ, x.Name), x, want.Nodes[typ])
-		}
-	}
-	for i, r := range want.Relations {
-		name := func(of string) string { return types.edgeName(i, of) }
-		same(name("ptr"), r.Ptr)
-		same(name("num_sampled_edges"), r.EdgesPerHop)
-		edges, ids := make([]int64, 2*len(r.Row)), make([]int64, len(r.Pos))
-		fillEdgeIndex(edges, r.Row, r.Ptr)
-		same(name("edge_index"), edges)
-		csc := g.edges[i].csc
-		for k, p := range r.Pos {
-			switch {
-			case csc.EdgeIDs32 != nil:
-				ids[k] = int64(csc.EdgeIDs32[p])
-			case csc.EdgeIDs64 != nil:
-				ids[k] = csc.EdgeIDs64[p]
-			default:
-				ids[k] = p
-			}
-		}
-		same(name("e_id"), ids)
-		for _, x := range f.edges[i].Tensors {
-			rows(name(x.Name), x, ids)
-		}
-	}
-	if o.Labor == nil && !o.Transpose {
-		require.Len(t, b.arrays, names)
-	}
-}
-
-// fanouts are those of each relation.
-func (f *form) fanouts(o Options) [][]int64 {
-	if o.RelationFanouts != nil {
-		return o.RelationFanouts
-	}
-	return slices.Repeat([][]int64{o.Fanouts}, len(f.edges))
-}
-
-func (f *form) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
-	t.Helper()
-	s, err := sample.New(g.sampled(), sample.Config{Fanouts: f.fanouts(o), Replace: o.Replace, Labor: o.Labor})
-	require.NoError(t, err)
-	w, err := s.NewWorker(mem.NewBudget(0), false, 1)
-	require.NoError(t, err)
-	t.Cleanup(w.Close)
-	return w
-}
-
-// sampled is what a sampler draws from: node types and relations in the order of the input.
-func (g *Graph) sampled() sample.Graph {
-	out := sample.Graph{Named: !g.Homogeneous()}
-	for _, t := range g.nodes {
-		out.NumNodes = append(out.NumNodes, t.count)
-	}
-	for _, e := range g.edges {
-		out.Relations = append(out.Relations, sample.Relation{
-			Source: e.source, Target: e.target,
-			Indptr: e.csc.Indptr, Indices32: e.csc.Indices32, Indices64: e.csc.Indices64,
-		})
-	}
-	return out
 }
 
 // some are all of some cases or, of one named type, the first: only names tell it from none.

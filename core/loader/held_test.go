@@ -161,7 +161,7 @@ func TestSeedsAlone(t *testing.T) {
 		o.BatchSize = 3
 		var ids []int64
 		for _, b := range epochOf(t, open(t, src, o), 0) {
-			requireRight(t, d, o.Seeds, o, b)
+			d.form("").requireRight(t, o, b)
 			require.Empty(t, b.int64s("e_id"))
 			ids = append(ids, b.int64s("n_id")...)
 		}

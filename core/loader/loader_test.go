@@ -21,109 +21,12 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// TestBatchesAgree is the metamorphic test of the loader: what is in a batch
-// does not depend on anything but the source, what is asked for, and the seed.
-func TestBatchesAgree(t *testing.T) {
-	d := newDataset(3000, 40000)
-	s := d.store(t, ssd.OS)
-	want := epochOf(t, open(t, d.graph(t), plain()), 3)
-	require.Len(t, want, 47)
-	full := int64(3000 * (width*4 + wideWidth + 8))
-	for name, change := range map[string]func(o *Options){
-		"defaults":               func(*Options) {},
-		"one thread":             func(o *Options) { o.Workers = 1 },
-		"eight threads":          func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
-		"eight threads, no lead": func(o *Options) { o.Workers, o.Prefetch = 8, 0 },
-		"deep prefetch":          func(o *Options) { o.Prefetch = 30 },
-		"pread":                  func(o *Options) { o.IO = ssd.Pread },
-		"buffered":               func(o *Options) { o.IO = ssd.Buffered },
-		"checksums":              func(o *Options) { o.Checksums = true },
-		"degree, all of it":      func(o *Options) { o.Cache = "degree" },
-		"degree, a third":        func(o *Options) { o.Cache, o.FeatureCache = "degree", full/3 },
-		"neighbours on disk":     func(o *Options) { o.NeighborCache = 0 },
-		"edge numbers on disk":   func(o *Options) { o.NeighborCache = 40000 * 4 },
-		"all on disk, checked": func(o *Options) {
-			o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true
-		},
-		"2.5 MiB": func(o *Options) { o.Memory, o.Cache = 5<<19, "degree" },
-		"4 MiB":   func(o *Options) { o.Memory, o.Cache, o.Prefetch = 4<<20, "degree", 8 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := plain()
-			change(&o)
-			l := open(t, OpenStore(s), o)
-			requireSame(t, want, epochOf(t, l, 3))
-			if o.Memory > 0 {
-				require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-			}
-		})
-	}
-	t.Run("graph in memory", func(t *testing.T) {
-		o := plain()
-		o.Workers, o.Prefetch = 3, 0
-		requireSame(t, want, epochOf(t, open(t, d.graph(t), o), 3))
-	})
-}
-
 func requireSame(t *testing.T, want, got []*seen) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
 		require.Equal(t, want[i], got[i], "batch %d", i)
 	}
-}
-
-// TestBatchesAreRight compares every batch with the user's arrays.
-func TestBatchesAreRight(t *testing.T) {
-	d := newDataset(500, 6000)
-	seeds := []int64{7, 3, 3, 499, 0, 120, 7, 55, 90}
-	for _, replace := range []bool{false, true} {
-		o := plain()
-		o.Seeds, o.BatchSize, o.Replace, o.Shuffle, o.Cache = seeds, 4, replace, false, "degree"
-		for _, b := range epochOf(t, open(t, OpenStore(d.store(t, ssd.OS)), o), 0) {
-			requireRight(t, d, seeds, o, b)
-		}
-	}
-}
-
-func requireRight(t *testing.T, d *dataset, seeds []int64, o Options, b *seen) {
-	t.Helper()
-	nID, eID, input := b.int64s("n_id"), b.int64s("e_id"), b.int64s("input_id")
-	edgeIndex, ptr := b.int64s("edge_index"), b.int64s("ptr")
-	row, col := edgeIndex[:len(eID)], edgeIndex[len(eID):]
-	require.Len(t, input, int(b.numSeeds))
-	for i, p := range input {
-		require.EqualValues(t, b.index*o.BatchSize+int64(i), p)
-		require.Equal(t, seeds[p], nID[i])
-	}
-	for i, e := range eID {
-		require.Equal(t, d.sources[e], nID[row[i]])
-		require.Equal(t, d.targets[e], nID[col[i]])
-		require.Equal(t, []int32{-int32(e), 2 * int32(e)}, mem.View[int32](b.arrays["edge_attr"])[2*i:2*i+2])
-	}
-	require.True(t, slices.IsSorted(col))
-	for target := range len(ptr) - 1 {
-		for i := ptr[target]; i < ptr[target+1]; i++ {
-			require.EqualValues(t, target, col[i])
-		}
-	}
-	nodesPerHop, edgesPerHop := b.int64s("num_sampled_nodes"), b.int64s("num_sampled_edges")
-	require.Equal(t, b.numSeeds, nodesPerHop[0])
-	require.EqualValues(t, len(nID), sum(nodesPerHop))
-	require.EqualValues(t, len(eID), sum(edgesPerHop))
-	x, y := b.float32s("x"), b.int64s("y")
-	for i, v := range nID {
-		require.Equal(t, d.x[v*width:(v+1)*width], x[i*width:(i+1)*width])
-		require.Equal(t, d.y[v], y[i])
-		require.Equal(t, d.wide[v*wideWidth:(v+1)*wideWidth], b.arrays["wide"][i*wideWidth:(i+1)*wideWidth])
-	}
-}
-
-func sum(values []int64) (total int64) {
-	for _, v := range values {
-		total += v
-	}
-	return total
 }
 
 func TestEpochsCoverTheSeeds(t *testing.T) {
@@ -149,32 +52,6 @@ func TestEpochsCoverTheSeeds(t *testing.T) {
 		}
 		require.NotEqual(t, orders[0], orders[1])
 	}
-}
-
-func TestStartResumesInTheMiddle(t *testing.T) {
-	d := newDataset(1000, 9000)
-	l := open(t, OpenStore(d.store(t, ssd.OS)), plain())
-	want := epochOf(t, l, 1)
-	require.NoError(t, l.Start(1, 5, Train))
-	requireSame(t, want[5:], rest(t, l))
-	require.NoError(t, l.Start(1, int64(len(want)), Train))
-	require.Empty(t, rest(t, l))
-	require.ErrorIs(t, l.Start(1, int64(len(want))+1, Train), ErrOption)
-	require.ErrorIs(t, l.Start(-1, 0, Train), ErrOption)
-}
-
-func TestTraceSamplesOnly(t *testing.T) {
-	d := newDataset(1000, 9000)
-	o := plain()
-	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
-	want := epochOf(t, l, 2)
-	before := l.Stats().BytesRead
-	require.NoError(t, l.Start(2, 0, Trace))
-	for i, b := range rest(t, l) {
-		require.Equal(t, want[i].arrays["n_id"], b.arrays["n_id"])
-		require.Len(t, b.arrays, 2)
-	}
-	require.Equal(t, before, l.Stats().BytesRead)
 }
 
 func TestNextKeepsTheBatchOnTimeout(t *testing.T) {
@@ -354,6 +231,45 @@ func TestWrongOptions(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 		})
 	}
+}
+
+func TestWrongOptionsOfTypes(t *testing.T) {
+	d := severalTypes()
+	g := d.graph(t)
+	for _, tt := range []struct {
+		change  func(o *Options)
+		target  error
+		message string
+	}{
+		{func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "histor"},
+		{func(o *Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, ErrOption,
+			"random walks"},
+		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout, "6 edge types, the graph has 7"},
+		{func(o *Options) { o.RelationFanouts[2] = []int64{1} }, sample.ErrFanout, "1 fanouts of relation 2"},
+		{func(o *Options) { o.Seeds = append(o.Seeds, 905) }, ErrOption, `a node of type "item"`},
+		{func(o *Options) { o.Seeds = append(o.Seeds, 3500) }, sample.ErrSeed, "[0, 3500)"},
+		{func(o *Options) { o.WeightAttr = "weight" }, ErrOption, "(user, r0, item).attr"},
+		{func(o *Options) { o.WeightAttr = "attr" }, ErrOption, "expected one number"},
+	} {
+		o := d.options()
+		tt.change(&o)
+		_, err := Open(context.Background(), g, o, mem.NewAllocator())
+		require.ErrorIs(t, err, tt.target)
+		require.ErrorContains(t, err, tt.message)
+	}
+	bad := severalTypes()
+	bad.edges[2].Tensors[1].Rows[3] |= 0x80 // a sign
+	o := bad.options()
+	o.WeightAttr = "w"
+	for _, source := range []Source{bad.graph(t), OpenStore(bad.store(t, ssd.OS))} {
+		_, err := Open(context.Background(), source, o, mem.NewAllocator())
+		require.ErrorIs(t, err, ErrOption)
+		require.ErrorContains(t, err, `edge type (user, r2, user): `)
+	}
+	o = plain()
+	o.RelationFanouts = [][]int64{{1}}
+	_, err := Open(context.Background(), newDataset(10, 10).graph(t), o, mem.NewAllocator())
+	require.ErrorIs(t, err, sample.ErrFanout)
 }
 
 func TestReadErrorEndsTheEpochAndNamesTheFile(t *testing.T) {

@@ -169,7 +169,7 @@ func TestPlansWithRepeatedSeeds(t *testing.T) {
 		l := open(t, OpenStore(s), o)
 		for epoch := range int64(2) {
 			for _, b := range epochOf(t, l, epoch) {
-				requireRight(t, d, seeds, o, b)
+				d.form("").requireRight(t, o, b)
 			}
 		}
 	}

@@ -101,22 +101,7 @@ func TestTreesAndSubgraphsInBudgets(t *testing.T) {
 				}
 			})
 		}
-		for _, mode := range []Mode{Train, Trace} {
-			l := open(t, g, base)
-			require.NoError(t, l.Start(0, 0, mode))
-			b, err := l.Next(context.Background())
-			require.NoError(t, err)
-			total := int64(0)
-			for _, a := range b.Arrays {
-				n := int64(a.DType.Size())
-				for _, k := range a.Shape {
-					n *= k
-				}
-				total += n
-			}
-			require.Equal(t, total, b.bytes, name)
-			b.Release()
-		}
+		requireCounted(t, open(t, g, base))
 	}
 }
 

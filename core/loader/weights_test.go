@@ -157,7 +157,7 @@ func TestTensorsOfSamplers(t *testing.T) {
 					require.NotContains(t, b.arrays, "weight")
 					continue
 				}
-				requireRight(t, d, seeds, o, b)
+				d.form("").requireRight(t, o, b)
 				if o.WeightAttr != "" {
 					for i := range b.shapes["weight"][0] {
 						require.Positive(t, math.Float64frombits(binary.LittleEndian.Uint64(b.arrays["weight"][8*i:])))
@@ -268,6 +268,40 @@ func TestWrongSamplerOptions(t *testing.T) {
 		change(&o)
 		for _, b := range epochOf(t, open(t, taken.graph(t), o), 0) {
 			require.Len(t, b.arrays["edge_weight"], int(4*b.shapes["edge_index"][1]))
+		}
+	}
+}
+
+// TestWeightsOfRelations: of a relation with weights no edge of weight zero is drawn; those without draw as ever.
+func TestWeightsOfRelations(t *testing.T) {
+	d := severalTypes()
+	for i := range d.edges {
+		if len(d.edges[i].Tensors) > 0 {
+			w := d.edges[i].Tensors[1]
+			weights := mem.View[float32](w.Rows)
+			for k := range weights {
+				weights[k] = float32(k % 2)
+			}
+		}
+	}
+	s := d.store(t, ssd.OS)
+	for name, source := range map[string]Source{"memory": d.graph(t), "store": OpenStore(s)} {
+		for _, neighbors := range []int64{Auto, 0} {
+			o := d.options()
+			o.WeightAttr, o.NeighborCache = "w", neighbors
+			drawn := 0
+			for _, b := range epochOf(t, open(t, source, o), 0) {
+				for i := range d.edges {
+					if len(d.edges[i].Tensors) == 0 {
+						continue
+					}
+					for _, e := range b.int64s(fmt.Sprintf("e%d/e_id", i)) {
+						require.EqualValues(t, 1, e%2, name)
+						drawn++
+					}
+				}
+			}
+			require.Greater(t, drawn, 100)
 		}
 	}
 }
