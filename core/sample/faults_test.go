@@ -79,25 +79,29 @@ func TestGraphWithoutNodesOrEdges(t *testing.T) {
 
 // A failed Sample leaves the Subgraph untouched and the Worker as good as new.
 func TestBadSeeds(t *testing.T) {
-	g := newTestGraph(500, 3)
-	cfg := plainConfig{Fanouts: []int64{3, 3}}
-	w := newWorker(t, g.forms()["ram32"], cfg, true, 1)
-	for _, bad := range []int64{-1, 500, math.MinInt64, math.MaxInt64} {
-		sub := Subgraph{Nodes: []int64{42}}
-		err := w.Sample(context.Background(), Key{}, []int64{1, 2, bad}, &sub)
-		require.ErrorIs(t, err, ErrSeed)
-		require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 2, want a node in [0, 500): seed out of range", bad))
-		require.Equal(t, Subgraph{Nodes: []int64{42}}, sub)
-		requireWorks(t, w, g, cfg)
+	for _, g := range testForms(500, 3) {
+		cfg := Config{Fanouts: g.fanouts([]int64{3, 3}, nil)}
+		w := newTypesWorker(t, g.form(0), cfg, true, 2)
+		first := w.sampler.First()
+		total := first[len(first)-1]
+		for _, bad := range []int64{-1, total, math.MinInt64, math.MaxInt64} {
+			out := Subgraph{Nodes: []int64{42}}
+			err := w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1, 2, bad}}, &out)
+			require.ErrorIs(t, err, ErrSeed)
+			require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 2, want a node in [0, %d): seed out of range", bad,
+				total))
+			require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
+			requireWorks(t, w, g, cfg)
+		}
 	}
 }
 
-func requireWorks(t *testing.T, w *Worker, g *testGraph, cfg plainConfig) {
+func requireWorks(t *testing.T, w cutWorker, g *testTypes, cfg Config) {
 	t.Helper()
-	seeds := g.seeds(50, 8)
-	var sub Subgraph
+	seeds := g.someSeeds(20, 8)
+	var sub cutBatch
 	require.NoError(t, w.Sample(context.Background(), Key{Batch: 77}, seeds, &sub))
-	requireEqual(t, reference(g.indptr, g.wide, cfg, Key{Batch: 77}, seeds), sub)
+	requireCutEqual(t, g.reference(cfg, Key{Batch: 77}, seeds, nil, nil), sub)
 }
 
 // countdown is a context that is cancelled by the n-th look at it.
@@ -124,25 +128,28 @@ func (c countdown) Err() error {
 }
 
 func TestCancelAtEveryLook(t *testing.T) {
-	g := newTestGraph(500, 3)
-	cfg := plainConfig{Fanouts: []int64{20, 5, -1}}
-	for form, graph := range g.forms() {
-		for _, threads := range []int{1, 3} {
-			t.Run(fmt.Sprintf("%s/threads=%d", form, threads), func(t *testing.T) {
-				w := newWorker(t, graph, cfg, false, threads)
-				seeds := g.seeds(200, 4)
-				for n := 0; ; n += 1 + n/4 {
-					sub := Subgraph{Nodes: []int64{42}}
-					err := w.Sample(newCountdown(n), Key{}, seeds, &sub)
-					if err == nil {
-						require.Greater(t, n, 20, "too few looks at the context")
-						return
+	for name, g := range testForms(500, 3) {
+		cfg, seeds := Config{Fanouts: g.fanouts([]int64{20, 5, -1}, nil)}, g.someSeeds(200, 4)
+		if len(g.nodes) > 1 {
+			cfg.Fanouts, seeds = fanouts([]int64{20, 5}, nil), [][]int64{{97, 0, 194}, {1, 97}, {0}, nil, nil}
+		}
+		for form := range 3 {
+			for _, threads := range []int{1, 3} {
+				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
+					w := newTypesWorker(t, g.form(form), cfg, false, threads)
+					for n := 0; ; n += 1 + n/4 {
+						sub := cutBatch{Nodes: [][]int64{{42}}}
+						err := w.Sample(newCountdown(n), Key{}, seeds, &sub)
+						if err == nil {
+							require.Greater(t, n, 20, "too few looks at the context")
+							return
+						}
+						require.ErrorIs(t, err, context.Canceled)
+						require.Equal(t, cutBatch{Nodes: [][]int64{{42}}}, sub)
+						requireWorks(t, w, g, cfg)
 					}
-					require.ErrorIs(t, err, context.Canceled)
-					require.Equal(t, Subgraph{Nodes: []int64{42}}, sub)
-					requireWorks(t, w, g, cfg)
-				}
-			})
+				})
+			}
 		}
 	}
 }
@@ -161,51 +168,65 @@ func (f *failingFetch) Fetch(ctx context.Context, d Drawn, out []int64) error {
 }
 
 func TestFetchErrorsComeThrough(t *testing.T) {
-	g := newTestGraph(500, 3)
-	cfg := plainConfig{Fanouts: []int64{3, 3, 3}}
-	for hop := range cfg.Fanouts {
-		f := &failingFetch{testGraph: g, err: errors.New("disk"), good: hop}
-		w := newWorker(t, plainGraph{NumNodes: g.nodes(), Indptr: g.indptr, Adjacency: f}, cfg, true, 1)
-		var sub Subgraph
-		err := w.Sample(context.Background(), Key{}, g.seeds(20, 1), &sub)
-		require.ErrorIs(t, err, f.err)
-		require.ErrorContains(t, err, "sample: fetching")
-		requireWorks(t, w, g, cfg)
+	for name, g := range testForms(500, 3) {
+		cfg, seeds := Config{Fanouts: g.fanouts([]int64{3, 3, 3}, nil)}, g.someSeeds(20, 1)
+		for relation := range min(3, len(g.relations)) {
+			for hop := range cfg.Fanouts[0] {
+				graph := g.form(0)
+				r := &graph.Relations[relation]
+				f := &failingFetch{testGraph: g.relations[relation].testGraph, err: errors.New("disk"), good: hop}
+				r.Indices32, r.Indices64, r.Adjacency = nil, nil, f
+				w := newTypesWorker(t, graph, cfg, true, 1)
+				var sub cutBatch
+				err := w.Sample(context.Background(), Key{}, seeds, &sub)
+				require.ErrorIs(t, err, f.err)
+				where := "sample: fetching"
+				if name != "no types" {
+					where = fmt.Sprintf("sample: relation %d: sample: fetching", relation)
+				}
+				require.ErrorContains(t, err, where)
+				requireWorks(t, w, g, cfg)
+			}
+		}
 	}
 }
 
 // Whatever the budget, a batch is right or refused, and all memory comes back.
 func TestBudgets(t *testing.T) {
-	g := newTestGraph(500, 3)
-	cfg := plainConfig{Fanouts: []int64{40, 40, -1}}
-	seeds := g.seeds(300, 4)
-	want := reference(g.indptr, g.wide, cfg, Key{}, seeds)
-	for form, graph := range g.forms() {
-		for _, stamp := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/stamp=%v", form, stamp), func(t *testing.T) {
-				s, err := newPlain(graph, cfg)
-				require.NoError(t, err)
-				refused := 0
-				for limit := int64(128 << 10); ; limit += limit / 8 {
-					budget := mem.NewBudget(limit)
-					w, err := s.NewWorker(budget, stamp, 2)
+	for name, g := range testForms(500, 3) {
+		cfg, seeds, least := Config{Fanouts: g.fanouts([]int64{40, 40, -1}, nil)}, g.someSeeds(300, 4), int64(128<<10)
+		if len(g.nodes) > 1 {
+			cfg.Fanouts, least = fanouts([]int64{40, -1}, nil), 512<<10
+			seeds = [][]int64{{97, 0, 194, 291}, {97, 194}, {0}, nil, {1}}
+		}
+		want := g.reference(cfg, Key{}, seeds, nil, nil)
+		for form := range 3 {
+			for threads, stamp := range map[int]bool{1: true, 2: true, 3: false} {
+				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
+					s, err := New(g.form(form), cfg)
 					require.NoError(t, err)
-					var sub Subgraph
-					err = w.Sample(context.Background(), Key{}, seeds, &sub)
-					if err == nil {
-						requireEqual(t, want, sub)
-					} else {
-						require.ErrorIs(t, err, mem.ErrBudget)
-						refused++
+					refused := 0
+					for limit := least; ; limit += limit / 8 {
+						budget := mem.NewBudget(limit)
+						w, err := s.NewWorker(budget, stamp, threads)
+						require.NoError(t, err)
+						var sub cutBatch
+						err = cutWorker{w}.Sample(context.Background(), Key{}, seeds, &sub)
+						if err == nil {
+							requireCutEqual(t, want, sub)
+						} else {
+							require.ErrorIs(t, err, mem.ErrBudget)
+							refused++
+						}
+						w.Close()
+						require.Zero(t, budget.Used())
+						if err == nil {
+							break
+						}
 					}
-					w.Close()
-					require.Zero(t, budget.Used())
-					if err == nil {
-						break
-					}
-				}
-				require.Greater(t, refused, 5)
-			})
+					require.Greater(t, refused, 5)
+				})
+			}
 		}
 	}
 }

@@ -119,6 +119,14 @@ type testRelation struct {
 	source, target int
 }
 
+// testForms are a graph without types, the same with one named type, and one of several types.
+func testForms(nodes int, seed uint64) map[string]*testTypes {
+	plain := newTestGraph(nodes, seed)
+	named := plainTypes(plain)
+	named.named = true
+	return map[string]*testTypes{"no types": plainTypes(plain), "one type": named, "several types": citations(seed)}
+}
+
 // newTestTypes has named types, and relations whose sources are drawn anew.
 func newTestTypes(seed uint64, nodes []int64, ends ...[2]int) *testTypes {
 	g := &testTypes{nodes: nodes, named: true}
@@ -165,11 +173,28 @@ func (g *testTypes) form(shift int) Graph {
 
 // fanouts gives every relation of citations the same or, with a part, others.
 func fanouts(all []int64, part map[int][]int64) [][]int64 {
-	out := make([][]int64, 8)
+	return (&testTypes{relations: make([]testRelation, 8)}).fanouts(all, part)
+}
+
+// fanouts gives every relation the same or, with a part, others.
+func (g *testTypes) fanouts(all []int64, part map[int][]int64) [][]int64 {
+	out := make([][]int64, len(g.relations))
 	for i := range out {
 		out[i] = all
 		if k, ok := part[i]; ok {
 			out[i] = k
+		}
+	}
+	return out
+}
+
+// someSeeds is so many nodes of each type, some of them twice, where there are that many.
+func (g *testTypes) someSeeds(n int64, seed uint64) [][]int64 {
+	out := make([][]int64, len(g.nodes))
+	for i, count := range g.nodes {
+		rng := newReferenceRNG(seed, uint64(i))
+		for range min(n, count) {
+			out[i] = append(out[i], rng.below(count))
 		}
 	}
 	return out

@@ -17,17 +17,17 @@ func TestStampsWrapAround(t *testing.T) {
 	cfg := plainConfig{Fanouts: []int64{5, 5}}
 	for _, stamp := range []bool{true, false} {
 		w := newWorker(t, g.forms()["ram32"], cfg, stamp, 1)
-		requireWorks(t, w, g, cfg)
+		requireWorks(t, cutWorker{w}, plainTypes(g), cfg.config())
 		const last = math.MaxUint32 - maxLocals // the highest base of a batch
 		for _, next := range []uint32{last, last + 1, math.MaxUint32} {
 			w.nodes[0].ids.next = next
-			requireWorks(t, w, g, cfg)
+			requireWorks(t, cutWorker{w}, plainTypes(g), cfg.config())
 			if next == last {
 				require.Greater(t, w.nodes[0].ids.base, uint32(last-1))
 			} else {
 				require.EqualValues(t, 1, w.nodes[0].ids.base)
 			}
-			requireWorks(t, w, g, cfg)
+			requireWorks(t, cutWorker{w}, plainTypes(g), cfg.config())
 		}
 	}
 }

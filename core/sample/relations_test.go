@@ -14,57 +14,6 @@ import (
 	"freshgo/core/mem"
 )
 
-// Every way of drawing a batch gives what the reference gives, batch after batch from the same Worker.
-func TestHeteroEqualsReference(t *testing.T) {
-	g := citations(explore.Seed(t, 7))
-	configs := []Config{
-		{Fanouts: fanouts([]int64{15, 10, 5}, nil)},
-		{Fanouts: fanouts([]int64{4, 4, 4}, nil), Replace: true},
-		{Fanouts: fanouts([]int64{-1, 2}, map[int][]int64{1: {0, 3}, 4: {5, 0}, 5: {0, 0}})},
-		{Fanouts: fanouts([]int64{0, 0}, map[int][]int64{1: {2, 2}, 2: {40, 33}})},
-		{Fanouts: fanouts([]int64{1}, nil)},
-		{Fanouts: fanouts([]int64{1 << 40}, nil)},
-		{Fanouts: fanouts([]int64{}, nil)},
-	}
-	many := func(seed uint64) [][]int64 {
-		out := make([][]int64, len(g.nodes))
-		for i, n := range g.nodes {
-			rng := newReferenceRNG(seed, uint64(i))
-			for range min(n, 150) {
-				out[i] = append(out[i], rng.below(n))
-			}
-		}
-		return out
-	}
-	batches := []struct {
-		name  string
-		seeds [][]int64
-	}{
-		{"one type", [][]int64{{97, 3}, nil, nil, nil, nil}},
-		{"another", [][]int64{nil, nil, {7}, nil, nil}},
-		{"apart", [][]int64{nil, nil, nil, nil, {1, 2}}},
-		{"none", make([][]int64, 5)},
-		{"repeated", [][]int64{{97, 5, 97, 5}, {97, 97, 1}, nil, nil, {0, 0}}},
-		{"many", many(3)},
-	}
-	for c, cfg := range configs {
-		for form := range 3 {
-			for _, threads := range []int{1, 2, 8} {
-				stamp := (form+threads)%2 == 0
-				t.Run(fmt.Sprintf("%d/form=%d/stamp=%v/threads=%d", c, form, stamp, threads), func(t *testing.T) {
-					w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
-					for i, b := range batches {
-						key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(i)}
-						var got cutBatch
-						require.NoError(t, w.Sample(context.Background(), key, b.seeds, &got), b.name)
-						requireCutEqual(t, g.reference(cfg, key, b.seeds, nil, nil), got)
-					}
-				})
-			}
-		}
-	}
-}
-
 // With all neighbours and one type, a batch is that of the homogeneous sampler.
 func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	g := newTestGraph(800, explore.Seed(t, 3))
