@@ -2,7 +2,6 @@ package sample
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -59,31 +58,6 @@ func (g *testTypes) temporal(t testing.TB, times [][]int64, form int, how Tempor
 	return out
 }
 
-// requireNoFuture looks at every edge: its ends are in one tree, and it is not later than the seed of that, nor
-// too early.
-func requireNoFuture(t testing.TB, g *testTypes, times [][]int64, window int64, seedTimes []int64,
-	sub cutBatch) {
-	t.Helper()
-	for i, r := range g.relations {
-		edges := sub.Relations[i]
-		for target := range len(edges.Ptr) - 1 {
-			tree := sub.Trees[r.target][target]
-			for e := edges.Ptr[target]; e < edges.Ptr[target+1]; e++ {
-				if tree != sub.Trees[r.source][edges.Row[e]] {
-					t.Fatalf("edge %d of relation %d is in two trees", e, i)
-				}
-				if times == nil || times[i] == nil {
-					continue
-				}
-				if at := times[i][edges.Pos[e]]; at > seedTimes[tree] || window > 0 &&
-					uint64(seedTimes[tree])-uint64(at) >= uint64(window) {
-					t.Fatalf("edge %d of relation %d and time %d for a seed of time %d", e, i, at, seedTimes[tree])
-				}
-			}
-		}
-	}
-}
-
 // heteroSeeds are batches of one type and of several, and their times, of which some see nothing and some everything.
 func heteroSeeds() (batches [][][]int64, times [][]int64) {
 	batches = [][][]int64{
@@ -105,79 +79,6 @@ func heteroSeeds() (batches [][][]int64, times [][]int64) {
 		times = append(times, of)
 	}
 	return batches, times
-}
-
-func TestHeteroTreesEqualReference(t *testing.T) {
-	g := citations(explore.Seed(t, 7))
-	key := func(batch int) Key { return Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(batch)} }
-	times := heteroTimes(g)
-	batches, seedTimes := heteroSeeds()
-	draws := fanouts([]int64{5, 3, 2}, map[int][]int64{1: {0, 3, 1}, 2: {-1, 2, 0}, 4: {40, 1, 33}})
-	for name, c := range map[string]struct {
-		how     Temporal
-		replace bool
-		timed   bool
-	}{
-		"disjoint":         {},
-		"disjoint replace": {replace: true},
-		"uniform":          {timed: true},
-		"last":             {how: Temporal{Last: true}, timed: true},
-		"window":           {how: Temporal{Window: 50}, timed: true},
-		"last of a window": {how: Temporal{Window: 50, Last: true}, timed: true},
-		"replace":          {replace: true, timed: true},
-		"last, replace":    {how: Temporal{Last: true}, replace: true, timed: true},
-	} {
-		var wants []cutBatch
-		for form := range 3 {
-			cfg, known := Config{Fanouts: draws, Replace: c.replace, Disjoint: true}, [][]int64(nil)
-			if c.timed {
-				cfg.Temporal, known = g.temporal(t, times, form, c.how), times
-			}
-			for i, seeds := range batches {
-				if form == 0 { // the same for all
-					wants = append(wants, g.reference(cfg, key(i), seeds, known, seedTimes[i]))
-				}
-			}
-			for _, threads := range []int{1, 2, 8} {
-				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
-					w := newTypesWorker(t, g.form(form), cfg, true, threads)
-					for i, seeds := range batches {
-						at := seedTimes[i]
-						if !c.timed {
-							at = nil
-						}
-						var got cutBatch
-						require.NoError(t, w.SampleTimed(context.Background(), key(i), seeds, at, &got))
-						requireCutEqual(t, wants[i], got)
-						requireNoFuture(t, g, known, c.how.Window, at, got)
-					}
-				})
-			}
-		}
-	}
-}
-
-func TestHeteroTreesByWeight(t *testing.T) {
-	g := citations(explore.Seed(t, 5))
-	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Weights: make([]*Weights, 8), Disjoint: true}
-	for _, i := range []int{0, 2} {
-		r := g.relations[i]
-		w := &Weights{Wide: make([]float64, len(r.wide)), Sums: make([]float64, SumsLen(int64(len(r.wide))))}
-		for p := range w.Wide {
-			w.Wide[p] = float64(p % 3)
-		}
-		Sum(r.indptr, w.Wide, w.Sums)
-		cfg.Weights[i] = w
-	}
-	batches, _ := heteroSeeds()
-	for _, threads := range []int{1, 4} {
-		w := newTypesWorker(t, g.form(1), cfg, false, threads)
-		for i, seeds := range batches {
-			var got cutBatch
-			require.NoError(t, w.Sample(context.Background(), Key{Batch: uint64(i)}, seeds, &got))
-			requireCutEqual(t, g.reference(cfg, Key{Batch: uint64(i)}, seeds, nil, nil), got)
-		}
-	}
 }
 
 // A flat batch has its trees by type, whatever the order of the seeds of different types, and each seed its own time.

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"freshgo/core/internal/explore"
 )
 
 // referenceAllowed is the positions of a list that a seed of time t sees, in order of time.
@@ -115,78 +113,6 @@ func temporalConfigs() map[string]plainConfig {
 		"window of one":   draw(Temporal{Window: 1}, false, -1, 5),
 		"window of all":   draw(Temporal{Window: math.MaxInt64}, false, 5, 5),
 		"window last":     draw(Temporal{Window: 50, Last: true}, false, 10, 5),
-	}
-}
-
-func TestTemporalEqualsReference(t *testing.T) {
-	g := newTimedGraph(300, explore.Seed(t, 7))
-	seeds := append(g.seeds(20, 3), 97, 97, 0)
-	request := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5)}
-	for form, times := range g.timeForms(t) {
-		for place, graph := range g.forms() {
-			for name, cfg := range temporalConfigs() {
-				cfg.Temporal.Times = times
-				for _, threads := range []int{1, 2, 8} {
-					t.Run(fmt.Sprintf("%s/%s/%s/threads=%d", name, form, place, threads), func(t *testing.T) {
-						w := newWorker(t, graph, cfg, threads == 1, threads)
-						for batch, r := range []Request{request, {Seeds: []int64{}, Times: []int64{}},
-							{Seeds: []int64{97}, Times: []int64{50}}, request} {
-							key := Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(batch)}
-							var got Subgraph
-							require.NoError(t, w.Draw(context.Background(), key, r, &got))
-							want := referenceTrees(g.indptr, g.wide, g.times, cfg, key, r)
-							requireEqual(t, want, got)
-							requireNoFuture(t, plainTypes(g.testGraph), [][]int64{g.times}, cfg.Temporal.Window, r.Times, w.sampler.cut(got))
-						}
-					})
-				}
-			}
-		}
-	}
-}
-
-// Lists that ascend in time need no order.
-func TestTemporalOfSortedLists(t *testing.T) {
-	g := newTimedGraph(400, explore.Seed(t, 8)).sorted()
-	seeds := g.seeds(50, 3)
-	r := Request{Seeds: seeds, Times: g.seedTimes(len(seeds), 5)}
-	for place, graph := range g.forms() {
-		for name, cfg := range temporalConfigs() {
-			for _, times := range []*Times{{Ascending: g.times}, {Source: g}} {
-				cfg.Temporal.Times = times
-				w := newWorker(t, graph, cfg, true, 2)
-				var got Subgraph
-				require.NoError(t, w.Draw(context.Background(), Key{}, r, &got), name, place)
-				requireEqual(t, referenceTrees(g.indptr, g.wide, g.times, cfg, Key{}, r), got)
-			}
-		}
-	}
-}
-
-func TestDisjointEqualsReference(t *testing.T) {
-	g := newTimedGraph(500, explore.Seed(t, 9))
-	seeds := append(g.seeds(40, 3), 97, 97, 0)
-	for place, graph := range g.forms() {
-		for name, cfg := range map[string]plainConfig{
-			"uniform":          {Fanouts: []int64{10, 5, 2}},
-			"all":              {Fanouts: []int64{-1, 33}},
-			"replace":          {Fanouts: []int64{10, 5}, Replace: true},
-			"weighted":         {Fanouts: []int64{10, 5}, Weights: g.with(place)},
-			"weighted replace": {Fanouts: []int64{10, -1}, Weights: g.with(place), Replace: true},
-		} {
-			cfg.Disjoint = true
-			for _, threads := range []int{1, 2, 8} {
-				t.Run(fmt.Sprintf("%s/%s/threads=%d", name, place, threads), func(t *testing.T) {
-					w := newWorker(t, graph, cfg, threads == 1, threads)
-					for batch, seeds := range [][]int64{seeds, nil, {97}, seeds} {
-						key, r := Key{Batch: uint64(batch)}, Request{Seeds: seeds}
-						var got Subgraph
-						require.NoError(t, w.Draw(context.Background(), key, r, &got))
-						requireEqual(t, referenceTrees(g.indptr, g.wide, nil, cfg, key, r), got)
-					}
-				})
-			}
-		}
 	}
 }
 
