@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -91,24 +92,55 @@ func subgraphConfigs() map[string]plainConfig {
 	}
 }
 
+// subgraphs are the configs for a graph of this form.
+func (g *testTypes) subgraphs() map[string]Config {
+	all := map[string]Config{}
+	if len(g.relations) == 1 {
+		for name, cfg := range subgraphConfigs() {
+			all[name] = cfg.config()
+		}
+		return all
+	}
+	draws := fanouts([]int64{5, 3}, map[int][]int64{2: {0, 0}, 4: {-1, 2}})
+	return map[string]Config{
+		"bidirectional":          {Fanouts: draws, Subgraph: Bidirectional, Reverse: reverses},
+		"bidirectional, replace": {Fanouts: draws, Subgraph: Bidirectional, Reverse: reverses, Replace: true},
+		"one way":                {Fanouts: draws, Subgraph: Bidirectional, Reverse: []int{0, 2, -1, -1, 3, -1, -1, -1}},
+		"induced":                {Fanouts: draws, Subgraph: Induced},
+		"induced, replace":       {Fanouts: draws, Subgraph: Induced, Replace: true},
+	}
+}
+
 func TestSubgraphsEqualReference(t *testing.T) {
-	g := newTestGraph(3000, explore.Seed(t, 7))
-	for name, cfg := range subgraphConfigs() {
-		for form, graph := range g.forms() {
-			t.Run(name+" "+form, func(t *testing.T) {
+	for name, g := range testForms(3000, explore.Seed(t, 7)) {
+		batches := [][][]int64{g.someSeeds(100, 5), {{3, 1, 3}}, {{7}}}
+		if len(g.nodes) > 1 {
+			batches, _ = heteroSeeds()
+		}
+		for what, cfg := range g.subgraphs() {
+			var drawn, wants []cutBatch
+			key := func(batch int) Key { return Key{1, 2, uint64(batch)} }
+			for i, seeds := range batches {
+				drawn = append(drawn, g.reference(cfg, key(i), seeds, nil, nil))
+				wants = append(wants, g.complete(cfg, drawn[i]))
+			}
+			for form := range 3 {
 				for threads, stamp := range map[int]bool{1: true, 2: false, 8: true} {
-					w := newWorker(t, graph, cfg, stamp, threads)
-					for batch, seeds := range [][]int64{g.seeds(100, 5), {3, 1, 3}, {7}} {
-						key := Key{1, 2, uint64(batch)}
-						var got Subgraph
-						require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
-						types := plainTypes(g)
-						drawn := types.reference(cfg.config(), key, [][]int64{seeds}, nil, nil)
-						requireEqual(t, types.complete(cfg.config(), drawn).plain(), got)
-						require.GreaterOrEqual(t, got.Room, int64(max(len(got.Row), len(drawn.Relations[0].Row))))
-					}
+					t.Run(fmt.Sprintf("%s/%s/form=%d/threads=%d", name, what, form, threads), func(t *testing.T) {
+						w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
+						for i, seeds := range batches {
+							var got Subgraph
+							require.NoError(t, w.Draw(context.Background(), key(i), Request{Seeds: w.sampler.flat(seeds)}, &got))
+							requireCutEqual(t, wants[i], w.sampler.cut(got))
+							edges := 0
+							for _, r := range drawn[i].Relations {
+								edges += len(r.Row)
+							}
+							require.GreaterOrEqual(t, got.Room, int64(max(len(got.Row), edges)))
+						}
+					})
 				}
-			})
+			}
 		}
 	}
 }
@@ -185,55 +217,77 @@ func TestGoldenSubgraphs(t *testing.T) {
 }
 
 func TestSubgraphsStayWithinWorkerBytes(t *testing.T) {
-	g := newTestGraph(20000, 7)
-	for name, cfg := range subgraphConfigs() {
-		for form, graph := range g.forms() {
-			t.Run(name+" "+form, func(t *testing.T) {
-				s, err := newPlain(graph, cfg)
+	for name, g := range testForms(20000, 7) {
+		if name == "one type" {
+			continue // as none
+		}
+		seeds, stamp := g.someSeeds(500, 5), len(g.nodes) == 1
+		if len(g.nodes) > 1 {
+			seeds = [][]int64{{1, 97, 5, 8, 9, 10, 11}, {97}, {3}, nil, {2}}
+		}
+		for what, cfg := range g.subgraphs() {
+			for form := range 3 {
+				s, err := New(g.form(form), cfg)
 				require.NoError(t, err)
-				budget := mem.NewBudget(0)
-				first, err := s.NewWorker(budget, true, 1)
+				first, err := s.NewWorker(mem.NewBudget(0), stamp, 1)
 				require.NoError(t, err)
-				defer first.Close()
 				var sub Subgraph
-				require.NoError(t, first.Sample(context.Background(), Key{}, g.seeds(500, 5), &sub))
-				d := plainDemand(int64(len(sub.Nodes)), sub.Room)
-				limited := mem.NewBudget(s.WorkerBytes(d, true))
-				w, err := s.NewWorker(limited, true, 1)
-				require.NoError(t, err)
-				defer w.Close()
+				r := Request{Seeds: s.flat(seeds)}
+				require.NoError(t, first.Draw(context.Background(), Key{}, r, &sub))
+				d := Demand{Edges: slices.Clone(sub.Rooms)}
+				for _, nodes := range s.cut(sub).Nodes {
+					d.Nodes = append(d.Nodes, int64(len(nodes)))
+				}
+				first.Close()
+				w, err := s.NewWorker(mem.NewBudget(s.WorkerBytes(d, stamp)), stamp, 1)
+				require.NoError(t, err, name, what)
 				require.NoError(t, w.Reserve(d))
-				require.NoError(t, w.Sample(context.Background(), Key{}, g.seeds(500, 5), &sub))
-			})
+				require.NoError(t, w.Draw(context.Background(), Key{}, r, &sub), name, what)
+				w.Close()
+			}
 		}
 	}
 }
 
 func TestSubgraphFaults(t *testing.T) {
-	g := newTestGraph(3000, 7)
 	for _, cfg := range []plainConfig{
 		{Fanouts: []int64{2}, Subgraph: Induced + 1},
 		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}, Subgraph: Induced},
 		{Fanouts: []int64{2}, Walks: []Walk{{Walks: 1, Length: 1}}, Subgraph: Bidirectional},
 	} {
-		_, err := newPlain(g.forms()["ram32"], cfg)
+		_, err := newPlain(newTestGraph(30, 7).forms()["ram32"], cfg)
 		require.ErrorIs(t, err, ErrConfig)
 	}
-	for _, kind := range []SubgraphType{Bidirectional, Induced} {
-		cfg := plainConfig{Fanouts: []int64{15, 10}, Subgraph: kind}
-		for form, graph := range g.forms() {
-			w := newWorker(t, graph, cfg, true, 1)
-			for n := 0; ; n++ { // cancelled at every look
-				sub := Subgraph{Room: -1}
-				err := w.Sample(newCountdown(n), Key{}, g.seeds(300, 5), &sub)
-				if err == nil {
-					require.Positive(t, n)
-					break
+	for name, g := range testForms(3000, 7) {
+		if name == "one type" {
+			continue // as none
+		}
+		seeds := g.someSeeds(300, 5)
+		if len(g.nodes) > 1 {
+			seeds = [][]int64{{1, 97}, {4}, nil, nil, {2}}
+		}
+		for what, cfg := range g.subgraphs() {
+			if len(cfg.Fanouts[0]) == 0 || len(g.relations) == 1 && cfg.Fanouts[0][0] != 15 {
+				continue // little to look at
+			}
+			for form := range 3 {
+				w := newTypesWorker(t, g.form(form), cfg, true, 1)
+				for n := 0; ; n++ { // cancelled at every look
+					sub := Subgraph{Room: -1}
+					err := w.Draw(newCountdown(n), Key{}, Request{Seeds: w.sampler.flat(seeds)}, &sub)
+					if err == nil {
+						require.Positive(t, n)
+						break
+					}
+					require.ErrorIs(t, err, context.Canceled, what)
+					require.EqualValues(t, -1, sub.Room)
 				}
-				require.ErrorIs(t, err, context.Canceled, form)
-				require.EqualValues(t, -1, sub.Room)
 			}
 		}
+	}
+	g := newTestGraph(3000, 7)
+	for _, kind := range []SubgraphType{Bidirectional, Induced} {
+		cfg := plainConfig{Fanouts: []int64{15, 10}, Subgraph: kind}
 		failure := errors.New("disk on fire")
 		for n := 0; ; n++ { // after n fetches
 			graph := g.forms()["adjacency"]
@@ -246,5 +300,46 @@ func TestSubgraphFaults(t *testing.T) {
 				require.ErrorIs(t, err, failure)
 			}
 		}
+	}
+}
+
+// reverses are those of citations: itself, one another, none.
+var reverses = []int{0, 2, 1, 4, 3, -1, -1, 7}
+
+// Trees are made bidirectional without joining them.
+func TestBidirectionalTreesOfTypes(t *testing.T) {
+	g := citations(explore.Seed(t, 7))
+	batches, _ := heteroSeeds()
+	cfg := Config{Fanouts: fanouts([]int64{4, 2}, nil), Subgraph: Bidirectional, Reverse: reverses, Disjoint: true}
+	w := newTypesWorker(t, g.form(1), cfg, true, 2)
+	for i, seeds := range batches {
+		key := Key{Batch: uint64(i)}
+		var got cutBatch
+		require.NoError(t, w.Sample(context.Background(), key, seeds, &got))
+		requireCutEqual(t, g.complete(cfg, g.reference(cfg, key, seeds, nil, nil)), got)
+		for i, r := range g.relations {
+			edges := got.Relations[i]
+			for target := range len(edges.Ptr) - 1 {
+				for _, source := range edges.Row[edges.Ptr[target]:edges.Ptr[target+1]] {
+					require.Equal(t, got.Trees[r.target][target], got.Trees[r.source][source])
+				}
+			}
+		}
+	}
+}
+
+func TestWrongSubgraphsOfTypes(t *testing.T) {
+	g := citations(7)
+	for message, cfg := range map[string]Config{
+		"subgraph type 3":                         {Subgraph: Induced + 1},
+		"reverse relations, want none":            {Subgraph: Induced, Reverse: reverses},
+		"reverses of 0 relations, want 8":         {Subgraph: Bidirectional},
+		"relation 2 as the reverse of relation 0": {Subgraph: Bidirectional, Reverse: []int{2, 2, 1, 4, 3, -1, -1, 7}},
+		"relation 8 as the reverse of relation 7": {Subgraph: Bidirectional, Reverse: []int{0, 2, 1, 4, 3, -1, -1, 8}},
+	} {
+		cfg.Fanouts = fanouts([]int64{3}, nil)
+		_, err := New(g.form(0), cfg)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, message)
 	}
 }

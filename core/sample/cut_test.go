@@ -69,16 +69,20 @@ func (w cutWorker) Sample(ctx context.Context, key Key, seeds [][]int64, out *cu
 
 // SampleTimed is Sample with the times of the trees, in their order: of each seed, type after type.
 func (w cutWorker) SampleTimed(ctx context.Context, key Key, seeds [][]int64, times []int64, out *cutBatch) error {
-	r, first := Request{Times: times}, w.sampler.First()
-	for t, of := range seeds {
-		for _, v := range of {
-			r.Seeds = append(r.Seeds, first[t]+v)
-		}
-	}
 	var sub Subgraph
-	err := w.Draw(ctx, key, r, &sub)
+	err := w.Draw(ctx, key, Request{Seeds: w.sampler.flat(seeds), Times: times}, &sub)
 	if err == nil {
 		*out = w.sampler.cut(sub)
 	}
 	return err
+}
+
+// flat are seeds by the numbers of all nodes.
+func (s *Sampler) flat(seeds [][]int64) (all []int64) {
+	for t, of := range seeds {
+		for _, v := range of {
+			all = append(all, s.First()[t]+v)
+		}
+	}
+	return all
 }
