@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from graphs import FORMS, Form, Graph, form_of, hetero_graph, random_graph
 from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
 from seeds import GIVEN
+from seeds import seed as seed_of
 
 import freshgo
 
@@ -37,6 +39,12 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if GIVEN and terminalreporter.getreports("failed"):
         terminalreporter.write_line(f"these tests ran with FRESHGO_TEST_SEED={GIVEN}")
+
+
+@pytest.fixture(autouse=True)
+def drawn(request: pytest.FixtureRequest) -> None:
+    """What PyTorch draws in a test depends on the test and on ``FRESHGO_TEST_SEED``, not on the tests before it."""
+    torch.manual_seed(seed_of(zlib.crc32(request.node.nodeid.encode())))
 
 
 @pytest.fixture(scope="session")

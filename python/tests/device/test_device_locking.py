@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from seeds import seed as seed_of
 
 from freshgo import Loader
 from freshgo._device import pinned_memory
@@ -88,7 +89,7 @@ KEPT: list[Driver] = []
 
 
 def data() -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed_of(1))
     edges = torch.randint(0, 4000, (2, 60_000), generator=generator)
     return {
         "num_nodes": 4000,

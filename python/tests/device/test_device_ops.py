@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from device_fakes import HostKernels
+from seeds import seed as seed_of
 
 from freshgo import errors, ops
 from freshgo._native import abi, cuda
@@ -20,7 +21,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> HostKernels:
 
 
 def graph(kind: torch.dtype = torch.int64) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(seed_of(5))
     degrees = torch.randint(0, 6, (30,), generator=generator)
     degrees[:3] = 0
     ptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
@@ -70,7 +71,7 @@ def test_the_same_results(monkeypatch: pytest.MonkeyPatch, case: str, dtype: tor
     if part.startswith("first"):
         ptr = ptr[:21]
         index = index[: int(ptr[-1])]
-    generator = torch.Generator().manual_seed(6)
+    generator = torch.Generator().manual_seed(seed_of(6))
     x = torch.randn(40, 16, generator=generator).to(dtype)[:, ::2]  # rows with gaps between elements
     weight = torch.randn(index.numel(), generator=generator)
     rows = torch.randn(ptr.numel() - 1, 8, generator=generator)
@@ -94,7 +95,7 @@ def test_the_same_results(monkeypatch: pytest.MonkeyPatch, case: str, dtype: tor
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 def test_grouping(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
     index, ptr = graph(kind)
-    edges = torch.randint(0, 25, (2, 70), generator=torch.Generator().manual_seed(8)).to(kind)
+    edges = torch.randint(0, 25, (2, 70), generator=torch.Generator().manual_seed(seed_of(8))).to(kind)
     for compute in (lambda: ops.transpose(index, ptr, 40), lambda: ops.group(edges, 25)):
         want, got, kernels = both(monkeypatch, compute)
         assert all(a.equal(b) and a.dtype == b.dtype for a, b in zip(want, got, strict=True))

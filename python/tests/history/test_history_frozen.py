@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from history_models import attach, loss_of, small_graph
+from seeds import seed as seed_of
 from torch import Tensor, nn
 
 from freshgo import Loader, errors
@@ -60,7 +61,7 @@ def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_
     kind: str, fast: bool, catch_up: bool
 ) -> None:
     """Hits pass none; with ``catch_up`` a computed row's counts once more for each hit of its node since the last."""
-    torch.manual_seed(1)
+    torch.manual_seed(seed_of(1))
     model = MODELS[kind]().train()
     reference = copy.deepcopy(model)  # of PyG, never accelerated
     if fast:
@@ -117,7 +118,7 @@ def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_
 
 def hetero_graph() -> dict[Any, Any]:
     """Two node types with three edge types between and among them."""
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(seed_of(3))
 
     def edges(sources: int, targets: int, count: int) -> Tensor:
         ends = [torch.randint(high, (count,), generator=generator) for high in (sources, targets)]
@@ -143,7 +144,7 @@ def over_types(convs: nn.ModuleList, rows: Any, edges: Any) -> Any:
 
 @pytest.mark.parametrize("catch_up", [False, True])
 def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing(catch_up: bool) -> None:
-    torch.manual_seed(1)
+    torch.manual_seed(seed_of(1))
     graph = hetero_graph()
     relations = [key for key in graph if isinstance(key, tuple)]
     convs = nn.ModuleList(

@@ -15,6 +15,7 @@ import pytest
 import torch
 from history_models import GRAPH, HOPS, MODELS, attach, hidden_rows, loss_of, model_of, run, small_graph, train
 from history_oracle import prune, slots_view
+from seeds import seed as seed_of
 
 import freshgo
 from freshgo import Loader, errors
@@ -73,7 +74,7 @@ def hits_of(batch: Any, level: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("lag", [0, 2])
 def test_batches_are_those_of_the_oracle(lag: int, repeated: bool) -> None:
     """Given its hits, everything else about a pruned batch follows from the plain one."""
-    seeds = np.random.default_rng(1).integers(300, size=200) if repeated else None
+    seeds = np.random.default_rng(seed_of(1)).integers(300, size=200) if repeated else None
     watched = Watched(input_nodes=seeds, lag=lag, p_grad=0.6, t_stale=9)
     model, history = watched.model, watched.history
     admitted: dict[int, tuple[int, int, int]] = {}  # what a slot holds, and since when

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from graphs import Graph, hetero_graph, num_nodes, relations
+from seeds import seed as seed_of
 from torch import Tensor, nn
 
 from freshgo import HeteroBatch, History, Loader, errors
@@ -31,7 +32,7 @@ class RGCN(nn.Module):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
-        torch.manual_seed(1)
+        torch.manual_seed(seed_of(1))
         self.types, self.relations = list(num_nodes(graph)), relations(graph)
         self.inputs = nn.ModuleDict(
             {

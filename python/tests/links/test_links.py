@@ -31,6 +31,7 @@ from graphs import (
 from link_oracle import OPTIONS, ends, links_of, pairs
 from oracle import assert_equal, check_rows
 from sampler_oracle import Stream, check_proportional
+from seeds import seed as seed_of
 
 import freshgo
 from freshgo import Labor, LinkLoader, Loader, Store, errors
@@ -258,7 +259,7 @@ def test_one_named_type_is_as_a_homogeneous_graph(graph: dict[str, Any]) -> None
 
 def test_weights_of_negatives_and_edges(form: Form) -> None:
     of = relation_of(form)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed_of(0))
     counts = [num_nodes(form.graph)[end] for end in (of[0], of[2])]
     weights = [rng.integers(0, 4, counts[0]), rng.random(counts[1]) * (rng.random(counts[1]) < 0.7)]
     neg = {"mode": "binary", "amount": 60, "src_weight": weights[0], "dst_weight": weights[1]}

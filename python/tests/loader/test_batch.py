@@ -9,6 +9,7 @@ import pytest
 import torch
 from graphs import CITES, HAS, WRITES, Form, num_nodes
 from oracle import check_batch
+from seeds import seed as seed_of
 from torch import nn
 
 from freshgo import Batch, HeteroBatch, Loader
@@ -30,7 +31,7 @@ def fanouts_of(form: Form, hops: Any) -> Any:
 @pytest.mark.parametrize("hops", HOPS, ids=str)
 @pytest.mark.parametrize("where", ["disk", "memory"])
 def test_every_batch(form: Form, where: str, hops: Any, replace: bool) -> None:
-    seeds = np.random.default_rng(1).permutation(num_nodes(form.graph)[form.node_type])[:333]
+    seeds = np.random.default_rng(seed_of(1)).permutation(num_nodes(form.graph)[form.node_type])[:333]
     data, fanouts = form.path if where == "disk" else form.data, fanouts_of(form, hops)
     asked = form.bare(fanouts) if hops == "several" else hops
     options: dict[str, Any] = {"batch_size": 64, "shuffle": True, "replace": replace, "seed": 3}

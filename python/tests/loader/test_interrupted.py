@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from seeds import seed as seed_of
 
 from freshgo import History, Loader, Store, convert, errors
 from freshgo._native import abi
@@ -157,7 +158,7 @@ def test_interrupts_by_a_timer_lose_nothing(store_path: Path) -> None:
 
     with open_loader(store_path) as loader:
         expected = [ids(loader) for _ in range(3)]
-    delays = torch.rand(100, generator=torch.Generator().manual_seed(0)).mul(4e-3).add(2e-5).tolist()
+    delays = torch.rand(100, generator=torch.Generator().manual_seed(seed_of(0))).mul(4e-3).add(2e-5).tolist()
     gc.collect()
     gc.disable()  # Python tells nobody of an interrupt in a finalizer, and those of other tests' objects would run here
     before = signal.signal(signal.SIGALRM, handler)
@@ -244,7 +245,7 @@ def test_threads_with_iterators_of_their_own_get_an_error_or_a_whole_epoch(store
 def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_path: Path) -> None:
     """Embeddings that are a function of the node alone show whether a slot holds those of the node it says."""
     history = History(t_stale=50)
-    embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(0))
+    embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(seed_of(0)))
     interrupts = hits = 0
     with open_loader(store_path, history=history) as loader:
         native = loader._native
@@ -274,7 +275,7 @@ def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_pa
 @pytest.mark.parametrize("when", [1, 2])
 def test_an_interrupted_restoration_leaves_entries_with_their_rows(store_path: Path, when: int) -> None:
     """Of the calls of the library, whichever it strikes after."""
-    embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(0))
+    embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(seed_of(0)))
 
     def epoch(loader: Loader, history: History, scale: float) -> int:
         hits = 0

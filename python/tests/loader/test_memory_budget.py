@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seed as seed_of
 
 import freshgo
 from freshgo import History, Loader, MemoryBudget, convert, errors
@@ -21,7 +22,7 @@ NODES, WIDTH = 20_000, 128
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed_of(1))
     graph = {
         "num_nodes": NODES,
         "edge_index": rng.integers(NODES, size=(2, 100_000)),
@@ -226,7 +227,7 @@ print(most)
 
 def test_the_process_keeps_to_the_budget(tmp_path: Path) -> None:
     """By what is resident: three loaders take no more than one, where they took three times as much."""
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(seed_of(2))
     nodes = 160_000  # 164 MB of features
     edges = rng.integers(nodes, size=(2, 100_000))
     x = np.zeros((nodes, 256), dtype=np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seeds import seed as seed_of
 
 pytest.importorskip("torch_geometric")
 
@@ -27,7 +28,7 @@ def recommend() -> Any:
 
 def communities(users: int, items: int, count: int, each: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Users who mostly take items of their own community; the last fifth of each user's is for the test."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed_of(0))
     train, test = [], []
     for user in range(users):
         own = np.arange(user % count, items, count)

@@ -17,6 +17,7 @@ import capi_header
 import native_inputs
 import pytest
 import torch
+from seeds import seed as seed_of
 
 from freshgo import errors
 from freshgo._native import abi, dlpack, header
@@ -47,12 +48,12 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def edges() -> torch.Tensor:
-    return torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))
+    return torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(seed_of(1)))
 
 
 def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     """Random values of any dtype."""
-    bits = torch.randint(-100, 100, shape, generator=torch.Generator().manual_seed(2))
+    bits = torch.randint(-100, 100, shape, generator=torch.Generator().manual_seed(seed_of(2)))
     return bits.bool() if dtype == torch.bool else bits.abs().to(dtype) if not dtype.is_signed else bits.to(dtype)
 
 

@@ -125,7 +125,7 @@ def test_shared_mappings_are_read_as_files(mode: Any, tmp_path: Path) -> None:
 
 
 def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(seed_of(3))
     edges = rng.integers(NODES, size=(2, 500))
     plain = rng.standard_normal((NODES, 6)).astype(np.float32)
     np.save(tmp_path / "c.npy", plain)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from seeds import seed as seed_of
 from torch import Tensor, nn
 
 from freshgo import Loader
@@ -48,7 +49,7 @@ def graph_of(directory: Path, features: str) -> dict[str, Any]:
 
 
 def losses(model: nn.Module, graph: dict[str, Any], dtype: torch.dtype) -> list[float]:
-    torch.manual_seed(1)
+    torch.manual_seed(seed_of(1))
     optimizer, found = torch.optim.SGD(model.parameters(), 0.05), []
     data = {name: graph[name] for name in ("edge_index", "x", "y")}
     seeds = graph["train"][: 512 * BATCHES]
@@ -72,7 +73,7 @@ def losses(model: nn.Module, graph: dict[str, Any], dtype: torch.dtype) -> list[
 
 
 def check(graph: dict[str, Any], kind: str, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
+    torch.manual_seed(seed_of(0))
     classes = int(graph["y"].max()) + 1
     theirs = getattr(pyg, kind)(graph["x"].size(1), 32, num_layers=3, out_channels=classes, **MODELS[kind]).to(dtype)
     ours = copy.deepcopy(theirs)

@@ -76,8 +76,8 @@ def plain(x: Tensor, index: Tensor, target: Tensor, targets: int, weight: Tensor
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 47, 64, 100, 128, 129, 144, 260])
 def test_every_width(isa: int, columns: int, dtype: torch.dtype) -> None:
     index, ptr, _ = graph(40, 30, 300)
-    x = torch.randn(40, columns, generator=torch.Generator().manual_seed(1)).to(dtype)
-    weight = torch.rand(300, generator=torch.Generator().manual_seed(2)).to(dtype)
+    x = torch.randn(40, columns, generator=torch.Generator().manual_seed(seed_of(1))).to(dtype)
+    weight = torch.rand(300, generator=torch.Generator().manual_seed(seed_of(2))).to(dtype)
     for reduce in REDUCTIONS:
         expected = oracle(x, index, ptr, None, reduce)
         out = ops.aggregate(x, index, ptr, reduce=reduce)
@@ -162,9 +162,9 @@ def test_a_layer_of_attention_is_its_parts(isa: int, heads: int, channels: int, 
             options: dict[str, Any] = {"negative_slope": 0.2, "add_self_loops": loops, "dropout": 0.4}
             by_head = x.view(30, heads, channels)
             logits = (by_head[:24] * att[1]).sum(-1) if shared else dst
-            torch.manual_seed(3)
+            torch.manual_seed(seed_of(3))
             expected = ops.attention(by_head, (by_head * att[0]).sum(-1), logits, index, ptr, **options).flatten(1)
-            torch.manual_seed(3)
+            torch.manual_seed(seed_of(3))
             given = (att[1], None) if shared else (None, dst)
             out = ops.gat(x, att[0], *given, index, ptr, transposed=None, **options)
             tolerance = 30 * DTYPES[dtype]
@@ -208,9 +208,9 @@ def test_attention_drops_edges_as_pyg_does() -> None:
     index = index[keep]
     ptr = torch.searchsorted(target[keep].contiguous(), torch.arange(21))
     x, src = torch.ones(20, 2, 3), torch.zeros(20, 2)
-    torch.manual_seed(5)
+    torch.manual_seed(seed_of(5))
     out = ops.attention(x, src, None, index, ptr, add_self_loops=True, dropout=0.5)
-    torch.manual_seed(5)
+    torch.manual_seed(seed_of(5))
     degree = torch.cat([ptr.diff().repeat_interleave(ptr.diff()), ptr.diff()]) + 1
     alpha = torch.nn.functional.dropout((1 / degree).unsqueeze(1).expand(-1, 2).contiguous(), 0.5)
     where = torch.cat([target[keep], torch.arange(20)])
@@ -219,7 +219,7 @@ def test_attention_drops_edges_as_pyg_does() -> None:
 
 
 def test_long_rows_and_repeated_edges(isa: int) -> None:
-    gen = torch.Generator().manual_seed(3)
+    gen = torch.Generator().manual_seed(seed_of(3))
     index = torch.randint(50, (100_003,), generator=gen)
     ptr = torch.tensor([0, 0, 1, 100_001, 100_003])
     target = torch.repeat_interleave(torch.arange(4), ptr.diff())
@@ -310,7 +310,7 @@ def test_transpose_groups_by_source() -> None:
 
 
 def test_group_sorts_by_target() -> None:
-    edge_index = torch.randint(40, (2, 500), generator=torch.Generator().manual_seed(0))
+    edge_index = torch.randint(40, (2, 500), generator=torch.Generator().manual_seed(seed_of(0)))
     index, ptr, order = ops.group(edge_index, 45)
     assert order.equal(torch.argsort(edge_index[1], stable=True))
     assert index.equal(edge_index[0][order])

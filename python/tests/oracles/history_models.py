@@ -101,7 +101,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def model_of(kind: str) -> nn.Module:
-    torch.manual_seed(1)
+    torch.manual_seed(seed_of(1))
     return MODELS[kind]()
 
 

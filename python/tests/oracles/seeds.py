@@ -12,7 +12,8 @@ GIVEN = os.environ.get("FRESHGO_TEST_SEED", "")
 def seed(constant: int) -> int:
     """Return ``constant``, or what ``FRESHGO_TEST_SEED`` makes of it.
 
-    Random graphs and options take it. Only tests marked ``explore`` hold for every seed: others expect a result of the
-    constant.
+    Random graphs, options and values take it. Only tests marked ``explore`` are run with other seeds: others may expect
+    a result of the constant. Constants without it are those of recorded values, of scripts that run by themselves, of
+    the documentation, and of trainings on real graphs.
     """
     return zlib.crc32(f"{GIVEN} {constant}".encode()) if GIVEN else constant

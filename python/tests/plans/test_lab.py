@@ -81,7 +81,7 @@ def test_match_is_the_batch_before(seed: int) -> None:
 @pytest.mark.parametrize("capacity", [0, 1, 13, 200, NODES])
 def test_static(capacity: int) -> None:
     trace = skewed_trace(3)
-    scores = np.random.default_rng(5).integers(0, 9, NODES).astype(np.float32)  # many ties
+    scores = np.random.default_rng(seed_of(5)).integers(0, 9, NODES).astype(np.float32)  # many ties
     hits, fill = oracle.static(trace, scores, capacity)
     for policy in (scores, torch.from_numpy(scores), Hotness(scores)):
         found = run(trace, policy, capacity)

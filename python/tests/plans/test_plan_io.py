@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seed as seed_of
 
 import freshgo
 
@@ -112,7 +113,7 @@ MEASURE = """
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows that begin with their number, so that what is read is seen to be right."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed_of(0))
     x = np.zeros((NODES, WIDTH), np.float32)
     x[:, 0] = np.arange(NODES)
     path = tmp_path_factory.mktemp("io") / "wide.freshgo"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rank_jobs import digest, open_loader
+from seeds import seed as seed_of
 
 from freshgo import convert
 
@@ -92,7 +93,7 @@ with open_loader(path) as loader:  # is not prepared: it knows its rank, and whe
 
 def torchrun(tmp_path: Path, script: str) -> list[str]:
     """Run a script by two processes; the batches of an epoch in one."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed_of(0))
     graph = {"edge_index": rng.integers(300, size=(2, 2000)), "x": rng.random((300, 4), dtype=np.float32)}
     convert(graph, tmp_path / "graph", progress=False).close()
     (tmp_path / "job.py").write_text(script)

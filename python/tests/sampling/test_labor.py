@@ -11,6 +11,7 @@ import torch
 from graphs import random_graph
 from oracle import assert_equal, check_batch
 from sampler_oracle import Graph, check_sampled
+from seeds import seed as seed_of
 
 import freshgo
 from freshgo import Labor, Loader, errors
@@ -74,8 +75,8 @@ def test_fewer_nodes_as_many_edges(plain: dict[str, Any]) -> None:
 def test_edge_weight_estimates_the_mean(plain: dict[str, Any], weight_attr: str | None) -> None:
     """Over a simple graph, the mean over epochs of the weighted sums is that over all neighbours."""
     edges = np.unique(plain["edge_index"], axis=1)
-    weight = np.random.default_rng(2).random(edges.shape[1])
-    value = np.random.default_rng(3).random(800)
+    weight = np.random.default_rng(seed_of(2)).random(edges.shape[1])
+    value = np.random.default_rng(seed_of(3)).random(800)
     graph = {"num_nodes": 800, "edge_index": edges, "weight": weight}
     estimates = []
     with Loader(graph, [3], batch_size=800, sampler="labor", weight_attr=weight_attr) as loader:

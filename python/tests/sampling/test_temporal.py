@@ -329,7 +329,7 @@ def test_mathoverflow(real_graph: Any, tmp_path: Path, strategy: str, edge_types
         name = f"{i}" if edge_types else ""
         graph[node_type, name, node_type] = {"edge_index": edge_index[:, of_type], "time": time[of_type]}
     form = Form(strategy, graph, tmp_path)
-    events = np.random.default_rng(1).choice(edge_index.shape[1], 2_000, replace=False)
+    events = np.random.default_rng(seed_of(1)).choice(edge_index.shape[1], 2_000, replace=False)
     options: dict[str, Any] = {
         "input_nodes": form.inputs(edge_index[1, events]),
         "batch_size": 500,

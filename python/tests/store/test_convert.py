@@ -12,6 +12,7 @@ import pytest
 import torch
 from graphs import random_graph
 from oracle import check_batch
+from seeds import seed as seed_of
 
 from freshgo import Loader, Store, convert, errors
 
@@ -86,7 +87,7 @@ def test_data_objects(graph: dict[str, Any], tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (1500,)], ids=str)
 def test_dtypes_and_rows_of_any_width(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     num_nodes = 200
-    torch.manual_seed(0)
+    torch.manual_seed(seed_of(0))
     x = (torch.rand(num_nodes, *shape) * 100 - 20).to(getattr(torch, dtype))
     edge_index = torch.randint(num_nodes, (2, 1000))
     with convert({"edge_index": edge_index, "feature": x, "num_nodes": num_nodes}, tmp_path / "g", **SMALL) as store:

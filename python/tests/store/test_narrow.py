@@ -10,6 +10,7 @@ import pytest
 import torch
 from graphs import random_graph
 from numpy.typing import NDArray
+from seeds import seed as seed_of
 from torch_geometric.nn import GraphSAGE
 
 import freshgo
@@ -59,7 +60,7 @@ def graph_with(rows: Floats, **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def rows() -> Floats:
     """Rows whose columns differ in scale, and one that is constant."""
-    values = np.random.default_rng(7).standard_normal((2000, 30), dtype=np.float32)
+    values = np.random.default_rng(seed_of(7)).standard_normal((2000, 30), dtype=np.float32)
     values *= np.float32(10) ** (np.arange(30, dtype=np.float32) % 5 - 2)
     values[17] = 3.25
     return values
@@ -191,7 +192,7 @@ def test_propagate_adds_up_the_numbers_that_are_read(rows: Floats, tmp_path: Pat
 
 
 def test_types_are_narrowed_one_by_one(tmp_path: Path) -> None:
-    rng = np.random.default_rng(11)
+    rng = np.random.default_rng(seed_of(11))
     graph = {
         "paper": {"x": rng.random((300, 16), dtype=np.float32), "z": rng.random((300, 9), dtype=np.float32)},
         "author": {"x": rng.random((200, 8), dtype=np.float32)},
@@ -329,7 +330,7 @@ def test_wide_floats_that_float32_cannot_hold(rows: Floats, tmp_path: Path) -> N
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 def test_sources_of_all_kinds_become_int8(tmp_path: Path, dtype: Any, order: str) -> None:
-    rows = np.random.default_rng(1).standard_normal((500, 2, 11)).astype(dtype)
+    rows = np.random.default_rng(seed_of(1)).standard_normal((500, 2, 11)).astype(dtype)
     np.save(tmp_path / "x.npy", np.asarray(rows, order="F" if order == "F" else "C"))
     for source in (np.asarray(rows, order="F" if order == "F" else "C"), tmp_path / "x.npy"):
         graph = {"edge_index": np.zeros((2, 1), np.int64), "num_nodes": 500, "x": source}
@@ -338,7 +339,7 @@ def test_sources_of_all_kinds_become_int8(tmp_path: Path, dtype: Any, order: str
 
 
 def test_a_small_budget_suffices(tmp_path: Path) -> None:
-    rows = np.random.default_rng(1).standard_normal((20_000, 100), dtype=np.float32)
+    rows = np.random.default_rng(seed_of(1)).standard_normal((20_000, 100), dtype=np.float32)
     graph = {"edge_index": np.zeros((2, 1), np.int64), "num_nodes": 20_000, "x": rows}
     with pytest.raises(freshgo.errors.BudgetError) as caught:
         convert(graph, tmp_path / "store", dtype={"x": "int8"}, memory=1000, progress=False)

@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from graphs import random_graph
+from seeds import seed as seed_of
 
 import freshgo
 from freshgo import Loader, Store, convert, propagate, relayout
@@ -98,7 +99,7 @@ def test_hops(graph: dict[str, Any], fresh: Store) -> None:
 
 
 def test_types(tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(seed_of(5))
     counts = {"paper": 300, "author": 200, "venue": 9}
     x = {"paper": rng.standard_normal((300, 12)).astype(np.float32), "author": rng.random((200, 7)).astype(np.float32)}
     ends = {

@@ -162,7 +162,7 @@ def test_metrics(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int64", "bool"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (1500,)], ids=str)
 def test_rows_of_any_width(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
+    torch.manual_seed(seed_of(0))
     n = 300
     x = (torch.rand(n, *shape) * 100 - 20).to(getattr(torch, dtype))
     data = {"edge_index": torch.randint(n, (2, 900)), "feature": x, "num_nodes": n}

@@ -388,7 +388,7 @@ freshgo.convert(sys.argv[1], sys.argv[2], memory="4MiB", overwrite=True, progres
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of types whose conversion takes long enough to be seen at work."""
-    rng, source = np.random.default_rng(1), tmp_path_factory.mktemp("large")
+    rng, source = np.random.default_rng(seed_of(1)), tmp_path_factory.mktemp("large")
     arrays = {
         "user/x": rng.random((100_000, 16), dtype=np.float32),
         "item/x": rng.random((50_000, 8), dtype=np.float32),
