@@ -80,7 +80,7 @@ func (r *runner) outputs() ([]output, error) {
 		return nil, err
 	}
 	if o.Hops > 1 && r.store.Heterogeneous() {
-		return nil, invalid("hops is %d, more than 1 needs a homogeneous graph", o.Hops)
+		return nil, invalid("hops must be 1 in a heterogeneous graph, got %d", o.Hops)
 	}
 	weighted := false
 	var all []output
@@ -109,7 +109,7 @@ func (r *runner) outputs() ([]output, error) {
 		all = append(all, out)
 	}
 	if o.WeightAttr != "" && !weighted {
-		return nil, invalid("no edge type that is used has the tensor %q, weight_attr must be one of edges", o.WeightAttr)
+		return nil, invalid("none of the edge types has the tensor %q: weight_attr names an edge-level tensor", o.WeightAttr)
 	}
 	all = later(all, o.Hops)
 	for i := range all {
@@ -148,7 +148,7 @@ func (r *runner) chosen(nodes []store.NodeType, edges []store.EdgeType) ([]int, 
 			}
 		}
 		if len(all) == 0 {
-			return nil, invalid("no node type that edges come from has the tensor %q", o.Tensor)
+			return nil, invalid("no node type at which edges begin has the tensor %q", o.Tensor)
 		}
 		return all, nil
 	}
@@ -203,7 +203,7 @@ func columnOf(of *store.NodeType, t *store.Tensor) (*column, error) {
 		if of.Name != "" {
 			label = of.Name + "." + label
 		}
-		return nil, invalid("%q is %s with rows of shape %v, expected rows of floats, of one dimension", label,
+		return nil, invalid("%q is %s with rows of shape %v, expected floats of shape [num_nodes, columns]", label,
 			dtype.Label(), shape)
 	}
 	return &column{array: &t.Array, count: int(shape[0]), narrow: t.Narrow}, nil

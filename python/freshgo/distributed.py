@@ -19,9 +19,9 @@ __all__ = ["evaluate"]
 def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader) -> dict[str, torch.Tensor]:
     """Run ``step`` on every batch of the loader's next epoch and return the sums of what it returns, over all ranks.
 
-    Every batch is evaluated by one rank, whatever the loader's ``uneven`` is: none comes again, and none is left out
-    but what ``drop_last`` leaves out. Ranks may so have one step more than others; a model in
-    ``DistributedDataParallel`` is therefore called by its ``module``, which waits for no other rank.
+    Every batch is evaluated by exactly one rank, whatever the loader's ``uneven`` is; only ``drop_last`` leaves one
+    out. Some ranks may have one step more than others, so call the ``module`` of a model in
+    ``DistributedDataParallel``, which waits for no other rank.
 
         def step(batch):
             out = model.module(batch.x, batch.edge_index)[: batch.batch_size]
@@ -30,15 +30,15 @@ def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader) -> dict[s
         sums = freshgo.distributed.evaluate(step, loader)
         accuracy = sums["correct"] / sums["seeds"]
 
-    All ranks of the loader's epoch call it together. Gradients are off; ``model.eval()`` is the caller's.
+    If ranks come from ``torch.distributed``, all of them must call it together. Gradients are off; ``model.eval()`` is up to the caller.
 
     Args:
-        step: called with each batch; returns tensors or numbers by name, sums over the seeds of the batch. The names,
-            shapes and dtypes are those of all batches.
-        loader: its next epoch is consumed. Of a loader that was given its ``rank``, the sums are over its own batches.
+        step: called with each batch; returns tensors or numbers by name, sums over the seeds of the batch. Names,
+            shapes and dtypes must be the same for all batches.
+        loader: its next epoch is consumed. If the loader was given its ``rank``, the sums are over its own batches.
 
     Returns:
-        The sums by name, on the CPU and the same on every rank; empty where there is no batch.
+        The sums by name, on the CPU and the same on every rank; empty if there are no batches.
 
     Raises:
         DTypeError: ``step`` returns something else.

@@ -62,129 +62,143 @@ class Loader:
     Every ``iter`` is the next epoch. Leaving a loop early stops its work. Threads that share an iterator get each batch
     once.
 
-    The arguments, by subject:
+    The arguments, by subject. Sizes in bytes are an int or a string such as ``"8GiB"``, ``"500MB"`` or ``"64KiB"``. An
+    argument of a wrong type raises ``DTypeError``, a value that is not allowed ``InvalidArgumentError``.
 
     Graph and input nodes:
-        data: a :class:`Store`, the path of one, or a graph in memory: a PyG ``Data`` or ``HeteroData``, or a mapping of
-            tensors, which in a heterogeneous graph is a mapping from types to such mappings. Features are used in
-            place, not copied.
-        input_nodes: node ids, a bool mask, the name of a split, or None for every node. In a heterogeneous graph a node
-            type, ``"paper"``; a node type with any of these, ``("paper", ids)``; or a dict for several types,
-            ``{"paper": ids, "author": "train"}``. Zeros and ones of uint8, one for each node, are refused: they are a
-            mask that lacks ``.bool()``.
+        data (Store, path, Data, HeteroData or mapping): the graph. A :class:`Store` or the path of one is read from
+            disk. A PyG object or a mapping of tensors is a graph in memory, whose features are used in place and not
+            copied; for a heterogeneous graph, a mapping from types to such mappings.
+        input_nodes (default None: every node): node ids (integers ``[n]``), a bool mask ``[num_nodes]``, or the name of
+            a split. In a heterogeneous graph it is required: a node type, ``"paper"``; a node type with any of these,
+            ``("paper", ids)``; or a dict for several types, ``{"paper": ids, "author": "train"}``. Zeros and ones of
+            uint8, one for each node, are refused: they are a mask that lacks ``.bool()``.
 
     Sampling:
-        num_neighbors: neighbours per node and hop, the hop nearest the input nodes first; -1 takes all. An
-            empty list makes batches of the input nodes alone. Or a :class:`RandomWalk` for each hop. In a heterogeneous
-            graph a list applies to every edge type; a dict gives a list for every edge type, where 0 takes none. With
-            walks along metapaths, the edges of the metapaths replace those of the graph in a batch: a list names them
-            ``(source, "metapath_0", target)``, and the keys of a dict name them.
-        replace: draw neighbours with replacement.
-        weight_attr: the name of an edge-level tensor of numbers that are not negative. Neighbours are drawn in
-            proportion to it, one after the other among those that are left; neighbours of weight 0 are never drawn.
-            Edge types without this tensor are drawn from uniformly.
-        sampler: ``"labor"`` or a :class:`Labor` draws layer by layer, so that a batch has fewer nodes.
-        subgraph_type: which edges a batch has. ``"directional"``: those that were drawn. ``"bidirectional"``: also the
-            reverse of each, without duplicates. ``"induced"``: all edges of the graph between the batch's nodes. The
-            edges of the last two are ordered by target, so there are no ``num_sampled_nodes``, ``num_sampled_edges``
-            and ``blocks()``. In a heterogeneous graph this applies to every edge type; bidirectional edges have no
-            ``e_id`` if the reverse is another edge type.
-        disjoint: give every input node a tree of its own, which shares no node with another. ``batch.batch`` (int64)
-            gives the tree of each node, as the position of its input node in the batch. Trees are numbered over the
-            input nodes of all types.
-        seed: all randomness follows from it.
+        num_neighbors (list, or dict of lists; required): neighbours per node and hop, the hop nearest the input nodes
+            first; -1 takes all. An empty list makes batches of the input nodes alone. Or a :class:`RandomWalk` for each
+            hop. In a heterogeneous graph a list applies to every edge type; a dict gives a list for every edge type,
+            where 0 takes none. With walks along metapaths, the edges of the metapaths replace those of the graph in a
+            batch: a list names them ``(source, "metapath_0", target)``, and the keys of a dict name them.
+        replace (bool, default False): draw neighbours with replacement.
+        weight_attr (str, default None: uniform draws): the name of an edge-level tensor of finite numbers that are not
+            negative. Neighbours are drawn in proportion to it, one after the other among those that are left;
+            neighbours of weight 0 are never drawn. Edge types without this tensor are drawn from uniformly.
+        sampler (default None): ``"labor"`` or a :class:`Labor` draws layer by layer, so that a batch has fewer nodes.
+        subgraph_type (str, default ``"directional"``): which edges a batch has. ``"directional"``: those that were
+            drawn. ``"bidirectional"``: also the reverse of each, without duplicates. ``"induced"``: all edges of the
+            graph between the batch's nodes. The edges of the last two are ordered by target, so there are no
+            ``num_sampled_nodes``, ``num_sampled_edges`` and ``blocks()``. In a heterogeneous graph this applies to
+            every edge type; bidirectional edges have no ``e_id`` if the reverse is another edge type.
+        disjoint (bool, default False): give every input node a tree of its own, which shares no node with another.
+            ``batch.batch`` (int64 ``[num_nodes]``) gives the tree of each node, as the position of its input node in
+            the batch. Trees are numbered over the input nodes of all types.
+        seed (int, default 0): all randomness follows from it.
 
     Batches:
-        batch_size: input nodes per batch.
-        shuffle: a new order of the input nodes in every epoch.
-        drop_last: leave out the last batch if it is not full.
-        transpose: batches also bring their edges grouped by source, made in the loader's threads. The derivatives of
-            :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in the training
-            thread.
-        edge_index: ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its order and pointers, so that
-            PyG's own layers take their fused path. In a heterogeneous graph, that of every edge type within one node
-            type: PyG cannot compute the derivative of others.
-        transform: called with each batch, on its device; the loop gets its result.
-        first_layer: what :func:`freshgo.propagate` has computed stands for the first layer of the model, over all
-            neighbours: the name of the tensor, or ``"mean"``, ``"sum"`` or ``"gcn"`` if it is the only one of its kind.
-            A model of three layers then needs two hops: ``Loader(store, [15, 10], first_layer="mean")``. A batch has
-            ``x`` and the aggregate ``x_mean`` of every node; with ``"gcn"`` it has ``x_gcn`` and no ``x``. In a
-            heterogeneous graph the aggregate belongs to the edge type, ``batch["author", "writes",
-            "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed` makes a model use it. Not with
-            ``history``, ``time_attr`` or random walks.
-        rank, world_size: which part of every epoch this loader yields, and how many parts there are. All batches of an
-            epoch are numbered, and a batch is what a single process makes under its number; of those that are left,
-            rank r yields every ``world_size``-th from the r-th on. ``batch_size`` is that of one rank. None takes both
-            from ``torch.distributed`` when an epoch begins: if its default process group is initialised then, else one
-            rank makes all batches. The first epoch in a process group calls ``all_gather_object``, so that all ranks
-            must begin it; ranks that were given are not compared.
-        uneven: what the ranks do if the last batches do not suffice for one more on each of them. ``"pad"``: the first
-            batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank yields them. ``"join"``:
-            some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or for evaluation. None is
-            ``"drop"`` with ``drop_last``, else ``"pad"``.
-        num_workers: threads that sample. 0 is as many as there are cores that this process may use, by its affinity
-            and the quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
-        prefetch: batches prepared ahead; 0 prepares each batch when it is requested.
+        batch_size (int, default 1): input nodes per batch.
+        shuffle (bool, default False): a new order of the input nodes in every epoch.
+        drop_last (bool, default False): leave out the last batch if it is not full.
+        transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
+            The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
+            the training thread.
+        edge_index (str, default ``"tensor"``): ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its
+            order and pointers, so that PyG's own layers take their fused path. In a heterogeneous graph, that of every
+            edge type within one node type: PyG cannot compute the derivative of others.
+        transform (callable, default None): called with each batch, on its device; the loop gets its result.
+        first_layer (str, default None): the aggregate over all neighbours that replaces the first layer of the model
+            and that :func:`freshgo.propagate` has computed: the name of the tensor, or ``"mean"``, ``"sum"`` or
+            ``"gcn"`` if it is the only one of its kind. A model of three layers then needs two hops: ``Loader(store,
+            [15, 10], first_layer="mean")``. A batch has ``x`` and the aggregate ``x_mean`` of every node; with
+            ``"gcn"`` it has ``x_gcn`` and no ``x``. In a heterogeneous graph the aggregate belongs to the edge type,
+            ``batch["author", "writes", "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed`
+            makes a model use it. Not with ``history``, ``time_attr`` or random walks.
+
+    Processes and threads:
+        rank, world_size (int, default None): which part of every epoch this loader yields, and how many parts there
+            are. All batches of an epoch are numbered, and a batch is what a single process makes under its number; of
+            those that are left, rank r yields every ``world_size``-th from the r-th on. ``batch_size`` is that of one
+            rank. None takes both from ``torch.distributed`` when an epoch begins, if its default process group is
+            initialised then; otherwise one rank makes all batches. The first epoch in a process group calls
+            ``all_gather_object``, so that all ranks must begin it; ranks that were given are not compared.
+        uneven (str, default None): what the ranks do if the last batches do not suffice for one more on each of them.
+            ``"pad"``: the first batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank
+            yields them. ``"join"``: some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or
+            for evaluation. None is ``"drop"`` with ``drop_last``, else ``"pad"``.
+        num_workers (int, default 0): threads that sample. 0 is as many as there are cores that this process may use, by
+            its affinity and the quotas of its control groups, divided among the ranks of this host
+            (``LOCAL_WORLD_SIZE``).
+        prefetch (int, default 4): batches prepared ahead; 0 prepares each batch when it is requested.
 
     Time:
-        time_attr: the name of an edge-level or node-level tensor of integers: the time of each edge or node. Nothing
-            later than an input node is ever drawn into its tree. Implies ``disjoint``. ``batch.seed_time`` (int64)
-            holds the times of the input nodes. In a heterogeneous graph some node types or some edge types have this
-            tensor; whatever has none is drawn regardless of time.
-        temporal_strategy: ``"uniform"`` draws among everything that is not too late; ``"last"`` takes the latest of it.
-        time_window: only edges within this window before the input node's time: times in ``(t - time_window, t]``, in
-            the units of ``time_attr``.
-        input_time: a time for each input node, in their order; required with times of edges. None uses the times of the
-            input nodes themselves, if nodes have times. With input nodes of several types: a mapping from each type to
-            its times.
+        time_attr (str, default None): the name of an edge-level or node-level tensor of integers: the time of each edge
+            or node. Nothing later than an input node is ever drawn into its tree. Implies ``disjoint``.
+            ``batch.seed_time`` (int64 ``[batch_size]``) holds the times of the input nodes. In a heterogeneous graph
+            some node types or some edge types have this tensor; whatever has none is drawn regardless of time.
+        temporal_strategy (str, default ``"uniform"``): ``"uniform"`` draws among everything that is not too late;
+            ``"last"`` takes the latest of it.
+        time_window (int, default None: no limit): only edges within this window before the input node's time: times in
+            ``(t - time_window, t]``, in the units of ``time_attr``.
+        input_time (integers, default None): a time for each input node, in their order; required with times of edges.
+            None uses the times of the input nodes themselves, if nodes have times. With input nodes of several types: a
+            mapping from each type to its times.
 
     Memory and cache:
-        memory: the budget for everything the loader allocates, in bytes or as ``"8GiB"``, or a :class:`MemoryBudget`
-            that loaders of this process share. None is half of what is available for a store, divided among the ranks
-            of this host (``LOCAL_WORLD_SIZE``), and unlimited for a graph in memory.
-        feature_cache: bytes of it for rows that stay in memory; None lets the loader choose.
-        neighbor_cache: bytes of it for neighbour lists that stay in memory, for all edge types together (Ginex, 3.2);
-            None lets the loader choose.
-        cache: which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a score per node (in a
-            heterogeneous graph a dict of scores by node type); None is ``"none"``. ``"auto"`` samples ahead and keeps
-            what is needed again soonest (``"belady"``: Ginex, 3.3), unless everything fits or nothing is on disk.
-        trace_memory: bytes of ``memory`` for batches sampled ahead and for plans; None lets the loader choose.
-        buffer_memory: bytes of ``memory`` for rows read before their batch; None lets the loader choose.
-        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); True lets the
-            loader choose how many. The order is part of :meth:`state_dict`.
+        memory (bytes or MemoryBudget, default None): the budget for everything the loader allocates; a
+            :class:`MemoryBudget` is shared by loaders of this process. None is half of what is available for a store,
+            divided among the ranks of this host (``LOCAL_WORLD_SIZE``), and unlimited for a graph in memory. Raises
+            ``BudgetError`` if it is too small.
+        feature_cache (bytes, default None): the part of ``memory`` for rows that stay in memory; None lets the loader
+            choose.
+        neighbor_cache (bytes, default None): the part of ``memory`` for neighbour lists that stay in memory, for all
+            edge types together (Ginex, 3.2); None lets the loader choose.
+        cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
+            score per node (floats ``[num_nodes]``; in a heterogeneous graph a dict of scores by node type). None is
+            ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
+            unless everything fits or nothing is on disk.
+        trace_memory (bytes, default None): the part of ``memory`` for batches sampled ahead and for plans; None lets
+            the loader choose.
+        buffer_memory (bytes, default None): the part of ``memory`` for rows read before their batch; None lets the
+            loader choose.
+        reorder (bool or int, default False): let this many batches change places if that makes them share more rows
+            (FastGL, 4.1); True lets the loader choose how many. The order is part of :meth:`state_dict`.
 
     Disk:
-        transfer: how rows that are not cached are read. ``"random"``: each batch reads its own. ``"page-once"``: a
-            batch also reads rows on the same pages that a later batch needs. ``"scan"``: all rows of a window are read
-            in the order of the file. ``"pack"``: the same, through a scratch file. ``"forward"``: rows that leave the
-            cache are kept for their next batch, alone or as ``"scan+forward"``. ``"auto"`` chooses for every window
-            what is cheapest on this device.
-        scratch: the directory of a temporary file for what does not fit into ``trace_memory`` and ``buffer_memory``.
-            None is the directory of the store if it is writable, else the system's directory for temporary files,
-            unless that is in memory.
-        scratch_size: the maximum size of this file, in bytes or as ``"8GiB"``; 0 makes no file. None is the size of
-            the features on disk, or twice that where plans are in the file, which makes their windows long.
-        io: how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an engine that the system
-            refuses raises.
-        checksums: compare every page that is read with its checksum.
-        feature_dtype: how tensors come that are stored in fewer bytes (``dtype=`` of :func:`convert`). ``"float32"``:
-            widened, on ``device`` after the copy. ``"stored"``: float16 or bfloat16 as they are; int8 with
-            ``batch.x_scale`` and ``batch.x_offset`` (float32, of shapes that broadcast with it) for a tensor ``x``:
-            ``x_scale * x + x_offset`` is what the numbers stand for. Caches hold the stored rows either way.
+        transfer (str, default ``"auto"``): how rows that are not cached are read. ``"random"``: each batch reads its
+            own. ``"page-once"``: a batch also reads rows on the same pages that a later batch needs. ``"scan"``: all
+            rows of a window are read in the order of the file. ``"pack"``: the same, through a scratch file.
+            ``"forward"``: rows that leave the cache are kept for their next batch, alone or as ``"scan+forward"``.
+            ``"auto"`` chooses for every window what is cheapest on this device.
+        scratch (path, default None): the directory of a temporary file for what does not fit into ``trace_memory`` and
+            ``buffer_memory``. None is the directory of the store if it is writable, else the system's directory for
+            temporary files, unless that is in memory.
+        scratch_size (bytes, default None): the maximum size of this file; 0 makes no file. None is the size of the
+            features on disk, or twice that where plans are in the file, which makes their windows long.
+        io (str, default ``"auto"``): how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an
+            engine that the system refuses raises.
+        checksums (bool, default False): compare every page that is read with its checksum; ``CorruptError`` names the
+            file and the offset.
+        feature_dtype (str, default ``"float32"``): how batches deliver tensors that are stored in fewer bytes
+            (``dtype=`` of :func:`convert`). ``"float32"``: widened, on ``device`` after the copy. ``"stored"``: float16
+            or bfloat16 as they are; int8 with ``batch.x_scale`` and ``batch.x_offset`` (float32, of shapes that
+            broadcast with it) for a tensor ``x``: ``x_scale * x + x_offset`` is what the numbers stand for. Caches hold
+            the stored rows either way.
 
     Device:
-        device: where the tensors of a batch go: ``"cuda"``, ``"cuda:1"`` or a :class:`torch.device`; None is the CPU.
-            Copies run beside the training, one batch ahead of it (with ``prefetch``, and without ``history``), and the
-            host waits for none. A device that cannot be used raises what ``torch.zeros(1, device=device)`` raises.
-        device_cache: memory of the device for the hottest rows, in bytes or as ``"2GiB"``; a batch then transfers only
-            the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over the
-            rows of all node types.
+        device (str or torch.device, default None: the CPU): where the tensors of a batch go, such as ``"cuda"`` or
+            ``"cuda:1"``. Copies run beside the training, one batch ahead of it (with ``prefetch``, and without
+            ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
+            device=device)`` raises.
+        device_cache (bytes, default None: no cache): memory of the device for the hottest rows; a batch then transfers
+            only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over
+            the rows of all node types.
 
     History:
-        history: prune the batches by a cache of historical embeddings: see :class:`History`.
+        history (History, default None): prune the batches by a cache of historical embeddings: see :class:`History`.
 
     Compatibility:
-        **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning.
+        **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning. Other names
+            raise ``DTypeError`` with the nearest option.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
@@ -333,7 +347,9 @@ class Loader:
         batches = checks.count("batches", state.get("batches"), 0)
         count = self._openings.num_batches
         if batches > count:
-            raise InvalidArgumentError(f"the state has yielded {batches} batches, but an epoch has {count}")
+            raise InvalidArgumentError(
+                f"the state is after batch {batches} of its epoch, but an epoch has {count} batches"
+            )
         epoch = checks.count("epoch", state.get("epoch"), 0)
         self._adopt_order(saved.get("reorder"), order)
         self._seek(epoch, batches)

@@ -29,20 +29,20 @@ class MemoryBudget:
         train = Loader(store, [15, 10], "train", memory=budget)
         valid = Loader(store, [15, 10], "valid", memory=budget)
 
-    The loader that is iterated has all of it. One that is not in an epoch lends everything it holds: when another
-    loader is opened or begins an epoch and would otherwise have less than it may, the idle one is closed within, and it
-    opens again when its own next epoch begins. This costs what opening costs, its topology is read again and its caches
-    are filled again, and it changes no batch. ``stats()["openings"]`` of a loader counts how often that was, and
-    ``"seconds_opening"`` how long it took. Loaders with a ``history`` keep what they hold.
+    The loader whose epoch runs may use the whole budget. A loader that is not in an epoch lends its memory: if another
+    loader is opened or begins an epoch and lacks memory, the idle loader frees everything it holds, and opens again
+    when its own next epoch begins. Opening again reads its topology and fills its caches again; it changes no batch.
+    ``stats()["openings"]`` counts how often a loader was opened, and ``"seconds_opening"`` says how long it took.
+    Loaders with a ``history`` keep what they hold.
 
-    Loaders whose epochs run at the same time share what there is: the second one gets what the first one left. So that
-    something is left, give them parts: ``memory=budget.at_most("6GiB")``.
+    Loaders whose epochs run at the same time share the budget: the second one gets what the first one left. To leave
+    something for it, give the loaders parts of the budget: ``memory=budget.at_most("6GiB")``.
 
     Args:
-        size: bytes, or a string such as ``"8GiB"``. Not counted are batches that the consumer keeps.
+        size: bytes, or a string such as ``"8GiB"``. Batches that the consumer keeps are not counted.
 
     Raises:
-        InvalidArgumentError, DTypeError: ``size`` is no size.
+        InvalidArgumentError, DTypeError: ``size`` is not a valid size.
     """
 
     def __init__(self, size: int | str) -> None:
@@ -51,12 +51,12 @@ class MemoryBudget:
 
     @property
     def size(self) -> int:
-        """The bytes that a loader with this budget has at most."""
+        """The most bytes that a loader with this budget may use."""
         return self._most
 
     @property
     def lent(self) -> int:
-        """The bytes that loaders hold now, of the whole budget."""
+        """The bytes of the whole budget that loaders hold now."""
         with self._pool.lock:
             return sum(self._pool.held.values())
 
@@ -64,7 +64,7 @@ class MemoryBudget:
         """Return the same budget for loaders that take no more of it than ``size``, in bytes or as ``"2GiB"``.
 
         Raises:
-            InvalidArgumentError, DTypeError: ``size`` is no size, or larger than that of this budget.
+            InvalidArgumentError, DTypeError: ``size`` is not a valid size, or larger than this budget.
         """
         most = _checked("size", size)
         if most > self._most:

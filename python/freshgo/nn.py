@@ -1,4 +1,4 @@
-"""PyG's layers over the operators of ``freshgo.ops``, and over what was computed before. Importing this module needs
+"""PyG's layers on the operators of ``freshgo.ops``, and first layers that are precomputed. Importing this module needs
 torch_geometric.
 
     from freshgo.nn import accelerate
@@ -123,7 +123,7 @@ class Precomputation:
     first_layer: str
     """What the layers need: ``reduce`` of :func:`freshgo.propagate`, ``first_layer`` of :class:`freshgo.Loader`."""
     layers: dict[str, str]
-    """The class of each layer that now uses what was computed before, by its name in the model."""
+    """The class of each layer that now uses the precomputed aggregate, by its name in the model."""
     _layers: list[nn.Module] = dataclasses.field(default_factory=list, repr=False)
     _handles: list[Any] = dataclasses.field(default_factory=list, repr=False)
 
@@ -138,7 +138,7 @@ class Precomputation:
 
 
 def precomputed(model: nn.Module, layers: Iterable[nn.Module] | None = None) -> Precomputation:
-    """Make the first layer of ``model`` use what :func:`freshgo.propagate` has computed over all neighbours.
+    """Make the first layer of ``model`` use the aggregates that :func:`freshgo.propagate` has computed.
 
         report = precomputed(model)  # SAGEConv, GraphConv, GCNConv or GINConv come first
         store = freshgo.propagate(store, "x", reduce=report.first_layer)

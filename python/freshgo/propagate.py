@@ -33,35 +33,35 @@ def propagate(
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> Any:
-    """Add to a store what the rows of ``tensor`` of every node's in-neighbours add up to, and open it again.
+    """Aggregate ``tensor`` over all in-neighbours of every node, add the result to the store, and open it again.
 
-    The first layer of SAGE, GraphConv, GCN and GIN adds up rows that never change, by coefficients that do not depend
-    on parameters. So this layer can be computed once, over all neighbours. It writes the tensor ``x_mean`` (or
-    ``x_sum``, ``x_gcn``) of rows for nodes. For ``"mean"`` and ``"sum"`` a row is the node's own row of ``tensor``
-    followed by the aggregate, so that one request reads both. ``store["x_mean"]`` reads it like any tensor. Batches do
-    not bring it unless they are asked for it, by ``first_layer=`` of :class:`freshgo.Loader`.
+    The first layer of SAGE, GraphConv, GCN and GIN adds up rows that never change, with coefficients that do not depend
+    on parameters. So this layer can be computed once, over all neighbours. The result is the node-level tensor
+    ``x_mean`` (or ``x_sum``, ``x_gcn``). For ``"mean"`` and ``"sum"`` each of its rows is the node's own row of
+    ``tensor`` followed by the aggregate, so that one request reads both. ``store["x_mean"]`` reads it like any tensor.
+    Batches bring it only if ``first_layer=`` of :class:`freshgo.Loader` asks for it.
 
         store = propagate("papers.freshgo", "x", reduce="mean")
         loader = Loader(store, [15, 10], "train", batch_size=1024, shuffle=True, first_layer="mean")
         freshgo.nn.precomputed(model)  # of three layers
 
-    A pass works within ``memory``. Where that holds features and aggregates, everything is read once. With less memory
-    the pass first divides the features by columns into slices, in a temporary file beside the store's, of which one at
-    a time lies in memory; features and aggregates are then written and read once more, and the neighbour lists are read
-    once for each slice. Sums are of float64 and in the order of the neighbour lists, so the result depends neither on
-    threads nor on ``memory``.
+    A pass works within ``memory``. If that holds features and aggregates, everything is read once. With less memory the
+    pass first divides the features by columns into slices, in a temporary file beside the store's, and holds one slice
+    at a time in memory: features and aggregates are then written and read once more, and the neighbour lists are read
+    once for each slice. Sums are float64, in the order of the neighbour lists, so the result depends neither on threads
+    nor on ``memory``.
 
-    The store gains all of the tensors or none of them. Whoever has it open goes on reading what it had. A tensor knows
-    from which features, edges and weights it was computed; if the store holds others, it is refused. A relayout keeps
-    it.
+    The store gains all of the tensors or none of them. A process that has the store open continues to read the old
+    contents. The store records from which features, edges and weights a tensor was computed; loaders refuse it if the
+    store holds others now. :func:`freshgo.relayout` keeps the tensor.
 
     In a heterogeneous graph, every node type to which edges lead gets one such tensor, with columns for each of its
     edge types.
 
-    Of a graph in memory it returns a shallow copy with the new tensors, which have no columns for the node's own row.
-    They are computed in float64 as well, within what the graph itself takes a few times; ``memory``, ``overwrite`` and
-    ``progress`` have no meaning there. If the tensor that was aggregated is replaced or written to, a loader refuses
-    the aggregate.
+    For a graph in memory, the result is a shallow copy with the new tensors, which have no columns for the node's own
+    row. They are computed in float64 as well, in a few times the memory of the graph itself; ``memory``, ``overwrite``
+    and ``progress`` have no effect. If the tensor that was aggregated is replaced or written to, loaders refuse the
+    aggregate.
 
     Args:
         data: an open store, or the path of one, which must be writable; or a graph in memory as :class:`freshgo.Loader`
@@ -74,8 +74,9 @@ def propagate(
             is still divided by the number of edges, as in PyG's ``GraphConv``. Edge types that lack it have weight 1.
         relations: the edge types to use; None is all whose sources have the tensor. ``"gcn"`` can use those within one
             node type only.
-        hops: in a homogeneous graph, also write ``x_mean2``, the same of the aggregates, and so on (SGC, SIGN).
-        name: of the tensor, instead of ``x_mean``.
+        hops: how often to aggregate. 2 also writes ``x_mean2``, the aggregate of the aggregates, and so on (SGC, SIGN).
+            More than 1 needs a homogeneous graph.
+        name: the name of the new tensor; None is ``x_mean`` and so on, after ``tensor`` and ``reduce``.
         memory: bytes, or a string such as ``"8GiB"``. The pass needs 8 bytes a node, 8 more where rows are in an order
             of their own or for ``"gcn"``, and 4 or 8 bytes an edge for weights that are not stored by target
             (``weight_attr`` of :func:`freshgo.convert`).
@@ -83,7 +84,7 @@ def propagate(
         progress: show a bar; or a callable that is called with ``(stage, done, total)``, in rows.
 
     Raises:
-        InvalidArgumentError, DTypeError: no such tensor, relation or reduction; rows that are not of floats.
+        InvalidArgumentError, DTypeError: no such tensor, relation or reduction; rows that are not floats.
         StoreExistsError: the store has a tensor of the name, and ``overwrite`` is false or the tensor is the user's.
         BudgetError: ``memory`` is too small; ``minimum`` is more than was given, and the smallest that works unless
             very long lists need more.
@@ -149,7 +150,7 @@ def _places(store: Store, relations: Sequence[EdgeType] | None) -> list[int] | N
         return None
     known = store.edge_types
     if not known:
-        raise InvalidArgumentError("relations are of a heterogeneous graph, the store is homogeneous")
+        raise InvalidArgumentError("relations needs a heterogeneous graph, this one is homogeneous")
     places = []
     for relation in relations:
         if relation not in known:

@@ -31,7 +31,7 @@ class Labor:
         layer_dependency: use one random number for all layers, for even fewer nodes.
         batch_dependency: for how many batches a node keeps its random number. From one batch to the next, a share of
             1/batch_dependency of the nodes change theirs, so their rows are in a cache more often.
-        edge_weight: give ``batch.edge_weight``. A graph that itself has a tensor of this name must do without.
+        edge_weight: give ``batch.edge_weight``. Must be False if the graph itself has a tensor of this name.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid.

@@ -34,7 +34,7 @@ class TensorInfo(NamedTuple):
 
 
 class QuantizationError(NamedTuple):
-    """What storing a tensor in fewer bytes changed, over all its finite numbers."""
+    """How much storing a tensor in fewer bytes changed its finite numbers."""
 
     max: float
     """The largest difference from the number that was converted."""
@@ -49,7 +49,7 @@ def quantization_error(store: Store, name: str, of: str | EdgeType | None = None
 
     Args:
         store: a store.
-        name: a tensor of floats. One that is stored as it was has an error of 0.
+        name: a tensor of floats. A tensor that is stored unchanged has an error of 0.
         of: in a heterogeneous graph, the node type or edge type of the tensor.
 
     Raises:
@@ -259,8 +259,8 @@ class Store:
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Name, dtype and shape of every tensor. All come with a batch but those that :func:`freshgo.propagate` has
-        computed. In a heterogeneous graph it is empty: see ``store["paper"].tensors``."""
+        """Name, dtype and shape of every tensor. Batches bring all of them except those that
+        :func:`freshgo.propagate` has computed. In a heterogeneous graph it is empty: see ``store["paper"].tensors``."""
         return {**self._nodes[""].tensors, **self._edges[UNNAMED].tensors} if self._types.homogeneous else {}
 
     @property

@@ -32,13 +32,17 @@ def forms_of(parts: GraphParts, dtype: object) -> Forms:
             owners = [owner for owner, names in tensors.items() if key in names]
             if not owners:
                 known = sorted({name for names in tensors.values() for name in names})
-                raise InvalidArgumentError(f"dtype names the tensor {key!r}, the tensors are {_listed(known)}")
+                raise InvalidArgumentError(
+                    f"dtype names the tensor {key!r}, which the graph does not have; it has {_listed(known)}"
+                )
             for owner in owners:
                 forms.setdefault(owner, {})[key] = _form(f"dtype[{key!r}]", value)
             continue
         if key not in tensors or key in ("", UNNAMED):
             known_types = [owner for owner in tensors if owner not in ("", UNNAMED)]
-            raise InvalidArgumentError(f"dtype names the type {key!r}, the types are {_listed(known_types)}")
+            raise InvalidArgumentError(
+                f"dtype names the type {key!r}, which the graph does not have; it has {_listed(known_types)}"
+            )
         for name, form in value.items():
             if name not in tensors[key]:
                 raise InvalidArgumentError(

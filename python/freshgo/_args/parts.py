@@ -101,7 +101,9 @@ def _types_of(data: object) -> dict[Any, Any]:
     items = _items(data, read_types, "a PyG HeteroData or a mapping from types to their arrays")
     if items.pop(_GLOBAL, None):
         warnings.warn(
-            "freshgo ignores what belongs to no node type or edge type", UserWarning, stacklevel=checks.caller()
+            "freshgo ignores attributes that belong to no node type or edge type",
+            UserWarning,
+            stacklevel=checks.caller(),
         )
     for key in items:
         if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):

@@ -45,11 +45,13 @@ def propagated(
     if relations is not None:
         edge_types = [edge_type for edge_type in parts.edges if edge_type in relations]
     if not edge_types:
-        raise InvalidArgumentError(f"no node type that edges come from has the tensor {tensor!r}")
+        raise InvalidArgumentError(f"no node type at which edges begin has the tensor {tensor!r}")
     if weight_attr is not None and all(weight_attr not in parts.edges[edge_type].tensors for edge_type in edge_types):
-        raise InvalidArgumentError(f"no edge type that is used has the tensor {weight_attr!r}: weight_attr is of edges")
+        raise InvalidArgumentError(
+            f"none of the edge types has the tensor {weight_attr!r}: weight_attr names an edge-level tensor"
+        )
     if hops > 1 and UNNAMED not in parts.edges:
-        raise InvalidArgumentError(f"hops is {hops}, more than 1 needs a homogeneous graph")
+        raise InvalidArgumentError(f"hops must be 1 in a heterogeneous graph, got {hops}")
     of_types: dict[str, list[tuple[EdgeType, Tensor]]] = {}
     for edge_type in edge_types:
         rows = _rows(parts, edge_type, tensor)
@@ -86,7 +88,7 @@ def _rows(parts: GraphParts, edge_type: EdgeType, tensor: str) -> Tensor:
         raise InvalidArgumentError(f"the sources of {edge_type} have no tensor {tensor!r}")
     if not rows.is_floating_point() or rows.dim() != 2:
         raise InvalidArgumentError(
-            f"{tensor!r} is {rows.dtype} of shape {list(rows.shape)}, expected rows of floats, of one dimension"
+            f"{tensor!r} is {rows.dtype} of shape {list(rows.shape)}, expected floats of shape [num_nodes, columns]"
         )
     return rows
 

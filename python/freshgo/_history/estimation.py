@@ -64,9 +64,9 @@ class Trail:
             self._span, self.bytes_saved = int(state["span"]), int(state["bytes_saved"])
             self._points = [[int(value) for value in point] for point in state["points"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"history state: no trail of its saving: {error!r}") from None
+            raise FormatError(f"history state: 'saving' is damaged: {error!r}") from None
         if self._span < 1 or any(len(point) != len(self._FIELDS) for point in self._points):
-            raise FormatError("history state: its record of what was saved is impossible")
+            raise FormatError("history state: 'saving' holds impossible counts")
 
 
 class Estimation:
@@ -114,5 +114,5 @@ class Estimation:
     def load(self, state: Any) -> None:
         """Go on from a saved state."""
         if not isinstance(state, Tensor) or state.shape != self._sums.shape or state.dtype != self._sums.dtype:
-            raise FormatError("history state: no sums of errors by age")
+            raise FormatError("history state: 'error' must be sums by age")
         self._sums = state.clone()

@@ -121,12 +121,12 @@ class Asked:
             raise InvalidArgumentError("first_layer and history cannot be used together: give the loader one of them")
         if self.trees.time_attr is not None:
             raise InvalidArgumentError(
-                "first_layer adds up all neighbours, whenever they were: it cannot be used with time_attr"
+                "first_layer aggregates all neighbours, at any time: it cannot be used with time_attr"
             )
         if self.sampling.walks is not None:
             raise InvalidArgumentError(
                 "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
-                "edges are others"
+                "edges are not edges of the graph"
             )
 
 
@@ -196,7 +196,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         links = links.of_graph(source)
     if links is not None and links.exclude and source.first:
         raise InvalidArgumentError(
-            "first_layer adds up all neighbours, the links of the batch included: it cannot be used with "
+            "first_layer aggregates all neighbours, including the links of the batch: it cannot be used with "
             "exclude_seed_edges"
         )
     fanouts, inputs, drawn = drawn_in_graph(asked.sampling, source, asked.input_nodes, links=links is not None)

@@ -95,7 +95,7 @@ def _check(layer: Any, first: First, args: tuple[Any, ...], kwargs: dict[str, An
     name, reduce = _name(layer), needs(layer)
     if first.reduce != reduce:
         raise InvalidArgumentError(
-            f"{name} needs first_layer={reduce!r}, the batch has {first.name!r}, a {first.reduce}"
+            f"{name} needs first_layer={reduce!r}, the batch has {first.name!r} (reduce={first.reduce!r})"
         )
     weight = kwargs.get("edge_weight", args[0] if args and isinstance(layer, (pyg.GCNConv, pyg.GraphConv)) else None)
     if (weight is None) != (first.weight_attr is None):
@@ -113,8 +113,8 @@ def _check_rows(layer: Any, which: str, x: Any, rows: Tensor | None, first: Firs
     if x.shape == rows.shape and (_same(x, rows) or torch.equal(x.detach(), rows.to(x.dtype))):
         return
     raise InvalidArgumentError(
-        f"{_name(layer)} got {which} of shape {list(x.shape)} that are not the batch's {first.tensor!r}: what is "
-        "precomputed adds up these, so nothing may come between them and the first layer but a change of dtype"
+        f"{_name(layer)} got {which} of shape {list(x.shape)} that are not the batch's {first.tensor!r}: the "
+        "precomputed aggregate belongs to those rows, so only their dtype may change before the first layer"
     )
 
 
