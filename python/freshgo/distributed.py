@@ -30,7 +30,8 @@ def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader) -> dict[s
         sums = freshgo.distributed.evaluate(step, loader)
         accuracy = sums["correct"] / sums["seeds"]
 
-    If ranks come from ``torch.distributed``, all of them must call it together. Gradients are off; ``model.eval()`` is up to the caller.
+    If ranks come from ``torch.distributed``, all of them must call it together. Gradients are off; ``model.eval()`` is
+    up to the caller.
 
     Args:
         step: called with each batch; returns tensors or numbers by name, sums over the seeds of the batch. Names,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import FORMS, Form, Graph, form_of, hetero_graph, random_graph
+from graphs import Graph, forms, hetero_graph, random_graph
 from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
 from seeds import GIVEN
 from seeds import seed as seed_of
@@ -65,11 +65,7 @@ def store(store_path: Path) -> Any:
         yield opened
 
 
-@pytest.fixture(scope="session", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    """A graph in each of its forms."""
-    directory = tmp_path_factory.mktemp("forms")
-    return form_of(request.param, random_graph, hetero_graph, directory)
+form = forms(random_graph, hetero_graph, "session")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ import torch
 from graphs import (
     BACK,
     CITES,
-    FORMS,
     HAS,
     IN,
     UNNAMED,
@@ -21,7 +20,7 @@ from graphs import (
     Form,
     Graph,
     as_types,
-    form_of,
+    forms,
     handed,
     hetero_graph,
     num_nodes,
@@ -47,9 +46,7 @@ def homogeneous() -> dict[str, Any]:
     return random_graph(NODES, EDGES, seed=4)
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    return form_of(request.param, homogeneous, lambda: hetero_graph(200), tmp_path_factory.mktemp("links"))
+form = forms(homogeneous, lambda: hetero_graph(200))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import torch
 from graphs import (
     BACK,
     CITES,
-    FORMS,
     UNNAMED,
     WRITES,
     EdgeType,
@@ -24,7 +23,7 @@ from graphs import (
     Parts,
     as_types,
     edge_times,
-    form_of,
+    forms,
     hetero_graph,
     num_nodes,
     pyg_data,
@@ -76,9 +75,7 @@ def heterogeneous() -> Graph:
     return graph
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    return form_of(request.param, homogeneous, heterogeneous, tmp_path_factory.mktemp("timed links"))
+form = forms(homogeneous, heterogeneous)
 
 
 @pytest.fixture(scope="module")

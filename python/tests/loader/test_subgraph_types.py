@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import FORMS, EdgeType, Form, Graph, as_types, form_of, hetero_graph, pyg_data, random_graph, relations
+from graphs import EdgeType, Form, Graph, as_types, forms, hetero_graph, pyg_data, random_graph, relations
 from oracle import assert_equal, check_rows
 
 import freshgo
@@ -34,10 +34,7 @@ def plain() -> dict[str, Any]:
     return homogeneous()
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    hetero = lambda: hetero_graph(scale=60, seed=3)  # noqa: E731
-    return form_of(request.param, homogeneous, hetero, tmp_path_factory.mktemp("subgraphs"))
+form = forms(homogeneous, lambda: hetero_graph(scale=60, seed=3))
 
 
 def inputs_of(form: Form) -> Any:

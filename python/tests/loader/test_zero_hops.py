@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import FORMS, Form, form_of, hetero_graph, random_graph
+from graphs import Form, forms, hetero_graph, random_graph
 from oracle import assert_equal, check_batch
 
 import freshgo
@@ -16,10 +16,7 @@ from freshgo import LinkLoader, Loader
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    small = lambda: random_graph(num_nodes=600, num_edges=4000)  # noqa: E731
-    return form_of(request.param, small, lambda: hetero_graph(200), tmp_path_factory.mktemp("hops"))
+form = forms(lambda: random_graph(num_nodes=600, num_edges=4000), lambda: hetero_graph(200))
 
 
 @pytest.mark.parametrize(

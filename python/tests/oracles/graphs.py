@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from seeds import seed as seed_of
 
@@ -243,3 +244,13 @@ def form_of(form: str, flat: Callable[[], dict[str, Any]], hetero: Callable[[], 
         return Form(form, hetero(), directory)
     names = () if form == "homogeneous" else ("paper", CITES)
     return Form(form, as_types(flat(), *names), directory)
+
+
+def forms(flat: Callable[[], dict[str, Any]], hetero: Callable[[], Graph], scope: Any = "module") -> Any:
+    """A fixture: a graph in each of its forms, one after the other."""
+
+    @pytest.fixture(scope=scope, params=FORMS)
+    def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+        return form_of(request.param, flat, hetero, tmp_path_factory.mktemp("form"))
+
+    return form

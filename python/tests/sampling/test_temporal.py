@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import CITES, FORMS, WRITES, Form, Graph, edge_times, form_of, hetero_graph, num_nodes, random_graph
+from graphs import CITES, WRITES, Form, Graph, edge_times, forms, hetero_graph, num_nodes, random_graph
 from oracle import assert_equal
 from seeds import seed as seed_of
 from temporal_oracle import Trees, check_trees
@@ -49,9 +49,7 @@ def heterogeneous() -> Graph:
     return graph
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    return form_of(request.param, homogeneous, heterogeneous, tmp_path_factory.mktemp("timed"))
+form = forms(homogeneous, heterogeneous)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import FORMS, Form, form_of, hetero_graph, num_nodes, random_graph
+from graphs import Form, forms, hetero_graph, num_nodes, random_graph
 from oracle import assert_equal
 from seeds import seed as seed_of
 
@@ -34,9 +34,7 @@ ORDERS = ("hot", "community", "hot+community")
 QUIET: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    return form_of(request.param, random_graph, lambda: hetero_graph(200), tmp_path_factory.mktemp("relayout"))
+form = forms(random_graph, lambda: hetero_graph(200))
 
 
 def sampled(form: Form) -> dict[str, Any]:
