@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 from device_fakes import LateStreams
-from graphs import random_graph
 from torch import Tensor
 
-import freshgo
 from freshgo import Loader, errors
 from freshgo._batch.structure import recall
 from freshgo._device import delivery, row_cache
@@ -93,23 +91,6 @@ def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.Monk
 def test_wrong_arguments(store_path: Path, arguments: dict[str, Any], error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         Loader(store_path, **options(), **arguments)
-
-
-@pytest.mark.usefixtures("fake")
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"device_cache": 100}, r"room for a row of every node-level tensor, 115 bytes, got 100"),
-        ({"device_cache": 0}, r"got 0"),
-    ],
-)
-def test_wrong_caches(graph: dict[str, Any], change: dict[str, Any], match: str) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match=match):
-        Loader(graph, **options(), device="cuda", **change)
-    for bad, words in (({"place": graph["y"]}, "uses the name 'place'"), ({}, "the graph has none")):
-        data = {"num_nodes": 3000, "edge_index": graph["edge_index"], **bad}
-        with pytest.raises(errors.InvalidArgumentError, match=words):
-            Loader(data, [2], device="cuda", device_cache="1MiB")
 
 
 def test_on_the_cpu_nothing_is_added(store: Any) -> None:
@@ -236,13 +217,6 @@ def train_by_hand(history: History, batch: Any) -> None:
     history.update()
 
 
-def test_a_device_cache_and_history_exclude_each_other(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "resolve", lambda device: CPU)
-    monkeypatch.setattr("freshgo.loader.open_source", None)  # nothing is opened before
-    with pytest.raises(errors.InvalidArgumentError, match="device_cache and history cannot be used together"):
-        Loader(store_path, **options(), device="cuda", device_cache="1MiB", history=History())
-
-
 @pytest.mark.usefixtures("fake")
 def test_a_transform_sees_the_batch_where_it_is(store: Any) -> None:
     seen = []
@@ -336,70 +310,3 @@ def test_memory_has_room_for_the_batches_on_their_way(store: Any) -> None:
             assert loader.stats()["memory_peak"] <= small.value.minimum
         peaks.append(small.value.minimum)
     assert peaks[1] > peaks[0]
-
-
-def _rows(loader: Loader) -> int:
-    return int(loader.stats()["rows"])
-
-
-@pytest.mark.usefixtures("fake")
-@pytest.mark.parametrize("cache", ["auto", "none", "degree", "presc", "lru", "oracle"])
-def test_cached_rows_are_not_sent(store: Any, cache: str) -> None:
-    given = options(cache=cache, memory="32MiB", feature_cache="50kB")
-    with Loader(store, **given) as plain, Loader(store, **given, device="cuda", device_cache="100kB") as moved:
-        streams = LateStreams.last
-        for want, got in zip(plain, moved, strict=True):
-            assert same(contents(want), contents(got))
-            assert got.x.data_ptr() in streams.used
-        stats = moved.stats()
-        assert stats["rows"] == _rows(plain)
-        assert stats["device_cache_rows"] == 100_000 // 115
-        assert stats["device_cache_bytes"] == 115 * stats["device_cache_rows"]
-        assert stats["held"] + stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"]
-        sent = sum(copy.numel() for copy in streams.copies if copy.dim() == 2 and copy.dtype == torch.float32)
-        assert sent <= 24 * (stats["rows"] - stats["held"])  # a repeated seed is sent once
-        # The hottest rows take more than their share.
-        assert stats["held"] / stats["rows"] > 1.3 * stats["device_cache_rows"] / store.num_nodes
-        assert moved.stats()["epochs"][0]["held"] == stats["held"]
-        assert "on the device" in moved._repr_html_()
-        moved.plot()
-
-
-@pytest.mark.usefixtures("fake")
-def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
-    scores = torch.zeros(3000)
-    scores[100:140] = 1.0
-    with Loader(graph, **options(cache=scores), device="cuda", device_cache=20 * 115) as loader:
-        delivery: Any = loader._delivery
-        held = delivery._cache.held
-        assert held[100:120].tolist() == list(range(20))  # of equal scores, the lower ids
-        assert int((held >= 0).sum()) == 20
-        x = torch.from_numpy(graph["x"])
-        assert delivery._cache.tables["x"].equal(x[100:120])
-    with Loader(graph, **options(), device="cuda", device_cache="100kB") as loader:
-        delivery = loader._delivery
-        expected = freshgo.hotness(graph, "expected", num_neighbors=[4, 3], input_nodes="train", batch_size=64)
-        chosen = expected[delivery._cache.held >= 0]
-        assert chosen.min() >= expected[delivery._cache.held < 0].max()
-
-
-@pytest.mark.usefixtures("fake")
-def test_a_cache_with_room_for_everything(tmp_path: Path) -> None:
-    data = random_graph(500, 4000)
-    given = options(input_nodes=None, edge_index="EdgeIndex", transpose=True)
-    with Loader(data, **given) as plain, Loader(data, **given, device="cuda", device_cache="1GiB") as moved:
-        for want, got in zip(plain, moved, strict=True):
-            assert same(contents(want), contents(got))
-        assert moved.stats()["held"] == moved.stats()["rows"] > 0
-
-
-@pytest.mark.usefixtures("fake")
-def test_a_cache_that_the_device_has_no_room_for(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
-
-    monkeypatch.setattr(row_cache.DeviceCache, "fill", full)
-    with pytest.raises(
-        errors.InvalidArgumentError, match=r"device_cache of 5000 bytes does not fit .*: give less, .*3 G"
-    ):
-        Loader(graph, **options(), device="cuda", device_cache=5000)

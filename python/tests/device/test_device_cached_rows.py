@@ -1,0 +1,185 @@
+"""A device that holds the hottest rows of a graph of any form, on streams over memory of the host."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from device_fakes import LateStreams
+from graphs import Form, Graph, random_graph
+from oracle import assert_equal
+
+import freshgo
+from freshgo import Loader, errors
+from freshgo._device import delivery, row_cache
+from freshgo._native.process import counters
+from freshgo.history import History
+
+CPU = torch.device("cpu")
+GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "shuffle": True, "seed": 3}
+WIDTH = 115
+"""The bytes of a row of all tensors of the nodes of a graph with one node type."""
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A loader that is asked for CUDA takes streams over memory of the host."""
+    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
+    monkeypatch.setattr(delivery, "CudaStreams", LateStreams)
+    monkeypatch.setattr(row_cache, "assembler", lambda device: LateStreams.last.assemble)
+    yield
+    LateStreams.last = None  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left() -> Iterator[None]:
+    gc.collect()
+    before = counters()
+    yield
+    gc.collect()
+    assert counters() == before
+
+
+def check(data: Any, room: str, inputs: Any, **more: Any) -> dict[str, Any]:
+    """Batches with a cache on the device are those without."""
+    given = {**GIVEN, "input_nodes": inputs, **more}
+    with Loader(data, **given) as plain, Loader(data, **given, device="cuda", device_cache=room) as moved:
+        for want, got in zip(plain, moved, strict=True):
+            assert_equal(want, got)
+        stats = moved.stats()
+        assert stats["rows"] == plain.stats()["rows"]
+        assert stats["held"] + stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"]
+        assert stats["epochs"][0]["held"] == stats["held"]
+        return stats
+
+
+@pytest.mark.parametrize("where", ["memory", "store"])
+@pytest.mark.parametrize("cache", ["auto", "none", "degree", "presc", "lru", "oracle"])
+def test_cached_rows_are_not_sent(form: Form, where: str, cache: str) -> None:
+    data = form.data if where == "memory" else form.path
+    stats = check(data, "40kB", form.inputs("train"), cache=cache, memory="32MiB", feature_cache="50kB")
+    assert 0 < stats["device_cache_bytes"] <= 40_000
+    assert 0 < stats["held"] < stats["rows"]
+    if form.several:
+        return
+    assert stats["device_cache_rows"] == 40_000 // WIDTH
+    assert stats["device_cache_bytes"] == WIDTH * stats["device_cache_rows"]
+    sent = sum(copy.numel() for copy in LateStreams.last.copies if copy.dim() == 2 and copy.dtype == torch.float32)
+    assert sent <= 24 * (stats["rows"] - stats["held"])  # a repeated seed is sent once
+    # The hottest rows take more than their share.
+    assert stats["held"] / stats["rows"] > 1.3 * stats["device_cache_rows"] / 3000
+
+
+def test_cached_rows_are_used_by_the_stream_of_the_consumer(store: Any) -> None:
+    with Loader(store, **GIVEN, input_nodes="train", device="cuda", device_cache="100kB") as moved:
+        for batch in moved:
+            assert batch.x.data_ptr() in LateStreams.last.used
+        assert "on the device" in moved._repr_html_()
+        moved.plot()
+
+
+def test_seeds_that_repeat_and_room_for_everything(typed: Graph, typed_path: Path) -> None:
+    repeated = {"paper": [5, 7, 5, 5, 9, 1100], "author": np.array([3, 3, 0, 799])}
+    for data in (typed, typed_path):
+        check(data, "20kB", repeated)
+        stats = check(data, "1GiB", repeated)
+        # All but the rows of terms, which have no tensors and are nothing to hold.
+        assert stats["device_cache_rows"] == 1200 + 800 + 200
+        assert stats["held"] > 0.5 * stats["rows"]
+
+
+def test_a_cache_with_room_for_everything() -> None:
+    data = random_graph(500, 4000)
+    given: dict[str, Any] = {**GIVEN, "edge_index": "EdgeIndex", "transpose": True}
+    with Loader(data, **given) as plain, Loader(data, **given, device="cuda", device_cache="1GiB") as moved:
+        for want, got in zip(plain, moved, strict=True):
+            assert_equal(want, got)
+        assert moved.stats()["held"] == moved.stats()["rows"] > 0
+
+
+def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
+    scores = torch.zeros(3000)
+    scores[100:140] = 1.0
+    with Loader(graph, **GIVEN, input_nodes="train", cache=scores, device="cuda", device_cache=20 * WIDTH) as loader:
+        delivery: Any = loader._delivery
+        held = delivery._cache.held
+        assert held[100:120].tolist() == list(range(20))  # of equal scores, the lower ids
+        assert int((held >= 0).sum()) == 20
+        x = torch.from_numpy(graph["x"])
+        assert delivery._cache.tables["x"].equal(x[100:120])
+    with Loader(graph, **GIVEN, input_nodes="train", device="cuda", device_cache="100kB") as loader:
+        delivery = loader._delivery
+        expected = freshgo.hotness(graph, "expected", num_neighbors=[4, 3], input_nodes="train", batch_size=64)
+        chosen = expected[delivery._cache.held >= 0]
+        assert chosen.min() >= expected[delivery._cache.held < 0].max()
+
+
+def test_the_ranking_is_over_all_types(typed: Graph) -> None:
+    scores = {"paper": torch.zeros(1200), "author": torch.zeros(800), "term": torch.ones(100), "none": torch.zeros(0)}
+    scores["island"] = torch.zeros(200)
+    scores["author"][100:140] = 1.0
+    scores["paper"][7] = 2.0
+    room = 30 * 141 + 110  # 30 rows of authors and one of papers
+    given = {**GIVEN, "input_nodes": "paper", "cache": scores}
+    with Loader(typed, **given, device="cuda", device_cache=room) as loader:
+        delivery: Any = loader._delivery
+        held = delivery._cache.held
+        assert held[7] == 0
+        assert held[1200 + 100 : 1200 + 130].tolist() == list(range(30))  # of equal scores, the lower ids
+        assert int((held >= 0).sum()) == 31
+        assert delivery._cache.tables["n0/x"].equal(torch.from_numpy(typed["paper"]["x"][7:8]))
+        assert delivery._cache.tables["n1/age"].equal(torch.from_numpy(typed["author"]["age"][100:130]))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"device_cache": 100}, r"room for a row of every node-level tensor, 115 bytes, got 100"),
+        ({"device_cache": 0}, r"got 0"),
+    ],
+)
+def test_wrong_caches(graph: dict[str, Any], change: dict[str, Any], match: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=match):
+        Loader(graph, **GIVEN, device="cuda", **change)
+    for bad, words in (({"place": graph["y"]}, "uses the name 'place'"), ({}, "the graph has none")):
+        data = {"num_nodes": 3000, "edge_index": graph["edge_index"], **bad}
+        with pytest.raises(errors.InvalidArgumentError, match=words):
+            Loader(data, [2], device="cuda", device_cache="1MiB")
+
+
+def test_wrong_caches_of_types(typed: Graph) -> None:
+    def load(data: Any, room: Any) -> None:
+        Loader(data, **GIVEN, input_nodes="paper", device="cuda", device_cache=room)
+
+    with pytest.raises(
+        errors.InvalidArgumentError, match="room for a row of every node-level tensor, 141 bytes, got 99"
+    ):
+        load(typed, 99)
+    with pytest.raises(errors.InvalidArgumentError, match="uses the name 'place'"):
+        load({**typed, "paper": {**typed["paper"], "place": typed["paper"]["y"]}}, "1MB")
+    edges = {key: {"edge_index": part["edge_index"]} for key, part in typed.items() if isinstance(key, tuple)}
+    nodes = {"paper": 1200, "author": 800, "term": 100, "none": 0, "island": 200}
+    with pytest.raises(errors.InvalidArgumentError, match="the graph has none"):
+        load({**{name: {"num_nodes": count} for name, count in nodes.items()}, **edges}, "1MB")
+
+
+def test_a_cache_that_the_device_has_no_room_for(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
+
+    monkeypatch.setattr(row_cache.DeviceCache, "fill", full)
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"device_cache of 5000 bytes does not fit .*: give less, .*3 G"
+    ):
+        Loader(graph, **GIVEN, device="cuda", device_cache=5000)
+
+
+def test_a_device_cache_and_history_exclude_each_other(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshgo.loader.open_source", None)  # nothing is opened before
+    with pytest.raises(errors.InvalidArgumentError, match="device_cache and history cannot be used together"):
+        Loader(store_path, **GIVEN, device="cuda", device_cache="1MiB", history=History())
