@@ -10,36 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import random_graph
+from graphs import Form, Graph, num_nodes, pyg_data, random_graph
 from oracle import check_batch
 from seeds import seed as seed_of
+from store_oracle import check_store
 
 from freshgo import Loader, Store, convert, errors
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
 
-def check_store(store: Store, graph: dict[str, Any]) -> None:
-    assert store.num_nodes == graph["num_nodes"]
-    assert store.num_edges == graph["edge_index"].shape[1]
-    for name, expected in graph.items():
-        if name not in ("num_nodes", "edge_index", "splits"):
-            np.testing.assert_array_equal(store[name], expected, err_msg=name)
-            level = "edge" if name.startswith("edge") else "node"
-            assert store.tensors[name][:3] == (store[name].dtype, expected.shape, level)
-    for name, ids in graph["splits"].items():
-        np.testing.assert_array_equal(store.split(name), ids)
-    seeds = np.arange(0, graph["num_nodes"], 7)
-    with Loader(store, [3, 2], seeds, batch_size=100) as loader:
-        for batch in loader:
-            check_batch(batch, graph, [3, 2], seeds)
+def test_mapping(form: Form) -> None:
+    with Store.open(form.path) as store:
+        check_store(store, form.graph)
+        store.verify()
+        seeds = np.arange(0, num_nodes(form.graph)[form.node_type], 7)
+        with Loader(store, [3, 2], form.inputs(seeds), batch_size=100) as loader:
+            for batch in loader:
+                check_batch(batch, form.graph, form.fanouts([3, 2]), {form.node_type: seeds})
 
 
-def test_mapping(graph: dict[str, Any], store: Store) -> None:
-    check_store(store, graph)
-    assert store.splits == {"train": int(graph["train_mask"].sum()), "test": len(graph["splits"]["test"])}
-    np.testing.assert_array_equal(store.split("train"), np.flatnonzero(graph["train_mask"]))
-    store.verify()
+def test_a_homogeneous_store_has_no_types(store: Store) -> None:
+    for action in (lambda: store.read("x", "paper"), lambda: store.split("test", "paper")):
+        with pytest.raises(errors.InvalidArgumentError, match=r"is homogeneous, got the node type 'paper'"):
+            action()
+    with pytest.raises(errors.InvalidArgumentError, match="is homogeneous, got the edge type"):
+        store["a", "b", "c"]
 
 
 def test_tensors_and_strides(graph: dict[str, Any], tmp_path: Path) -> None:
@@ -50,34 +46,68 @@ def test_tensors_and_strides(graph: dict[str, Any], tmp_path: Path) -> None:
         check_store(store, graph)
 
 
-@pytest.mark.parametrize("form", ["paths", "memmap", "fortran", "directory"])
-def test_npy(graph: dict[str, Any], tmp_path: Path, form: str) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    arrays = {k: v for k, v in graph.items() if isinstance(v, np.ndarray)}
-    for name, array in arrays.items():
-        np.save(source / f"{name}.npy", np.asfortranarray(array) if form == "fortran" else array)
-    np.save(source / "test_idx.npy", graph["splits"]["test"])
-    data: Any = source
-    if form == "memmap":
-        data = {name: np.load(source / f"{name}.npy", mmap_mode="r") for name in arrays}
-        data["splits"] = {"test": np.load(source / "test_idx.npy", mmap_mode="r")}
-    elif form != "directory":
-        data = {name: str(source / f"{name}.npy") for name in arrays}
-        data["splits"] = {"test": source / "test_idx.npy"}
-    with convert(data, tmp_path / "g", **SMALL) as store:
+@pytest.mark.parametrize("how", ["paths", "memmap", "fortran"])
+def test_npy(form: Form, tmp_path: Path, how: str) -> None:
+    def saved(array: np.ndarray[Any, Any], name: str) -> Any:
+        path = tmp_path / f"{name}.npy"
+        np.save(path, np.asfortranarray(array) if how == "fortran" else array)
+        return np.load(path, mmap_mode="r" if array.size else None) if how == "memmap" else path
+
+    data: Graph = {}
+    for i, (key, part) in enumerate(form.graph.items()):
+        data[key] = {name: saved(of, f"{i}{name}") if hasattr(of, "shape") else of for name, of in part.items()}
+        if "splits" in part:
+            data[key]["splits"] = {name: saved(ids, f"{i}{name}_idx") for name, ids in part["splits"].items()}
+    with convert(form.handed(data), tmp_path / "g", **SMALL) as store:
+        check_store(store, form.graph)
+
+
+def test_directory(form: Form, tmp_path: Path) -> None:
+    want: Graph = {}  # types and tensors in the order of their names
+    for key, part in sorted(form.graph.items(), key=lambda item: "__".join(as_tuple(item[0]))):
+        folder = tmp_path / "source" / "__".join(as_tuple(key)) if form.node_type else tmp_path / "source"
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {name: of for name, of in sorted(part.items()) if hasattr(of, "shape")}
+        for name, array in {**arrays, **{f"{name}_idx": ids for name, ids in part.get("splits", {}).items()}}.items():
+            np.save(folder / f"{name}.npy", array)
+        want[key] = arrays | ({"splits": part["splits"]} if "splits" in part else {})
+    for node_type in num_nodes(form.graph):
+        if not want[node_type]:  # nothing but edges tells how many there are
+            ends = [want[r]["edge_index"][end] for r in form.relations for end in (0, 1) if r[2 * end] == node_type]
+            want[node_type]["num_nodes"] = 1 + max(int(ids.max()) for ids in ends)
+    with convert(tmp_path / "source", tmp_path / "g", **SMALL) as store:
+        check_store(store, want)
+
+
+def as_tuple(key: Any) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else key
+
+
+def test_edges_alone(form: Form, tmp_path: Path) -> None:
+    counts = num_nodes(form.graph)
+    graph: Graph = {node_type: {"num_nodes": count} for node_type, count in counts.items()}
+    graph |= {key: {"edge_index": form.graph[key]["edge_index"]} for key in form.relations}
+    bare = {key: part.get("edge_index", part) for key, part in graph.items()} if form.node_type else form.handed(graph)
+    with convert(bare, tmp_path / "g", **SMALL) as store:
         check_store(store, graph)
 
 
-@pytest.mark.parametrize("form", ["pyg", "plain object"])
-def test_data_objects(graph: dict[str, Any], tmp_path: Path, form: str) -> None:
-    items = {k: torch.from_numpy(v) for k, v in graph.items() if isinstance(v, np.ndarray)}
-    if form == "pyg":
-        data = pytest.importorskip("torch_geometric.data").Data(**items)
-    else:
-        data = SimpleNamespace(**items)
+def test_pyg_objects(form: Form, tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    want: Graph = {}
+    counts: dict[Any, int] = num_nodes(form.graph)
+    for key, part in form.graph.items():  # in which splits are masks
+        want[key] = {name: of for name, of in part.items() if name != "splits"}
+        for name, ids in part.get("splits", {}).items():
+            want[key][f"{name}_mask"] = np.isin(np.arange(counts[key]), ids)
+    with convert(pyg_data(form.graph), tmp_path / "g", **SMALL) as store:
+        check_store(store, want)
+
+
+def test_a_plain_object(graph: dict[str, Any], tmp_path: Path) -> None:
+    data = SimpleNamespace(**{k: torch.from_numpy(v) for k, v in graph.items() if isinstance(v, np.ndarray)})
     with convert(data, tmp_path / "g", **SMALL) as store:
-        check_store(store, {**graph, "splits": {"train": np.flatnonzero(graph["train_mask"])}})
+        check_store(store, {name: of for name, of in graph.items() if name != "splits"})
 
 
 @pytest.mark.parametrize(

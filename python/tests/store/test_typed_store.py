@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import torch
 from real_types import read_types
 from seeds import seed as seed_of
+from store_oracle import check_store, reader
 
 from freshgo import Loader, Store, convert, errors, hotness
 from freshgo._args.parts import graph_parts
@@ -62,105 +62,12 @@ def random_types(seed: int, scale: int = 200) -> Graph:
     return graph
 
 
-def check(store: Store, graph: Graph) -> None:
-    """Compare a store, as we read it and as docs/format.md says, with the graph it was made from."""
-    assert store.node_types == [key for key in graph if isinstance(key, str)]
-    assert store.edge_types == [key for key in graph if isinstance(key, tuple)]
-    assert store.metadata() == (store.node_types, store.edge_types)
-    assert (store.tensors, store.splits, store.reordered) == ({}, {}, False)
-    assert store.num_nodes == sum(store.num_nodes_dict.values())
-    assert store.num_edges == sum(store.num_edges_dict.values())
-    files = reader()(store.path)
-    for key, part in graph.items():
-        stored, plain = store[key], files[key]
-        arrays = {k: v for k, v in part.items() if k not in ("num_nodes", "splits", "edge_index")}
-        assert list(stored.tensors) == list(arrays)
-        level = "node" if isinstance(key, str) else "edge"
-        for name, expected in arrays.items():
-            np.testing.assert_array_equal(stored[name], expected, err_msg=f"{key} {name}")
-            np.testing.assert_array_equal(store.read(name, key), expected)
-            np.testing.assert_array_equal(plain[name], expected)
-            assert stored.tensors[name][:3] == (stored[name].dtype, expected.shape, level)
-        if isinstance(key, str):
-            splits = {k.removesuffix("_mask"): np.flatnonzero(v) for k, v in arrays.items() if k.endswith("_mask")}
-            splits |= part.get("splits", {})
-            assert stored.splits == {name: len(ids) for name, ids in splits.items()}
-            for name, ids in splits.items():
-                np.testing.assert_array_equal(stored.split(name), ids)
-                np.testing.assert_array_equal(store.split(name, key), ids)
-                np.testing.assert_array_equal(plain[name], ids)
-            assert store.num_nodes_dict[key] == stored.num_nodes == plain["num_nodes"] == part["num_nodes"]
-            continue
-        source, target = part["edge_index"]
-        order = np.argsort(target, kind="stable")
-        ends = np.searchsorted(target[order], np.arange(graph[key[2]]["num_nodes"]), side="right")
-        np.testing.assert_array_equal(plain["indptr"], np.concatenate([[0], ends]))
-        np.testing.assert_array_equal(plain["indices"], source[order])
-        np.testing.assert_array_equal(plain.get("edge_ids", np.arange(len(order))), order)
-        assert store.num_edges_dict[key] == stored.num_edges == len(order)
-        assert stored.edge_type == key
-
-
-def reader() -> Any:
-    """The reader that docs/format.md prints."""
-    docs = Path(__file__).parents[3] / "docs" / "format.md"
-    if not docs.exists():
-        pytest.skip("the documentation is not beside the tests")
-    code = re.search(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
-    assert code
-    scope: dict[str, Any] = {}
-    exec(code[1], scope)
-    return scope["graph"]
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_random_schemas(seed: int, tmp_path: Path) -> None:
     graph = random_types(seed)
     with convert(graph, tmp_path / "g", **SMALL) as store:
         store.verify()
-        check(store, graph)
-
-
-def test_the_reader_of_the_documentation_reads_homogeneous_graphs(graph: dict[str, Any], store: Store) -> None:
-    plain = reader()(store.path)
-    for name in ("x", "y", "half", "train_mask", "edge_weight"):
-        np.testing.assert_array_equal(plain[name], graph[name])
-    np.testing.assert_array_equal(plain["indices"], graph["edge_index"][0][plain["edge_ids"]])
-    assert (store.node_types, store.edge_types, store.metadata()) == ([], [], ([], []))
-    np.testing.assert_array_equal(store.read("x"), graph["x"])
-    for action in (lambda: store.read("x", "paper"), lambda: store.split("test", "paper")):
-        with pytest.raises(errors.InvalidArgumentError, match=r"is homogeneous, got the node type 'paper'"):
-            action()
-    with pytest.raises(errors.InvalidArgumentError, match="is homogeneous, got the edge type"):
-        store["a", "b", "c"]
-
-
-@pytest.mark.parametrize("form", ["HeteroData", "paths", "memmap", "edges alone"])
-def test_sources(form: str, tmp_path: Path) -> None:
-    graph = random_types(3)
-    data: Any
-    if form == "HeteroData":
-        data = pytest.importorskip("torch_geometric.data").HeteroData()
-        for key, part in graph.items():
-            splits = part.pop("splits", {})
-            part |= {f"{name}_mask": np.isin(np.arange(part["num_nodes"]), ids) for name, ids in splits.items()}
-            for name, value in part.items():
-                setattr(data[key], name, torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
-    elif form == "edges alone":
-        graph = {k: {"num_nodes": v["num_nodes"]} if isinstance(k, str) else v for k, v in graph.items()}
-        graph = {k: v if isinstance(k, str) else {"edge_index": v["edge_index"]} for k, v in graph.items()}
-        data = {k: v if isinstance(k, str) else v["edge_index"] for k, v in graph.items()}
-    else:
-        data = {}
-        for i, (key, part) in enumerate(graph.items()):
-            data[key] = {**part}
-            for name, value in part.items():
-                if isinstance(value, np.ndarray):
-                    path = tmp_path / f"{i}_{name}.npy"
-                    np.save(path, value)
-                    data[key][name] = path if form == "paths" else np.load(path, mmap_mode="r" if value.size else None)
-    with convert(data, tmp_path / "g", **SMALL) as store:
-        check(store, graph)
+        check_store(store, graph)
 
 
 def test_directory(tmp_path: Path) -> None:
@@ -178,7 +85,7 @@ def test_directory(tmp_path: Path) -> None:
     with Store.open(tmp_path / "g") as store:
         graph = {"item": {"num_nodes": 5}, "user": {"num_nodes": 3, "x": np.zeros((3, 2)), "splits": {"train": [2]}}}
         graph[LIKES] = {"edge_index": np.array([[0, 1], [4, 0]]), "time": np.array([7, 8])}
-        check(store, graph)
+        check_store(store, graph)
     (source / "user__item").mkdir()
     with pytest.raises(errors.InvalidArgumentError, match="user__item must be named as a node type or as source__rel"):
         convert(source, tmp_path / "h", **SMALL)
@@ -426,4 +333,4 @@ def test_real_graphs(name: str, real_graph: Any, tmp_path: Path) -> None:
     graph = read_types(real_graph(name))
     with convert(graph, tmp_path / "g", **SMALL) as store:
         store.verify()
-        check(store, graph)
+        check_store(store, graph)
