@@ -48,42 +48,84 @@ func (g *testGraph) without(links []Link) (*testGraph, []int64) {
 	return left, pos
 }
 
-// Even draws are those from the graph without the excluded edges.
+// excluding is a graph without some links into targets of each relation but one, those links, and the position in g of
+// each edge that is left.
+func (g *testTypes) excluding(
+	targets [][]int64, but int, seed uint64,
+) (left *testTypes, links [][]Link, pos [][]int64) {
+	left = &testTypes{nodes: g.nodes, named: g.named}
+	for i, r := range g.relations {
+		some := r.someLinks(targets[i], seed+uint64(i))
+		if i == but {
+			some = nil
+		}
+		without, of := r.without(some)
+		left.relations = append(left.relations, testRelation{without, r.source, r.target})
+		links, pos = append(links, some), append(pos, of)
+	}
+	return left, links, pos
+}
+
+// Of every relation, even draws for seeds are those from the relation without the excluded edges; beyond the first hop
+// nothing is excluded.
 func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
-	g := newTestGraph(300, explore.Seed(t, 8))
-	seeds := g.seeds(70, 8)
-	slices.Sort(seeds)
-	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 8)
-	left, pos := g.without(links)
-	require.Less(t, len(left.wide), len(g.wide))
-	for _, cfg := range []plainConfig{
-		{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2, 2}}, {Fanouts: []int64{-1, 2}}, {Fanouts: []int64{1}},
-		{Fanouts: []int64{7, 7}, Replace: true},
-	} {
-		for form, graph := range g.forms() {
-			for _, threads := range []int{1, 3} {
-				var want, got Subgraph
-				plain := newWorker(t, left.forms()[form], cfg, true, 1)
-				require.NoError(t, plain.Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
-				w := newWorker(t, graph, cfg, false, threads)
-				require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}},
-					&got))
-				// Beyond the first hop the lists are those of the whole graph.
-				first := want.EdgesPerHop[0]
-				require.Equal(t, first, got.EdgesPerHop[0])
-				require.Equal(t, want.Row[:first], got.Row[:first])
-				for e, p := range want.Pos[:first] {
-					require.Equal(t, pos[p], got.Pos[e])
+	for name, g := range testForms(300, explore.Seed(t, 8)) {
+		seeds := [][]int64{slices.Sorted(slices.Values(g.someSeeds(70, 8)[0]))}
+		if len(g.nodes) > 1 {
+			seeds = [][]int64{{97, 1, 2, 300, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
+		}
+		var targets [][]int64
+		for _, r := range g.relations {
+			targets = append(targets, slices.Compact(slices.Sorted(slices.Values(seeds[r.target]))))
+		}
+		left, exclude, pos := g.excluding(targets, 1, 20) // of relation 1, if there is one, nothing is
+		require.Less(t, len(left.relations[0].wide), len(g.relations[0].wide))
+		key := Key{1, 2, 3}
+		for _, cfg := range []Config{
+			{Fanouts: g.fanouts([]int64{5}, map[int][]int64{2: {0}})},
+			{Fanouts: g.fanouts([]int64{-1}, nil)},
+			{Fanouts: g.fanouts([]int64{7}, nil), Replace: true},
+			{Fanouts: g.fanouts([]int64{-1, 2}, nil)},
+			{Fanouts: g.fanouts([]int64{40, 2, 2}, nil)},
+			{Fanouts: g.fanouts([]int64{7, 7}, nil), Replace: true},
+		} {
+			for form := range 3 {
+				for _, threads := range []int{1, 3} {
+					var want cutBatch
+					require.NoError(t, newTypesWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds,
+						&want))
+					w := newTypesWorker(t, g.form(form), cfg, false, threads)
+					flat := w.sampler.flat(seeds)
+					var out, again, all Subgraph
+					require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, Exclude: exclude}, &out))
+					got := w.sampler.cut(out)
+					for i, r := range want.Relations {
+						e, n := got.Relations[i], r.EdgesPerHop[0]
+						require.Equal(t, n, e.EdgesPerHop[0], "%s, relation %d", name, i)
+						for k, p := range r.Pos[:n] {
+							require.Equal(t, pos[i][p], e.Pos[k], "%s, relation %d", name, i)
+							require.Equal(t, r.Row[k], e.Row[k])
+						}
+						if len(cfg.Fanouts[i]) == 1 {
+							require.True(t, slices.Equal(r.Ptr, e.Ptr))
+							continue
+						}
+						if cfg.Replace {
+							continue
+						}
+						// What the second hop draws from is whole: of few nodes every edge.
+						of := g.relations[i]
+						for at := int(want.NodesPerHop[of.target][0]); at+1 < len(e.Ptr); at++ {
+							v := got.Nodes[of.target][at]
+							require.Equal(t, min(2, of.indptr[v+1]-of.indptr[v]), e.Ptr[at+1]-e.Ptr[at])
+						}
+					}
+					// The exclusion ends with its request.
+					require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat}, &again))
+					require.NoError(t, newTypesWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key,
+						Request{Seeds: flat}, &all))
+					requireEqual(t, all, again)
 				}
-				for i, p := range got.Pos[:first] {
-					target := got.Nodes[slices.IndexFunc(got.Ptr, func(e int64) bool { return e > int64(i) })-1]
-					require.NotContains(t, links, Link{g.wide[p], target})
-				}
-				var again Subgraph // the exclusion ends with its request
-				require.NoError(t, w.Sample(context.Background(), Key{1, 2, 3}, seeds, &again))
-				var all Subgraph
-				require.NoError(t, newWorker(t, graph, cfg, true, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &all))
-				requireEqual(t, all, again)
 			}
 		}
 	}

@@ -10,98 +10,24 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// Of every relation, draws for seeds are those from the relation without what is excluded of it; beyond the first hop
-// nothing is.
-func TestExcludedEdgesOfRelations(t *testing.T) {
-	g := citations(explore.Seed(t, 7))
-	seeds := [][]int64{{97, 1, 2, 300, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
-	left := &testTypes{nodes: g.nodes, named: g.named}
-	var exclude [][]Link
-	var pos [][]int64
-	for i, r := range g.relations {
-		sorted := slices.Sorted(slices.Values(seeds[r.target]))
-		links := r.someLinks(sorted, uint64(20+i))
-		if i == 1 {
-			links = nil // a relation of which nothing is
-		}
-		without, of := r.without(links)
-		left.relations = append(left.relations, testRelation{without, r.source, r.target})
-		exclude, pos = append(exclude, links), append(pos, of)
-	}
-	require.Less(t, len(left.relations[0].wide), len(g.relations[0].wide))
-	first := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
-	var flat []int64
-	for typ, of := range seeds {
-		for _, v := range of {
-			flat = append(flat, first[typ]+v)
-		}
-	}
-	key := Key{1, 2, 3}
-	for _, cfg := range []Config{
-		{Fanouts: fanouts([]int64{5}, map[int][]int64{2: {0}})},
-		{Fanouts: fanouts([]int64{-1}, nil)},
-		{Fanouts: fanouts([]int64{7}, nil), Replace: true},
-		{Fanouts: fanouts([]int64{-1, 2}, nil)},
-	} {
-		for form := range 3 {
-			for _, threads := range []int{1, 3} {
-				var want cutBatch
-				require.NoError(t, newTypesWorker(t, left.form(form), cfg, true, 1).Sample(context.Background(), key, seeds,
-					&want))
-				w := newTypesWorker(t, g.form(form), cfg, false, threads)
-				var out, again, all Subgraph
-				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat, Exclude: exclude}, &out))
-				got := w.sampler.cut(out)
-				for i, r := range want.Relations {
-					e, n := got.Relations[i], r.EdgesPerHop[0]
-					require.Equal(t, n, e.EdgesPerHop[0], "relation %d", i)
-					for k, p := range r.Pos[:n] {
-						require.Equal(t, pos[i][p], e.Pos[k], "relation %d", i)
-						require.Equal(t, r.Row[k], e.Row[k])
-					}
-					if len(cfg.Fanouts[i]) == 1 {
-						require.True(t, slices.Equal(r.Ptr, e.Ptr))
-						continue
-					}
-					// What the second hop draws from is whole: of few nodes every edge.
-					of := g.relations[i]
-					for at := int(want.NodesPerHop[of.target][0]); at+1 < len(e.Ptr); at++ {
-						v := got.Nodes[of.target][at]
-						require.Equal(t, min(2, of.indptr[v+1]-of.indptr[v]), e.Ptr[at+1]-e.Ptr[at])
-					}
-				}
-				// The exclusion ends with its request.
-				require.NoError(t, w.Draw(context.Background(), key, Request{Seeds: flat}, &again))
-				require.NoError(t, newTypesWorker(t, g.form(form), cfg, true, 1).Draw(context.Background(), key,
-					Request{Seeds: flat}, &all))
-				requireEqual(t, all, again)
-			}
-		}
-	}
-}
-
 // In trees a node is expanded in every one that reaches it, in any hop, along relations that the first hop does not
 // draw along too: a batch is that of the graph without what is excluded.
 func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
 	seeds := [][]int64{{97, 1, 2, 97, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}
 	times := heteroTimes(g)
-	left := &testTypes{nodes: g.nodes, named: g.named}
-	var exclude [][]Link
-	var pos, leftTimes [][]int64
-	for i, r := range g.relations {
-		var all []int64 // not of seeds alone
+	var targets, leftTimes [][]int64 // not of seeds alone
+	for _, r := range g.relations {
+		var all []int64
 		for v := range r.nodes() {
 			if v%3 == 0 || slices.Contains(seeds[r.target], v) {
 				all = append(all, v)
 			}
 		}
-		links := r.someLinks(all, uint64(20+i))
-		if i == 2 {
-			links = nil // a relation of which nothing is
-		}
-		without, of := r.without(links)
-		left.relations = append(left.relations, testRelation{without, r.source, r.target})
+		targets = append(targets, all)
+	}
+	left, exclude, pos := g.excluding(targets, 2, 20) // of relation 2 nothing is
+	for i, of := range pos {
 		var kept []int64
 		if times[i] != nil {
 			kept = []int64{}
@@ -109,7 +35,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 				kept = append(kept, times[i][p])
 			}
 		}
-		exclude, pos, leftTimes = append(exclude, links), append(pos, of), append(leftTimes, kept)
+		leftTimes = append(leftTimes, kept)
 	}
 	first := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
 	var flat, at []int64
