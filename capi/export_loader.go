@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"unsafe"
 
@@ -129,25 +130,85 @@ func fg_loader_next(h *C.fg_loader, timeoutMS C.int32_t, out *C.fg_batch, err *C
 		if err != nil {
 			return err
 		}
-		out.num_tensors = 0
-		if int(out.capacity) < l.maxTensors || out.tensors == nil {
-			return invalid("fg_batch.capacity is %d, expected at least %d", out.capacity, l.maxTensors)
+		if err := checkSlots(out, l.maxTensors); err != nil {
+			return err
 		}
 		b, err := l.next(int32(timeoutMS))
 		if err != nil {
 			return err
 		}
-		tensors, err := exported(b, out.versioned != 0)
+		return handOver(b, out)
+	})
+}
+
+// checkSlots says whether a caller has room for the tensors of a batch.
+func checkSlots(out *C.fg_batch, most int) error {
+	out.num_tensors = 0
+	if int(out.capacity) < most || out.tensors == nil {
+		return invalid("fg_batch.capacity is %d, expected at least %d", out.capacity, most)
+	}
+	return nil
+}
+
+// handOver gives the tensors of a batch to the caller, who has room for them.
+func handOver(b *loader.Batch, out *C.fg_batch) error {
+	tensors, err := exported(b, out.versioned != 0)
+	if err != nil {
+		return err
+	}
+	slots := unsafe.Slice(out.tensors, out.capacity) // as long as the caller says
+	for i, t := range tensors {
+		slots[i] = C.fg_tensor{name: (*C.char)(t.Name), managed: t.Managed}
+	}
+	out.num_tensors = C.int64_t(len(tensors))
+	out.index, out.num_seeds = C.int64_t(b.Index), C.int64_t(b.NumSeeds)
+	return nil
+}
+
+//export fg_loader_sample
+func fg_loader_sample(h *C.fg_loader, in *C.fg_ask, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
 		if err != nil {
 			return err
 		}
-		slots := unsafe.Slice(out.tensors, out.capacity) // as long as the caller says
-		for i, t := range tensors {
-			slots[i] = C.fg_tensor{name: (*C.char)(t.Name), managed: t.Managed}
+		if in == nil {
+			return invalid("ask is NULL")
 		}
-		out.num_tensors = C.int64_t(len(tensors))
-		out.index, out.num_seeds = C.int64_t(b.Index), C.int64_t(b.NumSeeds)
+		var t taker
+		var ask loader.Ask
+		t.members(&ask, in)
+		if (in.sources == nil) != (in.targets == nil) {
+			t.err = cmp.Or(t.err, invalid("%d links at %p and %p", in.num_links, in.sources, in.targets))
+		}
+		if t.err != nil {
+			return t.err
+		}
+		beginJob(out, func(ctx context.Context, _ report) (result, error) {
+			b, err := l.loader.Sample(ctx, ask)
+			if err != nil {
+				return result{}, err
+			}
+			s := &sampledHandle{batch: b, maxTensors: l.maxTensors}
+			p := handles.add(s)
+			return result{pointer: p, discard: func() { discard[*sampledHandle](p, s.batch.Release) }}, nil
+		})
 		return nil
+	})
+}
+
+//export fg_sampled_take
+func fg_sampled_take(h *C.fg_sampled, out *C.fg_batch, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := remove[*sampledHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		if err := checkSlots(out, s.maxTensors); err != nil {
+			s.batch.Release()
+			return err
+		}
+		return handOver(s.batch, out)
 	})
 }
 

@@ -35,6 +35,14 @@ type loaderHandle struct {
 
 func (*loaderHandle) kind() string { return "loader" }
 
+// sampledHandle is a batch that nobody has taken.
+type sampledHandle struct {
+	batch      *loader.Batch
+	maxTensors int
+}
+
+func (*sampledHandle) kind() string { return "sampled batch" }
+
 // openLoader opens a loader over a source that the caller has begun to use; the loader drops it.
 func openLoader(ctx context.Context, from opened, o loader.Options) (*loaderHandle, error) {
 	l, err := loader.Open(ctx, from.source, o, csrc.Allocator{})

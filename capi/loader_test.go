@@ -221,3 +221,21 @@ func TestJSONThatDoesNotFitIsOnlyMeasured(t *testing.T) {
 	assert.EqualValues(t, 7, n)
 	assert.Equal(t, `{"a":1}?????`, string(out))
 }
+
+// A batch on demand that nobody takes leaves nothing, and neither does one that is taken into too little room.
+func TestSampledBatches(t *testing.T) {
+	noBuffers(t)
+	s := testStore(t)
+	defer s.drop()
+	h := testLoader(t, s)
+	for range 2 {
+		b, err := h.loader.Sample(t.Context(), loader.Ask{Seeds: []int64{3, 4}})
+		require.NoError(t, err)
+		sampled := &sampledHandle{batch: b, maxTensors: h.maxTensors}
+		p := handles.add(sampled)
+		assert.EqualValues(t, 1, handles.count(sampled.kind()))
+		discard[*sampledHandle](p, sampled.batch.Release)
+		assert.Zero(t, handles.count(sampled.kind()))
+	}
+	require.NoError(t, h.close())
+}

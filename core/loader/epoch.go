@@ -105,8 +105,9 @@ func (e *epoch) begin() {
 
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
-	p := &preparer{epoch: e, loader: e.loader, cut: e.loader.pruner.Lend()}
-	defer e.loader.pruner.TakeBack(p.cut)
+	l := e.loader
+	p := &preparer{epoch: e, loader: l, of: l.own(), listing: &l.listing, cut: l.pruner.Lend()}
+	defer l.pruner.TakeBack(p.cut)
 	for {
 		select {
 		case <-e.ctx.Done():

@@ -123,7 +123,7 @@ func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 	}
 	switch {
 	case p.super != nil: // planned
-	case l.policy == nil:
+	case l.policy == nil, p.apart && (l.online || l.hot != nil):
 		p.step.Slots = nil
 	case l.online:
 		if err := p.epoch.decided.enter(b.Index); err != nil {
@@ -238,7 +238,7 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 	if len(l.onDisk) == 0 {
 		return nil
 	}
-	if l.changing() {
+	if l.changing() && !p.apart {
 		if err := p.epoch.turn.enter(b.Index); err != nil {
 			return err
 		}
@@ -264,12 +264,12 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 			}
 			p.repeatRows(t, dst)
 		}
-		if l.hot != nil {
+		if l.hot != nil && !p.apart {
 			l.hot.BringBack(p.lookup.cold, p.roster.rows, p.placeIn(tensors))
 		} else if invariants.Enabled {
 			p.deliveries.check(p)
 		}
-		if !blind {
+		if !blind && !p.apart {
 			p.change(tensors)
 		}
 	})

@@ -306,7 +306,7 @@ func (k linkRequester) ofBatch(p *preparer, b *Batch) error {
 				return err
 			}
 			for i := range times {
-				times[i] = p.loader.seedTimes[inputs[i%len(inputs)]]
+				times[i] = p.of.times[inputs[i%len(inputs)]]
 			}
 		}
 	}

@@ -26,7 +26,7 @@ var errStopped = errors.New("loader: epoch stopped")
 
 // Loader makes the batches of one source, an epoch at a time. Start, Next, Stop
 // and Close belong to one consumer and must not run concurrently with one
-// another; Stats may be called from anywhere.
+// another; Sample and Stats may be called from anywhere.
 type Loader struct {
 	sampling
 	features
@@ -46,6 +46,7 @@ type Loader struct {
 	taken       Share           // of the epochs that start; the zero value is all batches
 
 	counters  counters
+	answers   answering
 	mu        sync.Mutex // guards running, failed and closed
 	running   *epoch
 	inspector *inspector // of the stream that running belongs to, or belonged to
@@ -149,6 +150,7 @@ func (l *Loader) Close() error {
 	if closed {
 		return nil
 	}
+	l.endAnswers()
 	l.stopInspector()
 	l.undo()
 	return nil

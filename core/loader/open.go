@@ -29,6 +29,7 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 	if err := l.check(); err != nil {
 		return nil, err
 	}
+	l.answers.closes, l.answers.cancel = context.WithCancel(context.Background())
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
 		l.undo()

@@ -17,6 +17,9 @@ import (
 type preparer struct {
 	epoch      *epoch
 	loader     *Loader
+	of         inputs
+	listing    *listing
+	apart      bool // not of an epoch, and moves nothing: see Loader.Sample
 	scratch    graph.Scratch
 	lookup     lookup
 	roster     roster
@@ -37,6 +40,9 @@ type preparer struct {
 	step    plan.Step // of any batch: where its rows are, and what moves after it
 	adapted plan.Adapted
 }
+
+// prunes says whether batches have turns at a history.
+func (p *preparer) prunes() bool { return !p.apart && p.loader.pruner.Prunes() }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.
@@ -103,7 +109,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 		return err
 	}
 	p.batch = &drawn
-	if !l.pruner.Prunes() || e.trace {
+	if !p.prunes() || e.trace {
 		return p.makeTensors(b)
 	}
 	keep(&p.graph, &drawn)
@@ -132,7 +138,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 		return err
 	}
 	p.batch = &p.graph
-	if e.loader.pruner.Prunes() {
+	if p.prunes() {
 		if err := p.prune(b); err != nil {
 			return err
 		}
@@ -200,7 +206,7 @@ func (p *preparer) makeTensors(b *Batch) error {
 	l.counters.edges.Add(int64(len(p.batch.Row)))
 	p.sections.cut(l.parts.types, p.batch)
 	if l.options.Held != nil && !e.trace {
-		if err := l.compute(e.ctx, func() { p.roster.fill(&l.listing, p.batch.Nodes, &p.sections) }); err != nil {
+		if err := l.compute(e.ctx, func() { p.roster.fill(p.listing, p.batch.Nodes, &p.sections) }); err != nil {
 			return err
 		}
 		p.sections.rows = p.roster.bases
@@ -211,8 +217,10 @@ func (p *preparer) makeTensors(b *Batch) error {
 	} else if p.cut.On() {
 		bytes += p.cut.Batch.LevelBytes(l.parts.transposed)
 	}
-	if err := e.gate.acquire(b.Index, bytes); err != nil {
-		return err
+	if !p.apart {
+		if err := e.gate.acquire(b.Index, bytes); err != nil {
+			return err
+		}
 	}
 	b.bytes = bytes
 	var err error

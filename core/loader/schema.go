@@ -80,23 +80,6 @@ func (s *schema) finish(p *parts) {
 	}
 }
 
-// inputsOf visits, in their order, the seeds of a type among those at some places of the user's list: i counts them, at
-// is the place and place that among the user's seeds of the type.
-func (s *schema) inputsOf(typ int, inputs []int64, visit func(i int, at, place int64)) {
-	for _, r := range s.runs {
-		if r.typ != typ {
-			continue
-		}
-		i := 0
-		for _, at := range inputs {
-			if at >= r.from && at < r.to {
-				visit(i, at, at-r.from)
-				i++
-			}
-		}
-	}
-}
-
 // onDisk says whether neighbours of some relation are on disk.
 func (s *schema) onDisk() bool {
 	return slices.ContainsFunc(s.relations, func(r relation) bool { return r.Neighbors.OnDisk() })

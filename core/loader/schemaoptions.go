@@ -136,23 +136,29 @@ func (s *schema) findRuns(o *Options) error {
 		}
 		return nil
 	}
+	var err error
+	s.runs, err = s.runsOf("input_nodes", o.Seeds)
+	return err
+}
+
+// runsOf finds the seeds of each type in a list of this name.
+func (s *schema) runsOf(name string, seeds []int64) (runs []seedRun, err error) {
 	seen := make([]bool, s.types())
-	for i, v := range o.Seeds {
+	for i, v := range seeds {
 		at := int64(i)
-		if n := len(s.runs); n > 0 {
-			if last := &s.runs[n-1]; v >= s.first[last.typ] && v < s.first[last.typ+1] {
+		if n := len(runs); n > 0 {
+			if last := &runs[n-1]; v >= s.first[last.typ] && v < s.first[last.typ+1] {
 				last.to = at + 1
 				continue
 			}
 		}
 		t := sample.TypeOf(s.first, v)
 		if seen[t] {
-			return fmt.Errorf("%w: input_nodes[%d] is a node of type %q, expected the nodes of a type "+
-				"to follow one another",
-				ErrOption, i, s.names[t])
+			return nil, fmt.Errorf("%w: %s[%d] is a node of type %q, expected the nodes of a type to follow one another",
+				ErrOption, name, i, s.names[t])
 		}
 		seen[t] = true
-		s.runs = append(s.runs, seedRun{t, at, at + 1})
+		runs = append(runs, seedRun{t, at, at + 1})
 	}
-	return nil
+	return runs, nil
 }

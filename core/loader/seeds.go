@@ -23,6 +23,33 @@ type requester interface {
 	ofBatch(p *preparer, b *Batch) error
 }
 
+// inputs are what batches are made for, by places in a list: those of the loader, or those of an Ask.
+type inputs struct {
+	requester
+	runs  []seedRun // of nodes, those of each type
+	times []int64   // by place; none without times
+}
+
+// own are the loader's inputs.
+func (m *sampling) own() inputs { return inputs{m.seeds, m.parts.types.runs, m.seedTimes} }
+
+// visit visits, in their order, the seeds of a type among those at some places: i counts them, at is the place and place
+// that among the seeds of the type.
+func (of *inputs) visit(typ int, places []int64, visit func(i int, at, place int64)) {
+	for _, r := range of.runs {
+		if r.typ != typ {
+			continue
+		}
+		i := 0
+		for _, at := range places {
+			if at >= r.from && at < r.to {
+				visit(i, at, at-r.from)
+				i++
+			}
+		}
+	}
+}
+
 // request is what a batch is drawn for.
 type request struct {
 	sample.Request
@@ -67,7 +94,7 @@ func (n inputNodes) ofType(p *preparer, b *Batch, typ int) error {
 	if err != nil {
 		return err
 	}
-	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, place int64) { inputs[i] = place })
+	p.of.visit(typ, p.request.inputs, func(i int, at, place int64) { inputs[i] = place })
 	if p.epoch.trace || !parts.disjoint {
 		return nil
 	}
@@ -78,7 +105,7 @@ func (n inputNodes) ofType(p *preparer, b *Batch, typ int) error {
 	if err != nil {
 		return err
 	}
-	parts.types.inputsOf(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.loader.seedTimes[at] })
+	p.of.visit(typ, p.request.inputs, func(i int, at, _ int64) { times[i] = p.of.times[at] })
 	return nil
 }
 

@@ -21,12 +21,12 @@ func (p *preparer) copyOut(b *Batch) error {
 			return err
 		}
 	}
-	if err := l.seeds.ofBatch(p, b); err != nil || p.epoch.trace {
+	if err := p.of.ofBatch(p, b); err != nil || p.epoch.trace {
 		return err
 	}
 	// Else it was filled before there was room for the batch, or when it was pruned.
-	if len(l.onDisk) > 0 && l.options.Held == nil && !l.pruner.Prunes() {
-		p.roster.fill(&l.listing, p.batch.Nodes, c) // while the sampler's memory is there
+	if len(l.onDisk) > 0 && l.options.Held == nil && !p.prunes() {
+		p.roster.fill(p.listing, p.batch.Nodes, c) // while the sampler's memory is there
 	}
 	for i := range s.edges {
 		if err := p.copyRelation(b, i); err != nil {
@@ -52,7 +52,7 @@ func (p *preparer) copyNodes(b *Batch, t int) error {
 	}
 	withinType(nID, nodes, s.first[t])
 	p.ids.nodes[t] = nID
-	if err := l.seeds.ofType(p, b, t); err != nil || p.epoch.trace {
+	if err := p.of.ofType(p, b, t); err != nil || p.epoch.trace {
 		return err
 	}
 	if l.options.Held != nil {

@@ -8,7 +8,8 @@ from typing import Any
 
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
-from freshgo._loader import link_inputs
+from freshgo._loader import link_inputs, on_demand
+from freshgo._loader.request import Request
 from freshgo._native.loader import RawBatch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
@@ -120,12 +121,25 @@ class LinkLoader(Loader):
         times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))
         super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
-    def _take(self, raw: RawBatch) -> Any:
-        links = self._request.links
+    def sample(self, ids: Any, time: Any = None) -> Any:
+        """Return one batch now, for any links: see :meth:`Loader.sample`.
+
+        Its negatives are drawn as those of this loader: with ``strict_negatives`` they are none of its
+        ``edge_label_index``. ``edge_label`` says which are links, by ones and zeros.
+
+        Args:
+            ids: integers ``[2, num_links]``, as ``edge_label_index``; in a heterogeneous graph of the loader's edge
+                type.
+            time: with ``time_attr``, an integer, or one for each link.
+        """
+        return self._one(*on_demand.links(self._request, ids, time))
+
+    def _arranged(self, raw: RawBatch, request: Request) -> Any:
+        links = request.links
         labels = None if links is None else links.labels(raw.tensors)
         if links is not None and labels is not None:
             raw.tensors[links.tensor_name("edge_label")] = labels
-        return super()._take(raw)
+        return super()._arranged(raw, request)
 
     def __repr__(self) -> str:
         return f"Link{super().__repr__()}"

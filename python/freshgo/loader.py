@@ -14,11 +14,12 @@ from freshgo._batch.blocks import levels_of, node_ids
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import open_source
 from freshgo._device import delivery
+from freshgo._loader import on_demand
 from freshgo._loader.arrange import arrange, batch_class, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
 from freshgo._loader.openings import Openings
 from freshgo._loader.ranks import Agreement, Share, check_same
-from freshgo._loader.request import Asked, in_graph
+from freshgo._loader.request import Asked, Request, in_graph
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._plots.stats import figure, html
@@ -265,6 +266,7 @@ class Loader:
         self._history, self._transform, self._ranks = history, transform, asked.ranks
         self._token = object()  # tells the batches of this loader from others
         self._at, self._agreement = Position(), Agreement()
+        self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
         self._source = open_source(data, asked.first_layer)
         try:
             self._request = request = in_graph(asked, self._source, self._links)
@@ -301,6 +303,37 @@ class Loader:
         over from any other iterator of this loader."""
         self._openings.check()
         return Epoch(self, self._at)
+
+    def __call__(self, index: Any) -> Any:
+        """Return one batch now, of the input nodes at these places, as PyG's loaders do: of ``input_nodes[index]``,
+        with ``input_id = index``. See :meth:`sample`.
+
+        Args:
+            index: integers in ``[0, number of input nodes)``, a list or tensor; they may repeat.
+        """
+        return self._one(on_demand.places(index), self._request)
+
+    def sample(self, ids: Any, time: Any = None) -> Any:
+        """Return one batch now, of any nodes: for serving, for explanations, for debugging.
+
+        It is the first batch of a loader with the same options and ``input_nodes=ids``, all in one batch and in this
+        order, so the same call gives the same batch. It may be called from several threads, and changes nothing of an
+        epoch that runs. Rows that the loader does not hold in memory for good are read: a cache that is filled once
+        (``cache="degree"``) serves these batches, one that changes with the epochs (``"belady"``, ``"lru"``) does not.
+        What a call needs comes on top of ``memory``, in proportion to its batch. :meth:`stats` counts the rows, but not
+        the batch. With ``history`` the batch is whole.
+
+        Args:
+            ids: nodes, as ``input_nodes`` of a :class:`Loader`. In a heterogeneous graph of the types that this loader
+                has input nodes of, whose name may be left out if it is only one.
+            time: with ``time_attr``, an integer, or one for each node; by type as ``input_time``. None uses the times
+                of the nodes themselves, if nodes have times.
+
+        Raises:
+            InvalidArgumentError, DTypeError: no such nodes, or no time where one is needed.
+            ReadError, CorruptError, ClosedError: as in an epoch.
+        """
+        return self._one(*on_demand.nodes(self._request, self._source, ids, time))
 
     def trace(self, epoch: int) -> Iterator[Any]:
         """Yield the ``n_id`` of every batch of an epoch without reading rows: a tensor, or in a heterogeneous graph a
@@ -470,6 +503,19 @@ class Loader:
         check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
         self._adopt_order(orders[0], self._order)
 
+    def _one(self, ask: on_demand.Ask, request: Request) -> Any:
+        """The batch that is asked for."""
+        with self._at.lock:  # so that a budget does not close what makes it
+            native = self._openings.ready()
+            self._asking += 1
+        try:
+            raw = self._delivery.one(native.sample(ask))
+        finally:
+            with self._at.lock:
+                self._asking -= 1
+        batch = self._arranged(raw, request)
+        return batch if self._transform is None else self._transform(batch)
+
     def _seek(self, epoch: int, batch: int) -> None:
         with self._at.lock:
             self._at.end()
@@ -483,7 +529,7 @@ class Loader:
         if self._history is not None or not at.lock.acquire(blocking=False):
             return False
         try:
-            if at.busy:
+            if at.busy or self._asking:
                 return False
             self._openings.give_back()
             return True
@@ -548,8 +594,7 @@ class Loader:
         return self._openings.stats()
 
     def _take(self, raw: RawBatch) -> Any:
-        self._narrow.apply(raw.tensors)
-        batch = arrange(self._batch_class, self._request, raw)
+        batch = self._arranged(raw, self._request)
         if self._history is not None:
             levels = levels_of(batch)
             if levels is not None:
@@ -558,6 +603,11 @@ class Loader:
         if self._transform is not None:
             batch = self._transform(batch)
         return batch
+
+    def _arranged(self, raw: RawBatch, request: Request) -> Any:
+        """A batch that was made for a request."""
+        self._narrow.apply(raw.tensors)
+        return arrange(self._batch_class, request, raw)
 
     def _nodes(self, raw: RawBatch) -> Any:
         """What a trace says of a batch."""

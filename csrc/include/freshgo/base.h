@@ -51,6 +51,7 @@ typedef struct fg_store fg_store;
 typedef struct fg_graph fg_graph;
 typedef struct fg_loader fg_loader;
 typedef struct fg_job fg_job;
+typedef struct fg_sampled fg_sampled;
 
 /* As the value of an option: the library chooses. */
 #define FG_AUTO (-1)

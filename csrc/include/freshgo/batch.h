@@ -65,4 +65,9 @@ typedef struct fg_batch {
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */
 int32_t fg_loader_next(fg_loader *loader, int32_t timeout_ms, fg_batch *batch, fg_error *err);
 
+/* Takes the batch that fg_loader_sample made.
+ * Blocks: no. Threads: any. Ownership: the handle ends, also with an error of the batch; with FG_OK the tensors pass to
+ * the caller, with any other code there are none. Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_sampled_take(fg_sampled *sampled, fg_batch *batch, fg_error *err);
+
 #endif

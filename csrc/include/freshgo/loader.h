@@ -69,6 +69,28 @@ int32_t fg_loader_stats(fg_loader *loader, char *json, int64_t capacity, int64_t
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_plan(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
+/* What one batch is made for, apart from all epochs: inputs of the loader; or nodes; or, where the loader makes batches
+ * for links, links. What is not asked for is NULL. */
+typedef struct fg_ask {
+  FG_IN int64_t *inputs; /* places in the caller's list of seeds, or of links */
+  int64_t num_inputs;
+  FG_IN int64_t *seeds; /* nodes, as in fg_loader_options, of types that the loader has seeds of */
+  int64_t num_seeds;
+  FG_IN int64_t *sources; /* [num_links]: links, as in fg_links */
+  FG_IN int64_t *targets;
+  int64_t num_links;
+  FG_IN int64_t *times; /* of `seeds`, or links; NULL: the times of the nodes, where the loader has any */
+  int64_t num_times;
+} fg_ask;
+
+/* Starts making the batch that the first epoch of a loader over what is asked for, in that order, begins with, not
+ * pruned. It changes nothing of an epoch that runs. Its memory comes on top of the loader's `memory`. The result of the
+ * job is an fg_sampled*.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job and takes the batch by fg_sampled_take, and keeps the
+ * arrays of `ask` unchanged until the job is closed.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_READ, FG_CORRUPT, FG_CANCELLED. */
+int32_t fg_loader_sample(fg_loader *loader, FG_IN fg_ask *ask, fg_job **job, fg_error *err);
+
 /* Ends the epoch and frees everything but the tensors that were handed out.
  * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_close(fg_loader *loader, fg_error *err);

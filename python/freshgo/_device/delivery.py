@@ -11,6 +11,7 @@ from freshgo._device import pinned_memory, row_cache
 from freshgo._device.mover import HELD, Ahead, CudaStreams, Mover, on_host
 from freshgo._device.row_cache import DeviceCache
 from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
@@ -24,6 +25,9 @@ class Delivery(Protocol):
 
     def batches(self, native: NativeLoader) -> NativeLoader | Ahead:
         """The batches of an epoch that was started, by ``next()``."""
+
+    def one(self, raw: RawBatch) -> RawBatch:
+        """A batch that is of no epoch. Any number of threads may call this."""
 
     def stats(self) -> dict[str, Any]:
         """What belongs into ``Loader.stats()``."""
@@ -40,6 +44,9 @@ class OnHost:
 
     def batches(self, native: NativeLoader) -> NativeLoader:
         return native
+
+    def one(self, raw: RawBatch) -> RawBatch:
+        return raw
 
     def stats(self) -> dict[str, Any]:
         return {}
@@ -66,6 +73,9 @@ class OnDevice:
 
     def batches(self, native: NativeLoader) -> Ahead:
         return Ahead(native, self._mover, look=self._look)
+
+    def one(self, raw: RawBatch) -> RawBatch:
+        return self._mover.again().whole(raw)
 
     def stats(self) -> dict[str, Any]:
         cache = self._cache

@@ -103,6 +103,16 @@ class Mover:
         self._stay = stay
         self._sent: deque[tuple[Event, list[Tensor]]] = deque()  # memory of the host that copies may still read
 
+    def again(self) -> Mover:
+        """Another one for the same device, that knows nothing of what this one has sent."""
+        return Mover(self._streams, self._finish, self._stay)
+
+    def whole(self, raw: RawBatch) -> RawBatch:
+        """Send a batch and wait until the device has it."""
+        tensors = self.receive(self.send(raw.tensors))
+        self.close()
+        return dataclasses.replace(raw, tensors=tensors)
+
     def send(self, tensors: Tensors) -> Moving:
         """Queue the copies of a batch."""
         with self._streams.side():

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import hashlib
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
 from freshgo._args.times import times_of
 from freshgo._args.types import UNNAMED, Types
@@ -131,10 +133,13 @@ def links(
             "edge_label must be None with 'triplet' negatives: src_index, dst_pos_index and dst_neg_index of a batch "
             "tell links from negatives"
         )
-    if mode == "triplet" and src_weight is not None:
-        raise InvalidArgumentError(
-            "src_weight is for 'binary' negatives, omit it: the negatives of a triplet have the source of its link"
+    if mode == "triplet" and src_weight is not None:  # as PyG takes it
+        warnings.warn(
+            "freshgo ignores src_weight: the negatives of a triplet have the source of its link",
+            UserWarning,
+            stacklevel=checks.caller(),
         )
+        src_weight = None
     if mode == "binary" and checked is not None and checked.numel():
         checked = _above_negatives(checked)
     return Links(

@@ -437,6 +437,22 @@ class Share(Structure):
     )
 
 
+class Ask(Structure):
+    """fg_ask."""
+
+    _fields_ = (
+        ("inputs", POINTER(c_int64)),
+        ("num_inputs", c_int64),
+        ("seeds", POINTER(c_int64)),
+        ("num_seeds", c_int64),
+        ("sources", POINTER(c_int64)),
+        ("targets", POINTER(c_int64)),
+        ("num_links", c_int64),
+        ("times", POINTER(c_int64)),
+        ("num_times", c_int64),
+    )
+
+
 class Batch(Structure):
     """fg_batch."""
 
@@ -650,6 +666,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "fg_loader_options": LoaderOptions,
     "fg_loader_details": LoaderDetails,
     "fg_share": Share,
+    "fg_ask": Ask,
     "fg_batch": Batch,
     "fg_simulation": Simulation,
     "fg_aggregation": Aggregation,
@@ -692,8 +709,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_loader_stop": (c_void_p,),
     "fg_loader_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_loader_plan": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
+    "fg_loader_sample": (c_void_p, POINTER(Ask), POINTER(c_void_p)),
     "fg_loader_close": (c_void_p,),
     "fg_loader_next": (c_void_p, c_int32, POINTER(Batch)),
+    "fg_sampled_take": (c_void_p, POINTER(Batch)),
     "fg_simulate": (POINTER(Simulation), POINTER(c_void_p)),
     "fg_hotness": (c_void_p, c_void_p, POINTER(LoaderOptions), POINTER(c_float), c_int64, POINTER(c_void_p)),
     "fg_aggregate": (POINTER(Aggregation),),

@@ -5,6 +5,7 @@ Nothing here loads the native library at import; the first object or call does.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from freshgo._native.handle import POLL_MS, Handle, run_job
 from freshgo._native.history import HistoryCalls
 from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_options
 from freshgo._native.store import Store
+from freshgo.errors import FreshgoError
 
 __all__ = ["Loader", "RawBatch", "hotness", "share_count", "simulate"]
 
@@ -77,16 +79,39 @@ class Loader(Handle, HistoryCalls):
     def next(self, *, wait: bool = True) -> RawBatch | None:
         """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet.
         Waits in steps, so Ctrl-C works."""
+        while True:
+            code, batch = self._received("fg_loader_next", self._handle(), POLL_MS if wait else 0)
+            if code == header.OK or code == header.END or not wait:
+                return batch
+
+    def sample(self, ask: Mapping[str, Any]) -> RawBatch:
+        """The batch for what is asked for, the members of ``fg_ask``, apart from all epochs. Any number of threads may
+        ask at a time."""
+        raw = filled(header.Ask, ask)
+        sampled = run_job("fg_loader_sample", self._handle(), ctypes.byref(raw), discard=self._drop)
+        try:
+            _, batch = self._received("fg_sampled_take", sampled)
+        except BaseException:  # Ctrl-C may strike before the library has handed it over
+            self._drop(sampled)
+            raise
+        assert batch is not None, "the library gives an error or a batch"
+        return batch
+
+    def _drop(self, sampled: int) -> None:
+        """Free a batch that nobody took, if there is one."""
+        with contextlib.suppress(FreshgoError):
+            self._received("fg_sampled_take", sampled)
+
+    def _received(self, function: str, *args: Any) -> tuple[int, RawBatch | None]:
+        """What the library says, and the batch that it hands over."""
         slots = self._tensor_slots()
         raw = header.Batch(versioned=int(self._versioned), capacity=len(slots), tensors=slots)
         try:
-            while True:
-                code = abi.call("fg_loader_next", self._handle(), POLL_MS if wait else 0, ctypes.byref(raw))
-                if code == header.OK:
-                    tensors = dlpack.to_torch(slots, raw.num_tensors, self._versioned)
-                    return RawBatch(int(raw.index), int(raw.num_seeds), tensors)
-                if code == header.END or not wait:
-                    return None
+            code = abi.call(function, *args, ctypes.byref(raw))
+            if code != header.OK:
+                return code, None
+            tensors = dlpack.to_torch(slots, raw.num_tensors, self._versioned)
+            return code, RawBatch(int(raw.index), int(raw.num_seeds), tensors)
         except BaseException:  # Ctrl-C may strike right after the library handed the batch over
             dlpack.discard(slots, raw.num_tensors, self._versioned)
             raise

@@ -11,6 +11,7 @@ import pytest
 import torch
 from graphs import BACK, CITES, WRITES, Graph, hetero_graph, random_graph
 from link_oracle import OPTIONS, links_of
+from oracle import assert_equal
 
 import freshgo
 from freshgo import HeteroBatch, Labor, LinkLoader, RandomWalk, errors
@@ -192,7 +193,6 @@ HOMOGENEOUS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"input_nodes": [1]}, TypeError, "input_nodes"),
     ({"time_attr": "x"}, ValueError, "time_attr"),
     ({"time_attr": "x", "input_time": [1]}, TypeError, "input_time"),
-    ({"neg_sampling": ("triplet", 1, torch.ones(NODES))}, ValueError, "src_weight is for 'binary' negatives"),
     (
         {"neg_sampling": "binary", "edge_label": torch.arange(EDGES).to(torch.uint8)},
         ValueError,
@@ -225,3 +225,12 @@ def test_names_of_the_users_tensors(hetero: Graph, tmp_path: Path) -> None:
             LinkLoader(store, [2], WRITES)
         with LinkLoader(store, [2], CITES, **OPTIONS) as loader:  # other types may have one
             assert next(iter(loader))[WRITES].edge_label.numel() >= 0
+
+
+def test_sources_of_triplets_have_no_weights(graph: dict[str, Any]) -> None:
+    with LinkLoader(graph, [2], neg_sampling=("triplet", 2), batch_size=9) as without:
+        want = next(iter(without))
+    with pytest.warns(UserWarning, match="freshgo ignores src_weight: the negatives of a triplet have the source"):
+        weighted = LinkLoader(graph, [2], neg_sampling=("triplet", 2, torch.ones(NODES)), batch_size=9)
+    with weighted as loader:
+        assert_equal(next(iter(loader)), want)

@@ -1,0 +1,331 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/prune"
+	"freshgo/core/sample"
+	"freshgo/core/store"
+)
+
+// Ask is what one batch is made for, apart from all epochs: inputs of the loader, or nodes, or links.
+type Ask struct {
+	// Inputs are places in the loader's list of seeds, or of links.
+	Inputs []int64 `option:"inputs"`
+	// Seeds are nodes, by global numbers. Those of a type follow one another, and the loader has seeds of the type.
+	Seeds []int64 `option:"seeds"`
+	// Sources and Targets are the ends of links, by ids within their types.
+	Sources []int64 `option:"sources,num_links"`
+	Targets []int64 `option:"targets,num_links"`
+	// Times are those of Seeds, or of the links that are given by their ends. nil: the times of the nodes.
+	Times []int64 `option:"times"`
+}
+
+// answering is who makes the batches that are asked for. What it needs is its own: a worker and scratch, and no memory
+// of the loader's budget. So epochs that run have all that they were opened with.
+type answering struct {
+	mu     sync.Mutex // guards idle
+	idle   *answerer  // of the last batch; others are dropped
+	asked  sync.WaitGroup
+	closes context.Context // ends when the loader closes
+	cancel context.CancelFunc
+}
+
+type answerer struct {
+	preparer
+	listing listing
+	worker  *sample.Worker
+	memory  *mem.Budget // of worker
+}
+
+// keptAnswerer is how large a worker may be that is kept for the next batch. Arbitrary: that of some thousand seeds.
+const keptAnswerer = 64 << 20
+
+// Sample makes the batch that the first epoch of a loader over what is asked for, in that order, would begin with, if
+// no history pruned it. It may be called from any goroutine, also while an epoch runs, of which it changes nothing: rows
+// that are not in memory for good are read, and memory on top of the loader's budget is used, in proportion to the batch.
+// Close waits for it to end.
+//
+// Errors: ErrOption and sample.ErrSeed for what cannot be asked for, ErrClosed, and those of Next.
+func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {
+	if err := l.beginAnswer(); err != nil {
+		return nil, err
+	}
+	defer l.answers.asked.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.answers.closes, cancel)()
+
+	err = guard.Run(func() error {
+		b, err = l.answer(ctx, &ask)
+		return err
+	})
+	if p := (*guard.PanicError)(nil); errors.As(err, &p) {
+		l.fail(p)
+		return nil, p
+	}
+	switch {
+	case err == nil:
+		return b, nil
+	case l.answers.closes.Err() != nil:
+		return nil, ErrClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	return nil, err
+}
+
+// beginAnswer counts a batch that is asked for, unless the loader is closed.
+func (l *Loader) beginAnswer() error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.answers.asked.Add(1)
+	return nil
+}
+
+// endAnswers waits until nobody makes a batch that was asked for; the loader is marked as closed.
+func (l *Loader) endAnswers() {
+	a := &l.answers
+	a.cancel()
+	a.asked.Wait()
+	if a.idle != nil {
+		a.idle.worker.Close()
+		a.idle = nil
+	}
+}
+
+func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) {
+	p, err := l.takeAnswerer()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { l.giveAnswerer(p, err != nil) }()
+	p.epoch = &epoch{loader: l, ctx: ctx}
+	if err := p.take(ctx, ask); err != nil {
+		return nil, err
+	}
+	b, whole := new(Batch), false
+	defer func() { // also when a broken invariant panics
+		if !whole {
+			b.Release()
+		}
+	}()
+	key := l.epochKey(0)
+	if err := p.of.request(ctx, &l.sampling, key, &p.request); err != nil {
+		return nil, err
+	}
+	var drawn sample.Subgraph
+	if err := l.draw(ctx, p.worker, key, &p.request, &drawn); err != nil {
+		return nil, err
+	}
+	p.batch = &drawn
+	if err := p.makeTensors(b); err != nil {
+		return nil, err
+	}
+	if err := p.fill(b); err != nil {
+		return nil, err
+	}
+	whole = true
+	return b, nil
+}
+
+func (l *Loader) takeAnswerer() (*answerer, error) {
+	a := &l.answers
+	a.mu.Lock()
+	p := a.idle
+	a.idle = nil
+	a.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	p = &answerer{preparer: preparer{loader: l, cut: new(prune.Cut), apart: true}, memory: mem.NewBudget(0)}
+	p.preparer.listing = &p.listing
+	p.listing = l.listing
+	p.listing.repeats = slices.Contains(l.listing.listed, true) // any may be asked for twice
+	var err error
+	p.worker, err = l.sampler.NewWorker(p.memory, false, 1)
+	return p, err
+}
+
+// giveAnswerer keeps the memory for the next batch.
+func (l *Loader) giveAnswerer(p *answerer, failed bool) {
+	a := &l.answers
+	a.mu.Lock()
+	keep := a.idle == nil && !failed && p.memory.Used() <= keptAnswerer
+	if keep {
+		p.epoch, p.batch = nil, nil
+		a.idle = p
+	}
+	a.mu.Unlock()
+	if !keep {
+		p.worker.Close()
+	}
+}
+
+// take makes the preparer's inputs those that are asked for, all of which are its batch.
+func (p *answerer) take(ctx context.Context, ask *Ask) (err error) {
+	l := p.loader
+	p.of = l.own()
+	r := &p.request
+	r.inputs, r.Times = r.inputs[:0], r.Times[:0]
+	linked := l.options.Links != nil
+	switch {
+	case ask.Inputs != nil && (ask.Seeds != nil || ask.Sources != nil || ask.Times != nil):
+		return fmt.Errorf("%w: inputs of the loader are asked for, and others beside them", ErrOption)
+	case ask.Inputs != nil:
+		return p.takeInputs(ask.Inputs)
+	case linked && (ask.Seeds != nil || ask.Sources == nil):
+		return fmt.Errorf("%w: the loader makes batches for links, and is asked for one for nodes", ErrOption)
+	case !linked && (ask.Sources != nil || ask.Seeds == nil):
+		return fmt.Errorf("%w: the loader makes batches for nodes, and is asked for one for links", ErrOption)
+	case linked:
+		err = p.takeLinks(ask)
+	default:
+		err = p.takeNodes(ctx, ask)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range p.of.count() {
+		r.inputs = append(r.inputs, i)
+	}
+	r.Times = append(r.Times, p.of.times...)
+	return nil
+}
+
+func (p *answerer) takeInputs(inputs []int64) error {
+	r, count := &p.request, p.of.count()
+	if len(inputs) == 0 {
+		return fmt.Errorf("%w: index is empty, expected at least one place", ErrOption)
+	}
+	for i, input := range inputs {
+		if uint64(input) >= uint64(count) {
+			return fmt.Errorf("%w: index[%d] is %d, expected a place in [0, %d)", ErrOption, i, input, count)
+		}
+		if len(p.of.times) > 0 {
+			r.Times = append(r.Times, p.of.times[input])
+		}
+	}
+	r.inputs = append(r.inputs, inputs...)
+	return nil
+}
+
+func (p *answerer) takeNodes(ctx context.Context, ask *Ask) (err error) {
+	l, s := p.loader, p.loader.parts.types
+	for i, v := range ask.Seeds {
+		if uint64(v) >= uint64(l.parts.numNodes) {
+			return fmt.Errorf("%w: ids[%d] is %d, expected a node in [0, %d)", sample.ErrSeed, i, v, l.parts.numNodes)
+		}
+	}
+	if len(ask.Seeds) == 0 {
+		return fmt.Errorf("%w: ids is empty, expected at least one node", ErrOption)
+	}
+	runs, err := s.runsOf("ids", ask.Seeds)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if !slices.ContainsFunc(s.runs, func(own seedRun) bool { return own.typ == r.typ }) {
+			return fmt.Errorf("%w: ids are of node type %q, of which the loader has no input nodes", ErrOption, s.names[r.typ])
+		}
+	}
+	p.of = inputs{requester: newInputNodes(ask.Seeds, 0), runs: runs}
+	p.of.times, err = p.timesAsked(ctx, ask)
+	return err
+}
+
+// timesAsked are the times of the nodes that are asked for.
+func (p *answerer) timesAsked(ctx context.Context, ask *Ask) ([]int64, error) {
+	l, s := p.loader, p.loader.parts.types
+	switch {
+	case l.options.TimeAttr == "" && ask.Times != nil:
+		return nil, fmt.Errorf("%w: a time is given, and the loader has no time_attr", ErrOption)
+	case l.options.TimeAttr == "":
+		return nil, nil
+	case ask.Times != nil && len(ask.Times) != len(ask.Seeds):
+		return nil, fmt.Errorf("%w: time has %d times, expected one for each of %d nodes", ErrOption, len(ask.Times),
+			len(ask.Seeds))
+	case ask.Times != nil:
+		return ask.Times, nil
+	}
+	out := make([]int64, len(ask.Seeds))
+	for _, r := range p.of.runs {
+		t := l.timesOf(r.typ)
+		if t == nil {
+			return nil, s.noSeedTimes(r.typ, l.options.TimeAttr)
+		}
+		if err := p.readTimes(ctx, t, ask.Seeds[r.from:r.to], out[r.from:r.to]); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", s.describe(&t.tensor), err)
+		}
+	}
+	return out, nil
+}
+
+// timesOf is the table with the times of a node type; nil where it has none.
+func (l *Loader) timesOf(typ int) *table {
+	for i := range l.tables {
+		if t := &l.tables[i]; !t.byEdge && t.typ == typ && t.name == l.options.TimeAttr {
+			return t
+		}
+	}
+	return nil
+}
+
+// readTimes reads the times of nodes of a table's type.
+func (p *answerer) readTimes(ctx context.Context, t *table, nodes, out []int64) error {
+	rows := make([]int64, len(nodes))
+	for i, v := range nodes {
+		rows[i] = int64(p.listing.rowOf(v)) - t.first
+	}
+	if t.disk != nil {
+		return t.disk.Read(ctx, &p.scratch.Merger, rows, func(i int32, row []byte) error {
+			store.DecodeIntegers(t.stored(), row, out[i:i+1])
+			return nil
+		})
+	}
+	for i, row := range rows {
+		store.DecodeIntegers(t.stored(), t.memory[int(row)*t.width:][:t.width], out[i:i+1])
+	}
+	return nil
+}
+
+func (p *answerer) takeLinks(ask *Ask) error {
+	l, n := p.loader, len(ask.Sources)
+	own := l.seeds.(linkRequester)
+	o := *own.Options
+	o.Sources, o.Targets = ask.Sources, ask.Targets
+	of, err := l.parts.linked(&o)
+	if err != nil {
+		return err
+	}
+	if err := o.Check(&of); err != nil {
+		return fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	if err := o.CheckEnds(&of); err != nil {
+		return err
+	}
+	timed := l.options.TimeAttr != ""
+	if timed && len(ask.Times) != n || !timed && ask.Times != nil {
+		want := "none without time_attr"
+		if timed {
+			want = fmt.Sprintf("one for each of %d links", n)
+		}
+		return fmt.Errorf("%w: edge_label_time has %d times, expected %s", ErrOption, len(ask.Times), want)
+	}
+	links := *own.Links // the tables of negatives are the loader's
+	links.Sources, links.Targets = ask.Sources, ask.Targets
+	p.of = inputs{requester: linkRequester{&links}, times: ask.Times}
+	return nil
+}
