@@ -48,9 +48,9 @@ type answerer struct {
 const keptAnswerer = 64 << 20
 
 // Sample makes the batch that the first epoch of a loader over what is asked for, in that order, would begin with, if
-// no history pruned it. It may be called from any goroutine, also while an epoch runs, of which it changes nothing: rows
-// that are not in memory for good are read, and memory on top of the loader's budget is used, in proportion to the batch.
-// Close waits for it to end.
+// no history pruned it. It may be called from any goroutine, also while an epoch runs, of which it changes nothing: it
+// reads rows that are not in memory for good, and its memory, in proportion to the batch, comes on top of the loader's
+// budget. Close waits for it to end.
 //
 // Errors: ErrOption and sample.ErrSeed for what cannot be asked for, ErrClosed, and those of Next.
 func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {

@@ -37,7 +37,7 @@ func firstOver(t *testing.T, src Source, o Options, change func(o *Options)) *se
 func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 	d := newDataset(600, 6000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
 	s := d.store(t, ssd.OS)
-	ways := treeOptions(d)
+	ways := d.form("").treeOptions()
 	ways["plain"] = func(*Options) {}
 	ways["labor"] = func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 3} }
 	ids := []int64{500, 3, 3, 17, 599, 20}
@@ -93,7 +93,7 @@ func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 }
 
 func TestSampleOfTheLoadersInputs(t *testing.T) {
-	d := newHeteroDataset()
+	d := severalTypes()
 	o := d.options()
 	l := open(t, d.graph(t), o)
 	places := []int64{5, 0, 5}

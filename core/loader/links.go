@@ -149,6 +149,25 @@ func (p *parts) timesNames() (names []string) {
 // openSeeds makes ready what batches are drawn for. Like indptr the tables of links are counted apart from the budget
 // until the size of the working set is known.
 func (m *sampling) openSeeds(ctx context.Context) error {
+	if err := m.openRequester(ctx); err != nil {
+		return err
+	}
+	weights, count := m.options.SeedWeights, m.seeds.count()
+	if weights == nil {
+		return nil
+	}
+	if int64(len(weights)) != count {
+		return fmt.Errorf("%w: input_weight has %d numbers, expected one for each of %d inputs", ErrOption, len(weights),
+			count)
+	}
+	m.seedSums = slices.Clone(weights)
+	if err := sample.RunningSums(m.seedSums); err != nil {
+		return fmt.Errorf("%w: input_weight: %w", ErrOption, err)
+	}
+	return nil
+}
+
+func (m *sampling) openRequester(ctx context.Context) error {
 	o := m.options.Links
 	if o == nil {
 		m.seeds = newInputNodes(m.options.Seeds, m.parts.numNodes)

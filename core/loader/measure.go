@@ -45,7 +45,9 @@ func (m *sampling) measure(ctx context.Context, r *sizing.Request, g *sizing.Gra
 
 // try measures batches within a limit. With estimate it estimates what does not fit.
 func (m *sampling) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of measured, err error) {
-	trial := &sampling{options: m.options, parts: m.parts, budget: mem.NewBudget(limit), seeds: m.seeds}
+	trial := &sampling{
+		options: m.options, parts: m.parts, budget: mem.NewBudget(limit), seeds: m.seeds, seedSums: m.seedSums,
+	}
 	trial.options.Checksums = false
 	trial.trial = true
 	trial.split = split
@@ -285,7 +287,7 @@ func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 	total := m.seeds.count()
 	for _, r := range m.parts.types.runs {
 		most := m.options.BatchSize
-		if m.options.Shuffle {
+		if m.options.Shuffle && m.seedSums == nil {
 			most = int64(float64(r.to-r.from)/float64(total)*float64(min(most, total))) + 1
 		}
 		var seeds, times []int64

@@ -38,8 +38,11 @@ type Options struct {
 	Seeds     []int64 `option:"seeds"`      // global node ids in the user's order; nil: every node
 	BatchSize int64   `option:"batch_size"` // seeds, or links, per batch
 	Shuffle   bool    `option:"shuffle"`    // a new permutation of the seeds every epoch, keyed by Seed and epoch
-	DropLast  bool    `option:"drop_last"`  // leave out a last batch that is not full
-	Seed      uint64  `option:"seed"`       // all random numbers come from it
+	// SeedWeights is a number for each seed, or link: an epoch draws as many as there are, in proportion to these and
+	// with replacement. nil: each comes once.
+	SeedWeights []float64 `option:"input_weight"`
+	DropLast    bool      `option:"drop_last"` // leave out a last batch that is not full
+	Seed        uint64    `option:"seed"`      // all random numbers come from it
 
 	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses
 	// Prefetch is how many batches are prepared ahead of the consumer; 0: a batch is prepared when it is asked for.

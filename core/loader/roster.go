@@ -42,8 +42,14 @@ func (m *sampling) newListing(listed []bool) listing {
 	o := &m.options
 	return listing{
 		types: m.parts.types, listed: listed, held: o.Held, trees: o.disjoint(),
-		repeats: slices.Contains(listed, true) && o.Seeds != nil && repeats(o.Seeds, m.parts.numNodes),
+		repeats: slices.Contains(listed, true) && m.mayRepeat(),
 	}
+}
+
+// mayRepeat says whether a seed may be in a batch twice.
+func (m *sampling) mayRepeat() bool {
+	o := &m.options
+	return o.Links == nil && o.SeedWeights != nil || o.Seeds != nil && repeats(o.Seeds, m.parts.numNodes)
 }
 
 // mayRepeat is how many of the first nodes of a batch may be the same: its seeds, or

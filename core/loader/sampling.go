@@ -36,6 +36,7 @@ type sampling struct {
 	order      []uint32            // the row on disk of each node, counted over all types; nil: its own number
 	seeds      requester           // what batches are drawn for
 	seedTimes  []int64             // of the seeds, in the user's order
+	seedSums   []float64           // the running sums of their weights; nil: each comes once in an epoch
 	release    []func()            // what undo undoes, last first
 }
 

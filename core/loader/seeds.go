@@ -33,8 +33,8 @@ type inputs struct {
 // own are the loader's inputs.
 func (m *sampling) own() inputs { return inputs{m.seeds, m.parts.types.runs, m.seedTimes} }
 
-// visit visits, in their order, the seeds of a type among those at some places: i counts them, at is the place and place
-// that among the seeds of the type.
+// visit visits, in their order, the seeds of a type among those at some places: i counts them, at is the place and
+// place that among the seeds of the type.
 func (of *inputs) visit(typ int, places []int64, visit func(i int, at, place int64)) {
 	for _, r := range of.runs {
 		if r.typ != typ {

@@ -78,7 +78,7 @@ func (m *sampling) graphSizes() sizing.Graph {
 	p := &m.parts
 	g := graphSizes{checksums: m.options.Checksums, Graph: sizing.Graph{
 		OnDisk: p.store != nil, Nodes: p.numNodes, Stamp: sample.StampBytes(p.numNodes),
-		Fixed: m.seeds.bytes() + m.seedTimesBytes(),
+		Fixed: m.seeds.bytes() + m.seedTimesBytes() + 8*int64(len(m.seedSums)),
 	}}
 	for t := range p.types.types() {
 		g.Types = append(g.Types, p.types.count(t))
@@ -86,7 +86,7 @@ func (m *sampling) graphSizes() sizing.Graph {
 	for i := range p.tensors {
 		g.Tensors = append(g.Tensors, p.tensorSizes(&p.tensors[i]))
 	}
-	if m.options.Shuffle {
+	if m.reorders() {
 		g.Order = m.seeds.count() * 8
 	}
 	m.weightSizes(&g)

@@ -20,10 +20,13 @@ func (m *sampling) epochKey(epoch int64) sample.Key {
 	return sample.Key{Seed: m.options.Seed, Epoch: uint64(epoch)}
 }
 
-// newSeedOrder makes the permutation of an epoch.
+// reorders says whether an epoch has the seeds in another order than the user, or draws them.
+func (m *sampling) reorders() bool { return m.options.Shuffle || m.options.SeedWeights != nil }
+
+// newSeedOrder makes the order of an epoch.
 func (m *sampling) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrder, error) {
 	s := &seedOrder{of: m, key: epoch}
-	if !m.options.Shuffle {
+	if !m.reorders() {
 		return s, nil
 	}
 	var err error
@@ -31,10 +34,15 @@ func (m *sampling) newSeedOrder(ctx context.Context, epoch sample.Key) (*seedOrd
 		return nil, err
 	}
 	s.inputs = mem.Slice[int64](s.block)
-	for i := range s.inputs {
-		s.inputs[i] = int64(i)
+	if m.seedSums != nil {
+		err = sample.DrawInputs(ctx, s.inputs, m.seedSums, s.key.Seed, s.key.Epoch)
+	} else {
+		for i := range s.inputs {
+			s.inputs[i] = int64(i)
+		}
+		err = sample.Shuffle(ctx, s.inputs, s.key.Seed, s.key.Epoch)
 	}
-	if err := sample.Shuffle(ctx, s.inputs, s.key.Seed, s.key.Epoch); err != nil {
+	if err != nil {
 		s.free()
 		return nil, err
 	}

@@ -32,16 +32,16 @@ type Negatives struct {
 // says which is not.
 func RunningSums(weights []float64) error {
 	total := 0.
-	for node, w := range weights {
+	for i, w := range weights {
 		if !(w >= 0) || math.IsInf(w, 1) {
-			return fmt.Errorf("sample: the weight of node %d is %v, want a finite number of at least 0: %w",
-				node, w, ErrConfig)
+			return fmt.Errorf("sample: weight %d is %v, want a finite number of at least 0: %w",
+				i, w, ErrConfig)
 		}
 		total += w
-		weights[node] = total
+		weights[i] = total
 	}
 	if !(total > 0) || math.IsInf(total, 1) {
-		return fmt.Errorf("sample: the weights of %d nodes add up to %v, want a finite sum above 0: %w",
+		return fmt.Errorf("sample: %d weights add up to %v, want a finite sum above 0: %w",
 			len(weights), total, ErrConfig)
 	}
 	return nil

@@ -11,6 +11,7 @@ const (
 	domainShuffle  = 2
 	domainLabor    = 3
 	domainNegative = 6
+	domainInputs   = 7
 	domainRelation = 16
 )
 

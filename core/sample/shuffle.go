@@ -34,3 +34,19 @@ func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {
 	}
 	return nil
 }
+
+// DrawInputs sets each of inputs to a place in sums, the RunningSums of weights, drawn with replacement and in
+// proportion to these, as a function of seed, epoch and the number of the draw. On an error, which is that of ctx, they
+// mean nothing.
+func DrawInputs(ctx context.Context, inputs []int64, sums []float64, seed, epoch uint64) error {
+	base := absorb(absorb(absorb(0, domainInputs), seed), epoch)
+	for i := range inputs {
+		if i%checkEdges == 0 {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("sample: drawing inputs: %w", err)
+			}
+		}
+		inputs[i], _ = node(stream(absorb(base, uint64(i))), sums, int64(len(sums)))
+	}
+	return nil
+}

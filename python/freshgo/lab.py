@@ -22,6 +22,7 @@ from freshgo._args.trace import flat_trace
 from freshgo._data.source import open_source
 from freshgo._loader.request import drawn_in_graph
 from freshgo._loader.sampling import sampling
+from freshgo._loader.seed_order import neighbor_sampler as how_neighbors
 from freshgo._native import loader as native_loader
 from freshgo._native.options import loader_options, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -197,6 +198,7 @@ def hotness(
     shuffle: bool = False,
     replace: bool = False,
     weight_attr: str | None = None,
+    neighbor_sampler: Labor | str | None = None,
     sampler: Labor | str | None = None,
     k: int = 1,
     seed: int = 0,
@@ -220,8 +222,9 @@ def hotness(
         replace: for these two, as for a loader.
         weight_attr: for these two, as for a loader. ``"expected"`` then draws edges with approximately the
             probabilities that follow from weights (Rosen, 1997).
-        sampler: for ``"presc"``, as for a loader. ``"expected"`` has the same scores with LABOR, because for each
-            target the draws have the same distribution. It does not follow random walks.
+        neighbor_sampler: for ``"presc"``, as for a loader. ``"expected"`` has the same scores with LABOR, because for
+            each target the draws have the same distribution. It does not follow random walks.
+        sampler: the name of ``neighbor_sampler`` until the next release, with a warning.
         k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, use
             another seed than that of the training.
         seed: the seed of ``"presc"`` and ``"random"``.
@@ -239,7 +242,7 @@ def hotness(
         raise InvalidArgumentError(f"{metric!r} depends on what is sampled: give num_neighbors")
     drawn = sampling(
         [1] if num_neighbors is None else num_neighbors,
-        sampler,
+        how_neighbors(neighbor_sampler, sampler),
         weight_attr,
         checks.flag("replace", replace),
     )

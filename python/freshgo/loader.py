@@ -85,7 +85,8 @@ class Loader:
         weight_attr (str, default None: uniform draws): the name of an edge-level tensor of finite numbers that are not
             negative. Neighbours are drawn in proportion to it, one after the other among those that are left;
             neighbours of weight 0 are never drawn. Edge types without this tensor are drawn from uniformly.
-        sampler (default None): ``"labor"`` or a :class:`Labor` draws layer by layer, so that a batch has fewer nodes.
+        neighbor_sampler (default None): ``"labor"`` or a :class:`Labor` draws layer by layer, so that a batch has fewer
+            nodes.
         subgraph_type (str, default ``"directional"``): which edges a batch has. ``"directional"``: those that were
             drawn. ``"bidirectional"``: also the reverse of each, without duplicates. ``"induced"``: all edges of the
             graph between the batch's nodes. The edges of the last two are ordered by target, so there are no
@@ -99,6 +100,14 @@ class Loader:
     Batches:
         batch_size (int, default 1): input nodes per batch.
         shuffle (bool, default False): a new order of the input nodes in every epoch.
+        input_weight (numbers ``[n]``, default None): a finite number that is not negative for each input node, in their
+            order; by type as ``input_time``. An epoch then draws as many input nodes as there are, in proportion to
+            these numbers and with replacement, other ones in every epoch; ``shuffle`` changes nothing. ``input_id``
+            says which came.
+        sampler (default None): the same as a sampler of ``torch.utils.data``: PyG's ``ImbalancedSampler`` and any other
+            ``WeightedRandomSampler`` stand for their weights, ``RandomSampler`` for ``shuffle``, ``SequentialSampler``
+            for neither. Random numbers follow from ``seed``, not from the sampler's generator. Until the next release
+            ``sampler="labor"`` still means ``neighbor_sampler``, with a warning.
         drop_last (bool, default False): leave out the last batch if it is not full.
         transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
             The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
@@ -226,7 +235,9 @@ class Loader:
         drop_last: bool = False,
         replace: bool = False,
         weight_attr: str | None = None,
-        sampler: Labor | str | None = None,
+        neighbor_sampler: Labor | str | None = None,
+        sampler: torch.utils.data.Sampler[int] | Labor | str | None = None,
+        input_weight: Any = None,
         disjoint: bool = False,
         time_attr: str | None = None,
         temporal_strategy: str = "uniform",

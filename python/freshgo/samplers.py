@@ -1,4 +1,4 @@
-"""How neighbours are drawn: what ``Loader(num_neighbors=…, sampler=…)`` accept in addition to numbers.
+"""How neighbours are drawn: what ``Loader(num_neighbors=…, neighbor_sampler=…)`` accept in addition to numbers.
 
 Without these a loader draws neighbours uniformly; ``weight_attr=`` draws them in proportion to weights.
 """

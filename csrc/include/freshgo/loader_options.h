@@ -66,6 +66,9 @@ typedef struct fg_loader_options {
   int64_t num_seeds;
   int64_t batch_size;   /* seeds, or links, per batch */
   int32_t all_nodes;    /* every node is a seed; `seeds` is not read */
+  FG_IN double *input_weight; /* of each seed, or link: an epoch draws as many as there are, in proportion to it and
+                                 with replacement; NULL: each comes once */
+  int64_t num_input_weight;   /* its length */
   int32_t shuffle;      /* a new order of the seeds in every epoch */
   int32_t drop_last;    /* leave out a last batch that is not full */
   int32_t transpose;    /* batches also bring their edges grouped by source */

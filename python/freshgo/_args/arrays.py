@@ -48,3 +48,11 @@ def tensor_digest(tensor: Tensor) -> str:
     """Return a short name of a tensor's integers."""
     ids = tensor.to(torch.int64).contiguous().numpy()
     return hashlib.sha256(ids.astype("<i8", copy=False).data).hexdigest()[:16]
+
+
+def values_digest(tensor: Tensor) -> str:
+    """Return a short name of a tensor's values, of any dtype and shape."""
+    values = tensor.contiguous()
+    digest = hashlib.sha256(f"{values.dtype} {list(values.shape)}".encode())
+    digest.update(values.view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

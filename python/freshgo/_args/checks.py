@@ -44,7 +44,6 @@ _MEANINGLESS = {
 _ONLY = {
     "directed": True,
     "transform_sampler_output": None,
-    "neighbor_sampler": None,
     "custom_cls": None,
     "batch_sampler": None,
     "collate_fn": None,

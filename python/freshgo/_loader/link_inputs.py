@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import hashlib
 import math
 import warnings
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
-from freshgo._args.arrays import as_tensor
+from freshgo._args.arrays import as_tensor, values_digest
 from freshgo._args.times import times_of
 from freshgo._args.types import UNNAMED, Types
 from freshgo._data.source import Source
@@ -74,6 +73,11 @@ class Links:
             "relation": edge_types.index(self.edge_type),
             "reverse": 0 if self.reverse is None else edge_types.index(self.reverse),
         }
+
+    def count(self, source: Source) -> int:
+        """Return how many there are."""
+        assert self.types is not None and self.edge_type is not None  # of_graph has been called
+        return source.num_edges(self.edge_type) if self.index is None else self.index.size(1)  # type: ignore[arg-type]
 
     def tensor_name(self, name: str) -> str:
         """What a batch of the library calls a tensor of the links."""
@@ -309,10 +313,5 @@ def _as_list(edge_type: Any) -> list[str] | None:
 
 
 def _digest(tensor: Tensor | None) -> str | None:
-    """Return a short name of a tensor's values."""
-    if tensor is None:
-        return None
-    values = tensor.contiguous()
-    digest = hashlib.sha256(f"{values.dtype} {list(values.shape)}".encode())
-    digest.update(values.view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
+    """Return a short name of a tensor's values, None where there is none."""
+    return None if tensor is None else values_digest(tensor)

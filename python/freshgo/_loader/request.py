@@ -13,6 +13,7 @@ import torch
 from freshgo import policies
 from freshgo._args import checks, host
 from freshgo._args.aggregates import Aggregate
+from freshgo._args.arrays import values_digest
 from freshgo._args.times import Trees, trees
 from freshgo._args.types import ByRelation, EdgeType, Inputs, Types
 from freshgo._data.narrow import check_names
@@ -22,13 +23,13 @@ from freshgo._loader import walks
 from freshgo._loader.link_inputs import Links
 from freshgo._loader.ranks import Ranks, ranks
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
+from freshgo._loader.seed_order import SeedOrder, neighbor_sampler, seed_order
 from freshgo._native.options import LoaderOptions, Settings, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.memory import MemoryBudget
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "batch_size": lambda name, value: checks.count(name, value, 1),
-    "shuffle": checks.flag,
     "drop_last": checks.flag,
     "replace": checks.flag,
     "seed": lambda name, value: checks.count(name, value, None),
@@ -56,6 +57,7 @@ class Asked:
     options: LoaderOptions
     """Those that do not depend on the graph."""
     input_nodes: Any
+    order: SeedOrder
     sampling: Sampling
     trees: Trees
     policy: policies.Resolved
@@ -77,17 +79,21 @@ class Asked:
         policy = policies.resolve("cache", given("cache"))
         options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
         history = given("history")
-        drawn = sampling(given("num_neighbors"), given("sampler"), given("weight_attr"), given("replace"))
+        how = neighbor_sampler(given("neighbor_sampler"), given("sampler"))
+        drawn = sampling(given("num_neighbors"), how, given("weight_attr"), given("replace"))
+        order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
         times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
         asked = cls(
             options={
                 **options,
+                "shuffle": order.shuffle,
                 **drawn.options(),
                 **policy.options(),
                 "history": _history_options(history),
                 "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
             },
             input_nodes=given("input_nodes"),
+            order=order,
             sampling=drawn,
             trees=trees(*map(given, times)),
             policy=policy,
@@ -165,6 +171,7 @@ class Request:
             "input_nodes": self._config_of_inputs(),
             **{name: options[name] for name in ("batch_size", "shuffle", "drop_last", "replace", "seed")},
             **self.asked.sampling.config(),
+            "input_weight": None if options["input_weight"] is None else values_digest(options["input_weight"]),
             "subgraph_type": checks.SUBGRAPH_TYPES[kind] if kind else None,
             **self.trees.config(),
             **({} if self.links is None else self.links.config()),
@@ -208,11 +215,17 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         )
     if options["subgraph_type"] == checks.SUBGRAPH_TYPES.index("bidirectional"):
         _warn_one_way(types)
+    if inputs is not None:
+        counts = inputs.counts
+    else:
+        assert links is not None  # which take the place of input nodes
+        counts = {"": links.count(source)}
     of_inputs = asked.trees if inputs is None else asked.trees.of_inputs(inputs.counts)
     options = {
         **options,
         **drawn,
         **of_inputs.options(),
+        "input_weight": asked.order.of_inputs(counts),
         "hotness": policy.scores,
         "memory": _memory(asked.memory, source),
         "scratch": checks.scratch(asked.scratch, source.directory),

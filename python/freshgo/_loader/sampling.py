@@ -63,16 +63,16 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
     return checks.SUBGRAPH_TYPES.index(name)
 
 
-def sampling(num_neighbors: object, sampler: object, weight_attr: object, replace: bool) -> Sampling:
+def sampling(num_neighbors: object, neighbor_sampler: object, weight_attr: object, replace: bool) -> Sampling:
     """Check the sampling options of a loader, each and together."""
     if isinstance(num_neighbors, RandomWalk):
         raise DTypeError(f"num_neighbors must be a list with a RandomWalk for each hop, such as [{num_neighbors!r}]")
     walks = random_walks.walks(num_neighbors)
-    if isinstance(sampler, RandomWalk):
-        raise DTypeError("a RandomWalk goes into num_neighbors, one for each hop, not into sampler")
-    labor = Labor() if sampler == "labor" else sampler
+    if isinstance(neighbor_sampler, RandomWalk):
+        raise DTypeError("a RandomWalk goes into num_neighbors, one for each hop, not into neighbor_sampler")
+    labor = Labor() if neighbor_sampler == "labor" else neighbor_sampler
     if labor is not None and not isinstance(labor, Labor):
-        raise DTypeError(f"sampler must be 'labor', a freshgo.Labor or None, got {sampler!r}")
+        raise DTypeError(f"neighbor_sampler must be 'labor', a freshgo.Labor or None, got {neighbor_sampler!r}")
     if weight_attr is not None and not isinstance(weight_attr, str):
         raise DTypeError(f"weight_attr must be the name of an edge-level tensor, got {checks.shown(weight_attr)}")
     if weight_attr == "":
@@ -80,7 +80,7 @@ def sampling(num_neighbors: object, sampler: object, weight_attr: object, replac
     if replace and (labor is not None or walks):
         raise InvalidArgumentError(f"replace=True cannot be combined with {'a RandomWalk' if walks else 'LABOR'}")
     if walks and (labor is not None or weight_attr is not None):
-        other = "sampler" if labor is not None else "weight_attr"
+        other = "neighbor_sampler" if labor is not None else "weight_attr"
         raise InvalidArgumentError(f"random walks are uniform: they cannot be combined with {other}")
     if walks:
         return Sampling([], walks, None, None)

@@ -373,6 +373,8 @@ class LoaderOptions(Structure):
         ("num_seeds", c_int64),
         ("batch_size", c_int64),
         ("all_nodes", c_int32),
+        ("input_weight", POINTER(c_double)),
+        ("num_input_weight", c_int64),
         ("shuffle", c_int32),
         ("drop_last", c_int32),
         ("transpose", c_int32),

@@ -290,7 +290,7 @@ DRAWN: dict[str, dict[str, Any]] = {
     "uniform": {},
     "weights": {"weight_attr": "weight"},
     "replace": {"replace": True},
-    "labor": {"sampler": Labor(edge_weight=False), "exclude_seed_edges": False},
+    "labor": {"neighbor_sampler": Labor(edge_weight=False), "exclude_seed_edges": False},
 }
 
 
@@ -299,8 +299,8 @@ def test_place_changes_nothing(form: Form, drawn: str) -> None:
     of, how = relation_of(form), dict(DRAWN[drawn])
     if "weight_attr" in how and not form.several:
         how["weight_attr"] = "edge_weight"
-    if "sampler" in how and form.several:
-        how["sampler"] = "labor"  # which gives batches an edge_weight, as the other forms already have
+    if "neighbor_sampler" in how and form.several:
+        how["neighbor_sampler"] = "labor"  # which gives batches an edge_weight, as the other forms already have
     what: dict[str, Any] = {"neg_sampling": ("triplet", 2), "strict_negatives": True}
     what |= {"exclude_seed_edges": reverse_of(form), **how, **OPTIONS}
     links, fanouts = form.links(links_of(form.graph, of), of), form.fanouts([4, 3])

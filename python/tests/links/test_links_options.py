@@ -124,7 +124,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         'dst_weight must have an entry for each of 600 nodes of type "paper", got 400',
     ),
     ({"strict_negatives": True}, ValueError, "needs neg_sampling"),
-    ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
+    ({"exclude_seed_edges": True, "neighbor_sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
     ({"num_neighbors": [RandomWalk()]}, ValueError, "RandomWalk"),
     ({"num_neighbors": {WRITES: [2]}}, ValueError, "needs a list for every edge type"),
     ({"weight_attr": "width"}, ValueError, "weight_attr 'width'|weight_attr \"width\""),
@@ -187,7 +187,7 @@ HOMOGENEOUS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
     ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one is homogeneous"),
     ({"num_neighbors": {("a", "to", "b"): [2]}}, TypeError, "heterogeneous"),
-    ({"exclude_seed_edges": True, "sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
+    ({"exclude_seed_edges": True, "neighbor_sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
     ({"exclude_seed_edges": True, "num_neighbors": [RandomWalk()]}, ValueError, "random walks"),
     ({"history": freshgo.History(1)}, ValueError, "history"),
     ({"input_nodes": [1]}, TypeError, "input_nodes"),
@@ -208,7 +208,7 @@ HOMOGENEOUS: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_bad_input_of_a_homogeneous_graph(
     graph: dict[str, Any], options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    data = {name: value for name, value in graph.items() if "sampler" not in options or name != "edge_weight"}
+    data = {name: value for name, value in graph.items() if "neighbor_sampler" not in options or name != "edge_weight"}
     before = freshgo._native.process.counters()["graphs"]
     with pytest.raises(error, match=message) as caught:
         LinkLoader(data, **{"num_neighbors": [2], **options})

@@ -49,7 +49,7 @@ PLACES: list[dict[str, Any]] = [
 DRAWN: dict[str, dict[str, Any]] = {
     "uniform": {},
     "weighted": {"weight_attr": "weight"},
-    "LABOR": {"sampler": Labor(edge_weight=False)},
+    "LABOR": {"neighbor_sampler": Labor(edge_weight=False)},
     "replaced": {"replace": True},
 }
 

@@ -100,11 +100,13 @@ def check_edges(kind: str, part: Any, drawn: Any, relation: EdgeType, back: Edge
     np.testing.assert_array_equal(part.e_id.numpy(), e_id)
 
 
-@pytest.mark.parametrize("sampler", [{}, {"replace": True}, {"weight_attr": "weight"}, {"sampler": "labor"}], ids=str)
+@pytest.mark.parametrize(
+    "sampler", [{}, {"replace": True}, {"weight_attr": "weight"}, {"neighbor_sampler": "labor"}], ids=str
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_oracle(form: Form, kind: str, sampler: dict[str, Any]) -> None:
-    if "sampler" in sampler:
-        sampler = {"sampler": Labor(edge_weight=False)}
+    if "neighbor_sampler" in sampler:
+        sampler = {"neighbor_sampler": Labor(edge_weight=False)}
     if "weight_attr" in sampler and not form.several:
         sampler = {"weight_attr": "edge_weight"}
     options = {"num_neighbors": [4, 3], "input_nodes": inputs_of(form), "transpose": True, **sampler, **OPTIONS}
@@ -216,7 +218,7 @@ def test_refused(plain: dict[str, Any]) -> None:
             batch.blocks()
     for options, match in (
         ({"num_neighbors": [RandomWalk()]}, "RandomWalk"),
-        ({"sampler": "labor"}, r"Labor\(edge_weight=False\)"),
+        ({"neighbor_sampler": "labor"}, r"Labor\(edge_weight=False\)"),
         ({"history": freshgo.History(0.5, 10)}, "history prunes"),
         ({"subgraph_type": "both"}, "subgraph_type must be one of"),
     ):

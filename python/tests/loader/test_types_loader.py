@@ -137,7 +137,7 @@ def test_equals_the_oracle(how: str) -> None:
     fanouts = several(graph) if how != "labor" else same(graph, [3, 2])
     weight = "weight" if how == "weighted" else None
     drawers = [Relation(graph, name, i, weight) for i, name in enumerate(fanouts)]
-    options = {"weight_attr": weight, "sampler": "labor" if how == "labor" else None}
+    options = {"weight_attr": weight, "neighbor_sampler": "labor" if how == "labor" else None}
     with Loader(graph, fanouts, {"paper": None, "author": None}, batch_size=40, seed=7, **options) as loader:
         for epoch in range(2):
             for number, batch in enumerate(loader):
@@ -175,7 +175,7 @@ def test_weights(typed: Graph, typed_store: Store) -> None:
 
 
 def test_labor_gives_weights(typed: Graph) -> None:
-    with Loader(typed, [3, 2], "paper", sampler="labor", **OPTIONS) as loader:
+    with Loader(typed, [3, 2], "paper", neighbor_sampler="labor", **OPTIONS) as loader:
         batch = next(iter(loader))
         check_batch(batch, typed, same(typed, [3, 2]), {"paper": ids_of(typed, "paper")})
     for edge_type in relations(typed):
@@ -183,7 +183,7 @@ def test_labor_gives_weights(typed: Graph) -> None:
         assert part.edge_weight.shape == part.e_id.shape
         targets = torch.zeros(batch[edge_type[2]].num_nodes).index_add_(0, part.edge_index[1], part.edge_weight)
         torch.testing.assert_close(targets[targets > 0], torch.ones(int((targets > 0).sum())))  # weights of a mean
-    with Loader(typed, [3, 2], "paper", sampler=Labor(edge_weight=False), **OPTIONS) as loader:
+    with Loader(typed, [3, 2], "paper", neighbor_sampler=Labor(edge_weight=False), **OPTIONS) as loader:
         assert "edge_weight" not in next(iter(loader))[CITES]
 
 
@@ -256,7 +256,7 @@ def test_scores_are_over_all_nodes(typed: Graph, typed_path: Path) -> None:
             errors.InvalidArgumentError,
             r"\"x\" is no tensor of any edge type, .*writes, paper\).weight",
         ),
-        ({"weight_attr": "time", "sampler": 3}, errors.DTypeError, r"sampler must be"),
+        ({"weight_attr": "time", "neighbor_sampler": 3}, errors.DTypeError, r"sampler must be"),
         ({"memory": "1kB"}, errors.BudgetError, r"memory"),
     ],
 )

@@ -50,7 +50,7 @@ def topology(graph: Graph) -> int:
         {},
         {"replace": True},
         {"weight_attr": "w"},
-        {"sampler": Labor()},
+        {"neighbor_sampler": Labor()},
         {"disjoint": True},
         {"time_attr": "t", "input_time": np.full(1200, 40)},
         {"subgraph_type": "induced"},

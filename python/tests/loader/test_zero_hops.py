@@ -25,7 +25,7 @@ form = forms(lambda: random_graph(num_nodes=600, num_edges=4000), lambda: hetero
         {},
         {"num_neighbors": "by edge type"},
         {"transpose": True, "replace": True},
-        {"sampler": freshgo.Labor(edge_weight=False)},
+        {"neighbor_sampler": freshgo.Labor(edge_weight=False)},
         {"edge_index": "EdgeIndex"},
         {"cache": "expected", "feature_cache": 20_000},
         {"cache": "belady", "feature_cache": 20_000, "memory": "32MiB"},

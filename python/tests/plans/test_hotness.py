@@ -51,7 +51,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "replaced": {"replace": True},
     "weighted, replaced": {"weight_attr": "weight", "replace": True, "num_neighbors": [5]},
     "fanouts of relations": {"num_neighbors": "several"},
-    "LABOR": {"input_nodes": "several", "sampler": Labor(edge_weight=False)},
+    "LABOR": {"input_nodes": "several", "neighbor_sampler": Labor(edge_weight=False)},
 }
 
 

@@ -87,7 +87,7 @@ def test_a_loader_becomes_that_of_a_rank(ranks: Ranks, path: Path, alone: list[l
         ([{}, {"input_nodes": range(9)}, {}], "input_nodes is 'all' on ranks 0, 2"),
         ([{"uneven": "join"}, {}, {}], "uneven is 'join' on rank 0, 'pad' on ranks 1, 2"),
         ([{"at": 1}, {"at": 1}, {"at": 2}], "the number of batches before is 1 on ranks 0, 1, 2 on"),
-        ([{"sampler": "labor"}, {}, {}], "labor is [False, 1] on rank 0, None on ranks 1, 2"),
+        ([{"neighbor_sampler": "labor"}, {}, {}], "labor is [False, 1] on rank 0, None on ranks 1, 2"),
     ],
 )
 def test_options_that_differ_are_named_on_every_rank(

@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
 @pytest.mark.parametrize("fanouts", [[5, 3], [1], [-1, 2]])
 def test_equals_the_oracle(plain: dict[str, Any], fanouts: list[int]) -> None:
     oracle = Graph(plain)
-    with Loader(plain, fanouts, sampler="labor", **OPTIONS) as loader:
+    with Loader(plain, fanouts, neighbor_sampler="labor", **OPTIONS) as loader:
         for i, batch in enumerate(loader):
             if i % 4 == 0:
                 check_sampled(batch, oracle.labor, fanouts, (7, 0, i))
@@ -45,7 +45,7 @@ def test_equals_the_oracle(plain: dict[str, Any], fanouts: list[int]) -> None:
 @pytest.mark.parametrize("sampler", [Labor(), Labor(layer_dependency=True, batch_dependency=4)])
 @pytest.mark.parametrize("weight_attr", [None, "weight"])
 def test_place_changes_nothing(plain: dict[str, Any], tmp_path: Path, sampler: Labor, weight_attr: str | None) -> None:
-    options = {**OPTIONS, "sampler": sampler, "weight_attr": weight_attr}
+    options = {**OPTIONS, "neighbor_sampler": sampler, "weight_attr": weight_attr}
     freshgo.convert(plain, tmp_path / "graph.freshgo", progress=False).close()
     with Loader(plain, [5, 3], num_workers=1, **options) as memory:
         want = [list(memory), list(memory)]
@@ -62,7 +62,7 @@ def test_place_changes_nothing(plain: dict[str, Any], tmp_path: Path, sampler: L
 
 def test_fewer_nodes_as_many_edges(plain: dict[str, Any]) -> None:
     def sizes(sampler: Any) -> tuple[int, int]:
-        with Loader(plain, [6, 4], sampler=sampler, **OPTIONS) as loader:
+        with Loader(plain, [6, 4], neighbor_sampler=sampler, **OPTIONS) as loader:
             batches = list(loader)
         return sum(b.num_nodes for b in batches), sum(b.num_sampled_edges[0] for b in batches)
 
@@ -79,7 +79,7 @@ def test_edge_weight_estimates_the_mean(plain: dict[str, Any], weight_attr: str 
     value = np.random.default_rng(seed_of(3)).random(800)
     graph = {"num_nodes": 800, "edge_index": edges, "weight": weight}
     estimates = []
-    with Loader(graph, [3], batch_size=800, sampler="labor", weight_attr=weight_attr) as loader:
+    with Loader(graph, [3], batch_size=800, neighbor_sampler="labor", weight_attr=weight_attr) as loader:
         for _ in range(400):
             batch = next(iter(loader))
             messages = batch.edge_weight.double() * torch.from_numpy(value)[batch.n_id[batch.edge_index[0]]]
@@ -92,14 +92,14 @@ def test_edge_weight_estimates_the_mean(plain: dict[str, Any], weight_attr: str 
 
 
 def test_blocks_and_state(plain: dict[str, Any]) -> None:
-    with Loader(plain, [5, 3], sampler="labor", **OPTIONS) as loader:
+    with Loader(plain, [5, 3], neighbor_sampler="labor", **OPTIONS) as loader:
         batch = next(iter(loader))
         for block in batch.blocks():
             assert block.edge_weight is not None
             assert block.edge_weight.equal(batch.edge_weight[: block.num_edges])
         state = loader.state_dict()
     with (
-        Loader(plain, [5, 3], sampler=Labor(batch_dependency=2), **OPTIONS) as other,
+        Loader(plain, [5, 3], neighbor_sampler=Labor(batch_dependency=2), **OPTIONS) as other,
         pytest.raises(errors.InvalidArgumentError, match=r"labor was \[False, 1\], is \[False, 2\]"),
     ):
         other.load_state_dict(state)
@@ -108,8 +108,8 @@ def test_blocks_and_state(plain: dict[str, Any]) -> None:
 def test_names_that_clash() -> None:
     graph = random_graph(num_nodes=100, num_edges=500)
     with pytest.raises(errors.InvalidArgumentError, match="edge_weight"):
-        Loader(graph, [2], sampler="labor")
-    with Loader(graph, [2], sampler=Labor(edge_weight=False), batch_size=100) as loader:
+        Loader(graph, [2], neighbor_sampler="labor")
+    with Loader(graph, [2], neighbor_sampler=Labor(edge_weight=False), batch_size=100) as loader:
         batch = next(iter(loader))
         np.testing.assert_array_equal(batch.edge_weight.numpy(), graph["edge_weight"][batch.e_id.numpy()])
 
@@ -119,8 +119,8 @@ def test_names_that_clash() -> None:
     [
         (lambda: Labor(batch_dependency=0), errors.InvalidArgumentError, "batch_dependency must be at least 1, got 0"),
         (lambda: Labor(layer_dependency=2), errors.DTypeError, "layer_dependency"),
-        (lambda: Loader({}, [2], sampler="layer"), errors.DTypeError, "sampler must be 'labor'"),
-        (lambda: Loader({}, [2], sampler="labor", replace=True), errors.InvalidArgumentError, "replace=True"),
+        (lambda: Loader({}, [2], neighbor_sampler="layer"), errors.DTypeError, "neighbor_sampler must be 'labor'"),
+        (lambda: Loader({}, [2], neighbor_sampler="labor", replace=True), errors.InvalidArgumentError, "replace=True"),
     ],
 )
 def test_bad_input(make: Any, error: type[Exception], message: str) -> None:

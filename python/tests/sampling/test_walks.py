@@ -104,11 +104,11 @@ def test_blocks_trace_and_state(plain: dict[str, Any]) -> None:
         (lambda: RandomWalk(restart="no"), errors.DTypeError, "restart must be a number"),  # type: ignore[arg-type]
         (lambda: Loader({}, [RandomWalk(), 5]), errors.InvalidArgumentError, "RandomWalk in all hops"),  # type: ignore[list-item]
         (lambda: Loader({}, RandomWalk()), errors.DTypeError, "a RandomWalk for each hop"),  # type: ignore[arg-type]
-        (lambda: Loader({}, [2], sampler=RandomWalk()), errors.DTypeError, "goes into num_neighbors"),  # type: ignore[arg-type]
+        (lambda: Loader({}, [2], neighbor_sampler=RandomWalk()), errors.DTypeError, "goes into num_neighbors"),  # type: ignore[arg-type]
         (
-            lambda: Loader({}, [RandomWalk()], sampler=Labor()),
+            lambda: Loader({}, [RandomWalk()], neighbor_sampler=Labor()),
             errors.InvalidArgumentError,
-            "cannot be combined with sampler",
+            "cannot be combined with neighbor_sampler",
         ),
         (
             lambda: Loader({}, [RandomWalk()], weight_attr="w"),
