@@ -202,7 +202,7 @@ func (t *table) writeAll(dir string, chunks int) (float64, error) {
 		block.Bytes()[i] = byte(rand.Uint32())
 	}
 	var next atomic.Int64
-	errs := make([]error, ssd.TempWriters)
+	errs := make([]error, t.engine.TempWriters())
 	var wg sync.WaitGroup
 	start := time.Now()
 	for writer := range errs {

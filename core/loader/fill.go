@@ -279,22 +279,7 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 // batch enter.
 func (p *preparer) change(tensors [][]byte) {
 	l := p.loader
-	if len(p.step.Forward) > 0 {
-		defer l.planned.timeline.add(spanPacking, p.number, time.Now())
-	}
-	for _, f := range p.step.Forward {
-		packs := p.super.packs[f.Batch]
-		for _, t := range l.onDisk {
-			switch {
-			case !p.forwards(t, f):
-			case f.From >= 0:
-				packs.add(t.cached, f.Pos, l.slotRow(t, f.From))
-			default:
-				at := int(p.roster.tensorRow(^f.From)-p.base(t)) * t.width
-				packs.add(t.cached, f.Pos, tensors[t.index][at:at+t.width])
-			}
-		}
-	}
+	p.setAside(tensors)
 	for _, slot := range p.adapted.Vacate {
 		l.resident.clear(slot)
 	}

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,28 @@ func (p *batchPacks) add(column int, pos int32, row []byte) {
 	if !p.sealed {
 		_ = p.columns[column].Add(pos, row, p.zeros[:p.widths[column]-len(row)]) // a pack that fails is not read
 	}
+}
+
+// addAll is add for several rows, which are as they are yielded.
+func (p *batchPacks) addAll(column int, rows iter.Seq2[int32, []byte]) {
+	if p == nil || p.columns[column] == nil {
+		return
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.sealed {
+		return
+	}
+	width := p.widths[column]
+	var fields [2][]byte
+	_ = p.columns[column].AddAll(func(yield func(int32, [][]byte) bool) { // a pack that fails is not read
+		for pos, row := range rows {
+			fields = [2][]byte{row, p.zeros[:width-len(row)]}
+			if !yield(pos, fields[:]) {
+				return
+			}
+		}
+	})
 }
 
 // empty says whether there is no pack.
@@ -244,6 +267,49 @@ func (s *superbatch) done(n int64) {
 	if s.unread.Add(-1) == 0 {
 		l := s.inspector.loader
 		l.planned.windows.add(s, time.Since(s.started), l.moved())
+	}
+}
+
+// setAside copies the rows of a step that leave to their packs.
+func (p *preparer) setAside(tensors [][]byte) {
+	l, leave := p.loader, p.step.Forward
+	if len(leave) == 0 {
+		return
+	}
+	start := time.Now()
+	among(l.movers, len(leave), func(lo, hi int) {
+		for leave := leave[lo:hi]; len(leave) > 0; {
+			n := 1 // those of one pack come one after the other: a plan evicts what is needed farthest from now first
+			for n < len(leave) && leave[n].Batch == leave[0].Batch {
+				n++
+			}
+			for _, t := range l.onDisk {
+				p.super.packs[leave[0].Batch].addAll(t.cached, p.leaving(t, tensors[t.index], leave[:n]))
+			}
+			leave = leave[n:]
+		}
+	})
+	l.planned.timeline.add(spanPacking, p.number, start)
+}
+
+// leaving yields those rows that a table has, from slots or from the batch's tensor.
+func (p *preparer) leaving(t *table, tensor []byte, leave []plan.Forward) iter.Seq2[int32, []byte] {
+	return func(yield func(int32, []byte) bool) {
+		base := p.base(t)
+		for _, f := range leave {
+			if !p.forwards(t, f) {
+				continue
+			}
+			row := tensor
+			if f.From >= 0 {
+				row = p.loader.slotRow(t, f.From)
+			} else {
+				row = row[int(p.roster.tensorRow(^f.From)-base)*t.width:][:t.width]
+			}
+			if !yield(f.Pos, row) {
+				return
+			}
+		}
 	}
 }
 

@@ -86,17 +86,18 @@ func BenchmarkWrites(b *testing.B) {
 	}
 	b.SetBytes(total)
 	for b.Loop() {
-		errs := make(chan error, ssd.TempWriters)
-		for w := range ssd.TempWriters {
+		writers := r.engine.TempWriters()
+		errs := make(chan error, writers)
+		for w := range writers {
 			guard.Go(func() {
 				var err error
-				for off := w * chunk; off < total && err == nil; off += ssd.TempWriters * chunk {
+				for off := w * chunk; off < total && err == nil; off += writers * chunk {
 					err = temp.Write(block.Bytes(), int64(off))
 				}
 				errs <- err
 			}, func(p *guard.PanicError) { errs <- p })
 		}
-		for range ssd.TempWriters {
+		for range writers {
 			if err := <-errs; err != nil {
 				b.Fatal(err)
 			}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxSpare is how many buffers are between those that fill: one for each writer, and one for it to go on with.
-	maxSpare = 2 * ssd.TempWriters
+	// maxQueue is how many filled buffers wait for a writer at most, beside those that are being written.
+	maxQueue = 8
 	// growth is what the file grows by at a time, unless more is needed: seldom, and not far ahead of what is used.
 	growth = 64 << 20
 )
@@ -29,9 +29,9 @@ type file struct {
 	temp  *ssd.Temp
 	chunk int
 
-	queue   chan job // has room for all spare buffers; streams wait when it is full
+	queue   chan job // streams wait when it is full
 	spare   chan *mem.Block
-	spares  int
+	spares  int // one for each writer, and those that wait; fewer where there is little memory
 	writers sync.WaitGroup
 
 	mu    sync.Mutex // guards space
@@ -83,8 +83,9 @@ func (p *Pool) needFile() (*file, error) {
 	}
 	f := &file{pool: p, chunk: p.engine.TempChunk()}
 	f.space = newSpace(p.options.FileBytes / int64(f.chunk))
-	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), maxSpare))
-	f.queue, f.spare = make(chan job, f.spares), make(chan *mem.Block, f.spares)
+	writers := p.engine.TempWriters()
+	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), int64(writers+maxQueue)))
+	f.queue, f.spare = make(chan job, min(f.spares, maxQueue)), make(chan *mem.Block, f.spares)
 	if err := f.fillSpare(); err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func (p *Pool) needFile() (*file, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFull, p.failed())
 	}
 	f.temp = temp
-	for range ssd.TempWriters {
+	for range writers {
 		f.writers.Add(1)
 		guard.Go(func() { f.drain(); f.writers.Done() }, func(e *guard.PanicError) { p.fail(e); f.writers.Done() })
 	}

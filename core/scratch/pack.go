@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -85,13 +86,42 @@ func (k *Pack) recordBytes() int { return posBytes + k.rowBytes }
 func (k *Pack) Add(pos int32, fields ...[]byte) error {
 	k.gate.RLock()
 	defer k.gate.RUnlock()
+	if k.closed {
+		return ErrClosed
+	}
+	if k.stream != nil {
+		k.adding.Lock()
+		defer k.adding.Unlock()
+	}
+	k.put(pos, fields)
+	return nil
+}
+
+// AddAll is Add for each of some rows, which it locks the pack for once: rows yields a position and its fields, which
+// are not kept.
+func (k *Pack) AddAll(rows iter.Seq2[int32, [][]byte]) error {
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	if k.closed {
+		return ErrClosed
+	}
+	if k.stream != nil {
+		k.adding.Lock()
+		defer k.adding.Unlock()
+	}
+	for pos, fields := range rows {
+		k.put(pos, fields)
+	}
+	return nil
+}
+
+// put copies a row to its record. The caller holds gate, and where there is a stream adding.
+func (k *Pack) put(pos int32, fields [][]byte) {
 	n := 0
 	for _, f := range fields {
 		n += len(f)
 	}
 	switch {
-	case k.closed:
-		return ErrClosed
 	case k.sealed:
 		panic("scratch: Add to a sealed pack")
 	case n != k.rowBytes:
@@ -102,26 +132,27 @@ func (k *Pack) Add(pos int32, fields ...[]byte) error {
 		panic(fmt.Sprintf("scratch: more than %d rows in a pack", k.rows))
 	}
 	record := k.recordBytes()
-	if k.stream == nil {
-		fill(k.block.Bytes()[(i-1)*int64(record):][:record], pos, fields)
-		return nil
+	to := k.place(i, record)
+	binary.LittleEndian.PutUint32(to, uint32(pos))
+	to = to[posBytes:]
+	for _, f := range fields {
+		to = to[copy(to, f):]
 	}
-	k.adding.Lock()
-	defer k.adding.Unlock()
-	fill(k.stream.room()[:record], pos, fields)
+	if k.stream == nil {
+		return
+	}
 	k.stream.advance(record, record)
 	if k.inFile++; k.inFile == k.rows {
 		_ = k.stream.flush() // Seal says it again; the buffer is free for another pack
 	}
-	return nil
 }
 
-func fill(record []byte, pos int32, fields [][]byte) {
-	binary.LittleEndian.PutUint32(record, uint32(pos))
-	record = record[posBytes:]
-	for _, f := range fields {
-		record = record[copy(record, f):]
+// place is where record number i, from 1 on, goes.
+func (k *Pack) place(i int64, record int) []byte {
+	if k.stream == nil {
+		return k.block.Bytes()[(i-1)*int64(record):][:record]
 	}
+	return k.stream.room()[:record]
 }
 
 // Seal ends the adding. It hands the rest to the writers without waiting for them, and returns what has failed so far;

@@ -126,16 +126,29 @@ func row(pack, pos, n int) []byte {
 	return noise[(pack*7919+pos*31)%places:][:n:n]
 }
 
-// add puts rows [from, to) of a pack in, from several goroutines.
+// add puts rows [from, to) of a pack in, from several goroutines, of which one adds all of its rows at once.
 func add(k *scratch.Pack, pack, from, to, rowBytes int) error {
 	var wait sync.WaitGroup
 	errs := make([]error, 3)
 	for g := range errs {
 		wait.Go(func() {
-			for pos := from + g; pos < to && errs[g] == nil; pos += len(errs) {
-				data := row(pack, pos, rowBytes)
-				cut := pos % (rowBytes + 1)
-				errs[g] = k.Add(int32(pos), data[:cut], data[cut:]) // in two fields
+			rows := func(yield func(int32, [][]byte) bool) {
+				for pos := from + g; pos < to; pos += len(errs) {
+					data := row(pack, pos, rowBytes)
+					cut := pos % (rowBytes + 1)
+					if !yield(int32(pos), [][]byte{data[:cut], data[cut:]}) { // in two fields
+						return
+					}
+				}
+			}
+			if g == 0 {
+				errs[g] = k.AddAll(rows)
+				return
+			}
+			for pos, fields := range rows {
+				if errs[g] = k.Add(pos, fields...); errs[g] != nil {
+					return
+				}
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func (d Device) Seconds(requests, pages int64) float64 {
 // Calibration says how Calibrate measures.
 type Calibration struct {
 	WriteDir string        // where writing is measured, in a Temp; empty: nowhere
-	Budget   *mem.Budget   // required: TempWriters chunks of Staging are taken from it meanwhile
+	Budget   *mem.Budget   // required: a chunk of Staging is taken from it meanwhile
 	Limit    time.Duration // of all bursts together, a third more at worst; 0 is DefaultCalibration
 }
 

@@ -58,7 +58,7 @@ func TestCalibrateWithoutWriting(t *testing.T) {
 		"read-only file system":   {dir: t.TempDir(), fault: faultfs.Fault{Op: faultfs.Open, Errno: syscall.EROFS}},
 		"no space left on device": {dir: t.TempDir(), fault: faultfs.Fault{Op: faultfs.Allocate, Errno: syscall.ENOSPC}},
 		"input/output error":      {dir: t.TempDir(), fault: faultfs.Fault{Op: faultfs.Write, Errno: syscall.EIO}},
-		"memory budget exceeded":  {dir: t.TempDir(), limit: 4 * ssd.DefaultSlotBytes},
+		"memory budget exceeded":  {dir: t.TempDir(), limit: ssd.DefaultSlotBytes / 2},
 	} {
 		t.Run(want, func(t *testing.T) {
 			r := newRig(t, ssd.Options{Kind: kinds[0], Depth: 8}, 1<<20)
