@@ -26,6 +26,10 @@ func (p *preparer) fill(b *Batch) error {
 	if err := p.resolve(b, tensors); err != nil {
 		return err
 	}
+	if p.super != nil {
+		l.planned.lull.enter()
+		defer l.planned.lull.leave()
+	}
 	start := time.Now()
 	if err := p.readPacks(tensors); err != nil {
 		return err

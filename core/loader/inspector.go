@@ -13,6 +13,7 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
+	"freshgo/core/ssd"
 )
 
 // inspector samples and plans superbatches ahead of their execution (Ginex,
@@ -33,9 +34,10 @@ type inspector struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	blocks    blocks // where the batches come from; run's
-	sampledTo int64  // number of the batch sampled next; run's
-	failed    error  // why there are no more; run's
+	merger    ssd.Merger // of prologues that run early; run's
+	blocks    blocks     // where the batches come from; run's
+	sampledTo int64      // number of the batch sampled next; run's
+	failed    error      // why there are no more; run's
 
 	mu        sync.Mutex
 	changed   sync.Cond
@@ -117,6 +119,9 @@ func (in *inspector) run() error {
 		current, ahead = ahead, nil // the superbatch owns what was current
 		if !in.publish(s) {
 			return nil
+		}
+		if s.early != nil {
+			s.runEarly(in.ctx)
 		}
 		if len(current) == 0 {
 			current = in.sampleAhead(l.superbatchLength(k + 1))

@@ -24,6 +24,7 @@ type planning struct {
 	calibrated ssd.Stats     // what finding that out read
 	windows    windows
 	timeline   timeline
+	lull       lull
 	presence   *plan.Presence // what batches that are pruned find in the cache; nil: none are
 }
 
@@ -77,7 +78,7 @@ func (l *Loader) planConfig(device ssd.Device, limits scratch.Options, storage p
 		NumRows: l.parts.numNodes, Capacity: l.split.CacheRows,
 		CarryOver: l.options.CarryOver, Transfer: l.options.Transfer,
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot, Storage: storage,
+		Early: true, Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot, Storage: storage,
 	}
 	for _, t := range l.onDisk {
 		c.Tables = append(c.Tables, t.onDisk.Layout)

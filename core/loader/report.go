@@ -36,7 +36,9 @@ type Window struct {
 	First   int64 `json:"first"` // number of its first batch since planning began
 	Batches int   `json:"batches"`
 	plan.Choice
-	// What it took from the first read to the last, with what was read and written then for the plans of others.
+	Early bool `json:"early"` // its prologue could run while the window before was executed
+	// What it took from the first read to the last, with what was read and written then for the plan of the next window,
+	// but not by its prologue. An early prologue is counted here, its time is not in WallSeconds.
 	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy
 	WallSeconds     float64 `json:"wall_seconds"`
 	MeasuredRead    int64   `json:"measured_bytes_read"`
@@ -47,6 +49,7 @@ type Window struct {
 type windows struct {
 	mu     sync.Mutex
 	last   []Window
+	early  moved     // by prologues that ran early
 	ratios []float64 // measured by predicted seconds, of the last windows
 }
 
@@ -67,8 +70,34 @@ func (l *Loader) moved() moved {
 	return moved{reads.Busy, reads.Bytes, l.planned.pool.Stats().Written}
 }
 
+func (m moved) plus(o moved) moved {
+	return moved{m.busy + o.busy, m.read + o.read, m.written + o.written}
+}
+
+func (m moved) minus(o moved) moved {
+	return moved{m.busy - o.busy, m.read - o.read, m.written - o.written}
+}
+
+// movedInTime is moved without the prologues that ran early, which belong to later windows.
+func (l *Loader) movedInTime() moved {
+	w := &l.planned.windows
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return l.moved().minus(w.early)
+}
+
+func (w *windows) addEarly(m moved) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.early = w.early.plus(m)
+}
+
 func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
-	busy := after.busy - s.before.busy
+	took := after.minus(s.before)
+	if s.early != nil {
+		took = took.plus(s.early.moved)
+	}
+	busy := took.busy
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.last) == keptWindows {
@@ -77,7 +106,7 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 	report := Window{
 		First: s.first, Batches: len(s.batches), Choice: s.plan.Choice,
 		MeasuredSeconds: busy.Seconds(), WallSeconds: wall.Seconds(),
-		MeasuredRead: after.read - s.before.read, MeasuredWritten: after.written - s.before.written,
+		MeasuredRead: took.read, MeasuredWritten: took.written, Early: s.early != nil,
 	}
 	w.last = append(w.last, report)
 	if predicted := report.Seconds; predicted > 0 {

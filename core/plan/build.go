@@ -173,7 +173,7 @@ func (b *builder) scanBatch(batch int, rows []coldRow) error {
 			switch {
 			case b.forward && r.at&flagLeaving != 0 && uint32(batch) < b.cuts.leaving:
 				continue
-			case r.at&flagFilling == 0:
+			case r.at&flagFilling == 0 || b.plan.Early:
 				if uint32(batch) >= b.cuts.early {
 					continue
 				}

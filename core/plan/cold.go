@@ -28,6 +28,8 @@ type cold struct {
 	rows     []int64 // by batch: accesses in all
 	packing  []int64 // of those of the superbatch, rows that a prologue could only set aside
 	packingF []int64 // and that are not at hand earlier
+	filling  []int64 // rows that it could read into slots
+	fillingF []int64 // and that are not at hand earlier
 	leaving  []int64 // accesses whose rows are at hand earlier
 	keys     histogram
 }
@@ -35,7 +37,9 @@ type cold struct {
 // prepare makes room for the widest batch, if there is any.
 func (c *cold) prepare(w *window) {
 	n := len(w.batches)
-	c.rows, c.packing, c.packingF, c.leaving = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	for _, counts := range []*[]int64{&c.rows, &c.packing, &c.packingF, &c.filling, &c.fillingF, &c.leaving} {
+		*counts = make([]int64, n)
+	}
 	if w.plain() {
 		return
 	}
@@ -44,6 +48,14 @@ func (c *cold) prepare(w *window) {
 		w.leave.events, c.without = alloc[leaver](&w.memory, w.widest())
 	}
 	w.leave.wanted = w.leave.wanted && c.without == nil
+}
+
+// fills is the number of rows by batch that the prologue of a method could read into slots.
+func (c *cold) fills(m method) []int64 {
+	if m.forward {
+		return c.fillingF
+	}
+	return c.filling
 }
 
 // keep puts the cold rows and the leavers of a batch away. Where there is no memory for them, no transfer is planned.
@@ -93,8 +105,8 @@ func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move) e
 		c.buffer[n] = coldRow{rows[i], a | flags<<flagShift}
 		n++
 	}
-	c.packing[b] = kinds[0] + kinds[1]
-	c.packingF[b] = kinds[0]
+	c.packing[b], c.packingF[b] = kinds[0]+kinds[1], kinds[0]
+	c.filling[b], c.fillingF[b] = kinds[2]+kinds[3], kinds[2]
 	return c.keep(w, b, c.buffer[:n], w.leave.events)
 }
 

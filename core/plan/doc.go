@@ -14,6 +14,8 @@
 // copied; the batches of the next superbatch are looked ahead to; and the rows that no cache can have (the cold ones)
 // are transferred in the cheapest of several ways, by a model of the device at hand (see Choice).
 //
+// What a plan reads before its superbatch may be read while the superbatch before is executed (Superplan.Early).
+//
 // A plan is passes over the batches: next use backward, residency forward, then the transfer. A batch at a time is in
 // memory; what a pass leaves for the next is in records of a Storage. So memory is in proportion to the rows of the
 // graph and to those of the widest batch where the storage is a file, whatever the length of a window (StateBytes,

@@ -26,6 +26,10 @@ type executor struct {
 	held  int64                    // rows in them
 	lost  map[int64]bool           // packs of the plan at hand that could not be made
 
+	announced map[int64]int64 // rows of packs by batch, of all plans
+	previous  int64           // first batch of the plan before
+	early     int             // plans whose prologue may run early
+
 	reads, fills, extras, delivered, evicted int
 	perBatch                                 []int // rows read by each batch itself, extras apart
 }
@@ -38,7 +42,7 @@ type pair struct {
 
 func newExecutor(t *testing.T, capacity int64, depth int) *executor {
 	e := &executor{t: t, depth: depth, room: 1 << 60, lose: func() bool { return false },
-		packs: map[int64]map[int32]pair{}}
+		packs: map[int64]map[int32]pair{}, announced: map[int64]int64{}}
 	e.slots = make([]int64, capacity)
 	for i := range e.slots {
 		e.slots[i] = -1
@@ -70,6 +74,7 @@ func (e *executor) put(s *wholePlan, now int64, sizes map[int32]int32, d Dest, r
 // run executes the steps of a plan, or those below stop.
 func (e *executor) run(s *wholePlan, batch func(int64) Batch, stop int) {
 	e.lost = map[int64]bool{}
+	e.checkEarly(s)
 	for i, p := range s.Packs {
 		require.True(e.t, i == 0 || s.Packs[i-1].Dest < p.Dest)
 		e.lost[s.First+int64(p.Dest)] = e.lose()
@@ -99,6 +104,31 @@ func (e *executor) run(s *wholePlan, batch func(int64) Batch, stop int) {
 			delete(sizes, p.Dest)
 		}
 		require.Empty(e.t, sizes, "every pack is announced")
+	}
+}
+
+// checkEarly holds a prologue that runs early to what that takes: no slots, and room beside the packs of the superbatch
+// before.
+func (e *executor) checkEarly(s *wholePlan) {
+	used := int64(0)
+	for at, rows := range e.announced {
+		if at >= e.previous {
+			used += rows
+		}
+	}
+	for _, p := range s.Packs {
+		e.announced[s.First+int64(p.Dest)] += int64(p.Rows)
+		if int(p.Dest) < len(s.Steps) {
+			used += int64(p.Rows)
+		}
+	}
+	e.previous = s.First
+	if s.plan.Early {
+		e.early++
+		require.Empty(e.t, s.Prologue.Fill)
+		require.Empty(e.t, s.Prologue.Forward)
+		require.NotEmpty(e.t, s.Prologue.Pack)
+		require.LessOrEqual(e.t, used, e.room)
 	}
 }
 
@@ -236,6 +266,7 @@ func testConfig(numRows, capacity int64, name string) Config {
 }
 
 func TestPlansReplay(t *testing.T) {
+	early := 0
 	for seed := range uint64(150) {
 		for _, name := range Transfers() {
 			rng := explore.Rand(t, seed, 1)
@@ -245,6 +276,9 @@ func TestPlansReplay(t *testing.T) {
 			c.CarryOver = rng.IntN(5) > 0
 			c.Depth = rng.IntN(4)
 			c.PackMemory, c.PackFile = int64(rng.IntN(100))*620, int64(rng.IntN(100))*620
+			if c.Early = rng.IntN(2) == 0; c.Early {
+				c.PackFile *= int64(1 + rng.IntN(20))
+			}
 			failing := rng.IntN(2) == 0
 			budget := mem.NewBudget(0)
 			p, err := New(budget, c)
@@ -281,12 +315,15 @@ func TestPlansReplay(t *testing.T) {
 			}
 			p.Close()
 			require.Zero(t, budget.Used(), "seed %d, %s", seed, name)
+			early += e.early
 		}
 	}
+	require.Positive(t, early)
 }
 
 // dropPacks is what a reset does.
 func (e *executor) dropPacks() {
 	clear(e.packs)
+	clear(e.announced)
 	e.held = 0
 }

@@ -16,16 +16,22 @@ type pack struct {
 	bytes        int64      // of those in the file
 }
 
-// room is what the packs of earlier plans leave for a plan that begins at batch first, when as many batches as depth
-// may still be in flight.
-func (p *packed) room(all room, first int64, depth int) room {
-	for at, k := range p.batches {
-		if at < first-int64(depth) {
+// forget drops what is known of batches before first.
+func (p *packed) forget(first int64) {
+	for at := range p.batches {
+		if at < first {
 			delete(p.batches, at)
-			continue
 		}
-		all.memory -= k.memory
-		all.file -= k.file
+	}
+}
+
+// room is what the packs of earlier plans leave as long as those of the batches from first on are there.
+func (p *packed) room(all room, first int64) room {
+	for at, k := range p.batches {
+		if at >= first {
+			all.memory -= k.memory
+			all.file -= k.file
+		}
 	}
 	return room{max(all.memory, 0), max(all.file, 0)}
 }

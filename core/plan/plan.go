@@ -39,6 +39,9 @@ type Config struct {
 	Depth     int
 	SlotBytes int // of an engine buffer: the longest request
 
+	// Early lets prologues run while the superbatch before is executed, where that is worth it (Superplan.Early).
+	Early bool
+
 	// Storage keeps what a plan is made of, and the plan. Nil: memory of the budget, in proportion to accesses (see
 	// SuperbatchBytes); else a plan takes memory for a batch at a time (see StoredBytes).
 	Storage Storage
@@ -50,6 +53,9 @@ type Superplan struct {
 	Prologue Prologue
 	Packs    []PackSize // by rising Dest; memory before file in this order
 	Choice   Choice
+	// Early says that the prologue may run while the superbatch before is executed: it fills no slots, nothing is set
+	// aside before it, and there is room for its packs.
+	Early bool
 
 	index  *index
 	steps  records // by batch: slots, then moves

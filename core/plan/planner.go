@@ -22,6 +22,7 @@ type Planner struct {
 	buffers  buffers // of one plan at a time
 	cached   *residency
 	packed   packed // what earlier plans put into packs
+	previous int64  // first batch of the plan before; -1: there is none
 	failed   bool   // a plan was given up half-way, and what was cached before is not known either
 }
 
@@ -33,7 +34,7 @@ func New(budget *mem.Budget, c Config) (*Planner, error) {
 		return nil, err
 	}
 	c.Capacity = min(c.Capacity, c.NumRows)
-	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c), storage: c.Storage}
+	p := &Planner{config: c, budget: budget, transfer: newTransfer(&c), storage: c.Storage, previous: -1}
 	if p.storage == nil {
 		p.storage = Memory(budget)
 	}
@@ -158,6 +159,7 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 		return err
 	}
 	p.packed.remember(w)
+	p.previous = s.First
 	return nil
 }
 
@@ -214,7 +216,7 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	} else {
 		r.clear()
 	}
-	p.packed = packed{}
+	p.packed, p.previous = packed{}, -1
 	held := bitset.New(r.capacity)
 	resident(func(slot int32, row uint32) {
 		_, cached := r.slotOf(row)

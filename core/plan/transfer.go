@@ -148,6 +148,7 @@ type window struct {
 	delivered bitset.Set // accesses that packs of earlier plans hold
 	backlog   int64      // bytes of those packs that lie in the file and are read by this superbatch
 	room      room       // what earlier plans have left of it
+	earlyRoom *room      // and what they leave while the superbatch before is executed; nil: nothing runs then
 
 	leave    leavers
 	fillable bool // moves into slots that nothing needs before are marked
@@ -160,12 +161,18 @@ type window struct {
 }
 
 func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
+	inFlight := s.First - int64(p.config.Depth) // batches that may still be executed
 	w := &window{
 		transfer: &p.transfer, horizon: h, plan: s,
 		memory:  arena{budget: p.budget},
-		room:    p.packed.room(p.transfer.room, s.First, p.config.Depth),
+		room:    p.packed.room(p.transfer.room, inFlight),
 		backlog: p.packed.fileBytes(s.First, s.First+int64(h.current)),
 	}
+	if p.mayBeEarly(s.First) {
+		left := p.packed.room(p.transfer.room, p.previous)
+		w.earlyRoom = &left
+	}
+	p.packed.forget(inFlight)
 	w.leave = leavers{
 		cold: w.noteCold, atHand: w.noteLeaving,
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
@@ -258,9 +265,11 @@ func (w *window) finish(ctx context.Context) error {
 		return fmt.Errorf("plan: %w", err)
 	}
 	if err == nil {
+		w.plan.Early = w.runEarly(chosen)
 		err = w.build(ctx, chosen)
 	}
 	if errors.Is(err, mem.ErrBudget) {
+		w.plan.Early = false
 		what := "the transfer"
 		if chosen != (method{}) {
 			what = chosen.String()
@@ -328,6 +337,9 @@ func (w *window) scanned(m method) (early []float64, limit int64) {
 	early = make([]float64, len(rows))
 	for b, n := range rows {
 		early[b] = float64(n)
+		if w.plan.Early {
+			early[b] += float64(w.cold.fills(m)[b])
+		}
 	}
 	if m.file {
 		return early, w.room.total()

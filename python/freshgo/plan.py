@@ -29,7 +29,8 @@ class Plan:
             have run), ``"missed_rows"`` (accesses to rows that are not cached), ``"floor_bytes"`` and
             ``"floor_seconds"`` (one scan of the features, no more of them than these rows touch, and each of these rows
             written once and read once, at the device's rates in sequence), ``"measured_bytes_read"`` and
-            ``"measured_bytes_written"`` (from the first read to the last, with those for the plan of the next window).
+            ``"measured_bytes_written"`` (from the first read to the last, with those for the plan of the next window),
+            ``"early"`` (whether it was scanned while the window before was executed).
             ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"packing"``, ``"reading"``,
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
             seconds since the loader was opened. Entries that do not apply to a loader are absent.
@@ -132,6 +133,8 @@ def _window(window: dict[str, Any]) -> str:
     why = "forced" if window.get("forced") else window.get("why")
     if chosen:
         text += f", {chosen}" + (f" ({why})" if why else "")
+    if window.get("early"):
+        text += ", begun during the window before"
     if window.get("predicted_seconds") is not None:
         text += f", predicted {_seconds(window['predicted_seconds'])}"
     if window.get("measured_seconds") is not None:

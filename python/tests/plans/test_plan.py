@@ -95,6 +95,10 @@ def test_a_plan_in_words() -> None:
         "took 1.10 of what was predicted, of 2",
     ):
         assert part in text, part
+    assert "begun during the window before" not in text
+    assert "scan (cheapest), begun during the window before" in str(
+        Plan({"windows": [{**window(0, 1, 1.0), "early": True}]})
+    )
     assert plan.ratios == pytest.approx([1.3, 0.9])
     assert "features &lt;do not&gt; fit" in plan._repr_html_()
     assert "3 rows" not in str(Plan({"cache": "none"}))

@@ -1,0 +1,127 @@
+package loader
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"freshgo/core/internal/guard"
+)
+
+// The prologue of a superbatch runs early where its plan allows that: while the superbatch before is executed, in lulls
+// in which no batch is being filled. When the superbatch begins, what is left of it runs at once.
+
+// earlyChunk is how many rows are read before it is seen whether the lull lasts: some milliseconds of a disk.
+// Arbitrary.
+const earlyChunk = 1 << 12
+
+// lull tells whether batches are being filled.
+type lull struct {
+	mu      sync.Mutex
+	filling int           // batches, and prologues of superbatches that have begun; guarded by mu, as is over
+	over    chan struct{} // closed when there are none any more; nil: nobody waits for that
+}
+
+func (q *lull) enter() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.filling++
+}
+
+func (q *lull) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.filling--; q.filling == 0 && q.over != nil {
+		close(q.over)
+		q.over = nil
+	}
+}
+
+// busy returns what is closed when nothing is being filled any more; nil: nothing is.
+func (q *lull) busy() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.filling > 0 && q.over == nil {
+		q.over = make(chan struct{})
+	}
+	return q.over
+}
+
+// earlyPrologue is a prologue that runs early. Its goroutine is the inspector's.
+type earlyPrologue struct {
+	begun chan struct{} // closed when the superbatch begins
+	over  chan struct{} // closed when the prologue has ended
+	err   error         // why it failed; set before over is closed, as is moved
+	moved moved         // what it took
+}
+
+// runEarly executes the prologue before the superbatch begins.
+func (s *superbatch) runEarly(ctx context.Context) {
+	a, in := s.early, s.inspector
+	defer close(a.over)
+	if in.isBlind(s.first) {
+		return
+	}
+	s.openPacks(0, len(s.batches))
+	work := earlyWork{superbatch: s}
+	work.resume()
+	a.err = guard.Run(func() error {
+		err := s.readAhead(ctx, &in.merger, earlyChunk, func() { work.yield(ctx) })
+		return in.survive(s.first, err)
+	})
+	work.pause()
+}
+
+// earlyWork counts what runEarly does between its pauses.
+type earlyWork struct {
+	*superbatch
+	start time.Time
+	from  moved
+}
+
+func (w *earlyWork) resume() { w.start, w.from = time.Now(), w.inspector.loader.moved() }
+
+func (w *earlyWork) pause() {
+	l := w.inspector.loader
+	l.planned.timeline.add(spanScanning, w.first, w.start)
+	took := l.moved().minus(w.from)
+	l.planned.windows.addEarly(took)
+	w.early.moved = w.early.moved.plus(took)
+}
+
+// yield waits for a lull, or for the superbatch to begin.
+func (w *earlyWork) yield(ctx context.Context) {
+	for {
+		busy := w.inspector.loader.planned.lull.busy()
+		if busy == nil || isClosed(w.early.begun) || ctx.Err() != nil {
+			return
+		}
+		w.pause()
+		select {
+		case <-busy:
+		case <-w.early.begun:
+		case <-ctx.Done():
+		}
+		w.resume()
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitEarly says that the superbatch begins, and waits until its prologue has ended.
+func (s *superbatch) awaitEarly(ctx context.Context) error {
+	close(s.early.begun)
+	select {
+	case <-s.early.over:
+		return s.early.err
+	case <-ctx.Done():
+		return errStopped
+	}
+}
