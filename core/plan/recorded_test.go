@@ -31,11 +31,62 @@ func TestPlansAreThoseRecorded(t *testing.T) {
 	}
 }
 
-// hashOfPlans stands for everything that some plans in a row say. The seed is that of the recording.
+// recordedChoice is what some plans in a row chose, and what it was predicted to cost.
+type recordedChoice struct {
+	Hash    uint64  // of the plans, and of what every option reads and writes
+	Seconds float64 // of all options, added up
+}
+
+// TestChoicesAreThoseRecorded is the same where the transfer is chosen: what is chosen, with what is counted for it, is
+// what was recorded, and seconds are but for rounding.
+func TestChoicesAreThoseRecorded(t *testing.T) {
+	text, err := os.ReadFile("testdata/choices.json")
+	require.NoError(t, err)
+	var want []recordedChoice
+	require.NoError(t, json.Unmarshal(text, &want))
+	require.Len(t, want, recordedPlans/3)
+	chosen := map[string]int{}
+	for seed := range want {
+		got := choicesOf(t, uint64(seed), chosen)
+		require.Equal(t, want[seed].Hash, got.Hash, "choices of seed %d", seed)
+		require.InEpsilon(t, want[seed].Seconds, got.Seconds, 1e-9, "seed %d", seed)
+	}
+	require.Greater(t, len(chosen), 4, "%v", chosen)
+}
+
+func choicesOf(t *testing.T, seed uint64, chosen map[string]int) (found recordedChoice) {
+	hash := fnv.New64a()
+	eachRecorded(t, seed, auto, func(s *wholePlan) {
+		counted := []any{s.Steps, s.Prologue, s.Packs, s.Choice.Chosen, s.Choice.ColdRows, s.Choice.FloorBytes}
+		for _, o := range s.Choice.Options {
+			counted = append(counted, o.Name, o.Requests, o.BytesRead, o.BytesWritten, o.PackRows, o.Fits)
+			found.Seconds += o.Seconds
+		}
+		text, err := json.Marshal(counted)
+		require.NoError(t, err)
+		_, _ = hash.Write(text)
+		chosen[s.Choice.Chosen]++
+	})
+	found.Hash = hash.Sum64()
+	return found
+}
+
+// hashOfPlans stands for everything that some plans in a row say.
 func hashOfPlans(t *testing.T, seed uint64) uint64 {
+	hash := fnv.New64a()
+	transfer := Transfers()[1+seed%uint64(len(Transfers())-1)] // given, since what each costs is another matter
+	eachRecorded(t, seed, transfer, func(s *wholePlan) {
+		text, err := json.Marshal([]any{s.Steps, s.Prologue, s.Packs})
+		require.NoError(t, err)
+		_, _ = hash.Write(bytes.ReplaceAll(text, []byte("null"), []byte("[]")))
+	})
+	return hash.Sum64()
+}
+
+// eachRecorded calls visit for each of some plans in a row. The seed is that of the recording.
+func eachRecorded(t *testing.T, seed uint64, transfer string, visit func(s *wholePlan)) {
 	rng := rand.New(rand.NewPCG(seed, 77)) // constant: it is recorded
 	numRows := 1 + rng.IntN(400)
-	transfer := Transfers()[1+seed%uint64(len(Transfers())-1)] // given, since what each costs is another matter
 	trace := makeTrace(rng, 4+rng.IntN(60), 1+rng.IntN(90), numRows, float64(1+rng.IntN(4)))
 	c := testConfig(int64(numRows), int64(rng.IntN(numRows+20)), transfer)
 	c.CarryOver = rng.IntN(5) > 0
@@ -44,17 +95,13 @@ func hashOfPlans(t *testing.T, seed uint64) uint64 {
 	p, err := New(mem.NewBudget(0), c)
 	require.NoError(t, err)
 	defer p.Close()
-	hash := fnv.New64a()
 	size := 1 + rng.IntN(20)
 	for first := 0; first < len(trace); first += size {
 		end := min(first+size, len(trace))
 		ahead := min(end+rng.IntN(2)*size, len(trace))
 		s, err := planned(context.Background(), p, int64(first), trace[first:end], trace[end:ahead])
 		require.NoError(t, err)
-		text, err := json.Marshal([]any{s.Steps, s.Prologue, s.Packs})
-		require.NoError(t, err)
-		_, _ = hash.Write(bytes.ReplaceAll(text, []byte("null"), []byte("[]")))
+		visit(s)
 		s.Release()
 	}
-	return hash.Sum64()
 }

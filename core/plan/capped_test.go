@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// cappedDisk is a disk of a cloud, in virtual time: it answers so many requests and moves so many bytes a second, each
+// way, and is never faster for what lies together.
+type cappedDisk struct {
+	requests, bytes float64 // a second
+	asked, moved    [2]float64
+}
+
+const readWay, writeWay = 0, 1
+
+func (d *cappedDisk) ask(way int, requests, bytes int64) {
+	d.asked[way] += float64(requests)
+	d.moved[way] += float64(bytes)
+}
+
+// seconds is what all that was asked takes, a way beside the other.
+func (d *cappedDisk) seconds() (longest float64) {
+	for way := range d.asked {
+		longest = max(longest, d.asked[way]/d.requests, d.moved[way]/d.bytes)
+	}
+	return longest
+}
+
+// calibrated is what a calibration finds: the line through requests of one page and of sixteen, and the rates.
+func (d *cappedDisk) calibrated() ssd.Device {
+	one, sixteen := max(1/d.requests, ssd.PageBytes/d.bytes), max(1/d.requests, 16*ssd.PageBytes/d.bytes)
+	page := max((sixteen-one)/15, 1e-9) // as there, never nothing
+	return ssd.Device{
+		RequestSeconds: one - page, PageSeconds: page, ReadBytesPerSecond: d.bytes, WriteBytesPerSecond: d.bytes,
+	}
+}
+
+// TestACappedDiskIsPlannedFor: on a disk of 125 MB/s and 3,000 requests a second, whatever the rows, what is chosen
+// window by window takes at most a fifth longer than the best way for all of them.
+func TestACappedDiskIsPlannedFor(t *testing.T) {
+	const numRows = 1 << 15
+	chosen := map[string]bool{}
+	for _, disk := range []cappedDisk{
+		{requests: 3000, bytes: 125e6}, {requests: 16_000, bytes: 125e6}, {requests: 3000, bytes: 1e9},
+	} {
+		for _, width := range []int{2, 30, 300, 2000} {
+			rng := rand.New(rand.NewPCG(uint64(width), 3)) // constant: where two cost nearly the same, chance decides
+			trace := wide(rng, 32, width, numRows)
+			took := map[string]float64{}
+			for _, name := range Transfers() {
+				d := disk
+				runCapped(t, &d, name, trace, numRows, chosen)
+				took[name] = d.seconds()
+			}
+			best := "random"
+			for name, seconds := range took {
+				if seconds < took[best] {
+					best = name
+				}
+			}
+			require.LessOrEqual(t, took[auto], 1.2*took[best], "batches of %d: %v", width, took)
+		}
+	}
+	require.Greater(t, len(chosen), 2, "%v", chosen)
+}
+
+// runCapped plans windows of eight batches, and asks a disk for what they need. Packs are in the file.
+func runCapped(t *testing.T, d *cappedDisk, name string, trace []Batch, numRows int64, chosen map[string]bool) {
+	c := testConfig(numRows, 1000, name)
+	c.PackMemory, c.PackFile, c.Device = 0, 1<<30, d.calibrated()
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	e := newExecutor(t, p.config.Capacity, c.Depth)
+	batch := func(i int64) Batch { return trace[i] }
+	for first := 0; first < len(trace); first += 8 {
+		end := first + 8
+		s, err := planned(context.Background(), p, int64(first), trace[first:end], trace[end:min(end+8, len(trace))])
+		require.NoError(t, err)
+		requests, bytes := deviceCount(c, s, func(b int64, pos int32) bool { _, ok := e.packs[b][pos]; return ok }, batch)
+		d.ask(readWay, requests, bytes)
+		for _, pack := range s.Packs {
+			bytes := int64(pack.Rows) * c.recordBytes()
+			chunks := (bytes + int64(c.SlotBytes) - 1) / int64(c.SlotBytes)
+			d.ask(writeWay, chunks, bytes)
+			d.ask(readWay, chunks, bytes)
+		}
+		if name == auto {
+			chosen[s.Choice.Chosen] = true
+		}
+		e.run(s, batch, len(s.Steps))
+		s.Release()
+	}
+}
