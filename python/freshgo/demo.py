@@ -24,12 +24,13 @@ from freshgo._plots.stats import draw_cache, draw_memory, draw_time, text
 from freshgo.convert import convert
 from freshgo.errors import BudgetError, LibraryError
 from freshgo.loader import Loader
+from freshgo.plan import Plan
 
 NUM_COMMUNITIES = 32
 NUM_FEATURES = 128
 EDGES_PER_NODE = 16
 NEIGHBORS = [10, 5, 5]
-NODES_PER_SEED = 1500  # in the graph, per input node of a batch: two batches then fit into the budget at any size
+NODES_PER_SEED = 8000  # in the graph, per input node of a batch: plans of many batches then fit into the budget
 BUDGET = 0.8  # of the size of the features
 
 Graph = dict[str, Any]
@@ -127,6 +128,7 @@ class Run:
     accuracy: float
     seconds: float
     stats: dict[str, Any]
+    plan: Plan
 
 
 def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
@@ -147,9 +149,9 @@ def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
                     losses.append(loss.item())
                     bar.set_postfix(loss=f"{losses[-1]:.3f}")
                     bar.update()
-        stats = loader.stats()
+        stats, plan = loader.stats(), loader.plan()
     seconds = time.perf_counter() - start
-    return Run(name, losses, evaluate(name, model, data, memory), seconds, stats)
+    return Run(name, losses, evaluate(name, model, data, memory), seconds, stats, plan)
 
 
 def smallest_budget(data: Any, split: str, budget: int) -> int:
@@ -224,6 +226,9 @@ def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
         raise AssertionError("out of core and in memory must give equal losses: please report this")
     print(f"all {len(disk.losses)} losses are equal to the last digit\n\nthe loader out of core:\n{text(disk.stats)}")
 
-    picture = out / "demo.png"
-    draw(disk, memory, picture)
-    print(f"\npicture: {picture}; {time.perf_counter() - start:.0f} s in all")
+    print(f"\nits plan:\n{disk.plan}")
+
+    pictures = out / "demo.png", out / "timeline.png"
+    draw(disk, memory, pictures[0])
+    disk.plan.plot_timeline().savefig(pictures[1], dpi=120)
+    print(f"\npictures: {' and '.join(map(str, pictures))}; {time.perf_counter() - start:.0f} s in all")

@@ -167,4 +167,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path), "--nodes", "50000", "--epochs", "1"]) == 0
     out = capsys.readouterr().out
     assert "losses are equal to the last digit" in out
-    assert (tmp_path / "demo.png").stat().st_size > 10_000
+    assert "belady" in out
+    assert "batch 0: " in out, "the plan is shown"
+    for picture in ("demo.png", "timeline.png"):
+        assert (tmp_path / picture).stat().st_size > 10_000

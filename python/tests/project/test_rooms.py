@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
     "propagate": {*LEAVES, "_data", "_native", "store"},
     "convert": {*LEAVES, "_native", "relayout", "store"},
-    "demo": {*LEAVES, "_plots", "convert", "loader"},
+    "demo": {*LEAVES, "_plots", "convert", "loader", "plan"},
     "cli": {"_args", "convert", "demo", "errors", "freshgo", "policies", "propagate", "relayout", "store"},
     "__main__": {"cli"},
 }
