@@ -4,9 +4,9 @@ package plan
 // that rows which it would read into them go to the packs of their batches; and the packs of both superbatches take
 // room at the same time.
 
-// hides is the part of a prologue, as a divisor, that is counted as saved when it runs early: how long the device will
-// be idle before the superbatch begins is not known. Arbitrary.
-const hides = 2
+// hides is the part of a prologue, as a divisor, that is counted as saved when it runs early: nothing is in a loop that
+// waits for its batches, which is not known here. Arbitrary.
+const hides = 8
 
 // mayBeEarly tells whether a prologue may run before batch first: the plan before is long enough for that to be worth
 // while.
