@@ -168,6 +168,6 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "losses are equal to the last digit" in out
     assert "belady" in out
-    assert "batch 0: " in out, "the plan is shown"
+    assert "window      batch" in out, "the plan is shown"
     for picture in ("demo.png", "timeline.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
