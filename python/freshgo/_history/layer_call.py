@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from freshgo._args.types import UNNAMED, EdgeType, of_type
+from freshgo._args.types import UNNAMED, of_type
 from freshgo._batch.structure import Levels, recall
 from freshgo._batch.tables import NOT_ATTACHED
 from freshgo._history.layer_forms import GCN, PAIR, by_relation, origin, parameters
@@ -63,11 +63,16 @@ class LayerCall:
         self.edge_index = self._given(1)
         """The edges as the model gave them."""
         self._edges = by_edge_type(self.edge_index)
+        self._named = UNNAMED not in self._edges
 
     @property
     def rows(self) -> Any:
         """The rows that the model gave, by node type."""
-        return {UNNAMED[0]: self._given(0)} if UNNAMED in self._edges else self._given(0)
+        return self._given(0) if self._named else {UNNAMED[0]: self._given(0)}
+
+    def _bare(self, by_type: Mapping[Any, Any]) -> Any:
+        """Values by type as the layer takes them: of types without names the only one, alone."""
+        return by_type if self._named else next(iter(by_type.values()))
 
     def _given(self, at: int) -> Any:
         if at < len(self._args):
@@ -83,9 +88,8 @@ class LayerCall:
         unknown = [key for key in self._edges if key not in block.relations]
         if unknown:
             raise InvalidArgumentError(f"{self._where} was given edges of {unknown[0]}, which the batch does not have")
-        if UNNAMED not in self._edges and any(
-            origin(part) == "GCNConv" and getattr(part, "normalize", False) for part in self._module.modules()
-        ):
+        parts = self._module.modules() if self._named else ()
+        if any(origin(part) == "GCNConv" and getattr(part, "normalize", False) for part in parts):
             raise InvalidArgumentError(
                 f"{self._where} has a GCNConv, whose coefficients are not known for a pruned heterogeneous batch: "
                 "normalize weights beforehand and use GCNConv(normalize=False), or SAGEConv, GATConv, GraphConv"
@@ -93,7 +97,7 @@ class LayerCall:
 
     def takes_pairs(self, form: str) -> bool:
         """Whether a layer of this form gets (rows of sources, rows of targets)."""
-        return form == PAIR if UNNAMED in self._edges else by_relation(self._module)
+        return by_relation(self._module) if self._named else form == PAIR
 
     def replaced(
         self, rows: Mapping[str, Tensor], levels: Levels, block: HeteroBlock, form: str
@@ -113,8 +117,7 @@ class LayerCall:
         if self.takes_pairs(form):
             used = set(self._module.convs.keys()) if by_relation(self._module) else set(self._edges)  # type: ignore[union-attr, operator]
             x = block.pairs(rows, [key for key in self._edges if key in used])
-        edges = {key: block[key].edge_index for key in self._edges}
-        values: list[Any] = [x, edges] if UNNAMED not in self._edges else [next(iter(x.values())), edges[UNNAMED]]
+        values = [self._bare(x), self._bare({key: block[key].edge_index for key in self._edges})]
 
         def new(at: int, value: Any) -> Any:
             name = self._names[at] if at < len(self._names) else f"argument {at + 1}"
@@ -148,34 +151,29 @@ class LayerCall:
 
     def _of_edges(self, name: str, value: Any, block: HeteroBlock) -> Any:
         """An argument for the edges of one layer."""
-        if UNNAMED in self._edges:
-            if not isinstance(value, Tensor) or value.dim() == 0:
-                return value
-            return self._of_types(name, {UNNAMED: value}, block)[UNNAMED]
-        if isinstance(value, Mapping):
-            return self._of_types(name, value, block)
-        if isinstance(value, Tensor) and value.dim():
+        if not isinstance(value, Tensor | Mapping if self._named else Tensor):
+            return value
+        if isinstance(value, Tensor) and value.dim() == 0:
+            return value
+        given = by_edge_type(value)
+        if self._named and UNNAMED in given:
             raise InvalidArgumentError(
                 f"{self._where}: {name} is a tensor of shape {list(value.shape)}, with history an argument beside rows "
                 "and edges must be a dict by edge type, with an entry for each edge"
             )
-        return value
-
-    def _of_types(self, name: str, value: Mapping[EdgeType, Any], block: HeteroBlock) -> dict[EdgeType, Tensor]:
         result = {}
-        for key, of in value.items():
-            index = self._edges.get(key)
+        for key, of in given.items():
+            index, what = self._edges.get(key), f"{name}[{key!r}]" if self._named else name
             if not isinstance(of, Tensor) or index is None or of.dim() == 0 or of.size(0) != index.size(1):
-                what = name if key == UNNAMED else f"{name}[{key!r}]"
+                got = list(of.shape) if isinstance(of, Tensor) else type(of).__name__
                 raise InvalidArgumentError(
-                    f"{self._where}: {what} is {list(of.shape) if isinstance(of, Tensor) else type(of).__name__}, with "
-                    "history an argument beside rows and edges must have an entry for each of the batch's "
-                    f"{'no' if index is None else index.size(1)} edges{'' if key == UNNAMED else ' of this type'}"
+                    f"{self._where}: {what} is {got}, with history an argument beside rows and edges must have an "
+                    f"entry for each of the batch's {'no' if index is None else index.size(1)} edges"
                 )
             part = block[key].edge
             assert part is not None  # as of every block of levels
             result[key] = of.index_select(0, part)
-        return result
+        return self._bare(result)
 
 
 def of_targets(name: str, out: Any, block: HeteroBlock, *, pairs: bool) -> Any:

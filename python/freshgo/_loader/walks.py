@@ -91,13 +91,13 @@ def in_graph(walks: Walks, types: Types, inputs: Mapping[str, object] | None) ->
         InvalidArgumentError: no metapath where one is needed, or one where none can be; an edge type that there is
             not, a name that is taken, input nodes at which no walk begins.
     """
-    if UNNAMED in walks and not types.homogeneous:
-        raise InvalidArgumentError(_without_metapath(types, inputs))
-    if UNNAMED not in walks and types.homogeneous:
+    if (UNNAMED in walks) != types.homogeneous:
         raise InvalidArgumentError(
             "a metapath consists of named edge types, and this graph is homogeneous: use RandomWalk without a metapath"
+            if types.homogeneous
+            else _without_metapath(types, inputs)
         )
-    if not types.homogeneous:
+    if UNNAMED not in walks:
         if inputs is None:
             raise InvalidArgumentError("a LinkLoader draws along edge types: it cannot use metapaths")
         _check_metapaths(walks, types, inputs)

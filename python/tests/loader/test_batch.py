@@ -16,6 +16,8 @@ from freshgo import Batch, HeteroBatch, Loader
 from freshgo._batch.structure import recall
 from freshgo.errors import InvalidArgumentError
 
+pytestmark = pytest.mark.explore
+
 HOPS: list[Any] = [[1], [5], [-1], [10, 10], [3, 2], [15, 10, 5], [2, -1, 1], "several"]
 
 
