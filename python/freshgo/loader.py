@@ -102,12 +102,12 @@ class Loader:
         shuffle (bool, default False): a new order of the input nodes in every epoch.
         input_weight (numbers ``[n]``, default None): a finite number that is not negative for each input node, in their
             order; by type as ``input_time``. An epoch then draws as many input nodes as there are, in proportion to
-            these numbers and with replacement, other ones in every epoch; ``shuffle`` changes nothing. ``input_id``
-            says which came.
-        sampler (default None): the same as a sampler of ``torch.utils.data``: PyG's ``ImbalancedSampler`` and any other
-            ``WeightedRandomSampler`` stand for their weights, ``RandomSampler`` for ``shuffle``, ``SequentialSampler``
-            for neither. Random numbers follow from ``seed``, not from the sampler's generator. Until the next release
-            ``sampler="labor"`` still means ``neighbor_sampler``, with a warning.
+            these numbers and with replacement, different ones in every epoch; ``shuffle`` has no effect. ``input_id``
+            says which were drawn.
+        sampler (default None): a sampler of ``torch.utils.data``, in place of ``input_weight`` and ``shuffle``. PyG's
+            ``ImbalancedSampler`` and any other ``WeightedRandomSampler`` give their weights, ``RandomSampler`` means
+            ``shuffle``, and ``SequentialSampler`` neither. Random numbers follow from ``seed``, not from the sampler's
+            generator. Until the next release ``sampler="labor"`` still means ``neighbor_sampler``, with a warning.
         drop_last (bool, default False): leave out the last batch if it is not full.
         transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
             The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from device_fakes import LateStreams
-from graphs import FORMS, WRITES, Form, form_of, hetero_graph, random_graph
+from graphs import WRITES, Form, forms, hetero_graph, random_graph
 from oracle import assert_equal
 from seeds import seed as seed_of
 
@@ -30,9 +30,7 @@ def homogeneous() -> dict[str, Any]:
     return random_graph(NODES, EDGES) | {"when": rng.integers(0, 90, EDGES), "born": rng.integers(0, 90, NODES)}
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
-    return form_of(request.param, homogeneous, lambda: hetero_graph(150), tmp_path_factory.mktemp("demand"))
+form = forms(homogeneous, lambda: hetero_graph(150))
 
 
 def options(**more: Any) -> dict[str, Any]:
