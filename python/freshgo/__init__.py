@@ -25,6 +25,7 @@ from freshgo.convert import convert
 from freshgo.errors import FreshgoError
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 from freshgo.history import History
+from freshgo.infer import infer
 from freshgo.lab import Simulation, hotness, plot_policies, simulate
 from freshgo.links import LinkLoader
 from freshgo.loader import Loader
@@ -66,6 +67,7 @@ __all__ = [
     "distributed",
     "errors",
     "hotness",
+    "infer",
     "library",
     "plot_policies",
     "propagate",

@@ -38,6 +38,7 @@ PAGES = {  # what a page takes for granted, and how many pieces of code it has
     "docs/types.md": ("", 8),
     "docs/distributed.md": (PRELUDE + PYG + "net = model\n", 1),
     "docs/ops.md": (PRELUDE + PYG + STORE + "lins = [torch.nn.Linear(8, 8) for _ in range(3)]\n", 2),
+    "docs/inference.md": (PRELUDE + PYG + STORE, 2),
     "docs/precomputed.md": (PRELUDE + PYG + STORE, 1),
     "README.md": (PRELUDE + PYG, 1),
 }

@@ -61,6 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
     "propagate": {*LEAVES, "_data", "_native", "store"},
+    "_infer": {*LEAVES, "_data", "_native", "loader", "store"},
+    "infer": {*LEAVES, "_infer", "store"},
     "convert": {*LEAVES, "_native", "relayout", "store"},
     "demo": {*LEAVES, "_plots", "convert", "loader", "plan"},
     "cli": {"_args", "convert", "demo", "errors", "freshgo", "policies", "propagate", "relayout", "store"},

@@ -1,0 +1,1 @@
+"""What inference is made of."""

@@ -1,0 +1,132 @@
+"""The files of an inference: rows that are written by ranges, and how far it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from freshgo._args.npy_files import read_npy_header
+from freshgo.errors import BusyError, CorruptError, FormatError, StorePermissionError, WriteError
+
+
+class Rows:
+    """A ``.npy`` file of a known shape, written by ranges and in any order."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
+        """Create the file, or go on with the one that is there, which has the same shape and dtype."""
+        self.path, self.shape, self.dtype = path, shape, np.dtype(dtype)
+        self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        with _written(path):
+            if path.exists():
+                self._offset = self._found()
+                self._file = os.open(path, os.O_RDWR)
+                return
+            with path.open("wb") as file:
+                described = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, described)
+                self._offset = file.tell()
+                file.truncate(self._offset + shape[0] * self._row_bytes)
+            self._file = os.open(path, os.O_RDWR)
+
+    def _found(self) -> int:
+        try:
+            there = read_npy_header(self.path)
+        except FormatError as error:
+            raise CorruptError(5, f"damaged, remove it to begin anew: {error}", str(self.path)) from None
+        if there.shape != self.shape or there.dtype != self.dtype:
+            came = f"{there.dtype} of shape {there.shape}"
+            raise CorruptError(
+                5,
+                f"damaged, remove it to begin anew: expected {self.dtype} of shape {self.shape}, got {came}",
+                str(self.path),
+            )
+        return there.offset
+
+    def write(self, first: int, rows: Tensor) -> None:
+        """Write rows from the one of this number on."""
+        self._put(first * self._row_bytes, rows)
+
+    def write_numbers(self, first: int, numbers: Tensor) -> None:
+        """Write numbers, counted over all rows, from this one on."""
+        self._put(first * self.dtype.itemsize, numbers)
+
+    def _put(self, at: int, rows: Tensor) -> None:
+        data = memoryview(np.ascontiguousarray(rows.numpy(), dtype=self.dtype).reshape(-1).view(np.uint8).data)
+        at += self._offset
+        with _written(self.path):
+            while len(data):
+                n = os.pwrite(self._file, data, at)
+                data, at = data[n:], at + n
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        with _written(self.path):
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class State:
+    """How far an inference is, in a file that is replaced as a whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "state.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """Return what was saved; None where there is nothing that can be read."""
+        try:
+            state = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return None
+        return state if isinstance(state, dict) else None
+
+    def write(self, state: dict[str, Any]) -> None:
+        new = self._path.with_suffix(".new")
+        with _written(new):
+            with new.open("w") as file:
+                json.dump(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+
+
+class Lock:
+    """That of a directory, which ends with the process."""
+
+    def __init__(self, directory: Path) -> None:
+        with _written(directory):
+            directory.mkdir(exist_ok=True)
+            self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise BusyError(11, "another process infers there", str(directory)) from None
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _written:  # noqa: N801  (reads as a statement)
+    """What the system refuses within becomes a WriteError of this path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, PermissionError):
+            raise StorePermissionError(error.errno, error.strerror, str(self._path)) from None
+        if isinstance(error, OSError) and not isinstance(error, CorruptError | WriteError | BusyError):
+            raise WriteError(error.errno or 5, error.strerror or str(error), str(self._path)) from error

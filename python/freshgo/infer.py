@@ -1,0 +1,158 @@
+"""Predictions and embeddings of every node, layer by layer, for graphs larger than memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freshgo._args import checks
+from freshgo._args.progress import Progress, progress_of
+from freshgo._args.size import parse_size
+from freshgo._infer.layers import Layer, layers_of
+from freshgo._infer.run import Run
+from freshgo.errors import DTypeError, StoreExistsError
+from freshgo.store import Store
+
+__all__ = ["infer"]
+
+
+@torch.no_grad()
+def infer(
+    model: torch.nn.Module | None,
+    store: Store | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    nodes: Any = None,
+    layers: Sequence[Callable[[Any, Any], Any]] | None = None,
+    tensor: str = "x",
+    edge_weight: str | None = None,
+    edge_attr: str | None = None,
+    memory: int | str = "1GiB",
+    batch_size: int = 1024,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+) -> Path:
+    """Compute a model's output for every node of a store, and write it to ``out`` as ``.npy``.
+
+    All nodes pass through the first layer, with all their neighbours, before any passes through the second. So every
+    row of a layer is computed once, however many nodes need it, and nothing is sampled: the result is that of the
+    model's ``forward`` over the whole graph, within rounding. What a layer has computed is written to disk and becomes
+    the features that the next one reads, through the caches and plans of a :class:`Loader`.
+
+        embeddings = freshgo.infer(model.eval(), "papers.freshgo", "embeddings.npy", memory="8GiB")
+        rows = numpy.load(embeddings, mmap_mode="r")  # row i is that of node i
+
+    A model of PyG's ``BasicGNN`` (GraphSAGE, GCN, GIN, GAT, PNA, EdgeCNN) is used as it is, also with
+    ``freshgo.nn.accelerate``. GCN needs the degrees of all nodes, for which the store is read once more. Any other
+    model gives its layers as functions: ``layer(h, batch)`` is called with the rows of the layer before and a batch of
+    one hop with all neighbours, as a :class:`Loader` with ``num_neighbors=[-1]`` makes it, and returns the rows of the
+    nodes that come first in it::
+
+        def first(h, batch):
+            return conv1(h, batch.edge_index)[: batch.batch_size].relu()
+
+    In a heterogeneous graph ``h`` is a dict by node type, and so is what a layer returns: a type that it leaves out has
+    no rows for the next layer. Batches have every edge-level tensor (``batch.edge_type``) and no ``e_id``.
+
+    Beside ``out`` there is a directory, ``out`` with ``.partial``, while this works: the edges, and the rows of two
+    layers at a time. If the process ends, the same call goes on where it was, at most some seconds of work before.
+    Another call with the same ``out`` begins anew.
+
+    Args:
+        model: in the mode ``eval()``. With ``layers`` it may be None; if given, its parameters tell whether a call goes
+            on with what another began.
+        store: an open store, or the path of one.
+        out: the ``.npy`` file to write, a row for each node; in a heterogeneous graph a directory to create, with a
+            file for each node type that the last layer gives rows of.
+        nodes: compute the last layer for these nodes only, given as ``input_nodes`` of a :class:`Loader`; row i of the
+            result is that of the i-th of them. None is every node.
+        layers: the layers of the model as functions.
+        tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
+        edge_weight, edge_attr: edge-level tensors that the convolutions of a ``BasicGNN`` take under these names.
+        memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
+            model come on top, and for GCN 4 bytes a node.
+        batch_size: nodes per batch.
+        device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
+        dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.
+        overwrite: replace ``out``, which stays until the new one is complete.
+        progress: show a bar; or a callable that is called with ``(stage, done, total)``, in nodes.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, or one whose layers cannot be
+            computed by themselves (jumping knowledge, norms over the whole graph); a layer that returns something else
+            than a row for each of its nodes.
+        StoreExistsError: ``out`` exists, and ``overwrite`` is false.
+        BudgetError: ``memory`` is too small; ``minimum`` works.
+        BusyError: another process writes to ``out``.
+        StoreNotFoundError, FormatError, CorruptError, ReadError, WriteError: as for :func:`convert`.
+    """
+    target = _target(out, overwrite=checks.flag("overwrite", overwrite))
+    if dtype not in (torch.float32, torch.float16):
+        raise DTypeError(f"dtype must be torch.float32 or torch.float16, got {dtype!r}")
+    for name, value in (("tensor", tensor), ("edge_weight", edge_weight), ("edge_attr", edge_attr)):
+        if not isinstance(value, str) and (value is not None or name == "tensor"):
+            raise DTypeError(f"{name} must be the name of a tensor, got {checks.shown(value)}")
+    functions: list[Layer] = layers_of(model, layers, edge_weight, edge_attr)
+    opened = store if isinstance(store, Store) else Store.open(store)
+    try:
+        with progress_of(progress) as report:
+            run = Run(
+                opened,
+                target,
+                functions,
+                model,
+                nodes=nodes,
+                tensor=tensor,
+                memory=parse_size("memory", memory),
+                batch_size=checks.count("batch_size", batch_size, 1),
+                device=_device(model, device),
+                dtype=dtype,
+                report=report,
+            )
+            with run:
+                made = run.complete()
+                _replace(made, target)
+    finally:
+        if opened is not store:
+            opened.close()
+    return target
+
+
+def _target(out: Any, *, overwrite: bool) -> Path:
+    if not isinstance(out, str | os.PathLike):
+        raise DTypeError(f"out must be a path, got {checks.shown(out)}")
+    target = Path(os.fsdecode(out))
+    if target.exists() and not overwrite:
+        raise StoreExistsError(17, "out exists; overwrite=True replaces it", str(target))
+    return target
+
+
+def _device(model: torch.nn.Module | None, device: str | torch.device | None) -> str | torch.device | None:
+    """Where batches go."""
+    if device is not None or model is None:
+        return device
+    first = next(model.parameters(), None)
+    return first.device if isinstance(first, Tensor) else None
+
+
+def _replace(made: Path, target: Path) -> None:
+    """Put what was made in the place of what may be there."""
+    if made.is_dir() and target.is_dir():
+        before = target.with_name(f"{target.name}.replaced")
+        shutil.rmtree(before, ignore_errors=True)
+        target.rename(before)
+        made.rename(target)
+        shutil.rmtree(before, ignore_errors=True)
+    else:
+        made.replace(target)

@@ -1,0 +1,346 @@
+"""infer: every node's row, against the model's forward over the whole graph, whatever ends it on the way."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from graphs import BACK, CITES, WRITES, hetero_graph, random_graph
+from seeds import seed as seed_of
+
+import freshgo
+from freshgo import convert, errors, infer
+
+tg = pytest.importorskip("torch_geometric.nn")
+pytestmark = pytest.mark.explore
+
+INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
+NODES, EDGES = 2000, 16_000
+HOW: dict[str, Any] = {"memory": "64MiB", "batch_size": 300, "progress": False}
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "sage": lambda: tg.GraphSAGE(24, 16, 3, 5),
+    "sage, max, norm": lambda: tg.GraphSAGE(24, 16, 2, 5, aggr="max", norm="BatchNorm", jk="last"),
+    "gcn": lambda: tg.GCN(24, 16, 3, 5),
+    "gcn, one layer": lambda: tg.GCN(24, 5, 1),
+    "gcn, improved": lambda: tg.GCN(24, 16, 2, 5, improved=True),
+    "gcn, no loops": lambda: tg.GCN(24, 16, 2, 5, add_self_loops=False, act="elu", act_first=True),
+    "gin": lambda: tg.GIN(24, 16, 2, 5),
+    "gat": lambda: tg.GAT(24, 16, 3, 5, heads=4),
+    "gatv2": lambda: tg.GAT(24, 16, 2, 5, heads=2, v2=True),
+    "edge cnn": lambda: tg.EdgeCNN(24, 16, 2, 5),
+}
+
+
+@pytest.fixture(scope="module")
+def flat() -> dict[str, Any]:
+    graph = random_graph(NODES, EDGES, seed=3)
+    loops = np.arange(0, NODES, 9)
+    edges = np.concatenate([graph["edge_index"], np.stack([loops, loops]), np.stack([loops[:9], loops[:9]])], 1)
+    rng = np.random.default_rng(seed_of(1))
+    weight = rng.random(edges.shape[1]).astype(np.float32)
+    return {"num_nodes": NODES, "x": graph["x"], "y": graph["y"], "edge_index": edges, "edge_weight": weight}
+
+
+@pytest.fixture(scope="module", params=["plain", "relaid"])
+def path(request: pytest.FixtureRequest, flat: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("infer") / "graph"
+    how = {"relayout": "community"} if request.param == "relaid" else {}
+    convert({**flat, "edge_type": flat["edge_index"][0] % 3}, path, progress=False, **how).close()
+    return path
+
+
+def made(model: Callable[[], Any]) -> Any:
+    torch.manual_seed(5)
+    return model().eval()
+
+
+def forward(model: Any, graph: dict[str, Any], **more: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.from_numpy(graph["x"]), torch.from_numpy(graph["edge_index"]), **more)
+
+
+def assert_near(found: Any, want: torch.Tensor) -> None:
+    found = torch.from_numpy(np.load(found))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-4 * want.abs().max().item())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_equals_the_forward_over_the_whole_graph(path: Path, flat: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    model = made(MODELS[kind])
+    out = infer(model, path, tmp_path / "out.npy", **HOW)
+    assert_near(out, forward(model, flat))
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gcn, no loops", "gcn, improved"])
+def test_weights_of_edges(path: Path, flat: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    model = made(MODELS[kind])
+    want = forward(model, flat, edge_weight=torch.from_numpy(flat["edge_weight"]))
+    assert_near(infer(model, path, tmp_path / "out.npy", edge_weight="edge_weight", **HOW), want)
+
+
+def test_attributes_of_edges(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
+    model = made(lambda: tg.GAT(24, 16, 2, 5, heads=2, edge_dim=1))
+    want = forward(model, flat, edge_attr=torch.from_numpy(flat["edge_weight"]))
+    assert_near(infer(model, path, tmp_path / "out.npy", edge_attr="edge_weight", **HOW), want)
+
+
+@pytest.mark.parametrize("kind", ["sage", "gcn", "gat"])
+def test_accelerated_models(path: Path, flat: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    model = made(MODELS[kind])
+    want = forward(model, flat)
+    freshgo.nn.accelerate(model)
+    assert_near(infer(model, path, tmp_path / "out.npy", **HOW), want)
+
+
+@pytest.mark.parametrize(
+    "nodes", [[7, 3, 7, 1999], torch.arange(NODES) % 5 == 2, np.arange(1000)], ids=["ids", "mask", "range"]
+)
+def test_some_nodes(path: Path, flat: dict[str, Any], tmp_path: Path, nodes: Any) -> None:
+    for kind in ("sage", "gcn, one layer"):
+        model = made(MODELS[kind])
+        chosen = torch.as_tensor(nodes)
+        assert_near(infer(model, path, tmp_path / kind, nodes=nodes, **HOW), forward(model, flat)[chosen])
+
+
+def test_layers_as_functions_and_relations_of_edges(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
+    """R-GCN, whose edge types are a tensor of the edges."""
+    torch.manual_seed(2)
+    convs = [tg.RGCNConv(24, 16, 3).eval(), tg.RGCNConv(16, 5, 3).eval()]
+    edges, kinds = torch.from_numpy(flat["edge_index"]), torch.from_numpy(flat["edge_index"][0] % 3)
+    with torch.no_grad():
+        want = convs[1](convs[0](torch.from_numpy(flat["x"]), edges, kinds).relu(), edges, kinds)
+
+    def first(h: torch.Tensor, batch: Any) -> torch.Tensor:
+        assert "e_id" not in batch
+        return convs[0](h, batch.edge_index, batch.edge_type)[: batch.batch_size].relu()
+
+    def second(h: torch.Tensor, batch: Any) -> torch.Tensor:
+        return convs[1](h, batch.edge_index, batch.edge_type)[: batch.batch_size]
+
+    assert_near(infer(None, path, tmp_path / "out.npy", layers=[first, second], **HOW), want)
+    half = np.load(infer(None, path, tmp_path / "half.npy", layers=[first, second], dtype=torch.float16, **HOW))
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half.astype(np.float32), want.numpy(), atol=0.02 * want.abs().max().item())
+
+
+def test_types_of_nodes(tmp_path: Path) -> None:
+    graph = hetero_graph(150)
+    relations = [WRITES, CITES, BACK]
+    x = {name: torch.from_numpy(np.asarray(graph[name]["x"], np.float32)) for name in ("paper", "author")}
+    edges = {relation: torch.from_numpy(graph[relation]["edge_index"]) for relation in relations}
+    torch.manual_seed(0)
+    convs = [tg.HeteroConv({r: tg.SAGEConv((-1, -1), size) for r in relations}).eval() for size in (16, 5)]
+    with torch.no_grad():
+        hidden = {name: rows.relu() for name, rows in convs[0](x, edges).items()}
+        want = convs[1](hidden, edges)
+
+    def layer(i: int) -> Callable[[Any, Any], Any]:
+        def compute(h: Any, batch: Any) -> Any:
+            block = batch.blocks()[0]
+            edge_index = {relation: block.edge_index_dict[relation] for relation in relations}
+            out = convs[i](block.pairs(h, relations), edge_index)
+            return {name: rows.relu() if i == 0 else rows for name, rows in out.items()}
+
+        return compute
+
+    convert(graph, tmp_path / "graph", progress=False).close()
+    out = infer(None, tmp_path / "graph", tmp_path / "out", layers=[layer(0), layer(1)], **HOW)
+    assert sorted(file.name for file in out.iterdir()) == ["author.npy", "paper.npy"]
+    for name in want:
+        assert_near(out / f"{name}.npy", want[name])
+    ids = {"author": [5, 1], "paper": range(400)}
+    some = infer(None, tmp_path / "graph", tmp_path / "some", layers=[layer(0), layer(1)], nodes=ids, **HOW)
+    assert_near(some / "author.npy", want["author"][[5, 1]])
+    assert_near(some / "paper.npy", want["paper"][:400])
+
+
+KILLED = """
+import sys, torch
+from freshgo import infer
+from freshgo._infer import run
+import torch_geometric.nn as tg
+run.SAVED_EVERY = 0.0
+torch.manual_seed(5)
+model = tg.GCN(24, 16, 3, 5).eval()
+left = {left}
+def said(stage, done, total):
+    global left
+    print(stage, done, flush=True)
+    left -= 1
+    if left == 0:
+        sys.stdin.read()
+infer(model, {path!r}, {out!r}, memory="64MiB", batch_size=100, progress=said)
+"""
+
+
+def said(path: Path, out: Path, lines: int, ended_by: int) -> list[str]:
+    """What a process said until it was ended, after so many lines, or came to its end."""
+    code = KILLED.format(path=str(path), out=str(out), left=lines)
+    command = [sys.executable, "-I", "-W", "ignore", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        heard = [process.stdout.readline() for _ in range(lines)]
+        if lines:
+            process.send_signal(ended_by)
+        heard += process.stdout.readlines()
+        assert (process.wait() == 0) == (lines == 0)
+    return [line for line in heard if line.startswith(("degrees", "layer"))]
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
+def test_goes_on_after_it_was_ended(flat: dict[str, Any], tmp_path: Path, ended_by: int) -> None:
+    path, out = tmp_path / "graph", tmp_path / "out.npy"
+    convert(flat, path, progress=False).close()
+    draw = random.Random(seed_of(int(ended_by)))
+    heard = [said(path, out, draw.randrange(3, 30), ended_by) for _ in range(2)]
+    assert not out.exists()
+    heard.append(said(path, out, 0, ended_by))
+    for before, after in itertools.pairwise(heard):
+        assert after[0] in (before[-1], *_after(before[-1]))  # the last batch again, or the next one
+    assert_near(out, forward(made(MODELS["gcn"]), flat))
+
+
+def _after(line: str) -> list[str]:
+    stages = ["degrees", "layer 1 of 3", "layer 2 of 3", "layer 3 of 3"]
+    stage, done = line.rsplit(" ", 1)
+    if int(done) < NODES:
+        return [f"{stage} {int(done) + 100}\n"]
+    return [f"{stages[stages.index(stage) + 1]} 100\n"]
+
+
+def test_another_inference_begins_anew(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "layer 2 of 3":
+            raise StopError
+
+    one, other = made(MODELS["sage"]), made(lambda: tg.GraphSAGE(24, 8, 3, 5))
+    out, how = tmp_path / "out.npy", {**HOW, "progress": stop}
+    with pytest.raises(StopError):
+        infer(one, path, out, **how)
+    assert (tmp_path / "out.npy.partial").exists()
+    assert_near(infer(other, path, out, **HOW), forward(other, flat))
+    with pytest.raises(errors.StoreExistsError, match="overwrite=True replaces it"):
+        infer(one, path, out, **HOW)
+    with pytest.raises(StopError):
+        infer(one, path, out, overwrite=True, **how)
+    assert_near(out, forward(other, flat))  # until the new one is complete
+    stages: list[str] = []
+    infer(one, path, out, overwrite=True, **{**HOW, "progress": lambda stage, *_: stages.append(stage)})
+    assert "layer 1 of 3" not in stages
+    assert_near(out, forward(one, flat))
+
+
+def test_damage(path: Path, tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "layer 2 of 3" and done > 300:
+            raise StopError
+
+    model, out, partial = made(MODELS["sage"]), tmp_path / "out.npy", tmp_path / "out.npy.partial"
+    with pytest.raises(StopError):
+        infer(model, path, out, **{**HOW, "progress": stop})
+    rows = partial / "rows1_0.npy"
+    whole = rows.read_bytes()
+    rows.write_bytes(whole[:-5])
+    with pytest.raises(errors.CorruptError, match="damaged, remove it to begin anew") as error:
+        infer(model, path, out, **HOW)
+    assert error.value.filename == str(rows)
+    rows.write_bytes(whole)
+    page = next((partial / "layer1").glob("node*_x.bin"))
+    data = bytearray(page.read_bytes())
+    data[5000] ^= 4
+    page.write_bytes(data)
+    with pytest.raises(errors.CorruptError):
+        infer(model, path, out, **HOW)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"model": made(MODELS["sage"]).train()}, INVALID, r"call model.eval\(\)"),
+        ({"model": torch.nn.Linear(2, 2).eval()}, INVALID, "no BasicGNN of PyG but a Linear"),
+        ({"model": 3}, DTYPE, "torch.nn.Module or None, got int"),
+        ({"model": None}, INVALID, "needs a model of PyG's BasicGNN, or layers"),
+        ({"model": made(lambda: tg.GraphSAGE(24, 8, 2, 5, jk="cat"))}, INVALID, "jk='cat'"),
+        ({"model": made(lambda: tg.GraphSAGE(24, 8, 2, 5, norm="GraphNorm"))}, INVALID, "GraphNorm over all nodes"),
+        ({"edge_weight": "edge_weight"}, INVALID, "GraphSAGE takes no edge_weight"),
+        ({"model": made(MODELS["gcn"]), "edge_weight": "z"}, INVALID, "no edge-level tensor 'z'"),
+        ({"model": None, "layers": []}, DTYPE, "a list of functions"),
+        ({"model": None, "layers": [3]}, DTYPE, r"layers\[0\] must be callable"),
+        ({"model": None, "layers": [lambda h, batch: h]}, INVALID, r"layer 1 must return rows .* 300 nodes"),
+        ({"tensor": "z"}, INVALID, "no node-level tensor 'z'"),
+        ({"tensor": 3}, DTYPE, "tensor must be the name"),
+        ({"dtype": torch.int8}, DTYPE, "torch.float32 or torch.float16"),
+        ({"nodes": [5000]}, INVALID, "5000"),
+        ({"batch_size": 0}, INVALID, "batch_size"),
+        ({"memory": "1KiB"}, errors.BudgetError, "infer needs"),
+        ({"out": 5}, DTYPE, "out must be a path"),
+        ({"out": "/nowhere/out.npy"}, OSError, "No such file"),
+        ({"store": "/nowhere"}, errors.StoreNotFoundError, "nowhere"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, dict) else "",
+)
+def test_bad_input(path: Path, tmp_path: Path, change: dict[str, Any], error: type[Exception], words: str) -> None:
+    given = {"model": made(MODELS["sage"]), "store": path, "out": tmp_path / "out.npy", **HOW, **change}
+    with pytest.raises(error, match=words) as raised:
+        infer(given.pop("model"), given.pop("store"), given.pop("out"), **given)
+    assert isinstance(raised.value, errors.FreshgoError)
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_the_smallest_memory_that_is_named_works(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
+    model = made(MODELS["sage"])
+    with pytest.raises(errors.BudgetError) as error:
+        infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": "1KiB"})
+    assert error.value.minimum > 1024
+    assert_near(
+        infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": 2 * error.value.minimum}), forward(model, flat)
+    )
+
+
+def test_one_at_a_time(path: Path, tmp_path: Path) -> None:
+    model, out = made(MODELS["sage"]), tmp_path / "out.npy"
+    refused: list[Exception] = []
+
+    def again(stage: str, done: int, total: int) -> None:
+        if not refused:
+            try:
+                infer(model, path, out, **HOW)
+            except errors.BusyError as error:
+                refused.append(error)
+
+    infer(model, path, out, **{**HOW, "progress": again})
+    assert len(refused) == 1
+
+
+def test_a_real_graph_with_little_of_it_cached(arxiv: Path, tmp_path: Path) -> None:
+    with convert(arxiv, tmp_path / "graph", progress=False) as store:
+        x = store["x_struct"].float()
+    torch.manual_seed(0)
+    model = tg.GraphSAGE(x.size(1), 32, 2, 8).eval()
+    how = {"tensor": "x_struct", "memory": "48MiB", "batch_size": 512, "progress": False}
+    out = infer(model, tmp_path / "graph", tmp_path / "out.npy", **how)
+    with freshgo.Loader(tmp_path / "graph", [-1, -1], range(0, x.size(0), 997), batch_size=10_000) as loader:
+        whole = next(iter(loader))
+    with torch.no_grad():
+        want = model(whole.x_struct.float(), whole.edge_index)[: whole.batch_size]
+    found = torch.from_numpy(np.load(out))[::997]
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-4)
