@@ -22,7 +22,8 @@ type form struct {
 	counts    []int64
 	nodes     [][]GraphTensor
 	edges     []GraphEdges
-	weightsOf string // as of store.Input, where there are no types
+	weightsOf string              // as of store.Input, where there are no types
+	in        []map[int64][]int64 // see inEdges
 }
 
 // forms are a graph without types, the same with one named type, and one of several types.
@@ -132,6 +133,21 @@ func (f *form) ends(relation int) (sources, targets []int64) {
 	return data[:e.Shape[1]], data[e.Shape[1]:]
 }
 
+// inEdges are those of each node along a relation.
+func (f *form) inEdges(relation int) map[int64][]int64 {
+	if f.in == nil {
+		f.in = make([]map[int64][]int64, len(f.edges))
+	}
+	if f.in[relation] == nil {
+		f.in[relation] = map[int64][]int64{}
+		_, targets := f.ends(relation)
+		for id, v := range targets {
+			f.in[relation][v] = append(f.in[relation][v], int64(id))
+		}
+	}
+	return f.in[relation]
+}
+
 func (f *form) graph(t *testing.T) *Graph {
 	t.Helper()
 	var in GraphInput
@@ -196,6 +212,15 @@ func (f *form) options() Options {
 // some are all of some cases or, of one named type, the first: only names tell it from none.
 func some[T any](f *form, cases ...T) []T {
 	if len(f.names) == 1 && f.names[0] != "" {
+		return cases[:1]
+	}
+	return cases
+}
+
+// few are all of some cases without types, and else the first: enough where nothing depends on how many types there
+// are.
+func few[T any](f *form, cases ...T) []T {
+	if f.names[0] != "" {
 		return cases[:1]
 	}
 	return cases

@@ -96,7 +96,7 @@ func (r *trainer) requirePlainCounts(want, got *seen) {
 func TestHistoryThatDoesNothing(t *testing.T) {
 	for _, f := range forms(newDataset(someNodes, 40000)) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
-		for _, kind := range some(f, "belady", "none", "degree", "lru") {
+		for _, kind := range few(f, "belady", "none", "degree", "lru") {
 			t.Run(fmt.Sprint(f, " ", kind), func(t *testing.T) {
 				o := f.withHistory(f.options(), history.Gradient)
 				o.Cache, o.FeatureCache, o.Superbatch = kind, f.rooms()[2], 10
@@ -216,8 +216,8 @@ func (r *trainer) requireFull(full int64) {
 func TestHistoryResumes(t *testing.T) {
 	for _, f := range forms(newDataset(someNodes, 40000)) {
 		g := f.graph(t)
-		for _, lag := range some(f, 2, 0) {
-			for _, policy := range some(f, history.Gradient, history.Performance, history.All) {
+		for _, lag := range few(f, 2, 0) {
+			for _, policy := range few(f, history.Gradient, history.Performance, history.All) {
 				o := f.withHistory(f.options(), policy)
 				o.History.Lag, o.History.ProbeEvery = lag, 2
 				r := f.train(t, open(t, g, o))

@@ -50,163 +50,20 @@ func (d *dataset) linkTreeOptions() map[string]Options {
 	return all
 }
 
-// requireLinkTrees looks at every seed and edge of a batch.
-func requireLinkTrees(t *testing.T, d *dataset, o Options, b *seen) {
-	t.Helper()
-	k, input := *o.Links, b.int64s("input_id")
-	if k.Sources == nil {
-		k.Sources, k.Targets = d.sources, d.targets
-	}
-	n := len(input)
-	negatives := int(math.Ceil(float64(n) * k.Negatives))
-	nID, eID, link := b.int64s("n_id"), b.int64s("e_id"), b.int64s(TreeName)
-	// The seeds, and the link of each.
-	var linkOf []int
-	if k.Triplets {
-		for end := range 2*n + negatives {
-			linkOf = append(linkOf, end%n)
-		}
-		require.Equal(t, upwards(0, n), b.int64s("src_index"))
-		require.Equal(t, upwards(n, 2*n), b.int64s("dst_pos_index"))
-		each := int(k.Negatives)
-		for at, end := range b.int64s("dst_neg_index") {
-			if int(end) != 2*n+at%each*n+at/each || linkOf[end] != at/each {
-				t.Fatalf("negative %d is seed %d, of link %d", at, end, linkOf[end])
-			}
-		}
-	} else {
-		for range 2 {
-			for j := range n + negatives {
-				linkOf = append(linkOf, j%n)
-			}
-		}
-		require.Equal(t, []int64{2, int64(n + negatives)}, b.shapes["edge_label_index"])
-		require.Equal(t, upwards(0, 2*(n+negatives)), b.int64s("edge_label_index"))
-	}
-	require.EqualValues(t, len(linkOf), b.int64s("num_sampled_nodes")[0])
-	excluded, targets := map[sample.Link]bool{}, n
-	if !k.Triplets {
-		targets += negatives
-	}
-	for i, p := range input {
-		pair := sample.Link{Source: k.Sources[p], Target: k.Targets[p]}
-		if of := (sample.Link{Source: nID[i], Target: nID[targets+i]}); of != pair {
-			t.Fatalf("seeds of link %d are %v, want %v", i, of, pair)
-		}
-		excluded[pair] = k.Exclude != links.ExcludeNone
-		if k.Exclude == links.ExcludeBoth {
-			excluded[sample.Link{Source: pair.Target, Target: pair.Source}] = true
-		}
-	}
-	// Times, of links and of what goes with them.
-	var times []int64
-	if o.TimeAttr != "" {
-		for _, p := range input {
-			if o.SeedTimes != nil {
-				times = append(times, o.SeedTimes[p])
-			} else {
-				times = append(times, d.timeOf(p))
-			}
-		}
-		want, name := times, SeedTimeName
-		if !k.Triplets {
-			name = LinkTimeName
-			for j := range negatives {
-				want = append(slices.Clip(want), times[j%n])
-			}
-		}
-		require.Equal(t, want, b.int64s(name))
-	}
-	// Edges: each in one tree, seen by its link, and all there are or the fanout.
-	allowed := func(e int64, link int64) bool {
-		if excluded[sample.Link{Source: d.sources[e], Target: d.targets[e]}] || o.WeightAttr != "" && e*7919%6 == 0 {
-			return false
-		}
-		if times == nil {
-			return true
-		}
-		at := d.timeOf(e)
-		return at <= times[link] && (o.TimeWindow == 0 || times[link] < math.MinInt64+o.TimeWindow ||
-			at > times[link]-o.TimeWindow)
-	}
-	inEdges := map[int64][]int64{}
-	for e, v := range d.targets {
-		inEdges[v] = append(inEdges[v], int64(e))
-	}
-	tree := make([]int, len(nID))
-	for i := range tree {
-		if tree[i] = -1; i < len(linkOf) {
-			tree[i] = i
-		}
-	}
-	index, ptr := b.int64s("edge_index"), b.int64s("ptr")
-	firstOfHop, hop := b.int64s("num_sampled_nodes")[0], 0
-	for target := range int64(len(ptr) - 1) {
-		for target >= firstOfHop {
-			hop++
-			firstOfHop += b.int64s("num_sampled_nodes")[hop]
-		}
-		if int64(linkOf[tree[target]]) != link[target] {
-			t.Fatalf("node %d goes with link %d, its tree with %d", target, link[target], linkOf[tree[target]])
-		}
-		want := int64(0)
-		for _, e := range inEdges[nID[target]] {
-			if allowed(e, link[target]) {
-				want++
-			}
-		}
-		if f := o.Fanouts[hop]; want > f || o.Replace && want > 0 {
-			want = f
-		}
-		if have := ptr[target+1] - ptr[target]; have != want {
-			t.Fatalf("node %d has %d edges, want %d", target, have, want)
-		}
-		for i := ptr[target]; i < ptr[target+1]; i++ {
-			e, source := eID[i], index[i]
-			if tree[source] < 0 {
-				tree[source] = tree[target]
-			}
-			if !allowed(e, link[target]) || tree[source] != tree[target] || link[source] != link[target] ||
-				d.sources[e] != nID[source] || d.targets[e] != nID[target] {
-				t.Fatalf("edge %d of tree %d, which is the graph's %d", i, tree[target], e)
-			}
-		}
-	}
-	type place struct {
-		tree int
-		node int64
-	}
-	places := map[place]bool{}
-	x := b.float32s("x")
-	for i, v := range nID {
-		places[place{tree[i], v}] = true
-		if !slices.Equal(d.x[v*width:(v+1)*width], x[i*width:(i+1)*width]) {
-			t.Fatalf("node %d has the features of another than %d", i, v)
-		}
-	}
-	require.Len(t, places, len(nID), "a node is twice in a tree")
-}
-
-func upwards(from, to int) (all []int64) {
-	for v := from; v < to; v++ {
-		all = append(all, int64(v))
-	}
-	return all
-}
-
 func TestLinkTreesAreRight(t *testing.T) {
 	d := newDataset(400, 5000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT32)
 	edges := map[sample.Link]bool{}
 	for e := range d.sources {
 		edges[sample.Link{Source: d.sources[e], Target: d.targets[e]}] = true
 	}
-	s := d.store(t, ssd.OS)
+	f := d.form("")
+	g, s := f.graph(t), f.store(t, ssd.OS)
 	for name, o := range d.linkTreeOptions() {
 		t.Run(name, func(t *testing.T) {
 			o.NeighborCache, o.Cache, o.FeatureCache = 0, "belady", rowsFor(50)
-			for _, src := range []Source{d.graph(t), OpenStore(s)} {
+			for _, src := range []Source{g, OpenStore(s)} {
 				for _, b := range epochOf(t, open(t, src, o), 0) {
-					requireLinkTrees(t, d, o, b)
+					f.requireLinkTrees(t, g, o, 0, 0, b)
 					if o.Links.Strict {
 						nID, n := b.int64s("n_id"), len(b.int64s("input_id"))
 						for j := range n {

@@ -2,13 +2,10 @@ package loader
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -59,88 +56,6 @@ func TestHeteroLinkTreesAgreeEverywhere(t *testing.T) {
 				requireSame(t, want, epochOf(t, l, 1))
 				require.LessOrEqual(t, l.budget.Peak(), o.Memory)
 			})
-		}
-	}
-}
-
-// requireLinkTrees looks at a batch of links in trees: its seeds, its edges and their times.
-func (d *form) requireLinkTrees(t *testing.T, g *Graph, o Options, source, target int, b *seen) {
-	t.Helper()
-	k, rel := o.Links, fmt.Sprintf("e%d/", o.Links.Relation)
-	of := func(typ int, name string) []int64 { return b.int64s(fmt.Sprintf("n%d/%s", typ, name)) }
-	input := b.int64s(rel + "input_id")
-	n := len(input)
-	ends := n + int(k.NumNegatives(int64(n))) // targets, and of pairs sources
-	sources := ends
-	if k.Triplets {
-		sources = n
-	}
-	first := 0 // of the targets
-	if source == target {
-		first = sources
-	}
-	for i, at := range input {
-		require.Equal(t, k.Sources[at], of(source, "n_id")[i])
-		require.Equal(t, k.Targets[at], of(target, "n_id")[first+i])
-	}
-	if k.Triplets {
-		require.Equal(t, upwards(0, n), of(source, "src_index"))
-		require.Equal(t, upwards(first, first+n), of(target, "dst_pos_index"))
-	} else {
-		require.Equal(t, append(upwards(0, sources), upwards(first, first+ends)...), b.int64s(rel+"edge_label_index"))
-	}
-	var times []int64
-	if o.TimeAttr != "" {
-		for j := range sources {
-			times = append(times, o.SeedTimes[input[j%n]])
-		}
-		if k.Triplets {
-			require.Equal(t, times, of(source, SeedTimeName))
-			require.Equal(t, times, of(target, SeedTimeName))
-		} else {
-			require.Equal(t, times, b.int64s(rel+LinkTimeName))
-		}
-	}
-	for i := range ends {
-		require.EqualValues(t, i%n, of(target, TreeName)[first+i])
-		if born := numbers(d.nodes[target], o.TimeAttr); born != nil && i >= n {
-			require.LessOrEqual(t, int64(born[of(target, "n_id")[first+i]]), times[i%n])
-		}
-	}
-	for i := range sources {
-		require.EqualValues(t, i%n, of(source, TreeName)[i])
-		if born := numbers(d.nodes[source], o.TimeAttr); born != nil && i >= n {
-			require.LessOrEqual(t, int64(born[of(source, "n_id")[i]]), times[i%n])
-		}
-	}
-	out := map[[3]int64]bool{} // relation and ends
-	for _, at := range input {
-		if k.Exclude != links.ExcludeNone {
-			out[[3]int64{int64(k.Relation), k.Sources[at], k.Targets[at]}] = true
-		}
-		if k.Exclude == links.ExcludeBoth {
-			out[[3]int64{int64(k.Reverse), k.Targets[at], k.Sources[at]}] = true
-		}
-	}
-	for i, e := range g.edges {
-		at := fmt.Sprintf("e%d/", i)
-		eID, index := b.int64s(at+"e_id"), b.int64s(at+"edge_index")
-		sourceIDs, sourceTrees, targetIDs, targetTrees := of(e.source, "n_id"), of(e.source, TreeName), of(e.target, "n_id"),
-			of(e.target, TreeName)
-		byEdge, byNode := numbers(d.edges[i].Tensors, o.TimeAttr), numbers(d.nodes[e.source], o.TimeAttr)
-		for j, id := range eID {
-			from, to := index[j], index[len(eID)+j]
-			link, u, v := targetTrees[to], sourceIDs[from], targetIDs[to]
-			when := int64(math.MinInt64)
-			if byEdge != nil {
-				when = int64(byEdge[id])
-			} else if byNode != nil {
-				when = int64(byNode[u])
-			}
-			if sourceTrees[from] != link || out[[3]int64{int64(i), u, v}] || len(times) > 0 && when > times[link] {
-				t.Fatalf("edge %d of relation %d and time %d, from %d to %d, is of another tree, a link of the batch, or late", j,
-					i, when, u, v)
-			}
 		}
 	}
 }

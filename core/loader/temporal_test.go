@@ -208,10 +208,7 @@ func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 			return when <= times[tree] && (o.TimeWindow == 0 || times[tree] < math.MinInt64+o.TimeWindow ||
 				when > times[tree]-o.TimeWindow)
 		}
-		inEdges := map[int64][]int64{}
-		for id, v := range targets {
-			inEdges[v] = append(inEdges[v], int64(id))
-		}
+		inEdges := f.inEdges(i)
 		name := func(of string) string { return types.edgeName(i, of) }
 		ptr, eID, edgeIndex := b.int64s(name("ptr")), b.int64s(name("e_id")), b.int64s(name("edge_index"))
 		sampled := of(e.target, "num_sampled_nodes")
