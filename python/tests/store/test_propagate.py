@@ -150,7 +150,7 @@ def test_types(tmp_path: Path) -> None:
         assert "x_gcn" not in out["author"].tensors
     with pytest.raises(InvalidArgumentError, match="the edge types are"):
         propagate(store, "x", relations=[("paper", "shows", "venue")], **QUIET)
-    with pytest.raises(InvalidArgumentError, match="needs a homogeneous graph"):
+    with pytest.raises(InvalidArgumentError, match="hops must be 1 in a heterogeneous graph"):
         propagate(store, "x", hops=2, name="more", **QUIET)
 
 
@@ -175,7 +175,7 @@ def test_wrong_arguments(fresh: Store) -> None:
         ({"tensor": "y"}, InvalidArgumentError, "is int64 with rows of shape"),
         ({"reduce": "max"}, InvalidArgumentError, "reduce must be one of 'mean', 'sum', 'gcn', got 'max'"),
         ({"weight_attr": "w"}, InvalidArgumentError, 'has the tensor "w"'),
-        ({"relations": [("a", "b", "c")]}, InvalidArgumentError, "the store is homogeneous"),
+        ({"relations": [("a", "b", "c")]}, InvalidArgumentError, "relations needs a heterogeneous graph"),
         ({"hops": 0}, InvalidArgumentError, "hops must be at least 1"),
         ({"name": "x"}, InvalidArgumentError, "that of the tensor itself"),
         ({"name": "half", "overwrite": True}, StoreExistsError, "was not computed from others"),

@@ -105,7 +105,7 @@ def test_what_is_ignored_is_named(tmp_path: Path) -> None:
     data.source = "somewhere"
     with (
         pytest.warns(UserWarning, match="ignores what is not a tensor or array with rows: paper.title"),
-        pytest.warns(UserWarning, match="belongs to no node type or edge type"),
+        pytest.warns(UserWarning, match="belong to no node type or edge type"),
         convert(data, tmp_path / "g", **SMALL) as store,
     ):
         assert store.node_types == ["paper"]
