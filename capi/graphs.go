@@ -56,6 +56,7 @@ func clip(tensors []store.NamedSource, to bool) {
 // graphInput describes a caller's graph in memory.
 func graphInput(in *C.fg_graph_input) (out loader.GraphInput, err error) {
 	var t taker
+	out.Memory = int64(in.memory)
 	for _, n := range list[C.fg_node_type](&t, in.node_types, int64(in.num_node_types), "node types") {
 		node := loader.GraphNodes{Name: text(n.name, ""), NumNodes: int64(n.num_nodes)}
 		label := nodeLabel(node.Name)

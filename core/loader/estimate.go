@@ -75,6 +75,18 @@ func (m *sampling) mostDemand() sizing.Demand {
 	return d
 }
 
+// roomy says whether there is memory for any batches, worked at as the options ask.
+func (m *sampling) roomy(r *sizing.Request, g *sizing.Graph) bool {
+	of, err := m.samplerOnDisk()
+	if err != nil {
+		return false // which opening will report
+	}
+	d := m.mostDemand()
+	m.options.complete(&d)
+	split, err := sizing.Divide(*r, *g, m.costs(&d, of, g))
+	return err == nil && split.AsAsked(r)
+}
+
 // mostSeeds is how many seeds of each type a batch may have, of so many in all.
 func (s *schema) mostSeeds(ends int64, of *links.Options) []int64 {
 	seeds := make([]int64, s.types())

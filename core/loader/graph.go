@@ -15,6 +15,7 @@ import (
 type GraphInput struct {
 	NodeTypes []GraphNodes
 	EdgeTypes []GraphEdges
+	Memory    int64 // bytes that the index may take while it is made; 0: unlimited
 }
 
 // GraphNodes is the nodes of one type.
@@ -72,7 +73,8 @@ func (in *GraphInput) unnamed() bool {
 }
 
 // NewGraph indexes the edges of a graph in memory. Types that do not exist, ids out of range of their type and row
-// counts that disagree are errors; a cancelled ctx leaves nothing behind.
+// counts that disagree are errors, and so is an index for which there is no memory (*mem.BudgetError); a cancelled ctx
+// leaves nothing behind.
 func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
 	var nodes []store.NodeInput
 	place := map[string]int{}
@@ -88,7 +90,7 @@ func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
 			return nil, err
 		}
 	}
-	g := &Graph{budget: mem.NewBudget(0)}
+	g := &Graph{budget: mem.NewBudget(in.Memory)}
 	err := g.build(ctx, in, place)
 	if err != nil {
 		g.Close()

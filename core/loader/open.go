@@ -17,7 +17,7 @@ import (
 // *mem.BudgetError that names the smallest memory that works; what the store and
 // the read engine report.
 func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
-	l := &Loader{sampling: sampling{options: o, parts: src.parts()}, alloc: alloc}
+	l := &Loader{sampling: newSampling(o, src), alloc: alloc}
 	if err := l.parts.choose(o.Aggregate); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,11 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	g := l.graphSizes()
 	r := l.request(&g)
 	var of measured
-	if l.options.Memory > 0 {
+	switch {
+	case l.options.Memory == 0:
+	case l.options.Spare && l.roomy(&r, &g):
+		r.Memory = 0
+	default:
 		if of, err = l.measure(ctx, &r, &g); err != nil {
 			return err
 		}

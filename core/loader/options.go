@@ -20,6 +20,10 @@ var (
 	ErrNoEpoch = errors.New("loader: no epoch is running")
 )
 
+// most is how many sampling threads and prefetched batches there are at most. Arbitrary: far more than make anything
+// faster, and few enough for the memory of each.
+const most = 1024
+
 // Auto asks the loader to choose a size or a count itself.
 const Auto = -1
 
@@ -44,11 +48,15 @@ type Options struct {
 	DropLast    bool      `option:"drop_last"` // leave out a last batch that is not full
 	Seed        uint64    `option:"seed"`      // all random numbers come from it
 
-	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses
-	// Prefetch is how many batches are prepared ahead of the consumer; 0: a batch is prepared when it is asked for.
+	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses; most if there are more
+	// Prefetch is how many batches are prepared ahead of the consumer, most if there are more; 0: a batch is prepared when
+	// it is asked for.
 	Prefetch int `option:"prefetch"`
 
-	Memory        int64  `option:"memory"`         // bytes for everything the loader allocates; 0: unlimited
+	Memory int64 `option:"memory"` // bytes for everything the loader allocates; 0: unlimited
+	// Spare says that Memory is what is left beside a graph in memory, whose index comes on top. Batches are then measured
+	// only where the most that they may need is more.
+	Spare         bool   `option:"spare"`
 	FeatureCache  int64  `option:"feature_cache"`  // bytes of it for cached feature rows, or Auto
 	NeighborCache int64  `option:"neighbor_cache"` // bytes of it for neighbour lists held in memory, or Auto
 	Cache         string `option:"cache,auto"`     // which rows are cached: one of caches

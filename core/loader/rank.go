@@ -22,7 +22,8 @@ import (
 //
 // Errors: ErrOption, and those of Open.
 func Hotness(ctx context.Context, src Source, o Options, scores []float32) error {
-	m := &sampling{options: o, parts: src.parts()}
+	of := newSampling(o, src)
+	m := &of
 	if !slices.Contains(metrics, o.Cache) {
 		return fmt.Errorf("%w: metric must be one of %q, got %q", ErrOption, metrics, o.Cache)
 	}

@@ -40,6 +40,14 @@ type sampling struct {
 	release    []func()            // what undo undoes, last first
 }
 
+func newSampling(o Options, src Source) sampling {
+	m := sampling{options: o, parts: src.parts()}
+	if o.Spare && o.Memory > 0 && m.parts.inMemory != nil {
+		m.options.Memory += m.parts.inMemory.Used()
+	}
+	return m
+}
+
 // check says what is wrong with the options, by themselves and for this source.
 func (m *sampling) check() error {
 	o := &m.options

@@ -22,7 +22,7 @@ func (m *sampling) request(g *sizing.Graph) sizing.Request {
 	o := &m.options
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
-		Workers: cmp.Or(o.Workers, runtime.NumCPU()), Prefetch: o.Prefetch, Holds: o.Holds,
+		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
 		EpochBatches: m.seeds.count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
 		History: m.historySizes(g),

@@ -45,6 +45,12 @@ func generous(r *Request) Working {
 	return Working{Workers: r.Workers, Prefetch: r.Prefetch, Stamp: true, Depth: fullDepth}
 }
 
+// AsAsked says whether the memory suffices for working as the caller asks.
+func (s *Split) AsAsked(r *Request) bool {
+	w := generous(r)
+	return s.Workers == w.Workers && s.Prefetch == w.Prefetch && s.Stamp
+}
+
 // ladder lists ways to work from the most generous to the smallest.
 func (z *division) ladder() []Working {
 	w := generous(&z.ask)

@@ -229,7 +229,7 @@ def hotness(
             another seed than that of the training.
         seed: the seed of ``"presc"`` and ``"random"``.
         memory: what the computation may use, in bytes or as ``"8GiB"``, not counting the result. None is half of what
-            is available for a store, and unlimited for a graph in memory.
+            is available, beside a graph in memory.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; for an unknown metric, the message lists the known
@@ -264,7 +264,7 @@ def hotness(
         else:  # which depends on nothing that is drawn
             options |= relations([[1]] * len(types.edge_types))
         n_bytes = source.default_memory() if memory is None else parse_size("memory", memory)
-        native = loader_options(cache=metric, memory=n_bytes or 0, **options)
+        native = loader_options(cache=metric, memory=n_bytes, spare=memory is None, **options)
         scores = native_loader.hotness(source.native, types.total, native)
         counts = types.num_nodes
         return types.bare(dict(zip(counts, torch.split(scores, list(counts.values())), strict=True)))

@@ -135,10 +135,11 @@ class Loader:
             ``"pad"``: the first batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank
             yields them. ``"join"``: some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or
             for evaluation. None is ``"drop"`` with ``drop_last``, else ``"pad"``.
-        num_workers (int, default 0): threads that sample. 0 is as many as there are cores that this process may use, by
-            its affinity and the quotas of its control groups, divided among the ranks of this host
-            (``LOCAL_WORLD_SIZE``).
-        prefetch (int, default 4): batches prepared ahead; 0 prepares each batch when it is requested.
+        num_workers (int, default 0): threads that sample; more than 1024 count as 1024. 0 is as many as there are cores
+            that this process may use, by its affinity and the quotas of its control groups, divided among the ranks of
+            this host (``LOCAL_WORLD_SIZE``).
+        prefetch (int, default 4): batches prepared ahead, while ``memory`` has room for them; more than 1024 count as
+            1024. 0 prepares each batch when it is requested.
 
     Time:
         time_attr (str, default None): the name of an edge-level or node-level tensor of integers: the time of each edge
@@ -155,9 +156,9 @@ class Loader:
 
     Memory and cache:
         memory (bytes or MemoryBudget, default None): the budget for everything the loader allocates; a
-            :class:`MemoryBudget` is shared by loaders of this process. None is half of what is available for a store,
-            divided among the ranks of this host (``LOCAL_WORLD_SIZE``), and unlimited for a graph in memory. Raises
-            ``BudgetError`` if it is too small.
+            :class:`MemoryBudget` is shared by loaders of this process. None is half of what is available,
+            divided among the ranks of this host (``LOCAL_WORLD_SIZE``); beside a graph in memory, whose index is
+            otherwise part of ``memory``. Raises ``BudgetError`` if it is too small.
         feature_cache (bytes, default None): the part of ``memory`` for rows that stay in memory; None lets the loader
             choose.
         neighbor_cache (bytes, default None): the part of ``memory`` for neighbour lists that stay in memory, for all
@@ -410,7 +411,7 @@ class Loader:
         - ``"seconds_waiting"``: how long the loop waited for batches; if it is small, the loader does not limit the
           training. ``"seconds_sampling"``, ``"_reading"``, ``"_gathering"``, ``"_planning"``: summed over threads.
           ``"seconds_opening"``; ``"seconds_first_batch"`` and ``"seconds_epoch"`` of the last epoch.
-        - ``"memory_limit"`` (0: unlimited), ``"memory_used"``, ``"memory_peak"``, ``"memory_smallest"`` (the smallest
+        - ``"memory_limit"``, ``"memory_used"``, ``"memory_peak"``, ``"memory_smallest"`` (the smallest
           ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
         - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,
           ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.

@@ -38,6 +38,7 @@ typedef struct fg_graph_input {
   FG_IN fg_edge_type *edge_types;
   int32_t num_node_types;
   int32_t num_edge_types;
+  int64_t memory; /* bytes that the index may take while it is made; 0: unlimited */
 } fg_graph_input;
 
 /* Starts building a graph over arrays in memory. The result of the job is an fg_graph*.
@@ -45,7 +46,7 @@ typedef struct fg_graph_input {
  * Ownership: the caller closes *job and the graph. Rows of the tensors are used in place: their memory must
  * stay until the graph and every loader over it are closed; that of edge_index until the job is closed; the
  * structs and the descriptions are copied.
- * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_CANCELLED. */
+ * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_BUDGET, FG_CANCELLED. */
 int32_t fg_graph_open(FG_IN fg_graph_input *in, fg_job **job, fg_error *err);
 
 /* Blocks: no. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */

@@ -72,8 +72,8 @@ typedef struct fg_loader_options {
   int32_t shuffle;      /* a new order of the seeds in every epoch */
   int32_t drop_last;    /* leave out a last batch that is not full */
   int32_t transpose;    /* batches also bring their edges grouped by source */
-  int32_t num_workers;  /* sampling threads; 0: chosen */
-  int32_t prefetch;     /* batches prepared ahead */
+  int32_t num_workers;  /* sampling threads; 0: chosen; more than 1024 count as 1024 */
+  int32_t prefetch;     /* batches prepared ahead; more than 1024 count as 1024 */
 
   /* Memory, in bytes. The four below `memory` are parts of it, or FG_AUTO. */
   int64_t memory;         /* for everything; 0: unlimited */
@@ -81,6 +81,9 @@ typedef struct fg_loader_options {
   int64_t neighbor_cache; /* for adjacency */
   int64_t trace_memory;   /* for traces and plans */
   int64_t buffer_memory;  /* for rows read before their batch */
+  int32_t spare;          /* `memory` is what is left beside a graph in memory: its index comes on top, and batches are
+                             measured only where the most that they may need is more */
+  int32_t reserved;       /* zero */
 
   /* Cache and plan. What `cache` and `transfer` may be is said below. */
   FG_IN char *cache;     /* which rows are cached; NULL: "auto" */
@@ -101,7 +104,7 @@ typedef struct fg_loader_options {
   int64_t scratch_size;    /* bytes that the file may take, or FG_AUTO; 0: none */
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
   int32_t checksums;       /* check every page that is read */
-  int32_t reserved;        /* zero */
+  int32_t reserved2;       /* zero */
   FG_IN char *aggregate;   /* tensor of fg_propagate_start that batches bring, instead of what it was made from; NULL:
                               none of these */
   FG_IN char *feature_dtype; /* floats that are stored in fewer bytes come as "float32", or "stored"; NULL: "float32" */

@@ -108,8 +108,8 @@ def size(name: str, value: int | str | None) -> int | None:
     return None if value is None else parse_size(name, value)
 
 
-def budget(value: int | str | None, default: Callable[[], int | None]) -> int | None:
-    """Return bytes for the loader, at least one; None is unlimited."""
+def budget(value: int | str | None, default: Callable[[], int]) -> int:
+    """Return bytes for the loader, at least one."""
     if value is None:
         return default()
     n_bytes = parse_size("memory", value)

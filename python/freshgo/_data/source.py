@@ -49,8 +49,8 @@ class Source(Protocol):
     def num_edges(self, edge_type: EdgeType) -> int:
         """Return the number of edges of a type."""
 
-    def default_memory(self) -> int | None:
-        """Return the budget when the user names none; None is unlimited."""
+    def default_memory(self) -> int:
+        """Return the budget when the user names none, beside what a graph in memory takes."""
 
     def calibration(self, engine: str) -> Path | None:
         """Return the file that keeps what the device was found to do with this engine; None where there is none."""
@@ -110,8 +110,8 @@ class StoreSource:
     def num_edges(self, edge_type: EdgeType) -> int:
         return self.store._edges[edge_type].num_edges
 
-    def default_memory(self) -> int | None:
-        return available_memory() // 2
+    def default_memory(self) -> int:
+        return max(1, available_memory() // 2)
 
     def calibration(self, engine: str) -> Path | None:
         return checks.calibration_file(self.store.uuid, engine)
@@ -155,7 +155,7 @@ class MemorySource:
             for i, nodes in enumerate(parts.nodes.values())
             for name, rows in nodes.tensors.items()
         }
-        self.native: NativeStore | NativeGraph = NativeGraph(parts)
+        self.native: NativeStore | NativeGraph = NativeGraph(parts, max(1, available_memory()))
 
     def _max_id(self, node_type: str) -> int:
         """Return the largest id that edges have of a node type, -1 where there is none."""
@@ -181,8 +181,8 @@ class MemorySource:
     def num_edges(self, edge_type: EdgeType) -> int:
         return self._edges[edge_type].size(1)
 
-    def default_memory(self) -> int | None:
-        return None
+    def default_memory(self) -> int:
+        return max(1, available_memory() // 2)
 
     def calibration(self, engine: str) -> Path | None:
         return None

@@ -228,6 +228,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         "input_weight": asked.order.of_inputs(counts),
         "hotness": policy.scores,
         "memory": _memory(asked.memory, source),
+        "spare": asked.memory is None,
         "scratch": checks.scratch(asked.scratch, source.directory),
         "calibration": source.calibration(options["io"]),
         "links": None if links is None else links.options(),
@@ -238,8 +239,8 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
 
 
 def _memory(asked: int | str | MemoryBudget | None, source: Source) -> int:
-    """Return the bytes for the loader; 0 is unlimited."""
-    return asked.size if isinstance(asked, MemoryBudget) else checks.budget(asked, source.default_memory) or 0
+    """Return the bytes for the loader."""
+    return asked.size if isinstance(asked, MemoryBudget) else checks.budget(asked, source.default_memory)
 
 
 def drawn_in_graph(

@@ -21,16 +21,18 @@ class Graph(Handle):
     _closer = "fg_graph_close"
     _what = "graph"
 
-    def __init__(self, parts: GraphParts, progress: Progress | None = None) -> None:
-        """Index the edges of every type by target. Every type has its number of nodes; splits are the caller's.
+    def __init__(self, parts: GraphParts, memory: int = 0, progress: Progress | None = None) -> None:
+        """Index the edges of every type by target, in so many bytes; 0 is unlimited. Every type has its number of
+        nodes; splits are the caller's.
 
         Raises:
             InvalidArgumentError: ids out of range, shapes that disagree, rows that are not contiguous
             DTypeError: dtypes or types that cannot be used
+            BudgetError: the index does not fit into ``memory``
         """
         super().__init__()
         arrays = dlpack.ArrayList()
-        raw = filled(header.GraphInput, raw_types(parts, arrays, splits=False))
+        raw = filled(header.GraphInput, {**raw_types(parts, arrays, splits=False), "memory": memory})
         self._pointer = run_job("fg_graph_open", ctypes.byref(raw), discard=self._discard, progress=progress)
         self._arrays = arrays
 

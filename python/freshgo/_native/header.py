@@ -228,6 +228,7 @@ class GraphInput(Structure):
         ("edge_types", POINTER(EdgeType)),
         ("num_node_types", c_int32),
         ("num_edge_types", c_int32),
+        ("memory", c_int64),
     )
 
 
@@ -385,6 +386,8 @@ class LoaderOptions(Structure):
         ("neighbor_cache", c_int64),
         ("trace_memory", c_int64),
         ("buffer_memory", c_int64),
+        ("spare", c_int32),
+        ("reserved", c_int32),
         ("cache", c_char_p),
         ("transfer", c_char_p),
         ("superbatch", c_int64),
@@ -401,7 +404,7 @@ class LoaderOptions(Structure):
         ("scratch_size", c_int64),
         ("calibration", c_char_p),
         ("checksums", c_int32),
-        ("reserved", c_int32),
+        ("reserved2", c_int32),
         ("aggregate", c_char_p),
         ("feature_dtype", c_char_p),
         ("history", POINTER(HistoryOptions)),

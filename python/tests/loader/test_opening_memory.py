@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from freshgo import Loader, convert, errors
+from freshgo._data import source
 
 GROWTH = """
 import json, sys, warnings
@@ -70,3 +71,38 @@ def test_neighbors_that_no_memory_holds(fanouts: list[int]) -> None:
     with pytest.raises(errors.BudgetError, match="is estimated at") as caught:
         Loader(graph, fanouts, replace=True, memory="64MiB")
     assert caught.value.minimum > 10**9
+
+
+def test_counts_without_bounds() -> None:
+    graph = {"edge_index": torch.randint(1000, (2, 5000)), "x": torch.zeros(1000, 8)}
+    with Loader(graph, [2], batch_size=10, prefetch=10**9, num_workers=10**6, memory="256MiB") as loader:
+        assert sum(batch.batch_size for batch in loader) == 1000
+        assert 1 <= loader.stats()["num_workers"] <= 1024
+        assert 1 <= loader.stats()["prefetch"] <= 1024
+    with Loader(graph, [2], batch_size=10, prefetch=10**9, num_workers=10**6) as loader:
+        assert sum(batch.batch_size for batch in loader) == 1000
+        assert (loader.stats()["num_workers"], loader.stats()["prefetch"]) == (1024, 1024)
+
+
+def test_a_graph_in_memory_has_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its index; batches are measured only where any could exceed it."""
+    graph = {"edge_index": torch.randint(1000, (2, 50_000)), "x": torch.zeros(1000, 8)}
+    monkeypatch.setattr(source, "available_memory", lambda: 1 << 30)
+    with Loader(graph, [2], batch_size=10, num_workers=2) as loader:
+        stats = loader.stats()
+        assert (1 << 29) < stats["memory_limit"] < (1 << 29) + (1 << 20)  # with the index
+        assert stats["memory_smallest"] == 0  # unknown: nothing was measured
+    with pytest.raises(errors.BudgetError, match="is estimated at") as caught:
+        Loader(graph, [10**9], replace=True)
+    assert caught.value.minimum > 10**9
+    monkeypatch.setattr(source, "available_memory", lambda: 4 << 20)
+    with Loader(graph, [5, 5], batch_size=500, num_workers=2) as loader:
+        stats = loader.stats()
+        assert 0 < stats["memory_smallest"] <= stats["memory_limit"] < 4 << 20
+        assert sum(batch.batch_size for batch in loader) == 1000
+        assert loader.stats()["memory_peak"] <= stats["memory_limit"]
+    with pytest.raises(errors.BudgetError, match="smallest memory that works"):
+        Loader(graph, [-1, -1], batch_size=1000)
+    monkeypatch.setattr(source, "available_memory", lambda: 1 << 20)
+    with pytest.raises(errors.BudgetError):  # for the index
+        Loader(graph, [2])
