@@ -146,6 +146,10 @@ func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (tensor, 
 	for _, n := range t.RowShape {
 		width *= n
 	}
+	if width == 0 {
+		return tensor{}, fmt.Errorf("%w: %s has shape %v, expected rows of at least 1 byte: leave it out",
+			store.ErrInvalid, what, append([]int64{numRows}, t.RowShape...))
+	}
 	if int64(len(t.Rows)) != numRows*width {
 		return tensor{}, fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes",
 			store.ErrInvalid, what, len(t.Rows), numRows, width)

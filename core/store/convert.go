@@ -144,7 +144,7 @@ func (p *nodePart) bytes(chunk int) int64 {
 	for _, t := range p.splits {
 		most = max(most, arrayWriterBytes(chunk)+idReaderBytes(t.Source, splitRows))
 	}
-	return most + p.memberBytes()
+	return most
 }
 
 // tensorsBytes is the memory of writing one tensor after the other.
@@ -154,16 +154,6 @@ func tensorsBytes(tensors []NamedSource, chunk int) int64 {
 		most = max(most, t.most(func(s Source) int64 { return planTensor(s, chunk).bytes }))
 	}
 	return most
-}
-
-// memberBytes is the size of the set of nodes that are in a split, where that is needed.
-func (p *nodePart) memberBytes() int64 {
-	for _, t := range p.tensors {
-		if t.Name == labelName && t.DType.IsFloat() && len(p.splits) > 0 {
-			return roundUp(p.count, 64) / 8
-		}
-	}
-	return 0
 }
 
 // write writes all arrays, one type after the other, and returns the manifest.
@@ -193,14 +183,8 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 // writeNodes writes splits and tensors of a node type.
 func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.NodeType, error) {
 	node := &manifest.NodeType{Name: p.name, Count: p.count}
-	block, err := c.budget.Alloc(mem.Convert, p.memberBytes())
-	if err != nil {
-		return nil, err
-	}
-	defer block.Free()
-	members := mem.Slice[uint64](block) // nil where nobody asks
 	for i, t := range p.splits {
-		written, err := c.writeSplit(ctx, p, fmt.Sprintf("%ssplit%d_%s", p.file, i, fileName(t.Name)), t, members)
+		written, err := c.writeSplit(ctx, p, fmt.Sprintf("%ssplit%d_%s", p.file, i, fileName(t.Name)), t)
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +192,7 @@ func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.Nod
 	}
 	for i, t := range p.tensors {
 		name := fmt.Sprintf("%snode%d_%s", p.file, i, fileName(t.Name))
-		written, err := c.writeTensor(ctx, name, p.label, t, labelCheck(t, p.label, members))
+		written, err := c.writeTensor(ctx, name, p.label, t, anyValue)
 		if err != nil {
 			return nil, err
 		}

@@ -306,7 +306,6 @@ func TestBadInput(t *testing.T) {
 		}
 		return Dense(manifest.DType_FLOAT32, []int64{int64(len(v))}, b)
 	}
-	nan := float32(math.NaN())
 	for name, tc := range map[string]struct {
 		change func(*Input)
 		want   string
@@ -367,12 +366,6 @@ func TestBadInput(t *testing.T) {
 		"no memory": {func(in *Input) { in.NodeTensors[0].Mem = nil }, "x has neither memory nor a file"},
 		"name twice": {func(in *Input) { in.NodeTensors = append(in.NodeTensors, in.NodeTensors[0]) },
 			`the tensor name "x" is empty or given twice`},
-		"NaN without splits": {func(in *Input) { in.NodeTensors = []NamedSource{{"y", floats(1, 2, nan, nan)}} },
-			"y of node 2 is NaN, expected a label for every node"},
-		"NaN in a split": {func(in *Input) {
-			in.NodeTensors = []NamedSource{{"y", floats(nan, 2, 3, nan)}}
-			in.Splits["val"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{1, 3}))
-		}, "y of node 3 is NaN, expected a label, as the node is in a split"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -398,32 +391,6 @@ func withFirst(s Source, first int64) Source {
 	values := make([]int64, s.Shape[0]*s.Shape[1])
 	values[0] = first
 	return Dense(s.DType, s.Shape, int64Bytes(values))
-}
-
-func TestNaNOutsideOfSplitsIsData(t *testing.T) {
-	for _, dtype := range []manifest.DType{manifest.DType_FLOAT16, manifest.DType_BFLOAT16, manifest.DType_FLOAT32,
-		manifest.DType_FLOAT64} {
-		for node := range int64(3) {
-			t.Run(fmt.Sprint(dtype.Label(), " ", node), func(t *testing.T) {
-				y := make([]byte, 3*2*dtype.Size())
-				last := y[(node*2+2)*int64(dtype.Size())-2:][:2] // of the second element of the node's row
-				last[0], last[1] = 0xff, 0x7f
-				in := Input{NumNodes: 3, EdgeIndex: edgesOf(nil, nil),
-					NodeTensors: []NamedSource{{"y", Dense(dtype, []int64{3, 2}, y)}}}
-				in.Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 2}))}
-				err := Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{})
-				if node == 1 {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, fmt.Sprintf("y of node %d is NaN", node))
-				}
-				last[0], last[1] = 0x80, 0x7f // infinity where 16 bits are, else an ordinary number or a NaN elsewhere
-				if dtype == manifest.DType_BFLOAT16 || dtype == manifest.DType_FLOAT32 {
-					require.NoError(t, Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{}))
-				}
-			})
-		}
-	}
 }
 
 func TestEdgeTensorsKeepTheUsersOrder(t *testing.T) {

@@ -16,9 +16,6 @@ import (
 // maxCount bounds nodes and edges, so that sizes computed from them fit an int64.
 const maxCount = 1 << 48
 
-// labelName is the node tensor in which a NaN is an error: PyG's name for labels.
-const labelName = "y"
-
 // Input is a graph to convert. It is heterogeneous, or homogeneous and then the other fields describe it.
 type Input struct {
 	NumNodes    int64  // -1: as many as the node-level tensors have rows or, without any, the highest id plus one

@@ -54,7 +54,11 @@ func (s Source) check(fs ssd.FS, name string) (Source, error) {
 	}
 	rowBytes, ok := rowBytesOf(s.DType, s.Shape[1:])
 	if !ok {
-		return s, invalid("%s has shape %v, expected rows of 1 to %d bytes", name, s.Shape, maxRowBytes)
+		advice := ""
+		if slices.Contains(s.Shape[1:], 0) {
+			advice = ": leave it out"
+		}
+		return s, invalid("%s has shape %v, expected rows of 1 to %d bytes%s", name, s.Shape, maxRowBytes, advice)
 	}
 	if _, ok := product(s.Shape[0], int64(rowBytes)); !ok {
 		return s, invalid("%s has shape %v, more bytes than there can be", name, s.Shape)

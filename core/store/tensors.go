@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
-	"math"
 
-	"freshgo/core/internal/bitset"
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -143,10 +141,8 @@ func (c *conversion) stream(
 	})
 }
 
-// writeSplit writes the node ids of a split and marks them in members, which may be nil.
-func (c *conversion) writeSplit(
-	ctx context.Context, p *nodePart, file string, t NamedSource, members bitset.Set,
-) (*manifest.Split, error) {
+// writeSplit writes the node ids of a split.
+func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t NamedSource) (*manifest.Split, error) {
 	name := "split " + p.label + t.Name
 	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
 	if err != nil {
@@ -172,9 +168,6 @@ func (c *conversion) writeSplit(
 		for i, id := range ids {
 			if uint64(id) >= uint64(p.count) {
 				return nil, outOfRange(t.Source, fmt.Sprintf("%s[%d]", name, first+int64(i)), id, p.count)
-			}
-			if members != nil {
-				members.Add(id)
 			}
 		}
 		if err := w.write(mem.Bytes(ids)); err != nil {
@@ -216,55 +209,4 @@ func (c *conversion) splitReader(
 		}
 		return ids, nil
 	}, r.close, nil
-}
-
-// labelCheck returns a visitor that looks for NaN in the labels of the nodes that need one: the members of a split or,
-// without splits, all.
-func labelCheck(t NamedSource, label string, members bitset.Set) func(first int64, rows []byte) error {
-	if t.Name != labelName || !t.DType.IsFloat() {
-		return anyValue
-	}
-	rowBytes := t.rowBytes()
-	return func(first int64, rows []byte) error {
-		for i := int64(0); i*rowBytes < int64(len(rows)); i++ {
-			node := first + i
-			if members != nil && !members.Has(node) {
-				continue
-			}
-			if hasNaN(t.DType, rows[i*rowBytes:(i+1)*rowBytes]) {
-				if members != nil {
-					return invalid("%s of node %d is NaN, expected a label, as the node is in a split", label+t.Name, node)
-				}
-				return invalid("%s of node %d is NaN, expected a label for every node, as no split says which need one",
-					label+t.Name, node)
-			}
-		}
-		return nil
-	}
-}
-
-func hasNaN(dtype manifest.DType, row []byte) bool {
-	// The bits of infinity; a NaN has the same exponent and some bit below it, so without its sign it is greater.
-	var infinity uint64
-	switch dtype {
-	case manifest.DType_FLOAT16:
-		infinity = 0x7c00
-	case manifest.DType_BFLOAT16:
-		infinity = 0x7f80
-	case manifest.DType_FLOAT32:
-		infinity = uint64(math.Float32bits(float32(math.Inf(1))))
-	default:
-		infinity = math.Float64bits(math.Inf(1))
-	}
-	size := dtype.Size()
-	for ; len(row) > 0; row = row[size:] {
-		bits := uint64(0)
-		for i := range size {
-			bits |= uint64(row[i]) << (8 * i)
-		}
-		if bits&^(1<<(8*size-1)) > infinity {
-			return true
-		}
-	}
-	return false
 }

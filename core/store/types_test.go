@@ -306,10 +306,6 @@ func TestBadTypes(t *testing.T) {
 			in.NodeTypes[1].Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2},
 				int64Bytes([]int64{2, 3}))}
 		}, "split item.train[1] is 3, expected an id in [0, 3)"},
-		"NaN label": {func(in *Input) {
-			in.NodeTypes[1].Tensors = []NamedSource{{"y",
-				Dense(manifest.DType_FLOAT16, []int64{3}, []byte{0, 0, 0xff, 0x7f, 0, 0})}}
-		}, "item.y of node 1 is NaN"},
 		"too many nodes": {func(in *Input) { in.NodeTypes[1].NumNodes = maxCount + 1 },
 			"item.281474976710657 nodes, expected at most"},
 		"too many types": {func(in *Input) {

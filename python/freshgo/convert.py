@@ -86,9 +86,9 @@ def convert(
 
     Raises:
         InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
-            position), labels that are NaN although a split needs them, an empty graph, an edge type whose node types do
-            not exist, a ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a ``dtype``
-            that cannot hold a number (the message names row and column) or the tensor.
+            position), rows without columns, an empty graph, an edge type whose node types do not exist, a
+            ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a ``dtype`` that cannot
+            hold a number (the message names row and column) or the tensor.
         DTypeError: dtypes that cannot be used, pickled arrays.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.

@@ -76,18 +76,14 @@ def test_heterogeneous(tmp_path: Path) -> None:
         Loader(HeteroData(), [2])
 
 
-@pytest.mark.parametrize("splits", [None, {"train": [0, 2]}])
-def test_labels_that_are_nan(tmp_path: Path, splits: Any) -> None:
+@pytest.mark.parametrize("splits", [None, {"train": [0, 1]}, {"train": [0, 2]}])
+def test_labels_that_are_nan_are_data(tmp_path: Path, splits: Any) -> None:
     data = {"edge_index": EDGES, "y": np.array([0.0, 1.0, np.nan, 1.0], np.float32), "splits": splits}
-    with pytest.raises(errors.InvalidArgumentError, match="node 2"):
-        convert(data, tmp_path / "g", memory="64MiB", progress=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_labels_that_are_nan_outside_the_splits_are_fine(tmp_path: Path) -> None:
-    data = {"edge_index": EDGES, "y": np.array([0.0, 1.0, np.nan, 1.0], np.float32), "splits": {"train": [0, 1]}}
     with convert(data, tmp_path / "g", memory="64MiB", progress=False) as store:
         assert store["y"].isnan().tolist() == [False, False, True, False]
+        for source in (store, data):
+            with Loader(source, [2], [2]) as loader:
+                assert next(iter(loader)).y[0].isnan()
 
 
 @pytest.mark.parametrize("name", ["n_id", "input_id", "ptr", "source_ptr", "source_target", "source_edge"])
@@ -403,6 +399,10 @@ ODD: dict[str, tuple[dict[str, Any], bool]] = {
     "too many rows": ({"x": np.zeros((5, 2), dtype=np.float32)}, False),
     "not contiguous": ({"x": np.zeros((2, 3), dtype=np.float32).T}, True),
     "NaN rows": ({"x": np.full((3, 2), np.nan, dtype=np.float32)}, True),
+    "no columns": ({"x": np.zeros((3, 0), dtype=np.float32)}, False),
+    "no columns of edges": ({"edge_attr": np.zeros((2, 0), dtype=np.float32), "num_nodes": 3}, False),
+    "NaN labels": ({"y": np.full(3, np.nan, dtype=np.float32), "num_nodes": 3}, True),
+    "NaN labels in a split": ({"y": np.full(3, np.nan, np.float32), "splits": {"train": np.array([1])}}, True),
     "complex rows": ({"x": np.zeros((3, 2), dtype=np.complex64)}, False),
     "empty split": ({"splits": {"test": np.zeros(0, dtype=np.int64), "train": np.array([1])}}, True),
     "float split": ({"splits": {"train": np.zeros(2)}}, False),

@@ -173,11 +173,6 @@ def small() -> Any:
             INVALID,
             "split 'user.train' is given twice",
         ),
-        (
-            {"user": {"y": np.array([0, 1, np.nan], np.float32), "splits": {"train": [2]}}},
-            INVALID,
-            "user.y of node 2 is NaN",
-        ),
     ],
 )
 def test_bad_input(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
