@@ -5,8 +5,10 @@ Nothing here loads the native library at import; the first object or call does.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +34,19 @@ class RawBatch:
     index: int
     num_seeds: int
     tensors: dict[str, torch.Tensor]
+
+
+_living: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_living() -> None:
+    """Close what is still open when the interpreter exits: threads of the library would prepare batches until the
+    modules are gone, for nobody, and take the processor from what ends them."""
+    for loader in list(_living):
+        with contextlib.suppress(Exception):  # nobody is told any more
+            if not loader.closed and not abi.forked():
+                loader.close()
 
 
 _MODES = {"train": header.TRAIN, "trace": header.TRACE, "plain": header.PLAIN}
@@ -62,6 +77,7 @@ class Loader(Handle, HistoryCalls):
         self.num_batches = int(info.num_batches)
         self._tensor_slots = header.Tensor * int(info.max_tensors)
         self._versioned = dlpack.use_versioned()
+        _living.add(self)
 
     def check_open(self) -> None:
         """Raise ClosedError after :meth:`close`."""

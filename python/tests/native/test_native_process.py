@@ -221,6 +221,27 @@ def test_exit_with_everything_alive(store_path: Path, how: str) -> None:
     )
 
 
+def test_exit_in_mid_epoch_ends_the_work_first(store_path: Path) -> None:
+    """A handler that is called last, before modules are torn down, finds no loader open."""
+    out = run(
+        """
+        import atexit, sys
+        atexit.register(lambda: print(sys.modules["freshgo._native.process"].counters()["loaders"]))
+        from freshgo._native.loader import Loader as NativeLoader
+        from freshgo._native.options import loader_options, relations
+        from freshgo._native.process import counters
+        from freshgo._native.store import Store as NativeStore
+        store = NativeStore(sys.argv[1])
+        loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[5, 5]])))
+        loader.start(0, 0)
+        loader.next()
+        print(counters()["loaders"])
+        """,
+        store_path,
+    )
+    assert out.split() == ["1", "0"]
+
+
 @pytest.mark.parametrize(
     "wait",
     [
