@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/mem"
 	"freshgo/core/sizing"
+	"freshgo/core/store"
 )
 
 // Open makes a loader: it loads indptr, samples a few batches to learn their
@@ -102,7 +103,28 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 		return fmt.Errorf("loader: %w", err)
 	}
 	l.split = *split
+	if err := l.boundScratch(&g); err != nil {
+		return err
+	}
 	return l.reserveFixed(&g)
+}
+
+// boundScratch compares the scratch file with the free space: one whose size was chosen gets no more than there is, one
+// whose size was given must have room for what it may hold.
+func (l *Loader) boundScratch(g *sizing.Graph) error {
+	if l.split.Scratch == 0 {
+		return nil
+	}
+	free, err := l.parts.store.FS().Space(l.options.Scratch)
+	if err != nil {
+		return nil // opening the file will say it
+	}
+	if l.options.ScratchBytes == Auto {
+		l.split.Scratch = min(l.split.Scratch, free)
+	} else if need := min(l.split.Scratch, sizing.MostScratch(g)); need > free {
+		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: l.options.Scratch, Need: need, Free: free})
+	}
+	return nil
 }
 
 // openTables loads the tensors that are held whole and opens the others.

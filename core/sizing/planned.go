@@ -139,6 +139,16 @@ func (z *division) plan(s *Split, room, shared int64) {
 	}
 }
 
+// MostScratch is the most that a scratch file is of use for.
+func MostScratch(g *Graph) (total int64) {
+	for i := range g.Tensors {
+		if t := &g.Tensors[i]; !t.ByEdge {
+			total += storedScratch * t.bytes()
+		}
+	}
+	return total
+}
+
 const (
 	// storedScratch is how many times the features a scratch file may take at most where plans are in it: each row waits
 	// in a pack of this window, and some already in one of the next.

@@ -183,8 +183,9 @@ class Loader:
         scratch (path, default None): the directory of a temporary file for what does not fit into ``trace_memory`` and
             ``buffer_memory``. None is the directory of the store if it is writable, else the system's directory for
             temporary files, unless that is in memory.
-        scratch_size (bytes, default None): the maximum size of this file; 0 makes no file. None is the size of the
-            features on disk, or twice that where plans are in the file, which makes their windows long.
+        scratch_size (bytes, default None): the maximum size of this file; 0 makes no file. A size for which the file
+            system has no room raises ``WriteError``. None is the size of the features on disk, or twice that where
+            plans are in the file, which makes their windows long, and at most what is free.
         io (str, default ``"auto"``): how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an
             engine that the system refuses raises.
         checksums (bool, default False): compare every page that is read with its checksum; ``CorruptError`` names the

@@ -1,0 +1,42 @@
+package loader
+
+import (
+	"context"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// little is a file system that says it has few bytes left.
+type little struct {
+	ssd.FS
+	free int64
+}
+
+func (l little) Space(string) (int64, error) { return l.free, nil }
+
+// TestScratchIsComparedWithTheFreeSpace: a size that was chosen is at most what is free; one that was given is an error
+// where there is no room for what the file may hold, and none where the file will never be so large.
+func TestScratchIsComparedWithTheFreeSpace(t *testing.T) {
+	d := newDataset(3000, 20_000)
+	s := d.store(t, little{ssd.OS, 4 << 20})
+	o := belady()
+	o.Memory, o.Scratch, o.ScratchBytes = 8<<20, t.TempDir(), 4<<20
+	require.EqualValues(t, 4<<20, open(t, OpenStore(s), o).split.Scratch)
+	o.ScratchBytes = 1 << 40
+	require.EqualValues(t, 1<<40, open(t, OpenStore(s), o).split.Scratch)
+
+	few := d.store(t, little{ssd.OS, 10_000})
+	for _, o.ScratchBytes = range []int64{10_001, 1 << 40} {
+		_, err := Open(context.Background(), OpenStore(few), o, mem.NewAllocator())
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.ErrorContains(t, err, "scratch_size")
+		require.ErrorContains(t, err, o.Scratch)
+	}
+	o.ScratchBytes = Auto
+	require.EqualValues(t, 10_000, open(t, OpenStore(few), o).split.Scratch)
+}
