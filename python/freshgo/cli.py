@@ -116,6 +116,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"store a tensor of floats in fewer bytes: {', '.join(FORMS)}; may be given several times",
     )
     command.add_argument("--clip", action="store_true", help="numbers too large for --dtype become its largest")
+    command.add_argument(
+        "--isolated-nodes", action="store_true", help="confirm far more nodes than edges and tensors can name"
+    )
     _add_hotness(command)
     command.set_defaults(run=_convert)
 
@@ -211,6 +214,7 @@ def _convert(options: argparse.Namespace) -> None:
         weight_attr=options.weight_attr,
         dtype=dict(options.dtype or ()),
         clip=options.clip,
+        isolated_nodes=options.isolated_nodes,
         overwrite=options.overwrite,
     ) as store:
         print(store.inspect())

@@ -29,6 +29,7 @@ def convert(
     weight_attr: str | Mapping[EdgeType, str] | None = None,
     dtype: Mapping[Any, Any] | None = None,
     clip: bool = False,
+    isolated_nodes: bool = False,
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> Store:
@@ -79,6 +80,9 @@ def convert(
             a float32 scale and offset; ``"int8"`` takes whichever has the smaller square error. Loaders deliver these
             tensors as float32 (``feature_dtype`` of :class:`Loader`), and :func:`quantization_error` tells what was
             lost. A tensor that is narrow already is stored as it is.
+        isolated_nodes: confirm a ``num_nodes`` that is far more than edges and tensors can name: above 2^24, above a
+            thousand times the ends of all edges, and of a node type without a tensor or a mask of that length. Such a
+            graph takes at least 8 bytes a node, and the number is more often a mistake.
         clip: numbers that ``"float16"`` or ``"bfloat16"`` cannot hold become the largest that it can, instead of an
             error.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
@@ -86,7 +90,8 @@ def convert(
 
     Raises:
         InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
-            position), rows without columns, an empty graph, an edge type whose node types do not exist, a
+            position), rows without columns, an empty graph, a
+            ``num_nodes`` that needs ``isolated_nodes``, an edge type whose node types do not exist, a
             ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a ``dtype`` that cannot
             hold a number (the message names row and column) or the tensor.
         DTypeError: dtypes that cannot be used, pickled arrays.
@@ -103,6 +108,8 @@ def convert(
     weights = _weights(parts, weight_attr)
     order = None if wanted is None else wanted.order
     forms, clipped = forms_of(parts, dtype), flag("clip", clip)
+    if not flag("isolated_nodes", isolated_nodes):
+        _check_isolated(parts)
     with progress_of(progress) as report:
         draft = native_convert.convert(
             parts,
@@ -117,6 +124,29 @@ def convert(
         )
         _put_in_order(draft, wanted, n_bytes, report)
     return Store.open(path)
+
+
+_FEW_NODES, _NODES_PER_END = 1 << 24, 1000
+"""Up to so many nodes, and so many for each end of an edge, are taken without a question. Arbitrary."""
+
+
+def _check_isolated(parts: GraphParts) -> None:
+    """Refuse a number of nodes that nothing in the graph comes near."""
+    for node_type, nodes in parts.nodes.items():
+        count = nodes.num_nodes
+        ends = sum(
+            int(edges.edge_index.shape[1])
+            for (source, _, target), edges in parts.edges.items()
+            for end in (source, target)
+            if end == node_type and len(edges.edge_index.shape) == 2
+        )
+        told = bool(nodes.tensors) or any(split.shape[:1] == (count,) for split in nodes.splits.values())
+        if count is not None and not told and count > max(_FEW_NODES, _NODES_PER_END * ends):
+            label = f"{node_type}." if node_type else ""
+            raise InvalidArgumentError(
+                f"{label}num_nodes is {count}, but edges name at most {ends} nodes and no tensor has a row for each: "
+                "give isolated_nodes=True if so many nodes without edges are meant"
+            )
 
 
 def _put_in_order(draft: NativeStore | None, wanted: Relayout | None, memory: int, report: Progress | None) -> None:

@@ -193,7 +193,30 @@ def test_inspect(store: Store) -> None:
 
 def test_too_large_for_the_disk(tmp_path: Path) -> None:
     with pytest.raises(errors.WriteError, match=r"takes \d+ bytes, the file system has \d+ free") as caught:
-        convert({"num_nodes": 2**40, "edge_index": np.array([[0, 1], [1, 2]])}, tmp_path / "g", progress=False)
+        graph = {"num_nodes": 2**40, "edge_index": np.array([[0, 1], [1, 2]])}
+        convert(graph, tmp_path / "g", isolated_nodes=True, progress=False)
     assert caught.value.errno == errno.ENOSPC
     assert str(tmp_path) in str(caught.value.filename)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_far_more_nodes_than_anything_names_are_confirmed(tmp_path: Path) -> None:
+    edges = np.array([[0, 1], [1, 2]])
+    for count in (2**24 + 1, 2**40):
+        for graph, name in (
+            ({"num_nodes": count, "edge_index": edges}, "num_nodes"),
+            ({"num_nodes": count, "edge_index": edges, "splits": {"train": np.array([5])}}, "num_nodes"),
+            ({"a": {"num_nodes": count}, "b": {"num_nodes": 9}, ("b", "to", "b"): edges}, "a.num_nodes"),
+        ):
+            with pytest.raises(errors.InvalidArgumentError, match=rf"^{name} is {count}.*isolated_nodes=True"):
+                convert(graph, tmp_path / "g", progress=False)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(errors.DTypeError, match="isolated_nodes"):
+        convert({"edge_index": edges}, tmp_path / "g", isolated_nodes=1, progress=False)
+    convert({"num_nodes": 2**20, "edge_index": edges}, tmp_path / "few", progress=False).close()
+    mask = np.zeros(2**24 + 1, bool)
+    told = {"num_nodes": len(mask), "edge_index": edges, "train_mask": mask}
+    convert(told, tmp_path / "told", progress=False).close()
+    meant = {"num_nodes": 2**24 + 1, "edge_index": edges}
+    with convert(meant, tmp_path / "meant", isolated_nodes=True, progress=False) as store:
+        assert store.num_nodes == 2**24 + 1
