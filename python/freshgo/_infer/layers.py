@@ -16,6 +16,9 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 _NODEWISE = ("Identity", "BatchNorm", "BatchNorm1d", "LayerNorm", "MessageNorm")
 """Norms of a node's own row, in the mode eval()."""
 
+_OF_PAIRS = ("SAGEConv", "GINConv")
+"""Convolutions that give the same rows from sources and targets apart, and so compute none for the neighbours."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
@@ -176,7 +179,8 @@ class _Convolution:
         given = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr}
         named = {name: batch[of] for name, of in given.items() if of is not None}
         if self.norm is None or degrees is None:
-            out: Tensor = conv(h, batch.edge_index, **named)
+            pair = type(conv).__name__ in _OF_PAIRS
+            out: Tensor = conv((h, h[: batch.batch_size]) if pair else h, batch.edge_index, **named)
             return out
         edges, weight = self.norm.normalised(batch, degrees)
         conv.normalize = False
