@@ -393,9 +393,7 @@ class Loader:
         batches = checks.count("batches", state.get("batches"), 0)
         count = self._openings.num_batches
         if batches > count:
-            raise InvalidArgumentError(
-                f"the state is after batch {batches} of its epoch, but an epoch has {count} batches"
-            )
+            raise InvalidArgumentError(f"the state is that after {batches} batches, but an epoch has {count}")
         epoch = checks.count("epoch", state.get("epoch"), 0)
         self._adopt_order(saved.get("reorder"), order)
         self._seek(epoch, batches)
