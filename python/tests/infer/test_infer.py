@@ -167,7 +167,8 @@ def test_types_of_nodes(tmp_path: Path) -> None:
 
 
 KILLED = """
-import sys, torch
+import signal, sys, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background does not inherit
 from freshgo import infer
 from freshgo._infer import run
 import torch_geometric.nn as tg
