@@ -23,10 +23,8 @@ func TestNewRefuses(t *testing.T) {
 		target  error
 		message string
 	}{
-		{"fanout 0", good, []int64{5, 0}, ErrFanout,
-			"sample: fanout 0 of hop 1, want a positive number or -1 for all: invalid fanout"},
 		{"fanout -2", good, []int64{-2}, ErrFanout,
-			"sample: fanout -2 of hop 0, want a positive number or -1 for all: invalid fanout"},
+			"sample: fanout -2 of relation 0, hop 0, want a positive number, 0 for none or -1 for all: invalid fanout"},
 		{"short indptr", graph(func(g *plainGraph) {
 			g.Indptr = g.Indptr[1:]
 		}), []int64{1}, ErrGraph,

@@ -244,13 +244,9 @@ func (s *Sampler) checkFanouts(relation int, fanouts []int64) error {
 			len(fanouts), relation, s.hops, ErrFanout)
 	}
 	for hop, k := range fanouts {
-		switch {
-		case s.named && k < All:
+		if k < All {
 			return fmt.Errorf("sample: fanout %d of relation %d, hop %d, want a positive number, 0 for none or -1 for "+
 				"all: %w", k, relation, hop, ErrFanout)
-		case !s.named && (k < All || k == 0):
-			return fmt.Errorf("sample: fanout %d of hop %d, want a positive number or -1 for all: %w",
-				k, hop, ErrFanout)
 		}
 	}
 	return nil

@@ -77,9 +77,9 @@ class Loader:
 
     Sampling:
         num_neighbors (list, or dict of lists; required): neighbours per node and hop, the hop nearest the input nodes
-            first; -1 takes all. An empty list makes batches of the input nodes alone. Or a :class:`RandomWalk` for each
-            hop. In a heterogeneous graph a list applies to every edge type; a dict gives a list for every edge type,
-            where 0 takes none. With walks along metapaths, the edges of the metapaths replace those of the graph in a
+            first; -1 takes all, 0 none. An empty list makes batches of the input nodes alone. Or a :class:`RandomWalk`
+            for each hop. In a heterogeneous graph a list applies to every edge type; a dict gives a list for every edge
+            type. With walks along metapaths, the edges of the metapaths replace those of the graph in a
             batch: a list names them ``(source, "metapath_0", target)``, and the keys of a dict name them.
         replace (bool, default False): draw neighbours with replacement.
         weight_attr (str, default None: uniform draws): the name of an edge-level tensor of finite numbers that are not

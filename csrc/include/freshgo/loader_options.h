@@ -45,8 +45,8 @@ typedef struct fg_loader_options {
   /* Sampling. Relations are the edge types of the graph in its order, or `metapaths`. A homogeneous graph has one. */
   int32_t num_hops;             /* 0: a batch is its seeds and their rows */
   int64_t num_relations;        /* not read without hops */
-  FG_IN int64_t *fanouts;       /* [num_relations, num_hops]: neighbours per node, nearest the seeds first; -1: all;
-                                   0, in a heterogeneous graph: none of this relation in this hop */
+  FG_IN int64_t *fanouts;       /* [num_relations, num_hops]: neighbours per node, nearest the seeds first; -1: all,
+                                   0: none of this relation in this hop */
   FG_IN fg_walk *walks;         /* [num_relations, num_hops]: neighbours by random walks, of which `fanouts` are kept;
                                    a heterogeneous graph needs `metapaths` for them; NULL: no walks */
   FG_IN fg_metapath *metapaths; /* [num_relations]: what `walks` go along in a heterogeneous graph, and the edge types

@@ -190,16 +190,16 @@ def calibration_file(store_uuid: str, engine: str) -> Path | None:
     return directory / f"device-{store_uuid}-{engine}.json" if _may_write(directory) else None
 
 
-def fanouts(value: object, *, minimum: int = 1, name: str = "num_neighbors") -> list[int]:
-    """Return the neighbours per hop: each at least ``minimum``, or -1 for all."""
+def fanouts(value: object, *, name: str = "num_neighbors") -> list[int]:
+    """Return the neighbours per hop: 0 for none, or -1 for all."""
     if isinstance(value, Mapping):
         raise DTypeError(f"{name} must be a list of ints: a dict is for the edge types of a heterogeneous graph")
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
         raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
     hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
     for hop, fanout in enumerate(hops):
-        if fanout != -1 and fanout < minimum:
-            raise InvalidArgumentError(f"{name}[{hop}] must be at least {minimum}, or -1 for all, got {fanout}")
+        if fanout < -1:
+            raise InvalidArgumentError(f"{name}[{hop}] must be at least 0, or -1 for all, got {fanout}")
         if fanout > 2**63 - 1:
             raise InvalidArgumentError(f"{name}[{hop}] must be at most {2**63 - 1}, got {fanout}")
     return hops

@@ -204,7 +204,7 @@ def by_relation(value: Mapping[Any, Any]) -> ByRelation:
                 "the keys of num_neighbors must be edge types (source, relation, target) such as "
                 f"('paper', 'cites', 'paper'), got {key!r}"
             )
-        result[key] = checks.fanouts(hops, minimum=0, name=f"num_neighbors[{key}]")
+        result[key] = checks.fanouts(hops, name=f"num_neighbors[{key}]")
     if not result:
         raise InvalidArgumentError("num_neighbors must name every edge type, got an empty mapping")
     lengths = {len(hops) for hops in result.values()}

@@ -18,7 +18,7 @@ from freshgo.errors import InvalidArgumentError
 
 pytestmark = pytest.mark.explore
 
-HOPS: list[Any] = [[1], [5], [-1], [10, 10], [3, 2], [15, 10, 5], [2, -1, 1], "several"]
+HOPS: list[Any] = [[0], [1], [5], [-1], [2, 0, 3], [10, 10], [3, 2], [15, 10, 5], [2, -1, 1], "several"]
 
 
 def fanouts_of(form: Form, hops: Any) -> Any:

@@ -350,7 +350,7 @@ INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
             "as many hops for every metapath",
         ),
         ({("paper", "a", "paper"): [walk(CITES), walk(BACK, WRITES)]}, INVALID, "hops have one metapath"),
-        ({"neighbor_sampler": Labor()}, INVALID, "cannot be combined with sampler"),
+        ({"neighbor_sampler": Labor()}, INVALID, "cannot be combined with neighbor_sampler"),
         ({"weight_attr": "weight"}, INVALID, "cannot be combined with weight_attr"),
         ({"replace": True}, INVALID, "replace=True cannot be combined with a RandomWalk"),
         ({"subgraph_type": "induced"}, INVALID, "those of a RandomWalk are not edges of the graph"),

@@ -1,0 +1,86 @@
+"""Random loaders keep to their memory: what is resident, over the opening and two epochs, whatever was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from seeds import seed
+
+from freshgo import convert
+
+CASES = int(os.environ.get("FRESHGO_TEST_MEMORY_CASES", "8"))
+"""``make memory`` tries more."""
+
+RUN = """
+import json, random, sys
+from pathlib import Path
+from freshgo import Labor, Loader, errors
+
+def status(name):
+    return int(Path("/proc/self/status").read_text().split(name)[1].split()[0]) << 10
+
+stores, rng = sys.argv[1:3], random.Random(int(sys.argv[3]))
+for store in stores:
+    with Loader(store, [2], range(100), batch_size=10, memory="48MiB") as loader:  # imports what a batch needs
+        list(loader)
+for case in range(int(sys.argv[4])):
+    memory = int(2 ** rng.uniform(23, 27))
+    options = {
+        "num_neighbors": [rng.choice([-1, 1, 5, 20, 200]) for _ in range(rng.randint(1, 3))],
+        "batch_size": rng.choice([1, 30, 500, 20_000]),
+        "shuffle": rng.random() < 0.7,
+        "replace": rng.random() < 0.3,
+        "cache": rng.choice(["auto", "belady", "degree", "lru", None]),
+        "prefetch": rng.choice([0, 1, 4, 100]),
+        "num_workers": rng.choice([0, 1, 3, 50]),
+        "transpose": rng.random() < 0.2,
+        "seed": case,
+    }
+    if rng.random() < 0.2:
+        options |= {"neighbor_sampler": "labor", "replace": False}
+    if rng.random() < 0.2:
+        options["disjoint"] = "neighbor_sampler" not in options
+    data = rng.choice(stores)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before, outcome = status("VmRSS:"), "made"
+    try:
+        with Loader(data, input_nodes=range(3000), memory=memory, **options) as loader:
+            for _ in range(2):
+                for i, batch in enumerate(loader):
+                    del batch
+                    if i == 20:
+                        break
+    except errors.BudgetError as error:
+        outcome = str(error)
+    growth = status("VmHWM:") - before
+    print(json.dumps([growth, memory, outcome, f"{data} {options}"]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    rng = np.random.default_rng(5)
+    paths = []
+    for nodes, edges, columns in ((30_000, 600_000, 64), (300_000, 500_000, 16)):
+        skewed = (rng.random(edges) ** 3 * nodes).astype(np.int64)
+        x = np.zeros((nodes, columns), np.float32)
+        graph = {"edge_index": np.stack([skewed, rng.integers(nodes, size=edges)]), "x": x}
+        paths.append(str(tmp_path_factory.mktemp("random") / "graph"))
+        convert(graph, paths[-1], progress=False).close()
+    return paths
+
+
+def test_loaders_keep_to_their_memory(stores: list[str]) -> None:
+    run = [sys.executable, "-I", "-W", "ignore", "-c", RUN, *stores, str(seed(11)), str(CASES)]
+    out = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60 + 20 * CASES).stdout
+    results = [json.loads(line) for line in out.splitlines()]
+    assert len(results) == CASES
+    assert any(outcome == "made" for _, _, outcome, _ in results)
+    for growth, memory, outcome, options in results:
+        assert growth <= memory + (64 << 20), f"{growth >> 20} MiB with {memory >> 20} MiB ({outcome}): {options}"
