@@ -145,6 +145,9 @@ func (p *preparer) readPacks(tensors [][]byte) error {
 			err := pack.Seal()
 			if err == nil {
 				err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
+					if delivered[pos] { // by the plan before; one that came to be after a failure did not count on that
+						return nil
+					}
 					// Different positions of a batch: no two calls write the same.
 					to := p.roster.tensorRow(pos)
 					if t := l.tableOf(column, p.roster.rows[pos]); t != nil && to >= 0 {

@@ -24,6 +24,9 @@ const (
 // TestStoredPlansTakeLittleOfTheProcess measures what the kernel gives a process that plans six million accesses, with
 // all that is not counted in a budget: 12 bytes for each row, what the widest batch takes, and 64 MiB.
 func TestStoredPlansTakeLittleOfTheProcess(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector takes several times the memory")
+	}
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("no /proc/self/status: ", err)
 	}

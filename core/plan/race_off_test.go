@@ -1,0 +1,6 @@
+//go:build !race
+
+package plan
+
+// underRace says whether the race detector is on.
+const underRace = false
