@@ -209,7 +209,7 @@ func TestWrongOptions(t *testing.T) {
 		"no seeds":       {func(o *Options) { o.Seeds = []int64{} }, ErrOption},
 		"seed too large": {func(o *Options) { o.Seeds = []int64{1, 100} }, sample.ErrSeed},
 		"negative seed":  {func(o *Options) { o.Seeds = []int64{-1} }, sample.ErrSeed},
-		"fanout":         {func(o *Options) { o.Fanouts = []int64{3, 0} }, sample.ErrFanout},
+		"fanout":         {func(o *Options) { o.Fanouts = []int64{3, -2} }, sample.ErrFanout},
 		"short held":     {func(o *Options) { o.Held = make([]int32, 99) }, ErrOption},
 		"no row held":    {func(o *Options) { o.Held = append(make([]int32, 99), -2) }, ErrOption},
 		"holds":          {func(o *Options) { o.Holds = -1 }, ErrOption},

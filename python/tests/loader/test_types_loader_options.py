@@ -65,7 +65,7 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
         ({WRITES: [1.5], CITES: [3]}, DTYPE, r"num_neighbors\[.*\]\[0\] must be an int, got 1.5"),
         ({WRITES: [RandomWalk()], CITES: [3]}, INVALID, r"\[0\] is a RandomWalk without a metapath"),
         ({}, INVALID, r"empty mapping"),
-        ([3, 0], INVALID, r"num_neighbors\[1\] must be at least 1"),
+        ([3, -2], INVALID, r"num_neighbors\[1\] must be at least 0, or -1"),
     ],
 )
 def test_bad_fanouts(num_neighbors: Any, error: type[Exception], message: str) -> None:
