@@ -68,8 +68,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=2000)
     args = parser.parse_args()
     graph = generated(args.nodes, args.edges)
+    args.directory.mkdir(parents=True, exist_ok=True)
     path = args.directory / "demand.freshgo"
-    convert(graph, path, overwrite=True).close()
+    convert(graph, path, overwrite=True, progress=False).close()
     cached = args.nodes * WIDTH * 4 // 10
     ways = {
         "in memory": (graph, {}),
