@@ -24,26 +24,18 @@ type batchPacks struct {
 // add leaves a row for the batch. It does nothing when the batch has begun to read, for then the batch reads the row
 // itself, or when the pack fails, which says so when it is read.
 func (p *batchPacks) add(column int, pos int32, row []byte) {
-	if p == nil || p.columns[column] == nil {
-		return
-	}
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	if !p.sealed {
+	if p.beginAdding(column) {
+		defer p.mu.RUnlock()
 		_ = p.columns[column].Add(pos, row, p.zeros[:p.widths[column]-len(row)]) // a pack that fails is not read
 	}
 }
 
 // addAll is add for several rows, which are as they are yielded.
 func (p *batchPacks) addAll(column int, rows iter.Seq2[int32, []byte]) {
-	if p == nil || p.columns[column] == nil {
+	if !p.beginAdding(column) {
 		return
 	}
-	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if p.sealed {
-		return
-	}
 	width := p.widths[column]
 	var fields [2][]byte
 	_ = p.columns[column].AddAll(func(yield func(int32, [][]byte) bool) { // a pack that fails is not read
@@ -54,6 +46,19 @@ func (p *batchPacks) addAll(column int, rows iter.Seq2[int32, []byte]) {
 			}
 		}
 	})
+}
+
+// beginAdding says whether a pack still takes rows; if so, mu is held for reading.
+func (p *batchPacks) beginAdding(column int) bool {
+	if p == nil || p.columns[column] == nil {
+		return false
+	}
+	p.mu.RLock()
+	if p.sealed {
+		p.mu.RUnlock()
+		return false
+	}
+	return true
 }
 
 // empty says whether there is no pack.

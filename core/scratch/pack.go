@@ -84,15 +84,10 @@ func (k *Pack) recordBytes() int { return posBytes + k.rowBytes }
 // panic. Whether writing fails is told by Seal and Read, since whoever adds a row can do nothing about it: the only
 // error here is ErrClosed.
 func (k *Pack) Add(pos int32, fields ...[]byte) error {
-	k.gate.RLock()
-	defer k.gate.RUnlock()
-	if k.closed {
-		return ErrClosed
+	if err := k.beginAdding(); err != nil {
+		return err
 	}
-	if k.stream != nil {
-		k.adding.Lock()
-		defer k.adding.Unlock()
-	}
+	defer k.endAdding()
 	k.put(pos, fields)
 	return nil
 }
@@ -100,22 +95,37 @@ func (k *Pack) Add(pos int32, fields ...[]byte) error {
 // AddAll is Add for each of some rows, which it locks the pack for once: rows yields a position and its fields, which
 // are not kept.
 func (k *Pack) AddAll(rows iter.Seq2[int32, [][]byte]) error {
-	k.gate.RLock()
-	defer k.gate.RUnlock()
-	if k.closed {
-		return ErrClosed
+	if err := k.beginAdding(); err != nil {
+		return err
 	}
-	if k.stream != nil {
-		k.adding.Lock()
-		defer k.adding.Unlock()
-	}
+	defer k.endAdding()
 	for pos, fields := range rows {
 		k.put(pos, fields)
 	}
 	return nil
 }
 
-// put copies a row to its record. The caller holds gate, and where there is a stream adding.
+// beginAdding lets the caller put rows until endAdding, unless the pack is closed.
+func (k *Pack) beginAdding() error {
+	k.gate.RLock()
+	if k.closed {
+		k.gate.RUnlock()
+		return ErrClosed
+	}
+	if k.stream != nil {
+		k.adding.Lock()
+	}
+	return nil
+}
+
+func (k *Pack) endAdding() {
+	if k.stream != nil {
+		k.adding.Unlock()
+	}
+	k.gate.RUnlock()
+}
+
+// put copies a row to its record, between beginAdding and endAdding.
 func (k *Pack) put(pos int32, fields [][]byte) {
 	n := 0
 	for _, f := range fields {
