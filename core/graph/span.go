@@ -14,11 +14,8 @@ func SpanBytes(l ssd.Layout, n int64) int64 {
 		perPage := int64(l.RowsPerPage)
 		return ((n+perPage-1)/perPage + 1) * ssd.PageBytes
 	}
-	return (n*int64(l.RowBytes)+ssd.PageBytes-1)/ssd.PageBytes*ssd.PageBytes + ssd.PageBytes
+	return ssd.WholePages(n*int64(l.RowBytes)) + ssd.PageBytes
 }
-
-// Layout says where the rows lie in the file.
-func (d *Rows) Layout() ssd.Layout { return d.layout }
 
 // Span reads n rows from first on and returns them without padding, in the buffer, which is page aligned and has
 // SpanBytes.
@@ -29,8 +26,7 @@ func (d *Rows) Span(ctx context.Context, buffer []byte, first, n int64) ([]byte,
 	l := d.layout
 	from, to := l.Offset(first), l.Offset(first+n-1)+int64(l.RowBytes)
 	begin := from / ssd.PageBytes * ssd.PageBytes
-	end := (to + ssd.PageBytes - 1) / ssd.PageBytes * ssd.PageBytes
-	pages := buffer[:end-begin]
+	pages := buffer[:ssd.WholePages(to)-begin]
 	if err := d.readPiece(ctx, begin, pages); err != nil {
 		return nil, err
 	}

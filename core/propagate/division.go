@@ -85,23 +85,23 @@ func (p *pass) slicesBytes(d *division, i int) int64 {
 		read = 0
 	}
 	width := (columns + int64(d.slices[i]) - 1) / int64(d.slices[i])
-	adding := pages(sources*width*element) + max(read, p.sumBytes(d, width))
+	adding := ssd.WholePages(sources*width*element) + max(read, p.sumBytes(d, width))
 	return p.resultBytes(d) + max(dividing, adding)
 }
 
 // sumBytes is the memory for the sums of so many columns, and where they go.
 func (p *pass) sumBytes(d *division, columns int64) int64 {
 	targets, out := min(d.rows, p.output.rows), columns*int64(p.dtype.Size())
-	n := pages(8 * targets * columns)
+	n := ssd.WholePages(8 * targets * columns)
 	if p.kind == GCN {
-		n += pages(8 * targets)
+		n += ssd.WholePages(8 * targets)
 	}
 	switch {
 	case d.held:
 	case p.moved():
-		n += pages(p.output.rows * out)
+		n += ssd.WholePages(p.output.rows * out)
 	default:
-		n += pages(targets * out)
+		n += ssd.WholePages(targets * out)
 	}
 	return n
 }
@@ -121,7 +121,8 @@ func (p *pass) resultBytes(d *division) int64 {
 // emitBytes is the memory for writing the output.
 func (p *pass) emitBytes(d *division) int64 {
 	rows := min(d.rows, p.output.rows)
-	n := p.resultBytes(d) + store.AddedWriterBytes(p.writerChunk(d)) + pages((rows+p.rowsPerStep())*int64(p.rowBytes()))
+	n := p.resultBytes(d) + store.AddedWriterBytes(p.writerChunk(d)) +
+		ssd.WholePages((rows+p.rowsPerStep())*int64(p.rowBytes()))
 	if p.own != nil {
 		n += p.own.spanBytes(rows)
 	}
@@ -136,7 +137,7 @@ func (p *pass) emitBytes(d *division) int64 {
 // writerChunk is the chunk of the output's writer, which is alike in size to what is written at a time.
 func (p *pass) writerChunk(d *division) int {
 	const smallest, largest = 64 << 10, 1 << 20
-	return int(min(max(pages(min(d.rows, p.output.rows)*int64(p.rowBytes())/4), smallest), largest))
+	return int(min(max(ssd.WholePages(min(d.rows, p.output.rows)*int64(p.rowBytes())/4), smallest), largest))
 }
 
 // bounds are the columns at which slices begin, and the number of columns behind.

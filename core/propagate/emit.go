@@ -44,16 +44,10 @@ func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) 
 // emitter puts rows together.
 type emitter struct {
 	*pass
-	dense   []byte // rows that are not yet written, the output's
-	filled  int64  // bytes of them
-	space   []byte // of own rows
-	spilled []spilled
-}
-
-// spilled is the results of one part, a chunk at a time.
-type spilled struct {
-	slices  []int // all
-	buffers [][]byte
+	dense   []byte     // rows that are not yet written, the output's
+	filled  int64      // bytes of them
+	space   []byte     // of own rows
+	spilled [][][]byte // of each part, the chunk of each of its slices that was read
 }
 
 func (p *pass) newEmitter() (*emitter, func(), error) {
@@ -74,11 +68,7 @@ func (p *pass) newEmitter() (*emitter, func(), error) {
 	e := &emitter{pass: p, dense: memory[0], space: memory[1]}
 	memory = memory[2:]
 	for _, s := range p.results {
-		of := spilled{buffers: memory[:len(s.width)]}
-		for j := range s.width {
-			of.slices = append(of.slices, j)
-		}
-		e.spilled, memory = append(e.spilled, of), memory[len(s.width):]
+		e.spilled, memory = append(e.spilled, memory[:len(s.width)]), memory[len(s.width):]
 	}
 	return e, free, nil
 }
@@ -93,7 +83,7 @@ func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 		}
 	}
 	for i, s := range e.results {
-		if err := s.read(ctx, e.spilled[i].slices, first, 1, e.spilled[i].buffers); err != nil {
+		if err := s.read(ctx, 0, first, 1, e.spilled[i]); err != nil {
 			return err
 		}
 	}
@@ -121,7 +111,7 @@ func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 func (e *emitter) putResults(row []byte, i int64) {
 	for k, s := range e.results {
 		for j, width := range s.width {
-			copy(row[:width], e.spilled[k].buffers[j][i*width:][:width])
+			copy(row[:width], e.spilled[k][j][i*width:][:width])
 			row = row[width:]
 		}
 	}

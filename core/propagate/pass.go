@@ -115,7 +115,7 @@ func (p *pass) prepare() (err error) {
 	for i := range p.parts {
 		if of := &p.parts[i]; p.plan.slices[i] > 1 {
 			row := int64(of.rows.count * of.rows.elementBytes())
-			size = max(size, p.sourcesAt+pages(of.sources.Count*row)+int64(p.plan.slices[i])*ssd.PageBytes)
+			size = max(size, p.sourcesAt+ssd.WholePages(of.sources.Count*row)+int64(p.plan.slices[i])*ssd.PageBytes)
 		}
 	}
 	return p.temp.Grow(max(size, ssd.PageBytes))
@@ -128,7 +128,7 @@ func (p *pass) spill(begin, rows int64, columns, slices, size int) (*spill, int6
 	for i := range slices {
 		width := int64((at[i+1] - at[i]) * size)
 		s.width, s.start = append(s.width, width), append(s.start, begin)
-		begin += pages(rows * width)
+		begin += ssd.WholePages(rows * width)
 	}
 	p.r.report.Written += begin - s.start[0] // all of it, once
 	sums, err := p.alloc(4 * int64(slices) * chunks(rows, s.chunk))
@@ -167,7 +167,7 @@ func (p *pass) alloc(n int64) ([]byte, error) {
 func (p *pass) scratch(sizes ...int64) (pieces [][]byte, free func(), err error) {
 	total := int64(0)
 	for _, n := range sizes {
-		total += pages(n)
+		total += ssd.WholePages(n)
 	}
 	block, err := p.r.budget.Alloc(mem.Convert, total)
 	if err != nil {
@@ -175,7 +175,7 @@ func (p *pass) scratch(sizes ...int64) (pieces [][]byte, free func(), err error)
 	}
 	rest := block.Bytes()
 	for _, n := range sizes {
-		pieces, rest = append(pieces, rest[:n:pages(n)]), rest[pages(n):]
+		pieces, rest = append(pieces, rest[:n:ssd.WholePages(n)]), rest[ssd.WholePages(n):]
 	}
 	return pieces, block.Free, nil
 }

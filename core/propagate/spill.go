@@ -26,49 +26,53 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // count is how many rows the chunk from a row on has.
 func (s *spill) count(first int64) int64 { return min(s.chunk, s.rows-first) }
 
+// sum is the checksum of the chunk from a row on of a slice.
+func (s *spill) sum(slice int, first int64) *uint32 {
+	return &s.sums[int64(slice)*chunks(s.rows, s.chunk)+first/s.chunk]
+}
+
 // write writes the chunk from a row on of a slice; data is padded to whole pages.
 func (s *spill) write(slice int, first int64, data []byte) error {
 	n := s.count(first) * s.width[slice]
-	s.sums[int64(slice)*chunks(s.rows, s.chunk)+first/s.chunk] = crc32.Checksum(data[:n], castagnoli)
-	data = data[:pages(n)]
+	*s.sum(slice, first) = crc32.Checksum(data[:n], castagnoli)
+	data = data[:ssd.WholePages(n)]
 	clear(data[n:])
 	return s.temp.Write(data, s.start[slice]+first*s.width[slice])
 }
 
-// read reads the chunk from a row on of some slices, and of each as many chunks as asked for, into buffers of whole
-// pages.
-func (s *spill) read(ctx context.Context, slices []int, first, count int64, buffers [][]byte) error {
+// read reads the rows from first on, as many chunks as asked for, of the slices from lo on, each into its
+// buffer.
+func (s *spill) read(ctx context.Context, lo int, first, count int64, buffers [][]byte) error {
 	type place struct {
-		slice int
-		at    int64
+		buffer int
+		at     int64
 	}
 	var ranges []ssd.Range
 	var places []place
-	rows := min(count*s.chunk, s.rows-first)
-	for i, slice := range slices {
-		begin, n, step := s.start[slice]+first*s.width[slice], pages(rows*s.width[slice]), int64(s.engine.SlotBytes())
+	rows, step := min(count*s.chunk, s.rows-first), int64(s.engine.SlotBytes())
+	for i := range buffers {
+		slice := lo + i
+		begin, n := s.start[slice]+first*s.width[slice], ssd.WholePages(rows*s.width[slice])
 		for at := int64(0); at < n; at += step {
 			ranges = append(ranges, ssd.Range{Off: begin + at, Len: int32(min(step, n-at))})
 			places = append(places, place{i, at})
 		}
 	}
 	err := s.engine.Read(ctx, s.temp.Handle(), ranges, func(r int, data []byte) error {
-		copy(buffers[places[r].slice][places[r].at:], data)
+		copy(buffers[places[r].buffer][places[r].at:], data)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for i, slice := range slices {
+	for i, buffer := range buffers {
+		slice := lo + i
 		for at := int64(0); at < rows; at += s.chunk {
-			data := buffers[i][at*s.width[slice]:][:s.count(first+at)*s.width[slice]]
-			if crc32.Checksum(data, castagnoli) != s.sums[int64(slice)*chunks(s.rows, s.chunk)+(first+at)/s.chunk] {
+			data := buffer[at*s.width[slice]:][:s.count(first+at)*s.width[slice]]
+			if crc32.Checksum(data, castagnoli) != *s.sum(slice, first+at) {
 				return fmt.Errorf("the temporary file holds other bytes than were written: %w", store.ErrCorrupt)
 			}
 		}
 	}
 	return nil
 }
-
-// pages rounds up to whole pages.
-func pages(n int64) int64 { return (n + ssd.PageBytes - 1) / ssd.PageBytes * ssd.PageBytes }

@@ -88,7 +88,7 @@ func (p *pass) addSlice(ctx context.Context, i, s, lo, hi int, sources *spill) e
 		err = p.loadRows(ctx, i, table[0])
 	} else {
 		whole := table[0][:cap(table[0])]
-		err = sources.read(ctx, []int{s}, 0, chunks(n, sources.chunk), [][]byte{whole})
+		err = sources.read(ctx, s, 0, chunks(n, sources.chunk), [][]byte{whole})
 	}
 	if err != nil {
 		return err

@@ -211,7 +211,7 @@ func (f *file) write(j job) error {
 		return err
 	}
 	data := j.buffer.Bytes()
-	padded := data[:roundUp(j.length)]
+	padded := data[:ssd.WholePages(int64(j.length))]
 	clear(padded[j.length:])
 	j.stream.crcs[j.index] = crc32.Checksum(data[:j.length], castagnoli)
 	if err := f.temp.Write(padded, j.stream.offsets[j.index]); err != nil {
@@ -223,5 +223,3 @@ func (f *file) write(j job) error {
 	f.pool.mu.Unlock()
 	return nil
 }
-
-func roundUp(n int) int { return (n + ssd.PageBytes - 1) / ssd.PageBytes * ssd.PageBytes }

@@ -56,7 +56,7 @@ func (f *file) newStream(n int64, payload, lastPayload int) (*stream, error) {
 	}
 	room := f.chunk
 	if n == 1 {
-		room = roundUp(lastPayload) // and it is never swapped
+		room = int(ssd.WholePages(int64(lastPayload))) // and it is never swapped
 	}
 	var err error
 	if s.buffer, err = p.alloc(int64(room), false); err != nil {
@@ -179,7 +179,7 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 	p := s.file.pool
 	ranges := make([]ssd.Range, s.index)
 	for i := range ranges {
-		ranges[i] = ssd.Range{Off: s.offsets[i], Len: int32(roundUp(s.size(i)))}
+		ranges[i] = ssd.Range{Off: s.offsets[i], Len: int32(ssd.WholePages(int64(s.size(i))))}
 	}
 	var received atomic.Int64 // bytes; deliveries are concurrent
 	err := p.engine.Read(ctx, s.file.temp.Handle(), ranges, func(i int, data []byte) error {

@@ -47,6 +47,9 @@ func (l Layout) SpanBytes() int64 {
 
 func pagesUp(n int64) int64 { return (n + PageBytes - 1) / PageBytes }
 
+// WholePages returns the bytes of the pages that n bytes from the beginning of a page touch.
+func WholePages(n int64) int64 { return pagesUp(n) * PageBytes }
+
 // ReadPlan is what to read for a list of rows, and which rows each range holds. It is valid until the next Plan of its
 // Merger.
 type ReadPlan struct {
