@@ -186,11 +186,9 @@ func TestBudgets(t *testing.T) {
 			}
 			for kind, source := range map[string]Source{"memory": g, "store": OpenStore(s)} {
 				o.Memory, o.Cache = 1000, "auto"
-				_, err := Open(context.Background(), source, o, mem.NewAllocator())
-				var short *mem.BudgetError
-				require.ErrorAs(t, err, &short)
+				least := leastMemory(t, source, o)
 				for _, more := range []int64{0, 100 << 10, 3 << 20} {
-					o.Memory = short.Need + more
+					o.Memory = least + more
 					l := open(t, source, o)
 					requireSame(t, want, epochOf(t, l, 0))
 					require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory, "%s, %s", name, kind)
@@ -218,10 +216,7 @@ func TestBudgetsOfFewSeeds(t *testing.T) {
 	for kind, source := range map[string]Source{"memory": g, "store": OpenStore(d.store(t, ssd.OS))} {
 		for _, o.Cache = range []string{"none", "auto"} {
 			o.Memory = 1
-			_, err := Open(context.Background(), source, o, mem.NewAllocator())
-			var short *mem.BudgetError
-			require.ErrorAs(t, err, &short)
-			o.Memory = short.Need
+			o.Memory = leastMemory(t, source, o)
 			l := open(t, source, o)
 			for _, b := range epochOf(t, l, 0) {
 				d.check(t, g, w, o, 0, b)

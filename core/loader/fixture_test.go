@@ -112,6 +112,15 @@ func look(b *Batch) *seen {
 	return s
 }
 
+// leastMemory is the smallest memory that works, as told by the error of a loader that is given too little.
+func leastMemory(t *testing.T, src Source, o Options) int64 {
+	t.Helper()
+	_, err := Open(context.Background(), src, o, mem.NewAllocator())
+	var short *mem.BudgetError
+	require.ErrorAs(t, err, &short)
+	return short.Need
+}
+
 // open opens a loader that is closed with the test, after which nothing it
 // allocated may be left.
 func open(t *testing.T, src Source, o Options) *Loader {

@@ -138,11 +138,9 @@ func TestHistoryWithinItsMemory(t *testing.T) {
 			if kind == "in memory" {
 				source, o.Cache = Source(g), "auto"
 			}
-			_, err := Open(context.Background(), source, o, mem.NewAllocator())
-			var small *mem.BudgetError
-			require.ErrorAs(t, err, &small)
+			least := leastMemory(t, source, o)
 			for _, more := range []int64{0, 100 << 10, 4 << 20} {
-				o.Memory = small.Need + more
+				o.Memory = least + more
 				r := f.train(t, open(t, source, o))
 				if kind == "expected" && more == 0 {
 					require.NotNil(t, r.l.hot)

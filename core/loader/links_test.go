@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -12,7 +11,6 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/links"
-	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
@@ -248,10 +246,7 @@ func TestLinksStayWithinTheirMemory(t *testing.T) {
 		s := f.store(t, ssd.OS)
 		o := f.forLinks(kind.k, kind.source, kind.target)
 		o.Memory = 1
-		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-		var short *mem.BudgetError
-		require.ErrorAs(t, err, &short)
-		o.Memory = short.Need
+		o.Memory = leastMemory(t, OpenStore(s), o)
 		l := open(t, OpenStore(s), o)
 		epochOf(t, l, 0)
 		require.LessOrEqual(t, l.budget.Peak(), o.Memory)
@@ -266,10 +261,7 @@ func TestSearchedListsAreInTheBudget(t *testing.T) {
 	smallest := func(x links.Exclusion) int64 {
 		o := f.forLinks(links.Options{Exclude: x}, 0, 0)
 		o.Memory = 1
-		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-		var short *mem.BudgetError
-		require.ErrorAs(t, err, &short)
-		return short.Need
+		return leastMemory(t, OpenStore(s), o)
 	}
 	require.Greater(t, smallest(links.ExcludeLinks), smallest(links.ExcludeNone)+16*9000)
 }

@@ -1,12 +1,10 @@
 package loader
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
@@ -48,10 +46,7 @@ func TestHeteroLinkTreesAgreeEverywhere(t *testing.T) {
 				}
 				o := base
 				o.Memory = 1
-				_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-				var short *mem.BudgetError
-				require.ErrorAs(t, err, &short)
-				o.Memory = short.Need
+				o.Memory = leastMemory(t, OpenStore(s), o)
 				l := open(t, OpenStore(s), o)
 				requireSame(t, want, epochOf(t, l, 1))
 				require.LessOrEqual(t, l.budget.Peak(), o.Memory)

@@ -163,10 +163,7 @@ func TestSmallestBudgetWithAnEdgeInOneBatch(t *testing.T) {
 	s := newDataset(240, 1).store(t, ssd.OS)
 	o := plain()
 	o.Fanouts, o.BatchSize, o.Shuffle, o.Memory = []int64{1}, 2, false, 1
-	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-	var tooSmall *mem.BudgetError
-	require.ErrorAs(t, err, &tooSmall)
-	o.Memory = tooSmall.Need
+	o.Memory = leastMemory(t, OpenStore(s), o)
 	l := open(t, OpenStore(s), o)
 	require.Len(t, epochOf(t, l, 0), 120)
 	require.EqualValues(t, 1, l.Stats().Edges)

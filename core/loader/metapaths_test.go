@@ -70,11 +70,9 @@ func TestMetapathsInABudget(t *testing.T) {
 	o := d.walked()
 	want := epochOf(t, open(t, d.graph(t), o), 0)
 	o.Memory = 1
-	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-	var short *mem.BudgetError
-	require.ErrorAs(t, err, &short)
+	least := leastMemory(t, OpenStore(s), o)
 	for _, more := range []int64{0, 1 << 20} {
-		o.Memory = short.Need + more
+		o.Memory = least + more
 		l := open(t, OpenStore(s), o)
 		requireSame(t, want, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
@@ -92,20 +90,7 @@ func TestMetapathsAreCounted(t *testing.T) {
 	d := severalTypes()
 	o := d.walked()
 	o.Transpose = true
-	l := open(t, d.graph(t), o)
-	require.NoError(t, l.Start(0, 0, Train))
-	b, err := l.Next(context.Background())
-	require.NoError(t, err)
-	defer b.Release()
-	total := int64(0)
-	for _, a := range b.Arrays {
-		n := int64(a.DType.Size())
-		for _, k := range a.Shape {
-			n *= k
-		}
-		total += n
-	}
-	require.Equal(t, total, b.bytes)
+	requireCounted(t, open(t, d.graph(t), o))
 }
 
 func TestMetapathsThatAreRefused(t *testing.T) {

@@ -50,10 +50,8 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			seen := 0
 			for _, o.Cache = range []string{"degree", "auto"} {
 				o.Memory = 1
-				_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-				var short *mem.BudgetError
-				require.ErrorAs(t, err, &short)
-				for o.Memory = short.Need; o.Memory < short.Need+5<<20; o.Memory += 1_700_000 {
+				least := leastMemory(t, OpenStore(s), o)
+				for o.Memory = least; o.Memory < least+5<<20; o.Memory += 1_700_000 {
 					l := open(t, OpenStore(s), o)
 					requireSame(t, want, epochOf(t, l, 0))
 					require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
@@ -79,11 +77,9 @@ func TestListsWithinTheBudget(t *testing.T) {
 		o.Seeds = append(o.Seeds, v*9)
 	}
 	want := epochOf(t, open(t, d.graph(t), func() Options { o := o; o.Memory = 0; return o }()), 0)
-	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-	var tooSmall *mem.BudgetError
-	require.ErrorAs(t, err, &tooSmall)
+	least := leastMemory(t, OpenStore(s), o)
 	seen := 0
-	for o.Memory = tooSmall.Need; o.Memory < tooSmall.Need+6<<20; o.Memory += 500_000 {
+	for o.Memory = least; o.Memory < least+6<<20; o.Memory += 500_000 {
 		l := open(t, OpenStore(s), o)
 		requireSame(t, want, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
@@ -114,10 +110,7 @@ func TestSmallestMemoryWithLists(t *testing.T) {
 			change(&o)
 			want := epochOf(t, open(t, g, o), 0)
 			o.NeighborCache, o.Memory, o.Workers, o.Cache = f.listBytes(t, s, o)/4, 1, 2, "degree"
-			_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-			var short *mem.BudgetError
-			require.ErrorAs(t, err, &short)
-			o.Memory = short.Need
+			o.Memory = leastMemory(t, OpenStore(s), o)
 			l := open(t, OpenStore(s), o)
 			requireSame(t, want, epochOf(t, l, 0))
 			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)

@@ -236,10 +236,7 @@ func TestPlannedBudgets(t *testing.T) {
 	o := plain()
 	o.Fanouts, o.BatchSize, o.Cache, o.Scratch, o.Transfer = []int64{5, 5}, 256, "belady", t.TempDir(), "scan+forward"
 	o.Memory = 1000
-	_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-	var tooSmall *mem.BudgetError
-	require.ErrorAs(t, err, &tooSmall)
-	least := tooSmall.Need
+	least := leastMemory(t, OpenStore(s), o)
 	want := epochOf(t, open(t, d.graph(t), func() Options {
 		p := plain()
 		p.Fanouts, p.BatchSize = o.Fanouts, o.BatchSize

@@ -140,10 +140,7 @@ func TestSmallestMemoryWithWeightsByPosition(t *testing.T) {
 	for _, checksums := range []bool{false, true} {
 		o := plain()
 		o.WeightAttr, o.Memory, o.Checksums, o.Workers, o.Prefetch = "weight", 1, checksums, 1, 0
-		_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
-		var short *mem.BudgetError
-		require.ErrorAs(t, err, &short)
-		o.Memory = short.Need
+		o.Memory = leastMemory(t, OpenStore(s), o)
 		l := open(t, OpenStore(s), o)
 		require.False(t, l.split.Weights)
 		require.NotEmpty(t, epochOf(t, l, 0))

@@ -158,22 +158,9 @@ func (l *linkTrees) allowed(relation int) func(id, link int64) bool {
 			excluded[sample.Link{Source: k.Targets[p], Target: k.Sources[p]}] = true
 		}
 	}
-	byEdge, byNode := numbers(f.edges[relation].Tensors, l.o.TimeAttr), numbers(f.nodes[source], l.o.TimeAttr)
-	weights := numbers(f.edges[relation].Tensors, l.o.WeightAttr)
+	visible := f.visible(&l.o, relation, source, l.times)
 	return func(id, link int64) bool {
-		when := int64(0)
-		switch {
-		case excluded[sample.Link{Source: sources[id], Target: targets[id]}], weights != nil && weights[id] == 0:
-			return false
-		case byEdge != nil:
-			when = int64(byEdge[id])
-		case byNode != nil:
-			when = int64(byNode[sources[id]])
-		default:
-			return true
-		}
-		return when <= l.times[link] && (l.o.TimeWindow == 0 || l.times[link] < math.MinInt64+l.o.TimeWindow ||
-			when > l.times[link]-l.o.TimeWindow)
+		return !excluded[sample.Link{Source: sources[id], Target: targets[id]}] && visible(id, link)
 	}
 }
 

@@ -90,11 +90,9 @@ func TestTreesAndSubgraphsInBudgets(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				o := base
 				o.Memory, o.Cache, o.Workers = 1, "auto", 2
-				_, err := Open(context.Background(), source, o, mem.NewAllocator())
-				var short *mem.BudgetError
-				require.ErrorAs(t, err, &short)
+				least := leastMemory(t, source, o)
 				for _, more := range []int64{0, 4 << 20} {
-					o.Memory = short.Need + more
+					o.Memory = least + more
 					l := open(t, source, o)
 					requireSame(t, want, epochOf(t, l, 0))
 					require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)

@@ -160,6 +160,29 @@ func (f *form) place(o Options, typ int, among int64) int64 {
 	return -1
 }
 
+// visible says which edges of a relation, by their numbers, can be drawn for one of the times: those that have a
+// weight and are neither later than the time nor before its window.
+func (f *form) visible(o *Options, relation, source int, times []int64) func(id, at int64) bool {
+	sources, _ := f.ends(relation)
+	byEdge, byNode := numbers(f.edges[relation].Tensors, o.TimeAttr), numbers(f.nodes[source], o.TimeAttr)
+	weights := numbers(f.edges[relation].Tensors, o.WeightAttr)
+	return func(id, at int64) bool {
+		when := int64(0)
+		switch {
+		case weights != nil && weights[id] == 0:
+			return false
+		case byEdge != nil:
+			when = int64(byEdge[id])
+		case byNode != nil:
+			when = int64(byNode[sources[id]])
+		default:
+			return true
+		}
+		return when <= times[at] && (o.TimeWindow == 0 || times[at] < math.MinInt64+o.TimeWindow ||
+			when > times[at]-o.TimeWindow)
+	}
+}
+
 // requireTrees looks at every edge of a batch: its time, its tree, its ends; and at what every node brings.
 func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 	t.Helper()
@@ -191,23 +214,7 @@ func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 	}
 	for i, e := range g.edges {
 		sources, targets := f.ends(i)
-		byEdge, byNode := numbers(f.edges[i].Tensors, o.TimeAttr), numbers(f.nodes[e.source], o.TimeAttr)
-		weights := numbers(f.edges[i].Tensors, o.WeightAttr)
-		allowed := func(id, tree int64) bool {
-			when := int64(0)
-			switch {
-			case weights != nil && weights[id] == 0:
-				return false
-			case byEdge != nil:
-				when = int64(byEdge[id])
-			case byNode != nil:
-				when = int64(byNode[sources[id]])
-			default:
-				return true
-			}
-			return when <= times[tree] && (o.TimeWindow == 0 || times[tree] < math.MinInt64+o.TimeWindow ||
-				when > times[tree]-o.TimeWindow)
-		}
+		allowed := f.visible(&o, i, e.source, times)
 		inEdges := f.inEdges(i)
 		name := func(of string) string { return types.edgeName(i, of) }
 		ptr, eID, edgeIndex := b.int64s(name("ptr")), b.int64s(name("e_id")), b.int64s(name("edge_index"))

@@ -76,6 +76,11 @@ func newWorker(t testing.TB, g plainGraph, cfg plainConfig, stamp bool, threads 
 	t.Helper()
 	s, err := newPlain(g, cfg)
 	require.NoError(t, err)
+	return workerOf(t, s, stamp, threads)
+}
+
+func workerOf(t testing.TB, s *Sampler, stamp bool, threads int) *Worker {
+	t.Helper()
 	budget := mem.NewBudget(0)
 	w, err := s.NewWorker(budget, stamp, threads)
 	require.NoError(t, err)
@@ -204,14 +209,7 @@ func newTypesWorker(t testing.TB, g Graph, cfg Config, stamp bool, threads int) 
 	t.Helper()
 	s, err := New(g, cfg)
 	require.NoError(t, err)
-	budget := mem.NewBudget(0)
-	w, err := s.NewWorker(budget, stamp, threads)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		w.Close()
-		require.Zero(t, budget.Used())
-	})
-	return cutWorker{w}
+	return cutWorker{workerOf(t, s, stamp, threads)}
 }
 
 func requireCutEqual(t testing.TB, want, got cutBatch) {
