@@ -74,14 +74,11 @@ class _Stored:
 
     _level: Literal["node", "edge"]
 
-    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
+    def __init__(self, native: NativeStore, info: dict[str, Any], place: int, owner: str) -> None:
         self._native, self._info, self._place = native, info, place
+        self._owner = owner  # what messages call the type
         self.tensors = _tensors(info["tensors"], self._level)
         """Name, dtype and shape of every tensor."""
-
-    @property
-    def _owner(self) -> str:
-        raise NotImplementedError
 
     def _described(self, name: str) -> dict[str, Any]:
         """Return what the manifest says of a tensor."""
@@ -101,7 +98,7 @@ class StoredNodes(_Stored):
     _level = "node"
 
     def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
-        super().__init__(native, info, place)
+        super().__init__(native, info, place, f"node type {info['name']!r}" if info["name"] else "the store")
         self.splits: dict[str, int] = dict(info["splits"])
         """The number of nodes of every split, by name."""
 
@@ -109,10 +106,6 @@ class StoredNodes(_Stored):
     def num_nodes(self) -> int:
         """The number of nodes."""
         return int(self._info["num_nodes"])
-
-    @property
-    def _owner(self) -> str:
-        return f"node type {self._info['name']!r}" if self._info["name"] else "the store"
 
     def split(self, name: str) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``."""
@@ -130,6 +123,9 @@ class StoredEdges(_Stored):
 
     _level = "edge"
 
+    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
+        super().__init__(native, info, place, f"edge type {(info['source'], info['relation'], info['target'])}")
+
     @property
     def edge_type(self) -> EdgeType:
         """The edge type: source, relation, target."""
@@ -144,10 +140,6 @@ class StoredEdges(_Stored):
     def weight_attr(self) -> str | None:
         """The tensor that is also stored by target, for weighted draws (``weight_attr`` of :func:`freshgo.convert`)."""
         return self._info["weights_of"] or None
-
-    @property
-    def _owner(self) -> str:
-        return f"edge type {self.edge_type}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.edge_type}, num_edges={self.num_edges}, {_listed(self.tensors)})"
