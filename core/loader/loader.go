@@ -1,11 +1,3 @@
-// Package loader composes the parts of core into the life of a batch: sample,
-// resolve rows, read what is missing, hand over, in the order of the seeds and
-// ahead of the consumer, within one memory budget.
-//
-// It guarantees that the batches are a function of the source, the options that
-// say what to load (fanouts, replace, seeds, batch size, shuffle, drop last,
-// seed) and the epoch alone: threads, prefetch, memory, caches and read engines
-// change when a batch is ready and never what is in it. The C API calls it.
 package loader
 
 import (

@@ -13,6 +13,26 @@
 // The loader calls it: one Cut for each batch that is being prepared, and the methods of Pruner when it hands a batch
 // over and when the caller has trained on it. Those methods may be called from any goroutine. Beside package history it
 // costs a lock for each batch, and the waiting that the order above asks for.
+//
+// The life of a pruned batch, between sampling and tensors:
+//
+//   - It waits for its turn (cut.go). Where neighbour lists are on disk and nothing is planned, the turn comes before
+//     the last hop, whose lists are then read only for rows that are computed (lists.go, core/sample/lasthop.go).
+//   - From the output layer inwards it is decided which rows are kept and which are computed (core/history/prune.go,
+//     csr2.go). A batch of several types is merged, pruned as one graph and split again (core/history/merge.go).
+//   - What remains is numbered again: a table for each level, a bipartite graph for each layer (core/history/levels.go,
+//     renumber.go). A planned cache does what is left of its step (core/plan/presence.go).
+//   - Rows of level 0 are read that neither the buffer's features (features.go) nor the cache have.
+//   - The levels go to Python beside the batch (core/loader/history_tensors.go; python/freshgo/_batch/structure.py,
+//     tables.py, levels.py), where each layer merges computed and kept rows (python/freshgo/_history/attach.py,
+//     layer_call.py, training_step.py).
+//   - The update takes the norms of the gradients and returns the rows and slots that are admitted (update.go,
+//     core/history/admit.go, performance.go, saves.go); PyTorch copies these rows. Where the embeddings' end of the
+//     buffer has moved, features give way or come back (core/history/junction.go).
+//
+// Go decides and never sees an embedding; PyTorch moves rows and decides nothing. So a decision is a function of the
+// calls in their order, and the state that is saved is that of package history within that of this package (state.go),
+// with the rows beside it (python/freshgo/_history/saved_state.py).
 package prune
 
 import (

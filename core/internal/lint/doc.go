@@ -1,3 +1,4 @@
-// Package lint is the rules of core as tests: which package may import which, what the pure Go part must not use, and
-// what has to be explained. It contains no code of its own; go test runs it.
+// Package lint is the rules of the repository as tests: which package of core may import which, what the pure Go part
+// must not use, what has to be explained, how long lines are, and that the files which a page of documentation names
+// exist. It exports nothing; go test runs it.
 package lint
