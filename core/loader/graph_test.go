@@ -123,3 +123,15 @@ func TestHeteroGraphRefuses(t *testing.T) {
 	_, err := NewGraph(cancelled, in)
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+func TestReverses(t *testing.T) {
+	s := &schema{first: []int64{0, 1, 2, 3}}
+	for _, r := range []struct {
+		source, target int
+		name           string
+	}{{0, 1, "x"}, {1, 0, "rev_x"}, {1, 0, "y"}, {0, 0, "z"}, {0, 0, "rev_z"}, {1, 1, "w"}, {1, 2, "v"}, {2, 1, "u"},
+		{0, 2, "t"}} {
+		s.relations = append(s.relations, relation{source: r.source, target: r.target, relation: r.name})
+	}
+	require.Equal(t, []int{1, 0, 0, 4, 3, 5, 7, 6, -1}, s.reverses())
+}

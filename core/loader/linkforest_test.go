@@ -2,6 +2,7 @@ package loader
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,8 +11,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// linkTrees is a batch of links of a relation, in trees.
-type linkTrees struct {
+// linkForest is a batch of links of a relation, in trees.
+type linkForest struct {
 	*testing.T
 	f              *form
 	g              *Graph
@@ -32,18 +33,18 @@ type linkTrees struct {
 	tree      [][]int                     // by type, of each node: the number of its seed, sources first
 }
 
-func (l *linkTrees) of(typ int, name string) []int64 {
+func (l *linkForest) of(typ int, name string) []int64 {
 	return l.b.int64s(l.types.nodeName(typ, name))
 }
 
-func (l *linkTrees) along(relation int, name string) []int64 {
+func (l *linkForest) along(relation int, name string) []int64 {
 	return l.b.int64s(l.types.edgeName(relation, name))
 }
 
 // requireLinkTrees looks at every seed and edge of a batch.
 func (f *form) requireLinkTrees(t *testing.T, g *Graph, o Options, source, target int, b *seen) {
 	t.Helper()
-	l := &linkTrees{T: t, f: f, g: g, types: g.parts().types, o: o, source: source, target: target, b: b, links: *o.Links}
+	l := &linkForest{T: t, f: f, g: g, types: g.parts().types, o: o, source: source, target: target, b: b, links: *o.Links}
 	if l.links.Sources == nil {
 		l.links.Sources, l.links.Targets = f.ends(l.links.Relation)
 	}
@@ -59,12 +60,13 @@ func (f *form) requireLinkTrees(t *testing.T, g *Graph, o Options, source, targe
 		l.first = l.sources
 	}
 	l.seeds()
+	l.strict()
 	l.seedTimes()
 	l.edges()
 }
 
 // seeds holds that sources and targets of links are seeds in their order, each with its link.
-func (l *linkTrees) seeds() {
+func (l *linkForest) seeds() {
 	from, to, k := l.of(l.source, "n_id"), l.of(l.target, "n_id"), &l.links
 	for i, at := range l.input {
 		if k.Sources[at] != from[i] || k.Targets[at] != to[l.first+i] {
@@ -106,8 +108,26 @@ func (l *linkTrees) seeds() {
 	}
 }
 
+// strict holds that strict negatives are no edges of the graph, and no node with itself.
+func (l *linkForest) strict() {
+	if !l.links.Strict {
+		return
+	}
+	sources, _ := l.f.ends(l.links.Relation)
+	into := l.f.inEdges(l.links.Relation)
+	from, to := l.of(l.source, "n_id"), l.of(l.target, "n_id")
+	for j := range l.negatives {
+		u, v := from[j%l.n], to[l.first+l.n+j]
+		if !l.links.Triplets {
+			u = from[l.n+j]
+		}
+		isEdge := slices.ContainsFunc(into[v], func(id int64) bool { return sources[id] == u })
+		require.False(l, isEdge || l.source == l.target && u == v, "negative %d is from %d to %d", j, u, v)
+	}
+}
+
 // linkOf is the link of a tree.
-func (l *linkTrees) linkOf(tree int) int64 {
+func (l *linkForest) linkOf(tree int) int64 {
 	if tree >= l.sources {
 		tree -= l.sources
 	}
@@ -115,7 +135,7 @@ func (l *linkTrees) linkOf(tree int) int64 {
 }
 
 // seedTimes looks at the times of links and of what goes with them: ends of negatives are not later than their link.
-func (l *linkTrees) seedTimes() {
+func (l *linkForest) seedTimes() {
 	if l.o.TimeAttr == "" {
 		return
 	}
@@ -146,7 +166,7 @@ func (l *linkTrees) seedTimes() {
 }
 
 // allowed says which edges of a relation a link sees.
-func (l *linkTrees) allowed(relation int) func(id, link int64) bool {
+func (l *linkForest) allowed(relation int) func(id, link int64) bool {
 	f, source, k := l.f, l.g.edges[relation].source, &l.links
 	sources, targets := f.ends(relation)
 	excluded := map[sample.Link]bool{}
@@ -165,7 +185,7 @@ func (l *linkTrees) allowed(relation int) func(id, link int64) bool {
 }
 
 // edges looks at them hop by hop: each is in one tree, seen by its link, and there are all or the fanout.
-func (l *linkTrees) edges() {
+func (l *linkForest) edges() {
 	begin := make([]int64, len(l.f.names))
 	for i := range l.g.edges {
 		l.sees = append(l.sees, l.allowed(i))
@@ -198,7 +218,7 @@ func (l *linkTrees) edges() {
 }
 
 // expand looks at what some targets of a relation have drawn in a hop.
-func (l *linkTrees) expand(relation, hop int, begin, end int64) {
+func (l *linkForest) expand(relation, hop int, begin, end int64) {
 	e, allowed := l.g.edges[relation], l.sees[relation]
 	sources, targets := l.f.ends(relation)
 	inEdges := l.f.inEdges(relation)
