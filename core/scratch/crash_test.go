@@ -44,14 +44,14 @@ func TestKilledAtEveryCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts some tens of processes")
 	}
-	dir := t.TempDir()
+	dir, temps := t.TempDir(), t.TempDir() // nothing in the process that is killed removes its directories
 	left := 0
 	for nth := 1; ; nth++ {
 		if nth > 30 {
 			nth += 9 // these are writes and reads of a file that has no name any more
 		}
 		child := exec.Command(os.Args[0], "-test.run=^TestCrashing$")
-		child.Env = append(os.Environ(), crashDir+"="+dir, crashCall+"="+strconv.Itoa(nth))
+		child.Env = append(os.Environ(), crashDir+"="+dir, crashCall+"="+strconv.Itoa(nth), "TMPDIR="+temps)
 		out, err := child.CombinedOutput()
 		if err == nil {
 			require.Greater(t, nth, 30)

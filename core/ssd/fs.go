@@ -119,6 +119,16 @@ func WriteFull(f File, p []byte, off int64) error {
 	return transferAll("write", f.Pwrite, f.Name(), p, off, io.ErrShortWrite)
 }
 
+// Reserve takes space on the disk for n bytes of f from off on, and makes the file at least that long. It reports
+// whether it did: some file systems cannot, and are then left as they are, rather than filled with zeros.
+func Reserve(f File, off, n int64) (bool, error) {
+	err := f.Allocate(off, n)
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // transferAll repeats call until all of p is through. A transfer that is page-aligned as a whole goes on from page
 // boundaries, because on a file opened with O_DIRECT the rest of a short one would be refused.
 func transferAll(op string, call func([]byte, int64) (int, error), path string, p []byte, off int64,

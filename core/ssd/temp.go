@@ -137,8 +137,8 @@ func (t *Temp) Grow(size int64) error {
 	if size <= old {
 		return nil
 	}
-	err := t.file.Allocate(old, size-old)
-	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
+	reserved, err := Reserve(t.file, old, size-old)
+	if err == nil && !reserved {
 		err = t.file.Truncate(size)
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	dirtyBytes = 64 << 20
 )
 
-// Writer writes a new file from its beginning to its end, with O_DIRECT where the file system takes it, else through
+// Writer writes a file from its beginning to its end, with O_DIRECT where the file system takes it, else through
 // the page cache with at most dirtyBytes of it dirty. A goroutine writes a chunk while the next fills.
 //
 // A Writer belongs to one goroutine. It ends with Close or Abort.
@@ -42,9 +42,9 @@ type Writer struct {
 
 type writeFailure struct{ err error }
 
-// NewWriter creates path, or empties it, and returns a Writer that works in chunks of chunk bytes, a multiple of
-// PageBytes; 1 to 4 MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the budget until
-// Close or Abort.
+// NewWriter creates path, or writes over what is there, which may be space that was reserved for it: Close cuts the
+// file to what was written. It returns a Writer that works in chunks of chunk bytes, a multiple of PageBytes; 1 to 4
+// MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the budget until Close or Abort.
 func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, error) {
 	if chunk <= 0 || chunk%PageBytes != 0 {
 		return nil, fmt.Errorf("ssd: chunk of %d bytes, want a positive multiple of %d", chunk, PageBytes)
@@ -57,7 +57,7 @@ func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, erro
 		fs: fs, direct: true, block: block,
 		full: make(chan []byte, writerChunks), free: make(chan []byte, writerChunks), stopped: make(chan struct{}),
 	}
-	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_TRUNC
+	flags := syscall.O_WRONLY | syscall.O_CREAT
 	w.file, err = fs.Open(path, flags|syscall.O_DIRECT, 0o644)
 	if errors.Is(err, syscall.EINVAL) {
 		w.direct = false

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"path/filepath"
 
@@ -9,6 +10,17 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
+
+// The two files of an array are its name with these suffixes.
+const (
+	dataSuffix = ".bin"
+	sumsSuffix = ".crc"
+)
+
+// tensorFile names the files of tensor number i, or split, of those whose files begin so.
+func tensorFile(prefix string, i int, name string) string {
+	return fmt.Sprintf("%s%d_%s", prefix, i, fileName(name))
+}
 
 // arrayWriter writes one array of a store: its rows in their layout, and the checksums of its pages. It ends with
 // finish or abort.
@@ -32,7 +44,7 @@ func newArrayWriter(
 		panic("store: row size was not checked")
 	}
 	w := &arrayWriter{layout: layoutFor(rowBytes, 0), array: &manifest.Array{
-		File: name + ".bin", CrcFile: name + ".crc", Dtype: dtype, RowShape: rowShape,
+		File: name + dataSuffix, CrcFile: name + sumsSuffix, Dtype: dtype, RowShape: rowShape,
 	}}
 	w.array.RowsPerPage = int64(w.layout.RowsPerPage)
 	var err error

@@ -72,7 +72,7 @@ func build(
 	if c.site, err = prepareSite(fs, path, opts.Overwrite); err != nil {
 		return nil, nil, err
 	}
-	if err := checkSpace(fs, c.site.dir, c.graph.bytes()); err != nil {
+	if err := c.takeSpace(c.graph.outline().arrays()); err != nil {
 		return c.site, nil, err
 	}
 	m, err := c.write(ctx)
@@ -89,6 +89,15 @@ type conversion struct {
 	weightPlans []edgePlan // of each edge type; zero where no weights are asked for
 	tensorChunk int
 	site        *site
+}
+
+// takeSpace takes disk space for all arrays whose sizes the graph tells, so that where there is too little nothing is
+// written. The splits, which are small, and what the edges need beside their topology take it later.
+func (c *conversion) takeSpace(arrays []*Array) error {
+	if err := checkSpace(c.fs, c.site.dir, storedBytes(arrays...)); err != nil {
+		return err
+	}
+	return reserve(c.fs, c.site.dir, reservations(arrays...))
 }
 
 // makePlan chooses sizes that keep every step within the budget.
@@ -184,15 +193,14 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.NodeType, error) {
 	node := &manifest.NodeType{Name: p.name, Count: p.count}
 	for i, t := range p.splits {
-		written, err := c.writeSplit(ctx, p, fmt.Sprintf("%ssplit%d_%s", p.file, i, fileName(t.Name)), t)
+		written, err := c.writeSplit(ctx, p, tensorFile(p.file+"split", i, t.Name), t)
 		if err != nil {
 			return nil, err
 		}
 		node.Splits = append(node.Splits, written)
 	}
 	for i, t := range p.tensors {
-		name := fmt.Sprintf("%snode%d_%s", p.file, i, fileName(t.Name))
-		written, err := c.writeTensor(ctx, name, p.label, t, anyValue)
+		written, err := c.writeTensor(ctx, tensorFile(p.file+"node", i, t.Name), p.label, t, anyValue)
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +218,7 @@ func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights 
 		if p.weights != nil && t.Name == p.weights.Name {
 			check = weightCheck(p.weights, p.label)
 		}
-		written, err := c.writeTensor(ctx, fmt.Sprintf("%sedge%d_%s", p.file, i, fileName(t.Name)), p.label, t, check)
+		written, err := c.writeTensor(ctx, tensorFile(p.file+"edge", i, t.Name), p.label, t, check)
 		if err != nil {
 			return nil, err
 		}
@@ -226,6 +234,12 @@ func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights 
 	}
 	if err := checkSpace(c.fs, c.site.dir, s.unsortedBytes()); err != nil {
 		return nil, err
+	}
+	if !s.sorted {
+		numbers := columnOf(p.file+"edge_ids", edgeIDType(p.edges.count), p.edges.count)
+		if err := reserve(c.fs, c.site.dir, reservations(&numbers)); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.writeTopology(ctx, s, p.file, edge); err != nil || p.weights == nil {
 		return edge, err

@@ -53,33 +53,42 @@ func convertDraft(
 
 // outline is the store that a graph will be, as far as its shapes tell.
 func (g *graph) outline() *Store {
-	array := func(dtype manifest.DType, shape []int64, rows int64) Array {
+	array := func(name string, dtype manifest.DType, shape []int64, rows int64) Array {
 		rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
-		a := Array{DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
+		a := Array{File: name + dataSuffix, DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
 		a.Bytes, _ = fileBytes(a.Layout) // likewise
 		return a
 	}
-	tensors := func(sources []NamedSource) (all []Tensor) {
-		for _, t := range sources {
+	tensors := func(prefix string, sources []NamedSource) (all []Tensor) {
+		for i, t := range sources {
 			dtype, shape := t.stored()
-			all = append(all, Tensor{Name: t.Name, Array: array(dtype, shape, t.rows())})
+			all = append(all, Tensor{Name: t.Name, Array: array(tensorFile(prefix, i, t.Name), dtype, shape, t.rows())})
 		}
 		return all
 	}
 	s := &Store{}
 	for _, p := range g.nodes {
-		s.nodeTypes = append(s.nodeTypes, NodeType{Name: p.name, Count: p.count, Tensors: tensors(p.tensors)})
+		s.nodeTypes = append(s.nodeTypes,
+			NodeType{Name: p.name, Count: p.count, Tensors: tensors(p.file+"node", p.tensors)})
 	}
 	for _, p := range g.edges {
 		sources, targets, edges := g.nodes[p.from].count, g.nodes[p.to].count, p.edges.count
-		indptr := array(manifest.DType_INT64, nil, targets+1)
-		indices := array(indicesType(sources), nil, edges)
-		s.edgeTypes = append(s.edgeTypes, EdgeType{
-			Source: p.source, Relation: p.relation, Target: p.target, Tensors: tensors(p.tensors),
+		indptr := array(p.file+"indptr", manifest.DType_INT64, nil, targets+1)
+		indices := array(p.file+"indices", indicesType(sources), nil, edges)
+		e := EdgeType{
+			Source: p.source, Relation: p.relation, Target: p.target, Tensors: tensors(p.file+"edge", p.tensors),
 			Topology: Topology{
 				NumSources: sources, NumNodes: targets, NumEdges: edges, Indptr: &indptr, Indices: &indices,
 			},
-		})
+		}
+		if p.weights != nil {
+			e.Weights = &Weights{
+				Of:    p.weights.Name,
+				Array: array(p.file+"weights", weightsType(p.weights.DType), nil, edges),
+				Sums:  array(p.file+"weight_sums", manifest.DType_FLOAT64, nil, weightSums(edges)),
+			}
+		}
+		s.edgeTypes = append(s.edgeTypes, e)
 	}
 	return s
 }
@@ -105,7 +114,7 @@ func (d *Draft) relayout(ctx context.Context, opts RelayoutOptions, budget *mem.
 	}
 	r.dir = d.site.dir
 	var m *manifest.Manifest
-	if err = checkSpace(d.store.fs, r.dir, r.bytes()); err == nil {
+	if err = r.takeSpace(); err == nil {
 		m, err = r.write(ctx)
 	}
 	_ = d.store.Close() // never fails

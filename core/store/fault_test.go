@@ -42,6 +42,7 @@ func TestEveryCallFails(t *testing.T) {
 		for _, op := range []faultfs.Op{
 			faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat,
 			faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock,
+			faultfs.Allocate,
 		} {
 			t.Run(fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "g")

@@ -72,7 +72,7 @@ func (r *relayouter) cut(ctx context.Context, ids, rowOf []uint32) error {
 func (r *relayouter) storeOrders(ctx context.Context, ids []uint32, m *manifest.Manifest) error {
 	for i, node := range m.NodeTypes {
 		var err error
-		if node.Order, err = r.storeOrder(ctx, r.src.nodeFile(i)+"order", ids[r.first[i]:r.first[i+1]]); err != nil {
+		if node.Order, err = r.storeOrder(ctx, r.orderFile(i), ids[r.first[i]:r.first[i+1]]); err != nil {
 			return err
 		}
 	}

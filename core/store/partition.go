@@ -254,7 +254,7 @@ func spread[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorte
 	if s.plan.inMemory {
 		s.spill, err = newMemorySpill(s.spillBytes(), s.budget)
 	} else {
-		s.spill, err = newFileSpill(s.fs, filepath.Join(s.dir, spillName), buffers[lanes:])
+		s.spill, err = newFileSpill(s.fs, filepath.Join(s.dir, spillName), s.spillBytes(), buffers[lanes:])
 	}
 	if err != nil {
 		return err

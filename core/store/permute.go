@@ -112,8 +112,7 @@ func (p permutePlan) moved(a *Array) int64 {
 	if p.lane == 0 {
 		return (p.windows + 1) * rows
 	}
-	last := roundUp((a.Rows-(p.windows-1)*p.windowRows)*recordSize(a), ssd.PageBytes)
-	return 2*rows + 2*((p.windows-1)*p.regionBytes(a)+last)
+	return 2*rows + 2*p.spillBytes(a)
 }
 
 // permuter rewrites node tensors.

@@ -77,10 +77,10 @@ func relayout(ctx context.Context, src *Store, path string, opts RelayoutOptions
 		return err
 	}
 	r.dir = s.dir
-	if err := checkSpace(src.fs, s.dir, r.bytes()); err != nil {
-		return s.conclude(ctx, nil, err, opts.Overwrite)
+	var m *manifest.Manifest
+	if err = r.takeSpace(); err == nil {
+		m, err = r.write(ctx)
 	}
-	m, err := r.write(ctx)
 	return s.conclude(ctx, m, err, opts.Overwrite)
 }
 
@@ -206,14 +206,14 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 		}
 		for j := range e.Tensors {
 			a := &e.Tensors[j]
-			add(&a.Array, fmt.Sprintf("%sedge%d_%s", file, j, fileName(a.Name)), edge.Tensors[j].Data)
+			add(&a.Array, tensorFile(file+"edge", j, a.Name), edge.Tensors[j].Data)
 		}
 	}
 	for i := range r.src.nodeTypes {
 		t, node, file := &r.src.nodeTypes[i], m.NodeTypes[i], r.src.nodeFile(i)
 		for j := range t.Splits {
 			a := &t.Splits[j]
-			add(&a.Array, fmt.Sprintf("%ssplit%d_%s", file, j, fileName(a.Name)), node.Splits[j].Ids)
+			add(&a.Array, tensorFile(file+"split", j, a.Name), node.Splits[j].Ids)
 		}
 	}
 	return all
@@ -248,13 +248,23 @@ func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
 	return m, nil
 }
 
+// rowsFile names the files of a tensor in the new order.
+func (r *relayouter) rowsFile(typ, i int) string {
+	return tensorFile(r.src.nodeFile(typ)+"rows", i, r.src.nodeTypes[typ].Tensors[i].Name)
+}
+
 // writeTensors rewrites the tensors of a node type. moves is where each of its rows goes.
 func (r *relayouter) writeTensors(ctx context.Context, typ int, moves []uint32, node *manifest.NodeType) error {
 	c := &permuter{src: r.src, dir: r.dir, rowOf: moves, budget: r.budget, meter: r.meter}
 	for i := range r.src.nodeTypes[typ].Tensors {
 		t := &r.src.nodeTypes[typ].Tensors[i]
-		name := fmt.Sprintf("%srows%d_%s", r.src.nodeFile(typ), i, fileName(t.Name))
+		if r.inPlace {
+			if err := reserve(r.src.fs, r.dir, reservations(r.rewritten(typ, i))); err != nil {
+				return err
+			}
+		}
 		var err error
+		name := r.rowsFile(typ, i)
 		if node.Tensors[i].Data, err = c.permute(ctx, &t.Array, name, r.plan.tensors[typ][i]); err != nil {
 			return err
 		}

@@ -164,7 +164,7 @@ func TestEveryCallOfARelayoutFails(t *testing.T) {
 	for overwrite, ops := range map[bool][]faultfs.Op{
 		true: {faultfs.Open, faultfs.Rename, faultfs.Remove, faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Stat},
 		false: {faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Sync, faultfs.Truncate,
-			faultfs.Size, faultfs.Lock},
+			faultfs.Allocate, faultfs.Size, faultfs.Lock},
 	} {
 		for _, op := range ops {
 			errno := errnos[overwrite]

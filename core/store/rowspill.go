@@ -36,6 +36,12 @@ func (p permutePlan) regionBytes(a *Array) int64 {
 	return roundUp(min(p.windowRows, a.Rows)*recordSize(a), ssd.PageBytes)
 }
 
+// spillBytes is the size of the spill.
+func (p permutePlan) spillBytes(a *Array) int64 {
+	last := roundUp((a.Rows-(p.windows-1)*p.windowRows)*recordSize(a), ssd.PageBytes)
+	return (p.windows-1)*p.regionBytes(a) + last
+}
+
 // regionPieces is how many pieces a region has.
 func (p permutePlan) regionPieces(a *Array) int64 { return (p.regionBytes(a) + p.lane - 1) / p.lane }
 
@@ -85,7 +91,7 @@ func (s *rowSpill) fill(ctx context.Context) (err error) {
 			spare = append(spare, buffer)
 		}
 	}
-	if s.spill, err = newFileSpill(c.src.fs, s.path, spare); err != nil {
+	if s.spill, err = newFileSpill(c.src.fs, s.path, p.spillBytes(a), spare); err != nil {
 		return err
 	}
 	// Before the buffers go, nobody may be writing from them.

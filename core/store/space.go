@@ -1,9 +1,13 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"syscall"
 
+	"freshgo/core/manifest"
 	"freshgo/core/ssd"
 )
 
@@ -36,28 +40,51 @@ func checkSpace(fs ssd.FS, dir string, need int64) error {
 	return nil
 }
 
+// reservation is a file that is to be written, and how long it will be.
+type reservation struct {
+	file  string // in the directory of the store
+	bytes int64
+}
+
+// reservations are the two files of each array.
+func reservations(arrays ...*Array) (all []reservation) {
+	for _, a := range arrays {
+		sums := strings.TrimSuffix(a.File, dataSuffix) + sumsSuffix
+		all = append(all, reservation{a.File, a.Bytes}, reservation{sums, a.CRCBytes()})
+	}
+	return all
+}
+
+// reserve takes disk space for files before they are written, so that neither what others write meanwhile nor a quota
+// ends the work in the middle. On a file system that cannot take space ahead it does nothing.
+func reserve(fs ssd.FS, dir string, files []reservation) error {
+	for _, f := range files {
+		if f.bytes == 0 {
+			continue
+		}
+		file, err := fs.Open(filepath.Join(dir, f.file), syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, 0o644)
+		if err != nil {
+			return access(err)
+		}
+		_, err = ssd.Reserve(file, 0, f.bytes)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return fmt.Errorf("store: taking %d bytes of disk space for %s: %w", f.bytes, f.file, err)
+		}
+	}
+	return nil
+}
+
+// columnOf describes an array of scalars that is to be written under a name.
+func columnOf(name string, dtype manifest.DType, rows int64) Array {
+	a := Array{File: name + dataSuffix, DType: dtype, Rows: rows, Layout: layoutFor(dtype.Size(), rows)}
+	a.Bytes, _ = fileBytes(a.Layout) // there are not so many rows
+	return a
+}
+
 // storedBytes is what so many arrays take on disk with their checksums.
 func storedBytes(arrays ...*Array) (total int64) {
 	for _, a := range arrays {
 		total += a.Bytes + a.CRCBytes()
-	}
-	return total
-}
-
-// bytes is what the store that a graph will be takes at least.
-func (g *graph) bytes() (total int64) {
-	s := g.outline()
-	for i := range s.nodeTypes {
-		for j := range s.nodeTypes[i].Tensors {
-			total += storedBytes(&s.nodeTypes[i].Tensors[j].Array)
-		}
-	}
-	for i := range s.edgeTypes {
-		t := &s.edgeTypes[i].Topology
-		total += storedBytes(t.Indptr, t.Indices)
-		for j := range s.edgeTypes[i].Tensors {
-			total += storedBytes(&s.edgeTypes[i].Tensors[j].Array)
-		}
 	}
 	return total
 }
@@ -75,24 +102,61 @@ func (s *edgeSorter) unsortedBytes() int64 {
 	return bytes
 }
 
-// bytes is what a relayout takes on disk at most at a time.
-func (r *relayouter) bytes() int64 {
-	total, spill := r.numNodes()*4, int64(0)
-	for _, a := range r.carried(r.src.manifest) {
-		total += storedBytes(a.Array)
+// orderFile names the files of the order of a node type.
+func (r *relayouter) orderFile(typ int) string { return r.src.nodeFile(typ) + "order" }
+
+// rewritten is a node tensor as it will be.
+func (r *relayouter) rewritten(typ, i int) *Array {
+	a := r.src.nodeTypes[typ].Tensors[i].Array
+	a.File = r.rowsFile(typ, i) + dataSuffix
+	return &a
+}
+
+// newArrays are those that a relayout writes; in place, where tensors are removed when they are rewritten, the orders
+// alone.
+func (r *relayouter) newArrays() (all []*Array) {
+	for i := range r.src.nodeTypes {
+		order := columnOf(r.orderFile(i), manifest.DType_UINT32, r.src.nodeTypes[i].Count)
+		all = append(all, &order)
+		for j := range r.src.nodeTypes[i].Tensors {
+			if !r.inPlace {
+				all = append(all, r.rewritten(i, j))
+			}
+		}
 	}
+	for _, c := range r.carried(r.src.manifest) {
+		a := *c.Array
+		a.File = c.name + dataSuffix
+		all = append(all, &a)
+	}
+	return all
+}
+
+// takeSpace takes disk space for what is written, so that where there is too little nothing is. In place each tensor
+// takes its own when the one before is gone.
+func (r *relayouter) takeSpace() error {
+	arrays := r.newArrays()
+	if err := checkSpace(r.src.fs, r.dir, storedBytes(arrays...)+r.passingBytes()); err != nil {
+		return err
+	}
+	return reserve(r.src.fs, r.dir, reservations(arrays...))
+}
+
+// passingBytes is what a relayout takes on disk, beside what is there when it ends, at most at a time: a spill and, in
+// place, a tensor that is there twice.
+func (r *relayouter) passingBytes() (bytes int64) {
 	largest := int64(0)
 	for i := range r.src.nodeTypes {
 		for j := range r.src.nodeTypes[i].Tensors {
 			a := &r.src.nodeTypes[i].Tensors[j].Array
-			total, largest = total+storedBytes(a), max(largest, storedBytes(a))
-			if r.plan.tensors[i][j].lane > 0 {
-				spill = max(spill, a.Rows*recordSize(a))
+			largest = max(largest, storedBytes(a))
+			if p := r.plan.tensors[i][j]; p.lane > 0 {
+				bytes = max(bytes, p.spillBytes(a))
 			}
 		}
 	}
-	if r.inPlace { // a tensor is removed when it is rewritten
-		total = r.numNodes()*4 + largest
+	if r.inPlace {
+		bytes += largest
 	}
-	return total + spill
+	return bytes
 }

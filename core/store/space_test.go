@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -93,6 +96,73 @@ func TestSpaceOfNarrowedTensors(t *testing.T) {
 	short := requireNoSpace(t, err, path+partialSuffix, 1)
 	require.NoError(t, Convert(context.Background(), little{ssd.OS, short.Need}, in, path, ConvertOptions{}))
 	require.InDelta(t, written(t, path), short.Need, 64<<10)
+}
+
+// reserving runs work on a file system on which it watches the first write of data: by then every file that the store
+// will have takes the space that it needs, but for the manifest and those whose length nobody knows yet.
+func reserving(t *testing.T, path string, later []string, work func(fs ssd.FS) error) {
+	t.Helper()
+	var taken map[string]int64
+	fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Write, Path: "*.bin", Nth: 1, Short: math.MaxInt, Hook: func() {
+		taken = map[string]int64{}
+		for name, data := range readFiles(t, path+partialSuffix) {
+			taken[name] = int64(len(data))
+		}
+	}})
+	require.NoError(t, work(fs))
+	files := readFiles(t, path)
+	require.Greater(t, len(taken), 4)
+	for name, data := range files {
+		if name != manifest.Name && !slices.Contains(later, name) && len(data) > 0 {
+			require.EqualValues(t, len(data), taken[name], name)
+		}
+	}
+
+	full := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Allocate, Nth: 2, Errno: syscall.EDQUOT})
+	require.NoError(t, os.RemoveAll(path))
+	err := work(full)
+	require.ErrorIs(t, err, syscall.EDQUOT)
+	require.ErrorContains(t, err, "bytes of disk space for")
+	require.NoDirExists(t, path+partialSuffix)
+	require.NoDirExists(t, path)
+	require.LessOrEqual(t, full.Calls(faultfs.Write), 1, "nothing was written but the mark in the lock file")
+
+	for _, errno := range []syscall.Errno{syscall.EOPNOTSUPP, syscall.ENOSYS} {
+		fault := faultfs.Fault{Op: faultfs.Allocate, Nth: 1, Times: faultfs.Forever, Errno: errno}
+		require.NoError(t, work(faultfs.New(ssd.OS, fault)), "a file system that cannot take space ahead")
+		again := readFiles(t, path)
+		for name, data := range files {
+			if name != manifest.Name { // which has a uuid
+				require.True(t, bytes.Equal(data, again[name]), name)
+			}
+		}
+		require.NoError(t, os.RemoveAll(path))
+	}
+}
+
+// TestSpaceIsTakenBeforeTheFirstByte: of the whole store, so that nobody else takes it meanwhile.
+func TestSpaceIsTakenBeforeTheFirstByte(t *testing.T) {
+	in, memory := faultyInput(t)
+	path := filepath.Join(t.TempDir(), "g")
+	later := []string{"split0_train.bin", "split0_train.crc", "edge_ids.bin", "edge_ids.crc"}
+	reserving(t, path, later, func(fs ssd.FS) error {
+		return Convert(context.Background(), fs, in, path, ConvertOptions{Memory: memory})
+	})
+	src := sampleStore(t)
+	again := filepath.Join(t.TempDir(), "again")
+	reserving(t, again, nil, func(fs ssd.FS) error {
+		s, err := Open(fs, src)
+		require.NoError(t, err)
+		defer s.Close()
+		return Relayout(context.Background(), s, again, RelayoutOptions{Order: Community, HotRows: -1})
+	})
+	draft := filepath.Join(t.TempDir(), "draft")
+	require.NoError(t, os.RemoveAll(draft))
+	noSpace := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Allocate, Path: "rows0_x.bin", Nth: 1, Errno: syscall.ENOSPC})
+	d, err := ConvertDraft(context.Background(), noSpace, in, draft, Community, ConvertOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, d.Relayout(context.Background(), RelayoutOptions{Order: Community, HotRows: -1}), syscall.ENOSPC)
+	require.NoDirExists(t, draft+partialSuffix)
 }
 
 // TestSpaceOfASmallFileSystem is the check on a file system that is small.

@@ -40,8 +40,8 @@ func newMemorySpill(n int64, budget *mem.Budget) (*spill, error) {
 	return &spill{block: block}, nil
 }
 
-// newFileSpill returns a spill in a new file. spare are buffers that it gives out in exchange for full ones.
-func newFileSpill(fs ssd.FS, path string, spare [][]byte) (*spill, error) {
+// newFileSpill returns a spill of n bytes in a new file. spare are buffers that it gives out in exchange for full ones.
+func newFileSpill(fs ssd.FS, path string, n int64, spare [][]byte) (*spill, error) {
 	flags := syscall.O_RDWR | syscall.O_CREAT | syscall.O_TRUNC
 	file, err := openDirect(fs, path, flags, 0o600)
 	if err != nil {
@@ -54,6 +54,9 @@ func newFileSpill(fs ssd.FS, path string, spare [][]byte) (*spill, error) {
 			return nil, err
 		}
 	} else if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if _, err := ssd.Reserve(file, 0, max(n, ssd.PageBytes)); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	s := &spill{file: file, jobs: make(chan spillJob), free: make(chan []byte, len(spare))}
