@@ -1,8 +1,8 @@
 // Package manifest holds the schema of a store's manifest and the codec of the file it lives in.
 //
 // Decode accepts exactly what Encode wrote: it checks magic, version, length and checksum before it parses, and what it
-// allocates is bounded by the bytes it was given. It does not check that the contents make sense; package store, its
-// only caller, does.
+// allocates is bounded: a few bytes for each that it was given, and those of maxParts messages. It does not check that
+// the contents make sense; package store, its only caller, does.
 package manifest
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative manifest.proto
@@ -80,6 +80,9 @@ func Decode(file []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("manifest: %w: checksum %08x, expected %08x", ErrCorrupt, got, want)
 	}
 	m := new(Manifest)
+	if n := parts(file[HeaderBytes:], m.ProtoReflect().Descriptor(), maxParts); n > maxParts {
+		return nil, fmt.Errorf("manifest: %w: more than %d parts", ErrCorrupt, maxParts)
+	}
 	if err := proto.Unmarshal(file[HeaderBytes:], m); err != nil {
 		return nil, fmt.Errorf("manifest: %w: %w", ErrCorrupt, err)
 	}

@@ -1,11 +1,15 @@
 package manifest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 func sample() *Manifest {
@@ -70,12 +74,7 @@ func TestDecodeRefuses(t *testing.T) {
 
 // TestChecksummedGarbage: a right checksum over a wrong payload is damage, not a panic.
 func TestChecksummedGarbage(t *testing.T) {
-	file := make([]byte, HeaderBytes+5)
-	copy(file, magic)
-	binary.LittleEndian.PutUint32(file[8:], Version)
-	binary.LittleEndian.PutUint32(file[12:], 5)
-	copy(file[HeaderBytes:], "\xff\xff\xff\xff\xff")
-	binary.LittleEndian.PutUint32(file[16:], checksum(file))
+	file := sealed([]byte("\xff\xff\xff\xff\xff"))
 	_, err := Decode(file)
 	require.ErrorIs(t, err, ErrCorrupt)
 }
@@ -83,6 +82,72 @@ func TestChecksummedGarbage(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	_, err := Encode(&Manifest{Generator: string(make([]byte, MaxPayloadBytes+1))})
 	require.Error(t, err)
+}
+
+// sealed is a manifest file with any payload.
+func sealed(payload []byte) []byte {
+	file := make([]byte, HeaderBytes, HeaderBytes+len(payload))
+	copy(file, magic)
+	binary.LittleEndian.PutUint32(file[8:], Version)
+	binary.LittleEndian.PutUint32(file[12:], uint32(len(payload)))
+	file = append(file, payload...)
+	binary.LittleEndian.PutUint32(file[16:], checksum(file))
+	return file
+}
+
+// TestManyParts: a file of empty messages, or of small integers, allocates little more than its own size.
+func TestManyParts(t *testing.T) {
+	shape := protowire.AppendTag(nil, 6, protowire.BytesType)
+	shape = protowire.AppendBytes(shape, make([]byte, MaxPayloadBytes/2))
+	nested := func(numbers []protowire.Number, inner []byte) []byte {
+		for _, number := range numbers {
+			inner = protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), inner)
+		}
+		return inner
+	}
+	nodeTypes, tensors, data := fieldOf(t, "node_types"), fieldOf(t, "node_types", "tensors"),
+		fieldOf(t, "node_types", "tensors", "data")
+	empty := bytes.Repeat(nested([]protowire.Number{nodeTypes}, nil), MaxPayloadBytes/4)
+	for name, payload := range map[string][]byte{
+		"node types": empty,
+		"tensors": nested([]protowire.Number{nodeTypes},
+			bytes.Repeat(nested([]protowire.Number{tensors}, nil), MaxPayloadBytes/4)),
+		"shape": nested([]protowire.Number{data, tensors, nodeTypes}, shape),
+		"unpacked shape": nested([]protowire.Number{data, tensors, nodeTypes},
+			bytes.Repeat(protowire.AppendVarint(protowire.AppendTag(nil, 6, protowire.VarintType), 1), maxParts+1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := sealed(payload)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Decode(file)
+			runtime.ReadMemStats(&after)
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorContains(t, err, "parts")
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+		})
+	}
+	most := sealed(empty[:2*maxParts])
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m, err := Decode(most)
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.Len(t, m.NodeTypes, maxParts)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(80<<20))
+	_, err = Decode(sealed(empty[:2*maxParts+2]))
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+// fieldOf returns the number of a field of the message that fields of the manifest lead to.
+func fieldOf(t *testing.T, path ...string) protowire.Number {
+	kind := new(Manifest).ProtoReflect().Descriptor()
+	for _, name := range path[:len(path)-1] {
+		kind = kind.Fields().ByName(protoreflect.Name(name)).Message()
+	}
+	field := kind.Fields().ByName(protoreflect.Name(path[len(path)-1]))
+	require.NotNil(t, field)
+	return field.Number()
 }
 
 func TestDTypes(t *testing.T) {

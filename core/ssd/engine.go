@@ -207,7 +207,7 @@ func probeFile(fs FS, dir string) (string, error) {
 	}
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		if info, err := fs.Stat(path); err == nil && !info.IsDir && info.Size > 0 {
+		if info, err := fs.Lstat(path); err == nil && info.IsFile && info.Size > 0 {
 			return path, nil
 		}
 	}
@@ -259,9 +259,9 @@ type Handle struct {
 	closed bool
 }
 
-// Open opens a file in the way the engine reads.
+// Open opens a file in the way the engine reads. It follows no symbolic link at the end of path.
 func (e *Engine) Open(path string) (*Handle, error) {
-	return e.open(path, e.flags)
+	return e.open(path, e.flags|syscall.O_NOFOLLOW)
 }
 
 func (e *Engine) open(path string, flags int) (*Handle, error) {

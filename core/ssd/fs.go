@@ -21,7 +21,7 @@ const maxRetries = 100
 // concurrent use.
 type FS interface {
 	// Open opens path, a file or a directory, with the flags of open(2); O_CLOEXEC is added. Anything else, such as a
-	// pipe, which nobody may ever write to, is ErrNoFile.
+	// pipe, which nobody may ever write to, is ErrNoFile; so is a symbolic link where flag has O_NOFOLLOW.
 	Open(path string, flag int, perm uint32) (File, error)
 	Rename(from, to string) error
 	// Remove unlinks a file or removes an empty directory.
@@ -32,6 +32,8 @@ type FS interface {
 	// ReadDir returns the names in a directory, sorted.
 	ReadDir(path string) ([]string, error)
 	Stat(path string) (Info, error)
+	// Lstat is Stat of a symbolic link itself, which is neither a file nor a directory.
+	Lstat(path string) (Info, error)
 	// Space returns the bytes that may still be written to the file system that holds path, or the largest int64 where it
 	// does not say.
 	Space(path string) (int64, error)
@@ -43,7 +45,7 @@ type FS interface {
 type Info struct {
 	Size   int64
 	IsDir  bool
-	IsFile bool   // neither is true of pipes, sockets and devices
+	IsFile bool   // neither is true of pipes, sockets, devices and, for Lstat, links
 	Device uint64 // the number of the device that holds it
 }
 
@@ -81,7 +83,7 @@ type CompletionFilter interface {
 // ErrClosed is returned by an Engine, a Handle or a Writer that has been closed.
 var ErrClosed = errors.New("ssd: closed")
 
-// ErrNoFile says that what is to be read or written is a pipe, a socket or a device.
+// ErrNoFile says that what is to be read or written is a pipe, a socket, a device, or a link where none is followed.
 var ErrNoFile = errors.New("neither a file nor a directory")
 
 // PathError is a failed operation on a file. Its message names the file and, where there is one, the offset.

@@ -23,6 +23,9 @@ func (osFS) Open(path string, flag int, perm uint32) (File, error) {
 		f.fd, err = unix.Open(path, flag|unix.O_CLOEXEC|unix.O_NONBLOCK, perm)
 		return err
 	})
+	if err == unix.ENXIO || err == unix.ELOOP && flag&unix.O_NOFOLLOW != 0 { // a socket, or a pipe that nobody reads
+		return nil, &PathError{Op: "open", Path: path, Off: -1, Err: ErrNoFile}
+	}
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
@@ -70,9 +73,13 @@ func (osFS) ReadDir(path string) ([]string, error) {
 	return names, nil
 }
 
-func (osFS) Stat(path string) (Info, error) {
+func (osFS) Stat(path string) (Info, error) { return stat(unix.Stat, path) }
+
+func (osFS) Lstat(path string) (Info, error) { return stat(unix.Lstat, path) }
+
+func stat(call func(string, *unix.Stat_t) error, path string) (Info, error) {
 	var st unix.Stat_t
-	if err := retryInterrupted(func() error { return unix.Stat(path, &st) }); err != nil {
+	if err := retryInterrupted(func() error { return call(path, &st) }); err != nil {
 		return Info{}, pathError("stat", path, err)
 	}
 	return infoOf(&st), nil

@@ -43,8 +43,9 @@ type Writer struct {
 type writeFailure struct{ err error }
 
 // NewWriter creates path, or writes over what is there, which may be space that was reserved for it: Close cuts the
-// file to what was written. It returns a Writer that works in chunks of chunk bytes, a multiple of PageBytes; 1 to 4
-// MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the budget until Close or Abort.
+// file to what was written. It follows no symbolic link at the end of path. The Writer works in chunks of chunk bytes,
+// a multiple of PageBytes; 1 to 4 MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the
+// budget until Close or Abort.
 func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, error) {
 	if chunk <= 0 || chunk%PageBytes != 0 {
 		return nil, fmt.Errorf("ssd: chunk of %d bytes, want a positive multiple of %d", chunk, PageBytes)
@@ -57,7 +58,7 @@ func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, erro
 		fs: fs, direct: true, block: block,
 		full: make(chan []byte, writerChunks), free: make(chan []byte, writerChunks), stopped: make(chan struct{}),
 	}
-	flags := syscall.O_WRONLY | syscall.O_CREAT
+	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_NOFOLLOW
 	w.file, err = fs.Open(path, flags|syscall.O_DIRECT, 0o644)
 	if errors.Is(err, syscall.EINVAL) {
 		w.direct = false
@@ -208,7 +209,7 @@ func (w *Writer) writeChunk(chunk []byte, offset int64) error {
 }
 
 func (w *Writer) reopenBuffered() error {
-	buffered, err := w.fs.Open(w.file.Name(), syscall.O_WRONLY, 0)
+	buffered, err := w.fs.Open(w.file.Name(), syscall.O_WRONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (s *Store) BeginAddition() (*Addition, error) {
 	if s.draft {
 		return nil, invalid("%s is not published, tensors are added to a store that is", s.path)
 	}
-	lock, err := s.fs.Open(filepath.Join(s.path, lockName), syscall.O_RDWR|syscall.O_CREAT, 0o644)
+	lock, err := s.fs.Open(filepath.Join(s.path, lockName), syscall.O_RDWR|syscall.O_CREAT|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return nil, access(err)
 	}
@@ -125,7 +125,7 @@ func (a *Addition) Create(
 	file := ""
 	for i := 0; ; i++ {
 		file = fmt.Sprintf("%s%d_%s", addedPrefix, i, fileName(name))
-		if _, err := a.store.fs.Stat(filepath.Join(a.store.path, file+".bin")); errors.Is(err, syscall.ENOENT) {
+		if _, err := a.store.fs.Lstat(filepath.Join(a.store.path, file+".bin")); errors.Is(err, syscall.ENOENT) {
 			break
 		} else if err != nil {
 			return nil, access(err)

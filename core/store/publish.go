@@ -91,7 +91,7 @@ func (s *site) checkTarget(overwrite bool) error {
 
 // checkStore returns an error unless path is a store, damaged perhaps, but ours to replace.
 func (s *site) checkStore(path string) error {
-	file, err := s.fs.Open(filepath.Join(path, manifest.Name), syscall.O_RDONLY, 0)
+	file, err := s.fs.Open(filepath.Join(path, manifest.Name), syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("store: %s exists and is not replaced: %w", path, ErrFormat)
 	}
@@ -138,6 +138,9 @@ func (s *site) acquire() error {
 // checkOurs returns an error unless the building directory that exists already was made by a conversion: it holds a
 // lock file or nothing.
 func (s *site) checkOurs() error {
+	if err := s.checkDirectory(s.dir); err != nil {
+		return err
+	}
 	names, err := s.fs.ReadDir(s.dir)
 	if errors.Is(err, syscall.ENOENT) {
 		return nil
@@ -156,10 +159,25 @@ func (s *site) checkOurs() error {
 	return nil
 }
 
+// checkDirectory returns an error unless a directory is at path, or nothing. A link is none: what it leads to may be
+// anybody's, and files are removed from there.
+func (s *site) checkDirectory(path string) error {
+	info, err := s.fs.Lstat(path)
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return nil
+	case err != nil:
+		return access(err)
+	case !info.IsDir:
+		return fmt.Errorf("store: %s is in the way and no directory: %w", path, ErrExists)
+	}
+	return nil
+}
+
 // tryLock locks the lock file; false means that it vanished and the caller tries again.
 func (s *site) tryLock() (bool, error) {
 	name := filepath.Join(s.dir, lockName)
-	file, err := s.fs.Open(name, syscall.O_RDWR|syscall.O_CREAT, 0o644)
+	file, err := s.fs.Open(name, syscall.O_RDWR|syscall.O_CREAT|syscall.O_NOFOLLOW, 0o644)
 	if errors.Is(err, syscall.ENOENT) {
 		return false, nil
 	}
@@ -191,7 +209,7 @@ func (s *site) lockedStill(file ssd.File, name string) (bool, error) {
 	if err := ssd.WriteFull(file, id, 0); err != nil {
 		return false, err
 	}
-	again, err := s.fs.Open(name, syscall.O_RDONLY, 0)
+	again, err := s.fs.Open(name, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, syscall.ENOENT) {
 		return false, nil
 	}
@@ -211,14 +229,13 @@ func (s *site) lockedStill(file ssd.File, name string) (bool, error) {
 // removed the old store.
 func (s *site) recoverReplaced() error {
 	aside := s.path + replacedSuffix
-	_, err := s.fs.Stat(aside)
+	if err := s.checkDirectory(aside); err != nil {
+		return err
+	}
+	names, err := s.fs.ReadDir(aside)
 	if errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
-	if err != nil {
-		return access(err)
-	}
-	names, err := s.fs.ReadDir(aside)
 	if err == nil && (len(names) == 0 || slices.Contains(names, removedName)) {
 		return s.removeReplaced(aside)
 	}
@@ -238,7 +255,7 @@ func (s *site) recoverReplaced() error {
 // conversion neither takes what is left for a store nor for somebody else's.
 func (s *site) removeReplaced(aside string) error {
 	mark := filepath.Join(aside, removedName)
-	file, err := s.fs.Open(mark, syscall.O_WRONLY|syscall.O_CREAT, 0o644)
+	file, err := s.fs.Open(mark, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return access(err)
 	}

@@ -23,7 +23,7 @@ func (s *Store) newRangeReader(ctx context.Context, a *Array, budget *mem.Budget
 		return nil, err
 	}
 	r := &rangeReader{array: a, crcs: crcs}
-	if r.file, err = openDirect(s.fs, a.Path, syscall.O_RDONLY, 0); err != nil {
+	if r.file, err = openDirect(s.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0); err != nil {
 		crcs.Free()
 		return nil, access(err)
 	}

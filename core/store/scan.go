@@ -56,7 +56,7 @@ func (s *Store) LoadCRC(ctx context.Context, a *Array, budget *mem.Budget, p mem
 }
 
 func (s *Store) readCRC(ctx context.Context, a *Array, into []byte) error {
-	file, err := s.fs.Open(a.CRCPath, syscall.O_RDONLY, 0)
+	file, err := s.fs.Open(a.CRCPath, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}
@@ -91,7 +91,7 @@ func (s *Store) scan(
 	}
 	defer crcBlock.Free()
 	crcs := mem.Slice[uint32](crcBlock)
-	file, err := openDirect(s.fs, a.Path, syscall.O_RDONLY, 0)
+	file, err := openDirect(s.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}

@@ -67,6 +67,9 @@ type Store struct {
 // Open reads and checks the manifest of the store at path and the sizes of its files, but not their contents: the
 // loading methods check what they load, and Verify checks everything. Errors wrap ErrNotFound, ErrPermission,
 // ErrFormat, ErrVersion or ErrCorrupt.
+//
+// Whoever wrote the store need not be trusted: nothing outside its directory is opened, for names in the manifest have
+// no slash and no link is followed.
 func Open(fs ssd.FS, path string) (*Store, error) {
 	m, err := readManifest(fs, path)
 	if err != nil {
@@ -97,12 +100,12 @@ func readManifest(fs ssd.FS, path string) (*manifest.Manifest, error) {
 		return nil, fmt.Errorf("store: %s is a file, expected a directory: %w", path, ErrFormat)
 	}
 	name := filepath.Join(path, manifest.Name)
-	file, err := fs.Open(name, syscall.O_RDONLY, 0)
+	file, err := fs.Open(name, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, fmt.Errorf("store: %s has no %s: %w", path, manifest.Name, ErrFormat)
 	}
 	if errors.Is(err, ssd.ErrNoFile) {
-		return nil, &CorruptError{Path: name, Reason: "is a pipe or a device, expected a file"}
+		return nil, &CorruptError{Path: name, Reason: "is a link, a pipe or a device, expected a file"}
 	}
 	if err != nil {
 		return nil, access(err)
@@ -114,7 +117,11 @@ func readManifest(fs ssd.FS, path string) (*manifest.Manifest, error) {
 	}
 	// A longer file is not read whole: its length already disagrees with any header.
 	data := make([]byte, min(size, manifest.HeaderBytes+manifest.MaxPayloadBytes+1))
-	if err := ssd.ReadFull(file, data, 0); err != nil {
+	err = ssd.ReadFull(file, data, 0)
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, &CorruptError{Path: name, Reason: "is a directory, expected a file"}
+	}
+	if err != nil {
 		return nil, access(err)
 	}
 	m, err := manifest.Decode(data)
@@ -128,7 +135,7 @@ func readManifest(fs ssd.FS, path string) (*manifest.Manifest, error) {
 }
 
 func checkSize(fs ssd.FS, path string, want int64) error {
-	info, err := fs.Stat(path)
+	info, err := fs.Lstat(path)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return &CorruptError{Path: path, Reason: fmt.Sprintf("file is missing, expected %d bytes", want)}
@@ -136,7 +143,7 @@ func checkSize(fs ssd.FS, path string, want int64) error {
 		return access(err)
 	case !info.IsFile:
 		return &CorruptError{Path: path,
-			Reason: fmt.Sprintf("is a directory, a pipe or a device, expected a file of %d bytes", want)}
+			Reason: fmt.Sprintf("is a directory, a link, a pipe or a device, expected a file of %d bytes", want)}
 	case info.Size != want:
 		return &CorruptError{Path: path, Off: min(info.Size, want),
 			Reason: fmt.Sprintf("file has %d bytes, expected %d", info.Size, want)}

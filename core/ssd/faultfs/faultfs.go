@@ -225,7 +225,15 @@ func (f *FS) Stat(path string) (info ssd.Info, err error) {
 	return info, err
 }
 
-// SyncDir implements ssd.FS.
+// Lstat implements ssd.FS. It counts as a Stat.
+func (f *FS) Lstat(path string) (info ssd.Info, err error) {
+	err = f.run(Stat, path, func() (err error) {
+		info, err = f.inner.Lstat(path)
+		return err
+	})
+	return info, err
+}
+
 // Space implements ssd.FS. It is what the file system has: SetSpace is for what fills up meanwhile.
 func (f *FS) Space(path string) (n int64, err error) {
 	err = f.run(Space, path, func() (err error) { n, err = f.inner.Space(path); return err })

@@ -109,3 +109,24 @@ def test_the_models_of_the_page_on_history(tmp_path: Path, monkeypatch: pytest.M
             + "assert history.stats()['layers'][0]['admitted'] > 0\n",
             page,
         )
+
+
+def test_every_promise_has_its_tests() -> None:
+    """Tests and commands that docs/reliability.md names exist."""
+    page = ROOT / "docs" / "reliability.md"
+    if not page.exists() or not (ROOT / "core").exists():
+        pytest.skip("the documentation is not beside the tests")
+    go = "".join(path.read_text() for path in (ROOT / "core").rglob("*_test.go"))
+    python = "".join(path.read_text() for path in (ROOT / "python" / "tests").rglob("test_*.py"))
+    makefile = (ROOT / "Makefile").read_text()
+    rows = [line.split("|")[1:-1] for line in page.read_text().splitlines() if line.startswith("| ")]
+    promises = [row for row in rows if len(row) == 4 and row[1].strip() != "tests"]
+    assert len(promises) > 5
+    for promise, tests, command, figure in promises:
+        names = re.findall(r"`(\w+)`", tests)
+        assert names, promise
+        for name in names:
+            assert re.search(rf"func {name}\(|def {name}\(", go + python), name
+        for target in re.findall(r"`make (\w+)", command):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+        assert re.search(r"\d", figure), promise
