@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/invariants"
 	"freshgo/core/mem"
 )
 
@@ -176,6 +177,43 @@ func TestMapAllocatorCountsWhatIsLive(t *testing.T) {
 	}
 	require.Panics(t, held[1].Release, "a second release")
 	buffers, bytes = a.Live()
+	require.Zero(t, buffers)
+	require.Zero(t, bytes)
+}
+
+// Maps come back, with the next buffer of their size, until too many are kept; with the tag invariants nothing is left
+// in them.
+func TestMapAllocatorReusesMaps(t *testing.T) {
+	a := mem.NewAllocator()
+	first, err := a.Acquire(5000)
+	require.NoError(t, err)
+	old := first.Bytes()
+	copy(old, "left")
+	first.Release()
+	if invariants.Enabled {
+		require.NotEqual(t, "left", string(old[:4]), "seen after its release")
+	}
+	second, err := a.Acquire(8000)
+	require.NoError(t, err)
+	require.Same(t, &old[0], &second.Bytes()[0])
+	if invariants.Enabled {
+		for i, v := range second.Bytes() {
+			require.NotZero(t, v, "byte %d", i)
+		}
+	}
+	other, err := a.Acquire(8000)
+	require.NoError(t, err)
+	require.NotSame(t, &old[0], &other.Bytes()[0], "that one is in use")
+	second.Release()
+	other.Release()
+
+	large, err := a.Acquire(64 << 20)
+	require.NoError(t, err)
+	large.Release() // not kept
+	again, err := a.Acquire(64 << 20)
+	require.NoError(t, err)
+	again.Release()
+	buffers, bytes := a.Live()
 	require.Zero(t, buffers)
 	require.Zero(t, bytes)
 }

@@ -22,6 +22,8 @@ const (
 	MaxRetries   = maxRetries
 	DirtyBytes   = dirtyBytes
 	FastestPage  = fastestPage
+
+	RegisterAfter = registerAfter
 )
 
 // Fit is fit through requests of these lengths that took these times.

@@ -18,6 +18,9 @@ const (
 	batch = 16
 	// pause before the kernel, short of memory, is asked again. Arbitrary.
 	pause = 100 * time.Microsecond
+	// registerAfter is how many requests an engine starts before its slots are registered: pinning them costs about as
+	// much as is saved by then. An engine that only measures, or serves a small graph, goes without.
+	registerAfter = 4096
 )
 
 // uring is the thread of the io_uring engine. It fills free slots from the queue, waits in the kernel for completions,
@@ -32,10 +35,14 @@ type uring struct {
 	queue      *queue
 	ring       *ring
 	event      int
+	memory     []byte // of the slots
+	slot       int    // bytes of one
 	slots      []transfer
 	free       []int  // slots without a range
 	tasks      []task // scratch of fill
-	registered bool   // the kernel knows the slots
+	started    int    // requests
+	asked      bool   // the kernel was told of the slots
+	registered bool   // it knows them
 }
 
 // startRing starts the io_uring engine, or says why the system refuses.
@@ -44,7 +51,7 @@ func (e *Engine) startRing(k kernel) error {
 	if err != nil {
 		return fmt.Errorf("eventfd: %w", err)
 	}
-	u := &uring{queue: e.queue, event: event, slots: e.slots()}
+	u := &uring{queue: e.queue, event: event, memory: e.memory.Bytes(), slot: e.slot, slots: e.slots()}
 	u.tasks = make([]task, len(u.slots))
 	for i := range u.slots {
 		u.free = append(u.free, i)
@@ -55,7 +62,8 @@ func (e *Engine) startRing(k kernel) error {
 		// The ring belongs to one thread: the kernel checks who submits.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := u.open(k, e)
+		var err error
+		u.ring, err = openRing(k, len(u.slots)+1)
 		opened <- err
 		if err != nil {
 			return err
@@ -80,15 +88,16 @@ func signal(event int) {
 	_, _ = unix.Write(event, one[:])
 }
 
-func (u *uring) open(k kernel, e *Engine) error {
-	var err error
-	if u.ring, err = openRing(k, len(u.slots)+1); err != nil {
-		return err
+// register makes the slots known to the kernel, once. It is called while the poll of the eventfd is not in the ring:
+// old kernels wait for all that is in flight, and the poll might stay there for ever.
+func (u *uring) register() {
+	if u.asked || u.started < registerAfter {
+		return
 	}
+	u.asked = true
 	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. Where that is too small the reads cost a
 	// little more.
-	u.registered = u.ring.registerSlots(e.memory.Bytes(), e.slot) == nil
-	return nil
+	u.registered = u.ring.registerSlots(u.memory, u.slot) == nil
 }
 
 func (u *uring) run() error {
@@ -147,6 +156,9 @@ func (u *uring) submit(slot int) {
 	s.off, s.length, s.userData = uint64(off), uint32(len(p)), uint64(slot)
 	s.addr = address(p)
 	u.ring.push()
+	if u.started++; u.started == registerAfter {
+		signal(u.event) // complete registers
+	}
 }
 
 func (u *uring) await() {
@@ -159,6 +171,7 @@ func (u *uring) complete(c completion) {
 	if c.userData == wakeUp {
 		var counter [8]byte
 		_, _ = unix.Read(u.event, counter[:]) // only to reset it: the queue is looked at in any case
+		u.register()
 		u.await()
 		return
 	}

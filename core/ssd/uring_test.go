@@ -3,6 +3,7 @@ package ssd_test
 import (
 	"context"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -47,17 +48,40 @@ func TestOldKernelIsRefused(t *testing.T) {
 	require.Zero(t, budget.Used())
 }
 
-func TestBuffersThatCannotBeRegistered(t *testing.T) {
+// Slots are registered once, in an engine that has read much; reads in flight meanwhile go on, and where the kernel
+// refuses, reads go on without.
+func TestSlotsAreRegisteredWhereMuchIsRead(t *testing.T) {
 	needRing(t)
-	asked := 0
-	k := &ssd.KernelStub{Register: func() error {
-		asked++
-		return syscall.ENOMEM
-	}}
-	r := newRigOn(t, k, ssd.Options{Kind: ssd.IOUring, Depth: 16}, 1<<20)
-	require.Equal(t, 1, asked)
-	r.check(r.pages())
-	r.Close()
+	for _, refusal := range []error{nil, syscall.ENOMEM} {
+		var asked atomic.Int32
+		k := &ssd.KernelStub{Register: func() error {
+			asked.Add(1)
+			return refusal
+		}}
+		r := newRigOn(t, k, ssd.Options{Kind: ssd.IOUring, Depth: 16}, 1<<20)
+		pages := r.pages()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				for range ssd.RegisterAfter / len(pages) {
+					r.check(pages)
+				}
+			})
+		}
+		all.Wait()
+		r.check(pages)
+		require.EqualValues(t, 1, asked.Load())
+		r.check(pages)
+		r.Close()
+
+		asked.Store(0)
+		r = newRigOn(t, k, ssd.Options{Kind: ssd.IOUring, Depth: 16}, 1<<20)
+		for range ssd.RegisterAfter/len(pages) - 1 {
+			r.check(pages)
+		}
+		r.Close()
+		require.Zero(t, asked.Load())
+	}
 }
 
 func TestEnterIsRepeated(t *testing.T) {
