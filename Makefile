@@ -33,7 +33,7 @@ SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
-        memory sdist clean
+        memory hammer sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -100,6 +100,10 @@ lint-python: $(VENV)/.installed
 # Loaders of random configurations against their memory: MINUTES of them, at about a second each.
 memory: $(VENV)/.installed
 	FRESHGO_TEST_MEMORY_CASES=$$((60 * $(MINUTES))) $(BIN)/python -I -m pytest python/tests/loader/test_random_memory.py
+
+# Random calls of the whole API, right and wrong, in random order: MINUTES of them, about 2,500 runs of 30 steps in ten.
+hammer: $(VENV)/.installed
+	FRESHGO_TEST_HAMMER_RUNS=$$((250 * $(MINUTES))) $(BIN)/python -I -m pytest -s python/tests/loader/test_any_calls.py
 
 # From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
 test-python: $(VENV)/.installed

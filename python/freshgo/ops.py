@@ -41,6 +41,10 @@ __all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "num
 _REDUCTIONS = ("sum", "mean", "max", "min")
 
 
+_MOST_ROWS = 2**48
+"""As many nodes as a graph can have."""
+
+
 def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
     """Group a graph by source.
 
@@ -53,11 +57,12 @@ def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
         num_rows: the number of sources.
 
     Raises:
-        InvalidArgumentError: an index that is not below ``num_rows``, or pointers that decrease.
+        InvalidArgumentError: an index that is not below ``num_rows``, pointers that decrease, or a ``num_rows`` below 0
+            or above 2^48.
+        DTypeError: tensors of other dtypes, or a ``num_rows`` that is not an int.
     """
     ptr = _check_graph(index, ptr)
-    if num_rows < 0:
-        raise InvalidArgumentError(f"num_rows must not be negative, got {num_rows}")
+    _check_count("num_rows", num_rows)
     return Transposed(*torch.ops.freshgo.transpose(index, ptr, num_rows))
 
 
@@ -69,8 +74,12 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
         of ``index``, so that ``weight[order]`` belongs to them. Edges of one target keep their order.
 
     Raises:
-        InvalidArgumentError: a target that is not below ``num_targets``.
+        InvalidArgumentError: a target that is not below ``num_targets``, or a ``num_targets`` below 0 or above 2^48.
+        DTypeError: ``edge_index`` is not a tensor of int64 or int32, or ``num_targets`` not an int.
     """
+    if not isinstance(edge_index, Tensor):
+        raise DTypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
+    _check_count("num_targets", num_targets)
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         raise InvalidArgumentError(f"edge_index has shape {_shape(edge_index)}, expected [2, edges]")
     if edge_index.dtype not in _kernels.INDEX_DTYPES:
@@ -438,6 +447,14 @@ def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed
     if transposed is not None:
         _check_transposed(transposed, index, x)
     return ptr.to(torch.int64)
+
+
+def _check_count(name: str, value: int | torch.SymInt) -> None:
+    """Check a number of rows, which while a model is compiled may be a symbol."""
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+        raise DTypeError(f"{name} must be an int, got {type(value).__name__}")
+    if not 0 <= value <= _MOST_ROWS:
+        raise InvalidArgumentError(f"{name} must be 0 to {_MOST_ROWS}, got {value}")
 
 
 def _check_transposed(transposed: Transposed, index: Tensor, x: Tensor | None) -> None:
