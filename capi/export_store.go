@@ -59,6 +59,28 @@ func fg_store_read(
 	})
 }
 
+//export fg_store_read_rows
+func fg_store_read_rows(
+	h *C.fg_store, name *C.char, first, count C.int64_t, versioned C.int32_t, out **C.fg_job, err *C.fg_error,
+) C.int32_t {
+	return export(err, func() error {
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		read, err := s.rowReader(C.GoString(name), int64(first), int64(count))
+		if err != nil {
+			s.drop()
+			return err
+		}
+		beginJob(out, func(ctx context.Context, _ report) (result, error) {
+			defer s.drop()
+			return read(ctx, versioned != 0)
+		})
+		return nil
+	})
+}
+
 //export fg_store_verify
 func fg_store_verify(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return export(err, func() error {

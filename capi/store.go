@@ -110,6 +110,21 @@ func (h *storeHandle) tensorReader(list []store.Tensor, word, name string) (read
 	}, nil
 }
 
+// rowReader finds an attachment by its name.
+func (h *storeHandle) rowReader(name string, first, n int64) (reader, error) {
+	t, err := named(h.store.Attachments(), "attachment", name)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, versioned bool) (result, error) {
+		rows, err := h.store.LoadRows(ctx, &t.Array, first, n, mem.NewBudget(0))
+		if err != nil {
+			return result{}, err
+		}
+		return copied(t.Name, t.DType, append([]int64{n}, t.RowShape...), rows, versioned)
+	}, nil
+}
+
 // named finds one of a list by name.
 func named(list []store.Tensor, word, name string) (*store.Tensor, error) {
 	i := slices.IndexFunc(list, func(t store.Tensor) bool { return t.Name == name })

@@ -876,9 +876,11 @@ type Manifest struct {
 	Uuid          []byte `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
 	CreatedUnixNs int64  `protobuf:"varint,2,opt,name=created_unix_ns,json=createdUnixNs,proto3" json:"created_unix_ns,omitempty"`
 	// Name and version of the program that wrote the store, for people.
-	Generator     string      `protobuf:"bytes,3,opt,name=generator,proto3" json:"generator,omitempty"`
-	NodeTypes     []*NodeType `protobuf:"bytes,4,rep,name=node_types,json=nodeTypes,proto3" json:"node_types,omitempty"`
-	EdgeTypes     []*EdgeType `protobuf:"bytes,5,rep,name=edge_types,json=edgeTypes,proto3" json:"edge_types,omitempty"`
+	Generator string      `protobuf:"bytes,3,opt,name=generator,proto3" json:"generator,omitempty"`
+	NodeTypes []*NodeType `protobuf:"bytes,4,rep,name=node_types,json=nodeTypes,proto3" json:"node_types,omitempty"`
+	EdgeTypes []*EdgeType `protobuf:"bytes,5,rep,name=edge_types,json=edgeTypes,proto3" json:"edge_types,omitempty"`
+	// Arrays that belong to the graph as a whole and have rows of their own, such as the keys that its nodes had. Only name and data are set.
+	Attachments   []*Tensor `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +946,13 @@ func (x *Manifest) GetNodeTypes() []*NodeType {
 func (x *Manifest) GetEdgeTypes() []*EdgeType {
 	if x != nil {
 		return x.EdgeTypes
+	}
+	return nil
+}
+
+func (x *Manifest) GetAttachments() []*Tensor {
+	if x != nil {
+		return x.Attachments
 	}
 	return nil
 }
@@ -1023,7 +1032,7 @@ const file_manifest_proto_rawDesc = "" +
 	"\vweight_sums\x18\f \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\n" +
 	"weightSums\x12\x1d\n" +
 	"\n" +
-	"weights_of\x18\r \x01(\tR\tweightsOf\"\xe0\x01\n" +
+	"weights_of\x18\r \x01(\tR\tweightsOf\"\x9f\x02\n" +
 	"\bManifest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\fR\x04uuid\x12&\n" +
 	"\x0fcreated_unix_ns\x18\x02 \x01(\x03R\rcreatedUnixNs\x12\x1c\n" +
@@ -1031,7 +1040,8 @@ const file_manifest_proto_rawDesc = "" +
 	"\n" +
 	"node_types\x18\x04 \x03(\v2\x1d.freshgo.manifest.v1.NodeTypeR\tnodeTypes\x12<\n" +
 	"\n" +
-	"edge_types\x18\x05 \x03(\v2\x1d.freshgo.manifest.v1.EdgeTypeR\tedgeTypes*\xb1\x01\n" +
+	"edge_types\x18\x05 \x03(\v2\x1d.freshgo.manifest.v1.EdgeTypeR\tedgeTypes\x12=\n" +
+	"\vattachments\x18\x06 \x03(\v2\x1b.freshgo.manifest.v1.TensorR\vattachments*\xb1\x01\n" +
 	"\x05DType\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04BOOL\x10\x01\x12\b\n" +
@@ -1100,11 +1110,12 @@ var file_manifest_proto_depIdxs = []int32{
 	1,  // 18: freshgo.manifest.v1.EdgeType.weight_sums:type_name -> freshgo.manifest.v1.Array
 	7,  // 19: freshgo.manifest.v1.Manifest.node_types:type_name -> freshgo.manifest.v1.NodeType
 	8,  // 20: freshgo.manifest.v1.Manifest.edge_types:type_name -> freshgo.manifest.v1.EdgeType
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	2,  // 21: freshgo.manifest.v1.Manifest.attachments:type_name -> freshgo.manifest.v1.Tensor
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_manifest_proto_init() }

@@ -72,6 +72,7 @@ func (s *Store) check() error {
 			}
 		}
 	}
+	s.attachments = c.attachments(m.GetAttachments())
 	return c.err
 }
 

@@ -105,7 +105,7 @@ func (c *conversion) makePlan() error {
 	limit := c.budget.Limit()
 	g := &c.graph
 	need := func(chunk int) int64 {
-		most := int64(0)
+		most := tensorsBytes(g.attachments, chunk)
 		for i := range g.nodes {
 			most = max(most, g.nodes[i].bytes(chunk))
 		}
@@ -185,6 +185,13 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 			return nil, err
 		}
 		m.EdgeTypes = append(m.EdgeTypes, edge)
+	}
+	for i, t := range c.graph.attachments {
+		written, err := c.writeTensor(ctx, tensorFile(attachedPrefix, i, t.Name), "attachment ", t, anyValue)
+		if err != nil {
+			return nil, err
+		}
+		m.Attachments = append(m.Attachments, written)
 	}
 	return m, nil
 }

@@ -26,6 +26,7 @@ type Description struct {
 	WeightsOf   string             `json:"weights_of"` // the edge tensor that topology has by position; empty: none
 	NodeTypes   []NodeDescription  `json:"node_types"`
 	EdgeTypes   []EdgeDescription  `json:"edge_types"`
+	Attachments []ArrayDescription `json:"attachments"`
 }
 
 // NodeDescription describes a node type.
@@ -101,7 +102,7 @@ func (s *Store) Describe() Description {
 		Created:   time.Unix(0, s.manifest.GetCreatedUnixNs()).UTC().Format(time.RFC3339),
 		Generator: s.manifest.GetGenerator(),
 		Topology:  describeAll(nil), Tensors: describeAll(nil), EdgeTensors: describeAll(nil), Splits: describeAll(nil),
-		NodeTypes: []NodeDescription{}, EdgeTypes: []EdgeDescription{},
+		NodeTypes: []NodeDescription{}, EdgeTypes: []EdgeDescription{}, Attachments: describeAll(s.attachments),
 	}
 	for i := range s.nodeTypes {
 		d.NodeTypes = append(d.NodeTypes, s.nodeTypes[i].describe())

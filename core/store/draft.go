@@ -66,7 +66,7 @@ func (g *graph) outline() *Store {
 		}
 		return all
 	}
-	s := &Store{}
+	s := &Store{attachments: tensors(attachedPrefix, g.attachments)}
 	for _, p := range g.nodes {
 		s.nodeTypes = append(s.nodeTypes,
 			NodeType{Name: p.name, Count: p.count, Tensors: tensors(p.file+"node", p.tensors)})

@@ -27,6 +27,8 @@ type Input struct {
 
 	NodeTypes []NodeInput // empty in a homogeneous graph
 	EdgeTypes []EdgeInput
+
+	Attachments []NamedSource // see Store.Attachments
 }
 
 // NodeInput is the nodes of one type. Its fields are those of Input.
@@ -51,6 +53,7 @@ type graph struct {
 	heterogeneous bool
 	nodes         []nodePart
 	edges         []edgePart
+	attachments   []NamedSource
 }
 
 // nodePart is the nodes of one type.
@@ -101,6 +104,9 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 			part.file = edgeTypeFile(i, t.Source, t.Relation, t.Target)
 		}
 		g.edges = append(g.edges, part)
+	}
+	if g.attachments, err = checkTensors(fs, in.Attachments, "attachment "); err != nil {
+		return g, err
 	}
 	if err := g.countNodes(ctx, fs); err != nil {
 		return g, err

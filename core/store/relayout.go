@@ -216,6 +216,10 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 			add(&a.Array, tensorFile(file+"split", j, a.Name), node.Splits[j].Ids)
 		}
 	}
+	for i := range r.src.attachments {
+		a := &r.src.attachments[i]
+		add(&a.Array, tensorFile(attachedPrefix, i, a.Name), m.Attachments[i].Data)
+	}
 	return all
 }
 

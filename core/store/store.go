@@ -57,8 +57,9 @@ type Store struct {
 	path     string
 	manifest *manifest.Manifest
 
-	nodeTypes []NodeType
-	edgeTypes []EdgeType
+	nodeTypes   []NodeType
+	edgeTypes   []EdgeType
+	attachments []Tensor
 
 	draft  bool        // not published: there is no manifest at its path
 	closed atomic.Bool // set by Close, read by every reading method

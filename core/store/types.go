@@ -148,7 +148,7 @@ func (s *Store) arrays() []*Array {
 	for i := range s.edgeTypes {
 		all = append(all, s.edgeTypes[i].arrays()...)
 	}
-	return all
+	return append(all, arraysOf(s.attachments)...)
 }
 
 func (t *NodeType) arrays() []*Array {

@@ -35,7 +35,7 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 			return err
 		}
 	}
-	return nil
+	return s.verify(ctx, arraysOf(s.attachments), nil, mem.NewBudget(0), &m)
 }
 
 func (t *NodeType) verify(ctx context.Context, m *meter) error {

@@ -25,6 +25,7 @@ from freshgo.convert import convert
 from freshgo.errors import FreshgoError
 from freshgo.heterobatch import HeteroBatch, TypeBatch
 from freshgo.history import History
+from freshgo.ids import Ids
 from freshgo.infer import infer
 from freshgo.lab import Simulation, hotness, plot_policies, simulate
 from freshgo.links import LinkLoader
@@ -36,6 +37,7 @@ from freshgo.propagate import propagate
 from freshgo.relayout import relayout
 from freshgo.samplers import Labor, RandomWalk
 from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
+from freshgo.tables import Table, convert_tables
 
 __version__ = "0.1.0"
 
@@ -48,6 +50,7 @@ __all__ = [
     "HeteroBlock",
     "History",
     "Hotness",
+    "Ids",
     "Labor",
     "LinkLoader",
     "Loader",
@@ -60,10 +63,12 @@ __all__ = [
     "Store",
     "StoredEdges",
     "StoredNodes",
+    "Table",
     "TensorInfo",
     "TypeBatch",
     "__version__",
     "convert",
+    "convert_tables",
     "distributed",
     "errors",
     "hotness",

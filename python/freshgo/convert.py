@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from freshgo._args.arrays import Array
 from freshgo._args.checks import flag
 from freshgo._args.narrow import forms_of
 from freshgo._args.parts import GraphParts, graph_parts
@@ -105,24 +106,51 @@ def convert(
     if isinstance(data, Store):
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
     parts = graph_parts(data)
-    weights = _weights(parts, weight_attr)
-    order = None if wanted is None else wanted.order
-    forms, clipped = forms_of(parts, dtype), flag("clip", clip)
     if not flag("isolated_nodes", isolated_nodes):
         _check_isolated(parts)
     with progress_of(progress) as report:
-        draft = native_convert.convert(
+        return write_parts(
             parts,
             path,
             memory=n_bytes,
+            relayout=wanted,
+            weight_attr=weight_attr,
+            dtype=dtype,
+            clip=clip,
             overwrite=overwrite,
-            relayout=order,
-            weights=weights,
-            forms=forms,
-            clip=clipped,
             progress=report,
         )
-        _put_in_order(draft, wanted, n_bytes, report)
+
+
+def write_parts(
+    parts: GraphParts,
+    path: str | os.PathLike[str],
+    *,
+    memory: int,
+    relayout: Relayout | None,
+    weight_attr: str | Mapping[EdgeType, str] | None,
+    dtype: Mapping[Any, Any] | None,
+    clip: bool,
+    overwrite: bool,
+    progress: Progress | None,
+    attachments: Mapping[str, Array] | None = None,
+) -> Store:
+    """Write the parts of a graph as a store and open it: :func:`convert` once it knows what it was given.
+    ``attachments`` are arrays of the graph as a whole."""
+    weights = _weights(parts, weight_attr)
+    draft = native_convert.convert(
+        parts,
+        path,
+        memory=memory,
+        overwrite=overwrite,
+        relayout=None if relayout is None else relayout.order,
+        weights=weights,
+        forms=forms_of(parts, dtype),
+        clip=flag("clip", clip),
+        attachments=attachments,
+        progress=progress,
+    )
+    _put_in_order(draft, relayout, memory, progress)
     return Store.open(path)
 
 

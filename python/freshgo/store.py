@@ -17,6 +17,7 @@ from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.ids import Ids
 
 
 class TensorInfo(NamedTuple):
@@ -171,6 +172,7 @@ class Store:
         edges = [StoredEdges(native, described, place) for place, described in enumerate(edge_types)]
         self._nodes = {of._info["name"]: of for of in nodes}
         self._edges = {of.edge_type: of for of in edges}
+        self._attachments = {array["name"]: array for array in info["attachments"]}
         self._types = Types({name: of.num_nodes for name, of in self._nodes.items()}, list(self._edges))
 
     @classmethod
@@ -266,6 +268,38 @@ class Store:
         if node_type is None and not self._types.homogeneous:
             raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {_names(self._nodes)}")
         return (self._nodes[""] if node_type is None else self._nodes_of(node_type)).split(name)
+
+    def ids(self, node_type: str = "") -> Ids:
+        """Return the keys that the nodes of a type had in the tables that :func:`freshgo.convert_tables` read: of
+        nodes as keys, ``store.ids("user").keys(batch["user"].n_id)``, and of keys as nodes, ``store.ids("user")
+        .lookup(keys)``. A homogeneous graph needs no ``node_type``.
+
+        Raises:
+            InvalidArgumentError: the store has no such type, or no keys: it was not converted from tables.
+        """
+        nodes = self._nodes[""] if self._types.homogeneous and not node_type else self._nodes_of(node_type)
+        return self._attached(f"ids/{node_type}", f"{nodes._owner} has no keys: it was not converted from tables")
+
+    def categories(self, column: str, of: str | EdgeType = "") -> list[str]:
+        """Return the values of a column of strings, which :func:`freshgo.convert_tables` stored as their places in this
+        list. ``of`` is the type of the table: a node type, or an edge type; of a homogeneous graph the column of nodes
+        or, if they have none of this name, of edges.
+
+        Raises:
+            InvalidArgumentError: there is no such column of strings.
+        """
+        owners: list[str | EdgeType] = ["", UNNAMED] if self._types.homogeneous and not of else [of]
+        names = [f"categories/{owner if isinstance(owner, str) else '__'.join(owner)}/{column}" for owner in owners]
+        name = next((name for name in names if f"{name}/ends" in self._attachments), names[0])
+        book = self._attached(name, f"the store has no column of strings {column!r}{f' of {of!r}' if of else ''}")
+        keys = book.keys(range(len(book)))
+        assert isinstance(keys, list)
+        return keys
+
+    def _attached(self, name: str, lack: str) -> Ids:
+        if name not in self._attachments and f"{name}/ends" not in self._attachments:
+            raise InvalidArgumentError(lack)
+        return Ids(self._native, name, self._attachments)
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:
         """Read a whole tensor: all rows, in the user's order. In a heterogeneous graph, that of the type ``of``."""

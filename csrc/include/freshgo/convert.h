@@ -16,7 +16,9 @@ typedef struct fg_convert_input {
   int32_t num_edge_types;
   FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
   int32_t clip;         /* numbers too large for the type in which they are stored become its largest, not an error */
-  int32_t reserved;     /* zero */
+  int32_t num_attachments;
+  /* Arrays of the graph as a whole, with rows of their own, that are kept with the store: see fg_store_read_rows. */
+  FG_IN fg_array *attachments;
 } fg_convert_input;
 
 /* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it

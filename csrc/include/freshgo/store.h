@@ -26,6 +26,14 @@ enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
 int32_t fg_store_read(fg_store *store, int32_t kind, int32_t type, FG_IN char *name, int32_t versioned, fg_job **job,
                       fg_error *err);
 
+/* Starts reading rows `first` to `first` + `count` of an attachment, an array that was converted with the graph and
+ * that no batch brings; the pages that they lie in are checked. The result of the job is as that of fg_store_read.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job and deletes the tensor.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID (no such name; the message lists the names there are); the job: FG_INVALID (no
+ * such rows), FG_CORRUPT, FG_READ, FG_BUDGET, FG_CANCELLED. */
+int32_t fg_store_read_rows(fg_store *store, FG_IN char *name, int64_t first, int64_t count, int32_t versioned,
+                           fg_job **job, fg_error *err);
+
 /* Starts comparing every block of the store with its checksum. The job has no result; its progress counts bytes.
  * Blocks: no. Threads: any. Ownership: the caller closes *job.
  * Returns: FG_OK, FG_CLOSED; the job: FG_CORRUPT for the first damaged block, FG_READ, FG_CANCELLED. */

@@ -16,6 +16,7 @@ from freshgo._native.store import Store
 if TYPE_CHECKING:
     import torch
 
+    from freshgo._args.arrays import Array
     from freshgo._args.parts import GraphParts
     from freshgo._args.progress import Progress
     from freshgo._args.types import EdgeType
@@ -33,6 +34,7 @@ def convert(
     weights: Mapping[EdgeType, str] | None = None,
     forms: Mapping[str | EdgeType, Mapping[str, str]] | None = None,
     clip: bool = False,
+    attachments: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
 ) -> Store | None:
     """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
@@ -43,7 +45,8 @@ def convert(
     Inputs are tensors, arrays of any strides, or :class:`NpyFile`. An array that is a shared mapping of a file
     is read from the file, so that none of its pages are mapped in. A number of nodes that is None is derived from the
     data. Splits are int64 node ids or bool masks. ``weights`` are the edge tensors that are stored by position too,
-    ``forms`` the tensors of types that are stored in fewer bytes, and how.
+    ``forms`` the tensors of types that are stored in fewer bytes, and how. ``attachments`` are arrays of the graph as a
+    whole, with rows of their own.
 
     Raises:
         InvalidArgumentError, DTypeError: input that does not fit together; the message says where
@@ -54,6 +57,7 @@ def convert(
     arrays = dlpack.ArrayList(map_files=True)
     options = {"memory": memory, "overwrite": overwrite, "relayout": relayout, "clip": clip}
     raw = filled(header.ConvertInput, {**raw_types(parts, arrays, weights=weights, forms=forms), **options})
+    raw.attachments, raw.num_attachments = arrays.many(attachments or {})
     arguments = (ctypes.byref(raw), encoded_path(path))
     draft = Store._adopt(None)  # before there is anything to own
     draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None

@@ -245,7 +245,8 @@ class ConvertInput(Structure):
         ("num_edge_types", c_int32),
         ("relayout", c_char_p),
         ("clip", c_int32),
-        ("reserved", c_int32),
+        ("num_attachments", c_int32),
+        ("attachments", POINTER(Array)),
     )
 
 
@@ -694,6 +695,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_store_open": (c_char_p, POINTER(c_void_p)),
     "fg_store_describe": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_store_read": (c_void_p, c_int32, c_int32, c_char_p, c_int32, POINTER(c_void_p)),
+    "fg_store_read_rows": (c_void_p, c_char_p, c_int64, c_int64, c_int32, POINTER(c_void_p)),
     "fg_store_verify": (c_void_p, POINTER(c_void_p)),
     "fg_store_close": (c_void_p,),
     "fg_graph_open": (POINTER(GraphInput), POINTER(c_void_p)),

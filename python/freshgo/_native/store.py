@@ -56,9 +56,18 @@ class Store(Handle):
         if kind not in kinds:
             raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
         versioned = dlpack.use_versioned()
-        arguments = (self._handle(), kinds[kind], place, name.encode(), int(versioned))
+        arguments = (kinds[kind], place, name.encode(), int(versioned))
+        return self._tensor("fg_store_read", *arguments, versioned=versioned)
+
+    def read_rows(self, name: str, first: int, count: int) -> torch.Tensor:
+        """Read rows of an attachment into memory, checksums of their pages verified."""
+        versioned = dlpack.use_versioned()
+        return self._tensor("fg_store_read_rows", name.encode(), first, count, int(versioned), versioned=versioned)
+
+    def _tensor(self, starter: str, *arguments: Any, versioned: bool) -> torch.Tensor:
+        """Run a job whose result is a tensor."""
         slots = (header.Tensor * 1)()
-        result = run_job("fg_store_read", *arguments, discard=lambda managed: _free(managed, versioned))
+        result = run_job(starter, self._handle(), *arguments, discard=lambda managed: _free(managed, versioned))
         try:
             slots[0].managed = result
             return dlpack.to_torch(slots, 1, versioned)[""]

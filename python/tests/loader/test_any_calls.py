@@ -223,7 +223,12 @@ def machine(graphs: dict[str, Any]) -> type[Any]:
             with watched("Store.close"):
                 store.close()
 
-        @rule(target=histories, p=some(0.9, 0.9, 0.0, 1.0, -1, "many"), t=some(200, 200, 0, 1, -1, b"x"), lag=some(1, 1, 0, 3, 1.5))
+        @rule(
+            target=histories,
+            p=some(0.9, 0.9, 0.0, 1.0, -1, "many"),
+            t=some(200, 200, 0, 1, -1, b"x"),
+            lag=some(1, 1, 0, 3, 1.5),
+        )
         def make_history(self, p: Any, t: Any, lag: Any) -> Any:
             with watched("History"):
                 return History(p, t, lag=lag)

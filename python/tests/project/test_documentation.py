@@ -33,6 +33,7 @@ optimizer = torch.optim.Adam(model.parameters())
 STORE = 'store = convert(data, "graph.freshgo", overwrite=True, progress=False)\n'
 
 PAGES = {  # what a page takes for granted, and how many pieces of code it has
+    "docs/data.md": ("", 2),
     "docs/links.md": ("", 4),
     "docs/samplers.md": ("", 9),
     "docs/types.md": ("", 8),
@@ -70,6 +71,8 @@ def test_a_page_runs_from_its_first_line_to_its_last(
     assert len(code) == count
     if "torch_geometric" in before + "".join(code):
         pytest.importorskip("torch_geometric")
+    if "Table(" in "".join(code):
+        pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     run("\n".join([before, *code]), page)
 

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// attached is a store with attachments of rows that fill their pages, of padded and of packed ones, and their bytes.
+func attached(t *testing.T) (*randomGraph, map[string][]byte) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(explore.Seed(t, 1), 5))
+	g := newRandomGraph(1, 50, 200, map[string][]int64{"x": {3}}, manifest.DType_FLOAT32)
+	data := map[string][]byte{}
+	for name, a := range map[string]struct {
+		dtype manifest.DType
+		shape []int64
+	}{
+		"ids/ends": {manifest.DType_INT64, []int64{3000}}, "ids/text": {manifest.DType_UINT8, []int64{70_000}},
+		"padded": {manifest.DType_UINT8, []int64{90, 1000}}, "packed": {manifest.DType_UINT8, []int64{40, 1500}},
+		"none": {manifest.DType_INT64, []int64{0}},
+	} {
+		n := int64(a.dtype.Size())
+		for _, d := range a.shape {
+			n *= d
+		}
+		data[name] = randomBytes(rng, n)
+		g.Attachments = append(g.Attachments, NamedSource{name, Dense(a.dtype, a.shape, data[name])})
+	}
+	return g, data
+}
+
+// requireAttached compares ranges of rows of all attachments with their bytes.
+func requireAttached(t *testing.T, s *Store, data map[string][]byte) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(explore.Seed(t, 2), 6))
+	budget := mem.NewBudget(0)
+	require.Len(t, s.Attachments(), len(data))
+	for _, a := range s.Attachments() {
+		want, rowBytes := data[a.Name], int64(a.Layout.RowBytes)
+		for range 50 {
+			first := rng.Int64N(a.Rows + 1)
+			n := rng.Int64N(a.Rows - first + 1)
+			rows, err := s.LoadRows(context.Background(), &a.Array, first, n, budget)
+			require.NoError(t, err)
+			require.Equal(t, want[first*rowBytes:(first+n)*rowBytes], append([]byte{}, rows...), a.Name)
+		}
+		for _, bad := range [][2]int64{{-1, 1}, {0, -1}, {0, a.Rows + 1}, {a.Rows + 1, 0}, {a.Rows, 1}} {
+			_, err := s.LoadRows(context.Background(), &a.Array, bad[0], bad[1], budget)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
+	}
+	require.Zero(t, budget.Used())
+}
+
+func TestAttachmentsStayWithTheStore(t *testing.T) {
+	g, data := attached(t)
+	s := mustConvert(t, g.Input, 8<<20)
+	requireGraph(t, g, s)
+	requireAttached(t, s, data)
+	require.Len(t, s.Describe().Attachments, len(data))
+	r := mustRelayout(t, s, RelayoutOptions{Order: Community})
+	requireAttached(t, r, data)
+}
+
+func TestADamagedAttachmentIsNoticed(t *testing.T) {
+	g, _ := attached(t)
+	s := mustConvert(t, g.Input, 0)
+	i := 0
+	for s.Attachments()[i].Name != "ids/text" {
+		i++
+	}
+	a := s.Attachments()[i]
+	file, err := os.OpenFile(a.Path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = file.WriteAt([]byte{1, 2, 3, 4}, 3*ssd.PageBytes+7)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	budget := mem.NewBudget(0)
+	_, err = s.LoadRows(t.Context(), &a.Array, 0, 3*ssd.PageBytes, budget)
+	require.NoError(t, err)
+	_, err = s.LoadRows(t.Context(), &a.Array, 3*ssd.PageBytes+100, 1, budget)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, s.Verify(t.Context(), nil), ErrCorrupt)
+}
+
+func TestAttachmentsAreChecked(t *testing.T) {
+	g, _ := attached(t)
+	g.Attachments = append(g.Attachments, g.Attachments[0])
+	err := Convert(t.Context(), ssd.OS, g.Input, t.TempDir()+"/g", ConvertOptions{})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, "given twice")
+}

@@ -1,0 +1,218 @@
+"""The database in which tables are sorted and joined: DuckDB in a directory beside the store, within a memory limit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from freshgo._args.host import threads
+from freshgo.errors import (
+    BudgetError,
+    BusyError,
+    FreshgoError,
+    InvalidArgumentError,
+    LibraryError,
+    ReadError,
+    StoreExistsError,
+    StoreNotFoundError,
+    StorePermissionError,
+    WriteError,
+)
+
+MEMORY = 128 << 20
+"""The least memory in which tables are converted: below it DuckDB sorts hardly anything."""
+
+_PER_THREAD = 96 << 20
+"""Memory for each thread of DuckDB: its documentation asks for 125 MB."""
+
+
+def duckdb() -> Any:
+    """Import DuckDB, and pyarrow through which rows come from it."""
+    try:
+        import duckdb
+        import pyarrow  # noqa: F401 (DuckDB needs it)
+    except ImportError as error:
+        raise LibraryError(f"tables need duckdb and pyarrow: pip install 'freshgo[tables]' ({error})") from error
+    return duckdb
+
+
+@contextlib.contextmanager
+def workplace(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make the directory ``<path>.tables`` and remove it in the end. What a killed process left there is removed first.
+
+    Raises:
+        BusyError: another process converts tables to the same path.
+        StoreExistsError: something else has this name.
+    """
+    target = Path(os.path.abspath(path))  # noqa: PTH100 (links stay)
+    directory = target.with_name(f"{target.name}.tables")
+    with written(directory):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir()
+        names = [entry.name for entry in directory.iterdir()]
+        if names and "lock" not in names:
+            raise StoreExistsError(errno.EEXIST, "is in the way and no conversion made it", str(directory))
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(errno.EBUSY, "another process converts tables to this path", str(path)) from None
+        try:
+            _clear(directory)
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _clear(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            entry.unlink()
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Turn what the system says of writing to a path into our errors."""
+    try:
+        yield
+    except FreshgoError:
+        raise
+    except FileNotFoundError as error:
+        parent = str(path.parent)
+        raise StoreNotFoundError(error.errno, "no such directory to write in, create it first", parent) from error
+    except PermissionError as error:
+        raise StorePermissionError(error.errno, error.strerror, str(error.filename or path)) from error
+    except OSError as error:
+        raise WriteError(error.errno or errno.EIO, error.strerror or str(error), str(error.filename or path)) from error
+
+
+class Database:
+    """DuckDB on a file of its own."""
+
+    def __init__(self, directory: Path, memory: int) -> None:
+        if memory < MEMORY:
+            raise BudgetError(f"tables need a memory budget of at least {MEMORY} bytes, got {memory}", MEMORY)
+        self.memory, self._directory = memory, directory
+        self._module = duckdb()
+        limit = memory * 3 // 4  # the rest is for batches of rows, and for what DuckDB does not count
+        config = {
+            "memory_limit": f"{limit // 1024}KiB",
+            "threads": max(1, min(threads(), limit // _PER_THREAD)),
+            "temp_directory": str(directory / "spill"),
+            "preserve_insertion_order": True,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        self._connection = self._module.connect(str(directory / "tables.duckdb"), config=config)
+        self._connection.execute("SET enable_progress_bar = false")
+        # All rows decide on the types of a frame's objects.
+        self._connection.execute(f"SET GLOBAL pandas_analyze_sample = {(1 << 31) - 1}")
+        self._names = 0
+        self._reader: Any = None
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def name(self, word: str) -> str:
+        """Return a name that nothing in the database has."""
+        self._names += 1
+        return f"freshgo_{word}_{self._names}"
+
+    def register(self, rows: object) -> str:
+        """Make an object that holds rows a table; returns its name."""
+        name = self.name("given")
+        self._connection.register(name, rows)
+        return name
+
+    def unregister(self, name: str) -> None:
+        """Forget an object."""
+        self._connection.unregister(name)
+
+    def run(self, label: str, sql: str) -> None:
+        """Execute a statement."""
+        with self._named(label):
+            self._connection.execute(sql)
+
+    def rows(self, label: str, sql: str) -> list[tuple[Any, ...]]:
+        """Return the few rows of a query."""
+        if self._reader is not None:  # a connection gives one result at a time
+            self._reader.close()
+        with self._named(label):
+            found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+            return found
+
+    def types(self, label: str, sql: str) -> dict[str, Any]:
+        """Return the columns of a query and their types."""
+        with self._named(label):
+            relation = self._connection.sql(sql)
+            return dict(zip(relation.columns, relation.types, strict=True))
+
+    def batches(self, label: str, sql: str, rows: int) -> Iterator[Any]:
+        """Yield the rows of a query, so many at a time, as pyarrow's record batches."""
+        with self._named(label):
+            relation = self._connection.sql(sql)
+            if relation is None:
+                return
+            read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+            reader = self._reader = read(rows)
+        try:
+            while True:
+                with self._named(label):
+                    try:
+                        batch = reader.read_next_batch()
+                    except StopIteration:
+                        return
+                yield batch
+        finally:
+            reader.close()
+            self._reader = None
+
+    @contextlib.contextmanager
+    def _named(self, label: str) -> Iterator[None]:
+        """Turn DuckDB's errors into ours, which name the table."""
+        try:
+            yield
+        except (FreshgoError, KeyboardInterrupt, StopIteration):
+            raise
+        except self._module.OutOfMemoryException as error:
+            if "No space left" in str(error) or "max_temp_directory_size" in str(error):
+                raise WriteError(errno.ENOSPC, f"{label}: {_first(error)}", str(self._directory)) from error
+            raise BudgetError(
+                f"{label}: the memory budget of {self.memory} bytes is too small for the rows of this table, try twice "
+                f"as much: {_first(error)}",
+                2 * self.memory,
+            ) from error
+        except (self._module.IOException, OSError) as error:
+            if "No space left" in str(error):
+                raise WriteError(errno.ENOSPC, f"{label}: {_first(error)}", str(self._directory)) from error
+            if str(self._directory) in str(error):
+                raise WriteError(errno.EIO, f"{label}: {_first(error)}", str(self._directory)) from error
+            raise ReadError(errno.EIO, f"{label}: {_first(error)}") from error
+        except (self._module.Error, RuntimeError, ValueError, TypeError) as error:
+            if "INTERRUPT" in str(error).upper():
+                raise KeyboardInterrupt from error
+            raise InvalidArgumentError(f"{label}: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    """What DuckDB says, in a line, without its advice, and the file if it names one."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = []
+    for line in lines:
+        if line.startswith(("Possible", "LINE ", "Candidate")):
+            break
+        said.append(line)
+    said += [line for line in lines[len(said) :] if line.startswith("file = ")]
+    return "; ".join(line for line in said if line)[:600]

@@ -1,0 +1,184 @@
+"""The keys of nodes: one type for all columns that hold them, sorted, each once; and strings in files."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from freshgo._args.arrays import Array
+from freshgo._tables.columns import TEXT, WHOLE, kind_of
+from freshgo._tables.database import Database
+from freshgo._tables.files import quoted
+from freshgo._tables.raw import Files
+from freshgo._tables.source import Source
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+_ROWS = 1 << 14
+"""Keys that pass through memory at a time. Arbitrary."""
+
+
+@dataclasses.dataclass
+class Keys:
+    """The keys of a node type, in a table ``(key)`` of the database whose row number is the node."""
+
+    of: str
+    type: str
+    """``BIGINT``, ``UBIGINT`` or ``VARCHAR``."""
+    table: str
+    has_table: bool
+    add: bool
+    """Whether nodes that only edges name are added."""
+    count: int = 0
+    first: int | None = None
+    """Where keys are successive integers: the first."""
+
+    @property
+    def added(self) -> bool:
+        """Whether there may be nodes without a row in the table of nodes."""
+        return self.add and self.has_table
+
+    def cast(self, value: str) -> str:
+        """Return a column as a key."""
+        return f"CAST({value} AS {self.type})"
+
+    def join(self, key: str, alias: str) -> str:
+        """Return what finds the node of a key; nothing where it can be computed."""
+        return "" if self.first is not None else f"LEFT JOIN {self.table} {alias} ON {alias}.key = {key}"
+
+    def node(self, key: str, alias: str) -> str:
+        """Return the node of a key, null if there is none."""
+        if self.first is None:
+            return f"{alias}.rowid"
+        last = self.first + self.count - 1
+        return f"CASE WHEN {key} BETWEEN {self.first} AND {last} THEN CAST({key} - {self.first} AS BIGINT) END"
+
+
+def key_type(named: list[tuple[Source, str]]) -> str:
+    """Return the type of the keys of a node type, which all columns that hold them share.
+
+    Raises:
+        DTypeError: a column holds neither integers nor strings nor UUIDs, or one holds integers and another strings.
+    """
+    first: tuple[str, str] | None = None
+    unsigned, big = True, False
+    for source, column in named:
+        kind = kind_of(source, column)
+        if source.empty:
+            continue
+        sort = "integers" if kind in WHOLE - {"boolean"} else "strings" if kind in TEXT else None
+        said = f"{source.spec.label}, column {column!r}, holds {source.type_of(column)}"
+        if sort is None:
+            raise DTypeError(f"{said}, expected integers, strings or UUIDs as keys (types= of the Table converts them)")
+        if first is not None and first[0] != sort:
+            raise DTypeError(f"{said}, but {first[1]}: expected keys of one kind (types= of the Table converts them)")
+        first = first or (sort, said)
+        unsigned, big = unsigned and kind.startswith("u"), big or kind == "ubigint"
+    if first is None or first[0] == "integers":
+        return "UBIGINT" if unsigned and big else "BIGINT"
+    return "VARCHAR"
+
+
+def write_keys(
+    db: Database, files: Files, keys: Keys, columns: list[tuple[Source, str]], attachments: dict[str, Array]
+) -> Keys:
+    """Sort the keys that columns hold, of which the first is that of the table of nodes if there is one.
+
+    Raises:
+        InvalidArgumentError: a key is null or occurs twice in the table of nodes.
+    """
+    label = columns[0][0].spec.label
+    selects = [f"SELECT {keys.cast(quoted(column))} AS key FROM ({source.sql})" for source, column in columns]
+    rows = selects[0]
+    if keys.add:
+        others = " UNION ALL ".join(selects[1:] if keys.has_table else selects)
+        if others:
+            others = f"SELECT DISTINCT key FROM ({others}) WHERE key IS NOT NULL"
+            inside = f" UNION ALL {others} AND key NOT IN (SELECT key FROM ({selects[0]}) WHERE key IS NOT NULL)"
+            rows = f"{selects[0]}{inside}" if keys.has_table else others
+    db.run(label, f"CREATE TABLE {keys.table} AS SELECT key FROM ({rows}) ORDER BY key NULLS FIRST")
+    name = f"ids/{keys.of}"
+    sql = f"SELECT key FROM {keys.table} ORDER BY rowid"
+    source, column = columns[0]
+    try:
+        if keys.type == "VARCHAR":
+            keys.count = write_text(db, files, label, sql, name, attachments)
+        else:
+            first, last = _write_numbers(db, files, keys, label, sql, attachments)
+            if keys.count and last - first == keys.count - 1:
+                keys.first = first
+    except _NullKeyError:
+        where = source.where(db, f"{quoted(column)} IS NULL")
+        raise InvalidArgumentError(f"{label}, column {column!r}, {where}: null, expected the key of a node") from None
+    except _TwiceError as twice:
+        same = f"{keys.cast(quoted(column))} = {keys.cast(_sql(twice.key))}"
+        where = source.where(db, same)
+        again = db.rows(label, f"SELECT count(*) FROM ({source.sql}) WHERE {same}")[0][0]
+        raise InvalidArgumentError(
+            f"{label}, column {column!r}, {where}: the key {twice.key!r} occurs {again} times, expected each key once"
+        ) from None
+    return keys
+
+
+class _NullKeyError(Exception):
+    """A key is null."""
+
+
+class _TwiceError(Exception):
+    """Two nodes have the same key."""
+
+    def __init__(self, key: Any) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _sql(key: Any) -> str:
+    return str(key) if isinstance(key, int) else "'" + key.replace("'", "''") + "'"
+
+
+def _write_numbers(
+    db: Database, files: Files, keys: Keys, label: str, sql: str, attachments: dict[str, Array]
+) -> tuple[int, int]:
+    """Write keys that are integers; returns the first and the last."""
+    out, bounds = files.new(), (0, -1)
+    dtype = np.dtype(np.uint64 if keys.type == "UBIGINT" else np.int64)
+    for batch in db.batches(label, sql, _ROWS):
+        column = batch.column(0)
+        if column.null_count:
+            raise _NullKeyError
+        rows = column.to_numpy().astype(dtype, copy=False)
+        if not len(rows):
+            continue
+        before = ~rows[:1] if not keys.count else np.array([bounds[1]], dtype)
+        twice = np.flatnonzero(rows == np.concatenate([before, rows[:-1]]))
+        if twice.size:
+            raise _TwiceError(int(rows[twice[0]]))
+        bounds = (bounds[0] if keys.count else int(rows[0]), int(rows[-1]))
+        keys.count += len(rows)
+        out.append(rows)
+    attachments[f"ids/{keys.of}"] = out.finish(dtype)
+    return bounds
+
+
+def write_text(db: Database, files: Files, label: str, sql: str, name: str, attachments: dict[str, Array]) -> int:
+    """Write strings that ascend as their bytes, one after the other, and where each ends; returns how many."""
+    ends, text = files.new(), files.new()
+    count = total = 0
+    last: bytes | None = None
+    for batch in db.batches(label, sql, _ROWS):
+        column = batch.column(0)
+        if column.null_count:
+            raise _NullKeyError
+        strings = [string.encode() for string in column.to_pylist()]
+        for string in strings:
+            if string == last:
+                raise _TwiceError(string.decode())
+            last = string
+        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+        places = np.cumsum(lengths) + total
+        ends.append(places)
+        text.append(np.frombuffer(b"".join(strings), np.uint8))
+        count, total = count + len(strings), int(places[-1]) if len(strings) else total
+    attachments[f"{name}/ends"], attachments[f"{name}/text"] = ends.finish(np.int64), text.finish(np.uint8)
+    return count

@@ -1,0 +1,175 @@
+"""What a user says of a table, checked as far as it can be without reading it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from freshgo._args.checks import choice, flag, shown
+from freshgo._args.parts import RESERVED
+from freshgo._args.types import UNNAMED, EdgeType
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+FORMATS = ("parquet", "csv", "json", "arrow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of nodes or of edges, for :func:`freshgo.convert_tables`.
+
+    A table of nodes needs ``id``, one of edges ``src`` and ``dst``. Columns that nothing names are not read.
+
+    Args:
+        source: a path, a pattern such as ``"users/*.parquet"``, or a list of these; a directory stands for all files
+            below it, and directories named ``key=value`` are columns (as Spark and DuckDB write them). Or a
+            ``pyarrow.dataset``, a pyarrow table, a DuckDB relation, or a pandas or polars frame.
+        id: the column with the key of each node: integers, strings or UUIDs, each once.
+        src: the column with the keys of the nodes where edges begin.
+        dst: the column with the keys of the nodes where edges end.
+        features: columns that become the tensor ``x`` of nodes or ``edge_attr`` of edges, float32, side by side in this
+            order. Columns of numbers are one column of the tensor, lists of equal length and arrays as many as they
+            have elements.
+        label: the column that becomes ``y`` of nodes: whole numbers and bools become int64, other numbers float32,
+            strings int64, see ``tensors``.
+        split: a column of strings: each value is the name of a split of its nodes, null means none.
+        time: the column that becomes ``time``, int64. Whole numbers stay as they are; dates and timestamps become
+            microseconds since 1970, UTC if they have no zone.
+        weight: the column that becomes ``edge_weight`` of edges, float32.
+        tensors: further tensors, by name: a column or a list of columns. They are bool if all columns are, int64 if
+            all hold whole numbers, bools or strings, else float32. Strings become their places in the sorted list of
+            all values, ``store.categories(column)``.
+        reverse: also add the edges in the other direction, with the same tensors: as the edge type ``("item",
+            "rev_buys", "user")``, or in a homogeneous graph as further edges.
+        nulls: what stands for missing values: ``"error"``, a number, or a mapping from columns to these (for columns of
+            strings a string). In a list it stands for each element. A null list needs a number too. Keys are never
+            null. A NaN of pandas is a null.
+        types: DuckDB's names of the types of columns, as ``{"uid": "VARCHAR"}``, where those that were found are not
+            meant.
+        format: ``"parquet"``, ``"csv"``, ``"json"`` (a line for each row) or ``"arrow"`` (files of Arrow IPC) where the
+            names of the files do not tell.
+        encoding: of CSV files, as DuckDB names it: ``"utf-8"``, ``"utf-16"``, ``"latin-1"``.
+    """
+
+    source: Any
+    id: str | None = None
+    src: str | None = None
+    dst: str | None = None
+    features: Sequence[str] = ()
+    label: str | None = None
+    split: str | None = None
+    time: str | None = None
+    weight: str | None = None
+    tensors: Mapping[str, str | Sequence[str]] = dataclasses.field(default_factory=dict)
+    reverse: bool = False
+    nulls: Any = "error"
+    types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    format: str | None = None
+    encoding: str = "utf-8"
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """One table of a graph: a :class:`Table` and what it belongs to."""
+
+    of: str | EdgeType
+    table: Table
+    label: str
+    """What messages call it."""
+    tensors: dict[str, list[str]]
+    """The columns of every tensor."""
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of keys."""
+        return [name for name in (self.table.id, self.table.src, self.table.dst) if name is not None]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that are read, each once."""
+        split = [] if self.table.split is None else [self.table.split]
+        return list(dict.fromkeys([*self.keys, *(c for columns in self.tensors.values() for c in columns), *split]))
+
+    def fill(self, column: str) -> Any:
+        """Return what stands for a null in a column, None if it is an error."""
+        nulls = self.table.nulls
+        value = nulls.get(column, "error") if isinstance(nulls, Mapping) else nulls
+        return None if isinstance(value, str) and value == "error" else value
+
+
+def spec_of(of: str | EdgeType, table: object) -> Spec:
+    """Check a table and give its tensors their names.
+
+    Raises:
+        InvalidArgumentError, DTypeError: what a table of this kind cannot have, or must have
+    """
+    nodes = isinstance(of, str)
+    label = ("nodes" if nodes else "edges") + ("" if of in ("", UNNAMED) else f"[{of!r}]")
+    if not isinstance(table, Table):
+        raise DTypeError(f"{label} must be a freshgo.Table, got {shown(table)}")
+    needed, others = (("id",), ("src", "dst", "weight")) if nodes else (("src", "dst"), ("id", "label", "split"))
+    for name in needed:
+        if getattr(table, name) is None:
+            raise InvalidArgumentError(f"{label} needs {name}=, the column with the keys of its nodes")
+    for name in others:
+        if getattr(table, name) is not None:
+            raise InvalidArgumentError(f"{label} is a table of {'nodes' if nodes else 'edges'}: {name}= is not for it")
+    if flag("reverse", table.reverse) and nodes:
+        raise InvalidArgumentError(f"{label} is a table of nodes: reverse= is for edges")
+    for name in (*needed, "label", "split", "time", "weight"):
+        value = getattr(table, name)
+        if value is not None and not isinstance(value, str):
+            raise DTypeError(f"{label}: {name} must be the name of a column, got {shown(value)}")
+    if table.format is not None:
+        choice(f"{label}: format", table.format, FORMATS)
+    tensors: dict[str, list[str]] = {}
+    given = {
+        "x" if nodes else "edge_attr": _names(f"{label}: features", table.features),
+        "y": [table.label] if table.label else [],
+        "time": [table.time] if table.time else [],
+        "edge_weight": [table.weight] if table.weight else [],
+    }
+    if not isinstance(table.tensors, Mapping):
+        raise DTypeError(f"{label}: tensors must be a mapping from names to columns, got {shown(table.tensors)}")
+    tensors.update({name: columns for name, columns in given.items() if columns})
+    for name, columns in table.tensors.items():
+        if name in tensors or name in RESERVED:
+            raise InvalidArgumentError(f"{label}: the name {name!r} in tensors is taken, choose another")
+        tensors[name] = _names(f"{label}: tensors[{name!r}]", columns)
+        if not tensors[name]:
+            raise InvalidArgumentError(f"{label}: tensors[{name!r}] has no columns")
+    spec = Spec(of, table, label, tensors)
+    _check_nulls(spec)
+    return spec
+
+
+def _names(name: str, value: object) -> list[str]:
+    names = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
+    if names is None or not all(isinstance(one, str) for one in names):
+        raise DTypeError(f"{name} must be the name of a column or a list of these, got {shown(value)}")
+    if len(set(names)) < len(names):
+        raise InvalidArgumentError(f"{name} names a column twice: {names}")
+    return names
+
+
+def _check_nulls(spec: Spec) -> None:
+    nulls = spec.table.nulls
+    values = nulls if isinstance(nulls, Mapping) else {"": nulls}
+    for column, value in values.items():
+        if column and column not in spec.columns:
+            raise InvalidArgumentError(f"{spec.label}: nulls names the column {column!r}, which is not used")
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise DTypeError(f"{spec.label}: nulls must be 'error', a number or a string, got {shown(value)}")
+    if isinstance(nulls, str) and nulls != "error":
+        raise InvalidArgumentError(f"{spec.label}: nulls must be 'error', a number or a mapping, got {nulls!r}")
+
+
+def paths_of(source: object) -> list[Path] | None:
+    """Return the paths and patterns that a source is, None if it is an object that holds rows."""
+    if isinstance(source, str | os.PathLike):
+        return [Path(source)]
+    if isinstance(source, list | tuple) and source and all(isinstance(one, str | os.PathLike) for one in source):
+        return [Path(one) for one in source]
+    return None

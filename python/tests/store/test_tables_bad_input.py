@@ -1,0 +1,212 @@
+"""What is wrong with tables is said with table, file, column, row and key, and nothing is left at the target."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+from pyarrow import parquet  # noqa: E402
+
+from freshgo import Store, Table, convert_tables, errors  # noqa: E402
+
+SMALL: dict[str, Any] = {"memory": "128MiB", "progress": False}
+Error = errors.InvalidArgumentError
+
+
+def converted(nodes: Any, edges: Any, path: Path, **options: Any) -> Store:
+    return convert_tables(nodes, edges, path, **{**SMALL, **options})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def in_files(folder: Path, *parts: dict[str, Any]) -> str:
+    folder.mkdir()
+    for number, columns in enumerate(parts):
+        parquet.write_table(pa.table(columns), folder / f"p{number}.parquet")
+    return str(folder / "*.parquet")
+
+
+NODES = {"id": ["a", "b"], "v": [1.0, 2.0]}, {"id": ["c", "d"], "v": [3.0, 4.0]}
+EDGES = {"s": ["a", "b"], "d": ["c", "d"], "w": [1.0, 2.0]}, {"s": ["d"], "d": ["a"], "w": [0.5]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("n", 1, "id", ["c", "a"]),
+            r"nodes, column 'id', row 0 of .*p0\.parquet \(id 'a'\): the key 'a' occurs 2 times",
+        ),
+        (
+            ("n", 1, "id", ["c", None]),
+            r"nodes, column 'id', row 1 of .*p1\.parquet \(id None\): null, expected the key",
+        ),
+        (("n", 1, "v", [None, 1.0]), r"nodes, column 'v', row 0 of .*p1\.parquet \(id 'c'\): null, expected a value"),
+        (("n", 0, "v", [1.0, 1e300]), r"nodes, column 'v', row 1 of .*p0\.parquet \(id 'b'\): .*too large for float32"),
+        (
+            ("e", 0, "s", ["a", "x"]),
+            r"edges, column 's', row 1 of .*p0\.parquet \(s 'x', d 'd'\): no node has this key",
+        ),
+        (("e", 1, "d", ["x"]), r"edges, column 'd', row 0 of .*p1\.parquet \(s 'd', d 'x'\): no node has this key"),
+        (("e", 1, "d", [None]), r"edges, column 'd', row 0 of .*p1\.parquet \(s 'd', d None\): null, expected the key"),
+        (("e", 1, "w", [None]), r"edges, column 'w', row 0 of .*p1\.parquet \(s 'd', d 'a'\): null, expected a value"),
+    ],
+)
+def test_values_that_cannot_be(tmp_path: Path, change: tuple[str, int, str, Any], message: str) -> None:
+    which, part, column, values = change
+    parts: dict[str, Any] = {"n": [dict(p) for p in NODES], "e": [dict(p) for p in EDGES]}
+    parts[which][part][column] = pa.array(values, pa.string() if isinstance(parts[which][0][column][0], str) else None)
+    if isinstance(values[0], type(None)) and column == "w":
+        parts[which][part][column] = pa.array(values, pa.float64())
+    nodes = Table(in_files(tmp_path / "n", *parts["n"]), id="id", features="v")
+    edges = Table(in_files(tmp_path / "e", *parts["e"]), src="s", dst="d", weight="w")
+    with pytest.raises(Error, match=message):
+        converted(nodes, edges, tmp_path / "g")
+    assert names(tmp_path) == ["e", "n"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        (
+            [[1.0], [2.0], [3.0, 4.0]],
+            r"column 'v', row 2 \(id 3\): the list has 2 elements, expected 1 as in other rows",
+        ),
+        ([[1.0], None, [2.0]], r"column 'v', row 1 \(id 2\): null, expected a list"),
+        ([[1.0], [None], [2.0]], r"column 'v', row 1 \(id 2\): a null in the list"),
+        (pa.array([[], [], []], pa.list_(pa.float32())), r"column 'v', row 0 \(id 1\): an empty list"),
+        ([[1.0], [2.0], [-1e39]], r"column 'v', row 2 \(id 3\): -1e\+39 is too large for float32"),
+        ([["a"], ["b"], ["c"]], r"column 'v' holds VARCHAR\[\], expected numbers, or lists of numbers"),
+        ([{"q": 1}] * 3, r"column 'v' holds STRUCT"),
+        ([datetime.date(2020, 1, 1)] * 3, r"column 'v' holds DATE, expected numbers.*time= takes it"),
+        (["x", "y", "z"], r"column 'v' holds VARCHAR, expected numbers.*tensors= stores strings"),
+    ],
+)
+def test_columns_that_are_no_features(tmp_path: Path, lists: Any, message: str) -> None:
+    nodes = Table(pa.table({"id": [1, 2, 3], "v": lists}), id="id", features="v")
+    edges = Table(pa.table({"s": [1], "d": [2]}), src="s", dst="d")
+    with pytest.raises((Error, errors.DTypeError), match=message):
+        converted(nodes, edges, tmp_path / "g")
+    assert not names(tmp_path)
+
+
+def test_keys_that_cannot_be(tmp_path: Path) -> None:
+    edges = Table(pa.table({"s": [1], "d": [2]}), src="s", dst="d")
+    for keys, holds in (([1.0, 2.0], "DOUBLE"), ([True, False], "BOOLEAN"), ([datetime.date(2020, 1, 1)] * 2, "DATE")):
+        with pytest.raises(errors.DTypeError, match=f"nodes, column 'id', holds {holds}, expected integers, strings"):
+            converted(Table(pa.table({"id": keys}), id="id"), edges, tmp_path / "g")
+    with pytest.raises(
+        errors.DTypeError, match="edges, column 's', holds BIGINT, but nodes, column 'id', holds VARCHAR"
+    ):
+        converted(Table(pa.table({"id": ["1", "2"]}), id="id"), edges, tmp_path / "g")
+    converted(Table(pa.table({"id": ["1", "2"]}), id="id", types={"id": "BIGINT"}), edges, tmp_path / "g")
+
+
+def test_what_a_table_lacks(tmp_path: Path) -> None:
+    rows = pa.table({"uid": [1, 2], "age": [1, 2]})
+    edges = Table(pa.table({"s": [1], "d": [2]}), src="s", dst="d")
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: Table(rows), Error, "nodes needs id="),
+        (lambda: Table(rows, id="uld"), Error, "nodes has no column 'uld', it has .*did you mean 'uid'"),
+        (lambda: Table(rows, id="uid", features="aged"), Error, "no column 'aged'"),
+        (lambda: Table(rows, id="uid", weight="age"), Error, "weight= is not for it"),
+        (lambda: Table(rows, id="uid", reverse=True), Error, "reverse= is for edges"),
+        (lambda: Table(rows, id="uid", tensors={"n_id": "age"}), Error, "the name 'n_id' in tensors is taken"),
+        (lambda: Table(rows, id="uid", nulls="zero"), Error, "nulls must be 'error', a number"),
+        (lambda: Table(rows, id="uid", features="age", nulls={"age": "x"}), errors.DTypeError, "expected a number"),
+        (lambda: Table(rows, id="uid", tensors={"age": "age"}, nulls=0.5), Error, "expected a whole number"),
+        (lambda: Table(rows, id="uid", split="age"), errors.DTypeError, "split"),
+        (lambda: Table(3, id="uid"), errors.DTypeError, "source must be a path"),
+        (lambda: Table(tmp_path / "none.parquet", id="uid"), errors.StoreNotFoundError, "no file of a table"),
+        (lambda: {"uid": [1]}, errors.DTypeError, "must be a"),
+    ]
+    for make, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            converted(make(), edges, tmp_path / "g")
+        assert not names(tmp_path)
+    with pytest.raises(errors.BudgetError, match="at least 134217728 bytes"):
+        converted(Table(rows, id="uid"), edges, tmp_path / "g", memory="1MiB")
+    with pytest.raises(errors.StoreNotFoundError, match="create it first"):
+        converted(Table(rows, id="uid"), edges, tmp_path / "none" / "g")
+    converted(Table(rows, id="uid"), edges, tmp_path / "g")
+    with pytest.raises(errors.StoreExistsError, match="overwrite"):
+        converted(Table(rows, id="uid"), edges, tmp_path / "g")
+    converted(Table(rows, id="uid"), edges, tmp_path / "g", overwrite=True)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "d.parquet").write_bytes(b"PAR1 and nothing else")
+    edges = Table(pa.table({"s": [1], "d": [2]}), src="s", dst="d")
+    with pytest.raises(errors.FreshgoError, match=r"nodes: .*d\.parquet"):
+        converted(Table(tmp_path / "d.parquet", id="id"), edges, tmp_path / "g")
+    (tmp_path / "e.csv").write_text("")
+    with pytest.raises(Error, match="all files are empty"):
+        converted(Table(tmp_path / "e.csv", id="id"), edges, tmp_path / "g")
+    (tmp_path / "b.jsonl").write_text('{"id": 1}\n{"id": \n')
+    with pytest.raises(errors.FreshgoError, match=r"nodes: .*b\.jsonl"):
+        converted(Table(tmp_path / "b.jsonl", id="id"), edges, tmp_path / "g")
+    assert names(tmp_path) == ["b.jsonl", "d.parquet", "e.csv"]
+
+
+def test_ids_and_categories_that_a_store_does_not_have(tmp_path: Path) -> None:
+    edges = Table(pa.table({"s": [1], "d": [2]}), src="s", dst="d")
+    store = converted(Table(pa.table({"id": [1, 2]}), id="id"), edges, tmp_path / "g")
+    with pytest.raises(Error, match=r"keys\[1\] is 7, which no node has"):
+        store.ids().lookup([1, 7])
+    assert store.ids().lookup([2, 7, 1], missing=-1).tolist() == [1, -1, 0]
+    with pytest.raises(errors.DTypeError, match="expected an integer"):
+        store.ids().lookup(["1"])
+    with pytest.raises(Error, match=r"ids\[0\] is 2, expected an id in \[0, 2\)"):
+        store.ids().keys([2])
+    with pytest.raises(Error, match="no column of strings 'color'"):
+        store.categories("color")
+    with pytest.raises(Error, match="homogeneous"):
+        store.ids("user")
+
+
+def test_a_killed_and_an_interrupted_conversion_leave_nothing_that_counts(tmp_path: Path) -> None:
+    code = textwrap.dedent(
+        f"""
+        import numpy as np, pyarrow as pa, freshgo
+        ids = np.arange(300_000)[::-1].copy()
+        nodes = pa.table({{"id": ids, "v": pa.FixedSizeListArray.from_arrays(np.zeros(16 * len(ids), np.float32), 16)}})
+        edges = pa.table({{"s": ids, "d": ids}})
+        print("begun", flush=True)
+        def report(stage, done, total):
+            print(stage, flush=True)
+        freshgo.convert_tables(freshgo.Table(nodes, id="id", features="v"), freshgo.Table(edges, src="s", dst="d"),
+                               {str(tmp_path / "g")!r}, memory="256MiB", progress=report, overwrite=True)
+        print("ended", flush=True)
+        """
+    )
+    for number, moment in ((signal.SIGINT, "reading nodes"), (signal.SIGKILL, "reading nodes")):
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith(moment):
+                child.send_signal(number)
+                break
+        out, err = child.communicate()
+        assert "ended" not in out, err
+        if number == signal.SIGINT:
+            assert "KeyboardInterrupt" in err and not names(tmp_path)
+        else:
+            assert names(tmp_path) == ["g.tables"]
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert names(tmp_path) == ["g"]
