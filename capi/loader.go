@@ -25,7 +25,8 @@ type loaderHandle struct {
 	loader     *loader.Loader
 	source     *shared
 	maxTensors int
-	pool       int64
+	pool       int64         // what it lets the pool of buffers keep
+	reserved   int64         // and of that which its batches leave unused
 	turn       chan struct{} // holds one token; whoever has taken it may call the loader
 
 	mu     sync.Mutex // guards what follows
@@ -51,8 +52,9 @@ func openLoader(ctx context.Context, from opened, o loader.Options) (*loaderHand
 		return nil, err
 	}
 	most := from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths))
-	h := &loaderHandle{loader: l, source: from.shared, maxTensors: most, pool: l.PoolBytes(), turn: make(chan struct{}, 1)}
-	csrc.GrowPool(h.pool)
+	h := &loaderHandle{loader: l, source: from.shared, maxTensors: most, turn: make(chan struct{}, 1)}
+	h.pool, h.reserved = l.PoolBytes()
+	csrc.GrowPool(h.pool, h.reserved)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
 	return h, nil
@@ -140,7 +142,7 @@ func (h *loaderHandle) close() error {
 	h.mu.Lock()
 	h.cancel()
 	h.mu.Unlock()
-	csrc.GrowPool(-h.pool)
+	csrc.GrowPool(-h.pool, -h.reserved)
 	h.source.drop()
 	return err
 }

@@ -37,7 +37,7 @@ struct fgi_pool {
   pthread_mutex_t lock;
   fgi_buffer *head[NUM_CLASSES], *tail[NUM_CLASSES];
   fgi_buffer *oldest, *youngest;
-  int64_t limit;
+  int64_t limit, reserve;
   fgi_buffer_counters count;
 };
 
@@ -128,10 +128,13 @@ static void put(fgi_buffer *b) {
   pool->count.pooled_bytes += (int64_t)b->capacity;
 }
 
-/* Under the lock: takes out the oldest until the rest fits the limit; the caller frees the chain after unlocking. */
+/* Under the lock: takes out the oldest until the rest fits the limit, or what the buffers in use leave of the reserve;
+ * the caller frees the chain after unlocking. */
 static fgi_buffer *evict(fgi_pool *pool) {
   fgi_buffer *out = NULL;
-  while (pool->count.pooled_bytes > pool->limit) {
+  int64_t unused = pool->reserve - pool->count.live_bytes;
+  int64_t room = pool->limit + (unused > 0 ? unused : 0);
+  while (pool->count.pooled_bytes > room) {
     fgi_buffer *b = take(pool, pool->oldest->size_class);
     b->next_of_class = out;
     out = b;
@@ -160,7 +163,9 @@ fgi_buffer *fgi_buffer_acquire(fgi_pool *pool, size_t n_bytes) {
   lock(pool);
   pool->count.live++;
   pool->count.live_bytes += (int64_t)capacity;
+  fgi_buffer *evicted = evict(pool);
   unlock(pool);
+  deallocate_all(evicted);
   return b;
 }
 
@@ -184,9 +189,10 @@ void fgi_buffer_release(fgi_buffer *b) {
   deallocate_all(evicted);
 }
 
-void fgi_pool_grow(fgi_pool *pool, int64_t n_bytes) {
+void fgi_pool_grow(fgi_pool *pool, int64_t kept, int64_t reserved) {
   lock(pool);
-  pool->limit += n_bytes;
+  pool->limit += kept;
+  pool->reserve += reserved;
   fgi_buffer *evicted = evict(pool);
   unlock(pool);
   deallocate_all(evicted);

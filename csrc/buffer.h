@@ -26,8 +26,9 @@ void *fgi_buffer_data(const fgi_buffer *b);
 void fgi_buffer_retain(fgi_buffer *b);
 void fgi_buffer_release(fgi_buffer *b);
 
-/* Lets the pool keep n_bytes more (or fewer: negative) of unused buffers. It begins with none. */
-void fgi_pool_grow(fgi_pool *pool, int64_t n_bytes);
+/* Lets the pool keep so many bytes more (or fewer: negative) of unused buffers, and so many more that are reserved for
+ * buffers in use as long as these do not need them. It begins with none. */
+void fgi_pool_grow(fgi_pool *pool, int64_t kept, int64_t reserved);
 
 typedef struct fgi_buffer_counters {
   int64_t live;

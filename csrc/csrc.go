@@ -96,8 +96,11 @@ func (b *Buffer) Tensor(name string, dtype DType, shape []int64, versioned bool)
 // Delete calls the deleter, for a tensor that nobody will receive.
 func (t Tensor) Delete() { C.fgi_tensor_delete(t.Managed, t.versioned) }
 
-// GrowPool lets the pool keep n more bytes (fewer if negative) of unused buffers. It begins with none.
-func GrowPool(n int64) { C.fgi_pool_grow(&C.fgi_batches, C.int64_t(n)) }
+// GrowPool lets the pool keep so many bytes more (fewer if negative) of unused buffers, and so many more that are
+// reserved for buffers in use as long as these do not need them. It begins with none.
+func GrowPool(kept, reserved int64) {
+	C.fgi_pool_grow(&C.fgi_batches, C.int64_t(kept), C.int64_t(reserved))
+}
 
 // Counters says how many buffers are in use, how much memory they are, and how much more the pool keeps.
 func Counters() (live, liveBytes, pooledBytes int64) {

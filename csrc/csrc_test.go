@@ -55,8 +55,30 @@ func nothingLeft(t *testing.T) {
 func withPool(t *testing.T, n int64) {
 	t.Helper()
 	nothingLeft(t)
-	GrowPool(n)
-	t.Cleanup(func() { GrowPool(-n) })
+	GrowPool(n, 0)
+	t.Cleanup(func() { GrowPool(-n, 0) })
+}
+
+// TestThePoolKeepsWhatIsReservedForBuffersInUse: what those in use leave of the reserve is kept, and given up as they
+// grow.
+func TestThePoolKeepsWhatIsReservedForBuffersInUse(t *testing.T) {
+	nothingLeft(t)
+	GrowPool(0, 8<<20)
+	t.Cleanup(func() { GrowPool(0, -8<<20) })
+	one, other := acquire(t, 4<<20), acquire(t, 4<<20)
+	one.Release()
+	_, live, pooled := Counters()
+	assert.EqualValues(t, 4<<20, live)
+	assert.EqualValues(t, 4<<20, pooled, "half of the reserve is not in use")
+	third := acquire(t, 2<<20)
+	_, live, pooled = Counters()
+	assert.EqualValues(t, 6<<20, live)
+	assert.Zero(t, pooled, "a buffer of another size has taken its place")
+	third.Release()
+	other.Release()
+	_, live, pooled = Counters()
+	assert.Zero(t, live)
+	assert.EqualValues(t, 6<<20, pooled)
 }
 
 func acquire(t *testing.T, n int64) *Buffer {

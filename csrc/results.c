@@ -15,7 +15,7 @@ static const int64_t MOST_KEPT = (int64_t)512 << 20;
 
 static void size_the_pool(void) {
   int64_t sixteenth = (int64_t)sysconf(_SC_PHYS_PAGES) / 16 * (int64_t)sysconf(_SC_PAGESIZE);
-  fgi_pool_grow(&fgi_results, sixteenth < MOST_KEPT ? sixteenth : MOST_KEPT);
+  fgi_pool_grow(&fgi_results, sixteenth < MOST_KEPT ? sixteenth : MOST_KEPT, 0);
 }
 
 int32_t fg_result(const int64_t *shape, int32_t ndim, DLDataType dtype, int32_t versioned, fg_tensor *out,

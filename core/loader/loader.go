@@ -46,9 +46,9 @@ type Loader struct {
 	closed    bool
 }
 
-// PoolBytes is the part of the memory that the allocator may use to keep buffers
-// that came back.
-func (l *Loader) PoolBytes() int64 { return l.split.Pool }
+// PoolBytes is the part of the memory that the allocator may use to keep buffers that came back, and the part that is
+// reserved for batches: what these do not use of it may be kept as well.
+func (l *Loader) PoolBytes() (kept, reserved int64) { return l.split.Pool, l.split.Batches }
 
 // Mode is what an epoch is for.
 type Mode int

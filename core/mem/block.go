@@ -28,7 +28,7 @@ func (b *Budget) Alloc(p Purpose, n int64) (*Block, error) {
 	if err := b.Reserve(p, n); err != nil {
 		return nil, err
 	}
-	data, err := mapAnonymous(n)
+	data, err := mapZeroed(n)
 	if err != nil {
 		b.Release(p, n)
 		return nil, fmt.Errorf("mem: mapping %d bytes for %s: %w", n, p, err)
@@ -45,7 +45,7 @@ func (k *Block) Free() {
 		return
 	}
 	n := int64(len(k.data))
-	unmap(k.data)
+	unmapZeroed(k.data)
 	k.data = nil
 	k.budget.Release(k.purpose, n)
 }

@@ -37,8 +37,9 @@ type MapAllocator struct {
 	spare   *spareMaps
 }
 
-// spareMaps are maps that nobody uses, by the logarithm of their size. mu guards both fields.
+// spareMaps are maps that nobody uses, by the logarithm of their size. mu guards all but most.
 type spareMaps struct {
+	most  int // bytes that are kept
 	mu    sync.Mutex
 	maps  [64][][]byte
 	bytes int
@@ -52,7 +53,7 @@ const (
 
 // NewAllocator returns a MapAllocator with nothing live.
 func NewAllocator() *MapAllocator {
-	a := &MapAllocator{spare: new(spareMaps)}
+	a := &MapAllocator{spare: &spareMaps{most: mostSpare}}
 	runtime.AddCleanup(a, (*spareMaps).unmap, a.spare)
 	return a
 }
@@ -128,7 +129,7 @@ func (s *spareMaps) take(n int64) ([]byte, error) {
 func (s *spareMaps) give(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(data) == 0 || s.bytes+len(data) > mostSpare {
+	if len(data) == 0 || s.bytes+len(data) > s.most {
 		unmap(data)
 		return
 	}

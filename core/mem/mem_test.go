@@ -217,3 +217,30 @@ func TestMapAllocatorReusesMaps(t *testing.T) {
 	require.Zero(t, buffers)
 	require.Zero(t, bytes)
 }
+
+func TestSmallBlocksComeBackEmpty(t *testing.T) {
+	b := mem.NewBudget(0)
+	for _, n := range []int64{1, 16 << 10, 16<<10 + 1, 100_000, 256 << 10, 256<<10 + 1} {
+		var blocks []*mem.Block
+		for range 40 { // more than are kept of the largest
+			block, err := b.Alloc(mem.Trace, n)
+			require.NoError(t, err)
+			require.Len(t, block.Bytes(), int(n))
+			for _, v := range block.Bytes() {
+				if v != 0 {
+					t.Fatalf("a block of %d bytes is not empty", n)
+				}
+			}
+			for i := range block.Bytes() {
+				block.Bytes()[i] = 7
+			}
+			if blocks = append(blocks, block); len(blocks)%3 == 0 {
+				blocks[len(blocks)-2].Free()
+			}
+		}
+		for _, block := range blocks {
+			block.Free()
+		}
+	}
+	require.Zero(t, b.Used())
+}
