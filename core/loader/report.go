@@ -2,6 +2,7 @@ package loader
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ type Window struct {
 	// but not by its prologue. An early prologue is counted here, its time is not in WallSeconds.
 	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy
 	WallSeconds     float64 `json:"wall_seconds"`
+	WaitedSeconds   float64 `json:"waited_seconds"` // of WallSeconds: by the consumer, for batches
 	MeasuredRead    int64   `json:"measured_bytes_read"`
 	MeasuredWritten int64   `json:"measured_bytes_written"`
 }
@@ -51,6 +53,7 @@ type windows struct {
 	last   []Window
 	early  moved     // by prologues that ran early
 	ratios []float64 // measured by predicted seconds, of the last windows
+	models []float64 // and by those that the device and an idle processor would have taken
 }
 
 // Bounds of what is kept. Arbitrary.
@@ -93,6 +96,7 @@ func (w *windows) addEarly(m moved) {
 }
 
 func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
+	waited := time.Duration(s.inspector.loader.counters.waiting.Load()) - s.waited
 	took := after.minus(s.before)
 	if s.early != nil {
 		took = took.plus(s.early.moved)
@@ -107,14 +111,38 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 		First: s.first, Batches: len(s.batches), Choice: s.plan.Choice,
 		MeasuredSeconds: busy.Seconds(), WallSeconds: wall.Seconds(),
 		MeasuredRead: took.read, MeasuredWritten: took.written, Early: s.early != nil,
+		WaitedSeconds: waited.Seconds(),
 	}
 	w.last = append(w.last, report)
-	if predicted := report.Seconds; predicted > 0 {
-		if len(w.ratios) == keptRatios {
-			w.ratios = slices.Delete(w.ratios, 0, 1)
-		}
-		w.ratios = append(w.ratios, busy.Seconds()/predicted)
+	if report.Seconds > 0 {
+		w.ratios = withLast(w.ratios, busy.Seconds()/report.Seconds)
+		w.models = withLast(w.models, busy.Seconds()/(report.DeviceSeconds+report.ProcessorSeconds))
 	}
+}
+
+// withLast is the last values with another one.
+func withLast(values []float64, another float64) []float64 {
+	if len(values) == keptRatios {
+		values = slices.Delete(values, 0, 1)
+	}
+	return append(values, another)
+}
+
+// loadWindows is how many windows say what the loop does: few, since that changes. Arbitrary.
+const loadWindows = 5
+
+// load is what the loop does beside reading, by the last windows: the median of each figure.
+func (w *windows) load() plan.Load {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var loop, pace []float64
+	for _, of := range w.last[max(0, len(w.last)-loadWindows):] {
+		loop = append(loop, max(0, of.WallSeconds-of.WaitedSeconds)/float64(of.Batches))
+		if of.ProcessorSeconds > 0 {
+			pace = append(pace, max(0, of.MeasuredSeconds-of.DeviceSeconds)/of.ProcessorSeconds)
+		}
+	}
+	return plan.Load{LoopSeconds: median(loop), Pace: median(pace), Share: 1 / float64(runtime.NumCPU())}
 }
 
 // medianError is the median of |measured/predicted - 1|, 0 where nothing has been
@@ -148,10 +176,10 @@ const (
 func (w *windows) misjudged() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.ratios) < fewWindows {
+	if len(w.models) < fewWindows {
 		return false
 	}
-	ratio := median(slices.Clone(w.ratios))
+	ratio := median(slices.Clone(w.models))
 	return ratio > misjudged || ratio < 1./misjudged
 }
 

@@ -28,6 +28,7 @@ type superbatch struct {
 	unread  atomic.Int64   // batches whose rows have not all been read
 	started time.Time      // of the prologue; set before ready is closed, as is before
 	before  moved          // by the loader until then
+	waited  time.Duration  // by the consumer until then
 	early   *earlyPrologue // nil: the prologue does not run early
 }
 
@@ -88,6 +89,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	l := s.inspector.loader
 	s.inspector.forget(s)
 	s.started, s.before = time.Now(), l.movedInTime()
+	s.waited = time.Duration(l.counters.waiting.Load())
 	defer close(s.ready)
 	l.planned.lull.enter()
 	defer l.planned.lull.leave()

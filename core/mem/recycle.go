@@ -2,8 +2,8 @@ package mem
 
 import "freshgo/core/internal/invariants"
 
-// Small blocks come and go thousands of times a second where plans and packs pass through a file. To map and unmap each,
-// with a fault for every page, took a tenth of a loader's processor time, so that some are kept to be used again.
+// Small blocks come and go thousands of times a second where plans and packs pass through a file. To map and unmap
+// each, with a fault for every page, took a tenth of a loader's processor time, so that some are kept.
 const (
 	mostSmall = 256 << 10 // the largest of them
 	mostKept  = 4 << 20   // of maps that nobody uses; no budget counts them. Arbitrary
@@ -12,8 +12,8 @@ const (
 // small is the spare maps of the blocks of all budgets.
 var small = spareMaps{most: mostKept}
 
-// recycles says whether blocks of n bytes are used again. With the tag invariants none are, so that an access after Free
-// stays a fault.
+// recycles says whether blocks of n bytes are used again. With the tag invariants none are, so that an access after
+// Free stays a fault.
 func recycles(n int) bool { return n > 0 && n <= mostSmall && !invariants.Enabled }
 
 // mapZeroed returns n bytes of zeros; the capacity is that of their map.

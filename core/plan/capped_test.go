@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -16,6 +17,11 @@ import (
 type cappedDisk struct {
 	requests, bytes float64 // a second
 	asked, moved    [2]float64
+
+	// Beside it: what the processor takes for each request, page and row of a pack, and the loop that takes the batches.
+	request, page float64
+	processor     float64
+	load          Load
 }
 
 const readWay, writeWay = 0, 1
@@ -23,14 +29,16 @@ const readWay, writeWay = 0, 1
 func (d *cappedDisk) ask(way int, requests, bytes int64) {
 	d.asked[way] += float64(requests)
 	d.moved[way] += float64(bytes)
+	d.processor += float64(requests)*d.request + float64(bytes)/ssd.PageBytes*d.page
 }
 
-// seconds is what all that was asked takes, a way beside the other.
-func (d *cappedDisk) seconds() (longest float64) {
+// seconds is what all that was asked takes, a way beside the other, in a loop of so many batches, which goes on
+// meanwhile and loses its share of the processor.
+func (d *cappedDisk) seconds(batches int) (longest float64) {
 	for way := range d.asked {
 		longest = max(longest, d.asked[way]/d.requests, d.moved[way]/d.bytes)
 	}
-	return longest
+	return max(longest, d.load.LoopSeconds*float64(batches)) + d.load.Share*d.processor
 }
 
 // calibrated is what a calibration finds: the line through requests of one page and of sixteen, and the rates.
@@ -39,6 +47,7 @@ func (d *cappedDisk) calibrated() ssd.Device {
 	page := max((sixteen-one)/15, 1e-9) // as there, never nothing
 	return ssd.Device{
 		RequestSeconds: one - page, PageSeconds: page, ReadBytesPerSecond: d.bytes, WriteBytesPerSecond: d.bytes,
+		RequestProcessor: d.request, PageProcessor: d.page, WriteProcessor: d.page,
 	}
 }
 
@@ -57,7 +66,7 @@ func TestACappedDiskIsPlannedFor(t *testing.T) {
 			for _, name := range Transfers() {
 				d := disk
 				runCapped(t, &d, name, trace, numRows, chosen)
-				took[name] = d.seconds()
+				took[name] = d.seconds(len(trace))
 			}
 			best := "random"
 			for name, seconds := range took {
@@ -71,6 +80,55 @@ func TestACappedDiskIsPlannedFor(t *testing.T) {
 	require.Greater(t, len(chosen), 2, "%v", chosen)
 }
 
+// TestTheProcessorIsWeighed is the same where reading takes the processor of a loop: the way is another where the loop
+// waits for its batches than where its own work is what an epoch takes.
+func TestTheProcessorIsWeighed(t *testing.T) {
+	const numRows = 1 << 15
+	disk := cappedDisk{requests: 3000, bytes: 1e9} // which has time to read through holes
+	others := 0
+	for _, width := range []int{30, 300, 2000} {
+		rng := rand.New(rand.NewPCG(uint64(width), 3)) // constant: where two cost nearly the same, chance decides
+		trace := wide(rng, 32, width, numRows)
+		var ways []map[string]bool
+		for _, loop := range []float64{0, 1} {
+			took, chosen := map[string]float64{}, map[string]bool{}
+			best := "random"
+			for _, name := range Transfers() {
+				d := disk
+				d.request, d.page, d.load = 5e-6, 150e-6, Load{LoopSeconds: loop, Share: 0.5} // a slow processor
+				runCapped(t, &d, name, trace, numRows, chosen)
+				took[name] = d.seconds(len(trace))
+				if took[name] < took[best] {
+					best = name
+				}
+			}
+			work := loop * float64(len(trace)) // what no way can save
+			require.LessOrEqual(t, took[auto]-work, 1.2*(took[best]-work), "batches of %d, loop %v: %v", width, loop, took)
+			ways = append(ways, chosen)
+		}
+		if !maps.Equal(ways[0], ways[1]) {
+			others++
+		}
+	}
+	require.Positive(t, others, "a loop that waits and one that does not read alike")
+}
+
+func TestWhatALoopLoses(t *testing.T) {
+	for name, c := range map[string]struct {
+		load              Load
+		device, processor float64
+		want              float64
+	}{
+		"nothing is known":                    {Load{}, 3, 2, 3},
+		"the loop only waits":                 {Load{Share: 0.5}, 3, 2, 4},
+		"all of the device is hidden":         {Load{LoopSeconds: 1, Share: 0.5}, 3, 2, 3./8 + 1},
+		"a part of it is":                     {Load{LoopSeconds: 0.2, Share: 0.5}, 3, 2, 1 + 2./8 + 1},
+		"the processor is busy, reading late": {Load{LoopSeconds: 0.2, Share: 0.5, Pace: 2}, 3, 2, 5 + 2./8 + 1},
+	} {
+		require.InDelta(t, c.want, c.load.cost(c.device, c.processor, 10), 1e-12, name)
+	}
+}
+
 // runCapped plans windows of eight batches, and asks a disk for what they need. Packs are in the file.
 func runCapped(t *testing.T, d *cappedDisk, name string, trace []Batch, numRows int64, chosen map[string]bool) {
 	c := testConfig(numRows, 1000, name)
@@ -78,6 +136,7 @@ func runCapped(t *testing.T, d *cappedDisk, name string, trace []Batch, numRows 
 	p, err := New(mem.NewBudget(0), c)
 	require.NoError(t, err)
 	defer p.Close()
+	p.SetLoad(d.load)
 	e := newExecutor(t, p.config.Capacity, c.Depth)
 	batch := func(i int64) Batch { return trace[i] }
 	for first := 0; first < len(trace); first += 8 {
@@ -91,6 +150,9 @@ func runCapped(t *testing.T, d *cappedDisk, name string, trace []Batch, numRows 
 			chunks := (bytes + int64(c.SlotBytes) - 1) / int64(c.SlotBytes)
 			d.ask(writeWay, chunks, bytes)
 			d.ask(readWay, chunks, bytes)
+			if d.page > 0 {
+				d.processor += float64(pack.Rows) * packRowProcessor
+			}
 		}
 		if name == auto {
 			chosen[s.Choice.Chosen] = true

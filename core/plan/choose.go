@@ -24,11 +24,14 @@ type Choice struct {
 	ColdRows int64    `json:"cold_rows"` // of the superbatch: to be read, unless they are at hand earlier
 	Options  []Option `json:"options"`   // none where the device is not known
 
-	// What the device is predicted to do from the start of this superbatch to the start of the next, in the chosen way.
-	Seconds   float64 `json:"predicted_seconds"`
-	Prologue  float64 `json:"predicted_prologue_seconds"` // part of Seconds
-	Requests  int64   `json:"predicted_requests"`
-	BytesRead int64   `json:"predicted_bytes_read"` // of tables, not of packs
+	// What reading is predicted to take from the start of this superbatch to the start of the next, in the chosen way: of
+	// the device alone, of the processor, and until it is done, with a processor as busy as it was (see Load).
+	Seconds          float64 `json:"predicted_seconds"`
+	DeviceSeconds    float64 `json:"predicted_device_seconds"`
+	ProcessorSeconds float64 `json:"predicted_processor_seconds"`
+	Prologue         float64 `json:"predicted_prologue_seconds"` // part of DeviceSeconds
+	Requests         int64   `json:"predicted_requests"`
+	BytesRead        int64   `json:"predicted_bytes_read"` // of tables, not of packs
 }
 
 // Option is a way to transfer, with its costs over the whole window: the superbatch, and the first accesses of what is
@@ -39,12 +42,15 @@ type Option struct {
 	BytesRead    int64   `json:"bytes_read"`    // of tables and of packs in the file
 	BytesWritten int64   `json:"bytes_written"` // of packs in the file
 	PackRows     int64   `json:"pack_rows"`
-	Seconds      float64 `json:"seconds"`
+	Seconds      float64 `json:"seconds"`       // of the device
 	AheadSeconds float64 `json:"ahead_seconds"` // part of Seconds
-	Fits         bool    `json:"fits"`          // there is room for all packs that it could use
+	// ProcessorSeconds is what it takes of the processor, and Cost what the loop loses by both (see Load).
+	ProcessorSeconds float64 `json:"processor_seconds"`
+	Cost             float64 `json:"cost_seconds"`
+	Fits             bool    `json:"fits"` // there is room for all packs that it could use
 
-	prologue             float64
-	requests, bytesTable int64 // of the superbatch
+	prologue, processorAhead float64
+	requests, bytesTable     int64 // of the superbatch
 }
 
 const (
@@ -100,7 +106,7 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 	for i, m := range w.methods {
 		o := s.price(m)
 		c.Options = append(c.Options, o)
-		if o.Seconds < c.Options[best].Seconds*worthwhile {
+		if o.Cost < c.Options[best].Cost*worthwhile {
 			best = i
 		}
 	}
@@ -111,7 +117,7 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 		return w.methods[0], "nothing is cheaper", nil
 	}
 	return w.methods[best], fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s",
-		c.Options[best].Seconds, c.Options[0].Seconds, c.Options[0].Name), nil
+		c.Options[best].Cost, c.Options[0].Cost, c.Options[0].Name), nil
 }
 
 // sample takes a part of the cold rows.
@@ -198,6 +204,7 @@ func (s *sample) price(m method) Option {
 	d := w.config.Device
 	slotPages := int64(w.config.SlotBytes / ssd.PageBytes)
 	anywhere, inOrder := price{d.RequestSeconds, d.PageSeconds}, scanPrice(d, slotPages)
+	processor := price{d.RequestProcessor, d.PageProcessor}
 	var n counts
 	for table := range s.spans {
 		s.count(table, int64(inOrder.hole(slotPages)), &n)
@@ -205,11 +212,14 @@ func (s *sample) price(m method) Option {
 	at := func(n int64) float64 { return float64(n) * s.scale }
 	seconds := func(p price, r reads) float64 { return p.of(at(r.requests), at(r.pages)) }
 	o.prologue = min(seconds(inOrder, n.prologue), seconds(anywhere, n.prologue))
-	o.AheadSeconds = seconds(anywhere, n.ahead)
+	o.AheadSeconds, o.processorAhead = seconds(anywhere, n.ahead), seconds(processor, n.ahead)
 	if rows := s.aheadRows(); rows <= float64(w.transfer.room.total()) {
 		// What is saved there is worth no more than what the next prologue would need, with the packs that it fills.
-		o.AheadSeconds = min(o.AheadSeconds, seconds(inOrder, n.aheadScan)+w.packSeconds(rows))
+		if scan := seconds(inOrder, n.aheadScan) + w.packSeconds(rows); scan < o.AheadSeconds {
+			o.AheadSeconds, o.processorAhead = scan, seconds(processor, n.aheadScan)+w.packProcessor(rows)
+		}
 	}
+	o.ProcessorSeconds = seconds(processor, n.current) + seconds(processor, n.prologue) + o.processorAhead
 	o.Seconds = seconds(anywhere, n.current) + o.AheadSeconds + o.prologue
 	o.requests = int64(at(n.current.requests + n.prologue.requests))
 	o.bytesTable = int64(at(n.current.pages+n.prologue.pages)) * ssd.PageBytes
@@ -217,6 +227,7 @@ func (s *sample) price(m method) Option {
 	o.BytesRead = o.bytesTable + int64(at(n.ahead.pages))*ssd.PageBytes
 	o.Fits = cuts.fits
 	w.addPacks(&o, m, cuts, early)
+	o.Cost = w.load.cost(o.Seconds, o.ProcessorSeconds, len(w.batches))
 	return o
 }
 

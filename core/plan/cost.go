@@ -93,6 +93,24 @@ func (w *window) packSeconds(rows float64) (seconds float64) {
 	return seconds
 }
 
+// packProcessor is what so many rows that are put into packs take of the processor.
+func (w *window) packProcessor(rows float64) float64 {
+	inFile := max(0, rows-float64(w.transfer.room.memory))
+	return w.packedProcessor(rows, inFile, inFile)
+}
+
+// packedProcessor is what it takes to put rows into packs, to write some of them to the file and to read some back.
+func (w *window) packedProcessor(rows, written, read float64) float64 {
+	d, record := w.config.Device, float64(w.config.recordBytes())
+	if d.PageProcessor == 0 {
+		return 0 // what the processor costs is not known
+	}
+	pages := record / ssd.PageBytes
+	slotPages := float64(max(w.config.SlotBytes/ssd.PageBytes, 1))
+	return rows*packRowProcessor + written*pages*d.WriteProcessor +
+		read*pages*(d.PageProcessor+d.RequestProcessor/slotPages)
+}
+
 // addPacks adds what packs in the file cost. The nearest are in memory.
 func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
 	record := float64(w.config.recordBytes())
@@ -116,6 +134,8 @@ func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
 	o.PackRows = int64(rows)
 	o.BytesWritten = int64(inFile * record)
 	o.BytesRead += int64(inFile*record) + w.backlog
+	o.ProcessorSeconds += w.packedProcessor(rows, inFile, inFile+float64(w.backlog)/record)
+	o.processorAhead += w.packedProcessor(0, 0, inFileAhead)
 	d := w.config.Device
 	if d.WriteBytesPerSecond > 0 {
 		o.Seconds += inFile * record / d.WriteBytesPerSecond

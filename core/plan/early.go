@@ -38,5 +38,6 @@ func (w *window) runEarly(m method) bool {
 		return false
 	}
 	w.plan.Choice.Seconds += extra
+	w.plan.Choice.DeviceSeconds += extra
 	return true
 }

@@ -71,6 +71,7 @@ type transfer struct {
 	// the tables whose pages rows share: of those that have the same rows, the widest that has several on a page
 	pages      []int
 	priced     bool // costs can be told
+	load       Load // what they are weighed by
 	regionBits uint // of row numbers within a region (see sample)
 }
 
@@ -286,7 +287,9 @@ func (w *window) took(m method, why string) {
 	c.Chosen, c.Why = m.String(), why
 	for _, o := range c.Options {
 		if o.Name == c.Chosen {
-			c.Seconds, c.Prologue, c.Requests, c.BytesRead = o.Seconds-o.AheadSeconds, o.prologue, o.requests, o.bytesTable
+			c.DeviceSeconds, c.ProcessorSeconds = o.Seconds-o.AheadSeconds, o.ProcessorSeconds-o.processorAhead
+			c.Seconds = w.load.busy(c.DeviceSeconds, c.ProcessorSeconds)
+			c.Prologue, c.Requests, c.BytesRead = o.prologue, o.requests, o.bytesTable
 		}
 	}
 }

@@ -3,14 +3,19 @@ package ssd
 import (
 	"cmp"
 	"context"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const (
 	firstBurst  = 8                    // requests: even a disk with moving parts answers these in a tenth of a second
@@ -40,28 +45,49 @@ type tally struct {
 	pages   int64     // of a request
 	next    int       // requests of the next burst
 	seconds []float64 // per request, by round
+	// per request, by round: of the processor
+	processor []float64
 }
 
 // perRequest is the median: a machine that is busy with something else disturbs one round and not all.
-func (t *tally) perRequest() float64 {
-	sorted := slices.Sorted(slices.Values(t.seconds))
+func (t tally) perRequest() float64 { return median(t.seconds) }
+
+func (t tally) processorPerRequest() float64 { return median(t.processor) }
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
 }
 
-func (t *tally) bytesPerSecond() float64 { return float64(t.pages*PageBytes) / t.perRequest() }
+// timed is what a burst took: the requests that were made, and the time of those among them that were timed.
+type timed struct {
+	made, count int
+	took        time.Duration
+}
 
-// burst runs ever longer bursts until one takes a good part of its share, and counts that one. run returns how many of
-// n requests it timed, and their time.
-func (t *tally) burst(share time.Duration, run func(n int) (int, time.Duration, error)) error {
+// processorTime is what of the processor this process has used, by all threads.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0 // does not happen
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func (t tally) bytesPerSecond() float64 { return float64(t.pages*PageBytes) / t.perRequest() }
+
+// burst runs ever longer bursts of about n requests until one takes a good part of its share, and counts that one.
+func (t *tally) burst(share time.Duration, run func(n int) (timed, error)) error {
 	t.next = max(t.next, firstBurst)
 	for {
-		start := time.Now()
-		n, took, err := run(t.next)
+		start, used := time.Now(), processorTime()
+		of, err := run(t.next)
 		if err != nil {
 			return err
 		}
 		if time.Since(start) >= share/burstGrowth || t.next >= maxBurst {
-			t.seconds = append(t.seconds, max(took, tinyTime).Seconds()/float64(n))
+			t.seconds = append(t.seconds, max(of.took, tinyTime).Seconds()/float64(of.count))
+			t.processor = append(t.processor, max(processorTime()-used, tinyTime).Seconds()/float64(of.made))
 			return nil
 		}
 		t.next *= burstGrowth
@@ -78,7 +104,7 @@ type reader struct {
 }
 
 // scattered reads n ranges at random places.
-func (r *reader) scattered(ctx context.Context, n int, pages int64) (int, time.Duration, error) {
+func (r *reader) scattered(ctx context.Context, n int, pages int64) (timed, error) {
 	return r.read(ctx, n, func(int) Range {
 		begin := r.random.Int64N(r.pages - pages + 1)
 		return pageRange(begin, begin+pages)
@@ -87,7 +113,7 @@ func (r *reader) scattered(ctx context.Context, n int, pages int64) (int, time.D
 
 // inOrder reads n ranges one after the other from a random place on, and from the beginning again after the last whole
 // one.
-func (r *reader) inOrder(ctx context.Context, n int, pages int64) (int, time.Duration, error) {
+func (r *reader) inOrder(ctx context.Context, n int, pages int64) (timed, error) {
 	whole := r.pages / pages
 	first := r.random.Int64N(whole)
 	return r.read(ctx, n, func(i int) Range {
@@ -98,7 +124,7 @@ func (r *reader) inOrder(ctx context.Context, n int, pages int64) (int, time.Dur
 
 // read times a Read. A long one is timed between two deliveries while the queue was full, for its beginning and its end
 // say nothing about a device at depth.
-func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (int, time.Duration, error) {
+func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (timed, error) {
 	r.ranges = r.ranges[:0]
 	for i := range n {
 		r.ranges = append(r.ranges, at(i))
@@ -118,7 +144,7 @@ func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (int, ti
 		}
 		return nil
 	})
-	return to - from, time.Duration(ended.Load() - began.Load()), err
+	return timed{n, to - from, time.Duration(ended.Load() - began.Load())}, err
 }
 
 // scribe makes bursts of writes to a Temp, as packs are written.
@@ -158,8 +184,9 @@ func (s *scribe) close() {
 	s.block.Free()
 }
 
-// write appends n chunks, or as many as may be written in all, and begins at the front again when there is no room.
-func (s *scribe) write(ctx context.Context, n int) (int, time.Duration, error) {
+// write appends n chunks, each with a checksum as packs have it, or as many as may be written in all, and begins at the
+// front again when there is no room.
+func (s *scribe) write(ctx context.Context, n int) (timed, error) {
 	n = min(n, maxWritten/s.chunk)
 	if s.end+n*s.chunk > maxWritten {
 		s.end = 0
@@ -167,7 +194,7 @@ func (s *scribe) write(ctx context.Context, n int) (int, time.Duration, error) {
 	first := s.end
 	s.end += n * s.chunk
 	if err := s.temp.Grow(int64(s.end)); err != nil {
-		return 0, 0, err
+		return timed{}, err
 	}
 	var next atomic.Int64 // of the chunks, shared out among the writers
 	errs := make(chan error, s.count)
@@ -177,6 +204,7 @@ func (s *scribe) write(ctx context.Context, n int) (int, time.Duration, error) {
 			var err error
 			for j := int(next.Add(1)) - 1; j < n && err == nil; j = int(next.Add(1)) - 1 {
 				if err = ctx.Err(); err == nil {
+					crc32.Checksum(s.block.Bytes(), castagnoli)
 					err = s.temp.Write(s.block.Bytes(), int64(first+j*s.chunk))
 				}
 			}
@@ -187,5 +215,5 @@ func (s *scribe) write(ctx context.Context, n int) (int, time.Duration, error) {
 	for range s.count {
 		err = cmp.Or(err, <-errs)
 	}
-	return n, time.Since(start), err
+	return timed{n, n, time.Since(start)}, err
 }

@@ -19,6 +19,11 @@ type Device struct {
 	// in the order of the file, in ranges of the engine's slot size
 	ReadBytesPerSecond  float64 `json:"read_bytes_per_second"`
 	WriteBytesPerSecond float64 `json:"write_bytes_per_second"`
+	// what of the processor, of all threads, it takes besides: a request, a page of it, and a page that is written, with
+	// its checksum
+	RequestProcessor float64 `json:"request_processor_seconds"`
+	PageProcessor    float64 `json:"page_processor_seconds"`
+	WriteProcessor   float64 `json:"write_processor_seconds"`
 	// why writing is taken to be as fast as reading; empty: it was measured
 	WriteAssumed string `json:"write_assumed,omitempty"`
 	Engine       string `json:"engine"`
@@ -76,30 +81,33 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	for range rounds {
 		for i := range points {
 			t := &points[i]
-			if err := t.burst(share, func(n int) (int, time.Duration, error) {
+			if err := t.burst(share, func(n int) (timed, error) {
 				return reading.scattered(ctx, n, t.pages)
 			}); err != nil {
 				return Device{}, err
 			}
 		}
-		if err := scan.burst(share, func(n int) (int, time.Duration, error) {
+		if err := scan.burst(share, func(n int) (timed, error) {
 			return reading.inOrder(ctx, n, longest)
 		}); err != nil {
 			return Device{}, err
 		}
 		if refused == nil {
-			refused = writing.tally.burst(share, func(n int) (int, time.Duration, error) { return writing.write(ctx, n) })
+			refused = writing.tally.burst(share, func(n int) (timed, error) { return writing.write(ctx, n) })
 		}
 		if err := ctx.Err(); err != nil {
 			return Device{}, err
 		}
 	}
 	d := Device{Engine: e.Name(), Depth: e.Depth(), ReadBytesPerSecond: scan.bytesPerSecond()}
-	d.RequestSeconds, d.PageSeconds = fit(points[:])
+	d.RequestSeconds, d.PageSeconds = fit(points[:], tally.perRequest)
+	d.RequestProcessor, d.PageProcessor = fit(points[:], tally.processorPerRequest)
 	if refused == nil {
 		d.WriteBytesPerSecond = writing.tally.bytesPerSecond()
+		d.WriteProcessor = writing.tally.processorPerRequest() / float64(writing.tally.pages)
 	} else {
 		d.WriteBytesPerSecond, d.WriteAssumed = d.ReadBytesPerSecond, refused.Error()
+		d.WriteProcessor = d.PageProcessor
 	}
 	return d, nil
 }
@@ -107,10 +115,10 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 // fit draws the line request + pages * page through the times of requests, with the smallest relative errors (least
 // squares), and neither part negative. Where all requests are of one length, which happens in a file of one page, any
 // line through that point will do.
-func fit(points []tally) (request, page float64) {
+func fit(points []tally, of func(tally) float64) (request, page float64) {
 	var s, sn, snn, st, snt float64
 	for _, p := range points {
-		n, t := float64(p.pages), p.perRequest()
+		n, t := float64(p.pages), of(p)
 		w := 1 / (t * t)
 		s, sn, snn, st, snt = s+w, sn+w*n, snn+w*n*n, st+w*t, snt+w*n*t
 	}

@@ -19,10 +19,13 @@ import (
 
 func requireUsable(t *testing.T, d ssd.Device) {
 	t.Helper()
-	for _, v := range []float64{d.RequestSeconds, d.PageSeconds, d.ReadBytesPerSecond, d.WriteBytesPerSecond} {
+	for _, v := range []float64{d.RequestSeconds, d.PageSeconds, d.ReadBytesPerSecond, d.WriteBytesPerSecond,
+		d.RequestProcessor, d.PageProcessor, d.WriteProcessor} {
 		require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%+v", d)
 	}
 	require.Positive(t, d.PageSeconds)
+	require.Positive(t, d.PageProcessor)
+	require.Positive(t, d.WriteProcessor)
 	require.Positive(t, d.ReadBytesPerSecond)
 	require.Positive(t, d.WriteBytesPerSecond)
 }
@@ -166,7 +169,7 @@ func TestUnusableSavedDevices(t *testing.T) {
 	require.NoError(t, err)
 	for name, data := range map[string]string{
 		"empty": "", "no JSON": "\x00\x01", "cut": string(good[:len(good)/2]),
-		"another version": strings.Replace(string(good), `"version": 1`, `"version": 2`, 1),
+		"another version": strings.Replace(string(good), `"version": 2`, `"version": 1`, 1),
 		"zero":            strings.Replace(string(good), "0.00001,", "-1,", 1),
 		"no page":         strings.Replace(string(good), "0.000002", "0", 1),
 		"huge":            string(good) + strings.Repeat(" ", 100_000), "a number": "1",

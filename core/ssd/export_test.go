@@ -32,7 +32,7 @@ func Fit(pages []int64, seconds []float64) (request, page float64) {
 	for i := range points {
 		points[i] = tally{pages: pages[i], seconds: []float64{seconds[i]}}
 	}
-	return fit(points)
+	return fit(points, tally.perRequest)
 }
 
 func (k *KernelStub) setup(entries uint32, params *ringParams) (int, error) {

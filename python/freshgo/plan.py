@@ -24,9 +24,12 @@ class Plan:
         data: everything as a dict. ``"split"``: bytes by name. ``"cache"``, ``"capacity_rows"``, ``"superbatch"``,
             ``"why"``. ``"device"``: its measured performance. ``"windows"``: a list, each with ``"first"`` (batch),
             ``"batches"``, ``"options"`` (``"name"``, ``"requests"``, ``"bytes_read"``, ``"bytes_written"``,
-            ``"seconds"``, ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
-            ``"predicted_seconds"`` and ``"measured_seconds"`` of the batches themselves (the latter is None before they
-            have run), ``"missed_rows"`` (accesses to rows that are not cached), ``"floor_bytes"`` and
+            ``"seconds"`` of the device, ``"processor_seconds"``, ``"cost_seconds"`` that the loop loses by both,
+            ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
+            ``"predicted_seconds"`` and ``"measured_seconds"`` in which the batches themselves are read (the latter is
+            None before they have run), ``"predicted_device_seconds"`` and ``"predicted_processor_seconds"`` (what that
+            takes of the device and of the processor), ``"wall_seconds"`` and ``"waited_seconds"`` (of these, those in
+            which the loop waited for a batch), ``"missed_rows"`` (accesses to rows that are not cached), ``"floor_bytes"`` and
             ``"floor_seconds"`` (one scan of the features, no more of them than these rows touch, and each of these rows
             written once and read once, at the device's rates in sequence), ``"measured_bytes_read"`` and
             ``"measured_bytes_written"`` (from the first read to the last, with those for the plan of the next window),
@@ -152,11 +155,16 @@ def _window(window: dict[str, Any]) -> str:
 
 def _prices(options: Iterable[dict[str, Any]], chosen: object) -> list[str]:
     """Return what was compared: the chosen way, the next best, and random reads as the baseline."""
-    priced = sorted((o for o in options if o.get("name") and o.get("seconds") is not None), key=lambda o: o["seconds"])
+    priced = sorted((o for o in options if o.get("name") and o.get("seconds") is not None), key=_cost)
     others = [o for o in priced if o["name"] != chosen]
     shown = [o for o in priced if o["name"] == chosen] + [o for o in others if o.get("fits", True)][:1]
     shown += [o for o in others if o["name"] == "random" and o not in shown]
-    return [f"{o['name']} {_seconds(o['seconds'])}" for o in shown] if others else []
+    return [f"{o['name']} {_seconds(_cost(o))}" for o in shown] if others else []
+
+
+def _cost(option: dict[str, Any]) -> float:
+    """Return what a way costs the loop, or, where that is not told, the device."""
+    return float(option.get("cost_seconds", option["seconds"]))
 
 
 def _seconds(seconds: float) -> str:

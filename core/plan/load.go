@@ -1,0 +1,33 @@
+package plan
+
+// Load is what the loop that takes the batches does beside their reading, as measured while it runs. The zero value is
+// a loop that does nothing but wait, on a processor that has nothing else to do.
+type Load struct {
+	// LoopSeconds is what the loop takes for a batch when it does not wait for one: reading that takes no longer delays
+	// nothing.
+	LoopSeconds float64
+	// Share is what the loop loses by a second of the processor that reading takes: the inverse of the number of
+	// processors.
+	Share float64
+	// Pace is how many seconds longer than the device alone it takes to read what needs a second of the processor: where
+	// others keep that busy, reading waits for it.
+	Pace float64
+}
+
+// SetLoad tells what the plans that follow are weighed by.
+func (p *Planner) SetLoad(l Load) { p.transfer.load = l }
+
+// busy is how long it takes to read what needs so many seconds of the device and of the processor.
+func (l Load) busy(device, processor float64) float64 { return device + l.Pace*processor }
+
+// cost is what reading for so many batches costs a loop: the time in which it waits, what it loses of the processor,
+// and a part of the time of the device that nobody waits for, since a loop may become faster.
+func (l Load) cost(device, processor float64, batches int) float64 {
+	busy := l.busy(device, processor)
+	hidden := min(busy, l.LoopSeconds*float64(batches))
+	return busy - hidden + hidden/hides + l.Share*processor
+}
+
+// packRowProcessor is what a row takes of the processor that goes through a pack: two copies, a lock and a callback for
+// rows of 512 bytes, measured.
+const packRowProcessor = 0.5e-6
