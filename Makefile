@@ -33,7 +33,7 @@ SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
-        memory hammer sdist clean
+        memory hammer powerloss sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -104,6 +104,10 @@ memory: $(VENV)/.installed
 # Random calls of the whole API, right and wrong, in random order: MINUTES of them, about 2,500 runs of 30 steps in ten.
 hammer: $(VENV)/.installed
 	FRESHGO_TEST_HAMMER_RUNS=$$((250 * $(MINUTES))) $(BIN)/python -I -m pytest -s python/tests/loader/test_any_calls.py
+
+# The power taken away at every call to the disk of conversions and relayouts; needs root, for file systems in images. Minutes.
+powerloss: $(VENV)/.tools
+	FRESHGO_TEST_POWERLOSS=all CGO_ENABLED=0 go test -v -timeout 2h -run TestPowerLoss ./core/store
 
 # From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
 test-python: $(VENV)/.installed

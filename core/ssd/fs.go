@@ -24,6 +24,9 @@ type FS interface {
 	// pipe, which nobody may ever write to, is ErrNoFile; so is a symbolic link where flag has O_NOFOLLOW.
 	Open(path string, flag int, perm uint32) (File, error)
 	Rename(from, to string) error
+	// Exchange gives each of two paths what the other had, in one step. Not every file system can: it is then EINVAL,
+	// ENOSYS or EOPNOTSUPP.
+	Exchange(one, other string) error
 	// Remove unlinks a file or removes an empty directory.
 	Remove(path string) error
 	// RemoveAll removes path with everything below it. A path that does not exist is no error.

@@ -54,8 +54,12 @@ func (f *osFile) settle(flag int) error {
 }
 
 func (osFS) Rename(from, to string) error { return pathError("rename", from, unix.Rename(from, to)) }
-func (osFS) Remove(path string) error     { return pathError("remove", path, os.Remove(path)) }
-func (osFS) RemoveAll(path string) error  { return pathError("remove", path, os.RemoveAll(path)) }
+func (osFS) Exchange(one, other string) error {
+	return pathError("rename", one, unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE))
+}
+
+func (osFS) Remove(path string) error    { return pathError("remove", path, os.Remove(path)) }
+func (osFS) RemoveAll(path string) error { return pathError("remove", path, os.RemoveAll(path)) }
 
 func (osFS) Mkdir(path string, perm uint32) error {
 	return pathError("mkdir", path, unix.Mkdir(path, perm))

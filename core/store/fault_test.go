@@ -40,7 +40,7 @@ func TestEveryCallFails(t *testing.T) {
 	in, memory := faultyInput(t)
 	for overwrite, errno := range map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO} {
 		for _, op := range []faultfs.Op{
-			faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat,
+			faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Exchange, faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat,
 			faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock,
 			faultfs.Allocate,
 		} {
@@ -61,9 +61,12 @@ func TestEveryCallFails(t *testing.T) {
 					if err == nil { // the new store was there, and the next conversion removes the old one
 						require.True(t, overwrite, "a failed call went unnoticed")
 						requireNodes(t, path, 2000)
-						require.DirExists(t, path+replacedSuffix, "a failed call went unnoticed")
+						left, err := os.ReadDir(filepath.Dir(path))
+						require.NoError(t, err)
+						require.Len(t, left, 2, "a failed call went unnoticed: the old store, replaced or to be removed")
 						require.NoError(t, convertTiny(path, 7, true))
 						require.NoDirExists(t, path+replacedSuffix)
+						require.NoDirExists(t, path+partialSuffix)
 						continue
 					}
 					require.ErrorIs(t, err, errno)

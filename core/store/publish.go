@@ -229,13 +229,15 @@ func (s *site) lockedStill(file ssd.File, name string) (bool, error) {
 // removed the old store.
 func (s *site) recoverReplaced() error {
 	aside := s.path + replacedSuffix
+	if _, err := s.fs.Lstat(aside); errors.Is(err, syscall.ENOENT) {
+		return nil
+	} else if err != nil {
+		return access(err)
+	}
 	if err := s.checkDirectory(aside); err != nil {
 		return err
 	}
 	names, err := s.fs.ReadDir(aside)
-	if errors.Is(err, syscall.ENOENT) {
-		return nil
-	}
 	if err == nil && (len(names) == 0 || slices.Contains(names, removedName)) {
 		return s.removeReplaced(aside)
 	}
@@ -298,13 +300,59 @@ func (s *site) seal(m *manifest.Manifest) error {
 	return s.fs.SyncDir(s.dir)
 }
 
-// publish renames the sealed directory to its path. An old store there stays whole until that moment, and comes back if
-// it fails.
+// exchange gives the sealed directory and the store at the path each other's place: at every moment one of them is
+// there, whole. It returns false where there is no store, or where the file system cannot. The old store has the lock
+// file that tells a building directory, so that after a kill the next conversion removes it.
+func (s *site) exchange() (bool, error) {
+	info, err := s.fs.Lstat(s.path)
+	if errors.Is(err, syscall.ENOENT) || err == nil && !info.IsDir { // a link to a store is replaced by itself
+		return false, nil
+	}
+	if err != nil {
+		return false, access(err)
+	}
+	lock, err := s.fs.Open(filepath.Join(s.path, lockName), syscall.O_RDWR|syscall.O_CREAT|syscall.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return false, access(err)
+	}
+	defer lock.Close()                                     // nothing was written
+	if held, err := lock.Lock(true); err != nil || !held { // somebody adds a tensor, and finds the store replaced
+		return false, err
+	}
+	err = s.fs.Exchange(s.dir, s.path)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
+		return false, nil
+	}
+	if err != nil {
+		return false, access(err)
+	}
+	if err := s.fs.SyncDir(filepath.Dir(s.path)); err != nil {
+		return false, errors.Join(err, s.fs.Exchange(s.dir, s.path))
+	}
+	aside := s.path + replacedSuffix
+	if s.fs.Rename(s.dir, aside) == nil {
+		_ = s.removeReplaced(aside) // as in publish
+	}
+	return true, nil
+}
+
+// publish puts the sealed directory at its path. An old store there stays whole until that moment, and comes back if it
+// fails. Where the file system cannot exchange two directories, a loss of power between two renames leaves the old
+// store beside its path, where the next conversion finds it.
 func (s *site) publish(overwrite bool) error {
 	aside := s.path + replacedSuffix
 	replacing := false
 	if overwrite {
-		err := s.fs.Rename(s.path, aside)
+		published, err := s.exchange()
+		if err != nil {
+			return err
+		}
+		if published {
+			_ = s.fs.Remove(filepath.Join(s.path, lockName))
+			_ = s.lock.Close()
+			return nil
+		}
+		err = s.fs.Rename(s.path, aside)
 		if err != nil && !errors.Is(err, syscall.ENOENT) {
 			return access(err)
 		}

@@ -54,6 +54,25 @@ func TestOverwrite(t *testing.T) {
 	require.NotContains(t, readFiles(t, path), lockName)
 }
 
+// TestOverwriteWithoutExchange: a file system that cannot exchange two directories renames twice.
+func TestOverwriteWithoutExchange(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EINVAL, syscall.ENOSYS, syscall.EOPNOTSUPP} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "g")
+		fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Exchange, Nth: 1, Times: faultfs.Forever, Errno: errno})
+		for nodes := int64(1); nodes < 4; nodes++ {
+			require.NoError(t, Convert(context.Background(), fs, tiny(nodes), path, ConvertOptions{Overwrite: true}))
+			requireNodes(t, path, nodes)
+			names, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, names, 1)
+			require.NotContains(t, readFiles(t, path), lockName)
+		}
+		require.Equal(t, 2, fs.Calls(faultfs.Exchange))
+		require.Equal(t, 6, fs.Calls(faultfs.Rename), "two each, of which the first finds nothing to put aside")
+	}
+}
+
 func TestForeignPathsStay(t *testing.T) {
 	for name, create := range map[string]func(path string) error{
 		"file":             func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) },

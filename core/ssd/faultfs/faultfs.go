@@ -23,6 +23,7 @@ const (
 	Open       Op = "open"        // without O_DIRECT
 	OpenDirect Op = "open direct" // with O_DIRECT
 	Rename     Op = "rename"
+	Exchange   Op = "exchange"
 	Remove     Op = "remove"
 	RemoveAll  Op = "remove all"
 	Mkdir      Op = "mkdir"
@@ -190,6 +191,11 @@ func (f *FS) Open(path string, flag int, perm uint32) (ssd.File, error) {
 // Rename implements ssd.FS. Faults see the old path.
 func (f *FS) Rename(from, to string) error {
 	return f.run(Rename, from, func() error { return f.inner.Rename(from, to) })
+}
+
+// Exchange implements ssd.FS. Faults see the first path.
+func (f *FS) Exchange(one, other string) error {
+	return f.run(Exchange, one, func() error { return f.inner.Exchange(one, other) })
 }
 
 // Remove implements ssd.FS.
