@@ -13,12 +13,14 @@ from typing import Any
 from freshgo import __version__, library
 from freshgo._args.aggregates import REDUCTIONS
 from freshgo._args.narrow import FORMS
+from freshgo._tables.spec import read_spec
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError, InvalidArgumentError
 from freshgo.policies import METRICS
 from freshgo.propagate import propagate
 from freshgo.relayout import ORDERS, relayout
 from freshgo.store import Store
+from freshgo.tables import convert_tables
 
 MIN_NODES = 1000
 """Nodes of the smallest graph that the demo can learn from."""
@@ -92,15 +94,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the native library")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    command = commands.add_parser("convert", help="write a directory of .npy files as a store")
+    command = commands.add_parser("convert", help="write a directory of .npy files, or tables, as a store")
     command.add_argument(
         "source",
         type=_path,
+        nargs="?",
         help="directory with edge_index.npy and further <tensor>.npy, <split>_mask.npy, <split>_idx.npy; or with such "
         "a directory for each type of nodes, and of edges as <source>__<relation>__<target>",
     )
     command.add_argument("store", type=_path, help="directory to create")
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
+    command.add_argument(
+        "--tables",
+        metavar="SPEC",
+        type=_path,
+        help="convert the tables that this JSON or TOML file describes, instead of a directory: nodes and edges by "
+        "type, each with the source and the columns of freshgo.Table",
+    )
     command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
     command.add_argument(
         "--relayout", metavar="ORDER", choices=ORDERS, help="and store rows in this order: %(choices)s"
@@ -206,17 +216,23 @@ def _convert(options: argparse.Namespace) -> None:
     order = None if options.relayout is None else {"order": options.relayout, **given}
     if order is None and any(value is not None for value in given.values()):
         raise InvalidArgumentError("--hotness, --num-neighbors, --input-nodes and --hot-rows need --relayout")
-    with convert(
-        options.source,
-        options.store,
-        memory=options.memory,
-        relayout=order,
-        weight_attr=options.weight_attr,
-        dtype=dict(options.dtype or ()),
-        clip=options.clip,
-        isolated_nodes=options.isolated_nodes,
-        overwrite=options.overwrite,
-    ) as store:
+    if (options.source is None) == (options.tables is None):
+        raise InvalidArgumentError("give a directory to convert and the store, or --tables SPEC and the store")
+    common: dict[str, Any] = {
+        "memory": options.memory,
+        "relayout": order,
+        "weight_attr": options.weight_attr,
+        "dtype": dict(options.dtype or ()),
+        "clip": options.clip,
+        "overwrite": options.overwrite,
+    }
+    if options.tables is not None:
+        if options.isolated_nodes:
+            raise InvalidArgumentError("--isolated-nodes is for a directory: tables name their nodes")
+        store = convert_tables(**read_spec(options.tables), path=options.store, **common)
+    else:
+        store = convert(options.source, options.store, isolated_nodes=options.isolated_nodes, **common)
+    with store:
         print(store.inspect())
 
 

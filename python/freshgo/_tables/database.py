@@ -105,7 +105,7 @@ class Database:
             raise BudgetError(f"tables need a memory budget of at least {MEMORY} bytes, got {memory}", MEMORY)
         self.memory, self._directory = memory, directory
         self._module = duckdb()
-        limit = memory * 3 // 4  # the rest is for batches of rows, and for what DuckDB does not count
+        limit = memory * 5 // 8  # the rest is for batches of rows, and for what DuckDB does not count
         config = {
             "memory_limit": f"{limit // 1024}KiB",
             "threads": max(1, min(threads(), limit // _PER_THREAD)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ pytest.importorskip("duckdb")
 from pyarrow import parquet  # noqa: E402
 
 from freshgo import Store, Table, convert_tables, errors  # noqa: E402
+from freshgo.cli import main  # noqa: E402
 
 SMALL: dict[str, Any] = {"memory": "128MiB", "progress": False}
 Error = errors.InvalidArgumentError
@@ -210,3 +212,48 @@ def test_a_killed_and_an_interrupted_conversion_leave_nothing_that_counts(tmp_pa
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert names(tmp_path) == ["g"]
+
+
+def test_the_command_reads_a_description(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    users, items = pa.table({"u": ["b", "a"], "v": [2.0, 1.0]}), pa.table({"i": [7, 5]})
+    bought = pa.table({"u": ["a", "b"], "i": [5, 7]})
+    for name, table in (("u", users), ("i", items), ("b", bought)):
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    toml = """
+        [nodes.user]
+        source = "u.parquet"
+        id = "u"
+        features = ["v"]
+        [nodes.item]
+        source = ["i.parquet"]
+        id = "i"
+        [edges.user__buys__item]
+        source = "b.parquet"
+        src = "u"
+        dst = "i"
+        reverse = true
+    """
+    alone = {"edges": {"source": "b.parquet", "src": "i", "dst": "i"}, "missing": "add"}
+    (tmp_path / "s.json").write_text(json.dumps(alone))
+    assert main(["convert", "--tables", str(tmp_path / "s.json"), str(tmp_path / "h"), "--memory", "128MiB"]) == 0
+    assert Store(tmp_path / "h").num_nodes == 2
+    if sys.version_info >= (3, 11):
+        (tmp_path / "s.toml").write_text(textwrap.dedent(toml))
+        assert main(["convert", "--tables", str(tmp_path / "s.toml"), str(tmp_path / "g"), "--memory", "128MiB"]) == 0
+        store = Store(tmp_path / "g")
+        assert store.edge_types == [("user", "buys", "item"), ("item", "rev_buys", "user")]
+        assert store["user"]["x"].tolist() == [[1.0], [2.0]]
+    capsys.readouterr()
+    for content, message in (
+        ("{", "expected JSON"),
+        ("[]", "expected nodes, edges"),
+        ('{"edges": {"user": {}}}', "has the type 'user'"),
+        ('{"edges": {"source": "b", "srk": "u"}}', r"got ['srk']"),
+        ('{"edges": {"source": [3]}}', "must be a path"),
+    ):
+        (tmp_path / "bad.json").write_text(content)
+        assert main(["convert", "--tables", str(tmp_path / "bad.json"), str(tmp_path / "x")]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "x")]) == 1
+    assert "give a directory" in capsys.readouterr().err
+    assert main(["convert", "--tables", str(tmp_path / "none.json"), str(tmp_path / "x")]) == 1
