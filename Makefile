@@ -126,6 +126,12 @@ bench: $(VENV)/.installed
 	$(BIN)/python bench/loader/disk.py out/disk-bench
 	$(BIN)/python bench/loader/planned.py out/planned-bench
 
+# The documentation as a site, in out/site: the notebooks run, and a warning is an error.
+.PHONY: docs
+docs: $(VENV)/.installed
+	$(BIN)/python -I -m sphinx -W --keep-going -q -b html -c docs/site . out/site
+	@echo "out/site/index.html"
+
 sdist: $(VENV)/.tools
 	$(BIN)/pip install --quiet build
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist .

@@ -1,0 +1,102 @@
+"""The documentation builds as a site: without a warning, with every public name, and with links that lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import freshgo
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = list((ROOT / "docs" / "reference").glob("*.md"))
+    if not pages:
+        pytest.skip("the documentation is not beside the tests")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    listed = re.findall(r"^\.\. (?:auto\w+|data):: (\S+)$", text, re.MULTILINE)
+    assert len(listed) == len(set(listed)), "a name is in one place"
+    names = set()
+    for name in set(freshgo.__all__) - set(freshgo.errors.__all__):
+        part = getattr(freshgo, name)
+        names |= {f"freshgo.{name}.{n}" for n in part.__all__} if isinstance(part, ModuleType) else {f"freshgo.{name}"}
+    modules = ["ops"]
+    if importlib.util.find_spec("torch_geometric"):
+        modules.append("nn")
+    for module in modules:
+        names |= {f"freshgo.{module}.{name}" for name in importlib.import_module(f"freshgo.{module}").__all__}
+    assert names <= set(listed)
+
+
+def test_the_contents_have_every_page() -> None:
+    docs = ROOT / "docs"
+    if not docs.is_dir():
+        pytest.skip("the documentation is not beside the tests")
+    links = re.findall(r"\]\(([^)#]+)", (docs / "README.md").read_text(encoding="utf-8"))
+    pages = [*docs.rglob("*.md"), *(ROOT / "examples").glob("*.ipynb")]
+    assert {page.resolve() for page in pages} - {docs / "README.md"} <= {(docs / link).resolve() for link in links}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for needed in ("sphinx", "furo", "myst_nb", "torch_geometric"):
+        pytest.importorskip(needed)
+    if not (ROOT / "docs" / "site").is_dir():
+        pytest.skip("the documentation is not beside the tests")
+    target = tmp_path_factory.mktemp("site")
+    options = ["-W", "--keep-going", "-q", "-D", "nb_execution_mode=off"]  # test_notebook.py runs the notebooks
+    command = [sys.executable, "-I", "-m", "sphinx", *options, "-b", "html", "-c", "docs/site", ".", target]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+class Page(HTMLParser):
+    """The targets of a page's links, and the places that links may lead to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.places: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.places |= {given[key] for key in ("id", "name") if key in given}
+        self.links += [given[key] for key in ("href", "src") if key in given]
+
+
+def test_every_link_leads_somewhere(site: Path) -> None:
+    pages = {path.resolve(): Page(path) for path in site.rglob("*.html")}
+    assert len(pages) > 30
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            missing = not target.exists()
+            if target in pages and parts.fragment:
+                missing = unquote(parts.fragment) not in pages[target].places
+            if missing:
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert not broken
+
+
+def test_the_first_page_leads_to_all_others(site: Path) -> None:
+    first = site / "README.html"
+    linked = {(site / unquote(urlsplit(link).path)).resolve() for link in Page(first).links}
+    made = {path.resolve() for path in site.rglob("*.html")}
+    tools = {site / name for name in ("index.html", "search.html", "genindex.html", "py-modindex.html")}
+    assert made - {path.resolve() for path in tools} - {first.resolve()} <= linked
