@@ -174,7 +174,7 @@ func TestHistoryPrunesBreadthFirst(t *testing.T) {
 	d := newDataset(someNodes, 40000)
 	for _, f := range forms(d) {
 		g := f.graph(t)
-		for _, policy := range some(f, history.Performance, history.Gradient, history.All) {
+		for _, policy := range part(t, f.String(), some(f, history.Performance, history.Gradient, history.All)) {
 			for _, lag := range some(f, 2, 0) {
 				o := f.withHistory(f.options(), policy)
 				o.History.Lag = lag

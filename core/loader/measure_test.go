@@ -17,6 +17,7 @@ import (
 // TestLargeBatchesAreEstimated: batches that do not fit into the memory are measured by parts, and the error names a
 // memory that works.
 func TestLargeBatchesAreEstimated(t *testing.T) {
+	figures(t)
 	d := newDataset(3000, 60_000)
 	for name, src := range map[string]Source{"disk": OpenStore(d.store(t, ssd.OS)), "memory": d.graph(t)} {
 		for way, change := range map[string]func(o *Options){
@@ -50,6 +51,7 @@ func TestLargeBatchesAreEstimated(t *testing.T) {
 
 // TestHugeFanoutsAreRefused: nothing of that size is allocated.
 func TestHugeFanoutsAreRefused(t *testing.T) {
+	figures(t)
 	d := newDataset(4, 12)
 	for _, src := range []Source{OpenStore(d.store(t, ssd.OS)), d.graph(t)} {
 		for _, fanouts := range [][]int64{{1e9}, {1e9, 1e9, 1e9}} {
@@ -63,6 +65,7 @@ func TestHugeFanoutsAreRefused(t *testing.T) {
 
 // TestNoBatchExceedsTheBound compares what batches of many kinds need with what is the most by arithmetic.
 func TestNoBatchExceedsTheBound(t *testing.T) {
+	figures(t)
 	rng := explore.Rand(t, 1, 2)
 	homogeneous := newDataset(300, 2000)
 	g := homogeneous.graph(t)

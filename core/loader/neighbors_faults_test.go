@@ -51,7 +51,8 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			for _, o.Cache = range []string{"degree", "auto"} {
 				o.Memory = 1
 				least := leastMemory(t, OpenStore(s), o)
-				for o.Memory = least; o.Memory < least+5<<20; o.Memory += 1_700_000 {
+				for _, more := range part(t, o.Cache, []int64{0, 1_700_000, 3_400_000, 5_100_000}) {
+					o.Memory = least + more
 					l := open(t, OpenStore(s), o)
 					requireSame(t, want, epochOf(t, l, 0))
 					require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
@@ -60,7 +61,7 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 					}
 				}
 			}
-			require.Positive(t, seen)
+			require.True(t, seen > 0 || testing.Short())
 		})
 	}
 }

@@ -178,6 +178,7 @@ func TestPlansWithRepeatedSeeds(t *testing.T) {
 // TestPlanReadsLess holds that a plan is worth its work: fewer rows are read than
 // by any other policy with the same room.
 func TestPlanReadsLess(t *testing.T) {
+	figures(t)
 	d := newDataset(someNodes, 40000)
 	s := d.store(t, ssd.OS)
 	reads := map[string]int64{}
