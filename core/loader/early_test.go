@@ -18,7 +18,7 @@ import (
 func overlapping(t *testing.T, fs ssd.FS, stored int64) (*Loader, Options) {
 	o := belady()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-	l := open(t, OpenStore(newDataset(someNodes, 40000).store(t, fs)), o)
+	l := open(t, OpenStore(someStore(t, fs)), o)
 	l.planned.device = ssd.Device{}
 	storePlans(t, l, stored)
 	return l, o
@@ -44,7 +44,7 @@ func earlyWindow(t *testing.T, l *Loader, n int64) (found *superbatch) {
 // The batches of that window then read nothing from the store, and what moved is counted for it.
 func TestTheNextWindowIsScannedInLulls(t *testing.T) {
 	l, o := overlapping(t, ssd.OS, 0)
-	reference := open(t, newDataset(someNodes, 40000).graph(t), plain())
+	reference := open(t, someDataset().graph(t), plain())
 	want := epochOf(t, reference, 0)
 	require.NoError(t, l.Start(0, 0, Train))
 	next := func(i int) {
@@ -91,7 +91,7 @@ func TestTheNextWindowIsScannedInLulls(t *testing.T) {
 // their room back, and the batches of other epochs, and of the same one resumed in mid-window, are right.
 func TestOverlapStopsWithItsEpoch(t *testing.T) {
 	l, _ := overlapping(t, ssd.OS, 100_000)
-	reference := open(t, newDataset(someNodes, 40000).graph(t), plain())
+	reference := open(t, someDataset().graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
 	rng := explore.Rand(t, 31, 4)
 	for range rounds(12) {
@@ -122,7 +122,7 @@ func TestOverlapStopsWithItsEpoch(t *testing.T) {
 
 // TestFaultsOfEarlyPrologues lets the scratch file fail at one read and one write after the other.
 func TestFaultsOfEarlyPrologues(t *testing.T) {
-	reference := open(t, newDataset(someNodes, 40000).graph(t), plain())
+	reference := open(t, someDataset().graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
 	slowly := func(l *Loader, epoch int64) (found []*seen) { // so that there are lulls
 		require.NoError(t, l.Start(epoch, 0, Train))
@@ -156,12 +156,12 @@ func TestFaultsOfEarlyPrologues(t *testing.T) {
 // TestScratchDirectoryIsRemoved: what is in the scratch file stays readable when its directory goes in mid-epoch; where
 // the directory goes before there is a file, plans do without and say why.
 func TestScratchDirectoryIsRemoved(t *testing.T) {
-	reference := open(t, newDataset(someNodes, 40000).graph(t), plain())
+	reference := open(t, someDataset().graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
 	for _, before := range []int{0, 15} {
 		o := belady()
 		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-		l := open(t, OpenStore(newDataset(someNodes, 40000).store(t, ssd.OS)), o)
+		l := open(t, OpenStore(someDataset().store(t, ssd.OS)), o)
 		storePlans(t, l, 0)
 		for epoch := range int64(2) {
 			var got []*seen

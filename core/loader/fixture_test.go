@@ -8,6 +8,9 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +21,21 @@ import (
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
+
+// shared is a directory of the whole run, for what tests need not make again: the store of someDataset, and what the
+// disk can do, which takes a planned loader longer to find out than it then runs.
+var shared string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if shared, err = os.MkdirTemp("", "freshgo-loader-"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(shared)
+		return m.Run()
+	}())
+}
 
 // rounds is how many of n cases to run: all, or a third with -short, as under the race detector, which sees the same
 // code in each. See part.
@@ -102,6 +120,29 @@ func littleEndian(values any) []byte {
 func (d *dataset) edgeIndex() store.Source {
 	both := append(append([]int64{}, d.sources...), d.targets...)
 	return store.Dense(manifest.DType_INT64, []int64{2, int64(len(d.sources))}, littleEndian(both))
+}
+
+// someDataset is the graph of someNodes that most tests draw from.
+func someDataset() *dataset { return newDataset(someNodes, 40000) }
+
+var writeSome = sync.OnceValue(func() error {
+	return store.Convert(context.Background(), ssd.OS, someDataset().form("").input(), filepath.Join(shared, "some"),
+		store.ConvertOptions{})
+})
+
+// someStore opens the store of someDataset through fs.
+func someStore(t *testing.T, fs ssd.FS) *store.Store {
+	t.Helper()
+	require.NoError(t, writeSome())
+	return opened(t, fs, filepath.Join(shared, "some"))
+}
+
+func opened(t *testing.T, fs ssd.FS, path string) *store.Store {
+	t.Helper()
+	s, err := store.Open(fs, path)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 func (d *dataset) graph(t *testing.T) *Graph { return d.form("").graph(t) }
@@ -189,6 +230,6 @@ func plain() Options {
 		Fanouts: []int64{4, 3}, BatchSize: 64, Seed: 5, Shuffle: true, Prefetch: 2,
 		FeatureCache: Auto, NeighborCache: Auto, Cache: "none", IO: ssd.Auto,
 		Superbatch: Auto, CarryOver: true, Lookahead: true, PreSCEpochs: 1, ReorderRows: Auto, Transfer: "random",
-		TraceMemory: Auto, BufferMemory: Auto, ScratchBytes: Auto,
+		TraceMemory: Auto, BufferMemory: Auto, ScratchBytes: Auto, Calibration: filepath.Join(shared, "devices.json"),
 	}
 }

@@ -161,8 +161,8 @@ func (f *form) graph(t *testing.T) *Graph {
 	return g
 }
 
-func (f *form) store(t *testing.T, fs ssd.FS) *store.Store {
-	t.Helper()
+// input is the form as a store is made of it.
+func (f *form) input() store.Input {
 	named := func(tensors []GraphTensor) (out []store.NamedSource) {
 		for _, x := range tensors {
 			shape := append([]int64{int64(len(x.Rows) / x.rowBytes())}, x.RowShape...)
@@ -183,12 +183,16 @@ func (f *form) store(t *testing.T, fs ssd.FS) *store.Store {
 		in.EdgeIndex, in.EdgeTensors = in.EdgeTypes[0].EdgeIndex, in.EdgeTypes[0].Tensors
 		in.NodeTypes, in.EdgeTypes = nil, nil
 	}
+	return in
+}
+
+// store converts the form and opens it through fs.
+func (f *form) store(t *testing.T, fs ssd.FS) *store.Store {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "graph.freshgo")
-	require.NoError(t, store.Convert(context.Background(), ssd.OS, in, path, store.ConvertOptions{Memory: 64 << 20}))
-	s, err := store.Open(fs, path)
+	err := store.Convert(context.Background(), ssd.OS, f.input(), path, store.ConvertOptions{Memory: 64 << 20})
 	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s
+	return opened(t, fs, path)
 }
 
 // options are plain ones. Of several types they have seeds of three, some of them twice.

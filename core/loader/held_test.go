@@ -31,7 +31,7 @@ func someHeld(nodes int64, share float64) (held []int32, owners []int64) {
 // TestHeldRowsAreLeftOut is the metamorphic test of rows that the consumer holds: put together, type by type, batches
 // are those of a loader whose consumer holds none, whatever decides over the cache.
 func TestHeldRowsAreLeftOut(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
 		sources := map[string]Source{"graph": g, "store": OpenStore(s), "relaid": OpenStore(relaid(t, s, store.Hot))}
 		base := f.options()
@@ -105,8 +105,7 @@ func (f *form) someHeld(share float64) (held []int32, owners [][]int64) {
 // that is filled once, and no memory in batches.
 func TestHeldRowsSaveReads(t *testing.T) {
 	figures(t)
-	d := newDataset(someNodes, 40000)
-	s := d.store(t, ssd.OS)
+	s := someStore(t, ssd.OS)
 	held, _ := someHeld(someNodes, 0.2)
 	for _, kind := range []string{"degree", "in-degree", "expected", "presc"} {
 		o := belady()
@@ -124,7 +123,7 @@ func TestHeldRowsSaveReads(t *testing.T) {
 
 // TestHeldRowsKeepToTheBudget: rows that the consumer holds take no memory of the loader beyond their places.
 func TestHeldRowsKeepToTheBudget(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		s, o := f.store(t, ssd.OS), f.options()
 		if o.Memory = 4 << 20; len(f.names) > 1 {
 			o.Memory, o.Cache = 24<<20, "auto"

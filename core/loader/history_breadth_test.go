@@ -171,7 +171,7 @@ func sorted(edges []drawnEdge) []drawnEdge {
 // TestHistoryPrunesBreadthFirst holds that a pruned batch is the part of the plain one that a search from the seeds
 // reaches over all relations, and that this saves something.
 func TestHistoryPrunesBreadthFirst(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	for _, f := range forms(d) {
 		g := f.graph(t)
 		for _, policy := range part(t, f.String(), some(f, history.Performance, history.Gradient, history.All)) {

@@ -21,7 +21,7 @@ import (
 
 // TestLayersBySource holds that each layer brings its own edges grouped by source.
 func TestLayersBySource(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		o := f.withHistory(f.options(), history.Gradient)
 		o.Transpose = true
 		r := f.train(t, open(t, f.graph(t), o))
@@ -52,7 +52,7 @@ func TestLayersBySource(t *testing.T) {
 // TestUpdatesThatDoNotCome holds that a batch without update is one with nothing
 // kept, in any order of calls.
 func TestUpdatesThatDoNotCome(t *testing.T) {
-	f := newDataset(someNodes, 40000).form("")
+	f := someDataset().form("")
 	g := f.graph(t)
 	r := f.train(t, open(t, g, f.withHistory(plain(), history.Gradient)))
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -103,7 +103,7 @@ func TestHistoryWithRepeatedSeeds(t *testing.T) {
 // TestProbes holds that a batch which compares is whole and names what the cache
 // holds of it.
 func TestProbes(t *testing.T) {
-	f := newDataset(someNodes, 40000).form("")
+	f := someDataset().form("")
 	o := f.withHistory(plain(), history.Gradient)
 	o.History.ProbeEvery = 5
 	r := f.train(t, open(t, f.graph(t), o))
@@ -157,7 +157,7 @@ func TestHistoryWithinItsMemory(t *testing.T) {
 // TestHistoryFailsWithItsLoader holds that a read error ends the epoch and no
 // update waits for batches that will not come.
 func TestHistoryFailsWithItsLoader(t *testing.T) {
-	f := newDataset(someNodes, 40000).form("")
+	f := someDataset().form("")
 	for _, kind := range []string{"none", "belady", "degree"} {
 		fs := faultfs.New(ssd.OS)
 		s := f.store(t, fs)

@@ -67,7 +67,7 @@ func (r *trainer) prunedAhead(next int64) {
 // TestFiguresAreOfBatchesHandedOver: hits, misses and ages count the batches that the consumer got, and not those that
 // were pruned for an epoch which it left, here or before the run was restored.
 func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
-	f := newDataset(someNodes, 40000).form("")
+	f := someDataset().form("")
 	g := f.graph(t)
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for _, probeEvery := range []int64{0, 4} {

@@ -27,7 +27,7 @@ func (f *form) rooms() []int64 {
 // TestHistoryDecidesAlike is the metamorphic test of pruning: caches, transfers, threads, memory and where the graph
 // lies change nothing of what is pruned.
 func TestHistoryDecidesAlike(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	d.turnLoops()
 	for _, f := range forms(d) {
 		s, g := f.store(t, ssd.OS), f.graph(t)
@@ -94,7 +94,7 @@ func (r *trainer) requirePlainCounts(want, got *seen) {
 // TestHistoryThatDoesNothing holds that the batches are the plain ones to the last byte where nothing is ever kept, and
 // in plain epochs.
 func TestHistoryThatDoesNothing(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
 		for _, kind := range part(t, f.String(), few(f, "belady", "none", "degree", "lru")) {
 			t.Run(fmt.Sprint(f, " ", kind), func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestHistoryThatDoesNothing(t *testing.T) {
 // are right, whatever their width, those of batches that read them again come back, and batches are those of a history
 // that has the buffer to itself.
 func TestHistoryLeavesFeaturesAlone(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		s := f.store(t, ssd.OS)
 		for _, policy := range part(t, f.String(), some(f, history.Gradient, history.Performance, history.All)) {
 			o := f.withHistory(f.options(), policy)
@@ -214,7 +214,7 @@ func (r *trainer) requireFull(full int64) {
 // TestHistoryResumes holds that a run which was saved in the middle of an epoch goes on with the same batches, those
 // included that are left whole, and that a run which was restored and has not gone on is the one that was saved.
 func TestHistoryResumes(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		g := f.graph(t)
 		for _, lag := range few(f, 2, 0) {
 			for _, policy := range part(t, fmt.Sprint(f, lag), few(f, history.Gradient, history.Performance, history.All)) {
@@ -264,7 +264,7 @@ func TestHistoryResumes(t *testing.T) {
 func TestListsThatAreNotRead(t *testing.T) {
 	figures(t)
 	for _, loops := range []bool{false, true} {
-		d := newDataset(someNodes, 40000)
+		d := someDataset()
 		d.turnLoops()
 		if loops {
 			d.sources[777] = d.targets[777]

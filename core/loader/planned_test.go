@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -46,8 +45,8 @@ func storePlans(t *testing.T, l *Loader, held int64) {
 // decides what is cached, how the rest is read, and by whom, the batches of
 // several epochs are those of a loader without cache.
 func TestPolicyTransferEngineThreads(t *testing.T) {
-	d := newDataset(someNodes, 40000)
-	s := d.store(t, ssd.OS)
+	d := someDataset()
+	s := someStore(t, ssd.OS)
 	var want [][]*seen
 	base := plain()
 	base.Seed = explore.Seed(t, 5)
@@ -58,7 +57,6 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 	kinds := append([]string{"belady", "belady", "belady", "auto", "degree", "in-degree", "random", "presc", "expected",
 		"oracle", "vector"}, cache.OnlineNames()...)
 	rng := explore.Rand(t, 20, 0)
-	calibration := filepath.Join(t.TempDir(), "device.json")
 	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
 	for round := range rounds(90) {
 		o := base
@@ -72,7 +70,6 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 		o.CarryOver, o.Lookahead = pick(0, 1, 1) == 1, pick(0, 1, 1) == 1
 		o.Checksums = pick(0, 0, 1) == 1
 		o.BufferMemory = pick(Auto, 0, 50000)
-		o.Calibration = calibration
 		o.HotnessSeed, o.PreSCEpochs = 3, int(pick(1, 2))
 		if o.Cache == "vector" {
 			o.Hotness = make([]float32, someNodes)
@@ -108,8 +105,8 @@ func belady() Options {
 // TestPlannedStreamFollowsTheConsumer walks randomly over epochs: whole ones, ones
 // left early, resumed ones, traces.
 func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
-	d := newDataset(someNodes, 40000)
-	s := d.store(t, ssd.OS)
+	d := someDataset()
+	s := someStore(t, ssd.OS)
 	reference := open(t, d.graph(t), plain())
 	want := map[int64][]*seen{}
 	for epoch := range int64(4) {
@@ -179,8 +176,7 @@ func TestPlansWithRepeatedSeeds(t *testing.T) {
 // by any other policy with the same room.
 func TestPlanReadsLess(t *testing.T) {
 	figures(t)
-	d := newDataset(someNodes, 40000)
-	s := d.store(t, ssd.OS)
+	s := someStore(t, ssd.OS)
 	reads := map[string]int64{}
 	for _, kind := range append([]string{"none", "belady", "degree", "expected"}, cache.OnlineNames()...) {
 		o := belady()
@@ -202,8 +198,8 @@ func TestPlanReadsLess(t *testing.T) {
 // TestReorderedBatches holds that an order is a permutation that a resumed run
 // repeats.
 func TestReorderedBatches(t *testing.T) {
-	d := newDataset(someNodes, 40000)
-	s := d.store(t, ssd.OS)
+	d := someDataset()
+	s := someStore(t, ssd.OS)
 	plainly := epochOf(t, open(t, d.graph(t), plain()), 1)
 	byInput := map[string]*seen{}
 	for _, b := range plainly {
@@ -260,7 +256,7 @@ func TestPlannedBudgets(t *testing.T) {
 // TestScratchFaults holds that a scratch file that fails costs nothing but time, wherever it fails, and whatever is in
 // it.
 func TestScratchFaults(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	reference := open(t, d.graph(t), plain())
 	var want [][]*seen
 	for epoch := range int64(3) {
@@ -279,7 +275,7 @@ func TestScratchFaults(t *testing.T) {
 		for _, stored := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, stored: %v", name, stored), func(t *testing.T) {
 				fs := faultfs.New(ssd.OS)
-				s := d.store(t, fs)
+				s := someStore(t, fs)
 				o := belady()
 				o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
 				o.TraceMemory = 1 << 20 // most traces go to the file
@@ -303,7 +299,7 @@ func TestScratchFaults(t *testing.T) {
 // TestLostPlans holds that batches are right when a step of a stored plan cannot be loaded: the scratch file fails at
 // one read after the other, so that every part of a plan is lost once, with hits of batches that were loaded before.
 func TestLostPlans(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	reference := open(t, d.graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1), epochOf(t, reference, 2)}
 	blind := 0
@@ -311,7 +307,7 @@ func TestLostPlans(t *testing.T) {
 		fs := faultfs.New(ssd.OS)
 		o := belady()
 		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-		l := open(t, OpenStore(d.store(t, fs)), o)
+		l := open(t, OpenStore(someStore(t, fs)), o)
 		storePlans(t, l, 0)
 		fs.Arm(faultfs.Fault{Op: faultfs.Read, Path: ssd.TempPrefix + "*", Nth: read, Times: faultfs.Forever,
 			Errno: syscall.EIO})
@@ -373,7 +369,7 @@ func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
 	var opened [2]Stats
 	for i, transfer := range []string{"random", "auto"} {
 		o := plain()
-		o.Cache, o.FeatureCache, o.Transfer = "belady", rowsFor(50), transfer
+		o.Cache, o.FeatureCache, o.Transfer, o.Calibration = "belady", rowsFor(50), transfer, ""
 		l := open(t, OpenStore(s), o)
 		opened[i] = l.Stats()
 		require.Equal(t, i == 1, l.planned.calibrated.Bytes > 0)

@@ -37,7 +37,7 @@ func relaid(t *testing.T, s *store.Store, order string) *store.Store {
 // TestRelaidStoreGivesTheSameBatches holds that the order of rows on disk, which each node type has, shows in nothing,
 // whoever decides over the cache.
 func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
-	for _, f := range forms(newDataset(someNodes, 40000)) {
+	for _, f := range forms(someDataset()) {
 		g, original := f.graph(t), f.store(t, ssd.OS)
 		kinds := []string{"belady", "none", "degree", "in-degree", "expected", "presc", "oracle", "vector", "lru"}
 		rooms, memory := []int64{rowsFor(500)}, int64(3<<20)
@@ -86,7 +86,7 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 // TestRanksFollowTheRows holds that a ranking of nodes caches the rows of these
 // nodes, wherever they are.
 func TestRanksFollowTheRows(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	original := d.store(t, ssd.OS)
 	for _, kind := range []string{"degree", "expected", "presc"} {
 		o := belady()
@@ -105,7 +105,7 @@ func TestRanksFollowTheRows(t *testing.T) {
 // TestHotnessIsByNode holds that scores are those of nodes where rows are in another order, also where times of nodes
 // were read in that order.
 func TestHotnessIsByNode(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	source := OpenStore(relaid(t, d.store(t, ssd.OS), store.Hot))
 	for _, metric := range metrics {
 		for _, times := range []string{"", "y"} {

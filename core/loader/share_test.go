@@ -35,8 +35,7 @@ func numbersOf(s Share, batches, first int64) (numbers []int64) {
 // left them, ones left early. Every batch is that of its number, whatever reads it.
 func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 	rng := explore.Rand(t, 11, 0)
-	d := newDataset(someNodes, 40000)
-	s := d.store(t, ssd.OS)
+	s := someStore(t, ssd.OS)
 	none, planned, reordered, lru := plain(), belady(), belady(), belady()
 	reordered.Reorder, lru.Cache = 6, "lru"
 	for name, o := range map[string]Options{"none": none, "planned": planned, "reordered": reordered, "lru": lru} {
@@ -92,7 +91,7 @@ func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 // TestStreamOfARankGoesOn holds that what was sampled ahead for the next epoch is used, also where the first one began
 // in the middle.
 func TestStreamOfARankGoesOn(t *testing.T) {
-	d := newDataset(someNodes, 40000)
+	d := someDataset()
 	l := open(t, OpenStore(d.store(t, ssd.OS)), belady())
 	require.NoError(t, l.Take(Share{Rank: 1, Ranks: 3}))
 	require.NoError(t, l.Start(0, 7, Train))

@@ -63,7 +63,7 @@ func samplerOptions() map[string]func(o *Options) {
 // what is cached and planned, nor on how the trace of a planned batch is kept.
 func TestSamplersAgreeEverywhere(t *testing.T) {
 	for order, d := range map[string]*dataset{
-		"":        newDataset(someNodes, 40000).weighted(manifest.DType_FLOAT32),
+		"":        someDataset().weighted(manifest.DType_FLOAT32),
 		" sorted": newDataset(1500, 20000).bySorted().weighted(manifest.DType_INT16),
 	} {
 		s := d.store(t, ssd.OS)
