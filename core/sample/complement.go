@@ -212,18 +212,29 @@ func (d *denseRows) intervals(n *Negatives, row int32, visit func(lo, hi int64, 
 // target draws a target of a row among those that are not taken.
 func (d *denseRows) target(n *Negatives, row int32, s stream) (int64, stream) {
 	x, s := s.next()
-	u := unit(x) * d.free[row]
-	var from, to int64
-	d.intervals(n, row, func(lo, hi int64, free float64) bool {
-		from, to = lo, hi
-		if u < free {
-			return false
-		}
-		u -= free
-		return true
-	})
-	return findSum(n.Targets, from, to, u), s
+	pick := picker{left: unit(x) * d.free[row]}
+	d.intervals(n, row, pick.visit)
+	return pick.from(n.Targets), s
 }
+
+// picker finds the node at a point of the weight that ranges of nodes have.
+type picker struct {
+	left   float64 // of the point, beyond the ranges before
+	lo, hi int64   // the range that has it; by rounding the last where none has
+}
+
+// visit looks at the next range. It returns false once the point is in it.
+func (p *picker) visit(lo, hi int64, weight float64) bool {
+	p.lo, p.hi = lo, hi
+	if p.left < weight {
+		return false
+	}
+	p.left -= weight
+	return true
+}
+
+// from is the node, by the running sums of weights.
+func (p *picker) from(sums []float64) int64 { return findSum(sums, p.lo, p.hi, p.left) }
 
 // pair draws a source, in proportion to what is free of it, and a target.
 func (d *denseRows) pair(n *Negatives, s stream) (source, target int64, _ stream) {

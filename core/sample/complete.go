@@ -211,16 +211,7 @@ func (b *batch) placeKeys(sub, against *edgeArrays, keys []uint64, ptr []int64) 
 	for t := range len(sub.ptr) - 1 {
 		starts[t] = sub.ptr[t+1] - sub.ptr[t]
 	}
-	eachGroup(against.row, starts, func(row []uint32) {
-		for _, s := range row {
-			starts[s]++
-		}
-	})
-	var sum int64
-	for t, count := range starts {
-		starts[t] = sum
-		sum += count
-	}
+	startLists(against.row, starts)
 	drawn, e, itself := uint64(len(sub.row)), uint64(0), sub == against
 	for t := range len(sub.ptr) - 1 {
 		if err := checkContext(b.ctx, t); err != nil {

@@ -269,17 +269,9 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 		return true
 	})
 	x, _ = s.next()
-	u = unit(x) * free
-	var from, to int64
-	n.gaps(taken, sources, func(lo, hi int64, mass float64) bool {
-		from, to = lo, hi
-		if u < mass {
-			return false
-		}
-		u -= mass
-		return true
-	})
-	return n.SourceTimes.node(findSum(n.Sources, from, to, u)), target, nil
+	pick := picker{left: unit(x) * free}
+	n.gaps(taken, sources, pick.visit)
+	return n.SourceTimes.node(pick.from(n.Sources)), target, nil
 }
 
 // takenLinks is the seed links among the first sources and targets, by target.

@@ -22,16 +22,7 @@ func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 	}
 	clear(ptr)
 	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
-	eachGroup(g.Row, starts, func(row []uint32) {
-		for _, s := range row {
-			starts[s]++
-		}
-	})
-	var sum int64
-	for s, n := range starts {
-		starts[s] = sum
-		sum += n
-	}
+	startLists(g.Row, starts)
 	var place, next [group]uint32
 	var t, first int32 // the target of the next edge that is written, and that edge
 	write := func(n int) {
@@ -56,6 +47,20 @@ func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 		place, looked = next, len(row)
 	})
 	write(looked)
+}
+
+// startLists makes of the lengths of lists, to which the sources of edges are added, where each list starts.
+func startLists(row []uint32, starts []int64) {
+	eachGroup(row, starts, func(row []uint32) {
+		for _, s := range row {
+			starts[s]++
+		}
+	})
+	var sum int64
+	for s, n := range starts {
+		starts[s] = sum
+		sum += n
+	}
 }
 
 // eachGroup calls f with the sources of edges in their order, at most group at a time, whose elements of starts have

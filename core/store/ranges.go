@@ -103,11 +103,11 @@ func (s *Store) streamRows(
 	return readAhead(ctx, pieces, block.Bytes(), read, func(i int64, rows []byte) error { return visit(i*step, rows) })
 }
 
-// readAhead reads n pieces, one after the other, each into one of streamSlots equal parts of a buffer, and passes them
-// to visit in order while the next is being read.
+// readAhead reads n pieces, one after the other, each into one of streamSlots equal parts of a buffer unless it is in
+// memory already, and passes them to visit in order while the next is being read.
 func readAhead(
-	ctx context.Context, n int64, buffer []byte, read func(ctx context.Context, i int64, slot []byte) ([]byte,
-		error), visit func(i int64, data []byte) error,
+	ctx context.Context, n int64, buffer []byte,
+	read func(ctx context.Context, i int64, slot []byte) ([]byte, error), visit func(i int64, data []byte) error,
 ) error {
 	type piece struct {
 		index      int64

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/narrow"
@@ -85,13 +84,7 @@ func (c *conversion) writeTensor(
 func (c *conversion) stream(
 	ctx context.Context, t Source, name string, chunkRows int64, visit func(first int64, rows []byte) error,
 ) error {
-	type chunk struct {
-		first int64
-		slot  []byte // where the rows are, unless they are the user's memory
-		rows  []byte
-	}
-	size := chunkRows * t.rowBytes()
-	block, err := c.budget.Alloc(mem.Convert, streamSlots*size)
+	block, err := c.budget.Alloc(mem.Convert, streamSlots*chunkRows*t.rowBytes())
 	if err != nil {
 		return err
 	}
@@ -101,44 +94,11 @@ func (c *conversion) stream(
 		return err
 	}
 	defer reader.close()
-	free, full := make(chan []byte, streamSlots), make(chan chunk, streamSlots)
-	for i := range int64(streamSlots) {
-		free <- block.Bytes()[i*size : (i+1)*size]
+	read := func(_ context.Context, i int64, slot []byte) ([]byte, error) {
+		return reader.read(slot, i*chunkRows, min(chunkRows, t.rows()-i*chunkRows))
 	}
-	read := func(ctx context.Context) error {
-		defer close(full)
-		for first := int64(0); first < t.rows(); first += chunkRows {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case slot := <-free:
-				rows, err := reader.read(slot, first, min(chunkRows, t.rows()-first))
-				if err != nil {
-					return err
-				}
-				full <- chunk{first, slot, rows}
-			}
-		}
-		return nil
-	}
-	write := func(ctx context.Context) error {
-		for chunk := range full {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := visit(chunk.first, chunk.rows); err != nil {
-				return err
-			}
-			free <- chunk.slot
-		}
-		return nil
-	}
-	return guard.Each(ctx, 2, func(ctx context.Context, i int) error {
-		if i == 0 {
-			return read(ctx)
-		}
-		return write(ctx)
-	})
+	return readAhead(ctx, (t.rows()+chunkRows-1)/chunkRows, block.Bytes(), read,
+		func(i int64, rows []byte) error { return visit(i*chunkRows, rows) })
 }
 
 // writeSplit writes the node ids of a split.
