@@ -2,7 +2,6 @@ package loader
 
 import (
 	"errors"
-	"fmt"
 	"math"
 
 	"freshgo/core/mem"
@@ -31,34 +30,4 @@ func (in *inspector) survive(n int64, err error) error {
 			return nil
 		}
 	}
-}
-
-// repair reads the rows of a blind batch that are not in the slots where its step expects them.
-func (p *preparer) repair(tensors [][]byte) error {
-	l, k := p.loader, &p.lookup
-	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
-	for i, slot := range p.step.Slots {
-		to := p.roster.tensorRow(int32(i))
-		switch {
-		case slot < 0 || to < 0:
-		case l.resident.rows[slot] == p.roster.rows[i]:
-			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
-		default:
-			k.cold = append(k.cold, int32(i))
-		}
-	}
-	if len(k.cold) == 0 {
-		return nil
-	}
-	l.counters.hits.Add(-int64(len(k.cold)))
-	l.counters.misses.Add(int64(len(k.cold)))
-	for _, t := range l.onDisk {
-		if tensors[t.index] == nil {
-			continue
-		}
-		if err := p.readCold(t, tensors[t.index]); err != nil {
-			return fmt.Errorf("reading %s: %w", l.parts.types.describe(&t.tensor), err)
-		}
-	}
-	return nil
 }

@@ -1,0 +1,191 @@
+package loader
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"freshgo/core/internal/invariants"
+	"freshgo/core/plan"
+)
+
+// commit copies what is cached into the tensors and then changes the cache, when
+// every batch before has done so. A consumer may write to its tensors, so the
+// cache takes its rows from them before the batch is handed over.
+func (p *preparer) commit(b *Batch, tensors [][]byte) error {
+	l := p.loader
+	if len(l.onDisk) == 0 {
+		return nil
+	}
+	if l.changing() && !p.apart {
+		if err := p.epoch.turn.enter(b.Index); err != nil {
+			return err
+		}
+		defer p.epoch.turn.leave()
+	}
+	blind := p.super != nil && p.super.inspector.isBlind(p.number)
+	if blind {
+		if err := p.repair(tensors); err != nil {
+			return err
+		}
+	}
+	return p.timed(func() {
+		for _, t := range l.onDisk {
+			dst := tensors[t.index]
+			if len(p.lookup.hitRows) > 0 && l.hot == nil {
+				hits, slots := p.hitsOf(t)
+				l.fromSlots(t, dst, hits, slots)
+				if invariants.Enabled {
+					for _, row := range hits {
+						p.deliveries.add(t, row)
+					}
+				}
+			}
+			p.repeatRows(t, dst)
+		}
+		if l.hot != nil && !p.apart {
+			l.hot.BringBack(p.lookup.cold, p.roster.rows, p.placeIn(tensors))
+		} else if invariants.Enabled {
+			p.deliveries.check(p)
+		}
+		if !blind && !p.apart {
+			p.change(tensors)
+		}
+	})
+}
+
+// repair reads the rows of a blind batch that are not in the slots where its step expects them.
+func (p *preparer) repair(tensors [][]byte) error {
+	l, k := p.loader, &p.lookup
+	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
+	for i, slot := range p.step.Slots {
+		to := p.roster.tensorRow(int32(i))
+		switch {
+		case slot < 0 || to < 0:
+		case l.resident.rows[slot] == p.roster.rows[i]:
+			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
+		default:
+			k.cold = append(k.cold, int32(i))
+		}
+	}
+	if len(k.cold) == 0 {
+		return nil
+	}
+	l.counters.hits.Add(-int64(len(k.cold)))
+	l.counters.misses.Add(int64(len(k.cold)))
+	for _, t := range l.onDisk {
+		if tensors[t.index] == nil {
+			continue
+		}
+		if err := p.readCold(t, tensors[t.index]); err != nil {
+			return fmt.Errorf("reading %s: %w", l.parts.types.describe(&t.tensor), err)
+		}
+	}
+	return nil
+}
+
+// hitsOf is the rows of a table's tensor that are in the cache, and their slots.
+func (p *preparer) hitsOf(t *table) (to, slots []int32) {
+	k, of := &p.lookup, p.sections.rows
+	if len(of) == 2 {
+		return k.hitRows, k.hitSlots // of one type: all rows
+	}
+	base := p.base(t)
+	lo, _ := slices.BinarySearch(k.hitRows, base)
+	hi, _ := slices.BinarySearch(k.hitRows, int32(of[t.typ+1]))
+	k.hitsOfType = k.hitsOfType[:0]
+	for _, row := range k.hitRows[lo:hi] {
+		k.hitsOfType = append(k.hitsOfType, row-base)
+	}
+	return k.hitsOfType, k.hitSlots[lo:hi]
+}
+
+// repeatRows copies the rows of repeated seeds within the tensor of a table.
+func (p *preparer) repeatRows(t *table, dst []byte) {
+	base, end := p.base(t), p.sections.nodes[t.typ+1]
+	for _, c := range p.roster.copies {
+		if row := c.row - base; row >= 0 && int64(c.row) < end {
+			p.deliver(t, dst, row, dst[int(c.of-base)*t.width:])
+		}
+	}
+}
+
+// change applies the step: rows that leave go to their packs, then rows of the
+// batch enter.
+func (p *preparer) change(tensors [][]byte) {
+	l := p.loader
+	p.setAside(tensors)
+	for _, slot := range p.adapted.Vacate {
+		l.resident.clear(slot)
+	}
+	if len(p.step.In) == 0 {
+		return
+	}
+	k := &p.lookup // what it found is copied already
+	for _, t := range l.onDisk {
+		base := p.base(t)
+		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
+		for _, in := range p.step.In {
+			if t.has(p.roster.rows[in.Pos]) {
+				k.hitRows = append(k.hitRows, p.roster.tensorRow(in.Pos)-base)
+				k.hitSlots = append(k.hitSlots, in.Slot)
+			}
+		}
+		l.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
+	}
+	for _, in := range p.step.In {
+		l.resident.set(in.Slot, p.roster.rows[in.Pos])
+	}
+}
+
+// setAside copies the rows of a step that leave to their packs.
+func (p *preparer) setAside(tensors [][]byte) {
+	l, leave := p.loader, p.step.Forward
+	if len(leave) == 0 {
+		return
+	}
+	start := time.Now()
+	among(l.movers, len(leave), func(lo, hi int) {
+		for leave := leave[lo:hi]; len(leave) > 0; {
+			n := 1 // those of one pack come one after the other: a plan evicts what is needed farthest from now first
+			for n < len(leave) && leave[n].Batch == leave[0].Batch {
+				n++
+			}
+			for _, t := range l.onDisk {
+				p.super.packs[leave[0].Batch].addAll(t.cached, p.leaving(t, tensors[t.index], leave[:n]))
+			}
+			leave = leave[n:]
+		}
+	})
+	l.planned.timeline.add(spanPacking, p.number, start)
+}
+
+// leaving yields those rows that a table has, from slots or from the batch's tensor.
+func (p *preparer) leaving(t *table, tensor []byte, leave []plan.Forward) iter.Seq2[int32, []byte] {
+	return func(yield func(int32, []byte) bool) {
+		base := p.base(t)
+		for _, f := range leave {
+			if !p.forwards(t, f) {
+				continue
+			}
+			row := tensor
+			if f.From >= 0 {
+				row = p.loader.slotRow(t, f.From)
+			} else {
+				row = row[int(p.roster.tensorRow(^f.From)-base)*t.width:][:t.width]
+			}
+			if !yield(f.Pos, row) {
+				return
+			}
+		}
+	}
+}
+
+// forwards says whether a table has the row that is forwarded.
+func (p *preparer) forwards(t *table, f plan.Forward) bool {
+	if f.From >= 0 {
+		return t.has(p.loader.resident.rows[f.From])
+	}
+	return t.has(p.roster.rows[^f.From])
+}
