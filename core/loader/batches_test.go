@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -81,7 +82,7 @@ func TestBatchesAreWhatTheSamplerDraws(t *testing.T) {
 			if draws == "shuffled" {
 				places = slices.Sorted(maps.Keys(moves))
 			}
-			for _, place := range part(t, fmt.Sprint(f, draws), some(f, places...)) {
+			for _, place := range explore.Part(t, fmt.Sprint(f, draws), some(f, places...)) {
 				t.Run(fmt.Sprintf("%s, %s, %s", f, draws, place), func(t *testing.T) {
 					o := o
 					moves[place](&o)

@@ -94,7 +94,7 @@ func TestOverlapStopsWithItsEpoch(t *testing.T) {
 	reference := open(t, someDataset().graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
 	rng := explore.Rand(t, 31, 4)
-	for range rounds(12) {
+	for range explore.Rounds(12) {
 		epoch, first := rng.Int64N(2), rng.Int64N(someBatchs)
 		require.NoError(t, l.Start(epoch, first, Train))
 		take := rng.Int64N(someBatchs - first)
@@ -137,7 +137,7 @@ func TestFaultsOfEarlyPrologues(t *testing.T) {
 	}
 	for _, op := range []faultfs.Op{faultfs.Read, faultfs.Write} {
 		failed := 0
-		for nth := 3; nth < rounds(300); nth += 1 + nth/3 {
+		for nth := 3; nth < explore.Rounds(300); nth += 1 + nth/3 {
 			fs := faultfs.New(ssd.OS)
 			l, _ := overlapping(t, fs, 0)
 			fs.Arm(faultfs.Fault{Op: op, Path: ssd.TempPrefix + "*", Nth: nth, Times: faultfs.Forever, Errno: syscall.EIO})

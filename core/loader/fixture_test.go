@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"hash/fnv"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -35,39 +33,6 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(shared)
 		return m.Run()
 	}())
-}
-
-// rounds is how many of n cases to run: all, or a third with -short, as under the race detector, which sees the same
-// code in each. See part.
-func rounds(n int) int {
-	if testing.Short() {
-		return (n + 2) / 3
-	}
-	return n
-}
-
-// part is all of some cases or, with -short, every third of them. Which those are depends on the test, on a name and on
-// FRESHGO_TEST_SEED: over the tests that use it the race detector sees all.
-func part[T any](t *testing.T, name string, cases []T) (chosen []T) {
-	t.Helper()
-	if !testing.Short() || len(cases) == 0 {
-		return cases
-	}
-	h := fnv.New64a()
-	_, _ = io.WriteString(h, t.Name()+name)
-	for i := int(explore.Seed(t, h.Sum64()) % uint64(min(3, len(cases)))); i < len(cases); i += 3 {
-		chosen = append(chosen, cases[i])
-	}
-	return chosen
-}
-
-// figures begins a test that looks at figures alone: sizes, counts, shares. They do not depend on threads, and other
-// tests run the same loaders, so with -short it is left out.
-func figures(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("looks at figures alone")
-	}
 }
 
 // dataset is a small graph with skewed sources, in the user's form.

@@ -55,7 +55,7 @@ func TestHeldRowsAreLeftOut(t *testing.T) {
 				if share != 0.3 {
 					kinds = kinds[:min(2, len(kinds))]
 				}
-				for _, kind := range part(t, fmt.Sprint(f, way, share), kinds) {
+				for _, kind := range explore.Part(t, fmt.Sprint(f, way, share), kinds) {
 					for source, src := range sources {
 						if way != "" && source != "store" {
 							continue
@@ -104,7 +104,7 @@ func (f *form) someHeld(share float64) (held []int32, owners [][]int64) {
 // TestHeldRowsSaveReads holds that what the consumer holds takes no place in a cache
 // that is filled once, and no memory in batches.
 func TestHeldRowsSaveReads(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	s := someStore(t, ssd.OS)
 	held, _ := someHeld(someNodes, 0.2)
 	for _, kind := range []string{"degree", "in-degree", "expected", "presc"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/explore"
 	"freshgo/core/sample"
 )
 
@@ -174,7 +175,7 @@ func TestHistoryPrunesBreadthFirst(t *testing.T) {
 	d := someDataset()
 	for _, f := range forms(d) {
 		g := f.graph(t)
-		for _, policy := range part(t, f.String(), some(f, history.Performance, history.Gradient, history.All)) {
+		for _, policy := range explore.Part(t, f.String(), some(f, history.Performance, history.Gradient, history.All)) {
 			for _, lag := range some(f, 2, 0) {
 				o := f.withHistory(f.options(), policy)
 				o.History.Lag = lag

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
 	"freshgo/core/ssd"
@@ -139,7 +140,7 @@ func TestHistoryWithinItsMemory(t *testing.T) {
 				source, o.Cache = Source(g), "auto"
 			}
 			least := leastMemory(t, source, o)
-			for _, more := range part(t, fmt.Sprint(f, kind), []int64{0, 100 << 10, 4 << 20}) {
+			for _, more := range explore.Part(t, fmt.Sprint(f, kind), []int64{0, 100 << 10, 4 << 20}) {
 				o.Memory = least + more
 				r := f.train(t, open(t, source, o))
 				if kind == "expected" && more == 0 {

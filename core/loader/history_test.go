@@ -43,7 +43,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 			}
 			require.Positive(t, reference.hits)
 			kinds := []string{"belady", "degree", "presc", "lru", "expected", "belady", "none", "auto", "s3fifo"}
-			for _, kind := range some(f, kinds[:rounds(len(kinds))]...) {
+			for _, kind := range some(f, kinds[:explore.Rounds(len(kinds))]...) {
 				o := o
 				o.Cache, o.Transfer = kind, plan.Transfers()[rng.IntN(len(plan.Transfers()))]
 				o.Prefetch, o.Workers = int(pick(3, 4, 6)), int(pick(0, 1, 2, 8))
@@ -96,7 +96,7 @@ func (r *trainer) requirePlainCounts(want, got *seen) {
 func TestHistoryThatDoesNothing(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
-		for _, kind := range part(t, f.String(), few(f, "belady", "none", "degree", "lru")) {
+		for _, kind := range explore.Part(t, f.String(), few(f, "belady", "none", "degree", "lru")) {
 			t.Run(fmt.Sprint(f, " ", kind), func(t *testing.T) {
 				o := f.withHistory(f.options(), history.Gradient)
 				o.Cache, o.FeatureCache, o.Superbatch = kind, f.rooms()[2], 10
@@ -135,7 +135,7 @@ func TestHistoryThatDoesNothing(t *testing.T) {
 func TestHistoryLeavesFeaturesAlone(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s := f.store(t, ssd.OS)
-		for _, policy := range part(t, f.String(), some(f, history.Gradient, history.Performance, history.All)) {
+		for _, policy := range explore.Part(t, f.String(), some(f, history.Gradient, history.Performance, history.All)) {
 			o := f.withHistory(f.options(), policy)
 			o.Cache, o.FeatureCache, o.Prefetch = "expected", 1, 4 // no room to hold a type whole
 			o.History.Memory, o.History.Stale = 120<<10, Span{Count: 9}
@@ -217,7 +217,8 @@ func TestHistoryResumes(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		g := f.graph(t)
 		for _, lag := range few(f, 2, 0) {
-			for _, policy := range part(t, fmt.Sprint(f, lag), few(f, history.Gradient, history.Performance, history.All)) {
+			policies := few(f, history.Gradient, history.Performance, history.All)
+			for _, policy := range explore.Part(t, fmt.Sprint(f, lag), policies) {
 				o := f.withHistory(f.options(), policy)
 				o.History.Lag, o.History.ProbeEvery = lag, 2
 				r := f.train(t, open(t, g, o))
@@ -262,7 +263,7 @@ func TestHistoryResumes(t *testing.T) {
 // TestListsThatAreNotRead holds that pruned lists on disk are left alone, unless the graph has one relation and edges
 // from nodes to themselves.
 func TestListsThatAreNotRead(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	for _, loops := range []bool{false, true} {
 		d := someDataset()
 		d.turnLoops()

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/ssd"
 )
@@ -50,7 +51,7 @@ func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
 // TestReuseIsWhatBatchesNeed: the policy that weighs rows knows how often batches have a node within the hops of a
 // layer, by the weights that they draw by.
 func TestReuseIsWhatBatchesNeed(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	uneven := func(edges int) []byte {
 		weights := make([]float32, edges)
 		for e := range weights {

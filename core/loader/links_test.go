@@ -183,7 +183,7 @@ func TestLinksAgreeEverywhere(t *testing.T) {
 				}
 				reference := open(t, g, o)
 				want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
-				for _, change := range part(t, fmt.Sprint(f, kind.name, every), []func(o *Options){
+				for _, change := range explore.Part(t, fmt.Sprint(f, kind.name, every), []func(o *Options){
 					func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
 					func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", room, 0 },
 					func(o *Options) { o.Cache, o.FeatureCache, o.TraceMemory, o.Prefetch = "belady", room, 1<<20, 4 },

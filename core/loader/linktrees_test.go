@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -83,7 +84,7 @@ func TestLinkTreesAreRight(t *testing.T) {
 	for _, f := range timedForms(newDataset(400, 5000)) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
 		cases := f.linkTrees()
-		for _, name := range part(t, f.String(), slices.Sorted(maps.Keys(cases))) {
+		for _, name := range explore.Part(t, f.String(), slices.Sorted(maps.Keys(cases))) {
 			t.Run(fmt.Sprint(f, ", ", name), func(t *testing.T) {
 				c := cases[name]
 				o := c.o

@@ -17,7 +17,7 @@ import (
 // TestLargeBatchesAreEstimated: batches that do not fit into the memory are measured by parts, and the error names a
 // memory that works.
 func TestLargeBatchesAreEstimated(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	d := newDataset(3000, 60_000)
 	for name, src := range map[string]Source{"disk": OpenStore(d.store(t, ssd.OS)), "memory": d.graph(t)} {
 		for way, change := range map[string]func(o *Options){
@@ -51,7 +51,7 @@ func TestLargeBatchesAreEstimated(t *testing.T) {
 
 // TestHugeFanoutsAreRefused: nothing of that size is allocated.
 func TestHugeFanoutsAreRefused(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	d := newDataset(4, 12)
 	for _, src := range []Source{OpenStore(d.store(t, ssd.OS)), d.graph(t)} {
 		for _, fanouts := range [][]int64{{1e9}, {1e9, 1e9, 1e9}} {
@@ -65,11 +65,11 @@ func TestHugeFanoutsAreRefused(t *testing.T) {
 
 // TestNoBatchExceedsTheBound compares what batches of many kinds need with what is the most by arithmetic.
 func TestNoBatchExceedsTheBound(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	rng := explore.Rand(t, 1, 2)
 	homogeneous := newDataset(300, 2000)
 	g := homogeneous.graph(t)
-	for range rounds(60) {
+	for range explore.Rounds(60) {
 		o := plain()
 		o.Fanouts = nil
 		for range 1 + rng.IntN(3) {
@@ -110,7 +110,7 @@ func (f *fetcher) Fetch(_ context.Context, d sample.Drawn, out []int64) error {
 // TestPieces: what is fetched in pieces is what is fetched at once, and no piece is larger than it may be.
 func TestPieces(t *testing.T) {
 	rng := explore.Rand(t, 3, 4)
-	for range rounds(300) {
+	for range explore.Rounds(300) {
 		most, from := 1+rng.Int64N(9), rng.Int64N(100)
 		d := sample.Drawn{Ptr: []int64{from}}
 		for v := range rng.Int64N(20) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -51,7 +52,7 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			for _, o.Cache = range []string{"degree", "auto"} {
 				o.Memory = 1
 				least := leastMemory(t, OpenStore(s), o)
-				for _, more := range part(t, o.Cache, []int64{0, 1_700_000, 3_400_000, 5_100_000}) {
+				for _, more := range explore.Part(t, o.Cache, []int64{0, 1_700_000, 3_400_000, 5_100_000}) {
 					o.Memory = least + more
 					l := open(t, OpenStore(s), o)
 					requireSame(t, want, epochOf(t, l, 0))

@@ -115,7 +115,7 @@ func TestListsChangeNoBatch(t *testing.T) {
 		want := epochOf(t, open(t, f.graph(t), o), 1)
 		o.Cache = "degree"
 		full := f.listBytes(t, s, o)
-		for _, o.NeighborCache = range part(t, fmt.Sprint(d.nodes), []int64{
+		for _, o.NeighborCache = range explore.Part(t, fmt.Sprint(d.nodes), []int64{
 			0, 1, cache.NeighborTableBytes(d.nodes), full / 20, full / 4, full / 2, full * 3 / 4,
 		}) {
 			o.Workers, o.Prefetch = 1+rng.IntN(8), rng.IntN(9)
@@ -124,7 +124,7 @@ func TestListsChangeNoBatch(t *testing.T) {
 			f.requireLists(t, s, o, want)
 		}
 	}
-	for seed := range uint64(rounds(12)) {
+	for seed := range uint64(explore.Rounds(12)) {
 		f := degenerate(explore.Seed(t, seed))
 		g, s, rng := f.graph(t), f.store(t, ssd.OS), explore.Rand(t, seed, 2)
 		for range 2 {

@@ -58,7 +58,7 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 		"oracle", "vector"}, cache.OnlineNames()...)
 	rng := explore.Rand(t, 20, 0)
 	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
-	for round := range rounds(90) {
+	for round := range explore.Rounds(90) {
 		o := base
 		o.Cache = kinds[round%len(kinds)]
 		o.Transfer = plan.Transfers()[rng.IntN(len(plan.Transfers()))]
@@ -123,7 +123,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 				}
 				rng := explore.Rand(t, 8, 8)
 				epoch := int64(0)
-				for range rounds(14) {
+				for range explore.Rounds(14) {
 					first, take := int64(0), int64(someBatchs)
 					switch rng.IntN(5) {
 					case 0:
@@ -175,7 +175,7 @@ func TestPlansWithRepeatedSeeds(t *testing.T) {
 // TestPlanReadsLess holds that a plan is worth its work: fewer rows are read than
 // by any other policy with the same room.
 func TestPlanReadsLess(t *testing.T) {
-	figures(t)
+	explore.Figures(t)
 	s := someStore(t, ssd.OS)
 	reads := map[string]int64{}
 	for _, kind := range append([]string{"none", "belady", "degree", "expected"}, cache.OnlineNames()...) {
@@ -303,7 +303,7 @@ func TestLostPlans(t *testing.T) {
 	reference := open(t, d.graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1), epochOf(t, reference, 2)}
 	blind := 0
-	for read := 3; read < rounds(400); read += 1 + read/4 {
+	for read := 3; read < explore.Rounds(400); read += 1 + read/4 {
 		fs := faultfs.New(ssd.OS)
 		o := belady()
 		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20

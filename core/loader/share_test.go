@@ -46,7 +46,7 @@ func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 				want = append(want, epochOf(t, reference, epoch))
 			}
 			l := open(t, OpenStore(s), o)
-			for round := range rounds(40) {
+			for round := range explore.Rounds(40) {
 				epoch, first := rng.Int64N(3), int64(0)
 				if rng.IntN(2) == 0 {
 					first = rng.Int64N(someBatchs + 1)

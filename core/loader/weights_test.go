@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -90,7 +91,7 @@ func agreeEverywhere(t *testing.T, f *form, s *store.Store, name string, base Op
 	}
 	reference := open(t, f.graph(t), base)
 	var want [][]*seen
-	for epoch := range int64(rounds(2)) {
+	for epoch := range int64(explore.Rounds(2)) {
 		want = append(want, epochOf(t, reference, epoch))
 	}
 	places := map[string]func(o *Options){
@@ -119,7 +120,7 @@ func agreeEverywhere(t *testing.T, f *form, s *store.Store, name string, base Op
 		}
 		return !slices.Contains([]string{"lru", "memory, eight threads", "all on disk", "planned, all on disk"}, place)
 	})
-	for _, place := range part(t, name, slices.Sorted(maps.Keys(places))) {
+	for _, place := range explore.Part(t, name, slices.Sorted(maps.Keys(places))) {
 		t.Run(name+"/"+place, func(t *testing.T) {
 			o := base
 			places[place](&o)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -54,6 +55,7 @@ func (d *cappedDisk) calibrated() ssd.Device {
 // TestACappedDiskIsPlannedFor: on a disk of 125 MB/s and 3,000 requests a second, whatever the rows, what is chosen
 // window by window takes at most a fifth longer than the best way for all of them.
 func TestACappedDiskIsPlannedFor(t *testing.T) {
+	explore.Figures(t)
 	const numRows = 1 << 15
 	chosen := map[string]bool{}
 	for _, disk := range []cappedDisk{

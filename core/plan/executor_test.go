@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -267,8 +268,8 @@ func testConfig(numRows, capacity int64, name string) Config {
 
 func TestPlansReplay(t *testing.T) {
 	early := 0
-	for seed := range uint64(150) {
-		for _, name := range Transfers() {
+	for seed := range uint64(explore.Rounds(150)) {
+		for _, name := range explore.Part(t, fmt.Sprint(seed), Transfers()) {
 			rng := explore.Rand(t, seed, 1)
 			numRows := 1 + rng.IntN(200)
 			trace := makeTrace(rng, 1+rng.IntN(40), 1+rng.IntN(60), numRows, float64(1+rng.IntN(4)))

@@ -189,6 +189,7 @@ func TestReadsEqualTheExhaustiveOptimum(t *testing.T) {
 }
 
 func TestReadsEqualAnIndependentMIN(t *testing.T) {
+	explore.Figures(t)
 	for seed := range uint64(40) {
 		rng := explore.Rand(t, seed, 3)
 		numRows := 100 + rng.IntN(3000)
@@ -199,6 +200,7 @@ func TestReadsEqualAnIndependentMIN(t *testing.T) {
 }
 
 func TestNobodyReadsLess(t *testing.T) {
+	explore.Figures(t)
 	for seed := range uint64(60) {
 		rng := explore.Rand(t, seed, 4)
 		numRows := 20 + rng.IntN(200)
@@ -241,6 +243,7 @@ func TestNobodyReadsLess(t *testing.T) {
 }
 
 func TestCarryOverReadsNoMoreThanRebuilding(t *testing.T) {
+	explore.Figures(t)
 	rebuiltMore := 0
 	for seed := range uint64(80) {
 		rng := explore.Rand(t, seed, 5)

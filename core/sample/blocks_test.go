@@ -247,6 +247,7 @@ func TestLocateFails(t *testing.T) {
 }
 
 func TestBlocksStayWithinWorkerBytes(t *testing.T) {
+	explore.Figures(t)
 	g := newWeightedGraph(3000, 7)
 	seeds := g.seeds(100, 1)
 	for name, cfg := range methodConfigs(&Weights{Source: g.blocks(always)}) {

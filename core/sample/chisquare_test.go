@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // chiLimit is what a chi-square of this many degrees of freedom exceeds once in a million (Wilson and Hilferty).
@@ -52,6 +54,7 @@ func star(deg int) plainGraph {
 }
 
 func TestEveryPositionIsDrawnEquallyOften(t *testing.T) {
+	explore.Figures(t)
 	const batches = 6000
 	tests := []struct{ deg, k int }{
 		{2, 1}, {3, 1}, {3, 2}, {11, 10}, {12, 5}, {63, 1}, {64, 1}, {64, 15}, {64, 63}, // drawMask

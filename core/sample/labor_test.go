@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/explore"
 )
 
 func TestLaborDrawsEveryPositionEquallyOften(t *testing.T) {
+	explore.Figures(t)
 	const batches = 6000
 	for _, l := range []Labor{{BatchDependency: 1}, {LayerDependency: true, BatchDependency: 1}, {BatchDependency: 2}} {
 		for _, tt := range []struct{ deg, k int }{{2, 1}, {11, 10}, {64, 1}, {64, 15}, {200, 40}, {1000, 10}} {
@@ -67,6 +69,7 @@ func weightedMeans(t *testing.T, w *Worker, targets int, value func(node int64) 
 }
 
 func TestLaborEstimatesTheMean(t *testing.T) {
+	explore.Figures(t)
 	// Lists that share sources, without repeated edges.
 	const nodes = 60
 	indptr := []int64{0}

@@ -206,6 +206,7 @@ func bipartite(numItems int, users ...[]int32) Graph {
 // relations lead to nodes that the next one does not leave: what was walked there visits nothing and begins again at
 // the target.
 func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
+	explore.Figures(t)
 	graphs := map[string]Graph{
 		"one item":  bipartite(1, []int32{0}, []int32{0}, []int32{0}),
 		"chain":     bipartite(3, []int32{0}, []int32{0, 1}, []int32{1, 2}, []int32{2}),

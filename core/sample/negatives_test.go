@@ -94,6 +94,7 @@ func sums(t *testing.T, weights []float64) []float64 {
 // Every pair that is allowed is drawn as often as the weights of its ends say, and no other: sparse and dense graphs,
 // given sources and drawn ones, strict or not.
 func TestNegativesAreDrawnByWeight(t *testing.T) {
+	explore.Figures(t)
 	const nodes, draws = 12, 60000
 	star := func() *testGraph { // one source is linked with nearly everything
 		var edges []Link

@@ -300,6 +300,7 @@ func TestMixedPlaces(t *testing.T) {
 
 // A worker holds what WorkerBytes says, whatever it draws by.
 func TestMethodsStayWithinWorkerBytes(t *testing.T) {
+	explore.Figures(t)
 	g := newWeightedGraph(3000, 7)
 	seeds := g.seeds(100, 1)
 	for form, graph := range g.forms() {

@@ -126,6 +126,7 @@ func TestHeteroWeights(t *testing.T) {
 // TestHeteroDrawsEveryPositionEquallyOften: in each of two relations to one target, which are independent of each other
 // although all else of their keys is equal.
 func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
+	explore.Figures(t)
 	const batches = 6000
 	for _, tt := range []struct{ deg, k int }{{2, 1}, {11, 10}, {64, 1}, {100, 15}, {100, 40}} {
 		for _, replace := range []bool{false, true} {

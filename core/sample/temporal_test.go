@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // referenceAllowed is the positions of a list that a seed of time t sees, in order of time.
@@ -118,6 +120,7 @@ func temporalConfigs() map[string]plainConfig {
 
 // Every allowed edge of a hub is drawn equally often, and no other, in every tree of a batch.
 func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
+	explore.Figures(t)
 	const batches, trees = 1500, 4
 	for _, tt := range []struct{ deg, allowed, k int }{
 		{20, 0, 3}, {20, 1, 1}, {20, 5, 5}, {20, 5, 9}, {20, 12, 1}, {20, 12, 5}, {90, 64, 15}, {200, 65, 15}, {200, 100, 33},

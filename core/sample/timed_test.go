@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // Times of any range are sorted as a stable sort does.
 func TestTimedSortsStably(t *testing.T) {
+	explore.Figures(t)
 	rng := newReferenceRNG(7, 3)
 	for _, n := range []int{0, 1, 2, insertionTimes, insertionTimes + 1, 1000, 70000} {
 		for name, draw := range map[string]func() int64{

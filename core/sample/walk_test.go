@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // graphOf makes a graph of lists of sources.
@@ -55,6 +57,7 @@ func expectedVisits(g plainGraph, target int, w Walk) []float64 {
 }
 
 func TestWalksVisitAsOftenAsExpected(t *testing.T) {
+	explore.Figures(t)
 	graphs := map[string]plainGraph{
 		"pair":     graphOf([]int32{1}, []int32{0}),
 		"path":     graphOf([]int32{1}, []int32{0, 2}, []int32{1, 3}, []int32{2}),

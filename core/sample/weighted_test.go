@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
 )
 
 // weightedStar is a star whose in-edges have these weights.
@@ -69,6 +71,7 @@ func ramp(deg int) []float64 {
 // The first edges are drawn with the probabilities of the sequential process, each by itself and in pairs, and every
 // edge is in the batch as often as the process says.
 func TestWeightedProbabilities(t *testing.T) {
+	explore.Figures(t)
 	const batches = 30000
 	heavy := func(deg int) []float64 { // the search gets stuck at once: the race draws all but one
 		list := ramp(deg)
@@ -133,6 +136,7 @@ func TestWeightedProbabilities(t *testing.T) {
 // Where the lists are long, the edges not drawn first follow the same process: what is in k = 10 of d has a probability
 // that the race, written down plainly, gives too.
 func TestWeightedSearchAgreesWithRace(t *testing.T) {
+	explore.Figures(t)
 	const deg, k, batches = 300, 10, 20000
 	list := ramp(deg)
 	for i := range list {
@@ -159,6 +163,7 @@ func TestWeightedSearchAgreesWithRace(t *testing.T) {
 }
 
 func TestWeightedReplacement(t *testing.T) {
+	explore.Figures(t)
 	const batches, k = 20000, 3
 	for _, deg := range []int{1, 2, 15, 16, 17, 100} {
 		t.Run(fmt.Sprint(deg), func(t *testing.T) {
@@ -219,6 +224,7 @@ func TestWeightsOfZero(t *testing.T) {
 
 // Sums of float32 would stop growing at 2^24 equal weights; ours do not.
 func TestManyEqualWeightsStayUniform(t *testing.T) {
+	explore.Figures(t)
 	const deg, k, parts, draws = 1 << 25, 10, 64, 20000
 	list, sums := make([]float32, deg), make([]float64, SumsLen(deg))
 	for i := range list {

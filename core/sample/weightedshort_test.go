@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/explore"
 )
 
 // kinds of weights, each a function of the generator and the offset.
@@ -63,6 +64,7 @@ func referenceShort(next func() uint64, list []float64, k int, replace bool) (of
 }
 
 func TestShortListsAreDrawnAsDefined(t *testing.T) {
+	explore.Figures(t)
 	for name, kind := range weightKinds {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))

@@ -1,0 +1,45 @@
+package explore
+
+import (
+	"hash/fnv"
+	"io"
+	"testing"
+)
+
+// With -short a test runs a part of its cases: CI has it so under the race detector, which makes a case four times as
+// long and sees the same code in each. The run without the detector has all of them.
+
+// fraction is the part: a third.
+const fraction = 3
+
+// Rounds is how many of n cases to run: all, or with -short a third.
+func Rounds(n int) int {
+	if testing.Short() {
+		return (n + fraction - 1) / fraction
+	}
+	return n
+}
+
+// Part is all of some cases or, with -short, every third of them. Which those are depends on the test, on a name and on
+// the environment, so that the tests of a package see all values of an axis.
+func Part[T any](t testing.TB, name string, cases []T) (chosen []T) {
+	t.Helper()
+	if !testing.Short() || len(cases) == 0 {
+		return cases
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, t.Name()+name)
+	for i := int(Seed(t, h.Sum64()) % uint64(min(fraction, len(cases)))); i < len(cases); i += fraction {
+		chosen = append(chosen, cases[i])
+	}
+	return chosen
+}
+
+// Figures begins a test that looks at figures alone: sizes, counts, shares of draws. They do not depend on threads, and
+// other tests run the same code, so with -short it is left out.
+func Figures(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("looks at figures alone")
+	}
+}
