@@ -48,6 +48,11 @@ def convert(
             splits; further splits are in ``data["splits"]``, a mapping from names to node ids or masks.
             ``data["num_nodes"]`` is needed only if nothing else determines it.
 
+            A graph may have ``adj_t``, as PyG's ``ToSparseTensor`` makes it (a ``SparseTensor`` or a sparse tensor of
+            torch), instead of ``edge_index``; its edges are then in the order of the matrix. A ``scipy.sparse`` matrix
+            is a graph by itself: the entry in row i and column j is an edge from i to j, and its value the
+            ``edge_weight``. A PyG data set with one graph stands for that.
+
             A heterogeneous graph is a PyG ``HeteroData`` or a mapping from its types. A node type such as ``"paper"``
             is mapped to a mapping of what belongs to its nodes (tensors, ``num_nodes``, ``splits``; ``{}`` if there is
             nothing). An edge type such as ``("author", "writes", "paper")`` is mapped to its ``edge_index``, or to a

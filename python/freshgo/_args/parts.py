@@ -21,6 +21,7 @@ from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
 from freshgo._args.arrays import Array, NpyFile
 from freshgo._args.npy_files import is_of_types, read_directory, read_npy_header, read_types
+from freshgo._args.sources import opened, with_edge_index
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -67,6 +68,7 @@ class GraphParts:
 
 def graph_parts(data: object) -> GraphParts:
     """Sort whatever a user calls a graph into its types, and what is of each type into tensors and splits."""
+    data = opened(data)
     given = _types_of(data) if _has_types(data) else _types_of_homogeneous(data)
     parts = GraphParts({}, {})
     for key, value in given.items():
@@ -128,9 +130,10 @@ def _types_of_homogeneous(data: object) -> dict[Any, Any]:
         raise DTypeError(
             f"the keys of a graph must be strings, got {next(k for k in items if not isinstance(k, str))!r}"
         )
+    items = with_edge_index(items, "")
     if items.get("edge_index") is None:
         keys = ", ".join(map(repr, items)) or "none at all"
-        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}){_hint(items)}")
+        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys})")
     edges: dict[str, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
     arrays = _arrays(items, "")
@@ -185,9 +188,9 @@ def _node_parts(node_type: str, value: object) -> NodeParts:
 
 def _edge_parts(edge_type: EdgeType, value: object) -> EdgeParts:
     label = label_of(edge_type)
-    items = dict(value) if isinstance(value, Mapping) else {"edge_index": value}
+    items = with_edge_index(value if isinstance(value, Mapping) else {"edge_index": value}, label)
     if items.get("edge_index") is None:
-        raise InvalidArgumentError(f"the edge type {edge_type} has no 'edge_index'{_hint(items)}")
+        raise InvalidArgumentError(f"the edge type {edge_type} has no 'edge_index'")
     parts = EdgeParts(_edge_index(items.pop("edge_index"), label), _arrays(items, label))
     num_edges = parts.edge_index.shape[1]
     for name, array in parts.tensors.items():
@@ -197,10 +200,6 @@ def _edge_parts(edge_type: EdgeType, value: object) -> EdgeParts:
                 "expected one row per edge"
             )
     return parts
-
-
-def _hint(items: Mapping[str, Any]) -> str:
-    return "; adj_t is not read, give edge_index" if "adj_t" in items else ""
 
 
 def _edge_index(value: object, label: str) -> Array:

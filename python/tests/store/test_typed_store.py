@@ -137,7 +137,7 @@ def small() -> Any:
         ({"a\0b": {}}, INVALID, "printable"),
         ({"user": np.zeros((3, 2))}, DTYPE, "node type 'user' must be a mapping"),
         ({LIKES: {}}, INVALID, r"\('user', 'likes', 'item'\) has no 'edge_index'"),
-        ({LIKES: {"adj_t": 1}}, INVALID, "adj_t is not read"),
+        ({LIKES: {"adj_t": 1}}, DTYPE, "adj_t must be a torch_sparse.SparseTensor"),
         (
             {LIKES: np.zeros((3, 2), int)},
             INVALID,

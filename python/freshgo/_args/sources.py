@@ -1,0 +1,87 @@
+"""Graphs that hold their edges in a sparse matrix, or that are the only one of a data set, as mappings of tensors.
+
+What a graph is shows in what it has: nothing is imported here, and nothing unpickled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+
+def opened(data: object) -> object:
+    """Return the graph of a PyG data set with one graph, a ``scipy.sparse`` matrix as edges, and anything else as it
+    is.
+
+    Raises:
+        InvalidArgumentError: a data set with several graphs, a matrix that is not square
+    """
+    pyg = sys.modules.get("torch_geometric.data")
+    if pyg is not None and isinstance(data, pyg.Dataset):
+        if len(data) != 1:
+            name = type(data).__name__
+            raise InvalidArgumentError(f"the data set {name} has {len(data)} graphs, expected one: give one of them")
+        return data[0]
+    if type(data).__module__.startswith("scipy.sparse") and hasattr(data, "tocoo"):
+        matrix: Any = data
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise InvalidArgumentError(f"an adjacency matrix must be square, got shape {list(matrix.shape)}")
+        edges = matrix.tocoo(copy=False)
+        ends = np.stack([edges.row, edges.col])
+        return {"edge_index": ends, "edge_weight": edges.data, "num_nodes": int(matrix.shape[0])}
+    return data
+
+
+def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Return the tensors of a graph, or of an edge type, with ``edge_index`` in the place of ``adj_t``.
+
+    ``adj_t`` is the transposed adjacency matrix that PyG's ``ToSparseTensor`` makes: a ``SparseTensor``, or a sparse
+    tensor of torch. Its values become ``edge_weight``, or ``edge_attr`` if an edge has several. Where they are all one
+    they are left out: torch's tensors have ones where PyG had no values. ``label`` stands before names in messages.
+
+    Raises:
+        InvalidArgumentError: both are there; the values would take the name of another tensor.
+        DTypeError: ``adj_t`` is no sparse matrix.
+    """
+    given = dict(items)
+    matrix = given.pop("adj_t", None)
+    if matrix is None:
+        return given
+    if given.get("edge_index") is not None:
+        raise InvalidArgumentError(f"{label}edge_index and {label}adj_t are both given, expected one of them")
+    rows, columns, values = _entries(matrix, label)
+    given["edge_index"] = torch.stack([columns, rows])  # a row of the transposed matrix is a target
+    if values is not None and not (values.dim() == 1 and bool((values == 1).all())):
+        name = "edge_weight" if values.dim() == 1 else "edge_attr"
+        if name in given:
+            raise InvalidArgumentError(f"{label}{name} is given beside the values of {label}adj_t: rename it")
+        given[name] = values
+    return given
+
+
+def _entries(matrix: Any, label: str) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return rows, columns and values of a sparse matrix, in its order."""
+    if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csr:
+        counts = matrix.crow_indices().diff()
+        rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), counts)
+        return rows, matrix.col_indices().long(), matrix.values()
+    if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csc:
+        counts = matrix.ccol_indices().diff()
+        columns = torch.repeat_interleave(torch.arange(matrix.shape[1]), counts)
+        return matrix.row_indices().long(), columns, matrix.values()
+    if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_coo:
+        indices = matrix._indices()
+        return indices[0], indices[1], matrix._values()
+    if type(matrix).__name__ == "SparseTensor" and hasattr(matrix, "coo"):
+        rows, columns, values = matrix.coo()
+        return rows, columns, values
+    raise DTypeError(
+        f"{label}adj_t must be a torch_sparse.SparseTensor or a sparse tensor of torch, got {type(matrix).__name__}"
+    )
