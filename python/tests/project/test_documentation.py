@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,36 @@ PAGES = {  # what a page takes for granted, and how many pieces of code it has
     "docs/ops.md": (PRELUDE + PYG + STORE + "lins = [torch.nn.Linear(8, 8) for _ in range(3)]\n", 2),
     "docs/inference.md": (PRELUDE + PYG + STORE, 2),
     "docs/precomputed.md": (PRELUDE + PYG + STORE, 1),
-    "README.md": (PRELUDE + PYG, 1),
+    "docs/how-to/budgets.md": ("", 3),
+    "docs/how-to/reproduce.md": ("", 2),
+    "docs/how-to/from-neighborloader.md": ("", 1),
+    "docs/how-to/from-graphbolt.md": ("", 1),
+    "README.md": ("", 1),
 }
+ELSEWHERE = {  # the other pages with Python, and what runs it or why nothing does
+    "docs/history.md": "test_the_models_of_the_page_on_history",
+    "docs/format.md": "store_oracle.py reads every store of the tests with it",
+    "docs/device.md": "it needs a GPU",
+}
+
+
+def test_every_page_with_python_is_run_or_says_why_not() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    if not pages[0].exists():
+        pytest.skip("the documentation is not beside the tests")
+    fences = {str(page.relative_to(ROOT)): re.findall(r"^```(.+)$", page.read_text(), re.MULTILINE) for page in pages}
+    others = {"{eval-rst}", "{command-help}", "toml"}  # directives of the site; the file whose form a page describes
+    assert {kind for kinds in fences.values() for kind in kinds} <= {"python", *others}
+    assert {page for page, kinds in fences.items() if "python" in kinds} == {*PAGES, *ELSEWHERE}
+
+
+def test_the_picture_of_the_readme_shows_the_measured_seconds(tmp_path: Path) -> None:
+    picture = ROOT / "docs" / "speed.svg"
+    if not picture.exists():
+        pytest.skip("the documentation is not beside the tests")
+    drawn = tmp_path / "speed.svg"
+    subprocess.run([sys.executable, ROOT / "bench" / "readme" / "speed.py", drawn], check=True)
+    assert drawn.read_text() == picture.read_text()
 
 
 def pieces(page: str) -> list[str]:

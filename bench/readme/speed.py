@@ -1,0 +1,61 @@
+"""The picture of README.md, docs/speed.svg, from the measured seconds in speed.json beside this file.
+
+python bench/readme/speed.py [OUT]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+WIDTH, LABEL, ROW = 760, 210, 26
+SCALE = WIDTH - LABEL - 90  # the longest bar of a panel
+STYLE = "text{font-family:system-ui,sans-serif;font-size:14px;fill:#1f2328}.t{font-weight:600}.u{font-size:12px;fill:#59636e}"
+
+
+def text(x: float, y: float, what: str, more: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}"{more}>{escape(what)}</text>'
+
+
+def bar(x: float, y: float, length: float, colour: str) -> str:
+    return f'<rect x="{x:g}" y="{y:g}" width="{length:.1f}" height="{ROW - 8}" fill="{colour}"/>'
+
+
+def panel(data: dict[str, Any], y: float) -> tuple[list[str], float]:
+    """A panel from y on, and where it ends."""
+    drawn = [text(16, y + 16, data["title"], ' class="t"'), text(16, y + 34, data["unit"], ' class="u"')]
+    y += 44
+    longest = max(b["seconds"] + b.get("preparation", 0) for b in data["bars"])
+    for b in data["bars"]:
+        before, seconds = b.get("preparation", 0), b["seconds"]
+        start, length = SCALE * before / longest, SCALE * seconds / longest
+        colour = "#0b7a75" if b["name"].startswith("freshgo") else "#8c959f"
+        drawn.append(text(LABEL - 8, y + 14, b["name"], ' text-anchor="end"'))
+        if before:
+            drawn.append(bar(LABEL, y, start, "#d0d7de"))
+            drawn.append(text(LABEL + 8, y + 14, f"{before:g} s of preparation", ' class="u"'))
+        drawn.append(bar(LABEL + start, y, length, colour))
+        drawn.append(text(LABEL + start + length + 6, y + 14, f"{seconds:g} s"))
+        y += ROW
+    return drawn, y + 14
+
+
+def draw(results: dict[str, Any]) -> str:
+    """The picture as SVG."""
+    drawn, y = [], 14.0
+    for data in results["panels"]:
+        more, y = panel(data, y)
+        drawn += more
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" role="img">'
+    named = "<title>Seconds of freshgo and of others, in memory and out of core</title>"
+    ground = f'<rect width="{WIDTH}" height="{y:g}" rx="6" fill="#ffffff"/>'
+    return "\n".join([head, named, f"<style>{STYLE}</style>", ground, *drawn, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[1] / "docs" / "speed.svg"
+    out.write_text(draw(json.loads((HERE / "speed.json").read_text(encoding="utf-8"))), encoding="utf-8")
