@@ -83,7 +83,8 @@ lint-go: $(VENV)/.tools
 test-pure: $(VENV)/.tools
 	CGO_ENABLED=0 go test -tags invariants -timeout 30m ./core/...
 
-# -short: of the longest tests a third of the cases, all of which test-pure runs. The race detector makes them five times as long.
+# -short: a third of the cases of each product, drawn by the name of the test and FRESHGO_TEST_SEED, and no tests of figures alone
+# (core/internal/explore). test-pure runs all cases. The race detector makes a case four times as long.
 test-race: $(VENV)/.tools
 	CGO_ENABLED=1 go test -race -short -tags invariants -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
