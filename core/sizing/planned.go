@@ -9,6 +9,7 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/ssd"
 )
 
 // How a planned loader divides what topology and batches leave (Ginex, section 3.5, sizes the superbatch by the room
@@ -19,12 +20,14 @@ import (
 //     epochs of 16 batches: with 32 MB for traces 355k rows are cached and an epoch reads 1050 MB, with 64 MB 304k rows
 //     and 770 MB, with 110 MB 230k rows and 155 MB, and nothing less with 140 MB. Where an epoch is far from fitting
 //     they get a quarter;
-//   - an eighth is for packs in memory; a scratch file may take as much as the features;
+//   - an eighth is for packs in memory, a sixteenth where a scratch file takes the others, which may be as large as the
+//     features;
 //   - the planner's tables take what they need;
 //   - the rest is for cached rows.
 const (
 	mostTraces, someTraces = 2, 4 // shares, as divisors
 	packShare              = 8
+	filePacks              = 80 * MinSlot // the least beside a scratch file: a quarter is for its buffers
 
 	// mostBatches is how far ahead a plan looks at most. Arbitrary: ids of the rows in a plan are numbered with 30
 	// bits.
@@ -119,24 +122,35 @@ func (z *division) plan(s *Split, room, shared int64) {
 		ideal = unlimitedTraces
 	}
 	more(&s.Traces, ask.TraceMemory, min(ideal, unlimitedTraces))
-	more(&s.Packs, ask.BufferMemory, min(total/packShare, unlimitedPacks))
+	packs := total / packShare
+	if ask.Scratch != 0 {
+		packs = min(packs, max(packs/2, filePacks)) // what finds no room goes to the file
+	}
+	more(&s.Packs, ask.BufferMemory, min(packs, unlimitedPacks))
 	s.TracesHeld = s.Traces / z.tracesShare()
-	z.store(s, total, pot)
+	z.store(s, total, &room, pot)
 	s.CacheRows = z.plannedRows(s, room)
 	if s.Reorder = ask.Reorder; s.Reorder == Auto {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
-	if s.Scratch = ask.Scratch; s.Scratch == Auto {
-		s.Scratch = 0
-		for i := range z.graph.Tensors {
-			if t := &z.graph.Tensors[i]; !t.ByEdge && !s.Resident[i] {
-				s.Scratch += t.bytes()
-			}
-		}
-		if s.Stored {
-			s.Scratch *= storedScratch
+	s.Scratch = z.scratch(s)
+	s.EpochBytes = z.epochBytes(s, s.window(z), s.CacheRows)
+}
+
+// scratch is the size of the scratch file.
+func (z *division) scratch(s *Split) (total int64) {
+	if z.ask.Scratch != Auto {
+		return z.ask.Scratch
+	}
+	for i := range z.graph.Tensors {
+		if t := &z.graph.Tensors[i]; !t.ByEdge && !s.Resident[i] {
+			total += t.bytes()
 		}
 	}
+	if s.Stored {
+		total *= storedScratch
+	}
+	return total
 }
 
 // MostScratch is the most that a scratch file is of use for.
@@ -154,9 +168,9 @@ const (
 	// in a pack of this window, and some already in one of the next.
 	storedScratch = 2
 
-	// storedShare is the part, as a divisor, of the room that plans in the scratch file may take in memory, and as much
-	// again the buffers of their packs.
-	storedShare = 4
+	// heldShare is the part, as a divisor, of the room that plans in the scratch file may take at most for records that
+	// have not gone there.
+	heldShare = 16
 
 	// mostStored is how many rows the batches of a window and of the next may have: there are five bits for each in
 	// memory. mostHeld is what records and traces may take before they go to the file. leastBuffers is how many buffers of
@@ -166,6 +180,9 @@ const (
 	mostHeld     = 64 << 20
 	leastBuffers = 64
 
+	// worthStoring is by how much windows must move less that are planned in the file. Arbitrary.
+	worthStoring = 1.00
+
 	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20 and
 	// an edge or two of 8.
 	loadedBytes = 36
@@ -173,13 +190,14 @@ const (
 
 // store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
 // and little for each of a window (see plan.StoredBytes). Of total, what is more than traces and packs have comes from
-// pot.
-func (z *division) store(s *Split, total int64, pot *int64) {
+// pot, which may be room, what rows have. Of all windows that fit, it takes the one with which an epoch is predicted to
+// move the fewest bytes.
+func (z *division) store(s *Split, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
 	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
 		return
 	}
-	mostTraces, mostPacks := max(total/storedShare, s.Traces), max(total/storedShare, s.Packs)
+	mostTraces, mostPacks := total+s.Traces, total+s.Packs
 	if ask.TraceMemory != Auto {
 		mostTraces = ask.TraceMemory
 	}
@@ -191,16 +209,30 @@ func (z *division) store(s *Split, total int64, pot *int64) {
 	}
 	buffer := int64(min(z.slot(), mostBuffer))
 	packs := func(n int64) int64 { return (2*n + leastBuffers) * buffer }
-	fits := func(n int64) bool {
-		return traces(n) <= mostTraces && packs(n) <= mostPacks &&
-			max(0, traces(n)-s.Traces)+max(0, packs(n)-s.Packs) <= *pot
-	}
+	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
+	fits := func(n int64) bool { return traces(n) <= mostTraces && packs(n) <= mostPacks && more(n) <= *pot }
 	n := min(mostBatches, max(ask.EpochBatches, leastStored), mostStored/(2*nodes))
 	if ask.Superbatch != Auto {
 		n = min(n, ask.Superbatch)
 	}
 	n = int64(sort.Search(int(max(n, 0)), func(i int) bool { return !fits(int64(i) + 1) }))
-	if n < worthBatches || n <= min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(nodes)) {
+	left := func(n int64) int64 { // for rows, with a window of so many batches
+		if pot == room {
+			return *room - more(n)
+		}
+		return *room
+	}
+	stored := *s
+	stored.Stored = true
+	if ask.Superbatch == Auto {
+		n = z.bestWindow(&stored, n, left)
+	}
+	if n < worthBatches {
+		return
+	}
+	// Windows in memory as long as these are better, since nothing but packs goes to the file then.
+	inMemory := float64(z.epochBytes(s, s.window(z), z.plannedRows(s, *room)))
+	if float64(z.epochBytes(&stored, n, z.plannedRows(s, left(n)))) > worthStoring*inMemory {
 		return
 	}
 	s.Stored, s.Superbatch, s.Buffers = true, n, packs(n)
@@ -209,8 +241,70 @@ func (z *division) store(s *Split, total int64, pot *int64) {
 		*part = want
 	}
 	give(&s.Packs, packs(n))
-	s.TracesHeld = min(mostHeld, mostTraces-traces(n), *pot+s.Traces-traces(n))
+	s.TracesHeld = min(mostHeld, mostTraces-traces(n), *pot+s.Traces-traces(n), total/heldShare)
 	give(&s.Traces, traces(n)+s.TracesHeld)
+}
+
+// bestWindow is the window, of up to most batches, with which an epoch moves the fewest bytes, where each leaves
+// room for rows; the shortest of those.
+func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (best int64) {
+	least := math.Inf(1)
+	for n := int64(1); n <= most; n++ {
+		if moved := float64(z.epochBytes(s, n, z.plannedRows(s, room(n)))); moved < least {
+			least, best = moved, n
+		}
+	}
+	return best
+}
+
+// window is how many batches are planned at a time.
+func (s *Split) window(z *division) int64 {
+	if s.Stored {
+		return s.Superbatch
+	}
+	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
+}
+
+// epochBytes predicts what an epoch moves whose windows have so many batches, with so many rows in the cache: a scan
+// for each window, no more of it than the pages of its cold rows, and each cold row written and read. What the packs
+// of two windows, of which one is filled while the other is read, have no room for in the scratch file is read by
+// the page.
+func (z *division) epochBytes(s *Split, window, cached int64) int64 {
+	var row, scan float64
+	for _, i := range z.cached(s) {
+		t := &z.graph.Tensors[i]
+		row += float64(t.Width)
+		scan += float64(t.bytes())
+	}
+	batches := float64(max(1, z.ask.EpochBatches))
+	n := min(float64(max(1, window)), batches)
+	missed := float64(z.costs.Nodes) * 8 / margin * (1 - hits(float64(cached)/float64(max(1, z.cacheable(s)))))
+	file := float64(z.scratch(s)) * packFileShare / 2
+	packed := min(1, file/max(1, n*missed*row))
+	each := packed*2*row + (1-packed)*max(2*row, ssd.PageBytes)
+	return int64(batches/n*min(scan, n*missed*ssd.PageBytes) + batches*missed*each)
+}
+
+// packFileShare is how much of the scratch file packs have.
+const packFileShare = 0.75
+
+// hits is the share of accesses that a cache answers which has a share of all rows and knows the future, if all rows
+// are wanted alike: it keeps a row until its next use where that is near, and the times until then are exponential.
+// Where some rows are wanted more than others, it answers more: on graphs with degrees of a power law up to 1.7
+// times as many.
+func hits(share float64) float64 {
+	if share >= 1 {
+		return 1
+	}
+	near, far := 0.0, 64.0 // in mean times between two uses
+	for range 50 {
+		if at := (near + far) / 2; 1-math.Exp(-at)*(1+at) < share {
+			near = at
+		} else {
+			far = at
+		}
+	}
+	return 1 - math.Exp(-near)
 }
 
 // PlannedBytes is what a batch of this many rows adds to the memory of plans: a third of what superbatches of such

@@ -128,6 +128,7 @@ type Split struct {
 	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans; with Stored, for these as well
 	Buffers    int64 // bytes of Packs for what is on its way to the scratch file; 0: as that chooses
 	Scratch    int64 // bytes of the scratch file
+	EpochBytes int64 // that an epoch is predicted to move, for comparing divisions
 
 	History   int64 // bytes of the history's buffer
 	InHistory bool  // the cached rows are in that

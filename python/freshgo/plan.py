@@ -29,11 +29,11 @@ class Plan:
             ``"predicted_seconds"`` and ``"measured_seconds"`` in which the batches themselves are read (the latter is
             None before they have run), ``"predicted_device_seconds"`` and ``"predicted_processor_seconds"`` (what that
             takes of the device and of the processor), ``"wall_seconds"`` and ``"waited_seconds"`` (of these, those in
-            which the loop waited for a batch), ``"missed_rows"`` (accesses to rows that are not cached), ``"floor_bytes"`` and
-            ``"floor_seconds"`` (one scan of the features, no more of them than these rows touch, and each of these rows
-            written once and read once, at the device's rates in sequence), ``"measured_bytes_read"`` and
-            ``"measured_bytes_written"`` (from the first read to the last, with those for the plan of the next window),
-            ``"early"`` (whether it was scanned while the window before was executed).
+            which the loop waited for a batch), ``"missed_rows"`` (accesses to rows that are not cached),
+            ``"floor_bytes"`` and ``"floor_seconds"`` (one scan of the features, no more of them than these rows touch,
+            and each of these rows written once and read once, at the device's rates in sequence),
+            ``"measured_bytes_read"`` and ``"measured_bytes_written"`` (from the first read to the last, with those for
+            the plan of the next window), ``"early"`` (whether it was scanned while the window before was executed).
             ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"packing"``, ``"reading"``,
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
             seconds since the loader was opened. Entries that do not apply to a loader are absent.

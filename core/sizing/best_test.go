@@ -1,0 +1,142 @@
+package sizing
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/ssd"
+)
+
+// shape is a graph on disk whose memory is to be divided, and the batches that are drawn from it.
+type shape struct {
+	rows    int64
+	width   int
+	batches int64 // of an epoch
+	nodes   int64 // of a batch, about
+	skew    float64
+	memory  []int64
+}
+
+func (s *shape) graph() Graph {
+	return Graph{
+		OnDisk: true, Nodes: s.rows, Types: []int64{s.rows}, Stamp: 4 * s.rows,
+		Tensors: []Tensor{{Width: s.width, Rows: s.rows, Used: true, Span: max(s.width, ssd.PageBytes)}},
+		Fixed:   8 * s.rows,
+	}
+}
+
+func (s *shape) costs() Costs {
+	nodes := s.nodes * margin / 8
+	return Costs{
+		Nodes: nodes, NodesOfType: []int64{nodes}, Batch: nodes * int64(s.width+40), Lookup: 100 * nodes,
+		Worker: 20 * nodes, StampWorker: 20*nodes + 4*s.rows, ResidentSlot: 4, PlannedSlot: 4,
+	}
+}
+
+func (s *shape) request(memory int64) Request {
+	r := auto(memory, "belady")
+	r.Scratch, r.Reorder, r.EpochBatches = Auto, 0, s.batches
+	return r
+}
+
+// trace is two epochs of batches and the first batches of a third.
+func (s *shape) trace() []plan.Batch {
+	rng := rand.New(rand.NewPCG(uint64(s.rows), uint64(s.width))) // constant: divisions are compared on one trace
+	place := rng.Perm(int(s.rows))
+	batches := make([]plan.Batch, 3*s.batches)
+	for b := range batches {
+		batch := make(plan.Batch, s.nodes)
+		for i := range batch {
+			u := 1.0
+			for range int(s.skew) {
+				u *= rng.Float64()
+			}
+			batch[i] = uint32(place[int(float64(s.rows)*u)])
+		}
+		slices.Sort(batch)
+		batches[b] = slices.Compact(batch)
+	}
+	return batches
+}
+
+// moved is what an epoch moves with a division, in windows of so many batches: the second, of plans that the loader
+// would make.
+func (s *shape) moved(t *testing.T, trace []plan.Batch, window int64, by *Split) (bytes int64) {
+	c := plan.Config{
+		NumRows: s.rows, Capacity: by.CacheRows, CarryOver: true, Transfer: "auto", RowBytes: s.width, Depth: 2,
+		Tables:   []ssd.Layout{{RowBytes: s.width, NumRows: s.rows}},
+		Device:   ssd.Device{RequestSeconds: 12e-6, PageSeconds: 1.5e-6, ReadBytesPerSecond: 2e9, WriteBytesPerSecond: 2e9},
+		PackFile: s.rows * int64(s.width) * storedScratch * 3 / 4, SlotBytes: MinSlot, Early: true,
+	}
+	if !by.Stored {
+		c.PackMemory = by.Packs / 4 * 3 // what the buffers of the scratch file leave
+	}
+	p, err := plan.New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	for first := int64(0); first < 2*s.batches; first += window {
+		end := min(first+window, int64(len(trace)))
+		ahead := trace[end:min(end+window, int64(len(trace)))]
+		of, err := p.Plan(context.Background(), first, plan.InMemory(trace[first:end]), plan.InMemory(ahead))
+		require.NoError(t, err)
+		if part := min(end, 2*s.batches) - max(first, s.batches); part > 0 { // of the second epoch
+			n, inMemory, record := of.Choice.BytesRead, c.PackMemory, int64(s.width+4)
+			for _, pack := range of.Packs { // the nearest are in memory
+				held := min(inMemory, int64(pack.Rows)*record)
+				n += 2 * (int64(pack.Rows)*record - held)
+				inMemory -= held
+			}
+			bytes += n * part / (end - first)
+		}
+		of.Release()
+	}
+	return bytes
+}
+
+// TestDivisionsAreNearTheBest: what is chosen moves at most a tenth more than the best of the windows that a user could
+// have asked for, whatever the rows: wide, narrow (a batch touches three quarters of all pages), and in between.
+func TestDivisionsAreNearTheBest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some hundred plans")
+	}
+	for name, s := range map[string]*shape{
+		"rows of 512 bytes":  {500_000, 512, 128, 5000, 3, []int64{90 << 20, 130 << 20}},
+		"rows of 128 bytes":  {500_000, 128, 32, 21_500, 1, []int64{60 << 20, 90 << 20}},
+		"rows of 4096 bytes": {60_000, 4096, 64, 2500, 2, []int64{90 << 20, 150 << 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trace := s.trace()
+			for _, memory := range s.memory {
+				auto, err := Divide(s.request(memory), s.graph(), s.costs())
+				require.NoError(t, err)
+				got := s.moved(t, trace, auto.window(&division{s.request(memory), s.graph(), s.costs()}), auto)
+				best := got
+				for _, share := range []int64{32, 16, 8, 4} { // of the memory, for packs: which bounds windows
+					r := s.request(memory)
+					r.BufferMemory = memory / share
+					by, err := Divide(r, s.graph(), s.costs())
+					if errors.Is(err, mem.ErrBudget) {
+						continue // it does not fit
+					}
+					require.NoError(t, err)
+					if by.Working != auto.Working {
+						continue // fewer batches in flight leave more to rows, and hide less of the reading
+					}
+					window := by.window(&division{r, s.graph(), s.costs()})
+					moved := s.moved(t, trace, window, by)
+					t.Logf("%d MiB: windows of %d batches and %d rows move %d MB, those chosen, of %d and %d, %d MB", memory>>20,
+						window, by.CacheRows, moved/1e6, auto.Superbatch, auto.CacheRows, got/1e6)
+					best = min(best, moved)
+				}
+				require.LessOrEqual(t, float64(got), 1.1*float64(best), "%d bytes of memory", memory)
+			}
+		})
+	}
+}
