@@ -8,7 +8,8 @@ history begins are trained once, by the plain contestant: the others go on from 
 alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
 all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
 point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
-(0.25:3.0+) is catch_up=True. --fewer adds the simplest rival: no history, but fewer neighbours, from the epoch after the colon on.
+(0.25:3.0+) is catch_up=True, an a (1.0a) is keep="aggregates". --fewer adds the simplest rival: no history, but fewer
+neighbours, from the epoch after the colon on.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
 """
@@ -178,7 +179,7 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
 
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
-    stale, start, last = [*name.removesuffix("+").split(":"), "", ""][:3]
+    stale, start, last = [*name.rstrip("+a").split(":"), "", ""][:3]
     age = float(stale or 0) if "." in stale else int(stale or 0)
     return age, float(start or args.start), int(last or args.last)
 
@@ -197,8 +198,7 @@ def make(kind: str, width: int, classes: int, args: argparse.Namespace) -> nn.Mo
 def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int) -> list[Contestant]:
     train_nodes = graph["splits"]["train"]
     classes, width = int(graph["y"].max()) + 1, graph["x"].size(1)
-    everything = 2 * 4 * args.hidden * graph["y"].numel()
-    memory = int(args.memory * graph["x"].numel() * 4) or everything
+    memory = int(args.memory * graph["x"].numel() * 4) or 2 * 4 * max(args.hidden, width) * graph["y"].numel()
     result = []
     for name in ["", *args.stale, *args.fewer]:
         torch.manual_seed(seed)
@@ -210,9 +210,11 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         accelerate(model)
         history = None
         if name in args.stale:
+            aggregates = name.endswith("a")
             history = History(
-                args.p_grad,
+                None if aggregates else args.p_grad,
                 stale,
+                keep="aggregates" if aggregates else "rows",
                 policy=args.policy,
                 memory=memory,
                 features=False,

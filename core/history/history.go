@@ -240,7 +240,7 @@ func (h *History) Admission(layer int, node int64) int64 {
 }
 
 // Observed is one hidden layer of a batch after its backward pass. A node that comes again in Nodes is judged once, by
-// its first row.
+// its first row. Without any norms the layer is not judged: nothing of it enters, and its entries stay as they are.
 type Observed struct {
 	Nodes    []int64   // of the computed rows
 	Norms    []float32 // of their gradients. A norm that is not finite keeps the row out, and evicts what is cached of it
@@ -248,6 +248,9 @@ type Observed struct {
 	HitNorms []float32
 	Saves    []float32 // by computed row: how many reads its entry would have saved in this batch; for Performance
 }
+
+// judged says whether there is anything to judge by.
+func (o *Observed) judged() bool { return len(o.Norms) > 0 || len(o.HitNorms) > 0 }
 
 // Admitted is which computed rows of a layer are kept: row Rows[k] of Nodes goes to slot Slots[k]. No slot comes twice
 // in an update.
@@ -279,7 +282,9 @@ func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 		h.judge.candidates = h.judge.candidates[:0]
 		h.price.observe(layers)
 		for l := len(layers); l > 0; l-- {
-			h.judgeLayer(l, &layers[l-1])
+			if layers[l-1].judged() {
+				h.judgeLayer(l, &layers[l-1])
+			}
 		}
 		h.admit(i, layers, out)
 	}
@@ -300,7 +305,7 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 	}
 	for l := range layers {
 		o := &layers[l]
-		if len(o.Nodes) != len(o.Norms) || len(o.HitNodes) != len(o.HitNorms) {
+		if o.judged() && (len(o.Nodes) != len(o.Norms) || len(o.HitNodes) != len(o.HitNorms)) {
 			return fmt.Errorf("history: layer %d has %d norms of %d rows and %d of %d hits: %w",
 				l+1, len(o.Norms), len(o.Nodes), len(o.HitNorms), len(o.HitNodes), ErrConfig)
 		}

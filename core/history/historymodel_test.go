@@ -177,6 +177,9 @@ func (r *trainer) update(i int64) {
 			for range o.HitNodes {
 				o.HitNorms = append(o.HitNorms, r.norm())
 			}
+			if r.rng.IntN(8) == 0 { // the layer is not judged
+				o.Norms, o.HitNorms = nil, nil
+			}
 		}
 		require.NoError(r.t, r.h.SetRow(r.row))
 		r.ref.row = r.row

@@ -209,6 +209,9 @@ func (r *historyReference) judge(layer int, o *Observed) (candidates []refCandid
 		bad  bool
 		had  bool
 	}
+	if len(o.Norms) == 0 && len(o.HitNorms) == 0 {
+		return nil
+	}
 	var rows []judged
 	seen := map[int64]bool{}
 	for x, node := range o.Nodes {

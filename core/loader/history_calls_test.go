@@ -216,7 +216,7 @@ func TestHistoryOptions(t *testing.T) {
 	r := f.train(t, open(t, g, f.withHistory(plain(), history.Gradient)))
 	require.NoError(t, r.l.Start(0, 0, Train))
 	i := r.next().int64s("history_counts")[0]
-	for _, norms := range [][]prune.Norms{{}, {{}, {}}, {{Computed: make([]float32, 3)}, {}}} {
+	for _, norms := range [][]prune.Norms{{}, {{Computed: make([]float32, 3)}, {}}} {
 		_, err = r.l.UpdateHistory(context.Background(), i, embedding, norms)
 		require.ErrorIs(t, err, prune.ErrCall)
 	}

@@ -24,8 +24,8 @@
 //     renumber.go). A planned cache does what is left of its step (core/plan/presence.go).
 //   - Rows of level 0 are read that neither the buffer's features (features.go) nor the cache have.
 //   - The levels go to Python beside the batch (core/loader/history_tensors.go; python/freshgo/_batch/structure.py,
-//     tables.py, levels.py), where each layer merges computed and kept rows (python/freshgo/_history/attach.py,
-//     layer_call.py, training_step.py).
+//     tables.py, levels.py), where each layer merges computed and kept rows, or what it adds up for them
+//     (python/freshgo/_history/attach.py, layer_call.py, aggregates.py, training_step.py).
 //   - The update takes the norms of the gradients and returns the rows and slots that are admitted (update.go,
 //     core/history/admit.go, performance.go, saves.go); PyTorch copies these rows. Where the embeddings' end of the
 //     buffer has moved, features give way or come back (core/history/junction.go).

@@ -9,7 +9,7 @@ import (
 )
 
 // Norms are the gradient norms of a hidden layer of a batch: those of the rows that were computed and of those that the
-// history gave, in the order of the level tables.
+// history gave, in the order of the level tables. Of a layer of which nothing is to be kept there are none.
 type Norms struct{ Computed, Hits []float32 }
 
 // HandOver counts a batch that the consumer takes, and what was found for it.
@@ -58,7 +58,8 @@ func (d *decision) observe(norms []Norms) error {
 	}
 	for l, n := range norms {
 		o := &d.layers[l]
-		if len(n.Computed) != len(o.Nodes) || len(n.Hits) != len(o.HitNodes) {
+		none := len(n.Computed) == 0 && len(n.Hits) == 0
+		if !none && (len(n.Computed) != len(o.Nodes) || len(n.Hits) != len(o.HitNodes)) {
 			return fmt.Errorf("%w: layer %d has %d and %d norms, expected %d of computed rows and %d of hits", ErrCall,
 				l+1, len(n.Computed), len(n.Hits), len(o.Nodes), len(o.HitNodes))
 		}

@@ -1,4 +1,4 @@
-"""Historical embeddings: FreshGNN's cache of stable hidden rows, with an exact bound on their age.
+"""Historical embeddings: a cache of what hidden layers compute, with an exact bound on its age.
 
 history = History(t_stale=1.0)
 loader = Loader(store, num_neighbors=[20, 15, 10], input_nodes="train", batch_size=1000, history=history)
@@ -31,7 +31,7 @@ from freshgo._history.attach import Attachment
 from freshgo._history.catchup import CatchUp
 from freshgo._history.estimation import Estimation, Trail
 from freshgo._history.interfaces import Decisions, Feeder
-from freshgo._history.training_step import Admitted, Buffer, Step, Unwritten
+from freshgo._history.training_step import Admitted, Buffer, Keeps, Step, Unwritten
 from freshgo._native.options import Settings, Span
 from freshgo._ops.eager import eager
 from freshgo._plots.history import figure
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["History"]
 
+_KEPT = ("rows", "aggregates")
 _POLICIES = ("performance", "gradient", "gas")
 
 
@@ -52,6 +53,14 @@ class History:
     aggregated on its account. After the backward pass the rows with the smallest gradients are kept, because they
     change least, and cached rows whose gradient has grown are dropped. An entry older than ``t_stale`` iterations is
     never read.
+
+    With ``keep="aggregates"`` an entry is not the embedding but what the layer adds up over the node's sampled
+    neighbours, with the node's own row where the layer reads it (``SAGEConv`` and ``GraphConv`` with a mean or a sum,
+    ``GINConv``, ``GCNConv``). The layer's own maps, norm and activation follow with the parameters of now, for hits as
+    for computed rows, and learn from both. At level 1, whose inputs are the features, this is plain training on
+    neighbours that are sampled again when the entry ends: nothing is stale. Of other layers, such as ``GATConv`` and
+    those of a heterogeneous graph, an entry is what the layer returns: its own parameters learn from computed rows
+    alone, what follows it learns from all. What enters does not depend on gradients.
 
     Give the history to one loader, as ``Loader(..., history=history)``, and let the model ask for its rows in one of
     two ways: with ``history.attach(model)``, or in the model's ``forward``::
@@ -68,9 +77,14 @@ class History:
     batches are the loader's plain ones, bit for bit.
 
     Args:
-        p_grad: the fraction of newly computed rows, those with the smallest gradients, that may be kept.
+        p_grad: the fraction of newly computed rows, those with the smallest gradients, that may be kept. None is 0.9,
+            and 1 for aggregates and ``policy="gas"``, which admit whatever the gradient.
         t_stale: the maximum age of an entry, in iterations (int) or epochs (float, 1.0 is one); ``math.inf`` is for
             ever.
+        keep: ``"rows"``, as the next layer reads them (FreshGNN's Algorithm 1, GNNAutoScale), or ``"aggregates"``,
+            which need an attached model.
+        levels: of which hidden levels anything is kept: one, several, or None, which is all of them for rows and level
+            1 for aggregates.
         policy: ``"performance"`` keeps, among those rows, the ones that save most reads per byte; ``"gradient"`` keeps
             all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
         start: iterations or epochs before the cache is used: embeddings change fast at first.
@@ -95,9 +109,11 @@ class History:
 
     def __init__(
         self,
-        p_grad: float = 0.9,
+        p_grad: float | None = None,
         t_stale: int | float = 200,
         *,
+        keep: str = "rows",
+        levels: int | Iterable[int] | None = None,
         policy: str = "performance",
         start: int | float = 0,
         memory: int | str | None = None,
@@ -108,14 +124,24 @@ class History:
         sample_error: float = 0.0,
     ) -> None:
         policy = checks.choice("policy", policy, _POLICIES)
-        fraction, stale = history_checks.fraction("p_grad", p_grad), history_checks.span("t_stale", t_stale)
+        aggregates = checks.choice("keep", keep, _KEPT) == "aggregates"
+        keeps = Keeps(aggregates, (1,) if aggregates and levels is None else history_checks.levels(levels))
+        everything = aggregates or policy == "gas"
+        fraction = history_checks.fraction("p_grad", (1.0 if everything else 0.9) if p_grad is None else p_grad)
+        stale = history_checks.span("t_stale", t_stale)
+        if aggregates and (fraction != 1 or policy == "gradient" or catch_up):
+            raise InvalidArgumentError(
+                "keep='aggregates' admits whatever the gradient, and a hit at level 1 passes all that there is: omit "
+                f"p_grad and catch_up, and use policy='performance' or 'gas', got p_grad={p_grad!r}, "
+                f"catch_up={catch_up!r}, policy={policy!r}"
+            )
         if policy == "gas":
-            if fraction not in (0.9, 1.0) or (stale != Span(200, False) and not math.isinf(stale.count)):
+            if fraction != 1 or (stale != Span(200, False) and not math.isinf(stale.count)):
                 raise InvalidArgumentError(
                     f"policy='gas' keeps every row for ever, got p_grad={p_grad!r} and t_stale={t_stale!r}: omit "
                     "both, or use policy='gradient'"
                 )
-            fraction, stale = 1.0, Span(math.inf, False)
+            stale = Span(math.inf, False)
         n_bytes = None if memory is None else parse_size("memory", memory)
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
@@ -138,7 +164,7 @@ class History:
             lag=checks.count("lag", lag, 0, 1 << 20),
             probe_every=round(1 / sampled) if sampled else 0,
         )
-        self._policy = policy
+        self._policy, self._keeps = policy, keeps
         self._catches_up = checks.flag("catch_up", catch_up)
         self._catch_up: CatchUp | None = None  # once there is a loader
         self.training = True
@@ -172,12 +198,17 @@ class History:
             no gradient goes on from them. For a plain batch, ``h`` itself.
 
         Raises:
-            InvalidArgumentError, DTypeError: rows do not fit, the batch is not the newest one, or the batch was pruned
-                and the history is in evaluation.
+            InvalidArgumentError, DTypeError: rows do not fit, the batch is not the newest one, the batch was pruned and
+                the history is in evaluation, or the history keeps aggregates.
         """
         levels = getattr(block, "levels", None)
         if levels is None:
             return h
+        if not self._keeps_rows:
+            raise InvalidArgumentError(
+                "keep='aggregates' reaches into the layers, but history(h, block) stands before them: use "
+                "history.attach(model), or attach(model, layers=[...])"
+            )
         if isinstance(block, HeteroBlock):
             return self._rows(levels, block.level, h)
         return self._rows(levels, block.level, {UNNAMED[0]: h})[UNNAMED[0]]
@@ -226,10 +257,11 @@ class History:
         """Keep the stable rows of the batch, after its backward pass; the gradients of several passes are added.
 
         Does nothing for plain batches, and nothing when called again. A batch without an update keeps nothing.
+        Aggregates need no gradient.
 
         Raises:
-            InvalidArgumentError: no backward pass reached the batch, the model did not ask for its rows, or no loader
-                was made with this history.
+            InvalidArgumentError: no backward pass reached the batch whose rows are to be kept, the model did not ask
+                for its rows, or no loader was made with this history.
             DTypeError, InvalidArgumentError: the dtype or the width of hidden rows has changed since the first update.
         """
         if self._loader is None:
@@ -245,7 +277,7 @@ class History:
             try:
                 dtype, width, norms = step.observed()
                 buffer = self._buffer()
-                for level in range(1, step.levels.num_layers):
+                for level in step.kept:
                     buffer.check(step.seen[level].rows, level)
             except BaseException:
                 native.history_skip(index)
@@ -257,8 +289,7 @@ class History:
                     f"the history's buffer of {buffer.raw.numel()} bytes has no room for one row of {row_bytes} bytes: "
                     "use a larger History(memory=...); a useful buffer holds some thousand rows at least"
                 )
-            rows = [step.seen[level].rows for level in range(1, step.levels.num_layers)]
-            self._unwritten = Unwritten(norms, buffer, dtype, width, rows)
+            self._unwritten = Unwritten(norms, buffer, dtype, width, step.rows())
             self._write(native.history_update(index, row_bytes, norms))
             step.settle()
             self._trail.bytes_saved += step.bytes_saved
@@ -277,9 +308,11 @@ class History:
         the features that the first layer reads. Rows count even if they would have been cached. ``"saving"``: the same
         for consecutive spans of iterations, each with its first. ``"error"`` (with ``sample_error``): by age, which
         doubles from entry to entry, the number of compared rows, their mean cosine, and their mean relative error
-        ``|stored - computed| / |computed|``; with dropout this includes the dropout of both.
+        ``|stored - computed| / |computed|``; with dropout this includes the dropout of both, and of aggregates of level
+        1 it is how far two samples are apart.
         """
         return {
+            "keep": "aggregates" if self._keeps.aggregates else "rows",
             "policy": self._policy,
             **(self._native().history_stats() if self._kept() else self._last),
             "rows_saved": self._trail.total("plain_rows") - self._trail.total("loaded"),
@@ -341,7 +374,10 @@ class History:
 
     def __repr__(self) -> str:
         s = self._settings
-        parts = [f"p_grad={s.p_grad:g}", f"t_stale={history_checks.spoken(s.t_stale)}", f"policy={self._policy!r}"]
+        parts = ["keep='aggregates'"] if self._keeps.aggregates else []
+        if self._keeps.levels is not None:
+            parts.append(f"levels={self._keeps.levels}")
+        parts += [f"p_grad={s.p_grad:g}", f"t_stale={history_checks.spoken(s.t_stale)}", f"policy={self._policy!r}"]
         if s.start.count:
             parts.append(f"start={history_checks.spoken(s.start)}")
         if self._catches_up:
@@ -355,13 +391,14 @@ class History:
 
     # What the loader and the attached layers call.
 
-    def _bind(self, loader: Feeder, nodes: Sequence[int]) -> None:
-        """Belong to a loader of a graph with so many nodes of each node type."""
+    def _bind(self, loader: Feeder, nodes: Sequence[int], hops: int) -> None:
+        """Belong to a loader of a graph with so many nodes of each node type, which samples so many hops."""
         live = self._live()
         if live is not None and live is not loader:
             raise InvalidArgumentError(
                 "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
             )
+        history_checks.levels_of_model(self._keeps.levels, hops, f"the loader samples {hops} hops (num_neighbors)")
         self._catch_up = CatchUp(nodes) if self._catches_up else None
         if self._loader is not None and self._restored is None:  # what was counted was another loader's
             self._trail, self._estimation = Trail(), Estimation()
@@ -372,6 +409,15 @@ class History:
         """Keep the figures of a loader that is about to close."""
         if self._live() is loader and self._kept():
             self._last = self._native().history_stats()
+
+    @property
+    def _keeps_rows(self) -> bool:
+        return not self._keeps.aggregates
+
+    def _check_levels(self, num_layers: int) -> None:
+        """Raise an error if a model of so many layers does not have the levels that are to be kept."""
+        what = f"the model has {num_layers} message-passing layers"
+        history_checks.levels_of_model(self._keeps.levels, num_layers, what)
 
     def _evaluating(self) -> bool:
         return not self.training or (self._attached is not None and not self._attached.model.training)
@@ -406,7 +452,7 @@ class History:
         """Take note of a batch that the loader yields, and of its nodes of each node type; None for a plain one."""
         self._write()
         step = self._step
-        self._step = None if levels is None else Step(levels, self._catch_up, n_id)
+        self._step = None if levels is None else Step(levels, self._keeps, self._catch_up, n_id)
         if levels is not None:
             self._trail.add(levels)
         if step is not None and not step.done and not self._warned:
@@ -421,6 +467,10 @@ class History:
     def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""
         return self._checked(levels).input(level, h, self._buffer, self._estimation.add)
+
+    def _merged(self, levels: Levels, level: int, computed: Tensor) -> Tensor:
+        """The aggregates of all rows of a level, of which these were computed, type after type."""
+        return self._checked(levels).merged(level, computed, self._buffer, self._estimation.add)
 
     def _checked(self, levels: Levels) -> Step:
         """The step at hand, if it is that of these levels."""
@@ -493,6 +543,8 @@ class History:
     def _described(self) -> dict[str, Any]:
         s = self._settings
         return {
+            "keep": "aggregates" if self._keeps.aggregates else "rows",
+            "levels": self._keeps.levels,
             "policy": self._policy,
             "p_grad": s.p_grad,
             "t_stale": history_checks.spoken(s.t_stale),

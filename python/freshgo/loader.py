@@ -284,7 +284,7 @@ class Loader:
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
-                history._bind(self, list(request.types.num_nodes.values()))
+                history._bind(self, list(request.types.num_nodes.values()), request.hops)
             self._delivery = delivery.open_delivery(
                 asked.device, self._source, request.policy, request.options, asked.device_cache
             )

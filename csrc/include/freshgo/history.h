@@ -57,6 +57,8 @@ typedef struct fg_history_options {
  * FG_CLOSED, FG_INVALID (no history). */
 int32_t fg_history_buffer(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
 
+/* What an update says of a hidden layer. Without any norms (num_computed and num_hits are 0) the layer is not judged:
+ * none of its rows are kept. */
 typedef struct fg_history_layer {
   FG_IN float *computed; /* gradient norms of the rows in history_computed, in that order */
   FG_IN float *hits;     /* and of those in history_hit */

@@ -90,6 +90,21 @@ def flatten(levels: Levels, level: int, h: Mapping[str, Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def check_whole(levels: Levels, level: int, h: Mapping[str, Tensor]) -> None:
+    """Raise an error if rows, which are :func:`checked`, are not those of a level's whole table.
+
+    Raises:
+        InvalidArgumentError: there are more or fewer.
+    """
+    for node_type, count in levels.blocks[level].num_src.items():
+        got = h[node_type].size(0) if node_type in h else 0
+        if got != count and (node_type in h or count):
+            raise InvalidArgumentError(
+                f"level {level}: layer {level + 1} reads {count} rows{of_type(node_type)} of this batch, got {got}: "
+                "each layer must get all rows that the one before it returned, and no others"
+            )
+
+
 def split(levels: Levels, level: int, table: Tensor) -> dict[str, Tensor]:
     """Return the rows of each type of a level's table: views that may be written to, which those of ``torch.split`` may
     not."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from freshgo._args.types import UNNAMED
 from freshgo._batch.structure import Levels
+from freshgo._history.aggregates import Merge, adds_up, merged_output, over_merged
 from freshgo._history.batch_norms import hook_batch_norms
 from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall, by_edge_type, levels_of, of_targets
@@ -41,6 +42,7 @@ class Attachment:
         if len({id(conv) for conv in convs}) != len(convs):
             raise InvalidArgumentError("layers lists a layer twice: each layer must compute one hop")
         forms = [form_of(f"layer {i + 1}", conv) for i, conv in enumerate(convs)]
+        history._check_levels(len(convs))
         self._handles: list[Any] = hook_batch_norms(history, self.model)
         self._after: list[_After] = []
         reached = _Reached()
@@ -174,8 +176,18 @@ class _Before(_Hook):
         if self._form == GCN and module.normalize:
             module.normalize = False  # type: ignore[assignment]  # a flag of GCNConv
             self._after.owes(module)
-        self._after.expect(block, levels, pairs=call.takes_pairs(self._form))
+        merge = self._merge(self.history, self.history._step, levels)
+        if merge is not None and adds_up(module):
+            computed = LayerCall(call.where, module, *replaced)
+            return over_merged(computed, module, self._form, block, merge)
+        self._after.expect(block, levels, pairs=call.takes_pairs(self._form), merge=merge)
         return replaced
+
+    def _merge(self, history: Rows, step: Step, levels: Levels) -> Merge | None:
+        """What completes this layer's aggregates, where the history keeps some of the level that it computes."""
+        if history._keeps_rows or self._level + 1 not in step.kept:
+            return None
+        return lambda computed: history._merged(levels, self._level + 1, computed)
 
     def _check_depth(self, levels: Levels) -> None:
         if levels.num_layers != self._num_layers:
@@ -204,17 +216,18 @@ class _After:
         self._block: HeteroBlock | None = None
         self._levels: Levels | None = None
         self._pairs = False
+        self._merge: Merge | None = None
         self._conv: Any = None
         self._reached, self._level = reached, level
 
     def __getstate__(self) -> dict[str, Any]:
-        empty = dict.fromkeys(("_block", "_levels", "_conv"))
+        empty = dict.fromkeys(("_block", "_levels", "_merge", "_conv"))
         return {**empty, "_pairs": False, "_reached": _Reached(), "_level": 0}
 
-    def expect(self, block: HeteroBlock, levels: Levels, *, pairs: bool) -> None:
+    def expect(self, block: HeteroBlock, levels: Levels, *, pairs: bool, merge: Merge | None) -> None:
         """Of the call that begins, the rows of the block's targets are computed. With ``pairs`` there must be no
-        others; else these are cut off."""
-        self._block, self._levels, self._pairs = block, levels, pairs
+        others; else these are cut off. With ``merge`` kept rows are to be put between them."""
+        self._block, self._levels, self._pairs, self._merge = block, levels, pairs, merge
 
     def owes(self, conv: Any) -> None:
         """Let a layer normalize again afterwards."""
@@ -224,16 +237,19 @@ class _After:
         """End a call."""
         if self._conv is not None:
             self._conv.normalize = True
-        self._block, self._levels, self._conv = None, None, None
+        self._block, self._levels, self._merge, self._conv = None, None, None, None
 
     @eager
     def __call__(self, module: nn.Module, _: Any, out: Any) -> Any:
-        block, levels = self._block, self._levels
+        block, levels, merge = self._block, self._levels, self._merge
+        self.restore()
         if block is None or levels is None:
             return None
-        self.restore()
+        rows = of_targets(type(module).__name__, out, block, pairs=self._pairs)
+        if merge is not None:
+            return merged_output(rows, levels, self._level, merge)
         self._reached.computed = (levels, self._level) if self._level < levels.num_layers else None
-        return of_targets(type(module).__name__, out, block, pairs=self._pairs)
+        return rows
 
 
 def _uncompiled(module: nn.Module) -> nn.Module:

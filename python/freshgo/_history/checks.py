@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -40,6 +41,31 @@ def spoken(length: Span) -> str:
     if math.isinf(length.count):
         return "for ever"
     return f"{length.count:g} epochs" if length.epochs else f"{length.count:.0f} iterations"
+
+
+def levels(value: object) -> tuple[int, ...] | None:
+    """Return the hidden levels of which anything is kept, ascending; None: all."""
+    if value is None:
+        return None
+    given = [value] if isinstance(value, int | np.integer) else value
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise DTypeError(f"levels must be a level, several or None, got {value!r}")
+    found = list(given)
+    for level in found:
+        if isinstance(level, bool | np.bool_) or not isinstance(level, int | np.integer):
+            raise DTypeError(f"levels must be integers, got {level!r}")
+    found.sort()
+    if not found or found[0] < 1 or len(set(found)) < len(found):
+        raise InvalidArgumentError(
+            f"levels must be one or more of the hidden levels 1, 2, ..., each once, or None for all, got {value!r}"
+        )
+    return tuple(int(level) for level in found)
+
+
+def levels_of_model(levels: tuple[int, ...] | None, num_layers: int, what: str) -> None:
+    """Raise an error if levels are not hidden ones of so many layers."""
+    if levels is not None and num_layers > 1 and levels[-1] >= num_layers:
+        raise InvalidArgumentError(f"levels={levels}, but {what}: its hidden levels are 1 to {num_layers - 1}")
 
 
 def device(value: object) -> torch.device | None:

@@ -19,8 +19,18 @@ class Rows(Protocol):
     def _step(self) -> Step | None:
         """The training step at hand; None where the newest batch is a plain one."""
 
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether kept are the rows that the next layer reads; else what a layer adds up."""
+
+    def _check_levels(self, num_layers: int) -> None:
+        """Raise an error if a model of so many layers does not have the levels that are to be kept."""
+
     def _evaluating(self) -> bool:
         """Whether history is neither read nor written now."""
+
+    def _merged(self, levels: Levels, level: int, computed: Tensor) -> Tensor:
+        """The aggregates of all rows of a level, of which these were computed, type after type."""
 
     def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""

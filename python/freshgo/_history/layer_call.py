@@ -58,7 +58,9 @@ class LayerCall:
     """What a model calls a layer with: rows and edges first, then others, by position or by name."""
 
     def __init__(self, where: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._where, self._module, self._args, self._kwargs = where, module, args, kwargs
+        self.where = where
+        """The layer, for messages."""
+        self._module, self._args, self._kwargs = module, args, kwargs
         self._names = parameters(module)
         self.edge_index = self._given(1)
         """The edges as the model gave them."""
@@ -69,6 +71,12 @@ class LayerCall:
     def rows(self) -> Any:
         """The rows that the model gave, by node type."""
         return self._given(0) if self._named else {UNNAMED[0]: self._given(0)}
+
+    @property
+    def weight(self) -> Any:
+        """The weights of the edges, of a layer that takes some."""
+        at = self._names.index("edge_weight") if "edge_weight" in self._names else len(self._names)
+        return self._given(at)
 
     def _bare(self, by_type: Mapping[Any, Any]) -> Any:
         """Values by type as the layer takes them: of types without names the only one, alone."""
@@ -87,11 +95,11 @@ class LayerCall:
         """
         unknown = [key for key in self._edges if key not in block.relations]
         if unknown:
-            raise InvalidArgumentError(f"{self._where} was given edges of {unknown[0]}, which the batch does not have")
+            raise InvalidArgumentError(f"{self.where} was given edges of {unknown[0]}, which the batch does not have")
         parts = self._module.modules() if self._named else ()
         if any(origin(part) == "GCNConv" and getattr(part, "normalize", False) for part in parts):
             raise InvalidArgumentError(
-                f"{self._where} has a GCNConv, whose coefficients are not known for a pruned heterogeneous batch: "
+                f"{self.where} has a GCNConv, whose coefficients are not known for a pruned heterogeneous batch: "
                 "normalize weights beforehand and use GCNConv(normalize=False), or SAGEConv, GATConv, GraphConv"
             )
 
@@ -137,7 +145,7 @@ class LayerCall:
         """Give a GCNConv the coefficients of the batch before pruning, as ``gcn_norm`` computes them."""
         if self._given(2) is not None:
             raise InvalidArgumentError(
-                f"{self._where}: GCNConv normalizes by the sum of the weights of edges, some of which are pruned: "
+                f"{self.where}: GCNConv normalizes by the sum of the weights of edges, some of which are pruned: "
                 "normalize them beforehand (torch_geometric.utils, over the whole graph) and use "
                 "GCNConv(normalize=False)"
             )
@@ -158,7 +166,7 @@ class LayerCall:
         given = by_edge_type(value)
         if self._named and UNNAMED in given:
             raise InvalidArgumentError(
-                f"{self._where}: {name} is a tensor of shape {list(value.shape)}, with history an argument beside rows "
+                f"{self.where}: {name} is a tensor of shape {list(value.shape)}, with history an argument beside rows "
                 "and edges must be a dict by edge type, with an entry for each edge"
             )
         result = {}
@@ -167,7 +175,7 @@ class LayerCall:
             if not isinstance(of, Tensor) or index is None or of.dim() == 0 or of.size(0) != index.size(1):
                 got = list(of.shape) if isinstance(of, Tensor) else type(of).__name__
                 raise InvalidArgumentError(
-                    f"{self._where}: {what} is {got}, with history an argument beside rows and edges must have an "
+                    f"{self.where}: {what} is {got}, with history an argument beside rows and edges must have an "
                     f"entry for each of the batch's {'no' if index is None else index.size(1)} edges"
                 )
             part = block[key].edge

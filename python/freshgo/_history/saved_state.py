@@ -51,6 +51,7 @@ def check(state: object, settings: dict[str, Any]) -> tuple[Trail, Estimation]:
     saved = state.get("settings")
     if not isinstance(saved, dict):
         raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
+    saved = {"keep": "rows", "levels": None, **saved}  # as before there was a choice
     different = [
         f"{key} was {saved.get(key)!r}, is {value!r}"
         for key, value in settings.items()

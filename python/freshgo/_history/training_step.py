@@ -1,4 +1,4 @@
-"""One training step over a pruned batch: what it reads of the history, and the gradients that decide what is kept."""
+"""One training step over a pruned batch: what it reads of the history, and what decides over what is kept."""
 
 from __future__ import annotations
 
@@ -97,11 +97,29 @@ class _Seen:
     """Of the level's table, summed over backward passes."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Keeps:
+    """What a history keeps."""
+
+    aggregates: bool
+    """What a layer adds up, which enters whatever its gradients are; else the rows that the next layer reads."""
+    levels: tuple[int, ...] | None
+    """Of which hidden levels, ascending; None: of all."""
+
+    def of(self, num_layers: int) -> list[int]:
+        """The hidden levels of a model of so many layers of which anything is kept."""
+        return [level for level in range(1, num_layers) if self.levels is None or level in self.levels]
+
+
 class Step:
     """The training step of one batch, from being handed over to its update."""
 
-    def __init__(self, levels: Levels, catch_up: CatchUp | None = None, n_id: Sequence[Tensor] = ()) -> None:
-        self.levels = levels
+    def __init__(
+        self, levels: Levels, keeps: Keeps, catch_up: CatchUp | None = None, n_id: Sequence[Tensor] = ()
+    ) -> None:
+        self.levels, self._keeps = levels, keeps
+        self.kept = keeps.of(levels.num_layers)
+        """The hidden levels of which anything is kept."""
         self._catch_up, self._numbers = catch_up, None if catch_up is None else catch_up.numbers(n_id)
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
@@ -157,11 +175,16 @@ class Step:
         rows_of = tables.checked(self.levels, level, given)
         if level == 0:
             return self._features(rows_of)
+        if self._keeps.aggregates:  # the layer below has returned all rows
+            tables.check_whole(self.levels, level, rows_of)
+            return dict(rows_of)
         h = tables.flatten(self.levels, level, rows_of)
-        return tables.split(self.levels, level, self._hidden(level, h, buffer, probed))
+        return tables.split(self.levels, level, self.merged(level, h, buffer, probed))
 
-    def _hidden(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
-        """The table of a hidden level, of which ``h`` are the computed rows."""
+    def merged(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
+        """The table of a hidden level, of which ``h`` are the computed rows, or their aggregates."""
+        if level not in self.kept:
+            return h  # there are no hits
         levels = self.on(h.device)
         computed, hit, slot = levels.computed[level], levels.hit[level], levels.slot[level]
         assert computed is not None
@@ -176,6 +199,8 @@ class Step:
             assert self._numbers is not None  # it comes along with what counts
             rows = self._catch_up.weigh(levels, self._numbers, level, h)
         table = _table(rows, computed, hit, store.rows(h.size(1)).index_select(0, slot) if hit.numel() else None)
+        if self._keeps.aggregates and not hit.numel():
+            table = table.clone()  # what the model does with it in place is not kept
         self._observe(level, h, table)
         return table
 
@@ -189,7 +214,7 @@ class Step:
     def _observe(self, level: int, h: Tensor, table: Tensor) -> None:
         seen = self.seen.setdefault(level, _Seen(h.detach(), _version(h)))
         seen.rows, seen.version = h.detach(), _version(h)  # of several passes the last is kept
-        if not torch.is_grad_enabled():
+        if self._keeps.aggregates or not torch.is_grad_enabled():
             return
         if not table.requires_grad:  # nothing below learns, and the gradient is wanted all the same
             table.requires_grad_()
@@ -211,13 +236,12 @@ class Step:
 
     def observed(self) -> tuple[torch.dtype, int, list[tuple[Tensor, Tensor]]]:
         """Return dtype and width of what is to be stored, and for each hidden layer the gradient norms (float32) of
-        computed rows and of hits.
+        computed rows and of hits: zeros of aggregates, none of a layer of which nothing is kept.
 
         Raises:
             InvalidArgumentError, DTypeError: there is nothing to judge by; the message says why.
         """
-        hidden = range(1, self.levels.num_layers)
-        missing = [level for level in hidden if level not in self.seen]
+        missing = [level for level in self.kept if level not in self.seen]
         if missing:
             how = "attach(model) and give the model the batch's own edge_index"
             if self.levels.named:
@@ -227,30 +251,37 @@ class Step:
                 f"the batch was pruned, but the model did not ask for its rows of layer "
                 f"{', '.join(map(str, missing))}, so its results are wrong: call {ask}"
             )
-        if all(self.seen[level].gradient is None for level in hidden):
+        if not self._keeps.aggregates and all(self.seen[level].gradient is None for level in self.kept):
             raise InvalidArgumentError(
                 "update() was called before a backward pass reached this batch's layers: call it after "
                 "loss.backward(); nothing was kept of this batch"
             )
-        for level in hidden:
+        for level in self.kept:
             seen = self.seen[level]
             if _version(seen.rows) != seen.version:
                 raise InvalidArgumentError(
                     f"the rows of layer {level} changed after the next layer had read them: no row of this batch "
                     "can be kept"
                 )
-        dtypes = {self.seen[level].rows.dtype for level in hidden}
+        dtypes = {self.seen[level].rows.dtype for level in self.kept}
         if len(dtypes) > 1:
             raise DTypeError(f"hidden layers must compute one dtype to share a buffer, got {sorted(map(str, dtypes))}")
-        width = max((self.seen[level].rows.size(1) for level in hidden), default=0)
-        return dtypes.pop(), width, [self._norms(level) for level in hidden]
+        width = max((self.seen[level].rows.size(1) for level in self.kept), default=0)
+        return dtypes.pop(), width, [self._norms(level) for level in range(1, self.levels.num_layers)]
+
+    def rows(self) -> list[Tensor]:
+        """What was computed of each hidden level of which anything is kept; of others nothing."""
+        hidden = range(1, self.levels.num_layers)
+        return [self.seen[level].rows if level in self.kept else torch.empty(0, 0) for level in hidden]
 
     def _norms(self, level: int) -> tuple[Tensor, Tensor]:
+        if level not in self.kept:  # which is not judged
+            return torch.empty(0), torch.empty(0)
         computed, hit = self.levels.computed[level], self.levels.hit[level]
         gradient = self.seen[level].gradient
         assert computed is not None
         assert hit is not None
-        if gradient is None:  # the loss does not depend on this layer
+        if gradient is None:  # the loss does not depend on this layer, or nothing depends on its gradient
             norms = torch.zeros(computed.numel() + hit.numel())
             return norms[: computed.numel()], norms[computed.numel() :]
         if gradient.is_sparse:

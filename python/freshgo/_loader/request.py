@@ -163,6 +163,11 @@ class Request:
         """The neighbours per hop as a user gives them."""
         return self.types.bare(self.fanouts)
 
+    @property
+    def hops(self) -> int:
+        """How many hops are sampled."""
+        return max((len(of) for of in self.fanouts.values()), default=0)
+
     def config(self) -> dict[str, Any]:
         """Everything in a batch that does not depend on the graph, as it comes back from JSON."""
         options, kind = self.options, self.options["subgraph_type"]

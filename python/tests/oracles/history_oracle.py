@@ -199,6 +199,9 @@ class History:
         result = []
         for layer, (norms, hit_norms) in enumerate(layers, start=1):
             nodes, hits = (some[layer - 1] for some in self.nodes[index])
+            if not norms.numel() and not hit_norms.numel():  # nothing is to be judged
+                result.append([])
+                continue
             assert len(norms) == len(nodes)
             assert len(hit_norms) == len(hits)
             place = {node: p for p, node in reversed(list(enumerate(nodes)))}  # the first of a repeated seed
@@ -247,7 +250,7 @@ class FakeLoader:
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
-        history._bind(self, list(loader._request.types.num_nodes.values()))
+        history._bind(self, list(loader._request.types.num_nodes.values()), loader._request.hops)
 
     def _rank(self, *, take: bool) -> list[int] | None:
         return None
