@@ -7,11 +7,16 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
+import browser as chromium
 import pytest
 
 import freshgo
@@ -100,3 +105,61 @@ def test_the_first_page_leads_to_all_others(site: Path) -> None:
     made = {path.resolve() for path in site.rglob("*.html")}
     tools = {site / name for name in ("index.html", "search.html", "genindex.html", "py-modindex.html")}
     assert made - {path.resolve() for path in tools} - {first.resolve()} <= linked
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path == "/favicon.ico":  # browsers ask for one; the site has none
+            self.send_response(204)
+            self.end_headers()
+        else:
+            super().do_GET()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
+    program = chromium.installed()
+    if program is None:
+        pytest.skip("no Chromium is installed (the Debian package chromium)")
+    opened = chromium.Browser(program, tmp_path_factory.mktemp("chromium"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pages_render_without_errors(browser: chromium.Browser, address: str, site: Path, width: int) -> None:
+    browser.width(width)
+    wrong = {}
+    apart = {site / "index.html", site / "search.html"}  # the two tests below open these
+    for path in sorted(set(site.rglob("*.html")) - apart):
+        page = path.relative_to(site).as_posix()
+        browser.open(f"{address}/{page}")
+        wide = browser.value("document.documentElement.scrollWidth") > width
+        heading = browser.value("document.querySelector('h1, h2')?.innerText")
+        if browser.errors or wide or not heading:
+            wrong[page] = [*browser.errors, f"wider than {width}: {wide}", f"heading: {heading}"]
+    assert not wrong
+
+
+def test_the_search_finds_the_loader(browser: chromium.Browser, address: str) -> None:
+    browser.width(1280)
+    browser.open(f"{address}/search.html?q=Loader")
+    found = "[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href')).join(' ')"
+    assert browser.wait(f"({found}).includes('freshgo.Loader') && ({found})"), browser.value("document.body.innerText")
+    assert not browser.errors
+
+
+def test_the_root_leads_to_the_readme(browser: chromium.Browser, address: str) -> None:
+    browser.open(f"{address}/")
+    assert browser.wait("location.pathname.endsWith('/README.html') && document.readyState === 'complete'")
