@@ -28,12 +28,14 @@ CUDA_TOOLS := nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13
               nvidia-cuda-runtime-cu12==12.9.79
 KERNELS    := csrc/cuda/kernels.fatbin
 
+KERNEL_FILES := kernels_portable.c kernels_avx2.c kernels_avx512.c
+
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
-        memory hammer powerloss sdist clean
+        memory hammer powerloss sanitize sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -109,6 +111,13 @@ hammer: $(VENV)/.installed
 # The power taken away at every call to the disk of conversions and relayouts; needs root, for file systems in images. Minutes.
 powerloss: $(VENV)/.tools
 	FRESHGO_TEST_POWERLOSS=all CGO_ENABLED=0 go test -v -timeout 2h -run TestPowerLoss ./core/store
+
+# The operators in C under AddressSanitizer and UndefinedBehaviorSanitizer, over arrays between guard pages. Compiling takes minutes.
+sanitize:
+	@mkdir -p build
+	$(CC) -std=gnu11 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all -Icsrc/include -Icsrc -o build/guarded \
+	  csrc/guarded/main.c $(addprefix csrc/,aggregate.c attention.c heads.c operators.c threads.c transpose.c $(KERNEL_FILES)) -lm -lpthread
+	build/guarded $(or $(SEED),1) 5000
 
 # From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
 test-python: $(VENV)/.installed

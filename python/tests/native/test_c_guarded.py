@@ -1,0 +1,32 @@
+"""The operators of the installed library over arrays between guard pages; ``make sanitize`` has sanitizers look on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from seeds import seed
+
+import freshgo
+
+CSRC = Path(__file__).resolve().parents[3] / "csrc"
+
+pytestmark = pytest.mark.skipif(not (CSRC / "guarded").exists(), reason="the program is not beside the tests")
+
+
+@pytest.mark.explore
+def test_operators_stay_in_their_arrays(tmp_path: Path) -> None:
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = Path(freshgo.__file__).with_name("libfreshgo.so")
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{CSRC / 'include'}"]
+    subprocess.run([compiler, *flags, CSRC / "guarded" / "main.c", library, "-o", tmp_path / "guarded"], check=True)
+    done = subprocess.run(
+        [tmp_path / "guarded", str(seed(9)), "500"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("3000 calls, ")
