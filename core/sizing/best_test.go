@@ -100,8 +100,10 @@ func (s *shape) moved(t *testing.T, trace []plan.Batch, window int64, by *Split)
 	return bytes
 }
 
-// TestDivisionsAreNearTheBest: what is chosen moves at most a tenth more than the best of the windows that a user could
-// have asked for, whatever the rows: wide, narrow (a batch touches three quarters of all pages), and in between.
+// TestDivisionsAreNearTheBest: what is chosen moves at most a tenth more than the best of the shares of memory for
+// packs that a user could have asked for, whatever the rows: wide, narrow (a batch touches three quarters of all
+// pages), and in between. Divisions with another number of batches in flight are not compared, since bytes do not
+// say what those hide: for narrow rows in 60 MiB some with fewer batches in flight move a fifth less.
 func TestDivisionsAreNearTheBest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some hundred plans")
@@ -127,7 +129,7 @@ func TestDivisionsAreNearTheBest(t *testing.T) {
 					}
 					require.NoError(t, err)
 					if by.Working != auto.Working {
-						continue // fewer batches in flight leave more to rows, and hide less of the reading
+						continue
 					}
 					window := by.window(&division{r, s.graph(), s.costs()})
 					moved := s.moved(t, trace, window, by)
