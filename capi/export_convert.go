@@ -82,6 +82,34 @@ func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out
 	})
 }
 
+//export fg_update_start
+func fg_update_start(
+	h *C.fg_store, in *C.fg_update_input, path *C.char, out **C.fg_job, err *C.fg_error,
+) C.int32_t {
+	return export(err, func() error {
+		opts, err := sized(in, "fg_update_input")
+		if err != nil {
+			return err
+		}
+		changes, err := updateChanges(&opts)
+		if err != nil {
+			return err
+		}
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		o := store.ConvertOptions{Memory: int64(opts.memory), Overwrite: opts.overwrite != 0}
+		target := C.GoString(path)
+		beginJob(out, func(ctx context.Context, report report) (result, error) {
+			defer s.drop()
+			o.Progress = report
+			return result{}, store.Update(ctx, s.store, target, changes, o)
+		})
+		return nil
+	})
+}
+
 //export fg_propagate_start
 func fg_propagate_start(h *C.fg_store, in *C.fg_propagate_input, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return export(err, func() error {

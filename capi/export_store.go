@@ -81,6 +81,21 @@ func fg_store_read_rows(
 	})
 }
 
+//export fg_store_verify_topology
+func fg_store_verify_topology(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		beginJob(out, func(ctx context.Context, _ report) (result, error) {
+			defer s.drop()
+			return result{}, s.store.VerifyTopology(ctx)
+		})
+		return nil
+	})
+}
+
 //export fg_store_verify
 func fg_store_verify(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return export(err, func() error {

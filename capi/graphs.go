@@ -49,6 +49,46 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 	return out, t.err
 }
 
+// updateChanges describes what a caller changes in a store.
+func updateChanges(in *C.fg_update_input) (out store.Changes, err error) {
+	given, err := convertInput(&C.fg_convert_input{
+		node_types: in.node_types, num_node_types: in.num_node_types,
+		edge_types: in.edge_types, num_edge_types: in.num_edge_types, clip: in.clip,
+	})
+	if err != nil {
+		return out, err
+	}
+	for _, n := range given.NodeTypes {
+		out.Nodes = append(out.Nodes, store.NodeChange{Name: n.Name, Tensors: n.Tensors, Splits: n.Splits})
+	}
+	for _, e := range given.EdgeTypes {
+		out.Edges = append(out.Edges, store.EdgeChange{
+			Source: e.Source, Relation: e.Relation, Target: e.Target, Tensors: e.Tensors,
+		})
+	}
+	var t taker
+	for i, d := range list[C.fg_drop](&t, in.drops, int64(in.num_drops), "drops") {
+		place, name, types := int(d._type), text(d.name, ""), len(out.Nodes)
+		if d.kind == C.FG_EDGE_TENSOR {
+			types = len(out.Edges)
+		}
+		if place < 0 || place >= types {
+			return out, invalid("drops[%d] is of type %d, expected one of the %d types of the update", i, place, types)
+		}
+		switch d.kind {
+		case C.FG_SPLIT:
+			out.Nodes[place].Undo = append(out.Nodes[place].Undo, name)
+		case C.FG_NODE_TENSOR:
+			out.Nodes[place].Drop = append(out.Nodes[place].Drop, name)
+		case C.FG_EDGE_TENSOR:
+			out.Edges[place].Drop = append(out.Edges[place].Drop, name)
+		default:
+			return out, invalid("drops[%d] is of kind %d, expected FG_SPLIT, FG_NODE_TENSOR or FG_EDGE_TENSOR", i, d.kind)
+		}
+	}
+	return out, t.err
+}
+
 // clip says what becomes of numbers that are too large for the form in which they are stored.
 func clip(tensors []store.NamedSource, to bool) {
 	for i := range tensors {

@@ -27,6 +27,10 @@ type FS interface {
 	// Exchange gives each of two paths what the other had, in one step. Not every file system can: it is then EINVAL,
 	// ENOSYS or EOPNOTSUPP.
 	Exchange(one, other string) error
+	// Share makes a file that does not exist one with the contents of another, without a copy: a clone that shares its
+	// blocks (FICLONE), or a second name of it (link). A file system that has neither refuses with EXDEV, EPERM,
+	// EOPNOTSUPP, EMLINK or ENOSYS.
+	Share(from, to string) error
 	// Remove unlinks a file or removes an empty directory.
 	Remove(path string) error
 	// RemoveAll removes path with everything below it. A path that does not exist is no error.

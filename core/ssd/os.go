@@ -58,6 +58,33 @@ func (osFS) Exchange(one, other string) error {
 	return pathError("rename", one, unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE))
 }
 
+func (osFS) Share(from, to string) error {
+	if clone(from, to) == nil {
+		return nil
+	}
+	return pathError("share", to, retryInterrupted(func() error { return unix.Link(from, to) }))
+}
+
+// clone makes a durable file that shares the blocks of another. On an error there is none.
+func clone(from, to string) error {
+	source, err := unix.Open(from, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(source) // nothing was written
+	target, err := unix.Open(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return err
+	}
+	if err = unix.IoctlFileClone(target, source); err == nil {
+		err = unix.Fsync(target)
+	}
+	if err = errors.Join(err, unix.Close(target)); err != nil {
+		return errors.Join(err, unix.Unlink(to))
+	}
+	return nil
+}
+
 func (osFS) Remove(path string) error    { return pathError("remove", path, os.Remove(path)) }
 func (osFS) RemoveAll(path string) error { return pathError("remove", path, os.RemoveAll(path)) }
 

@@ -38,6 +38,26 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 	return s.verify(ctx, arraysOf(s.attachments), nil, mem.NewBudget(0), &m)
 }
 
+// VerifyTopology is Verify of the files that say which edges there are and in which order rows lie: of no tensor and of
+// no split.
+func (s *Store) VerifyTopology(ctx context.Context) error {
+	m := meter{report: func(string, int64, int64) {}}
+	for i := range s.nodeTypes {
+		if t := (NodeType{Count: s.nodeTypes[i].Count, Order: s.nodeTypes[i].Order, store: s}); t.Order != nil {
+			if err := t.verify(ctx, &m); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range s.edgeTypes {
+		bare := EdgeType{Topology: s.edgeTypes[i].Topology, Weights: s.edgeTypes[i].Weights, store: s}
+		if err := bare.verifyFiles(ctx, &m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t *NodeType) verify(ctx context.Context, m *meter) error {
 	budget := mem.NewBudget(0)
 	checks := map[*Array]visitor{}
@@ -56,6 +76,14 @@ func (t *NodeType) verify(ctx context.Context, m *meter) error {
 }
 
 func (e *EdgeType) verify(ctx context.Context, m *meter) error {
+	if err := e.verifyFiles(ctx, m); err != nil || e.Weights == nil {
+		return err
+	}
+	return e.verifyWeights(ctx, mem.NewBudget(0), m)
+}
+
+// verifyFiles is verify but for what weights by position are compared with.
+func (e *EdgeType) verifyFiles(ctx context.Context, m *meter) error {
 	offsets := newIndptrCheck(e.Indptr, e.NumEdges)
 	checks := map[*Array]visitor{e.Indptr: offsets.visit, e.Indices: idCheck(e.Indices, e.NumSources)}
 	if e.EdgeIDs != nil {
@@ -64,10 +92,7 @@ func (e *EdgeType) verify(ctx context.Context, m *meter) error {
 	if err := e.store.verify(ctx, e.arrays(), checks, mem.NewBudget(0), m); err != nil {
 		return err
 	}
-	if err := offsets.finish(); err != nil || e.Weights == nil {
-		return err
-	}
-	return e.verifyWeights(ctx, mem.NewBudget(0), m)
+	return offsets.finish()
 }
 
 // visitor takes the pieces of a file, as scan passes them.

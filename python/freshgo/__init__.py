@@ -38,6 +38,7 @@ from freshgo.relayout import relayout
 from freshgo.samplers import Labor, RandomWalk
 from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
 from freshgo.tables import Table, convert_tables
+from freshgo.update import update
 
 __version__ = "0.1.0"
 
@@ -79,6 +80,7 @@ __all__ = [
     "quantization_error",
     "relayout",
     "simulate",
+    "update",
 ]
 
 

@@ -16,6 +16,7 @@ from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._infer.layers import Layer, layers_of
 from freshgo._infer.run import Run
+from freshgo._infer.streamed import Streamed
 from freshgo.errors import DTypeError, StoreExistsError
 from freshgo.store import Store
 
@@ -45,13 +46,15 @@ def infer(
     All nodes pass through the first layer, with all their neighbours, before any passes through the second. So every
     row of a layer is computed once, however many nodes need it, and nothing is sampled: the result is that of the
     model's ``forward`` over the whole graph, within rounding. What a layer has computed is written to disk and becomes
-    the features that the next one reads, through the caches and plans of a :class:`Loader`.
+    the features that the next one reads. Where all layers add rows up with coefficients that do not depend on the rows
+    (SAGE and GIN with mean or sum, GraphConv, GCN), each row is read in its order and not once for each neighbour.
+    Other layers read through the caches and plans of a :class:`Loader`.
 
         embeddings = freshgo.infer(model.eval(), "papers.freshgo", "embeddings.npy", memory="8GiB")
         rows = numpy.load(embeddings, mmap_mode="r")  # row i is that of node i
 
     A model of PyG's ``BasicGNN`` (GraphSAGE, GCN, GIN, GAT, PNA, EdgeCNN) is used as it is, also with
-    ``freshgo.nn.accelerate``. GCN needs the degrees of all nodes, for which the store is read once more. Any other
+    ``freshgo.nn.accelerate``. GCN needs the degrees of all nodes, for which the lists are read once more. Any other
     model gives its layers as functions: ``layer(h, batch)`` is called with the rows of the layer before and a batch of
     one hop with all neighbours, as a :class:`Loader` with ``num_neighbors=[-1]`` makes it, and returns the rows of the
     nodes that come first in it::
@@ -62,9 +65,9 @@ def infer(
     In a heterogeneous graph ``h`` is a dict by node type, and so is what a layer returns: a type that it leaves out has
     no rows for the next layer. Batches have every edge-level tensor (``batch.edge_type``) and no ``e_id``.
 
-    Beside ``out`` there is a directory, ``out`` with ``.partial``, while this works: the edges, and the rows of two
-    layers at a time. If the process ends, the same call goes on where it was, at most some seconds of work before.
-    Another call with the same ``out`` begins anew.
+    Beside ``out`` there is a directory, ``out`` with ``.partial``, while this works: the rows of two layers at a time,
+    and for layers that a :class:`Loader` reads the edges. If the process ends, the same call goes on where it was, at
+    most some seconds of work before. Another call with the same ``out`` begins anew.
 
     Args:
         model: in the mode ``eval()``. With ``layers`` it may be None; if given, its parameters tell whether a call goes
@@ -78,7 +81,8 @@ def infer(
         tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
         edge_weight, edge_attr: edge-level tensors that the convolutions of a ``BasicGNN`` take under these names.
         memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
-            model come on top, and for GCN 4 bytes a node.
+            model come on top. Where rows are only added up, 8 bytes a node are needed, 8 more for GCN, and 4 an edge
+            for an ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`).
         batch_size: nodes per batch.
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
         dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.
@@ -107,7 +111,7 @@ def infer(
     opened = store if isinstance(store, Store) else Store.open(store)
     try:
         with progress_of(progress) as report:
-            run = Run(
+            run = _kind(functions, opened, tensor)(
                 opened,
                 target,
                 functions,
@@ -127,6 +131,13 @@ def infer(
         if opened is not store:
             opened.close()
     return target
+
+
+def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:
+    """How the layers are computed: by streams of rows where all of them only add rows up."""
+    info = store.tensors.get(tensor)
+    streams = info is not None and len(info.shape) == 2 and all(layer.linear is not None for layer in layers)
+    return Streamed if streams else Run
 
 
 def _target(out: Any, *, overwrite: bool) -> Path:

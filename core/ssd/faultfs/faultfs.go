@@ -24,6 +24,7 @@ const (
 	OpenDirect Op = "open direct" // with O_DIRECT
 	Rename     Op = "rename"
 	Exchange   Op = "exchange"
+	Share      Op = "share"
 	Remove     Op = "remove"
 	RemoveAll  Op = "remove all"
 	Mkdir      Op = "mkdir"
@@ -186,6 +187,11 @@ func (f *FS) Open(path string, flag int, perm uint32) (ssd.File, error) {
 	f.open++
 	f.mu.Unlock()
 	return &file{File: inner, fs: f}, nil
+}
+
+// Share implements ssd.FS.
+func (f *FS) Share(from, to string) error {
+	return f.run(Share, to, func() error { return f.inner.Share(from, to) })
 }
 
 // Rename implements ssd.FS. Faults see the old path.

@@ -53,6 +53,37 @@ typedef struct fg_relayout_input {
  * FG_CORRUPT, FG_VERSION (the store holds what this library cannot carry over), FG_CANCELLED. */
 int32_t fg_relayout_start(fg_store *store, FG_IN fg_relayout_input *in, FG_IN char *path, fg_job **job, fg_error *err);
 
+/* What an update leaves out. */
+typedef struct fg_drop {
+  int32_t kind;       /* FG_SPLIT, FG_NODE_TENSOR, FG_EDGE_TENSOR */
+  int32_t type;       /* its place among the node types, or edge types, of the update */
+  FG_IN char *name;
+} fg_drop;
+
+typedef struct fg_update_input {
+  uint32_t struct_size;
+  int32_t overwrite; /* replace what is at the path */
+  int64_t memory;    /* bytes that it may use */
+  /* Types of the store, by name, with the tensors and splits that are replaced or added. Numbers of nodes, edge_index
+   * and weights are not looked at. */
+  FG_IN fg_node_type *node_types;
+  FG_IN fg_edge_type *edge_types;
+  FG_IN fg_drop *drops;
+  int32_t num_node_types;
+  int32_t num_edge_types;
+  int32_t num_drops;
+  int32_t clip; /* as of fg_convert_input */
+} fg_update_input;
+
+/* Starts writing a store at `path` that is `store` with some tensors and splits replaced, added or left out. What stays
+ * shares its blocks with the files of the store, or is them, where the file system can do that, and is copied where it
+ * cannot. A computed tensor goes with what it was computed from. The job has no result.
+ * Blocks: no. Threads: any. Ownership: as of fg_convert_start.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_DTYPE; the job: also FG_NOT_FOUND (no such type), FG_EXISTS,
+ * FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE, FG_CORRUPT,
+ * FG_VERSION, FG_CANCELLED. */
+int32_t fg_update_start(fg_store *store, FG_IN fg_update_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
 typedef struct fg_propagate_input {
   uint32_t struct_size;
   int32_t overwrite;        /* replace computed tensors of these names */

@@ -39,6 +39,11 @@ int32_t fg_store_read_rows(fg_store *store, FG_IN char *name, int64_t first, int
  * Returns: FG_OK, FG_CLOSED; the job: FG_CORRUPT for the first damaged block, FG_READ, FG_CANCELLED. */
 int32_t fg_store_verify(fg_store *store, fg_job **job, fg_error *err);
 
+/* fg_store_verify of the files that say which edges there are and in which order rows lie, of no tensor and no split.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job.
+ * Returns: FG_OK, FG_CLOSED; the job: FG_CORRUPT for the first damaged block, FG_READ, FG_CANCELLED. */
+int32_t fg_store_verify_topology(fg_store *store, fg_job **job, fg_error *err);
+
 /* Blocks: no. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_store_close(fg_store *store, fg_error *err);
 

@@ -136,7 +136,7 @@ def _types_of_homogeneous(data: object) -> dict[Any, Any]:
         raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys})")
     edges: dict[str, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
-    arrays = _arrays(items, "")
+    arrays = named_arrays(items, "")
     num_nodes, num_edges = _count_nodes(given_nodes, arrays, ""), edges["edge_index"].shape[1]
     nodes: dict[str, Any] = {"num_nodes": num_nodes, "splits": given_splits}
     for name, array in arrays.items():
@@ -168,8 +168,8 @@ def _node_parts(node_type: str, value: object) -> NodeParts:
         raise DTypeError(f"node type {node_type!r} must be a mapping from names to tensors, got {type(value).__name__}")
     items, label = dict(value), label_of(node_type)
     given, splits = items.pop("num_nodes", None), items.pop("splits", None)
-    arrays = _arrays(items, label)
-    parts = NodeParts(_count_nodes(given, arrays, label), arrays, _splits(splits, label))
+    arrays = named_arrays(items, label)
+    parts = NodeParts(_count_nodes(given, arrays, label), arrays, named_splits(splits, label))
     if parts.num_nodes is None and arrays:
         parts.num_nodes = int(next(iter(arrays.values())).shape[0])
     for name, array in arrays.items():
@@ -191,7 +191,7 @@ def _edge_parts(edge_type: EdgeType, value: object) -> EdgeParts:
     items = with_edge_index(value if isinstance(value, Mapping) else {"edge_index": value}, label)
     if items.get("edge_index") is None:
         raise InvalidArgumentError(f"the edge type {edge_type} has no 'edge_index'")
-    parts = EdgeParts(_edge_index(items.pop("edge_index"), label), _arrays(items, label))
+    parts = EdgeParts(_edge_index(items.pop("edge_index"), label), named_arrays(items, label))
     num_edges = parts.edge_index.shape[1]
     for name, array in parts.tensors.items():
         if array.shape[0] != num_edges:
@@ -232,7 +232,7 @@ def _array(name: str, value: object) -> Array | None:
     return None
 
 
-def _arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
+def named_arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
     """Keep what is an array with rows; whatever else is there cannot be batched and is named in one warning."""
     arrays, ignored = {}, []
     for name, value in items.items():
@@ -278,7 +278,7 @@ def _is_integer(array: Array) -> bool:
     return dtype.kind in "iu"
 
 
-def _splits(given: object, label: str) -> dict[str, Array]:
+def named_splits(given: object, label: str) -> dict[str, Array]:
     """Return a mapping of splits as arrays."""
     if given is None:
         return {}

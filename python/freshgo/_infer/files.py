@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -12,15 +13,37 @@ import numpy as np
 from torch import Tensor
 
 from freshgo._args.npy_files import read_npy_header
-from freshgo.errors import BusyError, CorruptError, FormatError, StorePermissionError, WriteError
+from freshgo.errors import BusyError, CorruptError, FormatError, ReadError, StorePermissionError, WriteError
+
+
+@dataclasses.dataclass
+class Moved:
+    """Bytes read from files and written to them."""
+
+    read: int = 0
+    written: int = 0
+
+
+def read_at(file: int, into: memoryview, at: int, moved: Moved) -> None:
+    """Fill memory with the bytes of a file from ``at`` on."""
+    moved.read += len(into)
+    while len(into):
+        try:
+            n = os.preadv(file, [into], at)
+        except OSError as error:
+            raise ReadError(error.errno, error.strerror or str(error)) from error
+        if n == 0:
+            raise CorruptError(5, f"a file ends before byte {at}")
+        into, at = into[n:], at + n
 
 
 class Rows:
     """A ``.npy`` file of a known shape, written by ranges and in any order."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any, moved: Moved | None = None) -> None:
         """Create the file, or go on with the one that is there, which has the same shape and dtype."""
         self.path, self.shape, self.dtype = path, shape, np.dtype(dtype)
+        self.moved = Moved() if moved is None else moved
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self.dtype.itemsize
         with _written(path):
             if path.exists():
@@ -59,10 +82,22 @@ class Rows:
     def _put(self, at: int, rows: Tensor) -> None:
         data = memoryview(np.ascontiguousarray(rows.numpy(), dtype=self.dtype).reshape(-1).view(np.uint8).data)
         at += self._offset
+        self.moved.written += len(data)
         with _written(self.path):
             while len(data):
                 n = os.pwrite(self._file, data, at)
                 data, at = data[n:], at + n
+
+    def read(self, first: int, rows: np.ndarray) -> None:
+        """Fill an array with rows from the one of this number on."""
+        memory = memoryview(rows.reshape(-1).view(np.uint8).data)
+        read_at(self._file, memory, self._offset + first * self._row_bytes, self.moved)
+
+    def put(self, numbers: np.ndarray, rows: np.ndarray) -> None:
+        """Write rows by their numbers."""
+        self.moved.written += rows.nbytes
+        with _written(self.path):
+            np.memmap(self.path, self.dtype, "r+", self._offset, self.shape)[numbers] = rows
 
     def sync(self) -> None:
         """Make what was written durable."""

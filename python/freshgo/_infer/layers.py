@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._infer.linear import Linear, linear
+from freshgo._infer.norm import Norm
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 _NODEWISE = ("Identity", "BatchNorm", "BatchNorm1d", "LayerNorm", "MessageNorm")
@@ -18,45 +20,6 @@ _NODEWISE = ("Identity", "BatchNorm", "BatchNorm1d", "LayerNorm", "MessageNorm")
 
 _OF_PAIRS = ("SAGEConv", "GINConv")
 """Convolutions that give the same rows from sources and targets apart, and so compute none for the neighbours."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Norm:
-    """GCN's coefficients: what they depend on beside the edges."""
-
-    edge_weight: str | None
-    loops: bool
-    fill: float
-
-    def loops_of(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the edges of a batch of one hop that are no self-loops, their weights, and the weight of each target's
-        own loop: that of its last one in the graph, if it has any."""
-        edges, targets = batch.edge_index, batch.batch_size
-        weight = batch[self.edge_weight] if self.edge_weight else torch.ones(edges.size(1), device=edges.device)
-        weight = weight.view(-1).float()
-        if not self.loops:
-            return edges, weight, weight.new_zeros(targets)
-        loop = edges[0] == edges[1]
-        own = weight.new_full((targets,), self.fill)
-        own[edges[1, loop]] = weight[loop]
-        return edges[:, ~loop], weight[~loop], own
-
-    def degrees(self, batch: Any) -> Tensor:
-        """Return the degree of each target: the weights of its edges and of its loop."""
-        edges, weight, own = self.loops_of(batch)
-        return own.index_add(0, edges[1], weight)
-
-    def normalised(self, batch: Any, degrees: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the edges of a batch, with a loop for each target, and their coefficients. ``degrees`` are those of
-        all nodes of the graph."""
-        edges, weight, own = self.loops_of(batch)
-        scale = degrees[batch.n_id.cpu()].to(weight.device).pow(-0.5)
-        scale.masked_fill_(scale == torch.inf, 0)
-        if self.loops:
-            targets = torch.arange(own.numel(), device=edges.device)
-            edges = torch.cat([edges, targets.expand(2, -1)], 1)
-            weight = torch.cat([weight, own])
-        return edges, scale[edges[0]] * weight * scale[edges[1]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +34,10 @@ class Layer:
     """Whether it is one of a BasicGNN."""
     edge_tensors: tuple[str, ...] = ()
     """What it takes beside the edges."""
+    linear: Linear | None = None
+    """Its parts, if it adds up rows with coefficients that do not depend on them."""
+    after: Callable[[Tensor], Tensor] | None = None
+    """What follows the convolution, of a BasicGNN."""
 
     def describe(self) -> str:
         """What its rows depend on beside the parameters of the model."""
@@ -137,7 +104,8 @@ def _of_basic(model: Any, edge_weight: str | None, edge_attr: str | None) -> lis
     for i, conv in enumerate(model.convs):
         norm = _norm_of(conv, edge_weight)
         compute = _Convolution(model, i, norm, edge_weight, edge_attr)
-        made.append(Layer(compute, norm, True, tuple(filter(None, (edge_weight, edge_attr)))))
+        parts = None if edge_attr is not None else linear(conv, norm, edge_weight)
+        made.append(Layer(compute, norm, True, tuple(filter(None, (edge_weight, edge_attr))), parts, compute.after))
     return made
 
 
@@ -161,8 +129,11 @@ class _Convolution:
     edge_attr: str | None
 
     def __call__(self, h: Tensor, batch: Any, degrees: Tensor | None) -> Tensor:
+        return self.after(self._convolved(h, batch, degrees)[: batch.batch_size])
+
+    def after(self, h: Tensor) -> Tensor:
+        """What follows the convolution: activation, norm, and the last product."""
         model, i = self.model, self.place
-        h = self._convolved(h, batch, degrees)[: batch.batch_size]
         if i == model.num_layers - 1 and model.jk_mode is None:
             return h
         if model.act is not None and model.act_first:

@@ -71,13 +71,13 @@ class Run:
         given = nodes if nodes is not None or self._types.homogeneous else self._every_type()
         self._nodes: Any = given
         self._inputs: Inputs = self._types.inputs(given, source.split, source.splits)
-        self._passes = [*([DEGREES] if self._norm is not None else []), *range(len(layers))]
+        plan = self._plan()
         self._work = target.with_name(f"{target.name}.partial")
         self._files: dict[Any, Rows] = {}
         self._lock = Lock(self._work)
         try:
             self._saved = State(self._work)
-            self._state = self._begin(self._described(model))
+            self._state = self._begin(self._described(model, plan))
         except BaseException:
             self._lock.close()
             raise
@@ -91,6 +91,11 @@ class Run:
         if kind is None:
             shutil.rmtree(self._work, ignore_errors=True)
         self._lock.close()
+
+    def _plan(self) -> str:
+        """Choose the passes, and describe what the files of the directory depend on."""
+        self._passes = [*([DEGREES] if self._norm is not None else []), *range(len(self._layers))]
+        return ""
 
     def complete(self) -> Path:
         """Compute what is left and return what the last layer gave: a file, or a directory of files."""
@@ -137,10 +142,10 @@ class Run:
         of = self._store.tensors if self._types.homogeneous else self._store[edge_type].tensors
         return [name for name, info in of.items() if info.level == "edge"]
 
-    def _described(self, model: torch.nn.Module | None) -> str:
+    def _described(self, model: torch.nn.Module | None, plan: str) -> str:
         """A short name of everything that the rows depend on."""
         what = (self._store.uuid, self._tensor, self._dtype, self._batch_size, self._inputs.config, self._layers)
-        digest = hashlib.sha256(f"{what[:5]} {[layer.describe() for layer in self._layers]} {model!r}".encode())
+        digest = hashlib.sha256(f"{what[:5]} {[layer.describe() for layer in self._layers]} {model!r} {plan}".encode())
         for name, value in ({} if model is None else model.state_dict()).items():
             digest.update(name.encode())
             if isinstance(value, Tensor):
@@ -159,9 +164,13 @@ class Run:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return {"version": 1, "config": config, "pass": 0, "batches": 0, "edges": {}}
 
-    def _save(self) -> None:
+    def _sync(self) -> None:
+        """Make what was written durable."""
         for file in self._files.values():
             file.sync()
+
+    def _save(self) -> None:
+        self._sync()
         self._saved.write(self._state)
         self._next_save = time.monotonic() + SAVED_EVERY
 
@@ -268,7 +277,7 @@ class Run:
             if lo < hi and node_type in result:
                 rows = self._checked(layer, node_type, result[node_type], hi - lo)
                 path = self._rows_path(layer, node_type)
-                self._file(path, (count, *rows.shape[1:]), _NUMPY[self._dtype]).write(lo - first, rows)
+                self._file(path, (count, *rows.shape[1:]), NUMPY[self._dtype]).write(lo - first, rows)
             first += count
 
     def _rows_of(self, batch: Any) -> Any:
@@ -333,7 +342,7 @@ class Run:
         native_convert.convert(parts, path, memory=self._memory, overwrite=True, progress=self._report)
 
 
-_NUMPY = {torch.float32: np.float32, torch.float16: np.float16}
+NUMPY = {torch.float32: np.float32, torch.float16: np.float16}
 
 
 def _wide(rows: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from freshgo._args.progress import Progress
     from freshgo._args.types import EdgeType
 
-__all__ = ["convert", "propagate", "relayout"]
+__all__ = ["convert", "propagate", "relayout", "update"]
 
 
 def convert(
@@ -90,6 +90,32 @@ def relayout(
     raw = filled(header.RelayoutInput, options)
     target = None if path is None else encoded_path(path)
     run_job("fg_relayout_start", store._handle(), ctypes.byref(raw), target, progress=progress)
+
+
+def update(
+    store: Store,
+    path: str | os.PathLike[str],
+    parts: GraphParts,
+    drops: Sequence[tuple[str, int, str]],
+    *,
+    memory: int,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a store at ``path`` that is another with the tensors and splits of ``parts``, and without ``drops``: kind
+    ("node", "edge", "split"), place among the types of ``parts``, name.
+
+    Raises:
+        InvalidArgumentError, BudgetError, CorruptError, and the errors of :func:`convert` for the path
+    """
+    arrays = dlpack.ArrayList(map_files=True)
+    kinds = {"split": header.SPLIT, "node": header.NODE_TENSOR, "edge": header.EDGE_TENSOR}
+    dropped = (header.Drop * len(drops))(*(header.Drop(kinds[kind], at, name.encode()) for kind, at, name in drops))
+    raw = filled(
+        header.UpdateInput,
+        {**raw_types(parts, arrays), "drops": dropped, "memory": memory, "overwrite": overwrite, "clip": False},
+    )
+    run_job("fg_update_start", store._handle(), ctypes.byref(raw), encoded_path(path), progress=progress)
 
 
 def propagate(

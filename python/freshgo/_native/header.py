@@ -264,6 +264,33 @@ class RelayoutInput(Structure):
     )
 
 
+class Drop(Structure):
+    """fg_drop."""
+
+    _fields_ = (
+        ("kind", c_int32),
+        ("type", c_int32),
+        ("name", c_char_p),
+    )
+
+
+class UpdateInput(Structure):
+    """fg_update_input."""
+
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("overwrite", c_int32),
+        ("memory", c_int64),
+        ("node_types", POINTER(NodeType)),
+        ("edge_types", POINTER(EdgeType)),
+        ("drops", POINTER(Drop)),
+        ("num_node_types", c_int32),
+        ("num_edge_types", c_int32),
+        ("num_drops", c_int32),
+        ("clip", c_int32),
+    )
+
+
 class PropagateInput(Structure):
     """fg_propagate_input."""
 
@@ -663,6 +690,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "fg_graph_input": GraphInput,
     "fg_convert_input": ConvertInput,
     "fg_relayout_input": RelayoutInput,
+    "fg_drop": Drop,
+    "fg_update_input": UpdateInput,
     "fg_propagate_input": PropagateInput,
     "fg_history_options": HistoryOptions,
     "fg_history_layer": HistoryLayer,
@@ -697,11 +726,13 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_store_read": (c_void_p, c_int32, c_int32, c_char_p, c_int32, POINTER(c_void_p)),
     "fg_store_read_rows": (c_void_p, c_char_p, c_int64, c_int64, c_int32, POINTER(c_void_p)),
     "fg_store_verify": (c_void_p, POINTER(c_void_p)),
+    "fg_store_verify_topology": (c_void_p, POINTER(c_void_p)),
     "fg_store_close": (c_void_p,),
     "fg_graph_open": (POINTER(GraphInput), POINTER(c_void_p)),
     "fg_graph_close": (c_void_p,),
     "fg_convert_start": (POINTER(ConvertInput), c_char_p, POINTER(c_void_p)),
     "fg_relayout_start": (c_void_p, POINTER(RelayoutInput), c_char_p, POINTER(c_void_p)),
+    "fg_update_start": (c_void_p, POINTER(UpdateInput), c_char_p, POINTER(c_void_p)),
     "fg_propagate_start": (c_void_p, POINTER(PropagateInput), POINTER(c_void_p)),
     "fg_history_buffer": (c_void_p, c_int32, POINTER(Tensor)),
     "fg_history_update": (c_void_p, c_int64, c_int64, POINTER(HistoryLayer), c_int32, c_int32),

@@ -82,6 +82,10 @@ class Store(Handle):
         """
         run_job("fg_store_verify", self._handle(), progress=progress)
 
+    def verify_topology(self) -> None:
+        """:meth:`verify` of the files that say which edges there are and in which order rows lie."""
+        run_job("fg_store_verify_topology", self._handle())
+
 
 def _free(managed: int, versioned: bool) -> None:
     dlpack.discard((header.Tensor * 1)(header.Tensor(managed=managed)), 1, versioned)

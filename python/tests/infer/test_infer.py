@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ HOW: dict[str, Any] = {"memory": "64MiB", "batch_size": 300, "progress": False}
 
 MODELS: dict[str, Callable[[], Any]] = {
     "sage": lambda: tg.GraphSAGE(24, 16, 3, 5),
+    "sage, max": lambda: tg.GraphSAGE(24, 16, 3, 5, aggr="max"),
     "sage, max, norm": lambda: tg.GraphSAGE(24, 16, 2, 5, aggr="max", norm="BatchNorm", jk="last"),
     "gcn": lambda: tg.GCN(24, 16, 3, 5),
     "gcn, one layer": lambda: tg.GCN(24, 5, 1),
@@ -166,6 +168,84 @@ def test_types_of_nodes(tmp_path: Path) -> None:
     assert_near(some / "paper.npy", want["paper"][:400])
 
 
+WIDE: dict[str, Callable[[], Any]] = {
+    "sage": lambda: tg.GraphSAGE(900, 1000, 3, 5),
+    "sage, sums of wide rows": lambda: tg.GraphSAGE(900, 950, 2, 920, aggr="sum", bias=False),
+    "sage, normal": lambda: tg.GraphSAGE(900, 200, 2, 5, normalize=True, root_weight=False),
+    "gcn": lambda: tg.GCN(900, 600, 3, 5),
+    "gcn, no loops": lambda: tg.GCN(900, 910, 2, 5, add_self_loops=False),
+    "gin": lambda: tg.GIN(900, 950, 3, 150),
+    "gin, norm": lambda: tg.GIN(900, 200, 2, 5, norm="BatchNorm", train_eps=True, jk="last"),
+    "graph conv": lambda: GraphConvs(900, 600, 2, 5),
+}
+
+
+class GraphConvs(tg.models.basic_gnn.BasicGNN):
+    """A BasicGNN of GraphConv, which PyG has none of."""
+
+    supports_edge_weight = True
+    supports_edge_attr = False
+
+    def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> Any:
+        return tg.GraphConv(in_channels, out_channels, aggr="mean")
+
+
+@pytest.fixture(scope="module")
+def wide(flat: dict[str, Any]) -> dict[str, Any]:
+    x = np.random.default_rng(seed_of(4)).standard_normal((NODES, 900)).astype(np.float32)
+    return {**flat, "x": x}
+
+
+@pytest.fixture(scope="module", params=["plain", "relaid", "by target"])
+def wide_path(request: pytest.FixtureRequest, wide: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("infer") / "wide"
+    how = {"relaid": {"relayout": "community"}, "by target": {"weight_attr": "edge_weight"}}.get(request.param, {})
+    convert(wide, path, progress=False, **how).close()
+    return path
+
+
+@pytest.mark.parametrize("memory", ["7MiB", "12MiB", "64MiB"])
+@pytest.mark.parametrize("kind", WIDE)
+def test_rows_by_slices_and_whole(
+    wide_path: Path, wide: dict[str, Any], tmp_path: Path, kind: str, memory: str
+) -> None:
+    model = made(WIDE[kind])
+    weights = {"edge_weight": torch.from_numpy(wide["edge_weight"])} if model.supports_edge_weight else {}
+    named = dict.fromkeys(weights, "edge_weight")
+    out = infer(model, wide_path, tmp_path / "out.npy", **{**HOW, "memory": memory, **named})
+    assert_near(out, forward(model, wide, **weights))
+    assert list(tmp_path.iterdir()) == [out]
+    chosen = torch.tensor([1999, 5, 5, 700])
+    some = infer(model, wide_path, tmp_path / "some.npy", nodes=chosen, **{**HOW, "memory": memory})
+    assert_near(some, forward(model, wide)[chosen])
+
+
+def test_the_smallest_memory_divides_columns(wide_path: Path, tmp_path: Path) -> None:
+    files: set[str] = set()
+
+    def look(stage: str, done: int, total: int) -> None:
+        files.update(file.name for file in (tmp_path / "out.npy.partial").iterdir())
+
+    infer(made(WIDE["gin"]), wide_path, tmp_path / "out.npy", **{**HOW, "memory": "7MiB", "progress": look})
+    assert {"messages0_1.npy", "sums0_1.npy", "messages1_1.npy"} <= files
+    files.clear()
+    how = {**HOW, "memory": "64MiB", "progress": look}
+    infer(made(WIDE["gin"]), wide_path, tmp_path / "out.npy", overwrite=True, **how)
+    assert "messages1_0.npy" in files
+    assert not any(name.startswith(("messages0", "sums", "messages1_1")) for name in files)
+
+
+def test_a_hub_whose_list_is_longer_than_a_piece(tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed_of(6))
+    edges = np.concatenate([rng.integers(0, 300, (2, 900)), np.stack([rng.integers(0, 300, 20_000), [7] * 20_000])], 1)
+    graph = {"x": rng.standard_normal((300, 64)).astype(np.float32), "edge_index": edges}
+    convert(graph, tmp_path / "graph", progress=False).close()
+    model = made(lambda: tg.GCN(64, 32, 2, 5))
+    assert_near(
+        infer(model, tmp_path / "graph", tmp_path / "out.npy", **{**HOW, "memory": "7MiB"}), forward(model, graph)
+    )
+
+
 KILLED = """
 import signal, sys, torch
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background does not inherit
@@ -174,7 +254,7 @@ from freshgo._infer import run
 import torch_geometric.nn as tg
 run.SAVED_EVERY = 0.0
 torch.manual_seed(5)
-model = tg.GCN(24, 16, 3, 5).eval()
+model = tg.{model}.eval()
 left = {left}
 def said(stage, done, total):
     global left
@@ -182,13 +262,13 @@ def said(stage, done, total):
     left -= 1
     if left == 0:
         sys.stdin.read()
-infer(model, {path!r}, {out!r}, memory="64MiB", batch_size=100, progress=said)
+infer(model, {path!r}, {out!r}, memory={memory!r}, batch_size=100, progress=said)
 """
 
 
-def said(path: Path, out: Path, lines: int, ended_by: int) -> list[str]:
+def said(path: Path, out: Path, lines: int, ended_by: int, **how: str) -> list[tuple[str, int]]:
     """What a process said until it was ended, after so many lines, or came to its end."""
-    code = KILLED.format(path=str(path), out=str(out), left=lines)
+    code = KILLED.format(path=str(path), out=str(out), left=lines, **how)
     command = [sys.executable, "-I", "-W", "ignore", "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -197,28 +277,31 @@ def said(path: Path, out: Path, lines: int, ended_by: int) -> list[str]:
             process.send_signal(ended_by)
         heard += process.stdout.readlines()
         assert (process.wait() == 0) == (lines == 0)
-    return [line for line in heard if line.startswith(("degrees", "layer"))]
+    stages = [line.rsplit(" ", 1) for line in heard if line.startswith(("degrees", "layer"))]
+    return [(stage, int(done)) for stage, done in stages]
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
-def test_goes_on_after_it_was_ended(flat: dict[str, Any], tmp_path: Path, ended_by: int) -> None:
+@pytest.mark.parametrize(
+    ("model", "memory"),
+    [("GAT(900, 16, 3, 5)", "64MiB"), ("GCN(900, 600, 3, 5)", "7MiB")],
+    ids=["loader", "streams"],
+)
+def test_goes_on_after_it_was_ended(
+    wide: dict[str, Any], tmp_path: Path, ended_by: int, model: str, memory: str
+) -> None:
     path, out = tmp_path / "graph", tmp_path / "out.npy"
-    convert(flat, path, progress=False).close()
+    convert(wide, path, progress=False).close()
     draw = random.Random(seed_of(int(ended_by)))
-    heard = [said(path, out, draw.randrange(3, 30), ended_by) for _ in range(2)]
+    heard = [said(path, out, draw.randrange(3, 25), ended_by, model=model, memory=memory) for _ in range(2)]
     assert not out.exists()
-    heard.append(said(path, out, 0, ended_by))
+    heard.append(said(path, out, 0, ended_by, model=model, memory=memory))
     for before, after in itertools.pairwise(heard):
-        assert after[0] in (before[-1], *_after(before[-1]))  # the last batch again, or the next one
-    assert_near(out, forward(made(MODELS["gcn"]), flat))
-
-
-def _after(line: str) -> list[str]:
-    stages = ["degrees", "layer 1 of 3", "layer 2 of 3", "layer 3 of 3"]
-    stage, done = line.rsplit(" ", 1)
-    if int(done) < NODES:
-        return [f"{stage} {int(done) + 100}\n"]
-    return [f"{stages[stages.index(stage) + 1]} 100\n"]
+        assert after[0] >= before[-1]  # the last batch again, or the next one
+    assert len(heard[-1]) > 3
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        assert_near(out, forward(eval(f"tg.{model}").eval(), wide))
 
 
 def test_another_inference_begins_anew(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
@@ -254,7 +337,7 @@ def test_damage(path: Path, tmp_path: Path) -> None:
         if stage == "layer 2 of 3" and done > 300:
             raise StopError
 
-    model, out, partial = made(MODELS["sage"]), tmp_path / "out.npy", tmp_path / "out.npy.partial"
+    model, out, partial = made(MODELS["sage, max"]), tmp_path / "out.npy", tmp_path / "out.npy.partial"
     with pytest.raises(StopError):
         infer(model, path, out, **{**HOW, "progress": stop})
     rows = partial / "rows1_0.npy"
@@ -270,6 +353,34 @@ def test_damage(path: Path, tmp_path: Path) -> None:
     page.write_bytes(data)
     with pytest.raises(errors.CorruptError):
         infer(model, path, out, **HOW)
+    assert not out.exists()
+
+
+def test_damage_of_what_streams(path: Path, tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "layer 2 of 3":
+            raise StopError
+
+    model, out = made(MODELS["sage"]), tmp_path / "out.npy"
+    with pytest.raises(StopError):
+        infer(model, path, out, **{**HOW, "progress": stop})
+    rows = tmp_path / "out.npy.partial" / "messages2_0.npy"
+    rows.write_bytes(rows.read_bytes()[:-5])
+    with pytest.raises(errors.CorruptError, match="damaged, remove it to begin anew") as error:
+        infer(model, path, out, **HOW)
+    assert error.value.filename == str(rows)
+    shutil.rmtree(tmp_path / "out.npy.partial")
+    lists = path / "indices.bin"
+    data = bytearray(lists.read_bytes())
+    data[5000] ^= 1
+    (tmp_path / "copy").mkdir()
+    shutil.copytree(path, tmp_path / "copy", dirs_exist_ok=True)
+    (tmp_path / "copy" / lists.name).write_bytes(data)
+    with pytest.raises(errors.CorruptError, match=lists.name):
+        infer(model, tmp_path / "copy", out, **HOW)
     assert not out.exists()
 
 

@@ -1,0 +1,103 @@
+"""What `freshgo.infer` moves for each layer of a SAGE, against reading each input row and writing each output row once.
+
+    python bench/loader/infer.py DIR [--nodes 200000] [--edges 1200000] [--width 128] [--hidden 128] [--share 0.1]
+
+The graph has skewed sources (N * u**3) and uniform targets within blocks of a thousand nodes, four times in five, whose
+ids are shuffled. `memory` is the given share of the features, or the smallest that works. The plain store is measured,
+and one that is relaid out by communities. The time is compared with that of the model's products alone, over as many
+rows in memory. Neighbour lists count as moved, and not as what must be. DIR should be on a real disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_geometric.nn import GraphSAGE
+
+from freshgo import Store, convert
+from freshgo._infer.layers import layers_of
+from freshgo._infer.streamed import Streamed
+from freshgo.errors import BudgetError
+
+
+def generated(nodes: int, edges: int, width: int) -> dict[str, Any]:
+    gen = torch.Generator().manual_seed(0)
+    target = torch.randint(nodes, (edges,), generator=gen)
+    far = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
+    near = (target // 1000 * 1000 + torch.randint(1000, (edges,), generator=gen)).clamp_(max=nodes - 1)
+    source = torch.where(torch.rand(edges, generator=gen) < 0.8, near, far)
+    named = torch.randperm(nodes, generator=gen)
+    x = torch.empty(nodes, width).normal_(generator=gen)
+    return {"x": x, "edge_index": named[torch.stack([source, target])], "num_nodes": nodes}
+
+
+def products(model: Any, nodes: int) -> float:
+    """Seconds of the model's products for all nodes, in batches."""
+    taken = 0.0
+    with torch.no_grad():
+        for conv in model.convs:
+            rows = torch.randn(4096, conv.in_channels)
+            start = time.perf_counter()
+            for _ in range(0, nodes, 4096):
+                conv.lin_l(rows) + conv.lin_r(rows)
+            taken += time.perf_counter() - start
+    return taken
+
+
+def measured(path: Path, out: Path, model: Any, memory: int) -> None:
+    with Store(path) as store:
+        how = {"tensor": "x", "batch_size": 4096, "device": None, "dtype": torch.float32, "report": None}
+        layers = layers_of(model, None, None, None)
+        while True:
+            start = time.perf_counter()
+            try:
+                with Streamed(store, out, layers, model, nodes=None, memory=memory, **how) as run:
+                    run.complete()
+                break
+            except BudgetError as error:
+                memory = error.minimum
+        taken, nodes = time.perf_counter() - start, store.num_nodes
+    print(f"{path.name}: {memory / 2**20:.0f} MiB, {taken:.2f} s, {taken / products(model, nodes):.1f} x the products")
+    all_moved = all_least = 0
+    for place, conv in enumerate(model.convs):
+        least = 4 * nodes * (conv.in_channels + conv.out_channels)
+        moved = sum(of.read + of.written for step, of in run.moved.items() if step[1] == place)
+        stage = run._division.stages[place]
+        form = "mapped first" if stage.parts.first else "added up first"
+        said = f"{moved / 1e6:8.1f} MB of {least / 1e6:8.1f}: {moved / least:.2f} x"
+        print(f"  layer {place + 1}: {said} ({form}, {stage.slices} slices)")
+        all_moved, all_least = all_moved + moved, all_least + least
+    print(f"  lists' checksums: {run.moved_before.read / 1e6:.1f} MB")
+    print(f"  all: {(all_moved + run.moved_before.read) / all_least:.2f} x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--edges", type=int, default=1_200_000)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--classes", type=int, default=16)
+    parser.add_argument("--share", type=float, default=0.1)
+    args = parser.parse_args()
+    args.dir.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    model = GraphSAGE(args.width, args.hidden, 3, args.classes).eval()
+    try:
+        for name, how in (("plain", {}), ("relaid", {"relayout": "community"})):
+            convert(generated(args.nodes, args.edges, args.width), args.dir / name, progress=False, **how).close()
+            measured(args.dir / name, args.dir / "out.npy", model, int(args.share * 4 * args.nodes * args.width))
+    finally:
+        for name in ("plain", "relaid"):
+            shutil.rmtree(args.dir / name, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()

@@ -1,0 +1,452 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+)
+
+// Changes are what Update writes of each type, and what it leaves out. A tensor or a split that the store has is
+// replaced.
+type Changes struct {
+	Nodes []NodeChange
+	Edges []EdgeChange
+}
+
+// NodeChange is what changes in a node type.
+type NodeChange struct {
+	Name    string // empty in a homogeneous store
+	Tensors []NamedSource
+	Splits  map[string]Source
+	Drop    []string // tensors
+	Undo    []string // splits
+}
+
+// EdgeChange is what changes in an edge type. Rows of tensors are in the user's order.
+type EdgeChange struct {
+	Source, Relation, Target string
+	Tensors                  []NamedSource
+	Drop                     []string
+}
+
+// Update writes a store at path that is src with some tensors and splits replaced, added or left out. What stays is
+// shared with the file system's help, by a reflink or a hard link, and copied where it has neither: files of a store
+// are never written again once it is published, so neither store depends on the other. A computed tensor goes with what
+// it was computed from. The store appears as one of Convert does, complete or not at all.
+func Update(ctx context.Context, src *Store, path string, changes Changes, opts ConvertOptions) error {
+	return update(ctx, src, path, changes, opts, mem.NewBudget(opts.Memory))
+}
+
+// update is Update with the budget given.
+func update(
+	ctx context.Context, src *Store, path string, changes Changes, opts ConvertOptions, budget *mem.Budget,
+) error {
+	if src.closed.Load() {
+		return fmt.Errorf("store: %s: %w", src.path, ErrClosed)
+	}
+	if err := src.checkCarried(); err != nil {
+		return err
+	}
+	u := &updater{src: src, names: map[string]bool{}}
+	u.fs, u.budget, u.progress = src.fs, budget, opts.Progress
+	if u.progress == nil {
+		u.progress = func(string, int64, int64) {}
+	}
+	if err := u.check(changes); err != nil {
+		return err
+	}
+	if err := u.makePlan(); err != nil {
+		return err
+	}
+	var err error
+	if u.site, err = prepareSite(src.fs, path, opts.Overwrite); err != nil {
+		return err
+	}
+	if err := checkSpace(src.fs, u.site.dir, storedBytes(u.added()...)); err != nil {
+		return u.site.conclude(ctx, nil, err, opts.Overwrite)
+	}
+	m, err := u.write(ctx)
+	return u.site.conclude(ctx, m, err, opts.Overwrite)
+}
+
+// updater is one run of Update. The graph of the conversion is what is new of each type of the source.
+type updater struct {
+	conversion
+	src     *Store
+	m       *manifest.Manifest // as it will be
+	names   map[string]bool    // of files that stay or were made
+	permute []permutePlan      // of each node type whose rows are in an order of their own
+	chunk   int
+}
+
+// check finds the types that change and removes from the manifest what goes.
+func (u *updater) check(changes Changes) error {
+	u.m = u.src.Manifest()
+	gone := map[string]bool{} // node tensors "n0.x" and edge tensors "e0.w" that are no longer what they were
+	for i := range u.src.nodeTypes {
+		u.graph.nodes = append(u.graph.nodes, nodePart{count: u.src.nodeTypes[i].Count})
+	}
+	for range u.src.edgeTypes {
+		u.graph.edges = append(u.graph.edges, edgePart{})
+	}
+	for _, c := range changes.Nodes {
+		i := u.src.nodeTypeNumber(c.Name)
+		if i < 0 {
+			_, err := u.src.NodeType(c.Name)
+			return err
+		}
+		part, err := NodeInput{c.Name, u.src.nodeTypes[i].Count, c.Tensors, c.Splits}.check(u.fs)
+		if err != nil {
+			return err
+		}
+		part.file, u.graph.nodes[i] = u.src.nodeFile(i), part
+		node := u.m.NodeTypes[i]
+		if node.Tensors, err = without(node.Tensors, part.tensors, c.Drop, "tensor "+part.label); err != nil {
+			return err
+		}
+		if node.Splits, err = without(node.Splits, part.splits, c.Undo, "split "+part.label); err != nil {
+			return err
+		}
+		for _, name := range changed(part.tensors, c.Drop) {
+			gone["n"+c.Name+"."+name] = true
+		}
+	}
+	for _, c := range changes.Edges {
+		e, err := u.src.EdgeType(c.Source, c.Relation, c.Target)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(u.src.edgeTypes, func(t EdgeType) bool { return t.Indptr == e.Indptr })
+		part := edgePart{label: edgeLabel(c.Source, c.Relation, c.Target), file: u.src.edgeFile(i)}
+		if part.tensors, err = checkTensors(u.fs, c.Tensors, part.label); err != nil {
+			return err
+		}
+		for _, t := range part.tensors {
+			if t.rows() != e.NumEdges {
+				return invalid("%s has %d rows, expected %d as there are edges", part.label+t.Name, t.rows(), e.NumEdges)
+			}
+		}
+		for _, name := range changed(part.tensors, c.Drop) {
+			if e.Weights != nil && e.Weights.Of == name {
+				return invalid("%s is stored by target too, for weighted draws: it changes with a conversion only",
+					part.label+name)
+			}
+			gone["e"+e.String()+"."+name] = true
+		}
+		u.graph.edges[i] = part
+		if u.m.EdgeTypes[i].Tensors, err = without(u.m.EdgeTypes[i].Tensors, part.tensors, c.Drop,
+			"tensor "+part.label); err != nil {
+			return err
+		}
+	}
+	for _, node := range u.m.NodeTypes {
+		node.Tensors = slices.DeleteFunc(node.Tensors, func(t *manifest.Tensor) bool { return stales(t, node, gone) })
+	}
+	return nil
+}
+
+// stales says whether a tensor was computed from something that is gone.
+func stales(t *manifest.Tensor, node *manifest.NodeType, gone map[string]bool) bool {
+	a := t.GetAggregate()
+	if a == nil {
+		return false
+	}
+	if gone["n"+node.GetName()+"."+a.GetTensor()] && a.GetOwnColumns() > 0 {
+		return true
+	}
+	return slices.ContainsFunc(a.GetParts(), func(p *manifest.AggregatePart) bool {
+		edges := edgeTypeName(p.GetSource(), p.GetRelation(), p.GetTarget())
+		return gone["n"+p.GetSource()+"."+a.GetTensor()] || gone["e"+edges+"."+p.GetWeightsOf()]
+	})
+}
+
+// changed are the names of what is replaced, added or left out.
+func changed(added []NamedSource, dropped []string) []string {
+	names := slices.Clone(dropped)
+	for _, t := range added {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// without leaves out of what a type has what is replaced or dropped. Names that are dropped must be there.
+func without[T interface{ GetName() string }](
+	have []T, added []NamedSource, dropped []string, what string,
+) ([]T, error) {
+	known := make([]string, len(have))
+	for i, t := range have {
+		known[i] = t.GetName()
+	}
+	for _, name := range dropped {
+		if !slices.Contains(known, name) {
+			return nil, invalid("there is no %s%q to drop, only %q", what, name, known)
+		}
+		if slices.ContainsFunc(added, func(t NamedSource) bool { return t.Name == name }) {
+			return nil, invalid("%s%q is both given and dropped", what, name)
+		}
+	}
+	names := changed(added, dropped)
+	return slices.DeleteFunc(slices.Clone(have), func(t T) bool { return slices.Contains(names, t.GetName()) }), nil
+}
+
+// makePlan chooses sizes that keep every step within the budget.
+func (u *updater) makePlan() error {
+	limit, need := u.budget.Limit(), int64(0)
+	for _, u.chunk = range tensorChunks {
+		u.tensorChunk = u.chunk
+		if need = u.bytes(u.chunk); limit <= 0 || need <= limit {
+			break
+		}
+	}
+	u.permute = make([]permutePlan, len(u.src.nodeTypes))
+	if limit <= 0 || need <= limit {
+		return nil
+	}
+	return fmt.Errorf("store: this update needs a memory budget of at least %d bytes: %w", need,
+		&mem.BudgetError{Purpose: mem.Convert, Need: need, Free: limit, Limit: limit})
+}
+
+// bytes is the memory of the largest step.
+func (u *updater) bytes(chunk int) int64 {
+	most := int64(0)
+	for _, a := range u.src.arrays() {
+		most = max(most, pagesOf(a).rowStreamBytes(int64(chunk))+arrayWriterBytes(chunk))
+	}
+	for i := range u.graph.nodes {
+		part, node := &u.graph.nodes[i], &u.src.nodeTypes[i]
+		most = max(most, part.bytes(chunk))
+		if node.Order == nil {
+			continue
+		}
+		for _, t := range part.tensors {
+			array := u.future(t, node.Count)
+			least := int64(1 << 20)
+			for p, ok := planPermute(array, least); !ok || p.bytes(array) > least; p, ok = planPermute(array, least) {
+				least *= 2
+			}
+			most = max(most, 4*node.Count+max(least, node.Order.LoadBytes()))
+		}
+	}
+	for i := range u.graph.edges {
+		most = max(most, tensorsBytes(u.graph.edges[i].tensors, chunk))
+	}
+	return most
+}
+
+// added are the arrays of the tensors that are new.
+func (u *updater) added() (all []*Array) {
+	for i := range u.graph.nodes {
+		for _, t := range u.graph.nodes[i].tensors {
+			all = append(all, u.future(t, t.rows()))
+		}
+	}
+	for i := range u.graph.edges {
+		for _, t := range u.graph.edges[i].tensors {
+			all = append(all, u.future(t, t.rows()))
+		}
+	}
+	return all
+}
+
+// future is the array that a tensor of the user's will be.
+func (u *updater) future(t NamedSource, rows int64) *Array {
+	dtype, shape := t.stored()
+	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
+	a := &Array{DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
+	a.Bytes, _ = fileBytes(a.Layout) // likewise
+	return a
+}
+
+// write writes what is new, shares what stays and returns the manifest.
+func (u *updater) write(ctx context.Context) (*manifest.Manifest, error) {
+	var err error
+	if u.m.Uuid, err = newUUID(); err != nil {
+		return nil, err
+	}
+	u.m.CreatedUnixNs, u.m.Generator = time.Now().UnixNano(), generator
+	if err := u.shareAll(ctx); err != nil {
+		return nil, err
+	}
+	for i, node := range u.m.NodeTypes {
+		if err := u.writeNodes(ctx, i, node); err != nil {
+			return nil, err
+		}
+	}
+	for i, edge := range u.m.EdgeTypes {
+		part := &u.graph.edges[i]
+		for _, t := range part.tensors {
+			written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyRows)
+			if err != nil {
+				return nil, err
+			}
+			edge.Tensors = append(edge.Tensors, written)
+		}
+	}
+	u.arrange()
+	checked := &Store{fs: u.fs, path: u.site.dir, manifest: u.m}
+	return u.m, checked.check()
+}
+
+// arrange lists what each type has as a conversion would: what was replaced at its place, splits by name.
+func (u *updater) arrange() {
+	place := func(before []Tensor) func(a, b *manifest.Tensor) int {
+		at := func(t *manifest.Tensor) int {
+			i := slices.IndexFunc(before, func(b Tensor) bool { return b.Name == t.GetName() })
+			if i < 0 {
+				return len(before)
+			}
+			return i
+		}
+		return func(a, b *manifest.Tensor) int { return at(a) - at(b) }
+	}
+	for i, node := range u.m.NodeTypes {
+		slices.SortStableFunc(node.Tensors, place(u.src.nodeTypes[i].Tensors))
+		slices.SortFunc(node.Splits, func(a, b *manifest.Split) int { return strings.Compare(a.GetName(), b.GetName()) })
+	}
+	for i, edge := range u.m.EdgeTypes {
+		slices.SortStableFunc(edge.Tensors, place(u.src.edgeTypes[i].Tensors))
+	}
+}
+
+func anyRows(int64, []byte) error { return nil }
+
+// fileFor is a file that no array has.
+func (u *updater) fileFor(prefix, name string) string {
+	for i := 0; ; i++ {
+		file := fmt.Sprintf("%snew%d_%s", prefix, i, fileName(name))
+		if !u.names[file+dataSuffix] {
+			u.names[file+dataSuffix] = true
+			return file
+		}
+	}
+}
+
+// writeNodes writes what is new of a node type, its rows in the order in which the type has them.
+func (u *updater) writeNodes(ctx context.Context, typ int, node *manifest.NodeType) error {
+	part := &u.graph.nodes[typ]
+	for _, t := range part.splits {
+		written, err := u.writeSplit(ctx, part, u.fileFor(part.file, "split_"+t.Name), t)
+		if err != nil {
+			return err
+		}
+		node.Splits = append(node.Splits, written)
+	}
+	var moves *mem.Block
+	if len(part.tensors) > 0 {
+		var err error
+		if moves, err = u.src.nodeTypes[typ].RowOf(ctx, u.budget, mem.Convert); err != nil {
+			return err
+		}
+	}
+	if moves != nil {
+		defer moves.Free()
+	}
+	for _, t := range part.tensors {
+		written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyRows)
+		if err == nil && moves != nil {
+			err = u.reorder(ctx, part.file, written, mem.Slice[uint32](moves))
+		}
+		if err != nil {
+			return err
+		}
+		node.Tensors = append(node.Tensors, written)
+	}
+	return nil
+}
+
+// reorder rewrites a tensor that was written in the order of ids.
+func (u *updater) reorder(ctx context.Context, prefix string, t *manifest.Tensor, moves []uint32) error {
+	c := checker{dir: u.site.dir, files: map[string]bool{}}
+	array := c.array(t.Data, "what was added", t.GetData().GetRows())
+	if c.err != nil {
+		return c.err
+	}
+	rest := u.budget.Free()
+	if u.budget.Limit() <= 0 {
+		rest = 0
+	}
+	plan, ok := planPermute(array, rest)
+	if !ok {
+		return &mem.BudgetError{Purpose: mem.Convert, Need: 2 * rest, Free: rest, Limit: u.budget.Limit()}
+	}
+	of := &Store{fs: u.fs, path: u.site.dir, draft: true}
+	m := &meter{report: u.progress, stage: "ordering " + t.GetName(), total: plan.moved(array)}
+	p := &permuter{src: of, dir: u.site.dir, rowOf: moves, budget: u.budget, meter: m}
+	written, err := p.permute(ctx, array, u.fileFor(prefix, t.GetName()), plan)
+	if err != nil {
+		return err
+	}
+	t.Data = written
+	return errors.Join(u.fs.Remove(array.Path), u.fs.Remove(array.CRCPath))
+}
+
+// shareAll puts the files that the manifest still names into the new store.
+func (u *updater) shareAll(ctx context.Context) error {
+	files := map[string]*Array{}
+	for _, a := range u.src.arrays() {
+		files[a.File] = a
+	}
+	var kept []*manifest.Array
+	for _, t := range u.m.Attachments {
+		kept = append(kept, t.GetData())
+	}
+	for _, node := range u.m.NodeTypes {
+		kept = append(kept, node.GetOrder())
+		for _, t := range node.Tensors {
+			kept = append(kept, t.GetData())
+		}
+		for _, s := range node.Splits {
+			kept = append(kept, s.GetIds())
+		}
+	}
+	for _, e := range u.m.EdgeTypes {
+		kept = append(kept, e.GetIndptr(), e.GetIndices(), e.GetEdgeIds(), e.GetWeights(), e.GetWeightSums())
+		for _, t := range e.Tensors {
+			kept = append(kept, t.GetData())
+		}
+	}
+	m := &meter{report: u.progress, stage: "sharing"}
+	kept = slices.DeleteFunc(kept, func(a *manifest.Array) bool { return a == nil })
+	for _, a := range kept {
+		u.names[a.GetFile()] = true
+		m.total += files[a.GetFile()].Bytes
+	}
+	for _, a := range kept {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := u.share(ctx, files[a.GetFile()], a); err != nil {
+			return err
+		}
+		m.add(files[a.GetFile()].Bytes)
+	}
+	return nil
+}
+
+// cannotShare are the answers of file systems that can neither clone nor link.
+var cannotShare = []error{syscall.EXDEV, syscall.EPERM, syscall.EOPNOTSUPP, syscall.EMLINK, syscall.ENOSYS}
+
+// share makes an array a file of the new store, and copies it where it cannot be shared.
+func (u *updater) share(ctx context.Context, from *Array, in *manifest.Array) error {
+	for _, path := range []string{from.Path, from.CRCPath} {
+		err := u.fs.Share(path, filepath.Join(u.site.dir, filepath.Base(path)))
+		if slices.ContainsFunc(cannotShare, func(refused error) bool { return errors.Is(err, refused) }) {
+			r := &relayouter{src: u.src, dir: u.site.dir, budget: u.budget, plan: relayoutPlan{chunk: u.chunk}}
+			r.meter = &meter{report: func(string, int64, int64) {}}
+			_ = u.fs.Remove(filepath.Join(u.site.dir, from.File)) // the first of the two may be there
+			return r.carry(ctx, carried{from, strings.TrimSuffix(from.File, dataSuffix), in})
+		}
+		if err != nil {
+			return access(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+"""The in-edges of a homogeneous store, read from its files as they lie there (docs/format.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._infer.files import Moved, read_at
+from freshgo.errors import CorruptError, InvalidArgumentError
+from freshgo.store import Store
+
+
+class Piece(NamedTuple):
+    """Some in-edges of the targets from ``first`` on."""
+
+    first: int
+    ptr: Tensor
+    """int64 ``[targets + 1]``: where each target's edges begin."""
+    sources: Tensor
+    """int32 or int64 ``[edges]``: sources."""
+    weight: Tensor | None
+    """float32 ``[edges]``."""
+
+
+class Lists:
+    """The in-edges by target. Offsets are in memory, 8 bytes a node, and weights that the store does not have by
+    target, 4 bytes an edge; the rest is read in pieces. Checksums are compared once, when it is opened."""
+
+    def __init__(self, store: Store, edge_weight: str | None, piece: int, moved: Moved) -> None:
+        self._moved, self._piece, self._files = moved, piece, dict[str, Any]()
+        self.num_nodes, self.num_edges = store.num_nodes, store.num_edges
+        store._native.verify_topology()
+        of = {array["name"]: array for array in store._info["topology"]}
+        try:
+            self._open(Path(store.path), of, store, edge_weight)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path, of: dict[str, Any], store: Store, edge_weight: str | None) -> None:
+        self._dtypes = {name: np.dtype(array["dtype"]) for name, array in of.items()}
+        moved = sum(array["n_bytes"] for name, array in of.items() if name in ("indptr", "indices"))
+        self._moved.read += moved  # what comparing the checksums took
+        for name, array in of.items():
+            self._files[name] = os.open(path / array["file"], os.O_RDONLY)
+        self.ptr = self._read("indptr", 0, self.num_nodes + 1)
+        self._weights: np.ndarray | None = None
+        self._by_target = edge_weight is not None and store.weight_attr == edge_weight
+        if edge_weight is not None and not self._by_target:
+            weights = store[edge_weight].reshape(-1).float().numpy()
+            if len(weights) != self.num_edges:
+                raise InvalidArgumentError(
+                    f"edge_weight {edge_weight!r} has {len(weights)} numbers, expected one for each of the "
+                    f"{self.num_edges} edges"
+                )
+            self._weights = weights
+        self.weighted = edge_weight is not None
+
+    def pieces(self, first: int, end: int) -> Iterator[Piece]:
+        """The in-edges of the targets from ``first`` to before ``end``, in order, some at a time: a target's list may
+        be in several pieces."""
+        at, stop = int(self.ptr[first]), int(self.ptr[end])
+        while at < stop:
+            until = min(at + self._piece, stop)
+            lo = int(np.searchsorted(self.ptr, at, side="right")) - 1
+            hi = int(np.searchsorted(self.ptr, until, side="left"))
+            ptr = np.clip(self.ptr[lo : hi + 1] - at, 0, until - at)
+            index = self._read("indices", at, until - at)
+            if index.min() < 0 or index.max() >= self.num_nodes:
+                raise CorruptError(5, f"a source is not in [0, {self.num_nodes})", "indices")
+            yield Piece(lo, torch.from_numpy(ptr), torch.from_numpy(index), self._weight(at, until - at))
+            at = until
+
+    def _weight(self, at: int, count: int) -> Tensor | None:
+        if not self.weighted:
+            return None
+        if self._by_target:
+            return torch.from_numpy(self._read("weights", at, count).astype(np.float32, copy=False))
+        assert self._weights is not None  # it is loaded where the weights are not by target
+        if "edge_ids" not in self._files:
+            return torch.from_numpy(self._weights[at : at + count])
+        return torch.from_numpy(self._weights[self._read("edge_ids", at, count)])
+
+    def _read(self, name: str, first: int, count: int) -> np.ndarray:
+        out = np.empty(count, self._dtypes[name])
+        read_at(self._files[name], memoryview(out.view(np.uint8).data), first * out.itemsize, self._moved)
+        return out
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def order_of(store: Store) -> Tensor | None:
+    """The node of each stored row, int64, where rows are in an order of their own."""
+    array = store._info["order"]
+    if array is None:
+        return None
+    ids = np.fromfile(Path(store.path) / array["file"], np.uint32, store.num_nodes)
+    return torch.from_numpy(ids.astype(np.int64))

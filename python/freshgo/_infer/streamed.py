@@ -1,0 +1,350 @@
+"""An inference whose layers add up rows: every row is read in order, never once for each neighbour.
+
+What is added up lies in memory, as many columns of all nodes as fit at a time, while the neighbour lists pass by in
+their order, as in ``propagate``. A layer writes what the next one adds up, in slices of columns, so that each slice is
+read once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._infer.columns import Columns, ranges
+from freshgo._infer.division import FLOAT, Division, Sizes, Stage, divide
+from freshgo._infer.files import Moved, Rows
+from freshgo._infer.lists import Lists, order_of
+from freshgo._infer.run import NUMPY, Run
+from freshgo.errors import BudgetError, InvalidArgumentError
+from freshgo.loader import Loader
+
+Step = tuple[str, int]
+"""What is done, and for which layer."""
+
+
+class Streamed(Run):
+    """Steps: the degrees where a layer needs them; the input, mapped where the first layer does that first, unless it
+    stays in memory; and for each layer the sums of its slices, where there are several, and its rows."""
+
+    _division: Division
+
+    def _plan(self) -> str:
+        seeds, count = self._inputs.seeds, self._store.num_nodes
+        if seeds is not None and seeds.numel() and not 0 <= int(seeds.min()) <= int(seeds.max()) < count:
+            wrong = int(seeds.min()) if int(seeds.min()) < 0 else int(seeds.max())
+            raise InvalidArgumentError(f"nodes has {wrong}, expected nodes in [0, {count})")
+        weight = next((layer.linear.edge_weight for layer in self._layers if layer.linear), None)
+        if weight is None and self._norm is not None:
+            weight = self._norm.edge_weight
+        self._weight = weight
+        apart = weight is not None and self._store.weight_attr != weight
+        sizes = Sizes(
+            self._store.num_nodes,
+            self._store.num_edges,
+            int(self._store.tensors[self._tensor].shape[1]),
+            self._memory,
+            self._dtype.itemsize,
+            FLOAT * self._store.num_edges if apart else 0,
+        )
+        layers = [(layer.linear, layer.after) for layer in self._layers if layer.linear and layer.after]
+        self._division = divide(layers, sizes, self._device)
+        stages = self._division.stages
+        self._steps: list[Step] = [("degrees", 0)] if self._norm is not None else []
+        self._steps += [] if stages[0].held else [("scan", 0)]
+        for place, stage in enumerate(stages):
+            self._steps += [("add", place)] if stage.slices > 1 else []
+            self._steps += [("finish", place)]
+        self.moved: dict[Step, Moved] = {step: Moved() for step in self._steps}
+        self.moved_before = Moved()
+        self._now = Moved()
+        self._columns: dict[str, Columns] = {}
+        return f"{[str(stage) for stage in stages]} {self._division.rows}"
+
+    def complete(self) -> Path:
+        with contextlib.closing(Lists(self._store, self._weight, self._division.edges, self._now)) as self._lists:
+            self.moved_before = Moved(self._now.read, self._now.written)
+            while self._state["pass"] < len(self._steps):
+                step = self._steps[self._state["pass"]]
+                before = Moved(self._now.read, self._now.written)
+                try:
+                    getattr(self, f"_{step[0]}")(step[1])
+                except BaseException:
+                    with contextlib.suppress(Exception):  # what ended it is what is told
+                        self._save()
+                    raise
+                self._end(step)
+                self.moved[step] = Moved(self._now.read - before.read, self._now.written - before.written)
+        return self._out_path()
+
+    # Its files.
+
+    def _out_path(self) -> Path:
+        return self._rows_path(len(self._layers) - 1, "")
+
+    def _kept(self, name: str, columns: int, slices: int = 1, dtype: Any = None) -> Columns:
+        """Columns of all nodes, in the files of a name."""
+        if name not in self._columns:
+            how = NUMPY[self._dtype] if dtype is None else dtype
+            self._columns[name] = Columns(self._work / name, self._store.num_nodes, columns, slices, how, self._now)
+        return self._columns[name]
+
+    def _messages(self, place: int) -> Columns:
+        stage = self._division.stages[place]
+        return self._kept(f"messages{place}", stage.columns, stage.slices)
+
+    def _own(self, place: int) -> Columns:
+        return self._kept(f"own{place}", self._division.stages[place].own)
+
+    def _sums(self, place: int) -> Columns:
+        stage = self._division.stages[place]
+        return self._kept(f"sums{place}", stage.columns, stage.slices, np.float32)
+
+    def _sync(self) -> None:
+        super()._sync()
+        for columns in self._columns.values():
+            columns.sync()
+
+    def _close_files(self) -> None:
+        super()._close_files()
+        for columns in self._columns.values():
+            columns.close()
+        self._columns.clear()
+
+    def _end(self, step: Step) -> None:
+        """Go on to the next step, and remove what no later one reads."""
+        self._sync()
+        self._state |= {"pass": self._state["pass"] + 1, "batches": 0}
+        self._saved.write(self._state)
+        if step[0] == "finish":
+            for name in (f"messages{step[1]}", f"own{step[1]}", f"sums{step[1]}"):
+                if name in self._columns:
+                    self._columns.pop(name).remove()
+
+    def _done(self, step: Step, units: int, of: int) -> None:
+        """Note how far a step is."""
+        self._state["batches"] = units
+        if self._report is not None:
+            alone = step[0] == "degrees"
+            steps = [other for other in self._steps if other[1] == step[1] and (other[0] == "degrees") == alone]
+            stage = "degrees" if alone else f"layer {step[1] + 1} of {len(self._layers)}"
+            total = self._store.num_nodes
+            self._report(stage, total * (steps.index(step) * of + units) // (len(steps) * max(1, of)), total)
+        if time.monotonic() > self._next_save:
+            self._save()
+
+    # Its steps.
+
+    def _degrees(self, _: int) -> None:
+        """Find by which each node's row is multiplied, and what its own loop weighs."""
+        assert self._norm is not None  # the step is for it
+        kept, own = self._kept("degrees", 2, dtype=np.float32), self._norm
+        units = list(ranges(self._store.num_nodes, 1 << 16))
+        for unit in range(self._state["batches"], len(units)):
+            first, end = units[unit]
+            degree = torch.zeros(end - first)
+            loops = torch.full((end - first,), own.fill if own.loops else 0.0)
+            for piece in self._lists.pieces(first, end):
+                targets = _targets(piece.ptr, piece.first - first)
+                weight = torch.ones(piece.sources.numel()) if piece.weight is None else piece.weight
+                if own.loops:
+                    loop = piece.sources == targets + first
+                    loops.numpy()[targets[loop].numpy()] = weight[loop].numpy()  # the last of several stays
+                    targets, weight = targets[~loop], weight[~loop]
+                degree.index_add_(0, targets, weight)
+            scale = (degree + loops).pow(-0.5)
+            kept.write(first, torch.stack([scale.masked_fill_(scale == torch.inf, 0), loops], 1))
+            self._done(("degrees", 0), unit + 1, len(units))
+
+    def _scan(self, _: int) -> None:
+        """Write what the first layer adds up."""
+        stage, kept = self._division.stages[0], self._messages(0)
+        beside = self._own(0) if stage.own else None
+        for at, ids, rows in self._input(self._state["batches"], self._division.free):
+            for columns, made in ((kept, stage.parts.messages(rows)), (beside, stage.parts.own(rows))):
+                if columns is not None and made is not None:
+                    _put(columns, at, ids, made.cpu())
+            self._done(("scan", 0), at + rows.size(0), self._store.num_nodes)
+
+    def _input(self, first: int, memory: int) -> Iterator[tuple[int, Tensor | None, Tensor]]:
+        """The rows of all nodes from one on, in the order in which they lie: their place, their nodes if these are
+        others than places, and the rows."""
+        order = order_of(self._store)
+        count = self._store.num_nodes
+        row = self._store.tensors[self._tensor]
+        batch = max(1, min(1 << 14, memory // 16 // (FLOAT * max(1, row.shape[1]))))
+        while True:
+            try:
+                loader = Loader(
+                    self._store,
+                    [],
+                    torch.arange(first, count) if order is None else order[first:],
+                    batch_size=batch,
+                    memory=memory,
+                    checksums=True,
+                    cache=None,
+                    device=self._device,
+                )
+                break
+            except BudgetError as error:
+                if batch == 1:
+                    least = self._division.fixed + error.minimum + self._memory - memory
+                    raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}", least) from None
+                batch //= 2
+        if first == count:
+            return
+        with loader:
+            at = first
+            for made in loader:
+                rows = made[self._tensor].float()
+                yield at, None if order is None else order[at : at + rows.size(0)], rows
+                at += rows.size(0)
+            self._now.read += loader.stats()["bytes_read"]
+
+    def _add(self, place: int) -> None:
+        """Write the sums, slice by slice."""
+        stage, kept, sums = self._division.stages[place], self._messages(place), self._sums(place)
+        units = list(ranges(self._store.num_nodes, self._division.rows))
+        done = self._state["batches"]
+        for s in range(done // max(1, len(units)), stage.slices):
+            rows = kept.load(s, self._division.rows)
+            for unit in range(done - s * len(units), len(units)):
+                first, end = units[unit]
+                sums.files[s].write(first, self._summed(stage, rows, first, end))
+                done += 1
+                self._done(("add", place), done, stage.slices * len(units))
+
+    def _finish(self, place: int) -> None:
+        """Write what the next layer adds up, or the result."""
+        stage, whole = self._division.stages[place], self._whole(place)
+        units = list(ranges(self._store.num_nodes, self._division.rows))
+        if place == len(self._layers) - 1:
+            self._out()
+        for unit in range(self._state["batches"], len(units)):
+            first, end = units[unit]
+            if place < len(self._layers) - 1 or self._wanted(first, end):
+                if whole is None:
+                    total = self._sums(place).read(first, end)
+                else:
+                    total = self._summed(stage, whole[0], first, end)
+                own = self._own_rows(place, whole, first, end)
+                for lo, hi in ranges(end - first, self._batch_size):
+                    beside = None if own is None else self._on_device(own[lo:hi])
+                    made = stage.parts.combine(self._on_device(total[lo:hi]), beside)
+                    self._take(place, first + lo, stage.after(made))
+            self._done(("finish", place), unit + 1, len(units))
+
+    def _whole(self, place: int) -> tuple[Tensor, Tensor | None] | None:
+        """All that is added up, and the own rows beside it if they are in memory too; None where there are slices."""
+        stage = self._division.stages[place]
+        if stage.slices > 1:
+            return None
+        if not stage.held:
+            return self._messages(place).load(0, self._division.rows), None
+        count = self._store.num_nodes
+        rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
+        for at, ids, given in self._input(0, self._division.free - rows.nbytes - own.nbytes):
+            here = slice(at, at + given.size(0)) if ids is None else ids
+            rows[here] = stage.parts.messages(given).cpu()
+            beside = stage.parts.own(given)
+            if beside is not None:
+                own[here] = beside.cpu()
+            if self._report is not None:
+                self._report(f"layer 1 of {len(self._layers)}", 0, count)
+        return rows, own if stage.own else None
+
+    def _own_rows(self, place: int, whole: tuple[Tensor, Tensor | None] | None, first: int, end: int) -> Tensor | None:
+        stage = self._division.stages[place]
+        if stage.parts.root is None:
+            return None
+        if stage.parts.needs_messages():
+            return self._messages(place).read(first, end) if whole is None else whole[0][first:end]
+        if whole is not None and whole[1] is not None:
+            return whole[1][first:end]
+        return self._own(place).read(first, end)
+
+    def _on_device(self, rows: Tensor) -> Tensor:
+        return rows if self._device is None else rows.to(self._device)
+
+    def _wanted(self, first: int, end: int) -> bool:
+        """Whether the result has one of these nodes."""
+        return self._inputs.seeds is None or bool(((self._inputs.seeds >= first) & (self._inputs.seeds < end)).any())
+
+    def _take(self, place: int, first: int, rows: Tensor) -> None:
+        """Keep the rows of a layer."""
+        if place < len(self._layers) - 1:
+            following = self._division.stages[place + 1].parts
+            self._messages(place + 1).write(first, following.messages(rows).cpu())
+            own = following.own(rows)
+            if own is not None:
+                self._own(place + 1).write(first, own.cpu())
+            return
+        seeds, made, out = self._inputs.seeds, rows.cpu().to(self._dtype), self._out()
+        if seeds is None:
+            out.write(first, made)
+            return
+        at = ((seeds >= first) & (seeds < first + rows.size(0))).nonzero().view(-1)
+        out.put(at.numpy(), made[seeds[at] - first].numpy())
+
+    def _out(self) -> Rows:
+        """The file of the result."""
+        seeds, columns = self._inputs.seeds, self._division.stages[-1].columns_out
+        count = self._store.num_nodes if seeds is None else seeds.numel()
+        return self._file(self._out_path(), (count, columns), NUMPY[self._dtype])
+
+    def _file(self, path: Path, shape: tuple[int, ...], dtype: Any) -> Rows:
+        if path not in self._files:
+            self._files[path] = Rows(path, shape, dtype, self._now)
+        return self._files[path]
+
+    def _summed(self, stage: Stage, rows: Tensor, first: int, end: int) -> Tensor:
+        """What some columns of the in-neighbours of some nodes add up to."""
+        from freshgo import ops  # registers operators with torch
+
+        parts = stage.parts
+        out = torch.zeros(end - first, rows.size(1))
+        scale = loops = None
+        if parts.norm is not None:
+            scale, loops = self._scales()
+        for piece in self._lists.pieces(first, end):
+            weight = piece.weight
+            if scale is not None and parts.norm is not None:
+                sources, targets = piece.sources.long(), _targets(piece.ptr, piece.first)
+                weight = scale[sources] * scale[targets] * (1.0 if weight is None else weight)
+                if parts.norm.loops:
+                    weight[sources == targets] = 0
+            part = ops.aggregate(rows, piece.sources, piece.ptr, weight, "sum")
+            out[piece.first - first :][: part.size(0)] += part
+        if parts.reduce == "mean":
+            ptr = torch.from_numpy(self._lists.ptr[first : end + 1])
+            out /= ptr.diff().clamp_(min=1).unsqueeze(1)
+        if scale is not None and loops is not None:
+            out.addcmul_((loops * scale * scale)[first:end].unsqueeze(1), rows[first:end])
+        return out
+
+    def _scales(self) -> tuple[Tensor, Tensor]:
+        """By which each node's row is multiplied, and what its own loop weighs."""
+        if self._scaled is None:
+            both = self._kept("degrees", 2, dtype=np.float32).read(0, self._store.num_nodes)
+            self._scaled = both[:, 0].contiguous(), both[:, 1].contiguous()
+        return self._scaled
+
+    _scaled: tuple[Tensor, Tensor] | None = None
+
+
+def _targets(ptr: Tensor, first: int) -> Tensor:
+    """The target of each edge."""
+    return torch.repeat_interleave(torch.arange(first, first + ptr.numel() - 1), ptr.diff())
+
+
+def _put(columns: Columns, at: int, ids: Tensor | None, rows: Tensor) -> None:
+    if ids is None:
+        columns.write(at, rows)
+    else:
+        columns.put(ids, rows)

@@ -1,0 +1,192 @@
+"""Stores with some tensors replaced, added or left out, without a copy of the rest."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from freshgo._args import checks
+from freshgo._args.arrays import Array
+from freshgo._args.parts import RESERVED, EdgeParts, GraphParts, NodeParts, named_arrays, named_splits
+from freshgo._args.progress import Progress, progress_of
+from freshgo._args.size import parse_size
+from freshgo._args.types import UNNAMED, EdgeType, label_of
+from freshgo._native import convert as native_convert
+from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.store import Store, StoredEdges, StoredNodes
+
+__all__ = ["update"]
+
+
+def update(
+    store: Store | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    tensors: Mapping[Any, Any] | None = None,
+    splits: Mapping[str, Any] | None = None,
+    drop: Sequence[str] | Mapping[Any, Sequence[str]] = (),
+    memory: int | str = "1GiB",
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+) -> Store:
+    """Write a store at ``path`` that is ``store`` with some tensors and splits replaced, added or left out.
+
+        store = update("papers.freshgo", "papers2.freshgo", tensors={"emb": "embeddings.npy"}, drop=["x"])
+
+    What stays is not written again. On file systems that can do so, its files share their blocks with those of
+    ``store`` (reflinks), otherwise they are second names of them (hard links), and where neither is possible, as on
+    another disk, they are copied. No file of a store is ever written again once it is complete, so either store can be
+    changed or removed without the other. Edges cannot be changed: that is a conversion. New rows are stored in the
+    order in which :func:`freshgo.relayout` has put those of the store.
+
+    A tensor that :func:`freshgo.propagate` has computed is left out if what it was computed from changes.
+
+    Args:
+        store: an open store, or the path of one.
+        path: the directory to create; with ``overwrite`` it may be that of ``store``.
+        tensors: arrays, or paths of ``.npy`` files, by name, with a row for each node or edge: ``{"x": x}``. A name
+            that the store has stays with nodes or edges, another is sorted as in :func:`freshgo.convert`. In a
+            heterogeneous graph by type: ``{"paper": {"x": x}, ("author", "writes", "paper"): {"time": time}}``.
+        splits: node ids or bool masks by name; in a heterogeneous graph by node type.
+        drop: names of tensors and splits to leave out; in a heterogeneous graph by type.
+        memory: bytes, or a string such as ``"8GiB"``. Where rows are in an order of their own, 4 bytes a node are
+            needed while tensors of nodes are written.
+        overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
+        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+
+    Returns:
+        The new store, opened.
+
+    Raises:
+        InvalidArgumentError: rows that do not fit, a type or a name to drop that the store does not have, a name that
+            is both given and dropped, the tensor that ``weight_attr`` of :func:`freshgo.convert` stored by target too.
+        DTypeError: dtypes that cannot be used.
+        StoreExistsError, BudgetError, BusyError, StoreNotFoundError, FormatError, CorruptError, StorePermissionError,
+            ReadError, WriteError: as for :func:`freshgo.convert`.
+    """
+    n_bytes, replace = parse_size("memory", memory), checks.flag("overwrite", overwrite)
+    opened = store if isinstance(store, Store) else Store.open(store)
+    try:
+        changes = _Changes(opened)
+        changes.add_tensors({} if tensors is None else tensors)
+        changes.add_splits({} if splits is None else splits)
+        changes.add_drops(drop)
+        with progress_of(progress) as report:
+            native_convert.update(
+                opened._native,
+                path,
+                changes.parts,
+                changes.drops,
+                memory=n_bytes,
+                overwrite=replace,
+                progress=report,
+            )
+    finally:
+        if opened is not store:
+            opened.close()
+    return Store.open(path)
+
+
+class _Changes:
+    """What is given, by type."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._flat = store, store._types.homogeneous
+        self.parts = GraphParts({}, {})
+        self.drops: list[tuple[str, int, str]] = []
+        """Kind, place among the types of ``parts``, and name."""
+
+    def add_tensors(self, given: Any) -> None:
+        for key, items in self._by_type("tensors", given):
+            label = label_of(key)
+            for name in items:
+                if not isinstance(name, str):
+                    raise DTypeError(f"{label}tensors must have names for keys, got {checks.shown(name)}")
+                if name in RESERVED:
+                    raise InvalidArgumentError(f"the name {label + name!r} is taken by the batch itself")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what is no array: that is an error here
+                arrays = named_arrays(dict(items), label)
+            for name in items:
+                if name not in arrays:
+                    raise DTypeError(f"{label}{name} must be an array with rows or a path to a .npy file")
+            for name, array in arrays.items():
+                self._tensors_of(self._owner(key, name, array))[name] = array
+
+    def add_splits(self, given: Any) -> None:
+        for key, items in self._by_type("splits", given):
+            if isinstance(key, tuple) and not self._flat:
+                raise InvalidArgumentError(f"splits are of nodes, got the edge type {key!r}")
+            node_type = key if isinstance(key, str) else ""
+            self._nodes(node_type).splits.update(named_splits(items, label_of(node_type)))
+
+    def add_drops(self, given: Any) -> None:
+        if isinstance(given, str):
+            raise DTypeError(f"drop must be a list of names, got {given!r}")
+        for key, names in self._by_type("drop", given, Sequence):
+            for name in names:
+                self._drop(key, name)
+
+    def _by_type(self, what: str, given: Any, kind: type = Mapping) -> list[tuple[Any, Any]]:
+        """What is given of each type, whose names are checked."""
+        if self._flat:
+            if not isinstance(given, kind):
+                raise DTypeError(f"{what} must be a {kind.__name__.lower()}, got {checks.shown(given)}")
+            return [("", given)]
+        if not isinstance(given, Mapping):
+            if isinstance(given, Sequence) and not given:
+                return []
+            raise DTypeError(f"{what} must be a mapping from types in a heterogeneous graph, got {checks.shown(given)}")
+        for key, items in given.items():
+            self._store._of_type(key)
+            if not isinstance(items, kind):
+                raise DTypeError(f"{what}[{key!r}] must be a {kind.__name__.lower()}, got {checks.shown(items)}")
+        return list(given.items())
+
+    def _owner(self, key: Any, name: str, array: Array) -> str | EdgeType:
+        """The type that a tensor belongs to: in a homogeneous graph what its name or its rows tell."""
+        if not self._flat:
+            owner: str | EdgeType = key
+            return owner
+        if name in self._store.tensors:
+            return "" if self._store.tensors[name].level == "node" else UNNAMED
+        rows, num_nodes, num_edges = int(array.shape[0]), self._store.num_nodes, self._store.num_edges
+        if rows not in (num_nodes, num_edges):
+            raise InvalidArgumentError(
+                f"{name!r} has shape {list(array.shape)}, but the store has {num_nodes} nodes and {num_edges} edges: "
+                "expected one row per node or one per edge"
+            )
+        return UNNAMED if rows == num_edges and (rows != num_nodes or "edge" in name) else ""
+
+    def _drop(self, key: Any, name: str) -> None:
+        stored: list[StoredNodes | StoredEdges] = (
+            [self._store._nodes[""], self._store._edges[UNNAMED]] if self._flat else [self._store._of_type(key)]
+        )
+        for of in stored:
+            if isinstance(of, StoredNodes) and (name in of.tensors or name in of.splits):
+                self._nodes(of._info["name"])
+                place = list(self.parts.nodes).index(of._info["name"])
+                self.drops += [("node", place, name)] if name in of.tensors else []
+                self.drops += [("split", place, name)] if name in of.splits else []
+                return
+            if isinstance(of, StoredEdges) and name in of.tensors:
+                edge_type = UNNAMED if self._flat else of.edge_type
+                self._edges(edge_type)
+                self.drops.append(("edge", list(self.parts.edges).index(edge_type), name))
+                return
+        known = ", ".join(repr(name) for of in stored for name in (*of.tensors, *getattr(of, "splits", ())))
+        raise InvalidArgumentError(f"drop has {checks.shown(name)}, which is not in the store: it has {known}")
+
+    def _tensors_of(self, owner: str | EdgeType) -> dict[str, Array]:
+        return self._nodes(owner).tensors if isinstance(owner, str) else self._edges(owner).tensors
+
+    def _nodes(self, node_type: str) -> NodeParts:
+        count = self._store._nodes[node_type].num_nodes
+        return self.parts.nodes.setdefault(node_type, NodeParts(count, {}, {}))
+
+    def _edges(self, edge_type: EdgeType) -> EdgeParts:
+        return self.parts.edges.setdefault(edge_type, EdgeParts(torch.empty((2, 0), dtype=torch.long), {}))
