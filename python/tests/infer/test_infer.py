@@ -247,7 +247,7 @@ def test_a_hub_whose_list_is_longer_than_a_piece(tmp_path: Path) -> None:
 
 
 KILLED = """
-import signal, sys, torch
+import signal, sys, time, torch
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background does not inherit
 from freshgo import infer
 from freshgo._infer import run
@@ -260,8 +260,8 @@ def said(stage, done, total):
     global left
     print(stage, done, flush=True)
     left -= 1
-    if left == 0:
-        sys.stdin.read()
+    while left == 0:
+        time.sleep(0.01)  # a read would go on sleeping if the signal came just before it
 infer(model, {path!r}, {out!r}, memory={memory!r}, batch_size=100, progress=said)
 """
 
