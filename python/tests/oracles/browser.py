@@ -18,6 +18,10 @@ def installed() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+class RefusedError(Exception):
+    """Chromium did not carry out a command."""
+
+
 class Browser:
     """One page of a Chromium. ``errors`` are what the console and the network reported since the last ``open``."""
 
@@ -53,7 +57,8 @@ class Browser:
         self._commands.flush()
         while (answer := self._next()).get("id") != self._number:
             pass
-        assert "error" not in answer, answer
+        if "error" in answer:
+            raise RefusedError(answer["error"])
         return answer["result"]
 
     def _next(self) -> dict[str, Any]:
@@ -95,9 +100,16 @@ class Browser:
     def wait(self, expression: str, seconds: float = 60) -> Any:
         """The value of JavaScript once it is true, or what it is after so long."""
         end = time.monotonic() + seconds
-        while not (value := self.value(expression)) and time.monotonic() < end:
+        while True:
+            try:
+                value = self.value(expression)
+            except RefusedError:  # the page is being left for another
+                if time.monotonic() >= end:
+                    raise
+                value = None
+            if value or time.monotonic() >= end:
+                return value
             time.sleep(0.05)
-        return value
 
     def close(self) -> None:
         """End the browser."""
