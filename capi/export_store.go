@@ -83,21 +83,22 @@ func fg_store_read_rows(
 
 //export fg_store_verify_topology
 func fg_store_verify_topology(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		s, err := useStore(h)
-		if err != nil {
-			return err
-		}
-		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			defer s.drop()
-			return result{}, s.store.VerifyTopology(ctx)
-		})
-		return nil
+	return verifying(h, out, err, func(ctx context.Context, s *store.Store, _ report) error {
+		return s.VerifyTopology(ctx)
 	})
 }
 
 //export fg_store_verify
 func fg_store_verify(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return verifying(h, out, err, func(ctx context.Context, s *store.Store, report report) error {
+		return s.Verify(ctx, func(done, total int64) { report("verify", done, total) })
+	})
+}
+
+// verifying starts a job that reads a store and has no result.
+func verifying(
+	h *C.fg_store, out **C.fg_job, err *C.fg_error, verify func(context.Context, *store.Store, report) error,
+) C.int32_t {
 	return export(err, func() error {
 		s, err := useStore(h)
 		if err != nil {
@@ -105,7 +106,7 @@ func fg_store_verify(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
 		}
 		beginJob(out, func(ctx context.Context, report report) (result, error) {
 			defer s.drop()
-			return result{}, s.store.Verify(ctx, func(done, total int64) { report("verify", done, total) })
+			return result{}, verify(ctx, s.store, report)
 		})
 		return nil
 	})

@@ -31,9 +31,6 @@ type planning struct {
 // leastBuffers is what the scratch pool needs for buffers before a dozen packs in its file can be filled at a time.
 const leastBuffers = 20 * sizing.MinSlot
 
-// packFileShare is how much of the scratch file plans count on, in quarters: the rest is for traces.
-const packFileShare = 3
-
 // openPlanning makes the planner, the record of what is in the cache, and the pool for packs and traces.
 func (l *Loader) openPlanning(ctx context.Context) error {
 	o := &l.options
@@ -70,7 +67,7 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 
 // planConfig is what is planned: rows of the tables on disk, read from this device.
 func (l *Loader) planConfig(device ssd.Device, limits scratch.Options, storage plan.Storage) plan.Config {
-	packFile := limits.FileBytes * packFileShare / 4
+	packFile := sizing.PackFile(limits.FileBytes)
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
 		packFile = 0 // no pack in the file would find a buffer
 	}

@@ -114,28 +114,44 @@ func (s *spareMaps) take(n int64) ([]byte, error) {
 		return nil, nil
 	}
 	class := bits.Len64(uint64(max(n, leastMap) - 1))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if list := s.maps[class]; len(list) > 0 {
-		data := list[len(list)-1]
-		s.maps[class] = list[:len(list)-1]
-		s.bytes -= len(data)
+	if data := s.kept(class); data != nil {
 		return data, nil
 	}
 	return mapAnonymous(1 << class)
 }
 
-// give keeps a map, or returns it to the system where enough are kept.
-func (s *spareMaps) give(data []byte) {
+// kept takes out a map of a class, if there is one.
+func (s *spareMaps) kept(class int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(data) == 0 || s.bytes+len(data) > s.most {
+	list := s.maps[class]
+	if len(list) == 0 {
+		return nil
+	}
+	data := list[len(list)-1]
+	s.maps[class] = list[:len(list)-1]
+	s.bytes -= len(data)
+	return data
+}
+
+// give keeps a map, or returns it to the system where enough are kept.
+func (s *spareMaps) give(data []byte) {
+	if len(data) == 0 || !s.keep(data) {
 		unmap(data)
-		return
+	}
+}
+
+// keep says whether there was room for a map.
+func (s *spareMaps) keep(data []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes+len(data) > s.most {
+		return false
 	}
 	class := bits.Len(uint(len(data) - 1))
 	s.maps[class] = append(s.maps[class], data)
 	s.bytes += len(data)
+	return true
 }
 
 func (s *spareMaps) unmap() {

@@ -73,7 +73,7 @@ func (s *shape) moved(t *testing.T, trace []plan.Batch, window int64, by *Split)
 		NumRows: s.rows, Capacity: by.CacheRows, CarryOver: true, Transfer: "auto", RowBytes: s.width, Depth: 2,
 		Tables:   []ssd.Layout{{RowBytes: s.width, NumRows: s.rows}},
 		Device:   ssd.Device{RequestSeconds: 12e-6, PageSeconds: 1.5e-6, ReadBytesPerSecond: 2e9, WriteBytesPerSecond: 2e9},
-		PackFile: s.rows * int64(s.width) * storedScratch * 3 / 4, SlotBytes: MinSlot, Early: true,
+		PackFile: PackFile(s.rows * int64(s.width) * storedScratch), SlotBytes: MinSlot, Early: true,
 	}
 	if !by.Stored {
 		c.PackMemory = by.Packs / 4 * 3 // what the buffers of the scratch file leave

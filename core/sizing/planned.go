@@ -279,14 +279,14 @@ func (z *division) epochBytes(s *Split, window, cached int64) int64 {
 	batches := float64(max(1, z.ask.EpochBatches))
 	n := min(float64(max(1, window)), batches)
 	missed := float64(z.costs.Nodes) * 8 / margin * (1 - hits(float64(cached)/float64(max(1, z.cacheable(s)))))
-	file := float64(z.scratch(s)) * packFileShare / 2
+	file := float64(PackFile(z.scratch(s))) / 2
 	packed := min(1, file/max(1, n*missed*row))
 	each := packed*2*row + (1-packed)*max(2*row, ssd.PageBytes)
 	return int64(batches/n*min(scan, n*missed*ssd.PageBytes) + batches*missed*each)
 }
 
-// packFileShare is how much of the scratch file packs have.
-const packFileShare = 0.75
+// PackFile is how much of a scratch file plans count on for packs: the rest is for traces.
+func PackFile(scratch int64) int64 { return scratch * 3 / 4 }
 
 // hits is the share of accesses that a cache answers which has a share of all rows and knows the future, if all rows
 // are wanted alike: it keeps a row until its next use where that is near, and the times until then are exponential.

@@ -13,6 +13,21 @@ from graphs import NOT_TENSORS, as_types, num_nodes
 from freshgo import Store
 
 
+def check_equal(one: Store, other: Store) -> None:
+    """Compare everything that two stores hold, whatever the order of their tensors."""
+    assert one.metadata() == other.metadata()
+    for key in [*one.node_types, *one.edge_types] or [None]:
+        mine, theirs = (one, other) if key is None else (one[key], other[key])
+        assert mine.tensors == theirs.tensors
+        for name in mine.tensors:
+            assert mine[name].equal(theirs[name]), (key, name)
+        splits = getattr(mine, "splits", {})
+        assert splits == getattr(theirs, "splits", {})
+        for name in splits:
+            of = () if key is None else (key,)
+            assert one.split(name, *of).equal(other.split(name, *of))
+
+
 def check_store(store: Store, graph: dict[Any, Any]) -> None:
     """Compare a store with a graph of any form; counts are given where tensors do not tell them."""
     graph = as_types(graph)

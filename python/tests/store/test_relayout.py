@@ -15,6 +15,7 @@ import torch
 from graphs import Form, forms, hetero_graph, num_nodes, random_graph
 from oracle import assert_equal
 from seeds import seed as seed_of
+from store_oracle import check_equal
 
 import freshgo
 from freshgo import Hotness, Loader, Store, convert, relayout
@@ -61,20 +62,6 @@ def stored_order(store: Store, node_type: str = "") -> np.ndarray[Any, Any]:
 
 def names(directory: Path) -> set[str]:
     return {entry.name for entry in directory.iterdir()}
-
-
-def check_equal(one: Store, other: Store) -> None:
-    assert one.metadata() == other.metadata()
-    for key in [*one.node_types, *one.edge_types] or [None]:
-        mine, theirs = (one, other) if key is None else (one[key], other[key])
-        assert mine.tensors == theirs.tensors
-        for name in mine.tensors:
-            assert mine[name].equal(theirs[name]), (key, name)
-        splits = getattr(mine, "splits", {})
-        assert splits == getattr(theirs, "splits", {})
-        for name in splits:
-            of = () if key is None else (key,)
-            assert one.split(name, *of).equal(other.split(name, *of))
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from graphs import UNNAMED, Form, Graph, forms, handed, hetero_graph, num_nodes, random_graph
 from seeds import seed as seed_of
+from store_oracle import check_equal
 
 import freshgo
 from freshgo import Loader, Store, convert, propagate, relayout, update
@@ -35,21 +36,6 @@ pytestmark = pytest.mark.explore
 QUIET: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
 form = forms(random_graph, lambda: hetero_graph(100))
-
-
-def check_equal(one: Store, other: Store) -> None:
-    """Compare everything that two stores hold, whatever the order of their tensors."""
-    assert one.metadata() == other.metadata()
-    for key in [*one.node_types, *one.edge_types] or [None]:
-        mine, theirs = (one, other) if key is None else (one[key], other[key])
-        assert mine.tensors == theirs.tensors
-        for name in mine.tensors:
-            assert mine[name].equal(theirs[name]), (key, name)
-        splits = getattr(mine, "splits", {})
-        assert splits == getattr(theirs, "splits", {})
-        for name in splits:
-            of = () if key is None else (key,)
-            assert one.split(name, *of).equal(other.split(name, *of))
 
 
 def rows_of(graph: Graph, key: Any) -> int:
