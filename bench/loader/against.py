@@ -1,11 +1,14 @@
 """Two installations of freshgo against each other: is one slower than the other?
 
-    python bench/loader/against.py OTHER_PYTHON [--rounds 9] [--folder out/against] [--only REGEX]
+    python bench/loader/against.py OTHER_PYTHON [--rounds 9] [--processes 2] [--folder out/against] [--only REGEX]
 
 ``OTHER_PYTHON`` is the interpreter of an environment with the other freshgo, for example one made from an earlier
-commit. Each installation lives in a process of its own, which keeps its graph and its loaders, and the two take turns:
-one epoch here, the same epoch there, the order changing from round to round. Both must deliver the same batches. The
-ratio is the time of this installation over that of the other, round by round; printed are the median and the range.
+commit. Each installation has ``--processes`` processes, which keep their graphs and loaders, and all of them take turns:
+one epoch here, the same epoch there, the order changing from round to round. All must deliver the same batches.
+
+Where memory lies makes two processes of one installation differ by up to a tenth for as long as they live, so the ratio
+is that of the means over processes of their median seconds: of this installation over the other. Printed beside it is
+the control, the largest ratio between two processes of one installation; a difference that is smaller is noise.
 """
 
 from __future__ import annotations
@@ -124,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("out/against"))
     parser.add_argument("--only", default="")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -134,14 +138,16 @@ def main() -> None:
     shutil.rmtree(args.folder, ignore_errors=True)
     processes = {}
     for name, python in (("this", sys.executable), ("other", args.other)):
-        (args.folder / name).mkdir(parents=True)
-        command = [python, "-I", __file__, "-", "--serve", "--folder", str((args.folder / name).resolve())]
-        processes[name] = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tempfile.gettempdir()
-        )
+        for number in range(args.processes):
+            folder = args.folder / f"{name} {number}"
+            folder.mkdir(parents=True)
+            command = [python, "-I", __file__, "-", "--serve", "--folder", str(folder.resolve())]
+            processes[name, number] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tempfile.gettempdir()
+            )
 
-    def ask(name: str, turn: str) -> dict[str, Any]:
-        process = processes[name]
+    def ask(of: tuple[str, int], turn: str) -> dict[str, Any]:
+        process = processes[of]
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(f"{turn}\n")
@@ -152,20 +158,28 @@ def main() -> None:
     for turn in TURNS:
         if not re.search(args.only, turn):
             continue
-        for name in processes:
-            ask(name, turn)  # loaders are made, memory is touched
-        seconds: dict[str, list[float]] = {"this": [], "other": []}
+        for of in processes:
+            ask(of, turn)  # loaders are made, memory is touched
+        seconds: dict[tuple[str, int], list[float]] = {of: [] for of in processes}
+        order = list(processes)
         for number in range(args.rounds):
             checks = set()
-            for name in sorted(processes, reverse=number % 2 == 0):
-                answer = ask(name, turn)
-                seconds[name].append(answer["seconds"])
+            order = order[1:] + order[:1]
+            for of in order if number % 2 else reversed(order):
+                answer = ask(of, turn)
+                seconds[of].append(answer["seconds"])
                 checks.add(answer["check"])
             assert len(checks) == 1, f"{turn}: batches differ"
-        ratios = [one / other for one, other in zip(seconds["this"], seconds["other"], strict=True)]
+        medians = {of: statistics.median(times) for of, times in seconds.items()}
+        mean = {
+            name: statistics.mean(median for of, median in medians.items() if of[0] == name)
+            for name in ("this", "other")
+        }
+        alike = [[median for of, median in medians.items() if of[0] == name] for name in mean]
+        control = max(max(some) / min(some) for some in alike)
         print(
-            f"{turn}: {statistics.median(seconds['this']):.3f} s against {statistics.median(seconds['other']):.3f} s, "
-            f"ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
+            f"{turn}: {mean['this']:.3f} s against {mean['other']:.3f} s, ratio {mean['this'] / mean['other']:.3f}"
+            f" (control {control:.3f})",
             flush=True,
         )
     for process in processes.values():

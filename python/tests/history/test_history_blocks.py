@@ -1,4 +1,4 @@
-"""History over graphs with types: what a model computes with it, and what changes nothing."""
+"""History by blocks, over graphs of every form: what a model computes with it, and what changes nothing."""
 
 from __future__ import annotations
 
@@ -10,41 +10,66 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from graphs import Graph, hetero_graph, num_nodes, relations
+from graphs import Form, form_of, forms, hetero_graph, num_nodes, random_graph
 from seeds import seed as seed_of
 from torch import Tensor, nn
 
-from freshgo import HeteroBatch, History, Loader, errors
+from freshgo import Batch, HeteroBatch, History, Loader, errors
 from freshgo._batch.blocks import levels_of
 
 HOPS = [4, 3, 3]
 OPTIONS: dict[str, Any] = {"batch_size": 60, "seed": 3, "shuffle": True}
-INPUTS = {"paper": "train", "author": np.arange(40)}
+form = forms(lambda: random_graph(1000, 9000), lambda: hetero_graph(200))
 
 
 @pytest.fixture(scope="module")
-def typed() -> Graph:
-    return hetero_graph(200)
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Form:
+    return form_of("several types", random_graph, lambda: hetero_graph(200), tmp_path_factory.mktemp("typed"))
+
+
+def inputs(form: Form) -> dict[str, Any]:
+    """The input nodes of each node type that has any."""
+    more = {"author": np.arange(40)} if form.several else {}
+    return {form.node_type: "train", **more}
+
+
+def loader_of(form: Form, hops: list[int] = HOPS, graph: Any = None, **options: Any) -> Loader[Any]:
+    return Loader(form.data if graph is None else graph, hops, form.bare(inputs(form)), **{**OPTIONS, **options})
+
+
+class OfBlock:
+    """A block by type, whatever the form of its graph."""
+
+    def __init__(self, block: Any, form: Form) -> None:
+        self.num_src, self.num_dst = form.of_nodes(block.num_src), form.of_nodes(block.num_dst)
+        self.relations = block.relations if form.node_type else {form.within: block}
+        self._block, self._form = block, form
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.relations[key]
+
+    def targets(self, h: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {t: rows[: self.num_dst[t]] for t, rows in h.items()}
 
 
 class RGCN(nn.Module):
     """Means over relations by index_add, so that there is no PyG in it; three layers of 12 columns."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, form: Form) -> None:
         super().__init__()
         torch.manual_seed(seed_of(1))
-        self.types, self.relations = list(num_nodes(graph)), relations(graph)
-        self.inputs = nn.ModuleDict(
-            {
-                t: nn.Linear(graph[t]["x"].shape[1], 12) if "x" in graph[t] else nn.Embedding(num_nodes(graph)[t], 12)
-                for t in self.types
-            }
+        graph = form.graph
+        self.form, self.types, self.relations = form, list(num_nodes(graph)), form.relations
+        self.inputs = nn.ModuleList(
+            nn.Linear(graph[t]["x"].shape[1], 12) if "x" in graph[t] else nn.Embedding(num_nodes(graph)[t], 12)
+            for t in self.types
         )
-        self.own = nn.ModuleList(nn.ModuleDict({t: nn.Linear(12, 12) for t in self.types}) for _ in HOPS)
+        self.own = nn.ModuleList(nn.ModuleList(nn.Linear(12, 12) for _ in self.types) for _ in HOPS)
         self.along = nn.ModuleList(nn.ModuleList(nn.Linear(12, 12) for _ in self.relations) for _ in HOPS)
 
     def layer(self, at: int, h: dict[str, Tensor], block: Any) -> dict[str, Tensor]:
-        out = {t: self.own[at][t](rows) for t, rows in block.targets(h).items()}
+        own = dict(zip(self.types, self.own[at], strict=True))
+        out = {t: own[t](rows) for t, rows in block.targets(h).items()}
         for linear, key in zip(self.along[at], self.relations, strict=True):
             source, _, target = key
             edges = block[key].edge_index
@@ -54,32 +79,34 @@ class RGCN(nn.Module):
         return {t: rows.relu() for t, rows in out.items()}
 
     def forward(self, batch: Any, history: History | None = None, see: Any = None) -> Tensor:
+        form, parts = self.form, self.form.by_type(batch)
         h = {
-            t: layer(batch[t].x.float() if isinstance(layer, nn.Linear) else batch[t].n_id)
-            for t, layer in self.inputs.items()
+            t: layer(parts[t].x.float() if isinstance(layer, nn.Linear) else parts[t].n_id)
+            for t, layer in zip(self.types, self.inputs, strict=True)
         }
         for at, block in enumerate(batch.blocks()):
             computed = h
-            h = h if history is None else history(h, block)
+            h = h if history is None else form.of_nodes(history(form.bare(h), block))
             if see is not None:
                 see(block, computed, h)
-            h = self.layer(at, h, block)
-        return torch.cat([h[t][: batch[t].batch_size] for t in INPUTS])
+            h = self.layer(at, h, block if isinstance(block, Whole) else OfBlock(block, form))
+        return torch.cat([h[t][: parts[t].batch_size] for t in inputs(form)])
 
 
-def train(graph: Any, source: Graph, history: History | None, epochs: int = 2, **options: Any) -> tuple[Any, ...]:
+def train(form: Form, history: History | None, epochs: int = 2, **options: Any) -> tuple[Any, ...]:
     """Return losses, what batches were, and the model."""
-    model = RGCN(source)
+    model = RGCN(form)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses, seen = [], []
-    with Loader(graph, HOPS, INPUTS, history=history, **{**OPTIONS, **options}) as loader:
+    with loader_of(form, history=history, **options) as loader:
         for _ in range(epochs):
             for batch in loader:
                 loss = step(model, optimizer, batch, history)
                 losses.append(loss)
                 levels = levels_of(batch)
                 hits = None if levels is None else [at.tolist() for at in levels.hit[1:]]
-                seen.append(({t: batch[t].n_id.tolist() for t in model.types}, hits))
+                parts = form.by_type(batch)
+                seen.append(({t: parts[t].n_id.tolist() for t in model.types}, hits))
         stats = history.stats() if history is not None and history._kept() else None
     return losses, seen, model, stats
 
@@ -87,7 +114,8 @@ def train(graph: Any, source: Graph, history: History | None, epochs: int = 2, *
 def step(model: RGCN, optimizer: Any, batch: Any, history: History | None) -> float:
     optimizer.zero_grad()
     out = model(batch, history)
-    labels = torch.cat([batch[t].n_id[: batch[t].batch_size] % 12 for t in INPUTS])
+    parts = model.form.by_type(batch)
+    labels = torch.cat([parts[t].n_id[: parts[t].batch_size] % 12 for t in inputs(model.form)])
     loss = F.cross_entropy(out, labels)
     loss.backward()
     optimizer.step()
@@ -96,66 +124,68 @@ def step(model: RGCN, optimizer: Any, batch: Any, history: History | None) -> fl
     return loss.item()
 
 
-@pytest.mark.parametrize("hetero", [False, True], ids=["PyG", "without PyG"])
+@pytest.mark.parametrize("without", [False, True], ids=["PyG", "without PyG"])
 def test_blocks_of_plain_batches_give_the_seeds_what_the_whole_batch_does(
-    typed: Graph, hetero: bool, monkeypatch: pytest.MonkeyPatch
+    form: Form, without: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if hetero:
-        monkeypatch.setattr("freshgo.loader.batch_class", lambda types: HeteroBatch)
+    if without:
+        monkeypatch.setattr("freshgo.loader.batch_class", lambda types: Batch if types.homogeneous else HeteroBatch)
     else:
         pytest.importorskip("torch_geometric")
-    model = RGCN(typed)
-    with Loader(typed, HOPS, INPUTS, transpose=True, **OPTIONS) as loader:
+    model = RGCN(form)
+    with loader_of(form, transpose=True) as loader:
         for batch in loader:
-            blocks = batch.blocks()
+            parts = form.by_type(batch)
+            blocks = [OfBlock(block, form) for block in batch.blocks()]
             assert [block.num_dst for block in blocks[:-1]] == [block.num_src for block in blocks[1:]]
-            assert blocks[0].num_src == {t: batch[t].num_nodes for t in model.types}
-            assert blocks[-1].num_dst == {t: batch[t].get("batch_size", 0) if not hetero else
-                                          (batch[t].batch_size if "batch_size" in batch[t] else 0)
-                                          for t in model.types}  # fmt: skip
+            assert blocks[0].num_src == {t: len(parts[t].n_id) for t in model.types}
+            seeds = {t: parts[t].batch_size if "batch_size" in parts[t] else 0 for t in model.types}
+            assert blocks[-1].num_dst == seeds
             for block in blocks:
                 for key, one in block.relations.items():
                     assert one.ptr.numel() == block.num_dst[key[2]] + 1
                     assert torch.equal(one.ptr.diff(), torch.bincount(one.edge_index[1], minlength=one.num_dst))
-                    assert torch.equal(one.e_id, batch[key].e_id[: one.num_edges])
-            whole = Whole(batch, blocks)
+                    assert torch.equal(one.e_id, parts[key].e_id[: one.num_edges])
+            whole = OnTheWhole(batch, form)
             torch.testing.assert_close(model(batch), model(whole))
-            moved = batch.to("cpu").blocks()
+            moved = [OfBlock(block, form) for block in batch.to("cpu").blocks()]
             assert [block.num_src for block in moved] == [block.num_src for block in blocks]
 
 
-class Whole:
+class OnTheWhole:
     """A batch whose layers are all computed on all of it."""
 
-    def __init__(self, batch: Any, blocks: Any) -> None:
-        nodes = {t: batch[t].num_nodes for t in batch.node_types}
-        self._batch, self._blocks = batch, [_Graph(batch, nodes) for _ in blocks]
+    def __init__(self, batch: Any, form: Form) -> None:
+        self.parts = form.by_type(batch)
+        self.node_types = self.parts.node_types
 
     def __getitem__(self, key: Any) -> Any:
-        return self._batch[key]
+        return self.parts[key]
 
     def blocks(self) -> Any:
-        return self._blocks
+        return [Whole(self.parts) for _ in HOPS]
 
 
-class _Graph:
-    def __init__(self, batch: Any, nodes: dict[str, int]) -> None:
-        self._batch, self.num_dst = batch, nodes
+class Whole:
+    """All that a batch has, as a block."""
+
+    def __init__(self, parts: Any) -> None:
+        self._parts, self.num_dst = parts, {t: len(parts[t].n_id) for t in parts.node_types}
 
     def targets(self, h: Any) -> Any:
         return h
 
     def __getitem__(self, key: Any) -> Any:
-        return self._batch[key]
+        return self._parts[key]
 
 
 @pytest.mark.parametrize("off", [{"p_grad": 0.0}, {"t_stale": 0}, {"start": 10**6}, "evaluation"], ids=str)
-def test_history_that_does_nothing_changes_no_bit(typed: Graph, off: Any) -> None:
-    want = train(typed, typed, None)
+def test_history_that_does_nothing_changes_no_bit(form: Form, off: Any) -> None:
+    want = train(form, None)
     history = History(memory="1MiB") if off == "evaluation" else History(memory="1MiB", **off)
     if off == "evaluation":
         history.eval()
-    got = train(typed, typed, history)
+    got = train(form, history)
     assert got[0] == want[0]
     assert [nodes for nodes, _ in got[1]] == [nodes for nodes, _ in want[1]]
     for a, b in zip(got[2].parameters(), want[2].parameters(), strict=True):
@@ -163,14 +193,14 @@ def test_history_that_does_nothing_changes_no_bit(typed: Graph, off: Any) -> Non
 
 
 @pytest.mark.parametrize("policy", ["gradient", "performance", "gas"])
-def test_hits_are_the_stored_rows_and_stop_gradients(typed: Graph, policy: str) -> None:
+def test_hits_are_the_stored_rows_and_stop_gradients(form: Form, policy: str) -> None:
     options: dict[str, Any] = {} if policy == "gas" else {"t_stale": 9}
     history = History(policy=policy, memory="2MiB", lag=0, **options)
-    model = RGCN(typed)
+    model = RGCN(form)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     stored: dict[tuple[int, str, int], tuple[int, Tensor]] = {}  # by layer, type and node: when, and what
     found, ages = 0, []
-    with Loader(typed, HOPS, INPUTS, history=history, **OPTIONS) as loader:
+    with loader_of(form, history=history) as loader:
         for iteration, batch in enumerate(b for _ in range(3) for b in loader):
             computed_now: list[Any] = []
 
@@ -182,8 +212,9 @@ def test_hits_are_the_stored_rows_and_stop_gradients(typed: Graph, policy: str) 
                 if level == 0:
                     return
                 rows, nodes = torch.cat(list(h.values())), levels.nodes[level]
-                names = [t for t, n in block.num_src.items() for _ in range(n)]
-                keys = [(level, t, int(batch[t].n_id[v])) for t, v in zip(names, nodes.tolist(), strict=True)]
+                parts = form.by_type(batch)
+                names = [t for t, n in form.of_nodes(block.num_src).items() for _ in range(n)]
+                keys = [(level, t, int(parts[t].n_id[v])) for t, v in zip(names, nodes.tolist(), strict=True)]
                 for at in levels.hit[level].tolist():
                     when, row = stored[keys[at]]
                     assert torch.equal(rows[at], row)
@@ -210,14 +241,13 @@ def test_hits_are_the_stored_rows_and_stop_gradients(typed: Graph, policy: str) 
     assert policy == "gas" or max(ages) <= 9
 
 
-def test_fresh_rows_give_what_computing_does(typed: Graph) -> None:
+def test_fresh_rows_give_what_computing_does(form: Form) -> None:
     """With parameters that do not change and all neighbours, what is kept is what would be computed."""
     history = History(p_grad=1.0, t_stale=math.inf, policy="gradient", memory="16MiB", lag=0)
-    model = RGCN(typed)
-    options = {**OPTIONS, "batch_size": 150}
+    model = RGCN(form)
     with (
-        Loader(typed, [-1, -1, -1], INPUTS, history=history, **options) as pruned,
-        Loader(typed, [-1, -1, -1], INPUTS, **options) as plain,
+        loader_of(form, [-1, -1, -1], history=history, batch_size=150) as pruned,
+        loader_of(form, [-1, -1, -1], batch_size=150) as plain,
     ):
         for _ in range(2):
             for batch, whole in zip(pruned, plain, strict=True):
@@ -232,35 +262,27 @@ def test_fresh_rows_give_what_computing_does(typed: Graph) -> None:
     assert stats["bytes_saved"] > 0
 
 
-def test_same_decisions_whatever_runs_it(typed: Graph, tmp_path: Any) -> None:
-    from freshgo import convert
-
+def test_same_decisions_whatever_runs_it(form: Form) -> None:
     def history() -> History:
         return History(policy="gradient", t_stale=12, memory="1MiB", lag=0)
 
-    want = train(typed, typed, history())
+    want = train(form, history())
     assert any(hits and any(hits) for _, hits in want[1])
-    with convert(typed, tmp_path / "g", progress=False) as store:
-        for options in (
-            {"num_workers": 4, "prefetch": 3},
-            {"prefetch": 0, "cache": "lru", "feature_cache": "100kB"},
-            {"cache": "belady", "feature_cache": "200kB"},
-            {"memory": "32MiB", "neighbor_cache": 0},
-        ):
-            got = train(store, typed, history(), **options)
-            assert got[:2] == want[:2], options
+    for options in (
+        {"num_workers": 4, "prefetch": 3},
+        {"prefetch": 0, "cache": "lru", "feature_cache": "60kB"},
+        {"cache": "belady", "feature_cache": "60kB"},
+        {"memory": "32MiB", "neighbor_cache": 0},
+    ):
+        got = train(form, history(), graph=form.path, **options)
+        assert got[:2] == want[:2], options
 
 
-def test_a_run_goes_on_where_it_was_saved(typed: Graph) -> None:
+def test_a_run_goes_on_where_it_was_saved(form: Form) -> None:
     def make() -> tuple[Any, ...]:
         history = History(policy="gradient", t_stale=20, memory="1MiB")
-        model = RGCN(typed)
-        return (
-            history,
-            model,
-            torch.optim.SGD(model.parameters(), 0.1),
-            Loader(typed, HOPS, INPUTS, history=history, **OPTIONS),
-        )
+        model = RGCN(form)
+        return history, model, torch.optim.SGD(model.parameters(), 0.1), loader_of(form, history=history)
 
     history, model, optimizer, loader = make()
     for batch in loader:
@@ -279,10 +301,10 @@ def test_a_run_goes_on_where_it_was_saved(typed: Graph) -> None:
     loader.close()
 
 
-def test_what_cannot_work_says_so(typed: Graph) -> None:
+def test_rows_of_types_that_do_not_fit(typed: Form) -> None:
     history = History(policy="gradient", memory="1MiB")
     model = RGCN(typed)
-    with Loader(typed, HOPS, INPUTS, history=history, **OPTIONS) as loader:
+    with loader_of(typed, history=history) as loader:
         batch = next(iter(loader))
         first, second, _ = batch.blocks()
         x = {t: torch.randn(batch[t].num_nodes, 4) for t in model.types}
@@ -309,22 +331,19 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
         with pytest.raises(errors.InvalidArgumentError, match=r"did not ask for its rows of layer 1, 2"):
             history.update()
     with pytest.raises(errors.InvalidArgumentError, match=r"at least 2 layers"):
-        Loader(typed, [4], INPUTS, history=History(), **OPTIONS)
+        loader_of(typed, [4], history=History())
 
 
 @pytest.mark.parametrize("cache", ["degree", "expected", "belady"])
-def test_features_share_the_buffer(typed: Graph, tmp_path: Any, cache: str) -> None:
+def test_features_share_the_buffer(form: Form, cache: str) -> None:
     """Rows of types of all widths lie at its other end where the cache is a ranking, and change no batch."""
-    from freshgo import convert
-
     runs = []
-    with convert(typed, tmp_path / "g", progress=False) as store:
-        for features in (True, False):
-            history = History(p_grad=1.0, t_stale=2.0, policy="gradient", memory="64KiB", features=features)
-            losses, seen, _, stats = train(store, typed, history, cache=cache, feature_cache="10kB")
-            shared = features and cache != "belady"
-            assert (stats["displaced"] > 0) == shared
-            assert stats["embedding_bytes"] + stats["feature_bytes"] <= stats["bytes"] == 64 << 10
-            assert sum(layer["hits"] for layer in stats["layers"]) > 0
-            runs.append((losses, seen))
+    for features in (True, False):
+        history = History(p_grad=1.0, t_stale=2.0, policy="gradient", memory="64KiB", features=features)
+        losses, seen, _, stats = train(form, history, graph=form.path, cache=cache, feature_cache="10kB")
+        shared = features and cache != "belady"
+        assert (stats["displaced"] > 0) == shared
+        assert stats["embedding_bytes"] + stats["feature_bytes"] <= stats["bytes"] == 64 << 10
+        assert sum(layer["hits"] for layer in stats["layers"]) > 0
+        runs.append((losses, seen))
     assert runs[0] == runs[1]
