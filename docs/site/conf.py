@@ -54,6 +54,7 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_merge_streams = True
 
+autodoc_mock_imports = ["lightning"]  # takes seconds, and gives the class below freshgo.lightning.DataModule
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

@@ -564,6 +564,12 @@ class Loader:
         """The next epoch, of which every batch is made by one rank."""
         return Epoch(self, self._at, uneven="join")
 
+    # What Lightning's data module calls.
+
+    def _within(self) -> bool:
+        """Whether it stands between the first batch and the last one of an epoch."""
+        return 0 < self._at.done < self._openings.num_batches
+
     # What its iterators call.
 
     def _share(self, *, uneven: str | None = None) -> Share:

@@ -191,6 +191,8 @@ class Epoch(Iterator[Any]):
                 raw = self._batches.next()
             except ClosedError:
                 self._check()  # it is another thread that ended it
+                if self._next == self._end:  # the loader has lent its memory since the last batch
+                    return None
                 raise
             self._check()
             if (self._end if raw is None else raw.index) == self._next:
@@ -234,7 +236,11 @@ class Epoch(Iterator[Any]):
     def _count(self, batches: int) -> None:
         """Note that so many batches of the epoch were yielded."""
         self._next = batches
-        if self._trace is None and self._at.run == self._run:
+        if self._at.run != self._run:
+            return
+        # Who counts batches never asks for the one after the last: then the loader is idle all the same.
+        self._at.running = None if batches == self._end else self._run
+        if self._trace is None:
             self._at.done = self._made(batches)
 
     def _finish(self) -> None:

@@ -120,6 +120,19 @@ def test_a_loader_in_an_epoch_lends_nothing(path: Path, expected: list[list[list
         assert caught.value.minimum > 100 << 10
 
 
+def test_a_loop_that_counts_its_batches_lends_after_the_last(path: Path, expected: list[list[list[int]]]) -> None:
+    """It may never ask for the one after it: Lightning does not."""
+    budget = MemoryBudget("16MiB")
+    with opened(path, budget) as train, opened(path, budget) as valid:
+        iterator = iter(train)
+        assert ids(itertools.islice(iterator, len(train))) == expected[0]
+        state = train.state_dict()
+        assert (state["epoch"], state["batches"]) == (0, 40)
+        assert ids(valid) == expected[0]
+        assert next(iterator, None) is None
+        assert ids(train) == expected[1]
+
+
 def test_an_order_that_depends_on_memory_stays(path: Path) -> None:
     budget = MemoryBudget("9MiB")
     options = {"cache": "belady", "reorder": True}

@@ -32,6 +32,26 @@ from torch_geometric.nn import GraphSAGE, SAGEConv
 model = GraphSAGE(8, 16, num_layers=3, out_channels=4)
 optimizer = torch.optim.Adam(model.parameters())
 """
+LIGHTNING = """
+import lightning
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = GraphSAGE(8, 16, num_layers=2, out_channels=4)
+
+    def training_step(self, batch, index):
+        return self.net(batch.x, batch.edge_index).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+lightning_model = Model()
+options = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+trainer = lightning.Trainer(accelerator="cpu", **options)
+"""
 STORE = 'store = convert(data, "graph.freshgo", overwrite=True, progress=False)\n'
 
 PAGES = {  # what a page takes for granted, and how many pieces of code it has
@@ -39,7 +59,7 @@ PAGES = {  # what a page takes for granted, and how many pieces of code it has
     "docs/links.md": ("", 4),
     "docs/samplers.md": ("", 9),
     "docs/types.md": ("", 8),
-    "docs/distributed.md": (PRELUDE + PYG + "net = model\n", 1),
+    "docs/distributed.md": (PRELUDE + PYG + "net = model\n" + LIGHTNING, 2),
     "docs/ops.md": (PRELUDE + PYG + STORE + "lins = [torch.nn.Linear(8, 8) for _ in range(3)]\n", 2),
     "docs/inference.md": (PRELUDE + PYG + STORE, 2),
     "docs/precomputed.md": (PRELUDE + PYG + STORE, 1),
@@ -103,6 +123,8 @@ def test_a_page_runs_from_its_first_line_to_its_last(
         pytest.importorskip("torch_geometric")
     if "Table(" in "".join(code):
         pytest.importorskip("duckdb")
+    if "lightning" in before:
+        pytest.importorskip("lightning")
     monkeypatch.chdir(tmp_path)
     run("\n".join([before, *code]), page)
 

@@ -58,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
         *("history", "memory", "plan", "policies", "samplers"),
     },
     "distributed": {*LEAVES, "loader"},
+    "lightning": {*LEAVES, "loader", "memory", "store"},
     "links": {*LEAVES, "_loader", "_native", "loader", "samplers", "store"},
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},

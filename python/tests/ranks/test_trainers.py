@@ -35,6 +35,7 @@ LIGHTNING = (
     + """
 import lightning
 from lightning.pytorch.callbacks import ModelCheckpoint
+from freshgo.lightning import DataModule
 
 class Module(lightning.LightningModule):
     def __init__(self):
@@ -48,21 +49,25 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
-def fit(module, steps, resume=None):
+def fit(steps, resume, *data):
+    module = Module()
     trainer = lightning.Trainer(
         accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, max_steps=steps, default_root_dir=directory,
         logger=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
-        callbacks=[ModelCheckpoint(dirpath=directory, filename="state", every_n_train_steps=3, save_top_k=-1)],
+        callbacks=[ModelCheckpoint(dirpath=directory, filename="{step}", every_n_train_steps=3, save_top_k=-1)],
     )
-    with open_loader(path) as train, open_loader(path, shuffle=False, uneven="join") as valid:
-        trainer.fit(module, train, valid, ckpt_path=resume)
+    trainer.fit(module, *data, ckpt_path=resume)
+    return module
 
-first, second = Module(), Module()
-fit(first, 3)
-note("first", first.seen)
-fit(second, -1, resume=directory / "state.ckpt")
-note("second", second.seen)
-note("valid", map(str, second.valid))
+def module():
+    return DataModule(path, [4, 3], {"train": None, "val": None}, batch_size=23, seed=3, memory="64MiB")
+
+with open_loader(path) as train, open_loader(path, shuffle=False, uneven="join") as valid:
+    note("loaders", fit(3, None, train, valid).seen)
+note("begun", fit(6, directory / "step=3.ckpt", module()).seen)
+resumed = fit(-1, directory / "step=6.ckpt", module())
+note("resumed", resumed.seen)
+note("valid", map(str, resumed.valid))
 """
 )
 
@@ -113,11 +118,12 @@ def noted(tmp_path: Path, name: str) -> list[list[str]]:
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
 def test_lightning_resumes_within_an_epoch(tmp_path: Path) -> None:
-    """Its own checkpoints hold the loader's position."""
+    """Its own checkpoints hold the position: of a loader that it is given, and of a data module's."""
     expected = torchrun(tmp_path, LIGHTNING)
     assert len(expected) == 28
-    assert noted(tmp_path, "first") == [expected[rank:6:2] for rank in range(2)]
-    assert noted(tmp_path, "second") == [expected[6 + rank :: 2] for rank in range(2)]
+    assert noted(tmp_path, "loaders") == [expected[rank:6:2] for rank in range(2)]
+    assert noted(tmp_path, "begun") == [expected[6 + rank : 12 : 2] for rank in range(2)]
+    assert noted(tmp_path, "resumed") == [expected[12 + rank :: 2] for rank in range(2)]
     valid = noted(tmp_path, "valid")
     assert sorted(map(int, valid[0] + valid[1])) == sorted([*range(300)] * 2)  # after each epoch, every seed once
 

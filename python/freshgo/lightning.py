@@ -1,0 +1,179 @@
+"""Loaders for Lightning. Importing this module needs ``lightning`` or ``pytorch_lightning``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from freshgo._args import checks
+from freshgo._args.size import available_memory
+from freshgo.errors import DTypeError, InvalidArgumentError, RankError
+from freshgo.loader import Loader
+from freshgo.memory import MemoryBudget
+from freshgo.store import Store
+
+__all__ = ["DataModule"]
+
+_STAGES: dict[str, dict[str, Any]] = {
+    "train": {"shuffle": True},
+    "val": {"uneven": "join"},
+    "test": {"uneven": "join"},
+    "predict": {"uneven": "join"},
+}
+"""What a loader is given for each stage, unless the user says otherwise."""
+
+
+def _base() -> type[Any]:
+    """Return Lightning's class, from whichever of its two packages is installed."""
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        if importlib.util.find_spec(package.partition(".")[0]) is not None:
+            base: type[Any] = importlib.import_module(package).LightningDataModule
+            return base
+    raise ImportError("freshgo.lightning needs Lightning: pip install lightning")
+
+
+class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it is imported
+    """Loaders for the stages of a Lightning ``Trainer``, opened in each process when it asks for them.
+
+        data = DataModule(store, [15, 10], {"train": "train", "val": "valid"}, batch_size=1024, memory="8GiB")
+        trainer = lightning.Trainer(strategy="ddp", devices=2)
+        trainer.fit(model, data)
+        trainer.fit(model, data, ckpt_path="last.ckpt")  # goes on within the epoch, with the identical next batch
+
+    Under DDP every process trains on the batches of its rank, with the same number of steps, and evaluates each seed of
+    the other stages once. Lightning's checkpoints hold the position of the training loader. Lightning counts the steps
+    of one process, so a checkpoint from within an epoch goes on with as many processes as it was saved by.
+
+    With a CUDA device the loaders copy their batches to it ahead of the training, as with ``device=``.
+
+    Args:
+        data: a store, or the path of one, or a graph in memory: as for :class:`Loader`. With ``strategy="ddp_spawn"``
+            a path.
+        num_neighbors: as for :class:`Loader`.
+        inputs: what each stage iterates over: a mapping from ``"train"``, ``"val"``, ``"test"`` and ``"predict"`` to
+            what the loader takes in its third place, such as the name of a split, ids, or None for every node. Stages
+            that it lacks have no loader.
+        loader: the class of the loaders, :class:`Loader` or :class:`LinkLoader`.
+        per_stage: options for single stages, such as ``{"val": {"batch_size": 4096}}``; they override the others.
+        memory: the budget of each process, which its loaders share as a :class:`MemoryBudget`: the stage that runs has
+            it. To validate within an epoch, give both stages parts of one: ``per_stage={"train": {"memory":
+            budget.at_most("6GiB")}, ...}``. None is half of what is available, divided among the ranks of this host;
+            for a graph in memory, what each loader chooses.
+        **options: of all loaders. Without other words ``"train"`` has ``shuffle=True``, unless it has a ``sampler`` or
+            an ``input_weight``, and the other stages have ``uneven="join"``.
+
+    Raises:
+        InvalidArgumentError, DTypeError: ``inputs`` or ``per_stage`` name no stage. Options are checked when a loader
+            is opened, which raises what it raises.
+        RankError: a checkpoint from within an epoch is loaded by another number of processes.
+    """
+
+    def __init__(
+        self,
+        data: object,
+        num_neighbors: Any,
+        inputs: Mapping[str, Any],
+        *,
+        loader: Callable[..., Loader] = Loader,
+        per_stage: Mapping[str, Mapping[str, Any]] | None = None,
+        memory: int | str | MemoryBudget | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        for name, of in (("inputs", inputs), ("per_stage", per_stage or {})):
+            if not isinstance(of, Mapping):
+                raise DTypeError(f"{name} must be a mapping by stage, got {checks.shown(of)}")
+            for stage in of:
+                checks.choice(f"a stage of {name}", stage, tuple(_STAGES))
+        if not inputs:
+            raise InvalidArgumentError(f"inputs must name one of the stages {', '.join(_STAGES)} at least")
+        self._data, self._num_neighbors, self._inputs = data, num_neighbors, dict(inputs)
+        self._class, self._options = loader, options
+        self._per_stage = {stage: dict(of) for stage, of in (per_stage or {}).items()}
+        self._memory = memory
+        self._open: dict[str, Loader] = {}
+        self._saved: Mapping[str, Any] = {}
+        for stage in _STAGES:
+            if stage not in inputs:  # so that Lightning sees no loader of this stage
+                setattr(self, f"{stage}_dataloader", None)
+
+    def loader(self, stage: str) -> Loader:
+        """Return the loader of a stage, which is opened at the first call.
+
+        Raises:
+            InvalidArgumentError: there is no such stage, or ``inputs`` lacks it.
+        """
+        checks.choice("stage", stage, tuple(self._inputs))
+        if stage not in self._open:
+            self._open[stage] = self._opened(stage)
+        return self._open[stage]
+
+    def close(self) -> None:
+        """Close all loaders. The next call for one opens it anew, at its first epoch."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _opened(self, stage: str) -> Loader:
+        given = {**self._options, **self._per_stage.get(stage, {})}
+        defaults = dict(_STAGES[stage])
+        if given.get("sampler") is not None or given.get("input_weight") is not None:
+            defaults.pop("shuffle", None)
+        device = getattr(getattr(self.trainer, "strategy", None), "root_device", None)
+        if device is not None and device.type == "cuda":
+            defaults["device"] = device
+        options = {**defaults, "memory": self._budget(), **given}
+        return self._class(self._data, self._num_neighbors, self._inputs[stage], **options)
+
+    def _budget(self) -> int | str | MemoryBudget | None:
+        """Return the memory of a loader, one budget for all of them."""
+        if not isinstance(self._memory, MemoryBudget):
+            if self._memory is None and not isinstance(self._data, Store | str | os.PathLike):
+                return None
+            self._memory = MemoryBudget(max(1, available_memory() // 2) if self._memory is None else self._memory)
+        return self._memory
+
+    # What Lightning calls.
+
+    def train_dataloader(self) -> Loader:
+        """Return the loader of ``"train"``."""
+        saved, self._saved = self._saved, {}
+        processes = self._processes()
+        if saved.get("within an epoch") and saved["processes"] != processes:
+            raise RankError(
+                f"the checkpoint was saved within an epoch by {saved['processes']} processes, and there are "
+                f"{processes}: Lightning counts the steps of one process, so go on with as many, or from the end of "
+                "an epoch"
+            )
+        return self.loader("train")
+
+    def val_dataloader(self) -> Loader:
+        """Return the loader of ``"val"``."""
+        return self.loader("val")
+
+    def test_dataloader(self) -> Loader:
+        """Return the loader of ``"test"``."""
+        return self.loader("test")
+
+    def predict_dataloader(self) -> Loader:
+        """Return the loader of ``"predict"``."""
+        return self.loader("predict")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of this beside the position of the training loader, which Lightning saves."""
+        train = self._open.get("train")
+        if train is None:
+            return {}
+        return {"processes": self._processes(), "within an epoch": train._within()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned; the training loader compares it with the processes that there are."""
+        self._saved = state_dict
+
+    def _processes(self) -> int:
+        return 1 if self.trainer is None else int(self.trainer.world_size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}  # a process that is started opens loaders of its own
