@@ -35,7 +35,7 @@ SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
-        memory hammer powerloss sanitize sdist clean
+        memory hammer powerloss sites sanitize sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -108,9 +108,14 @@ memory: $(VENV)/.installed
 hammer: $(VENV)/.installed
 	FRESHGO_TEST_HAMMER_RUNS=$$((250 * $(MINUTES))) $(BIN)/python -I -m pytest -s python/tests/loader/test_any_calls.py
 
-# The power taken away at every call to the disk of conversions and relayouts; needs root, for file systems in images. Minutes.
+# The power taken away at every call to the disk of conversions, relayouts and updates: from file systems in images, which
+# needs root, and from one that keeps nothing but what was synced. Minutes.
 powerloss: $(VENV)/.tools
-	FRESHGO_TEST_POWERLOSS=all CGO_ENABLED=0 go test -v -timeout 2h -run TestPowerLoss ./core/store
+	FRESHGO_TEST_POWERLOSS=all CGO_ENABLED=0 go test -v -timeout 2h -run 'TestPowerLoss|TestLostWrites' ./core/store
+
+# Every fault at every place in core from which a file is read or written, at the first call from there, a middle one and the last.
+sites: $(VENV)/.tools
+	FRESHGO_TEST_SITES=all CGO_ENABLED=0 go test -v -timeout 2h ./core/internal/sites
 
 # The operators in C under AddressSanitizer and UndefinedBehaviorSanitizer, over arrays between guard pages. Compiling takes minutes.
 sanitize:

@@ -53,9 +53,14 @@ func (f *osFile) settle(flag int) error {
 	return pathError("open", f.path, err)
 }
 
-func (osFS) Rename(from, to string) error { return pathError("rename", from, unix.Rename(from, to)) }
+func (osFS) Rename(from, to string) error {
+	return pathError("rename", from, retryInterrupted(func() error { return unix.Rename(from, to) }))
+}
+
 func (osFS) Exchange(one, other string) error {
-	return pathError("rename", one, unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE))
+	return pathError("rename", one, retryInterrupted(func() error {
+		return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+	}))
 }
 
 func (osFS) Share(from, to string) error {
@@ -89,7 +94,7 @@ func (osFS) Remove(path string) error    { return pathError("remove", path, os.R
 func (osFS) RemoveAll(path string) error { return pathError("remove", path, os.RemoveAll(path)) }
 
 func (osFS) Mkdir(path string, perm uint32) error {
-	return pathError("mkdir", path, unix.Mkdir(path, perm))
+	return pathError("mkdir", path, retryInterrupted(func() error { return unix.Mkdir(path, perm) }))
 }
 
 func (osFS) ReadDir(path string) ([]string, error) {

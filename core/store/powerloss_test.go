@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,25 +16,36 @@ import (
 	"golang.org/x/sys/unix"
 
 	"freshgo/core/internal/explore"
+	"freshgo/core/manifest"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
 )
 
-// disk is an ext4 file system of its own in an image, which can lose its power.
+// disk is a file system of its own in an image, which can lose its power.
 type disk struct {
 	t     *testing.T
 	image string
 	dir   string // where it is mounted
+	homes int
 }
 
-func newDisk(t *testing.T) *disk {
+// making is how file systems are made, and how large.
+var making = map[string]struct {
+	bytes   int64
+	command []string
+}{
+	"ext4": {64 << 20, []string{"mkfs.ext4", "-q", "-F"}},
+	"xfs":  {320 << 20, []string{"mkfs.xfs", "-q", "-f", "-K"}}, // it makes none below 300 MiB
+}
+
+func newDisk(t *testing.T, kind string) *disk {
 	t.Helper()
 	home := t.TempDir()
 	d := &disk{t: t, image: filepath.Join(home, "image"), dir: filepath.Join(home, "mounted")}
 	require.NoError(t, os.WriteFile(d.image, nil, 0o600))
-	require.NoError(t, os.Truncate(d.image, 16<<20))
+	require.NoError(t, os.Truncate(d.image, making[kind].bytes))
 	require.NoError(t, os.Mkdir(d.dir, 0o700))
-	for _, command := range [][]string{{"mkfs.ext4", "-q", "-F", d.image}, {"mount", "-o", "loop", d.image, d.dir}} {
+	for _, command := range [][]string{append(making[kind].command, d.image), {"mount", "-o", "loop", d.image, d.dir}} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Skipf("a file system in an image cannot be made here: %v: %v: %s", command, err, out)
 		}
@@ -42,7 +54,25 @@ func newDisk(t *testing.T) *disk {
 	return d
 }
 
-// shutdown is EXT4_IOC_SHUTDOWN: the disk takes nothing any more.
+// home makes an empty directory on the disk, in the place of the one before.
+func (d *disk) home() string {
+	d.t.Helper()
+	require.NoError(d.t, os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(d.homes))))
+	d.homes++
+	home := filepath.Join(d.dir, fmt.Sprint(d.homes))
+	require.NoError(d.t, os.Mkdir(home, 0o700))
+	return home
+}
+
+// sync makes what is on the disk durable.
+func (d *disk) sync() {
+	root, err := os.Open(d.dir)
+	require.NoError(d.t, err)
+	defer root.Close()
+	require.NoError(d.t, unix.Syncfs(int(root.Fd())))
+}
+
+// shutdown is EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN: the disk takes nothing any more.
 const shutdown = 0x8004587d
 
 // The two ways in which power goes: with what the journal has by then, and with what it has written out already.
@@ -69,88 +99,167 @@ func (d *disk) again() {
 	}
 }
 
+// lossy are the works during which the power goes: each writes a store of 90 nodes to path.
+func lossy(t *testing.T) map[string]func(fs ssd.FS, path string) error {
+	t.Helper()
+	ctx := context.Background()
+	graph := newRandomGraph(4, 90, 900, map[string][]int64{"x": {30}}, manifest.DType_FLOAT32)
+	graph.Splits["train"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))
+	source := filepath.Join(t.TempDir(), "source")
+	require.NoError(t, Convert(ctx, ssd.OS, graph.Input, source, ConvertOptions{}))
+	from := func(fs ssd.FS, work func(s *Store) error) error {
+		s, err := Open(fs, source)
+		if err != nil {
+			return err
+		}
+		return errors.Join(work(s), s.Close())
+	}
+	return map[string]func(fs ssd.FS, path string) error{
+		"convert": func(fs ssd.FS, path string) error {
+			return Convert(ctx, fs, graph.Input, path, ConvertOptions{Overwrite: true})
+		},
+		"relayout": func(fs ssd.FS, path string) error {
+			return from(fs, func(s *Store) error {
+				return Relayout(ctx, s, path, RelayoutOptions{Order: Community, Overwrite: true})
+			})
+		},
+		"update": func(fs ssd.FS, path string) error {
+			y := NamedSource{"y", Dense(manifest.DType_UINT8, []int64{90}, make([]byte, 90))}
+			changes := Changes{Nodes: []NodeChange{{Tensors: []NamedSource{y}}}}
+			return from(fs, func(s *Store) error { return Update(ctx, s, path, changes, ConvertOptions{Overwrite: true}) })
+		},
+	}
+}
+
+// requireAfterLoss requires that what is at the path after a loss of power is a whole store, the new one or the one of
+// 5 nodes before, or none where there was none; that the work, done again, leaves its store there and nothing else; and
+// returns what was there.
+func requireAfterLoss(t *testing.T, path string, replaces bool, failed error, again func() error) (found string) {
+	t.Helper()
+	s, err := Open(ssd.OS, path)
+	switch {
+	case err == nil:
+		require.NoError(t, s.Verify(context.Background(), nil))
+		nodes := s.Topology().NumNodes
+		require.Contains(t, []int64{5, 90}, nodes)
+		require.True(t, nodes == 90 || replaces)
+		require.True(t, nodes == 90 || failed != nil, "what was published is gone")
+		found = fmt.Sprint(nodes, " nodes")
+	default:
+		require.ErrorIs(t, err, ErrNotFound)
+		require.False(t, replaces, "neither the old store nor the new one is there")
+		require.Error(t, failed, "what was published is gone")
+		found = "none"
+	}
+	require.NoError(t, again())
+	requireNodes(t, path, 90)
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	names := []string{}
+	for _, entry := range left {
+		if entry.Name() != "lost+found" {
+			names = append(names, entry.Name())
+		}
+	}
+	require.Equal(t, []string{filepath.Base(path)}, names)
+	return found
+}
+
+// callsOf returns how many calls to the file system a work makes.
+func callsOf(t *testing.T, work func(fs ssd.FS, path string) error, replaces bool) int {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "g")
+	if replaces {
+		require.NoError(t, convertTiny(path, 5, false))
+	}
+	counted := faultfs.New(ssd.OS)
+	require.NoError(t, work(counted, path))
+	return counted.Calls(faultfs.Any)
+}
+
 // TestPowerLoss takes the power away at a call to the file system, at every call with FRESHGO_TEST_POWERLOSS=all
 // (make powerloss) and at some drawn ones without. Afterwards there is a whole store at the path: the new one, or the
 // one before, or none where there was none. What is left beside it the next conversion removes.
 func TestPowerLoss(t *testing.T) {
-	ctx := context.Background()
-	before, after := tiny(5), tiny(9)
-	source := filepath.Join(t.TempDir(), "source")
-	require.NoError(t, Convert(ctx, ssd.OS, after, source, ConvertOptions{}))
-	works := map[string]func(fs ssd.FS, path string) error{
-		"convert": func(fs ssd.FS, path string) error {
-			return Convert(ctx, fs, after, path, ConvertOptions{Overwrite: true})
-		},
-		"relayout": func(fs ssd.FS, path string) error {
-			s, err := Open(fs, source)
-			if err != nil {
-				return err
-			}
-			return Relayout(ctx, s, path, RelayoutOptions{Order: Community, Overwrite: true})
-		},
-	}
 	rng := explore.Rand(t, 3, 7)
 	all := os.Getenv("FRESHGO_TEST_POWERLOSS") == "all"
-	losses, outcomes := 0, map[string]int{}
-	for name, work := range works {
-		for _, replaces := range []bool{false, true} {
-			// What a run without a loss calls, and in which of them it publishes.
-			counted := faultfs.New(ssd.OS)
-			rehearsal := filepath.Join(t.TempDir(), "g")
-			if replaces {
-				require.NoError(t, Convert(ctx, ssd.OS, before, rehearsal, ConvertOptions{}))
-			}
-			require.NoError(t, work(counted, rehearsal))
-			calls := counted.Calls(faultfs.Any)
-			var nths []int
-			for nth := 1; nth <= calls; nth++ {
-				nths = append(nths, nth)
-			}
-			if !all {
-				nths = []int{1 + rng.IntN(calls), calls - rng.IntN(calls/4)} // towards the end it is published
-			}
-			for i, nth := range nths {
-				for _, how := range []uint32{journalFlushed, journalLost} {
-					if !all && (i == 0) == (how == journalFlushed) {
-						continue
+	for _, kind := range []string{"ext4", "xfs"} {
+		t.Run(kind, func(t *testing.T) {
+			d := newDisk(t, kind)
+			losses, outcomes := 0, map[string]int{}
+			for name, work := range lossy(t) {
+				for _, replaces := range []bool{false, true} {
+					calls := callsOf(t, work, replaces)
+					nths := []int{1 + rng.IntN(calls), calls - rng.IntN(calls/4)} // towards the end it is published
+					if all {
+						nths = nil
+						for nth := 1; nth <= calls; nth++ {
+							nths = append(nths, nth, nth) // in both ways
+						}
 					}
-					losses++
-					t.Run(fmt.Sprint(name, " replaces ", replaces, " call ", nth, " journal ", how), func(t *testing.T) {
-						d := newDisk(t)
-						path := filepath.Join(d.dir, "g")
-						if replaces {
-							require.NoError(t, Convert(ctx, ssd.OS, before, path, ConvertOptions{}))
-							unix.Sync()
-						}
-						var once sync.Once
-						fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Any, Nth: nth, Times: faultfs.Forever,
-							Errno: syscall.EIO, Hook: func() { once.Do(func() { d.losePower(how) }) }})
-						failed := work(fs, path)
-						d.again()
-						s, err := Open(ssd.OS, path)
-						switch {
-						case err == nil:
-							require.NoError(t, s.Verify(ctx, nil))
-							nodes := s.Topology().NumNodes
-							require.Contains(t, []int64{5, 9}, nodes)
-							require.True(t, nodes == 9 || replaces)
-							require.True(t, nodes == 9 || failed != nil, "what was published is gone")
-							outcomes[fmt.Sprint(nodes, " nodes")]++
-						default:
-							require.ErrorIs(t, err, ErrNotFound)
-							require.False(t, replaces, "neither the old store nor the new one is there")
-							require.Error(t, failed, "what was published is gone")
-							outcomes["none"]++
-						}
-						require.NoError(t, work(ssd.OS, path))
-						requireNodes(t, path, 9)
-						left, err := os.ReadDir(d.dir)
-						require.NoError(t, err)
-						require.Len(t, left, 2, "the store, and lost+found")
-					})
+					for i, nth := range nths {
+						how := []uint32{journalFlushed, journalLost}[i%2]
+						losses++
+						t.Run(fmt.Sprint(name, " replaces ", replaces, " call ", nth, " journal ", how), func(t *testing.T) {
+							d.t = t
+							path := filepath.Join(d.home(), "g")
+							if replaces {
+								require.NoError(t, convertTiny(path, 5, false))
+							}
+							d.sync()
+							var once sync.Once
+							fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Any, Nth: nth, Times: faultfs.Forever,
+								Errno: syscall.EIO, Hook: func() { once.Do(func() { d.losePower(how) }) }})
+							failed := work(fs, path)
+							d.again()
+							again := func() error { return work(ssd.OS, path) }
+							outcomes[requireAfterLoss(t, path, replaces, failed, again)]++
+						})
+					}
 				}
+			}
+			t.Logf("%d losses of power: %v", losses, outcomes)
+		})
+	}
+}
+
+// TestLostWrites takes the power away from a file system that has kept of each file and directory only what was synced,
+// and some of what came after it, with the last write torn: stricter than any disk, and without one. It is done at
+// every call with FRESHGO_TEST_POWERLOSS=all, several times, and at drawn ones without.
+func TestLostWrites(t *testing.T) {
+	rng := explore.Rand(t, 3, 8)
+	all := os.Getenv("FRESHGO_TEST_POWERLOSS") == "all"
+	losses, lost, outcomes := 0, 0, map[string]int{}
+	for name, work := range lossy(t) {
+		for _, replaces := range []bool{false, true} {
+			calls := callsOf(t, work, replaces)
+			rounds := 40
+			if all {
+				rounds = 20 * calls
+			}
+			for i := range explore.Rounds(rounds) {
+				nth := 1 + i%(calls+1) // the last: after the work has ended
+				if !all {
+					nth = calls + 1 - int(float64(calls)*rng.Float64()*rng.Float64()) // towards the end it is published
+				}
+				t.Run(fmt.Sprint(name, " replaces ", replaces, " call ", nth, " round ", i), func(t *testing.T) {
+					attic, dir := t.TempDir(), t.TempDir()
+					path := filepath.Join(dir, "g")
+					if replaces {
+						require.NoError(t, convertTiny(path, 5, false))
+					}
+					disk := faultfs.NewLosing(attic)
+					fs := faultfs.New(disk, faultfs.Fault{Op: faultfs.Any, Nth: nth, Times: faultfs.Forever, Errno: syscall.EIO})
+					failed := work(fs, path)
+					n, err := disk.Lose(rng)
+					require.NoError(t, err)
+					losses, lost = losses+1, lost+n
+					again := func() error { return work(ssd.OS, path) }
+					outcomes[requireAfterLoss(t, path, replaces, failed, again)]++
+				})
 			}
 		}
 	}
-	t.Logf("%d losses of power: %v", losses, outcomes)
+	t.Logf("%d losses of power took back %d changes: %v", losses, lost, outcomes)
+	require.Positive(t, lost)
 }

@@ -136,7 +136,7 @@ func (s *site) acquire() error {
 }
 
 // checkOurs returns an error unless the building directory that exists already was made by a conversion: it holds a
-// lock file or nothing.
+// lock file or nothing, or the mark of a store that was being removed, whose new name was lost with the power.
 func (s *site) checkOurs() error {
 	if err := s.checkDirectory(s.dir); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (s *site) checkOurs() error {
 		return access(err)
 	}
 	for _, name := range names {
-		if name == lockName {
+		if name == lockName || name == removedName {
 			return nil
 		}
 	}
@@ -317,6 +317,10 @@ func (s *site) exchange() (bool, error) {
 	}
 	defer lock.Close()                                     // nothing was written
 	if held, err := lock.Lock(true); err != nil || !held { // somebody adds a tensor, and finds the store replaced
+		return false, err
+	}
+	// Or after a loss of power there might be the exchange without the lock file.
+	if err := s.fs.SyncDir(s.path); err != nil {
 		return false, err
 	}
 	err = s.fs.Exchange(s.dir, s.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -28,8 +29,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 torch.set_num_threads(1)
 # Calibrations of the tests' stores stay out of the user's cache.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="freshgo-tests-")
+CACHE = os.environ["XDG_CACHE_HOME"]
 # Processes of the tests say nothing of a library with CUDA that this machine cannot use; test_device_library.py does.
 os.environ["PYTHONWARNINGS"] = "ignore:freshgo runs on the CPU alone:UserWarning"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(CACHE, ignore_errors=True)  # a process that a test left behind may be writing there
 
 
 def pytest_report_header() -> str:

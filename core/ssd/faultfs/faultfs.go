@@ -7,7 +7,9 @@
 package faultfs
 
 import (
+	"maps"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -48,6 +50,7 @@ const Forever = -1
 // Fault makes calls fail. A call that it acts on does not reach the file system, unless it is short.
 type Fault struct {
 	Op    Op
+	Place string        // which calls, by what Watch's locate says; empty matches all
 	Path  string        // a pattern of filepath.Match for the last element of the path; empty matches all
 	Nth   int           // the first call to act on, among those that match, counted from 1
 	Times int           // on how many calls in a row; 0 is 1
@@ -65,7 +68,10 @@ type armed struct {
 type FS struct {
 	inner ssd.FS
 
+	locate func(Op, []runtime.Frame) string // nil: nobody watches
+
 	mu     sync.Mutex
+	places map[string]int // calls from each
 	faults []*armed
 	calls  map[Op]int
 	space  int64 // bytes that writes may still transfer; -1: no limit
@@ -79,6 +85,35 @@ func New(inner ssd.FS, faults ...Fault) *FS {
 	f := &FS{inner: inner, calls: map[Op]int{}, space: -1}
 	f.Arm(faults...)
 	return f
+}
+
+// Watch has locate name the place that each call comes from, by its stack with the innermost frame first. It is called
+// before anything else.
+func (f *FS) Watch(locate func(op Op, stack []runtime.Frame) string) {
+	f.locate, f.places = locate, map[string]int{}
+}
+
+// Places returns how many calls there have been from each place.
+func (f *FS) Places() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.places)
+}
+
+// place names where a call comes from.
+func (f *FS) place(op Op) string {
+	if f.locate == nil {
+		return ""
+	}
+	var counters [64]uintptr
+	frames := runtime.CallersFrames(counters[:runtime.Callers(3, counters[:])])
+	var stack []runtime.Frame
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		stack = append(stack, frame)
+	}
+	return f.locate(op, stack)
 }
 
 // Arm adds faults; their calls count from now.
@@ -123,12 +158,16 @@ func (f *FS) OpenFiles() int {
 
 // enter counts a call and returns the fault that acts on it, or nil.
 func (f *FS) enter(op Op, path string) *Fault {
+	place := f.place(op)
 	f.mu.Lock()
 	f.calls[op]++
 	f.calls[Any]++
+	if f.places != nil {
+		f.places[place]++
+	}
 	var acting *Fault
 	for _, a := range f.faults {
-		if !a.matches(op, path) {
+		if !a.matches(op, path, place) {
 			continue
 		}
 		a.seen++
@@ -143,8 +182,8 @@ func (f *FS) enter(op Op, path string) *Fault {
 	return acting
 }
 
-func (a *armed) matches(op Op, path string) bool {
-	if a.Op != op && a.Op != Any {
+func (a *armed) matches(op Op, path, place string) bool {
+	if a.Op != op && a.Op != Any || a.Place != "" && a.Place != place {
 		return false
 	}
 	if a.Path == "" {
