@@ -11,6 +11,7 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
+	"freshgo/core/sizing"
 )
 
 // errStopped ends the work of an epoch that nobody waits for any more.
@@ -38,6 +39,7 @@ type Loader struct {
 	taken       Share           // of the epochs that start; the zero value is all batches
 
 	counters  counters
+	offers    func() []sizing.Offer // what epochs would move with more memory
 	answers   answering
 	mu        sync.Mutex // guards running, failed and closed
 	running   *epoch

@@ -103,6 +103,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 		return fmt.Errorf("loader: %w", err)
 	}
 	l.split = *split
+	l.offers = func() []sizing.Offer { return sizing.Offers(r, g, costs) }
 	if err := l.boundScratch(&g); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"freshgo/core/plan"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -23,6 +24,7 @@ type Plan struct {
 	Reorder      int64            `json:"reorder"`
 	ReorderRows  int64            `json:"reorder_rows"` // capacity that orders are judged with
 	ScratchLimit int64            `json:"scratch_limit"`
+	MoreMemory   []sizing.Offer   `json:"more_memory,omitempty"` // this memory first
 	Engine       string           `json:"engine"`
 	Device       *ssd.Device      `json:"device,omitempty"`
 	Windows      []Window         `json:"windows"`
@@ -203,6 +205,7 @@ func (l *Loader) Plan() Plan {
 	}
 	if planned := l.planned; planned != nil {
 		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, l.reorderRows(), s.Scratch
+		p.MoreMemory = l.offers()
 		p.Windows, p.MedianError = planned.windows.all(), planned.windows.medianError()
 		p.Timeline = planned.timeline.all()
 		device := planned.device

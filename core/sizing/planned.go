@@ -183,6 +183,10 @@ const (
 	// worthStoring is by how much windows must move less that are planned in the file. Arbitrary.
 	worthStoring = 1.00
 
+	// hardlyMore is what a longer window may move beside one that is predicted to move less. By
+	// TestDivisionsAreNearTheBest.
+	hardlyMore = 1.125
+
 	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20 and
 	// an edge or two of 8.
 	loadedBytes = 36
@@ -190,8 +194,7 @@ const (
 
 // store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
 // and little for each of a window (see plan.StoredBytes). Of total, what is more than traces and packs have comes from
-// pot, which may be room, what rows have. Of all windows that fit, it takes the one with which an epoch is predicted to
-// move the fewest bytes.
+// pot, which may be room, what rows have. Of all windows that fit, it takes the best (see bestWindow).
 func (z *division) store(s *Split, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
 	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
@@ -245,16 +248,21 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 	give(&s.Traces, traces(n)+s.TracesHeld)
 }
 
-// bestWindow is the window, of up to most batches, with which an epoch moves the fewest bytes, where each leaves
-// room for rows; the shortest of those.
+// bestWindow is the longest window, of up to most batches, with which an epoch moves hardly more than the fewest bytes,
+// where each leaves room for rows. The prediction takes all rows to be wanted alike; the more they differ, the better
+// are long windows.
 func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (best int64) {
-	least := math.Inf(1)
+	least, moved := math.Inf(1), make([]float64, most+1)
 	for n := int64(1); n <= most; n++ {
-		if moved := float64(z.epochBytes(s, n, z.plannedRows(s, room(n)))); moved < least {
-			least, best = moved, n
+		moved[n] = float64(z.epochBytes(s, n, z.plannedRows(s, room(n))))
+		least = min(least, moved[n])
+	}
+	for n := most; n > 0; n-- {
+		if moved[n] <= hardlyMore*least {
+			return n
 		}
 	}
-	return best
+	return 0
 }
 
 // window is how many batches are planned at a time.
@@ -278,7 +286,8 @@ func (z *division) epochBytes(s *Split, window, cached int64) int64 {
 	}
 	batches := float64(max(1, z.ask.EpochBatches))
 	n := min(float64(max(1, window)), batches)
-	missed := float64(z.costs.Nodes) * 8 / margin * (1 - hits(float64(cached)/float64(max(1, z.cacheable(s)))))
+	rows, drawn := float64(max(1, z.cacheable(s))), float64(z.costs.Nodes)*8/margin
+	missed := drawn * (1 - hits(float64(cached)/rows, 1.5*n*drawn/rows)) // a window and half of the next, in the mean
 	file := float64(PackFile(z.scratch(s))) / 2
 	packed := min(1, file/max(1, n*missed*row))
 	each := packed*2*row + (1-packed)*max(2*row, ssd.PageBytes)
@@ -288,23 +297,27 @@ func (z *division) epochBytes(s *Split, window, cached int64) int64 {
 // PackFile is how much of a scratch file plans count on for packs: the rest is for traces.
 func PackFile(scratch int64) int64 { return scratch * 3 / 4 }
 
-// hits is the share of accesses that a cache answers which has a share of all rows and knows the future, if all rows
-// are wanted alike: it keeps a row until its next use where that is near, and the times until then are exponential.
-// Where some rows are wanted more than others, it answers more: on graphs with degrees of a power law up to 1.7
-// times as many.
-func hits(share float64) float64 {
+// hits is the share of accesses that a cache answers which has a share of all rows and sees ahead so far, in mean times
+// between two uses of a row, if all rows are wanted alike: the times until their next uses are exponential, and it
+// keeps a row until that where it is near. What room is left is for rows whose next use it does not see. Where some
+// rows are wanted more than others, it answers more: on graphs with degrees of a power law up to 1.7 times as many.
+func hits(share, ahead float64) float64 {
 	if share >= 1 {
 		return 1
 	}
-	near, far := 0.0, 64.0 // in mean times between two uses
+	room := func(near float64) float64 { return 1 - math.Exp(-near)*(1+near) } // that rows take which are wanted so soon
+	if seen := room(ahead); seen < share {
+		return 1 - math.Exp(-ahead)*(1-share)/(1-seen)
+	}
+	least, most := 0.0, ahead
 	for range 50 {
-		if at := (near + far) / 2; 1-math.Exp(-at)*(1+at) < share {
-			near = at
+		if at := (least + most) / 2; room(at) < share {
+			least = at
 		} else {
-			far = at
+			most = at
 		}
 	}
-	return 1 - math.Exp(-near)
+	return 1 - math.Exp(-least)
 }
 
 // PlannedBytes is what a batch of this many rows adds to the memory of plans: a third of what superbatches of such

@@ -174,26 +174,41 @@ type division struct {
 // Errors: *mem.BudgetError where the memory, or a part of it that the caller sized, is too small.
 func Divide(r Request, g Graph, c Costs) (*Split, error) {
 	z := &division{r, g, c}
-	s := &Split{Slot: z.slot(), Resident: make([]bool, len(g.Tensors)), History: r.History.Buffer}
-	if err := z.reserve(s); err != nil {
+	s := Split{Slot: z.slot(), History: r.History.Buffer}
+	if err := z.reserve(&s); err != nil {
 		return nil, err
 	}
+	if r.Memory == 0 {
+		return z.with(s, generous(&r)), nil
+	}
+	ways, err := z.ways(&s)
+	if err != nil {
+		return nil, err
+	}
+	best := z.with(s, ways[0])
+	for _, w := range ways[1:] {
+		if of := z.with(s, w); float64(of.EpochBytes)*worthFewer < float64(best.EpochBytes) {
+			best = of
+		}
+	}
+	return best, nil
+}
+
+// with is the division for a way to work.
+func (z *division) with(s Split, w Working) *Split {
+	s.Working, s.Resident = w, make([]bool, len(z.graph.Tensors))
 	rest := int64(unlimited)
 	s.Pool = maxPool
-	if r.Memory == 0 {
-		s.Working = generous(&r)
-	} else if err := z.choose(s); err != nil {
-		return nil, err
-	} else {
-		s.Batches = (inFlight(s.Working) + z.holds()) * c.Batch
-		rest = r.Memory - z.cost(s.Working) - z.explicit() - s.reserved
-		s.Pool = min(maxPool, r.Memory/poolShare, rest)
+	if z.ask.Memory > 0 {
+		s.Batches = (inFlight(w) + z.holds()) * z.costs.Batch
+		rest = z.ask.Memory - z.cost(w) - z.explicit() - s.reserved
+		s.Pool = min(maxPool, z.ask.Memory/poolShare, rest)
 		rest -= s.Pool
 	}
-	rest = z.holdTopology(s, rest)
-	z.holdFeatures(s, rest)
-	z.sumUp(s)
-	return s, nil
+	rest = z.holdTopology(&s, rest)
+	z.holdFeatures(&s, rest)
+	z.sumUp(&s)
+	return &s
 }
 
 // explicit is what the caller has reserved for caches by name, and the history.

@@ -98,8 +98,13 @@ func (z *division) cost(w Working) int64 {
 // engine is what the buffers of the read engine take.
 func (z *division) engine(depth int) int64 { return int64(depth * z.slot()) }
 
-// choose picks the most generous way to work that leaves half of the memory to the caches, or else any that fits.
-func (z *division) choose(s *Split) error {
+// worthFewer is how many times as many bytes an epoch must move with more batches in flight for fewer to be better.
+// Arbitrary: what is moved less is certain, and one batch in flight hides most of what several do.
+const worthFewer = 1.25
+
+// ways picks the most generous way to work that leaves half of the memory to the caches, or else any that fits, and
+// after it those with fewer batches in flight.
+func (z *division) ways(s *Split) ([]Working, error) {
 	ladder := z.ladder()
 	last := slices.MinFunc(ladder, func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
 	s.Smallest = z.cost(last) + z.explicit()
@@ -111,16 +116,26 @@ func (z *division) choose(s *Split) error {
 		if z.costs.Estimated {
 			is = "is estimated at"
 		}
-		return fmt.Errorf("the smallest memory that works with these options %s %d bytes: %w", is, s.Smallest,
+		return nil, fmt.Errorf("the smallest memory that works with these options %s %d bytes: %w", is, s.Smallest,
 			&mem.BudgetError{Purpose: mem.Batch, Need: s.Smallest, Free: z.ask.Memory, Limit: z.ask.Memory})
 	}
-	s.Working = last
 	for _, share := range []int64{2, 1} {
 		room := (z.ask.Memory - z.explicit() - s.reserved) / share
 		if i := slices.IndexFunc(ladder, func(w Working) bool { return z.cost(w) <= room }); i >= 0 {
-			s.Working = ladder[i]
-			break
+			return fewerInFlight(ladder[i:]), nil
 		}
 	}
-	return nil
+	return []Working{last}, nil
+}
+
+// fewerInFlight is the first way to work and those after it that differ from it in nothing else.
+func fewerInFlight(ladder []Working) []Working {
+	end := slices.IndexFunc(ladder, func(w Working) bool {
+		w.Prefetch = ladder[0].Prefetch
+		return w != ladder[0]
+	})
+	if end < 0 {
+		return ladder
+	}
+	return ladder[:end]
 }

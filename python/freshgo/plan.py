@@ -36,7 +36,10 @@ class Plan:
             the plan of the next window), ``"early"`` (whether it was scanned while the window before was executed).
             ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"packing"``, ``"reading"``,
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
-            seconds since the loader was opened. Entries that do not apply to a loader are absent.
+            seconds since the loader was opened. ``"more_memory"``: what epochs are predicted to move with this
+            ``memory=``, with a tenth more, and so on to twice as much, each ``"memory"`` and ``"epoch_bytes"`` (of rows
+            that are not held whole, read and written; rows are taken to be wanted alike). Entries that do not apply
+            to a loader are absent.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -72,6 +75,9 @@ class Plan:
             yield "cache", ", ".join(cache)
         if data.get("why"):
             yield "because", str(data["why"])
+        more = _more_memory(data.get("more_memory") or [])
+        if more:
+            yield "more memory", more
         device = _device(data.get("device") or {})
         if device:
             yield "device", device
@@ -112,6 +118,15 @@ class Plan:
 
 def _ran(window: dict[str, Any]) -> bool:
     return bool(window.get("predicted_seconds")) and window.get("measured_seconds") is not None
+
+
+def _more_memory(offers: list[dict[str, Any]]) -> str:
+    """Return what a tenth more memory would do, and the most of which that is known."""
+    if len(offers) < 2:
+        return ""
+    now, tenth, most = (format_size(offers[i]["epoch_bytes"]) for i in (0, 1, -1))
+    text = f"an epoch is predicted to move {now}, with {format_size(offers[1]['memory'])} {tenth}"
+    return text + (f", with {format_size(offers[-1]['memory'])} {most}" if len(offers) > 2 else "")
 
 
 def _device(device: dict[str, Any]) -> str:

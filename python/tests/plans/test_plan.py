@@ -237,6 +237,18 @@ def test_a_plan_of_what_lies_in_memory(graph: dict[str, Any]) -> None:
         assert loader.plan().plot().axes
 
 
+def test_what_more_memory_would_move(store: Any) -> None:
+    with Loader(store, **SAMPLING, **SMALL) as loader:
+        plan = loader.plan()
+    offers = plan.data["more_memory"]
+    assert offers[0]["memory"] == 24 << 20
+    assert [offer["memory"] for offer in offers] == sorted({offer["memory"] for offer in offers})
+    assert offers[0]["epoch_bytes"] > 0
+    assert "an epoch is predicted to move" in str(plan)
+    with Loader(store, **SAMPLING, **SMALL, cache="lru") as loader:
+        assert "more_memory" not in loader.plan().data
+
+
 def test_the_cache_that_is_chosen(store: Any, graph: dict[str, Any]) -> None:
     with Loader(store, **SAMPLING, **SMALL) as loader:
         assert loader.plan().data["cache"] == "belady"

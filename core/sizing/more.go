@@ -1,0 +1,42 @@
+package sizing
+
+// Offer is what an epoch would do with another memory.
+type Offer struct {
+	Memory     int64 `json:"memory"`
+	EpochBytes int64 `json:"epoch_bytes"` // of the rows that are not held whole, read and written
+}
+
+// Offers predicts what an epoch of planned batches moves with the memory of the request, and with a tenth more of it at
+// a time, up to twice as much. It stops where nothing is left to move. Without a limit, or where this memory is too
+// small or has no planned cache, there are none.
+func Offers(r Request, g Graph, c Costs) (offers []Offer) {
+	const steps = 10
+	if r.Memory == 0 {
+		return nil
+	}
+	for more, memory := int64(0), r.Memory; more <= steps; more++ {
+		r.Memory = memory + memory/steps*more
+		s, err := Divide(r, g, c)
+		if err != nil || s.Cache != "belady" && !allHeld(s, &g) {
+			return offers
+		}
+		offers = append(offers, Offer{r.Memory, s.EpochBytes})
+		if s.EpochBytes == 0 {
+			break
+		}
+	}
+	if offers[0].EpochBytes == 0 {
+		return nil
+	}
+	return offers
+}
+
+// allHeld says whether every row that batches may have is in memory.
+func allHeld(s *Split, g *Graph) bool {
+	for i := range g.Tensors {
+		if t := &g.Tensors[i]; t.Used && !t.ByEdge && !s.Resident[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,58 @@
+package sizing
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
+)
+
+// TestOffers: what is predicted with another memory is what a division of that memory predicts.
+func TestOffers(t *testing.T) {
+	rng := explore.Rand(t, 3, 1)
+	offered, held := 0, 0
+	for range 500 {
+		r, g, c := anyDivision(rng)
+		least := smallest(t, r, g, c)
+		r.Memory = least + rng.Int64N(1+least)
+		offers := Offers(r, g, c)
+		for i, offer := range offers {
+			require.Equal(t, r.Memory+r.Memory/10*int64(i), offer.Memory)
+			with := r
+			with.Memory = offer.Memory
+			s, err := Divide(with, g, c)
+			require.NoError(t, err)
+			require.Equal(t, s.EpochBytes, offer.EpochBytes)
+			offered++
+			if offer.EpochBytes == 0 {
+				require.Equal(t, len(offers)-1, i)
+				held++
+			}
+		}
+		r.Memory = 0
+		require.Empty(t, Offers(r, g, c))
+	}
+	require.Greater(t, offered, 100)
+	require.Greater(t, held, 3)
+}
+
+// TestMoreMemoryMovesLess: an epoch moves less with more memory, but where that allows for more batches in flight, and
+// nothing once all rows are held.
+func TestMoreMemoryMovesLess(t *testing.T) {
+	for name, s := range shapes() {
+		for _, memory := range s.memory {
+			offers := Offers(s.request(memory), s.graph(), s.costs())
+			require.Greater(t, len(offers), 2, name)
+			for i, offer := range offers {
+				t.Logf("%s: %d MiB, %d MB", name, offer.Memory>>20, offer.EpochBytes/1e6)
+				if i > 0 {
+					require.LessOrEqual(t, float64(offer.EpochBytes), worthFewer*float64(offers[i-1].EpochBytes), name)
+				}
+			}
+		}
+		all := Offers(s.request(int64(s.rows*int64(s.width)*9/8)), s.graph(), s.costs())
+		require.Zero(t, all[len(all)-1].EpochBytes, name)
+		require.Empty(t, Offers(s.request(16<<30), s.graph(), s.costs()), name)
+	}
+}
