@@ -25,8 +25,8 @@ from freshgo._args import checks
 from freshgo._args.size import format_size, parse_size
 from freshgo._args.types import UNNAMED
 from freshgo._batch.structure import HeteroBlock, Levels
+from freshgo._history import by_hand, saved_state
 from freshgo._history import checks as history_checks
-from freshgo._history import saved_state
 from freshgo._history.attach import Attachment
 from freshgo._history.catchup import CatchUp
 from freshgo._history.estimation import Estimation, Trail
@@ -56,19 +56,18 @@ class History:
 
     With ``keep="aggregates"`` an entry is not the embedding but what the layer adds up over the node's sampled
     neighbours, with the node's own row where the layer reads it (``SAGEConv`` and ``GraphConv`` with a mean or a sum,
-    ``GINConv``, ``GCNConv``). The layer's own maps, norm and activation follow with the parameters of now, for hits as
-    for computed rows, and learn from both. At level 1, whose inputs are the features, this is plain training on
-    neighbours that are sampled again when the entry ends: nothing is stale. Of other layers, such as ``GATConv`` and
-    those of a heterogeneous graph, an entry is what the layer returns: its own parameters learn from computed rows
-    alone, what follows it learns from all. What enters does not depend on gradients.
+    ``GINConv``, ``GCNConv``; of a ``HeteroConv`` of these along each relation). The layer's own maps, norm and
+    activation follow with the parameters of now, for hits as for computed rows, and learn from both. At level 1, whose
+    inputs are the features, this is plain training on neighbours that are sampled again when the entry ends: nothing is
+    stale. Of other layers, such as ``GATConv`` and ``HGTConv``, an entry is what the layer returns: its own parameters
+    learn from computed rows alone, what follows it learns from all. What enters does not depend on gradients.
 
     Give the history to one loader, as ``Loader(..., history=history)``, and let the model ask for its rows in one of
     two ways: with ``history.attach(model)``, or in the model's ``forward``::
 
         h = batch.x
         for conv, block in zip(self.convs, batch.blocks()):
-            h = history(h, block)
-            h = conv((h, h[: block.num_dst]), block.edge_index)
+            h = history(h, block, conv)
 
     Call :meth:`update` after every backward pass. Attached PyG models keep rows as they are before dropout, and apply
     dropout to cached ones anew; rows of other layers are kept as the next layer reads them. Attention is taken over the
@@ -81,8 +80,7 @@ class History:
             and 1 for aggregates and ``policy="gas"``, which admit whatever the gradient.
         t_stale: the maximum age of an entry, in iterations (int) or epochs (float, 1.0 is one); ``math.inf`` is for
             ever.
-        keep: ``"rows"``, as the next layer reads them (FreshGNN's Algorithm 1, GNNAutoScale), or ``"aggregates"``,
-            which need an attached model.
+        keep: ``"rows"``, as the next layer reads them (FreshGNN's Algorithm 1, GNNAutoScale), or ``"aggregates"``.
         levels: of which hidden levels anything is kept: one, several, or None, which is all of them for rows and level
             1 for aggregates.
         policy: ``"performance"`` keeps, among those rows, the ones that save most reads per byte; ``"gradient"`` keeps
@@ -180,34 +178,46 @@ class History:
         self._trail = Trail()
 
     @overload
-    def __call__(self, h: Tensor, block: Block) -> Tensor: ...
+    def __call__(self, h: Tensor, block: Block, conv: nn.Module | None = None, *args: Any, **kwargs: Any) -> Tensor: ...
 
     @overload
-    def __call__(self, h: dict[str, Tensor], block: HeteroBlock) -> dict[str, Tensor]: ...
+    def __call__(
+        self, h: dict[str, Tensor], block: HeteroBlock, conv: nn.Module | None = None, *args: Any, **kwargs: Any
+    ) -> dict[str, Tensor]: ...
 
-    def __call__(self, h: Any, block: Any) -> Any:
-        """Return the rows that a layer reads: the input of ``conv((h, h[:block.num_dst]), block.edge_index)``.
+    def __call__(self, h: Any, block: Any, conv: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return what a layer computes over a block, or without ``conv`` the rows that it reads: the input of
+        ``conv((h, h[:block.num_dst]), block.edge_index)``.
 
         Args:
-            h: ``[nodes, columns]``: ``batch.x`` for the first block, then what the previous layer has computed. In a
+            h: ``[nodes, columns]``: ``batch.x`` for the first block, then what the previous layer has returned. In a
                 heterogeneous graph a dict of these by node type, all of one width in a hidden layer.
             block: one of ``batch.blocks()``, in order.
+            conv: the layer, which is called as ``conv((sources, targets), edges, *args, **kwargs)``; a ``HeteroConv``
+                as ``conv(block.pairs(h), block.edge_index_dict, ...)``; any other with the rows of all sources, and
+                what it returns is cut to the targets. Tensors of edges among ``args`` are those of the block, such as
+                ``batch.edge_weight[block.edge]``. ``keep="aggregates"`` needs it.
 
         Returns:
-            ``[block.num_src, columns]``, or a dict of these. Rows from the cache equal the stored ones bit for bit, and
-            no gradient goes on from them. For a plain batch, ``h`` itself.
+            Without ``conv``: ``[block.num_src, columns]``, or a dict of these. Rows from the cache equal the stored
+            ones bit for bit, and no gradient goes on from them. For a plain batch, ``h`` itself. With it:
+            ``[block.num_dst, columns]``, or a dict of these; where aggregates of this level are kept there are also
+            the rows whose aggregates the history has, and gradients go to the layer's parameters from all of them.
 
         Raises:
             InvalidArgumentError, DTypeError: rows do not fit, the batch is not the newest one, the batch was pruned and
-                the history is in evaluation, or the history keeps aggregates.
+                the history is in evaluation, the history keeps aggregates and no layer was given, or the layer is one
+                that cannot be used, such as a ``GCNConv`` that normalises.
         """
+        if conv is not None:
+            return by_hand.called(self, h, block, conv, args, kwargs)
         levels = getattr(block, "levels", None)
         if levels is None:
             return h
         if not self._keeps_rows:
             raise InvalidArgumentError(
-                "keep='aggregates' reaches into the layers, but history(h, block) stands before them: use "
-                "history.attach(model), or attach(model, layers=[...])"
+                "keep='aggregates' reaches into the layer: give it too, as h = history(h, block, conv), or use "
+                "history.attach(model)"
             )
         if isinstance(block, HeteroBlock):
             return self._rows(levels, block.level, h)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from freshgo._args.types import UNNAMED
 from freshgo._batch.structure import Levels
-from freshgo._history.aggregates import Merge, adds_up, merged_output, over_merged
+from freshgo._history.aggregates import Merge, adds_up, merge_of, merged_output, over_merged
 from freshgo._history.batch_norms import hook_batch_norms
 from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall, by_edge_type, levels_of, of_targets
@@ -176,18 +176,12 @@ class _Before(_Hook):
         if self._form == GCN and module.normalize:
             module.normalize = False  # type: ignore[assignment]  # a flag of GCNConv
             self._after.owes(module)
-        merge = self._merge(self.history, self.history._step, levels)
+        merge = merge_of(self.history, levels, self._level + 1)
         if merge is not None and adds_up(module):
             computed = LayerCall(call.where, module, *replaced)
-            return over_merged(computed, module, self._form, block, merge)
+            return over_merged(computed, self._form, block, levels, self._level + 1, merge)
         self._after.expect(block, levels, pairs=call.takes_pairs(self._form), merge=merge)
         return replaced
-
-    def _merge(self, history: Rows, step: Step, levels: Levels) -> Merge | None:
-        """What completes this layer's aggregates, where the history keeps some of the level that it computes."""
-        if history._keeps_rows or self._level + 1 not in step.kept:
-            return None
-        return lambda computed: history._merged(levels, self._level + 1, computed)
 
     def _check_depth(self, levels: Levels) -> None:
         if levels.num_layers != self._num_layers:

@@ -72,13 +72,28 @@ class LayerCall:
         """The rows that the model gave, by node type."""
         return self._given(0) if self._named else {UNNAMED[0]: self._given(0)}
 
-    @property
-    def weight(self) -> Any:
-        """The weights of the edges, of a layer that takes some."""
-        at = self._names.index("edge_weight") if "edge_weight" in self._names else len(self._names)
-        return self._given(at)
+    def relations(self) -> dict[Any, tuple[Any, Any, Any, Any]]:
+        """The layer of each edge type that it is called over, with the rows, the edges and the weights of edges that
+        it gets, or None: itself, or the parts of a ``HeteroConv``."""
+        if not self._named:
+            return {UNNAMED: (self._module, self._given(0), self.edge_index, self._weight(self._names))}
+        convs: Any = self._module.convs
+        rows: Any = self._given(0)
+        found = {}
+        for key, conv in convs.items():
+            if key in self._edges and key in rows:
+                weights = self._kwargs.get("edge_weight_dict", self._weight([*self._names, "edge_weight"])) or {}
+                found[key] = conv, rows[key], self._edges[key], weights.get(key)
+        return found
 
-    def _bare(self, by_type: Mapping[Any, Any]) -> Any:
+    def _weight(self, names: list[str]) -> Any:
+        """The weights of edges, of a layer that takes some."""
+        at = names.index("edge_weight") if "edge_weight" in names else len(names)
+        if at < len(self._args):
+            return self._args[at]
+        return self._kwargs.get("edge_weight")
+
+    def bare(self, by_type: Mapping[Any, Any]) -> Any:
         """Values by type as the layer takes them: of types without names the only one, alone."""
         return by_type if self._named else next(iter(by_type.values()))
 
@@ -107,6 +122,14 @@ class LayerCall:
         """Whether a layer of this form gets (rows of sources, rows of targets)."""
         return by_relation(self._module) if self._named else form == PAIR
 
+    def input(self, rows: Mapping[str, Tensor], block: HeteroBlock, form: str) -> Any:
+        """The rows of a block as the layer takes them."""
+        x: Mapping[Any, Any] = rows
+        if self.takes_pairs(form):
+            used = set(self._module.convs.keys()) if by_relation(self._module) else set(self._edges)  # type: ignore[union-attr, operator]
+            x = block.pairs(rows, [key for key in self._edges if key in used])
+        return self.bare(x)
+
     def replaced(
         self, rows: Mapping[str, Tensor], levels: Levels, block: HeteroBlock, form: str
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -121,11 +144,7 @@ class LayerCall:
         Raises:
             InvalidArgumentError: an argument does not fit the batch's edges.
         """
-        x: Mapping[Any, Any] = rows
-        if self.takes_pairs(form):
-            used = set(self._module.convs.keys()) if by_relation(self._module) else set(self._edges)  # type: ignore[union-attr, operator]
-            x = block.pairs(rows, [key for key in self._edges if key in used])
-        values = [self._bare(x), self._bare({key: block[key].edge_index for key in self._edges})]
+        values = [self.input(rows, block, form), self.bare({key: block[key].edge_index for key in self._edges})]
 
         def new(at: int, value: Any) -> Any:
             name = self._names[at] if at < len(self._names) else f"argument {at + 1}"
@@ -181,7 +200,7 @@ class LayerCall:
             part = block[key].edge
             assert part is not None  # as of every block of levels
             result[key] = of.index_select(0, part)
-        return self._bare(result)
+        return self.bare(result)
 
 
 def of_targets(name: str, out: Any, block: HeteroBlock, *, pairs: bool) -> Any:

@@ -232,50 +232,6 @@ def test_of_a_model_that_stands_still_every_kept_row_is_the_computed_one(kind: s
     assert [count > 500 for count in hits] == [1 in kept, 2 in kept]
 
 
-def test_of_a_heterogeneous_graph_the_outputs_of_layers_are_kept() -> None:
-    rng = torch.Generator().manual_seed(seed_of(3))
-
-    def ends(sources: int, targets: int, count: int) -> Tensor:
-        return torch.stack([torch.randint(high, (count,), generator=rng) for high in (sources, targets)])
-
-    relations = [("a", "to", "b"), ("b", "back", "a"), ("a", "knows", "a")]
-    graph: dict[Any, Any] = {
-        "a": {"x": torch.randn(200, 6, generator=rng), "y": torch.randint(4, (200,), generator=rng)},
-        "b": {"x": torch.randn(150, 6, generator=rng)},
-        **{(s, name, t): ends({"a": 200, "b": 150}[s], {"a": 200, "b": 150}[t], 500) for s, name, t in relations},
-    }
-    torch.manual_seed(seed_of(1))
-    convs = nn.ModuleList(pyg.HeteroConv({key: pyg.SAGEConv((6, 6), 6) for key in relations}) for _ in range(3))
-    scale = nn.Parameter(torch.ones(2))
-
-    def out(batch: Any, layers: Any) -> Tensor:
-        h = batch.x_dict
-        for level, conv in enumerate(layers):
-            h = conv(h, batch.edge_index_dict)
-            h = {name: (rows * scale[level]).relu() for name, rows in h.items()} if level < 2 else h
-        return h["a"][: batch["a"].batch_size]
-
-    plainly = copy.deepcopy(convs)
-    history = aggregates(t_stale=1000)
-    history.attach(convs, layers=convs)
-    options = {**OPTIONS, "batch_size": 25}
-    with (
-        Loader(graph, [-1] * 3, "a", history=history, **options) as loader,
-        Loader(graph, [-1] * 3, "a", **options) as plain,
-    ):
-        for _ in range(2):
-            for batch, whole in zip(loader, plain, strict=True):
-                pairs = [(out(batch, convs), batch), (out(whole, plainly), whole)]
-                torch.testing.assert_close(pairs[0][0], pairs[1][0], rtol=1e-4, atol=1e-5)
-                gradients = [
-                    torch.autograd.grad(nn.functional.cross_entropy(rows, of["a"].y[:25]), scale)[0]
-                    for rows, of in pairs
-                ]
-                torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
-                history.update()
-        assert history.stats()["layers"][0]["hits"] > 200
-
-
 class Trained:
     """A training under history, and all that was decided."""
 
@@ -413,10 +369,68 @@ def test_levels_that_a_model_or_a_loader_does_not_have() -> None:
         Loader(GRAPH, HOPS, history=history, **OPTIONS)
 
 
-def test_without_an_attached_model_it_is_refused() -> None:
+def test_without_its_layers_it_is_refused() -> None:
     with Loader(GRAPH, HOPS, history=(history := aggregates()), **OPTIONS) as loader:
         batch = next(iter(loader))
-        with pytest.raises(errors.InvalidArgumentError, match=r"stands before them: use history\.attach"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"give it too, as h = history\(h, block, conv\)"):
             history(batch.x, batch.blocks()[0])
+        with pytest.raises(errors.InvalidArgumentError, match=r"layer 1: the coefficients of GCNConv.*attach"):
+            history(batch.x, batch.blocks()[0], pyg.GCNConv(12, 8))
+        with pytest.raises(errors.InvalidArgumentError, match=r"layer 1 must be a torch\.nn\.Module, got int"):
+            history(batch.x, batch.blocks()[0], 3)  # type: ignore[arg-type]
         with pytest.raises(errors.InvalidArgumentError, match="did not ask for its rows of layer 1"):
             history.update()
+
+
+class ByHand(nn.Module):
+    """A model's layers, called over blocks."""
+
+    def __init__(self, model: Any, history: History | None) -> None:
+        super().__init__()
+        self.model, self.history = model, history
+
+    def forward(self, batch: Any) -> Tensor:
+        h = batch.x
+        for level, (conv, block) in enumerate(zip(self.model.convs, batch.blocks(), strict=True)):
+            extra = self.model.extra
+            edge = slice(None, block.num_edges) if block.edge is None else block.edge
+            more = () if extra is None else (batch[extra][edge],)
+            assert self.history is not None
+            h = self.history(h, block, conv, *more)
+            h = self.model.norms[level](h).relu() if level < 2 else h
+        return h
+
+
+@pytest.mark.parametrize("levels", [1, [1, 2]])
+@pytest.mark.parametrize("keep", ["rows", "aggregates"])
+@pytest.mark.parametrize("kind", ["SAGEConv", "GraphConv", "GCNConv-given", "TransformerConv"])
+def test_layers_called_over_blocks_have_the_numbers_of_an_attached_model(kind: str, keep: str, levels: Any) -> None:
+    """With edge weights and attributes, in training and in evaluation."""
+    found = []
+    for attached in (True, False):
+        model = model_of(kind)
+        history = History(t_stale=STALE, keep=keep, levels=levels, memory="1MiB", features=False)
+        by_hand = ByHand(model, history)
+        if attached:
+            history.attach(model, layers=model.convs)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        losses = []
+        with Loader(GRAPH, HOPS, history=history, **OPTIONS) as loader:
+            for epoch in range(3):
+                model.train(epoch < 2)
+                history.train(epoch < 2)
+                for batch in loader:
+                    out = run(model, batch, kind) if attached else by_hand(batch)
+                    loss = loss_of(out, batch)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    if epoch < 2:
+                        optimizer.step()
+                        history.update()
+                    losses.append(float(loss.detach()))
+            hits = [layer["hits"] for layer in history.stats()["layers"]]
+        assert hits[0] > 200
+        found.append((losses, hits))
+    if kind == "TransformerConv" or levels == 1:
+        assert found[0][1] == found[1][1]
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
