@@ -7,8 +7,8 @@ from the same weights and draw the same seeds and dropout; they take turns, an e
 history begins are trained once, by the plain contestant: the others go on from its weights. PyG's own models, accelerated
 alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
 all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
-point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. A plus at the end
-(0.25:3.0+) is catch_up=True, an a (1.0a) is keep="aggregates". --fewer adds the simplest rival: no history, but fewer
+point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. An a at the end
+(1.0a) is keep="aggregates". --fewer adds the simplest rival: no history, but fewer
 neighbours, from the epoch after the colon on.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
@@ -179,7 +179,7 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
 
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
-    stale, start, last = [*name.rstrip("+a").split(":"), "", ""][:3]
+    stale, start, last = [*name.rstrip("a").split(":"), "", ""][:3]
     age = float(stale or 0) if "." in stale else int(stale or 0)
     return age, float(start or args.start), int(last or args.last)
 
@@ -220,7 +220,6 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
                 features=False,
                 lag=args.lag,
                 start=start % 1,
-                catch_up=name.endswith("+"),
             )
             history.attach(model)
         loader = Loader(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
@@ -28,7 +28,6 @@ from freshgo._batch.structure import HeteroBlock, Levels
 from freshgo._history import by_hand, saved_state
 from freshgo._history import checks as history_checks
 from freshgo._history.attach import Attachment
-from freshgo._history.catchup import CatchUp
 from freshgo._history.estimation import Estimation, Trail
 from freshgo._history.interfaces import Decisions, Feeder
 from freshgo._history.training_step import Admitted, Buffer, Keeps, Step, Unwritten
@@ -95,9 +94,6 @@ class History:
         lag: a batch is pruned by the cache as it was this many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it.
         device: where the buffer is, which is where the model computes; None is the CPU.
-        catch_up: the gradient of a computed row counts once more for each time that its node was a hit since it was
-            last computed. Hits pass no gradient, and this makes up for it in the lower layers, at 2 bytes for each node
-            and hidden layer. False is what the paper does.
         sample_error: this fraction of the iterations is not pruned but compares the cached rows with computed ones; see
             ``"error"`` in :meth:`stats`.
 
@@ -118,7 +114,6 @@ class History:
         features: bool = True,
         lag: int = 1,
         device: torch.device | str | None = None,
-        catch_up: bool = False,
         sample_error: float = 0.0,
     ) -> None:
         policy = checks.choice("policy", policy, _POLICIES)
@@ -127,11 +122,10 @@ class History:
         everything = aggregates or policy == "gas"
         fraction = history_checks.fraction("p_grad", (1.0 if everything else 0.9) if p_grad is None else p_grad)
         stale = history_checks.span("t_stale", t_stale)
-        if aggregates and (fraction != 1 or policy == "gradient" or catch_up):
+        if aggregates and (fraction != 1 or policy == "gradient"):
             raise InvalidArgumentError(
                 "keep='aggregates' admits whatever the gradient, and a hit at level 1 passes all that there is: omit "
-                f"p_grad and catch_up, and use policy='performance' or 'gas', got p_grad={p_grad!r}, "
-                f"catch_up={catch_up!r}, policy={policy!r}"
+                f"p_grad, and use policy='performance' or 'gas', got p_grad={p_grad!r}, policy={policy!r}"
             )
         if policy == "gas":
             if fraction != 1 or (stale != Span(200, False) and not math.isinf(stale.count)):
@@ -163,8 +157,6 @@ class History:
             probe_every=round(1 / sampled) if sampled else 0,
         )
         self._policy, self._keeps = policy, keeps
-        self._catches_up = checks.flag("catch_up", catch_up)
-        self._catch_up: CatchUp | None = None  # once there is a loader
         self.training = True
         self._loader: weakref.ref[Feeder] | None = None
         self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
@@ -301,7 +293,6 @@ class History:
                 )
             self._unwritten = Unwritten(norms, buffer, dtype, width, step.rows())
             self._write(native.history_update(index, row_bytes, norms))
-            step.settle()
             self._trail.bytes_saved += step.bytes_saved
         finally:
             step.forget()
@@ -357,8 +348,6 @@ class History:
             self._write()
             state |= saved_state.entries(self._native(), self._buffer())
             state["rank"] = self._rank(take=False)
-            if self._catch_up is not None:
-                state["catch_up"] = self._catch_up.save()
         state["checksum"] = saved_state.checksum(state)
         return state
 
@@ -390,8 +379,6 @@ class History:
         parts += [f"p_grad={s.p_grad:g}", f"t_stale={history_checks.spoken(s.t_stale)}", f"policy={self._policy!r}"]
         if s.start.count:
             parts.append(f"start={history_checks.spoken(s.start)}")
-        if self._catches_up:
-            parts.append("catch_up=True")
         if s.memory is not None:
             parts.append(f"memory={format_size(s.memory)}")
         return f"History({', '.join(parts)})"
@@ -401,15 +388,14 @@ class History:
 
     # What the loader and the attached layers call.
 
-    def _bind(self, loader: Feeder, nodes: Sequence[int], hops: int) -> None:
-        """Belong to a loader of a graph with so many nodes of each node type, which samples so many hops."""
+    def _bind(self, loader: Feeder, hops: int) -> None:
+        """Belong to a loader, which samples so many hops."""
         live = self._live()
         if live is not None and live is not loader:
             raise InvalidArgumentError(
                 "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
             )
         history_checks.levels_of_model(self._keeps.levels, hops, f"the loader samples {hops} hops (num_neighbors)")
-        self._catch_up = CatchUp(nodes) if self._catches_up else None
         if self._loader is not None and self._restored is None:  # what was counted was another loader's
             self._trail, self._estimation = Trail(), Estimation()
         self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
@@ -458,11 +444,11 @@ class History:
         if self._step is not None and not self._step.asked:
             self._step = None
 
-    def _handed(self, levels: Levels | None, n_id: Sequence[Tensor] = ()) -> None:
-        """Take note of a batch that the loader yields, and of its nodes of each node type; None for a plain one."""
+    def _handed(self, levels: Levels | None) -> None:
+        """Take note of a batch that the loader yields; None for a plain one."""
         self._write()
         step = self._step
-        self._step = None if levels is None else Step(levels, self._keeps, self._catch_up, n_id)
+        self._step = None if levels is None else Step(levels, self._keeps)
         if levels is not None:
             self._trail.add(levels)
         if step is not None and not step.done and not self._warned:
@@ -478,9 +464,9 @@ class History:
         """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""
         return self._checked(levels).input(level, h, self._buffer, self._estimation.add)
 
-    def _merged(self, levels: Levels, level: int, computed: Tensor) -> Tensor:
-        """The aggregates of all rows of a level, of which these were computed, type after type."""
-        return self._checked(levels).merged(level, computed, self._buffer, self._estimation.add)
+    def _merged(self, levels: Levels, level: int, parts: list[Tensor]) -> list[Tensor]:
+        """The aggregates of all rows of a level, of whose computed ones, type after type, these are the parts."""
+        return self._checked(levels).merged(level, parts, self._buffer, self._estimation.add)
 
     def _checked(self, levels: Levels) -> Step:
         """The step at hand, if it is that of these levels."""
@@ -543,12 +529,7 @@ class History:
                 "keeps the rows of its own batches, and another number of ranks begins with empty histories"
             )
         self._write()  # before what is restored, if that fails and nothing is
-        catch_up = None if self._catch_up is None else self._catch_up.restored(state.get("catch_up"))
-
-        def taken() -> None:
-            self._catch_up = catch_up
-
-        saved_state.restore(state, self._native(), self._buffer(), taken)
+        saved_state.restore(state, self._native(), self._buffer())
 
     def _described(self) -> dict[str, Any]:
         s = self._settings
@@ -563,5 +544,4 @@ class History:
             "features": s.features,
             "lag": s.lag,
             "probe_every": s.probe_every,
-            "catch_up": self._catches_up,
         }

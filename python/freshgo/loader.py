@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
-from freshgo._batch.blocks import levels_of, node_ids
+from freshgo._batch.blocks import levels_of
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import open_source
 from freshgo._device import delivery
@@ -284,7 +284,7 @@ class Loader:
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
-                history._bind(self, list(request.types.num_nodes.values()), request.hops)
+                history._bind(self, request.hops)
             self._delivery = delivery.open_delivery(
                 asked.device, self._source, request.policy, request.options, asked.device_cache
             )
@@ -616,7 +616,7 @@ class Loader:
             levels = levels_of(batch)
             if levels is not None:
                 levels.owner = self._token
-            self._history._handed(levels, node_ids(batch))
+            self._history._handed(levels)
         if self._transform is not None:
             batch = self._transform(batch)
         return batch

@@ -64,11 +64,6 @@ def parts_of(batch: Any) -> dict[Any, Any]:
     return {key: types[key] for key in (*types.node_types, *types.edge_types)}
 
 
-def node_ids(batch: Any) -> list[Tensor]:
-    """Return the nodes of a batch, of each node type."""
-    return [part["n_id"] for key, part in parts_of(batch).items() if isinstance(key, str)]
-
-
 def edges_of(batch: Any) -> dict[EdgeType, Tensor]:
     """Return the edges of every relation, beside each of which the levels of the batch are known."""
     parts = parts_of(batch).items()

@@ -139,15 +139,6 @@ def have(levels: Levels, edges: Mapping[EdgeType, Tensor]) -> bool:
     return True
 
 
-def places(levels: Levels, level: int, rows: Tensor) -> Tensor:
-    """Return which nodes of the batch some rows of a table are, with the nodes of one type after those of another."""
-    sources = levels.blocks[level].num_src
-    first = torch.tensor([0, *levels.nodes_of.values()]).cumsum(0)[:-1]
-    of_type = first.repeat_interleave(torch.tensor(list(sources.values())))
-    rows = rows.cpu()
-    return levels.nodes[level].cpu()[rows] + of_type[rows]
-
-
 def _short(h: object) -> str:
     """What came in the place of rows by node type."""
     if not isinstance(h, Mapping):

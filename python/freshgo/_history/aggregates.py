@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from freshgo._args.types import UNNAMED
 from freshgo._batch import tables
-from freshgo._batch.structure import HeteroBlock, Levels
+from freshgo._batch.structure import HeteroBlock, Known, Levels, Transposed, remember
 from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall
 from freshgo._history.layer_forms import GCN, by_relation, origin
 
-Merge = Callable[[Tensor], Tensor]
-"""Puts computed rows of a level and those of the buffer in their places."""
+Merge = Callable[[list[Tensor]], list[Tensor]]
+"""Puts computed rows of a level and those of the buffer in their places, of each part of a row."""
 
 
 def merge_of(history: Rows, levels: Levels, level: int) -> Merge | None:
@@ -31,7 +31,7 @@ def merge_of(history: Rows, levels: Levels, level: int) -> Merge | None:
     step = history._step
     if step is None or history._keeps_rows or level not in step.kept:
         return None
-    return lambda computed: history._merged(levels, level, computed)
+    return lambda parts: history._merged(levels, level, parts)
 
 
 def over_merged(
@@ -58,12 +58,11 @@ def over_merged(
     x: dict[Any, Any] = {}
     itself: dict[Any, Tensor] = {}
     for key, (layer, *_) in relations.items():
-        sums, target = whole[key[2]], key[2]
-        added = sums.pop(0)
-        root = sums[-1] if _reads_root(layer) and target in roots else added
+        of_type = whole[key[2]]
+        root = of_type[-1] if _reads_root(layer) and key[2] in roots else of_type[0]
+        added = of_type.pop(0)
         x[key] = added if form == GCN else (added, root)
-        each = torch.arange(added.size(0), device=added.device)
-        itself[key] = torch.stack([each, each])
+        itself[key] = _itself(added)
     return (call.bare(x), call.bare(itself)), {}
 
 
@@ -79,32 +78,43 @@ def _added(
     return added, target if _reads_root(layer) else None
 
 
+def _itself(rows: Tensor) -> Tensor:
+    """An edge from each row to itself, which is known to be grouped by both ends."""
+    ptr = torch.arange(rows.size(0) + 1, device=rows.device)
+    each = ptr[:-1]
+    edges = torch.stack([each, each])
+    remember(edges, Known(edges, ptr, Transposed(ptr, each, each), {rows.size(0): rows.size(0)}))
+    return edges
+
+
 def _reads_root(layer: Any) -> bool:
     return bool(getattr(layer, "root_weight", True))
 
 
-def _joined(parts: dict[str, list[Tensor]], block: HeteroBlock) -> Tensor:
-    """One table of the parts of all node types, type after type, as wide as the widest."""
+def _joined(parts: dict[str, list[Tensor]], block: HeteroBlock) -> list[Tensor]:
+    """The parts of the rows of all node types, type after type: the first of each, then the second, and so on, each as
+    wide as its widest."""
     some = next(part for of in parts.values() for part in of)
-    width = max(sum(part.size(1) for part in of) for of in parts.values())
-    tables = []
-    for node_type, of in parts.items():
-        count, missing = block.num_dst[node_type], width - sum(part.size(1) for part in of)
-        rest = [some.new_zeros(count, missing)] if missing else []
-        tables.append(torch.cat([*of, *rest], 1) if len(of) + len(rest) > 1 else (of or rest)[0])
-    return tables[0] if len(tables) == 1 else torch.cat(tables)
+    joined = []
+    for of in itertools.zip_longest(*parts.values()):
+        width = max(part.size(1) for part in of if part is not None)
+        of_types = []
+        for part, count in zip(of, block.num_dst.values(), strict=True):
+            missing = width - (0 if part is None else part.size(1))
+            rest = [some.new_zeros(count, missing)] if missing else []
+            of_types.append(torch.cat([*([] if part is None else [part]), *rest], 1) if rest else part)
+        joined.append(of_types[0] if len(of_types) == 1 else torch.cat(of_types))
+    return joined
 
 
-def _split(levels: Levels, level: int, table: Tensor, parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
-    """The parts of a whole table, by node type."""
-    whole = {}
-    for node_type, rows in tables.split(levels, level, table).items():
-        widths = [part.size(1) for part in parts.get(node_type, [])]
-        ends = itertools.accumulate(widths)
-        whole[node_type] = [
-            rows if width == rows.size(1) else rows[:, end - width : end].contiguous()
-            for width, end in zip(widths, ends, strict=True)
-        ]
+def _split(levels: Levels, level: int, joined: list[Tensor], parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
+    """The parts of the rows of a whole level, by node type."""
+    whole: dict[str, list[Tensor]] = {node_type: [] for node_type in parts}
+    for at, table in enumerate(joined):
+        for node_type, rows in tables.split(levels, level, table).items():
+            if at < len(parts[node_type]):
+                width = parts[node_type][at].size(1)
+                whole[node_type].append(rows if width == rows.size(1) else rows[:, :width].contiguous())
     return whole
 
 
@@ -113,7 +123,10 @@ def merged_output(out: Any, levels: Levels, level: int, merge: Merge) -> Any:
     if isinstance(out, tuple):  # with weights of attention
         return (merged_output(out[0], levels, level, merge), *out[1:])
     named = isinstance(out, Mapping)
-    table = merge(tables.flatten(levels, level, out if named else {UNNAMED[0]: out}))
+    computed, hits = tables.flatten(levels, level, out if named else {UNNAMED[0]: out}), levels.hit[level]
+    (table,) = merge([computed])
+    if hits is None or not hits.numel():
+        table = table.clone()  # what the model does with it in place is not kept
     rows = tables.split(levels, level, table)
     return rows if named else rows[UNNAMED[0]]
 

@@ -29,8 +29,8 @@ class Rows(Protocol):
     def _evaluating(self) -> bool:
         """Whether history is neither read nor written now."""
 
-    def _merged(self, levels: Levels, level: int, computed: Tensor) -> Tensor:
-        """The aggregates of all rows of a level, of which these were computed, type after type."""
+    def _merged(self, levels: Levels, level: int, parts: list[Tensor]) -> list[Tensor]:
+        """The aggregates of all rows of a level, of whose computed ones, type after type, these are the parts."""
 
     def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,6 +56,8 @@ def check(state: object, settings: dict[str, Any]) -> tuple[Trail, Estimation]:
         for key, value in settings.items()
         if repr(saved.get(key)) != repr(value)  # a damaged one may be anything, a tensor too
     ]
+    if saved.get("catch_up"):
+        different.append("catch_up was True, which there is no more")
     if different:
         raise InvalidArgumentError(f"the state belongs to a history with other options: {'; '.join(different)}")
     _check_rows(state)
@@ -81,8 +82,8 @@ def _check_rows(state: dict[str, Any]) -> None:
             raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
 
 
-def restore(state: dict[str, Any], native: Decisions, buffer: Buffer, taken: Callable[[], None]) -> None:
-    """Take entries and rows over from a checked state, and call ``taken`` when it is known that they agree."""
+def restore(state: dict[str, Any], native: Decisions, buffer: Buffer) -> None:
+    """Take entries and rows over from a checked state."""
     rows = state.get("rows")
     if rows is not None and rows.numel() > buffer.raw.numel():
         raise InvalidArgumentError(
@@ -102,7 +103,6 @@ def restore(state: dict[str, Any], native: Decisions, buffer: Buffer, taken: Cal
                 f"history state: entries of {found['row_bytes']} bytes in {expected}, got rows of {row_bytes} "
                 f"bytes in {0 if rows is None else rows.numel()}"
             )
-        taken()
         buffer.dtype, buffer.width = None, 0
         if rows is not None:
             buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]

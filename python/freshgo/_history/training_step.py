@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 from freshgo._args.types import EdgeType
 from freshgo._batch import tables
 from freshgo._batch.structure import Levels
-from freshgo._history.catchup import CatchUp
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
@@ -29,23 +29,30 @@ class Buffer:
         """Bytes of a slot; 0 until the first update."""
         return 0 if self.dtype is None else self.width * self.dtype.itemsize
 
-    def rows(self, width: int) -> Tensor:
-        """The slots as ``[slots, width]``; a layer that is narrower than the widest uses the first columns."""
+    def columns(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The slots, for each part of a row ``[slots, columns of the part]``; a layer that is narrower than the widest
+        uses the first columns."""
         assert self.dtype is not None
         slots = self.raw.numel() // self.row_bytes
         table = self.raw[: slots * self.row_bytes].view(self.dtype).view(slots, self.width)
-        return table[:, :width]
+        ends = accumulate(part.size(1) for part in parts)
+        return [table[:, end - part.size(1) : end] for end, part in zip(ends, parts, strict=True)]
 
-    def check(self, h: Tensor, level: int) -> None:
-        """Raise an error if rows of ``h`` cannot stand beside those that are stored.
+    def check(self, parts: Sequence[Tensor], level: int) -> None:
+        """Raise an error if rows, of which these are the parts, cannot stand beside those that are stored.
 
         Raises:
             InvalidArgumentError, DTypeError: another device, another dtype, or rows that are too wide.
         """
+        h, width = parts[0], sum(part.size(1) for part in parts)
         if h.device != self.raw.device:
             raise InvalidArgumentError(
                 f"layer {level} computes on {h.device}, the history's buffer is on {self.raw.device}: "
                 f"make it with History(device={str(h.device)!r}), or move the model"
+            )
+        if len({part.dtype for part in parts}) > 1:
+            raise DTypeError(
+                f"what is kept of layer {level} must have one dtype, got {[str(part.dtype) for part in parts]}"
             )
         if not h.dtype.is_floating_point:
             raise DTypeError(f"rows of layer {level} must be floating point to be kept, got {h.dtype}")
@@ -54,9 +61,9 @@ class Buffer:
                 f"layer {level} computes {h.dtype}, the history holds {self.dtype} since its first update: keep to one "
                 "dtype (autocast in every step or in none), or begin with a new History"
             )
-        if self.dtype is not None and h.size(1) > self.width:
+        if self.dtype is not None and width > self.width:
             raise InvalidArgumentError(
-                f"layer {level} computes rows of {h.size(1)} columns, the widest that the history holds since its "
+                f"layer {level} computes rows of {width} columns, the widest that the history holds since its "
                 f"first update have {self.width}: begin with a new History for another model"
             )
 
@@ -67,32 +74,38 @@ Admitted = list[tuple[Tensor, Tensor]]
 
 @dataclasses.dataclass(frozen=True)
 class Unwritten:
-    """Rows on their way to the buffer: ``rows[l - 1]`` are the computed ones of layer ``l``, judged by ``norms``."""
+    """Rows on their way to the buffer: ``rows[l - 1]`` are the parts of the computed ones of layer ``l``, judged by
+    ``norms``."""
 
     norms: object
     buffer: Buffer
     dtype: torch.dtype
     width: int
-    rows: list[Tensor]
+    rows: list[list[Tensor]]
 
     def write(self, admitted: Admitted) -> None:
         """Write those that are kept."""
         buffer = self.buffer
         if buffer.dtype is None:
             buffer.dtype, buffer.width = self.dtype, self.width
-        for h, (rows, slots) in zip(self.rows, admitted, strict=False):  # none where nothing was judged
-            if rows.numel():
-                values = h.index_select(0, rows.to(h.device))
-                buffer.rows(h.size(1)).index_copy_(0, slots.to(h.device), values)
+        for parts, (rows, slots) in zip(self.rows, admitted, strict=False):  # none where nothing was judged
+            if not rows.numel():
+                continue
+            rows, slots = rows.to(buffer.raw.device), slots.to(buffer.raw.device)
+            every = rows.numel() == parts[0].size(0)
+            if every:  # in their order, they need not be gathered
+                slots = torch.empty_like(slots).index_copy_(0, rows, slots)
+            for part, column in zip(parts, buffer.columns(parts), strict=True):
+                column.index_copy_(0, slots, part if every else part.index_select(0, rows))
 
 
 @dataclasses.dataclass
 class _Seen:
     """What a step saw of a hidden layer."""
 
-    rows: Tensor
-    """The computed rows, detached, in the order of the layer's outputs."""
-    version: int
+    rows: list[Tensor]
+    """The parts of the computed rows, detached, in the order of the layer's outputs."""
+    versions: list[int]
     gradient: Tensor | None = None
     """Of the level's table, summed over backward passes."""
 
@@ -114,13 +127,10 @@ class Keeps:
 class Step:
     """The training step of one batch, from being handed over to its update."""
 
-    def __init__(
-        self, levels: Levels, keeps: Keeps, catch_up: CatchUp | None = None, n_id: Sequence[Tensor] = ()
-    ) -> None:
+    def __init__(self, levels: Levels, keeps: Keeps) -> None:
         self.levels, self._keeps = levels, keeps
         self.kept = keeps.of(levels.num_layers)
         """The hidden levels of which anything is kept."""
-        self._catch_up, self._numbers = catch_up, None if catch_up is None else catch_up.numbers(n_id)
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
@@ -179,30 +189,33 @@ class Step:
             tables.check_whole(self.levels, level, rows_of)
             return dict(rows_of)
         h = tables.flatten(self.levels, level, rows_of)
-        return tables.split(self.levels, level, self.merged(level, h, buffer, probed))
+        return tables.split(self.levels, level, self.merged(level, [h], buffer, probed)[0])
 
-    def merged(self, level: int, h: Tensor, buffer: Callable[[], Buffer], probed: Callable[..., None]) -> Tensor:
-        """The table of a hidden level, of which ``h`` are the computed rows, or their aggregates."""
+    def merged(
+        self, level: int, parts: list[Tensor], buffer: Callable[[], Buffer], probed: Callable[..., None]
+    ) -> list[Tensor]:
+        """The table of a hidden level, of whose computed rows, or aggregates, these are the parts side by side."""
         if level not in self.kept:
-            return h  # there are no hits
-        levels = self.on(h.device)
+            return parts  # there are no hits
+        levels = self.on(parts[0].device)
         computed, hit, slot = levels.computed[level], levels.hit[level], levels.slot[level]
         assert computed is not None
         assert hit is not None
         assert slot is not None
         store = buffer()
-        store.check(h, level)
+        store.check(parts, level)
         if levels.probe is not None and level not in self.seen:
-            self._probe(levels, level, h.detach(), store, probed)
-        rows = h
-        if self._catch_up is not None:
-            assert self._numbers is not None  # it comes along with what counts
-            rows = self._catch_up.weigh(levels, self._numbers, level, h)
-        table = _table(rows, computed, hit, store.rows(h.size(1)).index_select(0, slot) if hit.numel() else None)
-        if self._keeps.aggregates and not hit.numel():
-            table = table.clone()  # what the model does with it in place is not kept
-        self._observe(level, h, table)
-        return table
+            self._probe(levels, level, parts, store, probed)
+        if hit.numel():
+            columns = store.columns(parts)
+            whole = [
+                _table(part, computed, hit, column.index_select(0, slot))
+                for part, column in zip(parts, columns, strict=True)
+            ]
+        else:  # computed rows stand in the order of the table
+            whole = [part.view_as(part) for part in parts]
+        self._observe(level, parts, whole)
+        return whole
 
     def _features(self, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What layer 1 reads of the features."""
@@ -211,11 +224,13 @@ class Step:
         self.bytes_saved = sum(levels.spared[name] * rows.size(1) * rows.element_size() for name, rows in x.items())
         return read
 
-    def _observe(self, level: int, h: Tensor, table: Tensor) -> None:
-        seen = self.seen.setdefault(level, _Seen(h.detach(), _version(h)))
-        seen.rows, seen.version = h.detach(), _version(h)  # of several passes the last is kept
+    def _observe(self, level: int, parts: list[Tensor], whole: list[Tensor]) -> None:
+        seen = self.seen.setdefault(level, _Seen([], []))
+        # of several passes the last is kept
+        seen.rows, seen.versions = [part.detach() for part in parts], [_version(part) for part in parts]
         if self._keeps.aggregates or not torch.is_grad_enabled():
             return
+        table = whole[0]
         if not table.requires_grad:  # nothing below learns, and the gradient is wanted all the same
             table.requires_grad_()
 
@@ -225,14 +240,17 @@ class Step:
 
         table.register_hook(add)  # type: ignore[no-untyped-call]  # it has no hints
 
-    def _probe(self, levels: Levels, level: int, h: Tensor, store: Buffer, probed: Callable[..., None]) -> None:
+    def _probe(
+        self, levels: Levels, level: int, parts: list[Tensor], store: Buffer, probed: Callable[..., None]
+    ) -> None:
         assert levels.probe is not None
         assert levels.probe_slot is not None
         assert levels.probe_age is not None
         at, slot, age = levels.probe[level], levels.probe_slot[level], levels.probe_age[level]
         if at is not None and at.numel():
             assert slot is not None
-            probed(level, h.index_select(0, at), store.rows(h.size(1)).index_select(0, slot), age)
+            exact = torch.cat([part.detach().index_select(0, at) for part in parts], 1)
+            probed(level, exact, torch.cat([of.index_select(0, slot) for of in store.columns(parts)], 1), age)
 
     def observed(self) -> tuple[torch.dtype, int, list[tuple[Tensor, Tensor]]]:
         """Return dtype and width of what is to be stored, and for each hidden layer the gradient norms (float32) of
@@ -258,21 +276,20 @@ class Step:
             )
         for level in self.kept:
             seen = self.seen[level]
-            if _version(seen.rows) != seen.version:
+            if [_version(part) for part in seen.rows] != seen.versions:
                 raise InvalidArgumentError(
                     f"the rows of layer {level} changed after the next layer had read them: no row of this batch "
                     "can be kept"
                 )
-        dtypes = {self.seen[level].rows.dtype for level in self.kept}
+        dtypes = {self.seen[level].rows[0].dtype for level in self.kept}
         if len(dtypes) > 1:
             raise DTypeError(f"hidden layers must compute one dtype to share a buffer, got {sorted(map(str, dtypes))}")
-        width = max((self.seen[level].rows.size(1) for level in self.kept), default=0)
+        width = max((sum(part.size(1) for part in self.seen[level].rows) for level in self.kept), default=0)
         return dtypes.pop(), width, [self._norms(level) for level in range(1, self.levels.num_layers)]
 
-    def rows(self) -> list[Tensor]:
-        """What was computed of each hidden level of which anything is kept; of others nothing."""
-        hidden = range(1, self.levels.num_layers)
-        return [self.seen[level].rows if level in self.kept else torch.empty(0, 0) for level in hidden]
+    def rows(self) -> list[list[Tensor]]:
+        """The parts of what was computed of each hidden level of which anything is kept; of others nothing."""
+        return [self.seen[level].rows if level in self.kept else [] for level in range(1, self.levels.num_layers)]
 
     def _norms(self, level: int) -> tuple[Tensor, Tensor]:
         if level not in self.kept:  # which is not judged
@@ -291,12 +308,6 @@ class Step:
         norms = torch.linalg.vector_norm(gradient, dim=1, dtype=wide).to(torch.float32)
         return norms.index_select(0, computed).cpu(), norms.index_select(0, hit).cpu()
 
-    def settle(self) -> None:
-        """Take note that rows were kept as this step asked for."""
-        if self._catch_up is not None:
-            assert self._numbers is not None
-            self._catch_up.count(self.levels, self._numbers)
-
     def forget(self) -> None:
         """Let go of what the step held."""
         self.done = True
@@ -304,10 +315,8 @@ class Step:
         self._alias = None
 
 
-def _table(h: Tensor, computed: Tensor, hit: Tensor, stored: Tensor | None) -> Tensor:
+def _table(h: Tensor, computed: Tensor, hit: Tensor, stored: Tensor) -> Tensor:
     """Computed and stored rows in their places. Gradients go to the computed ones."""
-    if stored is None:  # computed rows stand in the order of the table
-        return h.view_as(h)
     table = h.new_empty(computed.numel() + hit.numel(), h.size(1))
     table.index_copy_(0, hit, stored)
     return table.index_copy_(0, computed, h)

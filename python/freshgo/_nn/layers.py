@@ -151,6 +151,16 @@ class GCNConv(pyg.GCNConv):  # type: ignore[misc]
             return ops.linear(self._propagated(x, graph, weight), self.lin.weight, self.bias)
         return _plus(self._propagated(_applied(self.lin, x), graph, weight), self.bias)
 
+    def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Tensor:
+        x, weight = kwargs.get("x"), kwargs.get("edge_weight")
+        fits = weight is None or (isinstance(weight, Tensor) and weight.dim() == 1 and weight.is_floating_point())
+        if isinstance(x, Tensor) and size is None and fits and _usable(self, edge_index, x):
+            graph = adjacency(edge_index, x.size(0), x.size(0))
+            transposed = graph.for_gradient(x)
+            return ops.aggregate(x, graph.index, graph.ptr, graph.of_edges(weight), transposed=transposed)
+        out: Tensor = super().propagate(edge_index, size=size, **kwargs)
+        return out
+
     def _propagated(self, x: Tensor, graph: Adjacency, weight: Tensor | None) -> Tensor:
         transposed = graph.for_gradient(x)
         if not self.normalize:

@@ -302,6 +302,10 @@ def test_a_resumed_run_continues_identically(batches: int | None) -> None:
     rows = History(p_grad=1.0, t_stale=STALE, memory="1MiB", features=False)
     with pytest.raises(errors.InvalidArgumentError, match="keep was 'aggregates', is 'rows'"):
         rows.load_state_dict(first.history.state_dict())
+    late = rows.state_dict()
+    late["settings"]["catch_up"] = True
+    with pytest.raises(errors.InvalidArgumentError, match="catch_up was True, which there is no more"):
+        rows.load_state_dict(late)
     old = rows.state_dict()
     for name in ("keep", "levels"):  # as states were before there was a choice
         del old["settings"][name]
@@ -346,7 +350,6 @@ def test_of_rows_too_some_levels_may_be_kept() -> None:
         ({"keep": None}, errors.InvalidArgumentError, "keep"),
         ({"keep": "aggregates", "p_grad": 0.9}, errors.InvalidArgumentError, "p_grad=0.9"),
         ({"keep": "aggregates", "policy": "gradient"}, errors.InvalidArgumentError, "policy='gradient'"),
-        ({"keep": "aggregates", "catch_up": True}, errors.InvalidArgumentError, "catch_up=True"),
         ({"levels": 0}, errors.InvalidArgumentError, "hidden levels 1, 2, .*got 0"),
         ({"levels": []}, errors.InvalidArgumentError, r"got \[\]"),
         ({"levels": [1, 1]}, errors.InvalidArgumentError, "each once"),

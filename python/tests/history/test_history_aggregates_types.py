@@ -1,4 +1,4 @@
-"""``keep="aggregates"`` over node and edge types: sums by relation of a HeteroConv; of other layers what they return."""
+"""``keep="aggregates"`` over node and edge types: sums by relation of a HeteroConv, of attention what it returns."""
 
 from __future__ import annotations
 

@@ -55,7 +55,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:history.update:UserWarning")
         ({"lag": True}, errors.DTypeError, r"lag must be an int"),
         ({"device": "gpu"}, errors.InvalidArgumentError, r"device.*'gpu'"),
         ({"device": "meta"}, errors.InvalidArgumentError, r"device.*'meta'"),
-        ({"catch_up": 1}, errors.DTypeError, r"catch_up must be True or False"),
         ({"sample_error": -0.1}, errors.InvalidArgumentError, r"sample_error"),
         ({"sample_error": 2}, errors.InvalidArgumentError, r"sample_error.*2"),
         ({"sample_error": "0.1"}, errors.DTypeError, r"sample_error"),

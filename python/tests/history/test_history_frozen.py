@@ -16,10 +16,9 @@ from history_models import attach, loss_of, small_graph
 from seeds import seed as seed_of
 from torch import Tensor, nn
 
-from freshgo import Loader, errors
+from freshgo import Loader
 from freshgo._batch import tables
 from freshgo._batch.structure import recall
-from freshgo._history.saved_state import checksum
 from freshgo.history import History
 
 pytest.importorskip("torch_geometric")
@@ -54,22 +53,17 @@ def scale(model: Any, factors: list[Tensor | None]) -> list[Any]:
     return [conv.register_forward_pre_hook(hook(at)) for at, conv in enumerate(model.convs)]
 
 
-@pytest.mark.parametrize("catch_up", [False, True])
 @pytest.mark.parametrize("fast", [False, True], ids=["pyg", "accelerated"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_of_hits(
-    kind: str, fast: bool, catch_up: bool
-) -> None:
-    """Hits pass none; with ``catch_up`` a computed row's counts once more for each hit of its node since the last."""
+def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_of_hits(kind: str, fast: bool) -> None:
     torch.manual_seed(seed_of(1))
     model = MODELS[kind]().train()
     reference = copy.deepcopy(model)  # of PyG, never accelerated
     if fast:
         accelerate(model)
-    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1, catch_up=catch_up)
+    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1)
     attach(history, model)
-    missed: dict[tuple[int, int], int] = {}
-    found = less = most = 0
+    found = less = 0
     with (
         Loader(GRAPH, [-1, -1, -1], history=history, **OPTIONS) as loader,
         Loader(GRAPH, [-1, -1, -1], **OPTIONS) as plain,
@@ -83,16 +77,9 @@ def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_
                 factors: list[Tensor | None] = [None]
                 for level in (1, 2):
                     factor = torch.ones(whole.num_nodes)
-                    hits, computed = (
-                        batch.n_id[levels.nodes[level][rows[level]]].tolist() for rows in (levels.hit, levels.computed)
-                    )
+                    hits = batch.n_id[levels.nodes[level][levels.hit[level]]].tolist()
                     for node in hits:
                         factor[place[node]] = 0
-                        missed[level, node] = missed.get((level, node), 0) + 1
-                    for node in computed:
-                        owed = missed.pop((level, node), 0)
-                        factor[place[node]] += owed if catch_up else 0
-                        most = max(most, owed)
                     factors.append(factor)
                     found += len(hits)
                 model.zero_grad()
@@ -113,7 +100,6 @@ def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_
                 history.update()
     assert found > 1000
     assert less > 500
-    assert most > 1
 
 
 def hetero_graph() -> dict[Any, Any]:
@@ -142,8 +128,7 @@ def over_types(convs: nn.ModuleList, rows: Any, edges: Any) -> Any:
     return h
 
 
-@pytest.mark.parametrize("catch_up", [False, True])
-def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing(catch_up: bool) -> None:
+def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing() -> None:
     torch.manual_seed(seed_of(1))
     graph = hetero_graph()
     relations = [key for key in graph if isinstance(key, tuple)]
@@ -151,9 +136,8 @@ def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing(catc
         pyg.HeteroConv({key: pyg.SAGEConv((6, 6), 6) for key in relations}, aggr="sum") for _ in range(3)
     )
     reference = copy.deepcopy(convs)
-    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1, catch_up=catch_up)
-    missed: dict[tuple[int, str, int], int] = {}
-    found = most = 0
+    history = History(0.9, 1000, policy="gradient", memory="1MiB", features=False, lag=1)
+    found = 0
     with (
         Loader(graph, [-1] * 3, "a", history=history, **OPTIONS) as loader,
         Loader(graph, [-1] * 3, "a", **OPTIONS) as plain,
@@ -161,24 +145,18 @@ def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing(catc
         for _ in range(2):
             for batch, whole in zip(loader, plain, strict=True):
                 levels = batch.blocks()[0].levels
-                nodes = [(kind, node) for kind in ("a", "b") for node in batch[kind].n_id.tolist()]
                 place = {kind: {node: at for at, node in enumerate(whole[kind].n_id.tolist())} for kind in ("a", "b")}
                 factors: list[dict[str, Tensor]] = []
                 for level in (1, 2):
                     factor = {kind: torch.ones(whole[kind].num_nodes, 1) for kind in ("a", "b")}
-                    hits, computed = (
-                        [nodes[at] for at in tables.places(levels, level, rows[level]).tolist()]
-                        for rows in (levels.hit, levels.computed)
-                    )
-                    for kind, node in hits:
-                        factor[kind][place[kind][node]] = 0
-                        missed[level, kind, node] = missed.get((level, kind, node), 0) + 1
-                    for kind, node in computed:
-                        owed = missed.pop((level, kind, node), 0)
-                        factor[kind][place[kind][node]] += owed if catch_up else 0
-                        most = max(most, owed)
+                    hit = torch.zeros(levels.nodes[level].numel(), dtype=torch.bool)
+                    hit[levels.hit[level]] = True
+                    nodes = tables.split(levels, level, levels.nodes[level])
+                    for kind, hits in tables.split(levels, level, hit).items():
+                        for node in batch[kind].n_id[nodes[kind][hits]].tolist():
+                            factor[kind][place[kind][node]] = 0
+                            found += 1
                     factors.append(factor)
-                    found += len(hits)
                 convs.zero_grad()
                 reference.zero_grad()
                 blocks = batch.blocks()
@@ -206,22 +184,3 @@ def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing(catc
                     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
                 history.update()
     assert found > 200
-    assert most > 1
-
-
-@pytest.mark.parametrize("bad", [None, [torch.zeros(3, dtype=torch.int16)], [torch.zeros(400)]])
-def test_damaged_counts_are_refused(bad: Any) -> None:
-    history = History(policy="gradient", memory="1MiB", features=False, catch_up=True)
-    model = pyg.GraphSAGE(12, 8, 3, 5)
-    attach(history, model)
-    with Loader(GRAPH, [4, 3, 3], history=history, **OPTIONS) as loader:
-        for batch in loader:
-            loss_of(model(batch.x, batch.edge_index), batch).backward()
-            history.update()
-        state = history.state_dict()
-        assert len(state["catch_up"]) == 2
-        assert max(int(hits.max()) for hits in state["catch_up"]) > 1
-        with pytest.raises(errors.FormatError, match="catch_up must be vectors of int16 for 400 nodes"):
-            damaged = {**state, "catch_up": bad}
-            history.load_state_dict({**damaged, "checksum": checksum(damaged)})
-        assert all(map(torch.equal, history.state_dict()["catch_up"], state["catch_up"]))

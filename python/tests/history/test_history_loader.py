@@ -60,7 +60,7 @@ class Watched:
             self.losses.append(float(loss.detach()))
 
 
-HISTORY = {"p_grad", "t_stale", "policy", "start", "features", "lag", "sample_error", "catch_up"}
+HISTORY = {"p_grad", "t_stale", "policy", "start", "features", "lag", "sample_error"}
 
 
 def hits_of(batch: Any, level: int) -> list[tuple[int, int]]:
@@ -325,7 +325,7 @@ def test_decisions_depend_on_nothing_but_the_lag(lag: int, on_disk: Path) -> Non
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("batches", [None, 3], ids=["between", "within"])
 def test_a_resumed_run_continues_identically(policy: str, lag: int, batches: int | None) -> None:
-    options: dict[str, Any] = {"policy": policy, "lag": lag, "catch_up": policy == "gradient"}
+    options: dict[str, Any] = {"policy": policy, "lag": lag}
     first = Watched(**options)
     first.epoch()
     first.epoch(batches)
@@ -475,7 +475,7 @@ def test_states_whose_rows_do_not_fit_are_refused() -> None:
 
 
 def test_a_state_that_is_damaged_anywhere_is_refused_and_changes_nothing() -> None:
-    watched = Watched(lag=1, catch_up=True, policy="gradient", sample_error=0.25)
+    watched = Watched(lag=1, policy="gradient", sample_error=0.25)
     watched.epoch()
     state = watched.history.state_dict()
     bad: list[dict[str, Any]] = [{k: v for k, v in state.items() if k != name} for name in state]
@@ -483,9 +483,8 @@ def test_a_state_that_is_damaged_anywhere_is_refused_and_changes_nothing() -> No
         flipped = state[name].clone()
         flipped.view(-1).view(torch.uint8)[3] ^= 4
         bad.append({**state, name: flipped})
-    hits = [state["catch_up"][0] + 1, *state["catch_up"][1:]]
     saving = {**state["saving"], "bytes_saved": 1}
-    bad += [{**state, "catch_up": hits}, {**state, "saving": saving}, {**state, "saving": torch.tensor([1, 2])}]
+    bad += [{**state, "saving": saving}, {**state, "saving": torch.tensor([1, 2])}]
     bad += [{**state, "dtype": "int32"}, {**state, "version": torch.tensor([1, 2])}, {**state, "checksum": None}]
     bad += [{**state, "checksum": torch.tensor([1, 2])}]
     bad += [{**state, "settings": {**state["settings"], "memory": torch.tensor([1, 2])}}]

@@ -232,6 +232,9 @@ class History:
         used = min(self.cursor * self.row_bytes, self.buffer.numel())
         return {"bytes": self.buffer.numel(), "embedding_bytes": used, "row_bytes": self.row_bytes}
 
+    def history_forecast(self, epoch: int, done: int, kept: Any) -> list[int]:
+        raise NotImplementedError
+
     def history_save(self) -> bytes:
         return pickle.dumps((self.entries, self.row_bytes, self.cursor, len(self.hits)))
 
@@ -250,10 +253,13 @@ class FakeLoader:
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
-        history._bind(self, list(loader._request.types.num_nodes.values()), loader._request.hops)
+        history._bind(self, loader._request.hops)
 
     def _rank(self, *, take: bool) -> list[int] | None:
         return None
+
+    def _upcoming(self) -> tuple[int, int]:
+        return 0, 0
 
     def _rewind(self) -> None:
         pass
@@ -280,7 +286,7 @@ class FakeLoader:
             remember(values["edge_index"], Known(values["edge_index"], None, None, levels=levels))
             batch = Batch(**values)
             batch.levels = levels
-            self.history._handed(levels, [values["n_id"]])
+            self.history._handed(levels)
             yield batch
 
     def probe(self, i: int, levels: Levels, n_id: list[int], find: Lookup) -> None:
