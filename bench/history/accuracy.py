@@ -8,8 +8,14 @@ history begins are trained once, by the plain contestant: the others go on from 
 alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
 all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
 point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. An a at the end
-(1.0a) is keep="aggregates". --fewer adds the simplest rival: no history, but fewer
-neighbours, from the epoch after the colon on.
+(1.0a) is keep="aggregates", a1+2 (1.0a1+2) names its levels. The report says each age in iterations, in percent of the training
+and as the sum of the rates over it.
+
+Rivals without history: --fewer samples fewer neighbours, from the epoch after the colon on (10,8,5:3.0); with labor= or
+laborN= before the fanouts (labor=10,5,5, labor8=10,5,5) by LABOR, a node keeping its number for N batches; --shorter trains for so many epochs, its
+rate decaying in them; and the hottest features, which cost no accuracy, in the same bytes: those that the first epoch read most.
+
+--preset paper: 256 columns, dropout 0.1, batches of 1000, fanouts 20, 15, 10, Adam with 1e-4 and a cosine, t_stale 200.
 
 The first epoch, whose time does not count, compares every batch of features with the source.
 """
@@ -31,10 +37,22 @@ from graphs import load, machine, table
 from torch import Tensor, nn
 from torch_geometric.nn import GAT, GCN, GraphSAGE
 
-from freshgo import History, Loader
+from freshgo import History, Labor, Loader
 from freshgo.nn import accelerate
 
 MODELS: dict[str, Any] = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "hidden": 256,
+        "dropout": 0.1,
+        "batch_size": 1000,
+        "fanouts": "20,15,10",
+        "lr": 1e-4,
+        "cosine": True,
+        "norm": "BatchNorm",
+        "stale": "200,200a",
+    }
+}
 SMALL = 200_000  # nodes of graphs that are tested with all neighbours
 
 
@@ -49,6 +67,8 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--models", default="sage,gcn,gat")
     parser.add_argument("--stale", default="200,0.25,1.0,4.0")
     parser.add_argument("--fewer", nargs="*", default=[], help="fanouts of rivals without history, as 10,8,5:3.0")
+    parser.add_argument("--shorter", nargs="*", type=int, default=[], help="epochs of shorter plain trainings")
+    parser.add_argument("--preset", choices=PRESETS, help="settings of others, which further options do not change")
     parser.add_argument("--p-grad", type=float, default=0.9)
     parser.add_argument("--policy", default="performance")
     parser.add_argument("--memory", type=float, default=0, help="of the features' bytes; 0: room for every embedding")
@@ -71,7 +91,9 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--norm", default="", help="between layers, as PyG names it (LayerNorm); empty: none")
     parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
+    parser.add_argument("--cosine", action="store_true", help="the learning rate falls by a cosine, not linearly")
     args = parser.parse_args()
+    vars(args).update(PRESETS.get(args.preset, {}))
     args.fanouts = [int(f) for f in args.fanouts.split(",")]
     args.stale = [s for s in args.stale.split(",") if s]
     return args
@@ -100,6 +122,17 @@ class Contestant:
     before: int = 0
     """Rows of the epochs before its own."""
     layers: list[dict[str, int]] = dataclasses.field(default_factory=list)
+    ages: str = ""
+    visits: Tensor | None = None
+    """Of the plain one, how often its first epoch has read each node."""
+    room: int = 0
+    """Rows of features in the history's bytes."""
+    hottest: Tensor | None = None
+    """Of the plain one, which nodes the hottest features in the history's bytes are."""
+    cached: int = 0
+    """Of the plain one, rows since its second epoch that are among those ..."""
+    read: int = 0
+    """... of how many."""
 
     def join(self, plain: Contestant) -> None:
         """Go on from where another is."""
@@ -147,6 +180,8 @@ def evaluate(model: nn.Module, graph: dict[str, Any], args: argparse.Namespace, 
 
 def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
     """One epoch."""
+    if epoch >= c.until and not c.history:
+        return
     c.model.train()
     if c.history and epoch == c.until:
         c.history.eval()
@@ -158,6 +193,11 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
         if not c.seconds and not torch.equal(batch.x[rows], graph["x"][batch.n_id[rows]]):
             raise AssertionError(f"{c.name}: rows of features are not the source's")
         c.rows += batch.n_id.numel() if levels is None else levels.loaded
+        if c.visits is not None and not c.seconds:
+            c.visits += torch.bincount(batch.n_id, minlength=c.visits.numel())
+        elif c.hottest is not None:
+            c.cached += int(c.hottest[batch.n_id].sum())
+            c.read += batch.n_id.numel()
         c.plain_rows += batch.n_id.numel() if levels is None else levels.plain_nodes
         hops: dict[str, Any] = {}
         if levels is None and not isinstance(c.model, GCN):
@@ -175,11 +215,14 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
             c.history.update()
             c.updating += time.perf_counter() - began
     c.seconds.append(time.perf_counter() - start)
+    if c.visits is not None and c.hottest is None:
+        c.hottest = torch.zeros(c.visits.numel(), dtype=torch.bool)
+        c.hottest[c.visits.topk(min(c.room, c.visits.numel())).indices] = True
 
 
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
-    stale, start, last = [*name.rstrip("a").split(":"), "", ""][:3]
+    stale, start, last = [*name.partition("a")[0].split(":"), "", ""][:3]
     age = float(stale or 0) if "." in stale else int(stale or 0)
     return age, float(start or args.start), int(last or args.last)
 
@@ -195,26 +238,37 @@ def make(kind: str, width: int, classes: int, args: argparse.Namespace) -> nn.Mo
     return model
 
 
+def ages(stale: int | float, args: argparse.Namespace, each: int) -> str:
+    """An age in iterations, in percent of the training and, from its middle on, as the sum of the rates."""
+    count = round(stale * each) if isinstance(stale, float) else stale
+    middle = args.lr / 2  # of both ways in which the rate falls
+    return f"{count} it, {100 * count / (args.epochs * each):.1f} %, lr {count * middle:.3g}"
+
+
 def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int) -> list[Contestant]:
     train_nodes = graph["splits"]["train"]
     classes, width = int(graph["y"].max()) + 1, graph["x"].size(1)
     memory = int(args.memory * graph["x"].numel() * 4) or 2 * 4 * max(args.hidden, width) * graph["y"].numel()
     result = []
-    for name in ["", *args.stale, *args.fewer]:
+    for name in ["", *args.stale, *args.fewer, *(f"{epochs} epochs" for epochs in args.shorter)]:
         torch.manual_seed(seed)
         few, _, since = name.partition(":")
-        fewer = name in args.fewer
-        fanouts = [int(f) for f in few.split(",")] if fewer else args.fanouts
-        stale, start, last = (0, float(since or 0), 0) if fewer else spans(name, args)
+        fewer, kept = name in args.fewer, name in args.stale
+        sampler, _, numbers = few.rpartition("=")
+        fanouts = [int(f) for f in numbers.split(",")] if fewer else args.fanouts
+        stale, start, last = spans(name, args) if kept else (0, float(since or 0), 0)
+        epochs = int(name.partition(" ")[0]) if name and not fewer and not kept else args.epochs
         model = make(kind, width, classes, args)
         accelerate(model)
         history = None
-        if name in args.stale:
-            aggregates = name.endswith("a")
+        if kept:
+            aggregates = "a" in name
+            levels = [int(level) for level in name.partition("a")[2].split("+") if level]
             history = History(
                 None if aggregates else args.p_grad,
                 stale,
                 keep="aggregates" if aggregates else "rows",
+                levels=levels or None,
                 policy=args.policy,
                 memory=memory,
                 features=False,
@@ -231,11 +285,18 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
             seed=seed,
             transpose=True,
             history=history,
+            neighbor_sampler=Labor(batch_dependency=int(sampler[5:] or 1), edge_weight=False) if sampler else None,
         )
         optimizer = torch.optim.Adam(model.parameters(), args.lr)
-        decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, args.epochs * len(loader))
-        since = int(start) if name else 0
-        result.append(Contestant(name or "plain", model, loader, history, optimizer, decay, since, args.epochs - last))
+        steps = epochs * len(loader)
+        falls = torch.optim.lr_scheduler
+        decay = falls.CosineAnnealingLR(optimizer, steps) if args.cosine else falls.LinearLR(optimizer, 1.0, 0.0, steps)
+        c = Contestant(name or "plain", model, loader, history, optimizer, decay, int(start), epochs - last)
+        c.ages = ages(stale, args, len(loader)) if kept else ""
+        if not name:
+            c.since, c.visits = 0, torch.zeros(graph["y"].numel(), dtype=torch.long)
+            c.room = int(memory / graph["x"].element_size() / width)
+        result.append(c)
     return result
 
 
@@ -249,11 +310,14 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
         running = [c for c in found if c.since <= epoch]
         for c in running:
             train(c, graph, epoch, seed)
-            if c.name in args.fewer:
+            if not c.history and c is not plain:
                 c.plain_rows = plain.rows - c.before
         if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
             scores = []
             for c in running:
+                if not c.history and epoch >= c.until:
+                    scores.append(c.best)
+                    continue
                 score, tested = evaluate(c.model, graph, args, binary)
                 scores.append(score)
                 if score > c.best:
@@ -288,7 +352,7 @@ def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]
             [
                 name,
                 kind,
-                mine[0].name,
+                f"{mine[0].name}{' (' * bool(mine[0].ages)}{mine[0].ages}{')' * bool(mine[0].ages)}",
                 f"{statistics.mean(scores):.2f}",
                 f"{statistics.mean(deltas):+.2f} ± {spread:.2f}" if place else "",
                 f"{saved(mine):.1f}",
@@ -299,6 +363,8 @@ def report(name: str, kind: str, runs: list[list[Contestant]]) -> list[list[str]
                 f"{100 * sum(c.updating for c in mine) / sum(sum(c.seconds) for c in mine):.1f}" if place else "",
             ]
         )
+    hottest = 100 * sum(c.cached for c in plain) / max(1, sum(c.read for c in plain))
+    lines.append([name, kind, "hottest features", lines[0][3], "0", f"{hottest:.1f}", f"{hottest:.1f}", *[""] * 4])
     return lines
 
 

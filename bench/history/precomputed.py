@@ -1,9 +1,12 @@
 """The first layer precomputed against plain training: accuracy and seconds in memory, requests and bytes out of core.
 
     python bench/history/precomputed.py accuracy amazon-computers --folder ../../shared/data --models sage,gcn,gin
+    python bench/history/precomputed.py combined tolokers --stale 0.25a,1.0a,1.0
     python bench/history/precomputed.py disk out/precomputed --nodes 4e6
 
-Plain and precomputed epochs take turns, so that both see the same machine. Accuracy is that of the whole graph.
+Plain and precomputed epochs take turns, so that both see the same machine. Accuracy is that of the whole graph. Processor time
+is that of the process, the loader's threads included. "combined" keeps rows (1.0) or aggregates (1.0a) of the second layer
+over a precomputed first one, SAGE without norms; of its rows of features each node counts two, x and x_mean.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from accuracy import metric
 from graphs import load
+from torch import nn
+from torch_geometric.nn import SAGEConv
 from torch_geometric.nn.models import GCN, GIN, GraphSAGE
 
 import freshgo
@@ -59,15 +65,17 @@ class Run:
             self.loader = freshgo.Loader(graph, fanouts, inputs, **options)
         self.data, self.optimizer = data, torch.optim.Adam(self.model.parameters(), lr=0.005)
         self.seconds: list[float] = []
+        self.processor: list[float] = []
 
     def epoch(self) -> None:
         self.model.train()
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         for batch in self.loader:
             self.optimizer.zero_grad()
             F.cross_entropy(forward(self.model, batch), batch.y[: batch.batch_size]).backward()
             self.optimizer.step()
         self.seconds.append(time.perf_counter() - begin)
+        self.processor.append(time.process_time() - used)
 
     @torch.no_grad()
     def accuracy(self) -> float:
@@ -82,7 +90,7 @@ def accuracy(options: argparse.Namespace) -> None:
     fanouts = [int(n) for n in options.fanouts.split(",")]
     for kind in options.models.split(","):
         found: dict[bool, list[float]] = {False: [], True: []}
-        ratios, first = [], 0.0
+        ratios, used, first = [], [], 0.0
         for seed in range(options.seeds):
             runs = {way: Run(data, kind, options.columns, fanouts, options.batch, seed, way) for way in (False, True)}
             for _ in range(options.epochs):
@@ -92,11 +100,101 @@ def accuracy(options: argparse.Namespace) -> None:
                 found[way].append(run.accuracy())
             first = runs[True].seconds_first
             ratios += [a / b for a, b in zip(runs[False].seconds, runs[True].seconds, strict=True)]
+            used += [a / b for a, b in zip(runs[False].processor, runs[True].processor, strict=True)]
         show = {way: f"{np.mean(of):.2f} ± {np.std(of):.2f}" for way, of in found.items()}
         print(
             f"{options.graph} {kind} {options.columns} columns, {options.epochs} epochs, {options.seeds} seeds: plain "
-            f"{show[False]}, precomputed {show[True]}; an epoch plain / precomputed {statistics.median(ratios):.2f} "
-            f"(median); aggregates in {first:.2f} s",
+            f"{show[False]}, precomputed {show[True]}; an epoch plain / precomputed {statistics.median(ratios):.2f}, "
+            f"of processor time {statistics.median(used):.2f} (medians); aggregates in {first:.2f} s",
+            flush=True,
+        )
+
+
+class Combined(nn.Module):
+    """Three layers of SAGE, the first over what was added up before, or over the batch."""
+
+    def __init__(self, width: int, columns: int, classes: int, first: bool) -> None:
+        super().__init__()
+        self.first = first
+        self.convs = nn.ModuleList(
+            SAGEConv(*ends) for ends in ((width, columns), (columns, columns), (columns, classes))
+        )
+
+    def between(self, h: torch.Tensor) -> torch.Tensor:
+        return F.dropout(h.relu(), 0.3, self.training)
+
+    def forward(self, batch: Any, history: freshgo.History | None) -> torch.Tensor:
+        convs, h = list(self.convs), batch.x
+        if self.first:
+            h = self.between(convs[0].lin_l(batch.x_mean) + convs[0].lin_r(h))
+            del convs[0]
+        for conv, block in zip(convs, batch.blocks(), strict=True):
+            if history is None:
+                h = conv((h[: block.num_src], h[: block.num_dst]), block.edge_index)
+            else:
+                h = history(h, block, conv)
+            h = h if conv is self.convs[2] else self.between(h)
+        return h[: batch.batch_size]
+
+    def whole(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index)
+            x = x if conv is self.convs[2] else x.relu()
+        return x
+
+
+def combined(options: argparse.Namespace) -> None:
+    data = load(options.graph, options.folder, options.work, options.project)
+    if options.split:
+        order = torch.randperm(data["y"].numel(), generator=torch.Generator().manual_seed(0))
+        cuts = [int(part * len(order)) for part in (options.split, (1 + options.split) / 2)]
+        data["splits"] = dict(zip(("train", "val", "test"), order.tensor_split(cuts), strict=True))
+    if options.standardize:
+        data["x"] = (data["x"] - data["x"].mean(0)) / data["x"].std(0).clamp(min=1e-6)
+    x, y, fanouts = data["x"], data["y"], [int(n) for n in options.fanouts.split(",")]
+    graph = freshgo.propagate({name: data[name] for name in ("x", "y", "edge_index")}, "x", progress=False)
+    plain = {name: data[name] for name in ("x", "y", "edge_index")}
+    names = ["plain", "precomputed", *options.stale.split(",")]
+    scores: dict[str, list[float]] = {name: [] for name in names}
+    rows: dict[str, int] = dict.fromkeys(names, 0)
+    used: dict[str, list[float]] = {name: [] for name in names}
+    for seed in range(options.seeds):
+        for name in names:
+            torch.manual_seed(seed)
+            model = Combined(x.size(1), options.columns, int(y.max()) + 1, name != "plain")
+            freshgo.nn.accelerate(model)
+            history = None
+            if name not in ("plain", "precomputed"):
+                keep = "aggregates" if name.endswith("a") else "rows"
+                room = 2 * 4 * options.columns * y.numel()
+                history = freshgo.History(t_stale=float(name.rstrip("a")), keep=keep, memory=room, features=False)
+            of, hops = (plain, fanouts) if name == "plain" else (graph, fanouts[:-1])
+            inputs, start = data["splits"]["train"], {"batch_size": options.batch, "shuffle": True, "seed": seed}
+            loader = freshgo.Loader(of, hops, inputs, transpose=True, history=history, **start)
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+            for _ in range(options.epochs):
+                began = time.process_time()
+                for batch in loader:
+                    levels = batch.blocks()[0].levels
+                    read = batch.n_id.numel() if levels is None else levels.loaded
+                    rows[name] += read * (1 if name == "plain" else 2)
+                    optimizer.zero_grad()
+                    F.cross_entropy(model(batch, history), batch.y[: batch.batch_size]).backward()
+                    optimizer.step()
+                    if history is not None:
+                        history.update()
+                used[name].append(time.process_time() - began)
+            loader.close()
+            model.eval()
+            test = data["splits"]["test"]
+            with torch.no_grad():
+                scores[name].append(metric(model.whole(x, data["edge_index"])[test], y[test], int(y.max()) == 1))
+    for name in names:
+        against = [100 * (a - b) for a, b in zip(scores[name], scores["plain"], strict=True)]
+        print(
+            f"{options.graph}, {options.epochs} epochs, {options.seeds} seeds, {name}: {100 * np.mean(scores[name]):.2f} "
+            f"({np.mean(against):+.2f} ± {np.std(against, ddof=min(1, len(against) - 1)):.2f}), rows "
+            f"{rows[name] / rows['plain']:.2f}, processor time {np.median(used[name]) / np.median(used['plain']):.2f}",
             flush=True,
         )
 
@@ -181,6 +279,20 @@ def main() -> None:
     command.add_argument("--epochs", type=int, default=5)
     command.add_argument("--seeds", type=int, default=3)
     command.set_defaults(run=accuracy)
+    command = commands.add_parser("combined")
+    command.add_argument("graph")
+    command.add_argument("--folder", type=Path, default=Path("../../shared/data"))
+    command.add_argument("--work", type=Path, default=Path("out"))
+    command.add_argument("--project", type=int, default=0, help="project wider features to so many columns")
+    command.add_argument("--standardize", action="store_true")
+    command.add_argument("--split", type=float, default=0, help="train on a random part of all nodes")
+    command.add_argument("--stale", default="0.25a,1.0a,0.25,1.0")
+    command.add_argument("--fanouts", default="10,5,5")
+    command.add_argument("--columns", type=int, default=64)
+    command.add_argument("--batch", type=int, default=100)
+    command.add_argument("--epochs", type=int, default=5)
+    command.add_argument("--seeds", type=int, default=3)
+    command.set_defaults(run=combined)
     command = commands.add_parser("disk")
     command.add_argument("path", type=Path)
     command.add_argument("--nodes", type=float, default=4e6)

@@ -4,7 +4,7 @@
 
 Every contestant has the same bytes (--memory of the features'): features alone, embeddings alone and both, by policy. A row
 counts as read unless the buffer or the cache has it, so the figures compare. "unlimited" has room for every embedding, and so
-shows what no policy can exceed at that t_stale. The graph is converted to a store, so rows come from disk.
+shows what no policy can exceed at that t_stale. "aggregates" keeps those of level 1 (with --hidden). The graph is converted to a store, so rows come from disk.
 
 Without --hidden the model has no products: each layer adds to a row the mean of its neighbours, --wide times as wide as the
 features, which leaves the loader's part of the time. With it, it is PyG's GraphSAGE, accelerated. --disk REQUESTS,MB slows the
@@ -132,6 +132,8 @@ def history_of(policy: str, stale: float, n_bytes: int, everything: int, args: a
         return History(policy="gas", memory=n_bytes, lag=args.lag)
     if name == "unlimited":
         return History(args.p_grad, stale, policy="gradient", memory=everything, features=False, lag=args.lag)
+    if name == "aggregates":  # of level 1; with --hidden, for there must be a layer that adds up
+        return History(t_stale=stale, keep="aggregates", memory=n_bytes, features="alone" not in policy, lag=args.lag)
     return History(args.p_grad, stale, policy=name, memory=n_bytes, features="alone" not in policy, lag=args.lag)
 
 
