@@ -103,6 +103,38 @@ func fg_history_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C
 	})
 }
 
+//export fg_history_forecast
+func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, kept *C.uint8_t, numLayers, timeoutMS C.int32_t,
+	counts *C.int64_t, err *C.fg_error) C.int32_t {
+	return export(err, func() error {
+		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
+		if err != nil {
+			return err
+		}
+		var t taker
+		out := list[int64](&t, counts, 4+2*int64(numLayers), "counts")
+		given := list[byte](&t, kept, int64(numLayers), "layers")
+		if t.err != nil {
+			return t.err
+		}
+		judged := make([]bool, len(given))
+		for i, k := range given {
+			judged[i] = k != 0
+		}
+		return l.within(int32(timeoutMS), func(ctx context.Context) error {
+			found, err := l.loader.ForecastHistory(ctx, int64(epoch), int64(firstBatch), judged)
+			if err != nil {
+				return err
+			}
+			copy(out, []int64{found.Rows, found.PlainRows, found.Edges, found.PlainEdges})
+			for i := range found.Hits {
+				out[4+2*i], out[5+2*i] = found.Hits[i], found.Misses[i]
+			}
+			return nil
+		})
+	})
+}
+
 //export fg_history_save
 func fg_history_save(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err *C.fg_error) C.int32_t {
 	return export(err, func() error {

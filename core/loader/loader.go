@@ -32,6 +32,7 @@ type Loader struct {
 	online      bool         // whether the policy changes the cache
 	planned     *planning    // nil: batches are not planned
 	pruner      pruner
+	forecast    *forecast       // of what it will do; nil: none has begun
 	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
 	hot         *prune.Features // in the history's buffer; nil: none
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
@@ -131,6 +132,7 @@ func (l *Loader) Stop() {
 	if e != nil {
 		e.stop()
 	}
+	l.dropForecast()
 }
 
 // Close stops the work and frees everything but batches already handed over.

@@ -159,6 +159,7 @@ class History:
         self._policy, self._keeps = policy, keeps
         self.training = True
         self._loader: weakref.ref[Feeder] | None = None
+        self._hops = 0  # of the loader
         self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
         self._attached: Attachment | None = None
         self._step: Step | None = None
@@ -323,6 +324,38 @@ class History:
             "error": self._estimation.rows(),
         }
 
+    def forecast(self) -> dict[str, Any]:
+        """Return what the history will save in the epoch that the next ``iter`` of the loader begins, before it begins.
+
+        Where gradients decide nothing (aggregates, ``policy="gas"``, ``p_grad=1``), entries depend on the samples, on
+        age and on room, all of which are known ahead. So these are the very counts that the epoch will have, if it runs
+        to its end and every batch is updated. All batches of the epoch are sampled for it; no row is read.
+
+        Returns:
+            ``"rows"``, of which features are read or found in a cache, and ``"plain_rows"`` without history;
+            ``"edges"`` and ``"plain_edges"``; ``"layers"`` with ``"hits"`` and ``"misses"`` of each hidden layer. Where
+            lists on disk are spared, ``"rows_saved"`` of :meth:`stats` does not count nodes that only those name.
+
+        Raises:
+            InvalidArgumentError: gradients decide; nothing has been updated yet, so that it is not known how many rows
+                have room; the history is in evaluation; an epoch runs; features share the buffer; or batches are
+                reordered.
+            BudgetError: there is no room for a second set of the history's tables.
+            ClosedError: there is no open loader.
+        """
+        native = self._native()
+        if not self._training():
+            raise InvalidArgumentError("the history or its model is in evaluation: the next epoch uses no history")
+        if not self._kept():
+            raise InvalidArgumentError("with p_grad=0 or t_stale=0 nothing is kept: there is nothing to forecast")
+        loader = self._live()
+        assert loader is not None  # as there is a native one
+        kept, levels = self._keeps.of(self._hops), range(1, self._hops)
+        counts = native.history_forecast(*loader._upcoming(), [level in kept for level in levels])
+        found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
+        layers = zip(counts[4::2], counts[5::2], strict=True)
+        return {**found, "layers": [{"hits": hits, "misses": misses} for hits, misses in layers]}
+
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: saving over time, hits by layer, ages, buffer, error by age."""
         return figure(self.stats())
@@ -399,6 +432,7 @@ class History:
         if self._loader is not None and self._restored is None:  # what was counted was another loader's
             self._trail, self._estimation = Trail(), Estimation()
         self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
+        self._hops = hops
         self._unwritten = None
 
     def _closing(self, loader: Feeder) -> None:

@@ -552,6 +552,15 @@ class Loader:
     def _rewind(self) -> None:
         self._seek(self._at.epoch, self._at.done)
 
+    def _upcoming(self) -> tuple[int, int]:
+        """The epoch that the next ``iter`` begins, and how many of its batches have been made."""
+        at = self._at
+        with at.lock:
+            share = self._share()
+            self._settle(share)
+            self._openings.ready().take(share.members())
+            return (at.epoch + 1, 0) if at.begun else (at.epoch, at.done)
+
     def _rank(self, *, take: bool) -> list[int] | None:
         share = self._share()
         if take:

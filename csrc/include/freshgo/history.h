@@ -81,6 +81,14 @@ int32_t fg_history_update(fg_loader *loader, int64_t iteration, int64_t row_byte
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED, FG_INVALID. */
 int32_t fg_history_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
+/* What the history will do in an epoch, if it began now where `first_batch` batches of it have been made. kept[l - 1]
+ * says whether anything of hidden layer l is kept. counts is [4 + 2 * num_layers]: rows, rows of plain batches, edges,
+ * edges of plain batches, then hits and misses of each hidden layer. All batches are drawn; no epoch may run.
+ * Blocks: up to timeout_ms; after FG_TIMEOUT the same call goes on. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_TIMEOUT, FG_CLOSED, FG_INVALID (gradients decide, or nothing was updated yet), FG_BUDGET. */
+int32_t fg_history_forecast(fg_loader *loader, int64_t epoch, int64_t first_batch, FG_IN uint8_t *kept,
+                            int32_t num_layers, int32_t timeout_ms, int64_t *counts, fg_error *err);
+
 /* The state of the decisions, a uint8 tensor; with the buffer it is all there is.
  * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK,
  * FG_CLOSED, FG_INVALID, FG_BUDGET. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -50,6 +50,7 @@ class Decisions(Protocol):
     def history_admitted(self, norms: object) -> list[tuple[torch.Tensor, torch.Tensor]]: ...
     def history_skip(self, iteration: int) -> None: ...
     def history_stats(self) -> dict[str, Any]: ...
+    def history_forecast(self, epoch: int, done: int, kept: Sequence[bool]) -> list[int]: ...
     def history_save(self) -> bytes: ...
     def history_restore(self, state: bytes) -> None: ...
 
@@ -64,6 +65,9 @@ class Feeder(Protocol):
     def _rank(self, *, take: bool) -> list[int] | None:
         """The rank, and the number of ranks, of the epochs that begin now; None where there is one. With ``take`` spans
         in epochs go by their length from now on."""
+
+    def _upcoming(self) -> tuple[int, int]:
+        """The epoch that the next ``iter`` begins, and how many of its batches have been made."""
 
     def _rewind(self) -> None:
         """End the epoch that runs, so that the next ``iter`` goes on with it after the last batch yielded."""

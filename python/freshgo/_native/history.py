@@ -69,6 +69,14 @@ class HistoryCalls:
         """What the history did."""
         return abi.read_json("fg_history_stats", self._handle())
 
+    def history_forecast(self, epoch: int, done: int, kept: Sequence[bool]) -> list[int]:
+        """What the history will do in an epoch of which ``done`` batches have been made: see ``freshgo/history.h``."""
+        layers, counts = (ctypes.c_uint8 * len(kept))(*kept), (ctypes.c_int64 * (4 + 2 * len(kept)))()
+        arguments = (self._handle(), epoch, done, layers, len(kept), POLL_MS, counts)
+        while abi.call("fg_history_forecast", *arguments) == header.TIMEOUT:
+            pass
+        return list(counts)
+
     def history_save(self) -> bytes:
         """The state of the decisions."""
         state = _tensor("fg_history_save", self._handle())

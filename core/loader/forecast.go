@@ -1,0 +1,105 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+
+	"freshgo/core/internal/guard"
+	"freshgo/core/prune"
+	"freshgo/core/sample"
+)
+
+// forecast is one of an epoch, as far as it has come.
+type forecast struct {
+	epoch, first int64
+	order        *seedOrder
+	turns        turns
+	at           int64
+	of           *prune.Forecaster
+}
+
+// ForecastHistory says what the history will do in an epoch whose batches before a number of the caller's choice have
+// been made, if it began now: it draws all of its batches. judged says of which hidden layers anything is kept. Where
+// ctx ends first, the next call with the same arguments goes on.
+//
+// Errors: ErrOption, those of prune.Pruner.Forecast and of drawing, and ctx's.
+func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64, judged []bool) (prune.Forecast, error) {
+	var found prune.Forecast
+	if err := l.usable(); err != nil {
+		return found, err
+	}
+	err := guard.Run(func() error {
+		f, err := l.beginForecast(ctx, epoch, first, judged)
+		if err != nil {
+			return err
+		}
+		for ; f.at < f.turns.count; f.at++ {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := l.forecastOne(f); err != nil {
+				l.dropForecast()
+				return err
+			}
+		}
+		found = f.of.Found()
+		l.dropForecast()
+		return nil
+	})
+	return found, err
+}
+
+// beginForecast returns the one that has begun, or a new one.
+func (l *Loader) beginForecast(ctx context.Context, epoch, first int64, judged []bool) (*forecast, error) {
+	if f := l.forecast; f != nil && f.epoch == epoch && f.first == first {
+		return f, nil
+	}
+	l.dropForecast()
+	h, prunes := l.pruner.(*prune.Pruner)
+	switch {
+	case !prunes:
+		return nil, fmt.Errorf("%w: the loader has no history", prune.ErrCall)
+	case l.split.Reorder != 0:
+		return nil, fmt.Errorf("%w: of an epoch whose batches are reordered there is no forecast", prune.ErrCall)
+	case epoch < 0 || first < 0 || first > l.NumBatches():
+		return nil, fmt.Errorf("%w: a forecast of epoch %d from batch %d of %d on", ErrOption, epoch, first, l.NumBatches())
+	}
+	f := &forecast{epoch: epoch, first: first}
+	f.turns, f.at = l.turnsFrom(first)
+	var err error
+	if f.of, err = h.Forecast(l.budget, f.at, f.turns.count, judged); err != nil {
+		return nil, err
+	}
+	if f.order, err = l.newSeedOrder(ctx, l.epochKey(epoch)); err != nil {
+		f.of.Close()
+		return nil, err
+	}
+	l.forecast = f
+	return f, nil
+}
+
+// forecastOne draws the next batch of a forecast and prunes it. It is not ended in between.
+func (l *Loader) forecastOne(f *forecast) error {
+	ctx, number := context.Background(), f.turns.number(f.at)
+	var r request
+	if err := f.order.batch(ctx, number, &r); err != nil {
+		return err
+	}
+	worker := <-l.workers
+	defer func() { l.workers <- worker }()
+	var drawn sample.Subgraph
+	if err := l.draw(ctx, worker, f.order.batchKey(number), &r, &drawn); err != nil {
+		return fmt.Errorf("loader: forecast of batch %d: %w", f.at, err)
+	}
+	cost := l.rowCost()
+	return f.of.Next(ctx, &drawn, int64(len(r.inputs)), func(estimate func(func(int64) float32)) { estimate(cost) })
+}
+
+// dropForecast ends one that has begun.
+func (l *Loader) dropForecast() {
+	if f := l.forecast; f != nil {
+		f.of.Close()
+		f.order.free()
+		l.forecast = nil
+	}
+}
