@@ -126,7 +126,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--memory", help="of the loader, as 256MiB; else half of what is available")
     parser.add_argument("--t-stale", type=number, default=1.0, help="iterations (200) or epochs (1.0)")
-    parser.add_argument("--p-grad", type=float, default=0.9)
+    parser.add_argument("--keep", choices=("rows", "aggregates"), default="rows", help="what a history keeps")
+    parser.add_argument("--p-grad", type=float, help="0.9 of rows; aggregates need no gradient")
     parser.add_argument("--policy", choices=("performance", "gradient", "gas"), default="performance")
     parser.add_argument("--buffer", help="of the history, as 64MiB; else a tenth of the features")
     parser.add_argument("--plot", type=Path, help="write a picture of what history did")
@@ -138,6 +139,7 @@ def main() -> None:
         else:
             data, path = arrays(args.directory), args.directory / "history.freshgo"
         bounds = {} if args.policy == "gas" else {"p_grad": args.p_grad, "t_stale": args.t_stale}
+        bounds["keep"] = args.keep
         with convert(data, path, overwrite=True) as store:
             for history in (None, History(**bounds, policy=args.policy, memory=args.buffer)):
                 run(store, history, args)
