@@ -49,14 +49,14 @@ def products(model: Any, nodes: int) -> float:
     return taken
 
 
-def measured(path: Path, out: Path, model: Any, memory: int) -> None:
+def measured(path: Path, work: Path, model: Any, memory: int) -> None:
     with Store(path) as store:
         how = {"tensor": "x", "batch_size": 4096, "device": None, "dtype": torch.float32, "report": None}
         layers = layers_of(model, None, None, None)
         while True:
             start = time.perf_counter()
             try:
-                with Streamed(store, out, layers, model, nodes=None, memory=memory, **how) as run:
+                with Streamed(store, work, layers, model, nodes=None, memory=memory, **how) as run:
                     run.complete()
                 break
             except BudgetError as error:
@@ -92,7 +92,7 @@ def main() -> None:
     try:
         for name, how in (("plain", {}), ("relaid", {"relayout": "community"})):
             convert(generated(args.nodes, args.edges, args.width), args.dir / name, progress=False, **how).close()
-            measured(args.dir / name, args.dir / "out.npy", model, int(args.share * 4 * args.nodes * args.width))
+            measured(args.dir / name, args.dir / "work", model, int(args.share * 4 * args.nodes * args.width))
     finally:
         for name in ("plain", "relaid"):
             shutil.rmtree(args.dir / name, ignore_errors=True)

@@ -34,6 +34,11 @@ class Ids:
         described = attachments[name if self._numbers else f"{name}/ends"]
         self._count, self._dtype = int(described["shape"][0]), str(described["dtype"])
 
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """``torch.int64`` or ``torch.uint64`` where keys are integers; None where they are strings."""
+        return getattr(torch, self._dtype) if self._numbers else None
+
     def __len__(self) -> int:
         return self._count
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from freshgo._args import checks
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._infer.layers import Layer, layers_of
+from freshgo._infer.outputs import output_of
 from freshgo._infer.run import Run
 from freshgo._infer.streamed import Streamed
-from freshgo.errors import DTypeError, StoreExistsError
+from freshgo.errors import DTypeError
 from freshgo.store import Store
 
 __all__ = ["infer"]
@@ -27,7 +27,7 @@ __all__ = ["infer"]
 def infer(
     model: torch.nn.Module | None,
     store: Store | str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | tuple[Store | str | os.PathLike[str], str],
     *,
     nodes: Any = None,
     layers: Sequence[Callable[[Any, Any], Any]] | None = None,
@@ -41,7 +41,8 @@ def infer(
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> Path:
-    """Compute a model's output for every node of a store, and write it to ``out`` as ``.npy``.
+    """Compute a model's output for every node of a store, and write it to ``out``: as ``.npy``, as Parquet with the
+    keys of the nodes, or as a tensor of the store.
 
     All nodes pass through the first layer, with all their neighbours, before any passes through the second. So every
     row of a layer is computed once, however many nodes need it, and nothing is sampled: the result is that of the
@@ -52,6 +53,8 @@ def infer(
 
         embeddings = freshgo.infer(model.eval(), "papers.freshgo", "embeddings.npy", memory="8GiB")
         rows = numpy.load(embeddings, mmap_mode="r")  # row i is that of node i
+        freshgo.infer(model, "papers.freshgo", "embeddings.parquet")  # columns "id" and "embedding"
+        freshgo.infer(model, "papers.freshgo", ("papers.freshgo", "emb"))  # a tensor of the store
 
     A model of PyG's ``BasicGNN`` (GraphSAGE, GCN, GIN, GAT, PNA, EdgeCNN) is used as it is, also with
     ``freshgo.nn.accelerate``. GCN needs the degrees of all nodes, for which the lists are read once more. Any other
@@ -65,18 +68,25 @@ def infer(
     In a heterogeneous graph ``h`` is a dict by node type, and so is what a layer returns: a type that it leaves out has
     no rows for the next layer. Batches have every edge-level tensor (``batch.edge_type``) and no ``e_id``.
 
-    Beside ``out`` there is a directory, ``out`` with ``.partial``, while this works: the rows of two layers at a time,
-    and for layers that a :class:`Loader` reads the edges. If the process ends, the same call goes on where it was, at
-    most some seconds of work before. Another call with the same ``out`` begins anew.
+    Beside ``out`` there is a directory, ``out`` with ``.partial`` (for a tensor of a store ``.infer``), while this
+    works: the rows of two layers at a time, and for layers that a :class:`Loader` reads the edges. If the process ends,
+    the same call goes on where it was, at most some seconds of work before. Another call with the same ``out`` begins
+    anew.
 
     Args:
         model: in the mode ``eval()``. With ``layers`` it may be None; if given, its parameters tell whether a call goes
             on with what another began.
         store: an open store, or the path of one.
-        out: the ``.npy`` file to write, a row for each node; in a heterogeneous graph a directory to create, with a
-            file for each node type that the last layer gives rows of.
+        out: the file to write, a row for each node; in a heterogeneous graph a directory to create, with a file for
+            each node type that the last layer gives rows of. A path that ends in ``.parquet`` becomes Parquet: ``id``,
+            the key that the node had in the tables of :func:`freshgo.convert_tables` (int64, uint64 or string) or else
+            its number (int64), and ``embedding``, a list of fixed size. Any other path becomes ``.npy``. A pair of a
+            store, or the path of one, and a name becomes a tensor of that store: of ``store`` itself, or of a store to
+            create there, which is ``store`` with this tensor (:func:`freshgo.update`). It is a tensor like any other,
+            and stays when others change.
         nodes: compute the last layer for these nodes only, given as ``input_nodes`` of a :class:`Loader`; row i of the
-            result is that of the i-th of them. None is every node.
+            result is that of the i-th of them. None is every node. In a tensor of a store the rows of other nodes are
+            NaN.
         layers: the layers of the model as functions.
         tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
         edge_weight, edge_attr: edge-level tensors that the convolutions of a ``BasicGNN`` take under these names.
@@ -86,22 +96,23 @@ def infer(
         batch_size: nodes per batch.
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
         dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.
-        overwrite: replace ``out``, which stays until the new one is complete.
+        overwrite: replace ``out``, or the tensor of ``store``; it stays until the new one is complete.
         progress: show a bar; or a callable that is called with ``(stage, done, total)``, in nodes.
 
     Returns:
-        ``out``.
+        The path of what was written; for a tensor, that of its store.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, or one whose layers cannot be
             computed by themselves (jumping knowledge, norms over the whole graph); a layer that returns something else
             than a row for each of its nodes.
         StoreExistsError: ``out`` exists, and ``overwrite`` is false.
+        LibraryError: pyarrow is not installed, and ``out`` is Parquet (``pip install 'freshgo[tables]'``).
         BudgetError: ``memory`` is too small; ``minimum`` works.
         BusyError: another process writes to ``out``.
         StoreNotFoundError, FormatError, CorruptError, ReadError, WriteError: as for :func:`convert`.
     """
-    target = _target(out, overwrite=checks.flag("overwrite", overwrite))
+    replace = checks.flag("overwrite", overwrite)
     if dtype not in (torch.float32, torch.float16):
         raise DTypeError(f"dtype must be torch.float32 or torch.float16, got {dtype!r}")
     for name, value in (("tensor", tensor), ("edge_weight", edge_weight), ("edge_attr", edge_attr)):
@@ -110,27 +121,27 @@ def infer(
     functions: list[Layer] = layers_of(model, layers, edge_weight, edge_attr)
     opened = store if isinstance(store, Store) else Store.open(store)
     try:
+        output, n_bytes = output_of(out, opened, _asked(opened, nodes), overwrite=replace), parse_size("memory", memory)
         with progress_of(progress) as report:
             run = _kind(functions, opened, tensor)(
                 opened,
-                target,
+                output.work,
                 functions,
                 model,
                 nodes=nodes,
                 tensor=tensor,
-                memory=parse_size("memory", memory),
+                memory=n_bytes,
                 batch_size=checks.count("batch_size", batch_size, 1),
                 device=_device(model, device),
                 dtype=dtype,
                 report=report,
             )
             with run:
-                made = run.complete()
-                _replace(made, target)
+                output.publish(run.complete(), n_bytes, report)
     finally:
         if opened is not store:
             opened.close()
-    return target
+    return output.target
 
 
 def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:
@@ -140,13 +151,15 @@ def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:
     return Streamed if streams else Run
 
 
-def _target(out: Any, *, overwrite: bool) -> Path:
-    if not isinstance(out, str | os.PathLike):
-        raise DTypeError(f"out must be a path, got {checks.shown(out)}")
-    target = Path(os.fsdecode(out))
-    if target.exists() and not overwrite:
-        raise StoreExistsError(17, "out exists; overwrite=True replaces it", str(target))
-    return target
+def _asked(store: Store, nodes: Any) -> list[str]:
+    """The node types whose rows are asked for."""
+    if nodes is None or not store.node_types:
+        return store.node_types or [""]
+    if isinstance(nodes, str | tuple | list):
+        nodes = [nodes] if isinstance(nodes, str) else nodes[:1]
+    return [
+        node_type for node_type in store.node_types if isinstance(nodes, Mapping | list | tuple) and node_type in nodes
+    ]
 
 
 def _device(model: torch.nn.Module | None, device: str | torch.device | None) -> str | torch.device | None:
@@ -155,15 +168,3 @@ def _device(model: torch.nn.Module | None, device: str | torch.device | None) ->
         return device
     first = next(model.parameters(), None)
     return first.device if isinstance(first, Tensor) else None
-
-
-def _replace(made: Path, target: Path) -> None:
-    """Put what was made in the place of what may be there."""
-    if made.is_dir() and target.is_dir():
-        before = target.with_name(f"{target.name}.replaced")
-        shutil.rmtree(before, ignore_errors=True)
-        target.rename(before)
-        made.rename(target)
-        shutil.rmtree(before, ignore_errors=True)
-    else:
-        made.replace(target)

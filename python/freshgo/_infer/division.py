@@ -15,6 +15,15 @@ from freshgo.errors import BudgetError
 FLOAT = 4
 """Bytes of a number in memory, and of a sum on disk."""
 
+WORKING = 0.2
+"""The part of the free memory that no slice takes. Arbitrary: with less there are fewer slices, and more steps."""
+
+EDGE = 16
+"""Bytes of an edge while it is added: its source, weight, and number where weights are not by target."""
+
+MOST_ROWS = 1 << 17
+"""Rows at a time, where there is room for more: what an interrupt waits for."""
+
 READING = 6 << 20
 """Bytes that stay free for reading the input. Arbitrary: a loader of short rows needs half of it."""
 
@@ -34,9 +43,14 @@ class Stage:
     held: bool
     """Whether what is added up goes from the input into memory, and never to disk."""
     columns_out: int
+    adding: int
+    """Nodes whose sums are made at a time, in the passes over slices."""
+    finishing: int
+    """Nodes whose rows are made at a time."""
 
     def __str__(self) -> str:
-        return f"{self.parts.first} {self.columns} {self.own} {self.slices} {self.held} {self.columns_out}"
+        sizes = f"{self.columns} {self.own} {self.columns_out} {self.adding} {self.finishing}"
+        return f"{self.parts.first} {sizes} {self.slices} {self.held}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +58,10 @@ class Division:
     """The layers, and what is done at a time."""
 
     stages: list[Stage]
-    rows: int
     edges: int
+    """That are read at a time."""
+    rows: int
+    """That are read at a time where a slice goes into memory."""
     fixed: int
     """Bytes that are in memory all the time."""
     free: int
@@ -86,9 +102,9 @@ def divide(
         made = [_stage(form, after, before, place == 0, sizes, free, device) for form in forms]
         stages.append(min(made, key=lambda stage: _bytes(stage, sizes, place == 0)))
         before = stages[-1].columns_out
-    widest = max(max(stage.columns + stage.own, stage.columns_out) for stage in stages)
-    rows = max(16, min(1 << 14, free // 8 // (4 * FLOAT * widest)))
-    return Division(stages, rows, max(256, min(1 << 20, free // 16 // 32)), fixed, free)
+    widest = max(math.ceil(stage.columns / stage.slices) for stage in stages)
+    edges = max(256, min(1 << 20, int(free * WORKING) // 4 // EDGE))
+    return Division(stages, edges, _rows(int(free * WORKING), 2 * FLOAT * widest), fixed, free)
 
 
 def _stage(
@@ -101,13 +117,23 @@ def _stage(
     device: str | torch.device | None,
 ) -> Stage:
     columns, own = parts.width(before), parts.own_width()
-    column = FLOAT * max(1, sizes.nodes)
-    slices = math.ceil(columns / min(columns, max(1, free // 2 // column)))
-    held = first and slices == 1 and (columns + own) * column <= min(free // 2, free - READING)
+    column, working = FLOAT * max(1, sizes.nodes), int(free * WORKING)
+    slices = math.ceil(columns / min(columns, max(1, (free - working) // column)))
+    held = first and slices == 1 and (columns + own) * column <= free - max(working, READING)
+    # Half of what is free to work with has sums: those that are made, and those of a piece of the edges.
+    adding = _rows(working // 2, 2 * FLOAT * math.ceil(columns / slices))
+    both = 2 * columns + own
+    finishing = _rows(working // 2, FLOAT * (both + columns)) if slices == 1 else _rows(free // 2, FLOAT * both)
     one = torch.zeros(1, before, device=device)
     mapped = parts.messages(one)
     beside = parts.own(one) if own else mapped if parts.root is not None else None
-    return Stage(parts, after, columns, own, slices, held, after(parts.combine(mapped, beside)).size(1))
+    columns_out = after(parts.combine(mapped, beside)).size(1)
+    return Stage(parts, after, columns, own, slices, held, columns_out, adding, finishing)
+
+
+def _rows(memory: int, row: int) -> int:
+    """How many rows of so many bytes fit, but no fewer than keep the interpreter from being what takes the time."""
+    return max(16, min(MOST_ROWS, memory // row))
 
 
 def _bytes(stage: Stage, sizes: Sizes, first: bool) -> float:

@@ -13,7 +13,15 @@ import numpy as np
 from torch import Tensor
 
 from freshgo._args.npy_files import read_npy_header
-from freshgo.errors import BusyError, CorruptError, FormatError, ReadError, StorePermissionError, WriteError
+from freshgo.errors import (
+    BusyError,
+    CorruptError,
+    FormatError,
+    FreshgoError,
+    ReadError,
+    StorePermissionError,
+    WriteError,
+)
 
 
 @dataclasses.dataclass
@@ -45,7 +53,7 @@ class Rows:
         self.path, self.shape, self.dtype = path, shape, np.dtype(dtype)
         self.moved = Moved() if moved is None else moved
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self.dtype.itemsize
-        with _written(path):
+        with written(path):
             if path.exists():
                 self._offset = self._found()
                 self._file = os.open(path, os.O_RDWR)
@@ -83,7 +91,7 @@ class Rows:
         data = memoryview(np.ascontiguousarray(rows.numpy(), dtype=self.dtype).reshape(-1).view(np.uint8).data)
         at += self._offset
         self.moved.written += len(data)
-        with _written(self.path):
+        with written(self.path):
             while len(data):
                 n = os.pwrite(self._file, data, at)
                 data, at = data[n:], at + n
@@ -96,13 +104,19 @@ class Rows:
     def put(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         """Write rows by their numbers."""
         self.moved.written += rows.nbytes
-        with _written(self.path):
+        with written(self.path):
             np.memmap(self.path, self.dtype, "r+", self._offset, self.shape)[numbers] = rows
 
     def sync(self) -> None:
         """Make what was written durable."""
-        with _written(self.path):
+        with written(self.path):
             os.fsync(self._file)
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if self._file >= 0:
@@ -126,7 +140,7 @@ class State:
 
     def write(self, state: dict[str, Any]) -> None:
         new = self._path.with_suffix(".new")
-        with _written(new):
+        with written(new):
             with new.open("w") as file:
                 json.dump(state, file)
                 file.flush()
@@ -138,7 +152,7 @@ class Lock:
     """That of a directory, which ends with the process."""
 
     def __init__(self, directory: Path) -> None:
-        with _written(directory):
+        with written(directory):
             directory.mkdir(exist_ok=True)
             self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -151,7 +165,7 @@ class Lock:
         os.close(self._file)
 
 
-class _written:  # noqa: N801  (reads as a statement)
+class written:  # noqa: N801  (reads as a statement)
     """What the system refuses within becomes a WriteError of this path."""
 
     def __init__(self, path: Path) -> None:
@@ -161,7 +175,8 @@ class _written:  # noqa: N801  (reads as a statement)
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if not isinstance(error, OSError) or isinstance(error, FreshgoError):
+            return
         if isinstance(error, PermissionError):
             raise StorePermissionError(error.errno, error.strerror, str(self._path)) from None
-        if isinstance(error, OSError) and not isinstance(error, CorruptError | WriteError | BusyError):
-            raise WriteError(error.errno or 5, error.strerror or str(error), str(self._path)) from error
+        raise WriteError(error.errno or 5, error.strerror or str(error), str(self._path)) from error

@@ -23,6 +23,7 @@ from freshgo._args.types import EdgeType, Inputs
 from freshgo._data.source import StoreSource
 from freshgo._infer.files import Lock, Rows, State
 from freshgo._infer.layers import Layer
+from freshgo._infer.outputs import Made
 from freshgo._native import convert as native_convert
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
@@ -39,7 +40,7 @@ DEGREES = -1
 
 
 class Run:
-    """One inference into ``target``, in a directory beside it.
+    """One inference, in a directory of its own.
 
     It makes passes over the graph: one for each layer, and before them one for the degrees where a layer needs them.
     The first pass writes the edges by target, of which with the rows of a layer the store of the next one is made.
@@ -48,7 +49,7 @@ class Run:
     def __init__(
         self,
         store: Store,
-        target: Path,
+        work: Path,
         layers: list[Layer],
         model: torch.nn.Module | None,
         *,
@@ -72,7 +73,7 @@ class Run:
         self._nodes: Any = given
         self._inputs: Inputs = self._types.inputs(given, source.split, source.splits)
         plan = self._plan()
-        self._work = target.with_name(f"{target.name}.partial")
+        self._work = work
         self._files: dict[Any, Rows] = {}
         self._lock = Lock(self._work)
         try:
@@ -97,8 +98,8 @@ class Run:
         self._passes = [*([DEGREES] if self._norm is not None else []), *range(len(self._layers))]
         return ""
 
-    def complete(self) -> Path:
-        """Compute what is left and return what the last layer gave: a file, or a directory of files."""
+    def complete(self) -> dict[str, Made]:
+        """Compute what is left and return what the last layer gave, by node type."""
         last = len(self._layers) - 1
         while self._state["pass"] < len(self._passes):
             layer = self._passes[self._state["pass"]]
@@ -111,14 +112,20 @@ class Run:
                     self._save()
                 raise
             self._advance(layer)
-        if self._types.homogeneous:
-            return self._rows_path(last, "")
-        folder = self._work / "out"
-        folder.mkdir(exist_ok=True)
-        for node_type in self._types.node_types:
-            if self._rows_path(last, node_type).exists():
-                self._rows_path(last, node_type).replace(folder / f"{node_type}.npy")
-        return folder
+        return self._made()
+
+    def _made(self) -> dict[str, Made]:
+        """The files of the last layer. They are not there if the process that went before has begun to move them."""
+        made, before, first = {}, 0, 0
+        for node_type, total in self._types.num_nodes.items():
+            path, nodes = self._rows_path(len(self._layers) - 1, node_type), None
+            count = self._inputs.counts.get(node_type, 0)
+            if self._inputs.seeds is not None and self._inputs.config.get(node_type) != "all":
+                nodes = self._inputs.seeds[before : before + count] - first
+            if self._types.homogeneous or path.exists():
+                made[node_type] = Made(path, nodes)
+            before, first = before + count, first + total
+        return made
 
     def _every_type(self) -> dict[str, None]:
         """All nodes, as input nodes of a heterogeneous graph."""

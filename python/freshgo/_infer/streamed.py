@@ -21,6 +21,7 @@ from freshgo._infer.columns import Columns, ranges
 from freshgo._infer.division import FLOAT, Division, Sizes, Stage, divide
 from freshgo._infer.files import Moved, Rows
 from freshgo._infer.lists import Lists, order_of
+from freshgo._infer.outputs import Made
 from freshgo._infer.run import NUMPY, Run
 from freshgo.errors import BudgetError, InvalidArgumentError
 from freshgo.loader import Loader
@@ -65,9 +66,9 @@ class Streamed(Run):
         self.moved_before = Moved()
         self._now = Moved()
         self._columns: dict[str, Columns] = {}
-        return f"{[str(stage) for stage in stages]} {self._division.rows}"
+        return f"{[str(stage) for stage in stages]}"
 
-    def complete(self) -> Path:
+    def complete(self) -> dict[str, Made]:
         with contextlib.closing(Lists(self._store, self._weight, self._division.edges, self._now)) as self._lists:
             self.moved_before = Moved(self._now.read, self._now.written)
             while self._state["pass"] < len(self._steps):
@@ -81,7 +82,7 @@ class Streamed(Run):
                     raise
                 self._end(step)
                 self.moved[step] = Moved(self._now.read - before.read, self._now.written - before.written)
-        return self._out_path()
+        return self._made()
 
     # Its files.
 
@@ -142,24 +143,26 @@ class Streamed(Run):
     # Its steps.
 
     def _degrees(self, _: int) -> None:
-        """Find by which each node's row is multiplied, and what its own loop weighs."""
+        """Find by which each node's row is multiplied, and what its own loop weighs beside the loops in its list."""
         assert self._norm is not None  # the step is for it
         kept, own = self._kept("degrees", 2, dtype=np.float32), self._norm
         units = list(ranges(self._store.num_nodes, 1 << 16))
         for unit in range(self._state["batches"], len(units)):
             first, end = units[unit]
-            degree = torch.zeros(end - first)
+            degree, listed = torch.zeros(end - first), torch.zeros(end - first)
             loops = torch.full((end - first,), own.fill if own.loops else 0.0)
             for piece in self._lists.pieces(first, end):
-                targets = _targets(piece.ptr, piece.first - first)
+                targets = torch.repeat_interleave(torch.arange(piece.ptr.numel() - 1), piece.ptr.diff())
+                targets += piece.first - first
                 weight = torch.ones(piece.sources.numel()) if piece.weight is None else piece.weight
+                degree.index_add_(0, targets, weight)
                 if own.loops:
                     loop = piece.sources == targets + first
-                    loops.numpy()[targets[loop].numpy()] = weight[loop].numpy()  # the last of several stays
-                    targets, weight = targets[~loop], weight[~loop]
-                degree.index_add_(0, targets, weight)
-            scale = (degree + loops).pow(-0.5)
-            kept.write(first, torch.stack([scale.masked_fill_(scale == torch.inf, 0), loops], 1))
+                    targets, weight = targets[loop], weight[loop]
+                    loops.numpy()[targets.numpy()] = weight.numpy()  # the last of several stays
+                    listed.index_add_(0, targets, weight)
+            scale = (degree - listed + loops).pow(-0.5)
+            kept.write(first, torch.stack([scale.masked_fill_(scale == torch.inf, 0), loops - listed], 1))
             self._done(("degrees", 0), unit + 1, len(units))
 
     def _scan(self, _: int) -> None:
@@ -177,6 +180,8 @@ class Streamed(Run):
         others than places, and the rows."""
         order = order_of(self._store)
         count = self._store.num_nodes
+        if first == count:  # it was ended between the last row and the next step
+            return
         row = self._store.tensors[self._tensor]
         batch = max(1, min(1 << 14, memory // 16 // (FLOAT * max(1, row.shape[1]))))
         while True:
@@ -197,8 +202,6 @@ class Streamed(Run):
                     least = self._division.fixed + error.minimum + self._memory - memory
                     raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}", least) from None
                 batch //= 2
-        if first == count:
-            return
         with loader:
             at = first
             for made in loader:
@@ -210,10 +213,10 @@ class Streamed(Run):
     def _add(self, place: int) -> None:
         """Write the sums, slice by slice."""
         stage, kept, sums = self._division.stages[place], self._messages(place), self._sums(place)
-        units = list(ranges(self._store.num_nodes, self._division.rows))
+        units = list(ranges(self._store.num_nodes, stage.adding))
         done = self._state["batches"]
         for s in range(done // max(1, len(units)), stage.slices):
-            rows = kept.load(s, self._division.rows)
+            rows = self._scaled(stage, kept.load(s, self._division.rows))
             for unit in range(done - s * len(units), len(units)):
                 first, end = units[unit]
                 sums.files[s].write(first, self._summed(stage, rows, first, end))
@@ -223,7 +226,7 @@ class Streamed(Run):
     def _finish(self, place: int) -> None:
         """Write what the next layer adds up, or the result."""
         stage, whole = self._division.stages[place], self._whole(place)
-        units = list(ranges(self._store.num_nodes, self._division.rows))
+        units = list(ranges(self._store.num_nodes, stage.finishing))
         if place == len(self._layers) - 1:
             self._out()
         for unit in range(self._state["batches"], len(units)):
@@ -246,7 +249,7 @@ class Streamed(Run):
         if stage.slices > 1:
             return None
         if not stage.held:
-            return self._messages(place).load(0, self._division.rows), None
+            return self._scaled(stage, self._messages(place).load(0, self._division.rows)), None
         count = self._store.num_nodes
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
         for at, ids, given in self._input(0, self._division.free - rows.nbytes - own.nbytes):
@@ -257,7 +260,7 @@ class Streamed(Run):
                 own[here] = beside.cpu()
             if self._report is not None:
                 self._report(f"layer 1 of {len(self._layers)}", 0, count)
-        return rows, own if stage.own else None
+        return self._scaled(stage, rows), own if stage.own else None
 
     def _own_rows(self, place: int, whole: tuple[Tensor, Tensor | None] | None, first: int, end: int) -> Tensor | None:
         stage = self._division.stages[place]
@@ -303,44 +306,35 @@ class Streamed(Run):
             self._files[path] = Rows(path, shape, dtype, self._now)
         return self._files[path]
 
+    def _scaled(self, stage: Stage, rows: Tensor) -> Tensor:
+        """Multiply some columns of all nodes by what GCN's coefficients have of the source."""
+        return rows if stage.parts.norm is None else rows.mul_(self._scales()[0].unsqueeze(1))
+
     def _summed(self, stage: Stage, rows: Tensor, first: int, end: int) -> Tensor:
         """What some columns of the in-neighbours of some nodes add up to."""
         from freshgo import ops  # registers operators with torch
 
-        parts = stage.parts
         out = torch.zeros(end - first, rows.size(1))
-        scale = loops = None
-        if parts.norm is not None:
-            scale, loops = self._scales()
         for piece in self._lists.pieces(first, end):
-            weight = piece.weight
-            if scale is not None and parts.norm is not None:
-                sources, targets = piece.sources.long(), _targets(piece.ptr, piece.first)
-                weight = scale[sources] * scale[targets] * (1.0 if weight is None else weight)
-                if parts.norm.loops:
-                    weight[sources == targets] = 0
-            part = ops.aggregate(rows, piece.sources, piece.ptr, weight, "sum")
-            out[piece.first - first :][: part.size(0)] += part
-        if parts.reduce == "mean":
+            out[piece.first - first :][: piece.ptr.numel() - 1] += ops.aggregate(
+                rows, piece.sources, piece.ptr, piece.weight, "sum"
+            )
+        if stage.parts.reduce == "mean":
             ptr = torch.from_numpy(self._lists.ptr[first : end + 1])
             out /= ptr.diff().clamp_(min=1).unsqueeze(1)
-        if scale is not None and loops is not None:
-            out.addcmul_((loops * scale * scale)[first:end].unsqueeze(1), rows[first:end])
+        if stage.parts.norm is not None:
+            scale, loops = (of[first:end].unsqueeze(1) for of in self._scales())
+            out.addcmul_(loops, rows[first:end]).mul_(scale)
         return out
 
     def _scales(self) -> tuple[Tensor, Tensor]:
-        """By which each node's row is multiplied, and what its own loop weighs."""
-        if self._scaled is None:
+        """By which each node's row is multiplied, and what its own loop weighs beside those in its list."""
+        if self._kept_scales is None:
             both = self._kept("degrees", 2, dtype=np.float32).read(0, self._store.num_nodes)
-            self._scaled = both[:, 0].contiguous(), both[:, 1].contiguous()
-        return self._scaled
+            self._kept_scales = both[:, 0].contiguous(), both[:, 1].contiguous()
+        return self._kept_scales
 
-    _scaled: tuple[Tensor, Tensor] | None = None
-
-
-def _targets(ptr: Tensor, first: int) -> Tensor:
-    """The target of each edge."""
-    return torch.repeat_interleave(torch.arange(first, first + ptr.numel() - 1), ptr.diff())
+    _kept_scales: tuple[Tensor, Tensor] | None = None
 
 
 def _put(columns: Columns, at: int, ids: Tensor | None, rows: Tensor) -> None:

@@ -6,8 +6,6 @@ import itertools
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import BACK, CITES, WRITES, hetero_graph, random_graph
+from infer_jobs import said
 from seeds import seed as seed_of
 
 import freshgo
@@ -244,41 +243,6 @@ def test_a_hub_whose_list_is_longer_than_a_piece(tmp_path: Path) -> None:
     assert_near(
         infer(model, tmp_path / "graph", tmp_path / "out.npy", **{**HOW, "memory": "7MiB"}), forward(model, graph)
     )
-
-
-KILLED = """
-import signal, sys, time, torch
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background does not inherit
-from freshgo import infer
-from freshgo._infer import run
-import torch_geometric.nn as tg
-run.SAVED_EVERY = 0.0
-torch.manual_seed(5)
-model = tg.{model}.eval()
-left = {left}
-def said(stage, done, total):
-    global left
-    print(stage, done, flush=True)
-    left -= 1
-    while left == 0:
-        time.sleep(0.01)  # a read would go on sleeping if the signal came just before it
-infer(model, {path!r}, {out!r}, memory={memory!r}, batch_size=100, progress=said)
-"""
-
-
-def said(path: Path, out: Path, lines: int, ended_by: int, **how: str) -> list[tuple[str, int]]:
-    """What a process said until it was ended, after so many lines, or came to its end."""
-    code = KILLED.format(path=str(path), out=str(out), left=lines, **how)
-    command = [sys.executable, "-I", "-W", "ignore", "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        heard = [process.stdout.readline() for _ in range(lines)]
-        if lines:
-            process.send_signal(ended_by)
-        heard += process.stdout.readlines()
-        assert (process.wait() == 0) == (lines == 0)
-    stages = [line.rsplit(" ", 1) for line in heard if line.startswith(("degrees", "layer"))]
-    return [(stage, int(done)) for stage, done in stages]
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])

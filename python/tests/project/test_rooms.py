@@ -63,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
     "propagate": {*LEAVES, "_data", "_native", "store"},
-    "_infer": {*LEAVES, "_data", "_native", "loader", "ops", "store"},
+    "_infer": {*LEAVES, "_data", "_native", "ids", "loader", "ops", "store"},
     "infer": {*LEAVES, "_infer", "store"},
     "update": {*LEAVES, "_native", "store"},
     "convert": {*LEAVES, "_native", "relayout", "store"},

@@ -1,0 +1,224 @@
+"""Where the result of an inference goes: ``.npy`` files, Parquet files with keys, or a tensor of a store.
+
+A result is computed into ``.npy`` files in a directory beside its target, where it can go on after it was ended. From
+there it is published in one step: these files by a rename, what is made of them whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._args import checks
+from freshgo._args.npy_files import read_npy_header
+from freshgo._args.parts import RESERVED, GraphParts, NodeParts
+from freshgo._args.progress import Progress
+from freshgo._infer.columns import ranges
+from freshgo._infer.files import Rows, written
+from freshgo._native import convert as native_convert
+from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
+from freshgo.ids import Ids
+from freshgo.store import Store
+
+MOST_ROWS = 1 << 16
+"""Rows of a row group, and of what is copied at a time, where memory has room for more. Arbitrary: a group is what a
+reader of the file takes at once."""
+
+KEY = 256
+"""Bytes of memory for the key of a row: a string of Python and its place in a column."""
+
+
+class Made(NamedTuple):
+    """The rows of a node type."""
+
+    path: Path
+    """A ``.npy`` file."""
+    nodes: Tensor | None
+    """int64: the node of each row; None: row i is that of node i."""
+
+
+class Output:
+    """``.npy``: a file, or in a heterogeneous graph a directory with a file for each node type."""
+
+    suffix = ".npy"
+
+    def __init__(self, store: Store, target: Path, *, overwrite: bool) -> None:
+        self._store, self.target, self._overwrite = store, target, overwrite
+        self.work = target.with_name(f"{target.name}.partial")
+        """The directory beside the target, where rows are until then."""
+        self._check()
+
+    def _check(self) -> None:
+        if self.target.exists() and not self._overwrite:
+            raise StoreExistsError(17, "out exists; overwrite=True replaces it", str(self.target))
+
+    def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
+        """Put what was made at the target."""
+        whole = self.work / "out"
+        if self._store.node_types:
+            whole.mkdir(exist_ok=True)
+            for node_type, of in made.items():
+                self._write(of, node_type, whole / f"{node_type}{self.suffix}", memory, report)
+        else:
+            self._write(made[""], "", whole, memory, report)
+        with written(self.target):
+            _replace(whole, self.target)
+
+    def _write(self, made: Made, node_type: str, path: Path, memory: int, report: Progress | None) -> None:
+        with written(path):
+            if made.path.exists():  # not if it was moved before this process began
+                made.path.replace(path)
+
+
+class Parquet(Output):
+    """Columns ``id``, the keys that nodes had in the tables of the store or else their ids, and ``embedding``."""
+
+    suffix = ".parquet"
+
+    def _check(self) -> None:
+        super()._check()
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise LibraryError(f"a Parquet file needs pyarrow: pip install 'freshgo[tables]' ({error})") from error
+
+    def _write(self, made: Made, node_type: str, path: Path, memory: int, report: Progress | None) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        rows = read_npy_header(made.path)
+        count, shape = rows.shape[0], rows.shape[1:]
+        row = int(np.prod(shape, dtype=np.int64)) * rows.dtype.itemsize
+        ids = self._ids(node_type)
+        kinds = {torch.int64: pa.int64(), torch.uint64: pa.uint64(), None: pa.string()}
+        fields = [pa.field("id", kinds[torch.int64 if ids is None else ids.dtype], nullable=False)]
+        value: Any = pa.from_numpy_dtype(rows.dtype)
+        for size in reversed(shape):
+            value = pa.list_(value, size)
+        fields.append(pa.field("embedding", value, nullable=False))
+        step = max(1, min(MOST_ROWS, memory // 4 // (3 * row + KEY)))
+        with written(path), path.open("wb") as file:
+            how = {"use_dictionary": False, "write_statistics": ["id"]}
+            with (
+                Rows(made.path, rows.shape, rows.dtype) as source,
+                parquet.ParquetWriter(file, pa.schema(fields), **how) as writer,
+            ):
+                for first, end in ranges(count, step):
+                    nodes = torch.arange(first, end) if made.nodes is None else made.nodes[first:end]
+                    keys: Any = nodes if ids is None else ids.keys(nodes)
+                    part = np.empty((end - first, *shape), rows.dtype)
+                    source.read(first, part)
+                    values: Any = pa.array(part.reshape(-1))
+                    for size in reversed(shape):
+                        values = pa.FixedSizeListArray.from_arrays(values, size)
+                    named = pa.array(keys.numpy() if isinstance(keys, Tensor) else keys, fields[0].type)
+                    writer.write_table(pa.table([named, values], schema=pa.schema(fields)), row_group_size=step)
+                    if report is not None:
+                        report(f"{node_type or 'rows'} to Parquet", end, count)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ids(self, node_type: str) -> Ids | None:
+        """The keys of a node type, if the store has any."""
+        try:
+            return self._store.ids(node_type)
+        except InvalidArgumentError:
+            return None
+
+
+class Stored(Output):
+    """A tensor of the store that is inferred from, or of one like it beside it."""
+
+    def __init__(self, store: Store, target: Path, name: str, *, types: list[str], overwrite: bool) -> None:
+        self._name, self._types = name, types
+        self._same = target.exists() and target.samefile(store.path)
+        super().__init__(store, target, overwrite=overwrite)
+        self.work = target.with_name(f"{target.name}.infer")
+
+    def _check(self) -> None:
+        name, store = self._name, self._store
+        if not name or name in RESERVED:
+            raise InvalidArgumentError(f"the name {name!r} of out is taken by the batch itself")
+        if not store.node_types and name in store.tensors and store.tensors[name].level == "edge":
+            raise InvalidArgumentError(f"{name!r} is a tensor of edges: give the tensor of out another name")
+        if not self._same:
+            super()._check()
+        elif not self._overwrite:
+            for node_type in self._types:
+                if name in (store[node_type] if node_type else store).tensors:
+                    of = f" of {node_type!r}" if node_type else ""
+                    raise StoreExistsError(
+                        17, f"the store has a tensor {name!r}{of}; overwrite=True replaces it", str(self.target)
+                    )
+
+    def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
+        nodes = {}
+        for node_type, count in (self._store.num_nodes_dict or {"": self._store.num_nodes}).items():
+            tensors: dict[str, Any] = {}
+            if node_type in made:
+                tensors[self._name] = read_npy_header(self._all_rows(made[node_type], count, memory))
+            nodes[node_type] = NodeParts(count, tensors, {})
+        native_convert.update(
+            self._store._native,
+            self.target,
+            GraphParts({name: part for name, part in nodes.items() if part.tensors}, {}),
+            [],
+            memory=memory,
+            overwrite=self._overwrite or self._same,
+            progress=report,
+        )
+
+    def _all_rows(self, made: Made, count: int, memory: int) -> Path:
+        """Rows of all nodes: NaN for those that were not asked for."""
+        if made.nodes is None:
+            return made.path
+        rows = read_npy_header(made.path)
+        path = made.path.with_name(f"all_{made.path.name}")
+        path.unlink(missing_ok=True)
+        given, order = torch.sort(made.nodes, stable=True)
+        source = np.load(made.path, mmap_mode="r")
+        step = max(1, min(MOST_ROWS, memory // 8 // (int(np.prod(rows.shape[1:])) * rows.dtype.itemsize)))
+        with Rows(path, (count, *rows.shape[1:]), rows.dtype) as file:
+            for first, end in ranges(count, step):
+                part = np.full((end - first, *rows.shape[1:]), np.nan, rows.dtype)
+                lo, hi = torch.searchsorted(given, torch.tensor([first, end])).tolist()
+                part[given[lo:hi].numpy() - first] = source[order[lo:hi].numpy()]
+                file.write(first, torch.from_numpy(part))
+            file.sync()
+        return path
+
+
+def output_of(out: Any, store: Store, types: list[str], *, overwrite: bool) -> Output:
+    """Check what a user gave as ``out``. ``types`` are those whose rows are asked for."""
+    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], str):
+        where = out[0].path if isinstance(out[0], Store) else out[0]
+        return Stored(store, _path(where, out), out[1], types=types, overwrite=overwrite)
+    target = _path(out, out)
+    return (Parquet if target.suffix == ".parquet" else Output)(store, target, overwrite=overwrite)
+
+
+def _path(where: Any, out: Any) -> Path:
+    if not isinstance(where, str | os.PathLike):
+        raise DTypeError(
+            f"out must be a path, or a store or its path with the name of a tensor, got {checks.shown(out)}"
+        )
+    return Path(os.fsdecode(where))
+
+
+def _replace(made: Path, target: Path) -> None:
+    """Put what was made in the place of what may be there."""
+    if made.is_dir() and target.is_dir():
+        before = target.with_name(f"{target.name}.replaced")
+        shutil.rmtree(before, ignore_errors=True)
+        target.rename(before)
+        made.rename(target)
+        shutil.rmtree(before, ignore_errors=True)
+    else:
+        made.replace(target)
