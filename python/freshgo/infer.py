@@ -83,7 +83,7 @@ def infer(
             its number (int64), and ``embedding``, a list of fixed size. Any other path becomes ``.npy``. A pair of a
             store, or the path of one, and a name becomes a tensor of that store: of ``store`` itself, or of a store to
             create there, which is ``store`` with this tensor (:func:`freshgo.update`). It is a tensor like any other,
-            and stays when others change.
+            and stays when others change. A store that was replaced so has to be opened again.
         nodes: compute the last layer for these nodes only, given as ``input_nodes`` of a :class:`Loader`; row i of the
             result is that of the i-th of them. None is every node. In a tensor of a store the rows of other nodes are
             NaN.
