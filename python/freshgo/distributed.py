@@ -16,7 +16,7 @@ __all__ = ["evaluate"]
 
 
 @torch.no_grad()
-def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader) -> dict[str, torch.Tensor]:
+def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader[Any]) -> dict[str, torch.Tensor]:
     """Run ``step`` on every batch of the loader's next epoch and return the sums of what it returns, over all ranks.
 
     Every batch is evaluated by exactly one rank, whatever the loader's ``uneven`` is; only ``drop_last`` leaves one

@@ -113,7 +113,7 @@ class ForkError(FreshgoError, RuntimeError):
 
 
 class LibraryError(FreshgoError, ImportError):
-    """The native library is missing, cannot be loaded, or does not match this Python package."""
+    """The native library is missing, cannot be loaded, or does not match this Python package; or PyG is too old."""
 
 
 class InternalError(FreshgoError, RuntimeError):

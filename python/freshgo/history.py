@@ -32,6 +32,7 @@ from freshgo._history.estimation import Estimation, Trail
 from freshgo._history.interfaces import Decisions, Feeder
 from freshgo._history.training_step import Admitted, Buffer, Keeps, Step, Unwritten
 from freshgo._native.options import Settings, Span
+from freshgo._observe.ranges import stage
 from freshgo._ops.eager import eager
 from freshgo._plots.history import figure
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
@@ -269,6 +270,10 @@ class History:
         """
         if self._loader is None:
             raise InvalidArgumentError("this history has no loader: make one with Loader(..., history=history)")
+        with stage("freshgo.update"):
+            self._keep()
+
+    def _keep(self) -> None:
         step = self._step
         if step is None or step.done:
             return

@@ -12,14 +12,14 @@ from freshgo._loader import link_inputs, on_demand
 from freshgo._loader.request import Request
 from freshgo._native.loader import RawBatch
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.loader import Loader
+from freshgo.loader import BatchType, Loader
 from freshgo.samplers import RandomWalk
 from freshgo.store import Store
 
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 
 
-class LinkLoader(Loader):
+class LinkLoader(Loader[BatchType]):
     """Samples neighbours around batches of links and negatives for them, as PyG's ``LinkNeighborLoader`` does.
 
     It is a :class:`Loader` whose batches are drawn for links. Caches, plans, ``state_dict``, ``trace``, ``stats`` and
@@ -121,7 +121,7 @@ class LinkLoader(Loader):
         times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))
         super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
-    def sample(self, ids: Any, time: Any = None) -> Any:
+    def sample(self, ids: Any, time: Any = None) -> BatchType:
         """Return one batch now, for any links: see :meth:`Loader.sample`.
 
         Its negatives are drawn as those of this loader: with ``strict_negatives`` they are none of its

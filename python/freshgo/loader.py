@@ -6,7 +6,7 @@ import dataclasses
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
@@ -20,8 +20,11 @@ from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
 from freshgo._loader.openings import Openings
 from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Asked, Request, in_graph
+from freshgo._loader.transforming import Source, Underway, Workers
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
+from freshgo._observe.flat import flat
+from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.memory import MemoryBudget
@@ -31,13 +34,21 @@ from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self, TypeVar
 
     from freshgo._loader.link_inputs import Links
     from freshgo.history import History
     from freshgo.policies import Scores
+    from freshgo.pyg import Data
+
+    BatchType = TypeVar("BatchType", default=Data)
+else:
+    from typing import TypeVar
+
+    BatchType = TypeVar("BatchType")  # it has no default before Python 3.13
 
 
-class Loader:
+class Loader(Generic[BatchType]):
     """Samples neighbours around batches of input nodes and loads their rows, as PyG's ``NeighborLoader`` does.
 
     Threads of the library sample and read ahead of the consumer, at most ``prefetch`` batches and never more than
@@ -59,6 +70,10 @@ class Loader:
     ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. Node types with input nodes have
     ``input_id`` and ``batch_size``. Types that the batch did not reach are present and empty. ``batch.blocks()`` gives
     :class:`freshgo.HeteroBlock` objects.
+
+    For editors and type checkers a loader is generic in its batches: a ``Loader`` yields :class:`freshgo.pyg.Data`, or
+    what ``transform`` is annotated to return; ``Loader[HeteroData](...)`` and ``Loader[freshgo.Batch](...)`` say
+    another type.
 
     Every ``iter`` is the next epoch. Leaving a loop early stops its work. Threads that share an iterator get each batch
     once.
@@ -116,6 +131,13 @@ class Loader:
             order and pointers, so that PyG's own layers take their fused path. In a heterogeneous graph, that of every
             edge type within one node type: PyG cannot compute the derivative of others.
         transform (callable, default None): called with each batch, on its device; the loop gets its result.
+        transform_workers (int, default 0: the thread of the loop): threads of Python that call ``transform``, each with
+            another batch, on batches that are prepared already. Batches still come in their order. A transform without
+            randomness of its own gives what it gives in one thread; random numbers that it draws from a generator that
+            threads share (``torch.rand``, ``random``) come in any order: seed a generator of its own from
+            ``batch.input_id``. Threads help where it spends its time in PyTorch or NumPy, which release Python's lock.
+            Up to ``transform_workers`` more batches are in memory, within ``memory``. Not with ``history``, a CUDA
+            ``device``, or ``prefetch=0``.
         first_layer (str, default None): the aggregate over all neighbours that replaces the first layer of the model
             and that :func:`freshgo.propagate` has computed: the name of the tensor, or ``"mean"``, ``"sum"`` or
             ``"gcn"`` if it is the only one of its kind. A model of three layers then needs two hops: ``Loader(store,
@@ -201,6 +223,10 @@ class Loader:
             ``"cuda:1"``. Copies run beside the training, one batch ahead of it (with ``prefetch``, and without
             ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
             device=device)`` raises.
+        pin_memory (bool, default False): batches come in page-locked memory of the host, from which
+            ``batch.to("cuda", non_blocking=True)`` copies while the host goes on. The library locks its buffers in
+            place; those below 64 KiB, or that the system does not let it lock, are copied to PyTorch's pinned memory.
+            Without CUDA there is a warning, and memory as usual. ``device`` needs it not.
         device_cache (bytes, default None: no cache): memory of the device for the hottest rows; a batch then transfers
             only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over
             the rows of all node types.
@@ -268,8 +294,10 @@ class Loader:
         edge_index: str = "tensor",
         history: History | None = None,
         device: str | torch.device | None = None,
+        pin_memory: bool = False,
         device_cache: int | str | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[Any], BatchType] | None = None,
+        transform_workers: int = 0,
         subgraph_type: str = "directional",
         first_layer: str | None = None,
         **pyg_options: Any,
@@ -286,7 +314,7 @@ class Loader:
             if history is not None:
                 history._bind(self, request.hops)
             self._delivery = delivery.open_delivery(
-                asked.device, self._source, request.policy, request.options, asked.device_cache
+                asked.device, self._source, request.policy, request.options, asked.device_cache, asked.pin_memory
             )
             self._options = self._delivery.adapt(request.options)
             asked_dtype, delivered_dtype = request.options["feature_dtype"], self._options["feature_dtype"]
@@ -301,6 +329,7 @@ class Loader:
             self._source.close()
             raise
         self._batch_class = batch_class(request.types)
+        self._workers = Workers(transform, asked.transform_workers) if transform and asked.transform_workers else None
 
     @property
     def _native(self) -> NativeLoader:
@@ -311,13 +340,13 @@ class Loader:
         """Return the number of batches of this rank in an epoch."""
         return self._share().count(self._openings.num_batches)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BatchType]:
         """Return an iterator over the next epoch. The epoch begins when its first batch is requested: it then takes
         over from any other iterator of this loader."""
         self._openings.check()
         return Epoch(self, self._at)
 
-    def __call__(self, index: Any) -> Any:
+    def __call__(self, index: Any) -> BatchType:
         """Return one batch now, of the input nodes at these places, as PyG's loaders do: of ``input_nodes[index]``,
         with ``input_id = index``. See :meth:`sample`.
 
@@ -326,7 +355,7 @@ class Loader:
         """
         return self._one(on_demand.places(index), self._request)
 
-    def sample(self, ids: Any, time: Any = None) -> Any:
+    def sample(self, ids: Any, time: Any = None) -> BatchType:
         """Return one batch now, of any nodes: for serving, for explanations, for debugging.
 
         It is the first batch of a loader with the same options and ``input_nodes=ids``, all in one batch and in this
@@ -398,8 +427,12 @@ class Loader:
         self._adopt_order(saved.get("reorder"), order)
         self._seek(epoch, batches)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, prefix: str | None = None) -> dict[str, Any]:
         """Return what the loader did since it was opened.
+
+        With a ``prefix`` such as ``"loader/"``, return the numbers alone, in one dict without further dicts, as
+        TensorBoard, Weights & Biases and MLflow take them: ``"loader/rows"``, ``"loader/memory/batch"``,
+        ``"loader/last_epoch/seconds"`` (of the last of ``"epochs"``).
 
         - ``"batches"``, ``"rows"`` (of nodes) and ``"edges"`` that were handed over. Of the rows, ``"hits"`` were in
           memory, ``"packed"`` were kept aside earlier for their batch, ``"misses"`` were read for it, and ``"held"``
@@ -417,7 +450,12 @@ class Loader:
         - ``"openings"``: how often a :class:`MemoryBudget` opened it; 1 without one.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
-        return {**self._openings.stats(), **self._delivery.stats(), "epochs": list(self._at.whole)}
+        figures = {**self._openings.stats(), **self._delivery.stats()}
+        if prefix is None:
+            return {**figures, "epochs": list(self._at.whole)}
+        if not isinstance(prefix, str):
+            raise DTypeError(f"prefix must be a string such as 'loader/' or None, got {checks.shown(prefix)}")
+        return flat({**figures, "last_epoch": self._at.whole[-1] if self._at.whole else {}}, prefix)
 
     def plan(self) -> Plan:
         """Return how the memory is divided and how rows are read: what was chosen, why, and what it took.
@@ -436,6 +474,8 @@ class Loader:
         if self._history is not None:
             self._history._closing(self)
         self._openings.close()
+        if self._workers is not None:
+            self._workers.close()
         self._delivery.close()
         self._source.close()
 
@@ -445,7 +485,7 @@ class Loader:
             "torch.utils.data.DataLoader, which cannot wrap it"
         )
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -514,18 +554,18 @@ class Loader:
         check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
         self._adopt_order(orders[0], self._order)
 
-    def _one(self, ask: on_demand.Ask, request: Request) -> Any:
+    def _one(self, ask: on_demand.Ask, request: Request) -> BatchType:
         """The batch that is asked for."""
         with self._at.lock:  # so that a budget does not close what makes it
             native = self._openings.ready()
             self._asking += 1
         try:
-            raw = self._delivery.one(native.sample(ask))
+            with stage("freshgo.sample"):
+                raw = self._delivery.one(native.sample(ask))
         finally:
             with self._at.lock:
                 self._asking -= 1
-        batch = self._arranged(raw, request)
-        return batch if self._transform is None else self._transform(batch)
+        return self._transformed(self._arranged(raw, request))
 
     def _seek(self, epoch: int, batch: int) -> None:
         with self._at.lock:
@@ -602,11 +642,17 @@ class Loader:
         native = self._openings.ready()
         native.take(share.members())
         native.start(epoch, done, mode)
-        batches: Batches = native if mode == "trace" else self._delivery.batches(native)
+        batches: Batches = native
+        if mode != "trace":
+            batches = self._delivery.batches(native)
+            if self._workers is not None:  # not on a device, the only place where next() always waits
+                batches = self._workers.batches(cast(Source, batches), self._arranged_of_epoch)
         count = share.count(native.num_batches)
         return Started(batches, count - share.count(native.num_batches, done), count)
 
     def _stop(self) -> None:
+        if self._workers is not None:
+            self._workers.stop()
         self._openings.stop()
 
     def _mode(self) -> Mode:
@@ -620,20 +666,30 @@ class Loader:
         return self._openings.stats()
 
     def _take(self, raw: RawBatch) -> Any:
-        batch = self._arranged(raw, self._request)
+        if isinstance(raw, Underway):
+            return raw.result()
+        batch = self._arranged_of_epoch(raw)
         if self._history is not None:
             levels = levels_of(batch)
             if levels is not None:
                 levels.owner = self._token
             self._history._handed(levels)
-        if self._transform is not None:
-            batch = self._transform(batch)
-        return batch
+        return self._transformed(batch)
+
+    def _transformed(self, batch: Any) -> BatchType:
+        if self._transform is None:
+            return cast(BatchType, batch)
+        with stage("freshgo.transform"):
+            return self._transform(batch)
+
+    def _arranged_of_epoch(self, raw: RawBatch) -> Any:
+        return self._arranged(raw, self._request)
 
     def _arranged(self, raw: RawBatch, request: Request) -> Any:
         """A batch that was made for a request."""
-        self._narrow.apply(raw.tensors)
-        return arrange(self._batch_class, request, raw)
+        with stage("freshgo.arrange"):
+            self._narrow.apply(raw.tensors)
+            return arrange(self._batch_class, request, raw)
 
     def _nodes(self, raw: RawBatch) -> Any:
         """What a trace says of a batch."""

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch_geometric.data
 from torch import Tensor
-from torch_geometric import EdgeIndex
 
+from freshgo._args import checks
 from freshgo._batch.blocks import Blocks, HeteroBlocks, carry_edges, edges_of
 from freshgo._batch.structure import Transposed
+from freshgo.errors import LibraryError
+
+OLDEST, UNKNOWN = (2, 5), (2, 9)
+"""The first version of PyG that this runs with, and the first that it was not tested with (pyproject.toml)."""
+
+_ADVICE = f"pip install 'torch_geometric>={OLDEST[0]}.{OLDEST[1]},<{UNKNOWN[0]}.{UNKNOWN[1]}'"
+
+
+def check_version(version: str) -> None:
+    """Refuse a PyG that is too old, and warn of one that is newer than those that were tested.
+
+    Raises:
+        LibraryError: it is too old.
+    """
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < OLDEST:
+        raise LibraryError(f"freshgo needs PyG {OLDEST[0]}.{OLDEST[1]} or newer, found {version}: {_ADVICE}")
+    if found >= UNKNOWN:
+        warnings.warn(
+            f"freshgo was not tested with PyG {version}, whose layers may have changed; a version that was: {_ADVICE}",
+            UserWarning,
+            stacklevel=checks.caller(),
+        )
+
+
+check_version(torch_geometric.__version__)
 
 
 class _Carried:
@@ -39,6 +67,8 @@ def make_edge_index(edge_index: Tensor, size: tuple[int, int], ptr: Tensor, tran
     It is filled with what the sampler knows and PyG would otherwise compute at the first product: the pointers of the
     targets and, for the derivative, the permutation by source with its pointers.
     """
+    from torch_geometric import EdgeIndex  # not in versions that check_version refuses
+
     result = EdgeIndex(edge_index, sparse_size=size, sort_order="col")
     edges = edge_index.size(1)
     result._indptr = torch.cat([ptr, ptr.new_full((size[1] + 1 - ptr.numel(),), edges)])

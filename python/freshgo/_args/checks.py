@@ -29,8 +29,7 @@ SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
 ENGINES = ("auto", "io_uring", "pread", "buffered")
 
 _MEANINGLESS = {
-    "pin_memory": "batches are made in memory of the library",
-    "pin_memory_device": "batches are made in memory of the library",
+    "pin_memory_device": "memory is pinned for every CUDA device",
     "persistent_workers": "its threads live as long as the loader",
     "worker_init_fn": "it uses threads, not worker processes",
     "multiprocessing_context": "it uses threads, not worker processes",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from typing import Any, Protocol
 
 import torch
 
+from freshgo._args import checks
 from freshgo._data.source import Source
 from freshgo._device import pinned_memory, row_cache
 from freshgo._device.mover import HELD, Ahead, CudaStreams, Mover, on_host
@@ -13,6 +16,8 @@ from freshgo._device.row_cache import DeviceCache
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
+from freshgo._observe.log import LOG
+from freshgo._observe.ranges import stage
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
 
@@ -23,7 +28,7 @@ class Delivery(Protocol):
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """The options of a native loader that this can deliver the batches of."""
 
-    def batches(self, native: NativeLoader) -> NativeLoader | Ahead:
+    def batches(self, native: NativeLoader) -> NativeLoader | Pinned | Ahead:
         """The batches of an epoch that was started, by ``next()``."""
 
     def one(self, raw: RawBatch) -> RawBatch:
@@ -53,6 +58,34 @@ class OnHost:
 
     def close(self) -> None:
         pass
+
+
+class Pinned:
+    """The batches of an epoch in page-locked memory."""
+
+    def __init__(self, source: NativeLoader) -> None:
+        self._source = source
+
+    def next(self, *, wait: bool = True) -> RawBatch | None:
+        raw = self._source.next(wait=wait)
+        return None if raw is None else pinned(raw)
+
+
+def pinned(raw: RawBatch) -> RawBatch:
+    """The batch with the tensors that the library has not locked in PyTorch's pinned memory."""
+    with stage("freshgo.pin"):
+        tensors = {name: t if t.is_pinned() else t.pin_memory() for name, t in raw.tensors.items()}
+    return dataclasses.replace(raw, tensors=tensors)
+
+
+class OnPinned(OnHost):
+    """Batches stay on the host, in page-locked memory."""
+
+    def batches(self, native: NativeLoader) -> Pinned:  # type: ignore[override]  # of its base, not of Delivery
+        return Pinned(native)
+
+    def one(self, raw: RawBatch) -> RawBatch:
+        return pinned(raw)
 
 
 class OnDevice:
@@ -114,11 +147,13 @@ def open_delivery(
     policy: Resolved,
     options: LoaderOptions,
     cache_bytes: int | None,
+    pin_memory: bool = False,
 ) -> Delivery:
-    """Return what brings batches to ``device``, with the rows that it is to hold already there."""
+    """Return what brings batches to ``device``, with the rows that it is to hold already there, or to the host, where
+    they may be in page-locked memory."""
     if device is None:
-        return OnHost()
-    pinned_memory.lock_buffers(device.index)
+        return _on_pinned() if pin_memory else OnHost()
+    _lock(device.index)
     streams = CudaStreams(device)
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
@@ -135,3 +170,21 @@ def open_delivery(
             f"room for the model and its batches ({error})"
         ) from error
     return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)
+
+
+def _on_pinned() -> OnHost:
+    if not torch.cuda.is_available():
+        warnings.warn(
+            "pin_memory=True locks memory for a CUDA device, and PyTorch finds none: batches come in pageable memory",
+            UserWarning,
+            stacklevel=checks.caller(),
+        )
+        return OnHost()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    _lock(torch.cuda.current_device())
+    return OnPinned()
+
+
+def _lock(device: int) -> None:
+    if not pinned_memory.lock_buffers(device):
+        LOG.warning("the driver does not lock the library's buffers: batches go through PyTorch's pinned memory")

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from freshgo._args.types import Types
 from freshgo._native.loader import RawBatch
+from freshgo._observe.ranges import stage
 from freshgo.errors import FreshgoError
 
 ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
@@ -115,7 +116,7 @@ class Mover:
 
     def send(self, tensors: Tensors) -> Moving:
         """Queue the copies of a batch."""
-        with self._streams.side():
+        with stage("freshgo.move"), self._streams.side():
             try:
                 copies = {
                     name: tensor if name in self._stay else self._streams.copy(tensor)

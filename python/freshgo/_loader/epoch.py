@@ -17,6 +17,8 @@ from typing import Any, Literal, Protocol
 
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
+from freshgo._observe import log
+from freshgo._observe.ranges import stage
 from freshgo.errors import ClosedError, RankError
 
 Mode = Literal["train", "trace", "plain"]
@@ -188,7 +190,8 @@ class Epoch(Iterator[Any]):
         while True:
             self._check()
             try:
-                raw = self._batches.next()
+                with stage("freshgo.wait"):
+                    raw = self._batches.next()
             except ClosedError:
                 self._check()  # it is another thread that ended it
                 if self._next == self._end:  # the loader has lent its memory since the last batch
@@ -252,6 +255,7 @@ class Epoch(Iterator[Any]):
         self._at.move(epoch + 1, 0)
         if self._began is not None:
             before, after = self._began, self._figures()
+            log.epoch_ended(epoch, after)
             self._at.whole.append({"epoch": epoch, **{key: after[key] - before[key] for key in _SUMS if key in after}})
 
     def _figures(self) -> dict[str, Any]:

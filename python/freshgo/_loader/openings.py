@@ -10,6 +10,7 @@ from typing import Any
 from freshgo._data.source import Source
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
+from freshgo._observe import log
 from freshgo.errors import ClosedError
 from freshgo.memory import Borrower, MemoryBudget
 
@@ -46,6 +47,7 @@ class Openings:
             assert owner is not None, "a loader that is gone opens nothing"
             opened = self._budget._lend(owner, self._with)
         self._count += 1
+        log.opened(opened.stats())
         return opened
 
     def _with(self, n_bytes: int) -> NativeLoader:

@@ -68,6 +68,8 @@ class Asked:
     device_cache: int | None
     edge_index: str
     transform: Callable[[Any], Any] | None
+    transform_workers: int
+    pin_memory: bool
     first_layer: Any
     ranks: Ranks
 
@@ -82,6 +84,7 @@ class Asked:
         how = neighbor_sampler(given("neighbor_sampler"), given("sampler"))
         drawn = sampling(given("num_neighbors"), how, given("weight_attr"), given("replace"))
         order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
+        workers = checks.count("transform_workers", given("transform_workers"), 0, 1024)
         times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
         asked = cls(
             options={
@@ -90,6 +93,7 @@ class Asked:
                 **drawn.options(),
                 **policy.options(),
                 "history": _history_options(history),
+                "holds": workers + 1,  # those that are being transformed, beside the loop's
                 "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
             },
             input_nodes=given("input_nodes"),
@@ -104,6 +108,8 @@ class Asked:
             device_cache=checks.size("device_cache", given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), checks.EDGE_INDEXES),
             transform=given("transform"),
+            transform_workers=workers,
+            pin_memory=checks.flag("pin_memory", given("pin_memory")),
             first_layer=given("first_layer"),
             ranks=ranks(given("rank"), given("world_size"), given("uneven"), options["drop_last"]),
         )
@@ -115,6 +121,8 @@ class Asked:
             raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
         if self.transform is not None and not callable(self.transform):
             raise DTypeError(f"transform must be callable, got {type(self.transform).__name__}")
+        if self.transform_workers:
+            self._check_workers(device)
         if self.device_cache is not None and self.device is None:
             raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
         if self.device_cache is not None and self.options["feature_dtype"] == "stored":
@@ -133,6 +141,22 @@ class Asked:
             raise InvalidArgumentError(
                 "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
                 "edges are not edges of the graph"
+            )
+
+    def _check_workers(self, device: object) -> None:
+        if self.transform is None:
+            raise InvalidArgumentError("transform_workers are threads for a transform, got them without transform=")
+        if self.options["prefetch"] == 0:
+            raise InvalidArgumentError("transform_workers need batches that are ready ahead, got prefetch=0")
+        if self.device is not None:
+            raise InvalidArgumentError(
+                "transform_workers transform batches on the CPU, since what runs on a device is queued on the stream "
+                f"of the loop: got device={str(device)!r}"
+            )
+        if self.history is not None:
+            raise InvalidArgumentError(
+                "transform_workers and history cannot be used together: with a history, a batch is made after the "
+                "update() of the one before"
             )
 
 

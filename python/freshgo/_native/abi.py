@@ -19,6 +19,7 @@ from freshgo import errors
 from freshgo._args.size import format_size, process_room
 from freshgo._native import header, libraries
 from freshgo._native.header import END, OK, Error
+from freshgo._observe.log import LOG
 
 _EXCEPTIONS: dict[int, type[errors.FreshgoError]] = {
     header.INVALID: errors.InvalidArgumentError,
@@ -196,6 +197,7 @@ def _load() -> None:
         init(api)
         new.argtypes, new.restype = (POINTER(header.Tensor), c_int32, c_int32), ctypes.py_object
         _new_capsules, _loaded = new, (chosen, library)
+        LOG.info("native library %s", chosen)
         _functions.update(functions)
 
 

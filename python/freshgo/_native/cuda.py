@@ -19,6 +19,7 @@ from torch import Tensor
 from freshgo._native import abi
 from freshgo._native.header import BAD_EDGE, BAD_INDEX, BAD_PTR, BAD_SLOT, CudaQueue, Gathering, Mapping
 from freshgo._native.libraries import CUDA_NAME
+from freshgo._observe.log import LOG
 from freshgo.errors import CudaError, InvalidArgumentError
 
 _lock = threading.Lock()
@@ -56,6 +57,7 @@ def obstacle(device: torch.device) -> str | None:
             _obstacles[index] = None
         except CudaError as error:
             _obstacles[index] = str(error)
+            LOG.warning("operators do not run on cuda:%d: %s", index, error)
             warnings.warn(
                 f"freshgo's operators do not run on cuda:{index}, accelerated layers are PyG's there: {error}",
                 UserWarning,

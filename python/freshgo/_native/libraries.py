@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from freshgo._observe.log import LOG
+
 CUDA_NAME = "libfreshgo_cuda.so"
 DRIVER = "libcuda.so.1"
 
@@ -52,6 +54,7 @@ def without_cuda(cpu: Path, obstacle: str) -> Library:
     """Return the library without CUDA in place of the other one, and warn."""
     why = _without(obstacle)
     warnings.warn(f"freshgo runs on {why}", UserWarning, stacklevel=2)
+    LOG.warning("freshgo runs on %s", why)
     return Library(cpu, False, why)
 
 

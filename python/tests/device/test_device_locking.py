@@ -16,6 +16,7 @@ from freshgo import Loader
 from freshgo._device import pinned_memory
 from freshgo._native import abi, libraries
 from freshgo._native.process import counters
+from freshgo.errors import DTypeError
 
 CONTEXT = 0x1234
 
@@ -115,6 +116,63 @@ def test_large_buffers_are_locked_while_they_are_mapped(driver: Driver) -> None:
             pass
         assert driver.calls - calls < len(loader)
         assert driver.locked
+
+
+class Pinning:
+    """PyTorch's pinned memory, and its question whether memory is: what the driver of the tests has locked is."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.copies: dict[int, torch.Tensor] = {}
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.data_ptr() in self.driver.locked or tensor.data_ptr() in self.copies
+
+    def pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        copy = tensor.clone()
+        self.copies[copy.data_ptr()] = copy
+        return copy
+
+
+@pytest.fixture
+def pinning(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Pinning:
+    pinning = Pinning(driver)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinning.is_pinned(tensor))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinning.pin_memory(tensor))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    return pinning
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("broken", [False, True])
+def test_pinned_batches_are_where_the_library_made_them(
+    driver: Driver, pinning: Pinning, broken: bool, workers: int
+) -> None:
+    driver.broken = broken
+    options: dict[str, Any] = {"batch_size": 512, "seed": 3}
+    with Loader(data(), [5, 5], **options) as loader:
+        expected = list(loader)
+    more: dict[str, Any] = {"transform": lambda batch: batch, "transform_workers": workers} if workers else {}
+    with Loader(data(), [5, 5], pin_memory=True, **options, **more) as loader:
+        for batch, want in zip(loader, expected, strict=True):
+            for name in ("x", "edge_index", "n_id", "small", "input_id"):
+                tensor = getattr(batch, name)
+                assert tensor.is_pinned()
+                assert torch.equal(tensor, getattr(want, name))
+                n_bytes = tensor.numel() * tensor.element_size()
+                assert (tensor.data_ptr() in pinning.copies) == (broken or n_bytes <= 57_344), name
+        assert loader.sample([1, 2, 3]).x.is_pinned()
+        del batch, tensor
+
+
+def test_without_cuda_pinning_warns_and_batches_come_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match="PyTorch finds none"), Loader(data(), [5], pin_memory=True) as loader:
+        assert not next(iter(loader)).x.is_pinned()
+    with pytest.raises(DTypeError, match="True or False"):
+        Loader(data(), [5], pin_memory=1)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_locked_is_used_as_it_is(driver: Driver) -> None:

@@ -349,11 +349,11 @@ def test_batches_can_be_pickled(form: Form) -> None:
 
 def test_pyg_options_warn_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "_warned", set())
-    with pytest.warns(UserWarning, match="pin_memory"):
-        Loader(store, [2], pin_memory=True, subgraph_type="directional").close()
+    with pytest.warns(UserWarning, match="persistent_workers"):
+        Loader(store, [2], persistent_workers=True, subgraph_type="directional").close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Loader(store, [2], pin_memory=True).close()
+        Loader(store, [2], persistent_workers=True).close()
 
 
 def test_features_in_memory_are_used_in_place(form: Form) -> None:

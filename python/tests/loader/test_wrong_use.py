@@ -180,8 +180,8 @@ def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
     )
     nodes, links = (None, edges) if data == "homogeneous" else ("a", (("a", "to", "a"), edges))
     for make in (
-        lambda: Loader(graph, [1], nodes, pin_memory=True),
-        lambda: LinkLoader(graph, [1], links, pin_memory=True),
+        lambda: Loader(graph, [1], nodes, timeout=3),
+        lambda: LinkLoader(graph, [1], links, timeout=3),
     ):
         checks._warned.clear()
         with warnings.catch_warnings(record=True) as seen:
