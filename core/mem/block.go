@@ -84,8 +84,7 @@ func mapAnonymous(n int64) ([]byte, error) {
 		return nil, err
 	}
 	if n >= hugeBytes {
-		// A kernel without huge pages refuses; the block is then only slower.
-		_ = syscall.Madvise(data, syscall.MADV_HUGEPAGE)
+		adviseHuge(data)
 	}
 	return data, nil
 }

@@ -117,7 +117,7 @@ type Engine struct {
 // any other Kind is forced: if it is refused, the error wraps ErrRefused. A budget too small for the staging memory is
 // an error that wraps mem.ErrBudget.
 func NewEngine(o Options, probeDir string) (*Engine, error) {
-	return newEngine(o, probeDir, linux{})
+	return newEngine(o, probeDir, system())
 }
 
 func newEngine(o Options, probeDir string, k kernel) (*Engine, error) {
@@ -162,7 +162,7 @@ func newEngine(o Options, probeDir string, k kernel) (*Engine, error) {
 func start(kind Kind, o Options, k kernel) (*Engine, error) {
 	e := &Engine{name: kind, fs: o.FS, flags: syscall.O_RDONLY, slot: o.SlotBytes, queue: newQueue()}
 	if kind != Buffered {
-		e.flags |= syscall.O_DIRECT
+		e.flags |= Direct
 	}
 	slots := o.Depth
 	if kind != IOUring {

@@ -14,10 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/internal/guard"
@@ -39,16 +37,6 @@ var kinds = func() []ssd.Kind {
 	return append(kinds, ssd.Buffered)
 }()
 
-var hasRing = func() bool {
-	var params [120]byte
-	// filled in during the call
-	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 8, uintptr(unsafe.Pointer(&params)), 0)
-	if errno == 0 {
-		_ = unix.Close(int(fd))
-	}
-	return errno == 0
-}()
-
 var hasDirect = func() bool {
 	f, err := os.CreateTemp("", "direct")
 	if err != nil {
@@ -56,9 +44,9 @@ var hasDirect = func() bool {
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	_ = f.Close()
-	fd, err := unix.Open(f.Name(), unix.O_RDONLY|unix.O_DIRECT, 0)
+	direct, err := ssd.OS.Open(f.Name(), syscall.O_RDONLY|ssd.Direct, 0)
 	if err == nil {
-		_ = unix.Close(fd)
+		_ = direct.Close()
 	}
 	return err == nil
 }()

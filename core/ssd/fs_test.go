@@ -213,7 +213,7 @@ func TestFullTransfersOnADirectFile(t *testing.T) {
 	require.NoError(t, err)
 	defer block.Free()
 	fsys := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Any, Nth: 2, Times: 20, Short: ssd.PageBytes + 10})
-	f, err := fsys.Open(path, syscall.O_RDWR|syscall.O_DIRECT, 0)
+	f, err := fsys.Open(path, syscall.O_RDWR|ssd.Direct, 0)
 	require.NoError(t, err)
 	require.NoError(t, ssd.ReadFull(f, block.Bytes(), 0))
 	require.Equal(t, data, block.Bytes())

@@ -20,7 +20,7 @@ func (osFS) Open(path string, flag int, perm uint32) (File, error) {
 	f := &osFile{path: path}
 	err := retryInterrupted(func() (err error) {
 		// Not blocking, as opening a pipe waits until somebody opens its other end.
-		f.fd, err = unix.Open(path, flag|unix.O_CLOEXEC|unix.O_NONBLOCK, perm)
+		f.fd, err = openFile(path, flag|unix.O_CLOEXEC|unix.O_NONBLOCK, perm)
 		return err
 	})
 	if err == unix.ENXIO || err == unix.ELOOP && flag&unix.O_NOFOLLOW != 0 { // a socket, or a pipe that nobody reads
@@ -58,9 +58,7 @@ func (osFS) Rename(from, to string) error {
 }
 
 func (osFS) Exchange(one, other string) error {
-	return pathError("rename", one, retryInterrupted(func() error {
-		return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
-	}))
+	return pathError("rename", one, retryInterrupted(func() error { return exchange(one, other) }))
 }
 
 func (osFS) Share(from, to string) error {
@@ -68,26 +66,6 @@ func (osFS) Share(from, to string) error {
 		return nil
 	}
 	return pathError("share", to, retryInterrupted(func() error { return unix.Link(from, to) }))
-}
-
-// clone makes a durable file that shares the blocks of another. On an error there is none.
-func clone(from, to string) error {
-	source, err := unix.Open(from, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(source) // nothing was written
-	target, err := unix.Open(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return err
-	}
-	if err = unix.IoctlFileClone(target, source); err == nil {
-		err = unix.Fsync(target)
-	}
-	if err = errors.Join(err, unix.Close(target)); err != nil {
-		return errors.Join(err, unix.Unlink(to))
-	}
-	return nil
 }
 
 func (osFS) Remove(path string) error    { return pathError("remove", path, os.Remove(path)) }
@@ -191,7 +169,7 @@ func (f *osFile) Truncate(size int64) error {
 }
 
 func (f *osFile) Allocate(off, n int64) error {
-	err := retryInterrupted(func() error { return unix.Fallocate(f.fd, 0, off, n) })
+	err := retryInterrupted(func() error { return allocate(f.fd, off, n) })
 	if err != nil {
 		return &PathError{Op: "allocate", Path: f.path, Off: off, Err: err}
 	}

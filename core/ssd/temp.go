@@ -91,8 +91,8 @@ func (e *Engine) createTemp(path string, page []byte) (_ *Temp, err error) {
 // sees what the other has replaced.
 func (t *Temp) open(e *Engine, path string, page []byte) error {
 	err := error(syscall.EINVAL)
-	if t.direct = e.flags&syscall.O_DIRECT != 0; t.direct {
-		err = t.openBoth(e, path, syscall.O_DIRECT, page)
+	if t.direct = e.flags&Direct != 0; t.direct {
+		err = t.openBoth(e, path, Direct, page)
 	}
 	if errors.Is(err, syscall.EINVAL) {
 		t.direct = false

@@ -59,7 +59,7 @@ func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, erro
 		full: make(chan []byte, writerChunks), free: make(chan []byte, writerChunks), stopped: make(chan struct{}),
 	}
 	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_NOFOLLOW
-	w.file, err = fs.Open(path, flags|syscall.O_DIRECT, 0o644)
+	w.file, err = fs.Open(path, flags|Direct, 0o644)
 	if errors.Is(err, syscall.EINVAL) {
 		w.direct = false
 		w.file, err = fs.Open(path, flags, 0o644)

@@ -153,7 +153,7 @@ func readPiece(ctx context.Context, file ssd.File, a *Array, crcs []uint32, off 
 
 // openDirect opens a file with O_DIRECT where the file system takes it, else through the page cache.
 func openDirect(fs ssd.FS, path string, flag int, perm uint32) (ssd.File, error) {
-	file, err := fs.Open(path, flag|syscall.O_DIRECT, perm)
+	file, err := fs.Open(path, flag|ssd.Direct, perm)
 	if errors.Is(err, syscall.EINVAL) {
 		return fs.Open(path, flag, perm)
 	}

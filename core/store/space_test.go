@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"freshgo/core/manifest"
 	"freshgo/core/narrow"
@@ -163,21 +162,4 @@ func TestSpaceIsTakenBeforeTheFirstByte(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, d.Relayout(context.Background(), RelayoutOptions{Order: Community, HotRows: -1}), syscall.ENOSPC)
 	require.NoDirExists(t, draft+partialSuffix)
-}
-
-// TestSpaceOfASmallFileSystem is the check on a file system that is small.
-func TestSpaceOfASmallFileSystem(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("a file system cannot be mounted here: %v", err)
-	}
-	defer func() { require.NoError(t, unix.Unmount(dir, 0)) }()
-	free, err := ssd.OS.Space(dir)
-	require.NoError(t, err)
-	require.InDelta(t, 4<<20, free, 1<<16)
-	in := Input{EdgeIndex: edgesOf([]int64{0, 1}, []int64{1, 2}), NumNodes: 1 << 20}
-	path := filepath.Join(dir, "g")
-	require.ErrorIs(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}), syscall.ENOSPC)
-	in.NumNodes = 1 << 18
-	require.NoError(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}))
 }

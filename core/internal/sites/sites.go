@@ -3,6 +3,7 @@ package sites
 import (
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -96,11 +97,15 @@ func (l *loader) Import(path string) (*types.Package, error) {
 	return l.packages[path], nil
 }
 
-// parse returns the files of a package that are no tests.
+// parse returns the files of a package that are no tests, and not for another system.
 func (l *loader) parse(dir string) (files []*ast.File, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
+		ours, err := build.Default.MatchFile(dir, filepath.Base(name))
+		if err != nil {
+			return nil, err
+		}
+		if !ours || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(l.set, name, nil, parser.SkipObjectResolution)

@@ -211,7 +211,7 @@ func failure(op Op, path string, off int64, errno syscall.Errno) error {
 // Open implements ssd.FS.
 func (f *FS) Open(path string, flag int, perm uint32) (ssd.File, error) {
 	op := Open
-	if flag&syscall.O_DIRECT != 0 {
+	if flag&ssd.Direct != 0 {
 		op = OpenDirect
 	}
 	var inner ssd.File

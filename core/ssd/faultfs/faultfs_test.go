@@ -32,7 +32,7 @@ func calls(t *testing.T, fs *faultfs.FS, dir string) map[faultfs.Op]error {
 		_, errs[faultfs.Lock] = opened.Lock(true)
 		errs[faultfs.Close] = opened.Close()
 	}
-	direct, err := fs.Open(b, syscall.O_RDWR|syscall.O_DIRECT, 0)
+	direct, err := fs.Open(b, syscall.O_RDWR|ssd.Direct, 0)
 	errs[faultfs.OpenDirect] = err
 	if err == nil {
 		require.NotNil(t, direct)

@@ -43,6 +43,8 @@ type kernel interface {
 
 type linux struct{}
 
+func system() kernel { return linux{} }
+
 func (linux) setup(entries uint32, params *ringParams) (int, error) {
 	// The kernel fills in params during the call only.
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(params)), 0)

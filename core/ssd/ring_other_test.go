@@ -1,0 +1,5 @@
+//go:build !linux
+
+package ssd_test
+
+const hasRing = false
