@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"freshgo/bench/record"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -90,6 +91,9 @@ func benchFeatures(work string) error {
 		}
 		converted = append(converted, took)
 	}
+	contest := fmt.Sprintf("Features of %d MB", len(block.Bytes())/1e6)
+	record.Times("convert", contest, "written directly", device)
+	record.Times("convert", contest, "freshgo", converted)
 	bytes := float64(len(block.Bytes()))
 	plain, ours := bytes/median(device)/1e6, bytes/median(converted)/1e6
 	fmt.Printf("features  %6.0f MB: device %5.0f MB/s, conversion %5.0f MB/s, ratio %.2f\n", bytes/1e6, plain, ours,
@@ -137,6 +141,7 @@ func benchEdges(work string) error {
 			if budget > 0 {
 				where = fmt.Sprintf("within %d MiB", budget>>20)
 			}
+			record.Times("convert", fmt.Sprintf("%d edges, %d processors", *edges, procs), "freshgo, "+where, times)
 			millions := float64(*edges) / 1e6
 			fmt.Printf("edges     %6.0f M on %d processors, %s: %.1f M/s, %.1f M per processor second\n",
 				millions, procs, where, millions/median(times), millions/median(busy))

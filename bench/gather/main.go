@@ -25,6 +25,7 @@ import (
 	"time"
 	"unsafe"
 
+	"freshgo/bench/record"
 	"freshgo/core/mem"
 	"freshgo/core/narrow"
 	"freshgo/core/rows"
@@ -115,6 +116,11 @@ func widen(w *tabwriter.Writer, src, dst []byte, columns int) {
 			rates[i] = append(rates[i], float64(len(dst))/time.Since(start).Seconds()/1e9)
 		}
 	}
+	names := []string{"float32", "freshgo, float16", "freshgo, bfloat16", "freshgo, int8 rows", "freshgo, int8 columns"}
+	for i, name := range names {
+		contest := fmt.Sprintf("Rows of %d columns, stored and widened", columns)
+		record.Rates("gather", contest, name, "GB/s", rates[i])
+	}
 	fmt.Fprintf(w, "%d\t", columns)
 	for i := range turns {
 		fmt.Fprintf(w, "%.1f (%.2f)\t", median(rates[i]), median(ratios(rates[i], rates[0])))
@@ -160,6 +166,9 @@ func compare(w *tabwriter.Writer, src, dst, other []byte, rowBytes int) error {
 			turn()
 			rates[i] = append(rates[i], float64(n*rowBytes)/time.Since(start).Seconds()/1e9)
 		}
+	}
+	for i, name := range []string{"freshgo", "C memcpy", "C memcpy, prefetch", "copy in order"} {
+		record.Rates("gather", fmt.Sprintf("Rows of %d bytes", rowBytes), name, "GB/s", rates[i])
 	}
 	fmt.Fprintf(w, "%d\t", rowBytes)
 	for i := range turns {

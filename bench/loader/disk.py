@@ -15,6 +15,7 @@ import gc
 import mmap
 import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,9 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 
 from freshgo import Loader, Store, convert
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results import record
 
 FANOUTS, BATCH_SIZE, BATCHES = [10, 10], 1024, 16
 
@@ -152,6 +156,7 @@ def main() -> None:
             drop(path)
             make()()
     for name, seconds in results.items():
+        record("loader/disk", f"From disk, {FANOUTS}, {BATCHES} batches, {args.memory}", name, seconds)
         print(f"{name}: median {statistics.median(seconds):.2f} s (min {min(seconds):.2f}, max {max(seconds):.2f})")
     print(
         f"ratio, first epochs: {statistics.median(results['PyG on a map, epoch 1']) / statistics.median(results['freshgo, epoch 1']):.1f}"

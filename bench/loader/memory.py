@@ -15,6 +15,7 @@ import ctypes
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +27,9 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 
 from freshgo import Loader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results import record
 
 GATHER_C = r"""
 #include <stdint.h>
@@ -138,9 +142,11 @@ def main() -> None:
         ours = statistics.median(seconds["freshgo"])
         print(f"\n{fanouts}, {batches} batches, {rows['freshgo']:,} rows an epoch, {args.rounds} rounds")
         for name, s in seconds.items():
+            record("loader/memory", f"In memory, {fanouts}, {batches} batches", name, s)
             print(
                 f"  {name:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)"
             )
+        record("loader/memory", f"In memory, {fanouts}, {batches} batches", "the rows gathered alone", [limit])
         for name, s in limits.items():
             print(f"  gathering as many rows alone, {name}: {s:.3f} s")
         if "pyg" in seconds:

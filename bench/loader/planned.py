@@ -48,6 +48,9 @@ from turns import BATCH_SIZE, EPOCHS, FANOUTS, ROW, WIDTH
 from freshgo import convert
 from freshgo._args.size import parse_size
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results import record
+
 BESIDE = 800 << 20
 """Bytes that freshgo gets beside the feature cache: topology, a working set of which it uses half, traces, plans and packs."""
 PAGES = 256 << 20
@@ -266,6 +269,9 @@ def report(runner: Runner, costs: dict[str, Any], budgets: list[float], memory: 
     assert len(sampled) == 1, f"the batches differ: {sampled}"  # PyG draws others
     print(f"\n{'epochs 1, 2, 3':34}{'seconds':>19}" + "".join(f"{column:>22}" for column in COLUMNS))
     for name in names:
+        for i in range(len(runner.epochs[name][0])):
+            took = [epochs[i]["seconds"] for epochs in runner.epochs[name]]
+            record("loader/planned", f"Out of core, epoch {i + 1}", name, took)
         count = len(runner.epochs[name][0])
         seconds = "  ".join(f"{runner.median(name, i, 'seconds'):.2f}" for i in range(count))
         line = f"{name:34}{seconds:>19}"

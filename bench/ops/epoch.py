@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +24,9 @@ from torch_geometric.nn import GraphSAGE
 
 from freshgo import Loader
 from freshgo.nn import accelerate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results import record
 
 
 def epoch(model: torch.nn.Module, loader: Any) -> float:
@@ -81,6 +86,7 @@ def main() -> None:
                 seconds[name].append(s)
     ours = statistics.median(seconds["freshgo, accelerate"])
     for name, s in seconds.items():
+        record("ops/epoch", f"A training epoch of {args.batches} batches", name, s)
         print(f"  {name:24} {statistics.median(s):.2f} s ({statistics.median(s) / ours:.2f} x)", flush=True)
 
 

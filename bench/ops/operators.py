@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,9 @@ from freshgo import Loader, ops
 from freshgo._batch.structure import Known, remember
 from freshgo._ops import kernels
 from freshgo.nn import accelerate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from results import record
 
 Runs = dict[str, Callable[[], Any]]
 
@@ -66,10 +70,11 @@ class Table:
     """Times the contestants of a row in turns; "freshgo" is one of them."""
 
     def __init__(self, rounds: int, as_table: bool) -> None:
-        self.rounds = rounds
+        self.rounds, self.of = rounds, ""
         self.as_table = as_table
 
     def graph(self, title: str) -> None:
+        self.of = title
         print(f"\n{title}\n", flush=True)
         if self.as_table:
             print("| | freshgo, ms | PyG | torch.sparse | limit or dense products |\n|---|---|---|---|---|")
@@ -82,6 +87,8 @@ class Table:
                 run()
                 if i > 0:  # the first round warms up
                     seconds[name].append(time.perf_counter() - start)
+        for name, each in seconds.items():
+            record("ops/operators", f"{title}: {self.of}", name, each)
         ours = seconds.pop("freshgo")
         ratio = {n: statistics.median(a / b for a, b in zip(s, ours, strict=True)) for n, s in seconds.items()}
         took = statistics.median(ours) * 1e3

@@ -39,19 +39,22 @@ def panel(data: dict[str, Any], y: float) -> tuple[list[str], float]:
             drawn.append(bar(LABEL, y, start, "#d0d7de"))
             drawn.append(text(LABEL + 8, y + 14, f"{before:g} s of preparation", ' class="u"'))
         drawn.append(bar(LABEL + start, y, length, colour))
-        drawn.append(text(LABEL + start + length + 6, y + 14, f"{seconds:g} s"))
+        drawn.append(text(LABEL + start + length + 6, y + 14, f"{seconds:g} {b.get('unit', 's')}"))
         y += ROW
     return drawn, y + 14
 
 
-def draw(results: dict[str, Any]) -> str:
+TITLE = "Seconds of freshgo and of others, in memory and out of core"
+
+
+def draw(results: dict[str, Any], title: str = TITLE) -> str:
     """The picture as SVG."""
     drawn, y = [], 14.0
     for data in results["panels"]:
         more, y = panel(data, y)
         drawn += more
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" role="img">'
-    named = "<title>Seconds of freshgo and of others, in memory and out of core</title>"
+    named = f"<title>{escape(title)}</title>"
     ground = f'<rect width="{WIDTH}" height="{y:g}" rx="6" fill="#ffffff"/>'
     return "\n".join([head, named, f"<style>{STYLE}</style>", ground, *drawn, "</svg>", ""])
 

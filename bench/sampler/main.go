@@ -29,6 +29,7 @@ import (
 	"time"
 	"unsafe"
 
+	"freshgo/bench/record"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -159,6 +160,9 @@ func report(fanouts []int64, contestants []contestant, rates [][]float64) {
 		return median(x)
 	}
 	loads := len(contestants) - 1
+	for i, c := range contestants {
+		record.Rates("sampler", fmt.Sprintf("Sampling, %v", fanouts), c.name, "M edges/s", rates[i])
+	}
 	fmt.Printf("\nfanouts %v\n", fanouts)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tM edges/s\tof C++ staged\tof C++ simple\tof freshgo\tof loads/2.2")

@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"freshgo/bench/record"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -136,11 +137,19 @@ func report(c config, contenders []*contender) {
 	first := contenders[0]
 	for _, who := range contenders {
 		n := float64(c.requests)
+		record.Times("ssd", fmt.Sprintf("%d random reads of %d bytes", c.requests, c.block), who.name, secondsOf(who.runs))
 		iops := func(s sample) float64 { return n / s.seconds }
 		cpu := func(s sample) float64 { return s.cpuSeconds / n * 1e6 }
 		fmt.Printf("%-24s %12.0f %14.2f %12.2f %12.2f\n", who.name, median(who.runs, iops), median(who.runs, cpu),
 			medianRatio(who.runs, first.runs, iops), medianRatio(who.runs, first.runs, cpu))
 	}
+}
+
+func secondsOf(runs []sample) (seconds []float64) {
+	for _, s := range runs {
+		seconds = append(seconds, s.seconds)
+	}
+	return seconds
 }
 
 func median(runs []sample, of func(sample) float64) float64 {
