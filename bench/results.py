@@ -36,6 +36,13 @@ def record(bench: str, case: str, name: str, values: Iterable[float], unit: str 
             lines.write(json.dumps(line) + "\n")
 
 
+def pyg() -> str:
+    """PyG by what it samples with: its own sampler is the strongest where it is installed."""
+    from torch_geometric import typing
+
+    return "PyG with pyg-lib" if typing.WITH_PYG_LIB else "PyG with torch-sparse"
+
+
 def contests(measured: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The candidates of each contest, as they were first measured."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}

@@ -29,7 +29,7 @@ from torch_geometric.loader import NeighborLoader
 from freshgo import Loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from results import record
+from results import pyg, record
 
 GATHER_C = r"""
 #include <stdint.h>
@@ -142,9 +142,10 @@ def main() -> None:
         ours = statistics.median(seconds["freshgo"])
         print(f"\n{fanouts}, {batches} batches, {rows['freshgo']:,} rows an epoch, {args.rounds} rounds")
         for name, s in seconds.items():
-            record("loader/memory", f"In memory, {fanouts}, {batches} batches", name, s)
+            shown = pyg() if name == "pyg" else name
+            record("loader/memory", f"In memory, {fanouts}, {batches} batches", shown, s)
             print(
-                f"  {name:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)"
+                f"  {shown:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)"
             )
         record("loader/memory", f"In memory, {fanouts}, {batches} batches", "the rows gathered alone", [limit])
         for name, s in limits.items():

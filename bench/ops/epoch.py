@@ -26,7 +26,7 @@ from freshgo import Loader
 from freshgo.nn import accelerate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from results import record
+from results import pyg, record
 
 
 def epoch(model: torch.nn.Module, loader: Any) -> float:
@@ -75,7 +75,7 @@ def main() -> None:
         "freshgo, PyG's layers": (plain, Loader(data, **options)),
     }
     try:
-        runs["PyG"] = (copy.deepcopy(plain), NeighborLoader(data, **options))
+        runs[pyg()] = (copy.deepcopy(plain), NeighborLoader(data, **options))
     except ImportError as error:
         print("PyG's NeighborLoader has no sampler here:", error)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
