@@ -55,7 +55,7 @@ func sized[T any](p *T, name string) (T, error) {
 
 // source describes a caller's array to package store. The description is copied, the elements are not.
 func source(a *C.fg_array, name string) (store.Source, error) {
-	s := store.Source{Mem: a.data, Offset: int64(a.offset)}
+	s := store.Source{Mem: a.data, Offset: int64(a.offset), Pipe: int(a.pipe)}
 	for dtype, d := range dtypes {
 		if d == (csrc.DType{Code: uint8(a.dtype.code), Bits: uint8(a.dtype.bits)}) && a.dtype.lanes == 1 {
 			s.DType = dtype

@@ -26,6 +26,9 @@ func checkEdges(fs ssd.FS, edges Source, name string) (edgeList, error) {
 	if len(edges.Shape) != 2 || edges.Shape[0] != 2 || edges.Shape[1] < 0 {
 		return edgeList{}, invalid("%s has shape %v, expected [2, number of edges]", name, edges.Shape)
 	}
+	if edges.Pipe != 0 {
+		return edgeList{}, invalid("%s comes through a pipe, and edges are read more than once", name)
+	}
 	if edges.Strides == nil {
 		edges.Strides = denseStrides(edges.Shape, edges.DType)
 	}

@@ -17,7 +17,8 @@ const maxGap = 4
 type rowReader struct {
 	src     Source
 	name    string
-	file    ssd.File // nil for memory
+	file    ssd.File // nil for memory and for a pipe
+	taken   int64    // rows that came through the pipe
 	scratch *mem.Block
 }
 
@@ -75,6 +76,9 @@ func (r *rowReader) read(dst []byte, first, n int64) ([]byte, error) {
 	if n == 0 {
 		return dst, nil
 	}
+	if r.src.Pipe != 0 {
+		return dst, r.readPipe(dst, first, n)
+	}
 	if r.file != nil {
 		return dst, r.readFile(dst, first, n)
 	}
@@ -84,6 +88,17 @@ func (r *rowReader) read(dst []byte, first, n int64) ([]byte, error) {
 	}
 	gather(dst, base, r.src, n)
 	return dst, nil
+}
+
+func (r *rowReader) readPipe(dst []byte, first, n int64) error {
+	if first != r.taken {
+		return invalid("%s comes through a pipe, once and in order: row %d was asked for after %d", r.name, first, r.taken)
+	}
+	r.taken += n
+	if err := ssd.ReadPipe(r.src.Pipe, dst); err != nil {
+		return fmt.Errorf("store: %s, rows %d to %d of %d: %w", r.name, first, first+n, r.src.rows(), err)
+	}
+	return nil
 }
 
 func (r *rowReader) readFile(dst []byte, first, n int64) error {

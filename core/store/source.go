@@ -24,6 +24,7 @@ type Source struct {
 	Mem     unsafe.Pointer
 	File    string // path of the file, when Mem is nil
 	Offset  int64  // in File, of the element with index 0 in every dimension
+	Pipe    int    // not 0: an open pipe from which all rows come once, in C order without gaps, when Mem is nil
 
 	Narrow narrow.Form // in which floats are stored; narrow.None: as they are
 	Clip   bool        // numbers too large for that form become its largest, rather than an error
@@ -69,6 +70,9 @@ func (s Source) check(fs ssd.FS, name string) (Source, error) {
 	if len(s.Strides) != len(s.Shape) {
 		return s, invalid("%s has %d strides for %d dimensions", name, len(s.Strides), len(s.Shape))
 	}
+	if s.Pipe != 0 {
+		return s, s.checkPipe(name)
+	}
 	if s.File == "" {
 		if s.Mem == nil && s.Shape[0] > 0 {
 			return s, invalid("%s has neither memory nor a file", name)
@@ -76,6 +80,19 @@ func (s Source) check(fs ssd.FS, name string) (Source, error) {
 		return s, nil
 	}
 	return s, s.checkFile(fs, name)
+}
+
+// checkPipe refuses what would have to be read twice, or in another order.
+func (s Source) checkPipe(name string) error {
+	switch {
+	case s.Pipe < 0 || s.Mem != nil || s.File != "":
+		return invalid("%s has pipe %d, expected an open one and neither memory nor a file", name, s.Pipe)
+	case !s.dense():
+		return invalid("%s comes through a pipe with strides %v, expected C order without gaps", name, s.Strides)
+	case s.Narrow != narrow.None:
+		return invalid("%s comes through a pipe, and is read more than once to store it as %s", name, s.Narrow)
+	}
+	return nil
 }
 
 // checkFile compares the bytes that a file must have with those it has.

@@ -73,6 +73,9 @@ func (p *edgePart) checkWeightsOf(name string) error {
 			return invalid("%s is to be stored as %s, but weights by position are of a tensor that is stored as it is",
 				p.label+name, t.Narrow)
 		}
+		if t.Pipe != 0 {
+			return invalid("%s comes through a pipe, and weights by position are read more than once", p.label+name)
+		}
 		if err := checkWeights(t.DType, t.Shape[1:]); err != nil {
 			return fmt.Errorf("store: weights of %s: %w", p.label+name, err)
 		}

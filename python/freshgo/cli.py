@@ -13,6 +13,7 @@ from typing import Any
 from freshgo import __version__, library
 from freshgo._args.aggregates import REDUCTIONS
 from freshgo._args.narrow import FORMS
+from freshgo._sources.recognise import NAMES as SOURCE_NAMES
 from freshgo._tables.spec import read_spec
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError, InvalidArgumentError
@@ -100,9 +101,22 @@ def _parser() -> argparse.ArgumentParser:
         type=_path,
         nargs="?",
         help="directory with edge_index.npy and further <tensor>.npy, <split>_mask.npy, <split>_idx.npy; or with such "
-        "a directory for each type of nodes, and of edges as <source>__<relation>__<target>",
+        "a directory for each type of nodes, and of edges as <source>__<relation>__<target>; or a directory of OGB, "
+        "MAG240M, IGB or GraphBolt; or a .npz archive",
     )
     command.add_argument("store", type=_path, help="directory to create")
+    command.add_argument(
+        "--source",
+        dest="kind",
+        metavar="NAME",
+        choices=[*SOURCE_NAMES],
+        help="what the directory is, if that is not to be recognised: %(choices)s",
+    )
+    command.add_argument(
+        "--allow-pickle",
+        action=argparse.BooleanOptionalAction,
+        help="unpickle splits that are in pickles, which run code, or go without; by default they are errors",
+    )
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument(
         "--tables",
@@ -229,9 +243,18 @@ def _convert(options: argparse.Namespace) -> None:
     if options.tables is not None:
         if options.isolated_nodes:
             raise InvalidArgumentError("--isolated-nodes is for a directory: tables name their nodes")
+        if options.kind is not None or options.allow_pickle is not None:
+            raise InvalidArgumentError("--source and --allow-pickle are for a directory, not for tables")
         store = convert_tables(**read_spec(options.tables), path=options.store, **common)
     else:
-        store = convert(options.source, options.store, isolated_nodes=options.isolated_nodes, **common)
+        store = convert(
+            options.source,
+            options.store,
+            source=options.kind,
+            allow_pickle=options.allow_pickle,
+            isolated_nodes=options.isolated_nodes,
+            **common,
+        )
     with store:
         print(store.inspect())
 

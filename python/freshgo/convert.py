@@ -16,6 +16,9 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._native import convert as native_convert
 from freshgo._native.store import Store as NativeStore
+from freshgo._sources.landing import landed
+from freshgo._sources.opening import Opening
+from freshgo._sources.recognise import graph_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
 from freshgo.store import Store
@@ -25,6 +28,8 @@ def convert(
     data: object,
     path: str | os.PathLike[str],
     *,
+    source: str | None = None,
+    allow_pickle: bool | None = None,
     memory: int | str = "1GiB",
     relayout: str | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
@@ -39,19 +44,22 @@ def convert(
     The conversion streams: whatever the size of the graph, it uses at most ``memory``. The store appears whole or not
     at all. What a killed conversion left behind is removed by the next one to the same path.
 
+    Graphs that other programs keep are recognised by what they are: data sets and directories of OGB, of its MAG240M,
+    of IGB and of GraphBolt, ``.npz`` archives, NetworkX, sparse matrices. The table in ``docs/data.md`` says what
+    becomes of each. What one was taken for is the first stage of ``progress`` and a line of the logger ``freshgo``.
+
     Args:
         data: a PyG ``Data``; a mapping with ``edge_index`` (integers, ``[2, num_edges]``, row 0 the source and row 1
-            the target) and further tensors; or a directory with ``edge_index.npy`` and further ``.npy`` files, where
-            ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors, NumPy arrays or paths
-            of ``.npy`` files; files are read piece by piece, as are memory-mapped arrays. Tensors with one row per node
-            or per edge are kept and come with every batch. One-dimensional bool tensors named ``<split>_mask`` are also
-            splits; further splits are in ``data["splits"]``, a mapping from names to node ids or masks.
-            ``data["num_nodes"]`` is needed only if nothing else determines it.
+            the target, or ``[num_edges, 2]``) and further tensors; or a directory with ``edge_index.npy`` and further
+            ``.npy`` files, where ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors,
+            NumPy arrays or paths of ``.npy`` files; files are read piece by piece, as are memory-mapped arrays. Tensors
+            with one row per node or per edge are kept and come with every batch. One-dimensional bool tensors named
+            ``<split>_mask`` are also splits; further splits are in ``data["splits"]``, a mapping from names to node ids
+            or masks. ``data["num_nodes"]`` is needed only if nothing else determines it.
 
             A graph may have ``adj_t``, as PyG's ``ToSparseTensor`` makes it (a ``SparseTensor`` or a sparse tensor of
-            torch), instead of ``edge_index``; its edges are then in the order of the matrix. A ``scipy.sparse`` matrix
-            is a graph by itself: the entry in row i and column j is an edge from i to j, and its value the
-            ``edge_weight``. A PyG data set with one graph stands for that.
+            torch), instead of ``edge_index``; its edges are then in the order of the matrix. A sparse matrix is a graph
+            by itself: the entry in row i and column j is an edge from i to j, and its value the ``edge_weight``.
 
             A heterogeneous graph is a PyG ``HeteroData`` or a mapping from its types. A node type such as ``"paper"``
             is mapped to a mapping of what belongs to its nodes (tensors, ``num_nodes``, ``splits``; ``{}`` if there is
@@ -69,7 +77,13 @@ def convert(
             ``author__writes__paper``. Types are written one after the other within ``memory``. Times and weights are
             ordinary tensors.
         path: the directory to create.
-        memory: bytes, or a string such as ``"8GiB"``.
+        source: what ``data`` are, if they are not to be recognised: ``"ogb"``, ``"mag240m"``, ``"igb"``,
+            ``"graphbolt"``, ``"npz"``, ``"npy"``, ``"pyg"``, ``"networkx"``, ``"matrix"``, ``"edges"``, ``"tensors"``;
+            ``"csr"``, ``"csc"`` or ``"coo"`` for a tuple of arrays, which is never recognised; or a data set of OGB,
+            such as ``"ogbn-products"``, for a directory that is not named after it.
+        allow_pickle: some sources have splits or tensors in pickles (``split_dict.pt``), and unpickling runs whatever
+            code a file names. None: such a file is an error; False: it is left out; True: it is unpickled.
+        memory: bytes, or a string such as ``"8GiB"``. Sources that are compressed take a few MiB beside it.
         relayout: store the rows of node tensors in the order of their use: an order, or a mapping with options of
             :func:`freshgo.relayout` (``order``, ``hotness``, ``num_neighbors``, ``input_nodes``, ``batch_size``,
             ``hot_rows``). This is done in place before the store appears. On disk it needs the store and once more its
@@ -99,8 +113,12 @@ def convert(
             position), rows without columns, an empty graph, a
             ``num_nodes`` that needs ``isolated_nodes``, an edge type whose node types do not exist, a
             ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a ``dtype`` that cannot
-            hold a number (the message names row and column) or the tensor.
+            hold a number (the message names row and column) or the tensor; a pickle that nobody allowed; a ``source``
+            that ``data`` are not.
         DTypeError: dtypes that cannot be used, pickled arrays.
+        FormatError, CorruptError: a file that is not what its source has; the message names file and member or row.
+        StoreNotFoundError: a file that the source needs is missing.
+        LibraryError: PyYAML is missing, which ``metadata.yaml`` of GraphBolt needs.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
         BusyError: another process is converting to ``path``.
@@ -110,10 +128,12 @@ def convert(
     wanted = None if relayout is None else Relayout.of(relayout)
     if isinstance(data, Store):
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
-    parts = graph_parts(data)
-    if not flag("isolated_nodes", isolated_nodes):
-        _check_isolated(parts)
-    with progress_of(progress) as report:
+    allowed = None if allow_pickle is None else flag("allow_pickle", allow_pickle)
+    with progress_of(progress) as report, Opening(path, allowed, overwrite, report) as opening:
+        graph = graph_of(data, opening, source)
+        parts = graph_parts(graph.data)
+        if not flag("isolated_nodes", isolated_nodes):
+            _check_isolated(parts)
         return write_parts(
             parts,
             path,
@@ -124,6 +144,8 @@ def convert(
             clip=clip,
             overwrite=overwrite,
             progress=report,
+            attachments=graph.attachments,
+            opening=opening,
         )
 
 
@@ -139,22 +161,28 @@ def write_parts(
     overwrite: bool,
     progress: Progress | None,
     attachments: Mapping[str, Array] | None = None,
+    opening: Opening | None = None,
 ) -> Store:
     """Write the parts of a graph as a store and open it: :func:`convert` once it knows what it was given.
-    ``attachments`` are arrays of the graph as a whole."""
-    weights = _weights(parts, weight_attr)
-    draft = native_convert.convert(
-        parts,
-        path,
-        memory=memory,
-        overwrite=overwrite,
-        relayout=None if relayout is None else relayout.order,
-        weights=weights,
-        forms=forms_of(parts, dtype),
-        clip=flag("clip", clip),
-        attachments=attachments,
-        progress=progress,
-    )
+    ``attachments`` are arrays of the graph as a whole; ``opening`` is where streams wait that are read twice."""
+    weights, forms = _weights(parts, weight_attr), forms_of(parts, dtype)
+    attached = dict(attachments or {})
+    again: dict[Any, set[str]] = {key: set(names) for key, names in forms.items()}
+    for key, name in weights.items():
+        again.setdefault(key, set()).add(name)
+    with landed(parts, attached, again, opening):
+        draft = native_convert.convert(
+            parts,
+            path,
+            memory=memory,
+            overwrite=overwrite,
+            relayout=None if relayout is None else relayout.order,
+            weights=weights,
+            forms=forms,
+            clip=flag("clip", clip),
+            attachments=attached,
+            progress=progress,
+        )
     _put_in_order(draft, relayout, memory, progress)
     return Store.open(path)
 

@@ -296,6 +296,28 @@ class Store:
         assert isinstance(keys, list)
         return keys
 
+    @property
+    def link_splits(self) -> list[str]:
+        """The splits of links that a source had, such as those of OGB's data sets for link prediction."""
+        names = (name.split("/") for name in self._attachments)
+        return list(dict.fromkeys(parts[1] for parts in names if parts[0] == "links"))
+
+    def links(self, split: str) -> dict[str, Tensor]:
+        """Read the arrays of a split of links into memory, under the names that their source gave them.
+
+        Of OGB these are ``edge`` and ``edge_neg`` (int64 ``[links, 2]``), ``source_node``, ``head``, ..., as
+        ``get_edge_split`` has them; strings that name node types are their places in ``node_types``.
+
+        Raises:
+            InvalidArgumentError: there is no such split.
+            CorruptError, ReadError: the store is damaged or cannot be read.
+        """
+        if split not in self.link_splits:
+            raise InvalidArgumentError(f"the store has no split of links {split!r}, only {self.link_splits}")
+        prefix = f"links/{split}/"
+        found = {name: array["shape"][0] for name, array in self._attachments.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): self._native.read_rows(name, 0, rows) for name, rows in found.items()}
+
     def _attached(self, name: str, lack: str) -> Ids:
         if name not in self._attachments and f"{name}/ends" not in self._attachments:
             raise InvalidArgumentError(lack)

@@ -11,9 +11,10 @@ from freshgo._args.checks import choice, shown
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._spool.raw import Files
+from freshgo._spool.workplace import workplace
 from freshgo._tables.build import Builder
-from freshgo._tables.database import Database, duckdb, workplace
-from freshgo._tables.raw import Files
+from freshgo._tables.database import Database, duckdb
 from freshgo._tables.table import Spec, Table, spec_of
 from freshgo.convert import write_parts
 from freshgo.errors import DTypeError, InvalidArgumentError, StoreExistsError
@@ -87,7 +88,7 @@ def convert_tables(
     duckdb()
     if os.path.lexists(path) and not overwrite:
         raise StoreExistsError(17, "exists; overwrite replaces it", str(path))
-    with progress_of(progress) as report, workplace(path) as directory:
+    with progress_of(progress) as report, workplace(path, ".tables") as directory:
         with contextlib.closing(Files(directory)) as files:
             with contextlib.closing(Database(directory, n_bytes)) as db:
                 built = Builder(db, files, report).build(node_specs, edge_specs, add)

@@ -5,7 +5,7 @@
 #include "../dlpack.h"
 #include "base.h"
 
-/* An array to be read, in memory or in a file. */
+/* An array to be read, in memory, in a file, or from a pipe. */
 typedef struct fg_array {
   FG_IN char *name;       /* of the tensor or the split; NULL where it is clear */
   FG_IN void *data;       /* first element, in memory; NULL when path is set */
@@ -13,6 +13,10 @@ typedef struct fg_array {
   int64_t offset;         /* path: where in the file the first element is */
   DLDataType dtype;       /* little-endian */
   int32_t ndim;
+  /* 0, or a descriptor of the caller's from which all elements come once, in row-major order without gaps; data and
+   * path are then NULL. For tensors that are stored as they are; not for edges, nor for weights. The caller keeps it
+   * open until the job has ended, and closes its other end where no more comes. */
+  int32_t pipe;
   FG_IN int64_t *shape;
   FG_IN int64_t *strides; /* in bytes, may be zero or negative; NULL: row-major without gaps */
   /* Of a tensor to be stored: floats in fewer bytes, as "float16", "bfloat16", "int8", "int8-per-row" or

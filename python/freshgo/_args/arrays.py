@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,28 @@ class NpyFile:
     fortran: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """An array that is made while it is read, in C order: of an archive that is compressed, of rows that a program
+    reads. Each call of ``pieces`` begins anew, and what it yields are the bytes of the array, in pieces of any size."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """An open pipe from which an array comes once, in C order."""
+
+    descriptor: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 ArrayLike = Tensor | np.ndarray[Any, Any]
-Array = ArrayLike | NpyFile
+Array = ArrayLike | NpyFile | Stream | Pipe
 
 
 def as_tensor(value: object) -> Tensor:

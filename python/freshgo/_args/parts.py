@@ -19,9 +19,9 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
-from freshgo._args.arrays import Array, NpyFile
+from freshgo._args.arrays import Array, NpyFile, Stream
+from freshgo._args.matrices import with_edge_index
 from freshgo._args.npy_files import is_of_types, read_directory, read_npy_header, read_types
-from freshgo._args.sources import opened, with_edge_index
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -68,7 +68,6 @@ class GraphParts:
 
 def graph_parts(data: object) -> GraphParts:
     """Sort whatever a user calls a graph into its types, and what is of each type into tensors and splits."""
-    data = opened(data)
     given = _types_of(data) if _has_types(data) else _types_of_homogeneous(data)
     parts = GraphParts({}, {})
     for key, value in given.items():
@@ -107,6 +106,8 @@ def _types_of(data: object) -> dict[Any, Any]:
             UserWarning,
             stacklevel=checks.caller(),
         )
+    if items.keys() == {UNNAMED[0], UNNAMED}:
+        return items  # a homogeneous graph that is sorted already
     for key in items:
         if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
             names: tuple[str, ...] = key
@@ -208,14 +209,23 @@ def _edge_index(value: object, label: str) -> Array:
     array = _array(name, value)
     if array is None:
         raise DTypeError(f"{name} must be a tensor, an array or a path to a .npy file, got {type(value).__name__}")
+    if len(array.shape) == 2 and array.shape[1] == 2 and array.shape[0] != 2:
+        array = _transposed(array)
     if len(array.shape) != 2 or array.shape[0] != 2:
-        hint = "; transpose it" if len(array.shape) == 2 and array.shape[1] == 2 else ""
-        raise InvalidArgumentError(f"{name} must have shape [2, num_edges], got {list(array.shape)}{hint}")
+        raise InvalidArgumentError(f"{name} must have shape [2, num_edges] or [num_edges, 2], got {list(array.shape)}")
     if array.shape[1] == 0:  # np.zeros((2, 0)) holds float64, and no id
         return torch.empty((2, 0), dtype=torch.long)
     if not _is_integer(array):
         raise DTypeError(f"{name} must hold integers, got {array.dtype}")
     return array
+
+
+def _transposed(pairs: Array) -> Array:
+    """Return pairs of ends as a list of sources and one of targets, over the same memory or file."""
+    if isinstance(pairs, NpyFile):
+        return dataclasses.replace(pairs, shape=pairs.shape[::-1], fortran=not pairs.fortran)
+    assert isinstance(pairs, Tensor | np.ndarray), "edges are in memory or in a file"
+    return pairs.T
 
 
 def _array(name: str, value: object) -> Array | None:
@@ -225,7 +235,7 @@ def _array(name: str, value: object) -> Array | None:
             raise DTypeError(f"{name} must be a dense tensor, got layout {value.layout}")
         # Also unwraps PyG's EdgeIndex, a subclass, and writes out a sign that PyTorch only notes, as of z.conj().imag.
         return keep_note(value, value.detach().as_subclass(Tensor).resolve_neg())
-    if isinstance(value, np.ndarray | NpyFile):
+    if isinstance(value, np.ndarray | NpyFile | Stream):
         return value
     if isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".npy"):
         return read_npy_header(Path(value))

@@ -13,6 +13,7 @@ from freshgo._args.aggregates import Aggregate, Part, note, noted
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._data.source import made_from, tensors
+from freshgo._sources.recognise import in_memory
 from freshgo.errors import InvalidArgumentError
 
 _COPY_BYTES = 64 << 20
@@ -35,7 +36,7 @@ def propagated(
     Raises:
         InvalidArgumentError: the graph does not have what is asked for.
     """
-    given = graph_parts(data)
+    given = graph_parts(in_memory(data))
     parts, now = tensors(given), made_from(given)
     edge_types = [edge_type for edge_type in parts.edges if tensor in parts.nodes[edge_type[0]].tensors]
     for edge_type in relations or ():

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from freshgo._args import aggregates, checks
 from freshgo._args.aggregates import Aggregate
-from freshgo._args.arrays import Array, NpyFile, as_tensor, tensor_digest
+from freshgo._args.arrays import Array, NpyFile, Pipe, Stream, as_tensor, tensor_digest
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, graph_parts
 from freshgo._args.size import available_memory
 from freshgo._args.types import UNNAMED, EdgeType, Types, label_of
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore
+from freshgo._sources.recognise import in_memory
 from freshgo.errors import DTypeError
 from freshgo.store import Store, StoredEdges, StoredNodes
 
@@ -140,7 +141,7 @@ class MemorySource:
     tensors: Collection[str] = ()
 
     def __init__(self, data: object, first_layer: object = None) -> None:
-        parts, self.first = _choose(graph_parts(data), first_layer)
+        parts, self.first = _choose(graph_parts(in_memory(data)), first_layer)
         self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
         self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
         self._tensors = {node_type: frozenset(nodes.tensors) for node_type, nodes in parts.nodes.items()}
@@ -234,7 +235,9 @@ def made_from(parts: GraphParts) -> dict[str, Tensor]:
         label = label_of(edge_type)
         named[f"{label}edge_index"] = edges.edge_index
         named.update({f"{label}{name}": rows for name, rows in edges.tensors.items()})
-    return {name: _tensor(name, array) for name, array in named.items() if not isinstance(array, NpyFile)}
+    return {
+        name: _tensor(name, array) for name, array in named.items() if not isinstance(array, NpyFile | Stream | Pipe)
+    }
 
 
 def _described(types: Iterable[StoredNodes | StoredEdges]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -263,7 +266,7 @@ def _rows(label: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def _tensor(name: str, array: Array) -> Tensor:
     """Return an array of a graph in memory as a tensor over the same memory."""
-    if isinstance(array, NpyFile):
+    if isinstance(array, NpyFile | Stream | Pipe):
         raise DTypeError(f"{name} is a file: convert() reads files, a loader takes a store or tensors in memory")
     try:
         tensor = as_tensor(array)

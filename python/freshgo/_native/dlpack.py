@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from freshgo._args.arrays import ArrayLike, NpyFile
+from freshgo._args.arrays import Array, NpyFile, Pipe, Stream
 from freshgo._native import abi, header
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -50,6 +50,7 @@ class _Layout:
     strides: tuple[int, ...]
     address: int
     path: str | None = None
+    pipe: int = 0
 
     @property
     def item_bytes(self) -> int:
@@ -82,10 +83,10 @@ class ArrayList:
         self._alive: list[Any] = []
         self._mappings = _shared_mappings() if map_files else []
 
-    def one(self, name: str, array: ArrayLike | NpyFile) -> header.Array:
+    def one(self, name: str, array: Array) -> header.Array:
         """Describe one array."""
         layout = _layout(name, array)
-        if layout.path is None:
+        if layout.path is None and not layout.pipe:
             layout = next((m for m in (r.apply(layout) for r in self._mappings) if m is not None), layout)
         code, bits = _DTYPES[layout.dtype]
         ndim = len(layout.shape)
@@ -93,19 +94,20 @@ class ArrayList:
             name=_c_string(name),
             dtype=header.DataType(code, bits, 1),
             ndim=ndim,
+            pipe=layout.pipe,
             shape=(ctypes.c_int64 * ndim)(*layout.shape),
             strides=(ctypes.c_int64 * ndim)(*layout.strides),
         )
-        if layout.path is None:
+        if layout.pipe:
+            pass
+        elif layout.path is None:
             raw.data = layout.address
         else:
             raw.path, raw.offset = os.fsencode(layout.path), layout.address
         self._alive.append((array, raw))
         return raw
 
-    def many(
-        self, arrays: Mapping[str, ArrayLike | NpyFile], forms: Mapping[str, str] | None = None
-    ) -> tuple[Any, int]:
+    def many(self, arrays: Mapping[str, Array], forms: Mapping[str, str] | None = None) -> tuple[Any, int]:
         """Describe named arrays, and in which form some are to be stored: a pointer and a count."""
         raw = (header.Array * len(arrays))(*(self.one(name, array) for name, array in arrays.items()))
         for one, name in zip(raw, arrays, strict=True):
@@ -137,7 +139,7 @@ def discard(tensors: ctypes.Array[header.Tensor], count: int, versioned: bool) -
     )
 
 
-def _layout(name: str, array: ArrayLike | NpyFile) -> _Layout:
+def _layout(name: str, array: Array) -> _Layout:
     if isinstance(array, torch.Tensor):
         if array.device.type != "cpu" or array.layout != torch.strided:
             raise InvalidArgumentError(
@@ -151,6 +153,10 @@ def _layout(name: str, array: ArrayLike | NpyFile) -> _Layout:
         item = array.dtype.itemsize
         strides = _dense_strides(array.shape[::-1], item)[::-1] if array.fortran else _dense_strides(array.shape, item)
         return _Layout(dtype, tuple(array.shape), strides, array.offset, array.path)
+    if isinstance(array, Pipe):
+        dtype = _known(name, _numpy_name(array.dtype))
+        return _Layout(dtype, array.shape, _dense_strides(array.shape, array.dtype.itemsize), 0, pipe=array.descriptor)
+    assert not isinstance(array, Stream), f"{name} has not been put where the library can read it"
     interface = getattr(array, "__array_interface__", None)
     if interface is None:
         raise DTypeError(f"{name} must be a torch tensor or a NumPy array, got {type(array).__name__}")

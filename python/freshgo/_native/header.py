@@ -150,6 +150,7 @@ class Array(Structure):
         ("offset", c_int64),
         ("dtype", DataType),
         ("ndim", c_int32),
+        ("pipe", c_int32),
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
         ("stored", c_char_p),

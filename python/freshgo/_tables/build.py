@@ -12,11 +12,11 @@ from freshgo._args.arrays import Array, NpyFile
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress
 from freshgo._args.types import UNNAMED, EdgeType, reverse_names
+from freshgo._spool.raw import Files
 from freshgo._tables.columns import BadValueError, Column, Tensor, rows_of, tensors_of
 from freshgo._tables.database import Database
 from freshgo._tables.files import literal, quoted
 from freshgo._tables.keys import Keys, key_type, write_keys, write_text
-from freshgo._tables.raw import Files
 from freshgo._tables.source import Source, open_source
 from freshgo._tables.table import Spec
 from freshgo.errors import InvalidArgumentError

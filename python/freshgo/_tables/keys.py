@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import Array
+from freshgo._spool.raw import Files
 from freshgo._tables.columns import TEXT, WHOLE, kind_of
 from freshgo._tables.database import Database
 from freshgo._tables.files import quoted
-from freshgo._tables.raw import Files
 from freshgo._tables.source import Source
 from freshgo.errors import DTypeError, InvalidArgumentError
 

@@ -23,8 +23,8 @@ X = np.zeros((4, 2), np.float32)
     [
         ({"edge_index": EDGES + 1, "x": X}, errors.InvalidArgumentError, r"4"),
         ({"edge_index": EDGES - 1, "x": X}, errors.InvalidArgumentError, r"-1"),
-        ({"edge_index": EDGES.T, "x": X}, errors.InvalidArgumentError, r"\[2, num_edges\], got \[4, 2\]; transpose"),
-        ({"edge_index": EDGES[0], "x": X}, errors.InvalidArgumentError, r"\[2, num_edges\], got \[4\]"),
+        ({"edge_index": EDGES.T[:, :1], "x": X}, errors.InvalidArgumentError, r"\[num_edges, 2\], got \[4, 1\]"),
+        ({"edge_index": EDGES[0], "x": X}, errors.InvalidArgumentError, r"\[num_edges, 2\], got \[4\]"),
         ({"edge_index": EDGES.astype(float), "x": X}, errors.DTypeError, r"float64"),
         ({"edge_index": EDGES.tolist(), "x": X}, errors.DTypeError, r"edge_index.*list"),
         ({"edge_index": [[0, 1], [1]], "x": X}, errors.DTypeError, r"edge_index.*list"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 import scipy.sparse
@@ -15,7 +16,7 @@ from store_oracle import check_store
 from freshgo import Loader, convert, errors
 
 pyg = pytest.importorskip("torch_geometric")
-from torch_geometric.data import Data, InMemoryDataset  # noqa: E402
+from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset  # noqa: E402
 from torch_geometric.transforms import ToSparseTensor  # noqa: E402
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
@@ -106,6 +107,149 @@ def test_a_data_set_of_one_graph(tmp_path: Path) -> None:
     with Loader(Graphs(1), [-1], batch_size=500) as loader:
         (batch,) = loader
     assert batch.edge_index.shape[1] == graph["edge_index"].shape[1]
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor", "file"])
+def test_edges_alone(tmp_path: Path, kind: str) -> None:
+    edges = simple_graph()["edge_index"]
+    for place, given in enumerate((edges, np.ascontiguousarray(edges.T))):
+        data: Any = given if kind == "array" else torch.from_numpy(given)
+        if kind == "file":
+            data = tmp_path / f"e{place}.npy"
+            np.save(data, given)
+        with convert(data, tmp_path / f"g{place}", **SMALL) as store:
+            check_store(store, {"edge_index": edges, "num_nodes": int(edges.max()) + 1})
+        if kind != "file":
+            with Loader(data, [-1], batch_size=500) as loader:
+                (batch,) = loader
+            assert batch.edge_index.shape[1] == edges.shape[1]
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("values", [0, 1, 2])
+def test_arrays_of_matrices(tmp_path: Path, form: str, values: int) -> None:
+    graph = simple_graph()
+    edges, weight = graph["edge_index"], graph["edge_weight"]
+    matrix = getattr(scipy.sparse.coo_matrix((weight, edges), shape=(500, 500)), f"to{form}")()
+    arrays = (matrix.row, matrix.col) if form == "coo" else (matrix.indptr, matrix.indices)
+    entries = matrix.tocoo()
+    want: dict[str, Any] = {"edge_index": np.stack([entries.row, entries.col]), "num_nodes": 500}
+    if form == "coo":
+        want["num_nodes"] = int(edges.max()) + 1
+    if values:
+        rows = entries.data if values == 1 else np.stack([entries.data, -entries.data], axis=1)
+        arrays, want["edge_weight" if values == 1 else "edge_attr"] = (*arrays, rows), rows
+    with pytest.raises(errors.InvalidArgumentError, match="source='csr'"):
+        convert(arrays, tmp_path / "g", **SMALL)
+    with convert(arrays, tmp_path / "g", source=form, **SMALL) as store:
+        check_store(store, want)
+
+
+def test_a_sparse_tensor(tmp_path: Path) -> None:
+    graph = simple_graph()
+    edges = torch.from_numpy(graph["edge_index"])
+    matrix = torch.sparse_coo_tensor(edges, torch.from_numpy(graph["edge_weight"]), (500, 500))
+    with convert(matrix, tmp_path / "g", **SMALL) as store:
+        check_store(store, {key: graph[key] for key in ("edge_index", "edge_weight", "num_nodes")})
+
+
+@pytest.mark.parametrize("kind", ["Graph", "DiGraph", "MultiGraph", "MultiDiGraph"])
+@pytest.mark.parametrize("names", ["numbers", "others", "strings", "tuples"])
+def test_networkx(tmp_path: Path, kind: str, names: str) -> None:
+    rng = np.random.default_rng(3)
+    called: dict[str, Any] = {
+        "numbers": lambda i: i,
+        "others": lambda i: 7 * i - 50,
+        "strings": lambda i: f"n\u00f6{i}",
+        "tuples": lambda i: (i, "a"),
+    }
+    name = called[names]
+    graph = getattr(networkx, kind)()
+    x = rng.standard_normal((60, 3)).astype(np.float32)
+    for i in rng.permutation(60).tolist():
+        graph.add_node(name(i), x=x[i], train_mask=bool(i % 3), kind="paper")
+    for a, b in rng.integers(60, size=(200, 2)).tolist():
+        graph.add_edge(name(a), name(b), weight=a + b / 64)
+    numbers = {node: place for place, node in enumerate(graph.nodes)}
+    if names != "tuples":
+        order = sorted(graph.nodes, key=lambda node: node.encode() if names == "strings" else node)
+        numbers = {node: place for place, node in enumerate(order)}
+    edges, weight = [], []
+    for a, b, of in graph.edges(data=True):
+        for ends in dict.fromkeys(
+            [(numbers[a], numbers[b])] + ([] if graph.is_directed() else [(numbers[b], numbers[a])])
+        ):
+            edges.append(ends)
+            weight.append(of["weight"])
+    back = {place: node for node, place in numbers.items()}
+    want = {
+        "num_nodes": 60,
+        "edge_index": np.array(edges).T,
+        "train_mask": np.array([graph.nodes[back[i]]["train_mask"] for i in range(60)]),
+        "x": np.array([graph.nodes[back[i]]["x"] for i in range(60)]),
+        "edge_weight": np.array(weight, np.float32),
+    }
+    with pytest.warns(UserWarning, match="ignores attributes of nodes that are no numbers: kind"):
+        store = convert(graph, tmp_path / "g", **SMALL)
+    with store:
+        check_store(store, want)
+        if names in ("others", "strings"):
+            keys = store.ids().keys(torch.arange(60))
+            assert [numbers[key] for key in (keys.tolist() if names == "others" else keys)] == list(range(60))
+        else:
+            with pytest.raises(errors.InvalidArgumentError):
+                store.ids()
+
+
+def test_networkx_attributes_that_cannot_be(tmp_path: Path) -> None:
+    graph = networkx.path_graph(4)
+    graph.nodes[2]["x"] = 1.0
+    with pytest.raises(errors.InvalidArgumentError, match=r"the node 1 has no attribute 'x', which node 2 has"):
+        convert(graph, tmp_path / "g", **SMALL)
+    networkx.set_node_attributes(graph, {i: [1.0] * (1 + i % 2) for i in range(4)}, "x")
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"'x' of nodes has rows of several shapes: \[\(1,\), \(2,\)\]"
+    ):
+        convert(graph, tmp_path / "g", **SMALL)
+    networkx.set_node_attributes(graph, 1.0, "x")
+    networkx.set_edge_attributes(graph, 1.0, "x")
+    with pytest.raises(errors.InvalidArgumentError, match="nodes and edges both have an attribute 'x'"):
+        convert(graph, tmp_path / "g", **SMALL)
+
+
+def test_a_data_set_on_disk(tmp_path: Path) -> None:
+    graph = simple_graph()
+    one = Data(**{k: torch.as_tensor(v) if k != "num_nodes" else v for k, v in graph.items()})
+    on_disk = OnDiskDataset(str(tmp_path / "set"), backend="sqlite")
+    on_disk.append(one)
+    with convert(on_disk, tmp_path / "g", **SMALL) as store:
+        check_store(store, graph)
+    on_disk.close()
+
+
+def test_a_source_that_is_forced(tmp_path: Path) -> None:
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    with convert(edges, tmp_path / "g", source="edges", **SMALL) as store:
+        assert store.num_edges == 3
+    for data, source, kind, message in (
+        (edges, "ogb", errors.InvalidArgumentError, "source='ogb', but a ndarray of shape"),
+        (edges, "parquet", errors.InvalidArgumentError, "source must be one of ogb, mag240m"),
+        (edges, 3, errors.DTypeError, "source must be one of ogb, mag240m"),
+        (
+            (edges[0], edges[1]),
+            "csr",
+            errors.InvalidArgumentError,
+            "csr: the offsets must ascend from 0 to the 3 edges",
+        ),
+        ((edges[0], edges[1, :2]), "coo", errors.InvalidArgumentError, "of equal lengths"),
+        (edges, "csc", errors.DTypeError, "csc must be"),
+        (tmp_path / "none", "mag240m", errors.InvalidArgumentError, "source='mag240m', but"),
+        (tmp_path / "none", "ogb", errors.StoreNotFoundError, "no edge.csv.gz"),
+    ):
+        with pytest.raises(kind, match=message):
+            convert(data, tmp_path / "h", source=source, **SMALL)
+    with pytest.raises(errors.DTypeError, match="allow_pickle"):
+        convert(edges, tmp_path / "h", allow_pickle="yes", **SMALL)
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:

@@ -139,9 +139,9 @@ def small() -> Any:
         ({LIKES: {}}, INVALID, r"\('user', 'likes', 'item'\) has no 'edge_index'"),
         ({LIKES: {"adj_t": 1}}, DTYPE, "adj_t must be a torch_sparse.SparseTensor"),
         (
-            {LIKES: np.zeros((3, 2), int)},
+            {LIKES: np.zeros((3, 3), int)},
             INVALID,
-            r"\(user, likes, item\).edge_index must have shape \[2, num_edges\], got \[3, 2\]; transpose",
+            r"\(user, likes, item\).edge_index must have shape \[2, num_edges\] or \[num_edges, 2\], got \[3, 3\]",
         ),
         ({LIKES: np.zeros((2, 2))}, DTYPE, "must hold integers, got float64"),
         (

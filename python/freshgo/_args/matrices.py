@@ -1,42 +1,14 @@
-"""Graphs that hold their edges in a sparse matrix, or that are the only one of a data set, as mappings of tensors.
-
-What a graph is shows in what it has: nothing is imported here, and nothing unpickled.
-"""
+"""Graphs that hold their edges in a sparse matrix, with an edge list in its place. Nothing is imported for it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from freshgo.errors import DTypeError, InvalidArgumentError
-
-
-def opened(data: object) -> object:
-    """Return the graph of a PyG data set with one graph, a ``scipy.sparse`` matrix as edges, and anything else as it
-    is.
-
-    Raises:
-        InvalidArgumentError: a data set with several graphs, a matrix that is not square
-    """
-    pyg = sys.modules.get("torch_geometric.data")
-    if pyg is not None and isinstance(data, pyg.Dataset):
-        if len(data) != 1:
-            name = type(data).__name__
-            raise InvalidArgumentError(f"the data set {name} has {len(data)} graphs, expected one: give one of them")
-        return data[0]
-    if type(data).__module__.startswith("scipy.sparse") and hasattr(data, "tocoo"):
-        matrix: Any = data
-        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise InvalidArgumentError(f"an adjacency matrix must be square, got shape {list(matrix.shape)}")
-        edges = matrix.tocoo(copy=False)
-        ends = np.stack([edges.row, edges.col])
-        return {"edge_index": ends, "edge_weight": edges.data, "num_nodes": int(matrix.shape[0])}
-    return data
 
 
 def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
@@ -56,7 +28,7 @@ def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
         return given
     if given.get("edge_index") is not None:
         raise InvalidArgumentError(f"{label}edge_index and {label}adj_t are both given, expected one of them")
-    rows, columns, values = _entries(matrix, label)
+    rows, columns, values = entries_of(matrix, f"{label}adj_t")
     given["edge_index"] = torch.stack([columns, rows])  # a row of the transposed matrix is a target
     if values is not None and not (values.dim() == 1 and bool((values == 1).all())):
         name = "edge_weight" if values.dim() == 1 else "edge_attr"
@@ -66,8 +38,8 @@ def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
     return given
 
 
-def _entries(matrix: Any, label: str) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return rows, columns and values of a sparse matrix, in its order."""
+def entries_of(matrix: Any, name: str) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return rows, columns and values of a sparse matrix, in its order. ``name`` is what messages call it."""
     if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csr:
         counts = matrix.crow_indices().diff()
         rows = torch.repeat_interleave(torch.arange(matrix.shape[0]), counts)
@@ -83,5 +55,5 @@ def _entries(matrix: Any, label: str) -> tuple[Tensor, Tensor, Tensor | None]:
         rows, columns, values = matrix.coo()
         return rows, columns, values
     raise DTypeError(
-        f"{label}adj_t must be a torch_sparse.SparseTensor or a sparse tensor of torch, got {type(matrix).__name__}"
+        f"{name} must be a torch_sparse.SparseTensor or a sparse tensor of torch, got {type(matrix).__name__}"
     )

@@ -1,0 +1,66 @@
+"""OGB-LSC's MAG240M, and other directories of its form: ``.npy`` files of types, named with three underscores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freshgo._args.npy_files import read_npy_header
+from freshgo._sources.ogb_names import tensor_name
+from freshgo._sources.opening import Graph, Opening
+from freshgo.errors import StoreNotFoundError
+
+_DIRECTORY = "mag240m_kddcup2021"
+
+
+def is_mag240m(data: object) -> bool:
+    """Whether a path is the directory of MAG240M, or the one that it lies in."""
+    return isinstance(data, Path) and _relations(_root(data)) != []
+
+
+def read_mag240m(
+    path: Path, opening: Opening, meta: Mapping[str, int] | None = None, splits: Mapping[str, Any] | None = None
+) -> Graph:
+    """Return the graph of a directory with its splits of papers.
+
+    How many nodes the types without features have, and the splits, are in the pickles ``meta.pt`` and
+    ``split_dict.pt``; without them a type has as many nodes as edges name.
+    """
+    root = _root(path)
+    relations = _relations(root)
+    if not relations:
+        raise StoreNotFoundError(2, "no directories of edges such as author___writes___paper", str(root / "processed"))
+    if meta is None and (root / "meta.pt").is_file():
+        meta = opening.unpickled(root / "meta.pt")
+    if splits is None and (root / "split_dict.pt").is_file():
+        splits = opening.unpickled(root / "split_dict.pt")
+    edges: dict[Any, dict[str, Any]] = {}
+    nodes: dict[str, dict[str, Any]] = {}
+    for directory in relations:
+        edge_type = tuple(directory.name.split("___"))
+        edges[edge_type] = _arrays(directory)
+        for node_type in (edge_type[0], edge_type[2]):
+            nodes.setdefault(node_type, {"num_nodes": int(meta[node_type])} if meta and node_type in meta else {})
+    for node_type, of in nodes.items():
+        of.update(_arrays(root / "processed" / node_type))
+    if splits:
+        owner = "paper" if "paper" in nodes else next(iter(nodes))
+        nodes[owner]["splits"] = {name: ids for name, ids in splits.items() if np.ndim(ids) == 1}
+    lacking = "" if splits else ", without splits"
+    return Graph({**dict(sorted(nodes.items())), **edges}, f"a directory of OGB-LSC's MAG240M{lacking}")
+
+
+def _root(path: Path) -> Path:
+    return path / _DIRECTORY if (path / _DIRECTORY).is_dir() else path
+
+
+def _relations(root: Path) -> list[Path]:
+    found = sorted((root / "processed").glob("*___*___*"))
+    return [path for path in found if (path / "edge_index.npy").is_file()]
+
+
+def _arrays(directory: Path) -> dict[str, Any]:
+    return {tensor_name(path.stem): read_npy_header(path) for path in sorted(directory.glob("*.npy"))}

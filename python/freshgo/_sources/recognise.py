@@ -1,0 +1,138 @@
+"""Which source something is: a table of all that are known, asked in its order."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from freshgo._args.checks import shown
+from freshgo._args.npy_files import is_of_types, read_directory, read_types
+from freshgo._sources import edges
+from freshgo._sources.archives import members
+from freshgo._sources.graphbolt import is_graphbolt, read_graphbolt
+from freshgo._sources.igb import is_igb, read_igb
+from freshgo._sources.mag240m import is_mag240m, read_mag240m
+from freshgo._sources.networkx_graphs import is_networkx, read_networkx
+from freshgo._sources.ogb_files import is_ogb_directory, read_ogb_directory
+from freshgo._sources.ogb_names import KNOWN
+from freshgo._sources.ogb_sets import is_ogb_set, read_ogb_set
+from freshgo._sources.opening import Graph, Opening
+from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+_log = logging.getLogger("freshgo")
+
+
+class Source(NamedTuple):
+    """A kind of source."""
+
+    name: str
+    """What ``source=`` calls it; several kinds may have one name, such as a data set and its directory."""
+    knows: Callable[[object], bool]
+    read: Callable[[Any, Opening], Graph]
+
+
+def _is_archive(data: object) -> bool:
+    return isinstance(data, Path) and data.suffix == ".npz"
+
+
+def _read_archive(path: Path, opening: Opening) -> Graph:
+    found = members(path)
+    graph: dict[str, Any] = {}
+    for name, member in found.items():
+        if name == "edge_index":
+            graph[name] = member.file(opening)
+        elif member.shape == ():
+            graph[name] = int(member.read()) if name == "num_nodes" else member.read()
+        elif name.endswith("_idx"):
+            graph.setdefault("splits", {})[name.removesuffix("_idx")] = member.array(opening)
+        else:
+            graph[name] = member.array(opening)
+    return Graph(graph, "an archive of arrays")
+
+
+def _is_path(data: object) -> bool:
+    return isinstance(data, Path)
+
+
+def _read_npy(path: Path, opening: Opening) -> Graph:
+    if path.suffix == ".npy":
+        return Graph({"edge_index": path})
+    return Graph(read_types(path) if is_of_types(path) else read_directory(path))
+
+
+def _is_tensors(data: object) -> bool:
+    return isinstance(data, Mapping) or any(hasattr(data, name) for name in ("to_dict", "edge_index"))
+
+
+SOURCES = (
+    Source("ogb", is_ogb_set, read_ogb_set),
+    Source("ogb", is_ogb_directory, read_ogb_directory),
+    Source("mag240m", is_mag240m, read_mag240m),
+    Source("igb", is_igb, read_igb),
+    Source("graphbolt", is_graphbolt, read_graphbolt),
+    Source("npz", _is_archive, _read_archive),
+    Source("npy", _is_path, _read_npy),
+    Source("pyg", is_pyg_set, read_pyg_set),
+    Source("networkx", is_networkx, read_networkx),
+    Source("matrix", edges.is_matrix, edges.read_matrix),
+    Source("edges", edges.is_pairs, edges.read_pairs),
+    Source("csr", lambda _: False, edges.read_csr),
+    Source("csc", lambda _: False, edges.read_csc),
+    Source("coo", lambda _: False, edges.read_coo),
+    Source("", edges.is_compressed, edges.read_unnamed),
+    Source("tensors", _is_tensors, lambda data, _: Graph(data)),
+)
+"""All kinds, the most particular first."""
+
+NAMES = (*dict.fromkeys(source.name for source in SOURCES if source.name), *KNOWN)
+"""What ``source=`` may be: a kind, or a data set of OGB whose directory is not named after it."""
+
+
+def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph:
+    """Return what ``data`` holds, as the source that it is recognised as, or that ``source`` says that it is.
+
+    Raises:
+        InvalidArgumentError: there is no such source, or it is no such thing.
+        DTypeError: nothing is known of it.
+    """
+    if isinstance(data, str | os.PathLike):
+        data = Path(data)
+    if source is None:
+        kind = next((kind for kind in SOURCES if kind.knows(data)), None)
+        if kind is None:
+            return Graph(data)  # which says what was expected
+        graph = kind.read(data, opening)
+    else:
+        graph = _forced(data, opening, source)
+    if graph.words:
+        named = data if isinstance(data, Path) else f"a {type(data).__name__}"
+        _log.info("%s: read as %s", named, graph.words)
+        opening.report(f"{named}: read as {graph.words}", 0, 0)
+    return graph
+
+
+def in_memory(data: object) -> Any:
+    """Return the graph that an object holds, for a loader that reads it from memory."""
+    kind = next((kind for kind in SOURCES if kind.knows(data)), None)
+    return data if kind is None else kind.read(data, Opening("")).data
+
+
+def _forced(data: object, opening: Opening, source: str) -> Graph:
+    if not isinstance(source, str):
+        raise DTypeError(f"source must be one of {', '.join(NAMES)}, got {shown(source)}")
+    if source not in NAMES:
+        raise InvalidArgumentError(f"source must be one of {', '.join(NAMES)}, got {source!r}")
+    name = source if source in KNOWN else None
+    kinds = [kind for kind in SOURCES if kind.name == ("ogb" if name else source)]
+    if source in ("csr", "csc", "coo"):
+        return kinds[0].read(data, opening)
+    if isinstance(data, Path) and kinds[0].name == "ogb":
+        return read_ogb_directory(data, opening, name, forced=name is None)
+    for kind in kinds:
+        if kind.knows(data):
+            return kind.read(data, opening)
+    raise InvalidArgumentError(f"source={source!r}, but {shown(data)} is none")

@@ -1,0 +1,1 @@
+"""Where arrays wait, beside the store, until the library has read them."""

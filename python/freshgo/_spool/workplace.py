@@ -1,0 +1,75 @@
+"""The directory beside a store in which arrays wait while it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from freshgo.errors import (
+    BusyError,
+    FreshgoError,
+    StoreExistsError,
+    StoreNotFoundError,
+    StorePermissionError,
+    WriteError,
+)
+
+
+@contextlib.contextmanager
+def workplace(path: str | os.PathLike[str], suffix: str) -> Iterator[Path]:
+    """Make the directory ``<path><suffix>`` and remove it in the end. What a killed process left there goes first.
+
+    Raises:
+        BusyError: another process converts to the same path.
+        StoreExistsError: something else has this name.
+    """
+    target = Path(os.path.abspath(path))  # noqa: PTH100 (links stay)
+    directory = target.with_name(f"{target.name}{suffix}")
+    with written(directory):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir()
+        names = [entry.name for entry in directory.iterdir()]
+        if names and "lock" not in names:
+            raise StoreExistsError(errno.EEXIST, "is in the way and no conversion made it", str(directory))
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(errno.EBUSY, "another process converts to this path", str(path)) from None
+        try:
+            _clear(directory)
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _clear(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            entry.unlink()
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Turn what the system says of writing to a path into our errors."""
+    try:
+        yield
+    except FreshgoError:
+        raise
+    except FileNotFoundError as error:
+        parent = str(path.parent)
+        raise StoreNotFoundError(error.errno, "no such directory to write in, create it first", parent) from error
+    except PermissionError as error:
+        raise StorePermissionError(error.errno, error.strerror, str(error.filename or path)) from error
+    except OSError as error:
+        raise WriteError(error.errno or errno.EIO, error.strerror or str(error), str(error.filename or path)) from error
