@@ -35,7 +35,7 @@ SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
-        memory hammer powerloss sites sanitize sdist clean
+        memory hammer powerloss sites kills soak widths sanitize sdist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -117,12 +117,35 @@ powerloss: $(VENV)/.tools
 sites: $(VENV)/.tools
 	FRESHGO_TEST_SITES=all CGO_ENABLED=0 go test -v -timeout 2h ./core/internal/sites
 
-# The operators in C under AddressSanitizer and UndefinedBehaviorSanitizer, over arrays between guard pages. Compiling takes minutes.
+# Processes that are killed, ended, interrupted and stopped in long calls: KILLS of them, and fewer of the other kinds. In out/kills.
+KILLS ?= 200
+kills: $(VENV)/.installed
+	@rm -rf out/kills && mkdir -p out/kills
+	PYTHONPATH=python/tests/oracles $(BIN)/python python/tests/oracles/kills.py out/kills $(KILLS) $(or $(SEED),1)
+	@rm -rf out/kills
+
+# Loaders of four kinds that run for MINUTES together, and hold in the end what they held at first.
+soak: $(VENV)/.installed
+	FRESHGO_TEST_SOAK_MINUTES=$(MINUTES) $(BIN)/python -I -m pytest -q python/tests/loader/test_soak.py
+
+# A node with ten million in-edges under every sampler, and files beyond 32 bits.
+widths: $(VENV)/.installed
+	FRESHGO_TEST_HUB=10000000 $(BIN)/python -I -m pytest -q python/tests/sampling/test_hub.py
+	CGO_ENABLED=0 go test -v -run TestWidths ./core/loader
+
+# The operators in C under AddressSanitizer and UndefinedBehaviorSanitizer, over arrays between guard pages; then the memory of tensors
+# from many threads, under these and under ThreadSanitizer. Compiling takes minutes.
+SANITIZE := $(CC) -std=gnu11 -O1 -g -Wall -Wextra -fno-sanitize-recover=all -Icsrc/include -Icsrc
+OPERATORS := $(addprefix csrc/,aggregate.c attention.c failures.c heads.c operators.c threads.c transpose.c $(KERNEL_FILES))
+BUFFERS := $(addprefix csrc/,buffer.c capsule.c failures.c lock.c results.c tensor.c)
 sanitize:
 	@mkdir -p build
-	$(CC) -std=gnu11 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all -Icsrc/include -Icsrc -o build/guarded \
-	  csrc/guarded/main.c $(addprefix csrc/,aggregate.c attention.c heads.c operators.c threads.c transpose.c $(KERNEL_FILES)) -lm -lpthread
+	$(SANITIZE) -fsanitize=address,undefined -o build/guarded csrc/guarded/main.c $(OPERATORS) -lm -lpthread
 	build/guarded $(or $(SEED),1) 5000
+	$(SANITIZE) -fsanitize=address,undefined -o build/buffers csrc/guarded/buffers.c $(BUFFERS) -lpthread
+	build/buffers $(or $(SEED),1) 20000 50
+	$(SANITIZE) -fsanitize=thread -o build/buffers-threads csrc/guarded/buffers.c $(BUFFERS) -lpthread
+	build/buffers-threads $(or $(SEED),1) 5000 0
 
 # From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
 test-python: $(VENV)/.installed

@@ -1,8 +1,6 @@
 #include "operators.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "threads.h"
@@ -42,28 +40,6 @@ const fgi_kernels *fgi_kernels_of(fgi_dtype dtype) {
   if (isa == FG_ISA_AVX2) return &fgi_avx2[dtype];
 #endif
   return &fgi_portable[dtype];
-}
-
-int32_t fgi_fail(fg_error *err, int32_t code, const char *format, ...) {
-  if (err != NULL) {
-    va_list arguments;
-    va_start(arguments, format);
-    err->code = code;
-    err->sys_errno = 0;
-    err->minimum = 0;
-    err->path[0] = 0;
-    vsnprintf(err->message, sizeof err->message, format, arguments);
-    va_end(arguments);
-  }
-  return code;
-}
-
-int32_t fgi_no_memory(fg_error *err) {
-  return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for scratch");
-}
-
-int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want) {
-  return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "operators: struct_size is %u, want %u", have, want);
 }
 
 bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element) {

@@ -30,3 +30,21 @@ def test_operators_stay_in_their_arrays(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("3000 calls, ")
+
+
+@pytest.mark.explore
+def test_memory_of_tensors_from_many_threads(tmp_path: Path) -> None:
+    """From the sources, and not from the library, which shows none of this."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC / 'include'}", f"-I{CSRC}"]
+    names = ["guarded/buffers.c", "buffer.c", "capsule.c", "lock.c", "results.c", "tensor.c", "failures.c"]
+    subprocess.run(
+        [compiler, *flags, *(CSRC / name for name in names), "-lpthread", "-o", tmp_path / "buffers"], check=True
+    )
+    done = subprocess.run(
+        [tmp_path / "buffers", str(seed(9)), "2000", "10"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "2000 steps of 4 threads, 10 forks: nothing left\n"
