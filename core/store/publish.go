@@ -327,6 +327,10 @@ func (s *site) exchange() (bool, error) {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
 		return false, nil
 	}
+	if errors.Is(err, syscall.EXDEV) { // nor can it be moved aside
+		err = fmt.Errorf("store: %s lies in a lower layer of an overlay, where nothing can take its place: write to another "+
+			"path, or remove it first: %w", s.path, err)
+	}
 	if err != nil {
 		return false, access(err)
 	}

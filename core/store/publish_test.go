@@ -234,3 +234,18 @@ func TestMissingParentAndPermission(t *testing.T) {
 	require.ErrorIs(t, err, ErrPermission)
 	require.ErrorIs(t, err, syscall.EACCES)
 }
+
+// TestReplacingInALowerLayer: where an overlay lets nothing take the place of a directory, the error says what to do,
+// and the store stays.
+func TestReplacingInALowerLayer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g")
+	require.NoError(t, convertTiny(path, 7, false))
+	refusal := faultfs.Fault{Op: faultfs.Exchange, Nth: 1, Times: faultfs.Forever, Errno: syscall.EXDEV}
+	overlay := faultfs.New(ssd.OS, refusal)
+	err := Convert(context.Background(), overlay, tiny(9), path, ConvertOptions{Overwrite: true})
+	require.ErrorIs(t, err, syscall.EXDEV)
+	require.ErrorContains(t, err, "lower layer of an overlay")
+	require.ErrorContains(t, err, "write to another path")
+	requireNodes(t, path, 7)
+	require.NoDirExists(t, path+partialSuffix)
+}
