@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self, TypeVar
 
+    from freshgo._batch.pyg_batches import Data
     from freshgo._loader.link_inputs import Links
     from freshgo.history import History
     from freshgo.policies import Scores
-    from freshgo.pyg import Data
 
     BatchType = TypeVar("BatchType", default=Data)
 else:

@@ -23,7 +23,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.nn.conv import MessagePassing
 
-from freshgo import pyg as _tested  # noqa: F401  (refuses a PyG that is too old)
+from freshgo._batch import pyg_batches as _tested  # noqa: F401  (refuses a PyG that is too old)
 from freshgo._nn import layers
 from freshgo._nn import precomputed as first
 from freshgo._nn.layers import REDUCTIONS

@@ -1,80 +1,83 @@
-"""Batches as PyG objects. Importing this module needs torch_geometric."""
+"""Batches as PyG's objects, and a store for code that is built on PyG's abstractions. Importing this module needs
+torch_geometric.
+
+::
+
+    features, graph = freshgo.pyg.stores("papers.freshgo", memory="8GiB")
+    loader = NeighborLoader((features, graph), num_neighbors=[15, 10], input_nodes=ids, batch_size=1024)
+
+    sampler = freshgo.pyg.sampler(features, num_neighbors=[15, 10])
+    loader = NodeLoader((features, graph), sampler, input_nodes=ids, batch_size=1024)
+
+The first keeps the edges in memory, as PyG's sampler does, and reads features from disk. The second also draws from
+disk. :class:`freshgo.Loader` reads ahead, plans its cache and needs no such layer; it takes ``(features, graph)``, too.
+"""
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-import torch_geometric.data
-from torch import Tensor
+from freshgo._args.types import EdgeType
+from freshgo._batch.pyg_batches import Data, HeteroData
+from freshgo._remote.features import StoreFeatures
+from freshgo._remote.sampler import StoreSampler
+from freshgo._remote.topology import StoreTopology
+from freshgo.errors import DTypeError
+from freshgo.store import Store
 
-from freshgo._args import checks
-from freshgo._batch.blocks import Blocks, HeteroBlocks, carry_edges, edges_of
-from freshgo._batch.structure import Transposed
-from freshgo.errors import LibraryError
-
-OLDEST, UNKNOWN = (2, 5), (2, 9)
-"""The first version of PyG that this runs with, and the first that it was not tested with (pyproject.toml)."""
-
-_ADVICE = f"pip install 'torch_geometric>={OLDEST[0]}.{OLDEST[1]},<{UNKNOWN[0]}.{UNKNOWN[1]}'"
+__all__ = ["Data", "HeteroData", "sampler", "stores"]
 
 
-def check_version(version: str) -> None:
-    """Refuse a PyG that is too old, and warn of one that is newer than those that were tested.
+def stores(store: Store | str | os.PathLike[str], **options: Any) -> tuple[StoreFeatures, StoreTopology]:
+    """Return a ``torch_geometric.data.FeatureStore`` and a ``GraphStore`` over a store.
+
+    Rows are read when they are asked for, together for all tensors of a type, and checked. ``features[None, "x", ids]``
+    reads those of a homogeneous graph, ``features["paper", "x", ids]`` those of a type; an index is a tensor of ids, a
+    list, a slice, a mask, or None for all rows. Edges are read whole and stay in memory while PyG has them. They have
+    the numbers with which they were converted.
+
+    Both can be pickled, so that loaders with workers open the store in each of them. Workers must be spawned
+    (``multiprocessing_context="spawn"``): a process that has used freshgo cannot be forked.
+
+    Args:
+        store: a store or its path.
+        options: those of :class:`freshgo.Loader` for reading rows: ``memory``, ``cache``, ``feature_cache``,
+            ``engine``, ... A cache that is filled once, such as ``cache="degree"``, serves rows that are asked for
+            often.
 
     Raises:
-        LibraryError: it is too old.
+        DTypeError: ``store`` is no store.
+        StoreNotFoundError, FormatError, CorruptError, ReadError: as of :meth:`Store.open`.
     """
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if found < OLDEST:
-        raise LibraryError(f"freshgo needs PyG {OLDEST[0]}.{OLDEST[1]} or newer, found {version}: {_ADVICE}")
-    if found >= UNKNOWN:
-        warnings.warn(
-            f"freshgo was not tested with PyG {version}, whose layers may have changed; a version that was: {_ADVICE}",
-            UserWarning,
-            stacklevel=checks.caller(),
-        )
+    if isinstance(store, str | os.PathLike):
+        store = Store.open(store)
+    if not isinstance(store, Store):
+        raise DTypeError(f"store must be a freshgo.Store or its path, got {type(store).__name__}")
+    return StoreFeatures(store, options), StoreTopology(store)
 
 
-check_version(torch_geometric.__version__)
+def sampler(
+    features: StoreFeatures,
+    num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]],
+    **options: Any,
+) -> StoreSampler:
+    """Return a ``torch_geometric.sampler.BaseSampler`` that draws neighbours from a store.
 
+    PyG's ``NodeLoader`` and ``LinkLoader`` take it with the stores that ``features`` came with. A batch has the nodes
+    and edges of :meth:`freshgo.Loader.sample` for its seeds: the same seeds always draw the same neighbours, whatever
+    the epoch. Rows that are read on the way are given to ``features``, which then does not read them again.
 
-class _Carried:
-    """Over PyG's data classes: a batch that is moved or copied stays known."""
+    Args:
+        features: from :func:`stores`.
+        num_neighbors: as of :class:`freshgo.Loader`.
+        options: further options of :class:`freshgo.Loader`: ``replace``, ``disjoint``, ``time_attr``, ``weight_attr``,
+            ``seed``, ``memory``, ``cache``, ...
 
-    def apply(self, func: Callable[..., Any], *args: str) -> Any:
-        """As PyG's, which moves and copies batches with it. The structure of the batch stays known."""
-        before = edges_of(self)
-        result = super().apply(func, *args)  # type: ignore[misc]  # of the class beside it
-        carry_edges(before, self)
-        return result
-
-
-class Data(_Carried, Blocks, torch_geometric.data.Data):  # type: ignore[misc]  # PyG has no type hints
-    """PyG's Data, with :meth:`~freshgo.batch.Blocks.blocks`."""
-
-
-class HeteroData(_Carried, HeteroBlocks, torch_geometric.data.HeteroData):  # type: ignore[misc]
-    """PyG's HeteroData, with ``blocks()`` as that of :class:`freshgo.HeteroBatch`."""
-
-
-def make_edge_index(edge_index: Tensor, size: tuple[int, int], ptr: Tensor, transposed: Transposed | None) -> Any:
-    """Return PyG's EdgeIndex over the edges of a batch, from ``size[0]`` sources to ``size[1]`` targets.
-
-    It is filled with what the sampler knows and PyG would otherwise compute at the first product: the pointers of the
-    targets and, for the derivative, the permutation by source with its pointers.
+    Raises:
+        DTypeError: ``features`` are not from :func:`stores`.
     """
-    from torch_geometric import EdgeIndex  # not in versions that check_version refuses
-
-    result = EdgeIndex(edge_index, sparse_size=size, sort_order="col")
-    edges = edge_index.size(1)
-    result._indptr = torch.cat([ptr, ptr.new_full((size[1] + 1 - ptr.numel(),), edges)])
-    if transposed is not None:
-        sources = torch.repeat_interleave(transposed.ptr.diff(), output_size=edges)
-        result._T_perm = transposed.edge.to(torch.int64)
-        result._T_index = (sources, transposed.target.to(torch.int64))
-        result._T_indptr = transposed.ptr
-    return result
+    if not isinstance(features, StoreFeatures):
+        raise DTypeError(f"features must be those of freshgo.pyg.stores(), got {type(features).__name__}")
+    return StoreSampler(features, num_neighbors, options)

@@ -69,6 +69,8 @@ def open_source(data: object, first_layer: object = None) -> Source:
         return StoreSource(data, first_layer, owned=False)
     if isinstance(data, str | os.PathLike):
         return StoreSource(Store.open(data), first_layer, owned=True)
+    if isinstance(data, tuple) and data and isinstance(getattr(data[0], "store", None), Store):  # freshgo.pyg.stores
+        return StoreSource(data[0].store, first_layer, owned=False)
     return MemorySource(data, first_layer)
 
 

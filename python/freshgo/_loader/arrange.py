@@ -30,7 +30,7 @@ def batch_class(types: Types) -> type[Any]:
     """Return what batches are made of: PyG's Data or HeteroData, or our own where PyG is not installed."""
     if importlib.util.find_spec("torch_geometric") is None:
         return Batch if types.homogeneous else HeteroBatch
-    from freshgo.pyg import Data, HeteroData
+    from freshgo._batch.pyg_batches import Data, HeteroData
 
     return Data if types.homogeneous else HeteroData
 
@@ -108,7 +108,7 @@ def _complete_edges(
     """Keep what is known of the edges' order beside edge_index, for as long as that is the tensor it is now."""
     ptr, transposed = part.pop("ptr"), take_transposed(part)
     if as_edge_index:
-        from freshgo.pyg import make_edge_index
+        from freshgo._batch.pyg_batches import make_edge_index
 
         num_nodes = targets["num_nodes"]
         part["edge_index"] = make_edge_index(part["edge_index"], (num_nodes, num_nodes), ptr, transposed)

@@ -21,6 +21,7 @@ from freshgo._sources.ogb_names import KNOWN
 from freshgo._sources.ogb_sets import is_ogb_set, read_ogb_set
 from freshgo._sources.opening import Graph, Opening
 from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
+from freshgo._sources.pyg_stores import is_pyg_stores, read_pyg_stores
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 _log = logging.getLogger("freshgo")
@@ -77,6 +78,7 @@ SOURCES = (
     Source("npz", _is_archive, _read_archive),
     Source("npy", _is_path, _read_npy),
     Source("pyg", is_pyg_set, read_pyg_set),
+    Source("pyg", is_pyg_stores, read_pyg_stores),
     Source("networkx", is_networkx, read_networkx),
     Source("matrix", edges.is_matrix, edges.read_matrix),
     Source("edges", edges.is_pairs, edges.read_pairs),

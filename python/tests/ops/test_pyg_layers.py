@@ -52,7 +52,7 @@ def test_a_layer_is_the_one_that_we_know(layer: str) -> None:
 def test_versions_that_are_too_old_or_not_known_are_told_in_a_sentence() -> None:
     import torch_geometric
 
-    from freshgo import pyg
+    from freshgo._batch import pyg_batches as pyg
 
     for version in (torch_geometric.__version__, "2.5.0", "2.8.0.post1"):
         pyg.check_version(version)

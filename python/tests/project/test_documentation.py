@@ -66,7 +66,7 @@ PAGES = {  # what a page takes for granted, and how many pieces of code it has
     "docs/how-to/budgets.md": ("", 3),
     "docs/how-to/from-tables.md": ("", 6),
     "docs/how-to/reproduce.md": ("", 2),
-    "docs/how-to/from-neighborloader.md": ("", 1),
+    "docs/how-to/from-neighborloader.md": ("", 2),
     "docs/how-to/watch.md": ("", 4),
     "docs/how-to/from-graphbolt.md": ("", 1),
     "README.md": ("", 1),

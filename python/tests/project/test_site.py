@@ -37,7 +37,7 @@ def test_the_reference_has_every_public_name() -> None:
         names |= {f"freshgo.{name}.{n}" for n in part.__all__} if isinstance(part, ModuleType) else {f"freshgo.{name}"}
     modules = ["ops"]
     if importlib.util.find_spec("torch_geometric"):
-        modules.append("nn")
+        modules += ["nn", "pyg"]
     for module in modules:
         names |= {f"freshgo.{module}.{name}" for name in importlib.import_module(f"freshgo.{module}").__all__}
     assert names <= set(listed)

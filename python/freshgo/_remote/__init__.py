@@ -1,0 +1,1 @@
+"""A store behind PyG's abstractions: FeatureStore, GraphStore, BaseSampler."""
