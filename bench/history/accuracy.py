@@ -312,18 +312,17 @@ def run(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed: int, b
             train(c, graph, epoch, seed)
             if not c.history and c is not plain:
                 c.plain_rows = plain.rows - c.before
-        if (epoch + 1) % args.every == 0 or epoch + 1 == args.epochs:
-            scores = []
-            for c in running:
-                if not c.history and epoch >= c.until:
-                    scores.append(c.best)
-                    continue
+        scored = []
+        for c in running:
+            if epoch >= c.until and not c.history:
+                continue
+            if (epoch + 1) % args.every == 0 or epoch + 1 in (args.epochs, c.until):
                 score, tested = evaluate(c.model, graph, args, binary)
-                scores.append(score)
+                scored.append(f"{c.name} {100 * score:.2f}")
                 if score > c.best:
                     c.best, c.tested = score, tested
-            line = ", ".join(f"{c.name} {100 * score:.2f}" for c, score in zip(running, scores, strict=True))
-            print(f"{kind}, seed {seed}, epoch {epoch + 1}, validation: {line}", flush=True)
+        if scored:
+            print(f"{kind}, seed {seed}, epoch {epoch + 1}, validation: {', '.join(scored)}", flush=True)
     for c in found:
         c.close()
     print(f"{kind}, seed {seed}: " + ", ".join(f"{c.name} {100 * c.tested:.2f}" for c in found), flush=True)
