@@ -5,12 +5,14 @@
 The graph has skewed sources (N * u**3) and uniform targets within blocks of a thousand nodes, four times in five, whose
 ids are shuffled. `memory` is the given share of the features, or the smallest that works. The plain store is measured,
 and one that is relaid out by communities. The time is compared with that of the model's products alone, over as many
-rows in memory. Neighbour lists count as moved, and not as what must be. DIR should be on a real disk.
+rows in memory, and of the bytes that are moved alone, as this disk writes and reads a file in sequence. Neighbour lists
+count as moved, and not as what must be. DIR should be on a real disk. Beside other processes --threads 1 is fairer.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
 from pathlib import Path
@@ -36,17 +38,36 @@ def generated(nodes: int, edges: int, width: int) -> dict[str, Any]:
     return {"x": x, "edge_index": named[torch.stack([source, target])], "num_nodes": nodes}
 
 
-def products(model: Any, nodes: int) -> float:
-    """Seconds of the model's products for all nodes, in batches."""
-    taken = 0.0
+def rate(folder: Path, n_bytes: int = 128 << 20) -> float:
+    """Bytes a second that are written to a file and made durable, and read from it again."""
+    path, piece = folder / "rate", os.urandom(4 << 20)
+    start = time.perf_counter()
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        for _ in range(0, n_bytes, len(piece)):
+            os.write(file, piece)
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.lseek(file, 0, os.SEEK_SET)
+        while os.read(file, len(piece)):
+            pass
+    finally:
+        os.close(file)
+        path.unlink()
+    return 2 * n_bytes / (time.perf_counter() - start)
+
+
+def products(model: Any, nodes: int) -> tuple[float, float]:
+    """Seconds, and seconds of the processor, of the model's products for all nodes, in batches."""
+    taken = used = 0.0
     with torch.no_grad():
         for conv in model.convs:
             rows = torch.randn(4096, conv.in_channels)
-            start = time.perf_counter()
+            start, before = time.perf_counter(), time.process_time()
             for _ in range(0, nodes, 4096):
                 conv.lin_l(rows) + conv.lin_r(rows)
-            taken += time.perf_counter() - start
-    return taken
+            taken, used = taken + time.perf_counter() - start, used + time.process_time() - before
+    return taken, used
 
 
 def measured(path: Path, work: Path, model: Any, memory: int) -> None:
@@ -54,15 +75,22 @@ def measured(path: Path, work: Path, model: Any, memory: int) -> None:
         how = {"tensor": "x", "batch_size": 4096, "device": None, "dtype": torch.float32, "report": None}
         layers = layers_of(model, None, None, None)
         while True:
-            start = time.perf_counter()
+            start, before = time.perf_counter(), time.process_time()
             try:
                 with Streamed(store, work, layers, model, nodes=None, memory=memory, **how) as run:
                     run.complete()
                 break
             except BudgetError as error:
                 memory = error.minimum
-        taken, nodes = time.perf_counter() - start, store.num_nodes
-    print(f"{path.name}: {memory / 2**20:.0f} MiB, {taken:.2f} s, {taken / products(model, nodes):.1f} x the products")
+        taken, used, nodes = time.perf_counter() - start, time.process_time() - before, store.num_nodes
+    alone, alone_used = products(model, nodes)
+    bytes_moved = run.moved_before.read + sum(of.read + of.written for of in run.moved.values())
+    disk = rate(path.parent)
+    least = alone + bytes_moved / disk
+    print(
+        f"{path.name}: {memory / 2**20:.0f} MiB, {taken:.2f} s: {taken / least:.2f} x (products of {alone:.2f} s + "
+        f"{bytes_moved / 1e6:.0f} MB at {disk / 1e6:.0f} MB/s); {used:.2f} s of processor, products {alone_used:.2f}"
+    )
     all_moved = all_least = 0
     for place, conv in enumerate(model.convs):
         least = 4 * nodes * (conv.in_channels + conv.out_channels)
@@ -85,8 +113,10 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--classes", type=int, default=16)
     parser.add_argument("--share", type=float, default=0.1)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
     args.dir.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     model = GraphSAGE(args.width, args.hidden, 3, args.classes).eval()
     try:

@@ -212,16 +212,15 @@ class Streamed(Run):
 
     def _add(self, place: int) -> None:
         """Write the sums, slice by slice."""
-        stage, kept, sums = self._division.stages[place], self._messages(place), self._sums(place)
+        stage, sums = self._division.stages[place], self._sums(place)
         units = list(ranges(self._store.num_nodes, stage.adding))
-        done = self._state["batches"]
-        for s in range(done // max(1, len(units)), stage.slices):
-            rows = self._scaled(stage, kept.load(s, self._division.rows))
-            for unit in range(done - s * len(units), len(units)):
+        for s in range(self._state["batches"] // max(1, len(units)), stage.slices):
+            rows = self._scaled(stage, self._messages(place).load(s, self._division.rows))
+            for unit in range(self._state["batches"] - s * len(units), len(units)):
                 first, end = units[unit]
                 sums.files[s].write(first, self._summed(stage, rows, first, end))
-                done += 1
-                self._done(("add", place), done, stage.slices * len(units))
+                self._done(("add", place), s * len(units) + unit + 1, stage.slices * len(units))
+            del rows  # before the next slice comes
 
     def _finish(self, place: int) -> None:
         """Write what the next layer adds up, or the result."""
