@@ -114,7 +114,9 @@ class Builder:
         )
         columns = [f"{sql} AS c{i}" for i, sql in enumerate(self._selected(tensors, books))]
         ends = [f"{sources.node(from_key, 'ks')} AS src", f"{targets.node(to_key, 'kd')} AS dst"]
-        joins = f"{sources.join(from_key, 'ks')} {targets.join(to_key, 'kd')} {self._joins(tensors, books)}"
+        every = not source.counted
+        joined = [sources.join(from_key, "ks", all_rows=every), targets.join(to_key, "kd", all_rows=every)]
+        joins = f"{' '.join(joined)} {self._joins(tensors, books)}"
         sql = f"SELECT {', '.join([*ends, *columns])} FROM ({source.sql}) s {joins}"
         both = table.reverse and spec.of == UNNAMED
         if both:
@@ -122,16 +124,20 @@ class Builder:
             sql = f"WITH e AS ({sql}) SELECT * FROM e UNION ALL SELECT dst AS src, src AS dst{names} FROM e"
         sql = f"SELECT * FROM ({sql}) ORDER BY {', '.join(['dst', 'src', *_ties(tensors)])}"
         ends_out, outs = [self._files.new(), self._files.new()], [self._files.new() for _ in tensors]
+        done = 0
         for batch in self._read(source, f"edges {' '.join(spec.of)}".strip(), sql, tensors, 0):
             pairs = np.empty((batch.num_rows, 2), np.int64)
-            for at, keys in enumerate((sources, targets)):
+            for at in range(2):
                 if batch.column(at).null_count:
-                    raise self._dangling(source, keys, str((table.src, table.dst)[at]))
+                    raise self._dangling(source, sources, targets)
                 pairs[:, at] = batch.column(at).to_numpy()
+            done += len(pairs)
             ends_out[0].append(pairs)
             if table.reverse and not both:
                 ends_out[1].append(pairs[:, ::-1])
             self._append(source, tensors, outs, batch, None, first=2)
+        if not every and done != source.count(self._db) * (1 + both):
+            raise self._dangling(source, sources, targets)
         arrays = self._finished(tensors, outs)
         edge_type: Any = spec.of
         self._built.parts.edges[edge_type] = EdgeParts(_edge_list(ends_out[0].finish(np.int64, (2,))), arrays)
@@ -140,16 +146,20 @@ class Builder:
             back = _edge_list(ends_out[1].finish(np.int64, (2,)))
             self._built.parts.edges[name] = EdgeParts(back, dict(arrays))
 
-    def _dangling(self, source: Source, keys: Keys, column: str) -> InvalidArgumentError:
-        label, name = source.spec.label, quoted(column)
-        where = source.where(self._db, f"{name} IS NULL")
-        if where is not None:
-            return InvalidArgumentError(f"{label}, column {column!r}, {where}: null, expected the key of a node")
-        where = source.where(self._db, f"{keys.cast(name)} NOT IN (SELECT key FROM {keys.table})")
-        of = f" of {keys.of!r}" if keys.of else ""
-        return InvalidArgumentError(
-            f"{label}, column {column!r}, {where}: no node{of} has this key (missing='add' adds such nodes)"
-        )
+    def _dangling(self, source: Source, sources: Keys, targets: Keys) -> InvalidArgumentError:
+        """Say which end of an edge is no node."""
+        label, table = source.spec.label, source.spec.table
+        for keys, column in ((sources, str(table.src)), (targets, str(table.dst))):
+            name, of = quoted(column), f" of {keys.of!r}" if keys.of else ""
+            where = source.where(self._db, f"{name} IS NULL")
+            if where is not None:
+                return InvalidArgumentError(f"{label}, column {column!r}, {where}: null, expected the key of a node")
+            where = source.where(self._db, f"{keys.cast(name)} NOT IN (SELECT key FROM {keys.table})")
+            if where is not None:
+                return InvalidArgumentError(
+                    f"{label}, column {column!r}, {where}: no node{of} has this key (missing='add' adds such nodes)"
+                )
+        return InvalidArgumentError(f"{label} changed while it was being read")
 
     def _books(self, source: Source, tensors: list[Tensor]) -> dict[str, str]:
         """Sort the values of every column of strings; returns the tables of values by column."""

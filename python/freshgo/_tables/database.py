@@ -61,6 +61,10 @@ class Database:
         self._names += 1
         return f"freshgo_{word}_{self._names}"
 
+    def new_file(self, word: str) -> Path:
+        """Return the path of a file that is not there, beside the database."""
+        return self._directory / self.name(word)
+
     def register(self, rows: object) -> str:
         """Make an object that holds rows a table; returns its name."""
         name = self.name("given")

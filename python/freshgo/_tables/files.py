@@ -84,7 +84,8 @@ def scan(spec: Spec, files: list[str], form: str, types: dict[str, str]) -> str:
         # All rows decide on the types, so that their order does not.
         options |= {"sample_size": -1, "encoding": spec.table.encoding, "types": types or None}
     elif form == "json":
-        options |= {"sample_size": -1, "maximum_depth": 8, "format": "newline_delimited"}
+        # An object with many keys is a row with many columns, not a map.
+        options |= {"sample_size": -1, "maximum_depth": 8, "format": "newline_delimited", "map_inference_threshold": -1}
     given = ", ".join(f"{name}={literal(value)}" for name, value in options.items() if value is not None)
     return f"read_{form}({literal(files)}, {given})"
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from freshgo._args.checks import shown
 from freshgo._tables.database import Database
-from freshgo._tables.files import find, literal, quoted, scan
+from freshgo._tables.files import find, literal, partitioned, quoted, scan
 from freshgo._tables.table import Spec, paths_of
+from freshgo._tables.wide import narrowed
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 FILE = "freshgo file"
@@ -30,10 +31,16 @@ class Source:
     """DuckDB's types of these columns."""
     files: list[str] | None
     empty: bool
+    counted: bool
+    """Whether rows are counted without being read."""
 
     def type_of(self, column: str) -> str:
         """Return the type of a column for messages."""
         return str(self.types[column])
+
+    def count(self, db: Database) -> int:
+        """Return how many rows there are."""
+        return int(db.rows(self.spec.label, f"SELECT count(*) FROM ({self.sql})")[0][0])
 
     def where(self, db: Database, condition: str) -> str | None:
         """Say which row is the first for which a condition holds, None if there is none."""
@@ -73,10 +80,15 @@ def open_source(db: Database, spec: Spec) -> Source:
         base, has_files = _table(db, spec, given)
         files = files if has_files else None
     else:
+        read, reading = {file: file for file in files or []}, spec
         if form == "csv":
-            files = _with_rows(db, spec, files or [])
-        base = f"SELECT * FROM {scan(spec, files or [], form, dict(table.types))}"
-        base = f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM ({base})'
+            if not partitioned(list(read)):  # copies have no directories that are columns
+                read = narrowed(spec, list(read), db.new_file)
+            if any(copy != file for file, copy in read.items()):
+                reading = dataclasses.replace(spec, table=dataclasses.replace(table, encoding="utf-8"))
+            files = _with_rows(db, reading, read)
+        base = f"SELECT * FROM {scan(reading, [read[file] for file in files or []], form, dict(table.types))}"
+        base = f'SELECT * EXCLUDE ("filename"), {_file_names(read)} AS {quoted(FILE)} FROM ({base})'
     there = db.types(spec.label, base)
     for column in spec.columns:
         if column not in there:
@@ -102,15 +114,23 @@ def open_source(db: Database, spec: Spec) -> Source:
             f"{spec.label}: split is the column {table.split!r}, which holds {types[table.split]}, expected strings: "
             "the names of splits"
         )
-    return Source(spec, sql, types, files, not db.rows(spec.label, f"SELECT 1 FROM ({sql}) LIMIT 1"))
+    empty = not db.rows(spec.label, f"SELECT 1 FROM ({sql}) LIMIT 1")
+    return Source(spec, sql, types, files, empty, form not in ("csv", "json"))
 
 
-def _with_rows(db: Database, spec: Spec, files: list[str]) -> list[str]:
+def _with_rows(db: Database, spec: Spec, read: dict[str, str]) -> list[str]:
     """Return the files that have a row, whose types count: of a header alone every column would be of strings."""
+    files = list(read)
     if len(files) < 2:
         return files
-    found = [file for file in files if db.rows(spec.label, f"SELECT 1 FROM {scan(spec, [file], 'csv', {})} LIMIT 1")]
+    found = [f for f in files if db.rows(spec.label, f"SELECT 1 FROM {scan(spec, [read[f]], 'csv', {})} LIMIT 1")]
     return found or files[:1]
+
+
+def _file_names(read: dict[str, str]) -> str:
+    """Return the user's name of the file that a row is from."""
+    copies = [f"WHEN {literal(copy)} THEN {literal(file)}" for file, copy in read.items() if copy != file]
+    return f'CASE "filename" {" ".join(copies)} ELSE "filename" END' if copies else '"filename"'
 
 
 def _dataset(spec: Spec, files: list[str]) -> Any:
