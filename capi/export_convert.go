@@ -110,6 +110,38 @@ func fg_update_start(
 	})
 }
 
+//export fg_append_start
+func fg_append_start(
+	h *C.fg_store, in *C.fg_convert_input, path *C.char, out **C.fg_job, err *C.fg_error,
+) C.int32_t {
+	return export(err, func() error {
+		opts, err := sized(in, "fg_convert_input")
+		if err != nil {
+			return err
+		}
+		if opts.relayout != nil {
+			return invalid("relayout is %q, expected NULL: what is appended comes last", C.GoString(opts.relayout))
+		}
+		given, err := convertInput(&opts)
+		if err != nil {
+			return err
+		}
+		more := store.Growth{Nodes: given.NodeTypes, Edges: given.EdgeTypes, Attachments: given.Attachments}
+		s, err := useStore(h)
+		if err != nil {
+			return err
+		}
+		o := store.ConvertOptions{Memory: int64(opts.memory), Overwrite: opts.overwrite != 0}
+		target := C.GoString(path)
+		beginJob(out, func(ctx context.Context, report report) (result, error) {
+			defer s.drop()
+			o.Progress = report
+			return result{}, store.Append(ctx, s.store, target, more, o)
+		})
+		return nil
+	})
+}
+
 //export fg_propagate_start
 func fg_propagate_start(h *C.fg_store, in *C.fg_propagate_input, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return export(err, func() error {

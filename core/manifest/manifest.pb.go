@@ -870,6 +870,78 @@ func (x *EdgeType) GetWeightsOf() string {
 	return ""
 }
 
+// Change says how one version of a store came about. It is for people: no reader depends on it.
+type Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "convert", "relayout", "update", "append" or "propagate".
+	Action string `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// What was given or made: the order, names of tensors, numbers of nodes and edges.
+	Details string `protobuf:"bytes,2,opt,name=details,proto3" json:"details,omitempty"`
+	UnixNs  int64  `protobuf:"varint,3,opt,name=unix_ns,json=unixNs,proto3" json:"unix_ns,omitempty"`
+	// As of Manifest, then.
+	Generator     string `protobuf:"bytes,4,opt,name=generator,proto3" json:"generator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_manifest_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_manifest_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_manifest_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Change) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Change) GetDetails() string {
+	if x != nil {
+		return x.Details
+	}
+	return ""
+}
+
+func (x *Change) GetUnixNs() int64 {
+	if x != nil {
+		return x.UnixNs
+	}
+	return 0
+}
+
+func (x *Change) GetGenerator() string {
+	if x != nil {
+		return x.Generator
+	}
+	return ""
+}
+
 type Manifest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 random bytes, new for every conversion.
@@ -880,14 +952,17 @@ type Manifest struct {
 	NodeTypes []*NodeType `protobuf:"bytes,4,rep,name=node_types,json=nodeTypes,proto3" json:"node_types,omitempty"`
 	EdgeTypes []*EdgeType `protobuf:"bytes,5,rep,name=edge_types,json=edgeTypes,proto3" json:"edge_types,omitempty"`
 	// Arrays that belong to the graph as a whole and have rows of their own, such as the keys that its nodes had. Only name and data are set.
-	Attachments   []*Tensor `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	Attachments []*Tensor `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	// The versions of the store, first its conversion. Their number is the version of the store. Absent for a store that is as it was
+	// converted: its version is 1, made by generator at created_unix_ns.
+	History       []*Change `protobuf:"bytes,7,rep,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Manifest) Reset() {
 	*x = Manifest{}
-	mi := &file_manifest_proto_msgTypes[8]
+	mi := &file_manifest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +974,7 @@ func (x *Manifest) String() string {
 func (*Manifest) ProtoMessage() {}
 
 func (x *Manifest) ProtoReflect() protoreflect.Message {
-	mi := &file_manifest_proto_msgTypes[8]
+	mi := &file_manifest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +987,7 @@ func (x *Manifest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Manifest.ProtoReflect.Descriptor instead.
 func (*Manifest) Descriptor() ([]byte, []int) {
-	return file_manifest_proto_rawDescGZIP(), []int{8}
+	return file_manifest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Manifest) GetUuid() []byte {
@@ -953,6 +1028,13 @@ func (x *Manifest) GetEdgeTypes() []*EdgeType {
 func (x *Manifest) GetAttachments() []*Tensor {
 	if x != nil {
 		return x.Attachments
+	}
+	return nil
+}
+
+func (x *Manifest) GetHistory() []*Change {
+	if x != nil {
+		return x.History
 	}
 	return nil
 }
@@ -1032,7 +1114,12 @@ const file_manifest_proto_rawDesc = "" +
 	"\vweight_sums\x18\f \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\n" +
 	"weightSums\x12\x1d\n" +
 	"\n" +
-	"weights_of\x18\r \x01(\tR\tweightsOf\"\x9f\x02\n" +
+	"weights_of\x18\r \x01(\tR\tweightsOf\"q\n" +
+	"\x06Change\x12\x16\n" +
+	"\x06action\x18\x01 \x01(\tR\x06action\x12\x18\n" +
+	"\adetails\x18\x02 \x01(\tR\adetails\x12\x17\n" +
+	"\aunix_ns\x18\x03 \x01(\x03R\x06unixNs\x12\x1c\n" +
+	"\tgenerator\x18\x04 \x01(\tR\tgenerator\"\xd6\x02\n" +
 	"\bManifest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\fR\x04uuid\x12&\n" +
 	"\x0fcreated_unix_ns\x18\x02 \x01(\x03R\rcreatedUnixNs\x12\x1c\n" +
@@ -1041,7 +1128,8 @@ const file_manifest_proto_rawDesc = "" +
 	"node_types\x18\x04 \x03(\v2\x1d.freshgo.manifest.v1.NodeTypeR\tnodeTypes\x12<\n" +
 	"\n" +
 	"edge_types\x18\x05 \x03(\v2\x1d.freshgo.manifest.v1.EdgeTypeR\tedgeTypes\x12=\n" +
-	"\vattachments\x18\x06 \x03(\v2\x1b.freshgo.manifest.v1.TensorR\vattachments*\xb1\x01\n" +
+	"\vattachments\x18\x06 \x03(\v2\x1b.freshgo.manifest.v1.TensorR\vattachments\x125\n" +
+	"\ahistory\x18\a \x03(\v2\x1b.freshgo.manifest.v1.ChangeR\ahistory*\xb1\x01\n" +
 	"\x05DType\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04BOOL\x10\x01\x12\b\n" +
@@ -1075,7 +1163,7 @@ func file_manifest_proto_rawDescGZIP() []byte {
 }
 
 var file_manifest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_manifest_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_manifest_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_manifest_proto_goTypes = []any{
 	(DType)(0),            // 0: freshgo.manifest.v1.DType
 	(*Array)(nil),         // 1: freshgo.manifest.v1.Array
@@ -1086,7 +1174,8 @@ var file_manifest_proto_goTypes = []any{
 	(*Split)(nil),         // 6: freshgo.manifest.v1.Split
 	(*NodeType)(nil),      // 7: freshgo.manifest.v1.NodeType
 	(*EdgeType)(nil),      // 8: freshgo.manifest.v1.EdgeType
-	(*Manifest)(nil),      // 9: freshgo.manifest.v1.Manifest
+	(*Change)(nil),        // 9: freshgo.manifest.v1.Change
+	(*Manifest)(nil),      // 10: freshgo.manifest.v1.Manifest
 }
 var file_manifest_proto_depIdxs = []int32{
 	0,  // 0: freshgo.manifest.v1.Array.dtype:type_name -> freshgo.manifest.v1.DType
@@ -1111,11 +1200,12 @@ var file_manifest_proto_depIdxs = []int32{
 	7,  // 19: freshgo.manifest.v1.Manifest.node_types:type_name -> freshgo.manifest.v1.NodeType
 	8,  // 20: freshgo.manifest.v1.Manifest.edge_types:type_name -> freshgo.manifest.v1.EdgeType
 	2,  // 21: freshgo.manifest.v1.Manifest.attachments:type_name -> freshgo.manifest.v1.Tensor
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	9,  // 22: freshgo.manifest.v1.Manifest.history:type_name -> freshgo.manifest.v1.Change
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_manifest_proto_init() }
@@ -1129,7 +1219,7 @@ func file_manifest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_manifest_proto_rawDesc), len(file_manifest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -31,6 +31,7 @@ type Addition struct {
 	manifest *manifest.Manifest // as it will be
 	made     []string           // files that Discard removes
 	replaced []string           // files that Publish removes
+	set      []string           // names of what was added
 	ended    bool
 }
 
@@ -166,6 +167,7 @@ func (w *AddedWriter) Abort() { w.out.abort() }
 func (a *Addition) Set(typ int, name string, array *manifest.Array, of *manifest.Aggregate) {
 	stamp(a.manifest, typ, of)
 	node := a.manifest.NodeTypes[typ]
+	a.set = append(a.set, nodeLabel(node.GetName())+name)
 	tensor := &manifest.Tensor{Name: name, Data: array, Aggregate: of}
 	i := slices.IndexFunc(node.Tensors, func(t *manifest.Tensor) bool { return t.GetName() == name })
 	if i < 0 {
@@ -183,6 +185,7 @@ func (a *Addition) Publish(ctx context.Context) error {
 		err = a.store.CheckCurrent()
 	}
 	if err == nil {
+		addVersion(a.manifest, "propagate", strings.Join(a.set, ", "))
 		err = a.putManifest()
 	}
 	if err != nil {

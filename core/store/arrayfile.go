@@ -72,19 +72,21 @@ func arrayWriterBytes(chunk int) int64 {
 	return ssd.WriterBytes(chunk) + ssd.WriterBytes(sumsChunk(chunk))
 }
 
-// writeRows appends dense rows. Unless pages are full or rows packed, p must begin where a page does.
+// writeRows appends dense rows.
 func (w *arrayWriter) writeRows(p []byte) error {
 	pageRows := w.layout.RowsPerPage * w.layout.RowBytes
 	if pageRows == 0 || pageRows == ssd.PageBytes {
 		return w.write(p)
 	}
 	for len(p) > 0 {
-		n := min(pageRows, len(p))
+		n := min(pageRows-w.filled, len(p))
 		if err := w.write(p[:n]); err != nil {
 			return err
 		}
-		if err := w.pad(); err != nil {
-			return err
+		if w.filled == pageRows {
+			if err := w.pad(); err != nil {
+				return err
+			}
 		}
 		p = p[n:]
 	}

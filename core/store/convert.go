@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"time"
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
-
-// generator is what a manifest says wrote it.
-const generator = "freshgo"
 
 // tensorChunks are the sizes in which tensors are written, in order of preference. A disk reaches its rate with 1 MiB;
 // with 4 the processor may be busy elsewhere for longer before the disk waits.
@@ -167,11 +163,10 @@ func tensorsBytes(tensors []NamedSource, chunk int) int64 {
 
 // write writes all arrays, one type after the other, and returns the manifest.
 func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
-	id, err := newUUID()
-	if err != nil {
+	m := &manifest.Manifest{}
+	if err := reissue(m); err != nil {
 		return nil, err
 	}
-	m := &manifest.Manifest{Uuid: id, CreatedUnixNs: time.Now().UnixNano(), Generator: generator}
 	for i := range c.graph.nodes {
 		node, err := c.writeNodes(ctx, &c.graph.nodes[i])
 		if err != nil {

@@ -15,6 +15,7 @@ type Description struct {
 	Version     int                `json:"format_version"`
 	Created     string             `json:"created"` // RFC 3339, UTC
 	Generator   string             `json:"generator"`
+	History     []VersionEntry     `json:"history"`
 	NumNodes    int64              `json:"num_nodes"` // of all types
 	NumEdges    int64              `json:"num_edges"` // of all types
 	NumBytes    int64              `json:"n_bytes"`   // of all arrays, checksums excluded
@@ -27,6 +28,14 @@ type Description struct {
 	NodeTypes   []NodeDescription  `json:"node_types"`
 	EdgeTypes   []EdgeDescription  `json:"edge_types"`
 	Attachments []ArrayDescription `json:"attachments"`
+}
+
+// VersionEntry describes a Version.
+type VersionEntry struct {
+	Action    string `json:"action"`
+	Details   string `json:"details"`
+	Time      string `json:"time"` // RFC 3339, UTC
+	Generator string `json:"generator"`
 }
 
 // NodeDescription describes a node type.
@@ -103,6 +112,9 @@ func (s *Store) Describe() Description {
 		Generator: s.manifest.GetGenerator(),
 		Topology:  describeAll(nil), Tensors: describeAll(nil), EdgeTensors: describeAll(nil), Splits: describeAll(nil),
 		NodeTypes: []NodeDescription{}, EdgeTypes: []EdgeDescription{}, Attachments: describeAll(s.attachments),
+	}
+	for _, v := range s.History() {
+		d.History = append(d.History, VersionEntry{v.Action, v.Details, v.Time.Format(time.RFC3339), v.Generator})
 	}
 	for i := range s.nodeTypes {
 		d.NodeTypes = append(d.NodeTypes, s.nodeTypes[i].describe())

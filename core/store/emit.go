@@ -14,13 +14,37 @@ import (
 // sink takes the bytes of an array, in order.
 type sink interface{ write(p []byte) error }
 
-// topologySinks take the sorted edges. edgeIDs is nil when the edges came sorted.
+// topologySink takes the sorted edges.
+type topologySink interface {
+	// begin comes first.
+	begin() error
+	// take takes where the edges of the next targets end, and these edges: sources and numbers by position, as they are
+	// stored. The edges of the last of the targets may come over several calls, the later ones without ends.
+	take(ends []int64, indices, edgeIDs []byte) error
+}
+
+// topologySinks take the sorted edges as arrays. edgeIDs is nil when the edges came sorted.
 type topologySinks struct{ indptr, indices, edgeIDs sink }
 
+// begin writes where the edges of the first target begin; each target then adds where its edges end.
+func (s topologySinks) begin() error {
+	var zero [8]byte
+	return s.indptr.write(zero[:])
+}
+
+func (s topologySinks) take(ends []int64, indices, edgeIDs []byte) error {
+	if err := s.indptr.write(mem.Bytes(ends)); err != nil {
+		return err
+	}
+	if err := s.indices.write(indices); err != nil || s.edgeIDs == nil {
+		return err
+	}
+	return s.edgeIDs.write(edgeIDs)
+}
+
 // emit sorts every partition and writes them in order. Workers sort at the same time and take turns to write.
-func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter, out topologySinks) error {
-	var zero [8]byte // indptr[0]; each target then adds where its edges end
-	if err := out.indptr.write(zero[:]); err != nil {
+func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter, out topologySink) error {
+	if err := out.begin(); err != nil {
 		return err
 	}
 	m := &meter{report: s.progress, stage: s.stage("sorting"), total: s.edges.count}
@@ -59,7 +83,7 @@ func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter,
 type emitter[I int32 | int64, E uint32 | int64] struct {
 	ctx       context.Context
 	sorter    *edgeSorter
-	out       topologySinks
+	out       topologySink
 	partition *partition
 	turn      <-chan struct{} // closed when all partitions before are written
 
@@ -134,10 +158,7 @@ func (w *emitter[I, E]) run() error {
 		}
 		low = high
 	}
-	if err := w.myTurn(); err != nil {
-		return err
-	}
-	return w.out.indptr.write(mem.Bytes(w.ends))
+	return nil
 }
 
 // end is where the edges of a target end, as long as those of the next are not placed.
@@ -169,12 +190,13 @@ func (w *emitter[I, E]) window(low, high int) error {
 	if err != nil {
 		return err
 	}
-	return w.write(n)
+	return w.write(w.ends[low:high], n)
 }
 
 // stream writes the edges of one target as they come.
 func (w *emitter[I, E]) stream(target int) error {
-	n := int64(0)
+	w.ends[target] = w.end(target)
+	ends, n := w.ends[target:target+1], int64(0)
 	err := w.each(func(records []record[I, E]) error {
 		for i := range records {
 			if int(records[i].target) != target {
@@ -182,10 +204,10 @@ func (w *emitter[I, E]) stream(target int) error {
 			}
 			w.indices[n], w.edgeIDs[n] = records[i].source, records[i].edge
 			if n++; n == int64(len(w.indices)) {
-				if err := w.write(n); err != nil {
+				if err := w.write(ends, n); err != nil {
 					return err
 				}
-				n = 0
+				ends, n = nil, 0
 			}
 		}
 		return nil
@@ -193,22 +215,15 @@ func (w *emitter[I, E]) stream(target int) error {
 	if err != nil {
 		return err
 	}
-	w.ends[target] = w.end(target)
-	return w.write(n)
+	return w.write(ends, n)
 }
 
-// write appends the first n placed edges to the files, when it is this partition's turn.
-func (w *emitter[I, E]) write(n int64) error {
+// write passes on where the edges of some targets end, and the first n placed edges, when it is this partition's turn.
+func (w *emitter[I, E]) write(ends []int64, n int64) error {
 	if err := w.myTurn(); err != nil {
 		return err
 	}
-	if err := w.out.indices.write(mem.Bytes(w.indices[:n])); err != nil {
-		return err
-	}
-	if w.out.edgeIDs == nil {
-		return nil
-	}
-	return w.out.edgeIDs.write(mem.Bytes(w.edgeIDs[:n]))
+	return w.out.take(ends, mem.Bytes(w.indices[:n]), mem.Bytes(w.edgeIDs[:n]))
 }
 
 func (w *emitter[I, E]) myTurn() error {

@@ -61,6 +61,7 @@ type nodePart struct {
 	// label begins what messages call its arrays, file the names of their files; empty in a homogeneous graph
 	name, label, file string
 	count             int64
+	before            int64 // of these, nodes that are stored already: see Append
 	tensors           []NamedSource
 	splits            []NamedSource // by name
 }
@@ -206,19 +207,27 @@ func (t NodeInput) check(fs ssd.FS) (p nodePart, err error) {
 			return p, err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Splits)) {
-		split, err := t.Splits[name].checkSplit(fs, p.label, name)
+	for _, named := range namedSplits(t.Splits) {
+		split, err := named.checkSplit(fs, p.label, named.Name)
 		if err != nil {
 			return p, err
 		}
 		if split.DType == manifest.DType_BOOL {
-			if err := agree("split "+p.label+name, split.rows()); err != nil {
+			if err := agree("split "+p.label+named.Name, split.rows()); err != nil {
 				return p, err
 			}
 		}
-		p.splits = append(p.splits, NamedSource{Name: name, Source: split})
+		p.splits = append(p.splits, NamedSource{Name: named.Name, Source: split})
 	}
 	return p, nil
+}
+
+// namedSplits lists splits by name.
+func namedSplits(splits map[string]Source) (all []NamedSource) {
+	for _, name := range slices.Sorted(maps.Keys(splits)) {
+		all = append(all, NamedSource{name, splits[name]})
+	}
+	return all
 }
 
 func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {

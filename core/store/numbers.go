@@ -79,3 +79,21 @@ func EncodeFloats(dtype manifest.DType, values []float64, out []byte) {
 		panic(fmt.Sprintf("store: %s holds no floats", dtype.Label()))
 	}
 }
+
+// encodeIntegers turns int64 into numbers of a type in which ids are stored, which holds them.
+func encodeIntegers(dtype manifest.DType, values []int64, out []byte) {
+	switch dtype {
+	case manifest.DType_INT32:
+		for i, narrow := 0, mem.View[int32](out); i < len(values); i++ {
+			narrow[i] = int32(values[i])
+		}
+	case manifest.DType_UINT32:
+		for i, narrow := 0, mem.View[uint32](out); i < len(values); i++ {
+			narrow[i] = uint32(values[i])
+		}
+	case manifest.DType_INT64:
+		copy(mem.View[int64](out), values)
+	default:
+		panic(fmt.Sprintf("store: no ids are stored as %s", dtype.Label()))
+	}
+}

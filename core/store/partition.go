@@ -29,7 +29,8 @@ type edgeSorter struct {
 	budget   *mem.Budget
 	progress func(stage string, done, total int64)
 
-	sorted     bool // targets never fall: positions are the user's edge numbers
+	sorted     bool  // targets never fall: positions are the user's edge numbers
+	first      int64 // target of the first edge; negative without edges
 	partitions []partition
 	partOf     []uint16 // partition of each bucket
 	spill      *spill
@@ -54,9 +55,9 @@ type record[I int32 | int64, E uint32 | int64] struct {
 }
 
 // sort passes the counted edges to out, sorted.
-func (s *edgeSorter) sort(ctx context.Context, out topologySinks) error {
+func (s *edgeSorter) sort(ctx context.Context, out topologySink) error {
 	if s.targets == 0 { // and no edges, or count would have refused them
-		return out.indptr.write(make([]byte, 8))
+		return out.begin()
 	}
 	wideSources, wideIDs := indicesType(s.sources).Size() == 8, edgeIDType(s.edges.count).Size() == 8
 	switch {
@@ -71,7 +72,7 @@ func (s *edgeSorter) sort(ctx context.Context, out topologySinks) error {
 	}
 }
 
-func sortEdges[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter, out topologySinks) error {
+func sortEdges[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter, out topologySink) error {
 	if err := spread[I, E](ctx, s); err != nil {
 		return err
 	}
@@ -165,12 +166,15 @@ func (s *edgeSorter) count(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.sorted = true
+	s.sorted, s.first = true, -1
 	last := int64(0)
 	for _, seg := range segments {
 		if seg.first >= 0 {
 			s.sorted = s.sorted && seg.sorted && seg.first >= last
 			last = seg.last
+		}
+		if s.first < 0 {
+			s.first = seg.first
 		}
 	}
 	s.group(counts)

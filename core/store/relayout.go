@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -228,10 +227,14 @@ func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
 	r.meter.add(0)
 	m := r.src.Manifest()
 	var err error
-	if m.Uuid, err = newUUID(); err != nil {
+	if r.inPlace { // a part of its conversion
+		err = reissue(m)
+	} else {
+		err = renew(m, "relayout", r.opts.Order)
+	}
+	if err != nil {
 		return nil, err
 	}
-	m.CreatedUnixNs, m.Generator = time.Now().UnixNano(), generator
 	moves, err := r.writeOrders(ctx, m)
 	if err != nil {
 		return nil, err

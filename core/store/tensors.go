@@ -28,7 +28,7 @@ func planTensor(src Source, chunk int) tensorPlan {
 	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
 	rows := max(int64(chunk)/src.rowBytes(), 1)
 	if layout := layoutFor(rowBytes, src.rows()); layout.RowsPerPage > 0 {
-		rows = roundUp(rows, int64(layout.RowsPerPage)) // writeRows needs chunks that begin with a page
+		rows = roundUp(rows, int64(layout.RowsPerPage))
 	}
 	rows = min(rows, max(src.rows(), 1))
 	return tensorPlan{chunk, rows,
@@ -43,41 +43,47 @@ func (c *conversion) writeTensor(
 	ctx context.Context, file, label string, t NamedSource, visit visitRows,
 ) (*manifest.Tensor, error) {
 	written := &manifest.Tensor{Name: t.Name}
-	var narrowing *narrowing
+	var n *narrowing
 	if t.Narrow != narrow.None {
 		var err error
-		if narrowing, err = c.newNarrowing(ctx, label+t.Name, t); err != nil {
+		if n, err = c.newNarrowing(ctx, label+t.Name, t); err != nil {
 			return nil, err
 		}
-		defer narrowing.close()
-		t = narrowing.source
+		defer n.close()
+		t = n.source
 	}
-	plan := planTensor(t.Source, c.tensorChunk)
 	dtype, shape := t.stored()
-	w, err := newArrayWriter(c.fs, c.site.dir, file, dtype, shape, plan.chunk, c.budget)
+	w, err := newArrayWriter(c.fs, c.site.dir, file, dtype, shape, c.tensorChunk, c.budget)
 	if err != nil {
 		return nil, err
 	}
 	defer w.abort()
+	if err := c.writeSource(ctx, w, label, t, n, visit); err != nil {
+		return nil, err
+	}
+	if n != nil {
+		n.describe(written)
+	}
+	written.Data, err = w.finish(t.rows())
+	return written, err
+}
+
+// writeSource appends the rows of a source to an array, narrowed where n is not nil, and passes them by visit.
+func (c *conversion) writeSource(
+	ctx context.Context, w *arrayWriter, label string, t NamedSource, n *narrowing, visit visitRows,
+) error {
 	m := &meter{report: c.progress, stage: "writing " + label + t.Name, total: t.rows()}
-	err = c.stream(ctx, t.Source, label+t.Name, plan.chunkRows, func(first int64, rows []byte) error {
+	rows := planTensor(t.Source, c.tensorChunk).chunkRows
+	return c.stream(ctx, t.Source, label+t.Name, rows, func(first int64, rows []byte) error {
 		if err := visit(first, rows); err != nil {
 			return err
 		}
 		defer m.add(int64(len(rows)) / t.rowBytes())
-		if narrowing != nil {
-			return narrowing.write(first, rows, w.writeRows)
+		if n != nil {
+			return n.write(first, rows, w.writeRows)
 		}
 		return w.writeRows(rows)
 	})
-	if err != nil {
-		return nil, err
-	}
-	if narrowing != nil {
-		narrowing.describe(written)
-	}
-	written.Data, err = w.finish(t.rows())
-	return written, err
 }
 
 // stream passes the rows of a source to visit, in order, and reads ahead meanwhile.
@@ -103,19 +109,25 @@ func (c *conversion) stream(
 
 // writeSplit writes the node ids of a split.
 func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t NamedSource) (*manifest.Split, error) {
-	name := "split " + p.label + t.Name
 	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
 	if err != nil {
 		return nil, err
 	}
 	defer w.abort()
-	read, closeReader, err := c.splitReader(t.Source, name)
+	return c.endSplit(ctx, w, p, t, 0)
+}
+
+// endSplit appends the node ids of a split to an array that has so many already, and finishes it.
+func (c *conversion) endSplit(
+	ctx context.Context, w *arrayWriter, p *nodePart, t NamedSource, count int64,
+) (*manifest.Split, error) {
+	name := "split " + p.label + t.Name
+	read, closeReader, err := c.splitReader(t.Source, name, p.before)
 	if err != nil {
 		return nil, err
 	}
 	defer closeReader()
 	m := &meter{report: c.progress, stage: "writing " + name, total: t.rows()}
-	count := int64(0)
 	for first := int64(0); first < t.rows(); first += splitRows {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -140,9 +152,10 @@ func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t
 	return &manifest.Split{Name: t.Name, Ids: array}, err
 }
 
-// splitReader returns a function that gives the ids in n elements of a split, whether it is ids or a mask.
+// splitReader returns a function that gives the ids in n elements of a split, whether it is ids or a mask, whose first
+// element is of node begin.
 func (c *conversion) splitReader(
-	t Source, name string,
+	t Source, name string, begin int64,
 ) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
 	if t.DType != manifest.DType_BOOL {
 		r, err := newIDReader(c.fs, t, name, splitRows, c.budget)
@@ -164,7 +177,7 @@ func (c *conversion) splitReader(
 		ids = ids[:0]
 		for i, set := range chunk {
 			if set != 0 {
-				ids = append(ids, first+int64(i))
+				ids = append(ids, begin+first+int64(i))
 			}
 		}
 		return ids, nil

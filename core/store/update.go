@@ -3,12 +3,8 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -49,54 +45,26 @@ func Update(ctx context.Context, src *Store, path string, changes Changes, opts 
 func update(
 	ctx context.Context, src *Store, path string, changes Changes, opts ConvertOptions, budget *mem.Budget,
 ) error {
-	if src.closed.Load() {
-		return fmt.Errorf("store: %s: %w", src.path, ErrClosed)
-	}
-	if err := src.checkCarried(); err != nil {
+	s, err := newSuccessor(src, opts, budget)
+	if err != nil {
 		return err
 	}
-	u := &updater{src: src, names: map[string]bool{}}
-	u.fs, u.budget, u.progress = src.fs, budget, opts.Progress
-	if u.progress == nil {
-		u.progress = func(string, int64, int64) {}
-	}
+	u := &updater{s}
 	if err := u.check(changes); err != nil {
 		return err
 	}
-	if err := u.makePlan(); err != nil {
+	if err := u.choosePlan("update", u.bytes); err != nil {
 		return err
 	}
-	var err error
-	if u.site, err = prepareSite(src.fs, path, opts.Overwrite); err != nil {
-		return err
-	}
-	if err := checkSpace(src.fs, u.site.dir, storedBytes(u.added()...)); err != nil {
-		return u.site.conclude(ctx, nil, err, opts.Overwrite)
-	}
-	m, err := u.write(ctx)
-	return u.site.conclude(ctx, m, err, opts.Overwrite)
+	return u.run(ctx, path, opts.Overwrite, u.added(), func(ctx context.Context) error { return u.write(ctx, changes) })
 }
 
-// updater is one run of Update. The graph of the conversion is what is new of each type of the source.
-type updater struct {
-	conversion
-	src     *Store
-	m       *manifest.Manifest // as it will be
-	names   map[string]bool    // of files that stay or were made
-	permute []permutePlan      // of each node type whose rows are in an order of their own
-	chunk   int
-}
+// updater is one run of Update.
+type updater struct{ *successor }
 
 // check finds the types that change and removes from the manifest what goes.
 func (u *updater) check(changes Changes) error {
-	u.m = u.src.Manifest()
 	gone := map[string]bool{} // node tensors "n0.x" and edge tensors "e0.w" that are no longer what they were
-	for i := range u.src.nodeTypes {
-		u.graph.nodes = append(u.graph.nodes, nodePart{count: u.src.nodeTypes[i].Count})
-	}
-	for range u.src.edgeTypes {
-		u.graph.edges = append(u.graph.edges, edgePart{})
-	}
 	for _, c := range changes.Nodes {
 		i := u.src.nodeTypeNumber(c.Name)
 		if i < 0 {
@@ -197,29 +165,9 @@ func without[T interface{ GetName() string }](
 	return slices.DeleteFunc(slices.Clone(have), func(t T) bool { return slices.Contains(names, t.GetName()) }), nil
 }
 
-// makePlan chooses sizes that keep every step within the budget.
-func (u *updater) makePlan() error {
-	limit, need := u.budget.Limit(), int64(0)
-	for _, u.chunk = range tensorChunks {
-		u.tensorChunk = u.chunk
-		if need = u.bytes(u.chunk); limit <= 0 || need <= limit {
-			break
-		}
-	}
-	u.permute = make([]permutePlan, len(u.src.nodeTypes))
-	if limit <= 0 || need <= limit {
-		return nil
-	}
-	return fmt.Errorf("store: this update needs a memory budget of at least %d bytes: %w", need,
-		&mem.BudgetError{Purpose: mem.Convert, Need: need, Free: limit, Limit: limit})
-}
-
 // bytes is the memory of the largest step.
 func (u *updater) bytes(chunk int) int64 {
 	most := int64(0)
-	for _, a := range u.src.arrays() {
-		most = max(most, pagesOf(a).rowStreamBytes(int64(chunk))+arrayWriterBytes(chunk))
-	}
 	for i := range u.graph.nodes {
 		part, node := &u.graph.nodes[i], &u.src.nodeTypes[i]
 		most = max(most, part.bytes(chunk))
@@ -265,19 +213,17 @@ func (u *updater) future(t NamedSource, rows int64) *Array {
 	return a
 }
 
-// write writes what is new, shares what stays and returns the manifest.
-func (u *updater) write(ctx context.Context) (*manifest.Manifest, error) {
-	var err error
-	if u.m.Uuid, err = newUUID(); err != nil {
-		return nil, err
+// write writes what is new and shares what stays.
+func (u *updater) write(ctx context.Context, changes Changes) error {
+	if err := renew(u.m, "update", changes.String()); err != nil {
+		return err
 	}
-	u.m.CreatedUnixNs, u.m.Generator = time.Now().UnixNano(), generator
-	if err := u.shareAll(ctx); err != nil {
-		return nil, err
+	if err := u.shareAll(ctx, nil); err != nil {
+		return err
 	}
 	for i, node := range u.m.NodeTypes {
 		if err := u.writeNodes(ctx, i, node); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i, edge := range u.m.EdgeTypes {
@@ -285,14 +231,13 @@ func (u *updater) write(ctx context.Context) (*manifest.Manifest, error) {
 		for _, t := range part.tensors {
 			written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyRows)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			edge.Tensors = append(edge.Tensors, written)
 		}
 	}
 	u.arrange()
-	checked := &Store{fs: u.fs, path: u.site.dir, manifest: u.m}
-	return u.m, checked.check()
+	return nil
 }
 
 // arrange lists what each type has as a conversion would: what was replaced at its place, splits by name.
@@ -317,17 +262,6 @@ func (u *updater) arrange() {
 }
 
 func anyRows(int64, []byte) error { return nil }
-
-// fileFor is a file that no array has.
-func (u *updater) fileFor(prefix, name string) string {
-	for i := 0; ; i++ {
-		file := fmt.Sprintf("%snew%d_%s", prefix, i, fileName(name))
-		if !u.names[file+dataSuffix] {
-			u.names[file+dataSuffix] = true
-			return file
-		}
-	}
-}
 
 // writeNodes writes what is new of a node type, its rows in the order in which the type has them.
 func (u *updater) writeNodes(ctx context.Context, typ int, node *manifest.NodeType) error {
@@ -386,67 +320,4 @@ func (u *updater) reorder(ctx context.Context, prefix string, t *manifest.Tensor
 	}
 	t.Data = written
 	return errors.Join(u.fs.Remove(array.Path), u.fs.Remove(array.CRCPath))
-}
-
-// shareAll puts the files that the manifest still names into the new store.
-func (u *updater) shareAll(ctx context.Context) error {
-	files := map[string]*Array{}
-	for _, a := range u.src.arrays() {
-		files[a.File] = a
-	}
-	var kept []*manifest.Array
-	for _, t := range u.m.Attachments {
-		kept = append(kept, t.GetData())
-	}
-	for _, node := range u.m.NodeTypes {
-		kept = append(kept, node.GetOrder())
-		for _, t := range node.Tensors {
-			kept = append(kept, t.GetData())
-		}
-		for _, s := range node.Splits {
-			kept = append(kept, s.GetIds())
-		}
-	}
-	for _, e := range u.m.EdgeTypes {
-		kept = append(kept, e.GetIndptr(), e.GetIndices(), e.GetEdgeIds(), e.GetWeights(), e.GetWeightSums())
-		for _, t := range e.Tensors {
-			kept = append(kept, t.GetData())
-		}
-	}
-	m := &meter{report: u.progress, stage: "sharing"}
-	kept = slices.DeleteFunc(kept, func(a *manifest.Array) bool { return a == nil })
-	for _, a := range kept {
-		u.names[a.GetFile()] = true
-		m.total += files[a.GetFile()].Bytes
-	}
-	for _, a := range kept {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := u.share(ctx, files[a.GetFile()], a); err != nil {
-			return err
-		}
-		m.add(files[a.GetFile()].Bytes)
-	}
-	return nil
-}
-
-// cannotShare are the answers of file systems that can neither clone nor link.
-var cannotShare = []error{syscall.EXDEV, syscall.EPERM, syscall.EOPNOTSUPP, syscall.EMLINK, syscall.ENOSYS}
-
-// share makes an array a file of the new store, and copies it where it cannot be shared.
-func (u *updater) share(ctx context.Context, from *Array, in *manifest.Array) error {
-	for _, path := range []string{from.Path, from.CRCPath} {
-		err := u.fs.Share(path, filepath.Join(u.site.dir, filepath.Base(path)))
-		if slices.ContainsFunc(cannotShare, func(refused error) bool { return errors.Is(err, refused) }) {
-			r := &relayouter{src: u.src, dir: u.site.dir, budget: u.budget, plan: relayoutPlan{chunk: u.chunk}}
-			r.meter = &meter{report: func(string, int64, int64) {}}
-			_ = u.fs.Remove(filepath.Join(u.site.dir, from.File)) // the first of the two may be there
-			return r.carry(ctx, carried{from, strings.TrimSuffix(from.File, dataSuffix), in})
-		}
-		if err != nil {
-			return access(err)
-		}
-	}
-	return nil
 }

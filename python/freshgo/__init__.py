@@ -18,8 +18,10 @@ import importlib
 from typing import Any
 
 from freshgo import distributed, errors
+from freshgo._args.versions import StoreVersion
 from freshgo._batch.structure import HeteroBlock
 from freshgo._native.process import library
+from freshgo.append import append
 from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
@@ -62,12 +64,14 @@ __all__ = [
     "RandomWalk",
     "Simulation",
     "Store",
+    "StoreVersion",
     "StoredEdges",
     "StoredNodes",
     "Table",
     "TensorInfo",
     "TypeBatch",
     "__version__",
+    "append",
     "convert",
     "convert_tables",
     "distributed",

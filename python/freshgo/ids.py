@@ -102,14 +102,45 @@ class Ids:
                 raise InvalidArgumentError(f"keys[{place}] is {given[place]!r}, which no node has")
         return torch.tensor([places.get(key, missing) for key in wanted], dtype=torch.int64)
 
-    def _as_key(self, place: int, key: object) -> Any:
+    def further(self, keys: object, count: int, label: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the keys of so many nodes that are to come after those of the store, as further rows of its arrays.
+        ``label`` is what messages call the keys.
+
+        Raises:
+            InvalidArgumentError: there are not so many, or they do not ascend behind those of the store.
+            DTypeError: they are not of the kind that the nodes have.
+        """
+        given: Sequence[Any] = keys.tolist() if hasattr(keys, "tolist") else list(keys)  # type: ignore[call-overload]
+        if len(given) != count:
+            raise InvalidArgumentError(f"{label} has {len(given)} keys, expected {count} as there are new nodes")
+        wanted = [self._as_key(place, key, label) for place, key in enumerate(given)]
+        last = list(self._read(self._count - 1, self._count)) if self._count else []
+        for place, (before, key) in enumerate(itertools.pairwise([*last, *wanted]), 1 - len(last)):
+            if not before < key:
+                shown_before = before if self._numbers else before.decode()
+                raise InvalidArgumentError(
+                    f"{label}[{place}] is {given[place]!r}, which does not come after {shown_before!r}: nodes have "
+                    "ascending keys; with others, convert all tables"
+                )
+        if self._numbers:
+            bounds = np.iinfo(self._dtype)
+            for place, key in enumerate(wanted):
+                if not bounds.min <= key <= bounds.max:
+                    raise InvalidArgumentError(f"{label}[{place}] is {key}, expected {self._dtype} as the nodes have")
+            return {self._name: np.array(wanted, self._dtype)}
+        ends = self._native.read_rows(f"{self._name}/ends", self._count - 1, 1).tolist() if self._count else [0]
+        sizes = np.array([len(key) for key in wanted], np.int64)
+        text = np.frombuffer(b"".join(wanted), np.uint8)
+        return {f"{self._name}/ends": ends[0] + np.cumsum(sizes, dtype=np.int64), f"{self._name}/text": text}
+
+    def _as_key(self, place: int, key: object, label: str = "keys") -> Any:
         """Return a key as it is compared: an int, or the bytes of a string."""
         if self._numbers:
             if isinstance(key, bool) or not isinstance(key, int | np.integer):
-                raise DTypeError(f"keys[{place}] is {key!r}, expected an integer, as the nodes have")
+                raise DTypeError(f"{label}[{place}] is {key!r}, expected an integer, as the nodes have")
             return int(key)
         if isinstance(key, int | float | bytes) or key is None:
-            raise DTypeError(f"keys[{place}] is {key!r}, expected a string, as the nodes have")
+            raise DTypeError(f"{label}[{place}] is {key!r}, expected a string, as the nodes have")
         return str(key).encode()
 
     def _search(self, low: int, high: int, wanted: list[Any], places: dict[Any, int]) -> None:

@@ -14,6 +14,7 @@ from freshgo._args.aggregates import Aggregate
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import format_size
 from freshgo._args.types import UNNAMED, EdgeType, Types
+from freshgo._args.versions import StoreVersion
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -201,8 +202,20 @@ class Store:
 
     @property
     def uuid(self) -> str:
-        """Identifies the content: every conversion makes a new one."""
+        """Identifies the content: every conversion, relayout, update and append makes a new one."""
         return str(self._info["uuid"])
+
+    @property
+    def version(self) -> int:
+        """How often the store was written: 1 as it was converted, and one more for each relayout, update, append and
+        propagation since. :attr:`history` says what they were."""
+        return len(self._info["history"])
+
+    @property
+    def history(self) -> list[StoreVersion]:
+        """How the versions of the store came about, the conversion first. It says nothing of stores with which files
+        are shared, and is no part of what checksums are compared with."""
+        return StoreVersion.of(self._info["history"])
 
     @property
     def num_nodes(self) -> int:
@@ -376,6 +389,7 @@ class Store:
         lines = [
             f"{self.path}",
             f"  uuid     {self.uuid}",
+            f"  version  {self.history[-1]}",
             f"  nodes    {self.num_nodes:,}",
             f"  edges    {self.num_edges:,}",
         ]

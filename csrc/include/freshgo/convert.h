@@ -1,4 +1,4 @@
-/* Writing stores: from arrays, from a store with its rows in another order, and tensors added to a store. */
+/* Writing stores: from arrays, and from a store that is changed, that grows, or whose rows are put in another order. */
 #ifndef FRESHGO_API_CONVERT_H
 #define FRESHGO_API_CONVERT_H
 
@@ -83,6 +83,17 @@ typedef struct fg_update_input {
  * FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE, FG_CORRUPT,
  * FG_VERSION, FG_CANCELLED. */
 int32_t fg_update_start(fg_store *store, FG_IN fg_update_input *in, FG_IN char *path, fg_job **job, fg_error *err);
+
+/* Starts writing a store at `path` that is `store` with further nodes and edges of its types, which `in` has by name:
+ * what a conversion of all of them would write, the old ones first. `num_nodes` is how many nodes are new, or -1 for as
+ * many as there are rows; splits are ids of old and new nodes or a mask of the new ones; edges have ids of both.
+ * Every tensor of a type that grows needs its new rows, which are stored as those that it has; attachments are further
+ * rows of those that the store has. `relayout` is NULL and `weights` are those of the store. What does not grow is
+ * shared as by fg_update_start. The job has no result.
+ * Blocks: no. Threads: any. Ownership: as of fg_convert_start.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_DTYPE; the job: also FG_NOT_FOUND (no such type), FG_EXISTS,
+ * FG_PERMISSION, FG_BUSY, FG_BUDGET, FG_READ, FG_WRITE, FG_CORRUPT, FG_VERSION, FG_CANCELLED. */
+int32_t fg_append_start(fg_store *store, FG_IN fg_convert_input *in, FG_IN char *path, fg_job **job, fg_error *err);
 
 typedef struct fg_propagate_input {
   uint32_t struct_size;

@@ -72,9 +72,9 @@ def graph_parts(data: object) -> GraphParts:
     parts = GraphParts({}, {})
     for key, value in given.items():
         if isinstance(key, str):
-            parts.nodes[key] = _node_parts(key, value)
+            parts.nodes[key] = node_parts(key, value)
         else:
-            parts.edges[key] = _edge_parts(key, value)
+            parts.edges[key] = edge_parts(key, value)
     for edge_type in parts.edges:
         for end in (edge_type[0], edge_type[2]):
             if end not in parts.nodes:
@@ -164,7 +164,8 @@ def _items(data: object, read: Callable[[Path], dict[Any, Any]], expected: str) 
     return dict(items)
 
 
-def _node_parts(node_type: str, value: object) -> NodeParts:
+def node_parts(node_type: str, value: object) -> NodeParts:
+    """Sort what is given of the nodes of a type."""
     if not isinstance(value, Mapping):
         raise DTypeError(f"node type {node_type!r} must be a mapping from names to tensors, got {type(value).__name__}")
     items, label = dict(value), label_of(node_type)
@@ -187,7 +188,8 @@ def _node_parts(node_type: str, value: object) -> NodeParts:
     return parts
 
 
-def _edge_parts(edge_type: EdgeType, value: object) -> EdgeParts:
+def edge_parts(edge_type: EdgeType, value: object) -> EdgeParts:
+    """Sort what is given of the edges of a type."""
     label = label_of(edge_type)
     items = with_edge_index(value if isinstance(value, Mapping) else {"edge_index": value}, label)
     if items.get("edge_index") is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from freshgo._args.progress import Progress
     from freshgo._args.types import EdgeType
 
-__all__ = ["convert", "propagate", "relayout", "update"]
+__all__ = ["append", "convert", "propagate", "relayout", "update"]
 
 
 def convert(
@@ -116,6 +116,30 @@ def update(
         {**raw_types(parts, arrays), "drops": dropped, "memory": memory, "overwrite": overwrite, "clip": False},
     )
     run_job("fg_update_start", store._handle(), ctypes.byref(raw), encoded_path(path), progress=progress)
+
+
+def append(
+    store: Store,
+    path: str | os.PathLike[str],
+    parts: GraphParts,
+    *,
+    memory: int,
+    clip: bool = False,
+    overwrite: bool = False,
+    attachments: Mapping[str, Array] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a store at ``path`` that is another with the nodes and edges of ``parts`` behind its own, and with further
+    rows of ``attachments``.
+
+    Raises:
+        InvalidArgumentError, DTypeError, BudgetError, CorruptError, and the errors of :func:`convert` for the path
+    """
+    arrays = dlpack.ArrayList(map_files=True)
+    options = {"memory": memory, "overwrite": overwrite, "relayout": None, "clip": clip}
+    raw = filled(header.ConvertInput, {**raw_types(parts, arrays), **options})
+    raw.attachments, raw.num_attachments = arrays.many(attachments or {})
+    run_job("fg_append_start", store._handle(), ctypes.byref(raw), encoded_path(path), progress=progress)
 
 
 def propagate(

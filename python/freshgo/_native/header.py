@@ -734,6 +734,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_convert_start": (POINTER(ConvertInput), c_char_p, POINTER(c_void_p)),
     "fg_relayout_start": (c_void_p, POINTER(RelayoutInput), c_char_p, POINTER(c_void_p)),
     "fg_update_start": (c_void_p, POINTER(UpdateInput), c_char_p, POINTER(c_void_p)),
+    "fg_append_start": (c_void_p, POINTER(ConvertInput), c_char_p, POINTER(c_void_p)),
     "fg_propagate_start": (c_void_p, POINTER(PropagateInput), POINTER(c_void_p)),
     "fg_history_buffer": (c_void_p, c_int32, POINTER(Tensor)),
     "fg_history_update": (c_void_p, c_int64, c_int64, POINTER(HistoryLayer), c_int32, c_int32),

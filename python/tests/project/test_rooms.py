@@ -68,6 +68,7 @@ ALLOWED: dict[str, set[str]] = {
     "_infer": {*LEAVES, "_data", "_native", "ids", "loader", "ops", "store"},
     "infer": {*LEAVES, "_infer", "store"},
     "update": {*LEAVES, "_native", "store"},
+    "append": {*LEAVES, "_native", "store"},
     "_spool": LEAVES,
     "_sources": {*LEAVES, "_spool"},
     "convert": {*LEAVES, "_native", "_sources", "relayout", "store"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import shutil
 import signal
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import UNNAMED, Form, Graph, forms, handed, hetero_graph, num_nodes, random_graph
+from changes import updated
+from graphs import Form, forms, handed, hetero_graph, random_graph
 from seeds import seed as seed_of
 from store_oracle import check_equal
 
@@ -38,45 +38,6 @@ QUIET: dict[str, Any] = {"memory": "64MiB", "progress": False}
 form = forms(random_graph, lambda: hetero_graph(100))
 
 
-def rows_of(graph: Graph, key: Any) -> int:
-    return int(graph[key]["edge_index"].shape[1]) if isinstance(key, tuple) else num_nodes(graph)[key]
-
-
-def drawn(graph: Graph, draw: random.Random) -> tuple[dict[str, Any], Graph]:
-    """Arguments of update, and the graph as it is then."""
-    after = copy.copy(graph)
-    tensors: dict[Any, dict[str, Any]] = {}
-    splits: dict[Any, dict[str, Any]] = {}
-    drop: dict[Any, list[str]] = {}
-    rng = np.random.default_rng(draw.getrandbits(32))
-    for key in graph:
-        part = dict(after[key])
-        part.setdefault("num_nodes", rows_of(graph, key)) if isinstance(key, str) else None
-        names = [name for name in part if name not in ("edge_index", "num_nodes", "splits") and "mask" not in name]
-        for name in names:
-            chance = draw.random()
-            if chance < 0.2:
-                drop.setdefault(key, []).append(name)
-                del part[name]
-            elif chance < 0.4:
-                part[name] = rng.standard_normal((rows_of(graph, key), draw.randrange(1, 9))).astype(np.float32)
-                tensors.setdefault(key, {})[name] = part[name]
-        if draw.random() < 0.4:
-            name = f"{'edge' if isinstance(key, tuple) else 'node'}{draw.randrange(9)}"
-            part[name] = rng.integers(0, 99, rows_of(graph, key))
-            tensors.setdefault(key, {})[name] = part[name]
-        if isinstance(key, str) and rows_of(graph, key) and draw.random() < 0.5:
-            ids = rng.integers(0, rows_of(graph, key), 7)
-            part["splits"] = {**part.get("splits", {}), "new": ids}
-            splits.setdefault(key, {})["new"] = ids
-        after[key] = part
-    if "" in graph:
-        flat = {**tensors.get("", {}), **tensors.get(UNNAMED, {})}
-        dropped = [*drop.get("", []), *drop.get(UNNAMED, [])]
-        return {"tensors": flat, "splits": splits.get("", {}), "drop": dropped}, after
-    return {"tensors": tensors, "splits": splits, "drop": drop}, after
-
-
 @pytest.mark.parametrize("relaid", [False, True], ids=["plain", "relaid"])
 def test_sequences_are_conversions(form: Form, tmp_path: Path, relaid: bool) -> None:
     draw, graph = random.Random(seed_of(relaid)), form.graph
@@ -85,7 +46,7 @@ def test_sequences_are_conversions(form: Form, tmp_path: Path, relaid: bool) -> 
         relayout(path, tmp_path / "relaid", order="community", **QUIET).close()
         path = tmp_path / "relaid"
     for step in range(6):
-        how, graph = drawn(graph, draw)
+        how, graph = updated(graph, draw)
         with update(path, tmp_path / f"{step}", **how, **QUIET) as changed:
             convert(handed(graph), tmp_path / "fresh", overwrite=True, progress=False).close()
             with Store(tmp_path / "fresh") as fresh:

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"freshgo/core/manifest"
+)
+
+// generator is what a manifest says wrote it: the name and the version of the program.
+const generator = "freshgo 0.1.0"
+
+// Version says how one version of a store came about.
+type Version struct {
+	Action    string // "convert", "relayout", "update", "append", "propagate"
+	Details   string // for people
+	Time      time.Time
+	Generator string // name and version of the program
+}
+
+// History lists the versions of the store, its conversion first. Their number is the version of the store.
+func (s *Store) History() []Version {
+	var all []Version
+	for _, c := range historyOf(s.manifest) {
+		all = append(all, Version{c.GetAction(), c.GetDetails(), time.Unix(0, c.GetUnixNs()).UTC(), c.GetGenerator()})
+	}
+	return all
+}
+
+// historyOf is the history of a store, which its manifest leaves out where there is a conversion alone.
+func historyOf(m *manifest.Manifest) []*manifest.Change {
+	if len(m.GetHistory()) > 0 {
+		return m.GetHistory()
+	}
+	return []*manifest.Change{{Action: "convert", UnixNs: m.GetCreatedUnixNs(), Generator: m.GetGenerator()}}
+}
+
+// addVersion notes in the manifest of a store what is done to it.
+func addVersion(m *manifest.Manifest, action, details string) {
+	m.History = append(historyOf(m),
+		&manifest.Change{Action: action, Details: details, UnixNs: time.Now().UnixNano(), Generator: generator})
+}
+
+// renew makes the manifest of a store that of another, which has one version more.
+func renew(m *manifest.Manifest, action, details string) error {
+	addVersion(m, action, details)
+	return reissue(m)
+}
+
+// reissue gives a manifest a uuid of its own and says who wrote it and when.
+func reissue(m *manifest.Manifest) (err error) {
+	m.Uuid, err = newUUID()
+	m.CreatedUnixNs, m.Generator = time.Now().UnixNano(), generator
+	return err
+}
+
+// String says in a line what changes.
+func (c Changes) String() string {
+	var wrote, left []string
+	add := func(label string, tensors []NamedSource, dropped ...string) {
+		for _, t := range tensors {
+			wrote = append(wrote, label+t.Name)
+		}
+		for _, name := range dropped {
+			left = append(left, label+name)
+		}
+	}
+	for _, n := range c.Nodes {
+		add(nodeLabel(n.Name), n.Tensors, n.Drop...)
+		add("split "+nodeLabel(n.Name), namedSplits(n.Splits), n.Undo...)
+	}
+	for _, e := range c.Edges {
+		add(edgeLabel(e.Source, e.Relation, e.Target), e.Tensors, e.Drop...)
+	}
+	var parts []string
+	if len(wrote) > 0 {
+		parts = append(parts, "wrote "+strings.Join(wrote, ", "))
+	}
+	if len(left) > 0 {
+		parts = append(parts, "left out "+strings.Join(left, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// counted is a number of things, in words.
+func counted(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

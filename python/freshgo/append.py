@@ -1,0 +1,156 @@
+"""Stores with further nodes and edges, without a conversion of everything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from freshgo._args import checks
+from freshgo._args.arrays import Array
+from freshgo._args.parts import GraphParts, edge_parts, node_parts
+from freshgo._args.progress import Progress, progress_of
+from freshgo._args.size import parse_size
+from freshgo._args.types import UNNAMED
+from freshgo._native import convert as native_convert
+from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.store import Store
+
+__all__ = ["append"]
+
+
+def append(
+    store: Store | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    nodes: Mapping[str, Any] | None = None,
+    edges: Any = None,
+    keys: Any = None,
+    clip: bool = False,
+    memory: int | str = "1GiB",
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+) -> Store:
+    """Write a store at ``path`` that is ``store`` with further nodes and edges.
+
+        store = append(
+            "papers.freshgo",
+            "papers2.freshgo",
+            nodes={"x": x, "y": y, "splits": {"test": ids}},
+            edges=edge_index,
+        )
+
+    The result is what a conversion of everything would have written, with the old nodes and edges first: new nodes have
+    the ids from ``store.num_nodes`` on, new edges the numbers from ``store.num_edges`` on, and the neighbours of a node
+    are in the order of their edges' numbers, as always. Topology and the tensors of types that grow are read and
+    written once, in order; new edges are sorted within ``memory``. What does not grow shares its files with ``store``,
+    as after :func:`freshgo.update`.
+
+    Where the rows of nodes are in the order of their use (:func:`freshgo.relayout`), those of new nodes come last. A
+    tensor that :func:`freshgo.propagate` has computed is left out if what it was computed from grows.
+
+    Args:
+        store: an open store, or the path of one.
+        path: the directory to create; with ``overwrite`` it may be that of ``store``.
+        nodes: what belongs to new nodes, as in :func:`freshgo.convert`: every tensor that the nodes of ``store`` have,
+            with a row for each new node and of the same dtype and shape; or ``num_nodes``, how many are new, if they
+            have no tensors. ``"splits"`` are ids of new and old nodes by name, or masks of the new ones, and are
+            appended to those of the store; so are tensors named ``<split>_mask``. Tensors that are stored in fewer
+            bytes (``dtype`` of :func:`freshgo.convert`) are given as floats. In a heterogeneous graph by node type:
+            ``{"paper": {"x": x}}``.
+        edges: the new ``edge_index`` (integers, ``[2, num_edges]``), with ids of old and new nodes; or a mapping with
+            ``edge_index`` and every tensor that the edges of ``store`` have. In a heterogeneous graph by edge type.
+        keys: if nodes have keys (:meth:`freshgo.Store.ids`), those of the new ones, which ascend and come after all
+            keys of the store; in a heterogeneous graph by node type.
+        clip: numbers too large for the type in which they are stored become its largest, not an error.
+        memory: bytes, or a string such as ``"8GiB"``.
+        overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
+        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+
+    Returns:
+        The new store, opened.
+
+    Raises:
+        InvalidArgumentError: a type or a tensor that the store does not have, a tensor that is missing, another shape,
+            ids that are no nodes, keys that do not ascend; new rows of a tensor that is stored as
+            ``"int8-per-column"``, whose scales depend on all rows.
+        DTypeError: another dtype than that of the store, or what is no array.
+        StoreExistsError, BudgetError, BusyError, StoreNotFoundError, FormatError, CorruptError, StorePermissionError,
+            ReadError, WriteError: as for :func:`freshgo.convert`.
+    """
+    n_bytes, replace = parse_size("memory", memory), checks.flag("overwrite", overwrite)
+    clipped = checks.flag("clip", clip)
+    opened = store if isinstance(store, Store) else Store.open(store)
+    try:
+        parts = _parts(opened, nodes, edges)
+        attachments = _keys(opened, parts, keys)
+        with progress_of(progress) as report:
+            native_convert.append(
+                opened._native,
+                path,
+                parts,
+                memory=n_bytes,
+                clip=clipped,
+                overwrite=replace,
+                attachments=attachments,
+                progress=report,
+            )
+    finally:
+        if opened is not store:
+            opened.close()
+    return Store.open(path)
+
+
+def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
+    """What is new of each type."""
+    flat = store._types.homogeneous
+    if flat:
+        by_node = {} if nodes is None else {"": nodes}
+        by_edge = {} if edges is None else {UNNAMED: edges}
+    else:
+        by_node, by_edge = {} if nodes is None else nodes, {} if edges is None else edges
+    for what, given in (("nodes", by_node), ("edges", by_edge)):
+        if not isinstance(given, Mapping):
+            raise DTypeError(f"{what} must be a mapping from types in a heterogeneous graph, got {checks.shown(given)}")
+    parts = GraphParts({}, {})
+    for node_type, value in by_node.items():
+        if not flat:
+            store._nodes_of(node_type)
+        if not isinstance(value, Mapping):
+            raise DTypeError(f"nodes{'' if flat else [node_type]} must be a mapping, got {checks.shown(value)}")
+        parts.nodes[node_type] = node_parts(node_type, value)
+    for edge_type, value in by_edge.items():
+        if not flat:
+            if not isinstance(edge_type, tuple):
+                raise DTypeError(f"the keys of edges must be edge types, got {checks.shown(edge_type)}")
+            store._edges_of(edge_type)
+        parts.edges[edge_type] = edge_parts(edge_type, value)
+    return parts
+
+
+def _keys(store: Store, parts: GraphParts, given: Any) -> dict[str, Array]:
+    """The keys of new nodes, as the arrays behind which the store has those of the old ones."""
+    by_type = given if not store._types.homogeneous else {} if given is None else {"": given}
+    if by_type is None:
+        by_type = {}
+    if not isinstance(by_type, Mapping):
+        raise DTypeError(f"keys must be a mapping from node types, got {checks.shown(given)}")
+    for key in by_type:
+        if key not in parts.nodes:
+            raise InvalidArgumentError(f"keys has {key!r}, but no nodes of this type are given")
+    attachments: dict[str, Array] = {}
+    for key, of_nodes in parts.nodes.items():
+        known = [name for name in (f"ids/{key}", f"ids/{key}/ends") if name in store._attachments]
+        label = f"keys[{key!r}]" if key else "keys"
+        if not known:
+            if key in by_type:
+                raise InvalidArgumentError(f"{label} is given, but the nodes of the store have no keys")
+            continue
+        count = of_nodes.num_nodes or 0
+        if count == 0 and key not in by_type:
+            continue
+        if key not in by_type:
+            of = f" of type {key!r}" if key else ""
+            raise InvalidArgumentError(f"the nodes{of} have keys in the store: give those of the new ones as {label}")
+        attachments.update(store.ids(key).further(by_type[key], count, label))
+    return attachments
