@@ -130,7 +130,9 @@ func Scale(low, high float32) (scale, offset float32) {
 	if scale == 0 { // half is less than float32 can divide
 		scale = math.SmallestNonzeroFloat32
 	}
-	for !finite(scale*steps+middle) || !finite(middle-scale*steps) { // the scale was rounded up
+	// Each product is rounded by itself, as a row is widened: where a processor fuses it with the sum, an infinity of
+	// others would not show.
+	for !finite(float32(scale*steps)+middle) || !finite(middle-float32(scale*steps)) { // the scale was rounded up
 		scale = math.Nextafter32(scale, 0)
 	}
 	return scale, middle
