@@ -40,8 +40,8 @@ def update(
     What stays is not written again. On file systems that can do so, its files share their blocks with those of
     ``store`` (reflinks), otherwise they are second names of them (hard links), and where neither is possible, as on
     another disk, they are copied. No file of a store is ever written again once it is complete, so either store can be
-    changed or removed without the other. Edges cannot be changed: that is a conversion. New rows are stored in the
-    order in which :func:`freshgo.relayout` has put those of the store.
+    changed or removed without the other. Nodes and edges are added by :func:`freshgo.append`, and removed by a
+    conversion only. New rows are stored in the order in which :func:`freshgo.relayout` has put those of the store.
 
     A tensor that :func:`freshgo.propagate` has computed is left out if what it was computed from changes.
 

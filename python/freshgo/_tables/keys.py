@@ -21,7 +21,8 @@ _ROWS = 1 << 14
 
 @dataclasses.dataclass
 class Keys:
-    """The keys of a node type, in a table ``(key)`` of the database whose row number is the node."""
+    """The keys of a node type, in a table ``(key, node)`` of the database in their order; without ``node`` where that
+    can be computed."""
 
     of: str
     type: str
@@ -53,7 +54,7 @@ class Keys:
     def node(self, key: str, alias: str) -> str:
         """Return the node of a key, null if there is none."""
         if self.first is None:
-            return f"{alias}.rowid"
+            return f"{alias}.node"
         last = self.first + self.count - 1
         return f"CASE WHEN {key} BETWEEN {self.first} AND {last} THEN CAST({key} - {self.first} AS BIGINT) END"
 
@@ -111,6 +112,8 @@ def write_keys(
             first, last = _write_numbers(db, files, keys, label, sql, attachments)
             if keys.count and last - first == keys.count - 1:
                 keys.first = first
+        if keys.first is None:
+            _number(db, keys, label)
     except _NullKeyError:
         where = source.where(db, f"{quoted(column)} IS NULL")
         raise InvalidArgumentError(f"{label}, column {column!r}, {where}: null, expected the key of a node") from None
@@ -122,6 +125,15 @@ def write_keys(
             f"{label}, column {column!r}, {where}: the key {twice.key!r} occurs {again} times, expected each key once"
         ) from None
     return keys
+
+
+def _number(db: Database, keys: Keys, label: str) -> None:
+    """Store the node of each key beside it: DuckDB sorts a column whose values it knows the range of in two thirds of
+    the time that row numbers take."""
+    numbered = db.name("keys")
+    db.run(label, f"CREATE TABLE {numbered} AS SELECT key, rowid AS node FROM {keys.table}")
+    db.run(label, f"DROP TABLE {keys.table}")
+    keys.table = numbered
 
 
 class _NullKeyError(Exception):

@@ -35,8 +35,9 @@ def updated(graph: Graph, draw: random.Random) -> tuple[dict[str, Any], Graph]:
                 tensors.setdefault(key, {})[name] = part[name]
         if draw.random() < 0.4:
             name = f"{'edge' if isinstance(key, tuple) else 'node'}{draw.randrange(9)}"
-            part[name] = rng.integers(0, 99, rows_of(graph, key))
-            tensors.setdefault(key, {})[name] = part[name]
+            if name not in drop.get(key, []):
+                part[name] = rng.integers(0, 99, rows_of(graph, key))
+                tensors.setdefault(key, {})[name] = part[name]
         if isinstance(key, str) and rows_of(graph, key) and draw.random() < 0.5:
             ids = rng.integers(0, rows_of(graph, key), 7)
             part["splits"] = {**part.get("splits", {}), "new": ids}

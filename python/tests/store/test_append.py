@@ -297,7 +297,7 @@ EDGE: dict[str, Any] = {"edge_index": np.zeros((2, 1), np.int64), "edge_weight":
         ({"edges": {**EDGE, "edge_index": [[500], [0]]}}, DTypeError, "edge_index must be"),
         ({"edges": {**EDGE, "edge_index": np.array([[500], [0]])}}, InvalidArgumentError, "500, expected an id in"),
         ({"edges": np.zeros((2, 1), np.int64)}, InvalidArgumentError, "edge_weight has no new rows"),
-        ({"edges": np.zeros((1, 2), np.int64)}, InvalidArgumentError, "shape"),
+        ({"edges": np.zeros((3, 5), np.int64)}, InvalidArgumentError, "shape"),
         ({"edges": 3}, DTypeError, "edge_index must be"),
         ({"keys": [3], "nodes": ONE}, InvalidArgumentError, "have no keys"),
         ({"keys": [3]}, InvalidArgumentError, "no nodes of this type"),

@@ -234,7 +234,7 @@ def test_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(path)]) == 0
     capsys.readouterr()
     assert main(["inspect", str(path)]) == 0
-    assert capsys.readouterr().out.splitlines()[2:] == [
+    assert capsys.readouterr().out.splitlines()[3:] == [
         "  nodes    7",
         "  edges    2",
         "  nodes of type 'user': 3",
