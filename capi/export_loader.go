@@ -76,7 +76,9 @@ func shareOf(s *C.fg_share) (loader.Share, error) {
 	if s.world_size < 1 {
 		return loader.Share{}, invalid("world_size is %d, expected at least 1", s.world_size)
 	}
-	return loader.Share{Rank: int64(s.rank), Ranks: int64(s.world_size), Uneven: loader.Uneven(s.uneven)}, nil
+	return loader.Share{
+		Rank: int64(s.rank), Ranks: int64(s.world_size), Adjacent: int64(s.adjacent), Uneven: loader.Uneven(s.uneven),
+	}, nil
 }
 
 //export fg_share_count

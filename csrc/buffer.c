@@ -7,10 +7,12 @@
 #include <sys/mman.h>
 
 #include "lock.h"
+#include "shared.h"
 
 /* Four classes per doubling: at most a quarter of a buffer is unused. */
 enum { SMALLEST_LOG2 = 8, CLASSES_PER_DOUBLING = 4, LARGEST_LOG2 = 47 };
 enum { NUM_CLASSES = (LARGEST_LOG2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + 1 };
+_Static_assert((int)NUM_CLASSES <= (int)FGI_SHARED_CLASSES, "shared memory has a list for each class");
 
 static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack asks for */
 static const size_t HUGE_PAGE = (size_t)2 << 20;
@@ -26,6 +28,9 @@ struct fgi_buffer {
   size_t capacity;
   void *data;
   const void *lock; /* of its pages, or NULL */
+  int shared;       /* it lies in memory of shared.h */
+  void (*gone)(void *data, void *context); /* of one that is in no pool */
+  void *context;
   /* In the pool: */
   fgi_buffer *next_of_class; /* younger */
   fgi_buffer *older, *younger; /* of all classes */
@@ -81,23 +86,28 @@ static void *map(size_t n_bytes) {
   return start + before;
 }
 
-static fgi_buffer *allocate(int size_class, size_t capacity) {
+static fgi_buffer *allocate(fgi_pool *pool, int size_class, size_t capacity) {
   fgi_buffer *b = calloc(1, sizeof *b);
   if (b == NULL) return NULL;
   b->size_class = size_class;
   b->capacity = capacity;
-  b->data = capacity >= MAPPED ? map(capacity) : aligned_alloc(ALIGNMENT, capacity);
+  b->shared = pool == &fgi_batches && fgi_shared_begun();
+  b->data = b->shared            ? fgi_shared_take(size_class, capacity)
+            : capacity >= MAPPED ? map(capacity)
+                                 : aligned_alloc(ALIGNMENT, capacity);
   if (b->data == NULL) {
     free(b);
     return NULL;
   }
-  if (capacity >= MAPPED) b->lock = fgi_lock(b->data, capacity);
+  if (capacity >= MAPPED && !b->shared) b->lock = fgi_lock(b->data, capacity);
   return b;
 }
 
 static void deallocate(fgi_buffer *b) {
   if (b->lock != NULL) fgi_unlock(b->lock, b->data);
-  if (b->capacity >= MAPPED)
+  if (b->shared)
+    fgi_shared_give(b->size_class, b->data, b->capacity);
+  else if (b->capacity >= MAPPED)
     munmap(b->data, b->capacity);
   else
     free(b->data);
@@ -157,7 +167,7 @@ fgi_buffer *fgi_buffer_acquire(fgi_pool *pool, size_t n_bytes) {
   lock(pool);
   fgi_buffer *b = take(pool, size_class);
   unlock(pool);
-  if (b == NULL && (b = allocate(size_class, capacity)) == NULL) return NULL;
+  if (b == NULL && (b = allocate(pool, size_class, capacity)) == NULL) return NULL;
   b->pool = pool;
   atomic_init(&b->references, 1);
   lock(pool);
@@ -166,6 +176,16 @@ fgi_buffer *fgi_buffer_acquire(fgi_pool *pool, size_t n_bytes) {
   fgi_buffer *evicted = evict(pool);
   unlock(pool);
   deallocate_all(evicted);
+  return b;
+}
+
+fgi_buffer *fgi_buffer_over(void *data, void (*gone)(void *data, void *context), void *context) {
+  fgi_buffer *b = calloc(1, sizeof *b);
+  if (b == NULL) return NULL;
+  b->data = data;
+  b->gone = gone;
+  b->context = context;
+  atomic_init(&b->references, 1);
   return b;
 }
 
@@ -180,6 +200,11 @@ void fgi_buffer_release(fgi_buffer *b) {
   /* acq_rel: every use through other references happened before the memory is reused */
   if (atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
   fgi_pool *pool = b->pool;
+  if (pool == NULL) {
+    b->gone(b->data, b->context);
+    free(b);
+    return;
+  }
   lock(pool);
   pool->count.live--;
   pool->count.live_bytes -= (int64_t)b->capacity;

@@ -26,6 +26,10 @@ void *fgi_buffer_data(const fgi_buffer *b);
 void fgi_buffer_retain(fgi_buffer *b);
 void fgi_buffer_release(fgi_buffer *b);
 
+/* A buffer over memory of somebody else's, with one reference, that is in no pool: with the last one `gone` is called.
+ * NULL: no memory. */
+fgi_buffer *fgi_buffer_over(void *data, void (*gone)(void *data, void *context), void *context);
+
 /* Lets the pool keep so many bytes more (or fewer: negative) of unused buffers, and so many more that are reserved for
  * buffers in use as long as these do not need them. It begins with none. */
 void fgi_pool_grow(fgi_pool *pool, int64_t kept, int64_t reserved);

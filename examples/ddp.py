@@ -1,6 +1,6 @@
 """GraphSAGE in several processes, out of core: DistributedDataParallel under torchrun, on a graph that is generated.
 
-    torchrun --nproc-per-node 2 examples/ddp.py [--epochs 5] [--memory 256MiB] [--state FILE] [--directory DIR]
+    torchrun --nproc-per-node 2 examples/ddp.py [--epochs 5] [--memory 256MiB] [--share] [--state FILE]
 
 Without torchrun it is the same training in one process. Nothing in it names a rank to the loader, which takes it from
 torch.distributed. With --state, rank 0 writes FILE after every tenth step, and a run that finds FILE goes on from it,
@@ -43,7 +43,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--memory", default="256MiB", help="of each process")
+    parser.add_argument("--memory", default="256MiB", help="of each process; with --share of each loader")
+    parser.add_argument("--share", action="store_true", help="one process makes the batches of all on this host")
     parser.add_argument("--state", type=Path)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     args = parser.parse_args()
@@ -57,9 +58,12 @@ def main() -> None:
     if dist.is_initialized():
         dist.barrier()
 
-    memory = MemoryBudget(args.memory)  # of both loaders: the one that runs has it
-    train = Loader(path, [10, 5], "train", batch_size=256, shuffle=True, memory=memory)
-    test = Loader(path, [10, 5], "test", batch_size=1024, memory=memory)
+    if args.share:
+        options = {"share": "host", "memory": args.memory}
+    else:
+        options = {"memory": MemoryBudget(args.memory)}  # of both loaders: the one that runs has it
+    train = Loader(path, [10, 5], "train", batch_size=256, shuffle=True, **options)
+    test = Loader(path, [10, 5], "test", batch_size=1024, **options)
 
     torch.manual_seed(0)
     model = GraphSAGE(64, 64, num_layers=2, out_channels=CLASSES)

@@ -4,9 +4,11 @@ import "fmt"
 
 // Share is which batches of an epoch a loader makes where several loaders, one for each rank, make them together: of
 // those that are left, every Ranks-th from the Rank-th on. A batch is a function of its number among all of them, so
-// that the ranks make together what one would make alone. The zero value is all of them.
+// that the ranks make together what one would make alone. A loader may make the batches of Adjacent ranks, from Rank
+// on, in the order of their numbers; 0 is one rank. The zero value is all batches.
 type Share struct {
 	Rank, Ranks int64
+	Adjacent    int64
 	Uneven      Uneven
 }
 
@@ -24,6 +26,10 @@ func (s Share) Check() error {
 	if s.Ranks < 0 || s.Rank < 0 || s.Rank >= s.ranks() {
 		return fmt.Errorf("%w: rank must be in [0, world_size) and world_size at least 1, got %d and %d",
 			ErrOption, s.Rank, s.Ranks)
+	}
+	if s.Adjacent < 0 || s.Adjacent > s.ranks()-s.Rank {
+		return fmt.Errorf("%w: the adjacent ranks from rank %d on must be in [0, %d], got %d",
+			ErrOption, s.Rank, s.ranks()-s.Rank, s.Adjacent)
 	}
 	if s.Uneven < Pad || s.Uneven > Join {
 		return fmt.Errorf("%w: unknown way %d to share uneven batches", ErrOption, s.Uneven)
@@ -63,35 +69,44 @@ func (s Share) Count(batches, first int64) (int64, error) {
 // ranks is how many share the batches.
 func (s Share) ranks() int64 { return max(1, s.Ranks) }
 
+// adjacent is how many of them the loader makes the batches of.
+func (s Share) adjacent() int64 { return max(1, s.Adjacent) }
+
 // count is how many of so many batches are in the share.
 func (s Share) count(batches int64) int64 {
-	up := s.ranks() - 1
-	switch s.Uneven {
-	case Drop:
-		up = 0
-	case Join:
-		up -= s.Rank
+	whole, rest := batches/s.ranks(), batches%s.ranks()
+	last := int64(0) // of the step that has too few batches
+	switch {
+	case s.Uneven == Pad && rest > 0:
+		last = s.adjacent()
+	case s.Uneven == Join:
+		last = min(max(0, rest-s.Rank), s.adjacent())
 	}
-	return (batches + up) / s.ranks()
+	return whole*s.adjacent() + last
 }
 
 // turns are the batches of an epoch that are in a share, by positions: 0 to count. An epoch that begins in the middle
 // has its last batch at the same position as a whole one, whichever ranks made the batches before.
 type turns struct {
-	ranks   int64
-	shift   int64 // number of the batch at position 0, which is negative where an epoch that is resumed begins later
+	share   Share
+	first   int64 // number of the batch that the ranks begin with, at position from
+	from    int64
 	batches int64 // of the epoch, of all ranks
 	count   int64
 }
 
 // turnsFrom are the turns of the loader in an epoch whose batches before first have been made, and the position there.
 func (l *Loader) turnsFrom(first int64) (turns, int64) {
-	t := turns{ranks: l.taken.ranks(), batches: l.NumBatches()}
+	t := turns{share: l.taken, first: first, batches: l.NumBatches()}
 	t.count = l.taken.count(t.batches)
-	from := t.count - l.taken.count(t.batches-first)
-	t.shift = first + l.taken.Rank - from*t.ranks
-	return t, from
+	t.from = t.count - l.taken.count(t.batches-first)
+	return t, t.from
 }
 
-// number is that of the batch at a position: what it is a function of, with the seed and the epoch.
-func (t *turns) number(position int64) int64 { return (t.shift + position*t.ranks) % t.batches }
+// number is that of the batch at a position, which is not before the first: what it is a function of, with the seed and
+// the epoch.
+func (t *turns) number(position int64) int64 {
+	turn := position - t.from
+	adjacent := t.share.adjacent()
+	return (t.first + turn/adjacent*t.share.ranks() + t.share.Rank + turn%adjacent) % t.batches
+}

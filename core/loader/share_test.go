@@ -15,18 +15,16 @@ import (
 func numbersOf(s Share, batches, first int64) (numbers []int64) {
 	left := batches - first
 	for turn := int64(0); turn*s.Ranks < left; turn++ {
-		n := first + turn*s.Ranks + s.Rank
-		switch {
-		case n < batches:
-		case s.Uneven == Join:
-			return numbers
-		case s.Uneven == Pad:
-			n %= batches
-		}
 		if s.Uneven == Drop && (turn+1)*s.Ranks > left {
 			return numbers
 		}
-		numbers = append(numbers, n)
+		for rank := s.Rank; rank < s.Rank+max(1, s.Adjacent); rank++ {
+			n := first + turn*s.Ranks + rank
+			if n >= batches && s.Uneven == Join {
+				return numbers
+			}
+			numbers = append(numbers, n%batches)
+		}
 	}
 	return numbers
 }
@@ -56,6 +54,7 @@ func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 					share.Ranks = 40 + rng.Int64N(20) // some ranks have one batch or none
 				}
 				share.Rank = rng.Int64N(share.Ranks)
+				share.Adjacent = rng.Int64N(share.Ranks - share.Rank + 1)
 				what := fmt.Sprintf("round %d: epoch %d from %d, %+v", round, epoch, first, share)
 				require.NoError(t, l.Take(share), what)
 				for range 1 + rng.IntN(3) {
@@ -129,7 +128,10 @@ func TestSharedSpansOfHistory(t *testing.T) {
 func TestWrongShares(t *testing.T) {
 	d := newDataset(100, 900)
 	l := open(t, d.graph(t), plain())
-	for _, s := range []Share{{Rank: 1, Ranks: 1}, {Rank: -1, Ranks: 2}, {Ranks: 2, Uneven: 3}, {Ranks: 2, Uneven: -1}} {
+	for _, s := range []Share{
+		{Rank: 1, Ranks: 1}, {Rank: -1, Ranks: 2}, {Ranks: 2, Uneven: 3}, {Ranks: 2, Uneven: -1},
+		{Ranks: 3, Adjacent: -1}, {Rank: 1, Ranks: 3, Adjacent: 3}, {Adjacent: 2},
+	} {
 		require.ErrorIs(t, l.Take(s), ErrOption)
 		_, err := s.Count(5, 0)
 		require.ErrorIs(t, err, ErrOption)

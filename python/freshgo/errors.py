@@ -23,6 +23,7 @@ __all__ = [
     "LibraryError",
     "RankError",
     "ReadError",
+    "ServerError",
     "StoreExistsError",
     "StoreNotFoundError",
     "StorePermissionError",
@@ -106,6 +107,10 @@ class CudaError(FreshgoError, RuntimeError):
 class RankError(FreshgoError, RuntimeError):
     """The ranks of a distributed job do not make the batches of one epoch, or their number has changed within one; the
     message names the difference."""
+
+
+class ServerError(FreshgoError, ConnectionError):
+    """The process that serves loaders with ``share="host"`` has ended, or cannot be reached."""
 
 
 class ForkError(FreshgoError, RuntimeError):

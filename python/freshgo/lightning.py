@@ -129,7 +129,7 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
 
     def _budget(self) -> int | str | MemoryBudget | None:
         """Return the memory of a loader, one budget for all of them."""
-        if not isinstance(self._memory, MemoryBudget):
+        if self._options.get("share") is None and not isinstance(self._memory, MemoryBudget):
             if self._memory is None and not isinstance(self._data, Store | str | os.PathLike):
                 return None
             self._memory = MemoryBudget(max(1, available_memory() // 2) if self._memory is None else self._memory)

@@ -26,7 +26,8 @@ from freshgo._native.loader import RawBatch
 from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo._share.host import opener
+from freshgo.errors import DTypeError, InvalidArgumentError, RankError
 from freshgo.memory import MemoryBudget
 from freshgo.plan import Plan
 from freshgo.policies import Policy
@@ -157,6 +158,11 @@ class Loader(Generic[BatchType]):
             ``"pad"``: the first batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank
             yields them. ``"join"``: some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or
             for evaluation. None is ``"drop"`` with ``drop_last``, else ``"pad"``.
+        share (str, default None): ``"host"`` lets one process make the batches of all ranks of a host, from a store, so
+            that they have one cache, one plan and one queue to the disk. ``memory`` and ``num_workers`` are then those
+            of the host, and batches come through shared memory without a copy. All ranks open the loader together,
+            after ``init_process_group``, and the ranks of a host begin their epochs together. Not with ``history``,
+            ``reorder``, ``device_cache``, a :class:`MemoryBudget` and ``rank``.
         num_workers (int, default 0): threads that sample; more than 1024 count as 1024. 0 is as many as there are cores
             that this process may use, by its affinity and the quotas of its control groups, divided among the ranks of
             this host (``LOCAL_WORLD_SIZE``).
@@ -244,7 +250,8 @@ class Loader(Generic[BatchType]):
             batch is too large to be measured within ``memory``, an estimate that suffices.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
-            number of ranks has changed.
+            number of ranks has changed; with ``share="host"`` also if another rank has died.
+        ServerError: with ``share="host"``, if the process that makes the batches has died or cannot be started.
     """
 
     _links: Links | None = None  # of a LinkLoader
@@ -275,6 +282,7 @@ class Loader(Generic[BatchType]):
         rank: int | None = None,
         world_size: int | None = None,
         uneven: str | None = None,
+        share: str | None = None,
         num_workers: int = 0,
         prefetch: int = 4,
         memory: int | str | MemoryBudget | None = None,
@@ -320,8 +328,9 @@ class Loader(Generic[BatchType]):
             asked_dtype, delivered_dtype = request.options["feature_dtype"], self._options["feature_dtype"]
             self._narrow = Delivered(self._source.narrow, asked_dtype, delivered_dtype)
             budget = memory if isinstance(memory, MemoryBudget) else None
+            make, self._opened_by = opener(self._source, asked.share)
             with self._at.lock:  # so that it lends nothing before it is whole
-                self._openings = Openings(self._source, self._options, budget, self)
+                self._openings = Openings(make, self._options, budget, self)
             self._order = self._planned_order()
             if self._order is not None:
                 self._openings.keep(reorder=self._order["block"], reorder_rows=self._order["rows"])
@@ -639,6 +648,13 @@ class Loader(Generic[BatchType]):
         return min(batches, self._openings.num_batches)
 
     def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
+        now = share.rank, share.world_size
+        if self._opened_by is not None and self._opened_by != now:
+            raise RankError(
+                "share='host' takes the ranks of the process group when a loader is opened: this one was opened by "
+                f"rank {self._opened_by[0]} of {self._opened_by[1]}, and this process is now rank {now[0]} of "
+                f"{now[1]}; open another one"
+            )
         native = self._openings.ready()
         native.take(share.members())
         native.start(epoch, done, mode)

@@ -29,7 +29,7 @@ typedef struct fg_share {
   int64_t world_size; /* at least 1 */
   int32_t uneven;     /* where the last batches do not suffice for one of each rank, 0: the first of the epoch come
                          again; 1: they are left out; 2: some ranks make one less than others */
-  int32_t reserved;   /* zero */
+  int32_t adjacent;   /* of how many adjacent ranks, from `rank` on, the loader makes the batches; 0: of one */
 } fg_share;
 
 /* How many batches are in a share, of an epoch of `num_batches`, once `first_batch` of them have been made by whatever

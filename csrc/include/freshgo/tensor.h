@@ -74,4 +74,38 @@ typedef struct fg_lock_api {
  * Returns: FG_OK, FG_BUDGET. */
 int32_t fg_buffers_lock(FG_IN fg_lock_api *api, fg_error *err);
 
+/* Memory for the tensors of batches that processes share: a file in memory, mapped by the one that makes the batches
+ * and by those that receive them. It begins with a byte for each of its blocks of 64 KiB. The byte of the block with
+ * which a tensor begins is 1 while a receiver has the tensor. */
+typedef struct fg_shared {
+  int64_t n_bytes; /* in: its size, whole blocks; memory is taken as it is used */
+  int32_t fd;      /* out: its descriptor, which the caller closes */
+  int32_t reserved;
+  void *data;      /* out: where it is mapped, as long as the process lives */
+} fg_shared;
+
+/* From now on the tensors of batches of this process lie in memory that can be shared, each from a block of its own on.
+ * Only before there is a loader, and once.
+ * Blocks: no. Threads: any. Ownership: the descriptor is the caller's.
+ * Returns: FG_OK, FG_BUDGET, FG_BUSY (it was called before). */
+int32_t fg_batches_share(fg_shared *shared, fg_error *err);
+
+/* Maps such memory of another process, all of it.
+ * Blocks: no. Threads: any. Ownership: the descriptor stays the caller's, who calls fg_shared_unmap once.
+ * Returns: FG_OK, FG_BUDGET, FG_INVALID (it is none). */
+int32_t fg_shared_map(int32_t fd, void **shared, fg_error *err);
+
+/* Makes a tensor of each array: row-major, at `offset` in the memory, whose block's byte is 1. When a tensor dies, its
+ * byte becomes 0, except in a forked child.
+ * Blocks: no. Threads: any.
+ * Ownership: tensors pass to the caller, and may outlive fg_shared_unmap; with an error there are none, and `managed`
+ * is NULL.
+ * Returns: FG_OK, FG_BUDGET, FG_INVALID (an array does not lie in the memory). */
+int32_t fg_shared_tensors(void *shared, FG_IN fg_array *arrays, int32_t num_arrays, int32_t versioned,
+                          fg_tensor *tensors, fg_error *err);
+
+/* Unmaps the memory once its last tensor has died. Blocks: no. Threads: any. Ownership: `shared` ends. Returns: FG_OK.
+ */
+int32_t fg_shared_unmap(void *shared, fg_error *err);
+
 #endif

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-from freshgo._data.source import Source
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._observe import log
@@ -28,8 +28,14 @@ class Openings:
 
     Who opens or closes it holds the lock of the loader's position."""
 
-    def __init__(self, source: Source, options: LoaderOptions, budget: MemoryBudget | None, owner: Borrower) -> None:
-        self._source, self._options, self._budget = source, options, budget
+    def __init__(
+        self,
+        make: Callable[[LoaderOptions], NativeLoader],
+        options: LoaderOptions,
+        budget: MemoryBudget | None,
+        owner: Borrower,
+    ) -> None:
+        self._make, self._options, self._budget = make, options, budget
         self._owner = weakref.ref(owner)  # which holds this: a cycle would keep the memory of a loader that is dropped
         self._lock = threading.RLock()
         self._before: dict[str, Any] = {}  # the figures of earlier openings
@@ -51,7 +57,7 @@ class Openings:
         return opened
 
     def _with(self, n_bytes: int) -> NativeLoader:
-        return NativeLoader(self._source.native, {**self._options, "memory": n_bytes})
+        return self._make({**self._options, "memory": n_bytes})
 
     def check(self) -> None:
         """Raise ClosedError after :meth:`close`."""

@@ -72,6 +72,7 @@ class Asked:
     pin_memory: bool
     first_layer: Any
     ranks: Ranks
+    share: str | None
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
@@ -80,6 +81,8 @@ class Asked:
         device = delivery.resolve(given("device"))
         policy = policies.resolve("cache", given("cache"))
         options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
+        if given("share") is not None and given("num_workers") == 0:
+            options["num_workers"] = host.threads(1)  # of the process that serves all local ranks
         history = given("history")
         how = neighbor_sampler(given("neighbor_sampler"), given("sampler"))
         drawn = sampling(given("num_neighbors"), how, given("weight_attr"), given("replace"))
@@ -112,6 +115,7 @@ class Asked:
             pin_memory=checks.flag("pin_memory", given("pin_memory")),
             first_layer=given("first_layer"),
             ranks=ranks(given("rank"), given("world_size"), given("uneven"), options["drop_last"]),
+            share=None if given("share") is None else checks.choice("share", given("share"), ("host",)),
         )
         asked._check_together(given("device"))
         return asked
@@ -129,6 +133,7 @@ class Asked:
             raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
+        self._check_share()
         if self.first_layer is None:
             return
         if self.history is not None:
@@ -158,6 +163,21 @@ class Asked:
                 "transform_workers and history cannot be used together: with a history, a batch is made after the "
                 "update() of the one before"
             )
+
+    def _check_share(self) -> None:
+        """Check that nothing is asked for that belongs to one rank where all ranks of a host have one loader."""
+        alone = {
+            "history": self.history is not None,
+            "device_cache": self.device_cache is not None,
+            "reorder": self.options["reorder"] != 0,
+            "a MemoryBudget": isinstance(self.memory, MemoryBudget),
+            "rank and world_size": self.ranks.given is not None,
+        }
+        for what, given in alone.items():
+            if given and self.share is not None:
+                raise InvalidArgumentError(
+                    f"share='host' and {what} cannot be used together: give the loader one of them"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,6 +244,10 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         InvalidArgumentError, DTypeError: what the graph does not have, or is not given as it needs.
     """
     types, options = source.types, asked.options
+    if asked.share is not None and source.directory is None:
+        raise InvalidArgumentError(
+            "share='host' needs a store, which one process reads for all ranks: convert() the graph"
+        )
     policy = asked.policy.of_types(types.num_nodes)
     policy.check_nodes(types.total)
     if options["feature_dtype"] == "stored":
@@ -256,7 +280,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         **of_inputs.options(),
         "input_weight": asked.order.of_inputs(counts),
         "hotness": policy.scores,
-        "memory": _memory(asked.memory, source),
+        "memory": _memory(asked, source),
         "spare": asked.memory is None,
         "scratch": checks.scratch(asked.scratch, source.directory),
         "calibration": source.calibration(options["io"]),
@@ -267,9 +291,12 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     return Request(asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first)
 
 
-def _memory(asked: int | str | MemoryBudget | None, source: Source) -> int:
+def _memory(asked: Asked, source: Source) -> int:
     """Return the bytes for the loader."""
-    return asked.size if isinstance(asked, MemoryBudget) else checks.budget(asked, source.default_memory)
+    if isinstance(asked.memory, MemoryBudget):
+        return asked.memory.size
+    loaders = 1 if asked.share is None else host.local_ranks()  # whose parts one loader has
+    return checks.budget(asked.memory, lambda: source.default_memory() * loaders)
 
 
 def drawn_in_graph(

@@ -117,6 +117,13 @@ class ArrayList:
         return raw, len(raw)
 
 
+def describe(raw: header.Array, name: str, dtype: str, shape: tuple[int, ...], offset: int) -> None:
+    """Describe an array in place, row-major and at an offset. It keeps alive what it points to."""
+    code, bits = _DTYPES[dtype]
+    raw.name, raw.dtype, raw.ndim, raw.offset = name.encode(), header.DataType(code, bits, 1), len(shape), offset
+    raw.shape = (ctypes.c_int64 * len(shape))(*shape)
+
+
 def use_versioned() -> bool:
     """Whether this PyTorch takes the versioned capsule."""
     return hasattr(torch._C, "_to_dlpack_versioned")

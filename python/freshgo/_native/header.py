@@ -191,6 +191,17 @@ class LockApi(Structure):
     )
 
 
+class Shared(Structure):
+    """fg_shared."""
+
+    _fields_ = (
+        ("n_bytes", c_int64),
+        ("fd", c_int32),
+        ("reserved", c_int32),
+        ("data", c_void_p),
+    )
+
+
 class NodeType(Structure):
     """fg_node_type."""
 
@@ -467,7 +478,7 @@ class Share(Structure):
         ("rank", c_int64),
         ("world_size", c_int64),
         ("uneven", c_int32),
-        ("reserved", c_int32),
+        ("adjacent", c_int32),
     )
 
 
@@ -686,6 +697,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "fg_tensor": Tensor,
     "fg_python_api": PythonApi,
     "fg_lock_api": LockApi,
+    "fg_shared": Shared,
     "fg_node_type": NodeType,
     "fg_edge_type": EdgeType,
     "fg_graph_input": GraphInput,
@@ -722,6 +734,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_job_cancel": (c_void_p,),
     "fg_job_close": (c_void_p,),
     "fg_buffers_lock": (POINTER(LockApi),),
+    "fg_batches_share": (POINTER(Shared),),
+    "fg_shared_map": (c_int32, POINTER(c_void_p)),
+    "fg_shared_tensors": (c_void_p, POINTER(Array), c_int32, c_int32, POINTER(Tensor)),
+    "fg_shared_unmap": (c_void_p,),
     "fg_store_open": (c_char_p, POINTER(c_void_p)),
     "fg_store_describe": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
     "fg_store_read": (c_void_p, c_int32, c_int32, c_char_p, c_int32, POINTER(c_void_p)),

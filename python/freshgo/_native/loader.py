@@ -92,11 +92,11 @@ class Loader(Handle, HistoryCalls):
         trace produces only ids, a plain epoch uses no history."""
         abi.call("fg_loader_start", self._handle(), epoch, first_batch, _MODES[mode])
 
-    def next(self, *, wait: bool = True) -> RawBatch | None:
-        """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet.
-        Waits in steps, so Ctrl-C works."""
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made within
+        ``timeout_ms``. Waits in steps, so Ctrl-C works."""
         while True:
-            code, batch = self._received("fg_loader_next", self._handle(), POLL_MS if wait else 0)
+            code, batch = self._received("fg_loader_next", self._handle(), POLL_MS if wait else timeout_ms)
             if code == header.OK or code == header.END or not wait:
                 return batch
 

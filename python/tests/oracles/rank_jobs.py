@@ -41,14 +41,19 @@ class Ranks:
 
     def run(self, job: Callable[..., Any], world: int, *args: Any) -> list[Any]:
         """What the job returns on each rank of a new group; an exception where it raised one."""
+        self.begin(job, world, *args)
+        return [self.found(rank) for rank in range(world)]
+
+    def begin(self, job: Callable[..., Any], world: int, *args: Any) -> None:
+        """Let the ranks of a new group begin a job."""
         self._groups += 1
         for rank in range(world):
             self._pipes[rank].send((job, str(self._directory / f"group-{self._groups}"), rank, world, args))
-        found = []
-        for rank in range(world):
-            assert self._pipes[rank].poll(PATIENCE), f"rank {rank} of {world} hangs in {job.__name__}"
-            found.append(self._pipes[rank].recv())
-        return found
+
+    def found(self, rank: int) -> Any:
+        """What the job that was begun returns on a rank; an exception where it raised one."""
+        assert self._pipes[rank].poll(PATIENCE), f"rank {rank} hangs"
+        return self._pipes[rank].recv()
 
     def close(self) -> None:
         for process in self._processes:

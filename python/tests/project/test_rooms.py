@@ -54,9 +54,10 @@ ALLOWED: dict[str, set[str]] = {
         "policies",
         "samplers",
     },
+    "_share": {"_data", "_loader", "_native", "errors"},
     "loader": {
         *LEAVES,
-        *("_batch", "_data", "_device", "_loader", "_native", "_observe", "_plots"),
+        *("_batch", "_data", "_device", "_loader", "_native", "_observe", "_plots", "_share"),
         *("history", "memory", "plan", "policies", "samplers"),
     },
     "distributed": {*LEAVES, "loader"},

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rank_jobs import digest, open_loader
+from share_jobs import servers, wait_until
 
 from freshgo import convert
 
@@ -34,7 +35,7 @@ def test_the_example_trains_and_goes_on_with_other_processes(tmp_path: Path) -> 
         pytest.skip("the examples are not beside the tests")
     pytest.importorskip("torch_geometric")
     options = ["--nodes=4000", f"--directory={tmp_path}", f"--state={tmp_path / 'state.pt'}"]
-    first = LINE.findall(torchrun(2, EXAMPLE, *options, "--epochs=2"))
+    first = LINE.findall(torchrun(2, EXAMPLE, *options, "--epochs=2", "--share"))
     assert [(epoch, seeds) for epoch, _, seeds in first] == [("0", "800"), ("1", "800")]
     alone = subprocess.run(
         [sys.executable, "-I", EXAMPLE, *options, "--epochs=4"], capture_output=True, text=True, timeout=300, check=True
@@ -55,7 +56,7 @@ path, directory = sys.argv[2], Path(sys.argv[3])
 rank, begun = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"]
 dist.init_process_group("gloo", init_method=f"file://{directory}/group-{begun}", rank=rank, world_size=2)
 state = directory / "state.json"
-with open_loader(path) as loader, (directory / f"{begun}-{rank}").open("w") as log:
+with open_loader(path, share=json.loads(sys.argv[4])) as loader, (directory / f"{begun}-{rank}").open("w") as log:
     if state.exists():
         loader.load_state_dict(json.loads(state.read_text()))
     for step, batch in enumerate(loader):
@@ -71,14 +72,15 @@ dist.destroy_process_group()
 """
 
 
-def test_a_worker_that_is_killed_goes_on_from_the_last_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [None, "host"])
+def test_a_worker_that_is_killed_goes_on_from_the_last_state(tmp_path: Path, share: str | None) -> None:
     """Four batches before the state that the second attempt begins with, one step that is made again, and the rest."""
     rng = np.random.default_rng(0)
     graph = {"edge_index": rng.integers(300, size=(2, 2000)), "x": rng.random((300, 4), dtype=np.float32)}
     convert(graph, tmp_path / "graph", progress=False).close()
     (tmp_path / "worker.py").write_text(WORKER)
     oracles = Path(__file__).resolve().parents[1] / "oracles"
-    torchrun(2, tmp_path / "worker.py", oracles, tmp_path / "graph", tmp_path, restarts=1)
+    torchrun(2, tmp_path / "worker.py", oracles, tmp_path / "graph", tmp_path, json.dumps(share), restarts=1)
     with open_loader(tmp_path / "graph") as loader:
         expected = [digest(batch) for batch in loader]
     assert len(expected) == 14
@@ -87,3 +89,4 @@ def test_a_worker_that_is_killed_goes_on_from_the_last_state(tmp_path: Path) -> 
         assert logs[f"0-{rank}"][:5] == expected[rank:10:2]  # rank 0 may have had another one before it ended
         assert logs[f"1-{rank}"] == expected[8 + rank :: 2]
     assert json.loads((tmp_path / "state.json").read_text())["batches"] == 12
+    assert wait_until(lambda: not servers())

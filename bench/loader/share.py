@@ -1,0 +1,135 @@
+"""Two ranks with one loader (share="host") against two with a loader each, of the same memory together.
+
+    python bench/loader/share.py [--nodes 60000] [--memory MIB] [--rounds 3] [--directory DIR]
+
+Out of core it compares the bytes that are read from the device and the seconds of an epoch; in memory, with [15, 10, 5],
+the processor time of all processes, which the hand-over adds to. Rounds of both kinds alternate, each over the epochs
+after the first; medians are printed. Every batch's rows are compared with the features.
+"""
+
+import argparse
+import contextlib
+import os
+import resource
+import statistics
+import tempfile
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from freshgo import Loader, convert
+
+WIDTH, RANKS, EPOCHS = 128, 2, 2
+
+
+def generated(num_nodes: int) -> dict[str, object]:
+    """A graph whose nodes are drawn with very different frequencies."""
+    rng = np.random.default_rng(0)
+    source = (num_nodes * rng.random(num_nodes * 15) ** 3).astype(np.int64)
+    x = np.arange(num_nodes, dtype=np.float32)[:, None] + np.zeros((1, WIDTH), np.float32)
+    return {"edge_index": np.stack([source, rng.integers(num_nodes, size=source.size)]), "x": x, "num_nodes": num_nodes}
+
+
+def server_seconds() -> float:
+    """The processor time of the process that serves this one, if there is one."""
+    total = 0.0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"freshgo._share.server" in (entry / "cmdline").read_bytes():
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def own_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def rank_of(rank: int, file: str, out, share: bool, path: Path, fanouts: list[int], options: dict[str, object]) -> None:
+    torch.set_num_threads(1)
+    os.environ["LOCAL_WORLD_SIZE"] = str(RANKS)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
+    memory = options["memory"] if share else options["memory"] // RANKS
+    threads = 2 if share else 1
+    options = {**options, "memory": memory, "num_workers": threads, "shuffle": True}
+    with Loader(path, fanouts, batch_size=1024, share="host" if share else None, **options) as loader:
+        for epoch in range(1 + EPOCHS):
+            if epoch == 1:
+                dist.barrier()
+                before, began, used = (
+                    loader.stats(),
+                    time.monotonic(),
+                    own_seconds() + share * (rank == 0) * server_seconds(),
+                )
+            for batch in loader:
+                if epoch == 0:
+                    assert torch.equal(batch.x[:, 0].long(), batch.n_id)
+                dist.barrier()  # as a step of DDP
+        dist.barrier()
+        seconds = time.monotonic() - began
+        used = own_seconds() + share * (rank == 0) * server_seconds() - used
+        counted = rank == 0 or not share  # the server's figures are those of both
+        n_bytes = (loader.stats()["bytes_read"] - before["bytes_read"]) * counted
+        out.put((n_bytes, seconds, used))
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def measured(share: bool, *arguments: object) -> tuple[float, float, float]:
+    """Bytes, seconds and seconds of processors."""
+    context = get_context("spawn")
+    with tempfile.TemporaryDirectory() as directory:
+        out = context.Queue()
+        ranks = [
+            context.Process(target=rank_of, args=(rank, f"{directory}/group", out, share, *arguments))
+            for rank in range(RANKS)
+        ]
+        for process in ranks:
+            process.start()
+        found = [out.get(timeout=600) for _ in ranks]
+        for process in ranks:
+            process.join()
+    n_bytes, seconds, used = zip(*found, strict=True)
+    return sum(n_bytes), max(seconds), sum(used)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=60_000)
+    parser.add_argument("--memory", type=int, default=24, help="MiB, of both ranks together")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
+    args = parser.parse_args()
+    path = args.directory / f"share-{args.nodes}.freshgo"
+    convert(generated(args.nodes), path, overwrite=True, progress=False).close()
+    cases = {
+        "out of core, [10, 5]": ([10, 5], {"memory": args.memory << 20}),
+        "in memory, [15, 10, 5]": ([15, 10, 5], {"memory": 2 << 30, "cache": "degree"}),
+    }
+    for name, (fanouts, options) in cases.items():
+        found: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
+        for _ in range(args.rounds):
+            for share in (False, True):
+                found[share].append(measured(share, path, fanouts, options))
+        own, shared = (np.array(found[share]) for share in (False, True))
+        for i, (what, unit) in enumerate((("device", "MB"), ("epochs", "s"), ("processors", "s"))):
+            scale = 1e6 if i == 0 else 1
+            ratios = shared[:, i] / np.maximum(own[:, i], 1e-9)
+            ratio = (
+                f"{statistics.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})"
+                if own[:, i].any()
+                else "-"
+            )
+            print(
+                f"{name}: {what} {statistics.median(own[:, i]) / scale:.2f} {unit} with loaders of their own, "
+                f"{statistics.median(shared[:, i]) / scale:.2f} {unit} with one; ratio {ratio}"
+            )
+
+
+if __name__ == "__main__":
+    main()

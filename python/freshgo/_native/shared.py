@@ -1,0 +1,97 @@
+"""Memory for batches that processes share: made by the one that makes batches, mapped by those that receive them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from freshgo._native import abi, dlpack, header
+from freshgo._native.handle import Handle
+
+BLOCK = 64 << 10
+"""Where every tensor in it begins at a multiple of."""
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in shared memory, for a receiver."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    """-1: the tensor is empty and lies nowhere."""
+
+
+class SharedBatches:
+    """The memory of this process's batches, from now on. There is one in a process, before its first loader."""
+
+    def __init__(self, n_bytes: int) -> None:
+        shared = header.Shared(n_bytes=n_bytes)
+        abi.call("fg_batches_share", ctypes.byref(shared))
+        self.fd = int(shared.fd)
+        self._data = int(shared.data)
+        self._lent = mmap.mmap(self.fd, n_bytes // BLOCK)
+
+    def place(self, name: str, tensor: torch.Tensor) -> Place:
+        """Say where a tensor of a batch lies."""
+        offset = tensor.data_ptr() - self._data if tensor.numel() else -1
+        return Place(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
+
+    def lend(self, place: Place) -> None:
+        """Note that a receiver is about to have it."""
+        if place.offset >= 0:
+            self._lent[place.offset // BLOCK] = 1
+
+    def take_back(self, place: Place) -> None:
+        """Note that its receiver never had it."""
+        if place.offset >= 0:
+            self._lent[place.offset // BLOCK] = 0
+
+    def lent(self, place: Place) -> bool:
+        """Whether its receiver still has it."""
+        return place.offset >= 0 and self._lent[place.offset // BLOCK] != 0
+
+
+class SharedMapping(Handle):
+    """The memory of another process's batches. Tensors in it may outlive this."""
+
+    _closer = "fg_shared_unmap"
+    _what = "shared memory"
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        out = ctypes.c_void_p()
+        try:
+            abi.call("fg_shared_map", fd, ctypes.byref(out))
+        finally:
+            self._pointer = out.value
+        self._versioned = dlpack.use_versioned()
+
+    def tensors(self, places: Sequence[Place]) -> dict[str, torch.Tensor]:
+        """Return tensors over the memory, without a copy. When one dies, whoever made it may use its memory again."""
+        there = [place for place in places if place.offset >= 0]
+        arrays = (header.Array * len(there))()
+        for array, place in zip(arrays, there, strict=True):
+            dlpack.describe(array, *place)
+        slots = (header.Tensor * len(there))()
+        try:
+            abi.call("fg_shared_tensors", self._handle(), arrays, len(there), int(self._versioned), slots)
+            made = dlpack.to_torch(slots, len(there), self._versioned)
+        except BaseException:  # Ctrl-C may strike right after the library made them
+            dlpack.discard(slots, len(there), self._versioned)
+            raise
+        return {
+            place.name: made[place.name] if place.offset >= 0 else torch.empty(place.shape, dtype=dtype_of(place.dtype))
+            for place in places
+        }
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Return the dtype of this name."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype

@@ -1,0 +1,1 @@
+"""One loader for the ranks of a host: a process that makes their batches, and what they ask it."""

@@ -1,0 +1,244 @@
+"""The process that makes the batches of all ranks of a host. It ends with the last connection.
+
+The main thread accepts connections and watches for those that end; each connection has a thread that answers it. What
+a rank was sent stays here until the rank has no tensor of it any more, which the tensors themselves note in the shared
+memory, or until the rank has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
+from freshgo._native.shared import BLOCK, Place, SharedBatches
+from freshgo._native.store import Store as NativeStore
+from freshgo._share import wire
+from freshgo._share.job import GoneError, Job, Run
+from freshgo.errors import FreshgoError, InternalError, InvalidArgumentError
+
+_SPACE = 1 << 40
+"""Bytes of address space for batches; memory is taken as it is used."""
+
+_PATIENCE = 60.0
+"""Seconds for a rank to come, after which a process that serves nobody ends."""
+
+
+class _Opening:
+    """A job that its first rank opens, and that others wait for."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.job: Job | None = None
+        self.error: Exception | None = None
+
+
+class _Connection:
+    """A rank, and what it was sent."""
+
+    def __init__(self, server: Server, peer: socket.socket) -> None:
+        self._server, self.peer = server, peer
+        self.ended = False  # seen by the main thread, while this one may wait for something else
+        self._job: Job | None = None
+        self._token, self._local, self._who = "", 0, ""
+        self._sent: list[tuple[Place, Any]] = []
+        self._last: list[Place] = []
+        self._answers: dict[str, Callable[..., Any]] = {
+            "open": self._open,
+            "join": self._join,
+            "start": self._start,
+            "next": self._next,
+            "sample": self._sample,
+            "stats": self._stats,
+            "plan": self._plan,
+        }
+
+    def run(self) -> None:
+        """Answer until the other end is gone."""
+        lost: str | None = "a rank of this host has ended"
+        try:
+            while (message := wire.receive(self.peer)) is not None:
+                number, received, what, arguments = message[0]
+                if what == "bye":
+                    lost = None
+                    break
+                if what == "stop":
+                    if self._job is not None:
+                        self._job.stop(self._local)
+                    continue
+                self._settle(received)
+                with contextlib.suppress(GoneError):  # what it has sent meanwhile is still to be read
+                    self._answer(number, what, arguments)
+                lost = f"{self._who} has ended without closing its loader"
+        except OSError:
+            pass
+        finally:
+            if self._job is not None and self._job.left(self._local, lost=lost):
+                self._server.closed(self._token, self._job)
+            self._server.gone(self, self._sent if lost is None else [])
+
+    def _answer(self, number: int, what: str, arguments: tuple[Any, ...]) -> None:
+        fd = None
+        try:
+            value = self._answers[what](*arguments)
+            answer = number, True, value
+            if what in ("open", "join"):
+                fd = self._server.memory.fd
+        except GoneError:
+            raise
+        except FreshgoError as error:
+            answer = number, False, error
+        except Exception as error:
+            answer = number, False, InternalError(f"the process that serves this loader failed: {error!r}")
+        wire.send(self.peer, answer, fd)
+
+    def _alive(self) -> bool:
+        return not self.ended
+
+    def _settle(self, received: bool) -> None:
+        """Take back what the rank has no more; also the last answer, where it did not receive it."""
+        if not received:
+            for place in self._last:
+                self._server.memory.take_back(place)
+        self._last = []
+        self._sent = [sent for sent in self._sent if self._server.memory.lent(sent[0])]
+
+    def _send(self, raw: RawBatch) -> tuple[int, list[Place]]:
+        memory = self._server.memory
+        places = [memory.place(name, tensor) for name, tensor in raw.tensors.items()]
+        for place, tensor in zip(places, raw.tensors.values(), strict=True):
+            memory.lend(place)
+            self._sent.append((place, tensor))
+        self._last = places
+        return raw.num_seeds, places
+
+    # The answers.
+
+    def _open(self, token: str, who: str, local: int, count: int, store: str, uuid: str, options: Any) -> int:
+        opening = self._server.opening(token)
+        try:
+            source = NativeStore(store)
+            if source.describe()["uuid"] != uuid:
+                raise InvalidArgumentError(f"the store at {store} was replaced: open it again")
+            opening.job = Job(NativeLoader(source, options), count)
+        except Exception as error:
+            opening.error = error
+            raise
+        finally:
+            opening.ready.set()
+        return self._joined(token, who, local, opening.job)
+
+    def _join(self, token: str, who: str, local: int) -> int:
+        opening = self._server.opening(token)
+        while not opening.ready.wait(0.05):
+            if self.ended:
+                raise GoneError
+        if opening.job is None:
+            raise opening.error or InternalError("a job without an error was not opened")
+        return self._joined(token, who, local, opening.job)
+
+    def _joined(self, token: str, who: str, local: int, job: Job) -> int:
+        self._token, self._who, self._local, self._job = token, who, local, job
+        return job.native.num_batches
+
+    def _start(self, run: Run) -> int:
+        assert self._job is not None
+        return self._job.start(self._local, run, self._alive)
+
+    def _next(self, number: int, wait: bool) -> tuple[int, list[Place]] | bool | None:
+        assert self._job is not None
+        raw = self._job.next(self._local, number, wait, self._alive)
+        return self._send(raw) if isinstance(raw, RawBatch) else raw
+
+    def _sample(self, ask: Any) -> tuple[int, list[Place]]:
+        assert self._job is not None
+        return self._send(self._job.native.sample(ask))
+
+    def _stats(self) -> dict[str, Any]:
+        assert self._job is not None
+        return self._job.native.stats()
+
+    def _plan(self) -> dict[str, Any]:
+        assert self._job is not None
+        return self._job.native.plan()
+
+
+class Server:
+    """All connections and jobs."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.memory = SharedBatches(_SPACE // BLOCK * BLOCK)
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._openings: dict[str, _Opening] = {}
+        self._connections: dict[int, _Connection] = {}
+        self._left: list[tuple[Place, Any]] = []  # of ranks that have closed their loaders and keep tensors
+        self._watch = select.poll()
+
+    def serve(self) -> None:
+        """Serve until there is no connection any more."""
+        self._watch.register(self._listener, select.POLLIN)
+        served = False
+        while True:
+            events = self._watch.poll(250 if served else 1000 * _PATIENCE)
+            for fd, _ in events:
+                if fd == self._listener.fileno():
+                    self._accept()
+                    served = True
+                else:
+                    with self._lock:
+                        with contextlib.suppress(KeyError):
+                            self._watch.unregister(fd)
+                        connection = self._connections.get(fd)
+                    if connection is not None:
+                        connection.ended = True
+            with self._lock:
+                self._left = [sent for sent in self._left if self.memory.lent(sent[0])]
+                if not self._connections and not events:
+                    return
+
+    def opening(self, token: str) -> _Opening:
+        """Return what is known of a job."""
+        with self._lock:
+            return self._openings.setdefault(token, _Opening())
+
+    def closed(self, token: str, job: Job) -> None:
+        """Free a job that has no rank any more."""
+        job.close()
+        with self._lock:
+            self._openings.pop(token, None)
+
+    def gone(self, connection: _Connection, left: list[tuple[Place, Any]]) -> None:
+        """Forget a connection that has ended, and keep what its rank still has."""
+        with self._lock:
+            self._connections.pop(connection.peer.fileno(), None)
+            self._left += left
+            with contextlib.suppress(KeyError):
+                self._watch.unregister(connection.peer)
+            connection.peer.close()
+
+    def _accept(self) -> None:
+        peer, _ = self._listener.accept()
+        if not wire.ours(peer):
+            peer.close()
+            return
+        connection = _Connection(self, peer)
+        with self._lock:
+            self._connections[peer.fileno()] = connection
+        self._watch.register(peer, select.POLLRDHUP | select.POLLHUP)
+        threading.Thread(target=connection.run, daemon=True).start()
+
+
+def main(listener: int) -> None:
+    """Serve on a socket that was inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the ranks answer it, and this ends with them
+    server = Server(socket.socket(fileno=listener))
+    server.serve()
+    os._exit(0)  # and free nothing: tensors that ranks have kept lie in memory that they still map

@@ -1,0 +1,223 @@
+"""Ranks of a host that share one loader: the batches of loaders of their own, whatever dies, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rank_jobs
+import share_jobs
+from rank_jobs import Ranks, digest, open_loader
+from seeds import seed
+from share_jobs import KINDS, servers, wait_until
+
+from freshgo import History, MemoryBudget, convert, errors
+
+NODES, BATCHES = 400, 18
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(seed(5))
+    graph = {
+        "num_nodes": NODES,
+        "edge_index": rng.integers(NODES, size=(2, 4000)),
+        "x": rng.standard_normal((NODES, 128), dtype=np.float32),
+        "t": rng.integers(100, size=NODES),
+        "w": rng.random(4000, dtype=np.float32),
+    }
+    path = tmp_path_factory.mktemp("share") / "graph"
+    convert(graph, path, progress=False).close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    before = set(Path("/dev/shm").iterdir())
+    workers = Ranks(5, tmp_path_factory.mktemp("groups"))
+    yield workers
+    workers.close()
+    assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
+    assert not any("freshgo-" in line for line in Path("/proc/net/unix").read_text().splitlines())
+    assert set(Path("/dev/shm").iterdir()) <= before
+
+
+def well(found: list[Any]) -> list[Any]:
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return found
+
+
+def epochs_of(path: Path, count: int, **options: Any) -> list[list[str]]:
+    with open_loader(path, **options) as loader:
+        return [[digest(batch) for batch in loader] for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def alone(path: Path) -> list[list[str]]:
+    return epochs_of(path, 4)
+
+
+def of_rank(epoch: list[str], rank: int, world: int, uneven: str = "pad") -> list[str]:
+    count = len(epoch)
+    whole = count // world * world if uneven == "drop" else -(-count // world) * world
+    numbers = range(rank, count if uneven == "join" else whole, world)
+    return [epoch[number % count] for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("world", "names"), [(2, ["planned", "links"]), (3, list(KINDS)), (4, ["lru"]), (5, ["times"])]
+)
+def test_ranks_make_the_batches_of_one_process(ranks: Ranks, path: Path, world: int, names: list[str]) -> None:
+    expected = {}
+    for name in names:
+        with KINDS[name](path) as loader:
+            expected[name] = [[digest(batch) for batch in loader] for _ in range(2)]
+    for rank, found in enumerate(well(ranks.run(share_jobs.kinds, world, path, names))):
+        for name, (count, epochs) in zip(names, found, strict=True):
+            assert epochs == [of_rank(epoch, rank, world) for epoch in expected[name]], name
+            assert count == len(epochs[0])
+
+
+def test_loaders_of_a_host_have_one_process(ranks: Ranks, path: Path, alone: list[list[str]]) -> None:
+    """Two of them, also with epochs at the same time; a batch outlives it."""
+    other = epochs_of(path, 2, seed=4)
+    found = well(ranks.run(share_jobs.several, 3, path))
+    for rank, (served, epochs, both, stats, (kept, alive)) in enumerate(found):
+        assert len(served) == 1
+        assert epochs[0::2] == [of_rank(epoch, rank, 3) for epoch in alone[:2]]
+        assert epochs[1] == of_rank(other[0], rank, 3, "join")
+        pairs = zip(of_rank(alone[2], rank, 3), of_rank(other[1], rank, 3), strict=False)
+        assert both == [list(pair) for pair in pairs]
+        assert stats["batches"] == 3 * BATCHES  # of all ranks together
+        assert kept == alone[3][rank]
+        assert alive  # for nobody any more
+
+
+@pytest.mark.parametrize("uneven", ["pad", "drop", "join"])
+def test_training_ends_together(ranks: Ranks, path: Path, uneven: str) -> None:
+    options = {"uneven": uneven, "batch_size": 19, "share": "host"}  # 22 batches
+    found = well(ranks.run(rank_jobs.train, 4, path, options))
+    assert [count for count, _ in found] == {"pad": [12] * 4, "drop": [10] * 4, "join": [12, 12, 10, 10]}[uneven]
+    assert all(weights == pytest.approx(found[0][1]) for _, weights in found)
+
+
+def test_evaluation_counts_every_seed_once(ranks: Ranks, path: Path) -> None:
+    for first, second, _ in well(ranks.run(rank_jobs.evaluation, 4, path, {"share": "host"})):
+        for sums in (first, second):
+            assert sums["seeds"] == NODES
+            assert sums["each"].tolist() == [1] * NODES
+
+
+def test_a_state_goes_on_with_other_ranks_and_without_sharing(ranks: Ranks, path: Path, alone: list[list[str]]) -> None:
+    rng = random.Random(seed(4))
+    state, left = None, list(alone[0])
+    for world in (3, 2, 5, 2):
+        steps, shared = rng.randrange(1, 3), {"share": rng.choice(["host", None])}
+        found = well(ranks.run(rank_jobs.go_on, world, path, {"uneven": "join", **shared}, state, steps))
+        for rank, (batches, _) in enumerate(found):
+            assert batches == left[rank::world][:steps]
+        state, left = found[0][1], left[world * steps :]
+        assert state["batches"] == BATCHES - len(left)
+
+
+def test_epochs_that_are_left_early(ranks: Ranks, path: Path, alone: list[list[str]]) -> None:
+    with open_loader(path) as loader:
+        samples = [digest(loader.sample([5, rank])) for rank in range(2)]
+        trace = [n_id.tolist() for n_id in loader.trace(0)]
+    for rank, (found, own, mine) in enumerate(well(ranks.run(share_jobs.early, 2, path))):
+        first, second = (of_rank(epoch, rank, 2) for epoch in alone[:2])
+        assert found == [first[:2], first[2:3], second, first[3:]]
+        assert own == samples[rank]
+        assert mine == trace[rank::2]
+
+
+def test_batches_that_are_lost_on_their_way_come_again(ranks: Ranks, path: Path) -> None:
+    """As Ctrl-C may lose them, between any two steps."""
+    epochs = epochs_of(path, 5)
+    for rank, found in enumerate(well(ranks.run(share_jobs.interrupted, 3, path))):
+        assert found == [of_rank(epoch, rank, 3) for epoch in epochs]
+
+
+def test_many_epochs_take_no_more_memory(ranks: Ranks, path: Path) -> None:
+    for early, late in well(ranks.run(share_jobs.growth, 3, path, 600)):
+        assert late < early + (2 << 20)
+
+
+def kill(path: Path, directory: Path, who: str, after: int, pause: float) -> float:
+    """Let three ranks run, kill one of them or the server, and look at what the others say of it, and how many seconds
+    after. A rank that is to die may sleep after some batches, so that the others wait for it."""
+    dead = {"server": None, "first rank": 0, "last rank": 2}[who]
+    pids = [directory / f"pid-{rank}" for rank in range(3)]
+    last = 0.0
+    with contextlib.closing(Ranks(3, directory)) as victims:
+        victims.begin(share_jobs.victim, 3, path, str(directory / "pid"), dead, after)
+        assert wait_until(lambda: all(pid.exists() and pid.read_text() for pid in pids), rank_jobs.PATIENCE)
+        time.sleep(pause)
+        (server,) = servers()
+        killed = share_jobs.killed(server if dead is None else int(pids[dead].read_text()))
+        for rank in range(3):
+            if rank != dead:
+                ended, kind, message, batches = victims.found(rank)
+                last = max(last, ended - killed)
+                assert kind is (errors.ServerError if dead is None else errors.RankError)
+                assert dead is None or f"rank {dead} (process" in message
+                assert 0 <= batches <= BATCHES
+    assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
+    return last
+
+
+@pytest.mark.parametrize("who", ["server", "first rank", "last rank"])
+def test_whatever_is_killed_is_an_error_of_the_others(path: Path, tmp_path: Path, who: str) -> None:
+    rng = random.Random(seed(7))
+    kill(path, tmp_path, who, rng.choice([0, 4]), rng.random())
+
+
+@pytest.mark.long
+def test_fifty_kills(path: Path, tmp_path: Path) -> None:
+    rng = random.Random(seed(8))
+    for number in range(50):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        who = rng.choice(["server", "first rank", "last rank"])
+        assert kill(path, directory, who, rng.randrange(8), 2 * rng.random()) < 2  # seconds
+
+
+def test_wrong_use(ranks: Ranks, path: Path) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"share": "job"}, "share must be one of 'host', got 'job'"),
+        ({"history": History()}, "share='host' and history"),
+        ({"reorder": 4}, "share='host' and reorder"),
+        ({"memory": MemoryBudget("1GiB")}, "share='host' and a MemoryBudget"),
+        ({"rank": 0, "world_size": 2}, "share='host' and rank and world_size"),
+    ]
+    for options, message in refused:
+        with pytest.raises(errors.InvalidArgumentError, match=message):
+            open_loader(path, **{"share": "host", **options})
+    with pytest.raises(errors.InvalidArgumentError, match="share='host' needs a store"):
+        open_loader({"edge_index": np.zeros((2, 3), np.int64), "x": np.zeros((4, 2))}, share="host")
+    small = ranks.run(share_jobs.refused, 2, path, {"memory": 1000}, True)
+    assert {type(error) for error in small} == {errors.BudgetError}
+    assert min(error.minimum for error in small) > 1000
+    assert len({str(error) for error in small}) == 1
+    found = ranks.run(share_jobs.refused, 3, path, {"memory": "1GiB", "seed": 9}, False)
+    assert found == ["opened"] * 3
+    found = ranks.run(rank_jobs.differ, 2, [path] * 2, [{"share": "host"}, {"share": "host", "seed": 9}])
+    assert {type(error) for error in found} == {errors.RankError}
+
+
+def test_one_rank_needs_no_other_process(ranks: Ranks, path: Path, alone: list[list[str]]) -> None:
+    with open_loader(path, share="host") as loader:
+        assert [digest(batch) for batch in loader] == alone[0]
+        assert not servers()
+    assert [found[1] for found in well(ranks.run(rank_jobs.epochs, 1, path, {"share": "host"}))] == [alone[:2]]
+    for error in ranks.run(share_jobs.before_the_group, 2, path):
+        assert isinstance(error, errors.RankError)
+        assert "opened by rank 0 of 1" in str(error)
