@@ -107,9 +107,11 @@ class Run:
                 self._pass(layer)
                 if 0 <= layer < last:
                     self._convert(layer)
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(Exception):  # what ended it is what is told
                     self._save()
+                if isinstance(error, BudgetError):  # of a batch that is larger than those measured at first
+                    raise self._too_little(error) from None
                 raise
             self._advance(layer)
         return self._made()
@@ -267,8 +269,14 @@ class Run:
                 device=self._device,
             )
         except BudgetError as error:
-            least = math.ceil(error.minimum / LOADED)
-            raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}: {error}", least) from None
+            raise self._too_little(error) from None
+
+    def _too_little(self, error: BudgetError) -> BudgetError:
+        """What a loader lacks, in bytes of ``memory``."""
+        if str(error).startswith("infer "):
+            return error
+        least = math.ceil(error.minimum / LOADED)
+        return BudgetError(f"infer needs {least} bytes of memory, got {self._memory}: {error}", least)
 
     def _compute(self, layer: int, batch: Any, degrees: Tensor | None, counts: Mapping[str, int]) -> None:
         """Write the rows that a layer gives of a batch."""
