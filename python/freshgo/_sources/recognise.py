@@ -137,4 +137,5 @@ def _forced(data: object, opening: Opening, source: str) -> Graph:
     for kind in kinds:
         if kind.knows(data):
             return kind.read(data, opening)
-    raise InvalidArgumentError(f"source={source!r}, but {shown(data)} is none")
+    named = f"a mapping of {', '.join(map(str, data))}" if isinstance(data, Mapping) else shown(data)
+    raise InvalidArgumentError(f"source={source!r}, but {named} is none")

@@ -245,6 +245,10 @@ def test_what_more_memory_would_move(store: Any) -> None:
     assert [offer["memory"] for offer in offers] == sorted({offer["memory"] for offer in offers})
     assert offers[0]["epoch_bytes"] > 0
     assert "an epoch is predicted to move" in str(plan)
+    offers = [{"memory": n << 20, "epoch_bytes": n * moved} for n, moved in ((10, 3 << 20), (11, 2 << 20), (20, 0))]
+    assert "to move 30.0 MiB, with 11.0 MiB 22.0 MiB, with 20.0 MiB 0 B" in str(Plan({"more_memory": offers}))
+    offers = [{"memory": n << 20, "epoch_bytes": n << 20} for n in (10, 11, 20)]
+    assert "to move 10.0 MiB, and no less with up to 20.0 MiB" in str(Plan({"more_memory": offers}))
     with Loader(store, **SAMPLING, **SMALL, cache="lru") as loader:
         assert "more_memory" not in loader.plan().data
 

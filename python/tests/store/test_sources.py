@@ -233,6 +233,12 @@ def test_a_source_that_is_forced(tmp_path: Path) -> None:
         assert store.num_edges == 3
     for data, source, kind, message in (
         (edges, "ogb", errors.InvalidArgumentError, "source='ogb', but a ndarray of shape"),
+        (
+            {"edge_index": edges, "x": edges},
+            "ogb",
+            errors.InvalidArgumentError,
+            "but a mapping of edge_index, x is none",
+        ),
         (edges, "parquet", errors.InvalidArgumentError, "source must be one of ogb, mag240m"),
         (edges, 3, errors.DTypeError, "source must be one of ogb, mag240m"),
         (
