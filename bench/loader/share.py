@@ -1,6 +1,6 @@
 """Two ranks with one loader (share="host") against two with a loader each, of the same memory together.
 
-    python bench/loader/share.py [--nodes 60000] [--memory MIB] [--rounds 3] [--directory DIR]
+    python bench/loader/share.py [--nodes 400000] [--memory 160] [--rounds 3] [--directory DIR]
 
 Out of core it compares the bytes that are read from the device and the seconds of an epoch; in memory, with [15, 10, 5],
 the processor time of all processes, which the hand-over adds to. Rounds of both kinds alternate, each over the epochs
@@ -10,6 +10,7 @@ after the first; medians are printed. Every batch's rows are compared with the f
 import argparse
 import contextlib
 import os
+import queue
 import resource
 import statistics
 import tempfile
@@ -91,7 +92,14 @@ def measured(share: bool, *arguments: object) -> tuple[float, float, float]:
         ]
         for process in ranks:
             process.start()
-        found = [out.get(timeout=600) for _ in ranks]
+        found = []
+        while len(found) < RANKS:
+            with contextlib.suppress(queue.Empty):
+                found.append(out.get(timeout=1))
+            if any(process.exitcode for process in ranks):
+                for process in ranks:
+                    process.terminate()
+                raise SystemExit("a rank has failed")
         for process in ranks:
             process.join()
     n_bytes, seconds, used = zip(*found, strict=True)
@@ -100,8 +108,8 @@ def measured(share: bool, *arguments: object) -> tuple[float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=60_000)
-    parser.add_argument("--memory", type=int, default=24, help="MiB, of both ranks together")
+    parser.add_argument("--nodes", type=int, default=400_000)
+    parser.add_argument("--memory", type=int, default=160, help="MiB, of both ranks together")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     args = parser.parse_args()
