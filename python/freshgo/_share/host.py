@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -165,7 +164,7 @@ def _named() -> tuple[str, str, Exception | None]:
             if _served is None or _served.loaders == 0:
                 _served = _started()
             _served.loaders += 1
-            return _served.name, secrets.token_hex(8), None
+            return _served.name, os.urandom(8).hex(), None
         except OSError as error:
             return "", "", ServerError(f"no process can be started that serves the ranks of this host: {error}")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import secrets
 import socket
 import struct
 from typing import Any
@@ -26,7 +25,7 @@ Message = tuple[Any, int | None]
 def listening() -> tuple[socket.socket, str]:
     """Return a socket that accepts connections, and its name, which nobody can guess."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    name = f"freshgo-{secrets.token_hex(16)}"
+    name = f"freshgo-{os.urandom(16).hex()}"
     listener.bind(f"\0{name}")
     listener.listen(1024)
     return listener, name

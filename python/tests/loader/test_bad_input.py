@@ -382,7 +382,7 @@ def test_ids_of_64_bits_without_sign_are_shown_as_they_are() -> None:
 ODD: dict[str, tuple[dict[str, Any], bool]] = {
     "no edges, float64": ({"edge_index": np.zeros((2, 0)), "num_nodes": 3}, True),
     "no edges, float32 tensor": ({"edge_index": torch.empty(2, 0), "num_nodes": 3}, True),
-    "no edges, transposed": ({"edge_index": np.zeros((0, 2)), "num_nodes": 3}, False),
+    "no edges, transposed": ({"edge_index": np.zeros((0, 2)), "num_nodes": 3}, True),
     "no nodes": ({"edge_index": np.zeros((2, 0), dtype=np.int64)}, False),
     "float edges": ({"edge_index": np.zeros((2, 2))}, False),
     "bool edges": ({"edge_index": np.zeros((2, 2), dtype=bool)}, False),
