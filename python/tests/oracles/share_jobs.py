@@ -74,7 +74,9 @@ def several(file: str, rank: int, world: int, data: Any) -> Any:
             served = servers()
             found = [[digest(batch) for batch in loader] for loader in (train, valid, train)]
             both = [[digest(one), digest(other)] for one, other in zip(train, valid, strict=False)]
+            dist.barrier()  # every rank has taken its batches
             stats = train.stats()
+            dist.barrier()
             kept = next(iter(train))
         dist.barrier()
         alive = wait_until(lambda: not servers())
