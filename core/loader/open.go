@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"freshgo/core/mem"
@@ -103,7 +104,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 		return fmt.Errorf("loader: %w", err)
 	}
 	l.split = *split
-	l.offers = func() []sizing.Offer { return sizing.Offers(r, g, costs) }
+	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })
 	if err := l.boundScratch(&g); err != nil {
 		return err
 	}
