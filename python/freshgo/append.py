@@ -14,7 +14,7 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.store import Store
+from freshgo.store import Store, opened
 
 __all__ = ["append"]
 
@@ -80,13 +80,12 @@ def append(
     """
     n_bytes, replace = parse_size("memory", memory), checks.flag("overwrite", overwrite)
     clipped = checks.flag("clip", clip)
-    opened = store if isinstance(store, Store) else Store.open(store)
-    try:
-        parts = _parts(opened, nodes, edges)
-        attachments = _keys(opened, parts, keys)
+    with opened(store) as source:
+        parts = _parts(source, nodes, edges)
+        attachments = _keys(source, parts, keys)
         with progress_of(progress) as report:
             native_convert.append(
-                opened._native,
+                source._native,
                 path,
                 parts,
                 memory=n_bytes,
@@ -95,9 +94,6 @@ def append(
                 attachments=attachments,
                 progress=report,
             )
-    finally:
-        if opened is not store:
-            opened.close()
     return Store.open(path)
 
 

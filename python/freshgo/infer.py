@@ -18,7 +18,7 @@ from freshgo._infer.outputs import output_of
 from freshgo._infer.run import Run
 from freshgo._infer.streamed import Streamed
 from freshgo.errors import DTypeError
-from freshgo.store import Store
+from freshgo.store import Store, opened
 
 __all__ = ["infer"]
 
@@ -119,12 +119,11 @@ def infer(
         if not isinstance(value, str) and (value is not None or name == "tensor"):
             raise DTypeError(f"{name} must be the name of a tensor, got {checks.shown(value)}")
     functions: list[Layer] = layers_of(model, layers, edge_weight, edge_attr)
-    opened = store if isinstance(store, Store) else Store.open(store)
-    try:
-        output, n_bytes = output_of(out, opened, _asked(opened, nodes), overwrite=replace), parse_size("memory", memory)
+    with opened(store) as source:
+        output, n_bytes = output_of(out, source, _asked(source, nodes), overwrite=replace), parse_size("memory", memory)
         with progress_of(progress) as report:
-            run = _kind(functions, opened, tensor)(
-                opened,
+            run = _kind(functions, source, tensor)(
+                source,
                 output.work,
                 functions,
                 model,
@@ -138,9 +137,6 @@ def infer(
             )
             with run:
                 output.publish(run.complete(), n_bytes, report)
-    finally:
-        if opened is not store:
-            opened.close()
     return output.target
 
 

@@ -17,7 +17,7 @@ from freshgo._args.types import EdgeType
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Hotness, resolve
-from freshgo.store import Store
+from freshgo.store import Store, opened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,8 +92,7 @@ def relayout(
         }
     )
     n_bytes = parse_size("memory", memory)
-    source = store if isinstance(store, Store) else Store.open(store)
-    try:
+    with opened(store) as source:
         scores = wanted.scores(source, n_bytes)
         with progress_of(progress) as report:
             native_convert.relayout(
@@ -106,9 +105,6 @@ def relayout(
                 overwrite=overwrite,
                 progress=report,
             )
-    finally:
-        if source is not store:
-            source.close()
     return Store.open(path)
 
 

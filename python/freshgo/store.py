@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -431,6 +432,11 @@ class Store:
             edges = ", ".join(f"({', '.join(name)}): {count}" for name, count in self.num_edges_dict.items())
             return f"Store({self.path!r}, nodes {{{nodes}}}, edges {{{edges}}}{state})"
         return f"Store({self.path!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges}{state})"
+
+
+def opened(store: Store | str | os.PathLike[str]) -> AbstractContextManager[Store]:
+    """Give a store as it is, or the one at a path, which is closed in the end."""
+    return nullcontext(store) if isinstance(store, Store) else Store.open(store)
 
 
 def _arrived(path: str, info: dict[str, Any]) -> Store:

@@ -17,7 +17,7 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.store import Store, StoredEdges, StoredNodes
+from freshgo.store import Store, StoredEdges, StoredNodes, opened
 
 __all__ = ["update"]
 
@@ -69,15 +69,14 @@ def update(
             ReadError, WriteError: as for :func:`freshgo.convert`.
     """
     n_bytes, replace = parse_size("memory", memory), checks.flag("overwrite", overwrite)
-    opened = store if isinstance(store, Store) else Store.open(store)
-    try:
-        changes = _Changes(opened)
+    with opened(store) as source:
+        changes = _Changes(source)
         changes.add_tensors({} if tensors is None else tensors)
         changes.add_splits({} if splits is None else splits)
         changes.add_drops(drop)
         with progress_of(progress) as report:
             native_convert.update(
-                opened._native,
+                source._native,
                 path,
                 changes.parts,
                 changes.drops,
@@ -85,9 +84,6 @@ def update(
                 overwrite=replace,
                 progress=report,
             )
-    finally:
-        if opened is not store:
-            opened.close()
     return Store.open(path)
 
 
