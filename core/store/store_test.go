@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,7 +36,8 @@ func newRandomGraph(
 	g.NumNodes = numNodes
 	g.EdgeIndex = edgesOf(src, dst)
 	g.Splits = map[string]Source{}
-	for name, shape := range shapes {
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		shape := shapes[name]
 		n := numNodes * int64(dtype.Size())
 		for _, d := range shape {
 			n *= d

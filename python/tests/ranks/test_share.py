@@ -48,6 +48,12 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     assert set(Path("/dev/shm").iterdir()) <= before
 
 
+@pytest.fixture(autouse=True)
+def no_server_of_another_test() -> None:
+    """Servers end by themselves, soon after their last rank."""
+    assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
+
+
 def well(found: list[Any]) -> list[Any]:
     for one in found:
         if isinstance(one, Exception):
