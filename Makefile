@@ -16,7 +16,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GO_PACKAGES := ./core/... ./capi/... ./csrc/...
 # Packages that run in one goroutine, and so have no races.
-SERIAL := freshgo/core/(history|manifest|rows|sizing|internal/asm|internal/lint)
+SERIAL := freshgo/core/(history|links|manifest|narrow|plan|rows|sizing|internal/(asm|bitset|lint|reuse|sites))
 MINUTES ?= 10
 
 # liburing, the rival of the read engines, is compared with where its header is installed.
@@ -88,10 +88,10 @@ lint-go: $(VENV)/.tools
 test-pure: $(VENV)/.tools
 	CGO_ENABLED=0 go test -tags invariants -timeout 30m ./core/...
 
-# -short: a third of the cases of each product, drawn by the name of the test and FRESHGO_TEST_SEED, and no tests of figures alone
-# (core/internal/explore). test-pure runs all cases. The race detector makes a case four times as long.
+# -short: a ninth of the cases of each product, drawn by the name of the test and FRESHGO_TEST_SEED, and no tests of figures alone
+# (core/internal/explore). test-pure runs all cases, with what the tag checks. The race detector makes a case five times as long.
 test-race: $(VENV)/.tools
-	CGO_ENABLED=1 go test -race -short -tags invariants -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
+	CGO_ENABLED=1 go test -race -short -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
 # Writes what is made from other sources and committed: the declarations of the C API in Python.
 generate:

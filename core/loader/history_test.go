@@ -43,7 +43,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 			}
 			require.Positive(t, reference.hits)
 			kinds := []string{"belady", "degree", "presc", "lru", "expected", "belady", "none", "auto", "s3fifo"}
-			for _, kind := range some(f, kinds[:explore.Rounds(len(kinds))]...) {
+			for _, kind := range some(f, explore.Part(t, fmt.Sprint(f, lag), kinds)...) {
 				o := o
 				o.Cache, o.Transfer = kind, plan.Transfers()[rng.IntN(len(plan.Transfers()))]
 				o.Prefetch, o.Workers = int(pick(3, 4, 6)), int(pick(0, 1, 2, 8))
@@ -97,7 +97,7 @@ func TestHistoryThatDoesNothing(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
 		for _, kind := range explore.Part(t, f.String(), few(f, "belady", "none", "degree", "lru")) {
-			t.Run(fmt.Sprint(f, " ", kind), func(t *testing.T) {
+			explore.Run(t, fmt.Sprint(f, " ", kind), func(t *testing.T) {
 				o := f.withHistory(f.options(), history.Gradient)
 				o.Cache, o.FeatureCache, o.Superbatch = kind, f.rooms()[2], 10
 				h := o.History

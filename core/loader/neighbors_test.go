@@ -186,7 +186,7 @@ func TestListsOfAllSamplers(t *testing.T) {
 		ways["trees, "+name] = change
 	}
 	for name, change := range ways {
-		t.Run(name, func(t *testing.T) {
+		explore.Run(t, name, func(t *testing.T) {
 			o := f.options()
 			change(&o)
 			want := epochOf(t, open(t, g, o), 1)

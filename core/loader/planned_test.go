@@ -114,7 +114,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 	}
 	for _, kind := range []string{"belady", "lru", "s3fifo"} {
 		for _, transfer := range []string{"random", "scan+forward", "page-once+forward", "pack"} {
-			t.Run(kind+" "+transfer, func(t *testing.T) {
+			explore.Run(t, kind+" "+transfer, func(t *testing.T) {
 				o := belady()
 				o.Cache, o.Transfer, o.Scratch = kind, transfer, t.TempDir()
 				l := open(t, OpenStore(s), o)
@@ -273,7 +273,7 @@ func TestScratchFaults(t *testing.T) {
 		"cannot be made": {Op: faultfs.Open, Nth: 1, Times: faultfs.Forever, Errno: syscall.EACCES},
 	} {
 		for _, stored := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, stored: %v", name, stored), func(t *testing.T) {
+			explore.Run(t, fmt.Sprintf("%s, stored: %v", name, stored), func(t *testing.T) {
 				fs := faultfs.New(ssd.OS)
 				s := someStore(t, fs)
 				o := belady()

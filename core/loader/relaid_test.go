@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -50,7 +51,7 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 			s := OpenStore(relaid(t, original, order))
 			for _, kind := range some(f, kinds...) {
 				for at, room := range rooms {
-					t.Run(fmt.Sprintf("%s, %s %s %d", f, order, kind, room), func(t *testing.T) {
+					explore.Run(t, fmt.Sprintf("%s, %s %s %d", f, order, kind, room), func(t *testing.T) {
 						o := f.options()
 						o.Cache, o.FeatureCache, o.Transfer, o.Scratch = kind, room, "pack+forward", t.TempDir()
 						if kind == "vector" {
@@ -64,14 +65,14 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 					})
 				}
 			}
-			t.Run(fmt.Sprintf("%s, %s in a budget", f, order), func(t *testing.T) {
+			explore.Run(t, fmt.Sprintf("%s, %s in a budget", f, order), func(t *testing.T) {
 				o := f.options()
 				o.Cache, o.Memory = "auto", memory
 				l := open(t, s, o)
 				requireSame(t, want[0], epochOf(t, l, 0))
 				require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
 			})
-			t.Run(fmt.Sprintf("%s, %s in part with the consumer", f, order), func(t *testing.T) {
+			explore.Run(t, fmt.Sprintf("%s, %s in part with the consumer", f, order), func(t *testing.T) {
 				o := f.options()
 				o.Cache, o.FeatureCache = "degree", 1<<17
 				for v := range g.parts().numNodes {

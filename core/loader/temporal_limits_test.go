@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -87,7 +88,7 @@ func TestTreesAndSubgraphsInBudgets(t *testing.T) {
 		change(&base)
 		want := epochOf(t, open(t, g, base), 0)
 		for kind, source := range map[string]Source{"memory": g, "store": OpenStore(s)} {
-			t.Run(name+"/"+kind, func(t *testing.T) {
+			explore.Run(t, name+"/"+kind, func(t *testing.T) {
 				o := base
 				o.Memory, o.Cache, o.Workers = 1, "auto", 2
 				least := leastMemory(t, source, o)

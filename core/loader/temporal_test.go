@@ -267,7 +267,7 @@ func TestTreesAreRight(t *testing.T) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
 		ways := f.treeOptions()
 		for _, name := range some(f, slices.Sorted(maps.Keys(ways))...) {
-			t.Run(fmt.Sprint(f, ", ", name), func(t *testing.T) {
+			explore.Run(t, fmt.Sprint(f, ", ", name), func(t *testing.T) {
 				o := f.options()
 				o.Seed = explore.Seed(t, 5)
 				ways[name](&o)

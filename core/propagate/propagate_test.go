@@ -80,7 +80,7 @@ func TestEqualsTheProduct(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			s = relaid(t, s, rng)
 		}
-		t.Run(fmt.Sprint(i, kind), func(t *testing.T) {
+		explore.Run(t, fmt.Sprint(i, kind), func(t *testing.T) {
 			out, _ := mustRun(t, s, o)
 			g.check(t, out, kind, weighted)
 			bits := map[int][]float64{}
@@ -185,7 +185,7 @@ func TestSlices(t *testing.T) {
 	}
 	stored := g.store(t, ssd.OS)
 	for name, s := range map[string]*store.Store{"as converted": stored, "relaid out": relaid(t, stored, rng)} {
-		t.Run(name, func(t *testing.T) {
+		explore.Run(t, name, func(t *testing.T) {
 			whole, one := mustRun(t, s, Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg"})
 			g.check(t, whole, Mean, false)
 			require.Equal(t, 1, one.Slices)
@@ -276,7 +276,7 @@ func TestFailures(t *testing.T) {
 		graph  *randomGraph
 		sliced bool // so little memory that the results are spilled
 	}{"in memory": {smallGraph(), false}, "spilled": {large, true}} {
-		t.Run(name, func(t *testing.T) {
+		explore.Run(t, name, func(t *testing.T) {
 			fs := faultfs.New(ssd.OS)
 			s := tc.graph.store(t, fs)
 			before := files(t, s)

@@ -126,7 +126,7 @@ func TestSubgraphsEqualReference(t *testing.T) {
 			}
 			for form := range 3 {
 				for threads, stamp := range map[int]bool{1: true, 2: false, 8: true} {
-					t.Run(fmt.Sprintf("%s/%s/form=%d/threads=%d", name, what, form, threads), func(t *testing.T) {
+					explore.Run(t, fmt.Sprintf("%s/%s/form=%d/threads=%d", name, what, form, threads), func(t *testing.T) {
 						w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
 						for i, seeds := range batches {
 							var got Subgraph

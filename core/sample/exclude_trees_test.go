@@ -58,7 +58,7 @@ func TestExcludedEdgesOfTrees(t *testing.T) {
 					continue
 				}
 				for place, graph := range g.forms() {
-					t.Run(fmt.Sprintf("%s/%s/%s", name, form, place), func(t *testing.T) {
+					explore.Run(t, fmt.Sprintf("%s/%s/%s", name, form, place), func(t *testing.T) {
 						for _, threads := range []int{1, 2, 8} {
 							w := newWorker(t, graph, cfg, false, threads)
 							var got, plain Subgraph

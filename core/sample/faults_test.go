@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 )
@@ -133,7 +134,7 @@ func TestCancelAtEveryLook(t *testing.T) {
 		}
 		for form := range 3 {
 			for _, threads := range []int{1, 3} {
-				t.Run(fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
+				explore.Run(t, fmt.Sprintf("%s/form=%d/threads=%d", name, form, threads), func(t *testing.T) {
 					w := newTypesWorker(t, g.form(form), cfg, false, threads)
 					for n := 0; ; n += 1 + n/4 {
 						sub := cutBatch{Nodes: [][]int64{{42}}}

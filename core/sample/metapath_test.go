@@ -148,7 +148,7 @@ func TestMetapathsEqualReference(t *testing.T) {
 	g := citations(explore.Seed(t, 3))
 	for name, cfg := range pathConfigs() {
 		for form := range 3 {
-			t.Run(fmt.Sprint(name, form), func(t *testing.T) {
+			explore.Run(t, fmt.Sprint(name, form), func(t *testing.T) {
 				for threads, stamp := range map[int]bool{1: true, 2: false, 8: true} {
 					w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
 					rng := newReferenceRNG(9, uint64(form))

@@ -267,7 +267,7 @@ func compareMethods(t *testing.T, g *weightedGraph, threads ...int) {
 	for form, graph := range g.forms() {
 		for name, cfg := range methodConfigs(g.with(form)) {
 			for _, threads := range threads {
-				t.Run(fmt.Sprintf("%s/%s/threads=%d", name, form, threads), func(t *testing.T) {
+				explore.Run(t, fmt.Sprintf("%s/%s/threads=%d", name, form, threads), func(t *testing.T) {
 					w := newWorker(t, graph, cfg, threads == 1, threads)
 					for batch, seeds := range batches {
 						key := Key{Seed: 1, Epoch: 2, Batch: uint64(len(batch))}
@@ -288,7 +288,7 @@ func TestMixedPlaces(t *testing.T) {
 	for _, places := range [][2]string{{"adjacency", "ram32"}, {"adjacency", "ram64"}, {"ram32", "adjacency"},
 		{"ram64", "adjacency"}, {"ram64", "ram32"}} {
 		for name, cfg := range methodConfigs(g.with(places[1])) {
-			t.Run(name+"/"+places[0]+"/"+places[1], func(t *testing.T) {
+			explore.Run(t, name+"/"+places[0]+"/"+places[1], func(t *testing.T) {
 				w := newWorker(t, g.forms()[places[0]], cfg, true, 2)
 				var got Subgraph
 				require.NoError(t, w.Sample(context.Background(), Key{}, seeds, &got))

@@ -57,7 +57,8 @@ func TestSampleEqualsReference(t *testing.T) {
 			for form := range 3 {
 				for _, threads := range []int{1, 2, 8} {
 					for _, stamp := range []bool{true, false} {
-						t.Run(fmt.Sprintf("%s/%d/form=%d/stamp=%v/threads=%d", name, c, form, stamp, threads), func(t *testing.T) {
+						variant := fmt.Sprintf("%s/%d/form=%d/stamp=%v/threads=%d", name, c, form, stamp, threads)
+						explore.Run(t, variant, func(t *testing.T) {
 							w := newTypesWorker(t, g.form(form), cfg, stamp, threads)
 							for batch, seeds := range batches {
 								var got cutBatch

@@ -120,7 +120,8 @@ func TestTreesEqualReference(t *testing.T) {
 						}
 					}
 					for _, threads := range []int{1, 2, 8} {
-						t.Run(fmt.Sprintf("%s/%s/form=%d/times=%d/threads=%d", name, what, form, place, threads), func(t *testing.T) {
+						variant := fmt.Sprintf("%s/%s/form=%d/times=%d/threads=%d", name, what, form, place, threads)
+						explore.Run(t, variant, func(t *testing.T) {
 							w := newTypesWorker(t, f.g.form(form), cfg, threads == 1, threads)
 							for i, seeds := range f.batches {
 								at := f.seedTimes[i]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -143,10 +144,10 @@ func TestHub(t *testing.T) {
 
 // TestWideRecords runs the sorter with every width of ids, which only huge graphs would choose.
 func TestWideRecords(t *testing.T) {
-	t.Run("int32 uint32", testRecords[int32, uint32])
-	t.Run("int32 int64", testRecords[int32, int64])
-	t.Run("int64 uint32", testRecords[int64, uint32])
-	t.Run("int64 int64", testRecords[int64, int64])
+	explore.Run(t, "int32 uint32", testRecords[int32, uint32])
+	explore.Run(t, "int32 int64", testRecords[int32, int64])
+	explore.Run(t, "int64 uint32", testRecords[int64, uint32])
+	explore.Run(t, "int64 int64", testRecords[int64, int64])
 }
 
 func testRecords[I int32 | int64, E uint32 | int64](t *testing.T) {

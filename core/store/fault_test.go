@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -44,12 +45,12 @@ func TestEveryCallFails(t *testing.T) {
 			faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock,
 			faultfs.Allocate,
 		} {
-			t.Run(fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
+			explore.Run(t, fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "g")
 				if overwrite {
 					require.NoError(t, convertTiny(path, 7, true))
 				}
-				for nth := 1; ; nth++ {
+				for nth := 1; ; nth += explore.Stride() {
 					fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: errno})
 					budget := mem.NewBudget(memory)
 					err := convert(context.Background(), fs, in, path, ConvertOptions{Overwrite: overwrite}, budget)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,7 +41,8 @@ func narrowed(t *testing.T, form narrow.Form, rows, width int64) (*Store, []floa
 
 func TestNarrowedTensorsAreEncodedRowsInTheirLayout(t *testing.T) {
 	for _, form := range []narrow.Form{narrow.Float16, narrow.BFloat16, narrow.Int8Rows, narrow.Int8Columns} {
-		for _, width := range []int64{8, 30, 100, 1100, 5000} { // several rows a page, packed, rows of several pages
+		widths := []int64{8, 30, 100, 1100, 5000} // several rows a page, packed, rows of several pages
+		for _, width := range explore.Part(t, fmt.Sprint(form), widths) {
 			s, values := narrowed(t, form, 300, width)
 			x := &s.Tensors()[0]
 			require.Equal(t, form, x.Narrow.Form)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -169,12 +170,12 @@ func TestEveryCallOfARelayoutFails(t *testing.T) {
 	} {
 		for _, op := range ops {
 			errno := errnos[overwrite]
-			t.Run(fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
+			explore.Run(t, fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "g")
 				if overwrite {
 					require.NoError(t, convertTiny(path, 7, true))
 				}
-				for nth := 1; ; nth++ {
+				for nth := 1; ; nth += explore.Stride() {
 					fs := faultfs.New(ssd.OS)
 					s, err := Open(fs, source)
 					require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -90,7 +91,7 @@ func requireTypesReordered(t *testing.T, g *heteroGraph, orders map[string][]uin
 
 // TestRelayoutOfTypes compares every order of random heterogeneous graphs with its definition.
 func TestRelayoutOfTypes(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(explore.Rounds(12)) {
 		g := newHeteroGraph(seed, 300)
 		src := mustConvert(t, g.Input, 0)
 		n := g.numNodes()

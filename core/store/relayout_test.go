@@ -176,7 +176,7 @@ func TestEveryPlan(t *testing.T) {
 	for i, p := range rng.Perm(n) {
 		rowOf[i] = uint32(p)
 	}
-	for _, rowBytes := range []int64{1, 4, 400, 512, 1100, 4096, 33_660} {
+	for _, rowBytes := range explore.Part(t, "", []int64{1, 4, 400, 512, 1100, 4096, 33_660}) {
 		g := newRandomGraph(uint64(rowBytes), n, 5, map[string][]int64{"x": {rowBytes}}, manifest.DType_UINT8)
 		src := mustConvert(t, g.Input, 0)
 		a := &src.Tensors()[0].Array
@@ -258,7 +258,7 @@ func TestRelayoutBudgets(t *testing.T) {
 	reordered := mustRelayout(t, src, RelayoutOptions{Order: Community})
 	for _, order := range Orders {
 		for name, s := range map[string]*Store{"own order": src, "reordered": reordered} {
-			t.Run(order+" "+name, func(t *testing.T) {
+			explore.Run(t, order+" "+name, func(t *testing.T) {
 				opts := RelayoutOptions{Order: order, Scores: randomScores(4, 20_000), HotRows: 50, Memory: 1}
 				dir := t.TempDir()
 				err := Relayout(context.Background(), s, filepath.Join(dir, "r"), opts)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -125,7 +126,7 @@ func TestRoundTripOfEveryLayout(t *testing.T) {
 		rowBytes, perPage int64
 	}{{1, 4096}, {400, 10}, {512, 8}, {1000, 4}, {1100, 0}, {1300, 3}, {3000, 0}, {4000, 1}, {4096, 1}, {4097, 0}, {8192,
 		0}, {70000, 0}, {1 << 20, 0}, {1<<20 + 1, 0}} {
-		t.Run(fmt.Sprint(tc.rowBytes), func(t *testing.T) {
+		explore.Run(t, fmt.Sprint(tc.rowBytes), func(t *testing.T) {
 			n := max(3, min(3000, (4<<20)/tc.rowBytes))
 			g := newRandomGraph(uint64(tc.rowBytes), n, 10, map[string][]int64{"x": {tc.rowBytes}}, manifest.DType_UINT8)
 			s := mustConvert(t, g.Input, 0)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -45,7 +46,7 @@ func TestTypesEveryCallFails(t *testing.T) {
 	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync,
 		faultfs.Rename, faultfs.Remove} {
 		path := filepath.Join(t.TempDir(), "g")
-		for nth := 1; ; nth++ {
+		for nth := 1; ; nth += explore.Stride() {
 			fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO})
 			budget := mem.NewBudget(memory)
 			err := convert(context.Background(), fs, g.Input, path, ConvertOptions{}, budget)

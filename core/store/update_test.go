@@ -70,7 +70,7 @@ func (g *heteroGraph) changeTensors(
 // becomes of the stores before it, and in whatever order its rows are.
 func TestUpdatesAreConversions(t *testing.T) {
 	ctx := context.Background()
-	for seed := range uint64(50) {
+	for seed := range uint64(explore.Rounds(50)) {
 		rng := explore.Rand(t, 61, seed)
 		g := newHeteroGraph(rng.Uint64(), 60)
 		path := filepath.Join(t.TempDir(), "s")

@@ -16,31 +16,49 @@ func short(t *testing.T, on bool) {
 	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", fmt.Sprint(before))) })
 }
 
+// ran are those of n cases that run.
+func ran(t *testing.T, n int) (cases []string) {
+	t.Helper()
+	t.Run("ran", func(t *testing.T) {
+		for k := range n {
+			Run(t, fmt.Sprint(k), func(t *testing.T) { cases = append(cases, t.Name()) })
+		}
+	})
+	return cases
+}
+
 func TestPartsOfCases(t *testing.T) {
 	t.Setenv(Variable, "")
 	cases := []int{0, 1, 2, 3, 4, 5, 6}
 	short(t, false)
 	require.Equal(t, cases, Part(t, "", cases))
 	require.Equal(t, 7, Rounds(7))
+	require.Equal(t, 1, Stride())
+	require.Len(t, ran(t, 30), 30)
 	t.Run("figures", func(t *testing.T) {
 		Figures(t)
 		require.False(t, testing.Short())
 	})
 
 	short(t, true)
-	require.Equal(t, 3, Rounds(7))
+	require.Equal(t, 1, Rounds(7))
+	require.Equal(t, 2, Rounds(10))
 	require.Empty(t, Part(t, "", []int{}))
 	require.Equal(t, []int{9}, Part(t, "", []int{9}))
 	seen := map[int]bool{}
 	for name := range 30 {
 		chosen := Part(t, fmt.Sprint(name), cases)
-		require.Contains(t, []int{2, 3}, len(chosen))
+		require.Len(t, chosen, 1)
 		require.Equal(t, chosen, Part(t, fmt.Sprint(name), cases))
 		for _, k := range chosen {
 			seen[k] = true
 		}
 	}
 	require.Len(t, seen, len(cases), "other names choose other cases")
+	require.Equal(t, 9, Stride())
+	require.Len(t, ran(t, 1), 1, "the first case runs")
+	some := ran(t, 300) // by its name
+	require.InDelta(t, 300/9, len(some), 15)
 	t.Run("figures", func(t *testing.T) {
 		Figures(t)
 		t.Error("was not left out")
