@@ -1,10 +1,10 @@
 """Two ranks with one loader (share="host") against two with a loader each, of the same memory together.
 
-    python bench/loader/share.py [--nodes 400000] [--memory 160] [--rounds 3] [--directory DIR]
+    python bench/loader/share.py [--nodes 200000] [--memory 64] [--rounds 3] [--only core|memory] [--directory DIR]
 
 Out of core it compares the bytes that are read from the device and the seconds of an epoch; in memory, with [15, 10, 5],
 the processor time of all processes, which the hand-over adds to. Rounds of both kinds alternate, each over the epochs
-after the first; medians are printed. Every batch's rows are compared with the features.
+after the first, and take some ten seconds; medians are printed. Every batch's rows are compared with the features.
 """
 
 import argparse
@@ -51,14 +51,17 @@ def own_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def rank_of(rank: int, file: str, out, share: bool, path: Path, fanouts: list[int], options: dict[str, object]) -> None:
+def rank_of(
+    rank: int, file: str, out, share: bool, path: Path, seeds: int, fanouts: list[int], options: dict[str, object]
+) -> None:
     torch.set_num_threads(1)
     os.environ["LOCAL_WORLD_SIZE"] = str(RANKS)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
     memory = options["memory"] if share else options["memory"] // RANKS
     threads = 2 if share else 1
     options = {**options, "memory": memory, "num_workers": threads, "shuffle": True}
-    with Loader(path, fanouts, batch_size=1024, share="host" if share else None, **options) as loader:
+    inputs = torch.arange(seeds)
+    with Loader(path, fanouts, inputs, batch_size=128, share="host" if share else None, **options) as loader:
         for epoch in range(1 + EPOCHS):
             if epoch == 1:
                 dist.barrier()
@@ -108,22 +111,25 @@ def measured(share: bool, *arguments: object) -> tuple[float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=400_000)
-    parser.add_argument("--memory", type=int, default=160, help="MiB, of both ranks together")
+    parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--memory", type=int, default=64, help="MiB, of both ranks together")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["core", "memory"])
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     args = parser.parse_args()
     path = args.directory / f"share-{args.nodes}.freshgo"
     convert(generated(args.nodes), path, overwrite=True, progress=False).close()
     cases = {
-        "out of core, [10, 5]": ([10, 5], {"memory": args.memory << 20}),
-        "in memory, [15, 10, 5]": ([15, 10, 5], {"memory": 2 << 30, "cache": "degree"}),
+        "out of core, [10, 5]": (20_000, [10, 5], {"memory": args.memory << 20}),
+        "in memory, [15, 10, 5]": (5_000, [15, 10, 5], {"memory": 1 << 30, "cache": "degree"}),
     }
-    for name, (fanouts, options) in cases.items():
+    for name, (seeds, fanouts, options) in cases.items():
+        if args.only is not None and args.only not in name:
+            continue
         found: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
         for _ in range(args.rounds):
             for share in (False, True):
-                found[share].append(measured(share, path, fanouts, options))
+                found[share].append(measured(share, path, seeds, fanouts, options))
         own, shared = (np.array(found[share]) for share in (False, True))
         for i, (what, unit) in enumerate((("device", "MB"), ("epochs", "s"), ("processors", "s"))):
             scale = 1e6 if i == 0 else 1

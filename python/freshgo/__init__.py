@@ -8,8 +8,8 @@
     for batch in loader:
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
-Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops`` and
-``freshgo.nn`` are imported at their first use.
+Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops``,
+``freshgo.nn`` and ``freshgo.factored`` are imported at their first use.
 """
 
 from __future__ import annotations
@@ -89,6 +89,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("nn", "ops"):  # nn needs PyG, and ops registers operators with torch
+    if name in ("factored", "nn", "ops"):  # nn needs PyG, and ops registers operators with torch
         return importlib.import_module(f"freshgo.{name}")
     raise AttributeError(f"module 'freshgo' has no attribute {name!r}")

@@ -15,6 +15,7 @@ __all__ = [
     "CorruptError",
     "CudaError",
     "DTypeError",
+    "ExecutorError",
     "ForkError",
     "FormatError",
     "FreshgoError",
@@ -111,6 +112,10 @@ class RankError(FreshgoError, RuntimeError):
 
 class ServerError(FreshgoError, ConnectionError):
     """The process that serves loaders with ``share="host"`` has ended, or cannot be reached."""
+
+
+class ExecutorError(FreshgoError, ChildProcessError):
+    """A process that samples or trains in :func:`freshgo.factored.train` has ended, or failed; the message names it."""
 
 
 class ForkError(FreshgoError, RuntimeError):

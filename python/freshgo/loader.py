@@ -622,6 +622,20 @@ class Loader(Generic[BatchType]):
         """The next epoch, of which every batch is made by one rank."""
         return Epoch(self, self._at, uneven="join")
 
+    # What factored training calls.
+
+    def _hand_out(self) -> tuple[int, int, int]:
+        """The epoch that the next ``iter`` begins, how many of its batches have been made, and how many it has. Others
+        make them: this frees its memory until it makes batches again."""
+        at = self._at
+        with at.lock:
+            self._openings.check()
+            at.end()
+            if at.begun:
+                at.move(at.epoch + 1, 0)
+            self._openings.give_back()
+            return at.epoch, at.done, self._openings.num_batches
+
     # What Lightning's data module calls.
 
     def _within(self) -> bool:

@@ -18,13 +18,14 @@ from typing import Any
 
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
-from freshgo._native.shared import BLOCK, Place, SharedBatches
+from freshgo._native.options import LoaderOptions
+from freshgo._native.shared import Place, SharedBatches
 from freshgo._native.store import Store as NativeStore
 from freshgo._share import wire
 from freshgo._share.job import GoneError, Job, Run
 from freshgo.errors import FreshgoError, InternalError, InvalidArgumentError
 
-_SPACE = 1 << 40
+SPACE = 1 << 40
 """Bytes of address space for batches; memory is taken as it is used."""
 
 _PATIENCE = 60.0
@@ -124,10 +125,7 @@ class _Connection:
     def _open(self, token: str, who: str, local: int, count: int, store: str, uuid: str, options: Any) -> int:
         opening = self._server.opening(token)
         try:
-            source = NativeStore(store)
-            if source.describe()["uuid"] != uuid:
-                raise InvalidArgumentError(f"the store at {store} was replaced: open it again")
-            opening.job = Job(NativeLoader(source, options), count)
+            opening.job = Job(open_native(store, uuid, options), count)
         except Exception as error:
             opening.error = error
             raise
@@ -174,7 +172,7 @@ class Server:
     """All connections and jobs."""
 
     def __init__(self, listener: socket.socket) -> None:
-        self.memory = SharedBatches(_SPACE // BLOCK * BLOCK)
+        self.memory = SharedBatches(SPACE)
         self._listener = listener
         self._lock = threading.Lock()
         self._openings: dict[str, _Opening] = {}
@@ -234,6 +232,14 @@ class Server:
             self._connections[peer.fileno()] = connection
         self._watch.register(peer, select.POLLRDHUP | select.POLLHUP)
         threading.Thread(target=connection.run, daemon=True).start()
+
+
+def open_native(store: str, uuid: str, options: LoaderOptions) -> NativeLoader:
+    """Open a loader of a store in a process that makes batches for others."""
+    source = NativeStore(store)
+    if source.describe()["uuid"] != uuid:
+        raise InvalidArgumentError(f"the store at {store} was replaced: open it again")
+    return NativeLoader(source, options)
 
 
 def main(listener: int) -> None:

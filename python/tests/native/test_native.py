@@ -456,7 +456,8 @@ def test_every_code_has_an_exception() -> None:
     assert set(abi._EXCEPTIONS) == {code for code in codes.values() if code >= 10}
     assert [codes["FG_OK"], codes["FG_TIMEOUT"], codes["FG_END"]] == [header.OK, header.TIMEOUT, header.END]
     public = {getattr(errors, name) for name in errors.__all__}
-    python_only = {errors.FreshgoError, errors.ForkError, errors.LibraryError, errors.RankError, errors.ServerError}
+    of_processes = {errors.ExecutorError, errors.RankError, errors.ServerError}
+    python_only = {errors.FreshgoError, errors.ForkError, errors.LibraryError, *of_processes}
     assert set(abi._EXCEPTIONS.values()) == public - python_only
     for code, kind in abi._EXCEPTIONS.items():
         raised = abi._exception(header.Error(code=code, message="größe".encode(), minimum=5))

@@ -60,6 +60,8 @@ ALLOWED: dict[str, set[str]] = {
         *("_batch", "_data", "_device", "_loader", "_native", "_observe", "_plots", "_share"),
         *("history", "memory", "plan", "policies", "samplers"),
     },
+    "_factored": {"_data", "_loader", "_native", "_share", "errors"},
+    "factored": {*LEAVES, "_data", "_factored", "_plots", "loader", "memory"},
     "distributed": {*LEAVES, "loader"},
     "lightning": {*LEAVES, "loader", "memory", "store"},
     "links": {*LEAVES, "_loader", "_native", "loader", "samplers", "store"},

@@ -1,0 +1,197 @@
+"""A process that samples batches, trains on them, or does one after the other, as it is told.
+
+What it samples stays in its shared memory until whoever trains on it has dropped the tensors. It ends with the process
+that has started it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from freshgo._data.narrow import Delivered
+from freshgo._factored.parameters import Parameters
+from freshgo._factored.schedule import Sample, Train
+from freshgo._loader.arrange import arrange
+from freshgo._loader.ranks import Share
+from freshgo._loader.request import Request
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
+from freshgo._native.options import LoaderOptions
+from freshgo._native.shared import Place, SharedBatches, SharedMapping
+from freshgo._share import wire
+from freshgo._share.server import SPACE, open_native
+from freshgo.errors import DTypeError
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What makes the batches of a loader in another process."""
+
+    store: str
+    uuid: str
+    options: LoaderOptions
+    request: Request
+    narrow: Delivered
+    batch_class: type[Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all executors have in common."""
+
+    graph: Graph
+    model: nn.Module
+    step: Callable[[nn.Module, Any], torch.Tensor]
+    devices: list[str] | None
+    versions: int
+    slots: int
+    threads: int
+    """Of PyTorch, in each process."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A batch in the memory of a sampler."""
+
+    num_seeds: int
+    places: list[Place]
+
+
+class Executor:
+    """The answers of a process to what it is told."""
+
+    def __init__(self, connection: socket.socket, number: int, work: Work) -> None:
+        self._connection, self._work = connection, work
+        self._device = torch.device(work.devices[number] if work.devices else "cpu")
+        self._model = work.model.to(self._device)
+        self._parameters: Parameters | None = None
+        self._memory: SharedBatches | None = None
+        self._native: NativeLoader | None = None
+        self._opened = 0  # with so many bytes
+        self._part: Any = None  # of which epoch, from where and whose the batches are that come next
+        self._sent: list[tuple[Place, torch.Tensor]] = []
+        self._mappings: dict[int, SharedMapping] = {}
+
+    def run(self) -> None:
+        """Do as told until the other end is gone."""
+        while (message := wire.receive(self._connection)) is not None:
+            (what, *arguments), fd = message
+            answer = getattr(self, f"_{what}")(*arguments, *(() if fd is None else (fd,)))
+            if answer is not None:
+                wire.send(self._connection, answer)
+
+    def _parameters_at(self, fd: int) -> None:
+        self._parameters = Parameters(self._model, self._work.versions, self._work.slots, fd)
+        os.close(fd)
+
+    def _memory_of(self, sampler: int, fd: int) -> None:
+        self._mappings[sampler] = SharedMapping(fd)
+        os.close(fd)
+
+    def _sample(self, task: Sample, epoch: int, n_bytes: int) -> tuple[Any, ...]:
+        began = time.monotonic()
+        memory = self._shared()  # before there is a loader
+        self._sent = [sent for sent in self._sent if memory.lent(sent[0])]
+        native = self._loader(n_bytes)
+        part = epoch, task.first, task.rank, task.of
+        if self._part != part:
+            native.take(Share(task.rank, task.of, "join").members())
+            native.start(epoch, task.first)
+            self._part = part
+        raw = native.next()
+        assert raw is not None, "the schedule knows how many batches there are"
+        places = []
+        for name, tensor in raw.tensors.items():
+            place = memory.place(name, tensor)
+            memory.lend(place)
+            self._sent.append((place, tensor))
+            places.append(place)
+        return "sampled", began, time.monotonic(), Made(raw.num_seeds, places)
+
+    def _shared(self) -> SharedBatches:
+        if self._memory is None:
+            self._memory = SharedBatches(SPACE)
+            wire.send(self._connection, ("memory",), self._memory.fd)
+        return self._memory
+
+    def _loader(self, n_bytes: int) -> NativeLoader:
+        if self._native is not None and self._opened != n_bytes:
+            self._native.close()
+            self._native = self._part = None
+        if self._native is None:
+            graph = self._work.graph
+            self._native = open_native(graph.store, graph.uuid, {**graph.options, "memory": n_bytes})
+            self._opened = n_bytes
+        return self._native
+
+    def _train(self, task: Train, made: Made, slot: int, seed: tuple[int, int]) -> tuple[Any, ...]:
+        assert self._parameters is not None, "they are sent first"
+        began = time.monotonic()
+        self._parameters.fetch(task.version)
+        torch.manual_seed(drawn(*seed, task.number))
+        batch = self._batch(self._mappings[task.sampler].tensors(made.places), made.num_seeds)
+        self._model.zero_grad(set_to_none=True)
+        loss = self._work.step(self._model, batch)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise DTypeError(f"step must return the loss, a tensor of one number, got {loss!r}")
+        loss.backward()  # type: ignore[no-untyped-call]
+        present = self._parameters.deposit(slot)
+        return "trained", began, time.monotonic(), loss.item(), present
+
+    def _batch(self, tensors: dict[str, torch.Tensor], num_seeds: int) -> Any:
+        graph = self._work.graph
+        graph.narrow.apply(tensors)
+        batch = arrange(graph.batch_class, graph.request, RawBatch(0, num_seeds, tensors))
+        if self._device.type != "cpu":
+            batch = batch.to(self._device)
+        transform = graph.request.asked.transform
+        return batch if transform is None else transform(batch)
+
+
+def drawn(*of: int) -> int:
+    """The seed of what PyTorch draws in a step: it depends on the batch, and not on who trains it."""
+    return int.from_bytes(hashlib.blake2b(repr(of).encode(), digest_size=7).digest(), "little")
+
+
+def main(connection: socket.socket, number: int, pickled: bytes) -> None:
+    """Be an executor, in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who has started this answers it
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    try:
+        try:
+            work: Work = pickle.loads(pickled)
+            torch.set_num_threads(work.threads)
+            Executor(connection, number, work).run()
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        except Exception as error:
+            told = traceback.format_exc()
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception:  # of a class that others cannot make
+                error = RuntimeError(f"{type(error).__name__}: {error}")
+            wire.send(connection, ("failed", error, told))
+    finally:
+        os._exit(0)  # and free nothing: tensors that others have lie in memory that they still map
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End the process when the other end is gone, whatever it does then."""
+    watch = select.poll()
+    watch.register(connection, select.POLLRDHUP | select.POLLHUP)
+    watch.poll()
+    os._exit(0)

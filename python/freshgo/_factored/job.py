@@ -1,0 +1,199 @@
+"""The caller's side of a training: it starts the executors, hands out what the schedule decides, and applies updates.
+
+The caller's model and optimizer stay in its own process. Executors send gradients; an update is a step of that
+optimizer, whose result is published for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import multiprocessing
+import os
+import pickle
+import select
+import socket
+import time
+from collections import deque
+from typing import Any
+
+import torch
+from torch import nn
+
+from freshgo._factored import executor
+from freshgo._factored.executor import Graph, Made, Work
+from freshgo._factored.parameters import Parameters
+from freshgo._factored.schedule import Sample, Schedule, Task, Train
+from freshgo._share import wire
+from freshgo.errors import DTypeError, ExecutorError, FreshgoError
+
+_SPANS = 20_000
+"""Spans of work that are kept for the picture, the last ones."""
+
+
+class Job:
+    """Executors that run. An error of one of them ends all."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        step: Any,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        devices: list[str] | None,
+        memory: int,
+    ) -> None:
+        self.schedule = schedule
+        self._optimizer, self._memory = optimizer, memory
+        versions = schedule.staleness + 1
+        slots = versions * schedule.per_update
+        self._parameters = Parameters(model, versions, slots)
+        threads = max(1, torch.get_num_threads() // schedule.executors)
+        model_of_executors = copy.deepcopy(model).to("cpu")
+        work = Work(graph, model_of_executors, step, devices, versions, slots, threads)
+        self._processes: list[Any] = []
+        self._connections: list[socket.socket] = []
+        self._fds: dict[int, int] = {}  # the memory of each sampler
+        self._heard: set[int] = set()
+        self._knows: set[tuple[int, int]] = set()  # which executor has the memory of which sampler
+        self._made: dict[int, Made] = {}
+        self._tasks: dict[int, Task] = {}
+        self._present: dict[int, list[int]] = {}
+        self._losses: dict[int, float] = {}
+        self.began = time.monotonic()
+        self.spans: deque[tuple[int, str, float, float]] = deque(maxlen=_SPANS)
+        try:
+            self._start(_pickled(work))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, work: bytes) -> None:
+        context = multiprocessing.get_context("spawn")
+        for number in range(self.schedule.executors):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._connections.append(ours)
+                process = context.Process(
+                    target=executor.main, args=(theirs, number, work), daemon=True, name=f"freshgo-executor-{number}"
+                )
+                process.start()
+                self._processes.append(process)
+            self._send(number, ("parameters_at",), self._parameters.fd)
+
+    def epoch(self, epoch: int, first: int, end: int, seed: int) -> list[float]:
+        """Train on the batches ``first`` to ``end`` of an epoch. Returns their losses."""
+        schedule = self.schedule
+        schedule.begin(first, end)
+        self._parameters.publish(schedule.version)  # with what the caller has changed since the last epoch
+        self._made.clear()
+        self._losses.clear()
+        watch = select.poll()
+        for connection in self._connections:
+            watch.register(connection, select.POLLIN)
+        numbers = {connection.fileno(): number for number, connection in enumerate(self._connections)}
+        while True:
+            while (batches := schedule.update()) is not None:
+                self._apply(batches)
+            if schedule.finished:
+                return [self._losses[number] for number in range(first, end)]
+            for number, task in schedule.decide():
+                self._order(number, task, epoch, seed)
+            for fd, _ in watch.poll():
+                self._hear(numbers[fd])
+
+    def _order(self, number: int, task: Task, epoch: int, seed: int) -> None:
+        self._tasks[number] = task
+        if isinstance(task, Sample):
+            self._send(number, ("sample", task, epoch, self._memory // self.schedule.samplers))
+            return
+        sampler = task.sampler
+        if (number, sampler) not in self._knows:
+            self._send(number, ("memory_of", sampler), self._fds[sampler])
+            self._knows.add((number, sampler))
+        made = self._made.pop(task.number)
+        self._send(number, ("train", task, made, self.schedule.slot(task.number), (seed, epoch)))
+
+    def _apply(self, batches: range) -> None:
+        slots = [self.schedule.slot(number) for number in batches]
+        self._parameters.collect(slots, [self._present.pop(number) for number in batches])
+        self._optimizer.step()
+        self._parameters.publish(self.schedule.version)
+
+    def _hear(self, number: int) -> None:
+        """Take one message of an executor."""
+        try:
+            message = wire.receive(self._connections[number])
+        except OSError:
+            message = None
+        if message is None:
+            raise self._lost(number)
+        self._heard.add(number)
+        (what, *said), fd = message
+        if what == "failed":
+            error, told = said
+            raise error from ExecutorError(f"executor {number} failed:\n{told}")
+        if what == "memory":
+            assert fd is not None, "it comes with the message"
+            self._fds[number] = fd
+            return
+        task = self._tasks.pop(number)
+        began, ended, *rest = said
+        if what == "sampled":
+            kind, self._made[task.number] = "sampling", rest[0]
+            self.schedule.sampled(number, task.number, ended)
+        else:
+            kind = "standing in" if number < self.schedule.samplers else "training"
+            self._losses[task.number], self._present[task.number] = rest
+            self.schedule.trained(number, task.number, ended - began)
+        self.spans.append((number, kind, began - self.began, ended - self.began))
+
+    def _send(self, number: int, message: Any, fd: int | None = None) -> None:
+        try:
+            wire.send(self._connections[number], message, fd)
+        except OSError:
+            while True:  # it may have said why
+                self._hear(number)
+
+    def _lost(self, number: int) -> FreshgoError:
+        process = self._processes[number]
+        process.join(1)
+        code, task = process.exitcode, self._tasks.get(number)
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
+        if code == 1 and number not in self._heard:  # multiprocessing could not import the program
+            return ExecutorError(
+                f"executor {number} could not start, its error is above: a program that calls train() must do so under "
+                "if __name__ == '__main__'"
+            )
+        kind = "training on" if isinstance(task, Train) else "making"
+        doing = "idle" if task is None else f"{kind} batch {task.number}"
+        return ExecutorError(
+            f"executor {number} (process {process.pid}) {how} while it was {doing}; the model has the updates so far, "
+            "and the loader is where they end: call train() again to go on"
+        )
+
+    def close(self) -> None:
+        """End all executors."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+            process.close()
+        self._processes.clear()
+        for connection in self._connections:
+            connection.close()
+        for fd in (*self._fds.values(), self._parameters.fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds.clear()
+
+
+def _pickled(work: Work) -> bytes:
+    try:
+        return pickle.dumps(work, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise DTypeError(
+            "step, model and the loader's transform are sent to other processes, which must be able to import what "
+            f"they are made of, so no lambda and no function within another: {error}"
+        ) from error

@@ -1,0 +1,248 @@
+"""Training in which some processes sample and others train (FGNN, 5 and 6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from freshgo._args import checks
+from freshgo._data.source import StoreSource
+from freshgo._factored.executor import Graph
+from freshgo._factored.job import Job
+from freshgo._factored.schedule import Schedule
+from freshgo._plots.executors import figure
+from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
+from freshgo.loader import Loader
+from freshgo.memory import MemoryBudget
+
+__all__ = ["Training", "train"]
+
+
+class Training:
+    """What :func:`train` did.
+
+    Attributes:
+        epoch: the epoch that was trained last.
+        losses: its losses, in the order of its batches.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.epoch = -1
+        self.losses: list[float] = []
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was decided, and from what.
+
+        - ``"executors"``, ``"samplers"``, ``"trainers"``; ``"measuring"``: whether their numbers are still to be
+          chosen.
+        - ``"sampling_seconds"`` (T_s) and ``"training_seconds"`` (T_t) of one batch, their ``"ratio"`` (K), and
+          ``"standby_seconds"`` (T_t'), by executor, of one that stands in; None where nothing was measured.
+        - ``"switches"``: how often a sampler began to stand in as a trainer. ``"last_switches"``: the last thousand,
+          each ``"executor"``, ``"number"`` (of the batch), ``"queued"`` (M_r) and ``"profit"`` (P, seconds).
+        - ``"sampled_by"`` and ``"trained_by"``: batches by executor. ``"updates"``: steps of the optimizer.
+        - ``"staleness"``: the ``"bound"``, and how many ``"batches"`` were computed with parameters that were 0, 1, ...
+          updates old.
+        """
+        return self._job.schedule.stats()
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of what each executor did when."""
+        return figure(list(self._job.spans), self.stats())
+
+    def __repr__(self) -> str:
+        stats = self.stats()
+        return (
+            f"Training({stats['updates']:,} updates, {stats['samplers']} of {stats['executors']} executors sample, "
+            f"{stats['switches']:,} switches)"
+        )
+
+
+def train(
+    step: Callable[[Any, Any], torch.Tensor],
+    loader: Loader[Any],
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    executors: int,
+    roles: str | Mapping[str, int] = "auto",
+    epochs: int = 1,
+    staleness: int = 0,
+    batches_per_update: int | None = None,
+    queue: int | None = None,
+    switching: bool = True,
+    devices: Sequence[str | torch.device] | None = None,
+    after_epoch: Callable[[Training], None] | None = None,
+) -> Training:
+    """Train a model with processes that sample and processes that train (FGNN, 5).
+
+    Samplers make the loader's batches, which trainers take through shared memory, each batch once. A sampler that has
+    nothing to do stands in as a trainer where that is faster. Gradients come together in this process, where the
+    optimizer makes one step of the mean of ``batches_per_update`` of them, in the order of the batches.
+
+        def step(model, batch):
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]
+            return F.cross_entropy(out, batch.y[: batch.batch_size])
+
+        if __name__ == "__main__":
+            freshgo.factored.train(step, loader, model, optimizer, executors=4, epochs=10)
+
+    With ``staleness=0`` the result does not depend on executors, roles and switches: it is, to the bit, that of one
+    process that computes the same steps. Before each step PyTorch's generators are seeded by the loader's ``seed``, the
+    epoch and the batch.
+
+    ``model`` and ``optimizer`` stay in this process and have the result, also after an error. The loader continues
+    where the updates end, so the same call, or a loop of your own, goes on from there; its ``state_dict`` may be saved
+    in ``after_epoch``. While this runs the loader holds no memory.
+
+    Executors are started by Python's ``spawn``: ``step``, ``model`` and the loader's ``transform`` must be importable,
+    and a program calls this under ``if __name__ == "__main__"``. They end with this call, or with this process. Each
+    has its part of the threads of PyTorch and of the loader.
+
+    Args:
+        step: called with a copy of the model and a batch, on its device, in an executor; returns the loss, a tensor of
+            one number.
+        loader: a loader of a store, whose next epochs are trained. Its ``memory`` is divided among the samplers; the
+            batches that wait come on top. Not with ``history``, ``reorder``, ``device``, ``pin_memory``,
+            ``transform_workers``, ``share``, a :class:`MemoryBudget`, or several ranks.
+        model: its parameters and buffers are trained. Gradients must not be sparse. Buffers are those of the first
+            batch of an update, as in DistributedDataParallel.
+        optimizer: of the parameters of ``model``. What clips gradients or changes the rate of learning is a hook of its
+            step.
+        executors: how many processes.
+        roles: ``{"samplers": n, "trainers": m}``, together ``executors``. ``"auto"``: one samples until the times T_s
+            to make a batch and T_t to train on it are measured, then ``ceil(executors / (T_t / T_s + 1))`` do, as far
+            as ``memory`` suffices. Without trainers, samplers alternate.
+        epochs: how many epochs.
+        staleness: by how many updates the parameters that a gradient is computed with may be older than those that it
+            changes. 0 is synchronous training.
+        batches_per_update: batches whose gradients make one update. None: ``executors``, which is the update of
+            DistributedDataParallel with as many ranks. Unless a batch may be stale, no more than so many are trained at
+            the same time. The last update of an epoch may have fewer.
+        queue: at least 2; batches that may wait for a trainer. None: twice as many as executors, at least 8.
+        switching: whether samplers stand in as trainers.
+        devices: the device of each executor, such as ``["cuda:0", "cuda:1"]``. None: the CPU.
+        after_epoch: called after each epoch in this process.
+
+    Returns:
+        The epochs' losses and times, and a picture.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument is invalid, or cannot be sent to another process.
+        BudgetError: the loader's memory does not suffice for so many samplers.
+        ExecutorError: an executor was killed. What ``step`` raises is raised here, from an error with its traceback.
+    """
+    graph = _checked(step, loader, model, optimizer)
+    count = checks.count("executors", executors, 1, 4096)
+    bound, updates = checks.count("staleness", staleness, 0), checks.count("epochs", epochs, 1)
+    together = count if batches_per_update is None else checks.count("batches_per_update", batches_per_update, 1)
+    waiting = max(8, 2 * count) if queue is None else checks.count("queue", queue, 2)
+    memory, smallest = int(graph.options["memory"]), int(loader.stats()["memory_smallest"])
+    samplers = _samplers(roles, count)
+    if samplers is not None and samplers * smallest > memory:
+        raise BudgetError(
+            f"memory of {memory} bytes does not suffice for {samplers} samplers: at least {samplers * smallest}",
+            samplers * smallest,
+        )
+    switches = checks.flag("switching", switching)
+    if not switches and count in (1, samplers):
+        raise InvalidArgumentError("without trainers the samplers must be switching, got switching=False")
+    if after_epoch is not None and not callable(after_epoch):
+        raise DTypeError(f"after_epoch must be callable, got {checks.shown(after_epoch)}")
+    schedule = Schedule(
+        count,
+        samplers,
+        queue=waiting,
+        staleness=bound,
+        per_update=together,
+        switching=switches,
+        most_samplers=max(1, min(memory // max(1, smallest), count if switches else count - 1)),
+    )
+    places = _devices(devices, count)
+    epoch, done, end = loader._hand_out()
+    job = Job(graph, step, model, optimizer, schedule, places, memory)
+    training = Training(job)
+    try:
+        for left in reversed(range(updates)):
+            try:
+                training.losses = job.epoch(epoch, done, end, int(graph.options["seed"]))
+            finally:
+                loader._seek(*((epoch + 1, 0) if schedule.finished else (epoch, schedule.done)))
+            training.epoch = epoch
+            if after_epoch is not None:
+                after_epoch(training)
+            if left:
+                epoch, done, end = loader._hand_out()
+    finally:
+        job.close()
+    return training
+
+
+def _checked(step: object, loader: Loader[Any], model: object, optimizer: object) -> Graph:
+    """Check what is trained, and return what makes its batches in other processes."""
+    if not callable(step):
+        raise DTypeError(f"step must be callable, got {checks.shown(step)}")
+    if not isinstance(loader, Loader):
+        raise DTypeError(f"loader must be a freshgo.Loader, got {type(loader).__name__}")
+    if not isinstance(model, torch.nn.Module):
+        raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise DTypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    asked, source = loader._request.asked, loader._source
+    if not isinstance(source, StoreSource):
+        raise InvalidArgumentError("factored training needs a store, which every sampler opens: convert() the graph")
+    here = {
+        "history": asked.history is not None,
+        "reorder": loader._options["reorder"] != 0,
+        "device: give train() devices": asked.device is not None,
+        "pin_memory": asked.pin_memory,
+        "transform_workers": asked.transform_workers > 0,
+        "share": asked.share is not None,
+        "a MemoryBudget": isinstance(asked.memory, MemoryBudget),
+        "rank and world_size": asked.ranks.given is not None,
+        "several ranks": asked.ranks.shared(),
+    }
+    for what, given in here.items():
+        if given:
+            raise InvalidArgumentError(f"factored training cannot be used with a loader with {what}")
+    path = os.path.abspath(source.store.path)  # noqa: PTH100 (which resolves no links)
+    return Graph(path, source.store.uuid, loader._options, loader._request, loader._narrow, loader._batch_class)
+
+
+def _samplers(roles: object, executors: int) -> int | None:
+    """Return how many are to sample; None: as is measured."""
+    if isinstance(roles, str):
+        checks.choice("roles", roles, ("auto",))
+        return None
+    if not isinstance(roles, Mapping) or set(roles) != {"samplers", "trainers"}:
+        raise InvalidArgumentError(
+            f"roles must be 'auto' or a dict of 'samplers' and 'trainers', got {checks.shown(roles)}"
+        )
+    samplers = checks.count("roles['samplers']", roles["samplers"], 1)
+    trainers = checks.count("roles['trainers']", roles["trainers"], 0)
+    if samplers + trainers != executors:
+        raise InvalidArgumentError(
+            f"roles must be those of {executors} executors, got {samplers} samplers and {trainers} trainers"
+        )
+    return samplers
+
+
+def _devices(devices: object, executors: int) -> list[str] | None:
+    """Return the names of the devices of the executors."""
+    if devices is None:
+        return None
+    if isinstance(devices, str) or not isinstance(devices, Sequence):
+        raise DTypeError(f"devices must be a list of devices, got {checks.shown(devices)}")
+    if len(devices) != executors:
+        raise InvalidArgumentError(f"devices must have one for each of {executors} executors, got {len(devices)}")
+    for device in devices:
+        if not isinstance(device, str | torch.device):
+            raise DTypeError(f"devices must be names of devices or torch.device objects, got {checks.shown(device)}")
+        try:
+            torch.device(device)
+        except RuntimeError as error:
+            raise InvalidArgumentError(f"devices has {device!r}, which is none: {error}") from None
+    return [str(device) for device in devices]
