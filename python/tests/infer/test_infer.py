@@ -203,7 +203,7 @@ def wide_path(request: pytest.FixtureRequest, wide: dict[str, Any], tmp_path_fac
     return path
 
 
-@pytest.mark.parametrize("memory", ["7MiB", "12MiB", "64MiB"])
+@pytest.mark.parametrize("memory", ["7MiB", pytest.param("12MiB", marks=pytest.mark.long), "64MiB"])
 @pytest.mark.parametrize("kind", WIDE)
 def test_rows_by_slices_and_whole(
     wide_path: Path, wide: dict[str, Any], tmp_path: Path, kind: str, memory: str
@@ -245,14 +245,17 @@ def test_a_hub_whose_list_is_longer_than_a_piece(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize(
-    ("model", "memory"),
-    [("GAT(900, 16, 3, 5)", "64MiB"), ("GCN(900, 600, 3, 5)", "7MiB")],
-    ids=["loader", "streams"],
+    ("model", "memory", "ended_by"),
+    [
+        ("GAT(900, 16, 3, 5)", "64MiB", signal.SIGKILL),  # layers by a loader
+        ("GCN(900, 600, 3, 5)", "7MiB", signal.SIGINT),  # in streams
+        pytest.param("GAT(900, 16, 3, 5)", "64MiB", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("GCN(900, 600, 3, 5)", "7MiB", signal.SIGKILL, marks=pytest.mark.long),
+    ],
 )
 def test_goes_on_after_it_was_ended(
-    wide: dict[str, Any], tmp_path: Path, ended_by: int, model: str, memory: str
+    wide: dict[str, Any], tmp_path: Path, model: str, memory: str, ended_by: int
 ) -> None:
     path, out = tmp_path / "graph", tmp_path / "out.npy"
     convert(wide, path, progress=False).close()
@@ -407,6 +410,7 @@ def test_one_at_a_time(path: Path, tmp_path: Path) -> None:
     assert len(refused) == 1
 
 
+@pytest.mark.long
 def test_a_real_graph_with_little_of_it_cached(arxiv: Path, tmp_path: Path) -> None:
     with convert(arxiv, tmp_path / "graph", progress=False) as store:
         x = store["x_struct"].float()

@@ -90,7 +90,10 @@ def test_ogbn_arxiv(arxiv: Path, kind: str) -> None:
     check(graph_of(arxiv, "x_struct"), kind, torch.float32)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(torch.float32, id="float32"), pytest.param(torch.float64, id="float64", marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("kind", MODELS)
 def test_amazon_computers(real_graph: Any, kind: str, dtype: torch.dtype) -> None:
     check(graph_of(real_graph("amazon-computers"), "x"), kind, dtype)

@@ -27,7 +27,8 @@ class Ranks:
     """Processes to be ranks, of which each runs one job at a time."""
 
     def __init__(self, count: int, directory: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed", "torch_geometric.data"])  # seconds of each process
         self._directory, self._groups = directory, 0
         self._pipes: list[Connection] = []
         self._processes = []

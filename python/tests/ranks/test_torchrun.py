@@ -72,7 +72,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("share", [None, "host"])
+@pytest.mark.parametrize("share", [pytest.param(None, marks=pytest.mark.long), "host"])
 def test_a_worker_that_is_killed_goes_on_from_the_last_state(tmp_path: Path, share: str | None) -> None:
     """Four batches before the state that the second attempt begins with, one step that is made again, and the rest."""
     rng = np.random.default_rng(0)
