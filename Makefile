@@ -35,7 +35,7 @@ DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycac
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/targets.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-python test-python bench \
+.PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-others lint-python test-python bench \
         bench-compare memory hammer powerloss sites kills soak widths sanitize sdist wheels test-processors test-matrix release clean
 .DELETE_ON_ERROR:
 
@@ -58,10 +58,11 @@ wheelhouse: $(CUDA)/.ready
 # In this order `make -j 2` fetches torch while Go compiles, and has Go to do beside the tests of Python, which take longest.
 test: lint-python lint-go test-python test-go
 
-# Beside `test`: the trainings on real graphs that take minutes, and every case under the race detector, in every
-# package. Hours.
-test-all: test
+# Beside `test`: the trainings on real graphs that take minutes, every case, and every case under the race detector, in
+# every package. Hours.
+test-all: test lint-others
 	$(BIN)/python -I -m pytest -m long python/tests
+	CGO_ENABLED=0 go test -tags invariants -timeout 2h ./core/...
 	CGO_ENABLED=1 go test -race -tags invariants -timeout 4h $(GO_PACKAGES)
 
 # Tests that draw at random, with fresh seeds for so many minutes; and the fuzz targets.
@@ -73,25 +74,28 @@ fuzz: $(VENV)/.tools
 
 test-go: test-pure test-race
 
-lint: lint-go lint-python
+lint: lint-go lint-python lint-others
 
 lint-go: $(VENV)/.tools
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l core capi csrc bench); \
 	  test -z "$$unformatted" || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
 	go vet $(GO_PACKAGES)
-	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
-	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 	go run $(STATICCHECK) $(GO_PACKAGES)
 	CGO_ENABLED=0 go test ./core/internal/lint
 
-test-pure: $(VENV)/.tools
-	CGO_ENABLED=0 go test -tags invariants -timeout 30m ./core/...
+# Not in `make test`: on an empty machine each platform takes a minute of compiling, and a change hardly breaks one alone.
+lint-others: $(VENV)/.tools
+	GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
+	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 
-# -short: a ninth of the cases of each product, drawn by the name of the test and FRESHGO_TEST_SEED, and no tests of figures alone
-# (core/internal/explore). test-pure runs all cases, with what the tag checks. The race detector makes a case five times as long.
+# A third of the cases of each product, drawn by the name of the test and FRESHGO_TEST_SEED (core/internal/explore).
+test-pure: $(VENV)/.tools
+	FRESHGO_TEST_PART=3 CGO_ENABLED=0 go test -vet=off -tags invariants -timeout 30m ./core/...
+
+# -short: a ninth of them, as the race detector makes a case five times as long, and no tests of figures alone.
 test-race: $(VENV)/.tools
-	CGO_ENABLED=1 go test -race -short -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
+	CGO_ENABLED=1 go test -vet=off -race -short -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
 # Writes what is made from other sources and committed: the declarations of the C API in Python.
 generate:
@@ -207,7 +211,7 @@ release:
 
 # The wheel and everything it needs; torch is the package index's ordinary build.
 $(VENV)/.installed: dist/.wheel
-	$(BIN)/pip install "$$(ls dist/freshgo-*.whl)[test]"
+	$(BIN)/pip install --no-compile "$$(ls dist/freshgo-*.whl)[test]"
 	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/freshgo-*.whl
 	@touch $@
 

@@ -1,36 +1,51 @@
 package explore
 
 import (
+	"fmt"
 	"hash/fnv"
 	"io"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 )
 
-// With -short a test runs a part of its cases: CI has it so under the race detector, which makes a case four times as
-// long and sees the same code in each. The run without the detector has all of them.
+// CI runs a part of the cases of each product, as their cases run the same code: less of them under the race detector,
+// which makes a case five times as long. `make test-all` runs every case, with and without the detector.
 
-// fraction is the part: a ninth.
-const fraction = 9
+// PartVariable names the variable of the environment that says how many cases stand for one that runs: 1 where it is
+// not set, and 9 with -short.
+const PartVariable = "FRESHGO_TEST_PART"
 
-// Rounds is how many of n cases to run: all, or with -short a ninth.
-func Rounds(n int) int {
-	if testing.Short() {
-		return (n + fraction - 1) / fraction
+// fraction is how many cases stand for one that runs.
+func fraction() int {
+	text := os.Getenv(PartVariable)
+	switch n, err := strconv.Atoi(text); {
+	case text == "" && testing.Short():
+		return 9
+	case text == "":
+		return 1
+	case err != nil || n < 1:
+		panic(fmt.Sprintf("%s is %q, expected a positive integer", PartVariable, text))
+	default:
+		return n
 	}
-	return n
 }
 
-// Part is all of some cases or, with -short, every ninth of them, and one at least. Which those are depends on the
-// test, on a name and on the environment, so that the tests of a package see all values of an axis.
+// Rounds is how many of n cases to run.
+func Rounds(n int) int { return (n + fraction() - 1) / fraction() }
+
+// Part is some of the cases, and one at least. Which those are depends on the test, on a name and on the environment,
+// so that the tests of a package see all values of an axis.
 func Part[T any](t testing.TB, name string, cases []T) (chosen []T) {
 	t.Helper()
-	if !testing.Short() || len(cases) == 0 {
+	every := fraction()
+	if every == 1 || len(cases) == 0 {
 		return cases
 	}
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, t.Name()+name)
-	for i := int(Seed(t, h.Sum64()) % uint64(min(fraction, len(cases)))); i < len(cases); i += fraction {
+	for i := int(Seed(t, h.Sum64()) % uint64(min(every, len(cases)))); i < len(cases); i += every {
 		chosen = append(chosen, cases[i])
 	}
 	return chosen
@@ -45,16 +60,16 @@ func Figures(t testing.TB) {
 	}
 }
 
-// Run is t.Run for one case of a product. With -short it runs the first case of a test and about every ninth of the
-// others, drawn by their names and the environment.
+// Run is t.Run for one case of a product. Of a test it runs the first case and a part of the others, drawn by their
+// names and the environment.
 func Run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
-	if testing.Short() {
+	if every := uint64(fraction()); every > 1 {
 		h := fnv.New64a()
 		_, _ = io.WriteString(h, t.Name()+"/"+name)
 		if _, later := begun.LoadOrStore(t, true); !later {
 			t.Cleanup(func() { begun.Delete(t) })
-		} else if Seed(t, h.Sum64())%fraction != 0 {
+		} else if Seed(t, h.Sum64())%every != 0 {
 			return
 		}
 	}
@@ -64,10 +79,5 @@ func Run(t *testing.T, name string, test func(t *testing.T)) {
 // begun are the tests of which a case has run.
 var begun sync.Map
 
-// Stride is the step of a loop over every call that may fail: one, or with -short nine.
-func Stride() int {
-	if testing.Short() {
-		return fraction
-	}
-	return 1
-}
+// Stride is the step of a loop over every call that may fail.
+func Stride() int { return fraction() }

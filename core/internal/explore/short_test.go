@@ -29,6 +29,7 @@ func ran(t *testing.T, n int) (cases []string) {
 
 func TestPartsOfCases(t *testing.T) {
 	t.Setenv(Variable, "")
+	t.Setenv(PartVariable, "")
 	cases := []int{0, 1, 2, 3, 4, 5, 6}
 	short(t, false)
 	require.Equal(t, cases, Part(t, "", cases))
@@ -39,6 +40,16 @@ func TestPartsOfCases(t *testing.T) {
 		Figures(t)
 		require.False(t, testing.Short())
 	})
+
+	t.Setenv(PartVariable, "3")
+	require.Equal(t, 3, Rounds(7))
+	require.Contains(t, []int{2, 3}, len(Part(t, "", cases)))
+	require.Equal(t, 3, Stride())
+	for _, bad := range []string{"0", "half"} {
+		t.Setenv(PartVariable, bad)
+		require.Panics(t, func() { Rounds(7) })
+	}
+	t.Setenv(PartVariable, "")
 
 	short(t, true)
 	require.Equal(t, 1, Rounds(7))
