@@ -97,6 +97,7 @@ def measured(path: Path, work: Path, model: Any, memory: int) -> None:
         moved = sum(of.read + of.written for step, of in run.moved.items() if step[1] == place)
         stage = run._division.stages[place]
         form = "mapped first" if stage.parts.first else "added up first"
+        form += ", by columns" if stage.by_columns else ""
         said = f"{moved / 1e6:8.1f} MB of {least / 1e6:8.1f}: {moved / least:.2f} x"
         print(f"  layer {place + 1}: {said} ({form}, {stage.slices} slices)")
         all_moved, all_least = all_moved + moved, all_least + least

@@ -91,7 +91,7 @@ def infer(
         tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
         edge_weight, edge_attr: edge-level tensors that the convolutions of a ``BasicGNN`` take under these names.
         memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
-            model come on top. Where rows are only added up, 8 bytes a node are needed, 8 more for GCN, and 4 an edge
+            model come on top. Where rows are only added up, 4 bytes a node are needed, 8 more for GCN, and 4 an edge
             for an ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`).
         batch_size: nodes per batch.
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.

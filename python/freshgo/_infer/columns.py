@@ -33,16 +33,16 @@ class Columns:
             self.close()
             raise
 
-    def write(self, first: int, rows: Tensor) -> None:
-        """Write rows from the one of this number on."""
-        for s, file in enumerate(self.files):
+    def write(self, first: int, rows: Tensor, since: int = 0) -> None:
+        """Write rows from the one of this number on, in the slices from ``since`` on."""
+        for s, file in enumerate(self.files[since:], since):
             file.write(first, rows[:, self.at[s] : self.at[s + 1]])
 
-    def put(self, numbers: Tensor, rows: Tensor) -> None:
-        """Write rows by their numbers."""
+    def put(self, numbers: Tensor, rows: Tensor, since: int = 0) -> None:
+        """Write rows by their numbers, in the slices from ``since`` on."""
         order = torch.argsort(numbers)
         numbers, rows = numbers[order], rows[order]
-        for s, file in enumerate(self.files):
+        for s, file in enumerate(self.files[since:], since):
             file.put(numbers.numpy(), rows[:, self.at[s] : self.at[s + 1]].numpy().astype(self.dtype, copy=False))
 
     def read(self, first: int, end: int) -> Tensor:

@@ -15,8 +15,11 @@ from freshgo.errors import BudgetError
 FLOAT = 4
 """Bytes of a number in memory, and of a sum on disk."""
 
-WORKING = 0.2
+WORKING = 0.125
 """The part of the free memory that no slice takes. Arbitrary: with less there are fewer slices, and more steps."""
+
+MOST_WORKING = 64 << 20
+"""Bytes that no slice takes, at most. Arbitrary: with so many a step is long."""
 
 EDGE = 16
 """Bytes of an edge while it is added: its source, weight, and number where weights are not by target."""
@@ -34,6 +37,9 @@ class Stage:
 
     parts: Linear
     after: Callable[[Tensor], Tensor]
+    after_columns: Callable[[Tensor, slice], Tensor] | None
+    """If given, rows are made by columns: those of a slice as soon as it is added up, which is that of the next layer.
+    No sums go to disk."""
     columns: int
     """That are added up."""
     own: int
@@ -41,16 +47,25 @@ class Stage:
     slices: int
     """Into which the columns are divided, one of which is in memory at a time."""
     held: bool
-    """Whether what is added up goes from the input into memory, and never to disk."""
+    """Whether what is added up, of several slices the first, goes from the input into memory, and never to disk."""
     columns_out: int
     adding: int
     """Nodes whose sums are made at a time, in the passes over slices."""
     finishing: int
     """Nodes whose rows are made at a time."""
 
+    @property
+    def by_columns(self) -> bool:
+        return self.after_columns is not None
+
+    def columns_of(self, total: Tensor, own: Tensor | None, columns: slice) -> Tensor:
+        """Some columns of the rows that the layer gives, of sums and own rows of these columns."""
+        assert self.after_columns is not None  # else rows are not made by columns
+        return self.after_columns(self.parts.combine_columns(total, own, columns), columns)
+
     def __str__(self) -> str:
         sizes = f"{self.columns} {self.own} {self.columns_out} {self.adding} {self.finishing}"
-        return f"{self.parts.first} {sizes} {self.slices} {self.held}"
+        return f"{self.parts.first} {self.by_columns} {sizes} {self.slices} {self.held}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,53 +97,86 @@ class Sizes:
     """Bytes of weights that are in memory."""
 
 
-def divide(
-    layers: Sequence[tuple[Linear, Callable[[Tensor], Tensor]]], sizes: Sizes, device: str | torch.device | None
-) -> Division:
-    """Choose for each layer the form that moves fewer bytes, and the fewest slices that fit.
+Parts = tuple[Linear, Callable[[Tensor], Tensor], Callable[[Tensor, slice], Tensor] | None]
+"""A layer, what follows it, and the same for some columns by themselves."""
+
+
+def divide(layers: Sequence[Parts], sizes: Sizes, device: str | torch.device | None) -> Division:
+    """Choose the forms of the layers that together move the fewest bytes, and the fewest slices that fit.
 
     Raises:
         BudgetError: the memory is too small.
     """
-    normed = any(parts.norm is not None for parts, _ in layers)
-    fixed = 8 * (sizes.nodes + 1) + (8 * sizes.nodes if normed else 0) + sizes.weights
+    normed = any(parts.norm is not None for parts, _, _ in layers)
+    fixed = offset_bytes(sizes.edges) * (sizes.nodes + 1) + (8 * sizes.nodes if normed else 0) + sizes.weights
     free = sizes.memory - fixed
     least = 4 * FLOAT * sizes.nodes + READING
     if free < least:
         raise BudgetError(f"infer needs {fixed + least} bytes of memory, got {sizes.memory}", fixed + least)
-    before, stages = sizes.columns, list[Stage]()
-    for place, (parts, after) in enumerate(layers):
-        forms = [parts] if parts.matrix is None else [parts, dataclasses.replace(parts, first=True)]
-        made = [_stage(form, after, before, place == 0, sizes, free, device) for form in forms]
-        stages.append(min(made, key=lambda stage: _bytes(stage, sizes, place == 0)))
-        before = stages[-1].columns_out
+    working = min(int(free * WORKING), MOST_WORKING)
+    best: list[tuple[float, list[Stage]]] = [(0.0, [])]
+    for layer in layers:
+        found: dict[bool, tuple[float, list[Stage]]] = {}
+        for moved, before in best:
+            for stage in _forms(layer, before[-1] if before else None, sizes, free, working, device):
+                total = moved + _bytes(stage, sizes, not before)
+                if stage.by_columns not in found or total < found[stage.by_columns][0]:
+                    found[stage.by_columns] = total, [*before, stage]
+        best = list(found.values())
+    stages = min(best, key=lambda each: each[0])[1]
     widest = max(math.ceil(stage.columns / stage.slices) for stage in stages)
-    edges = max(256, min(1 << 20, int(free * WORKING) // 4 // EDGE))
-    return Division(stages, edges, _rows(int(free * WORKING), 2 * FLOAT * widest), fixed, free)
+    edges = max(256, min(1 << 20, working // 4 // EDGE))
+    return Division(stages, edges, _rows(working, 2 * FLOAT * widest), fixed, free)
+
+
+def offset_bytes(edges: int) -> int:
+    """Bytes of a number of an edge in memory."""
+    return 4 if edges < 1 << 32 else 8
+
+
+def _forms(
+    layer: Parts, before: Stage | None, sizes: Sizes, free: int, working: int, device: str | torch.device | None
+) -> list[Stage]:
+    """A layer in each form that the one before allows: what comes by columns is added up as it is."""
+    parts, after, after_columns = layer
+    columns = sizes.columns if before is None else before.columns_out
+    made = [_stage((parts, after, None), columns, before is None, sizes, free, working, device)]
+    if before is not None and before.by_columns:
+        return [stage for stage in made if stage.slices == before.slices]
+    if parts.matrix is not None:
+        parts = dataclasses.replace(parts, first=True)
+        made.append(_stage((parts, after, None), columns, before is None, sizes, free, working, device))
+        if after_columns is not None and parts.takes_columns() and made[-1].slices > 1:
+            made.append(_stage((parts, after, after_columns), columns, before is None, sizes, free, working, device))
+    return made
 
 
 def _stage(
-    parts: Linear,
-    after: Callable[[Tensor], Tensor],
+    layer: Parts,
     before: int,
     first: bool,
     sizes: Sizes,
     free: int,
+    working: int,
     device: str | torch.device | None,
 ) -> Stage:
+    parts, after, after_columns = layer
     columns, own = parts.width(before), parts.own_width()
-    column, working = FLOAT * max(1, sizes.nodes), int(free * WORKING)
+    column = FLOAT * max(1, sizes.nodes)
     slices = math.ceil(columns / min(columns, max(1, (free - working) // column)))
-    held = first and slices == 1 and (columns + own) * column <= free - max(working, READING)
-    # Half of what is free to work with has sums: those that are made, and those of a piece of the edges.
-    adding = _rows(working // 2, 2 * FLOAT * math.ceil(columns / slices))
+    widest = math.ceil(columns / slices)
+    beside = widest if after_columns is not None else columns + own
+    held = first and (slices == 1 or after_columns is not None) and beside * column <= free - max(working, READING)
+    # Half of what is free to work with has sums: those that are made, and those of a piece of the edges. By columns
+    # there are also the own rows and those that are made.
+    adding = _rows(working // 2, (2 if after_columns is None else 4) * FLOAT * widest)
     both = 2 * columns + own
     finishing = _rows(working // 2, FLOAT * (both + columns)) if slices == 1 else _rows(free // 2, FLOAT * both)
     one = torch.zeros(1, before, device=device)
     mapped = parts.messages(one)
-    beside = parts.own(one) if own else mapped if parts.root is not None else None
-    columns_out = after(parts.combine(mapped, beside)).size(1)
-    return Stage(parts, after, columns, own, slices, held, columns_out, adding, finishing)
+    root = parts.own(one) if own else mapped if parts.root is not None else None
+    columns_out = after(parts.combine(mapped, root)).size(1)
+    return Stage(parts, after, after_columns, columns, own, slices, held, columns_out, adding, finishing)
 
 
 def _rows(memory: int, row: int) -> int:
@@ -138,7 +186,10 @@ def _rows(memory: int, row: int) -> int:
 
 def _bytes(stage: Stage, sizes: Sizes, first: bool) -> float:
     """What a layer moves for each node, but for its input at first and its output."""
-    stored = 0 if first and stage.held else 2 * (stage.columns + stage.own) * sizes.stored
-    if stage.slices > 1:
+    kept = 0.0 if first and stage.held and not stage.by_columns else stage.columns + stage.own
+    if stage.by_columns and stage.held:
+        kept -= stage.columns / stage.slices
+    stored = 2 * kept * sizes.stored
+    if stage.slices > 1 and not stage.by_columns:
         stored += 2 * stage.columns * FLOAT + (stage.columns * sizes.stored if stage.parts.needs_messages() else 0)
     return stored + stage.slices * 4 * sizes.edges / max(1, sizes.nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 
 _NODEWISE = ("Identity", "BatchNorm", "BatchNorm1d", "LayerNorm", "MessageNorm")
 """Norms of a node's own row, in the mode eval()."""
+
+_OF_NUMBERS = (torch.nn.ReLU, torch.nn.ELU, torch.nn.LeakyReLU, torch.nn.GELU, torch.nn.SiLU, torch.nn.Tanh)
+"""Activations of one number at a time. A subclass may be something else."""
 
 _OF_PAIRS = ("SAGEConv", "GINConv")
 """Convolutions that give the same rows from sources and targets apart, and so compute none for the neighbours."""
@@ -38,6 +42,8 @@ class Layer:
     """Its parts, if it adds up rows with coefficients that do not depend on them."""
     after: Callable[[Tensor], Tensor] | None = None
     """What follows the convolution, of a BasicGNN."""
+    after_columns: Callable[[Tensor, slice], Tensor] | None = None
+    """The same for some columns by themselves; None where it needs whole rows."""
 
     def describe(self) -> str:
         """What its rows depend on beside the parameters of the model."""
@@ -105,7 +111,9 @@ def _of_basic(model: Any, edge_weight: str | None, edge_attr: str | None) -> lis
         norm = _norm_of(conv, edge_weight)
         compute = _Convolution(model, i, norm, edge_weight, edge_attr)
         parts = None if edge_attr is not None else linear(conv, norm, edge_weight)
-        made.append(Layer(compute, norm, True, tuple(filter(None, (edge_weight, edge_attr))), parts, compute.after))
+        columns = compute.after_columns if compute.takes_columns() else None
+        tensors = tuple(filter(None, (edge_weight, edge_attr)))
+        made.append(Layer(compute, norm, True, tensors, parts, compute.after, columns))
     return made
 
 
@@ -116,6 +124,19 @@ def _norm_of(conv: Any, edge_weight: str | None) -> Norm | None:
     if not conv.normalize:
         return None
     return Norm(edge_weight, bool(conv.add_self_loops), 2.0 if conv.improved and edge_weight else 1.0)
+
+
+def _normed(norm: Any, columns: slice, h: Tensor) -> Tensor:
+    """Some columns, normalised by themselves."""
+    if type(norm) is torch.nn.Identity:
+        return h
+    weight, bias = (None if each is None else each[columns] for each in (norm.weight, norm.bias))
+    mean, variance = norm.running_mean[columns], norm.running_var[columns]
+    return torch.nn.functional.batch_norm(h, mean, variance, weight, bias, training=False, eps=norm.eps)
+
+
+def _hooked(*modules: Any) -> bool:
+    return any(each is not None and (each._forward_hooks or each._forward_pre_hooks) for each in modules)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,14 +157,32 @@ class _Convolution:
         model, i = self.model, self.place
         if i == model.num_layers - 1 and model.jk_mode is None:
             return h
-        if model.act is not None and model.act_first:
-            h = model.act(h)
-        h = model.norms[i](h)
-        if model.act is not None and not model.act_first:
-            h = model.act(h)
+        h = self._activated(h, model.norms[i])
         if i == model.num_layers - 1 and hasattr(model, "lin"):
             h = model.lin(h)
         return h
+
+    def _activated(self, h: Tensor, norm: Callable[[Tensor], Tensor]) -> Tensor:
+        act, first = self.model.act, self.model.act_first
+        if act is not None and first:
+            h = act(h)
+        h = norm(h)
+        return act(h) if act is not None and not first else h
+
+    def takes_columns(self) -> bool:
+        """Whether ``after_columns`` may be called."""
+        norm, act = self._norm(), self.model.act
+        batch = type(norm) is torch.nn.BatchNorm1d and norm.running_mean is not None
+        plain = (batch or type(norm) is torch.nn.Identity) and (act is None or type(act) in _OF_NUMBERS)
+        return plain and self.place < self.model.num_layers - 1 and not _hooked(norm, act)
+
+    def after_columns(self, h: Tensor, columns: slice) -> Tensor:
+        """Some columns of what ``after`` returns, of the same columns."""
+        return self._activated(h, functools.partial(_normed, self._norm(), columns))
+
+    def _norm(self) -> Any:
+        norm = self.model.norms[self.place]
+        return norm.module if type(norm).__name__ == "BatchNorm" else norm
 
     def _convolved(self, h: Tensor, batch: Any, degrees: Tensor | None) -> Tensor:
         conv = self.model.convs[self.place]

@@ -33,8 +33,10 @@ class Linear:
     """What is done to a node's own row, in the form that maps first; None: it has no part."""
     shared: float | None
     """What a node's own mapped row is multiplied by, where that is all of ``root``."""
-    behind: Callable[[Tensor], Tensor]
-    """From sum and own row, both mapped, to the rows that the layer gives."""
+    bias: Tensor | None
+    """What is added to sum and own row, both mapped."""
+    behind: Callable[[Tensor], Tensor] | None
+    """From these to the rows that the layer gives; None: they are it."""
     mapped: Callable[[Tensor, Tensor | None], Tensor]
     """From sum and own row, both as the layer before gave them, to the rows that the layer gives."""
     first: bool = False
@@ -66,7 +68,18 @@ class Linear:
             return self.mapped(total, own)
         if own is not None:
             total = total + (own if self.shared is None else self.shared * own)
-        return self.behind(total)
+        total = _biased(total, self.bias)
+        return total if self.behind is None else self.behind(total)
+
+    def takes_columns(self) -> bool:
+        """Whether some columns of the rows that the layer gives depend on the same columns alone, once mapped."""
+        return self.first and self.behind is None and self.shared is None
+
+    def combine_columns(self, total: Tensor, own: Tensor | None, columns: slice) -> Tensor:
+        """Some columns of what ``combine`` returns, of the same columns."""
+        if own is not None:
+            total = total + own
+        return total if self.bias is None else total + self.bias[columns]
 
 
 def linear(conv: Any, norm: Norm | None, edge_weight: str | None) -> Linear | None:
@@ -98,11 +111,9 @@ def _sage(conv: Any, reduce: Any, norm: Norm | None, _: str | None) -> Linear | 
         out = conv.lin_l(total)
         return normal(out if own is None else out + conv.lin_r(own))
 
-    def behind(rows: Tensor) -> Tensor:
-        return normal(_biased(rows, conv.lin_l.bias))
-
     root = conv.lin_r if conv.root_weight else None
-    return Linear(conv.lin_l.weight, reduce, norm, None, root, None, behind, mapped)
+    behind = normal if conv.normalize else None
+    return Linear(conv.lin_l.weight, reduce, norm, None, root, None, conv.lin_l.bias, behind, mapped)
 
 
 def _graph(conv: Any, reduce: Any, norm: Norm | None, edge_weight: str | None) -> Linear:
@@ -110,20 +121,15 @@ def _graph(conv: Any, reduce: Any, norm: Norm | None, edge_weight: str | None) -
         out: Tensor = conv.lin_rel(total) + conv.lin_root(own)
         return out
 
-    def behind(rows: Tensor) -> Tensor:
-        return _biased(rows, conv.lin_rel.bias)
-
-    return Linear(conv.lin_rel.weight, reduce, norm, edge_weight, conv.lin_root, None, behind, mapped)
+    bias = conv.lin_rel.bias
+    return Linear(conv.lin_rel.weight, reduce, norm, edge_weight, conv.lin_root, None, bias, None, mapped)
 
 
 def _gcn(conv: Any, reduce: Any, norm: Norm | None, edge_weight: str | None) -> Linear:
     def mapped(total: Tensor, _: Tensor | None) -> Tensor:
         return _biased(conv.lin(total), conv.bias)
 
-    def behind(rows: Tensor) -> Tensor:
-        return _biased(rows, conv.bias)
-
-    return Linear(conv.lin.weight, reduce, norm, edge_weight, None, None, behind, mapped)
+    return Linear(conv.lin.weight, reduce, norm, edge_weight, None, None, conv.bias, None, mapped)
 
 
 def _gin(conv: Any, reduce: Any, norm: Norm | None, _: str | None) -> Linear:
@@ -139,14 +145,15 @@ def _gin(conv: Any, reduce: Any, norm: Norm | None, _: str | None) -> Linear:
         assert head is not None and inner is not None  # else there is no matrix, and this is not called
         inner[0] = torch.nn.Identity()
         try:
-            out: Tensor = conv.nn(_biased(rows, head.bias))
+            out: Tensor = conv.nn(rows)
         finally:
             inner[0] = head
         return out
 
     plain = head is not None and type(head).__name__ == "Linear" and isinstance(getattr(head, "weight", None), Tensor)
     matrix: Any = head.weight if plain and head is not None and not head._forward_hooks else None
-    return Linear(matrix, reduce, norm, None, lambda x: x, scale, behind, mapped)
+    bias = None if matrix is None else head.bias
+    return Linear(matrix, reduce, norm, None, lambda x: x, scale, bias, behind, mapped)
 
 
 _KINDS: dict[str, Callable[..., Linear | None]] = {

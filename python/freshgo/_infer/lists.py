@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo._infer.columns import ranges
+from freshgo._infer.division import offset_bytes
 from freshgo._infer.files import Moved, read_at
 from freshgo.errors import InvalidArgumentError
 from freshgo.store import Store
@@ -29,8 +31,9 @@ class Piece(NamedTuple):
 
 
 class Lists:
-    """The in-edges by target. Offsets are in memory, 8 bytes a node, and weights that the store does not have by
-    target, 4 bytes an edge; the rest is read in pieces. Checksums are compared once, when it is opened."""
+    """The in-edges by target. Offsets are in memory, 4 bytes a node (8 from 2^32 edges on), and weights that the store
+    does not have by target, 4 bytes an edge; the rest is read in pieces. Checksums are compared once, when it is
+    opened."""
 
     def __init__(self, store: Store, edge_weight: str | None, piece: int, moved: Moved) -> None:
         self._moved, self._piece, self._files = moved, piece, dict[str, Any]()
@@ -38,18 +41,20 @@ class Lists:
         store._native.verify_topology()
         of = {array["name"]: array for array in store._info["topology"]}
         try:
-            self._open(Path(store.path), of, store, edge_weight)
+            self._open(Path(store.path), of, store, edge_weight, piece)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, path: Path, of: dict[str, Any], store: Store, edge_weight: str | None) -> None:
+    def _open(self, path: Path, of: dict[str, Any], store: Store, edge_weight: str | None, piece: int) -> None:
         self._dtypes = {name: np.dtype(array["dtype"]) for name, array in of.items()}
         moved = sum(array["n_bytes"] for name, array in of.items() if name in ("indptr", "indices"))
         self._moved.read += moved  # what comparing the checksums took
         for name, array in of.items():
             self._files[name] = os.open(path / array["file"], os.O_RDONLY)
-        self.ptr = self._read("indptr", 0, self.num_nodes + 1)
+        self._ptr = np.empty(self.num_nodes + 1, np.uint32 if offset_bytes(self.num_edges) == 4 else np.int64)
+        for first, end in ranges(self.num_nodes + 1, piece):
+            self._ptr[first:end] = self._read("indptr", first, end - first)
         self._weights: np.ndarray | None = None
         self._by_target = edge_weight is not None and store.weight_attr == edge_weight
         if edge_weight is not None and not self._by_target:
@@ -65,15 +70,19 @@ class Lists:
     def pieces(self, first: int, end: int) -> Iterator[Piece]:
         """The in-edges of the targets from ``first`` to before ``end``, in order, some at a time: a target's list may
         be in several pieces."""
-        at, stop = int(self.ptr[first]), int(self.ptr[end])
+        at, stop = int(self._ptr[first]), int(self._ptr[end])
         while at < stop:
             until = min(at + self._piece, stop)
-            lo = int(np.searchsorted(self.ptr, at, side="right")) - 1
-            hi = int(np.searchsorted(self.ptr, until, side="left"))
-            ptr = np.clip(self.ptr[lo : hi + 1] - at, 0, until - at)
+            lo = int(np.searchsorted(self._ptr, self._ptr.dtype.type(at), side="right")) - 1
+            hi = int(np.searchsorted(self._ptr, self._ptr.dtype.type(until), side="left"))
+            ptr = np.clip(self._ptr[lo : hi + 1].astype(np.int64) - at, 0, until - at)
             index = torch.from_numpy(self._read("indices", at, until - at))
             yield Piece(lo, torch.from_numpy(ptr), index, self._weight(at, until - at))
             at = until
+
+    def degrees(self, first: int, end: int) -> Tensor:
+        """How many in-edges the nodes from ``first`` to before ``end`` have, int64."""
+        return torch.from_numpy(np.diff(self._ptr[first : end + 1].astype(np.int64)))
 
     def _weight(self, at: int, count: int) -> Tensor | None:
         if not self.weighted:

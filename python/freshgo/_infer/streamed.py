@@ -2,7 +2,7 @@
 
 What is added up lies in memory, as many columns of all nodes as fit at a time, while the neighbour lists pass by in
 their order, as in ``propagate``. A layer writes what the next one adds up, in slices of columns, so that each slice is
-read once.
+read once. Where rows that a layer gives depend column by column on what was added up, it makes them slice by slice.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from freshgo._infer.columns import Columns, ranges
-from freshgo._infer.division import FLOAT, Division, Sizes, Stage, divide
+from freshgo._infer.division import FLOAT, Division, Sizes, divide
 from freshgo._infer.files import Moved, Rows
 from freshgo._infer.lists import Lists, order_of
 from freshgo._infer.outputs import Made
 from freshgo._infer.run import NUMPY, Run
+from freshgo._infer.sums import Sums
 from freshgo.errors import BudgetError, InvalidArgumentError
 from freshgo.loader import Loader
 
@@ -32,7 +33,8 @@ Step = tuple[str, int]
 
 class Streamed(Run):
     """Steps: the degrees where a layer needs them; the input, mapped where the first layer does that first, unless it
-    stays in memory; and for each layer the sums of its slices, where there are several, and its rows."""
+    goes to memory; and for each layer the sums of its slices, where there are several, and its rows, or these by
+    columns."""
 
     _division: Division
 
@@ -54,12 +56,15 @@ class Streamed(Run):
             self._dtype.itemsize,
             FLOAT * self._store.num_edges if apart else 0,
         )
-        layers = [(layer.linear, layer.after) for layer in self._layers if layer.linear and layer.after]
+        layers = [(of.linear, of.after, of.after_columns) for of in self._layers if of.linear and of.after]
         self._division = divide(layers, sizes, self._device)
         stages = self._division.stages
         self._steps: list[Step] = [("degrees", 0)] if self._norm is not None else []
         self._steps += [] if stages[0].held else [("scan", 0)]
         for place, stage in enumerate(stages):
+            if stage.by_columns:
+                self._steps += [("slices", place)]
+                continue
             self._steps += [("add", place)] if stage.slices > 1 else []
             self._steps += [("finish", place)]
         self.moved: dict[Step, Moved] = {step: Moved() for step in self._steps}
@@ -70,6 +75,7 @@ class Streamed(Run):
 
     def complete(self) -> dict[str, Made]:
         with contextlib.closing(Lists(self._store, self._weight, self._division.edges, self._now)) as self._lists:
+            self._sums_of = Sums(self._lists, lambda: self._kept("degrees", 2, dtype=np.float32))
             self.moved_before = Moved(self._now.read, self._now.written)
             while self._state["pass"] < len(self._steps):
                 step = self._steps[self._state["pass"]]
@@ -101,7 +107,8 @@ class Streamed(Run):
         return self._kept(f"messages{place}", stage.columns, stage.slices)
 
     def _own(self, place: int) -> Columns:
-        return self._kept(f"own{place}", self._division.stages[place].own)
+        stage = self._division.stages[place]
+        return self._kept(f"own{place}", stage.own, stage.slices if stage.by_columns else 1)
 
     def _sums(self, place: int) -> Columns:
         stage = self._division.stages[place]
@@ -123,7 +130,7 @@ class Streamed(Run):
         self._sync()
         self._state |= {"pass": self._state["pass"] + 1, "batches": 0}
         self._saved.write(self._state)
-        if step[0] == "finish":
+        if step[0] in ("finish", "slices"):
             for name in (f"messages{step[1]}", f"own{step[1]}", f"sums{step[1]}"):
                 if name in self._columns:
                     self._columns.pop(name).remove()
@@ -215,12 +222,50 @@ class Streamed(Run):
         stage, sums = self._division.stages[place], self._sums(place)
         units = list(ranges(self._store.num_nodes, stage.adding))
         for s in range(self._state["batches"] // max(1, len(units)), stage.slices):
-            rows = self._scaled(stage, self._messages(place).load(s, self._division.rows))
+            rows = self._sums_of.scaled(stage.parts, self._messages(place).load(s, self._division.rows))
             for unit in range(self._state["batches"] - s * len(units), len(units)):
                 first, end = units[unit]
-                sums.files[s].write(first, self._summed(stage, rows, first, end))
+                sums.files[s].write(first, self._sums_of.summed(stage.parts, rows, first, end))
                 self._done(("add", place), s * len(units) + unit + 1, stage.slices * len(units))
             del rows  # before the next slice comes
+
+    def _slices(self, place: int) -> None:
+        """Write what the next layer adds up, slice by slice."""
+        stage, kept, out = self._division.stages[place], self._messages(place), self._messages(place + 1)
+        own = self._own(place) if stage.own else None
+        units = list(ranges(self._store.num_nodes, stage.adding))
+        scanned = self._store.num_nodes if stage.held else 0  # the first units are rows of the input
+        total = scanned + stage.slices * len(units)
+        for s in range(max(0, self._state["batches"] - scanned) // max(1, len(units)), stage.slices):
+            held = stage.held and s == 0
+            rows = self._sums_of.scaled(
+                stage.parts, self._first_slice(total) if held else kept.load(s, self._division.rows)
+            )
+            columns, before = slice(kept.at[s], kept.at[s + 1]), scanned + s * len(units)
+            for unit in range(max(0, self._state["batches"] - before), len(units)):
+                first, end = units[unit]
+                summed = self._on_device(self._sums_of.summed(stage.parts, rows, first, end))
+                beside = None if own is None else self._on_device(own.slice(s, first, end))
+                out.files[s].write(first, stage.columns_of(summed, beside, columns).cpu())
+                self._done(("slices", place), before + unit + 1, total)
+            del rows  # before the next slice comes
+
+    def _first_slice(self, total: int) -> Tensor:
+        """The first slice of what the first layer adds up, from the input. What is beside it is written, if it is not
+        yet there."""
+        stage, kept, done = self._division.stages[0], self._messages(0), self._state["batches"]
+        beside = self._own(0) if stage.own else None
+        out = torch.empty(self._store.num_nodes, kept.at[1])
+        for at, ids, rows in self._input(0, self._division.free - out.nbytes):
+            made, end = stage.parts.messages(rows).cpu(), at + rows.size(0)
+            out[slice(at, end) if ids is None else ids] = made[:, : kept.at[1]]
+            if end > done:
+                _put(kept, at, ids, made, since=1)
+                own = stage.parts.own(rows)
+                if beside is not None and own is not None:
+                    _put(beside, at, ids, own.cpu())
+                self._done(("slices", 0), end, total)
+        return out
 
     def _finish(self, place: int) -> None:
         """Write what the next layer adds up, or the result."""
@@ -234,7 +279,7 @@ class Streamed(Run):
                 if whole is None:
                     total = self._sums(place).read(first, end)
                 else:
-                    total = self._summed(stage, whole[0], first, end)
+                    total = self._sums_of.summed(stage.parts, whole[0], first, end)
                 own = self._own_rows(place, whole, first, end)
                 for lo, hi in ranges(end - first, self._batch_size):
                     beside = None if own is None else self._on_device(own[lo:hi])
@@ -248,7 +293,7 @@ class Streamed(Run):
         if stage.slices > 1:
             return None
         if not stage.held:
-            return self._scaled(stage, self._messages(place).load(0, self._division.rows)), None
+            return self._sums_of.scaled(stage.parts, self._messages(place).load(0, self._division.rows)), None
         count = self._store.num_nodes
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
         for at, ids, given in self._input(0, self._division.free - rows.nbytes - own.nbytes):
@@ -259,7 +304,7 @@ class Streamed(Run):
                 own[here] = beside.cpu()
             if self._report is not None:
                 self._report(f"layer 1 of {len(self._layers)}", 0, count)
-        return self._scaled(stage, rows), own if stage.own else None
+        return self._sums_of.scaled(stage.parts, rows), own if stage.own else None
 
     def _own_rows(self, place: int, whole: tuple[Tensor, Tensor | None] | None, first: int, end: int) -> Tensor | None:
         stage = self._division.stages[place]
@@ -305,39 +350,9 @@ class Streamed(Run):
             self._files[path] = Rows(path, shape, dtype, self._now)
         return self._files[path]
 
-    def _scaled(self, stage: Stage, rows: Tensor) -> Tensor:
-        """Multiply some columns of all nodes by what GCN's coefficients have of the source."""
-        return rows if stage.parts.norm is None else rows.mul_(self._scales()[0].unsqueeze(1))
 
-    def _summed(self, stage: Stage, rows: Tensor, first: int, end: int) -> Tensor:
-        """What some columns of the in-neighbours of some nodes add up to."""
-        from freshgo import ops  # registers operators with torch
-
-        out = torch.zeros(end - first, rows.size(1))
-        for piece in self._lists.pieces(first, end):
-            out[piece.first - first :][: piece.ptr.numel() - 1] += ops.aggregate(
-                rows, piece.sources, piece.ptr, piece.weight, "sum"
-            )
-        if stage.parts.reduce == "mean":
-            ptr = torch.from_numpy(self._lists.ptr[first : end + 1])
-            out /= ptr.diff().clamp_(min=1).unsqueeze(1)
-        if stage.parts.norm is not None:
-            scale, loops = (of[first:end].unsqueeze(1) for of in self._scales())
-            out.addcmul_(loops, rows[first:end]).mul_(scale)
-        return out
-
-    def _scales(self) -> tuple[Tensor, Tensor]:
-        """By which each node's row is multiplied, and what its own loop weighs beside those in its list."""
-        if self._kept_scales is None:
-            both = self._kept("degrees", 2, dtype=np.float32).read(0, self._store.num_nodes)
-            self._kept_scales = both[:, 0].contiguous(), both[:, 1].contiguous()
-        return self._kept_scales
-
-    _kept_scales: tuple[Tensor, Tensor] | None = None
-
-
-def _put(columns: Columns, at: int, ids: Tensor | None, rows: Tensor) -> None:
+def _put(columns: Columns, at: int, ids: Tensor | None, rows: Tensor, since: int = 0) -> None:
     if ids is None:
-        columns.write(at, rows)
+        columns.write(at, rows, since)
     else:
-        columns.put(ids, rows)
+        columns.put(ids, rows, since)
