@@ -8,10 +8,11 @@ from typing import Any
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array
+from freshgo._args.frames import Frame
 from freshgo._args.parts import GraphParts, edge_parts, node_parts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
-from freshgo._args.types import UNNAMED
+from freshgo._args.types import UNNAMED, label_of
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store, opened
@@ -115,6 +116,7 @@ def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
         if not isinstance(value, Mapping):
             raise DTypeError(f"nodes{'' if flat else [node_type]} must be a mapping, got {checks.shown(value)}")
         parts.nodes[node_type] = node_parts(node_type, value)
+        _check_frames(node_type, parts.nodes[node_type].frames, store)
     for edge_type, value in by_edge.items():
         if not flat:
             if not isinstance(edge_type, tuple):
@@ -122,6 +124,17 @@ def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
             store._edges_of(edge_type)
         parts.edges[edge_type] = edge_parts(edge_type, value)
     return parts
+
+
+def _check_frames(node_type: str, given: dict[str, Frame], store: Store) -> None:
+    """Check that TensorFrames have the columns of the store's."""
+    known = store._frames().get(node_type, {}) if given else {}
+    for name, frame in given.items():
+        if frame != known.get(name):
+            raise InvalidArgumentError(
+                f"{label_of(node_type)}{name} is a TensorFrame with the columns {frame}, expected "
+                f"{known.get(name, 'none of this name')} as in the store"
+            )
 
 
 def _keys(store: Store, parts: GraphParts, given: Any) -> dict[str, Array]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from freshgo._args import frames
 from freshgo._args.arrays import Array
 from freshgo._args.checks import flag
 from freshgo._args.narrow import forms_of
@@ -167,6 +168,8 @@ def write_parts(
     ``attachments`` are arrays of the graph as a whole; ``opening`` is where streams wait that are read twice."""
     weights, forms = _weights(parts, weight_attr), forms_of(parts, dtype)
     attached = dict(attachments or {})
+    if parts.frames:
+        attached[frames.ATTACHMENT] = frames.written(parts.frames)
     again: dict[Any, set[str]] = {key: set(names) for key, names in forms.items()}
     for key, name in weights.items():
         again.setdefault(key, set()).add(name)

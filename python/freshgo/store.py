@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from freshgo._args import checks
+from freshgo._args import checks, frames
 from freshgo._args.aggregates import Aggregate
+from freshgo._args.frames import Frames
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import format_size
 from freshgo._args.types import UNNAMED, EdgeType, Types
@@ -176,6 +177,13 @@ class Store:
         self._edges = {of.edge_type: of for of in edges}
         self._attachments = {array["name"]: array for array in info["attachments"]}
         self._types = Types({name: of.num_nodes for name, of in self._nodes.items()}, list(self._edges))
+
+    def _frames(self) -> Frames:
+        """The TensorFrames of nodes, by node type and name."""
+        described = self._attachments.get(frames.ATTACHMENT)
+        if described is None:
+            return {}
+        return frames.read(self._native.read_rows(frames.ATTACHMENT, 0, described["shape"][0]))
 
     @classmethod
     def _of(cls, native: NativeStore) -> Store:

@@ -111,7 +111,19 @@ class _Changes:
                 if name not in arrays:
                     raise DTypeError(f"{label}{name} must be an array with rows or a path to a .npy file")
             for name, array in arrays.items():
-                self._tensors_of(self._owner(key, name, array))[name] = array
+                owner = self._owner(key, name, array)
+                self._check_frames(owner, name, array)
+                self._tensors_of(owner)[name] = array
+
+    def _check_frames(self, owner: str | EdgeType, name: str, array: Array) -> None:
+        """Check that columns of a TensorFrame stay as many as they are."""
+        for frame_name, frame in self._store._frames().get(owner if isinstance(owner, str) else "", {}).items():
+            width = frame.widths(frame_name).get(name)
+            if isinstance(owner, str) and width is not None and (len(array.shape) < 2 or array.shape[1] != width):
+                raise InvalidArgumentError(
+                    f"{label_of(owner)}{name} has shape {list(array.shape)}, but is part of the TensorFrame "
+                    f"{frame_name!r}: expected rows of {width}"
+                )
 
     def add_splits(self, given: Any) -> None:
         for key, items in self._by_type("splits", given):

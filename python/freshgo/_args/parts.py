@@ -20,6 +20,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
 from freshgo._args.arrays import Array, NpyFile, Stream
+from freshgo._args.frames import Frame, Frames, is_frame, take_apart
 from freshgo._args.matrices import with_edge_index
 from freshgo._args.npy_files import is_of_types, read_directory, read_npy_header, read_types
 from freshgo._args.types import UNNAMED, EdgeType, label_of
@@ -48,6 +49,8 @@ class NodeParts:
     num_nodes: int | None
     tensors: dict[str, Array]
     splits: dict[str, Array]
+    frames: dict[str, Frame] = dataclasses.field(default_factory=dict)
+    """By the name of a TensorFrame, of which ``tensors`` has the columns."""
 
 
 @dataclasses.dataclass
@@ -64,6 +67,11 @@ class GraphParts:
 
     nodes: dict[str, NodeParts]
     edges: dict[EdgeType, EdgeParts]
+
+    @property
+    def frames(self) -> Frames:
+        """The TensorFrames of nodes."""
+        return {node_type: nodes.frames for node_type, nodes in self.nodes.items() if nodes.frames}
 
 
 def graph_parts(data: object) -> GraphParts:
@@ -137,9 +145,12 @@ def _types_of_homogeneous(data: object) -> dict[Any, Any]:
         raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys})")
     edges: dict[str, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
-    arrays = named_arrays(items, "")
+    frames = {name: value for name, value in items.items() if is_frame(value)}
+    if given_nodes is None and frames:
+        given_nodes = len(next(iter(frames.values())))
+    arrays = named_arrays({name: value for name, value in items.items() if name not in frames}, "")
     num_nodes, num_edges = _count_nodes(given_nodes, arrays, ""), edges["edge_index"].shape[1]
-    nodes: dict[str, Any] = {"num_nodes": num_nodes, "splits": given_splits}
+    nodes: dict[str, Any] = {"num_nodes": num_nodes, "splits": given_splits, **frames}
     for name, array in arrays.items():
         is_node, is_edge = array.shape[0] == num_nodes, array.shape[0] == num_edges
         if not (is_node or is_edge):
@@ -170,8 +181,9 @@ def node_parts(node_type: str, value: object) -> NodeParts:
         raise DTypeError(f"node type {node_type!r} must be a mapping from names to tensors, got {type(value).__name__}")
     items, label = dict(value), label_of(node_type)
     given, splits = items.pop("num_nodes", None), items.pop("splits", None)
+    items, frames = take_apart(items, label)
     arrays = named_arrays(items, label)
-    parts = NodeParts(_count_nodes(given, arrays, label), arrays, named_splits(splits, label))
+    parts = NodeParts(_count_nodes(given, arrays, label), arrays, named_splits(splits, label), frames)
     if parts.num_nodes is None and arrays:
         parts.num_nodes = int(next(iter(arrays.values())).shape[0])
     for name, array in arrays.items():

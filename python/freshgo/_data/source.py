@@ -14,6 +14,7 @@ from torch import Tensor
 from freshgo._args import aggregates, checks
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import Array, NpyFile, Pipe, Stream, as_tensor, tensor_digest
+from freshgo._args.frames import Frames
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, graph_parts
 from freshgo._args.size import available_memory
 from freshgo._args.types import UNNAMED, EdgeType, Types, label_of
@@ -40,6 +41,8 @@ class Source(Protocol):
     """The tensors that are stored in fewer bytes, by the same names."""
     tensors: Collection[str]
     """The same names of all tensors of a store."""
+    frames: Frames
+    """The TensorFrames of nodes, whose columns are such tensors."""
 
     def split(self, name: str, node_type: str) -> Tensor:
         """Return the node ids, or the mask, of a split of a node type."""
@@ -97,6 +100,7 @@ class StoreSource:
             name: Narrow(tensor) for name, tensor in described.items() if tensor["error"] is not None
         }
         self.tensors: Collection[str] = described
+        self.frames: Frames = store._frames()
         self.row_bytes = {
             self.types.node_name(i, name): torch.Size(info.shape[1:]).numel() * info.dtype.itemsize
             for i, (node_type, of) in enumerate(stored.items())
@@ -143,7 +147,9 @@ class MemorySource:
     tensors: Collection[str] = ()
 
     def __init__(self, data: object, first_layer: object = None) -> None:
-        parts, self.first = _choose(graph_parts(in_memory(data)), first_layer)
+        given = graph_parts(in_memory(data))
+        self.frames: Frames = given.frames
+        parts, self.first = _choose(given, first_layer)
         self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
         self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
         self._tensors = {node_type: frozenset(nodes.tensors) for node_type, nodes in parts.nodes.items()}

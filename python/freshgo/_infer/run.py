@@ -140,6 +140,13 @@ class Run:
             raise InvalidArgumentError(
                 f"the store has no node-level tensor {self._tensor!r}, the input of the first layer"
             )
+        frames = [item for of in self._store._frames().values() for item in of.items()]
+        whole = next((name for name, frame in frames if self._tensor in frame.widths(name)), None)
+        if whole is not None:
+            raise InvalidArgumentError(
+                f"tensor={self._tensor!r} is part of the TensorFrame {whole!r}, expected a tensor by itself; a layer "
+                "finds the frame in the batch"
+            )
         if not types.homogeneous and any(layer.basic for layer in self._layers):
             raise InvalidArgumentError("a BasicGNN is for homogeneous graphs, and the store is not: give layers=")
         for layer in self._layers:

@@ -42,6 +42,8 @@ def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
     stores = _stores(types, raw.tensors)
     for node_type in types.node_types:
         _complete_nodes(stores[node_type], node_type, request.inputs)
+        for name, frame in request.frames.get(node_type, {}).items():
+            stores[node_type][name] = frame.put_together(name, stores[node_type])
     first = _first(stores, request.first)
     for edge_type in types.edge_types:
         # PyG differentiates an EdgeIndex only if there are as many sources as targets.

@@ -14,6 +14,7 @@ from freshgo import policies
 from freshgo._args import checks, host
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import values_digest
+from freshgo._args.frames import Frames, check_package
 from freshgo._args.times import Trees, trees
 from freshgo._args.types import ByRelation, EdgeType, Inputs, Types
 from freshgo._data.narrow import check_names
@@ -197,6 +198,8 @@ class Request:
     options: LoaderOptions
     first: dict[str, Aggregate]
     """What stands for the first layer, by node type."""
+    frames: Frames
+    """The TensorFrames that node types of batches have."""
 
     @property
     def drawn(self) -> Types:
@@ -288,7 +291,8 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         "aggregate": next((info.name for info in source.first.values()), None) if source.directory else None,
     }
     asked = dataclasses.replace(asked, input_nodes=None)  # the library has a copy, the user's may be large
-    return Request(asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first)
+    check_package(source.frames)
+    return Request(asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first, source.frames)
 
 
 def _memory(asked: Asked, source: Source) -> int:

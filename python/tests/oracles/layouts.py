@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 Graph = dict[Any, dict[str, Any]]
 
@@ -165,4 +166,13 @@ def write_npy_types(root: Path, graph: Graph, separator: str, names: dict[str, s
             if isinstance(value, np.ndarray):
                 turned = np.ascontiguousarray(value.T) if name == "edge_index" and pairs else value
                 np.save(directory / f"{names.get(name, name)}.npy", turned)
+    return root
+
+
+def write_mag240m(root: Path, graph: Graph) -> Path:
+    """Write a heterogeneous graph as OGB-LSC's MAG240M, with its pickles; returns ``root``."""
+    write_npy_types(root, graph, "___", {"x": "node_feat", "y": "node_label"}, pairs=False)
+    meta = {key: part["num_nodes"] for key, part in graph.items() if isinstance(key, str)}
+    torch.save({**meta, "num_classes": 5}, root / "meta.pt")
+    torch.save(graph["paper"]["splits"], root / "split_dict.pt")
     return root

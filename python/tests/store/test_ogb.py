@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -138,17 +139,86 @@ def test_the_package_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     make = nodeproppred.PygNodePropPredDataset if pyg else nodeproppred.NodePropPredDataset
     opened = make(name=name, root=str(tmp_path))
     with convert(opened, tmp_path / "o", **SMALL) as got, convert(root, tmp_path / "d", **SMALL) as want:
-        assert got.num_nodes_dict == want.num_nodes_dict and got.num_edges == want.num_edges
-        for key in [*want.node_types, *want.edge_types] or [None]:
-            a, b = (got, want) if key is None else (got[key], want[key])
-            assert sorted(a.tensors) == sorted(b.tensors), key
-            for tensor in b.tensors:
-                assert torch.equal(a[tensor], b[tensor]), (key, tensor)
-            for split in getattr(b, "splits", {}):
-                assert torch.equal(a.split(split), b.split(split)), (key, split)
-        for file in ("indptr", "indices", "edge_ids"):
-            for path in Path(want.path).glob(f"*{file}.bin"):
-                assert path.read_bytes() == (Path(got.path) / path.name).read_bytes()
+        assert_same(got, want)
+
+
+def assert_same(got: Any, want: Any) -> None:
+    """Compare two stores of the same graph."""
+    assert got.num_nodes_dict == want.num_nodes_dict and got.num_edges == want.num_edges
+    for key in [*want.node_types, *want.edge_types] or [None]:
+        a, b = (got, want) if key is None else (got[key], want[key])
+        assert sorted(a.tensors) == sorted(b.tensors), key
+        for tensor in b.tensors:
+            assert torch.equal(a[tensor], b[tensor]), (key, tensor)
+        for split in getattr(b, "splits", {}):
+            assert torch.equal(a.split(split), b.split(split)), (key, split)
+    for file in ("indptr", "indices", "edge_ids"):
+        for path in Path(want.path).glob(f"*{file}.bin"):
+            assert path.read_bytes() == (Path(got.path) / path.name).read_bytes()
+    assert got.link_splits == want.link_splits
+    for split in want.link_splits:
+        a, b = got.links(split), want.links(split)
+        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in b), split
+
+
+@pytest.mark.parametrize("pyg", [False, True])
+@pytest.mark.parametrize("name", ["ogbl-collab", "ogbl-citation2", "ogbl-biokg"])
+def test_the_package_reads_the_same_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pyg: bool, name: str
+) -> None:
+    """Its data sets for links, with their splits."""
+    linkproppred = pytest.importorskip("ogb.linkproppred")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    rng, root = np.random.default_rng(seed_of(9)), tmp_path / name.replace("-", "_")
+    if name == "ogbl-biokg":
+        graph = layouts.typed_graph(seed_of(9))
+        layouts.write_ogb_types(root, graph)
+        for left in (root / "raw" / "node-label", root / "raw" / "node-feat", root / "split"):
+            shutil.rmtree(left)
+        (root / "raw" / "nodetype-has-label.csv.gz").unlink()
+        (root / "RELEASE_v2.txt").rename(root / "RELEASE_v1.txt")
+        ends = {"head_type": ["author", "paper"] * 10, "tail_type": ["paper", "institution"] * 10}
+        splits = {split: {**ends, "head": rng.integers(10, size=20)} for split in ("train", "valid", "test")}
+    else:
+        graph = layouts.ogb_graph(seed_of(9))
+        nodes, edges = graph[""], graph["", "", ""]
+        del nodes["y"], nodes["splits"], edges["edge_attr"]
+        if name == "ogbl-collab":
+            del nodes["node_year"]
+            edges |= {name: rng.integers(1, 9, size=(900, 1)) for name in ("edge_weight", "edge_year")}
+        layouts.write_ogb_csv(root, graph)
+        splits = {
+            split: {"edge": torch.from_numpy(rng.integers(300, size=(30, 2))), "weight": rng.random(30)}
+            for split in ("train", "valid", "test")
+        }
+    directory = root / "split" / ("random" if name == "ogbl-biokg" else "time")
+    directory.mkdir(parents=True)
+    for split, arrays in splits.items():
+        torch.save(arrays, directory / f"{split}.pt")
+    (root / "processed").mkdir()
+    opened = (linkproppred.PygLinkPropPredDataset if pyg else linkproppred.LinkPropPredDataset)(name, str(tmp_path))
+    with convert(opened, tmp_path / "o", **SMALL) as got:
+        assert got.link_splits == ["train", "valid", "test"]
+        with convert(root, tmp_path / "d", allow_pickle=True, **SMALL) as want:
+            assert_same(got, want)
+
+
+def test_the_package_reads_the_same_mag240m(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lsc = pytest.importorskip("ogb.lsc")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    root = layouts.write_mag240m(tmp_path / "mag240m_kddcup2021", layouts.typed_graph(seed_of(10)))
+    (root / "RELEASE_v1.txt").touch()
+    opened = lsc.MAG240MDataset(str(tmp_path))
+    with convert(opened, tmp_path / "o", **SMALL) as got:
+        assert set(got["paper"].splits) == {"train", "valid", "test-whole", "test-dev", "test-challenge"}
+        for split, ids in opened.get_idx_split().items():
+            assert got.split(split, "paper").tolist() == ids.tolist()
+        with convert(tmp_path, tmp_path / "d", allow_pickle=True, source="mag240m", **SMALL) as want:
+            for name in ("train", "valid"):
+                assert torch.equal(got.split(name, "paper"), want.split(name, "paper"))
+            for key in want.node_types + want.edge_types:
+                assert got[key].tensors == want[key].tensors
+                assert all(torch.equal(got[key][tensor], want[key][tensor]) for tensor in want[key].tensors)
 
 
 def test_data_sets_are_known_by_their_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from store_oracle import check_store
 from freshgo import convert, errors
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
-OGB_NAMES = {"x": "node_feat", "y": "node_label"}
 
 
 def compare(store: Any, want: layouts.Graph) -> None:
@@ -33,11 +32,8 @@ def compare(store: Any, want: layouts.Graph) -> None:
 def mag240m(root: Path, seed: int) -> layouts.Graph:
     """Write a directory of MAG240M with its pickles; returns its graph without splits."""
     graph = layouts.typed_graph(seed)
-    splits = graph["paper"].pop("splits")
-    layouts.write_npy_types(root / "mag240m_kddcup2021", graph, "___", OGB_NAMES, pairs=False)
-    meta = {key: part["num_nodes"] for key, part in graph.items() if isinstance(key, str)}
-    torch.save({**meta, "num_classes": 5}, root / "mag240m_kddcup2021" / "meta.pt")
-    torch.save(splits, root / "mag240m_kddcup2021" / "split_dict.pt")
+    layouts.write_mag240m(root / "mag240m_kddcup2021", graph)
+    del graph["paper"]["splits"]
     return graph
 
 
