@@ -121,6 +121,15 @@ class LinkLoader(Loader[BatchType]):
         times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))
         super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
 
+    def __call__(self, index: Any) -> BatchType:
+        """Return one batch now, of the links at these places, with ``input_id = index``: see :meth:`Loader.__call__`.
+
+        Args:
+            index: integers in ``[0, number of links)``, a list or tensor; they may repeat. Integers ``[2, num_links]``
+                are the ends of links, as :meth:`sample` takes them.
+        """
+        return self.sample(index) if on_demand.are_ends(index) else super().__call__(index)
+
     def sample(self, ids: Any, time: Any = None) -> BatchType:
         """Return one batch now, for any links: see :meth:`Loader.sample`.
 

@@ -210,7 +210,7 @@ def by_relation(value: Mapping[Any, Any]) -> ByRelation:
     lengths = {len(hops) for hops in result.values()}
     if len(lengths) > 1:
         listed = ", ".join(f"{key}: {hops}" for key, hops in result.items())
-        raise InvalidArgumentError(f"num_neighbors must have as many hops for every edge type, got {listed}")
+        raise InvalidArgumentError(f"num_neighbors: hops must be the same across all edge types, got {listed}")
     return result
 
 

@@ -38,6 +38,14 @@ def places(index: object) -> Ask:
     return {"inputs": _owned(ids)}
 
 
+def are_ends(index: object) -> bool:
+    """Whether they are ends of links, ``[2, num_links]``, and not places of links."""
+    try:
+        return as_tensor(index).dim() == 2
+    except (TypeError, ValueError):
+        return False
+
+
 def nodes(request: Request, source: Source, ids: object, time: object) -> tuple[Ask, Request]:
     """Return the question for nodes, which are given as ``input_nodes`` are, and the request of a loader over them."""
     assert request.inputs is not None  # a LinkLoader asks for links

@@ -171,6 +171,7 @@ def test_links(form: Form, negatives: Any) -> None:
         assert_equal(got, want)
         want = first_over(LinkLoader, form.data, [3, 2], some, **how)
         assert_equal(loader.sample(edges[:, places]), want)
+        assert_equal(loader(edges[:, places].tolist()), want)
         with pytest.raises(INVALID, match=r"shape \[2, num_links\], got \[3, 2\]"):
             loader.sample(edges[:, places].T)
         with pytest.raises(DTYPE, match="got None"):

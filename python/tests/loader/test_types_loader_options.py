@@ -59,7 +59,11 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
         ({("paper", "cites"): [3]}, DTYPE, r"edge types \(source, relation, target\).*got \('paper', 'cites'\)"),
         ({"paper__cites__paper": [3]}, DTYPE, r"got 'paper__cites__paper'"),
         ({("paper", 1, "paper"): [3]}, DTYPE, r"got \('paper', 1, 'paper'\)"),
-        ({WRITES: [3], CITES: [3, 2]}, INVALID, r"as many hops for every edge type, got .*: \[3\], .*: \[3, 2\]"),
+        (
+            {WRITES: [3], CITES: [3, 2]},
+            INVALID,
+            r"hops must be the same across all edge types, got .*: \[3\], .*: \[3, 2\]",
+        ),
         ({WRITES: [-2], CITES: [3]}, INVALID, r"num_neighbors\[\('author', .*\)\]\[0\] must be at least 0, or -1.*-2"),
         ({WRITES: 3, CITES: 3}, DTYPE, r"num_neighbors\[.*\] must be a list of ints"),
         ({WRITES: [1.5], CITES: [3]}, DTYPE, r"num_neighbors\[.*\]\[0\] must be an int, got 1.5"),
