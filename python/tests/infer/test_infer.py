@@ -181,7 +181,7 @@ WIDE: dict[str, Callable[[], Any]] = {
     "gcn, no loops": lambda: tg.GCN(900, 910, 2, 5, add_self_loops=False),
     "gin": lambda: tg.GIN(900, 950, 3, 150),
     "gin, norm": lambda: tg.GIN(900, 200, 2, 5, norm="BatchNorm", train_eps=True, jk="last"),
-    "graph conv, norm": lambda: GraphConvs(900, 600, 2, 5, norm="BatchNorm", act="elu", act_first=True),
+    "graph conv, norm": lambda: GraphConvs(900, 950, 3, 5, norm="BatchNorm", act="elu", act_first=True),
 }
 
 
