@@ -38,6 +38,7 @@ from freshgo.policies import Belady, Hotness, Online
 from freshgo.propagate import propagate
 from freshgo.relayout import relayout
 from freshgo.samplers import Labor, RandomWalk
+from freshgo.shard import shard
 from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
 from freshgo.tables import Table, convert_tables
 from freshgo.update import update
@@ -83,6 +84,7 @@ __all__ = [
     "propagate",
     "quantization_error",
     "relayout",
+    "shard",
     "simulate",
     "update",
 ]

@@ -20,6 +20,7 @@ from freshgo.errors import FreshgoError, InvalidArgumentError
 from freshgo.policies import METRICS
 from freshgo.propagate import propagate
 from freshgo.relayout import ORDERS, relayout
+from freshgo.shard import shard
 from freshgo.store import Store
 from freshgo.tables import convert_tables
 
@@ -144,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "--isolated-nodes", action="store_true", help="confirm far more nodes than edges and tensors can name"
     )
     _add_hotness(command)
+    _add_hot_rows(command)
     command.set_defaults(run=_convert)
 
     command = commands.add_parser("relayout", help="copy a store with its rows in the order of their use")
@@ -151,9 +153,19 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("store", type=_path, help="directory to create")
     command.add_argument("--order", choices=ORDERS, default="hot+community", help="of the rows (default: %(default)s)")
     _add_hotness(command)
+    _add_hot_rows(command)
     command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
     command.set_defaults(run=_relayout)
+
+    command = commands.add_parser("shard", help="divide the rows of a store's node tensors among hosts")
+    command.add_argument("source", type=_path, help="the store to divide")
+    command.add_argument("out", type=_path, help="directory to create, with a store for each part")
+    command.add_argument("--parts", metavar="N", type=_at_least(1), required=True, help="how many, such as the hosts")
+    _add_hotness(command)
+    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
+    command.add_argument("--overwrite", action="store_true", help="replace parts that are there")
+    command.set_defaults(run=_shard)
 
     command = commands.add_parser("propagate", help="add to a store what features of in-neighbours add up to")
     command.add_argument("store", type=_path, help="its directory")
@@ -200,6 +212,9 @@ def _add_hotness(command: argparse.ArgumentParser) -> None:
         type=_input_nodes,
         help="for these two: the split that is trained on; of a heterogeneous graph TYPE:SPLIT",
     )
+
+
+def _add_hot_rows(command: argparse.ArgumentParser) -> None:
     command.add_argument("--hot-rows", metavar="N", type=int, help="rows that hot+community lays out by hotness alone")
 
 
@@ -221,12 +236,11 @@ def _hotness(options: argparse.Namespace) -> dict[str, Any]:
         "hotness": options.hotness,
         "num_neighbors": options.num_neighbors,
         "input_nodes": options.input_nodes,
-        "hot_rows": options.hot_rows,
     }
 
 
 def _convert(options: argparse.Namespace) -> None:
-    given = _hotness(options)
+    given = {**_hotness(options), "hot_rows": options.hot_rows}
     order = None if options.relayout is None else {"order": options.relayout, **given}
     if order is None and any(value is not None for value in given.values()):
         raise InvalidArgumentError("--hotness, --num-neighbors, --input-nodes and --hot-rows need --relayout")
@@ -266,9 +280,24 @@ def _relayout(options: argparse.Namespace) -> None:
         order=options.order,
         memory=options.memory,
         overwrite=options.overwrite,
+        hot_rows=options.hot_rows,
         **_hotness(options),
     ) as store:
         print(store.inspect())
+
+
+def _shard(options: argparse.Namespace) -> None:
+    path = shard(
+        options.source,
+        options.out,
+        parts=options.parts,
+        memory=options.memory,
+        overwrite=options.overwrite,
+        **_hotness(options),
+    )
+    for name in ("graph", *(f"part-{part}" for part in range(options.parts))):
+        with Store.open(path / name) as store:
+            print(store.inspect())
 
 
 def _propagate(options: argparse.Namespace) -> None:

@@ -107,7 +107,7 @@ def train(
             one number.
         loader: a loader of a store, whose next epochs are trained. Its ``memory`` is divided among the samplers; the
             batches that wait come on top. Not with ``history``, ``reorder``, ``device``, ``pin_memory``,
-            ``transform_workers``, ``share``, a :class:`MemoryBudget`, or several ranks.
+            ``transform_workers``, ``share``, ``features``, a :class:`MemoryBudget`, or several ranks.
         model: its parameters and buffers are trained. Gradients must not be sparse. Buffers are those of the first
             batch of an update, as in DistributedDataParallel.
         optimizer: of the parameters of ``model``. What clips gradients or changes the rate of learning is a hook of its
@@ -201,6 +201,7 @@ def _checked(step: object, loader: Loader[Any], model: object, optimizer: object
         "pin_memory": asked.pin_memory,
         "transform_workers": asked.transform_workers > 0,
         "share": asked.share is not None,
+        "features": asked.features is not None,
         "a MemoryBudget": isinstance(asked.memory, MemoryBudget),
         "rank and world_size": asked.ranks.given is not None,
         "several ranks": asked.ranks.shared(),

@@ -26,6 +26,8 @@ from freshgo._native.loader import RawBatch
 from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
+from freshgo._sharded.loading import Sharded
+from freshgo._sharded.source import ShardedSource
 from freshgo._share.host import opener
 from freshgo.errors import DTypeError, InvalidArgumentError, RankError
 from freshgo.memory import MemoryBudget
@@ -163,6 +165,17 @@ class Loader(Generic[BatchType]):
             of the host, and batches come through shared memory without a copy. All ranks open the loader together,
             after ``init_process_group``, and the ranks of a host begin their epochs together. Not with ``history``,
             ``reorder``, ``device_cache``, a :class:`MemoryBudget` and ``rank``.
+        features (str, default None): ``"sharded"`` takes rows of node tensors from the ranks that have them. ``data``
+            is then the directory that :func:`freshgo.shard` has written, of which each host needs the graph and parts
+            for its ranks: of N parts, rank r of w reads part ``r * N // w``, and those up to the next rank's. Rows come
+            over a process group of gloo while the loop has the batch before. All ranks begin their epochs together.
+            ``feature_cache`` (None: half of ``memory``) is for these rows, of whatever part: the hottest by ``cache``
+            (a hotness, scores or ``"none"``; ``"auto"`` is ``"expected"``) stay in what batches on their way leave of
+            it. Not with ``history``, ``reorder``, ``first_layer``, ``device_cache``, ``share``, a
+            :class:`MemoryBudget` and ``rank``; :meth:`sample` needs a process without a group.
+        exchange (str, default ``"auto"``): with ``features="sharded"``, how rows are handed over. ``"all_to_all"``:
+            every rank with all others at a time. ``"rounds"``: in rounds of disjoint pairs, a bounded number of bytes
+            at a time (FreshGNN). ``"auto"`` measures both in the first batches.
         num_workers (int, default 0): threads that sample; more than 1024 count as 1024. 0 is as many as there are cores
             that this process may use, by its affinity and the quotas of its control groups, divided among the ranks of
             this host (``LOCAL_WORLD_SIZE``).
@@ -250,7 +263,8 @@ class Loader(Generic[BatchType]):
             batch is too large to be measured within ``memory``, an estimate that suffices.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
-            number of ranks has changed; with ``share="host"`` also if another rank has died.
+            number of ranks has changed; with ``share="host"`` or ``features="sharded"`` also if another rank has died,
+            or does not answer within the timeout of the process group.
         ServerError: with ``share="host"``, if the process that makes the batches has died or cannot be started.
     """
 
@@ -283,6 +297,8 @@ class Loader(Generic[BatchType]):
         world_size: int | None = None,
         uneven: str | None = None,
         share: str | None = None,
+        features: str | None = None,
+        exchange: str = "auto",
         num_workers: int = 0,
         prefetch: int = 4,
         memory: int | str | MemoryBudget | None = None,
@@ -316,7 +332,8 @@ class Loader(Generic[BatchType]):
         self._token = object()  # tells the batches of this loader from others
         self._at, self._agreement = Position(), Agreement()
         self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
-        self._source = open_source(data, asked.first_layer)
+        self._source = open_source(data, asked.first_layer) if asked.features is None else ShardedSource(data)
+        self._sharded: Sharded | None = None
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
@@ -325,10 +342,15 @@ class Loader(Generic[BatchType]):
                 asked.device, self._source, request.policy, request.options, asked.device_cache, asked.pin_memory
             )
             self._options = self._delivery.adapt(request.options)
+            if isinstance(self._source, ShardedSource):
+                self._sharded = Sharded(self._source, request.policy, self._options, asked.exchange)
+                self._options = self._sharded.adapt(self._options)
             asked_dtype, delivered_dtype = request.options["feature_dtype"], self._options["feature_dtype"]
             self._narrow = Delivered(self._source.narrow, asked_dtype, delivered_dtype)
             budget = memory if isinstance(memory, MemoryBudget) else None
             make, self._opened_by = opener(self._source, asked.share)
+            if self._sharded is not None:
+                make = self._sharded.opener(make)
             with self._at.lock:  # so that it lends nothing before it is whole
                 self._openings = Openings(make, self._options, budget, self)
             self._order = self._planned_order()
@@ -456,10 +478,16 @@ class Loader(Generic[BatchType]):
           ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
         - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,
           ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.
+        - ``"sharded"``: with ``features="sharded"``, what divided rows took since the ranks of the last process group
+          joined: ``"rows_held"`` of batches that were in memory, ``"rows_own"`` of the rank's parts,
+          ``"rows_remote"``; ``"rows_served"`` for other ranks, ``"bytes_sent"`` and ``"bytes_received"``,
+          ``"turns"`` of the exchange, ``"seconds_exchanging"``, ``"exchange"`` (the way of the next one),
+          ``"hot_rows"`` in memory, and ``"bytes_read"`` and ``"requests"`` of the parts.
         - ``"openings"``: how often a :class:`MemoryBudget` opened it; 1 without one.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
-        figures = {**self._openings.stats(), **self._delivery.stats()}
+        sharded = {} if self._sharded is None else self._sharded.stats()
+        figures = {**self._openings.stats(), **self._delivery.stats(), **sharded}
         if prefix is None:
             return {**figures, "epochs": list(self._at.whole)}
         if not isinstance(prefix, str):
@@ -482,6 +510,8 @@ class Loader(Generic[BatchType]):
         self._at.end()
         if self._history is not None:
             self._history._closing(self)
+        if self._sharded is not None:
+            self._sharded.close()
         self._openings.close()
         if self._workers is not None:
             self._workers.close()
@@ -550,6 +580,7 @@ class Loader(Generic[BatchType]):
             {
                 "the version of freshgo": importlib.metadata.version("freshgo"),
                 **self._config(),
+                **({"features": "whole"} if self._sharded is None else self._sharded.described()),
                 "reorder": self._options["reorder"],
                 "order": self._order,
                 "uneven": share.uneven,
@@ -570,7 +601,10 @@ class Loader(Generic[BatchType]):
             self._asking += 1
         try:
             with stage("freshgo.sample"):
-                raw = self._delivery.one(native.sample(ask))
+                raw = native.sample(ask)
+                if self._sharded is not None:
+                    raw = self._sharded.one(raw, self._share())
+                raw = self._delivery.one(raw)
         finally:
             with self._at.lock:
                 self._asking -= 1
@@ -579,7 +613,7 @@ class Loader(Generic[BatchType]):
     def _seek(self, epoch: int, batch: int) -> None:
         with self._at.lock:
             self._at.end()
-            self._openings.stop()
+            self._stop_work()
             self._at.move(epoch, batch)
 
     # What its budget calls.
@@ -649,8 +683,12 @@ class Loader(Generic[BatchType]):
         return share if uneven is None else dataclasses.replace(share, uneven=uneven)
 
     def _settle(self, share: Share) -> None:
+        if self._sharded is not None:
+            self._sharded.open(share)
         if self._agreement.pending(self._ranks):
             self._agree(share)
+        if self._sharded is not None:
+            self._sharded.join()
         self._openings.ready()
         if self._planned_order() != self._order:
             raise InvalidArgumentError(
@@ -670,19 +708,29 @@ class Loader(Generic[BatchType]):
                 f"{now[1]}; open another one"
             )
         native = self._openings.ready()
+        if self._sharded is not None:
+            self._sharded.stop()
         native.take(share.members())
         native.start(epoch, done, mode)
         batches: Batches = native
+        left = share.count(native.num_batches, done)
         if mode != "trace":
-            batches = self._delivery.batches(native)
+            whole = native if self._sharded is None else cast(NativeLoader, self._sharded.batches(native, left))
+            batches = self._delivery.batches(whole)
             if self._workers is not None:  # not on a device, the only place where next() always waits
                 batches = self._workers.batches(cast(Source, batches), self._arranged_of_epoch)
         count = share.count(native.num_batches)
-        return Started(batches, count - share.count(native.num_batches, done), count)
+        return Started(batches, count - left, count)
 
     def _stop(self) -> None:
         if self._workers is not None:
             self._workers.stop()
+        self._stop_work()
+
+    def _stop_work(self) -> None:
+        """End what prepares batches."""
+        if self._sharded is not None:
+            self._sharded.stop()
         self._openings.stop()
 
     def _mode(self) -> Mode:

@@ -74,6 +74,8 @@ class Asked:
     first_layer: Any
     ranks: Ranks
     share: str | None
+    features: str | None
+    exchange: str
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
@@ -117,6 +119,8 @@ class Asked:
             first_layer=given("first_layer"),
             ranks=ranks(given("rank"), given("world_size"), given("uneven"), options["drop_last"]),
             share=None if given("share") is None else checks.choice("share", given("share"), ("host",)),
+            features=None if given("features") is None else checks.choice("features", given("features"), ("sharded",)),
+            exchange=checks.choice("exchange", given("exchange"), ("auto", "all_to_all", "rounds")),
         )
         asked._check_together(given("device"))
         return asked
@@ -135,6 +139,7 @@ class Asked:
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         self._check_share()
+        self._check_features()
         if self.first_layer is None:
             return
         if self.history is not None:
@@ -179,6 +184,33 @@ class Asked:
                 raise InvalidArgumentError(
                     f"share='host' and {what} cannot be used together: give the loader one of them"
                 )
+
+    def _check_features(self) -> None:
+        """Check that what is asked for goes together with rows that are divided among the ranks."""
+        if self.features is None:
+            if self.exchange != "auto":
+                raise InvalidArgumentError(f"exchange is for features='sharded', got {self.exchange!r} without it")
+            return
+        others = {
+            "history": self.history is not None,
+            "device_cache": self.device_cache is not None,
+            "reorder": self.options["reorder"] != 0,
+            "first_layer": self.first_layer is not None,
+            "a MemoryBudget": isinstance(self.memory, MemoryBudget),
+            "rank and world_size": self.ranks.given is not None,
+            "share": self.share is not None,
+        }
+        for what, given in others.items():
+            if given:
+                raise InvalidArgumentError(
+                    f"features='sharded' and {what} cannot be used together: give the loader one of them"
+                )
+        ranks_rows = self.policy.scores is not None or self.policy.by_type is not None
+        if not ranks_rows and self.policy.name not in ("auto", "none", *policies.METRICS):
+            raise InvalidArgumentError(
+                f"features='sharded' keeps the hottest rows in memory: cache must be 'auto', 'none', a hotness or "
+                f"scores, got {self.policy.name!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

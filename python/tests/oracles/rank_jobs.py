@@ -27,18 +27,8 @@ class Ranks:
     """Processes to be ranks, of which each runs one job at a time."""
 
     def __init__(self, count: int, directory: Path) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "torch_geometric.data"])  # seconds of each process
         self._directory, self._groups = directory, 0
-        self._pipes: list[Connection] = []
-        self._processes = []
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        self._places = [_started() for _ in range(count)]
 
     def run(self, job: Callable[..., Any], world: int, *args: Any) -> list[Any]:
         """What the job returns on each rank of a new group; an exception where it raised one."""
@@ -49,17 +39,32 @@ class Ranks:
         """Let the ranks of a new group begin a job."""
         self._groups += 1
         for rank in range(world):
-            self._pipes[rank].send((job, str(self._directory / f"group-{self._groups}"), rank, world, args))
+            if not self._places[rank][0].is_alive():  # a job has killed it
+                self._places[rank] = _started()
+            self._places[rank][1].send((job, str(self._directory / f"group-{self._groups}"), rank, world, args))
 
     def found(self, rank: int) -> Any:
-        """What the job that was begun returns on a rank; an exception where it raised one."""
-        assert self._pipes[rank].poll(PATIENCE), f"rank {rank} hangs"
-        return self._pipes[rank].recv()
+        """What the job that was begun returns on a rank; an exception where it raised one. Of a rank that was killed
+        this raises EOFError."""
+        pipe = self._places[rank][1]
+        assert pipe.poll(PATIENCE), f"rank {rank} hangs"
+        return pipe.recv()
 
     def close(self) -> None:
-        for process in self._processes:
+        for process, _ in self._places:
             process.kill()
             process.join()
+
+
+def _started() -> tuple[Any, Connection]:
+    """A process to be a rank, and what it is told by."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "torch_geometric.data"])  # seconds of each process
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
 
 
 def _serve(pipe: Connection) -> None:
@@ -92,7 +97,8 @@ def digest(batch: Any) -> str:
     tensors = {name: value for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
     of_all = hashlib.sha256()
     for name, value in sorted(tensors.items()):
-        of_all.update(f"{name} {value.dtype} {list(value.shape)} ".encode() + value.contiguous().numpy().tobytes())
+        of_all.update(f"{name} {value.dtype} {list(value.shape)} ".encode())
+        of_all.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())  # NumPy has no bfloat16
     return of_all.hexdigest()
 
 

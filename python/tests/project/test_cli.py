@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import freshgo
 from freshgo.cli import main
@@ -54,6 +55,30 @@ def test_relayout(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         main(["relayout", plain, hot, "--order", "warm"])
     with pytest.raises(SystemExit):
         main(["relayout", plain, hot, "--num-neighbors", "many"])
+
+
+def test_shard(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, out = str(tmp_path / "g"), tmp_path / "parts"
+    assert main(["convert", str(source), store]) == 0
+    capsys.readouterr()
+    assert main(["shard", store, str(out), "--parts", "2", "--num-neighbors", "5,5", "--input-nodes", "train"]) == 0
+    assert re.findall(r"part-\d|graph", capsys.readouterr().out) == ["graph", "part-0", "part-1"]
+    for name in ("graph", "part-0", "part-1"):
+        assert main(["verify", str(out / name)]) == 0
+    with freshgo.Store.open(store) as whole:
+        rows = [freshgo.Store.open(out / name)["x"] for name in ("part-0", "part-1")]
+        assert torch.cat(rows).equal(whole["x"]) and rows[0].size(0) not in (0, whole.num_nodes)
+    assert main(["shard", store, str(out), "--parts", "3"]) == 1
+    assert "overwrite replaces it" in capsys.readouterr().err
+    assert main(["shard", store, str(out), "--parts", "3", "--overwrite"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "parts", "source"]
+    assert (out / "part-2").is_dir()
+    assert main(["shard", store, store, "--parts", "2", "--overwrite"]) == 1
+    assert "has no parts.json, so it is not replaced" in capsys.readouterr().err
+    assert main(["shard", store, str(tmp_path / "many"), "--parts", "3001"]) == 1
+    assert "parts must be at most 3000" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["shard", store, str(out), "--parts", "0"])
 
 
 def test_propagate(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ PAGES = {  # what a page takes for granted, and how many pieces of code it has
     "docs/links.md": ("", 4),
     "docs/samplers.md": ("", 9),
     "docs/types.md": ("", 8),
-    "docs/distributed.md": (PRELUDE + PYG + "net = model\n" + LIGHTNING, 3),
+    "docs/distributed.md": (PRELUDE + PYG + "net = model\n" + LIGHTNING, 4),
     "docs/ops.md": (PRELUDE + PYG + STORE + "lins = [torch.nn.Linear(8, 8) for _ in range(3)]\n", 2),
     "docs/inference.md": (PRELUDE + PYG + STORE, 3),
     "docs/precomputed.md": (PRELUDE + PYG + STORE, 1),

@@ -55,9 +55,10 @@ ALLOWED: dict[str, set[str]] = {
         "samplers",
     },
     "_share": {"_data", "_loader", "_native", "errors"},
+    "_sharded": {*LEAVES, "_data", "_device", "_loader", "_native", "policies", "store"},
     "loader": {
         *LEAVES,
-        *("_batch", "_data", "_device", "_loader", "_native", "_observe", "_plots", "_share"),
+        *("_batch", "_data", "_device", "_loader", "_native", "_observe", "_plots", "_share", "_sharded"),
         *("history", "memory", "plan", "policies", "samplers"),
     },
     "_factored": {"_data", "_loader", "_native", "_share", "errors"},
@@ -70,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "propagate": {*LEAVES, "_data", "_native", "store"},
     "_infer": {*LEAVES, "_data", "_native", "ids", "loader", "ops", "store"},
     "infer": {*LEAVES, "_infer", "store"},
+    "shard": {*LEAVES, "_native", "_sharded", "_sources", "convert", "policies", "relayout", "store", "update"},
     "update": {*LEAVES, "_native", "store"},
     "append": {*LEAVES, "_native", "store"},
     "_spool": LEAVES,
@@ -80,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "demo": {*LEAVES, "_plots", "convert", "loader", "plan"},
     "cli": {
         *("_args", "_sources", "_tables", "convert", "demo", "errors", "freshgo"),
-        *("policies", "propagate", "relayout", "store", "tables"),
+        *("policies", "propagate", "relayout", "shard", "store", "tables"),
     },
     "__main__": {"cli"},
 }

@@ -1,0 +1,291 @@
+"""The thread that exchanges rows with the other ranks, for the batches of one loader after the other.
+
+It takes its turns as long as any rank asks for rows, whatever the loop of its own rank does: a rank that has left an
+epoch, or was closed, answers until the others have what they want. When nobody asks any more, the thread rests until
+the next epoch, which it then begins with all others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from freshgo._native.loader import RawBatch
+from freshgo._sharded.division import DividedNodes
+from freshgo._sharded.exchange import Exchange, Turn, fetch
+from freshgo._sharded.rows import Hot, RowsOf
+from freshgo._sharded.wire import LinkLostError
+from freshgo.errors import ClosedError, FreshgoError, InternalError, RankError
+
+_AHEAD = 1
+"""Batches whose rows come while the loop has the batch before."""
+
+_FILL_BYTES = 4 << 20
+"""Rows that are asked for at a time to fill the memory of the hottest. Arbitrary."""
+
+_POLL_MS = 20
+"""How long the thread waits for a batch of the library before it looks whether that is still wanted."""
+
+
+class Source(Protocol):
+    """The native loader, whose batches lack the rows that are divided."""
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch; without ``wait``, None where it is not made yet."""
+
+
+class Feed:
+    """The batches of an epoch on their way to the loop."""
+
+    def __init__(self, source: Source, count: int, lock: threading.Condition) -> None:
+        self._source, self._left = source, count
+        self._lock = lock
+        self._made: deque[RawBatch] = deque()
+        self._error: Exception | None = None
+        self.ended = False  # nobody wants its batches
+        self.settled = False  # there was a turn after that of its last batch: ranks with one more have it
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch, with all rows; None after the last one, and without ``wait`` where it is not made yet."""
+        until = None if wait else time.monotonic() + timeout_ms / 1000
+        with self._lock:
+            while not self._made:
+                if self.ended:
+                    raise ClosedError("this epoch has ended")
+                if self._left == 0 and (self.settled or self._error is not None):
+                    return None
+                if self._error is not None:
+                    raise self._error
+                left = 1.0 if until is None else until - time.monotonic()
+                if left <= 0:
+                    return None
+                self._lock.wait(left)
+            self._lock.notify_all()
+            return self._made.popleft()
+
+    # What the thread calls.
+
+    def due(self) -> bool:
+        """Whether another batch is wanted. The lock is held."""
+        return not self.ended and self._error is None and self._left > 0
+
+    def room(self) -> bool:
+        """Whether it is wanted now. The lock is held."""
+        return len(self._made) < _AHEAD
+
+    def take(self) -> RawBatch | None:
+        """The next batch of the library; None where it is not made yet. The lock is held, so that nobody begins another
+        epoch of it meanwhile."""
+        return self._source.next(wait=False, timeout_ms=_POLL_MS)
+
+    def put(self, batch: RawBatch) -> None:
+        """Give a batch to the loop."""
+        with self._lock:
+            self._left -= 1
+            self._made.append(batch)
+            self._lock.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Let the loop raise this error after the batches that are made."""
+        with self._lock:
+            self._error = error
+            self._lock.notify_all()
+
+
+_living: weakref.WeakSet[Service] = weakref.WeakSet()
+
+_LEAVE_SECONDS = 2.0
+"""How long a process that ends waits for turns that other ranks have begun."""
+
+
+@atexit.register
+def _close_living() -> None:
+    """Let the threads end that may, before the interpreter takes away what they use."""
+    for service in list(_living):
+        service.close()
+        service.join(_LEAVE_SECONDS)
+
+
+class Service:
+    """The thread, which begins with the first epoch."""
+
+    def __init__(
+        self, exchange: Exchange, frame: Frame, choose: Callable[[int], Hot], closing: Callable[[], None]
+    ) -> None:
+        """``choose`` makes room for the hottest rows once the bytes of a batch are known. ``closing`` is called in the
+        end, when the other ranks need nothing any more."""
+        self.exchange = exchange
+        self._frame, self._closing = frame, closing
+        self._choose: Callable[[int], Hot] | None = choose
+        self._lock = threading.Condition()
+        self._feed: Feed | None = None
+        self._of: Feed | None = None  # of which the next batch is
+        self._raw: RawBatch | None = None  # what waits until the hottest rows have come
+        self._closed = False
+        self._lively = False  # an epoch begins, or some rank asked in the last turn: so there is another one
+        self._filling = True  # the hottest rows of some rank have not come
+        self._rests = False  # in no turn, and nobody wants one
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name="freshgo-exchange")
+        self._thread.start()
+        _living.add(self)
+
+    def begin(self, source: Source, count: int) -> Feed:
+        """Fetch the rows of so many batches, in place of those of an epoch before, which was stopped. A rank without
+        batches begins too, since the others wait for it."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._feed, self._lively, self._rests = Feed(source, count, self._lock), True, False
+            self._lock.notify_all()
+            return self._feed
+
+    def stop(self) -> None:
+        """Fetch no more rows for this rank. The others are answered."""
+        with self._lock:
+            if self._feed is not None:
+                self._feed.ended = True
+                self._feed = self._of = self._raw = None
+                self._lock.notify_all()
+
+    def close(self) -> None:
+        """End the thread once nobody asks any more, at once if that is so now."""
+        self.stop()
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+            waits = self._rests or self.exchange.wire is None
+        if waits and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the thread, which was closed."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            while (feed := self._wanted()) is not None or self._lively:
+                if feed is None:
+                    self._answer()
+                else:
+                    self._advance(feed)
+        except Exception as error:
+            known = RankError(str(error)) if isinstance(error, LinkLostError) else error
+            known = known if isinstance(known, FreshgoError) else InternalError(repr(known))
+            with self._lock:
+                self._error = known
+                if self._feed is not None:
+                    self._feed.fail(known)
+        finally:
+            self._rests = True
+            self._closing()
+
+    def _answer(self) -> None:
+        """Take a turn in which this rank asks for nothing."""
+        with self._lock:
+            feed = self._feed
+        turn = self.exchange.turn(None)
+        self._note(turn)
+        with self._lock:
+            if feed is self._feed:  # else another epoch has begun, in which there is a turn to come
+                self._lively = turn.asked
+            if feed is not None:
+                feed.settled = True
+            self._lock.notify_all()
+
+    def _note(self, turn: Turn) -> None:
+        self._filling = self._filling and turn.fills
+
+    def _wanted(self) -> Feed | None:
+        """The feed that wants a batch; None where the other ranks alone want something, or nobody in the end."""
+        with self._lock:
+            while True:
+                feed = self._feed
+                if feed is not None and feed.due():
+                    if feed.room():
+                        self._rests = False
+                        return feed
+                elif self._lively or self._closed:
+                    return None
+                else:
+                    self._rests = True
+                self._lock.wait(1.0)
+
+    def _advance(self, feed: Feed) -> None:
+        """Take one turn for a feed, if its batch is made. The first turns are for the hottest rows, on all ranks, so
+        that they come to the end of an epoch together."""
+        raw = self._next(feed)
+        if raw is None:
+            time.sleep(0.0005)  # outside of the lock, which another thread may wait for
+            return
+        nodes, wanted = self.exchange.division.nodes, self._frame.ids(raw.tensors)
+        if self._choose is not None:
+            self.exchange.hot = self._choose(sum(wanted[of.node_type].numel() * of.n_bytes for of in nodes))
+            self._choose = None
+        if self._filling:
+            self._fill()
+            return
+        self._raw = None
+        rows = fetch(self.exchange, wanted)
+        feed.put(dataclasses.replace(raw, tensors=self._frame.filled(raw.tensors, rows)))
+
+    def _fill(self) -> None:
+        """Ask for the next of the hottest rows."""
+        hot, nodes = self.exchange.hot, self.exchange.division.nodes
+        wanted = {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes}
+        filled = next((of for of in nodes if hot.missing(of, _FILL_BYTES).numel()), None)
+        if filled is not None:
+            wanted[filled.node_type] = hot.missing(filled, _FILL_BYTES)
+        turn = self.exchange.turn(wanted, fills=filled is not None)
+        if filled is not None:
+            hot.fill(filled, turn.rows[filled.node_type])
+        self._note(turn)
+
+    def _next(self, feed: Feed) -> RawBatch | None:
+        """The next batch of the library, None where it is not made or not wanted. An error of the library is this
+        rank's own: the others go on."""
+        with self._lock:
+            if not feed.due():
+                return None
+            if self._raw is not None and self._of is feed:
+                return self._raw
+            try:
+                self._raw, self._of = feed.take(), feed
+            except FreshgoError as error:
+                feed.fail(error)
+                return None
+            return self._raw
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Where divided rows belong in a batch of the library."""
+
+    nodes: tuple[DividedNodes, ...]
+    prefixes: dict[str, str]
+    """What the names of tensors begin with, by node type."""
+
+    def ids(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The nodes of a batch, by type; of types that it does not have, none."""
+        found = {of.node_type: tensors.get(f"{self.prefixes[of.node_type]}n_id") for of in self.nodes}
+        return {t: torch.empty(0, dtype=torch.int64) if ids is None else ids for t, ids in found.items()}
+
+    def filled(self, tensors: dict[str, Tensor], rows: Mapping[str, RowsOf]) -> dict[str, Tensor]:
+        """The tensors of a batch together with its rows, as the library names and shapes them."""
+        whole = dict(tensors)
+        for of in self.nodes:
+            prefix = self.prefixes[of.node_type]
+            if f"{prefix}n_id" in tensors:
+                for one in of.tensors:
+                    table = rows[of.node_type][one.name]
+                    whole[f"{prefix}{one.name}"] = table.view(one.dtype).view(table.size(0), *one.shape)
+        return whole

@@ -1,0 +1,107 @@
+"""What the ranks of a process group tell each other, and the bytes that they hand over."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from freshgo._sharded import schedule
+from freshgo._sharded.schedule import Way
+from freshgo.errors import RankError
+
+Result = TypeVar("Result")
+
+
+class LinkLostError(RankError):
+    """Another rank is gone, or did not answer in time. Nothing can be said to the others any more."""
+
+
+def timeout_of_world() -> datetime.timedelta | None:
+    """Return how long operations of the default process group wait for other ranks; None where it does not say."""
+    for device in ("cpu", "cuda"):
+        try:
+            backend = dist.group.WORLD._get_backend(torch.device(device))  # type: ignore[union-attr]
+        except RuntimeError:  # it has none for this device
+            continue
+        waits = getattr(getattr(backend, "options", None), "_timeout", None)
+        if isinstance(waits, datetime.timedelta):
+            return waits
+    return None
+
+
+class Wire:
+    """A process group of its own, over all ranks, so that nothing here meets what the training sends. It is gloo's,
+    since rows come from memory of the host. All ranks make it together, and call the same in the same order."""
+
+    def __init__(self) -> None:
+        self._group: Any = dist.new_group(backend="gloo", timeout=timeout_of_world())
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self._partners = schedule.partners(self.world_size, self.rank)
+
+    def say(self, mine: Tensor) -> Tensor:
+        """Return what every rank says, vectors of the same length: int64 ``[ranks, length]``.
+
+        Raises:
+            LinkLostError: as for :meth:`hand_over`
+        """
+        return self._linked(lambda: self._say(mine))
+
+    def _say(self, mine: Tensor) -> Tensor:
+        said = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(said, mine, group=self._group)
+        return torch.stack(said)
+
+    def hand_over(self, messages: Sequence[Tensor], n_bytes: Sequence[int], way: Way) -> list[Tensor]:
+        """Send a message to every rank, bytes, and return those that come, of so many bytes.
+
+        Raises:
+            LinkLostError: another rank has ended, or its host cannot be reached
+        """
+        if way == "rounds":
+            return self._linked(lambda: self._in_rounds(messages, n_bytes))
+        return self._linked(lambda: self._at_once(messages, n_bytes))
+
+    def _linked(self, operation: Callable[[], Result]) -> Result:
+        try:
+            return operation()
+        except RuntimeError as error:  # what torch.distributed raises
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise LinkLostError(
+                f"rank {self.rank} of {self.world_size} lost the others in the exchange of rows: a rank has ended, or "
+                f"does not answer within the timeout of the process group ({said})"
+            ) from None
+
+    def _at_once(self, messages: Sequence[Tensor], n_bytes: Sequence[int]) -> list[Tensor]:
+        sent = torch.cat(list(messages))
+        came = torch.empty(sum(n_bytes), dtype=torch.uint8)
+        dist.all_to_all_single(came, sent, list(n_bytes), [one.numel() for one in messages], group=self._group)
+        return list(torch.split(came, list(n_bytes)))
+
+    def _in_rounds(self, messages: Sequence[Tensor], n_bytes: Sequence[int]) -> list[Tensor]:
+        came = [torch.empty(count, dtype=torch.uint8) for count in n_bytes]
+        for other in self._partners:
+            out = schedule.pieces(messages[other].numel(), schedule.ROUND_BYTES)
+            back = schedule.pieces(n_bytes[other], schedule.ROUND_BYTES)
+            for piece in range(max(len(out), len(back))):
+                under_way = []
+                if piece < len(back):
+                    first, end = back[piece]
+                    under_way.append(dist.irecv(came[other][first:end], src=other, group=self._group))
+                if piece < len(out):
+                    first, end = out[piece]
+                    under_way.append(dist.isend(messages[other][first:end], dst=other, group=self._group))
+                for one in under_way:
+                    if one is not None:
+                        one.wait()
+        return came
+
+    def close(self) -> None:
+        """Leave the group: ranks that still wait for this one get an error."""
+        group, self._group = self._group, None
+        if group is not None and dist.is_initialized():
+            dist.destroy_process_group(group)

@@ -1,0 +1,117 @@
+"""What ranks do whose loaders take rows from each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+if __name__ == "__main__":  # of a host, run without pytest
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from rank_jobs import digest, group, open_loader
+
+from freshgo import LinkLoader, Loader
+from freshgo._sharded import schedule
+
+
+def links(data: Any, **options: Any) -> Loader:
+    ends = torch.arange(400, dtype=torch.int64).view(2, 200)
+    return LinkLoader(data, [4, 3], ends, neg_sampling="binary", batch_size=23, shuffle=True, seed=3, **options)
+
+
+def typed(data: Any, **options: Any) -> Loader:
+    inputs = {"user": None, "item": torch.arange(0, 200, 3)}
+    return Loader(data, [4, 3], inputs, **{"batch_size": 23, "shuffle": True, "seed": 3, **options})
+
+
+KINDS = {"nodes": open_loader, "links": links, "typed": typed}
+
+Case = tuple[str, Any, dict[str, Any]]
+"""A kind of loader, its data and its options."""
+
+
+def cases(file: str, rank: int, world: int, of: Sequence[Case], round_bytes: int) -> list[Any]:
+    """An epoch of each loader, and what its exchange took."""
+    schedule.ROUND_BYTES = round_bytes
+    found = []
+    with group(file, rank, world):
+        for kind, data, options in of:
+            with KINDS[kind](data, **options) as loader:
+                found.append(([digest(batch) for batch in loader], loader.stats().get("sharded")))
+    return found
+
+
+def left_early(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> list[list[str]]:
+    """Epochs that each rank leaves elsewhere, one that it begins again, and a whole one."""
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        found = [[digest(b) for _, b in zip(range(steps), loader, strict=False)] for steps in (2 + rank, 1, 100)]
+        list(loader.trace(0))
+        return [*found, [digest(batch) for batch in loader]]
+
+
+def refused(file: str, rank: int, world: int, data: Sequence[Any], options: Sequence[dict[str, Any]]) -> int:
+    """Begin an epoch of parts and options that differ from rank to rank."""
+    with group(file, rank, world), open_loader(data[rank], **options[rank]) as loader:
+        return sum(1 for _ in loader)
+
+
+def dies(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> int:
+    """One rank is killed in mid-epoch; the others go on until they cannot."""
+    made = 0
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        for _ in range(3):
+            for _ in loader:
+                made += 1
+                if rank == world - 1 and made == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+    return made
+
+
+def damaged(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> list[str]:
+    """What two epochs say of parts of which some page cannot be read."""
+    with group(file, rank, world):
+        with open_loader(data, **options) as loader:
+            said = [_said(loader) for _ in range(2)]
+        dist.barrier()
+    return said
+
+
+def _said(loader: Loader) -> str:
+    """What an epoch raises."""
+    try:
+        return f"{sum(1 for _ in loader)} batches"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def on_a_host(rank: int, world: int, port: int, data: str, directory: str) -> None:
+    """An epoch over hosts, then another whose link is lost: when ``directory`` has the file ``cut``."""
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://10.77.1.1:{port}", rank=rank, world_size=world, timeout=timedelta(seconds=8)
+    )
+    out = Path(directory)
+    with open_loader(data, features="sharded", cache="none", uneven="join") as loader:
+        (out / f"epoch-{rank}").write_text("\n".join(digest(batch) for batch in loader))
+        made, error = 0, ""
+        try:
+            while not error:
+                for _ in loader:
+                    made += 1
+                (out / f"again-{rank}").write_text(str(made))
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        (out / f"error-{rank}").write_text(error)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    on_a_host(int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3], arguments[4])
+    os._exit(0)  # without its peers nothing is left to say
