@@ -56,7 +56,7 @@ def generated(num_nodes: int) -> dict[str, object]:
 
 CASES = {
     "sampling": {"fanouts": [15, 10, 5], "seeds": 4_000, "batch": 100, "width": 32, "layers": 1},
-    "training": {"fanouts": [5], "seeds": 40_000, "batch": 1000, "width": 512, "layers": 6},
+    "training": {"fanouts": [5], "seeds": 10_000, "batch": 500, "width": 256, "layers": 6},
 }
 
 

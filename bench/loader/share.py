@@ -121,7 +121,7 @@ def main() -> None:
     convert(generated(args.nodes), path, overwrite=True, progress=False).close()
     cases = {
         "out of core, [10, 5]": (20_000, [10, 5], {"memory": args.memory << 20}),
-        "in memory, [15, 10, 5]": (5_000, [15, 10, 5], {"memory": 1 << 30, "cache": "degree"}),
+        "in memory, [15, 10, 5]": (30_000, [15, 10, 5], {"memory": 1 << 30, "cache": "degree"}),
     }
     for name, (seeds, fanouts, options) in cases.items():
         if args.only is not None and args.only not in name:

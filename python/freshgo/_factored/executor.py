@@ -88,6 +88,7 @@ class Executor:
 
     def run(self) -> None:
         """Do as told until the other end is gone."""
+        wire.send(self._connection, ("ready",))
         while (message := wire.receive(self._connection)) is not None:
             (what, *arguments), fd = message
             answer = getattr(self, f"_{what}")(*arguments, *(() if fd is None else (fd,)))

@@ -45,6 +45,7 @@ class Job:
         memory: int,
     ) -> None:
         self.schedule = schedule
+        schedule.away = set(range(schedule.executors))
         self._optimizer, self._memory = optimizer, memory
         versions = schedule.staleness + 1
         slots = versions * schedule.per_update
@@ -55,7 +56,6 @@ class Job:
         self._processes: list[Any] = []
         self._connections: list[socket.socket] = []
         self._fds: dict[int, int] = {}  # the memory of each sampler
-        self._heard: set[int] = set()
         self._knows: set[tuple[int, int]] = set()  # which executor has the memory of which sampler
         self._made: dict[int, Made] = {}
         self._tasks: dict[int, Task] = {}
@@ -129,11 +129,13 @@ class Job:
             message = None
         if message is None:
             raise self._lost(number)
-        self._heard.add(number)
         (what, *said), fd = message
         if what == "failed":
             error, told = said
             raise error from ExecutorError(f"executor {number} failed:\n{told}")
+        if what == "ready":
+            self.schedule.away.discard(number)
+            return
         if what == "memory":
             assert fd is not None, "it comes with the message"
             self._fds[number] = fd
@@ -161,7 +163,7 @@ class Job:
         process.join(1)
         code, task = process.exitcode, self._tasks.get(number)
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
-        if code == 1 and number not in self._heard:  # multiprocessing could not import the program
+        if code == 1 and number in self.schedule.away:  # multiprocessing could not import the program
             return ExecutorError(
                 f"executor {number} could not start, its error is above: a program that calls train() must do so under "
                 "if __name__ == '__main__'"

@@ -92,6 +92,8 @@ class Schedule:
         self.most_samplers = executors if most_samplers is None else min(executors, most_samplers)
         self.measuring = samplers is None and self.most_samplers > 1
         self.samplers = samplers or 1
+        self.away: set[int] = set()
+        """Executors that get nothing to do, because they are still starting."""
         self.version = 0
         """Updates that were applied."""
         self.num_switches = 0
@@ -153,7 +155,7 @@ class Schedule:
     def decide(self) -> list[tuple[int, Task]]:
         """Return what executors that do nothing are to do now."""
         tasks: list[tuple[int, Task]] = []
-        idle = [executor for executor in range(self.executors) if executor not in self._now]
+        idle = [executor for executor in range(self.executors) if executor not in {*self._now, *self.away}]
         standby = []
         for executor in idle:
             if executor >= self.samplers:

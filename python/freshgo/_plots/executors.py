@@ -16,14 +16,15 @@ def figure(spans: Sequence[tuple[int, str, float, float]], stats: dict[str, Any]
     count = stats["executors"]
     result = Figure(figsize=(12, 1.6 + 0.45 * count), layout="constrained")
     axes = result.subplots()
+    origin = min((begin for _, _, begin, _ in spans), default=0.0)
     for kind, color in _COLORS.items():
         for executor in range(count):
-            own = [(begin, end - begin) for of, what, begin, end in spans if of == executor and what == kind]
+            own = [(begin - origin, end - begin) for of, what, begin, end in spans if of == executor and what == kind]
             axes.broken_barh(own, (executor - 0.38, 0.76), color=color, linewidth=0, label=None if executor else kind)
     axes.set_yticks(range(count), [_named(executor, stats) for executor in range(count)])
     axes.set_ylim(count - 0.5, -0.5)
     axes.margins(x=0.01)
-    axes.set(title=_title(stats), xlabel="seconds since the training began")
+    axes.set(title=_title(stats), xlabel="seconds since the first of these")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return result

@@ -27,6 +27,7 @@ class Run:
         trained: list[int] = []
         updated: list[int] = []
         busy: list[tuple[float, int, Task, float]] = []
+        schedule.away = set(self.rng.sample(range(schedule.executors), self.rng.randrange(schedule.executors + 1)))
         while True:
             while (batches := schedule.update()) is not None:
                 assert set(batches) <= set(trained)
@@ -34,6 +35,7 @@ class Run:
                 updated += batches
             for executor, task in schedule.decide():
                 assert executor not in [other for _, other, _, _ in busy]
+                assert executor not in schedule.away
                 if isinstance(task, Sample):
                     assert task.number >= task.first
                     assert (task.number - task.first) % task.of == task.rank == executor
@@ -47,6 +49,9 @@ class Run:
                     trained.append(task.number)
                 took = self.seconds[type(task)] * self.rng.uniform(0.2, 2)
                 heapq.heappush(busy, (self.now + took, executor, task, took))
+            if schedule.away and (not busy or self.rng.random() < 0.1):
+                schedule.away.remove(max(schedule.away))
+                continue
             if not busy:
                 break
             self.now, executor, task, took = heapq.heappop(busy)
