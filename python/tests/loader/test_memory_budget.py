@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from seeds import seed as seed_of
+from warm import run
 
 import freshgo
 from freshgo import History, Loader, MemoryBudget, convert, errors
@@ -248,8 +247,7 @@ def test_the_process_keeps_to_the_budget(tmp_path: Path) -> None:
     convert({"edge_index": edges, "x": x}, tmp_path / "graph", progress=False).close()
 
     def most(kind: str) -> int:
-        run = [sys.executable, "-I", "-c", RESIDENT, str(tmp_path / "graph"), kind]
-        return int(subprocess.run(run, capture_output=True, text=True, check=True, timeout=300).stdout)
+        return int(run(RESIDENT, tmp_path / "graph", kind, timeout=300))
 
     shared, apart = most("shared"), most("apart")
     assert 60 < shared < 96 + 48  # MiB, with the library and what Go has not returned yet

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from warm import run
 
 from freshgo import Loader, convert, errors
 from freshgo._data import source
 
 GROWTH = """
 import json, sys, warnings
+warnings.simplefilter("ignore")
 from pathlib import Path
 import torch
 from freshgo import Loader, errors
@@ -59,8 +59,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=str,
 )
 def test_batches_are_measured_within_the_memory(path: Path, options: dict[str, Any]) -> None:
-    run = [sys.executable, "-I", "-W", "ignore", "-c", GROWTH, str(path), json.dumps({**options, "memory": "48MiB"})]
-    growth, minimum = json.loads(subprocess.run(run, capture_output=True, check=True, timeout=300).stdout)
+    growth, minimum = json.loads(run(GROWTH, path, json.dumps({**options, "memory": "48MiB"}), timeout=300))
     assert minimum > 48 << 20
     assert growth < (48 + 64) << 20
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from seeds import seed
+from warm import run
 
 from freshgo import convert
 
@@ -17,7 +16,8 @@ CASES = int(os.environ.get("FRESHGO_TEST_MEMORY_CASES", "8"))
 """``make memory`` tries more."""
 
 RUN = """
-import json, random, sys
+import json, random, sys, warnings
+warnings.simplefilter("ignore")
 from pathlib import Path
 from freshgo import Labor, Loader, errors
 
@@ -76,8 +76,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_loaders_keep_to_their_memory(stores: list[str]) -> None:
-    run = [sys.executable, "-I", "-W", "ignore", "-c", RUN, *stores, str(seed(11)), str(CASES)]
-    out = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60 + 20 * CASES).stdout
+    out = run(RUN, *stores, seed(11), CASES, timeout=60 + 20 * CASES)
     results = [json.loads(line) for line in out.splitlines()]
     assert len(results) == CASES
     assert any(outcome == "made" for _, _, outcome, _ in results)

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
 import capi_header
 import pytest
+from warm import run, start
 
 from freshgo._native import abi
-
-ROOT = Path(__file__).parents[3]
-
-
-def run(code: str, *arguments: object) -> str:
-    """Run Python code in a process of its own and return what it printed."""
-    answer = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stderr == ""
-    return answer.stdout
 
 
 def test_only_the_c_api_is_exported() -> None:
@@ -51,36 +36,25 @@ def test_every_function_is_documented() -> None:
             assert word in comment, f"{name} says nothing about {word}"
 
 
-def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) -> None:
-    """In a library built with one more export that panics: what Python sees, then and ever after."""
-    from importlib import util
-
-    spec = util.spec_from_file_location("build_backend", ROOT / "python" / "build_backend.py")
-    assert spec is not None
-    assert spec.loader is not None
-    backend = util.module_from_spec(spec)
-    spec.loader.exec_module(backend)
-    go = backend.find_go()
-    assert go is not None, "needs Go, as the Go tests do"
-    library = tmp_path / "libfreshgo.so"
-    flags = ["-tags=fgtest", "-buildmode=c-shared", "-buildvcs=false", "-trimpath"]  # most is compiled for the wheel
-    command = [go, "build", *flags, "-o", library, "./capi"]
-    subprocess.run(command, cwd=ROOT, env=backend.go_env(), check=True)
+def test_a_panic_is_an_error_and_the_last_one(store_path: Path) -> None:
+    """A caller in C that lies about the length of an array brings one about: what is said then, and ever after."""
     out = run(
         """
-        import pathlib, sys
+        import ctypes, sys
         from freshgo import errors
-        from freshgo._native import abi, header
+        from freshgo._native import abi
+        from freshgo._native.graph import source_handles
         from freshgo._native.loader import Loader as NativeLoader
-        from freshgo._native.options import loader_options, relations
+        from freshgo._native.options import loader_options, raw_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
-        abi.library_path = lambda: pathlib.Path(sys.argv[1])
-        header.SIGNATURES["fg_test_panic"] = ()
-        store = NativeStore(sys.argv[2])
+        store = NativeStore(sys.argv[1])
         loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[2]])))
         loader.start(0, 0)
         batch = loader.next()
+        wrong = raw_options(loader_options(batch_size=10, **relations([[2]])))
+        seed = ctypes.c_int64(0)
+        wrong.all_nodes, wrong.seeds, wrong.num_seeds = 0, ctypes.pointer(seed), 1 << 62
         messages = set()
         def attempt(action):
             try:
@@ -88,15 +62,15 @@ def test_a_panic_is_an_error_and_the_last_one(store_path: Path, tmp_path: Path) 
             except errors.InternalError as error:
                 messages.add(str(error))
                 print("InternalError")
-        attempt(lambda: abi.call("fg_test_panic"))
-        for action in (loader.next, loader.stats, lambda: NativeStore(sys.argv[2]), loader.close, counters):
+        job = ctypes.c_void_p()
+        attempt(lambda: abi.call("fg_loader_open", *source_handles(store), ctypes.byref(wrong), ctypes.byref(job)))
+        for action in (loader.next, loader.stats, lambda: NativeStore(sys.argv[1]), loader.close, counters):
             attempt(action)
         assert len(messages) == 1, messages
         message = messages.pop()
-        assert "broken on purpose, größe" in message and "export_panic.go" in message, message
+        assert "len out of range" in message and "options.go" in message, message
         print(int(batch.tensors["n_id"].sum()) > 0)
         """,
-        library,
         store_path,
     )
     assert out.split() == ["InternalError"] * 6 + ["True"]
@@ -252,13 +226,12 @@ def test_exit_in_mid_epoch_ends_the_work_first(store_path: Path) -> None:
 def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
     """While the library waits for something that does not come."""
     code = """
-        import signal, sys, time
+        import sys, time
         from freshgo._native import abi, handle as native_handle, header
         from freshgo._native.loader import Loader as NativeLoader
         from freshgo._native.options import loader_options, relations
         from freshgo._native.process import counters
         from freshgo._native.store import Store as NativeStore
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
         store = NativeStore(sys.argv[1])
         loader = NativeLoader(store, loader_options(batch_size=10, prefetch=4, **relations([[2]])))
         call, waits = abi.call, []
@@ -278,14 +251,9 @@ def test_ctrl_c_interrupts_within_200_ms(store_path: Path, wait: str) -> None:
         except KeyboardInterrupt:
             print(counters()["jobs"], flush=True)
         """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code).replace("WAIT", wait), str(store_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+    process = start(code.replace("WAIT", wait), store_path)
     assert process.stdout.readline() == "waits\n"
     time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
     assert process.communicate(timeout=60)[0] == "0\n"
     assert process.returncode == 0

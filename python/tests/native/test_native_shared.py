@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
+from warm import run
 
 from freshgo import errors
 from freshgo._native.shared import BLOCK, Place, SharedMapping
@@ -132,5 +131,4 @@ for rounds in range(3):
 
 
 def test_a_process_whose_batches_are_shared() -> None:
-    ran = subprocess.run([sys.executable, "-I", "-c", MAKER], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+    run(MAKER)

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
+from warm import run, start
+
+from freshgo import Loader, Store
+
+IMPORT = """
+import sys, torch
+before = set(sys.modules)
+import freshgo
+print("libfreshgo" in open("/proc/self/maps").read(), "torch_geometric" in sys.modules, "matplotlib" in sys.modules)
+print(*{name for name in set(sys.modules) - before if name.partition(".")[0] != "freshgo"})
+from freshgo import Loader
+loader = Loader(sys.argv[1], [2, 2], batch_size=10)
+iterator = iter(loader)
+batch = next(iterator)
+print("end")
+"""
 
 
-def run(code: str, *arguments: object) -> str:
-    answer = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout
-
-
-def test_import_loads_nothing_native_and_no_pyg() -> None:
-    loaded = run("""
-        import sys
-        import freshgo
-        print("libfreshgo" in open("/proc/self/maps").read(), "torch_geometric" in sys.modules,
-              "matplotlib" in sys.modules)
-    """)
+def test_import_loads_nothing_native_and_little_else_and_the_exit_is_quiet(store_path: Path) -> None:
+    """What an import of freshgo loads beside torch, and not how long it takes; and an end with everything open."""
+    command = [sys.executable, "-W", "ignore", "-c", IMPORT, store_path]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert said.stderr == ""
+    loaded, new, end = said.stdout.splitlines()
+    assert end == "end"
     assert loaded.split() == ["False", "False", "False"]
-
-
-def test_import_is_small() -> None:
-    """What an import of freshgo loads beside torch, and not how long it takes."""
-    new = run("""
-        import sys
-        import torch
-        before = set(sys.modules)
-        import freshgo
-        print(*{name for name in set(sys.modules) - before if name.partition(".")[0] != "freshgo"})
-    """)
     # Small modules of Python, which torch may have loaded or not, and nothing of torch's own.
     assert set(new.split()) <= {"html", "html.entities", "resource", "shlex"}
 
@@ -141,106 +139,38 @@ def test_a_forked_pool_gets_an_error_for_a_store(store_path: Path) -> None:
     assert out.split() == ["True"] + ["ForkError"] * 3
 
 
-def test_spawned_workers_work(store_path: Path, tmp_path: Path) -> None:
-    script = tmp_path / "spawn.py"
-    script.write_text(
-        textwrap.dedent("""
-        import multiprocessing, sys
-        from freshgo import Loader, Store
+def batches_of(store: Store) -> tuple[int, int]:
+    with Loader(store, [2], batch_size=1000) as loader:
+        return os.getpid(), len(list(loader))
 
-        def work(store):
-            with Loader(store, [2], batch_size=1000) as loader:
-                return len(list(loader))
 
-        if __name__ == "__main__":
-            store = Store.open(sys.argv[1])
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                print(pool.apply(work, [store]))
-        """)
-    )
-    answer = subprocess.run([sys.executable, script, store_path], capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == ["3"]
+def test_spawned_workers_work(store_path: Path) -> None:
+    with Store.open(store_path) as store, multiprocessing.get_context("spawn").Pool(1) as pool:
+        worker, batches = pool.apply(batches_of, [store])
+    assert worker != os.getpid()
+    assert batches == 3
 
 
 def test_ctrl_c_while_waiting(store_path: Path) -> None:
     """The consumer of a loader that is interrupted gets KeyboardInterrupt, and the loader works on."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent("""
-            import signal, sys
-            from freshgo import Loader
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without
-            loader = Loader(sys.argv[1], [5, 5], batch_size=64)
-            try:
-                print("ready", flush=True)
-                while True:
-                    for batch in loader:
-                        pass
-            except KeyboardInterrupt:
-                assert len(list(loader)) == len(loader)
-                print("interrupted", flush=True)
-            """),
-            str(store_path),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[0] == "interrupted\n"
-    assert process.returncode == 0
-
-
-def test_a_killed_conversion_leaves_nothing_that_opens(tmp_path: Path) -> None:
-    code = textwrap.dedent("""
-        import sys
-        import numpy as np
-        from freshgo import convert
-        rng = np.random.default_rng(0)
-        n, e = 200_000, 4_000_000
-        data = {"edge_index": rng.integers(n, size=(2, e)), "x": np.zeros((n, 200), np.float32)}
-        def progress(stage, done, total):
-            print(stage, flush=True)
-        convert(data, sys.argv[1], memory="32MiB", progress=progress).close()
-        print("done", flush=True)
-    """)
-    target = tmp_path / "g.freshgo"
-    process = subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    from freshgo import Store, errors
-
-    if target.exists():  # it was quicker than the signal
-        Store.open(target).close()
-    else:
-        try:
-            Store.open(target)
-        except errors.StoreNotFoundError:
-            pass
-        answer = subprocess.run([sys.executable, "-c", code, str(target)], capture_output=True, text=True, check=True)
-        assert answer.stdout.endswith("done\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["g.freshgo"]
-
-
-def test_exit_with_everything_open(store_path: Path) -> None:
-    assert (
-        run(
-            """
+    process = start(
+        """
         import sys
         from freshgo import Loader
-        loader = Loader(sys.argv[1], [2, 2], batch_size=10)
-        iterator = iter(loader)
-        batch = next(iterator)
-        print("end")
+        loader = Loader(sys.argv[1], [5, 5], batch_size=64)
+        try:
+            print("ready", flush=True)
+            while True:
+                for batch in loader:
+                    pass
+        except KeyboardInterrupt:
+            assert len(list(loader)) == len(loader)
+            print("interrupted", flush=True)
         """,
-            store_path,
-        )
-        == "end\n"
+        store_path,
     )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "interrupted\n"
+    assert process.returncode == 0
