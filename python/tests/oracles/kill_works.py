@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 import torch_geometric.nn as pyg
 
 import freshgo
 from freshgo import History, Loader, Store
 
-NODES, EDGES, COLUMNS = 12_000, 250_000, 64
+NODES, EDGES, COLUMNS = 6_000, 100_000, 64
 BATCHES_SAVED = 5
 """A state is saved after so many batches."""
 
@@ -34,6 +35,13 @@ def graph(num_nodes: int = NODES, num_edges: int = EDGES) -> dict[str, Any]:
 
 
 GRAPH = graph()
+GROWTH: dict[str, Any] = {
+    "nodes": {"x": GRAPH["x"][:500], "y": GRAPH["y"][:500]},
+    "edges": {"edge_index": GRAPH["edge_index"][:, ::5] + 500, "w": GRAPH["w"][::5]},
+}
+KEYS = np.random.default_rng(0).permutation(NODES) * 3
+PEOPLE = pa.table({"id": KEYS, "v": pa.FixedSizeListArray.from_arrays(np.zeros(8 * NODES, np.float32), 8)})
+KNOWS = pa.table({"s": np.tile(KEYS, 5), "d": np.tile(KEYS[::-1], 5)})
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,22 @@ def update(home: Path, inputs: Path) -> None:
     freshgo.update(inputs / "base", home / "g", tensors=tensors, drop=["y"], overwrite=True, progress=False).close()
 
 
+def append(home: Path, inputs: Path) -> None:
+    freshgo.append(inputs / "base", home / "g", **GROWTH, memory="8MiB", overwrite=True, progress=False).close()
+
+
+def append_in_place(home: Path, _: Path) -> None:
+    """Once: who begins again looks whether it is done."""
+    with Store.open(home / "g") as store:
+        if store.num_nodes == NODES:
+            freshgo.append(store, home / "g", **GROWTH, memory="8MiB", overwrite=True, progress=False).close()
+
+
+def tables(home: Path, _: Path) -> None:
+    nodes, edges = freshgo.Table(PEOPLE, id="id", features="v"), freshgo.Table(KNOWS, src="s", dst="d")
+    freshgo.convert_tables(nodes, edges, home / "g", memory="128MiB", overwrite=True, progress=False).close()
+
+
 def propagate(home: Path, _: Path) -> None:
     options: dict[str, Any] = {"reduce": "gcn", "weight_attr": "w", "hops": 2, "name": "agg", "overwrite": True}
     freshgo.propagate(home / "g", memory="8MiB", progress=False, **options).close()
@@ -75,7 +99,7 @@ def infer(home: Path, inputs: Path) -> None:
 
 
 def verify(_: Path, inputs: Path) -> None:
-    for _again in range(20):
+    for _again in range(10):
         with Store.open(inputs / "base") as store:
             store.verify(progress=False)
 
@@ -129,6 +153,9 @@ WORKS = {
     "convert over a store": Work(convert, over="old", replaces=True),
     "relayout": Work(relayout, over="old", replaces=True),
     "update": Work(update, over="old", replaces=True),
+    "append": Work(append, over="old", replaces=True),
+    "append in place": Work(append_in_place, over="base", replaces=True),
+    "convert_tables": Work(tables, over="old", replaces=True),
     "propagate": Work(propagate, over="base", replaces=True),
     "infer": Work(infer),
     "verify": Work(verify),

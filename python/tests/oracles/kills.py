@@ -1,11 +1,13 @@
 """Interrupts works at random moments, and looks at what they leave: ``kills.py DIRECTORY COUNT SEED [WORK ...]``.
 
 A process is started for each: a fork of this one, which has imported everything and never uses the library itself.
-``make kills`` makes 200 of each kind. Prints a line for each work and kind; the status is 1 if something was wrong.
+Each work is killed COUNT times, and ended, interrupted and stopped a quarter as often, in a random order; ``make
+kills`` kills 200 times. Prints a line for each work; the status is 1 if something was wrong.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -23,22 +25,29 @@ import torch
 from kill_works import WORKS, Work, check, digest, place, prepare, strays
 
 INTERRUPTED = 130
+KINDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
 
 
 def start(function: Callable[[], Any], answer: Path | None = None) -> int:
-    """Call a function in a process of its own, which writes what it returns to a file."""
+    """Call a function in a process of its own, which writes to a file what it returns, or when it was interrupted."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the child is ready for it
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return pid
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         result = function()
         if answer is not None:
             answer.write_text(json.dumps(result))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         code = 0
     except KeyboardInterrupt:
         code = INTERRUPTED
+        if answer is not None:
+            answer.write_text(json.dumps(time.monotonic()))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -61,18 +70,19 @@ def ended(pid: int, within: float = 300) -> int:
 
 @dataclass
 class Report:
-    sent: int = 0
+    sent: dict[signal.Signals, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     whole: int = 0
     """Works that ended, each with what it ends with undisturbed."""
     latencies: list[float] = field(default_factory=list)
-    """Seconds from Ctrl-C to the end of the process."""
+    """Seconds from Ctrl-C until the call has raised ``KeyboardInterrupt``."""
 
     def __str__(self) -> str:
-        text = f"{self.sent} sent, {self.whole} works ended as without"
+        text = ", ".join(f"{count} {kind.name}" for kind, count in self.sent.items())
+        text += f" sent, {self.whole} works ended as without"
         if self.latencies:
             late = sorted(self.latencies)
             middle = statistics.median(late)
-            text += f", to the end {1e3 * middle:.0f} ms (median), {1e3 * late[-1]:.0f} ms (most)"
+            text += f"; Ctrl-C took {1e3 * middle:.0f} ms (median), {1e3 * late[-1]:.0f} ms (most)"
         return text
 
 
@@ -80,11 +90,11 @@ class Rig:
     """One work, in a directory that is made anew whenever it has ended."""
 
     def __init__(self, work: Work, directory: Path, draw: random.Random) -> None:
-        self.work, self.draw = work, draw
+        self.work, self.draw, self.report = work, draw, Report()
         self.home, self.inputs, self.answer = directory / "home", directory / "inputs", directory / "answer"
         place(work, self.home, self.inputs)
         begun = time.monotonic()
-        self.expected = self.finish(self.begin())
+        self.expected = self.outcome(ended(self.begin()))
         self.seconds = time.monotonic() - begun
 
     def begin(self) -> int:
@@ -95,63 +105,55 @@ class Rig:
             return digest(self.home)
 
         self.answer.unlink(missing_ok=True)
+        self.before = set(strays(self.home))
         return start(run, self.answer)
 
-    def finish(self, pid: int) -> dict[str, str]:
-        status = ended(pid)
+    def outcome(self, status: int) -> dict[str, str]:
+        """What a process has left that came to its end by itself."""
         assert status == 0, f"status {status}"
         left = strays(self.home)
         assert not left, f"left after the end: {left}"
         found: dict[str, str] = json.loads(self.answer.read_text())
         return found
 
-    def disturb(self, kind: signal.Signals, count: int) -> Report:
-        report = Report()
-        while report.sent < count:
+    def disturb(self, kinds: list[signal.Signals]) -> None:
+        """Send these signals, the last first. At times the work is left alone until it ends, and in the end."""
+        while kinds:
             place(self.work, self.home, self.inputs)
-            while True:
-                pid = self.begin()
-                if report.sent >= count or self.draw.random() < 0.15:
-                    found = self.finish(pid)
-                    assert found == self.expected, f"ended with {found}, expected {self.expected}"
-                    report.whole += 1
-                    break
-                time.sleep(self.draw.random() * self.seconds * 1.1)
-                if kind == signal.SIGSTOP:
-                    self.halt(pid, report)
-                    continue
-                os.kill(pid, kind)
-                sent = time.monotonic()
-                status = ended(pid)
-                if status == 0:  # it was quicker
-                    continue
-                report.sent += 1
-                if kind == signal.SIGINT:
-                    assert status in (INTERRUPTED, -signal.SIGINT), f"status {status}"
-                    report.latencies.append(time.monotonic() - sent)
-                    left = [name for name in strays(self.home) if not name.startswith("rows.npy.partial")]
-                    left = [name for name in left if name not in ("state.new", "done.new")]  # this module's
-                    assert status != INTERRUPTED or not left, f"left after Ctrl-C: {left}"
-                else:
-                    assert status == -kind, f"status {status}"
-        return report
+            while not self.ends(self.begin(), kinds if self.draw.random() < 0.9 else []):
+                pass
 
-    def halt(self, pid: int, report: Report) -> None:
-        """Stop a process for a moment, some times, and let it end."""
-        for _ in range(3):
+    def ends(self, pid: int, kinds: list[signal.Signals]) -> bool:
+        """Send a process the signals that are left, until one ends it; whether it came to its end by itself."""
+        status = None
+        while kinds and status is None:
+            time.sleep(self.draw.random() * self.seconds * 1.1)
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 break
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.02)
-            os.kill(pid, signal.SIGCONT)
-            report.sent += 1
-            time.sleep(self.draw.random() * 0.3 * self.seconds)
-        assert self.finish(pid) == self.expected
-        report.whole += 1
-        place(self.work, self.home, self.inputs)
-
-
-KINDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)
+            kind = kinds[-1]
+            os.kill(pid, kind)
+            sent = time.monotonic()
+            if kind == signal.SIGSTOP:  # and it goes on
+                time.sleep(0.02)
+                os.kill(pid, signal.SIGCONT)
+            else:
+                status = ended(pid)
+                if status == 0:  # it was quicker
+                    break
+                assert status == (INTERRUPTED if kind == signal.SIGINT else -kind), f"status {status}"
+            if kind == signal.SIGINT:
+                self.report.latencies.append(json.loads(self.answer.read_text()) - sent)
+                own = {"state.new", "done.new"}  # of the works themselves
+                left = {name for name in strays(self.home) if not name.startswith("rows.npy.partial")}
+                left -= own | self.before  # by one that was killed
+                assert not left, f"left after Ctrl-C: {left}"
+            self.report.sent[kinds.pop()] += 1
+        if status:
+            return False
+        found = self.outcome(ended(pid) if status is None else status)
+        assert found == self.expected, f"ended with {found}, expected {self.expected}"
+        self.report.whole += 1
+        return True
 
 
 def main(directory: str, count: str, seed: str, *names: str) -> int:
@@ -161,16 +163,19 @@ def main(directory: str, count: str, seed: str, *names: str) -> int:
     torch.set_num_threads(1)
     status = ended(start(lambda: prepare(home / "inputs")))
     assert status == 0, status
+    gc.freeze()  # what is imported is not looked at in each fork
     draw, failed = random.Random(int(seed)), 0
+    few = max(1, int(count) // 4)
     for name in names or WORKS:
         rig = Rig(WORKS[name], home, draw)
-        for kind in KINDS:
-            few = max(1, int(count) // (1 if kind == signal.SIGKILL else 4))
-            try:
-                print(f"{name}, {kind.name}: {rig.disturb(kind, few)}", flush=True)
-            except AssertionError as wrong:
-                failed += 1
-                print(f"{name}, {kind.name}: FAILED: {wrong}", flush=True)
+        kinds = [kind for kind in KINDS for _ in range(int(count) if kind == signal.SIGKILL else few)]
+        draw.shuffle(kinds)
+        try:
+            rig.disturb(kinds)
+        except AssertionError as wrong:
+            failed += 1
+            print(f"{name}: FAILED: {wrong}", flush=True)
+        print(f"{name}: {rig.report}", flush=True)
     return int(failed > 0)
 
 

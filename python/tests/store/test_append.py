@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +34,6 @@ pytestmark = pytest.mark.explore
 
 QUIET: dict[str, Any] = {"memory": "64MiB", "progress": False}
 SEQUENCES = int(os.environ.get("FRESHGO_TEST_SEQUENCES", "3"))
-KILLS = int(os.environ.get("FRESHGO_TEST_KILLS", "2"))
 
 
 def graph_of(form: str, seed: int) -> Any:
@@ -208,42 +204,6 @@ def test_versions(tmp_path: Path) -> None:
         assert times == sorted(times)
         assert {entry.generator for entry in store.history} == {f"freshgo {freshgo.__version__}"}
         assert "5  " in store.inspect()
-
-
-KILLED = """
-import numpy as np
-from freshgo import append
-print("ready", flush=True)
-edges = np.random.default_rng(0).integers(0, 200_000, (2, 500_000))
-x = np.ones((1000, 24), np.float32)
-append({path!r}, {out!r}, nodes={{"x": x}}, edges=edges, memory="16MiB", overwrite=True, progress=False)
-"""
-
-
-@pytest.mark.parametrize("in_place", [False, True], ids=["beside", "in place"])
-def test_kills(tmp_path: Path, in_place: bool) -> None:
-    """Killed at a random moment: the store is as it was or as it should be, and the next append works."""
-    draw = random.Random(seed_of(in_place))
-    graph = {name: rows for name, rows in random_graph(200_000, 300_000).items() if name in ("x", "edge_index")}
-    convert(graph, tmp_path / "s", progress=False).close()
-    out = tmp_path / ("s" if in_place else "t")
-    code = KILLED.format(path=str(tmp_path / "s"), out=str(out))
-    for _ in range(KILLS):
-        with subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(draw.random() * 0.7)
-            process.send_signal(signal.SIGKILL)
-        with Store(tmp_path / "s") as store:
-            store.verify()
-            assert in_place or store.num_nodes == 200_000
-            assert (store.num_edges - 300_000) % 500_000 == 0
-            assert (store.num_edges - 300_000) // 500_000 == (store.num_nodes - 200_000) // 1000
-        if out.exists():
-            with Store(out) as store:
-                store.verify()
-    subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"] if in_place else ["s", "t"]
 
 
 def test_interrupt(tmp_path: Path) -> None:

@@ -1,15 +1,11 @@
-"""Tables with very many columns, in little memory, and conversions that are killed at any moment."""
+"""Tables with very many columns, and in little memory."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +17,12 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 from pyarrow import parquet  # noqa: E402
-from tables import checksums  # noqa: E402
 
-from freshgo import Store, Table, convert_tables, errors  # noqa: E402
+from freshgo import Table, convert_tables, errors  # noqa: E402
 
 pytestmark = pytest.mark.explore
 
 SMALL: dict[str, Any] = {"memory": "128MiB", "progress": False}
-KILLS = int(os.environ.get("FRESHGO_TEST_KILLS", "2"))
 EDGES = Table(pa.table({"s": [7, 5], "d": [5, 9]}), src="s", dst="d")
 
 
@@ -82,38 +76,6 @@ def test_wide_tables(tmp_path: Path, form: str) -> None:
 def test_very_wide_csv(tmp_path: Path, columns: int) -> None:
     wide(tmp_path / "a.csv", columns)
     check_wide(tmp_path / "a.csv", columns, tmp_path / "g")
-
-
-CONVERT = """
-import numpy as np, pyarrow as pa, freshgo
-ids = np.random.default_rng(0).permutation(200_000) * 3
-nodes = pa.table({{"id": ids, "v": pa.FixedSizeListArray.from_arrays(np.zeros(8 * len(ids), np.float32), 8)}})
-edges = pa.table({{"s": np.tile(ids, 2), "d": np.tile(ids[::-1], 2)}})
-print("begun", flush=True)
-freshgo.convert_tables(freshgo.Table(nodes, id="id", features="v"), freshgo.Table(edges, src="s", dst="d"),
-                       {path!r}, memory="128MiB", progress=False, overwrite=True)
-"""
-
-
-def test_kills(tmp_path: Path) -> None:
-    """Killed at a random moment there is the store before, or the new one, and the next conversion works."""
-    draw, code = random.Random(seed_of(0)), CONVERT.format(path=str(tmp_path / "g"))
-    begin = time.monotonic()
-    subprocess.run([sys.executable, "-I", "-c", code], check=True)
-    took = time.monotonic() - begin
-    with Store(tmp_path / "g") as store:
-        want = checksums(store)
-    for number in range(KILLS):
-        with subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(draw.random() * took)
-            process.send_signal(signal.SIGKILL)
-        with Store(tmp_path / "g") as store:
-            store.verify()
-            assert checksums(store) == want, number
-    subprocess.run([sys.executable, "-I", "-c", code], check=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
 GROWTH = """

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -116,37 +113,6 @@ def test_weights_by_target_stay(tmp_path: Path) -> None:
     for how in ({"drop": ["edge_weight"]}, {"tensors": {"edge_weight": np.ones(4000)}}):
         with pytest.raises(InvalidArgumentError, match="stored by target too"):
             update(tmp_path / "s", tmp_path / "u", **how, **QUIET)
-
-
-KILLED = """
-import numpy as np
-from freshgo import update
-print("ready", flush=True)
-x = np.ones((200_000, 32), np.float32)
-update({path!r}, {out!r}, tensors={{"x": x, "more": x}}, drop=["y"], memory="16MiB", progress=False)
-"""
-
-
-def test_kills(tmp_path: Path) -> None:
-    draw = random.Random(seed_of(0))
-    convert(random_graph(200_000, 300_000), tmp_path / "s", progress=False).close()
-    code = KILLED.format(path=str(tmp_path / "s"), out=str(tmp_path / "t"))
-    for _ in range(10):
-        with subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(draw.random() * 0.4)
-            process.send_signal(signal.SIGKILL)
-        if (tmp_path / "t").exists():
-            with Store(tmp_path / "t") as store:
-                store.verify()
-                assert "y" not in store.tensors
-            shutil.rmtree(tmp_path / "t")
-        with Store(tmp_path / "s") as store:
-            store.verify()
-    x = np.ones((200_000, 32), np.float32)
-    update(tmp_path / "s", tmp_path / "t", tensors={"x": x}, **QUIET).close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "t"]
 
 
 @pytest.mark.parametrize(
