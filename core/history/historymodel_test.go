@@ -15,7 +15,7 @@ import (
 )
 
 // verify ends the test unless what holds between two calls holds.
-func verify(t *testing.T, h *History) {
+func verify(t testing.TB, h *History) {
 	t.Helper()
 	defer func() {
 		if broken := recover(); broken != nil {

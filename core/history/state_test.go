@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"freshgo/core/internal/explore"
+	"freshgo/core/mutants"
 )
 
 // lived is a history with something of everything.
@@ -142,11 +145,12 @@ func TestRestoreRefuses(t *testing.T) {
 
 // FuzzRestore: what is taken is a state, whatever the checksum says; what is not changes nothing.
 func FuzzRestore(f *testing.F) {
+	target := mutants.Of(f, explore.Rand(f, 1, 2))
 	for k, policy := range policies {
-		f.Add(lived(f, ofPolicy(policy)).Save(), uint8(k))
-		f.Add(newHistory(f, ofPolicy(policy), 0).Save(), uint8(k))
+		target.Add(lived(f, ofPolicy(policy)).Save(), uint8(k))
+		target.Add(newHistory(f, ofPolicy(policy), 0).Save(), uint8(k))
 	}
-	f.Fuzz(func(t *testing.T, state []byte, policy uint8) {
+	target.Fuzz(func(t testing.TB, state []byte, policy uint8) {
 		h := lived(t, ofPolicy(policies[int(policy)%len(policies)]))
 		for _, data := range [][]byte{state, seal(state)} {
 			before := h.Save()

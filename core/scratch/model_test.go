@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/explore"
+	"freshgo/core/mutants"
 	"freshgo/core/scratch"
 )
 
@@ -27,7 +28,7 @@ type modelBlob struct {
 
 // play makes random calls, drawn from a string of bytes, on packs and blobs within tight bounds, and compares with a
 // model.
-func play(t *testing.T, moves []byte) {
+func play(t testing.TB, moves []byte) {
 	o := scratch.Options{MemoryBytes: 2 * mib, FileBytes: 4 * mib}
 	r := newRig(t, kinds(t)[0], o)
 	defer r.Close()
@@ -118,8 +119,9 @@ func TestModel(t *testing.T) {
 }
 
 func FuzzModel(f *testing.F) {
-	f.Add([]byte{0, 6, 3, 4, 0, 3, 7, 0, 3, 4, 10, 0, 3, 13, 0, 15, 0})
-	f.Fuzz(func(t *testing.T, moves []byte) {
+	target := mutants.Of(f, explore.Rand(f, 1, 2))
+	target.Add([]byte{0, 6, 3, 4, 0, 3, 7, 0, 3, 4, 10, 0, 3, 13, 0, 15, 0})
+	target.Fuzz(func(t testing.TB, moves []byte) {
 		if len(moves) < 2000 {
 			play(t, moves)
 		}

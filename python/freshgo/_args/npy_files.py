@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import io
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -22,6 +24,12 @@ from freshgo.errors import (
 
 TYPE_SEPARATOR = "__"
 """Between source, relation and target in the name of a directory, as PyG joins them."""
+
+_READERS = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
+"""What reads a header after its version, and the bytes of its length."""
+
+_LONGEST = 65_535
+"""Bytes of a header. Longer ones are of structs; NumPy would read any length into memory."""
 
 
 def is_of_types(directory: Path) -> bool:
@@ -44,39 +52,63 @@ def read_types(directory: Path) -> dict[Any, Any]:
     return items
 
 
+@dataclasses.dataclass(frozen=True)
+class NpyHeader:
+    """What a header says: no more than that, for the file may be shorter."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    size: int
+    """Bytes before the data."""
+    n_bytes: int
+    """Bytes of the data."""
+
+
+def read_header(file: IO[bytes], where: str) -> NpyHeader:
+    """Return the header of the array that begins here."""
+    first = file.read(12)
+    version = (first[6], first[7]) if len(first) == 12 and first.startswith(np.lib.format.MAGIC_PREFIX) else None
+    if version is None:
+        raise FormatError(f"{where}: not a .npy file: {'its first bytes are others' if first else 'it is empty'}")
+    if version not in _READERS:
+        raise FormatError(f"{where}: .npy version {version} is not supported, expected 1.0 or 2.0")
+    reader, width = _READERS[version]
+    length = int.from_bytes(first[8 : 8 + width], "little")
+    if length > _LONGEST:
+        raise FormatError(f"{where}: not a .npy file of numbers: its header has {length} bytes")
+    size = 8 + width + length
+    try:
+        shape, fortran, dtype = reader(io.BytesIO((first + file.read(max(size - 12, 0)))[8:size]))
+    except Exception as error:  # NumPy evaluates it as a literal of Python, which raises what Python's parser raises
+        raise FormatError(f"{where}: not a .npy file: {error}") from error
+    if dtype.hasobject or dtype.names is not None:
+        raise DTypeError(f"{where}: holds {dtype}, expected numbers (pickled objects are never loaded)")
+    n_bytes = int(dtype.itemsize)
+    for n in shape:
+        n_bytes *= int(n)
+        if not 0 <= int(n) < 1 << 63 or n_bytes >= 1 << 63:
+            raise FormatError(f"{where}: not a .npy file: a shape of no array, or of one larger than any file")
+    return NpyHeader(tuple(map(int, shape)), bool(fortran), dtype, size, n_bytes)
+
+
 def read_npy_header(path: Path) -> NpyFile:
     """Return where the data of a ``.npy`` file lie. Only its header is read; nothing is ever unpickled."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for who writes to it
             raise FormatError(f"{path}: a directory, a pipe or a device, expected a .npy file")
         with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            elif version == (2, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-            else:
-                raise FormatError(f"{path}: .npy version {version} is not supported, expected 1.0 or 2.0")
-            offset = file.tell()
-            size = file.seek(0, os.SEEK_END)
+            header = read_header(file, str(path))
+            held = file.seek(0, os.SEEK_END) - header.size
     except FileNotFoundError as error:
         raise StoreNotFoundError(error.errno, "no such .npy file", str(path)) from None
     except PermissionError as error:
         raise StorePermissionError(error.errno, error.strerror, str(path)) from None
     except OSError as error:
         raise ReadError(error.errno, error.strerror, str(path)) from error
-    except FormatError:
-        raise
-    except ValueError as error:
-        raise FormatError(f"{path}: not a .npy file: {error}") from error
-    if dtype.hasobject or dtype.names is not None:
-        raise DTypeError(f"{path}: holds {dtype}, expected numbers (pickled objects are never loaded)")
-    n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if size - offset < n_bytes:
-        raise FormatError(
-            f"{path}: truncated: the header promises {n_bytes} bytes of data, the file has {size - offset}"
-        )
-    return NpyFile(path=str(path), offset=offset, dtype=dtype, shape=tuple(shape), fortran=fortran)
+    if held < header.n_bytes:
+        raise FormatError(f"{path}: truncated: the header promises {header.n_bytes} bytes of data, the file has {held}")
+    return NpyFile(path=str(path), offset=header.size, dtype=header.dtype, shape=header.shape, fortran=header.fortran)
 
 
 def read_directory(directory: Path) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import Array, NpyFile, Stream
+from freshgo._args.npy_files import read_header
 from freshgo._sources.opening import Opening
 from freshgo.errors import (
     CorruptError,
-    DTypeError,
     FormatError,
     FreshgoError,
     ReadError,
@@ -94,25 +94,14 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Memb
     if name == info.filename:
         raise FormatError(f"{path}, member {info.filename!r}: expected .npy arrays")
     with _read(path, name), archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        readers = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }
-        if version not in readers:
-            raise FormatError(f"{path}, member {name!r}: .npy version {version} is not supported, expected 1.0 or 2.0")
-        shape, fortran, dtype = readers[version](file)
-        header = file.tell()
-    if dtype.hasobject or dtype.names is not None:
-        raise DTypeError(f"{path}, member {name!r}: holds {dtype}, expected numbers (pickled objects are never loaded)")
-    n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if info.file_size - header != n_bytes:
+        header = read_header(file, f"{path}, member {name!r}")
+    if info.file_size - header.size != header.n_bytes:
         raise FormatError(
-            f"{path}, member {name!r}: shape {list(shape)} of {dtype} takes {n_bytes} bytes, the member has "
-            f"{info.file_size - header}"
+            f"{path}, member {name!r}: shape {list(header.shape)} of {header.dtype} takes {header.n_bytes} bytes, "
+            f"the member has {info.file_size - header.size}"
         )
     offset = _offset(path, info) if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1 else None
-    return Member(path, name, dtype, tuple(shape), fortran, header, offset)
+    return Member(path, name, header.dtype, header.shape, header.fortran, header.size, offset)
 
 
 def _offset(path: Path, info: zipfile.ZipInfo) -> int:
