@@ -107,13 +107,20 @@ func lossy(t *testing.T) map[string]func(fs ssd.FS, path string) error {
 	graph.Splits["train"] = Dense(manifest.DType_INT64, []int64{2}, int64Bytes([]int64{0, 7}))
 	source := filepath.Join(t.TempDir(), "source")
 	require.NoError(t, Convert(ctx, ssd.OS, graph.Input, source, ConvertOptions{}))
-	from := func(fs ssd.FS, work func(s *Store) error) error {
-		s, err := Open(fs, source)
+	smaller := newRandomGraph(5, 80, 700, map[string][]int64{"x": {30}}, manifest.DType_FLOAT32)
+	require.NoError(t, Convert(ctx, ssd.OS, smaller.Input, source+"80", ConvertOptions{}))
+	more := newRandomGraph(6, 10, 60, map[string][]int64{"x": {30}}, manifest.DType_FLOAT32)
+	growth := Growth{
+		Nodes: []NodeInput{{NumNodes: 10, Tensors: more.NodeTensors}}, Edges: []EdgeInput{{EdgeIndex: more.EdgeIndex}},
+	}
+	open := func(fs ssd.FS, path string, work func(s *Store) error) error {
+		s, err := Open(fs, path)
 		if err != nil {
 			return err
 		}
 		return errors.Join(work(s), s.Close())
 	}
+	from := func(fs ssd.FS, work func(s *Store) error) error { return open(fs, source, work) }
 	return map[string]func(fs ssd.FS, path string) error{
 		"convert": func(fs ssd.FS, path string) error {
 			return Convert(ctx, fs, graph.Input, path, ConvertOptions{Overwrite: true})
@@ -127,6 +134,11 @@ func lossy(t *testing.T) map[string]func(fs ssd.FS, path string) error {
 			y := NamedSource{"y", Dense(manifest.DType_UINT8, []int64{90}, make([]byte, 90))}
 			changes := Changes{Nodes: []NodeChange{{Tensors: []NamedSource{y}}}}
 			return from(fs, func(s *Store) error { return Update(ctx, s, path, changes, ConvertOptions{Overwrite: true}) })
+		},
+		"append": func(fs ssd.FS, path string) error {
+			return open(fs, source+"80", func(s *Store) error {
+				return Append(ctx, s, path, growth, ConvertOptions{Overwrite: true})
+			})
 		},
 	}
 }

@@ -23,6 +23,9 @@ from freshgo.errors import (
     WriteError,
 )
 
+RESULT = "out"
+"""In the directory of an inference: what is put at its target in the end."""
+
 
 @dataclasses.dataclass
 class Moved:

@@ -21,7 +21,7 @@ from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import RESERVED, GraphParts, NodeParts
 from freshgo._args.progress import Progress
 from freshgo._infer.columns import ranges
-from freshgo._infer.files import Rows, written
+from freshgo._infer.files import RESULT, Rows, written
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
 from freshgo.ids import Ids
@@ -61,7 +61,7 @@ class Output:
 
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
         """Put what was made at the target."""
-        whole = self.work / "out"
+        whole = self.work / RESULT
         if self._store.node_types:
             whole.mkdir(exist_ok=True)
             for node_type, of in made.items():
@@ -213,12 +213,23 @@ def _path(where: Any, out: Any) -> Path:
 
 
 def _replace(made: Path, target: Path) -> None:
-    """Put what was made in the place of what may be there."""
-    if made.is_dir() and target.is_dir():
-        before = target.with_name(f"{target.name}.replaced")
+    """Put what was made in the place of what may be there, for good. No rename puts a directory in another's place."""
+    before = target.with_name(f"{target.name}.replaced")
+    if made.is_dir():
         shutil.rmtree(before, ignore_errors=True)
-        target.rename(before)
-        made.rename(target)
+        if target.is_dir():
+            target.rename(before)
+        _sync(made)
+    made.replace(target)
+    _sync(target.parent)
+    if target.is_dir():
         shutil.rmtree(before, ignore_errors=True)
-    else:
-        made.replace(target)
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    file = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -21,7 +21,7 @@ from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress
 from freshgo._args.types import EdgeType, Inputs
 from freshgo._data.source import StoreSource
-from freshgo._infer.files import Lock, Rows, State
+from freshgo._infer.files import RESULT, Lock, Rows, State
 from freshgo._infer.layers import Layer
 from freshgo._infer.outputs import Made
 from freshgo._native import convert as native_convert
@@ -96,6 +96,7 @@ class Run:
     def _plan(self) -> str:
         """Choose the passes, and describe what the files of the directory depend on."""
         self._passes = [*([DEGREES] if self._norm is not None else []), *range(len(self._layers))]
+        self._count = len(self._passes)
         return ""
 
     def complete(self) -> dict[str, Made]:
@@ -173,12 +174,19 @@ class Run:
     def _begin(self, config: str) -> dict[str, Any]:
         """Return where this inference is, after removing what another one left."""
         state = self._saved.read()
-        if state is not None and state.get("version") == 1 and state.get("config") == config:
+        ours = state is not None and state.get("version") == 1 and state.get("config") == config
+        if state is not None and ours and (state["pass"] < self._count or self._left()):
             return state
         for path in self._work.iterdir():
             if path.name != "lock":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return {"version": 1, "config": config, "pass": 0, "batches": 0, "edges": {}}
+
+    def _left(self) -> bool:
+        """Whether there are results: the process that went before may have ended after it had published them."""
+        last = len(self._layers) - 1
+        rows = any(self._rows_path(last, node_type).exists() for node_type in self._types.node_types)
+        return rows or (self._work / RESULT).exists()
 
     def _sync(self) -> None:
         """Make what was written durable."""

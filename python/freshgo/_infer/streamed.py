@@ -67,6 +67,7 @@ class Streamed(Run):
                 continue
             self._steps += [("add", place)] if stage.slices > 1 else []
             self._steps += [("finish", place)]
+        self._count = len(self._steps)
         self.moved: dict[Step, Moved] = {step: Moved() for step in self._steps}
         self.moved_before = Moved()
         self._now = Moved()
