@@ -6,9 +6,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -61,18 +61,32 @@ type bench struct {
 	reached map[string]string // site → the faults that it had
 	strange map[string]bool   // calls from nowhere
 	faults  int
+
+	mu    sync.Mutex
+	named map[call]string // the sites of calls: to look at a stack takes longer than most calls
 }
 
 func (b *bench) watched(faults ...faultfs.Fault) *faultfs.FS {
 	fs := faultfs.New(ssd.OS, faults...)
-	fs.Watch(func(op faultfs.Op, stack []runtime.Frame) string {
-		s := sites.Locate(b.sites, methods[op], stack)
-		if s == (sites.Site{}) {
-			return fmt.Sprint("nowhere: ", op)
+	fs.Watch(func(op faultfs.Op, stack faultfs.Callers) string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		from := call{op, stack}
+		if _, known := b.named[from]; !known {
+			s := sites.Locate(b.sites, methods[op], stack.Frames())
+			b.named[from] = s.String()
+			if s == (sites.Site{}) {
+				b.named[from] = fmt.Sprint("nowhere: ", op)
+			}
 		}
-		return s.String()
+		return b.named[from]
 	})
 	return fs
+}
+
+type call struct {
+	op    faultfs.Op
+	stack faultfs.Callers
 }
 
 // leftIn lists what is in a directory, and how many files are in the stores there.
@@ -156,7 +170,7 @@ func TestEverySite(t *testing.T) {
 	found, err := sites.Find("../..")
 	require.NoError(t, err)
 	require.Greater(t, len(found), 150)
-	b := &bench{t: t, sites: found, reached: map[string]string{}, strange: map[string]bool{}}
+	b := &bench{t: t, sites: found, reached: map[string]string{}, strange: map[string]bool{}, named: map[call]string{}}
 	rng := explore.Rand(t, 31, 1)
 	all := os.Getenv("FRESHGO_TEST_SITES") == "all"
 	works := works(t)

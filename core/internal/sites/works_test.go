@@ -178,6 +178,16 @@ func works(t *testing.T) map[string]work {
 			return store.Update(ctx, s, filepath.Join(dir, "g"), changes, store.ConvertOptions{Overwrite: true})
 		})
 	}
+	more := input(sources, columns) // every node again, and its edges
+	growth := store.Growth{
+		Nodes: []store.NodeInput{{NumNodes: nodes, Tensors: more.NodeTensors}},
+		Edges: []store.EdgeInput{{EdgeIndex: more.EdgeIndex, Tensors: more.EdgeTensors}},
+	}
+	appended := func(fs ssd.FS, dir string) error {
+		return opened(fs, base, func(s *store.Store) error {
+			return store.Append(ctx, s, filepath.Join(dir, "g"), growth, store.ConvertOptions{Overwrite: true})
+		})
+	}
 	sums := propagate.Options{
 		Tensor: "x", Reduce: propagate.GCN, Hops: 2, Name: "agg", WeightAttr: "w", IO: ssd.Pread, Overwrite: true,
 	}
@@ -237,6 +247,7 @@ func works(t *testing.T) map[string]work {
 		}, digest: written},
 		"update":                {run: update, digest: written},
 		"update with no shares": {always: always(faultfs.Share, syscall.EXDEV), run: update, digest: written},
+		"append":                {run: appended, digest: written},
 		"propagate":             {prepare: copied, run: propagated, digest: written},
 		"propagate again": {prepare: func(t *testing.T, dir string) {
 			copied(t, dir)

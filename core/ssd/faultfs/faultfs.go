@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -68,7 +69,7 @@ type armed struct {
 type FS struct {
 	inner ssd.FS
 
-	locate func(Op, []runtime.Frame) string // nil: nobody watches
+	locate func(Op, Callers) string // nil: nobody watches
 
 	mu     sync.Mutex
 	places map[string]int // calls from each
@@ -87,9 +88,23 @@ func New(inner ssd.FS, faults ...Fault) *FS {
 	return f
 }
 
-// Watch has locate name the place that each call comes from, by its stack with the innermost frame first. It is called
-// before anything else.
-func (f *FS) Watch(locate func(op Op, stack []runtime.Frame) string) {
+// Callers are program counters of a stack, the innermost first, as runtime.Callers gives them; zeros follow.
+type Callers [64]uintptr
+
+// Frames are the functions and lines on the stack.
+func (c Callers) Frames() (stack []runtime.Frame) {
+	frames := runtime.CallersFrames(c[:slices.Index(append(c[:], 0), 0)])
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		stack = append(stack, frame)
+	}
+	return stack
+}
+
+// Watch has locate name the place that each call comes from, by its stack. It is called before anything else, by
+// several goroutines.
+func (f *FS) Watch(locate func(op Op, stack Callers) string) {
 	f.locate, f.places = locate, map[string]int{}
 }
 
@@ -105,15 +120,9 @@ func (f *FS) place(op Op) string {
 	if f.locate == nil {
 		return ""
 	}
-	var counters [64]uintptr
-	frames := runtime.CallersFrames(counters[:runtime.Callers(3, counters[:])])
-	var stack []runtime.Frame
-	for more := true; more; {
-		var frame runtime.Frame
-		frame, more = frames.Next()
-		stack = append(stack, frame)
-	}
-	return f.locate(op, stack)
+	var callers Callers
+	runtime.Callers(3, callers[:])
+	return f.locate(op, callers)
 }
 
 // Arm adds faults; their calls count from now.

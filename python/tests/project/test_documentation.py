@@ -173,7 +173,7 @@ def test_every_promise_has_its_tests() -> None:
     page = ROOT / "docs" / "reliability.md"
     if not page.exists() or not (ROOT / "core").exists():
         pytest.skip("the documentation is not beside the tests")
-    go = "".join(path.read_text() for path in (ROOT / "core").rglob("*_test.go"))
+    go = "".join(path.read_text() for room in ("core", "capi") for path in (ROOT / room).rglob("*_test.go"))
     python = "".join(path.read_text() for path in (ROOT / "python" / "tests").rglob("test_*.py"))
     makefile = (ROOT / "Makefile").read_text()
     rows = [line.split("|")[1:-1] for line in page.read_text().splitlines() if line.startswith("| ")]
