@@ -268,3 +268,33 @@ def test_types_that_differ_between_files(tmp_path: Path) -> None:
         store = convert_tables(Table(folder, id="id", features="v"), edges, tmp_path / f"{form}.g", **SMALL)
         assert store.ids().keys([0, 1]).tolist() == [1, 2**40]  # type: ignore[union-attr]
         assert store["x"].tolist() == [[1.0], [2.5]]
+
+
+def test_a_progress_bar_that_is_off_is_left_alone(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Jupyter without ipywidgets DuckDB has its bar off and refuses every setting of it."""
+    from freshgo._tables import database
+
+    real = database.duckdb()
+
+    class Connection:
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.inner = real.connect(*args, **options)
+            self.inner.execute("SET enable_progress_bar = false")
+
+        def execute(self, statement: str, *args: Any) -> Any:
+            assert not statement.startswith("SET enable_progress_bar")
+            return self.inner.execute(statement, *args)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    class Module:
+        connect = Connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    monkeypatch.setattr(database, "duckdb", Module)
+    check_shop(convert_shop((made := shop("successive", rng))["tables"], tmp_path / "store"), made)
