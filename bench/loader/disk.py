@@ -1,6 +1,8 @@
 """The whole loader out of core: freshgo from a store against PyG's NeighborLoader over a memory map, interleaved.
 
-    python bench/loader/disk.py DIRECTORY [--memory 512MiB] [--rounds 3]
+    python bench/loader/disk.py DIRECTORY [--memory 512MiB] [--rounds 3] [--with graphbolt=PYTHON] [--cache 200MiB]
+
+GraphBolt, AGNES and DiskGNN take part where they are installed (bench/adapters), with --cache for features each.
 
 DIRECTORY is on the disk to be measured and takes about twice the size of the features. Before every turn the features are dropped
 from the page cache. The rival maps x.npy with MADV_RANDOM, which is what a PyG user can do without writing a loader, and has the
@@ -11,6 +13,7 @@ random reads of 4 KiB by 64 threads.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import mmap
 import os
@@ -30,6 +33,8 @@ from torch_geometric.loader import NeighborLoader
 from freshgo import Loader, Store, convert
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
+import others
 from results import record
 
 FANOUTS, BATCH_SIZE, BATCHES = [10, 10], 1024, 16
@@ -93,7 +98,10 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=24_000_000)
     parser.add_argument("--memory", default="512MiB")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cache", type=int, default=200, help="MiB of features in memory for the other loaders")
+    others.add_option(parser)
     args = parser.parse_args()
+    rivals = others.installed(args.others)
 
     args.directory.mkdir(parents=True, exist_ok=True)
     features, path = args.directory / "x.npy", args.directory / "graph.freshgo"
@@ -149,9 +157,26 @@ def main() -> None:
 
         return turns
 
+    def other(name: str, python: str) -> Callable[[], None]:
+        opened = others.open_other(name, python, args.directory / "others")
+        drop(args.directory / "others")  # what it prepared
+
+        def turns() -> None:
+            for number in range(2):
+                turn, key = opened.epoch(), f"{opened.name}, epoch {number + 1}"
+                results.setdefault(key, []).append(turn.seconds)
+                print(f"  {key}: {turn.seconds:.2f} s, {turn.rows:,} rows; prepared in {opened.preparation:.1f} s")
+            opened.close()
+
+        return turns
+
+    if rivals:
+        folder, cache = args.directory / "others", args.cache << 20
+        others.write(folder, edge_index, features, check, seeds, FANOUTS, BATCH_SIZE, cache)
+    makers = [ours, rival, *(functools.partial(other, name, python) for name, python in rivals.items())]
     results: dict[str, list[float]] = {"freshgo, epoch 1": [], "freshgo, epoch 2": [], "PyG on a map, epoch 1": []}
     for _ in range(args.rounds):
-        for make in (ours, rival):
+        for make in makers:
             drop(features)
             drop(path)
             make()()

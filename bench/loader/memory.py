@@ -1,8 +1,8 @@
 """The whole loader in memory: freshgo against PyG's NeighborLoader, interleaved in one process.
 
-    python bench/loader/memory.py [--nodes 4000000] [--edges 24000000] [--rounds 5]
+    python bench/loader/memory.py [--nodes 4000000] [--edges 24000000] [--rounds 5] [--with graphbolt=PYTHON]
 
-Both read the same PyG Data. The graph has skewed sources (N * u**3) and uniform targets, 128 float32 features, batches of
+GraphBolt takes part where it is installed (bench/adapters). Both others read the same PyG Data. The graph has skewed sources (N * u**3) and uniform targets, 128 float32 features, batches of
 1024 seeds. NeighborLoader needs a sampler: pyg-lib or torch-sparse; without one only freshgo and the limits are measured.
 The limit beside the figures is the time in which this machine gathers as many rows of the same table at its best rate: the
 best of torch.index_select and of a C loop with prefetch, each on one thread and on all.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from torch_geometric.loader import NeighborLoader
 from freshgo import Loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
+import others
 from results import pyg, record
 
 GATHER_C = r"""
@@ -112,7 +115,9 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=24_000_000)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
+    others.add_option(parser)
     args = parser.parse_args()
+    rivals = others.installed(args.others, ("graphbolt",))
 
     data = make_graph(args.nodes, args.edges, args.width)
     assert data.x is not None
@@ -127,22 +132,37 @@ def main() -> None:
             loaders["pyg"] = NeighborLoader(data, **options)
         except ImportError as error:
             print("PyG's NeighborLoader has no sampler here:", error)
-        seconds: dict[str, list[float]] = {name: [] for name in loaders}
+        opened: dict[str, others.Other] = {}
+        folder = Path(tempfile.mkdtemp())
+        if rivals:
+            others.write(folder, data.edge_index, data.x, data.x[:, 0], seeds, fanouts, 1024)
+        for name, python in rivals.items():
+            opened[name] = others.open_other(name, python, folder)
+        seconds: dict[str, list[float]] = {name: [] for name in (*loaders, *opened)}
         rows: dict[str, int] = {}
         for loader in loaders.values():
             consume(loader, data.x)  # the warm-up checks values
+        for other in opened.values():
+            other.epoch()
         for _ in range(args.rounds):
             for name, loader in loaders.items():
                 torch.set_num_threads(os.cpu_count() or 1)
                 start = time.perf_counter()
                 rows[name] = consume(loader, None)
                 seconds[name].append(time.perf_counter() - start)
+            for name, other in opened.items():
+                turn = other.epoch()
+                rows[name] = turn.rows
+                seconds[name].append(turn.seconds)
+        for other in opened.values():
+            other.close()
+        shutil.rmtree(folder)
         limits = best_gather_seconds(data.x, rows["freshgo"], args.rounds)
         limit_name, limit = min(limits.items(), key=lambda item: item[1])
         ours = statistics.median(seconds["freshgo"])
         print(f"\n{fanouts}, {batches} batches, {rows['freshgo']:,} rows an epoch, {args.rounds} rounds")
         for name, s in seconds.items():
-            shown = pyg() if name == "pyg" else name
+            shown = pyg() if name == "pyg" else opened[name].name if name in opened else name
             record("loader/memory", f"In memory, {fanouts}, {batches} batches", shown, s)
             print(
                 f"  {shown:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)"
