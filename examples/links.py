@@ -1,15 +1,16 @@
 """Link prediction on ogbl-ddi: GraphSAGE over learnable embeddings, Hits@20 on the official negatives.
 
-    python examples/links.py DIRECTORY [--epochs 20] [--resume FILE] [--bf16] [--no-exclude] [--loose]
+    python examples/links.py [DIRECTORY] [--epochs 20] [--resume FILE] [--bf16] [--no-exclude] [--loose]
 
 DIRECTORY holds edge_index.npy [2, E] (training links in both directions), val_edge.npy, val_edge_neg.npy, test_edge.npy
-and test_edge_neg.npy [n, 2]. A batch's links are excluded from the edges drawn for it, or the model would look the
-answer up in the graph; its negatives are never links. --no-exclude and --loose give this up, for comparison. The
-learning rate decays to 0 by the last epoch. With --resume, a run that was stopped continues from FILE, which is written
-after each evaluation, as if it had not been stopped.
+and test_edge_neg.npy [n, 2]; without it links are generated. A batch's links are excluded from the edges drawn for it,
+or the model would look the answer up in the graph; its negatives are never links. --no-exclude and --loose give this
+up, for comparison. The learning rate decays to 0 by the last epoch. With --resume, a run that was stopped continues
+from FILE, which is written after each evaluation, as if it had not been stopped.
 """
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,6 +25,22 @@ from freshgo.nn import accelerate
 
 PIECE = 4096
 """So many links are scored at a time: their rows stay in the caches of the processor."""
+
+
+def generated(folder: Path, nodes: int = 2_000, groups: int = 40) -> Path:
+    """Write links of which most are within groups, a part of them for validation and test, and pairs that are none."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(nodes, size=60_000)
+    within = a % groups + groups * rng.integers(nodes // groups, size=a.size)
+    b = np.where(rng.random(a.size) < 0.9, within, rng.integers(nodes, size=a.size))
+    links = np.unique(np.sort(np.stack([a, b])[:, a != b], axis=0), axis=1).T
+    val, test, train = np.split(rng.permutation(links), [1000, 2000])
+    edge_index = np.concatenate([train, train[:, ::-1]]).T
+    arrays = {"edge_index": edge_index, "val_edge": val, "test_edge": test}
+    arrays |= {f"{part}_edge_neg": rng.integers(nodes, size=(1000, 2)) for part in ("val", "test")}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
 
 
 class Model(torch.nn.Module):
@@ -160,7 +177,7 @@ def train(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--every", type=int, default=1, help="evaluate after so many epochs")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on from FILE if it exists, and write it")
@@ -169,8 +186,9 @@ def main() -> None:
     parser.add_argument("--no-exclude", action="store_true", help="a batch's links stay among its edges")
     parser.add_argument("--loose", action="store_true", help="negatives may be links")
     args = parser.parse_args()
+    temporary = tempfile.TemporaryDirectory()
     results = train(
-        args.directory,
+        args.directory or generated(Path(temporary.name)),
         epochs=args.epochs,
         every=args.every,
         exclude=not args.no_exclude,

@@ -1,16 +1,17 @@
 """Which artists a user listens to: links of one edge type, with neighbours drawn by listening counts.
 
-    python examples/links_hetero.py DIRECTORY [--memory 32MiB] [--in-memory] [--epochs 5]
+    python examples/links_hetero.py [DIRECTORY] [--memory 32MiB] [--in-memory] [--epochs 5]
 
 DIRECTORY holds edges_user__listens__artist.npy, edges_user__friend__user.npy and edges_artist__tagged__tag.npy [2, E],
 weight_user__listens__artist.npy [E], and train_idx.npy, val_idx.npy, test_idx.npy, which list the edges of the first
-file in each split. The graph contains only the training edges of these. A batch's links are drawn neither along
-"listens" nor back along "rev_listens"; its negatives are never links. The script trains twice, with neighbours drawn in
-proportion to the counts and uniformly, from a store that is written beside the files. With --in-memory the same batches
-come from memory: losses and scores are the same, to the last digit.
+file in each split. Without it listeners, artists and tags are generated. The graph contains only the training edges of
+these. A batch's links are drawn neither along "listens" nor back along "rev_listens"; its negatives are never links.
+The script trains twice, with neighbours drawn in proportion to the counts and uniformly, from a store that is written
+beside the files. With --in-memory the same batches come from memory: losses and scores are the same, to the last digit.
 """
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,30 @@ from freshgo import LinkLoader, convert
 
 LISTENS = ("user", "listens", "artist")
 FANOUTS = [10, 5]
+
+
+def generated(folder: Path, users: int = 1_500, artists: int = 3_000, styles: int = 10) -> Path:
+    """Write users who mostly listen to artists of their own style, often to these, and have friends of it."""
+    rng = np.random.default_rng(0)
+
+    def of_style(of: np.ndarray, count: int, share: float) -> np.ndarray:
+        own = of % styles + styles * rng.integers(count // styles, size=of.size)
+        return np.where(rng.random(of.size) < share, own, rng.integers(count, size=of.size))
+
+    user = np.repeat(np.arange(users), 30)
+    pairs = np.unique(np.stack([user, of_style(user, artists, 0.7)]), axis=1)
+    counts = np.where(pairs[0] % styles == pairs[1] % styles, 20, 1) * rng.integers(1, 6, size=pairs.shape[1])
+    friend, tagged = np.repeat(np.arange(users), 5), np.repeat(np.arange(artists), 3)
+    arrays = {
+        "edges_user__listens__artist": pairs,
+        "weight_user__listens__artist": counts,
+        "edges_user__friend__user": np.stack([friend, of_style(friend, users, 0.8)]),
+        "edges_artist__tagged__tag": np.stack([tagged, of_style(tagged, 10 * styles, 0.8)]),
+    }
+    val, test, train = np.split(rng.permutation(pairs.shape[1]), [2000, 4000])
+    for name, array in {**arrays, "train_idx": train, "val_idx": val, "test_idx": test}.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
 
 
 def arrays(folder: Path) -> tuple[dict[Any, Any], dict[str, Tensor]]:
@@ -145,15 +170,17 @@ def train(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--memory", default="32MiB")
     parser.add_argument("--in-memory", action="store_true", help="the same batches from memory")
     parser.add_argument("--epochs", type=int, default=5)
     args = parser.parse_args()
-    graph, links = arrays(args.directory)
+    temporary = tempfile.TemporaryDirectory()
+    folder = args.directory or generated(Path(temporary.name))
+    graph, links = arrays(folder)
     data: Any = graph
     if not args.in_memory:
-        data = convert(graph, args.directory / "links.freshgo", overwrite=True)
+        data = convert(graph, folder / "links.freshgo", overwrite=True)
     for name, weight_attr in (("by listening counts", "count"), ("uniformly", None)):
         print(f"neighbours drawn {name}")
         memory = None if args.in_memory else args.memory

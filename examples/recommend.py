@@ -1,13 +1,14 @@
 """Recommendation on a graph of users and items as in PinSAGE: neighbours by random walks, embeddings by a ranking loss.
 
-    OMP_NUM_THREADS=1 python examples/recommend.py DIRECTORY [--epochs 4] [--store PATH] [--memory 64MiB]
+    OMP_NUM_THREADS=1 python examples/recommend.py [DIRECTORY] [--epochs 4] [--store PATH] [--memory 64MiB]
 
-DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, each numbered from 0. They
-become a graph with two node types and edges in both directions, in memory or, with --store, on disk. The neighbours of
-an item are the items that walks item - user - item visit most often; those of a user are items of that user. The
-representation of a node is its own embedding and the embeddings of its neighbours, weighted by visits; items are ranked
-for a user by angle. Recall@20 is computed as in LightGCN: training items are not recommended, and the share of a user's
-test items among the first 20 is averaged over users.
+DIRECTORY holds train_edges.npy and test_edges.npy, int64 [2, E]: row 0 users, row 1 items, each numbered from 0.
+Without it users are generated, who mostly take items of their own community. They become a graph with two node types
+and edges in both directions, in memory or, with --store, on disk. The neighbours of an item are the items that walks
+item - user - item visit most often; those of a user are items of that user. The representation of a node is its own
+embedding and the embeddings of its neighbours, weighted by visits; items are ranked for a user by angle. Recall@20 is
+computed as in LightGCN: training items are not recommended, and the share of a user's test items among the first 20 is
+averaged over users.
 
 Before anything is trained, the walks themselves rank: from each item of a user, the items that they visit.
 """
@@ -26,6 +27,16 @@ from freshgo import Loader, RandomWalk, convert, ops
 TAKES, TAKEN = ("user", "takes", "item"), ("item", "taken by", "user")
 TOGETHER = [TAKEN, TAKES]
 """From item to item by a user of both."""
+
+
+def generated(users: int = 2_000, items: int = 3_000, communities: int = 50) -> list[np.ndarray]:
+    """Return training and test edges; the latter are a fifth of all."""
+    rng = np.random.default_rng(0)
+    user = np.repeat(np.arange(users), 20)
+    own = user % communities + communities * rng.integers(items // communities, size=user.size)
+    item = np.where(rng.random(user.size) < 0.9, own, rng.integers(items, size=user.size))
+    taken = rng.permutation(np.unique(np.stack([user, item]), axis=1).T).T
+    return [part.copy() for part in np.split(taken, [taken.shape[1] * 4 // 5], axis=1)]
 
 
 class Interactions:
@@ -173,7 +184,7 @@ def recall_of_visits(data: Interactions, source, count: int, top: int = -1, memo
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--store", type=Path, help="convert the graph to a store at this path, and use that")
     parser.add_argument("--memory", default=None, help="of a loader")
     parser.add_argument("--epochs", type=int, default=4)
@@ -184,7 +195,10 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args(arguments)
 
-    data = Interactions(*(np.load(args.directory / f"{part}_edges.npy") for part in ("train", "test")))
+    if args.directory is None:
+        data = Interactions(*generated())
+    else:
+        data = Interactions(*(np.load(args.directory / f"{part}_edges.npy") for part in ("train", "test")))
     source = data.graph
     if args.store is not None:
         convert(data.graph, args.store, overwrite=True).close()

@@ -1,12 +1,13 @@
 """Temporal link prediction on sx-mathoverflow: who will answer whom, from neighbourhoods as they were at a link's time.
 
-    OMP_NUM_THREADS=1 python examples/temporal_links.py DIRECTORY [--epochs 3] [--static] [--store PATH --memory 32MiB]
+    OMP_NUM_THREADS=1 python examples/temporal_links.py [DIRECTORY] [--static] [--store PATH --memory 32MiB]
 
-DIRECTORY holds edge_index.npy [2, E], who wrote to whom, and time.npy [E], ascending seconds. The first 70 % of the
-events are for training, the next 15 % for validation, the last for the test. The model gets the ends of a link and 20
-negatives, targets drawn among those of the training events, and scores each; the figures are mean reciprocal ranks of
-the true target. Each person's neighbourhood is that of one second earlier: the latest 8 events, and the latest 4 of
-each of these people. So a test link sees the test events before it, and no others.
+DIRECTORY holds edge_index.npy [2, E], who wrote to whom, and time.npy [E], ascending seconds. Without it people are
+generated who write to those they wrote to of late, and to few others. The first 70 % of the events are for training,
+the next 15 % for validation, the last for the test. The model gets the ends of a link and 20 negatives, targets drawn
+among those of the training events, and scores each; the figures are mean reciprocal ranks of the true target. Each
+person's neighbourhood is that of one second earlier: the latest 8 events, and the latest 4 of each of these people. So
+a test link sees the test events before it, and no others.
 
 --static runs the same model without times: neighbours are drawn among all training events except the links of the
 batch, and for the test among all events before it. With --store the graph is converted and stays on disk; the figures
@@ -25,6 +26,20 @@ from torch import Tensor, nn
 from freshgo import LinkLoader, convert
 
 SPANS = torch.tensor([3600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0, 365 * 86_400.0])
+
+
+def generated(people: int = 2_000, events: int = 40_000) -> tuple[np.ndarray, np.ndarray]:
+    """Return who wrote to whom and when: half of the time to one of the last four whom the person wrote to."""
+    rng = np.random.default_rng(0)
+    source, anyone = rng.integers(people, size=events), rng.integers(people, size=events)
+    again, which = rng.random(events) < 0.5, rng.integers(4, size=events)
+    last: list[list[int]] = [[] for _ in range(people)]
+    target = np.empty(events, np.int64)
+    for i, who in enumerate(source.tolist()):
+        known = last[who]
+        target[i] = known[which[i] % len(known)] if known and again[i] else anyone[i]
+        last[who] = [*known[-3:], int(target[i])]
+    return np.stack([source, target]), np.sort(rng.integers(3 * 365 * 86_400, size=events))
 
 
 class Events:
@@ -126,7 +141,7 @@ def test(model: Model, data: Events, graph: object, part: str, args: argparse.Na
 
 def main(arguments: list[str] | None = None) -> dict[str, object]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batches", type=int, default=200, help="of an epoch; 0: all")
     parser.add_argument("--batch-size", type=int, default=512)
@@ -137,7 +152,10 @@ def main(arguments: list[str] | None = None) -> dict[str, object]:
     parser.add_argument("--memory", default=None)
     args = parser.parse_args(arguments)
 
-    data = Events(*(np.load(args.directory / f"{name}.npy") for name in ("edge_index", "time")))
+    if args.directory is None:
+        data = Events(*generated())
+    else:
+        data = Events(*(np.load(args.directory / f"{name}.npy") for name in ("edge_index", "time")))
     train = data.parts["train"]
 
     def graph(before: int) -> object:

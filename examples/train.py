@@ -1,13 +1,14 @@
 """A PyG training loop, out of core: GraphSAGE on the arrays of a directory.
 
-    python examples/train.py DIRECTORY [--features x.npy] [--memory 64MiB] [--in-memory]
+    python examples/train.py [DIRECTORY] [--features x.npy] [--memory 64MiB] [--in-memory]
 
 DIRECTORY holds edge_index.npy [2, E], y.npy [N], features [N, F] and either the split train_idx.npy, val_idx.npy and
-test_idx.npy or no split: then 60, 20 and 20 % of the nodes are drawn. The two lines that differ from a script with
-PyG's NeighborLoader are marked below.
+test_idx.npy or no split: then 60, 20 and 20 % of the nodes are drawn. Without it a graph is generated. The two lines
+that differ from a script with PyG's NeighborLoader are marked below.
 """
 
 import argparse
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,22 @@ from torch_geometric.nn import GraphSAGE
 from tqdm.auto import tqdm
 
 from freshgo import Loader, convert
+
+
+def generated(folder: Path, nodes: int = 20_000, classes: int = 8) -> Path:
+    """Write a graph most of whose edges join nodes of one class, with features that say little of it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(classes, size=nodes)
+    members = np.argsort(y, kind="stable")
+    first = np.searchsorted(y[members], np.arange(classes + 1))
+    target = rng.integers(nodes, size=12 * nodes)
+    low, high = first[y[target]], first[y[target] + 1]
+    alike = members[low + (rng.random(target.size) * (high - low)).astype(np.int64)]
+    source = np.where(rng.random(target.size) < 0.7, alike, rng.integers(nodes, size=target.size))
+    x = rng.standard_normal((nodes, 64), dtype=np.float32) + 0.5 * np.eye(classes, 64, dtype=np.float32)[y]
+    for name, array in (("edge_index", np.stack([source, target])), ("x", x), ("y", y)):
+        np.save(folder / f"{name}.npy", array)
+    return folder
 
 
 def splits(folder: Path, num_nodes: int) -> dict[str, np.ndarray]:
@@ -40,7 +57,7 @@ def accuracy(model: torch.nn.Module, loader: Loader) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--features", default="x.npy")
     parser.add_argument("--memory", default="64MiB")
     parser.add_argument(
@@ -49,7 +66,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     args = parser.parse_args()
 
-    folder: Path = args.directory
+    temporary = tempfile.TemporaryDirectory()
+    folder: Path = args.directory or generated(Path(temporary.name))
     y = np.load(folder / "y.npy")
     arrays = {
         "edge_index": folder / "edge_index.npy",
