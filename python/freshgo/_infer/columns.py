@@ -45,11 +45,13 @@ class Columns:
         for s, file in enumerate(self.files[since:], since):
             file.put(numbers.numpy(), rows[:, self.at[s] : self.at[s + 1]].numpy().astype(self.dtype, copy=False))
 
-    def read(self, first: int, end: int) -> Tensor:
-        """Rows from the one of a number to before another, as float32."""
+    def read(self, first: int, end: int, last: Tensor | None = None) -> Tensor:
+        """Rows from the one of a number to before another, as float32; if ``last`` is given it has their columns of the
+        last slice."""
         out = torch.empty(end - first, self.at[-1])
         for s in range(len(self.files)):
-            out[:, self.at[s] : self.at[s + 1]] = self.slice(s, first, end)
+            rows = last if s == len(self.files) - 1 else None
+            out[:, self.at[s] : self.at[s + 1]] = self.slice(s, first, end) if rows is None else rows
         return out
 
     def slice(self, s: int, first: int, end: int) -> Tensor:

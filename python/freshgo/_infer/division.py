@@ -50,7 +50,7 @@ class Stage:
     """Whether what is added up, of several slices the first, goes from the input into memory, and never to disk."""
     columns_out: int
     adding: int
-    """Nodes whose sums are made at a time, in the passes over slices."""
+    """Nodes whose sums are made at a time, in the passes over slices but for the last one."""
     finishing: int
     """Nodes whose rows are made at a time."""
 
@@ -171,7 +171,7 @@ def _stage(
     # there are also the own rows and those that are made.
     adding = _rows(working // 2, (2 if after_columns is None else 4) * FLOAT * widest)
     both = 2 * columns + own
-    finishing = _rows(working // 2, FLOAT * (both + columns)) if slices == 1 else _rows(free // 2, FLOAT * both)
+    finishing = _rows(working // 2, FLOAT * (both + columns))
     one = torch.zeros(1, before, device=device)
     mapped = parts.messages(one)
     root = parts.own(one) if own else mapped if parts.root is not None else None
@@ -191,5 +191,6 @@ def _bytes(stage: Stage, sizes: Sizes, first: bool) -> float:
         kept -= stage.columns / stage.slices
     stored = 2 * kept * sizes.stored
     if stage.slices > 1 and not stage.by_columns:
-        stored += 2 * stage.columns * FLOAT + (stage.columns * sizes.stored if stage.parts.needs_messages() else 0)
+        again = 2 * FLOAT + (sizes.stored if stage.parts.needs_messages() else 0)
+        stored += again * stage.columns * (stage.slices - 1) / stage.slices  # the last slice is in memory
     return stored + stage.slices * 4 * sizes.edges / max(1, sizes.nodes)

@@ -219,15 +219,15 @@ class Streamed(Run):
             self._now.read += loader.stats()["bytes_read"]
 
     def _add(self, place: int) -> None:
-        """Write the sums, slice by slice."""
+        """Write the sums, slice by slice, but for the last one."""
         stage, sums = self._division.stages[place], self._sums(place)
         units = list(ranges(self._store.num_nodes, stage.adding))
-        for s in range(self._state["batches"] // max(1, len(units)), stage.slices):
-            rows = self._sums_of.scaled(stage.parts, self._messages(place).load(s, self._division.rows))
+        for s in range(self._state["batches"] // max(1, len(units)), stage.slices - 1):
+            rows = self._loaded(place, s)
             for unit in range(self._state["batches"] - s * len(units), len(units)):
                 first, end = units[unit]
                 sums.files[s].write(first, self._sums_of.summed(stage.parts, rows, first, end))
-                self._done(("add", place), s * len(units) + unit + 1, stage.slices * len(units))
+                self._done(("add", place), s * len(units) + unit + 1, (stage.slices - 1) * len(units))
             del rows  # before the next slice comes
 
     def _slices(self, place: int) -> None:
@@ -239,9 +239,7 @@ class Streamed(Run):
         total = scanned + stage.slices * len(units)
         for s in range(max(0, self._state["batches"] - scanned) // max(1, len(units)), stage.slices):
             held = stage.held and s == 0
-            rows = self._sums_of.scaled(
-                stage.parts, self._first_slice(total) if held else kept.load(s, self._division.rows)
-            )
+            rows = self._sums_of.scaled(stage.parts, self._first_slice(total)) if held else self._loaded(place, s)
             columns, before = slice(kept.at[s], kept.at[s + 1]), scanned + s * len(units)
             for unit in range(max(0, self._state["batches"] - before), len(units)):
                 first, end = units[unit]
@@ -270,32 +268,37 @@ class Streamed(Run):
 
     def _finish(self, place: int) -> None:
         """Write what the next layer adds up, or the result."""
-        stage, whole = self._division.stages[place], self._whole(place)
+        stage = self._division.stages[place]
+        table, beside = self._held() if stage.held else (self._loaded(place, stage.slices - 1), None)
         units = list(ranges(self._store.num_nodes, stage.finishing))
         if place == len(self._layers) - 1:
             self._out()
         for unit in range(self._state["batches"], len(units)):
             first, end = units[unit]
             if place < len(self._layers) - 1 or self._wanted(first, end):
-                if whole is None:
-                    total = self._sums(place).read(first, end)
-                else:
-                    total = self._sums_of.summed(stage.parts, whole[0], first, end)
-                own = self._own_rows(place, whole, first, end)
+                total = self._sums_of.summed(stage.parts, table, first, end)
+                if stage.slices > 1:
+                    total = self._sums(place).read(first, end, total)
+                own = None
+                if stage.parts.needs_messages():
+                    own = table[first:end]
+                    own = own if stage.slices == 1 else self._messages(place).read(first, end, own)
+                elif stage.own:
+                    own = self._own(place).read(first, end) if beside is None else beside[first:end]
                 for lo, hi in ranges(end - first, self._batch_size):
-                    beside = None if own is None else self._on_device(own[lo:hi])
-                    made = stage.parts.combine(self._on_device(total[lo:hi]), beside)
+                    mine = None if own is None else self._on_device(own[lo:hi])
+                    made = stage.parts.combine(self._on_device(total[lo:hi]), mine)
                     self._take(place, first + lo, stage.after(made))
             self._done(("finish", place), unit + 1, len(units))
 
-    def _whole(self, place: int) -> tuple[Tensor, Tensor | None] | None:
-        """All that is added up, and the own rows beside it if they are in memory too; None where there are slices."""
-        stage = self._division.stages[place]
-        if stage.slices > 1:
-            return None
-        if not stage.held:
-            return self._sums_of.scaled(stage.parts, self._messages(place).load(0, self._division.rows)), None
-        count = self._store.num_nodes
+    def _loaded(self, place: int, s: int) -> Tensor:
+        """A slice of what a layer adds up."""
+        rows = self._messages(place).load(s, self._division.rows)
+        return self._sums_of.scaled(self._division.stages[place].parts, rows)
+
+    def _held(self) -> tuple[Tensor, Tensor | None]:
+        """All that the first layer adds up, and the own rows beside it, from the input."""
+        stage, count = self._division.stages[0], self._store.num_nodes
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
         for at, ids, given in self._input(0, self._division.free - rows.nbytes - own.nbytes):
             here = slice(at, at + given.size(0)) if ids is None else ids
@@ -306,16 +309,6 @@ class Streamed(Run):
             if self._report is not None:
                 self._report(f"layer 1 of {len(self._layers)}", 0, count)
         return self._sums_of.scaled(stage.parts, rows), own if stage.own else None
-
-    def _own_rows(self, place: int, whole: tuple[Tensor, Tensor | None] | None, first: int, end: int) -> Tensor | None:
-        stage = self._division.stages[place]
-        if stage.parts.root is None:
-            return None
-        if stage.parts.needs_messages():
-            return self._messages(place).read(first, end) if whole is None else whole[0][first:end]
-        if whole is not None and whole[1] is not None:
-            return whole[1][first:end]
-        return self._own(place).read(first, end)
 
     def _on_device(self, rows: Tensor) -> Tensor:
         return rows if self._device is None else rows.to(self._device)
