@@ -591,7 +591,11 @@ class Loader(Generic[BatchType]):
         )
         orders = [one.pop("order") for one in said]
         everything = [order is None for order in orders]  # is in memory, so that there is no order
-        check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
+        try:
+            check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
+        except RankError:
+            self._agreement = Agreement()  # they are asked again when an epoch begins again
+            raise
         self._adopt_order(orders[0], self._order)
 
     def _one(self, ask: on_demand.Ask, request: Request) -> BatchType:

@@ -58,9 +58,14 @@ def left_early(file: str, rank: int, world: int, data: Any, options: dict[str, A
 
 
 def refused(file: str, rank: int, world: int, data: Sequence[Any], options: Sequence[dict[str, Any]]) -> int:
-    """Begin an epoch of parts and options that differ from rank to rank."""
+    """Begin an epoch of parts and options that differ from rank to rank, twice."""
     with group(file, rank, world), open_loader(data[rank], **options[rank]) as loader:
-        return sum(1 for _ in loader)
+        first = _said(loader)
+        try:
+            return sum(1 for _ in loader)
+        except Exception as error:
+            assert first == f"{type(error).__name__}: {error}"
+            raise
 
 
 def dies(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> int:
