@@ -109,12 +109,13 @@ def main() -> None:
             continue
         seconds: dict[str, list[float]] = {candidate: [] for candidate in candidates}
         expected = None
-        for _ in range(args.rounds):
+        for turn in range(args.rounds):
             for candidate, (roles, switching) in candidates.items():
                 took, losses, stats = measured(path, case, count, roles, switching)
                 assert expected in (None, losses), "other roles, other losses"
                 expected = losses
                 seconds[candidate].append(took)
+                print(f"{name}, round {turn}: {candidate}: {took:.3f} s", flush=True)
                 if candidate == "auto":
                     chosen = stats
         medians = {candidate: statistics.median(found) for candidate, found in seconds.items()}

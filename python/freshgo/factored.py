@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from freshgo._args import checks
 from freshgo._data.source import StoreSource
 from freshgo._factored.executor import Graph
-from freshgo._factored.job import Job
+from freshgo._factored.job import Job, Span
 from freshgo._factored.schedule import Schedule
 from freshgo._plots.executors import figure
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
@@ -29,8 +30,8 @@ class Training:
         losses: its losses, in the order of its batches.
     """
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, schedule: Schedule, spans: deque[Span]) -> None:
+        self._schedule, self._spans = schedule, spans
         self.epoch = -1
         self.losses: list[float] = []
 
@@ -47,11 +48,11 @@ class Training:
         - ``"staleness"``: the ``"bound"``, and how many ``"batches"`` were computed with parameters that were 0, 1, ...
           updates old.
         """
-        return self._job.schedule.stats()
+        return self._schedule.stats()
 
     def plot(self) -> Any:
         """Return a matplotlib figure of what each executor did when."""
-        return figure(list(self._job.spans), self.stats())
+        return figure(list(self._spans), self.stats())
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -164,7 +165,7 @@ def train(
     places = _devices(devices, count)
     epoch, done, end = loader._hand_out()
     job = Job(graph, step, model, optimizer, schedule, places, memory)
-    training = Training(job)
+    training = Training(schedule, job.spans)
     try:
         for left in reversed(range(updates)):
             try:

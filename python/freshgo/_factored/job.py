@@ -30,6 +30,9 @@ from freshgo.errors import DTypeError, ExecutorError, FreshgoError
 _SPANS = 20_000
 """Spans of work that are kept for the picture, the last ones."""
 
+Span = tuple[int, str, float, float]
+"""An executor, what it did, and from when to when, in seconds."""
+
 
 class Job:
     """Executors that run. An error of one of them ends all."""
@@ -62,7 +65,7 @@ class Job:
         self._present: dict[int, list[int]] = {}
         self._losses: dict[int, float] = {}
         self.began = time.monotonic()
-        self.spans: deque[tuple[int, str, float, float]] = deque(maxlen=_SPANS)
+        self.spans: deque[Span] = deque(maxlen=_SPANS)
         try:
             self._start(_pickled(work))
         except BaseException:
