@@ -8,7 +8,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from freshgo import ops
 from freshgo._args.aggregates import Aggregate, Part, note, noted
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.types import UNNAMED, EdgeType, label_of
@@ -106,6 +105,8 @@ def _sources(now: dict[str, Tensor], used: Sequence[Part], tensor: str) -> dict[
 
 def _along(parts: GraphParts, edge_type: EdgeType, weights: Tensor | None, rows: Tensor, reduce: str) -> Tensor:
     """Add up rows along one edge type: float64."""
+    from freshgo import ops  # registers operators with torch, which takes a quarter of the time of an import
+
     source, target = cast(Tensor, parts.edges[edge_type].edge_index).long()
     num_sources = rows.size(0)
     num_targets = parts.nodes[edge_type[2]].num_nodes
