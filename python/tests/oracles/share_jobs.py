@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -39,11 +40,12 @@ KINDS: dict[str, Callable[..., Loader]] = {
 
 
 def servers() -> list[int]:
-    """The processes that serve ranks now."""
+    """The processes that serve ranks of this Python now."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if b"freshgo._share.server" in (entry / "cmdline").read_bytes():
+            command = (entry / "cmdline").read_bytes()
+            if command.startswith(sys.executable.encode()) and b"freshgo._share.server" in command:
                 found.append(int(entry.name))
     return found
 
