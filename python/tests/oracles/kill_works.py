@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb  # noqa: F401  (Ctrl-C in its import ends the interpreter)
 import numpy as np
 import pyarrow as pa
 import torch

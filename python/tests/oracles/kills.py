@@ -7,7 +7,6 @@ kills`` kills 200 times. Prints a line for each work; the status is 1 if somethi
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -163,7 +162,6 @@ def main(directory: str, count: str, seed: str, *names: str) -> int:
     torch.set_num_threads(1)
     status = ended(start(lambda: prepare(home / "inputs")))
     assert status == 0, status
-    gc.freeze()  # what is imported is not looked at in each fork
     draw, failed = random.Random(int(seed)), 0
     few = max(1, int(count) // 4)
     for name in names or WORKS:
