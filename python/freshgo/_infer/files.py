@@ -61,11 +61,14 @@ class Rows:
                 self._offset = self._found()
                 self._file = os.open(path, os.O_RDWR)
                 return
-            with path.open("wb") as file:
+            new = path.with_name(f"{path.name}.new")  # after a loss of power the file is whole, or not there
+            with new.open("wb") as file:
                 described = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, described)
                 self._offset = file.tell()
                 file.truncate(self._offset + shape[0] * self._row_bytes)
+                os.fsync(file.fileno())
+            new.replace(path)
             self._file = os.open(path, os.O_RDWR)
 
     def _found(self) -> int:

@@ -9,6 +9,7 @@ import random
 import shutil
 import struct
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +37,16 @@ MAKING = {"ext4": (64 << 20, ["mkfs.ext4", "-q", "-F"]), "xfs": (320 << 20, ["mk
 
 @contextmanager
 def mounted(image: Path, place: Path) -> Iterator[None]:
-    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    for left in reversed(range(50)):
+        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+        try:
+            (place / "probe").touch()
+            (place / "probe").unlink()
+            break
+        except OSError:  # the one that has lost its power is not gone yet: the kernel lets go of rings later
+            subprocess.run(["umount", place], check=True)
+            assert left, "nothing can be written after a loss of power"
+            time.sleep(0.1)
     try:
         yield
     finally:
