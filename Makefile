@@ -55,7 +55,7 @@ wheelhouse: $(CUDA)/.ready
 	$(MAKE) dist/.wheel PYTHON=$(PYTHON)
 	$(BIN)/python bench/gpu/wheelhouse.py build/wheelhouse $(addprefix --python ,$(WHEELS_FOR))
 
-# In this order `make -j 2` fetches torch while Go compiles, and has Go to do beside the tests of Python, which take longest.
+# In this order `make -j 2` has Go to do beside the tests of Python, which take longest.
 test: lint-python lint-go test-python test-go
 
 # Beside `test`: the trainings on real graphs that take minutes, every case, and every case under the race detector, in

@@ -55,6 +55,8 @@ class Work:
     """The input that lies at ``g`` before the first time: a store that is replaced or added to."""
     replaces: bool = False
     """There is a store at ``g`` at every moment."""
+    once: bool = False
+    """Who begins again may find it done and write nothing; then what was left waits for the next writer."""
 
 
 def convert(home: Path, _: Path) -> None:
@@ -155,7 +157,7 @@ WORKS = {
     "relayout": Work(relayout, over="old", replaces=True),
     "update": Work(update, over="old", replaces=True),
     "append": Work(append, over="old", replaces=True),
-    "append in place": Work(append_in_place, over="base", replaces=True),
+    "append in place": Work(append_in_place, over="base", replaces=True, once=True),
     "convert_tables": Work(tables, over="old", replaces=True),
     "propagate": Work(propagate, over="base", replaces=True),
     "infer": Work(infer),

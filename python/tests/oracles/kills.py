@@ -110,7 +110,7 @@ class Rig:
     def outcome(self, status: int) -> dict[str, str]:
         """What a process has left that came to its end by itself."""
         assert status == 0, f"status {status}"
-        left = strays(self.home)
+        left = set(strays(self.home)) - (self.before if self.work.once else set())
         assert not left, f"left after the end: {left}"
         found: dict[str, str] = json.loads(self.answer.read_text())
         return found
