@@ -35,7 +35,8 @@ DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycac
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/targets.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-others lint-python test-python bench \
+.PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-others lint-python test-python test-python-loaders \
+        test-python-others bench \
         bench-compare memory hammer powerloss sites kills soak widths sanitize sdist wheels test-processors test-matrix release clean
 .DELETE_ON_ERROR:
 
@@ -55,7 +56,7 @@ wheelhouse: $(CUDA)/.ready
 	$(MAKE) dist/.wheel PYTHON=$(PYTHON)
 	$(BIN)/python bench/gpu/wheelhouse.py build/wheelhouse $(addprefix --python ,$(WHEELS_FOR))
 
-# In this order `make -j 2` has Go to do beside the tests of Python, which take longest.
+# In this order `make -j 2` has the two halves of the tests of Python side by side, then those of Go.
 test: lint-python lint-go test-python test-go
 
 # Beside `test`: the trainings on real graphs that take minutes, every case, and every case under the race detector, in
@@ -156,9 +157,16 @@ sanitize:
 	$(SANITIZE) -fsanitize=thread -o build/buffers-threads csrc/guarded/buffers.c $(BUFFERS) -lpthread
 	build/buffers-threads $(or $(SEED),1) 5000 0
 
-# From another directory and in isolated mode, so that the installed wheel is tested and not the source tree.
-test-python: $(VENV)/.installed
-	$(BIN)/python -I -m pytest python/tests
+# In isolated mode, so that the installed wheel is tested and not the source tree; in two halves, which `make -j 2` runs side by side.
+LOADERS := $(addprefix python/tests/,device gpu history infer links loader)
+OTHERS  := $(filter-out $(LOADERS) %/oracles %/__pycache__,$(patsubst %/,%,$(wildcard python/tests/*/)))
+test-python: test-python-loaders test-python-others
+
+test-python-loaders: $(VENV)/.installed
+	$(BIN)/python -I -m pytest $(LOADERS)
+
+test-python-others: $(VENV)/.installed
+	$(BIN)/python -I -m pytest $(OTHERS)
 
 # About half an hour and 25 GB in out/; bench/README.md says what is compared. Figures and charts are left in out/bench.
 bench: $(VENV)/.installed
