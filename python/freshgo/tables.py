@@ -53,8 +53,8 @@ def convert_tables(
     then of all other columns that are used. So the order of rows and of files never changes the result. The store keeps
     the keys (:meth:`Store.ids`) and the values of categories (:meth:`Store.categories`).
 
-    DuckDB sorts and joins the tables in the directory ``<path>.tables``, within ``memory``; it needs there about two
-    times the size of the arrays and is removed in the end. The store appears whole or not at all.
+    DuckDB sorts keys and joins the tables in the directory ``<path>.tables``, within ``memory``; it needs there about
+    two times the size of the arrays and is removed in the end. The store appears whole or not at all.
 
     Args:
         nodes: the :class:`Table` of each node type, or of a homogeneous graph its only one. A node type that has no
@@ -73,8 +73,8 @@ def convert_tables(
 
     Raises:
         InvalidArgumentError: a column is missing; a key is null, occurs twice, or no node has it; a null, a list of
-            another length, a number too large for float32. The message names table, column, file, row (counted from 0,
-            headers are none) and key.
+            another length, a number too large for float32; more than 2^32 nodes of a type. The message names table,
+            column, file, row (counted from 0, headers are none) and key.
         DTypeError: a column has a type that cannot be used where it is; keys of several kinds.
         LibraryError: duckdb and pyarrow are not installed (``pip install 'freshgo[tables]'``).
         StoreNotFoundError: there is no such file.

@@ -112,6 +112,7 @@ class Database:
                     except StopIteration:
                         return
                 yield batch
+                del batch  # it may be large, and the next one comes
         finally:
             reader.close()
             self._reader = None

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from freshgo._args.arrays import Array
+from freshgo._args.arrays import Array, NpyFile
+from freshgo._spool.placed import Placed
 from freshgo._spool.raw import Files
 from freshgo._tables.columns import TEXT, WHOLE, kind_of
 from freshgo._tables.database import Database
@@ -34,6 +35,10 @@ class Keys:
     count: int = 0
     first: int | None = None
     """Where keys are successive integers: the first."""
+    by_row: NpyFile | None = None
+    """Where they are not: the node of each row of the table of nodes, int64."""
+    rowless: NpyFile | None = None
+    """The nodes that have no row there, int64, where there may be such nodes."""
 
     @property
     def added(self) -> bool:
@@ -85,25 +90,35 @@ def key_type(named: list[tuple[Source, str]]) -> str:
 
 
 def write_keys(
-    db: Database, files: Files, keys: Keys, columns: list[tuple[Source, str]], attachments: dict[str, Array]
+    db: Database,
+    files: Files,
+    keys: Keys,
+    columns: list[tuple[Source, str]],
+    attachments: dict[str, Array],
+    *,
+    rows: bool,
 ) -> Keys:
-    """Sort the keys that columns hold, of which the first is that of the table of nodes if there is one.
+    """Sort the keys that columns hold, of which the first is that of the table of nodes if there is one. ``rows``: the
+    rows of that table will be read.
 
     Raises:
         InvalidArgumentError: a key is null or occurs twice in the table of nodes.
     """
     label = columns[0][0].spec.label
     selects = [f"SELECT {keys.cast(quoted(column))} AS key FROM ({source.sql})" for source, column in columns]
-    rows = selects[0]
+    all_keys, row, no_row = selects[0], "", ""
+    if rows:
+        row, no_row = ", row", ", NULL AS row"
+        all_keys = f"SELECT key, row_number() OVER () - 1 AS row FROM ({selects[0]})"
     if keys.add:
         others = " UNION ALL ".join(selects[1:] if keys.has_table else selects)
         if others:
-            others = f"SELECT DISTINCT key FROM ({others}) WHERE key IS NOT NULL"
+            others = f"SELECT DISTINCT key{no_row} FROM ({others}) WHERE key IS NOT NULL"
             inside = f" UNION ALL {others} AND key NOT IN (SELECT key FROM ({selects[0]}) WHERE key IS NOT NULL)"
-            rows = f"{selects[0]}{inside}" if keys.has_table else others
-    db.run(label, f"CREATE TABLE {keys.table} AS SELECT key FROM ({rows}) ORDER BY key NULLS FIRST")
+            all_keys = f"{all_keys}{inside}" if keys.has_table else others
+    db.run(label, f"CREATE TABLE {keys.table} AS SELECT key{row} FROM ({all_keys}) ORDER BY key NULLS FIRST")
     name = f"ids/{keys.of}"
-    sql = f"SELECT key FROM {keys.table} ORDER BY rowid"
+    sql = f"SELECT key FROM {keys.table}"  # a table gives its rows in the order in which they went into it
     source, column = columns[0]
     try:
         if keys.type == "VARCHAR":
@@ -112,6 +127,8 @@ def write_keys(
             first, last = _write_numbers(db, files, keys, label, sql, attachments)
             if keys.count and last - first == keys.count - 1:
                 keys.first = first
+        if rows and (keys.first is None or keys.added):
+            _write_rows(db, files, keys, label)
         if keys.first is None:
             _number(db, keys, label)
     except _NullKeyError:
@@ -134,6 +151,22 @@ def _number(db: Database, keys: Keys, label: str) -> None:
     db.run(label, f"CREATE TABLE {numbered} AS SELECT key, rowid AS node FROM {keys.table}")
     db.run(label, f"DROP TABLE {keys.table}")
     keys.table = numbered
+
+
+def _write_rows(db: Database, files: Files, keys: Keys, label: str) -> None:
+    """Write the node of each row of the table of nodes, and the nodes that have no row."""
+    count = int(db.rows(label, f"SELECT count(row) FROM {keys.table}")[0][0])
+    placed, rowless, out, first = Placed(files, count, db.memory // 8), files.new(), files.new(), 0
+    for batch in db.batches(label, f"SELECT row FROM {keys.table}", _ROWS):
+        column = batch.column(0)
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        nodes = np.arange(first, first + len(column))
+        placed.put(column.drop_null().to_numpy(), [nodes[there]])
+        rowless.append(nodes[~there])
+        first += len(column)
+    placed.finish([out])
+    keys.by_row = out.finish(np.int64)
+    keys.rowless = rowless.finish(np.int64) if keys.added else None
 
 
 class _NullKeyError(Exception):
@@ -166,6 +199,7 @@ def _write_numbers(
         if not len(rows):
             continue
         before = ~rows[:1] if not keys.count else np.array([bounds[1]], dtype)
+        assert (rows[1:] >= rows[:-1]).all() and (not keys.count or rows[0] >= before[0])
         twice = np.flatnonzero(rows == np.concatenate([before, rows[:-1]]))
         if twice.size:
             raise _TwiceError(int(rows[twice[0]]))
@@ -189,6 +223,7 @@ def write_text(db: Database, files: Files, label: str, sql: str, name: str, atta
         for string in strings:
             if string == last:
                 raise _TwiceError(string.decode())
+            assert last is None or string > last
             last = string
         lengths = np.fromiter(map(len, strings), np.int64, len(strings))
         places = np.cumsum(lengths) + total

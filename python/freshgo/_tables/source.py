@@ -16,6 +16,9 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 FILE = "freshgo file"
 """The column that says which file a row is from."""
 
+ROW = "freshgo row"
+"""The column that numbers the rows of a table."""
+
 _BATCH = 1 << 13
 """Rows that a data set of pyarrow gives at a time. Arbitrary: 4 MiB of rows of 128 floats."""
 
@@ -42,6 +45,10 @@ class Source:
         """Return how many rows there are."""
         return int(db.rows(self.spec.label, f"SELECT count(*) FROM ({self.sql})")[0][0])
 
+    def numbered(self, rows: str | None = None) -> str:
+        """Return a query of the rows, or of some, that numbers them from 0 in their order."""
+        return f"SELECT *, row_number() OVER () - 1 AS {quoted(ROW)} FROM ({self.sql if rows is None else rows})"
+
     def where(self, db: Database, condition: str) -> str | None:
         """Say which row is the first for which a condition holds, None if there is none."""
         keys = ", ".join(map(quoted, self.spec.keys))
@@ -50,8 +57,8 @@ class Source:
             rows = self.sql if file is None else f"SELECT * FROM ({self.sql}) WHERE {quoted(FILE)} = {literal(file)}"
             found = db.rows(
                 self.spec.label,
-                f"SELECT row, {keys} FROM (SELECT row_number() OVER () - 1 AS row, * FROM ({rows})) "
-                f"WHERE {condition} ORDER BY row LIMIT 1",
+                f"SELECT {quoted(ROW)}, {keys} FROM ({self.numbered(rows)}) "
+                f"WHERE {condition} ORDER BY {quoted(ROW)} LIMIT 1",
             )
             if found:
                 row, *values = found[0]

@@ -166,6 +166,16 @@ def test_nodes_that_only_edges_name(tmp_path: Path) -> None:
     )
     assert store.ids().keys([0, 1, 2]).tolist() == [1, 4, 9]  # type: ignore[union-attr]
     assert store["x"].tolist() == [[0.5], [-1.0], [1.5]]
+    typed = nodes.append_column("c", pa.array(["b", "a"])).append_column("part", pa.array([None, "train"]))
+    store = convert_tables(
+        Table(typed, id="id", tensors={"c": "c"}, split="part", nulls={"c": "none"}),
+        Table(edges, src="s", dst="d"),
+        tmp_path / "t",
+        missing="add",
+        **SMALL,
+    )
+    assert store.categories("c") == ["a", "b", "none"] and store["c"].tolist() == [1, 2, 0]
+    assert store.split("train").tolist() == [2]
     bare = convert_tables(None, Table(edges, src="s", dst="d"), tmp_path / "b", missing="add", **SMALL)  # type: ignore[arg-type]
     assert bare.num_nodes == 3 and bare.num_edges == 3
     with pytest.raises(errors.InvalidArgumentError, match="has no table"):

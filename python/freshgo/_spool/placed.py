@@ -1,0 +1,98 @@
+"""Rows that come in any order and are stored by their places, in memory that depends on neither count nor width."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freshgo._args.arrays import NpyFile
+from freshgo._spool.raw import Files, RawFile
+from freshgo._spool.workplace import written
+
+Rows = np.ndarray[Any, Any]
+
+
+class Placed:
+    """``count`` places, each of which gets a row of one or several arrays.
+
+    Rows that all fit into memory wait there. Others go to files as they come, those of a call by ranges of places; in
+    the end one range after the other, which fits into memory, is put in order. So files are written in sequence and
+    read in pieces, and no row is written by itself.
+    """
+
+    def __init__(self, files: Files, count: int, memory: int) -> None:
+        self.count = count
+        self.came = 0
+        """Rows so far."""
+        self._files, self._memory = files, memory
+        self._range = 0
+        """Places whose rows fit into memory."""
+        self._whole: list[Rows] = []
+        self._spills: list[RawFile] = []
+        """Places and rows of each array, in the order in which they came."""
+        self._starts: list[Rows] = []
+        """Where in these each range begins and the last one ends, for each call."""
+
+    def put(self, places: Rows, arrays: Sequence[Rows]) -> None:
+        """Take the rows of some places (int64), some of each array."""
+        if not self._range:
+            self._begin(arrays)
+        if self._whole:
+            for whole, rows in zip(self._whole, arrays, strict=True):
+                whole[places] = rows
+        else:
+            ranges = places // self._range
+            order = np.argsort(ranges, kind="stable")
+            bounds = np.arange(-(-self.count // self._range) + 1)
+            self._starts.append(self.came + np.searchsorted(ranges[order], bounds))
+            for spill, rows in zip(self._spills, (places, *arrays), strict=True):
+                spill.append(rows[order])
+        self.came += len(places)
+
+    def _begin(self, arrays: Sequence[Rows]) -> None:
+        row = sum(rows.itemsize * int(np.prod(rows.shape[1:])) for rows in arrays)
+        self._range = max(1, self._memory // row)
+        if self.count <= self._range:
+            self._whole = [np.zeros((self.count, *rows.shape[1:]), rows.dtype) for rows in arrays]
+        else:
+            self._spills = [self._files.new() for _ in (None, *arrays)]
+
+    def finish(self, outs: Sequence[RawFile]) -> None:
+        """Write each array in the order of its places. Nothing is written if no rows came."""
+        for out, whole in zip(outs, self._whole, strict=False):
+            out.append(whole)
+        if not self._spills:
+            return
+        places, *spills = [spill.finish(np.int64) for spill in self._spills]
+        for out, spill in zip(outs, spills, strict=True):
+            for number in range(len(self._starts[0]) - 1):
+                out.append(self._ordered(number, places, spill))
+            Path(spill.path).unlink()  # room for what comes
+        Path(places.path).unlink()
+
+    def _ordered(self, number: int, places: NpyFile, spill: NpyFile) -> Rows:
+        """The rows of a range, in the order of their places."""
+        first = number * self._range
+        rows = np.empty((min(self._range, self.count - first), *spill.shape[1:]), spill.dtype)
+        with Path(places.path).open("rb", buffering=0) as of, Path(spill.path).open("rb", buffering=0) as file:
+            for starts in self._starts:
+                lo, hi = int(starts[number]), int(starts[number + 1])
+                rows[read_rows(places, lo, hi, of) - first] = read_rows(spill, lo, hi, file)
+        return rows
+
+
+def read_rows(array: NpyFile, first: int, end: int, file: Any) -> Rows:
+    """Read rows from one to before another, of a file that is open and that no one else has changed."""
+    rows = np.empty((end - first, *array.shape[1:]), array.dtype)
+    into, at = memoryview(rows.reshape(-1).view(np.uint8).data), array.offset + first * rows[:1].nbytes
+    with written(Path(array.path)):
+        while len(into):
+            n = os.preadv(file.fileno(), [into], at)
+            if n == 0:
+                raise OSError(5, "ends early", array.path)
+            into, at = into[n:], at + n
+    return rows
