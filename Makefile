@@ -33,11 +33,12 @@ KERNEL_FILES := kernels_portable.c kernels_avx2.c kernels_avx512.c
 
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
-PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/targets.py go.mod go.sum README.md LICENSE
+PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/library.py python/targets.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda gpu wheelhouse generate test test-all test-go test-race test-pure explore fuzz lint lint-go lint-others lint-python test-python test-python-loaders \
-        test-python-others bench \
-        bench-compare memory hammer powerloss sites kills soak widths sanitize sdist wheels test-processors test-matrix release clean
+.PHONY: demo cuda gpu wheelhouse generate explore fuzz lint lint-go lint-others lint-python test test-all test-go \
+        test-pure test-race test-python test-python-loaders test-python-others memory hammer powerloss sites kills \
+        soak widths sanitize bench bench-compare docs sdist wheels wheels-cuda test-processors test-matrix release \
+        clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -189,7 +190,6 @@ bench-compare:
 	$(PYTHON) bench/results.py compare $(or $(BASE),$(error BASE= is the results.json to compare with)) out/bench/results.json
 
 # The documentation as a site, in out/site: the notebooks run, and a warning is an error.
-.PHONY: docs
 docs: $(VENV)/.installed
 	$(BIN)/python -I -m sphinx -W --keep-going -q -b html -c docs/site . out/site
 	@echo "out/site/index.html"
@@ -202,6 +202,10 @@ sdist: $(VENV)/.tools
 # Wheels for x86-64 and ARM64 with glibc 2.28 or newer, compiled by zig cc on this machine, in dist/wheels.
 wheels: $(VENV)/.wheeltools
 	$(BIN)/python .ci/wheels dist/wheels
+
+# The wheels of freshgo-cuda: the library with CUDA alone, which freshgo finds where it is installed.
+wheels-cuda: $(CUDA)/.ready $(VENV)/.wheeltools
+	$(BIN)/python .ci/wheels dist/wheels --cuda
 
 # Tests on ARM64 and on the oldest x86-64, under qemu: apt-get install qemu-user libc6-arm64-cross
 test-processors: $(VENV)/.installed $(VENV)/.wheeltools
@@ -216,7 +220,7 @@ test-matrix:
 # What a maintainer uploads: CONTRIBUTING.md has the steps around it.
 release:
 	.ci/release before
-	$(MAKE) lint wheels test-processors sdist docs
+	$(MAKE) lint wheels wheels-cuda test-processors sdist docs
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/release after
 
 # The wheel and everything it needs; torch is the package index's ordinary build.
@@ -246,8 +250,8 @@ $(CUDA)/.ready: $(KERNELS) $(CUDA)/lib/libcuda.a
 	@touch $@
 
 $(KERNELS): $(CUDA)/.tools $(wildcard csrc/cuda/*.h csrc/cuda/*.cu)
-	$(CUDA)/nvidia/cu13/bin/nvcc -std=c++17 --fatbin --threads 0 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
-	  -gencode arch=compute_90,code=compute_90 -o $@ csrc/cuda/kernels.cu
+	$(CUDA)/nvidia/cu13/bin/nvcc -std=c++17 --fatbin --threads 0 $(foreach sm,80 86 89 90,-gencode arch=compute_$(sm),code=sm_$(sm)) \
+	  -gencode 'arch=compute_100,code=[sm_100,compute_100]' -o $@ csrc/cuda/kernels.cu
 
 # What we call of the driver is passed on; whatever else its header declares, for cu refers to much of it, is refused.
 $(CUDA)/lib/libcuda.a: $(CUDA)/.tools csrc/cuda/driver/driver.c csrc/cuda/driver/driver.h

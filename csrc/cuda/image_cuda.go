@@ -26,7 +26,7 @@ import (
 	"freshgo/core/gpu"
 )
 
-// Machine code for sm_80 and sm_90, and what later devices compile for themselves. `make cuda` writes it.
+// Machine code for sm_80, 86, 89, 90 and 100, and PTX that later devices compile for themselves. `make cuda` writes it.
 //
 //go:embed kernels.fatbin
 var image []byte

@@ -48,7 +48,7 @@ def obstacle(device: torch.device) -> str | None:
     """
     library = abi.library()
     if not library.cuda:
-        return f"they need {CUDA_NAME} ('make cuda' builds it); this process uses {library}"
+        return f"they need {CUDA_NAME}; this process uses {library}"
     index = device.index or 0
     if index not in _obstacles:
         try:

@@ -7,6 +7,8 @@ made before anything is loaded, by what can be seen without initialising CUDA, w
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
+import importlib.util
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ import torch
 from freshgo._observe.log import LOG
 
 CUDA_NAME = "libfreshgo_cuda.so"
+CUDA_PACKAGE = "freshgo_cuda"
+"""What the wheel freshgo-cuda installs: the library with CUDA and nothing else."""
 DRIVER = "libcuda.so.1"
 
 
@@ -38,16 +42,40 @@ def choose(cpu: Path) -> Library:
 
     Warns where there is a driver and the library with CUDA cannot be used all the same.
     """
-    cuda = cpu.with_name(CUDA_NAME)
-    if not cuda.exists():
-        return Library(cpu, False, f"the CPU alone, {CUDA_NAME} is not in this installation ('make cuda' builds it)")
+    cuda, other = _find_cuda(cpu)
+    if cuda is None:
+        how = "the wheel freshgo-cuda has it, 'make cuda' builds it"
+        return Library(cpu, False, f"the CPU alone, {CUDA_NAME} is not in this installation ({how})")
     try:
         ctypes.CDLL(DRIVER)  # finding the driver initialises nothing
     except OSError as error:  # an ordinary machine without a GPU
         return Library(cpu, False, _without(f"there is no NVIDIA driver ({error})"))
     if torch.version.cuda is None:
         return without_cuda(cpu, "this PyTorch is built without CUDA: install a build with CUDA to use the GPU")
+    if other is not None:
+        return without_cuda(cpu, other)
     return Library(cuda, True, "the CPU and CUDA")
+
+
+def _find_cuda(cpu: Path) -> tuple[Path | None, str | None]:
+    """Return the library with CUDA, or None, and what is wrong with its version.
+
+    After 'make cuda' it lies beside the one without; the wheel freshgo-cuda brings it in a package of its own.
+    """
+    beside = cpu.with_name(CUDA_NAME)
+    if beside.exists():
+        return beside, None
+    found = importlib.util.find_spec(CUDA_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        return None, None
+    try:
+        versions = [importlib.metadata.version(name) for name in ("freshgo", "freshgo-cuda")]
+    except importlib.metadata.PackageNotFoundError:  # copied there by hand; loading compares the versions of the C API
+        versions = ["", ""]
+    other = None
+    if versions[0] != versions[1]:
+        other = f"freshgo is {versions[0]} and freshgo-cuda {versions[1]}: install freshgo-cuda=={versions[0]}"
+    return Path(found.submodule_search_locations[0], CUDA_NAME), other
 
 
 def without_cuda(cpu: Path, obstacle: str) -> Library:

@@ -8,7 +8,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
+import freshgo
 from freshgo._native import abi, header, libraries
 
 
@@ -112,3 +114,34 @@ def test_a_library_that_lacks_functions_is_an_error(monkeypatch: pytest.MonkeyPa
     with pytest.raises(abi.errors.LibraryError, match=r"fg_no_such.*of another version"):
         abi._load()
     assert not libraries.Library(Path("a/b.so"), False, "because").cuda
+
+
+def test_the_library_of_the_other_wheel_is_found_where_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """freshgo-cuda as pip installs it: of this version, of another, without a PyTorch or a driver that can use it."""
+    cpu, site = tmp_path / "freshgo" / "libfreshgo.so", tmp_path / "site"
+    (site / "freshgo_cuda").mkdir(parents=True)
+    (site / "freshgo_cuda" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(libraries, "DRIVER", "libc.so.6")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+    def installed(version: str) -> None:
+        info = site / "freshgo_cuda-0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: freshgo-cuda\nVersion: {version}\n")
+
+    ours = freshgo.__version__
+    installed(ours)
+    assert libraries.choose(cpu) == libraries.Library(
+        site / "freshgo_cuda" / libraries.CUDA_NAME, True, "the CPU and CUDA"
+    )
+    installed("0.0.1")
+    what = f"freshgo is {ours} and freshgo-cuda 0.0.1: install freshgo-cuda=={ours}"
+    with pytest.warns(UserWarning, match=what):
+        assert libraries.choose(cpu).path == cpu
+    installed(ours)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.warns(UserWarning, match="this PyTorch is built without CUDA: install a build with CUDA"):
+        assert libraries.choose(cpu).path == cpu
+    monkeypatch.setattr(libraries, "DRIVER", "libno-such-driver.so.1")
+    assert "there is no NVIDIA driver" in libraries.choose(cpu).why
