@@ -118,7 +118,6 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="unpickle splits that are in pickles, which run code, or go without; by default they are errors",
     )
-    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
     command.add_argument(
         "--tables",
         metavar="SPEC",
@@ -126,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         help="convert the tables that this JSON or TOML file describes, instead of a directory: nodes and edges by "
         "type, each with the source and the columns of freshgo.Table",
     )
-    command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    _add_writing(command, "a store that is there")
     command.add_argument(
         "--relayout", metavar="ORDER", choices=ORDERS, help="and store rows in this order: %(choices)s"
     )
@@ -154,8 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--order", choices=ORDERS, default="hot+community", help="of the rows (default: %(default)s)")
     _add_hotness(command)
     _add_hot_rows(command)
-    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
-    command.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    _add_writing(command, "a store that is there")
     command.set_defaults(run=_relayout)
 
     command = commands.add_parser("shard", help="divide the rows of a store's node tensors among hosts")
@@ -163,8 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("out", type=_path, help="directory to create, with a store for each part")
     command.add_argument("--parts", metavar="N", type=_at_least(1), required=True, help="how many, such as the hosts")
     _add_hotness(command)
-    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
-    command.add_argument("--overwrite", action="store_true", help="replace parts that are there")
+    _add_writing(command, "parts that are there")
     command.set_defaults(run=_shard)
 
     command = commands.add_parser("propagate", help="add to a store what features of in-neighbours add up to")
@@ -173,8 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--reduce", choices=REDUCTIONS, default="mean", help="how (default: %(default)s)")
     command.add_argument("--weight-attr", metavar="NAME", help="the edge tensor to multiply by")
     command.add_argument("--hops", metavar="N", type=_at_least(1), default=1, help="how often (default: %(default)s)")
-    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
-    command.add_argument("--overwrite", action="store_true", help="replace what was computed under this name")
+    _add_writing(command, "what was computed under this name")
     command.set_defaults(run=_propagate)
 
     command = commands.add_parser("inspect", help="print what a store holds")
@@ -193,6 +189,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--epochs", type=_at_least(1), default=2, help="epochs of training (default: %(default)s)")
     command.set_defaults(run=_demo)
     return parser
+
+
+def _add_writing(command: argparse.ArgumentParser, replaced: str) -> None:
+    """The options of every command that writes a store."""
+    command.add_argument("--memory", default="1GiB", help="how much memory to use, such as 8GiB (default: %(default)s)")
+    command.add_argument("--overwrite", action="store_true", help=f"replace {replaced}")
 
 
 def _add_hotness(command: argparse.ArgumentParser) -> None:
@@ -231,6 +233,10 @@ def _input_nodes(text: str) -> str | tuple[str, str]:
     return (node_type, split) if colon else split
 
 
+def _writing(options: argparse.Namespace) -> dict[str, Any]:
+    return {"memory": options.memory, "overwrite": options.overwrite}
+
+
 def _hotness(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "hotness": options.hotness,
@@ -247,12 +253,11 @@ def _convert(options: argparse.Namespace) -> None:
     if (options.source is None) == (options.tables is None):
         raise InvalidArgumentError("give a directory to convert and the store, or --tables SPEC and the store")
     common: dict[str, Any] = {
-        "memory": options.memory,
+        **_writing(options),
         "relayout": order,
         "weight_attr": options.weight_attr,
         "dtype": dict(options.dtype or ()),
         "clip": options.clip,
-        "overwrite": options.overwrite,
     }
     if options.tables is not None:
         if options.isolated_nodes:
@@ -274,27 +279,13 @@ def _convert(options: argparse.Namespace) -> None:
 
 
 def _relayout(options: argparse.Namespace) -> None:
-    with relayout(
-        options.source,
-        options.store,
-        order=options.order,
-        memory=options.memory,
-        overwrite=options.overwrite,
-        hot_rows=options.hot_rows,
-        **_hotness(options),
-    ) as store:
+    given = {**_hotness(options), **_writing(options)}
+    with relayout(options.source, options.store, order=options.order, hot_rows=options.hot_rows, **given) as store:
         print(store.inspect())
 
 
 def _shard(options: argparse.Namespace) -> None:
-    path = shard(
-        options.source,
-        options.out,
-        parts=options.parts,
-        memory=options.memory,
-        overwrite=options.overwrite,
-        **_hotness(options),
-    )
+    path = shard(options.source, options.out, parts=options.parts, **_hotness(options), **_writing(options))
     for name in ("graph", *(f"part-{part}" for part in range(options.parts))):
         with Store.open(path / name) as store:
             print(store.inspect())
@@ -307,8 +298,7 @@ def _propagate(options: argparse.Namespace) -> None:
         reduce=options.reduce,
         weight_attr=options.weight_attr,
         hops=options.hops,
-        memory=options.memory,
-        overwrite=options.overwrite,
+        **_writing(options),
     ) as store:
         print(store.inspect())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from freshgo._args.checks import shown
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
+from freshgo._observe.log import LOG
 from freshgo._sources import edges
 from freshgo._sources.archives import members
 from freshgo._sources.graphbolt import is_graphbolt, read_graphbolt
@@ -23,8 +23,6 @@ from freshgo._sources.opening import Graph, Opening
 from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
 from freshgo._sources.pyg_stores import is_pyg_stores, read_pyg_stores
 from freshgo.errors import DTypeError, InvalidArgumentError
-
-_log = logging.getLogger("freshgo")
 
 
 class Source(NamedTuple):
@@ -112,7 +110,7 @@ def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph
         graph = _forced(data, opening, source)
     if graph.words:
         named = data if isinstance(data, Path) else f"a {type(data).__name__}"
-        _log.info("%s: read as %s", named, graph.words)
+        LOG.info("%s: read as %s", named, graph.words)
         opening.report(f"{named}: read as {graph.words}", 0, 0)
     return graph
 

@@ -75,7 +75,7 @@ ALLOWED: dict[str, set[str]] = {
     "update": {*LEAVES, "_native", "store"},
     "append": {*LEAVES, "_native", "store"},
     "_spool": LEAVES,
-    "_sources": {*LEAVES, "_spool"},
+    "_sources": {*LEAVES, "_observe", "_spool"},
     "convert": {*LEAVES, "_native", "_sources", "relayout", "store"},
     "_tables": {*LEAVES, "_spool"},
     "tables": {*LEAVES, "_spool", "_tables", "convert", "relayout", "store"},
