@@ -69,6 +69,7 @@ PAGES = {  # what a page takes for granted, and how many pieces of code it has
     "docs/how-to/from-neighborloader.md": ("", 2),
     "docs/how-to/watch.md": ("", 4),
     "docs/how-to/from-graphbolt.md": ("", 1),
+    "docs/start.md": ("", 1),
     "README.md": ("", 1),
 }
 ELSEWHERE = {  # the other pages with Python, and what runs it or why nothing does
