@@ -66,7 +66,10 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
             if output.name == CUDA_LIBRARY:
                 tags = ["-tags", "cuda"]
                 env["CGO_CFLAGS"] = f'{env.get("CGO_CFLAGS", "-O2 -g")} "-I{CUDA / "include"}"'
-                env["CGO_LDFLAGS"] = f'{env.get("CGO_LDFLAGS", "-O2 -g")} "-L{self._driver()}"'
+                driver = self._driver()
+                env["CGO_LDFLAGS"] = f'{env.get("CGO_LDFLAGS", "-O2 -g")} "-L{driver}"'
+                if self.compiler:
+                    env["CC"] = shlex.quote(os.fspath(self._without_this_machine(driver)))
                 output.unlink(missing_ok=True)  # Go does not see that libcuda.a changed, but links what is not there
             # Without the list of symbols the library would export the whole of cgo's glue.
             # Two pairs of quotes: Go splits the flags at spaces twice, and the path may have some.
@@ -90,6 +93,22 @@ class build_library(Command):  # noqa: N801  (setuptools names commands so)
         archive.unlink(missing_ok=True)
         subprocess.run([sys.executable, "-m", "ziglang", "ar", "rcs", archive, made], check=True)
         return folder
+
+    def _without_this_machine(self, folder: Path) -> Path:
+        """Return the compiler for the other platform, without the directories of this one that gorgonia.org/cu names.
+
+        /usr/include is among them. gcc ignores it, as it looks there in any case; zig would prefer it to the headers of
+        its own C library.
+        """
+        script = folder / "cc"
+        drop = "-[IL]/usr/include | -[IL]/usr/lib/* | -[IL]/usr/local/cuda* | -[IL]/opt/cuda*"
+        script.write_text(
+            "#!/bin/sh\n"
+            f'for word; do shift; case $word in {drop}) ;; *) set -- "$@" "$word" ;; esac; done\n'
+            f'exec {self.compiler["CC"]} "$@"\n'
+        )
+        script.chmod(0o755)
+        return script
 
     def _outputs(self) -> list[Path]:
         base = ROOT / "python" if self.editable_mode else Path(self.build_lib)
