@@ -1,6 +1,7 @@
 package ssd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,17 +202,16 @@ func (e *Engine) slots() []transfer {
 
 // probeFile returns a file below dir that has something to read.
 func probeFile(fs FS, dir string) (string, error) {
-	names, err := fs.ReadDir(dir)
-	if err != nil {
-		return "", err
-	}
+	names, failed := fs.ReadDir(dir)
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		if info, err := fs.Lstat(path); err == nil && info.IsFile && info.Size > 0 {
+		info, err := fs.Lstat(path)
+		if err == nil && info.IsFile && info.Size > 0 {
 			return path, nil
 		}
+		failed = cmp.Or(failed, err)
 	}
-	return "", fmt.Errorf("ssd: no file in %s to try a read on", dir)
+	return "", cmp.Or(failed, fmt.Errorf("ssd: no file in %s to try a read on", dir))
 }
 
 func (e *Engine) probe(path string) error {

@@ -442,6 +442,20 @@ func TestCloseOfAHandleWaitsForItsReads(t *testing.T) {
 	}
 }
 
+// TestNothingToProbe: an engine tries a read on a file below a directory, and what keeps it from one is in the error.
+func TestNothingToProbe(t *testing.T) {
+	dir := t.TempDir()
+	_, err := ssd.NewEngine(ssd.Options{FS: ssd.OS}, dir)
+	require.ErrorContains(t, err, "no file in "+dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), make([]byte, ssd.PageBytes), 0o600))
+	for _, op := range []faultfs.Op{faultfs.ReadDir, faultfs.Stat} {
+		fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO})
+		_, err := ssd.NewEngine(ssd.Options{FS: fs}, dir)
+		require.ErrorIs(t, err, syscall.EIO)
+		require.ErrorContains(t, err, dir)
+	}
+}
+
 func TestEnginesLeaveNoDescriptors(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -93,10 +96,28 @@ func (d *disk) losePower(how uint32) {
 // again mounts the file system after the loss, as the next start does.
 func (d *disk) again() {
 	d.t.Helper()
-	for _, command := range [][]string{{"umount", d.dir}, {"mount", "-o", "loop", d.image, d.dir}} {
-		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
-		require.NoError(d.t, err, "%v: %s", command, out)
-	}
+	d.run("umount", d.dir)
+	// A process that began a mount namespace of its own meanwhile has a copy of the mount. While it lives, so does the
+	// file system without power, and to mount the image again would give that one, which answers EIO.
+	require.Eventually(d.t, func() bool { return !d.attached() }, time.Minute, time.Millisecond,
+		"another process still has %s mounted, in a mount namespace of its own", d.image)
+	d.run("mount", "-o", "loop", d.image, d.dir)
+}
+
+func (d *disk) run(command ...string) {
+	d.t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	require.NoError(d.t, err, "%v: %s", command, out)
+}
+
+// attached says whether a loop device has the image.
+func (d *disk) attached() bool {
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	require.NoError(d.t, err)
+	return slices.ContainsFunc(backing, func(name string) bool {
+		path, err := os.ReadFile(name)
+		return err == nil && strings.TrimSpace(string(path)) == d.image // a device may go while we look
+	})
 }
 
 // lossy are the works during which the power goes: each writes a store of 90 nodes to path.

@@ -37,21 +37,29 @@ MAKING = {"ext4": (64 << 20, ["mkfs.ext4", "-q", "-F"]), "xfs": (320 << 20, ["mk
 
 @contextmanager
 def mounted(image: Path, place: Path) -> Iterator[None]:
-    for left in reversed(range(50)):
-        subprocess.run(["mount", "-o", "loop", image, place], check=True)
-        try:
-            (place / "probe").touch()
-            (place / "probe").unlink()
-            break
-        except OSError:  # the one that has lost its power is not gone yet: the kernel lets go of rings later
-            subprocess.run(["umount", place], check=True)
-            assert left, "nothing can be written after a loss of power"
-            time.sleep(0.1)
+    """The file system while it is in use. Afterwards it is gone from the kernel too.
+
+    What keeps it there is a process with a mount namespace of its own, which began while it was mounted, or a ring that
+    the kernel has not let go of yet. To mount the image again would then give the one that has lost its power.
+    """
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
     try:
         yield
     finally:
         gc.collect()
         subprocess.run(["umount", place], check=True)
+        until = time.monotonic() + 60
+        while any(backing(device) == str(image) for device in Path("/sys/block").glob("loop*")):
+            assert time.monotonic() < until, f"{image} is still mounted by another process"
+            time.sleep(0.001)
+
+
+def backing(device: Path) -> str | None:
+    """The file that a loop device has, if it has one."""
+    try:
+        return (device / "loop" / "backing_file").read_text().strip()
+    except OSError:
+        return None
 
 
 def disk(kind: str, home: Path) -> tuple[Path, Path]:
