@@ -135,9 +135,10 @@ kills: $(VENV)/.installed
 	PYTHONPATH=python/tests/oracles $(BIN)/python python/tests/oracles/kills.py out/kills $(KILLS) $(or $(SEED),1)
 	@rm -rf out/kills
 
-# Loaders of four kinds that run for MINUTES together, and hold in the end what they held at first.
+# Loaders of four kinds that make BATCHES each, and hold in the end what they held at first.
+BATCHES ?= 100000
 soak: $(VENV)/.installed
-	FRESHGO_TEST_SOAK_MINUTES=$(MINUTES) $(BIN)/python -I -m pytest -q python/tests/loader/test_soak.py
+	FRESHGO_TEST_SOAK=$(BATCHES) $(BIN)/python -I -m pytest -q python/tests/loader/test_soak.py
 
 # A node with ten million in-edges under every sampler, and files beyond 32 bits.
 widths: $(VENV)/.installed

@@ -146,12 +146,16 @@ func TestRestoreRefuses(t *testing.T) {
 // FuzzRestore: what is taken is a state, whatever the checksum says; what is not changes nothing.
 func FuzzRestore(f *testing.F) {
 	target := mutants.Of(f, explore.Rand(f, 1, 2))
+	var before [][]byte // what a state is restored over
 	for k, policy := range policies {
-		target.Add(lived(f, ofPolicy(policy)).Save(), uint8(k))
+		before = append(before, lived(f, ofPolicy(policy)).Save())
+		target.Add(before[k], uint8(k))
 		target.Add(newHistory(f, ofPolicy(policy), 0).Save(), uint8(k))
 	}
 	target.Fuzz(func(t testing.TB, state []byte, policy uint8) {
-		h := lived(t, ofPolicy(policies[int(policy)%len(policies)]))
+		k := int(policy) % len(policies)
+		h := newHistory(t, ofPolicy(policies[k]), 8)
+		require.NoError(t, h.Restore(before[k]))
 		for _, data := range [][]byte{state, seal(state)} {
 			before := h.Save()
 			if h.Restore(data) != nil {

@@ -1,13 +1,12 @@
 """Loaders that run for long hold what they held at first: memory, descriptors, threads, and the library's counters.
 
-``make soak MINUTES=`` lets each run for its share of so many minutes, and says how many batches that were.
+``make soak BATCHES=100000`` lets each make so many batches.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -25,9 +24,8 @@ from freshgo._native.process import counters
 
 pyg = pytest.importorskip("torch_geometric.nn")
 
-MINUTES = float(os.environ.get("FRESHGO_TEST_SOAK_MINUTES", "0"))
-BATCHES = 200
-"""Of each kind where no minutes are given."""
+BATCHES = int(os.environ.get("FRESHGO_TEST_SOAK", "200"))
+"""Of each kind."""
 GROWTH = 24 << 20
 """Of a process whose allocators have not filled their pools yet; in 10,000 batches a list kept of each is more."""
 
@@ -111,9 +109,8 @@ def test_soak(
     gc.collect()
     before = counters()
     made, held = 0, [footprint()]
-    until = time.monotonic() + 15 * MINUTES
-    while made < BATCHES or time.monotonic() < until or len(held) < 5:
-        made += sum(1 for _ in islice(kind(path), None if MINUTES else BATCHES // 4))
+    while made < BATCHES or len(held) < 5:
+        made += sum(1 for _ in islice(kind(path), BATCHES // 4))
         gc.collect()
         held.append(footprint())
     now = counters()
@@ -124,7 +121,7 @@ def test_soak(
     warm, after = held[1:half], held[half:]
     growth = [max(row[i] for row in after) - max(row[i] for row in warm) for i in range(3)]
     with capsys.disabled():
-        if MINUTES:
+        if BATCHES > 1000:
             sizes = f"{warm[-1][0] >> 20} MiB, then {after[-1][0] >> 20} MiB"
             print(f"\n{kind.__name__}: {made} batches, resident {sizes}; descriptors and threads {growth[1:]}")
     assert growth[0] < GROWTH, f"{growth[0] >> 20} MiB more than in the first half of {made} batches"
