@@ -222,9 +222,10 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
 
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
-    stale, start, last = [*name.partition("a")[0].split(":"), "", ""][:3]
-    age = float(stale or 0) if "." in stale else int(stale or 0)
-    return age, float(start or args.start), int(last or args.last)
+    age, start, last = [*name.split(":"), "", ""][:3]
+    stale = age.partition("a")[0]
+    span = float(stale or 0) if "." in stale else int(stale or 0)
+    return span, float(start or args.start), int(last or args.last)
 
 
 def make(kind: str, width: int, classes: int, args: argparse.Namespace) -> nn.Module:
@@ -263,7 +264,7 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         history = None
         if kept:
             aggregates = "a" in name
-            levels = [int(level) for level in name.partition("a")[2].split("+") if level]
+            levels = [int(level) for level in name.partition("a")[2].partition(":")[0].split("+") if level]
             history = History(
                 None if aggregates else args.p_grad,
                 stale,

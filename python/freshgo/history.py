@@ -82,7 +82,8 @@ class History:
             ever.
         keep: ``"rows"``, as the next layer reads them (FreshGNN's Algorithm 1, GNNAutoScale), or ``"aggregates"``.
         levels: of which hidden levels anything is kept: one, several, or None, which is all of them for rows and level
-            1 for aggregates.
+            1 for aggregates. Over a precomputed first layer (``first_layer`` of :class:`Loader`) level 1 is what the
+            second layer computes.
         policy: ``"performance"`` keeps, among those rows, the ones that save most reads per byte; ``"gradient"`` keeps
             all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
         start: iterations or epochs before the cache is used: embeddings change fast at first.

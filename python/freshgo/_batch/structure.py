@@ -188,6 +188,9 @@ class Levels:
     """... where each of those lies in the buffer ..."""
     probe_age: list[Tensor | None] | None = None
     """... and its age in iterations."""
+    first_bytes: dict[str, int] | None = None
+    """Where the first layer is precomputed, by node type the bytes of a row that it takes, of features and aggregate.
+    Then level 0 is what that layer returns, a row for each one of the table. None: level 0 are the features."""
 
     @property
     def named(self) -> bool:
@@ -230,6 +233,8 @@ class First:
     """The targets' own rows; None: they are not in the batch."""
     source: Tensor | None
     """The rows of the sources, as the batch has them."""
+    read: Tensor | None = None
+    """Of a batch that history has pruned, which targets the second layer reads; None: all."""
 
 
 _FIRST = "_freshgo_first"
@@ -304,7 +309,9 @@ def first_in(edge_index: Tensor, aggregate: Part, targets: Part, sources: Part) 
         return None
     first = known.first
     own, source = (_of(part, first.tensor) for part in (targets, sources))
-    return dataclasses.replace(first, rows=aggregate[first.name], own=own, source=source)
+    rows: Tensor = aggregate[first.name]
+    read = None if first.read is None else first.read.to(rows.device)
+    return dataclasses.replace(first, rows=rows, own=own, source=source, read=read)
 
 
 def _of(part: Part, name: str) -> Tensor | None:

@@ -43,19 +43,33 @@ def checked(levels: Levels, level: int, h: object) -> Mapping[str, Tensor]:
 
 
 def features(levels: Levels, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the first layer reads of the features of each type, which are :func:`checked`."""
-    read = split(levels, 0, levels.nodes[0])
+    """Return what the first layer reads of the features of each type, which are :func:`checked`; where that layer is
+    precomputed, what the second reads of its rows, which are no others."""
+    if levels.first_bytes is not None:
+        check_whole(levels, 0, x)
+        return dict(x)
     result = {}
-    for node_type, rows in x.items():
-        nodes, table = levels.nodes_of[node_type], read[node_type]
+    for node_type, table in read_of(levels).items():
+        if node_type not in x:
+            continue
+        rows, nodes = x[node_type], levels.nodes_of[node_type]
         if rows.size(0) != nodes:
             raise InvalidArgumentError(
                 f"level 0: the first layer gets a row for each node of the batch, expected {nodes} "
                 f"rows{of_type(node_type)}, got {rows.size(0)}"
             )
-        all_in_order = table.numel() == nodes and torch.equal(table, torch.arange(nodes, device=table.device))
-        result[node_type] = rows if all_in_order else rows.index_select(0, table)
+        result[node_type] = rows if table is None else rows.index_select(0, table)
     return result
+
+
+def read_of(levels: Levels) -> dict[str, Tensor | None]:
+    """Return which nodes of the batch are in the table of level 0, by node type; None: all in their order."""
+    read: dict[str, Tensor | None] = {}
+    for node_type, table in split(levels, 0, levels.nodes[0]).items():
+        nodes = levels.nodes_of[node_type]
+        all_in_order = table.numel() == nodes and torch.equal(table, torch.arange(nodes, device=table.device))
+        read[node_type] = None if all_in_order else table
+    return read
 
 
 def flatten(levels: Levels, level: int, h: Mapping[str, Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from freshgo._history.aggregates import Merge, adds_up, merge_of, merged_output,
 from freshgo._history.batch_norms import hook_batch_norms
 from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall, by_edge_type, levels_of, of_targets
-from freshgo._history.layer_forms import GCN, form_of, layers_of, origin, parameters
+from freshgo._history.layer_forms import GCN, form_of, is_precomputed, layers_of, origin, parameters
 from freshgo._history.training_step import Step
 from freshgo._ops.eager import eager
 from freshgo.errors import InvalidArgumentError
@@ -52,7 +52,7 @@ class Attachment:
             if isinstance(dropout, nn.Module):
                 self._hook(dropout, _Dropout(history, reached))
         for i, (conv, form) in enumerate(zip(convs, forms, strict=True)):
-            after = _After(reached, i + 1)
+            after = _After(reached)
             self._after.append(after)
             self._hook(conv, _Before(history, i, len(convs), form, after, reached))
             self._handles.append(conv.register_forward_hook(after))
@@ -165,30 +165,45 @@ class _Before(_Hook):
             self._refuse_pruned(call)
             return None
         assert self.history is not None  # as levels() has found some
-        self._check_depth(levels)
-        call.check(levels.blocks[self._level])
-        whole, self._reached.merged, self._reached.computed = self._reached.merged == self._level, None, None
-        rows = call.rows if whole else self.history._rows(levels, self._level, call.rows)
+        level = self._level_in(levels, module)
+        if level < 0:
+            return None
+        call.check(levels.blocks[level])
+        whole, self._reached.merged, self._reached.computed = self._reached.merged == level, None, None
+        rows = call.rows if whole else self.history._rows(levels, level, call.rows)
         assert self.history._step is not None  # _rows has checked it
         levels = self.history._step.on(next(iter(rows.values())).device)
-        block = levels.blocks[self._level]
+        block = levels.blocks[level]
         replaced = call.replaced(rows, levels, block, self._form)
         if self._form == GCN and module.normalize:
             module.normalize = False  # type: ignore[assignment]  # a flag of GCNConv
             self._after.owes(module)
-        merge = merge_of(self.history, levels, self._level + 1)
+        merge = merge_of(self.history, levels, level + 1)
         if merge is not None and adds_up(module):
             computed = LayerCall(call.where, module, *replaced)
-            return over_merged(computed, self._form, block, levels, self._level + 1, merge)
-        self._after.expect(block, levels, pairs=call.takes_pairs(self._form), merge=merge)
+            return over_merged(computed, self._form, block, levels, level + 1, merge)
+        self._after.expect(block, levels, level + 1, pairs=call.takes_pairs(self._form), merge=merge)
         return replaced
 
-    def _check_depth(self, levels: Levels) -> None:
-        if levels.num_layers != self._num_layers:
+    def _level_in(self, levels: Levels, module: nn.Module) -> int:
+        """The level that the layer reads of a batch: -1 of a precomputed first layer, whose rows are level 0."""
+        before = self._num_layers - levels.num_layers
+        if before == 0:
+            return self._level
+        precomputed = levels.first_bytes is not None
+        if before != 1 or not precomputed:
             raise InvalidArgumentError(
                 f"the model has {self._num_layers} message-passing layers, the loader samples {levels.num_layers} hops "
-                "(num_neighbors): with history each layer is one hop"
+                "(num_neighbors)"
+                + (" and brings a precomputed layer" if precomputed else "")
+                + ": with history each layer is one hop"
             )
+        if self._level == 0 and not is_precomputed(module):
+            raise InvalidArgumentError(
+                f"the loader brings what the first layer adds up, which {type(module).__name__} cannot take: call "
+                "freshgo.nn.precomputed(model)"
+            )
+        return self._level - 1
 
     def _refuse_pruned(self, call: LayerCall) -> None:
         """Nobody knows these edges: they must not be those of the pruned batch, changed."""
@@ -206,22 +221,22 @@ class _Before(_Hook):
 class _After:
     """After a layer: its outputs are those of the rows it computes."""
 
-    def __init__(self, reached: _Reached, level: int) -> None:
+    def __init__(self, reached: _Reached) -> None:
         self._block: HeteroBlock | None = None
         self._levels: Levels | None = None
         self._pairs = False
         self._merge: Merge | None = None
         self._conv: Any = None
-        self._reached, self._level = reached, level
+        self._reached, self._level = reached, 0
 
     def __getstate__(self) -> dict[str, Any]:
         empty = dict.fromkeys(("_block", "_levels", "_merge", "_conv"))
         return {**empty, "_pairs": False, "_reached": _Reached(), "_level": 0}
 
-    def expect(self, block: HeteroBlock, levels: Levels, *, pairs: bool, merge: Merge | None) -> None:
-        """Of the call that begins, the rows of the block's targets are computed. With ``pairs`` there must be no
-        others; else these are cut off. With ``merge`` kept rows are to be put between them."""
-        self._block, self._levels, self._pairs, self._merge = block, levels, pairs, merge
+    def expect(self, block: HeteroBlock, levels: Levels, level: int, *, pairs: bool, merge: Merge | None) -> None:
+        """Of the call that begins, the rows of the block's targets are computed, those of ``level``. With ``pairs``
+        there must be no others; else these are cut off. With ``merge`` kept rows are to be put between them."""
+        self._block, self._levels, self._level, self._pairs, self._merge = block, levels, level, pairs, merge
 
     def owes(self, conv: Any) -> None:
         """Let a layer normalize again afterwards."""

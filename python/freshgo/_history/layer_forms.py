@@ -27,6 +27,17 @@ def by_relation(module: nn.Module) -> bool:
     return origin(module) == "HeteroConv" and str(forward.__module__).startswith("torch_geometric.")
 
 
+def is_precomputed(module: Any) -> bool:
+    """Whether a layer takes what a batch brings of it: see ``freshgo.nn.precomputed``; of a ``HeteroConv`` the layer of
+    every relation."""
+    if by_relation(module):
+        return all(is_precomputed(conv) for conv in module.convs.values())
+    return any((kind.__module__, kind.__name__) == _PRECOMPUTED for kind in type(module).__mro__)
+
+
+_PRECOMPUTED = ("freshgo._nn.precomputed", "Precomputed")
+
+
 def parameters(module: nn.Module) -> list[str]:
     """Return the names of what a layer or a model is called with."""
     if by_relation(module):
@@ -76,7 +87,7 @@ def form_of(where: str, conv: Any) -> str:
             "by edge type, ...)"
         )
     if kind in ("GCNConv", "PNAConv"):
-        if name.removeprefix("_") != kind:
+        if name.removeprefix("_") != kind and not is_precomputed(conv):
             raise InvalidArgumentError(
                 f"{where}: {name} is derived from {kind}, which history calls in its own way: use {kind} itself, "
                 "or a layer that takes (rows of sources, rows of targets)"

@@ -221,7 +221,8 @@ class Step:
         """What layer 1 reads of the features."""
         levels = self.levels if not x else self.on(next(iter(x.values())).device)
         read = tables.features(levels, x)
-        self.bytes_saved = sum(levels.spared[name] * rows.size(1) * rows.element_size() for name, rows in x.items())
+        width = levels.first_bytes or {name: rows.size(1) * rows.element_size() for name, rows in x.items()}
+        self.bytes_saved = sum(levels.spared[name] * n_bytes for name, n_bytes in width.items())
         return read
 
     def _observe(self, level: int, parts: list[Tensor], whole: list[Tensor]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.types import UNNAMED, EdgeType, Inputs, Types
+from freshgo._batch import tables
 from freshgo._batch.levels import take_levels, take_transposed
 from freshgo._batch.structure import First, Known, Levels, mark_first, remember
 from freshgo._loader.request import Request
@@ -44,7 +45,7 @@ def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
         _complete_nodes(stores[node_type], node_type, request.inputs)
         for name, frame in request.frames.get(node_type, {}).items():
             stores[node_type][name] = frame.put_together(name, stores[node_type])
-    first = _first(stores, request.first)
+    first = _first(stores, request.first, levels)
     for edge_type in types.edge_types:
         # PyG differentiates an EdgeIndex only if there are as many sources as targets.
         as_edge_index = request.asked.edge_index == "EdgeIndex" and edge_type[0] == edge_type[2]
@@ -79,9 +80,17 @@ def _complete_nodes(part: dict[str, Any], node_type: str, inputs: Inputs | None)
     part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
 
 
-def _first(stores: dict[Any, dict[str, Any]], aggregates: Mapping[str, Aggregate]) -> dict[EdgeType, First]:
+def _first(
+    stores: dict[Any, dict[str, Any]], aggregates: Mapping[str, Aggregate], levels: Levels | None
+) -> dict[EdgeType, First]:
     """Take the aggregates, which stand for the first layer, out of what belongs to node types: each part is of an edge
     type."""
+    if not aggregates:
+        return {}
+    read: dict[str, Tensor | None] = {}
+    if levels is not None:
+        levels.first_bytes = {of: _first_bytes(stores[of], info) for of, info in aggregates.items()}
+        read = tables.read_of(levels)
     taken = {node_type: _take_own(stores[node_type], aggregate) for node_type, aggregate in aggregates.items()}
     first = {}
     for node_type, aggregate in aggregates.items():
@@ -91,8 +100,16 @@ def _first(stores: dict[Any, dict[str, Any]], aggregates: Mapping[str, Aggregate
             rows = taken[node_type][:, columns.start - aggregate.own : columns.stop - aggregate.own]
             own, source = (stores[part.edge_type[end]].get(tensor) for end in (2, 0))
             mark_first(rows if own is None else own)
-            first[part.edge_type] = First(name, tensor, aggregate.reduce, part.weight_attr, rows, own, source)
+            first[part.edge_type] = First(
+                name, tensor, aggregate.reduce, part.weight_attr, rows, own, source, read.get(node_type)
+            )
     return first
+
+
+def _first_bytes(tensors: dict[str, Any], aggregate: Aggregate) -> int:
+    """Bytes of a row that the first layer takes of a node type: the aggregate, and the own row where there is one."""
+    own = None if aggregate.own else tensors.get(aggregate.tensor)  # else it is in front of the aggregate
+    return sum(rows.size(1) * rows.element_size() for rows in (tensors[aggregate.name], own) if rows is not None)
 
 
 def _take_own(tensors: dict[str, Any], aggregate: Aggregate) -> Tensor:

@@ -142,8 +142,6 @@ class Asked:
         self._check_features()
         if self.first_layer is None:
             return
-        if self.history is not None:
-            raise InvalidArgumentError("first_layer and history cannot be used together: give the loader one of them")
         if self.trees.time_attr is not None:
             raise InvalidArgumentError(
                 "first_layer aggregates all neighbours, at any time: it cannot be used with time_attr"

@@ -33,8 +33,11 @@ class Precomputed:
         own = first.rows if first.reduce == "gcn" and first.own is None else first.own
         _check_rows(self, "targets", target, own, first)
         _check_rows(self, "sources", source, own if source is target else first.source, first)
-        like = target if isinstance(target, Tensor) else source
-        return self._combine(first.rows.to(like.dtype), target)
+        like, rows = target if isinstance(target, Tensor) else source, first.rows
+        if first.read is not None:  # the rows of a pruned batch that are not read have no part in norms either
+            rows = rows.index_select(0, first.read)
+            target = target.index_select(0, first.read) if isinstance(target, Tensor) else target
+        return self._combine(rows.to(like.dtype), target)
 
     def _check_plain(self, x: Any) -> None:
         for rows in x if isinstance(x, (tuple, list)) else (x,):

@@ -283,11 +283,6 @@ def test_wrong_loaders(data: Data) -> None:
         ({"first_layer": "sum"}, InvalidArgumentError, "has not been computed: freshgo.propagate does that"),
         ({"first_layer": "x"}, InvalidArgumentError, "the graph has 'x_mean' .mean of 'x' over in-neighbours"),
         ({"first_layer": 3}, DTypeError, "first_layer must be the name of a tensor"),
-        (
-            {"first_layer": "mean", "history": freshgo.History()},
-            InvalidArgumentError,
-            "history cannot be used together",
-        ),
         ({"first_layer": "mean", "time_attr": "y"}, InvalidArgumentError, "cannot be used with time_attr"),
     ):
         with pytest.raises(error, match=message):
