@@ -132,7 +132,8 @@ class Runner:
             f"-policy={policy}",
             f"-capacity={rows}",
         ]
-        return self.keep(name, self.ask(command, None, rows * ROW + (512 << 20)))
+        decided = self.batches * EPOCHS * (6 << 20)  # what was sampled and decided beforehand lies in memory
+        return self.keep(name, self.ask(command, None, rows * ROW + (512 << 20) + decided))
 
     def keep(self, name: str, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         epochs = [line for line in lines if "rows" in line and "seconds" in line]

@@ -164,9 +164,9 @@ func (p *preparer) setAside(tensors [][]byte) {
 // leaving yields those rows that a table has, from slots or from the batch's tensor.
 func (p *preparer) leaving(t *table, tensor []byte, leave []plan.Forward) iter.Seq2[int32, []byte] {
 	return func(yield func(int32, []byte) bool) {
-		base := p.base(t)
+		base, all := p.base(t), t.hasAll(p.loader.parts.numNodes)
 		for _, f := range leave {
-			if !p.forwards(t, f) {
+			if !all && !p.forwards(t, f) {
 				continue
 			}
 			row := tensor

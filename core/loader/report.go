@@ -130,21 +130,31 @@ func withLast(values []float64, another float64) []float64 {
 	return append(values, another)
 }
 
-// loadWindows is how many windows say what the loop does: few, since that changes. Arbitrary.
-const loadWindows = 5
+const (
+	// loadWindows is how many windows say what the loop does: few, since that changes. Arbitrary.
+	loadWindows = 5
+	// paceUnproven is for how many seconds of the processor reading is taken to be late by a share of them, beside what
+	// windows have shown. Arbitrary.
+	paceUnproven = 0.25
+)
 
-// load is what the loop does beside reading, by the last windows: the median of each figure.
+// load is what the loop does beside reading, by the last windows: the median of what it takes for a batch, and how late
+// reading was in all of them together. The first window is a single batch, read while nothing is warm. Its lateness
+// alone says little of windows that are a hundred times as long.
 func (w *windows) load() plan.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var loop, pace []float64
+	share := 1 / float64(runtime.NumCPU())
+	late, processor := share*paceUnproven, paceUnproven
+	var loop []float64
 	for _, of := range w.last[max(0, len(w.last)-loadWindows):] {
 		loop = append(loop, max(0, of.WallSeconds-of.WaitedSeconds)/float64(of.Batches))
 		if of.ProcessorSeconds > 0 {
-			pace = append(pace, max(0, of.MeasuredSeconds-of.DeviceSeconds)/of.ProcessorSeconds)
+			late += max(0, of.MeasuredSeconds-of.DeviceSeconds)
+			processor += of.ProcessorSeconds
 		}
 	}
-	return plan.Load{LoopSeconds: median(loop), Pace: median(pace), Share: 1 / float64(runtime.NumCPU())}
+	return plan.Load{LoopSeconds: median(loop), Pace: late / processor, Share: share}
 }
 
 // medianError is the median of |measured/predicted - 1|, 0 where nothing has been
