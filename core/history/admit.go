@@ -116,8 +116,8 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 // place of the one that was read is judged as well: it is of the same node and layer.
 func (h *History) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
 	t := &h.tables[layer]
-	for x, node := range o.HitNodes {
-		key := keyOf(o.HitNorms[x])
+	for x, norm := range o.HitNorms {
+		key, node := keyOf(norm), o.HitNodes[x]
 		if key == never {
 			h.counts.RefusedNotFinite++
 		} else if unbounded || key <= threshold {

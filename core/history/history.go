@@ -245,7 +245,7 @@ type Observed struct {
 	Nodes    []int64   // of the computed rows
 	Norms    []float32 // of their gradients. A norm that is not finite keeps the row out, and evicts what is cached of it
 	HitNodes []int64   // of the rows that history gave
-	HitNorms []float32
+	HitNorms []float32 // or none: they are not judged
 	Saves    []float32 // by computed row: how many reads its entry would have saved in this batch; for Performance
 }
 
@@ -305,14 +305,15 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 	}
 	for l := range layers {
 		o := &layers[l]
-		if o.judged() && (len(o.Nodes) != len(o.Norms) || len(o.HitNodes) != len(o.HitNorms)) {
+		hits := o.HitNodes[:min(len(o.HitNodes), len(o.HitNorms))]
+		if o.judged() && (len(o.Nodes) != len(o.Norms) || len(o.HitNorms) != 0 && len(o.HitNodes) != len(o.HitNorms)) {
 			return fmt.Errorf("history: layer %d has %d norms of %d rows and %d of %d hits: %w",
 				l+1, len(o.Norms), len(o.Nodes), len(o.HitNorms), len(o.HitNodes), ErrConfig)
 		}
 		if h.config.Policy == Performance && len(o.Saves) != len(o.Nodes) {
 			return fmt.Errorf("history: layer %d has savings of %d of %d rows: %w", l+1, len(o.Saves), len(o.Nodes), ErrConfig)
 		}
-		for _, nodes := range [][]int64{o.Nodes, o.HitNodes} {
+		for _, nodes := range [][]int64{o.Nodes, hits} {
 			for _, node := range nodes {
 				if uint64(node) >= uint64(h.config.NumNodes) {
 					return fmt.Errorf("history: layer %d has node %d, want one of %d: %w", l+1, node, h.config.NumNodes, ErrConfig)

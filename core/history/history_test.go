@@ -106,11 +106,13 @@ func TestUpdateErrors(t *testing.T) {
 		require.ErrorIs(t, h.Update(i, nil, nil), ErrOrder)
 	}
 	for name, bad := range map[string]Observed{
-		"norms":     {Nodes: []int64{1, 2}, Norms: []float32{0}, Saves: []float32{1, 1}},
-		"hit norms": {Nodes: []int64{1}, Norms: []float32{0}, Saves: []float32{1}, HitNodes: []int64{2}},
-		"saves":     {Nodes: []int64{1}, Norms: []float32{0}},
-		"node":      {Nodes: []int64{10}, Norms: []float32{0}, Saves: []float32{1}},
-		"negative":  {HitNodes: []int64{-1}, HitNorms: []float32{0}},
+		"norms": {Nodes: []int64{1, 2}, Norms: []float32{0}, Saves: []float32{1, 1}},
+		"hit norms": {
+			Nodes: []int64{1}, Norms: []float32{0}, Saves: []float32{1}, HitNodes: []int64{2, 3}, HitNorms: []float32{0},
+		},
+		"saves":    {Nodes: []int64{1}, Norms: []float32{0}},
+		"node":     {Nodes: []int64{10}, Norms: []float32{0}, Saves: []float32{1}},
+		"negative": {HitNodes: []int64{-1}, HitNorms: []float32{0}},
 	} {
 		require.ErrorIs(t, h.Update(6, []Observed{good, bad}, out), ErrConfig, name)
 	}

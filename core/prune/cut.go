@@ -49,7 +49,7 @@ func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, nu
 	}
 	inTurn()
 	h.next++
-	h.changed.Broadcast()
+	h.wake()
 	return nil
 }
 

@@ -38,6 +38,7 @@ package prune
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"freshgo/core/history"
@@ -69,7 +70,7 @@ type Pruner struct {
 	layers int // hidden ones
 
 	mu       sync.Mutex // guards what follows
-	changed  sync.Cond
+	waiters  []*waiter
 	state    *history.History
 	first    int64 // iteration of the epoch's batch 0, which may lie before its start
 	count    int64 // batches of the epoch
@@ -105,7 +106,6 @@ func New(budget *mem.Budget, c Config) (*Pruner, error) {
 		c.MakeRoom = func(int64) {}
 	}
 	h := &Pruner{config: c, budget: budget, layers: c.History.Layers, state: state, waiting: map[int64]*decision{}}
-	h.changed.L = &h.mu
 	return h, nil
 }
 
@@ -154,7 +154,7 @@ func (h *Pruner) Stop() {
 		}
 	}
 	h.dropRestored()
-	h.changed.Broadcast()
+	h.wake()
 }
 
 // Abandon makes all waiting return with ErrStopped.
@@ -162,7 +162,7 @@ func (h *Pruner) Abandon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shut = true
-	h.changed.Broadcast()
+	h.wake()
 }
 
 // Fail tells that a batch of the epoch will not be made, nor any after it.
@@ -170,7 +170,7 @@ func (h *Pruner) Fail(index int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed = min(h.failed, index)
-	h.changed.Broadcast()
+	h.wake()
 }
 
 // forget ends a decision.
@@ -210,14 +210,14 @@ func (h *Pruner) newDecision() *decision {
 	return &decision{layers: make([]history.Observed, h.layers), slots: make([][]int32, h.layers)}
 }
 
+// waiter is one call of wait.
+type waiter struct {
+	until func() bool   // seen by the holder of mu
+	ready chan struct{} // closed when that holds, or the epoch has stopped
+}
+
 // wait waits for a condition that the holder of mu may see, until the epoch stops or ctx ends.
 func (h *Pruner) wait(ctx context.Context, until func() bool) error {
-	stop := context.AfterFunc(ctx, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.changed.Broadcast()
-	})
-	defer stop()
 	for !until() {
 		switch {
 		case h.shut:
@@ -225,9 +225,29 @@ func (h *Pruner) wait(ctx context.Context, until func() bool) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		h.changed.Wait()
+		w := &waiter{until: until, ready: make(chan struct{})}
+		h.waiters = append(h.waiters, w)
+		h.mu.Unlock()
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		h.waiters = slices.DeleteFunc(h.waiters, func(other *waiter) bool { return other == w })
 	}
 	return nil
+}
+
+// wake lets those go on who have waited for what holds now. The others sleep on: an update changes the turn of one
+// batch, and a batch is small beside the waking of all that are prepared.
+func (h *Pruner) wake() {
+	h.waiters = slices.DeleteFunc(h.waiters, func(w *waiter) bool {
+		if !h.shut && !w.until() {
+			return false
+		}
+		close(w.ready)
+		return true
+	})
 }
 
 // awaitTurn waits until a batch is the one to be pruned.

@@ -9,7 +9,8 @@ import (
 )
 
 // Norms are the gradient norms of a hidden layer of a batch: those of the rows that were computed and of those that the
-// history gave, in the order of the level tables. Of a layer of which nothing is to be kept there are none.
+// history gave, in the order of the level tables. Without norms of the latter, these are not judged. Of a layer of
+// which nothing is to be kept there are none.
 type Norms struct{ Computed, Hits []float32 }
 
 // HandOver counts a batch that the consumer takes, and what was found for it.
@@ -59,7 +60,7 @@ func (d *decision) observe(norms []Norms) error {
 	for l, n := range norms {
 		o := &d.layers[l]
 		none := len(n.Computed) == 0 && len(n.Hits) == 0
-		if !none && (len(n.Computed) != len(o.Nodes) || len(n.Hits) != len(o.HitNodes)) {
+		if !none && (len(n.Computed) != len(o.Nodes) || len(n.Hits) != 0 && len(n.Hits) != len(o.HitNodes)) {
 			return fmt.Errorf("%w: layer %d has %d and %d norms, expected %d of computed rows and %d of hits", ErrCall,
 				l+1, len(n.Computed), len(n.Hits), len(o.Nodes), len(o.HitNodes))
 		}
@@ -113,7 +114,7 @@ func (h *Pruner) awaitPruned(ctx context.Context, i int64) error {
 func (h *Pruner) done(i int64) {
 	h.updated = i + 1
 	h.config.MakeRoom(h.state.FeatureRoom())
-	h.changed.Broadcast()
+	h.wake()
 }
 
 // Stats is what the history did.

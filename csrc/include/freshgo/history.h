@@ -61,7 +61,7 @@ int32_t fg_history_buffer(fg_loader *loader, int32_t versioned, fg_tensor *out, 
  * none of its rows are kept. */
 typedef struct fg_history_layer {
   FG_IN float *computed; /* gradient norms of the rows in history_computed, in that order */
-  FG_IN float *hits;     /* and of those in history_hit */
+  FG_IN float *hits;     /* and of those in history_hit; num_hits may be 0: these are not judged */
   int64_t num_computed;
   int64_t num_hits;
   int64_t *rows;         /* out, [num_computed]: which of the computed rows are kept, and ... */

@@ -255,7 +255,7 @@ class Step:
 
     def observed(self) -> tuple[torch.dtype, int, list[tuple[Tensor, Tensor]]]:
         """Return dtype and width of what is to be stored, and for each hidden layer the gradient norms (float32) of
-        computed rows and of hits: zeros of aggregates, none of a layer of which nothing is kept.
+        computed rows and of hits: of aggregates zeros and none, and none of a layer of which nothing is kept.
 
         Raises:
             InvalidArgumentError, DTypeError: there is nothing to judge by; the message says why.
@@ -299,7 +299,9 @@ class Step:
         gradient = self.seen[level].gradient
         assert computed is not None
         assert hit is not None
-        if gradient is None:  # the loss does not depend on this layer, or nothing depends on its gradient
+        if self._keeps.aggregates:  # which enter whatever their gradients are, and leave for none
+            return torch.zeros(computed.numel()), torch.empty(0)
+        if gradient is None:  # the loss does not depend on this layer
             norms = torch.zeros(computed.numel() + hit.numel())
             return norms[: computed.numel()], norms[computed.numel() :]
         if gradient.is_sparse:
