@@ -1,9 +1,10 @@
 """Conversion of compressed features in an archive, as ogbn-papers100M has them, against the disk's write rate.
 
-    python bench/convert/archive.py DIR [--mib 256] [--rounds 3]
+    python bench/convert/archive.py DIR [--mib 256] [--rounds 3] [--stored]
 
 A round writes the bytes of the features to a file and makes them durable, converts the archive, and decompresses its
-member without writing anything, in turns. Random numbers in steps of 1/64 shrink about as OGB's features do.
+member without writing anything, in turns. Random numbers in steps of 1/64 shrink about as OGB's features do. Archives
+of ``numpy.savez`` are not compressed: ``--stored``.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ import freshgo
 COLUMNS, PIECE = 128, 1 << 20
 
 
-def write_archive(path: Path, rows: int) -> None:
+def write_archive(path: Path, rows: int, method: int) -> None:
     """Write features and few edges, a piece at a time."""
     rng = np.random.default_rng(0)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+    with zipfile.ZipFile(path, "w", method, compresslevel=6) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as member:
             header = {"descr": "<f4", "fortran_order": False, "shape": (rows, COLUMNS)}
             np.lib.format.write_array_header_1_0(member, header)
@@ -68,10 +69,12 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="on the device to measure")
     parser.add_argument("--mib", type=int, default=256, help="of features (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="the median counts (default: %(default)s)")
+    parser.add_argument("--stored", action="store_true", help="an archive that is not compressed")
     options = parser.parse_args()
     n_bytes = options.mib << 20
     archive, store = options.directory / "archive.npz", options.directory / "archive.freshgo"
-    write_archive(archive, n_bytes // (4 * COLUMNS))
+    method = zipfile.ZIP_STORED if options.stored else zipfile.ZIP_DEFLATED
+    write_archive(archive, n_bytes // (4 * COLUMNS), method)
     print(f"{options.mib} MiB of features, {archive.stat().st_size / n_bytes:.2f} of that compressed")
 
     def convert() -> None:

@@ -56,6 +56,32 @@ def test_adj_t(tmp_path: Path, layout: torch.layout, weighted: bool) -> None:
         check_store(store, graph)
 
 
+class SparseTensor:
+    """What we use of torch_sparse's class of this name, which is known by its name: there is no wheel of it for every
+    torch."""
+
+    def __init__(self, row: Any, col: Any, value: Any) -> None:
+        self._entries = row, col, value
+
+    def coo(self) -> Any:
+        return self._entries
+
+
+@pytest.mark.parametrize("values", ["none", "weights", "rows"])
+def test_adj_t_of_torch_sparse(tmp_path: Path, values: str) -> None:
+    graph = simple_graph()
+    weight = graph.pop("edge_weight")
+    if values != "none":
+        graph |= {"edge_weight": weight} if values == "weights" else {"edge_attr": np.stack([weight, -weight], 1)}
+    given = {"weights": torch.as_tensor(weight), "rows": torch.as_tensor(graph.get("edge_attr", weight)), "none": None}
+    sources, targets = torch.as_tensor(graph["edge_index"])
+    data = Data(x=torch.as_tensor(graph["x"]), adj_t=SparseTensor(targets, sources, given[values]))
+    with convert(data, tmp_path / "g", **SMALL) as store:
+        check_store(store, graph)
+    with pytest.raises(errors.DTypeError, match=r"adj_t must be a torch_sparse\.SparseTensor"):
+        convert({"adj_t": object(), "num_nodes": 2}, tmp_path / "h", **SMALL)
+
+
 def test_adj_t_of_types(tmp_path: Path) -> None:
     graph = hetero_graph()
     for key, part in graph.items():
