@@ -13,6 +13,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
+from freshgo._infer.epochs import Epochs
 from freshgo._infer.layers import Layer, layers_of
 from freshgo._infer.outputs import output_of
 from freshgo._infer.run import Run
@@ -144,7 +145,7 @@ def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:
     """How the layers are computed: by streams of rows where all of them only add rows up."""
     info = store.tensors.get(tensor)
     streams = info is not None and len(info.shape) == 2 and all(layer.linear is not None for layer in layers)
-    return Streamed if streams else Run
+    return Streamed if streams else Epochs
 
 
 def _asked(store: Store, nodes: Any) -> list[str]:

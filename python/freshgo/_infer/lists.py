@@ -103,12 +103,3 @@ class Lists:
         """Close the files."""
         while self._files:
             os.close(self._files.popitem()[1])
-
-
-def order_of(store: Store) -> Tensor | None:
-    """The node of each stored row, int64, where rows are in an order of their own."""
-    array = store._info["order"]
-    if array is None:
-        return None
-    ids = np.fromfile(Path(store.path) / array["file"], np.uint32, store.num_nodes)
-    return torch.from_numpy(ids.astype(np.int64))

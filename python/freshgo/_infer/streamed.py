@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from torch import Tensor
 from freshgo._infer.columns import Columns, ranges
 from freshgo._infer.division import FLOAT, Division, Sizes, divide
 from freshgo._infer.files import Moved, Rows
-from freshgo._infer.lists import Lists, order_of
+from freshgo._infer.input import Input
+from freshgo._infer.lists import Lists
 from freshgo._infer.outputs import Made
 from freshgo._infer.run import NUMPY, Run
 from freshgo._infer.sums import Sums
-from freshgo.errors import BudgetError, InvalidArgumentError
-from freshgo.loader import Loader
+from freshgo.errors import InvalidArgumentError
 
 Step = tuple[str, int]
 """What is done, and for which layer."""
@@ -72,6 +71,7 @@ class Streamed(Run):
         self.moved_before = Moved()
         self._now = Moved()
         self._columns: dict[str, Columns] = {}
+        self._input = Input(self._store, self._tensor, self._device, self._memory, self._now)
         return f"{[str(stage) for stage in stages]}"
 
     def complete(self) -> dict[str, Made]:
@@ -177,46 +177,11 @@ class Streamed(Run):
         """Write what the first layer adds up."""
         stage, kept = self._division.stages[0], self._messages(0)
         beside = self._own(0) if stage.own else None
-        for at, ids, rows in self._input(self._state["batches"], self._division.free):
+        for at, ids, rows in self._input.rows(self._state["batches"], self._division.free):
             for columns, made in ((kept, stage.parts.messages(rows)), (beside, stage.parts.own(rows))):
                 if columns is not None and made is not None:
                     _put(columns, at, ids, made.cpu())
             self._done(("scan", 0), at + rows.size(0), self._store.num_nodes)
-
-    def _input(self, first: int, memory: int) -> Iterator[tuple[int, Tensor | None, Tensor]]:
-        """The rows of all nodes from one on, in the order in which they lie: their place, their nodes if these are
-        others than places, and the rows."""
-        order = order_of(self._store)
-        count = self._store.num_nodes
-        if first == count:  # it was ended between the last row and the next step
-            return
-        row = self._store.tensors[self._tensor]
-        batch = max(1, min(1 << 14, memory // 16 // (FLOAT * max(1, row.shape[1]))))
-        while True:
-            try:
-                loader = Loader(
-                    self._store,
-                    [],
-                    torch.arange(first, count) if order is None else order[first:],
-                    batch_size=batch,
-                    memory=memory,
-                    checksums=True,
-                    cache=None,
-                    device=self._device,
-                )
-                break
-            except BudgetError as error:
-                if batch == 1:
-                    least = self._division.fixed + error.minimum + self._memory - memory
-                    raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}", least) from None
-                batch //= 2
-        with loader:
-            at = first
-            for made in loader:
-                rows = made[self._tensor].float()
-                yield at, None if order is None else order[at : at + rows.size(0)], rows
-                at += rows.size(0)
-            self._now.read += loader.stats()["bytes_read"]
 
     def _add(self, place: int) -> None:
         """Write the sums, slice by slice, but for the last one."""
@@ -255,7 +220,7 @@ class Streamed(Run):
         stage, kept, done = self._division.stages[0], self._messages(0), self._state["batches"]
         beside = self._own(0) if stage.own else None
         out = torch.empty(self._store.num_nodes, kept.at[1])
-        for at, ids, rows in self._input(0, self._division.free - out.nbytes):
+        for at, ids, rows in self._input.rows(0, self._division.free - out.nbytes):
             made, end = stage.parts.messages(rows).cpu(), at + rows.size(0)
             out[slice(at, end) if ids is None else ids] = made[:, : kept.at[1]]
             if end > done:
@@ -300,7 +265,7 @@ class Streamed(Run):
         """All that the first layer adds up, and the own rows beside it, from the input."""
         stage, count = self._division.stages[0], self._store.num_nodes
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
-        for at, ids, given in self._input(0, self._division.free - rows.nbytes - own.nbytes):
+        for at, ids, given in self._input.rows(0, self._division.free - rows.nbytes - own.nbytes):
             here = slice(at, at + given.size(0)) if ids is None else ids
             rows[here] = stage.parts.messages(given).cpu()
             beside = stage.parts.own(given)

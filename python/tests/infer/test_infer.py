@@ -19,6 +19,7 @@ from seeds import seed as seed_of
 
 import freshgo
 from freshgo import convert, errors, infer
+from freshgo._infer import input as infer_input
 
 tg = pytest.importorskip("torch_geometric.nn")
 pytestmark = pytest.mark.explore
@@ -249,8 +250,9 @@ class StopError(Exception):
     pass
 
 
-def test_the_first_slice_goes_from_the_input_to_memory(tmp_path: Path) -> None:
-    """Also if it is ended before and after all of the input was read."""
+def test_the_first_slice_goes_from_the_input_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is ended before and after all of the input was read, for which there are several loaders."""
+    monkeypatch.setattr(infer_input, "_NODES", 17_001)
     rng, nodes = np.random.default_rng(seed_of(7)), 40_000
     graph = {
         "x": rng.standard_normal((nodes, 64)).astype(np.float32),

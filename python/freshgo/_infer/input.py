@@ -1,0 +1,77 @@
+"""The rows that the first layer reads, of all nodes in the order in which they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freshgo._infer.columns import ranges
+from freshgo._infer.division import FLOAT
+from freshgo._infer.files import Moved
+from freshgo.errors import BudgetError
+from freshgo.loader import Loader
+from freshgo.store import Store
+
+_NODES = 1 << 18
+"""Nodes whose numbers are in memory at a time, 2 MiB. Arbitrary: a loader for so many opens in little of their time."""
+
+
+class Input:
+    """A tensor of nodes of a homogeneous store."""
+
+    def __init__(self, store: Store, tensor: str, device: str | torch.device | None, memory: int, moved: Moved) -> None:
+        """``memory`` is that of the whole inference."""
+        self._store, self._tensor, self._device = store, tensor, device
+        self._memory, self._moved = memory, moved
+        self._width = int(store.tensors[tensor].shape[1])
+        order = store._info["order"]
+        self._order = None if order is None else Path(store.path) / order["file"]
+
+    def rows(self, first: int, memory: int) -> Iterator[tuple[int, Tensor | None, Tensor]]:
+        """The rows of all nodes from one place on: their place, their nodes if these are others than places, and the
+        rows as float32.
+
+        Raises:
+            BudgetError: the memory is too small; ``minimum`` is what the whole inference takes.
+        """
+        batch_size = max(1, min(1 << 14, memory // 16 // (FLOAT * max(1, self._width))))
+        for lo, hi in ranges(self._store.num_nodes - first, _NODES):
+            nodes = self._nodes(first + lo, first + hi)
+            at = 0
+            with self._loader(nodes, memory, batch_size) as loader:
+                for made in loader:
+                    rows = made[self._tensor].float()
+                    end = at + rows.size(0)
+                    yield first + lo + at, None if self._order is None else nodes[at:end], rows
+                    at = end
+                self._moved.read += loader.stats()["bytes_read"]
+
+    def _nodes(self, first: int, end: int) -> Tensor:
+        """The nodes whose rows lie at these places."""
+        if self._order is None:
+            return torch.arange(first, end)
+        ids = np.fromfile(self._order, np.uint32, end - first, offset=4 * first)
+        return torch.from_numpy(ids.astype(np.int64))
+
+    def _loader(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
+        """The rows of some nodes, in batches of so many or the most that fit."""
+        try:
+            return Loader(
+                self._store,
+                [],
+                nodes,
+                batch_size=batch_size,
+                memory=memory,
+                checksums=True,
+                cache=None,
+                device=self._device,
+            )
+        except BudgetError as error:
+            if batch_size > 1:
+                return self._loader(nodes, memory, batch_size // 2)
+            least = error.minimum + self._memory - memory
+            raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}", least) from None
