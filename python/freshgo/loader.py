@@ -12,24 +12,27 @@ from freshgo._args import checks
 from freshgo._args.types import EdgeType
 from freshgo._batch.blocks import levels_of
 from freshgo._data.narrow import Delivered
-from freshgo._data.source import open_source
-from freshgo._device import delivery
+from freshgo._data.source import Source, StoreSource, open_source
+from freshgo._device import delivery, mover
 from freshgo._loader import on_demand
 from freshgo._loader.arrange import arrange, batch_class, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
 from freshgo._loader.openings import Openings
+from freshgo._loader.orders import Order, position
+from freshgo._loader.origin import InProcess
 from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Asked, Request, in_graph
-from freshgo._loader.transforming import Source, Underway, Workers
+from freshgo._loader.transforming import Underway, Workers
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
+from freshgo._native.options import LoaderOptions
 from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
 from freshgo._sharded.loading import Sharded
 from freshgo._sharded.source import ShardedSource
-from freshgo._share.host import opener
-from freshgo.errors import DTypeError, InvalidArgumentError, RankError
+from freshgo._share.host import OfHost
+from freshgo.errors import DTypeError, RankError
 from freshgo.memory import MemoryBudget
 from freshgo.plan import Plan
 from freshgo.policies import Policy
@@ -334,7 +337,6 @@ class Loader(Generic[BatchType]):
         self._at, self._agreement = Position(), Agreement()
         self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
         self._source = open_source(data, asked.first_layer) if asked.features is None else ShardedSource(data)
-        self._sharded: Sharded | None = None
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
@@ -342,21 +344,15 @@ class Loader(Generic[BatchType]):
             self._delivery = delivery.open_delivery(
                 asked.device, self._source, request.policy, request.options, asked.device_cache, asked.pin_memory
             )
-            self._options = self._delivery.adapt(request.options)
-            if isinstance(self._source, ShardedSource):
-                self._sharded = Sharded(self._source, request.policy, self._options, asked.exchange)
-                self._options = self._sharded.adapt(self._options)
+            options = self._delivery.adapt(request.options)
+            self._origin = _origin(self._source, request, options)
+            self._options = self._origin.adapt(options)
             asked_dtype, delivered_dtype = request.options["feature_dtype"], self._options["feature_dtype"]
             self._narrow = Delivered(self._source.narrow, asked_dtype, delivered_dtype)
             budget = memory if isinstance(memory, MemoryBudget) else None
-            make, self._opened_by = opener(self._source, asked.share)
-            if self._sharded is not None:
-                make = self._sharded.opener(make)
             with self._at.lock:  # so that it lends nothing before it is whole
-                self._openings = Openings(make, self._options, budget, self)
-            self._order = self._planned_order()
-            if self._order is not None:
-                self._openings.keep(reorder=self._order["block"], reorder_rows=self._order["rows"])
+                self._openings = Openings(self._origin.open, self._options, budget, self)
+            self._order = Order(self._openings, self._options, self._at)
         except BaseException:
             self._source.close()
             raise
@@ -439,24 +435,8 @@ class Loader(Generic[BatchType]):
         Raises:
             InvalidArgumentError: ``state`` is not a state, or belongs to a loader that yields other batches.
         """
-        if not isinstance(state, dict) or state.get("version") != 1 or not isinstance(state.get("config"), dict):
-            came = checks.shown(state)
-            raise InvalidArgumentError(f"expected what state_dict() of a freshgo.Loader returned, got {came}")
-        mine, saved = self._config(), state["config"]
-        order = mine.pop("reorder")
-        different = [
-            f"{key} was {saved.get(key)!r}, is {mine.get(key)!r}"
-            for key in {**mine, **saved}  # those of links are missing from either
-            if key != "reorder" and saved.get(key) != mine.get(key)
-        ]
-        if different:
-            raise InvalidArgumentError(f"the state belongs to a loader with other batches: {'; '.join(different)}")
-        batches = checks.count("batches", state.get("batches"), 0)
-        count = self._openings.num_batches
-        if batches > count:
-            raise InvalidArgumentError(f"the state is that after {batches} batches, but an epoch has {count}")
-        epoch = checks.count("epoch", state.get("epoch"), 0)
-        self._adopt_order(saved.get("reorder"), order)
+        epoch, batches = position(state, self._config(), self._openings.num_batches)
+        self._order.adopt(state["config"].get("reorder"))
         self._seek(epoch, batches)
 
     def stats(self, prefix: str | None = None) -> dict[str, Any]:
@@ -487,8 +467,7 @@ class Loader(Generic[BatchType]):
         - ``"openings"``: how often a :class:`MemoryBudget` opened it; 1 without one.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
-        sharded = {} if self._sharded is None else self._sharded.stats()
-        figures = {**self._openings.stats(), **self._delivery.stats(), **sharded}
+        figures = {**self._openings.stats(), **self._delivery.stats(), **self._origin.stats()}
         if prefix is None:
             return {**figures, "epochs": list(self._at.whole)}
         if not isinstance(prefix, str):
@@ -511,8 +490,7 @@ class Loader(Generic[BatchType]):
         self._at.end()
         if self._history is not None:
             self._history._closing(self)
-        if self._sharded is not None:
-            self._sharded.close()
+        self._origin.close()
         self._openings.close()
         if self._workers is not None:
             self._workers.close()
@@ -545,34 +523,7 @@ class Loader(Generic[BatchType]):
 
     def _config(self) -> dict[str, Any]:
         """Everything a batch depends on."""
-        return {"graph": self._source.fingerprint(), **self._request.config(), "reorder": self._order}
-
-    def _planned_order(self) -> dict[str, int] | None:
-        """What the order of the batches depends on: how many may change places, and the cache that it is made for."""
-        if self._options["reorder"] == 0:
-            return None
-        plan = self._openings.plan()
-        return {"block": int(plan["reorder"]), "rows": int(plan["reorder_rows"])}
-
-    def _adopt_order(self, saved: Any, mine: dict[str, int] | None) -> None:
-        """Make the order of the batches that of a saved state."""
-        if saved == mine:
-            return
-        asked = self._options["reorder"]
-        if mine is None or not isinstance(saved, dict) or asked not in (None, saved.get("block")):
-            raise InvalidArgumentError(
-                f"the state belongs to a loader with another order of batches: reorder was {saved!r}, is {mine!r}"
-            )
-        block, rows = (checks.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
-        with self._at.lock:
-            self._at.end()
-            self._openings.change({**self._options, "reorder": block, "reorder_rows": rows})
-        self._order = self._planned_order() if block else saved
-        if self._order != saved:
-            raise InvalidArgumentError(
-                f"the state needs the order of batches {saved!r}, this loader makes {self._order!r}: nothing is "
-                "reordered if all rows are in memory; give it less memory"
-            )
+        return {"graph": self._source.fingerprint(), **self._request.config(), "reorder": self._order.value}
 
     def _agree(self, share: Share) -> None:
         """Ask all ranks what they make, and raise on all of them where that differs. The order of the batches, which
@@ -581,9 +532,9 @@ class Loader(Generic[BatchType]):
             {
                 "the version of freshgo": importlib.metadata.version("freshgo"),
                 **self._config(),
-                **({"features": "whole"} if self._sharded is None else self._sharded.described()),
+                **self._origin.described(),
                 "reorder": self._options["reorder"],
-                "order": self._order,
+                "order": self._order.value,
                 "uneven": share.uneven,
                 "history": None if self._history is None else self._history._described(),
                 "the epoch": self._at.epoch,
@@ -597,7 +548,7 @@ class Loader(Generic[BatchType]):
         except RankError:
             self._agreement = Agreement()  # they are asked again when an epoch begins again
             raise
-        self._adopt_order(orders[0], self._order)
+        self._order.adopt(orders[0])
 
     def _one(self, ask: on_demand.Ask, request: Request) -> BatchType:
         """The batch that is asked for."""
@@ -606,10 +557,7 @@ class Loader(Generic[BatchType]):
             self._asking += 1
         try:
             with stage("freshgo.sample"):
-                raw = native.sample(ask)
-                if self._sharded is not None:
-                    raw = self._sharded.one(raw, self._share())
-                raw = self._delivery.one(raw)
+                raw = self._delivery.one(self._origin.one(native.sample(ask), self._share()))
         finally:
             with self._at.lock:
                 self._asking -= 1
@@ -688,42 +636,27 @@ class Loader(Generic[BatchType]):
         return share if uneven is None else dataclasses.replace(share, uneven=uneven)
 
     def _settle(self, share: Share) -> None:
-        if self._sharded is not None:
-            self._sharded.open(share)
+        self._origin.prepare(share)
         if self._agreement.pending(self._ranks):
             self._agree(share)
-        if self._sharded is not None:
-            self._sharded.join()
+        self._origin.join()
         self._openings.ready()
-        if self._planned_order() != self._order:
-            raise InvalidArgumentError(
-                f"the order of batches was {self._order!r} and is {self._planned_order()!r} with another memory: "
-                "nothing is reordered if all rows are in memory; give a loader that reorders memory of its own"
-            )
+        self._order.check()
 
     def _made(self, batches: int) -> int:
         return min(batches, self._openings.num_batches)
 
     def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
-        now = share.rank, share.world_size
-        if self._opened_by is not None and self._opened_by != now:
-            raise RankError(
-                "share='host' takes the ranks of the process group when a loader is opened: this one was opened by "
-                f"rank {self._opened_by[0]} of {self._opened_by[1]}, and this process is now rank {now[0]} of "
-                f"{now[1]}; open another one"
-            )
+        self._origin.begin(share)
         native = self._openings.ready()
-        if self._sharded is not None:
-            self._sharded.stop()
         native.take(share.members())
         native.start(epoch, done, mode)
         batches: Batches = native
         left = share.count(native.num_batches, done)
         if mode != "trace":
-            whole = native if self._sharded is None else cast(NativeLoader, self._sharded.batches(native, left))
-            batches = self._delivery.batches(whole)
+            batches = self._delivery.batches(self._origin.batches(native, left))
             if self._workers is not None:  # not on a device, the only place where next() always waits
-                batches = self._workers.batches(cast(Source, batches), self._arranged_of_epoch)
+                batches = self._workers.batches(cast(mover.Batches, batches), self._arranged_of_epoch)
         count = share.count(native.num_batches)
         return Started(batches, count - left, count)
 
@@ -734,8 +667,7 @@ class Loader(Generic[BatchType]):
 
     def _stop_work(self) -> None:
         """End what prepares batches."""
-        if self._sharded is not None:
-            self._sharded.stop()
+        self._origin.stop()
         self._openings.stop()
 
     def _mode(self) -> Mode:
@@ -777,3 +709,13 @@ class Loader(Generic[BatchType]):
     def _nodes(self, raw: RawBatch) -> Any:
         """What a trace says of a batch."""
         return trace_of(self._request.types, raw.tensors)
+
+
+def _origin(source: Source, request: Request, options: LoaderOptions) -> InProcess:
+    """Where the batches that are asked for are made."""
+    if isinstance(source, ShardedSource):
+        return Sharded(source, request.policy, options, request.asked.exchange)
+    if request.asked.share is not None:
+        assert isinstance(source, StoreSource)  # as was checked
+        return OfHost(source)
+    return InProcess(source)

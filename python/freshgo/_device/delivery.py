@@ -11,9 +11,8 @@ import torch
 from freshgo._args import checks
 from freshgo._data.source import Source
 from freshgo._device import pinned_memory, row_cache
-from freshgo._device.mover import HELD, Ahead, CudaStreams, Mover, on_host
+from freshgo._device.mover import HELD, Ahead, Batches, CudaStreams, Mover, on_host
 from freshgo._device.row_cache import DeviceCache
-from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
@@ -28,7 +27,7 @@ class Delivery(Protocol):
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """The options of a native loader that this can deliver the batches of."""
 
-    def batches(self, native: NativeLoader) -> NativeLoader | Pinned | Ahead:
+    def batches(self, made: Batches) -> Batches | Pinned | Ahead:
         """The batches of an epoch that was started, by ``next()``."""
 
     def one(self, raw: RawBatch) -> RawBatch:
@@ -47,8 +46,8 @@ class OnHost:
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         return options
 
-    def batches(self, native: NativeLoader) -> NativeLoader:
-        return native
+    def batches(self, made: Batches) -> Batches:
+        return made
 
     def one(self, raw: RawBatch) -> RawBatch:
         return raw
@@ -63,7 +62,7 @@ class OnHost:
 class Pinned:
     """The batches of an epoch in page-locked memory."""
 
-    def __init__(self, source: NativeLoader) -> None:
+    def __init__(self, source: Batches) -> None:
         self._source = source
 
     def next(self, *, wait: bool = True) -> RawBatch | None:
@@ -81,8 +80,8 @@ def pinned(raw: RawBatch) -> RawBatch:
 class OnPinned(OnHost):
     """Batches stay on the host, in page-locked memory."""
 
-    def batches(self, native: NativeLoader) -> Pinned:  # type: ignore[override]  # of its base, not of Delivery
-        return Pinned(native)
+    def batches(self, made: Batches) -> Pinned:
+        return Pinned(made)
 
     def one(self, raw: RawBatch) -> RawBatch:
         return pinned(raw)
@@ -104,8 +103,8 @@ class OnDevice:
         adapted = {**options, "holds": HELD, "held": held}
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
 
-    def batches(self, native: NativeLoader) -> Ahead:
-        return Ahead(native, self._mover, look=self._look)
+    def batches(self, made: Batches) -> Ahead:
+        return Ahead(made, self._mover, look=self._look)
 
     def one(self, raw: RawBatch) -> RawBatch:
         return self._mover.again().whole(raw)

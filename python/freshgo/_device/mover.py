@@ -74,9 +74,9 @@ class Streams(Protocol):
 
 
 class Batches(Protocol):
-    """Where batches come from: :class:`freshgo._native.loader.Loader`."""
+    """Where the batches of an epoch come from: a native loader, or what has this face."""
 
-    def next(self, *, wait: bool) -> RawBatch | None:
+    def next(self, *, wait: bool = True) -> RawBatch | None:
         """The next batch; ``None`` after the last one, and without ``wait`` where it is not made yet."""
 
 

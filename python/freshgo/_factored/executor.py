@@ -31,7 +31,7 @@ from freshgo._loader.request import Request
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
-from freshgo._native.shared import Place, SharedBatches, SharedMapping
+from freshgo._native.shared import Lent, Place, SharedBatches, SharedMapping
 from freshgo._share import wire
 from freshgo._share.server import SPACE, open_native
 from freshgo.errors import DTypeError
@@ -83,7 +83,7 @@ class Executor:
         self._native: NativeLoader | None = None
         self._opened = 0  # with so many bytes
         self._part: Any = None  # of which epoch, from where and whose the batches are that come next
-        self._sent: list[tuple[Place, torch.Tensor]] = []
+        self._sent: Lent
         self._mappings: dict[int, SharedMapping] = {}
 
     def run(self) -> None:
@@ -105,8 +105,8 @@ class Executor:
 
     def _sample(self, task: Sample, epoch: int, n_bytes: int) -> tuple[Any, ...]:
         began = time.monotonic()
-        memory = self._shared()  # before there is a loader
-        self._sent = [sent for sent in self._sent if memory.lent(sent[0])]
+        self._share()  # before there is a loader
+        self._sent.settle()
         native = self._loader(n_bytes)
         part = epoch, task.first, task.rank, task.of
         if self._part != part:
@@ -115,19 +115,13 @@ class Executor:
             self._part = part
         raw = native.next()
         assert raw is not None, "the schedule knows how many batches there are"
-        places = []
-        for name, tensor in raw.tensors.items():
-            place = memory.place(name, tensor)
-            memory.lend(place)
-            self._sent.append((place, tensor))
-            places.append(place)
-        return "sampled", began, time.monotonic(), Made(raw.num_seeds, places)
+        return "sampled", began, time.monotonic(), Made(raw.num_seeds, self._sent.send(raw.tensors))
 
-    def _shared(self) -> SharedBatches:
+    def _share(self) -> None:
         if self._memory is None:
             self._memory = SharedBatches(SPACE)
+            self._sent = Lent(self._memory)
             wire.send(self._connection, ("memory",), self._memory.fd)
-        return self._memory
 
     def _loader(self, n_bytes: int) -> NativeLoader:
         if self._native is not None and self._opened != n_bytes:

@@ -7,22 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from freshgo._device.mover import Batches
 from freshgo._native.loader import RawBatch
 from freshgo._observe.ranges import stage
 from freshgo.errors import FreshgoError
 
 Transform = Callable[[Any], Any]
-
-
-class Source(Protocol):
-    """Where batches come from."""
-
-    def next(self, *, wait: bool) -> RawBatch | None:
-        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made yet."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class Workers:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="freshgo-transform")
         self._ahead: Transformed | None = None
 
-    def batches(self, source: Source, arrange: Callable[[RawBatch], Any]) -> Transformed:
+    def batches(self, source: Batches, arrange: Callable[[RawBatch], Any]) -> Transformed:
         """The batches of an epoch, in their order. Those of an earlier epoch are forgotten."""
         self.stop()
         self._ahead = Transformed(source, lambda raw: self._submit(arrange(raw)), self._count)
@@ -78,7 +72,7 @@ def _called(transform: Transform, batch: Any, grad: bool, inference: bool) -> An
 class Transformed:
     """The batches of an epoch, of which the next ``count`` that are made already are being transformed."""
 
-    def __init__(self, source: Source, submit: Callable[[RawBatch], Future[Any]], count: int) -> None:
+    def __init__(self, source: Batches, submit: Callable[[RawBatch], Future[Any]], count: int) -> None:
         self._source = source
         self._submit = submit
         self._count = count

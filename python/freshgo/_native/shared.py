@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -36,15 +36,13 @@ class SharedBatches:
         self._data = int(shared.data)
         self._lent = mmap.mmap(self.fd, n_bytes // BLOCK)
 
-    def place(self, name: str, tensor: torch.Tensor) -> Place:
-        """Say where a tensor of a batch lies."""
+    def lend(self, name: str, tensor: torch.Tensor) -> Place:
+        """Note that a receiver is about to have a tensor of a batch, and say where it lies."""
         offset = tensor.data_ptr() - self._data if tensor.numel() else -1
-        return Place(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
-
-    def lend(self, place: Place) -> None:
-        """Note that a receiver is about to have it."""
+        place = Place(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
         if place.offset >= 0:
             self._lent[place.offset // BLOCK] = 1
+        return place
 
     def take_back(self, place: Place) -> None:
         """Note that its receiver never had it."""
@@ -54,6 +52,33 @@ class SharedBatches:
     def lent(self, place: Place) -> bool:
         """Whether its receiver still has it."""
         return place.offset >= 0 and self._lent[place.offset // BLOCK] != 0
+
+
+class Lent:
+    """What a receiver was sent. Its memory is not used again before the receiver has dropped the tensors."""
+
+    def __init__(self, memory: SharedBatches) -> None:
+        self._memory = memory
+        self._sent: list[tuple[Place, torch.Tensor]] = []
+
+    def send(self, tensors: Mapping[str, torch.Tensor]) -> list[Place]:
+        """Lend the tensors of a batch, and say where they lie."""
+        places = []
+        for name, tensor in tensors.items():
+            place = self._memory.lend(name, tensor)
+            self._sent.append((place, tensor))
+            places.append(place)
+        return places
+
+    def settle(self, lost: Sequence[Place] = ()) -> None:
+        """Take back what the receiver has no more, and what was lost on its way."""
+        for place in lost:
+            self._memory.take_back(place)
+        self._sent = [sent for sent in self._sent if self._memory.lent(sent[0])]
+
+    def take_over(self, other: Lent) -> None:
+        """Keep what another receiver still has."""
+        self._sent += other._sent
 
 
 class SharedMapping(Handle):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from freshgo._device.row_cache import Part as Ranked
 from freshgo._device.row_cache import hottest_bytes
+from freshgo._loader.origin import InProcess
 from freshgo._loader.ranks import Share
 from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
@@ -23,24 +23,23 @@ from freshgo._sharded.division import held
 from freshgo._sharded.exchange import Exchange
 from freshgo._sharded.rows import Held, Hot
 from freshgo._sharded.schedule import Chooser
-from freshgo._sharded.service import Feed, Frame, Service, Source
+from freshgo._sharded.service import Feed, Frame, Service
 from freshgo._sharded.source import ShardedSource
 from freshgo._sharded.wire import Wire
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError
 from freshgo.policies import METRICS, Resolved
-
-Opener = Callable[[LoaderOptions], NativeLoader]
 
 _BATCHES = 8
 """How often the rows of a batch are in memory at most while they are on their way: in the loop, made, read for others,
 packed, received and put together. The rest of the memory holds the hottest rows."""
 
 
-class Sharded:
+class Sharded(InProcess):
     """The rows of one loader's batches."""
 
     def __init__(self, source: ShardedSource, policy: Resolved, options: LoaderOptions, exchange: str) -> None:
-        self._source, self._options, self._way = source, options, exchange
+        super().__init__(source)
+        self._parts, self._options, self._way = source, options, exchange
         self._frame = Frame(source.division.nodes, source.prefixes)
         memory, asked = int(options["memory"]), options["feature_cache"]
         self._bytes = memory // 2 if asked is None else int(asked)
@@ -60,43 +59,38 @@ class Sharded:
         memory = int(options["memory"]) - self._bytes
         return {**options, "memory": memory, "feature_cache": None, "feature_dtype": "stored"}
 
-    def opener(self, make: Opener) -> Opener:
-        """What opens the native loader, and tells the whole memory that is needed."""
-
-        def opened(options: LoaderOptions) -> NativeLoader:
-            try:
-                return make(options)
-            except BudgetError as error:
-                given = self._options["feature_cache"]
-                minimum = error.minimum * 2 if given is None else error.minimum + self._bytes
-                raise BudgetError(
-                    f"{error}; that is without the {self._bytes} bytes of memory that are for divided rows", minimum
-                ) from None
-
-        return opened
+    def open(self, options: LoaderOptions) -> NativeLoader:
+        try:
+            return super().open(options)
+        except BudgetError as error:
+            given = self._options["feature_cache"]
+            minimum = error.minimum * 2 if given is None else error.minimum + self._bytes
+            raise BudgetError(
+                f"{error}; that is without the {self._bytes} bytes of memory that are for divided rows", minimum
+            ) from None
 
     def described(self) -> dict[str, Any]:
         """What must be the same on all ranks."""
         return {
-            "features": f"sharded, parts {self._source.division.digest()}",
+            "features": f"sharded, parts {self._parts.division.digest()}",
             "exchange": self._way,
             "what its parts lack": None if self._error is None else str(self._error),
         }
 
-    def open(self, share: Share) -> None:
+    def prepare(self, share: Share) -> None:
         """Open the parts of this rank. An error is kept until the ranks have told each other: see :meth:`join`."""
         group = torch.distributed.group.WORLD if share.world_size > 1 else None
         before = None if self._group is None else self._group()
         if self._opened_for == (share.rank, share.world_size) and before is group:
             return
         self.close()
-        division = self._source.division
+        division = self._parts.division
         self._opened_for = share.rank, share.world_size
         self._group = None if group is None else weakref.ref(group)
         self._error = None
         try:
             parts = held(len(division.parts), share.rank, share.world_size)
-            self._held = Held(self._source.path, division, parts, self._options)
+            self._held = Held(self._parts.path, division, parts, self._options)
         except FreshgoError as error:
             self._error = error
 
@@ -113,20 +107,23 @@ class Sharded:
             return
         assert self._held is not None and self._opened_for is not None  # opened without an error
         wire = Wire() if self._opened_for[1] > 1 else None
-        nodes, held_rows = self._source.division.nodes, self._held
+        nodes, held_rows = self._parts.division.nodes, self._held
         nothing = Hot(nodes, {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes})
-        exchange = Exchange(self._source.division, held_rows, nothing, wire, Chooser.of(self._way))
+        exchange = Exchange(self._parts.division, held_rows, nothing, wire, Chooser.of(self._way))
 
         def closing() -> None:
             held_rows.close()
             if wire is not None:
                 wire.close()
 
-        choose = functools.partial(hottest, self._source, self._scores, self._bytes)
+        choose = functools.partial(hottest, self._parts, self._scores, self._bytes)
         self._service = Service(exchange, self._frame, choose, closing)
         weakref.finalize(self, self._service.close)
 
-    def batches(self, native: Source, count: int) -> Feed:
+    def begin(self, share: Share) -> None:
+        self.stop()
+
+    def batches(self, native: NativeLoader, count: int) -> Feed:
         """The next batches of the library, with all rows."""
         assert self._service is not None  # since join()
         return self._service.begin(native, count)
@@ -138,11 +135,11 @@ class Sharded:
                 "with features='sharded', rows come from other ranks within an epoch only: a batch on demand needs a "
                 "process without a group that has all parts, or a loader of the store that was divided"
             )
-        self.open(share)
+        self.prepare(share)
         self.join()
         assert self._held is not None
         wanted = self._frame.ids(raw.tensors)
-        rows = {of.node_type: self._held.rows(of, wanted[of.node_type]) for of in self._source.division.nodes}
+        rows = {of.node_type: self._held.rows(of, wanted[of.node_type]) for of in self._parts.division.nodes}
         return dataclasses.replace(raw, tensors=self._frame.filled(raw.tensors, rows))
 
     def stop(self) -> None:
@@ -179,13 +176,13 @@ class Sharded:
 
     def _ranked(self, policy: Resolved, options: LoaderOptions) -> Tensor | None:
         """A score for every node by which rows stay in memory; None: none do."""
-        if policy.name == "none" or not self._source.division.nodes:
+        if policy.name == "none" or not self._parts.division.nodes:
             return None
         if policy.scores is not None:
             return policy.scores
         metric = policy.name if policy.name in METRICS else "expected"
         ranking = {**options, "cache": metric, "memory": max(int(options["memory"]), _RANKING_BYTES)}
-        return native_loader.hotness(self._source.native, self._source.types.total, ranking)
+        return native_loader.hotness(self._parts.native, self._parts.types.total, ranking)
 
 
 def hottest(source: ShardedSource, scores: Tensor | None, n_bytes: int, batch_bytes: int) -> Hot:

@@ -20,8 +20,9 @@ from typing import Any, cast
 
 import torch.distributed
 
-from freshgo._data.source import Source, StoreSource
-from freshgo._loader.ranks import group_rank
+from freshgo._data.source import StoreSource
+from freshgo._loader.origin import InProcess
+from freshgo._loader.ranks import Share, group_rank
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._share import wire
@@ -32,9 +33,6 @@ _COMMAND = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from freshgo._share.server import main; "
     "main(int(sys.argv[1]))"
 )
-
-
-Opener = Callable[[LoaderOptions], NativeLoader]
 
 
 @dataclass
@@ -135,25 +133,28 @@ class Host:
         raise failure
 
 
-def opener(source: Source, share: str | None) -> tuple[Opener, tuple[int, int] | None]:
-    """Return what opens a native loader, and the rank and number of ranks that it is opened for, if it is for them."""
+class OfHost(InProcess):
+    """One process makes the batches of all ranks of a host."""
 
-    def alone(options: LoaderOptions) -> NativeLoader:
-        return NativeLoader(source.native, options)
+    def __init__(self, source: StoreSource) -> None:
+        super().__init__(source)
+        self._store = source.store
+        self._group = group_rank() or (0, 1)  # that it is opened for
 
-    if share is None:
-        return alone, None
-    group = group_rank() or (0, 1)
-    if group[1] == 1:
-        return alone, group
-    assert isinstance(source, StoreSource)
-    path, uuid = os.path.abspath(source.store.path), source.store.uuid  # noqa: PTH100 (which resolves no links)
-
-    def together(options: LoaderOptions) -> NativeLoader:
-        opened = Host().open(path, uuid, options, lambda: alone(options))
+    def open(self, options: LoaderOptions) -> NativeLoader:
+        if self._group[1] == 1:
+            return super().open(options)
+        path = os.path.abspath(self._store.path)  # noqa: PTH100 (which resolves no links)
+        opened = Host().open(path, self._store.uuid, options, lambda: super(OfHost, self).open(options))
         return cast(NativeLoader, opened)  # whose face a shared one has
 
-    return together, group
+    def begin(self, share: Share) -> None:
+        if self._group != (share.rank, share.world_size):
+            raise RankError(
+                "share='host' takes the ranks of the process group when a loader is opened: this one was opened by "
+                f"rank {self._group[0]} of {self._group[1]}, and this process is now rank {share.rank} of "
+                f"{share.world_size}: open another one"
+            )
 
 
 def _named() -> tuple[str, str, Exception | None]:

@@ -19,7 +19,7 @@ from typing import Any
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
-from freshgo._native.shared import Place, SharedBatches
+from freshgo._native.shared import Lent, Place, SharedBatches
 from freshgo._native.store import Store as NativeStore
 from freshgo._share import wire
 from freshgo._share.job import GoneError, Job, Run
@@ -49,7 +49,7 @@ class _Connection:
         self.ended = False  # seen by the main thread, while this one may wait for something else
         self._job: Job | None = None
         self._token, self._local, self._who = "", 0, ""
-        self._sent: list[tuple[Place, Any]] = []
+        self._sent = Lent(server.memory)
         self._last: list[Place] = []
         self._answers: dict[str, Callable[..., Any]] = {
             "open": self._open,
@@ -83,7 +83,7 @@ class _Connection:
         finally:
             if self._job is not None and self._job.left(self._local, lost=lost):
                 self._server.closed(self._token, self._job)
-            self._server.gone(self, self._sent if lost is None else [])
+            self._server.gone(self, self._sent if lost is None else None)
 
     def _answer(self, number: int, what: str, arguments: tuple[Any, ...]) -> None:
         fd = None
@@ -105,20 +105,12 @@ class _Connection:
 
     def _settle(self, received: bool) -> None:
         """Take back what the rank has no more; also the last answer, where it did not receive it."""
-        if not received:
-            for place in self._last:
-                self._server.memory.take_back(place)
+        self._sent.settle(() if received else self._last)
         self._last = []
-        self._sent = [sent for sent in self._sent if self._server.memory.lent(sent[0])]
 
     def _send(self, raw: RawBatch) -> tuple[int, list[Place]]:
-        memory = self._server.memory
-        places = [memory.place(name, tensor) for name, tensor in raw.tensors.items()]
-        for place, tensor in zip(places, raw.tensors.values(), strict=True):
-            memory.lend(place)
-            self._sent.append((place, tensor))
-        self._last = places
-        return raw.num_seeds, places
+        self._last = self._sent.send(raw.tensors)
+        return raw.num_seeds, self._last
 
     # The answers.
 
@@ -177,7 +169,7 @@ class Server:
         self._lock = threading.Lock()
         self._openings: dict[str, _Opening] = {}
         self._connections: dict[int, _Connection] = {}
-        self._left: list[tuple[Place, Any]] = []  # of ranks that have closed their loaders and keep tensors
+        self._left = Lent(self.memory)  # to ranks that have closed their loaders and keep tensors
         self._watch = select.poll()
 
     def serve(self) -> None:
@@ -198,7 +190,7 @@ class Server:
                     if connection is not None:
                         connection.ended = True
             with self._lock:
-                self._left = [sent for sent in self._left if self.memory.lent(sent[0])]
+                self._left.settle()
                 if not self._connections and not events:
                     return
 
@@ -213,11 +205,12 @@ class Server:
         with self._lock:
             self._openings.pop(token, None)
 
-    def gone(self, connection: _Connection, left: list[tuple[Place, Any]]) -> None:
+    def gone(self, connection: _Connection, left: Lent | None) -> None:
         """Forget a connection that has ended, and keep what its rank still has."""
         with self._lock:
             self._connections.pop(connection.peer.fileno(), None)
-            self._left += left
+            if left is not None:
+                self._left.take_over(left)
             with contextlib.suppress(KeyError):
                 self._watch.unregister(connection.peer)
             connection.peer.close()

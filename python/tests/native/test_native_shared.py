@@ -92,7 +92,7 @@ def test_files_that_are_no_such_memory() -> None:
 MAKER = """
 import os, torch
 from freshgo import Loader, errors
-from freshgo._native.shared import BLOCK, SharedBatches, SharedMapping
+from freshgo._native.shared import BLOCK, Lent, SharedBatches, SharedMapping
 
 for wrong in (0, BLOCK, 3 * BLOCK + 1):
     try:
@@ -109,21 +109,19 @@ except errors.BusyError:
 
 graph = {"edge_index": torch.arange(20_000).view(2, -1), "x": torch.rand(20_000, 64)}
 taken = lambda: os.fstat(shared.fd).st_blocks * 512
-mapping = SharedMapping(shared.fd)
+mapping, lent = SharedMapping(shared.fd), Lent(shared)
 for rounds in range(3):
     with Loader(graph, [2], batch_size=3000, prefetch=2) as loader:
         for batch in loader:
             assert torch.equal(batch.x, graph["x"][batch.n_id])
             names = [name for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor)]
-            places = [shared.place(name, batch[name]) for name in names]
-            for place in places:
-                assert not shared.lent(place)
-                shared.lend(place)
+            places = lent.send({name: batch[name] for name in names})
             there = mapping.tensors(places)
             assert all(torch.equal(there[name], batch[name]) for name in names)
             assert all(shared.lent(place) == (place.offset >= 0) for place in places)
             del there
             assert not any(shared.lent(place) for place in places)
+            lent.settle()
         assert taken() > 1 << 20
     del batch
     assert taken() < 1 << 20, taken()  # what is unused goes back to the system

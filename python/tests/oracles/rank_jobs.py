@@ -207,7 +207,7 @@ def soak(file: str, rank: int, world: int, data: Any, options: dict[str, Any], b
 def judged_with(loader: Loader, rows: int) -> Loader:
     """A loader whose order of batches is made for a cache of so many rows, as that of another memory would be."""
     loader._openings.change({**loader._options, "reorder_rows": rows})
-    loader._order = loader._planned_order()
+    loader._order.value = loader._order.planned()
     return loader
 
 
