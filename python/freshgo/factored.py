@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from freshgo._args import checks
+from freshgo._args import checks, host
 from freshgo._data.source import StoreSource
 from freshgo._factored.executor import Graph
 from freshgo._factored.job import Job, Span
@@ -101,7 +102,8 @@ def train(
 
     Executors are started by Python's ``spawn``: ``step``, ``model`` and the loader's ``transform`` must be importable,
     and a program calls this under ``if __name__ == "__main__"``. They end with this call, or with this process. Each
-    has its part of the threads of PyTorch and of the loader.
+    has its part of the threads of PyTorch. A sampler has ``num_workers`` threads as the loader, but all of them
+    together have no more than there are cores.
 
     Args:
         step: called with a copy of the model and a batch, on its device, in an executor; returns the loss, a tensor of
@@ -116,7 +118,8 @@ def train(
         executors: how many processes.
         roles: ``{"samplers": n, "trainers": m}``, together ``executors``. ``"auto"``: one samples until the times T_s
             to make a batch and T_t to train on it are measured, then ``ceil(executors / (T_t / T_s + 1))`` do, as far
-            as ``memory`` suffices. Without trainers, samplers alternate.
+            as ``memory`` suffices and cores for their threads: with ``num_workers=0`` those of one sampler are on all
+            cores already. Without trainers, samplers alternate.
         epochs: how many epochs.
         staleness: by how many updates the parameters that a gradient is computed with may be older than those that it
             changes. 0 is synchronous training.
@@ -148,6 +151,7 @@ def train(
             f"memory of {memory} bytes does not suffice for {samplers} samplers: at least {samplers * smallest}",
             samplers * smallest,
         )
+    served = math.ceil(host.cores() / int(graph.options["num_workers"]))
     switches = checks.flag("switching", switching)
     if not switches and count in (1, samplers):
         raise InvalidArgumentError("without trainers the samplers must be switching, got switching=False")
@@ -160,7 +164,7 @@ def train(
         staleness=bound,
         per_update=together,
         switching=switches,
-        most_samplers=max(1, min(memory // max(1, smallest), count if switches else count - 1)),
+        most_samplers=max(1, min(memory // max(1, smallest), served, count if switches else count - 1)),
     )
     places = _devices(devices, count)
     epoch, done, end = loader._hand_out()

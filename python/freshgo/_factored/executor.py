@@ -81,7 +81,7 @@ class Executor:
         self._parameters: Parameters | None = None
         self._memory: SharedBatches | None = None
         self._native: NativeLoader | None = None
-        self._opened = 0  # with so many bytes
+        self._opened: LoaderOptions = {}  # with this part of the memory and the threads
         self._part: Any = None  # of which epoch, from where and whose the batches are that come next
         self._sent: Lent
         self._mappings: dict[int, SharedMapping] = {}
@@ -103,11 +103,11 @@ class Executor:
         self._mappings[sampler] = SharedMapping(fd)
         os.close(fd)
 
-    def _sample(self, task: Sample, epoch: int, n_bytes: int) -> tuple[Any, ...]:
+    def _sample(self, task: Sample, epoch: int, of_all: LoaderOptions) -> tuple[Any, ...]:
         began = time.monotonic()
         self._share()  # before there is a loader
         self._sent.settle()
-        native = self._loader(n_bytes)
+        native = self._loader(of_all)
         part = epoch, task.first, task.rank, task.of
         if self._part != part:
             native.take(Share(task.rank, task.of, "join").members())
@@ -123,14 +123,14 @@ class Executor:
             self._sent = Lent(self._memory)
             wire.send(self._connection, ("memory",), self._memory.fd)
 
-    def _loader(self, n_bytes: int) -> NativeLoader:
-        if self._native is not None and self._opened != n_bytes:
+    def _loader(self, of_all: LoaderOptions) -> NativeLoader:
+        if self._native is not None and self._opened != of_all:
             self._native.close()
             self._native = self._part = None
         if self._native is None:
             graph = self._work.graph
-            self._native = open_native(graph.store, graph.uuid, {**graph.options, "memory": n_bytes})
-            self._opened = n_bytes
+            self._native = open_native(graph.store, graph.uuid, {**graph.options, **of_all})
+            self._opened = of_all
         return self._native
 
     def _train(self, task: Train, made: Made, slot: int, seed: tuple[int, int]) -> tuple[Any, ...]:

@@ -20,10 +20,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from freshgo._args import host
 from freshgo._factored import executor
 from freshgo._factored.executor import Graph, Made, Work
 from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Schedule, Task, Train
+from freshgo._native.options import LoaderOptions
 from freshgo._share import wire
 from freshgo.errors import DTypeError, ExecutorError, FreshgoError
 
@@ -49,7 +51,7 @@ class Job:
     ) -> None:
         self.schedule = schedule
         schedule.away = set(range(schedule.executors))
-        self._optimizer, self._memory = optimizer, memory
+        self._optimizer, self._memory, self._threads = optimizer, memory, int(graph.options["num_workers"])
         versions = schedule.staleness + 1
         slots = versions * schedule.per_update
         self._parameters = Parameters(model, versions, slots)
@@ -109,7 +111,7 @@ class Job:
     def _order(self, number: int, task: Task, epoch: int, seed: int) -> None:
         self._tasks[number] = task
         if isinstance(task, Sample):
-            self._send(number, ("sample", task, epoch, self._memory // self.schedule.samplers))
+            self._send(number, ("sample", task, epoch, self._part_of_a_sampler()))
             return
         sampler = task.sampler
         if (number, sampler) not in self._knows:
@@ -117,6 +119,12 @@ class Job:
             self._knows.add((number, sampler))
         made = self._made.pop(task.number)
         self._send(number, ("train", task, made, self.schedule.slot(task.number), (seed, epoch)))
+
+    def _part_of_a_sampler(self) -> LoaderOptions:
+        """What a sampler has of the loader's memory and of the cores."""
+        samplers = self.schedule.samplers
+        threads = min(self._threads, max(1, int(host.cores()) // samplers))
+        return {"memory": self._memory // samplers, "num_workers": threads}
 
     def _apply(self, batches: range) -> None:
         slots = [self.schedule.slot(number) for number in batches]

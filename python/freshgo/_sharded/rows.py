@@ -3,7 +3,7 @@ parts, which stay in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -29,12 +29,6 @@ def as_bytes(rows: Tensor) -> Tensor:
 def empty_rows(of: DividedNodes, count: int) -> RowsOf:
     """Return memory for so many rows."""
     return {rows.name: torch.empty((count, rows.n_bytes), dtype=torch.uint8) for rows in of.tensors}
-
-
-def words(rows: Tensor) -> Tensor:
-    """Return rows of bytes as the widest integers that they consist of, which PyTorch copies faster."""
-    kind = next(k for k in (torch.int64, torch.int32, torch.int16, torch.uint8) if rows.size(1) % k.itemsize == 0)
-    return rows.view(kind)
 
 
 class Part:
@@ -104,24 +98,19 @@ class Held:
 
     def rows(self, of: DividedNodes, ids: Tensor) -> RowsOf:
         """Read rows of these nodes, which are in the parts, in any order; a node may come twice."""
-        found = empty_rows(of, ids.numel())
         distinct, inverse = torch.unique(ids, return_inverse=True)
-        for rows, first, end in self._pieces(of, distinct):
-            for name, piece in rows.items():
-                if first == 0 and end == distinct.numel():
-                    torch.index_select(piece, 0, inverse, out=found[name])
-                else:
-                    mine = (inverse >= first) & (inverse < end)
-                    words(found[name])[mine] = words(piece).index_select(0, inverse[mine] - first)
-        return found
+        return {name: rows.index_select(0, inverse) for name, rows in self.read(of, distinct).items()}
 
-    def _pieces(self, of: DividedNodes, ids: Tensor) -> Iterator[tuple[RowsOf, int, int]]:
-        """The rows of ascending ids, part by part, with the range of the ids."""
+    def read(self, of: DividedNodes, ids: Tensor) -> RowsOf:
+        """Read rows of nodes of the parts, ascending and each once. Any number of threads may."""
         cuts = torch.searchsorted(ids, torch.tensor(of.bounds)).tolist()
-        for k in self.parts:
-            first, end = cuts[k], cuts[k + 1]
-            if first < end:
-                yield self._open[k].read(of, ids[first:end]), first, end
+        pieces = [self._open[k].read(of, ids[cuts[k] : cuts[k + 1]]) for k in self.parts if cuts[k] < cuts[k + 1]]
+        if len(pieces) == 1:
+            return pieces[0]
+        return {
+            rows.name: torch.cat([piece[rows.name] for piece in pieces]) if pieces else empty_rows(of, 0)[rows.name]
+            for rows in of.tensors
+        }
 
     def stats(self) -> dict[str, int]:
         """What was read from the disk, also once it is closed."""
@@ -164,7 +153,7 @@ class Hot:
         self._filled[of.node_type] = end
 
     def find(self, of: DividedNodes, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The places of ``ids`` whose rows are here, and where they lie here."""
+        """The places of ``ids`` whose rows are here, ascending, and where they lie here."""
         count = self._filled[of.node_type]
         if not count or not ids.numel():
             return ids.new_empty(0), ids.new_empty(0)
@@ -181,7 +170,14 @@ class Hot:
 
 def put(to: Tensor, places: Tensor, rows: Tensor) -> None:
     """Copy rows of bytes to these places of others."""
-    if places.numel() == to.size(0):  # all of them, in their order
-        to.copy_(rows)
-    elif places.numel():
-        words(to).index_copy_(0, places, words(rows))
+    if places.numel():
+        kind = next(k for k in _KINDS if to.size(1) % k.itemsize == 0 and not (_at(to) | _at(rows)) % k.itemsize)
+        to.view(kind).index_copy_(0, places, rows.view(kind))
+
+
+_KINDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+"""Of these PyTorch copies the widest that rows consist of, which is faster."""
+
+
+def _at(rows: Tensor) -> int:
+    return int(rows.storage_offset())

@@ -62,16 +62,16 @@ class Chooser:
             return cls("all_to_all", True)
         return cls(next(way for way in WAYS if way == exchange), False)
 
-    def took(self, seconds: float, n_bytes: int) -> None:
-        """Note that the last exchange of ``n_bytes``, by all ranks, took the slowest so many seconds."""
+    def took(self, seconds: float, n_bytes: int, way: Way) -> None:
+        """Note that an exchange of ``n_bytes``, by all ranks, took the slowest so many seconds."""
         if not self.measuring or n_bytes == 0:
             return
-        self._took[self.way].append(seconds / n_bytes)
+        self._took[way].append(seconds / n_bytes)
         whole, parts = (self._took[way] for way in WAYS)
         if len(whole) <= _TRIALS:
             return
         self.way = "rounds"
         if len(parts) > _TRIALS:
             self.measuring = False
-            medians = [sorted(of[1:])[_TRIALS // 2] for of in (whole, parts)]
+            medians = [sorted(of[1 : 1 + _TRIALS])[_TRIALS // 2] for of in (whole, parts)]
             self.way = "rounds" if medians[1] <= _MARGIN * medians[0] else "all_to_all"

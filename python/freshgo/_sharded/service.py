@@ -1,14 +1,17 @@
-"""The thread that exchanges rows with the other ranks, for the batches of one loader after the other.
+"""The threads that exchange rows with the other ranks, for the batches of one loader after the other.
 
-It takes its turns as long as any rank asks for rows, whatever the loop of its own rank does: a rank that has left an
-epoch, or was closed, answers until the others have what they want. When nobody asks any more, the thread rests until
-the next epoch, which it then begins with all others.
+One asks and reads, one hands over, and one puts rows together, so that the rows of a batch are under way while those of
+the next are read and those of the one before are put together. The first takes its turns as long as any rank asks for
+rows, whatever the loop of its own rank does: a rank that has left an epoch, or was closed, answers until the others
+have what they want. When nobody asks any more, the threads rest until the next epoch, which they then begin with all
+others.
 """
 
 from __future__ import annotations
 
 import atexit
 import dataclasses
+import queue
 import threading
 import time
 import weakref
@@ -21,13 +24,14 @@ from torch import Tensor
 
 from freshgo._native.loader import RawBatch
 from freshgo._sharded.division import DividedNodes
-from freshgo._sharded.exchange import Exchange, Turn, fetch
+from freshgo._sharded.exchange import Exchange, ToldError, Turn
 from freshgo._sharded.rows import Hot, RowsOf
 from freshgo._sharded.wire import LinkLostError
 from freshgo.errors import ClosedError, FreshgoError, InternalError, RankError
 
-_AHEAD = 1
-"""Batches whose rows come while the loop has the batch before."""
+_AHEAD = 3
+"""Batches beyond that of the loop whose rows were asked for: one that is read, one on its way, and one that is put
+together or waits for the loop."""
 
 _FILL_BYTES = 4 << 20
 """Rows that are asked for at a time to fill the memory of the hottest. Arbitrary."""
@@ -47,7 +51,7 @@ class Feed:
     """The batches of an epoch on their way to the loop."""
 
     def __init__(self, source: Source, count: int, lock: threading.Condition) -> None:
-        self._source, self._left = source, count
+        self._source, self._left, self._wanted = source, count, count
         self._lock = lock
         self._made: deque[RawBatch] = deque()
         self._error: Exception | None = None
@@ -76,11 +80,16 @@ class Feed:
 
     def due(self) -> bool:
         """Whether another batch is wanted. The lock is held."""
-        return not self.ended and self._error is None and self._left > 0
+        return not self.ended and self._error is None and self._wanted > 0
 
     def room(self) -> bool:
         """Whether it is wanted now. The lock is held."""
-        return len(self._made) < _AHEAD
+        return len(self._made) + self._left - self._wanted < _AHEAD
+
+    def asked(self) -> None:
+        """Note that the rows of a batch were asked for."""
+        with self._lock:
+            self._wanted -= 1
 
     def take(self) -> RawBatch | None:
         """The next batch of the library; None where it is not made yet. The lock is held, so that nobody begins another
@@ -115,8 +124,38 @@ def _close_living() -> None:
         service.join(_LEAVE_SECONDS)
 
 
+@dataclasses.dataclass
+class _Underway:
+    """A turn, and the batch that it is for."""
+
+    turn: Turn
+    feed: Feed | None = None
+    raw: RawBatch | None = None
+    rows: dict[str, RowsOf] = dataclasses.field(default_factory=dict)
+    done: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+
+class _Step:
+    """A thread that takes a step of one turn after the other."""
+
+    def __init__(self, name: str, step: Callable[[_Underway], None]) -> None:
+        self._turns: queue.SimpleQueue[_Underway | None] = queue.SimpleQueue()
+        self._step = step
+        self.thread = threading.Thread(target=self._run, daemon=True, name=name)
+        self.thread.start()
+
+    def take(self, underway: _Underway | None) -> None:
+        """Let it go on with a turn; None: it ends."""
+        self._turns.put(underway)
+
+    def _run(self) -> None:
+        while (underway := self._turns.get()) is not None:
+            self._step(underway)
+            del underway  # and its rows, while it waits
+
+
 class Service:
-    """The thread, which begins with the first epoch."""
+    """The threads, which begin with the first epoch."""
 
     def __init__(
         self, exchange: Exchange, frame: Frame, choose: Callable[[int], Hot], closing: Callable[[], None]
@@ -134,7 +173,10 @@ class Service:
         self._lively = False  # an epoch begins, or some rank asked in the last turn: so there is another one
         self._filling = True  # the hottest rows of some rank have not come
         self._rests = False  # in no turn, and nobody wants one
-        self._error: Exception | None = None
+        self._error: FreshgoError | None = None
+        self._told = False  # all ranks know of it, or cannot be told
+        self._together = _Step("freshgo-rows", self._put_together)
+        self._handing = _Step("freshgo-wire", self._hand_over)
         self._thread = threading.Thread(target=self._run, daemon=True, name="freshgo-exchange")
         self._thread.start()
         _living.add(self)
@@ -155,16 +197,18 @@ class Service:
             if self._feed is not None:
                 self._feed.ended = True
                 self._feed = self._of = self._raw = None
+                self.exchange.buffers.clear()
                 self._lock.notify_all()
 
     def close(self) -> None:
-        """End the thread once nobody asks any more, at once if that is so now."""
+        """End the threads once nobody asks any more, at once if that is so now."""
         self.stop()
         with self._lock:
             self._closed = True
             self._lock.notify_all()
             waits = self._rests or self.exchange.wire is None
-        if waits and threading.current_thread() is not self._thread:
+        own = (self._thread, self._handing.thread, self._together.thread)
+        if waits and threading.current_thread() not in own:
             self._thread.join()
 
     def join(self, seconds: float) -> None:
@@ -179,36 +223,73 @@ class Service:
                 else:
                     self._advance(feed)
         except Exception as error:
-            known = RankError(str(error)) if isinstance(error, LinkLostError) else error
-            known = known if isinstance(known, FreshgoError) else InternalError(repr(known))
+            self._end_steps()  # which may know better why
+            self._failed(error)
+            if not self._told:
+                self.exchange.fail()
             with self._lock:
-                self._error = known
-                if self._feed is not None:
-                    self._feed.fail(known)
+                if self._feed is not None and self._error is not None:
+                    self._feed.fail(self._error)
         finally:
+            self._end_steps()
             self._rests = True
             self._closing()
+
+    def _end_steps(self) -> None:
+        """Let the other threads end, after what is on its way."""
+        for step in (self._handing, self._together):
+            step.take(None)
+            step.thread.join()
+
+    def _failed(self, error: Exception) -> None:
+        """Note why there are no more turns: what was first."""
+        known = RankError(str(error)) if isinstance(error, LinkLostError | ToldError) else error
+        with self._lock:
+            self._told = self._told or isinstance(error, LinkLostError | ToldError)
+            if self._error is None:
+                self._error = known if isinstance(known, FreshgoError) else InternalError(repr(known))
+            self._lock.notify_all()
+
+    def _turn(self, wanted: Mapping[str, Tensor] | None, *, fills: bool = False) -> _Underway:
+        """Take the first step of a turn."""
+        underway = _Underway(self.exchange.ask(wanted, fills=fills))
+        self._filling = self._filling and underway.turn.fills
+        return underway
+
+    def _hand_over(self, underway: _Underway) -> None:
+        self.exchange.hand_over(underway.turn)
+        self._together.take(underway)
+
+    def _put_together(self, underway: _Underway) -> None:
+        try:
+            underway.rows = self.exchange.together(underway.turn)
+            if underway.feed is not None and underway.raw is not None and self._error is None:
+                tensors = self._frame.filled(underway.raw.tensors, underway.rows)
+                underway.feed.put(dataclasses.replace(underway.raw, tensors=tensors))
+        except Exception as error:
+            self._failed(error)
+        finally:
+            underway.done.set()
 
     def _answer(self) -> None:
         """Take a turn in which this rank asks for nothing."""
         with self._lock:
             feed = self._feed
-        turn = self.exchange.turn(None)
-        self._note(turn)
+        underway = self._turn(None)
+        self._handing.take(underway)
         with self._lock:
             if feed is self._feed:  # else another epoch has begun, in which there is a turn to come
-                self._lively = turn.asked
+                self._lively = underway.turn.asked
             if feed is not None:
                 feed.settled = True
             self._lock.notify_all()
-
-    def _note(self, turn: Turn) -> None:
-        self._filling = self._filling and turn.fills
 
     def _wanted(self) -> Feed | None:
         """The feed that wants a batch; None where the other ranks alone want something, or nobody in the end."""
         with self._lock:
             while True:
+                if self._error is not None:  # of a turn whose first step was well
+                    raise self._error
                 feed = self._feed
                 if feed is not None and feed.due():
                     if feed.room():
@@ -235,8 +316,10 @@ class Service:
             self._fill()
             return
         self._raw = None
-        rows = fetch(self.exchange, wanted)
-        feed.put(dataclasses.replace(raw, tensors=self._frame.filled(raw.tensors, rows)))
+        underway = self._turn(wanted)
+        underway.feed, underway.raw = feed, raw
+        feed.asked()
+        self._handing.take(underway)
 
     def _fill(self) -> None:
         """Ask for the next of the hottest rows."""
@@ -245,10 +328,11 @@ class Service:
         filled = next((of for of in nodes if hot.missing(of, _FILL_BYTES).numel()), None)
         if filled is not None:
             wanted[filled.node_type] = hot.missing(filled, _FILL_BYTES)
-        turn = self.exchange.turn(wanted, fills=filled is not None)
-        if filled is not None:
-            hot.fill(filled, turn.rows[filled.node_type])
-        self._note(turn)
+        underway = self._turn(wanted, fills=filled is not None)
+        self._handing.take(underway)
+        underway.done.wait()
+        if filled is not None and self._error is None:
+            hot.fill(filled, underway.rows[filled.node_type])
 
     def _next(self, feed: Feed) -> RawBatch | None:
         """The next batch of the library, None where it is not made or not wanted. An error of the library is this

@@ -35,11 +35,15 @@ def timeout_of_world() -> datetime.timedelta | None:
 
 
 class Wire:
-    """A process group of its own, over all ranks, so that nothing here meets what the training sends. It is gloo's,
-    since rows come from memory of the host. All ranks make it together, and call the same in the same order."""
+    """Process groups of its own, over all ranks, so that nothing here meets what the training sends: one in which ranks
+    tell each other what they want, and one for the rows, which may be under way meanwhile. Each is used by one thread.
+    They are gloo's, since rows come from memory of the host. All ranks make them together, and call the same in the
+    same order."""
 
     def __init__(self) -> None:
-        self._group: Any = dist.new_group(backend="gloo", timeout=timeout_of_world())
+        timeout = timeout_of_world()
+        self._asking: Any = dist.new_group(backend="gloo", timeout=timeout)
+        self._rows: Any = dist.new_group(backend="gloo", timeout=timeout)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._partners = schedule.partners(self.world_size, self.rank)
 
@@ -53,18 +57,31 @@ class Wire:
 
     def _say(self, mine: Tensor) -> Tensor:
         said = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(said, mine, group=self._group)
+        dist.all_gather(said, mine, group=self._asking)
         return torch.stack(said)
 
-    def hand_over(self, messages: Sequence[Tensor], n_bytes: Sequence[int], way: Way) -> list[Tensor]:
-        """Send a message to every rank, bytes, and return those that come, of so many bytes.
+    def ask(self, questions: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+        """Send numbers to every rank, int64, and return those that come, so many from each.
+
+        Raises:
+            LinkLostError: as for :meth:`hand_over`
+        """
+        came = torch.empty(sum(counts), dtype=torch.int64)
+        of = [one.numel() for one in questions]
+        sent = torch.cat(list(questions))
+        self._linked(lambda: dist.all_to_all_single(came, sent, list(counts), of, group=self._asking))
+        return list(torch.split(came, list(counts)))
+
+    def hand_over(self, sent: Tensor, parts: Sequence[int], came: Tensor, n_bytes: Sequence[int], way: Way) -> None:
+        """Send every rank its part, so many bytes, and receive so many from each.
 
         Raises:
             LinkLostError: another rank has ended, or its host cannot be reached
         """
         if way == "rounds":
-            return self._linked(lambda: self._in_rounds(messages, n_bytes))
-        return self._linked(lambda: self._at_once(messages, n_bytes))
+            self._linked(lambda: self._in_rounds(torch.split(sent, list(parts)), torch.split(came, list(n_bytes))))
+        else:
+            self._linked(lambda: dist.all_to_all_single(came, sent, list(n_bytes), list(parts), group=self._rows))
 
     def _linked(self, operation: Callable[[], Result]) -> Result:
         try:
@@ -76,32 +93,25 @@ class Wire:
                 f"does not answer within the timeout of the process group ({said})"
             ) from None
 
-    def _at_once(self, messages: Sequence[Tensor], n_bytes: Sequence[int]) -> list[Tensor]:
-        sent = torch.cat(list(messages))
-        came = torch.empty(sum(n_bytes), dtype=torch.uint8)
-        dist.all_to_all_single(came, sent, list(n_bytes), [one.numel() for one in messages], group=self._group)
-        return list(torch.split(came, list(n_bytes)))
-
-    def _in_rounds(self, messages: Sequence[Tensor], n_bytes: Sequence[int]) -> list[Tensor]:
-        came = [torch.empty(count, dtype=torch.uint8) for count in n_bytes]
+    def _in_rounds(self, messages: Sequence[Tensor], came: Sequence[Tensor]) -> None:
         for other in self._partners:
             out = schedule.pieces(messages[other].numel(), schedule.ROUND_BYTES)
-            back = schedule.pieces(n_bytes[other], schedule.ROUND_BYTES)
+            back = schedule.pieces(came[other].numel(), schedule.ROUND_BYTES)
             for piece in range(max(len(out), len(back))):
                 under_way = []
                 if piece < len(back):
                     first, end = back[piece]
-                    under_way.append(dist.irecv(came[other][first:end], src=other, group=self._group))
+                    under_way.append(dist.irecv(came[other][first:end], src=other, group=self._rows))
                 if piece < len(out):
                     first, end = out[piece]
-                    under_way.append(dist.isend(messages[other][first:end], dst=other, group=self._group))
+                    under_way.append(dist.isend(messages[other][first:end], dst=other, group=self._rows))
                 for one in under_way:
                     if one is not None:
                         one.wait()
-        return came
 
     def close(self) -> None:
-        """Leave the group: ranks that still wait for this one get an error."""
-        group, self._group = self._group, None
-        if group is not None and dist.is_initialized():
-            dist.destroy_process_group(group)
+        """Leave the groups: ranks that still wait for this one get an error."""
+        groups, self._asking, self._rows = (self._asking, self._rows), None, None
+        for group in groups:
+            if group is not None and dist.is_initialized():
+                dist.destroy_process_group(group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ if __name__ == "__main__":  # of a host, run without pytest
 
 from rank_jobs import digest, group, open_loader
 
-from freshgo import LinkLoader, Loader
+from freshgo import LinkLoader, Loader, errors
 from freshgo._sharded import schedule
 
 
@@ -78,6 +79,19 @@ def dies(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -
                 if rank == world - 1 and made == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
     return made
+
+
+def victim(file: str, rank: int, world: int, data: Any, options: dict[str, Any], told: str) -> Any:
+    """Go on until another rank is killed; when the error came, which it is, and the state."""
+    with group(file, rank, world), open_loader(data, **options) as loader:
+        list(loader)  # imports what batches are made of
+        Path(f"{told}-{rank}").write_text(str(os.getpid()))
+        try:
+            while True:
+                for _ in loader:
+                    time.sleep(0.002)
+        except errors.FreshgoError as error:
+            return time.time(), type(error), str(error), loader.state_dict()
 
 
 def damaged(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> list[str]:

@@ -186,7 +186,7 @@ def victim(file: str, rank: int, world: int, data: Any, told: str, sleeper: int 
                     if made == after and rank == sleeper:
                         time.sleep(60)  # to be killed while the others wait for it
         except errors.FreshgoError as error:
-            return time.time(), type(error), str(error), loader.state_dict()["batches"]
+            return time.time(), type(error), str(error), loader.state_dict()
 
 
 def killed(process: int) -> float:

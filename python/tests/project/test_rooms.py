@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
         *("_batch", "_data", "_device", "_loader", "_native", "_observe", "_plots", "_share", "_sharded"),
         *("history", "memory", "plan", "policies", "samplers"),
     },
-    "_factored": {"_data", "_loader", "_native", "_share", "errors"},
+    "_factored": {"_args", "_data", "_loader", "_native", "_share", "errors"},
     "factored": {*LEAVES, "_data", "_factored", "_plots", "loader", "memory"},
     "distributed": {*LEAVES, "loader"},
     "lightning": {*LEAVES, "loader", "memory", "store"},

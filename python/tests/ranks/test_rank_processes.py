@@ -158,9 +158,10 @@ def test_evaluation_counts_every_seed_once(ranks: Ranks, path: Path, options: di
             assert epoch == 3
 
 
-def test_many_epochs_take_no_more_memory(ranks: Ranks, path: Path) -> None:
+@pytest.mark.parametrize("batches", [700, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_epochs_take_no_more_memory(ranks: Ranks, path: Path, batches: int) -> None:
     options = {"batch_size": 6, "cache": "belady", "feature_cache": 100_000, "memory": "8MiB"}
-    for early, late in ranks.run(rank_jobs.soak, 3, path, options, 700):
+    for early, late in ranks.run(rank_jobs.soak, 3, path, options, batches):
         assert (late - early) * 4096 < 8 << 20
 
 

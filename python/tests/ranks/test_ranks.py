@@ -266,6 +266,38 @@ def test_history_counts_the_epochs_of_its_rank(stores: dict[str, Path]) -> None:
                     history.load_state_dict(states[other][0])
 
 
+@pytest.mark.parametrize("world", WORLDS)
+def test_ranks_with_a_history_train_on_the_seeds_of_one(world: int) -> None:
+    """Each has embeddings of its own, by which its batches are smaller; their seeds are those of a single process."""
+    models = pytest.importorskip("history_models", reason="PyG is not installed")
+    epochs = 3
+
+    def seeds(batch: Any) -> list[int]:
+        return [int(node) for node in batch.n_id[: batch.batch_size]]
+
+    with models.plain_loader(shuffle=True) as loader:
+        one = [[(seeds(batch), int(batch.num_edges)) for batch in loader] for _ in range(epochs)]
+    saved = 0
+    for rank in range(world):
+        history, model = History(p_grad=0.9, t_stale=1000), models.model_of("SAGEConv")
+        with models.plain_loader(shuffle=True, history=history, rank=rank, world_size=world, uneven="join") as loader:
+            models.attach(history, model)
+            found: list[tuple[list[int], int]] = []
+
+            def noted(loader: Any = loader, found: Any = found) -> Iterator[Any]:
+                for batch in loader:
+                    found.append((seeds(batch), int(batch.num_edges)))
+                    yield batch
+
+            for epoch in range(epochs):
+                models.train(model, noted(), history)
+                mine = one[epoch][rank::world]
+                assert [of for of, _ in found] == [of for of, _ in mine]
+                saved += sum(edges for _, edges in mine) - sum(edges for _, edges in found)
+                found.clear()
+    assert saved > 0
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

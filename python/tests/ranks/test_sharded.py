@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -298,6 +301,37 @@ def test_a_rank_that_is_killed_is_an_error_of_the_others(ranks: Ranks, place: Pa
         assert "a rank has ended" in str(error)
     with pytest.raises(EOFError):
         ranks.found(2)
+
+
+@pytest.mark.long
+def test_fifty_kills(place: Path, tmp_path: Path) -> None:
+    """At any moment: an error on the others within two seconds, and the right batches after a resume."""
+    rng = random.Random(seed(8))
+    options = {"batch_size": SEEDS, "memory": "64MiB", "features": "sharded", "cache": "none", "uneven": "join"}
+    for number in range(50):
+        directory, dead = tmp_path / str(number), rng.randrange(3)
+        directory.mkdir()
+        pids = [directory / f"pid-{rank}" for rank in range(3)]
+        with contextlib.closing(Ranks(3, directory)) as victims:
+            victims.begin(sharded_jobs.victim, 3, place / "nodes-3", options, str(directory / "pid"))
+            until = time.monotonic() + rank_jobs.PATIENCE
+            while not all(pid.exists() and pid.read_text() for pid in pids):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            time.sleep(2 * rng.random())
+            killed = time.time()
+            os.kill(int(pids[dead].read_text()), signal.SIGKILL)
+            for rank in set(range(3)) - {dead}:
+                ended, kind, message, state = victims.found(rank)
+                assert kind is errors.RankError and "a rank has ended" in message
+                assert ended < killed + 2  # seconds
+            with open_loader(place / "nodes", batch_size=SEEDS) as loader:
+                loader.load_state_dict(state)
+                rest = [digest(batch) for batch in loader]
+            for rank, (batches, _) in enumerate(
+                well(victims.run(rank_jobs.go_on, 3, place / "nodes-2", options, state, -1))
+            ):
+                assert batches == rest[rank::3]
 
 
 def run(*command: str) -> None:

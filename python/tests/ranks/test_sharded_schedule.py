@@ -9,6 +9,7 @@ import pytest
 import torch
 from seeds import seed
 
+from freshgo._sharded.buffers import Buffers
 from freshgo._sharded.division import held, holders, ranges
 from freshgo._sharded.schedule import Chooser, partners, pieces, rounds
 
@@ -47,13 +48,13 @@ def test_the_faster_way_is_taken(factor: float, way: str) -> None:
     chooser, ways = Chooser.of("auto"), []
     for _ in range(20):
         ways.append(chooser.way)
-        chooser.took(1.0, 0)  # nobody asked
+        chooser.took(1.0, 0, chooser.way)  # nobody asked
         n_bytes = rng.randrange(1000, 10_000)
         first = 50 if ways.count(chooser.way) == 1 else 1
-        chooser.took(n_bytes * (factor if chooser.way == "rounds" else 1.0) * first, n_bytes)
+        chooser.took(n_bytes * (factor if chooser.way == "rounds" else 1.0) * first, n_bytes, chooser.way)
     assert ways == ["all_to_all"] * 5 + ["rounds"] * 5 + [way] * 10
     forced = Chooser.of("rounds")
-    forced.took(1e9, 1)
+    forced.took(1e9, 1, "rounds")
     assert forced.way == "rounds"
 
 
@@ -87,3 +88,30 @@ def test_every_part_is_read_and_every_rank_finds_it() -> None:
             assert found == sorted(found)
             assert all(part in of[holder] for part, holder in enumerate(found))
             assert all(found[part] == rank for part in of[rank])
+
+
+def test_memory_is_used_again_once_nobody_has_it() -> None:
+    buffers = Buffers()
+    first = buffers.empty(100_000)
+    first.fill_(1)
+    second = buffers.empty(100_000)
+    second.fill_(2)
+    part = first.view(100, 1000)[3:7]
+    where = first.data_ptr()
+    assert where % 64 == second.data_ptr() % 64 == 0
+    del first
+    third = buffers.empty(100_000).fill_(3)
+    assert part.eq(1).all()  # which is over it still
+    del part
+    again = buffers.empty(101_000)  # a little more than before
+    assert again.data_ptr() == where
+    assert second.eq(2).all()
+    assert third.eq(3).all()
+    assert buffers.empty(1 << 20).numel() == 1 << 20  # none is large enough
+    del again
+    small = buffers.empty(70_000)
+    assert small.data_ptr() == where
+    del small
+    buffers.clear()
+    assert not buffers._free
+    assert buffers.empty(0).numel() == 0

@@ -152,14 +152,16 @@ def test_batches_that_are_lost_on_their_way_come_again(ranks: Ranks, path: Path)
         assert found == [of_rank(epoch, rank, 3) for epoch in epochs]
 
 
-def test_many_epochs_take_no_more_memory(ranks: Ranks, path: Path) -> None:
-    for early, late in well(ranks.run(share_jobs.growth, 3, path, 600)):
+@pytest.mark.parametrize("batches", [600, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_epochs_take_no_more_memory(ranks: Ranks, path: Path, batches: int) -> None:
+    for early, late in well(ranks.run(share_jobs.growth, 3, path, batches)):
         assert late < early + (2 << 20)
 
 
-def kill(path: Path, directory: Path, who: str, after: int, pause: float) -> float:
+def kill(path: Path, directory: Path, who: str, after: int, pause: float, *, resume: bool) -> float:
     """Let three ranks run, kill one of them or the server, and look at what the others say of it, and how many seconds
-    after. A rank that is to die may sleep after some batches, so that the others wait for it."""
+    after. A rank that is to die may sleep after some batches, so that the others wait for it. In the end three ranks
+    may go on where one was."""
     dead = {"server": None, "first rank": 0, "last rank": 2}[who]
     pids = [directory / f"pid-{rank}" for rank in range(3)]
     last = 0.0
@@ -171,11 +173,19 @@ def kill(path: Path, directory: Path, who: str, after: int, pause: float) -> flo
         killed = share_jobs.killed(server if dead is None else int(pids[dead].read_text()))
         for rank in range(3):
             if rank != dead:
-                ended, kind, message, batches = victims.found(rank)
+                ended, kind, message, state = victims.found(rank)
                 last = max(last, ended - killed)
                 assert kind is (errors.ServerError if dead is None else errors.RankError)
                 assert dead is None or f"rank {dead} (process" in message
-                assert 0 <= batches <= BATCHES
+                assert 0 <= state["batches"] <= BATCHES
+        assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
+        if resume:
+            with open_loader(path) as loader:
+                loader.load_state_dict(state)
+                rest = [digest(batch) for batch in loader]
+            options = {"share": "host", "uneven": "join"}
+            for rank, (batches, _) in enumerate(well(victims.run(rank_jobs.go_on, 3, path, options, state, -1))):
+                assert batches == rest[rank::3]
     assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
     return last
 
@@ -183,7 +193,7 @@ def kill(path: Path, directory: Path, who: str, after: int, pause: float) -> flo
 @pytest.mark.parametrize("who", ["server", "first rank", "last rank"])
 def test_whatever_is_killed_is_an_error_of_the_others(path: Path, tmp_path: Path, who: str) -> None:
     rng = random.Random(seed(7))
-    kill(path, tmp_path, who, rng.choice([0, 4]), rng.random())
+    kill(path, tmp_path, who, rng.choice([0, 4]), rng.random(), resume=who == "server")
 
 
 @pytest.mark.long
@@ -193,7 +203,7 @@ def test_fifty_kills(path: Path, tmp_path: Path) -> None:
         directory = tmp_path / str(number)
         directory.mkdir()
         who = rng.choice(["server", "first rank", "last rank"])
-        assert kill(path, directory, who, rng.randrange(8), 2 * rng.random()) < 2  # seconds
+        assert kill(path, directory, who, rng.randrange(8), 2 * rng.random(), resume=True) < 2  # seconds
 
 
 def test_wrong_use(ranks: Ranks, path: Path) -> None:
