@@ -1,6 +1,6 @@
 """GraphSAGE in several processes, out of core: DistributedDataParallel under torchrun, on a graph that is generated.
 
-    torchrun --nproc-per-node 2 examples/ddp.py [--epochs 5] [--memory 256MiB] [--share] [--state FILE]
+    torchrun --nproc-per-node 2 examples/ddp.py [--epochs 5] [--memory 256MiB] [--share | --sharded] [--state FILE]
 
 Without torchrun it is the same training in one process. Nothing in it names a rank to the loader, which takes it from
 torch.distributed. With --state, rank 0 writes FILE after every tenth step, and a run that finds FILE goes on from it,
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 
-from freshgo import Loader, MemoryBudget, convert, distributed
+from freshgo import Loader, MemoryBudget, convert, distributed, shard
 
 CLASSES = 8
 
@@ -43,8 +43,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--memory", default="256MiB", help="of each process; with --share of each loader")
-    parser.add_argument("--share", action="store_true", help="one process makes the batches of all on this host")
+    parser.add_argument("--memory", default="256MiB", help="of each process; with --share, --sharded of each loader")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--share", action="store_true", help="one process makes the batches of all on this host")
+    how.add_argument("--sharded", action="store_true", help="each process has half of the features")
     parser.add_argument("--state", type=Path)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     args = parser.parse_args()
@@ -55,11 +57,16 @@ def main() -> None:
     path = args.directory / f"ddp-{args.nodes}.freshgo"
     if rank == 0 and not path.exists():
         convert(generated(args.nodes), path, progress=False).close()
+    parts = args.directory / f"ddp-{args.nodes}-parts"
+    if rank == 0 and args.sharded and not parts.exists():
+        shard(path, parts, parts=2, progress=False)
     if dist.is_initialized():
         dist.barrier()
 
     if args.share:
         options = {"share": "host", "memory": args.memory}
+    elif args.sharded:
+        path, options = parts, {"features": "sharded", "memory": args.memory}
     else:
         options = {"memory": MemoryBudget(args.memory)}  # of both loaders: the one that runs has it
     train = Loader(path, [10, 5], "train", batch_size=256, shuffle=True, **options)

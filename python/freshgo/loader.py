@@ -172,7 +172,7 @@ class Loader(Generic[BatchType]):
         features (str, default None): ``"sharded"`` takes rows of node tensors from the ranks that have them. ``data``
             is then the directory that :func:`freshgo.shard` has written, of which each host needs the graph and parts
             for its ranks: of N parts, rank r of w reads part ``r * N // w``, and those up to the next rank's. Rows come
-            over a process group of gloo while the loop has the batch before. All ranks begin their epochs together.
+            over process groups of gloo while the loop has earlier batches. All ranks begin their epochs together.
             ``feature_cache`` (None: half of ``memory``) is for these rows, of whatever part: the hottest by ``cache``
             (a hotness, scores or ``"none"``; ``"auto"`` is ``"expected"``) stay in what batches on their way leave of
             it. Not with ``history``, ``reorder``, ``first_layer``, ``device_cache``, ``share``, a

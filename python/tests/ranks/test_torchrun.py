@@ -45,6 +45,15 @@ def test_the_example_trains_and_goes_on_with_other_processes(tmp_path: Path) -> 
     assert float(rest[-1][1]) > 35  # of eight classes, by a model that two processes have begun and one has ended
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("options", [[], ["--share"], ["--sharded"]])
+def test_every_way_of_the_example(tmp_path: Path, options: list[str]) -> None:
+    """The accuracy is that of loaders of their own, since the batches are."""
+    pytest.importorskip("torch_geometric")
+    common = ["--nodes=4000", f"--directory={tmp_path}", "--epochs=2"]
+    assert torchrun(2, EXAMPLE, *common, *options) == torchrun(2, EXAMPLE, *common)
+
+
 WORKER = """
 import json, os, sys
 from pathlib import Path
