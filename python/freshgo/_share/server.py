@@ -178,17 +178,17 @@ class Server:
         served = False
         while True:
             events = self._watch.poll(250 if served else 1000 * _PATIENCE)
-            for fd, _ in events:
-                if fd == self._listener.fileno():
-                    self._accept()
-                    served = True
-                else:
-                    with self._lock:
-                        with contextlib.suppress(KeyError):
-                            self._watch.unregister(fd)
-                        connection = self._connections.get(fd)
-                    if connection is not None:
-                        connection.ended = True
+            # Before any is accepted, which might be given the descriptor of one that has been closed since.
+            for fd in {fd for fd, _ in events} - {self._listener.fileno()}:
+                with self._lock:
+                    with contextlib.suppress(KeyError):
+                        self._watch.unregister(fd)
+                    connection = self._connections.get(fd)
+                if connection is not None:
+                    connection.ended = True
+            if any(fd == self._listener.fileno() for fd, _ in events):
+                self._accept()
+                served = True
             with self._lock:
                 self._left.settle()
                 if not self._connections and not events:

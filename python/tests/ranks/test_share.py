@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import rank_jobs
 import share_jobs
+import warm
 from rank_jobs import Ranks, digest, open_loader
 from seeds import seed
 from share_jobs import KINDS, servers, wait_until
@@ -204,6 +205,52 @@ def test_fifty_kills(path: Path, tmp_path: Path) -> None:
         directory.mkdir()
         who = rng.choice(["server", "first rank", "last rank"])
         assert kill(path, directory, who, rng.randrange(8), 2 * rng.random(), resume=True) < 2  # seconds
+
+
+CHURN = """
+import os, select, socket, time
+from freshgo._share import server, wire
+
+listener, name = wire.listening()
+serving = server.Server(listener)
+first = wire.connected(name)
+
+class Watch:
+    def __init__(self):
+        self.turn = 0
+
+    def register(self, *args):
+        pass
+
+    def unregister(self, *args):
+        pass
+
+    def poll(self, timeout):
+        self.turn += 1
+        if self.turn == 1:
+            return [(listener.fileno(), select.POLLIN)]
+        if self.turn == 2:  # it ends, another one comes, and both are told of at a time
+            (self.old,) = serving._connections
+            others = [os.open(os.devnull, os.O_RDONLY)]
+            while others[-1] < self.old:
+                others.append(os.open(os.devnull, os.O_RDONLY))
+            self.second = wire.connected(name)
+            first.shutdown(socket.SHUT_RDWR)
+            while serving._connections:
+                time.sleep(0.01)
+            return [(listener.fileno(), select.POLLIN), (self.old, select.POLLHUP)]
+        ((fd, connection),) = serving._connections.items()
+        assert fd == self.old
+        os._exit(connection.ended)
+
+serving._watch = Watch()
+serving.serve()
+"""
+
+
+def test_a_rank_that_comes_is_not_taken_for_one_that_has_ended() -> None:
+    """Though it has the same descriptor."""
+    warm.run(CHURN)
 
 
 def test_wrong_use(ranks: Ranks, path: Path) -> None:
