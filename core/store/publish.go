@@ -238,7 +238,10 @@ func (s *site) recoverReplaced() error {
 		return err
 	}
 	names, err := s.fs.ReadDir(aside)
-	if err == nil && (len(names) == 0 || slices.Contains(names, removedName)) {
+	if err != nil { // what there is is not known: to say that it is no store would be wrong
+		return access(err)
+	}
+	if len(names) == 0 || slices.Contains(names, removedName) {
 		return s.removeReplaced(aside)
 	}
 	if err := s.checkStore(aside); err != nil {

@@ -208,6 +208,19 @@ func TestKilledRemoval(t *testing.T) {
 	}
 }
 
+// TestRemovalThatCannotBeListed: what is left of a removed store is not called somebody else's because the disk fails.
+func TestRemovalThatCannotBeListed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g")
+	require.NoError(t, os.MkdirAll(path+replacedSuffix, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(path+replacedSuffix, removedName), nil, 0o600))
+	fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.ReadDir, Nth: 1, Errno: syscall.EIO, Path: "*" + replacedSuffix})
+	err := Convert(context.Background(), fs, tiny(1), path, ConvertOptions{})
+	require.ErrorIs(t, err, syscall.EIO)
+	require.NotErrorIs(t, err, ErrFormat)
+	require.NoError(t, convertTiny(path, 1, false))
+	require.NoDirExists(t, path+replacedSuffix)
+}
+
 // TestLockThatVanishes removes the lock file between its opening and its locking, as a conversion that ends does.
 func TestLockThatVanishes(t *testing.T) {
 	for _, replace := range []bool{false, true} {

@@ -134,30 +134,35 @@ func (b *bench) sum(w work, dir string) uint64 {
 // fail does a work in which some calls fail, and requires that it either says so or did what it does without; that it
 // leaves no file open; and that, done again, it does what it does in a place that was never touched. It returns the
 // calls that were made.
-func (b *bench) fail(name string, w work, want outcome, mended bool, faults ...faultfs.Fault) map[string]int {
-	t := b.t
-	dir, fs := b.prepared(w)
-	fs.Arm(faults...)
-	fs.Arm(w.always...)
-	err := w.run(fs, dir)
-	b.faults++
-	require.Zero(t, fs.OpenFiles(), "%s: %v", name, err)
-	if mended {
-		require.NoError(t, err, name)
-	}
-	switch {
-	case err == nil && w.digest != nil:
-		require.Equal(t, want.sum, b.sum(w, dir), name)
-	case err != nil && faults[0].Errno != 0:
-		known := slices.ContainsFunc(faults, func(f faultfs.Fault) bool { return errors.Is(err, f.Errno) })
-		require.True(t, known, "%s: %v", name, err)
-	}
-	again := faultfs.New(ssd.OS, w.always...)
-	require.NoError(t, w.run(again, dir), "again after %s: %v", name, err)
-	require.Equal(t, want.sum, b.sum(w, dir), "again after %s", name)
-	require.Equal(t, want.left, leftIn(t, dir), "again after %s: %v", name, err)
-	require.Zero(t, again.OpenFiles(), name)
-	return fs.Places()
+func (b *bench) fail(name string, w work, want outcome, mended bool, faults ...faultfs.Fault) (calls map[string]int) {
+	outer := b.t
+	defer func() { b.t = outer }()
+	outer.Run(name, func(t *testing.T) { // in a directory of its own, and the next one runs if this one fails
+		b.t = t
+		dir, fs := b.prepared(w)
+		defer func() { calls = fs.Places() }()
+		fs.Arm(faults...)
+		fs.Arm(w.always...)
+		err := w.run(fs, dir)
+		b.faults++
+		require.Zero(t, fs.OpenFiles(), "%v", err)
+		if mended {
+			require.NoError(t, err)
+		}
+		switch {
+		case err == nil && w.digest != nil:
+			require.Equal(t, want.sum, b.sum(w, dir))
+		case err != nil && faults[0].Errno != 0:
+			known := slices.ContainsFunc(faults, func(f faultfs.Fault) bool { return errors.Is(err, f.Errno) })
+			require.True(t, known, "%v", err)
+		}
+		again := faultfs.New(ssd.OS, w.always...)
+		require.NoError(t, w.run(again, dir), "again after: %v", err)
+		require.Equal(t, want.sum, b.sum(w, dir), "again")
+		require.Equal(t, want.left, leftIn(t, dir), "again after: %v", err)
+		require.Zero(t, again.OpenFiles())
+	})
+	return calls
 }
 
 // TestEverySite makes the calls from every site in the source fail in every way, while the works are done that reach
