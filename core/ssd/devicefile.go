@@ -91,7 +91,9 @@ func SaveDevice(fs FS, path, key string, d Device) bool {
 		_ = file.Close() // is left to whoever has the lock, or to the next one
 		return false
 	}
-	err = fs.Rename(partial, path)
+	if err = fs.Rename(partial, path); err != nil {
+		_ = fs.Remove(partial) // ours, while it is locked: the next one may have nothing to write over it
+	}
 	return file.Close() == nil && err == nil
 }
 
