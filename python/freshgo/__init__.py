@@ -9,13 +9,13 @@
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
 Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops``,
-``freshgo.nn`` and ``freshgo.factored`` are imported at their first use.
+``freshgo.nn``, ``freshgo.factored`` and what is for tables are imported at their first use.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from freshgo import distributed, errors
 from freshgo._args.versions import StoreVersion
@@ -40,8 +40,10 @@ from freshgo.relayout import relayout
 from freshgo.samplers import Labor, RandomWalk
 from freshgo.shard import shard
 from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
-from freshgo.tables import Table, convert_tables
 from freshgo.update import update
+
+if TYPE_CHECKING:  # imported at their first use, so that `import freshgo` is quick
+    from freshgo.tables import Table, convert_tables
 
 __version__ = "0.1.0"
 
@@ -93,4 +95,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("factored", "nn", "ops"):  # nn needs PyG, and ops registers operators with torch
         return importlib.import_module(f"freshgo.{name}")
+    if name in ("Table", "convert_tables"):
+        return getattr(importlib.import_module("freshgo.tables"), name)
     raise AttributeError(f"module 'freshgo' has no attribute {name!r}")

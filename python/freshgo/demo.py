@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from freshgo._args.size import format_size
+from freshgo._plots.canvas import new_figure
 from freshgo._plots.stats import draw_cache, draw_memory, draw_time, text
 from freshgo.convert import convert
 from freshgo.errors import BudgetError, LibraryError
@@ -177,9 +178,7 @@ def evaluate(name: str, model: nn.Module, data: Any, memory: int | None) -> floa
 
 def draw(disk: Run, memory: Run, path: Path) -> None:
     """Write a picture of both runs."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure = new_figure(figsize=(11, 7))
     (loss, times), (rows, sizes) = figure.subplots(2, 2, width_ratios=[5, 6])
     loss.plot(memory.losses, color="0.75", linewidth=5, label=f"in memory: test accuracy {memory.accuracy:.1%}")
     loss.plot(disk.losses, color="C0", linewidth=1, label=f"out of core: test accuracy {disk.accuracy:.1%}")

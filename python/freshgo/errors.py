@@ -123,7 +123,8 @@ class ForkError(FreshgoError, RuntimeError):
 
 
 class LibraryError(FreshgoError, ImportError):
-    """The native library is missing, cannot be loaded, or does not match this Python package; or PyG is too old."""
+    """The native library is missing, cannot be loaded, or does not match this Python package; PyG is too old; or an
+    optional package, which is named, is not installed."""
 
 
 class InternalError(FreshgoError, RuntimeError):

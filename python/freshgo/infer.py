@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,13 +13,12 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
-from freshgo._infer.epochs import Epochs
-from freshgo._infer.layers import Layer, layers_of
-from freshgo._infer.outputs import output_of
-from freshgo._infer.run import Run
-from freshgo._infer.streamed import Streamed
 from freshgo.errors import DTypeError
 from freshgo.store import Store, opened
+
+if TYPE_CHECKING:  # a room that few programs need, imported at the first call
+    from freshgo._infer.layers import Layer
+    from freshgo._infer.run import Run
 
 __all__ = ["infer"]
 
@@ -113,6 +112,9 @@ def infer(
         BusyError: another process writes to ``out``.
         StoreNotFoundError, FormatError, CorruptError, ReadError, WriteError: as for :func:`convert`.
     """
+    from freshgo._infer.layers import layers_of
+    from freshgo._infer.outputs import output_of
+
     replace = checks.flag("overwrite", overwrite)
     if dtype not in (torch.float32, torch.float16):
         raise DTypeError(f"dtype must be torch.float32 or torch.float16, got {dtype!r}")
@@ -143,6 +145,9 @@ def infer(
 
 def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:
     """How the layers are computed: by streams of rows where all of them only add rows up."""
+    from freshgo._infer.epochs import Epochs
+    from freshgo._infer.streamed import Streamed
+
     info = store.tensors.get(tensor)
     streams = info is not None and len(info.shape) == 2 and all(layer.linear is not None for layer in layers)
     return Streamed if streams else Epochs

@@ -29,9 +29,6 @@ from freshgo._native.options import LoaderOptions
 from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
-from freshgo._sharded.loading import Sharded
-from freshgo._sharded.source import ShardedSource
-from freshgo._share.host import OfHost
 from freshgo.errors import DTypeError, RankError
 from freshgo.memory import MemoryBudget
 from freshgo.plan import Plan
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
 
     from freshgo._batch.pyg_batches import Data
     from freshgo._loader.link_inputs import Links
+    from freshgo._sharded.source import ShardedSource
     from freshgo.history import History
     from freshgo.policies import Scores
 
@@ -336,7 +334,7 @@ class Loader(Generic[BatchType]):
         self._token = object()  # tells the batches of this loader from others
         self._at, self._agreement = Position(), Agreement()
         self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
-        self._source = open_source(data, asked.first_layer) if asked.features is None else ShardedSource(data)
+        self._source = open_source(data, asked.first_layer) if asked.features is None else _divided_source(data)
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
@@ -711,11 +709,24 @@ class Loader(Generic[BatchType]):
         return trace_of(self._request.types, raw.tensors)
 
 
+# Rooms that few programs need are imported by those that do, so that `import freshgo` is quick.
+
+
+def _divided_source(data: object) -> ShardedSource:
+    from freshgo._sharded.source import ShardedSource
+
+    return ShardedSource(data)
+
+
 def _origin(source: Source, request: Request, options: LoaderOptions) -> InProcess:
     """Where the batches that are asked for are made."""
-    if isinstance(source, ShardedSource):
-        return Sharded(source, request.policy, options, request.asked.exchange)
+    if request.asked.features is not None:
+        from freshgo._sharded.loading import Sharded
+
+        return Sharded(cast("ShardedSource", source), request.policy, options, request.asked.exchange)
     if request.asked.share is not None:
+        from freshgo._share.host import OfHost
+
         assert isinstance(source, StoreSource)  # as was checked
         return OfHost(source)
     return InProcess(source)

@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from freshgo._plots.canvas import new_figure
+
 _COLORS = {"sampling": "C0", "training": "C2", "standing in": "C1"}
 
 
 def figure(spans: Sequence[tuple[int, str, float, float]], stats: dict[str, Any]) -> Any:
     """Return a figure with a row for each executor. A span is an executor, what it did, and from when to when."""
-    from matplotlib.figure import Figure  # not pyplot: no global state, no display
-
     count = stats["executors"]
-    result = Figure(figsize=(12, 1.6 + 0.45 * count), layout="constrained")
+    result = new_figure(figsize=(12, 1.6 + 0.45 * count))
     axes = result.subplots()
     origin = min((begin for _, _, begin, _ in spans), default=0.0)
     for kind, color in _COLORS.items():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from freshgo._plots.canvas import new_figure
+
 _MIB = 2**20
 
 
 def figure(stats: dict[str, Any]) -> Any:
     """Return a figure with the saving over time, hits by layer, ages of hits, the buffer, and errors if measured."""
-    from matplotlib.figure import Figure  # not pyplot: no global state, no display
-
-    result = Figure(figsize=(12, 6), layout="constrained")
+    result = new_figure(figsize=(12, 6))
     names: list[Any] = [["saving", "saving", "layers"], ["ages", "buffer", "error" if stats.get("error") else "buffer"]]
     axes = result.subplot_mosaic(names)
     draw_saving(axes["saving"], stats.get("saving") or [])

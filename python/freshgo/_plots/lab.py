@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from typing import Any, Protocol
 
+from freshgo._plots.canvas import new_figure
+
 
 class Simulated(Protocol):
     """What the picture shows of a :class:`freshgo.Simulation`."""
@@ -25,9 +27,7 @@ Curve = tuple[str, Sequence[Simulated]]
 
 def figure(curves: list[Curve], sizes: list[int], num_nodes: int, unique: int) -> Any:
     """Return a figure of two panels: hits per access, and rows fetched per access."""
-    from matplotlib.figure import Figure  # not pyplot: no global state, no display
-
-    result = Figure(figsize=(12, 4.6), layout="constrained")
+    result = new_figure(figsize=(12, 4.6))
     hits, reads = result.subplots(1, 2)
     x = [100 * size / num_nodes for size in sizes]
     styles = ["-", "--", "-.", ":"]

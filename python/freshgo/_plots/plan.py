@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from freshgo._plots.canvas import new_figure
+
 _MIB = 2**20
 _CHOSEN, _OTHER, _UNFIT = "C2", "C0", "0.8"
 
@@ -27,14 +29,12 @@ def by_size(split: Any) -> list[tuple[str, int]]:
 
 def figure(plan: Planned) -> Any:
     """Return a figure with the memory, the cost of every option, and how the windows went."""
-    from matplotlib.figure import Figure  # not pyplot: no global state, no display
-
     options = _Options(plan.windows)
     if not options.names:
-        result = Figure(figsize=(6, 3.4), layout="constrained")
+        result = new_figure(figsize=(6, 3.4))
         draw_memory(result.subplots(), plan)
         return result
-    result = Figure(figsize=(12, 6), layout="constrained")
+    result = new_figure(figsize=(12, 6))
     axes = result.subplot_mosaic([["seconds", "bytes", "requests"], ["memory", "windows", "windows"]])
     draw_memory(axes["memory"], plan)
     draw_seconds(axes["seconds"], options)

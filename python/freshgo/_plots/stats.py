@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from freshgo._args.size import format_size
+from freshgo._plots.canvas import new_figure
 
 _STAGES = {
     "opening": "open",
@@ -82,10 +83,8 @@ def html(title: str, stats: dict[str, Any]) -> str:
 
 def figure(stats: dict[str, Any]) -> Any:
     """Return a matplotlib figure of :func:`rows`: time, rows, memory against the budget, and epoch by epoch."""
-    from matplotlib.figure import Figure  # not pyplot: no global state, no display
-
     epochs = stats.get("epochs") or []
-    result: Any = Figure(figsize=(11, 6.4 if epochs else 3.4), layout="constrained")
+    result: Any = new_figure(figsize=(11, 6.4 if epochs else 3.4))
     upper, lower = result, result
     if epochs:
         upper, lower = result.subfigures(2, height_ratios=[8, 7])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from freshgo._plots.canvas import new_figure
+
 _LABELS = {
     "sampling": "samples a window",
     "planning": "plans it",
@@ -25,11 +27,9 @@ class Timed(Protocol):
 
 def timeline(plan: Timed) -> Any:
     """Return a figure with a row for each activity, in time. Lines mark the first batch of each window."""
-    from matplotlib.figure import Figure  # not pyplot: no global state, no display
-
     found = plan.data.get("timeline") or {}
     kept = [found.get(name) or [] for name in _LABELS]
-    result = Figure(figsize=(12, 3.2), layout="constrained")
+    result = new_figure(figsize=(12, 3.2))
     axes = result.subplots()
     for row, (name, spans) in enumerate(zip(_LABELS, kept, strict=True)):
         color = "C3" if name == "waiting" else f"C{row % 3}"

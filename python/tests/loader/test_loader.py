@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import pickle
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -20,7 +21,7 @@ from oracle import assert_equal
 from freshgo import Loader
 from freshgo._args import checks
 from freshgo._native.process import counters
-from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
+from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError, LibraryError
 
 
 def ids(loader: Any) -> list[list[int]]:
@@ -245,7 +246,15 @@ def test_stats(form: Form, cache: str) -> None:
     assert {"seconds_sampling", "seconds_reading", "seconds_waiting"} <= stats.keys()
 
 
+def test_without_matplotlib_a_picture_is_a_typed_error(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with Loader(store, [4], batch_size=500) as loader:
+        with pytest.raises(LibraryError, match=r"pip install 'freshgo\[plot\]'"):
+            loader.plot()
+
+
 def test_report_and_figure(store: Any) -> None:
+    pytest.importorskip("matplotlib")
     with Loader(store, [4], batch_size=500, memory="64MiB") as loader:
         list(loader)
         assert "<table>" in loader._repr_html_()
@@ -263,6 +272,7 @@ def test_report_and_figure(store: Any) -> None:
 
 
 def test_epochs_add_up(store: Any) -> None:
+    pytest.importorskip("matplotlib")
     with Loader(store, [4], batch_size=500, memory="64MiB", feature_cache="128KiB") as loader:
         assert len(loader.plot().axes) == 3
         list(loader)

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "_observe": {"_args"},
     "_batch": LEAVES,
     "_native": {*LEAVES, "_observe"},
-    "_plots": {"_args"},
+    "_plots": LEAVES,
     "memory": LEAVES,
     "policies": LEAVES,
     "samplers": LEAVES,
