@@ -9,7 +9,7 @@
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
 Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops``,
-``freshgo.nn``, ``freshgo.factored`` and what is for tables are imported at their first use.
+``freshgo.nn``, ``freshgo.factored`` and other parts that not every program needs are imported at their first use.
 """
 
 from __future__ import annotations
@@ -26,11 +26,8 @@ from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
 from freshgo.heterobatch import HeteroBatch, TypeBatch
-from freshgo.history import History
 from freshgo.ids import Ids
 from freshgo.infer import infer
-from freshgo.lab import Simulation, hotness, plot_policies, simulate
-from freshgo.links import LinkLoader
 from freshgo.loader import Loader
 from freshgo.memory import MemoryBudget
 from freshgo.plan import Plan
@@ -42,7 +39,10 @@ from freshgo.shard import shard
 from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
 from freshgo.update import update
 
-if TYPE_CHECKING:  # imported at their first use, so that `import freshgo` is quick
+if TYPE_CHECKING:
+    from freshgo.history import History
+    from freshgo.lab import Simulation, hotness, plot_policies, simulate
+    from freshgo.links import LinkLoader
     from freshgo.tables import Table, convert_tables
 
 __version__ = "0.1.0"
@@ -92,9 +92,25 @@ __all__ = [
 ]
 
 
+_LATER = {
+    **dict.fromkeys(("Simulation", "hotness", "plot_policies", "simulate"), "lab"),
+    **dict.fromkeys(("Table", "convert_tables"), "tables"),
+    "History": "history",
+    "LinkLoader": "links",
+}
+"""The modules of names that are imported at their first use, so that ``import freshgo`` is quick.
+
+A function that has the name of its module cannot be among them: importing the module would put that in its place.
+"""
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name in ("factored", "nn", "ops"):  # nn needs PyG, and ops registers operators with torch
         return importlib.import_module(f"freshgo.{name}")
-    if name in ("Table", "convert_tables"):
-        return getattr(importlib.import_module("freshgo.tables"), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(f"freshgo.{_LATER[name]}"), name)
     raise AttributeError(f"module 'freshgo' has no attribute {name!r}")
