@@ -32,6 +32,14 @@ _HOOKS = (
     "_edge_update_forward_hooks",
 )
 
+# Those of every module in the process, as torch's _has_any_global_hook sees them, which PyTorch 2.4 does not have.
+_GLOBAL_HOOKS = (
+    nn_module._global_forward_pre_hooks,
+    nn_module._global_forward_hooks,
+    nn_module._global_backward_pre_hooks,
+    nn_module._global_backward_hooks,
+)
+
 
 def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
     """Whether this call can go our way."""
@@ -53,7 +61,7 @@ def _is_plain(lin: Any, x: Tensor) -> bool:
         and not torch.compiler.is_compiling()  # inductor fuses what follows
         and type(lin) in (pyg.Linear, nn.Linear)
         and not (lin._forward_hooks or lin._forward_pre_hooks or lin._backward_hooks or lin._backward_pre_hooks)
-        and not nn_module._has_any_global_hook()  # type: ignore[no-untyped-call]
+        and not any(_GLOBAL_HOOKS)
         and lin.weight.dtype == x.dtype
         and not torch.is_autocast_enabled(x.device.type)
     )
