@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -170,6 +171,31 @@ def growth(file: str, rank: int, world: int, data: Any, batches: int) -> Any:
                 if made == batches or (step == 3 and made % 5 == 0):
                     break
     return sizes
+
+
+def resident(process: int | str) -> int:
+    """The memory of a process, of which it has its part of what several share: PSS, in bytes."""
+    gc.collect()
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+def budget(file: str, rank: int, world: int, data: Any, given: Sequence[dict[str, Any]]) -> list[int]:
+    """The memory of this rank, and on the first also that of the server, after two epochs of each of some loaders."""
+    found = []
+    with group(file, rank, world):
+        for options in given:
+            with open_loader(data, batch_size=128, **options) as loader:
+                for _ in range(2):
+                    batch = None
+                    for batch in loader:  # noqa: B007
+                        pass
+                del batch
+                dist.barrier()  # nobody has batches any more
+                found.append(resident("self") + sum(map(resident, servers() if rank == 0 else [])))
+                dist.barrier()
+            wait_until(lambda: not servers())
+    return found
 
 
 def victim(file: str, rank: int, world: int, data: Any, told: str, sleeper: int | None, after: int) -> Any:

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import rank_jobs
 import share_jobs
+import torch
 import warm
 from rank_jobs import Ranks, digest, open_loader
 from seeds import seed
 from share_jobs import KINDS, servers, wait_until
 
-from freshgo import History, MemoryBudget, convert, errors
+from freshgo import History, MemoryBudget, convert, errors, shard
 
 NODES, BATCHES = 400, 18
 
@@ -157,6 +158,27 @@ def test_batches_that_are_lost_on_their_way_come_again(ranks: Ranks, path: Path)
 def test_many_epochs_take_no_more_memory(ranks: Ranks, path: Path, batches: int) -> None:
     for early, late in well(ranks.run(share_jobs.growth, 3, path, batches)):
         assert late < early + (2 << 20)
+
+
+@pytest.mark.long
+def test_a_host_takes_what_its_budget_says(ranks: Ranks, tmp_path: Path) -> None:
+    """All processes together, by PSS: with 12 MiB more, as much more. Their code is not counted so."""
+    rng = np.random.default_rng(seed(5))
+    nodes = 20_000
+    graph = {"edge_index": rng.integers(nodes, size=(2, 60_000)), "x": rng.random((nodes, 256), dtype=np.float32)}
+    convert(graph, tmp_path / "graph", progress=False).close()
+    shard(tmp_path / "graph", tmp_path / "parts", parts=2, progress=False)
+    small, large, inputs = "8MiB", "20MiB", torch.arange(3000)
+    cases = [
+        ("graph", {"share": "host"}, 1),
+        ("parts", {"features": "sharded"}, 2),  # each rank has a budget
+        ("graph", {"cache": "degree"}, 2),
+    ]
+    for name, options, budgets in cases:
+        given = [{**options, "input_nodes": inputs, "memory": memory} for memory in (large, small, large)]
+        of_ranks = well(ranks.run(share_jobs.budget, 2, tmp_path / name, given))
+        _, less, more = (sum(of_rank[i] for of_rank in of_ranks) for i in range(3))
+        assert 0 < more - less < budgets * (12 << 20) + (4 << 20), name
 
 
 def kill(path: Path, directory: Path, who: str, after: int, pause: float, *, resume: bool) -> float:
