@@ -125,7 +125,7 @@ def test_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("count", "width", "memory"), [(32_768, 2048, "128MiB"), (500_000, 1024, "256MiB")])
+@pytest.mark.parametrize(("count", "width", "memory"), [(65_536, 1024, "128MiB"), (500_000, 1024, "256MiB")])
 def test_memory_of_wide_rows(tmp_path: Path, count: int, width: int, memory: str) -> None:
     """256 MB of features within 128 MiB, and 2 GB within 256 MiB."""
     assert growth(tmp_path, count, width, 10 * count, memory) <= int(memory[:-3]) << 20
