@@ -451,7 +451,7 @@ def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed
 
 def _check_count(name: str, value: int | torch.SymInt) -> None:
     """Check a number of rows, which while a model is compiled may be a symbol."""
-    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):  # PyTorch 2.4 compiles no union
         raise DTypeError(f"{name} must be an int, got {type(value).__name__}")
     if not 0 <= value <= _MOST_ROWS:
         raise InvalidArgumentError(f"{name} must be 0 to {_MOST_ROWS}, got {value}")
