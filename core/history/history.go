@@ -29,6 +29,9 @@ import (
 // Forever is a Stale that no age exceeds.
 const Forever = math.MaxInt64
 
+// lastIteration is far beyond any training, and far enough from the last number that none overflows.
+const lastIteration = 1 << 62
+
 // The policies of admission.
 const (
 	Gradient    = "gradient"    // the paper's section 4.1: the smallest gradients enter, the oldest entries give way
@@ -262,10 +265,10 @@ type Admitted struct {
 // Update judges the rows of iteration i (sections 4.1 and 4.2) and says in out, by layer, which of them to keep. The
 // rows are to be written before any batch is pruned that may rely on them. Without layers, only what is too old leaves.
 //
-// Iterations ascend; ErrOrder says that they did not, ErrRow that SetRow was not called, ErrConfig that slices do not
-// fit together.
+// Iterations ascend to at most 2^62; ErrOrder says that they did not, ErrRow that SetRow was not called, ErrConfig that
+// slices do not fit together.
 func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
-	if i <= h.updated {
+	if i <= h.updated || i > lastIteration {
 		return fmt.Errorf("history: update of iteration %d after that of %d: %w", i, h.updated, ErrOrder)
 	}
 	if len(layers) != 0 {

@@ -187,7 +187,7 @@ func (h *History) read(state []byte) (s saved, err error) {
 	n := r.count()
 	s.entries = r.state
 	switch {
-	case r.bad || s.updated < -1 || s.rowBytes > h.config.Bytes:
+	case r.bad || s.updated < -1 || s.updated > lastIteration || s.rowBytes > h.config.Bytes:
 		return s, damaged("has numbers out of range")
 	case len(s.entries)%(8*entryWords) != 0 || n != int64(len(s.entries)/(8*entryWords)):
 		return s, damaged("has %d bytes for %d entries", len(s.entries), n)

@@ -87,22 +87,26 @@ func SaveDevice(fs FS, path, key string, d Device) bool {
 	if err != nil {
 		return false
 	}
-	if !writeLocked(file, data) {
-		_ = file.Close() // is left to whoever has the lock, or to the next one
-		return false
+	held, err := writeLocked(file, data)
+	if held && err == nil {
+		err = fs.Rename(partial, path)
 	}
-	if err = fs.Rename(partial, path); err != nil {
-		_ = fs.Remove(partial) // ours, while it is locked: the next one may have nothing to write over it
+	if err != nil {
+		// The next one may have nothing to write over it. Where the lock failed it may be that of another, who then loses.
+		_ = fs.Remove(partial)
 	}
-	return file.Close() == nil && err == nil
+	return file.Close() == nil && held && err == nil
 }
 
-// writeLocked writes data as the whole of file, unless somebody else is doing so.
-func writeLocked(file File, data []byte) bool {
-	if held, err := file.Lock(true); err != nil || !held {
-		return false
+// writeLocked writes data as the whole of file, unless somebody else is doing so, who then holds the lock.
+func writeLocked(file File, data []byte) (held bool, err error) {
+	if held, err = file.Lock(true); err != nil || !held {
+		return false, err
 	}
-	return file.Truncate(0) == nil && WriteFull(file, data, 0) == nil
+	if err = file.Truncate(0); err != nil {
+		return true, err
+	}
+	return true, WriteFull(file, data, 0)
 }
 
 // valid reports whether the figures can be calculated with.
