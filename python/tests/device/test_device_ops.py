@@ -163,7 +163,7 @@ def test_the_library_without_cuda_says_what_is_missing() -> None:
         pytest.skip("this process uses the library with CUDA")
     index, ptr = (tensor.as_subclass(OnCuda) for tensor in graph())
     x = torch.ones(40, 2).as_subclass(OnCuda)
-    match = r"index is on cuda:0, where the operators do not run: they need libfreshgo_cuda.so .*uses libfreshgo.so"
+    match = r"index is on cuda:0, where the operators do not run: they need libfreshgo_cuda.so; .*uses libfreshgo.so"
     with pytest.raises(errors.InvalidArgumentError, match=match):
         ops.aggregate(x, index, ptr)
     with pytest.raises(errors.InvalidArgumentError, match="edge_index is on cuda:0"):
