@@ -46,13 +46,13 @@ class Database:
             "autoload_known_extensions": False,
         }
         self._connection = self._module.connect(str(directory / "tables.duckdb"), config=config)
-        # In Jupyter without ipywidgets the bar is off, and setting it is an error.
-        if self._connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()[0]:
-            self._connection.execute("SET enable_progress_bar = false")
-        # All rows decide on the types of a frame's objects.
-        self._connection.execute(f"SET GLOBAL pandas_analyze_sample = {(1 << 31) - 1}")
         self._names = 0
         self._reader: Any = None
+        # In Jupyter without ipywidgets the bar is off, and setting it is an error.
+        if self.rows("DuckDB", "SELECT current_setting('enable_progress_bar')")[0][0]:
+            self.run("DuckDB", "SET enable_progress_bar = false")
+        # All rows decide on the types of a frame's objects.
+        self.run("DuckDB", f"SET GLOBAL pandas_analyze_sample = {(1 << 31) - 1}")
 
     def close(self) -> None:
         """Close the database."""
