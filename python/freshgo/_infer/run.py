@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ NUMPY = {torch.float32: np.float32, torch.float16: np.float16}
 """The types of rows on disk."""
 
 
-class Run:
+class Run(ABC):
     """One inference, in a directory of its own: what it was asked for, its files, and how far it is."""
 
     _count: int
@@ -81,13 +82,13 @@ class Run:
             shutil.rmtree(self._work, ignore_errors=True)
         self._lock.close()
 
+    @abstractmethod
     def _plan(self) -> str:
         """Choose the steps, and describe what the files of the directory depend on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def complete(self) -> dict[str, Made]:
         """Compute what is left and return what the last layer gave, by node type."""
-        raise NotImplementedError
 
     def _made(self) -> dict[str, Made]:
         """The files of the last layer. They are not there if the process that went before has begun to move them."""
