@@ -388,6 +388,25 @@ func TestBadInput(t *testing.T) {
 }
 
 // withFirst returns a copy of a source of eight-byte elements with another first element.
+// TestTheFirstBadEdgeIsNamed: the last edge of a thread's segment is bad, and so is the first one of the next segment,
+// which is met long before.
+func TestTheFirstBadEdgeIsNamed(t *testing.T) {
+	const n, e = 100, 2_000_000
+	const first = e/2 - 1
+	good := Input{NumNodes: n, EdgeIndex: edgesOf(make([]int64, e), make([]int64, e))}
+	for row, name := range []string{"source", "target"} {
+		for _, memory := range []int64{0, smallestBudget(t, good)} {
+			ends := [][]int64{make([]int64, e), make([]int64, e)}
+			for at := int64(first); at < e; at++ {
+				ends[row][at] = n + at
+			}
+			in := Input{NumNodes: n, EdgeIndex: edgesOf(ends[0], ends[1])}
+			err := Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "g"), ConvertOptions{Memory: memory})
+			require.ErrorContains(t, err, fmt.Sprintf("edge_index[%d, %d] is %d", row, first, n+first), name)
+		}
+	}
+}
+
 func withFirst(s Source, first int64) Source {
 	values := make([]int64, s.Shape[0]*s.Shape[1])
 	values[0] = first

@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -53,6 +55,38 @@ func (l edgeList) outOfRange(edge, source, target, numSources, numTargets int64)
 		return outOfRange(l.sources, fmt.Sprintf("%s[0, %d]", l.name, edge), source, numSources)
 	}
 	return outOfRange(l.targets, fmt.Sprintf("%s[1, %d]", l.name, edge), target, numTargets)
+}
+
+// firstBad is the first edge of a list with an end that is no node. Threads read different segments of the list, and
+// the message names the same edge whichever of them is the fastest.
+type firstBad struct {
+	edge           atomic.Int64 // the number of edges where there is none
+	mu             sync.Mutex   // guards what follows
+	source, target int64
+}
+
+func (l edgeList) newFirstBad() *firstBad {
+	b := new(firstBad)
+	b.edge.Store(l.count)
+	return b
+}
+
+// note keeps an edge, unless an earlier one is known.
+func (b *firstBad) note(edge, source, target int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if edge < b.edge.Load() {
+		b.edge.Store(edge)
+		b.source, b.target = source, target
+	}
+}
+
+// bad is the error for the first bad edge, nil where there is none.
+func (l edgeList) bad(b *firstBad, numSources, numTargets int64) error {
+	if edge := b.edge.Load(); edge < l.count {
+		return l.outOfRange(edge, b.source, b.target, numSources, numTargets)
+	}
+	return nil
 }
 
 // changed is the error for an edge list that is not what it was when its ids were counted.

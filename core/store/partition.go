@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -128,6 +129,7 @@ func (s *edgeSorter) count(ctx context.Context) error {
 		first, last int64
 	}
 	segments := make([]ends, threads)
+	bad := s.edges.newFirstBad()
 	m := &meter{report: s.progress, stage: s.stage("counting"), total: s.edges.count}
 	err = guard.Each(ctx, threads, func(ctx context.Context, thread int) error {
 		reader, err := newIDReader(s.fs, s.edges.targets, s.edges.name, s.plan.scanRows, s.budget)
@@ -138,7 +140,7 @@ func (s *edgeSorter) count(ctx context.Context) error {
 		mine := counts[thread*s.plan.buckets : (thread+1)*s.plan.buckets]
 		at, end := s.segment(thread)
 		seen := ends{sorted: true, first: -1}
-		for at < end {
+		for at < min(end, bad.edge.Load()) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -151,7 +153,8 @@ func (s *edgeSorter) count(ctx context.Context) error {
 			}
 			for i, t := range targets {
 				if uint64(t) >= uint64(s.targets) {
-					return s.edges.outOfRange(at+int64(i), 0, t, 1, s.targets)
+					bad.note(at+int64(i), 0, t)
+					return nil
 				}
 				seen.sorted = seen.sorted && t >= seen.last
 				seen.last = t
@@ -163,7 +166,7 @@ func (s *edgeSorter) count(ctx context.Context) error {
 		segments[thread] = seen
 		return nil
 	})
-	if err != nil {
+	if err = cmp.Or(err, s.edges.bad(bad, 1, s.targets)); err != nil {
 		return err
 	}
 	s.sorted, s.first = true, -1
@@ -263,10 +266,12 @@ func spread[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorte
 	if err != nil {
 		return err
 	}
+	bad := s.edges.newFirstBad()
 	m := &meter{report: s.progress, stage: s.stage("partitioning"), total: s.edges.count}
 	err = guard.Each(ctx, s.plan.threads, func(ctx context.Context, thread int) error {
-		return spreadSegment[I, E](ctx, s, thread, buffers[thread*len(s.partitions):], m)
+		return spreadSegment[I, E](ctx, s, thread, buffers[thread*len(s.partitions):], bad, m)
 	})
+	err = cmp.Or(err, s.edges.bad(bad, s.sources, s.targets))
 	// Before the buffers go, nobody may be writing from them.
 	if flushed := s.spill.flush(); err == nil {
 		err = flushed
@@ -275,7 +280,7 @@ func spread[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorte
 }
 
 func spreadSegment[I int32 | int64, E uint32 | int64](
-	ctx context.Context, s *edgeSorter, thread int, buffers [][]byte, m *meter,
+	ctx context.Context, s *edgeSorter, thread int, buffers [][]byte, bad *firstBad, m *meter,
 ) error {
 	lanes := make([]lane[I, E], len(s.partitions))
 	for i, p := range s.partitions {
@@ -288,7 +293,7 @@ func spreadSegment[I int32 | int64, E uint32 | int64](
 	}
 	defer reader.close()
 	at, end := s.segment(thread)
-	for at < end {
+	for at < min(end, bad.edge.Load()) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -298,7 +303,8 @@ func spreadSegment[I int32 | int64, E uint32 | int64](
 		}
 		for i, t := range targets {
 			if uint64(t) >= uint64(s.targets) || uint64(sources[i]) >= uint64(s.sources) {
-				return s.edges.outOfRange(at+int64(i), sources[i], t, s.sources, s.targets)
+				bad.note(at+int64(i), sources[i], t)
+				return nil
 			}
 			l := &lanes[s.partOf[t>>s.plan.shift]]
 			l.records[l.n] = record[I, E]{target: uint32(t - l.base), source: I(sources[i]), edge: E(at + int64(i))}
@@ -310,6 +316,9 @@ func spreadSegment[I int32 | int64, E uint32 | int64](
 		}
 		at += int64(len(targets))
 		m.add(int64(len(targets)))
+	}
+	if at < end { // there is a bad edge before
+		return nil
 	}
 	for i := range lanes {
 		if err := lanes[i].flush(s); err != nil {
