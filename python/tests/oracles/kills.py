@@ -110,10 +110,11 @@ class Rig:
     def outcome(self, status: int) -> dict[str, str]:
         """What a process has left that came to its end by itself."""
         assert status == 0, f"status {status}"
-        left = set(strays(self.home)) - (self.before if self.work.once else set())
+        earlier = self.before if self.work.once else set()  # of a process that was killed when its work was done
+        left = set(strays(self.home)) - earlier
         assert not left, f"left after the end: {left}"
         found: dict[str, str] = json.loads(self.answer.read_text())
-        return found
+        return {name: content for name, content in found.items() if name.split("/")[0] not in earlier}
 
     def disturb(self, kinds: list[signal.Signals]) -> None:
         """Send these signals, the last first. At times the work is left alone until it ends, and in the end."""
