@@ -45,7 +45,8 @@ class Database:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
-        self._connection = self._module.connect(str(directory / "tables.duckdb"), config=config)
+        with self._named("DuckDB"):
+            self._connection = self._module.connect(str(directory / "tables.duckdb"), config=config)
         self._names = 0
         self._reader: Any = None
         # In Jupyter without ipywidgets the bar is off, and setting it is an error.
@@ -67,15 +68,17 @@ class Database:
         """Return the path of a file that is not there, beside the database."""
         return self._directory / self.name(word)
 
-    def register(self, rows: object) -> str:
+    def register(self, label: str, rows: object) -> str:
         """Make an object that holds rows a table; returns its name."""
         name = self.name("given")
-        self._connection.register(name, rows)
+        with self._named(label):
+            self._connection.register(name, rows)
         return name
 
-    def unregister(self, name: str) -> None:
+    def unregister(self, label: str, name: str) -> None:
         """Forget an object."""
-        self._connection.unregister(name)
+        with self._named(label):
+            self._connection.unregister(name)
 
     def run(self, label: str, sql: str) -> None:
         """Execute a statement."""

@@ -188,11 +188,11 @@ def _table(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
     if isinstance(given, pyarrow.RecordBatchReader):
         return _copied(db, spec, given), False
     if module == "polars" and type(given).__name__ == "DataFrame":
-        return f"SELECT * FROM {db.register(given.to_arrow())}", False
+        return f"SELECT * FROM {db.register(spec.label, given.to_arrow())}", False
     if isinstance(given, pyarrow.Table) or (module == "pandas" and type(given).__name__ == "DataFrame"):
         if module == "pandas" and not all(isinstance(name, str) for name in given.columns):
             raise DTypeError(f"{spec.label}: the columns of a frame must have strings as names")
-        return f"SELECT * FROM {db.register(given)}", False
+        return f"SELECT * FROM {db.register(spec.label, given)}", False
     raise DTypeError(
         f"{spec.label}: source must be a path, a pattern, a list of these, a pyarrow dataset or table, a DuckDB "
         f"relation, or a pandas or polars DataFrame, got {type(given).__name__}"
@@ -200,7 +200,7 @@ def _table(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
 
 
 def _copied(db: Database, spec: Spec, reader: Any) -> str:
-    given, table = db.register(reader), db.name("copy")
+    given, table = db.register(spec.label, reader), db.name("copy")
     db.run(spec.label, f"CREATE TABLE {table} AS SELECT * FROM {given}")
-    db.unregister(given)
+    db.unregister(spec.label, given)
     return f"SELECT * FROM {table}"
