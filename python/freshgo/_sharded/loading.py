@@ -21,9 +21,10 @@ from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._sharded.division import held
 from freshgo._sharded.exchange import Exchange
+from freshgo._sharded.feed import Feed
 from freshgo._sharded.rows import Held, Hot
 from freshgo._sharded.schedule import Chooser
-from freshgo._sharded.service import Feed, Frame, Service
+from freshgo._sharded.service import Frame, Service
 from freshgo._sharded.source import ShardedSource
 from freshgo._sharded.wire import Wire
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError

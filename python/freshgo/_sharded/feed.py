@@ -1,0 +1,88 @@
+"""The batches of an epoch on their way to the loop, of which the library makes all but the rows that are divided."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Protocol
+
+from freshgo._native.loader import RawBatch
+from freshgo.errors import ClosedError
+
+_AHEAD = 3
+"""Batches beyond that of the loop whose rows were asked for: one that is read, one on its way, and one that is put
+together or waits for the loop."""
+
+_POLL_MS = 20
+"""How long the thread waits for a batch of the library before it looks whether that is still wanted."""
+
+
+class Source(Protocol):
+    """The native loader, whose batches lack the rows that are divided."""
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch; without ``wait``, None where it is not made yet."""
+
+
+class Feed:
+    """The batches of one epoch: a thread puts them in with their rows, the loop takes them out."""
+
+    def __init__(self, source: Source, count: int, lock: threading.Condition) -> None:
+        self._source, self._left, self._wanted = source, count, count
+        self._lock = lock
+        self._made: deque[RawBatch] = deque()
+        self._error: Exception | None = None
+        self.ended = False  # nobody wants its batches
+        self.settled = False  # there was a turn after that of its last batch: ranks with one more have it
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch, with all rows; None after the last one, and without ``wait`` where it is not made yet."""
+        until = None if wait else time.monotonic() + timeout_ms / 1000
+        with self._lock:
+            while not self._made:
+                if self.ended:
+                    raise ClosedError("this epoch has ended")
+                if self._left == 0 and (self.settled or self._error is not None):
+                    return None
+                if self._error is not None:
+                    raise self._error
+                left = 1.0 if until is None else until - time.monotonic()
+                if left <= 0:
+                    return None
+                self._lock.wait(left)
+            self._lock.notify_all()
+            return self._made.popleft()
+
+    # What the threads of the exchange call.
+
+    def due(self) -> bool:
+        """Whether another batch is wanted. The lock is held."""
+        return not self.ended and self._error is None and self._wanted > 0
+
+    def room(self) -> bool:
+        """Whether it is wanted now. The lock is held."""
+        return len(self._made) + self._left - self._wanted < _AHEAD
+
+    def asked(self) -> None:
+        """Note that the rows of a batch were asked for."""
+        with self._lock:
+            self._wanted -= 1
+
+    def take(self) -> RawBatch | None:
+        """The next batch of the library; None where it is not made yet. The lock is held, so that nobody begins another
+        epoch of it meanwhile."""
+        return self._source.next(wait=False, timeout_ms=_POLL_MS)
+
+    def put(self, batch: RawBatch) -> None:
+        """Give a batch to the loop."""
+        with self._lock:
+            self._left -= 1
+            self._made.append(batch)
+            self._lock.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Let the loop raise this error after the batches that are made."""
+        with self._lock:
+            self._error = error
+            self._lock.notify_all()
