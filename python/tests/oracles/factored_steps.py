@@ -34,6 +34,10 @@ def loss(model: nn.Module, batch: Any) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(out, batch.t[: batch.batch_size] % 3)
 
 
+PAUSE = 60
+"""Seconds that an executor sleeps after it has killed another."""
+
+
 def killing(marker: Path, after: int, model: nn.Module, batch: Any) -> torch.Tensor:
     """As above; once the marker names a process, the step so many after kills it, and says when."""
     victim = marker.read_text() if marker.exists() else ""
@@ -42,7 +46,7 @@ def killing(marker: Path, after: int, model: nn.Module, batch: Any) -> torch.Ten
         if killing.calls > after:  # type: ignore[attr-defined]
             marker.with_suffix(".killed").write_text(str(time.monotonic()))
             os.kill(int(victim), signal.SIGKILL)
-            time.sleep(60)  # what is left of the epoch waits for this
+            time.sleep(PAUSE)  # what is left of the epoch waits for this
     return loss(model, batch)
 
 
