@@ -1,10 +1,13 @@
 """Two ranks with one loader (share="host") against two with a loader each, of the same memory together.
 
     python bench/loader/share.py [--nodes 200000] [--memory 64] [--rounds 3] [--only core|memory] [--directory DIR]
+                                 [--disk 20000,200]
 
 Out of core it compares the bytes that are read from the device and the seconds of an epoch; in memory, with [15, 10, 5],
 the processor time of all processes, which the hand-over adds to. Rounds of both kinds alternate, each over the epochs
 after the first, and take some ten seconds; medians are printed. Every batch's rows are compared with the features.
+With --disk the kernel lets the ranks and their server have no more requests and megabytes a second than these, where
+this machine has control groups for disks.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
+import limited
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -52,8 +56,18 @@ def own_seconds() -> float:
 
 
 def rank_of(
-    rank: int, file: str, out, share: bool, path: Path, seeds: int, fanouts: list[int], options: dict[str, object]
+    rank: int,
+    file: str,
+    out,
+    share: bool,
+    group: limited.Group | None,
+    path: Path,
+    seeds: int,
+    fanouts: list[int],
+    options: dict[str, object],
 ) -> None:
+    if group is not None:
+        group.enter()  # and with it the server, which a rank starts
     torch.set_num_threads(1)
     os.environ["LOCAL_WORLD_SIZE"] = str(RANKS)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
@@ -116,9 +130,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["core", "memory"])
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--disk", default="", metavar="REQUESTS,MB", help="at most so many reads and MB a second")
     args = parser.parse_args()
     path = args.directory / f"share-{args.nodes}.freshgo"
     convert(generated(args.nodes), path, overwrite=True, progress=False).close()
+    group = None
+    if args.disk:
+        requests, megabytes = map(int, args.disk.split(","))
+        group = limited.make(f"freshgo-bench-{os.getpid()}")
+        group.slow(path, requests, megabytes * 1_000_000)
+    try:
+        compare(path, group, args)
+    finally:
+        if group is not None:
+            group.remove()
+
+
+def compare(path: Path, group: limited.Group | None, args: argparse.Namespace) -> None:
     cases = {
         "out of core, [10, 5]": (20_000, [10, 5], {"memory": args.memory << 20}),
         "in memory, [15, 10, 5]": (30_000, [15, 10, 5], {"memory": 1 << 30, "cache": "degree"}),
@@ -129,7 +157,7 @@ def main() -> None:
         found: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
         for _ in range(args.rounds):
             for share in (False, True):
-                found[share].append(measured(share, path, seeds, fanouts, options))
+                found[share].append(measured(share, group, path, seeds, fanouts, options))
         own, shared = (np.array(found[share]) for share in (False, True))
         for i, (what, unit) in enumerate((("device", "MB"), ("epochs", "s"), ("processors", "s"))):
             scale = 1e6 if i == 0 else 1
