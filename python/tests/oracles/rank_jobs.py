@@ -105,12 +105,24 @@ def group(file: str, rank: int, world: int) -> Iterator[None]:
 
 def digest(batch: Any) -> str:
     """Everything in a batch, to compare."""
-    tensors = {name: value for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
     of_all = hashlib.sha256()
+    tensors = _tensors(batch.to_dict())
+    assert tensors, "a batch without tensors would equal any other"
     for name, value in sorted(tensors.items()):
         of_all.update(f"{name} {value.dtype} {list(value.shape)} ".encode())
         of_all.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())  # NumPy has no bfloat16
     return of_all.hexdigest()
+
+
+def _tensors(values: dict[Any, Any]) -> dict[str, torch.Tensor]:
+    """All tensors by their names, those of a type by its name and their own."""
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            found[str(name)] = value
+        elif isinstance(value, dict):
+            found |= {f"{name} {inner}": tensor for inner, tensor in _tensors(value).items()}
+    return found
 
 
 def open_loader(data: Any, **options: Any) -> Loader:

@@ -25,6 +25,12 @@ def links(data: Any, **options: Any) -> Loader:
     return LinkLoader(data, [4, 3], ends, neg_sampling="binary", batch_size=23, shuffle=True, seed=3, **options)
 
 
+def typed(data: Any, **options: Any) -> Loader:
+    """Of the heterogeneous store beside the other."""
+    inputs = {"user": None, "item": torch.arange(0, 200, 3)}
+    return Loader(Path(data).with_name("typed"), [4, 3], inputs, batch_size=23, shuffle=True, seed=3, **options)
+
+
 KINDS: dict[str, Callable[..., Loader]] = {
     "uniform": open_loader,
     "in order": lambda data, **o: open_loader(data, shuffle=False, **o),
@@ -34,6 +40,7 @@ KINDS: dict[str, Callable[..., Loader]] = {
     "induced": lambda data, **o: open_loader(data, subgraph_type="induced", **o),
     "times": lambda data, **o: open_loader(data, time_attr="t", **o),
     "links": links,
+    "types": typed,
     "planned": lambda data, **o: open_loader(data, cache="belady", feature_cache=100_000, **o),
     "lru": lambda data, **o: open_loader(data, cache="lru", feature_cache=100_000, **o),
     "transposed": lambda data, **o: open_loader(data, transpose=True, **o),

@@ -36,6 +36,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     path = tmp_path_factory.mktemp("share") / "graph"
     convert(graph, path, progress=False).close()
+    ends = {"user": 300, "item": 200}
+    typed = {
+        **{name: {"x": rng.standard_normal((count, 8), dtype=np.float32)} for name, count in ends.items()},
+        **{
+            (source, "to", target): {
+                "edge_index": np.stack([rng.integers(ends[source], size=2500), rng.integers(ends[target], size=2500)])
+            }
+            for source, target in (("user", "item"), ("item", "user"))
+        },
+    }
+    convert(typed, path.with_name("typed"), progress=False).close()
     return path
 
 
