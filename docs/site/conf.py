@@ -52,6 +52,7 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "build" / "notebooks")
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+nb_output_stderr = "remove"  # warnings of other packages, with paths of the machine that builds the site
 nb_merge_streams = True
 
 autodoc_mock_imports = ["lightning"]  # takes seconds, and gives the class below freshgo.lightning.DataModule
