@@ -12,6 +12,11 @@
 // which no real batch comes near.
 package sizing
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Auto is the value of a size or a count that Divide chooses.
 const Auto = -1
 
@@ -185,13 +190,15 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 	if err != nil {
 		return nil, err
 	}
-	best := z.with(s, ways[0])
-	for _, w := range ways[1:] {
-		if of := z.with(s, w); float64(of.EpochBytes)*worthFewer < float64(best.EpochBytes) {
-			best = of
-		}
+	splits := make([]*Split, len(ways))
+	for i, w := range ways {
+		splits[i] = z.with(s, w)
 	}
-	return best, nil
+	least := slices.MinFunc(splits, func(a, b *Split) int { return cmp.Compare(a.EpochBytes, b.EpochBytes) })
+	near := slices.IndexFunc(splits, func(of *Split) bool {
+		return float64(of.EpochBytes) <= worthFewer*float64(least.EpochBytes)
+	})
+	return splits[near], nil
 }
 
 // with is the division for a way to work.

@@ -98,8 +98,9 @@ func (z *division) cost(w Working) int64 {
 // engine is what the buffers of the read engine take.
 func (z *division) engine(depth int) int64 { return int64(depth * z.slot()) }
 
-// worthFewer is how many times as many bytes an epoch must move with more batches in flight for fewer to be better.
-// Arbitrary: what is moved less is certain, and one batch in flight hides most of what several do.
+// worthFewer is how many times as many bytes an epoch must move with more batches in flight than with those that move
+// least for fewer to be better. Arbitrary: what is moved less is certain, and one batch in flight hides most of what
+// several do.
 const worthFewer = 1.25
 
 // ways picks the most generous way to work that leaves half of the memory to the caches, or else any that fits, and
