@@ -1,10 +1,11 @@
 """Turns in which all ranks exchange rows: in each, every rank may ask for rows, and answers the others.
 
-A turn begins with what every rank says: whether it goes on, and how many rows it asks of each. So all know the bytes
-between all pairs, and nothing is sent where nobody asks. Then come the ids, and each rank reads what is wanted of it.
-That is the first step of a turn. In the second the rows go as one message to each rank: a word that says whether they
-could be read, then the rows of each tensor of each node type. In the third a rank puts its rows together. The steps of
-different turns may run at the same time, each step in one thread and in the order of the turns.
+A turn begins with what every rank says: whether it goes on, how many epochs it is done with, and how many rows it asks
+of each. So all know the bytes between all pairs, and nothing is sent where nobody asks. Then come the ids, and each
+rank reads what is wanted of it. That is the first step of a turn. In the second the rows go as one message to each
+rank: a word that says whether they could be read, then the rows of each tensor of each node type. In the third a rank
+puts its rows together. The steps of different turns may run at the same time, each step in one thread and in the order
+of the turns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from freshgo._sharded.wire import LinkLostError, Wire
 from freshgo.errors import RankError
 
 IDLE, ASKS, FILLS, FAILED = 0, 1, 2, 3
-_HEAD = 2  # words of what a rank says, before its counts: its state, and the nanoseconds of an exchange before
+_HEAD = 3  # words of what a rank says before its counts: state, nanoseconds of an exchange before, epochs done with
 _STATUS_BYTES = 8
 
 AHEAD = 2
@@ -61,7 +62,9 @@ class Turn:
     wanted: list[Wanted]
     """By node type."""
     asked: bool = True
-    """Whether any rank asked for rows: if none did, all know that they may rest."""
+    """Whether any rank asked for rows."""
+    done: int = 0
+    """Epochs for which no rank asks any more."""
     fills: bool = False
     """Whether any rank has more to ask for before its first batch."""
     answered: list[Answered] = field(default_factory=list)
@@ -98,9 +101,10 @@ class Exchange:
 
     # The first step.
 
-    def ask(self, wanted: Mapping[str, Tensor] | None, *, fills: bool = False) -> Turn:
+    def ask(self, wanted: Mapping[str, Tensor] | None, done: int, *, fills: bool = False) -> Turn:
         """Ask the other ranks for the rows that are ``wanted``, ids by node type in any order, of which one may come
-        twice; None, nothing. Read what they want. ``fills`` tells them to ask for no batch in the next turn.
+        twice; None, nothing. Read what they want. Tell them for how many epochs this rank asks no more (``done``), and
+        by ``fills`` to ask for no batch in the next turn.
 
         Raises:
             ToldError: another rank failed; then there are no more turns
@@ -112,6 +116,7 @@ class Exchange:
                 for of in self.division.nodes
             ],
             wanted is not None,
+            done,
             fills,
         )
         self.counts.rows_held += sum(of.held.numel() for of in turn.wanted)
@@ -127,7 +132,7 @@ class Exchange:
         counts = [[of.count(other) for of in turn.wanted] for other in range(self._world)]
         counts[self._rank] = [0] * len(turn.wanted)
         state = FILLS if fills else IDLE if wanted is None else ASKS
-        said = self.wire.say(self._head(state, 0 if before is None else before.nanoseconds, counts))
+        said = self.wire.say(self._head(state, 0 if before is None else before.nanoseconds, done, counts))
         failed = (said[:, 0] == FAILED).nonzero().view(-1).tolist()
         if failed:
             raise ToldError(f"rank {failed[0]} could not go on with the exchange of rows, and has raised the error")
@@ -136,6 +141,7 @@ class Exchange:
         self.counts.turns += 1
         self._last.append(turn)
         turn.asked, turn.fills = bool((said[:, 0] != IDLE).any()), bool((said[:, 0] == FILLS).any())
+        turn.done = int(said[:, 2].min())
         # Of the first rank, from the second, of the type.
         asked = said[:, _HEAD:].view(self._world, self._world, len(turn.wanted))
         widths = torch.tensor([of.n_bytes for of in self.division.nodes])
@@ -147,10 +153,10 @@ class Exchange:
         """Tell all ranks, which would otherwise wait for this one in the next turn, that there is none."""
         if self.wire is not None:
             with contextlib.suppress(LinkLostError):
-                self.wire.say(self._head(FAILED, 0, [[0] * len(self.division.nodes)] * self._world))
+                self.wire.say(self._head(FAILED, 0, 0, [[0] * len(self.division.nodes)] * self._world))
 
-    def _head(self, state: int, nanoseconds: int, counts: list[list[int]]) -> Tensor:
-        return torch.tensor([state, nanoseconds, *(count for of_rank in counts for count in of_rank)])
+    def _head(self, state: int, nanoseconds: int, done: int, counts: list[list[int]]) -> Tensor:
+        return torch.tensor([state, nanoseconds, done, *(count for of_rank in counts for count in of_rank)])
 
     def _questions(self, turn: Turn, asked: Tensor) -> list[list[Tensor]]:
         """The ids that each rank asks of this one, by node type."""

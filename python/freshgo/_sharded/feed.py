@@ -28,13 +28,13 @@ class Source(Protocol):
 class Feed:
     """The batches of one epoch: a thread puts them in with their rows, the loop takes them out."""
 
-    def __init__(self, source: Source, count: int, lock: threading.Condition) -> None:
-        self._source, self._left, self._wanted = source, count, count
+    def __init__(self, source: Source, count: int, epoch: int, lock: threading.Condition) -> None:
+        self._source, self._left, self._wanted, self._epoch = source, count, count, epoch
         self._lock = lock
         self._made: deque[RawBatch] = deque()
         self._error: Exception | None = None
         self.ended = False  # nobody wants its batches
-        self.settled = False  # there was a turn after that of its last batch: ranks with one more have it
+        self._settled = False  # no rank asks for rows of this epoch any more
 
     def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
         """The next batch, with all rows; None after the last one, and without ``wait`` where it is not made yet."""
@@ -43,7 +43,7 @@ class Feed:
             while not self._made:
                 if self.ended:
                     raise ClosedError("this epoch has ended")
-                if self._left == 0 and (self.settled or self._error is not None):
+                if self._left == 0 and (self._settled or self._error is not None):
                     return None
                 if self._error is not None:
                     raise self._error
@@ -73,6 +73,10 @@ class Feed:
         """The next batch of the library; None where it is not made yet. The lock is held, so that nobody begins another
         epoch of it meanwhile."""
         return self._source.next(wait=False, timeout_ms=_POLL_MS)
+
+    def settle(self, done: int) -> None:
+        """Note for how many epochs no rank asks any more. The lock is held."""
+        self._settled = done >= self._epoch
 
     def put(self, batch: RawBatch) -> None:
         """Give a batch to the loop."""

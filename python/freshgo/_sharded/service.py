@@ -3,8 +3,9 @@
 One asks and reads, one hands over, and one puts rows together, so that the rows of a batch are under way while those of
 the next are read and those of the one before are put together. The first takes its turns as long as any rank asks for
 rows, whatever the loop of its own rank does: a rank that has left an epoch, or was closed, answers until the others
-have what they want. When nobody asks any more, the threads rest until the next epoch, which they then begin with all
-others.
+have what they want. Ranks that leave epochs early may be in different ones. The threads rest when nobody asks and all
+ranks have begun as many epochs: one that has begun fewer will ask again. So a whole epoch ends on a rank when no rank
+asks for it any more, and those that leave the job after it are needed by nobody.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class Service:
         self._of: Feed | None = None  # of which the next batch is
         self._raw: RawBatch | None = None  # what waits until the hottest rows have come
         self._closed = False
-        self._lively = False  # an epoch begins, or some rank asked in the last turn: so there is another one
+        self._begun = 0  # epochs
+        self._asked, self._done = False, 0  # by any rank in the last turn; epochs that all ranks were done with then
+        self._says = 0  # epochs that this rank is done with in the next turn
         self._filling = True  # the hottest rows of some rank have not come
         self._rests = False  # in no turn, and nobody wants one
         self._error: FreshgoError | None = None
@@ -108,7 +111,8 @@ class Service:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            self._feed, self._lively, self._rests = Feed(source, count, self._lock), True, False
+            self._begun, self._rests = self._begun + 1, False
+            self._feed = Feed(source, count, self._begun, self._lock)
             self._lock.notify_all()
             return self._feed
 
@@ -138,7 +142,7 @@ class Service:
 
     def _run(self) -> None:
         try:
-            while (feed := self._wanted()) is not None or self._lively:
+            while (feed := self._wanted()) is not None or self._lively():
                 if feed is None:
                     self._answer()
                 else:
@@ -173,9 +177,18 @@ class Service:
 
     def _turn(self, wanted: Mapping[str, Tensor] | None, *, fills: bool = False) -> _Underway:
         """Take the first step of a turn."""
-        underway = _Underway(self.exchange.ask(wanted, fills=fills))
-        self._filling = self._filling and underway.turn.fills
-        return underway
+        turn = self.exchange.ask(wanted, self._says, fills=fills)
+        self._filling = self._filling and turn.fills
+        with self._lock:
+            self._asked, self._done = turn.asked, turn.done
+            if self._feed is not None:
+                self._feed.settle(turn.done)
+            self._lock.notify_all()
+        return _Underway(turn)
+
+    def _lively(self) -> bool:
+        """Whether there is another turn: some rank asked in the last one, or has begun fewer epochs than this one."""
+        return self._asked or self._done < self._begun
 
     def _hand_over(self, underway: _Underway) -> None:
         self.exchange.hand_over(underway.turn)
@@ -194,16 +207,7 @@ class Service:
 
     def _answer(self) -> None:
         """Take a turn in which this rank asks for nothing."""
-        with self._lock:
-            feed = self._feed
-        underway = self._turn(None)
-        self._handing.take(underway)
-        with self._lock:
-            if feed is self._feed:  # else another epoch has begun, in which there is a turn to come
-                self._lively = underway.turn.asked
-            if feed is not None:
-                feed.settled = True
-            self._lock.notify_all()
+        self._handing.take(self._turn(None))
 
     def _wanted(self) -> Feed | None:
         """The feed that wants a batch; None where the other ranks alone want something, or nobody in the end."""
@@ -214,9 +218,10 @@ class Service:
                 feed = self._feed
                 if feed is not None and feed.due():
                     if feed.room():
-                        self._rests = False
+                        self._rests, self._says = False, self._begun - 1
                         return feed
-                elif self._lively or self._closed:
+                elif self._lively() or self._closed:
+                    self._says = self._begun
                     return None
                 else:
                     self._rests = True

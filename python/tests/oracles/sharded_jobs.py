@@ -50,10 +50,14 @@ def cases(file: str, rank: int, world: int, of: Sequence[Case], round_bytes: int
     return found
 
 
-def left_early(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> list[list[str]]:
-    """Epochs that each rank leaves elsewhere, one that it begins again, and a whole one."""
+def left_early(file: str, rank: int, world: int, data: Any, options: dict[str, Any], pause: float) -> list[list[str]]:
+    """Epochs that each rank leaves elsewhere, one that it begins again, and a whole one. The others begin ``pause``
+    seconds after rank 0."""
     with group(file, rank, world), open_loader(data, **options) as loader:
-        found = [[digest(b) for _, b in zip(range(steps), loader, strict=False)] for steps in (2 + rank, 1, 100)]
+        found = []
+        for steps in (2 + rank, 1, 100):
+            time.sleep(pause * rank)
+            found.append([digest(b) for _, b in zip(range(steps), loader, strict=False)])
         list(loader.trace(0))
         return [*found, [digest(batch) for batch in loader]]
 

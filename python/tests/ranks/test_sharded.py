@@ -179,12 +179,13 @@ def test_a_state_goes_on_with_other_ranks_and_whole_rows(ranks: Ranks, place: Pa
         assert [digest(batch) for batch in loader] == alone[6:]
 
 
-def test_epochs_that_are_left_early(ranks: Ranks, place: Path) -> None:
-    """Each rank elsewhere: those that have left answer the others."""
+@pytest.mark.parametrize("pause", [0.0, 0.5])
+def test_epochs_that_are_left_early(ranks: Ranks, place: Path, pause: float) -> None:
+    """Each rank elsewhere: those that have left answer the others, also others that are epochs behind."""
     options = {"batch_size": SEEDS, "memory": "64MiB", "features": "sharded", "cache": "none"}
     with open_loader(place / "nodes", batch_size=SEEDS) as loader:
         alone = [[digest(batch) for batch in loader] for _ in range(4)]
-    for rank, found in enumerate(well(ranks.run(sharded_jobs.left_early, 2, place / "nodes-2", options))):
+    for rank, found in enumerate(well(ranks.run(sharded_jobs.left_early, 2, place / "nodes-2", options, pause))):
         whole = [of_rank(epoch, rank, 2) for epoch in alone]
         assert found == [whole[0][: 2 + rank], whole[1][:1], whole[2], whole[3]]
 
