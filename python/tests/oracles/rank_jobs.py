@@ -9,6 +9,7 @@ import hashlib
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -81,6 +82,21 @@ def _serve(pipe: Connection) -> None:
             except Exception as error:  # the test looks at it
                 found = error
             pipe.send(found)
+
+
+def well(found: list[Any]) -> list[Any]:
+    """What the ranks of a job have returned, of which none has raised an error."""
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return found
+
+
+def of_rank(epoch: Sequence[Any], rank: int, world: int, uneven: str = "pad") -> list[Any]:
+    """The batches of a rank, of those of all."""
+    count = len(epoch)
+    whole = count // world * world if uneven == "drop" else -(-count // world) * world
+    return [epoch[number % count] for number in range(rank, count if uneven == "join" else whole, world)]
 
 
 def report(capsys: pytest.CaptureFixture[str], late: Sequence[float]) -> None:
@@ -240,3 +256,40 @@ def reordered(file: str, rank: int, world: int, data: Any, options: dict[str, An
         before = loader.state_dict()["config"]["reorder"]
         found = [digest(batch) for batch in loader]
         return before, loader.state_dict()["config"]["reorder"], found
+
+
+Ways = dict[str, tuple[Any, dict[str, Any]]]
+"""Data and options of loaders of the same batches, by a name."""
+
+Leaving = Sequence[tuple[int, float]]
+"""After how many batches each rank leaves an epoch, of at least one, and the seconds that it rests before."""
+
+
+def works(file: str, rank: int, world: int, ways: Ways, way: str, actions: Sequence[Any]) -> list[Any]:
+    """What ranks do that keep to the rule: epochs that each leaves where it likes, traces, and states that
+    another loader goes on with."""
+    found: list[Any] = []
+    with group(file, rank, world), contextlib.ExitStack() as opened:
+
+        def begun(way: str) -> Loader:
+            data, options = ways[way]
+            return opened.enter_context(open_loader(data, **options))
+
+        def batches(steps: int) -> list[str]:
+            return [digest(batch) for _, batch in zip(range(steps), loader, strict=False)]
+
+        loader = begun(way)
+        for action, of in actions:
+            if action == "epoch":
+                steps, seconds = of[rank]
+                time.sleep(seconds)
+                found.append(batches(steps))
+            elif action == "trace":
+                found.append([n_id.tolist() for n_id in loader.trace(of)])
+            else:  # the name of a way, and where to go on with it
+                found.append(batches(of))
+                state = loader.state_dict()
+                loader.close()
+                loader = begun(action)
+                loader.load_state_dict(state)
+    return found

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import rank_jobs
 import torch
-from rank_jobs import Ranks, digest, open_loader
+from rank_jobs import Ranks, digest, of_rank, open_loader
 from seeds import seed
 
 from freshgo import convert, distributed, errors
@@ -43,13 +43,6 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 def alone(path: Path) -> list[list[str]]:
     with open_loader(path) as loader:
         return [[digest(batch) for batch in loader] for _ in range(4)]
-
-
-def of_rank(epoch: list[str], rank: int, world: int, uneven: str = "pad") -> list[str]:
-    count = len(epoch)
-    whole = count // world * world if uneven == "drop" else -(-count // world) * world
-    numbers = range(rank, count if uneven == "join" else whole, world)
-    return [epoch[number % count] for number in numbers]
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])

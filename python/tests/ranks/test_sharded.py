@@ -19,7 +19,7 @@ import pytest
 import rank_jobs
 import sharded_jobs
 import torch
-from rank_jobs import Ranks, digest, open_loader
+from rank_jobs import Ranks, digest, of_rank, open_loader, well
 from seeds import seed
 
 from freshgo import History, MemoryBudget, convert, errors, factored, shard
@@ -71,19 +71,6 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     workers = Ranks(3, tmp_path_factory.mktemp("groups"))
     yield workers
     workers.close()
-
-
-def of_rank(epoch: list[Any], rank: int, world: int, uneven: str = "pad") -> list[Any]:
-    count = len(epoch)
-    whole = count // world * world if uneven == "drop" else -(-count // world) * world
-    return [epoch[number % count] for number in range(rank, count if uneven == "join" else whole, world)]
-
-
-def well(found: list[Any]) -> list[Any]:
-    for one in found:
-        if isinstance(one, Exception):
-            raise one
-    return found
 
 
 SMALL = {"memory": "8MiB", "feature_cache": 1_100_000, "batch_size": SEEDS}

@@ -15,7 +15,7 @@ import rank_jobs
 import share_jobs
 import torch
 import warm
-from rank_jobs import Ranks, digest, open_loader
+from rank_jobs import Ranks, digest, of_rank, open_loader, well
 from seeds import seed
 from share_jobs import KINDS, servers, wait_until
 
@@ -67,13 +67,6 @@ def no_server_of_another_test() -> None:
     assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
 
 
-def well(found: list[Any]) -> list[Any]:
-    for one in found:
-        if isinstance(one, Exception):
-            raise one
-    return found
-
-
 def epochs_of(path: Path, count: int, **options: Any) -> list[list[str]]:
     with open_loader(path, **options) as loader:
         return [[digest(batch) for batch in loader] for _ in range(count)]
@@ -82,13 +75,6 @@ def epochs_of(path: Path, count: int, **options: Any) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def alone(path: Path) -> list[list[str]]:
     return epochs_of(path, 4)
-
-
-def of_rank(epoch: list[str], rank: int, world: int, uneven: str = "pad") -> list[str]:
-    count = len(epoch)
-    whole = count // world * world if uneven == "drop" else -(-count // world) * world
-    numbers = range(rank, count if uneven == "join" else whole, world)
-    return [epoch[number % count] for number in numbers]
 
 
 @pytest.mark.parametrize(
