@@ -92,7 +92,9 @@ def graph_parts(data: object) -> GraphParts:
                     f"one without tensors is given as {{{end!r}: {{}}}}"
                 )
     if not parts.edges:
-        raise InvalidArgumentError("the graph has no edge types")
+        raise InvalidArgumentError(
+            "the graph has no edge types; without edges it has one whose 'edge_index' is empty, [2, 0]"
+        )
     return parts
 
 
@@ -142,7 +144,7 @@ def _types_of_homogeneous(data: object) -> dict[Any, Any]:
     items = with_edge_index(items, "")
     if items.get("edge_index") is None:
         keys = ", ".join(map(repr, items)) or "none at all"
-        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys})")
+        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}); without edges it is empty, [2, 0]")
     edges: dict[str, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
     frames = {name: value for name, value in items.items() if is_frame(value)}
