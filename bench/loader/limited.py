@@ -5,9 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 MEMORY = {"cgroup2": ("memory.max", "anon "), "cgroup": ("memory.limit_in_bytes", "total_rss ")}
 CONTROLLERS = {"cgroup2": ("memory", "io"), "cgroup": ("memory", "blkio")}
+
+
+class Rates(NamedTuple):
+    """What a disk does in a second."""
+
+    requests: int
+    n_bytes: int
+
+
+def rates(text: str) -> Rates:
+    """Read ``REQUESTS,MB``, as the option ``--disk`` has it."""
+    requests, megabytes = map(int, text.split(","))
+    return Rates(requests, megabytes * 10**6)
 
 
 class Group:
@@ -39,7 +53,7 @@ class Group:
         lines = (self.memory / "memory.stat").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(MEMORY[self.version][1]))
 
-    def slow(self, folder: Path, iops: int, n_bytes: int) -> None:
+    def slow(self, folder: Path, rates: Rates) -> None:
         """Limit requests and bytes a second, of reads and of writes, on the disk of a folder."""
         if self.disk is None:
             raise OSError("no control group with disks")
@@ -48,11 +62,13 @@ class Group:
         disk = (block.parent if (block / "partition").exists() else block) / "dev"
         device = disk.read_text().strip()
         if self.version == "cgroup2":
-            (self.disk / "io.max").write_text(f"{device} riops={iops} wiops={iops} rbps={n_bytes} wbps={n_bytes}")
+            requests, n_bytes = rates
+            limits = f"riops={requests} wiops={requests} rbps={n_bytes} wbps={n_bytes}"
+            (self.disk / "io.max").write_text(f"{device} {limits}")
             return
         for way in ("read", "write"):
-            (self.disk / f"blkio.throttle.{way}_iops_device").write_text(f"{device} {iops}")
-            (self.disk / f"blkio.throttle.{way}_bps_device").write_text(f"{device} {n_bytes}")
+            (self.disk / f"blkio.throttle.{way}_iops_device").write_text(f"{device} {rates.requests}")
+            (self.disk / f"blkio.throttle.{way}_bps_device").write_text(f"{device} {rates.n_bytes}")
 
     def remove(self) -> None:
         for path in self.paths:

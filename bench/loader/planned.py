@@ -70,10 +70,10 @@ def drop(path: Path) -> None:
 class Runner:
     """Runs turns and keeps what they say."""
 
-    def __init__(self, folder: Path, batches: int, disk: list[int]) -> None:
+    def __init__(self, folder: Path, batches: int, disk: limited.Rates | None) -> None:
         self.folder = folder
         self.batches = batches
-        self.disk = disk  # requests and bytes a second; empty: as it is
+        self.disk = disk  # None: as it is
         self.epochs: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)  # by name, round and epoch
         self.ends: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.limits: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ class Runner:
         if group and limit:
             group.limit(limit)
         if group and self.disk:
-            group.slow(self.folder, *self.disk)
+            group.slow(self.folder, self.disk)
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}  # calibrations of this run
         try:
             answer = subprocess.run(
@@ -411,15 +411,12 @@ def main() -> None:
     parser.add_argument(
         "--memory", default="", help="also give freshgo this much, as '700MiB', and leave its division to it"
     )
-    parser.add_argument("--disk", default="", help="requests and megabytes a second that the disk is limited to")
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
     parser.add_argument("--only", default="", help="regular expression of the turns to run, as printed")
     args = parser.parse_args()
     args.directory.mkdir(parents=True, exist_ok=True)
     budgets = [float(budget) for budget in args.budgets.split(",") if budget]
-    requests, _, megabytes = args.disk.partition(",")
-    runner = Runner(
-        args.directory.resolve(), args.batches, [int(requests), int(megabytes) * 10**6] if args.disk else []
-    )
+    runner = Runner(args.directory.resolve(), args.batches, args.disk)
     shutil.rmtree(args.directory / "cache", ignore_errors=True)
     costs = prepare(args.directory, args.nodes, args.edges, bool(budgets), runner)
     print(

@@ -130,15 +130,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["core", "memory"])
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--disk", default="", metavar="REQUESTS,MB", help="at most so many reads and MB a second")
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
     args = parser.parse_args()
     path = args.directory / f"share-{args.nodes}.freshgo"
     convert(generated(args.nodes), path, overwrite=True, progress=False).close()
     group = None
     if args.disk:
-        requests, megabytes = map(int, args.disk.split(","))
         group = limited.make(f"freshgo-bench-{os.getpid()}")
-        group.slow(path, requests, megabytes * 1_000_000)
+        group.slow(path, args.disk)
     try:
         compare(path, group, args)
     finally:
