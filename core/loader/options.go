@@ -99,6 +99,8 @@ type Options struct {
 	// FeatureDType is how floats come that are stored in fewer bytes (see store.Narrowed): "float32", or "stored".
 	FeatureDType string `option:"feature_dtype,float32"`
 	Transpose    bool   `option:"transpose"` // batches bring their edges grouped by source too, see TransposedNames
+	// NoEdgeIDs: batches bring no e_id of edge types without tensors of edges, whose numbers are then not read.
+	NoEdgeIDs bool `option:"no_edge_ids"`
 
 	History *HistoryOptions // nil: none
 	// Held says for each node id which of the consumer's rows it is, or -1. Of the consumer's rows a batch brings only
@@ -182,6 +184,9 @@ func (o Options) validate(numNodes int64) error {
 			return fmt.Errorf("%w: a history prunes what is drawn by node, uniformly or by weights, "+
 				"not layers (LABOR) or walks", ErrOption)
 		}
+	}
+	if o.History != nil && o.NoEdgeIDs {
+		return fmt.Errorf("%w: a history prunes edges by their numbers, which batches are to have", ErrOption)
 	}
 	if o.History != nil && o.Held != nil {
 		return fmt.Errorf("%w: a history and rows that the consumer holds cannot be used together", ErrOption)

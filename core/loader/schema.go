@@ -40,6 +40,7 @@ type relation struct {
 	name           string          // of the type, for messages
 	relation       string          // its middle part
 	used           bool            // batches are drawn along it
+	unnumbered     bool            // by Options.NoEdgeIDs: its edges in a batch have no numbers
 	csc            *store.CSC      // in memory, or
 	onDisk         *store.EdgeType // on disk
 

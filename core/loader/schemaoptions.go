@@ -21,6 +21,10 @@ func (m *sampling) checkTypes() error {
 				sample.ErrFanout, len(o.RelationFanouts))
 		}
 	}
+	for i := range types.relations {
+		rows := slices.ContainsFunc(m.parts.tensors, func(t tensor) bool { return t.byEdge && t.typ == i })
+		types.relations[i].unnumbered = o.NoEdgeIDs && !rows
+	}
 	return types.validate(o)
 }
 

@@ -137,7 +137,7 @@ func (p *parts) topologySizes(g *graphSizes) {
 		g.Fixed += r.onDisk.Indptr.Bytes
 		g.read(r.onDisk.Indices)
 		g.Neighbors += r.numEdges * int64(r.onDisk.Indices.Layout.RowBytes)
-		if ids := r.onDisk.EdgeIDs; ids != nil && !types.walked {
+		if ids := r.onDisk.EdgeIDs; ids != nil && !types.walked && !r.unnumbered {
 			g.read(ids)
 			g.EdgeIDs += r.numEdges * int64(ids.Layout.RowBytes)
 		}

@@ -88,7 +88,9 @@ func (s *schema) findReverses(o *Options) {
 }
 
 // numbered says whether the edges of a relation in a batch are edges of it in the graph, with
-// numbers and tensors: not where a batch has edges against those of another relation, or of walks.
+// numbers and tensors: not where a batch has edges against those of another relation, or of walks, or where nobody
+// wants the numbers.
 func (s *schema) numbered(relation int) bool {
-	return !s.walked && (s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation)
+	return !s.walked && !s.relations[relation].unnumbered &&
+		(s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation)
 }

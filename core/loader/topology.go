@@ -56,7 +56,7 @@ func (s *schema) openTopology(ctx context.Context, m *sampling) error {
 		}
 		of := r.onDisk
 		r.EdgeIDs = graph.InMemory(nil, nil, r.numEdges)
-		if of.EdgeIDs == nil || s.walked {
+		if of.EdgeIDs == nil || s.walked || r.unnumbered {
 			continue
 		}
 		if r.EdgeIDs, err = m.graph.IDs(ctx, of.EdgeIDs, m.split.EdgeIDs, r.numEdges, nil, of.LoadEdgeIDs); err != nil {

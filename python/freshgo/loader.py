@@ -131,6 +131,9 @@ class Loader(Generic[BatchType]):
         transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
             The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
             the training thread.
+        return_edge_id (bool, default True): batches have ``e_id``. False, as in pyg-lib, leaves it out of edge types
+            without edge-level tensors. Out of core that saves memory and reads: the store has an edge number beside
+            each neighbour, unless its edges came sorted by target.
         edge_index (str, default ``"tensor"``): ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its
             order and pointers, so that PyG's own layers take their fused path. In a heterogeneous graph, that of every
             edge type within one node type: PyG cannot compute the derivative of others.
@@ -317,6 +320,7 @@ class Loader(Generic[BatchType]):
         checksums: bool = False,
         feature_dtype: str = "float32",
         transpose: bool = False,
+        return_edge_id: bool = True,
         edge_index: str = "tensor",
         history: History | None = None,
         device: str | torch.device | None = None,

@@ -72,6 +72,7 @@ typedef struct fg_loader_options {
   int32_t shuffle;      /* a new order of the seeds in every epoch */
   int32_t drop_last;    /* leave out a last batch that is not full */
   int32_t transpose;    /* batches also bring their edges grouped by source */
+  int32_t no_edge_ids;  /* batches bring no e_id of edge types without tensors, whose numbers are not read */
   int32_t num_workers;  /* sampling threads; 0: chosen; more than 1024 count as 1024 */
   int32_t prefetch;     /* batches prepared ahead; more than 1024 count as 1024 */
 

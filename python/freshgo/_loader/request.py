@@ -99,6 +99,7 @@ class Asked:
                 **drawn.options(),
                 **policy.options(),
                 "history": _history_options(history),
+                "no_edge_ids": not checks.flag("return_edge_id", given("return_edge_id")),
                 "holds": workers + 1,  # those that are being transformed, beside the loop's
                 "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
             },
@@ -138,6 +139,10 @@ class Asked:
             raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
+        if self.options["no_edge_ids"] and self.history is not None:
+            raise InvalidArgumentError(
+                "a history prunes edges by their numbers: it cannot be used with return_edge_id=False"
+            )
         self._check_share()
         self._check_features()
         if self.first_layer is None:

@@ -419,6 +419,7 @@ class LoaderOptions(Structure):
         ("shuffle", c_int32),
         ("drop_last", c_int32),
         ("transpose", c_int32),
+        ("no_edge_ids", c_int32),
         ("num_workers", c_int32),
         ("prefetch", c_int32),
         ("memory", c_int64),

@@ -90,6 +90,7 @@ OPTIONS: dict[str, Any] = {
     "io": some("auto", "pread", "buffered"),
     "checksums": st.booleans(),
     "transpose": st.booleans(),
+    "return_edge_id": st.booleans(),
     "weight_attr": some(None, "edge_weight", "x"),
     "neighbor_sampler": some(None, "labor"),
     "subgraph_type": some("directional", "bidirectional", "induced"),
