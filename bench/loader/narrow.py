@@ -1,0 +1,89 @@
+"""A graph whose topology does not fit and whose rows are narrow: what an epoch moves beside what a plan of it must.
+
+    python bench/loader/narrow.py DIRECTORY [--nodes 20000000] [--edges 300000000] [--memory 2GiB] [--batches 64]
+                                  [--fanouts 10,10] [--no-edge-id]
+
+A batch touches most pages of the features and of the neighbour lists, so that reading by the page is reading almost
+everything. The floor is one scan of the features, with each row that is not cached written once and read once. What
+neighbour lists read is counted as moved, and is not in the floor. DIRECTORY takes three times the size of the features
+and 24 bytes an edge while the graph is made; it is made once. The processor's share and the disk's are of one run.
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from freshgo import Loader, convert
+
+WIDTH, PIECE = 32, 10_000_000
+SUMS = ("packed", "misses", "filled", "bytes_read", "requests", "scratch_written", "neighbor_misses")
+
+
+def make(directory: Path, nodes: int, edges: int) -> Path:
+    """Edges in no order, whose sources are drawn with very different frequencies."""
+    path = directory / f"narrow-{nodes}-{edges}.freshgo"
+    if path.exists():
+        return path
+    rng = np.random.default_rng(0)
+    index = np.lib.format.open_memmap(directory / "edge_index.npy", mode="w+", dtype=np.int64, shape=(2, edges))
+    for lo in range(0, edges, PIECE):
+        count = min(PIECE, edges - lo)
+        index[0, lo : lo + count] = np.minimum((nodes * rng.random(count) ** 3).astype(np.int64), nodes - 1)
+        index[1, lo : lo + count] = rng.integers(nodes, size=count)
+    x = np.lib.format.open_memmap(directory / "x.npy", mode="w+", dtype=np.float32, shape=(nodes, WIDTH))
+    for lo in range(0, nodes, PIECE):
+        x[lo : lo + PIECE] = rng.random((min(PIECE, nodes - lo), WIDTH), dtype=np.float32)
+        x[lo : lo + PIECE, 0] = np.arange(lo, min(lo + PIECE, nodes))
+    index.flush()
+    x.flush()
+    given = {"edge_index": directory / "edge_index.npy", "x": directory / "x.npy", "num_nodes": nodes}
+    convert(given, path, progress=False).close()
+    for name in ("edge_index.npy", "x.npy"):
+        (directory / name).unlink()
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--nodes", type=int, default=20_000_000)
+    parser.add_argument("--edges", type=int, default=300_000_000)
+    parser.add_argument("--memory", default="2GiB")
+    parser.add_argument("--batches", type=int, default=64, help="of 1024 input nodes, an epoch")
+    parser.add_argument("--fanouts", default="10,10")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--no-edge-id", action="store_true", help="batches without e_id")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    args.directory.mkdir(parents=True, exist_ok=True)
+    path = make(args.directory, args.nodes, args.edges)
+    seeds = torch.randperm(args.nodes, generator=torch.Generator().manual_seed(0))[: args.batches * 1024]
+    fanouts = [int(fanout) for fanout in args.fanouts.split(",")]
+    options = {"memory": args.memory, "return_edge_id": not args.no_edge_id}
+    with Loader(path, fanouts, seeds, batch_size=1024, shuffle=True, **options) as loader:
+        before = loader.stats()
+        for epoch in range(args.epochs):
+            began = time.perf_counter()
+            for batch in loader:
+                assert torch.equal(batch.x[:, 0], batch.n_id.float())
+            seconds, after = time.perf_counter() - began, loader.stats()
+            grew = {name: after[name] - before[name] for name in SUMS}
+            before = after
+            cold = grew["packed"] + grew["misses"] + grew["filled"]
+            floor = 4 * WIDTH * (args.nodes + 2 * cold)
+            moved = grew["bytes_read"] + grew["scratch_written"]
+            print(
+                f"epoch {epoch + 1}: {seconds:.1f} s, {moved / 1e9:.2f} GB moved by {grew['requests']:,} requests, "
+                f"{moved / floor:.2f} of the floor ({floor / 1e9:.2f} GB); {cold:,} cold rows, "
+                f"{grew['neighbor_misses']:,} edges of lists that were read",
+                flush=True,
+            )
+        print(loader.plan())
+
+
+if __name__ == "__main__":
+    main()
