@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,27 @@ def test_the_numbers_are_not_read(tmp_path: Path) -> None:
                 pass
             read[wanted] = loader.stats()["bytes_read"]
     assert 0 < read[False] < 0.7 * read[True]
+
+
+def test_pygs_loader_over_a_sampler(graphs: dict[str, Any], tmp_path: Path) -> None:
+    """PyG asks the store for no rows of edges that have no numbers."""
+    loaders = pytest.importorskip("torch_geometric.loader")
+    pyg = importlib.import_module("freshgo.pyg")
+    plain = {name: graphs["typed"][name] for name in ("user", "item", RATED, OF)}
+    for name, graph, inputs in (
+        ("plain", graphs["plain"], torch.arange(90)),
+        ("typed", plain, ("item", torch.arange(90))),
+    ):
+        store = convert(graph, tmp_path / name, progress=False)
+        both = pyg.stores(store, memory="64MiB")
+        sampler = pyg.sampler(both[0], [4, 3], memory="64MiB", return_edge_id=False)
+        for batch in loaders.NodeLoader(both, sampler, inputs, batch_size=45):
+            x = batch.x if name == "plain" else batch["item"].x
+            n_id = batch.n_id if name == "plain" else batch["item"].n_id
+            rows = graph["x"] if name == "plain" else graph["item"]["x"]
+            np.testing.assert_array_equal(x, rows[n_id])
+        sampler.close()
+        both[0].close()
 
 
 def test_wrong_use(form: Any) -> None:
