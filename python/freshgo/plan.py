@@ -125,7 +125,7 @@ def _more_memory(offers: list[dict[str, Any]]) -> str:
     if len(offers) < 2:
         return ""
     now, tenth, most = (format_size(offers[i]["epoch_bytes"]) for i in (0, 1, -1))
-    text = f"an epoch is predicted to move {now}, "
+    text = f"for rows, an epoch is predicted to move {now}, "
     if min(offer["epoch_bytes"] for offer in offers) >= offers[0]["epoch_bytes"]:
         return f"{text}and no less with up to {format_size(offers[-1]['memory'])}"
     text += f"with {format_size(offers[1]['memory'])} {tenth}"

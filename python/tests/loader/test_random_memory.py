@@ -39,6 +39,7 @@ for case in range(int(sys.argv[4])):
         "prefetch": rng.choice([0, 1, 4, 100]),
         "num_workers": rng.choice([0, 1, 3, 50]),
         "transpose": rng.random() < 0.2,
+        "return_edge_id": case % 2 == 0,
         "seed": case,
     }
     if rng.random() < 0.2:
