@@ -2,11 +2,14 @@ package loader
 
 import (
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/plan"
+	"freshgo/core/ssd"
 )
 
 // TestTheLoadIsThatOfTheLastWindows: what the loop does is the median of a few windows, and reading is late by what all
@@ -31,4 +34,45 @@ func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 	load := w.load()
 	require.InDelta(t, 150./400, load.Pace, 0.001)
 	require.Equal(t, plan.Load{LoopSeconds: 2, Pace: load.Pace, Share: share}, load)
+}
+
+// TestTheEngineIsBusyWithRowsForTheirPart: what else the engine reads takes its part of the time, by what the device
+// needs for it.
+func TestTheEngineIsBusyWithRowsForTheirPart(t *testing.T) {
+	require.Equal(t, 8*time.Second, moved{engine: 8 * time.Second, all: 2, rows: 2}.busy())
+	require.Equal(t, 2*time.Second, moved{engine: 8 * time.Second, all: 4, rows: 1}.busy())
+	require.Equal(t, 8*time.Second, moved{engine: 8 * time.Second}.busy(), "a device that takes no time")
+	require.Zero(t, moved{engine: 8 * time.Second, all: 4, rows: -1e-18}.busy(), "rounded")
+}
+
+// TestMovedIsOfRows: it counts the rows of nodes that were read, and neither tensors of edges nor neighbour
+// lists.
+func TestMovedIsOfRows(t *testing.T) {
+	o := belady()
+	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
+	s := OpenStore(someDataset().store(t, ssd.OS))
+	for _, lists := range []bool{false, true} {
+		if lists {
+			o.NeighborCache = 0
+		}
+		l := open(t, s, o)
+		require.Equal(t, lists, !l.split.Neighbors)
+		all, before := -l.engineStats().Bytes, l.moved()
+		epochOf(t, l, 0)
+		all += l.engineStats().Bytes
+		rows, edges := l.moved().minus(before).read, int64(0)
+		for i := range l.tables {
+			if table := &l.tables[i]; table.disk != nil && !slices.Contains(l.onDisk, table) {
+				_, n := table.disk.Handle().Moved()
+				edges += n
+			}
+		}
+		require.Positive(t, rows)
+		require.Positive(t, edges)
+		if lists {
+			require.Less(t, rows+edges, all)
+		} else {
+			require.Equal(t, all, rows+edges)
+		}
+	}
 }

@@ -42,7 +42,7 @@ type Window struct {
 	Early bool `json:"early"` // its prologue could run while the window before was executed
 	// What it took from the first read to the last, with what was read and written then for the plan of the next window,
 	// but not by its prologue. An early prologue is counted here, its time is not in WallSeconds.
-	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy
+	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy with rows, see moved.busy
 	WallSeconds     float64 `json:"wall_seconds"`
 	WaitedSeconds   float64 `json:"waited_seconds"` // of WallSeconds: by the consumer, for batches
 	MeasuredRead    int64   `json:"measured_bytes_read"`
@@ -64,23 +64,44 @@ const (
 	keptRatios  = 1024
 )
 
-// moved is what the engine has read, for how long it was busy, and what the scratch file has taken.
+// moved is what plans foresee: which rows were read, from their tables and from the scratch file, and what that took.
+// The engine may have read neighbour lists besides, and edge tensors.
 type moved struct {
-	busy          time.Duration
-	read, written int64
+	engine  time.Duration // it was busy, with whatever
+	all     float64       // seconds of the device by its figures, for all that was read
+	rows    float64       // of them, for rows
+	read    int64         // bytes of rows
+	written int64         // bytes to the scratch file
 }
 
 func (l *Loader) moved() moved {
-	reads := l.engineStats()
-	return moved{reads.Busy, reads.Bytes, l.planned.pool.Stats().Written}
+	reads, kept := l.engineStats(), l.planned.pool.Stats()
+	requests, bytes := kept.Requests, kept.Read
+	for _, t := range l.onDisk {
+		n, received := t.disk.Handle().Moved()
+		requests, bytes = requests+n, bytes+received
+	}
+	device := l.planned.device
+	return moved{
+		engine: reads.Busy, all: device.Seconds(reads.Requests, reads.Bytes/ssd.PageBytes),
+		rows: device.Seconds(requests, bytes/ssd.PageBytes), read: bytes, written: kept.Written,
+	}
+}
+
+// busy is how long the engine was busy with rows: the part of its time that the device needs for them.
+func (m moved) busy() time.Duration {
+	if m.all <= m.rows {
+		return m.engine
+	}
+	return time.Duration(float64(m.engine) * max(0, m.rows) / m.all)
 }
 
 func (m moved) plus(o moved) moved {
-	return moved{m.busy + o.busy, m.read + o.read, m.written + o.written}
+	return moved{m.engine + o.engine, m.all + o.all, m.rows + o.rows, m.read + o.read, m.written + o.written}
 }
 
 func (m moved) minus(o moved) moved {
-	return moved{m.busy - o.busy, m.read - o.read, m.written - o.written}
+	return moved{m.engine - o.engine, m.all - o.all, m.rows - o.rows, m.read - o.read, m.written - o.written}
 }
 
 // movedInTime is moved without the prologues that ran early, which belong to later windows.
@@ -103,7 +124,7 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 	if s.early != nil {
 		took = took.plus(s.early.moved)
 	}
-	busy := took.busy
+	busy := took.busy()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.last) == keptWindows {

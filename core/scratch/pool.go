@@ -71,6 +71,7 @@ type Stats struct {
 	Memory, MemoryPeak int64  // bytes of MemoryBytes in use
 	File, FilePeak     int64  // bytes of FileBytes in use
 	Written, Read      int64  // bytes to and from the file
+	Requests           int64  // that read it
 	Why                string // the first reason for which the file is out of use; empty while it can be used
 }
 
@@ -195,10 +196,11 @@ func (p *Pool) give(n int64, pack bool) {
 	}
 }
 
-func (p *Pool) countRead(n int64) {
+func (p *Pool) countRead(n, requests int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stats.Read += n
+	p.stats.Requests += requests
 }
 
 // fail puts the file out of use. The first reason stays.

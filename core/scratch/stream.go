@@ -181,9 +181,10 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 	for i := range ranges {
 		ranges[i] = ssd.Range{Off: s.offsets[i], Len: int32(ssd.WholePages(int64(s.size(i))))}
 	}
-	var received atomic.Int64 // bytes; deliveries are concurrent
+	var received, delivered atomic.Int64 // bytes and requests; deliveries are concurrent
 	err := p.engine.Read(ctx, s.file.temp.Handle(), ranges, func(i int, data []byte) error {
 		received.Add(int64(len(data)))
+		delivered.Add(1)
 		data = data[:s.size(i)]
 		if got := crc32.Checksum(data, castagnoli); got != s.crcs[i] {
 			return fmt.Errorf("%w: %d bytes at offset %d have %08x, want %08x", ErrDamaged, len(data), ranges[i].Off, got,
@@ -194,7 +195,7 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 		}
 		return nil
 	})
-	p.countRead(received.Load())
+	p.countRead(received.Load(), delivered.Load())
 	var receiver *receiverError
 	var path *ssd.PathError
 	switch {

@@ -255,6 +255,8 @@ type Handle struct {
 	size   atomic.Int64     // when it was opened, or last set by a Temp; read by threads of the engine while it grows
 	filter CompletionFilter // nil for a real file
 
+	requests, received atomic.Int64 // of all Reads
+
 	mu     sync.RWMutex // held for reading by each Read, so that Close cannot take the descriptor away from under it
 	closed bool
 }
@@ -284,6 +286,9 @@ func (h *Handle) Name() string { return h.file.Name() }
 
 // Size returns the size of the file when it was opened. What is appended later is not seen.
 func (h *Handle) Size() int64 { return h.size.Load() }
+
+// Moved is how many read requests of this file were given to the system, and how many bytes they returned.
+func (h *Handle) Moved() (requests, bytes int64) { return h.requests.Load(), h.received.Load() }
 
 // Close waits for the Reads of the file and closes it. Calls after the first do nothing.
 func (h *Handle) Close() error {

@@ -128,6 +128,8 @@ func (q *queue) finish(t *transfer, err error) {
 		q.stats.Busy += time.Since(q.since)
 	}
 	j := t.job
+	j.handle.requests.Add(t.requests)
+	j.handle.received.Add(t.received)
 	j.running--
 	if err != nil {
 		j.fail(err)

@@ -13,7 +13,9 @@ func newTestQueue() (q *queue, woken *int) {
 	return q, woken
 }
 
-func newJob(n int) *job { return &job{ranges: make([]Range, n), done: make(chan struct{})} }
+func newJob(n int) *job {
+	return &job{handle: new(Handle), ranges: make([]Range, n), done: make(chan struct{})}
+}
 
 func over(j *job) bool {
 	select {

@@ -32,8 +32,9 @@ class Plan:
             which the loop waited for a batch), ``"missed_rows"`` (accesses to rows that are not cached),
             ``"floor_bytes"`` and ``"floor_seconds"`` (one scan of the features, no more of them than these rows touch,
             and each of these rows written once and read once, at the device's rates in sequence),
-            ``"measured_bytes_read"`` and ``"measured_bytes_written"`` (from the first read to the last, with those for
-            the plan of the next window), ``"early"`` (whether it was scanned while the window before was executed).
+            ``"measured_bytes_read"`` and ``"measured_bytes_written"`` (of rows, from the first read to the last, with
+            those for the plan of the next window; neighbour lists and edge tensors are counted neither in them nor in
+            the seconds), ``"early"`` (whether it was scanned while the window before was executed).
             ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"packing"``, ``"reading"``,
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
             seconds since the loader was opened. ``"more_memory"``: what epochs are predicted to move with this
