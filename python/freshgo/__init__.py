@@ -8,8 +8,8 @@
     for batch in loader:
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
-Importing this package loads no native code; the first store, graph, conversion or operator does. ``freshgo.ops``,
-``freshgo.nn``, ``freshgo.factored`` and other parts that not every program needs are imported at their first use.
+Importing this package loads no native code; the first store, graph, conversion or operator does. Most classes, and the
+modules ``distributed``, ``factored``, ``nn`` and ``ops``, are imported at their first use.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from freshgo import distributed, errors
-from freshgo._args.versions import StoreVersion
-from freshgo._batch.structure import HeteroBlock
+from freshgo import errors
 from freshgo._native.process import library
 from freshgo.append import append
-from freshgo.batch import Batch, Block
 from freshgo.convert import convert
 from freshgo.errors import FreshgoError
-from freshgo.heterobatch import HeteroBatch, TypeBatch
-from freshgo.ids import Ids
 from freshgo.infer import infer
-from freshgo.loader import Loader
-from freshgo.memory import MemoryBudget
-from freshgo.plan import Plan
-from freshgo.policies import Belady, Hotness, Online
 from freshgo.propagate import propagate
 from freshgo.relayout import relayout
-from freshgo.samplers import Labor, RandomWalk
 from freshgo.shard import shard
 from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
 from freshgo.update import update
 
 if TYPE_CHECKING:
+    from freshgo import distributed
+    from freshgo._args.versions import StoreVersion
+    from freshgo._batch.structure import HeteroBlock
+    from freshgo.batch import Batch, Block
+    from freshgo.heterobatch import HeteroBatch, TypeBatch
     from freshgo.history import History
+    from freshgo.ids import Ids
     from freshgo.lab import Simulation, hotness, plot_policies, simulate
     from freshgo.links import LinkLoader
+    from freshgo.loader import Loader
+    from freshgo.memory import MemoryBudget
+    from freshgo.plan import Plan
+    from freshgo.policies import Belady, Hotness, Online
+    from freshgo.samplers import Labor, RandomWalk
     from freshgo.tables import Table, convert_tables
 
 __version__ = "0.1.0"
@@ -93,24 +94,39 @@ __all__ = [
 
 
 _LATER = {
-    **dict.fromkeys(("Simulation", "hotness", "plot_policies", "simulate"), "lab"),
-    **dict.fromkeys(("Table", "convert_tables"), "tables"),
-    "History": "history",
-    "LinkLoader": "links",
+    "batch": ("Batch", "Block"),
+    "heterobatch": ("HeteroBatch", "TypeBatch"),
+    "history": ("History",),
+    "ids": ("Ids",),
+    "lab": ("Simulation", "hotness", "plot_policies", "simulate"),
+    "links": ("LinkLoader",),
+    "loader": ("Loader",),
+    "memory": ("MemoryBudget",),
+    "plan": ("Plan",),
+    "policies": ("Belady", "Hotness", "Online"),
+    "samplers": ("Labor", "RandomWalk"),
+    "tables": ("Table", "convert_tables"),
+    "_args.versions": ("StoreVersion",),
+    "_batch.structure": ("HeteroBlock",),
 }
-"""The modules of names that are imported at their first use, so that ``import freshgo`` is quick.
+"""Modules that are imported at the first use of one of these names, so that ``import freshgo`` is quick.
 
 A function that has the name of its module cannot be among them: importing the module would put that in its place.
 """
 
+_MODULES = ("distributed", "factored", "nn", "ops")
+"""The same of modules: nn needs PyG, ops registers operators with torch, and the others need the loader."""
+
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("factored", "nn", "ops"):  # nn needs PyG, and ops registers operators with torch
+    if name in _MODULES:
         return importlib.import_module(f"freshgo.{name}")
-    if name in _LATER:
-        return getattr(importlib.import_module(f"freshgo.{_LATER[name]}"), name)
-    raise AttributeError(f"module 'freshgo' has no attribute {name!r}")
+    module = next((module for module, names in _LATER.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module 'freshgo' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"freshgo.{module}"), name)
+    return value

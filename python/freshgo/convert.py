@@ -19,7 +19,6 @@ from freshgo._native import convert as native_convert
 from freshgo._native.store import Store as NativeStore
 from freshgo._sources.landing import landed
 from freshgo._sources.opening import Opening
-from freshgo._sources.recognise import graph_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
 from freshgo.store import Store
@@ -126,6 +125,8 @@ def convert(
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """
     n_bytes = parse_size("memory", memory)
+    from freshgo._sources.recognise import graph_of
+
     wanted = None if relayout is None else Relayout.of(relayout)
     if isinstance(data, Store):
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")

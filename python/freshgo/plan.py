@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from freshgo._args.size import format_size
-from freshgo._plots.plan import by_size, figure
-from freshgo._plots.timeline import timeline
+from freshgo._plots.table import by_size, html_table
 
 _SHOWN = 12
 """Windows that the text lists; the data and the picture have all of them."""
@@ -99,21 +97,21 @@ class Plan:
         return str(self)
 
     def _repr_html_(self) -> str:
-        body = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.rows()
-        )
-        return f"<table>{body}</table>" if body else "nothing is planned"
+        rows = self.rows()
+        return html_table(rows) if rows else "nothing is planned"
 
     def plot(self) -> Any:
         """Return a matplotlib figure: memory; seconds, bytes and requests of every option; predicted and measured
         seconds."""
+        from freshgo._plots.plan import figure
+
         return figure(self)
 
     def plot_timeline(self) -> Any:
         """Return a matplotlib figure of ``data["timeline"]``: when the loader sampled, planned, scanned, packed and
         read, and when the loop waited for a batch."""
+        from freshgo._plots.timeline import timeline
+
         return timeline(self)
 
 

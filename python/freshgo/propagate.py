@@ -14,7 +14,6 @@ from freshgo._args.aggregates import REDUCTIONS
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
-from freshgo._data.propagation import propagated
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store
@@ -99,6 +98,8 @@ def propagate(
     hops, n_bytes = checks.count("hops", hops, 1), parse_size("memory", memory)
     called = f"{tensor}_{reduce}" if name is None else name
     if not isinstance(data, Store | str | os.PathLike):
+        from freshgo._data.propagation import propagated
+
         made = propagated(
             data,
             tensor,

@@ -21,7 +21,6 @@ from freshgo._args.types import UNNAMED, EdgeType, Types, label_of
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore
-from freshgo._sources.recognise import in_memory
 from freshgo.errors import DTypeError
 from freshgo.store import Store, StoredEdges, StoredNodes
 
@@ -147,6 +146,8 @@ class MemorySource:
     tensors: Collection[str] = ()
 
     def __init__(self, data: object, first_layer: object = None) -> None:
+        from freshgo._sources.recognise import in_memory
+
         given = graph_parts(in_memory(data))
         self.frames: Frames = given.frames
         parts, self.first = _choose(given, first_layer)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from freshgo._args import checks
 from freshgo._data.source import Source
-from freshgo._device import pinned_memory, row_cache
+from freshgo._device import pinned_memory
 from freshgo._device.mover import HELD, Ahead, Batches, CudaStreams, Mover, on_host
-from freshgo._device.row_cache import DeviceCache
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
 from freshgo._observe.ranges import stage
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
+
+if TYPE_CHECKING:
+    from freshgo._device.row_cache import DeviceCache
 
 
 class Delivery(Protocol):
@@ -158,8 +160,10 @@ def open_delivery(
     stay = on_host(source.types, options["num_relations"])
     if cache_bytes is None:
         return OnDevice(Mover(streams, stay=stay), None, look=look, narrow=bool(source.narrow))
+    from freshgo._device import row_cache
+
     ids = row_cache.choose(source, policy, options, cache_bytes)
-    cache = DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler(device))
+    cache = row_cache.DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler(device))
     try:
         with streams.side():
             cache.fill(row_cache.read_rows(source, ids, options), device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from freshgo._plots.canvas import new_figure
+from freshgo._plots.table import by_size
 
 _MIB = 2**20
 _CHOSEN, _OTHER, _UNFIT = "C2", "C0", "0.8"
@@ -19,12 +20,6 @@ class Planned(Protocol):
     def windows(self) -> list[dict[str, Any]]: ...
     @property
     def ratios(self) -> list[float]: ...
-
-
-def by_size(split: Any) -> list[tuple[str, int]]:
-    """Return the parts of the memory that have a size, largest first."""
-    parts = ((name.replace("_", " "), n) for name, n in (split or {}).items() if isinstance(n, int) and n > 0)
-    return sorted(parts, key=lambda part: -part[1])
 
 
 def figure(plan: Planned) -> Any:

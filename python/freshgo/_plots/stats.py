@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html as _html
 from collections.abc import Callable
 from typing import Any
 
 from freshgo._args.size import format_size
 from freshgo._plots.canvas import new_figure
+from freshgo._plots.table import html_table, html_title
 
 _STAGES = {
     "opening": "open",
@@ -73,12 +73,7 @@ def text(stats: dict[str, Any]) -> str:
 
 def html(title: str, stats: dict[str, Any]) -> str:
     """Return :func:`rows` as a table under ``title``."""
-    body = "".join(
-        f"<tr><th style='text-align:left'>{_html.escape(name)}</th>"
-        f"<td style='text-align:left'>{_html.escape(value)}</td></tr>"
-        for name, value in (rows(stats) if stats else [])
-    )
-    return f"<b>{_html.escape(title)}</b><table>{body}</table>"
+    return html_title(title) + html_table(rows(stats) if stats else [])
 
 
 def figure(stats: dict[str, Any]) -> Any:

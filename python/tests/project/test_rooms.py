@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import freshgo
+
 PACKAGE = Path(__file__).resolve().parents[2] / "freshgo"
 
 LEAVES = {"_args", "errors"}
@@ -153,3 +155,20 @@ def test_a_room_exports_nothing_itself() -> None:
 def test_only_public_modules_lie_flat() -> None:
     flat = {path.stem for path in PACKAGE.glob("_*.py")}
     assert flat == {"__init__", "__main__"}
+
+
+def test_names_that_are_imported_later_are_those_of_type_checkers() -> None:
+    tree = ast.parse(MODULES["freshgo"].read_text())
+    (guarded,) = (node.body for node in tree.body if isinstance(node, ast.If))
+    for_checkers = {
+        alias.name: node.module for node in guarded if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    later = {name: f"freshgo.{module}" for module, names in freshgo._LATER.items() for name in names}
+    modules = {name: "freshgo" for name in freshgo._MODULES if name in freshgo.__all__}
+    assert for_checkers == later | modules
+    assert not set(later) & set(freshgo._LATER)  # importing the module would put it in the place of the name
+    assert set(freshgo.__all__) <= set(dir(freshgo))
+    for name in freshgo.__all__:
+        assert getattr(freshgo, name) is getattr(freshgo, name) is not None
+    with pytest.raises(AttributeError, match="module 'freshgo' has no attribute 'Loadr'"):
+        freshgo.Loadr  # noqa: B018
