@@ -112,8 +112,8 @@ func (o *Options) validateLinkTimes(p *parts, t *tensor, own bool) error {
 	case t == nil || o.SeedTimes != nil:
 		return nil
 	case !t.byEdge:
-		return fmt.Errorf("%w: time_attr %q has times of nodes, so edge_label_time must give a time for each link",
-			ErrOption, t.name)
+		return fmt.Errorf("%w: 'edge_label_time' is not set: time_attr %q has times of nodes, "+
+			"so it must give a time for each link", ErrOption, t.name)
 	case !own:
 		return fmt.Errorf("%w: edge type %s has no time_attr %q of its own, "+
 			"so edge_label_time must give a time for each link",

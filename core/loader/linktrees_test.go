@@ -127,7 +127,7 @@ func TestWrongTimesOfLinks(t *testing.T) {
 		"no times": {d, func(o *Options) { o.TimeAttr = "time" },
 			`time_attr "time" needs edge_label_time, a time for each link`},
 		"of nodes": {d, func(o *Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil },
-			`time_attr "y" has times of nodes, so edge_label_time must give a time for each link`},
+			`'edge_label_time' is not set: time_attr "y" has times of nodes, so it must give a time for each link`},
 		"too few": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 320) },
 			"edge_label_time has 320 times, expected one for each of 321 links"},
 		"of no edge": {d, func(o *Options) {

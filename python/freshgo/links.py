@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from freshgo._args import checks
 from freshgo._args.types import EdgeType
 from freshgo._loader import link_inputs, on_demand
@@ -119,7 +121,8 @@ class LinkLoader(Loader[BatchType]):
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges
         )
         times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))
-        super().__init__(_without_labels(data), num_neighbors, input_time=times, **options)
+        graph = _with_type(_without_labels(data), self._links.edge_type)
+        super().__init__(graph, num_neighbors, input_time=times, **options)
 
     def __call__(self, index: Any) -> BatchType:
         """Return one batch now, of the links at these places, with ``input_id = index``: see :meth:`Loader.__call__`.
@@ -167,6 +170,14 @@ def _without_labels(data: object) -> object:
         return parts if any(parts[name] is not part for name, part in items.items()) else data
     rest = _without(items)
     return data if rest is items else rest
+
+
+def _with_type(data: object, of: Any) -> object:
+    """Return PyG's HeteroData without any edges with an empty edge type, that of its links; others as they are."""
+    if of is None or isinstance(data, Mapping) or getattr(data, "edge_types", None) != []:
+        return data
+    edge_type = of if len(of) == 3 else (of[0], "to", of[1])  # as PyG calls it
+    return {**data.to_dict(), edge_type: {"edge_index": torch.empty((2, 0), dtype=torch.long)}}  # type: ignore[attr-defined]
 
 
 def _without(part: Any) -> Any:

@@ -142,6 +142,8 @@ def _types_of_homogeneous(data: object) -> dict[Any, Any]:
             f"the keys of a graph must be strings, got {next(k for k in items if not isinstance(k, str))!r}"
         )
     items = with_edge_index(items, "")
+    if items.get("edge_index") is None and _is_data(data):
+        items["edge_index"] = torch.empty((2, 0), dtype=torch.long)  # PyG's graph without edges
     if items.get("edge_index") is None:
         keys = ", ".join(map(repr, items)) or "none at all"
         raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}); without edges it is empty, [2, 0]")
@@ -163,6 +165,11 @@ def _types_of_homogeneous(data: object) -> dict[Any, Any]:
             )
         (edges if is_edge and (not is_node or "edge" in name) else nodes)[name] = array
     return {UNNAMED[0]: nodes, UNNAMED: edges}
+
+
+def _is_data(data: object) -> bool:
+    """Whether this is PyG's Data, which may have no edges, and not a mapping, where leaving them out is a slip."""
+    return not isinstance(data, Mapping | str | os.PathLike) and getattr(data, "num_nodes", None) is not None
 
 
 def _items(data: object, read: Callable[[Path], dict[Any, Any]], expected: str) -> dict[Any, Any]:

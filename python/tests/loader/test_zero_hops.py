@@ -79,3 +79,25 @@ def test_expected_counts_input_nodes_alone(form: Form) -> None:
     hot = freshgo.hotness(form.path, "expected", num_neighbors=[], input_nodes=form.inputs([1, 4]))
     hot = hot[form.node_type] if isinstance(hot, dict) else hot
     assert hot.nonzero().view(-1).equal(torch.tensor([1, 4]))
+
+
+def test_pyg_graphs_without_edges() -> None:
+    """PyG's objects may leave edges out; in a mapping that stays an error."""
+    data = pytest.importorskip("torch_geometric.data")
+    with Loader(data.Data(x=torch.arange(7.0)[:, None]), [-1], batch_size=3) as loader:
+        assert [batch.x.flatten().tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5], [6]]
+    ends = torch.randint(0, 100, (2, 60), generator=torch.Generator().manual_seed(0))
+    with LinkLoader(data.Data(num_nodes=100), [], ends, batch_size=20) as loader:
+        for at, batch in enumerate(loader):
+            want = ends[:, 20 * at : 20 * at + 20]
+            assert batch.n_id[batch.edge_label_index].equal(want)
+            assert batch.num_nodes == want.unique().numel()
+    graph = data.HeteroData(paper={"num_nodes": 100})
+    for of in (("paper", "paper"), ("paper", "cites", "paper")):
+        with LinkLoader(graph, [], (of, ends), batch_size=20) as loader:
+            batch = next(iter(loader))
+            assert batch["paper"].n_id[batch[of].edge_label_index].equal(ends[:, :20])
+            assert batch[of].input_id.tolist() == list(range(20))
+    for wrong in ({"x": torch.zeros(7, 1)}, graph):
+        with pytest.raises(freshgo.errors.InvalidArgumentError, match=r"no 'edge_index'|no edge types"):
+            Loader(wrong, [-1])
