@@ -36,11 +36,17 @@ def record(bench: str, case: str, name: str, values: Iterable[float], unit: str 
             lines.write(json.dumps(line) + "\n")
 
 
-def pyg() -> str:
-    """PyG by what it samples with: its own sampler is the strongest where it is installed."""
+def pyg() -> str | None:
+    """PyG by what it samples with: its own sampler is the strongest where it is installed. None where it has neither,
+    which its loaders say only when they sample."""
     from torch_geometric import typing
 
-    return "PyG with pyg-lib" if typing.WITH_PYG_LIB else "PyG with torch-sparse"
+    if typing.WITH_PYG_LIB:
+        return "PyG with pyg-lib"
+    if typing.WITH_TORCH_SPARSE:
+        return "PyG with torch-sparse"
+    print("PyG takes no part: it has no sampler here, bench/README.md says how to install one")
+    return None
 
 
 def contests(measured: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:

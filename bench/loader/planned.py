@@ -49,7 +49,7 @@ from freshgo import convert
 from freshgo._args.size import parse_size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from results import record
+from results import pyg, record
 
 BESIDE = 800 << 20
 """Bytes that freshgo gets beside the feature cache: topology, a working set of which it uses half, traces, plans and packs."""
@@ -212,7 +212,7 @@ def compare(runner: Runner, costs: dict[str, Any], budgets: list[float], memory:
                     if wanted(f"{name} + {kind}"):
                         turn = {"store": mine[name][0], "options": options, "work": kind, "amount": amount}
                         runner.python(title(f"{name} + {kind}", budget), turns.ours, **turn)
-            if wanted("map"):
+            if wanted("map") and pyg():
                 runner.python(title("map", budget), turns.mapped, cache=rows * ROW + PAGES, epochs=2)
         for name, (store, more) in mine.items():
             if wanted(name):

@@ -74,10 +74,9 @@ def main() -> None:
         "freshgo, accelerate": (fast, Loader(data, **options, transpose=True)),
         "freshgo, PyG's layers": (plain, Loader(data, **options)),
     }
-    try:
-        runs[pyg()] = (copy.deepcopy(plain), NeighborLoader(data, **options))
-    except ImportError as error:
-        print("PyG's NeighborLoader has no sampler here:", error)
+    rival = pyg()
+    if rival is not None:
+        runs[rival] = (copy.deepcopy(plain), NeighborLoader(data, **options))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(args.rounds + 1):
         for name, (model, loader) in runs.items():

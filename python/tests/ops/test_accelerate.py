@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,9 @@ from torch_geometric.utils import trim_to_layer
 
 from freshgo.nn import accelerate
 
+RESIDUAL = {"residual": True} if "residual" in inspect.signature(pyg.GATConv).parameters else {}
+"""Of GATConv, since PyG 2.6."""
+
 LAYERS: dict[str, Callable[[], Any]] = {
     "sage": lambda: pyg.SAGEConv(16, 8),
     "sage-sum": lambda: pyg.SAGEConv(16, 8, aggr="sum", normalize=True),
@@ -38,7 +42,7 @@ LAYERS: dict[str, Callable[[], Any]] = {
     "gcn-plain": lambda: pyg.GCNConv(16, 8, normalize=False),
     "gcn-loopless": lambda: pyg.GCNConv(16, 8, add_self_loops=False, bias=False),
     "gat": lambda: pyg.GATConv(16, 8, heads=4),
-    "gat-mean": lambda: pyg.GATConv(16, 7, heads=3, concat=False, residual=True),
+    "gat-mean": lambda: pyg.GATConv(16, 7, heads=3, concat=False, **RESIDUAL),
     "gat-loopless": lambda: pyg.GATConv(16, 5, add_self_loops=False, negative_slope=0.1),
 }
 
