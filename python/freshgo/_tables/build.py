@@ -31,6 +31,11 @@ MOST_NODES = 1 << 32
 """Nodes of a type, so that both ends of an edge are one number of 64 bits, which DuckDB sorts faster than two."""
 
 
+WIDE = 4
+"""Numbers of an edge, more than which are put at their places and not sorted with the edge. Rows of one number take as
+long either way; of 8 half as long where they are put at their places, and their memory does not depend on how many."""
+
+
 @dataclasses.dataclass
 class Built:
     """A graph whose arrays lie in files."""
@@ -139,32 +144,48 @@ class Builder:
         ends = [f"{sources.node(from_key, 'ks')} AS src", f"{targets.node(to_key, 'kd')} AS dst"]
         every = not source.counted
         joined = [sources.join(from_key, "ks", all_rows=every), targets.join(to_key, "kd", all_rows=every)]
-        rows = f"({source.sql}) s {' '.join(joined)} {reading.joins}"
-        names = "".join(f", c{i}" for i in range(len(reading.selected)))
+        wide = reading.width > WIDE
+        rows = f"({source.numbered() if wide else source.sql}) s {' '.join(joined)} {reading.joins}"
+        names = [f"c{i}" for i in range(len(reading.selected))]
+        edges, ties = f"SELECT {', '.join([*ends, *reading.selected])} FROM {rows}", reading.ties
+        if wide:  # what is sorted is the number of a row, after a hash of all that it has
+            edges = f"SELECT {', '.join([*ends, *reading.selected, f's.{quoted(ROW)} AS number'])} FROM {rows}"
+            edges = f"SELECT src, dst, hash({', '.join(ties)}) AS tie, number FROM ({edges})"
+            names = ties = ["tie", "number"]
         count = max(1, sources.count)
-        sql = f"SELECT {_pair('dst', count, 'src')}{names} FROM e"
+        sql = f"SELECT {', '.join([_pair('dst', count, 'src'), *names])} FROM e"
         both = table.reverse and spec.of == UNNAMED
         if both:
-            sql += f" UNION ALL SELECT {_pair('src', count, 'dst')}{names} FROM e"
-        sql = (
-            f"WITH e AS (SELECT {', '.join([*ends, *reading.selected])} FROM {rows}) "
-            f"SELECT * FROM ({sql}) ORDER BY {', '.join(['pair', *reading.ties])}"
-        )
+            back = ["tie", "-1 - number"] if wide else names
+            sql += f" UNION ALL SELECT {', '.join([_pair('src', count, 'dst'), *back])} FROM e"
+        sql = f"WITH e AS ({edges}) SELECT * FROM ({sql}) ORDER BY {', '.join(['pair', *ties])}"
+        given = source.count(self._db) if wide or not every else 0
+        order = Placed(self._files, given * (1 + both), self._db.memory // 8)
         ends_out = [self._files.new(), self._files.new()]
         done = 0
-        for batch in reading.batches(f"edges {' '.join(spec.of)}".strip(), sql, 0):
+        stage = f"edges {' '.join(spec.of)}".strip()
+        for batch in reading.batches(stage, sql, 0):
             if batch.column(0).null_count:
                 raise self._dangling(source, sources, targets)
             pairs = np.empty((batch.num_rows, 2), np.int64)
             pairs[:, 1], pairs[:, 0] = np.divmod(batch.column(0).to_numpy(), np.uint64(count))
-            done += len(pairs)
             ends_out[0].append(pairs)
             if table.reverse and not both:
                 ends_out[1].append(pairs[:, ::-1])
-            for out, rows_of_tensor in zip(reading.outs, reading.arrays(batch, 1), strict=True):
-                out.append(rows_of_tensor)
-        if not every and done != source.count(self._db) * (1 + both):
+            if wide:
+                numbers = batch.column(2).to_numpy()
+                if len(pairs) and numbers.max() >= given:
+                    raise _changed(source)
+                numbers = np.where(numbers < 0, given - 1 - numbers, numbers)
+                order.put(numbers, [np.arange(done, done + len(pairs))])
+            else:
+                for out, rows_of_tensor in zip(reading.outs, reading.arrays(batch, 1), strict=True):
+                    out.append(rows_of_tensor)
+            done += len(pairs)
+        if (wide or not every) and done != given * (1 + both):
             raise self._dangling(source, sources, targets)
+        if wide and done:
+            self._put_rows(stage, source, reading, order, given)
         arrays = reading.finished()
         edge_type: Any = spec.of
         self._built.parts.edges[edge_type] = EdgeParts(_edge_list(ends_out[0].finish(np.int64, (2,))), arrays)
@@ -172,6 +193,26 @@ class Builder:
             name = (edge_type[2], reverse_names(edge_type[1])[0], edge_type[0])
             back = _edge_list(ends_out[1].finish(np.int64, (2,)))
             self._built.parts.edges[name] = EdgeParts(back, dict(arrays))
+
+    def _put_rows(self, stage: str, source: Source, reading: Reading, order: Placed, count: int) -> None:
+        """Read the rows of a table of edges in the order in which they lie. ``order`` has the place of each, and behind
+        these the places of the edges that lead back."""
+        out = self._files.new()
+        order.finish([out])
+        by_row = np.memmap(out.finish(np.int64).path, np.int64, "r")  # rows come in their order, or nearly
+        placed = Placed(self._files, order.count, self._db.memory // 8)
+        columns = [f"s.{quoted(ROW)} AS number", *reading.selected]
+        sql = f"SELECT {', '.join(columns)} FROM ({source.numbered()}) s {reading.joins}"
+        for batch in reading.batches(stage, sql, count):
+            numbers, arrays = batch.column(0).to_numpy(), reading.arrays(batch, 1)
+            if len(numbers) and numbers.max() >= count:
+                raise _changed(source)
+            for first in range(0, order.count, count):
+                placed.put(np.asarray(by_row[numbers + first]), arrays)
+            del batch, arrays  # they may be large, and the next ones come
+        if placed.came != order.count:
+            raise _changed(source)
+        placed.finish(reading.outs)
 
     def _dangling(self, source: Source, sources: Keys, targets: Keys) -> InvalidArgumentError:
         """Say which end of an edge is no node."""

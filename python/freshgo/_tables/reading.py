@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,8 +88,7 @@ class Reading:
 
     def batches(self, stage: str, sql: str, total: int) -> Iterator[Any]:
         """Yield batches of about a thirty-second of the memory, and report how far it is."""
-        widths = [self._width(column) for column in self._columns]
-        rows = self._db.memory // 32 // (16 + 8 * sum(widths))
+        rows = self._db.memory // 32 // (16 + 8 * self.width)
         rows = min(max(rows // 2048 * 2048, 2048), 1 << 17)
         done = 0
         if self._progress is not None:
@@ -100,6 +100,11 @@ class Reading:
             done += count
             if self._progress is not None:
                 self._progress(f"reading {stage}", done, total)
+
+    @functools.cached_property
+    def width(self) -> int:
+        """How many numbers the first row has."""
+        return sum(self._width(column) for column in self._columns)
 
     def _width(self, column: Column) -> int:
         if not column.is_list:

@@ -16,9 +16,10 @@ from seeds import seed as seed_of
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
-from pyarrow import parquet  # noqa: E402
+from pyarrow import csv, parquet  # noqa: E402
+from tables import checksums  # noqa: E402
 
-from freshgo import Table, convert_tables, errors  # noqa: E402
+from freshgo import Loader, Store, Table, convert_tables, errors  # noqa: E402
 
 pytestmark = pytest.mark.explore
 
@@ -78,14 +79,81 @@ def test_very_wide_csv(tmp_path: Path, columns: int) -> None:
     check_wide(tmp_path / "a.csv", columns, tmp_path / "g")
 
 
+@pytest.mark.parametrize("width", [4, 5, 40])
+@pytest.mark.parametrize("kind", ["plain", "both", "types", "csv"])
+def test_wide_edges(tmp_path: Path, kind: str, width: int) -> None:
+    """Edges of so many numbers that they are not sorted: those between two nodes in any order of the rows."""
+    rng = np.random.default_rng(seed_of(2))
+    names, count = [f"v{i}" for i in range(width)], 3000
+    ends = rng.integers(0, 40, (2, count)) * 7
+    rows = rng.random((count, width), dtype=np.float32)
+    rows[::5] = rows[0]  # edges that are alike, and edges between the same nodes that differ
+    table = pa.table({"s": ends[0], "d": ends[1], **{n: rows[:, i] for i, n in enumerate(names)}})
+    shuffled = table.take(pa.array(rng.permutation(count)))
+    given: dict[str, Any] = {"src": "s", "dst": "d", "tensors": {"edge_attr": names}}
+    given["reverse"] = kind in ("both", "types")
+    nodes: Any = Table(pa.table({"id": np.arange(40) * 7}), id="id")
+    of: Any = ("a", "to", "a")
+    paths: list[Any] = []
+    for at, each in enumerate((table, shuffled)):
+        source: Any = each
+        if kind == "csv":
+            source = tmp_path / f"{at}.csv"
+            csv.write_csv(each, source)
+        typed = kind == "types"
+        edges = Table(source, **given)
+        paths.append(tmp_path / f"g{at}")
+        convert_tables({"a": nodes} if typed else nodes, {of: edges} if typed else edges, paths[-1], **SMALL).close()
+    first, second = (Store.open(path) for path in paths)
+    with first, second:
+        assert checksums(first) == checksums(second)
+        with Loader(first, [-1], "a" if kind == "types" else None, batch_size=40) as loader:
+            (batch,) = loader
+        forth = [(*pair, *row) for pair, row in zip((ends // 7).T.tolist(), rows.tolist(), strict=True)]
+        back = [(d, s, *row) for s, d, *row in forth]
+        if kind != "types":
+            assert edges_of(batch.n_id, batch) == sorted(forth + back if kind == "both" else forth)
+        else:
+            assert edges_of(batch["a"].n_id, batch[of]) == sorted(forth)
+            assert edges_of(batch["a"].n_id, batch["a", "rev_to", "a"]) == sorted(back)
+
+
+def edges_of(n_id: Any, edges: Any) -> list[tuple[float, ...]]:
+    """The ends and the rows of edges, sorted."""
+    pairs = n_id[edges.edge_index].T.tolist()
+    return sorted((*pair, *row) for pair, row in zip(pairs, edges.edge_attr.tolist(), strict=True))
+
+
+def test_wrong_wide_edges(tmp_path: Path) -> None:
+    wide_rows = pa.FixedSizeListArray.from_arrays(np.arange(400, dtype=np.float32), 100)
+    nodes = Table(pa.table({"id": [1, 2, 3]}), id="id")
+    for d, v, wrong in (
+        ([2, 3, 9, 1], wide_rows, "column 'd', row 2 .*: no node has this key"),
+        ([2, 3, None, 1], wide_rows, "column 'd', row 2 .*: null"),
+        ([2, 3, 1, 1], pa.array([[1.0] * 100, None, [1.0] * 100, [1.0] * 100]), "column 'v', row 1 .*: null"),
+        ([2, 3, 1, 1], pa.array([[1.0] * 100, [2.0] * 99, *[[1.0] * 100] * 2]), "column 'v', row 1 .*99"),
+    ):
+        edges = Table(pa.table({"s": [1, 1, 2, 3], "d": d, "v": v}), src="s", dst="d", tensors={"edge_attr": "v"})
+        with pytest.raises(errors.InvalidArgumentError, match=wrong):
+            convert_tables(nodes, edges, tmp_path / "g", **SMALL)
+    assert not list(tmp_path.iterdir())
+    table = pa.table({"s": [1, 1, 2, 3], "d": [2, 3, 9, 1], "v": wide_rows})
+    edges = Table(table, src="s", dst="d", tensors={"w": "v"})
+    with convert_tables(nodes, edges, tmp_path / "g", missing="add", **SMALL) as store:
+        assert store["w"][:, 0].tolist() == [300, 0, 100, 200]  # by target
+    empty = Table(table.slice(0, 0), src="s", dst="d", tensors={"w": "v"})
+    with convert_tables(nodes, empty, tmp_path / "h", **SMALL) as store:
+        assert store.num_edges == 0
+
+
 GROWTH = """
 import resource, sys, pyarrow, duckdb, numpy, torch, freshgo
 from freshgo import Table
 def peak():
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) << 10
 def convert(nodes, edges, path, memory):
-    freshgo.convert_tables(Table(nodes, id="id", features="v"), Table(edges, src="s", dst="d"), path, memory=memory,
-                           progress=False).close()
+    edges = Table(edges, src="s", dst="d", tensors={tensors!r})
+    freshgo.convert_tables(Table(nodes, id="id", features="v"), edges, path, memory=memory, progress=False).close()
 convert({small!r} + "/n.parquet", {small!r} + "/e.parquet", {small!r} + "/g", "128MiB")
 before = peak()
 convert({large!r} + "/n.parquet", {large!r} + "/e.parquet", {large!r} + "/g", {memory!r})
@@ -93,8 +161,8 @@ print(peak() - before)
 """
 
 
-def tables_of(folder: Path, count: int, width: int, edges: int) -> None:
-    """Nodes with features of 256 values, which Parquet stores in a quarter of their bytes, written piece by piece."""
+def tables_of(folder: Path, count: int, width: int, edges: int, edge_width: int = 0) -> None:
+    """Nodes, and edges, with rows of 256 values, which Parquet stores in a quarter of their bytes, in pieces."""
     folder.mkdir()
     values = np.random.default_rng(seed_of(1)).random(256, dtype=np.float32)
     rng = np.random.default_rng(seed_of(0))
@@ -107,14 +175,23 @@ def tables_of(folder: Path, count: int, width: int, edges: int) -> None:
                 pa.table({"id": part, "v": pa.FixedSizeListArray.from_arrays(rows, width)}, schema), row_group_size=5000
             )
     ends = ids[rng.integers(count, size=(2, edges))]
-    parquet.write_table(pa.table({"s": ends[0], "d": ends[1]}), folder / "e.parquet", row_group_size=100_000)
+    if not edge_width:
+        parquet.write_table(pa.table({"s": ends[0], "d": ends[1]}), folder / "e.parquet", row_group_size=100_000)
+        return
+    schema = pa.schema({"s": pa.int64(), "d": pa.int64(), "v": pa.list_(pa.float32(), edge_width)})
+    with parquet.ParquetWriter(folder / "e.parquet", schema, compression="none") as out:
+        for part in np.array_split(ends, max(edges // 5000, 1), axis=1):
+            rows = values[rng.integers(256, size=part.shape[1] * edge_width, dtype=np.uint8)]
+            columns = [part[0], part[1], pa.FixedSizeListArray.from_arrays(rows, edge_width)]
+            out.write_table(pa.table(columns, schema=schema), row_group_size=5000)
 
 
-def growth(tmp_path: Path, count: int, width: int, edges: int, memory: str) -> int:
+def growth(tmp_path: Path, count: int, width: int, edges: int, memory: str, edge_width: int = 0) -> int:
     """By how much the peak of resident memory grows, beyond that of a small conversion, in bytes."""
-    tables_of(tmp_path / "small", 100, 4, 1000)
-    tables_of(tmp_path / "large", count, width, edges)
-    code = GROWTH.format(small=str(tmp_path / "small"), large=str(tmp_path / "large"), memory=memory)
+    tables_of(tmp_path / "small", 100, 4, 1000, edge_width)
+    tables_of(tmp_path / "large", count, width, edges, edge_width)
+    tensors = {"w": "v"} if edge_width else {}
+    code = GROWTH.format(small=str(tmp_path / "small"), large=str(tmp_path / "large"), memory=memory, tensors=tensors)
     done = subprocess.run([sys.executable, "-I", "-c", textwrap.dedent(code)], check=True, capture_output=True)
     return int(done.stdout)
 
@@ -129,3 +206,8 @@ def test_memory(tmp_path: Path) -> None:
 def test_memory_of_wide_rows(tmp_path: Path, count: int, width: int, memory: str) -> None:
     """256 MB of features within 128 MiB, and 2 GB within 256 MiB."""
     assert growth(tmp_path, count, width, 10 * count, memory) <= int(memory[:-3]) << 20
+
+
+def test_memory_of_wide_edges(tmp_path: Path) -> None:
+    """200 MB of edge tensors, whose rows DuckDB could not sort within 128 MiB."""
+    assert growth(tmp_path, 20_000, 4, 100_000, "128MiB", 512) <= 128 << 20
