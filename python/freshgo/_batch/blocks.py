@@ -14,7 +14,27 @@ from freshgo.errors import InvalidArgumentError
 
 
 class Blocks:
-    """Gives a batch its per-layer view; see :meth:`blocks`."""
+    """Gives a batch its per-layer view; see :meth:`blocks`. The attributes are declared for type checkers and editors;
+    ``x``, ``y`` and other tensors are there if the graph has them."""
+
+    x: Tensor
+    """``[num_nodes, columns]``: the rows of the nodes."""
+    y: Tensor
+    """The labels of the nodes."""
+    edge_index: Tensor
+    """int64 ``[2, num_edges]``: row 0 the source, row 1 the target."""
+    n_id: Tensor
+    """int64 ``[num_nodes]``: the user's numbers, the input nodes first."""
+    e_id: Tensor
+    """int64 ``[num_edges]``: the user's numbers of the edges; not with ``return_edge_id=False``."""
+    input_id: Tensor
+    """int64 ``[batch_size]``: the positions of the input nodes in ``input_nodes``; their numbers if that is a mask."""
+    batch_size: int
+    num_nodes: int
+    num_sampled_nodes: list[int]
+    """The input nodes, then the new nodes of each hop."""
+    num_sampled_edges: list[int]
+    """The edges of each hop."""
 
     def blocks(self) -> list[Block]:
         """Return one bipartite :class:`Block` per layer, in the order a model applies them.
@@ -37,7 +57,11 @@ class Blocks:
 
 
 class HeteroBlocks:
-    """Gives a batch of a heterogeneous graph its per-layer view; see :meth:`blocks`."""
+    """Gives a batch of a heterogeneous graph its per-layer view; see :meth:`blocks`. The attributes are declared for
+    type checkers and editors."""
+
+    x_dict: dict[str, Tensor]
+    edge_index_dict: dict[EdgeType, Tensor]
 
     def blocks(self) -> list[HeteroBlock]:
         """Return one bipartite :class:`HeteroBlock` per layer, in the order a model applies them.

@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import HeteroData
 from typing_extensions import assert_type
 
-from freshgo import Batch, LinkLoader, Loader, Store
+from freshgo import Batch, Block, HeteroBatch, LinkLoader, Loader, Store
 from freshgo.pyg import Data
 
 
@@ -24,5 +24,10 @@ def batches(store: Store) -> None:
     assert_type(next(iter(Loader(store, [2], transform=rows))), torch.Tensor)
     assert_type(next(iter(LinkLoader[Batch](store, [2]))), Batch)
     assert_type(next(iter(Loader[HeteroData](store, [2]))), HeteroData)
+    for batch in Loader(store, [2]):
+        assert_type(batch.x, torch.Tensor)
+        assert_type(batch.num_sampled_nodes, list[int])
+        assert_type(batch.blocks(), list[Block])
+    assert_type(next(iter(Loader[HeteroBatch](store, [2]))).x_dict, dict[str, torch.Tensor])
     with Loader(store, [2]) as loader:
         assert_type(loader, Loader[Data])
