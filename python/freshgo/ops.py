@@ -137,7 +137,7 @@ def aggregate(
 
 def mean_scale(ptr: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the factors that turn sums over rows of ``dtype`` into means: ``[targets]``."""
-    return ptr.diff().clamp_(min=1).to(_kernels.real(dtype)).reciprocal_()
+    return ptr.diff().clamp_(min=1).to(_kernels.real(dtype)).reciprocal()  # in place, torch 2.4 exports nothing
 
 
 def scaled_sum(x: Tensor, index: Tensor, ptr: Tensor, scale: Tensor, transposed: Transposed | None) -> Tensor:
