@@ -156,8 +156,8 @@ class Builder:
         sql = f"SELECT {', '.join([_pair('dst', count, 'src'), *names])} FROM e"
         both = table.reverse and spec.of == UNNAMED
         if both:
-            back = ["tie", "-1 - number"] if wide else names
-            sql += f" UNION ALL SELECT {', '.join([_pair('src', count, 'dst'), *back])} FROM e"
+            turned = ["tie", "-1 - number"] if wide else names
+            sql += f" UNION ALL SELECT {', '.join([_pair('src', count, 'dst'), *turned])} FROM e"
         sql = f"WITH e AS ({edges}) SELECT * FROM ({sql}) ORDER BY {', '.join(['pair', *ties])}"
         given = source.count(self._db) if wide or not every else 0
         order = Placed(self._files, given * (1 + both), self._db.memory // 8)
