@@ -17,12 +17,24 @@
 /* Where ranges begin and end: a page of any system. Of a range that is shorter only its first pages take memory. */
 enum { BLOCK = 64 << 10 };
 
+/* Every size of a buffer from 8 MiB on is whole huge pages. Such ranges lie in the second half of the address space,
+ * which the system fills with huge pages where it may do so for shared memory. */
+enum { HUGE_PAGE = 2 << 20, HUGE_RANGE = 4 * HUGE_PAGE };
+
 static size_t whole(size_t n_bytes) { return (n_bytes + BLOCK - 1) / BLOCK * BLOCK; }
+
+/* Where the half of huge pages begins. Memory that is too small has none. */
+static size_t huge_from(size_t n_bytes) {
+  size_t half = (n_bytes / 2 + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  return half < n_bytes ? half : n_bytes;
+}
 
 static char *map(int fd, size_t n_bytes) {
   char *data = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (data == MAP_FAILED) return NULL;
   madvise(data, n_bytes, MADV_DONTDUMP); /* refused by some kernels; only larger dumps then */
+  size_t first = huge_from(n_bytes);
+  if (first < n_bytes) madvise(data + first, n_bytes - first, MADV_HUGEPAGE); /* refused by many; only slower then */
   return data;
 }
 
@@ -36,7 +48,7 @@ typedef struct range {
 static struct {
   pthread_mutex_t lock;
   char *data;
-  size_t n_bytes, used;
+  size_t n_bytes, used, used_huge; /* up to where the first half is used, and the second */
   range *unused[FGI_SHARED_CLASSES];
 } ours = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -60,6 +72,7 @@ int32_t fg_batches_share(fg_shared *shared, fg_error *err) {
   } else {
     ours.n_bytes = n_bytes;
     ours.used = whole(n_bytes / BLOCK); /* a byte for each block comes first */
+    ours.used_huge = huge_from(n_bytes);
     shared->fd = fd;
     shared->data = ours.data;
   }
@@ -68,7 +81,9 @@ int32_t fg_batches_share(fg_shared *shared, fg_error *err) {
 }
 
 void *fgi_shared_take(int size_class, size_t capacity) {
-  size_t n_bytes = whole(capacity);
+  int huge = capacity >= HUGE_RANGE;
+  size_t n_bytes = whole(capacity), *used = huge ? &ours.used_huge : &ours.used;
+  size_t end = huge ? ours.n_bytes : huge_from(ours.n_bytes);
   void *data = NULL;
   pthread_mutex_lock(&ours.lock);
   range *r = ours.unused[size_class];
@@ -76,9 +91,9 @@ void *fgi_shared_take(int size_class, size_t capacity) {
     ours.unused[size_class] = r->next;
     data = r->data;
     free(r);
-  } else if (n_bytes <= ours.n_bytes - ours.used) {
-    data = ours.data + ours.used;
-    ours.used += n_bytes;
+  } else if (n_bytes <= end - *used) {
+    data = ours.data + *used;
+    *used += n_bytes;
   }
   pthread_mutex_unlock(&ours.lock);
   return data;

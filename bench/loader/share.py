@@ -59,6 +59,7 @@ def rank_of(
     rank: int,
     file: str,
     out,
+    step,
     share: bool,
     group: limited.Group | None,
     path: Path,
@@ -87,7 +88,7 @@ def rank_of(
             for batch in loader:
                 if epoch == 0:
                     assert torch.equal(batch.x[:, 0].long(), batch.n_id)
-                dist.barrier()  # as a step of DDP
+                step.wait()  # as a step of DDP; while ranks wait in gloo's barrier, its threads take processor time
         dist.barrier()
         seconds = time.monotonic() - began
         used = own_seconds() + share * (rank == 0) * server_seconds() - used
@@ -102,9 +103,9 @@ def measured(share: bool, *arguments: object) -> tuple[float, float, float]:
     """Bytes, seconds and seconds of processors."""
     context = get_context("spawn")
     with tempfile.TemporaryDirectory() as directory:
-        out = context.Queue()
+        out, step = context.Queue(), context.Barrier(RANKS)
         ranks = [
-            context.Process(target=rank_of, args=(rank, f"{directory}/group", out, share, *arguments))
+            context.Process(target=rank_of, args=(rank, f"{directory}/group", out, step, share, *arguments))
             for rank in range(RANKS)
         ]
         for process in ranks:

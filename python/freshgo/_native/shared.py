@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -63,11 +63,8 @@ class Lent:
 
     def send(self, tensors: Mapping[str, torch.Tensor]) -> list[Place]:
         """Lend the tensors of a batch, and say where they lie."""
-        places = []
-        for name, tensor in tensors.items():
-            place = self._memory.lend(name, tensor)
-            self._sent.append((place, tensor))
-            places.append(place)
+        places = [self._memory.lend(name, tensor) for name, tensor in tensors.items()]
+        self._sent += zip(places, tensors.values(), strict=True)
         return places
 
     def settle(self, lost: Sequence[Place] = ()) -> None:
@@ -96,9 +93,9 @@ class SharedMapping(Handle):
             self._pointer = out.value
         self._versioned = dlpack.use_versioned()
 
-    def tensors(self, places: Sequence[Place]) -> dict[str, torch.Tensor]:
+    def tensors(self, places: Sequence[Place | tuple[Any, ...]]) -> dict[str, torch.Tensor]:
         """Return tensors over the memory, without a copy. When one dies, whoever made it may use its memory again."""
-        there = [place for place in places if place.offset >= 0]
+        there = [place for place in places if place[3] >= 0]
         arrays = (header.Array * len(there))()
         for array, place in zip(arrays, there, strict=True):
             dlpack.describe(array, *place)
@@ -110,8 +107,8 @@ class SharedMapping(Handle):
             dlpack.discard(slots, len(there), self._versioned)
             raise
         return {
-            place.name: made[place.name] if place.offset >= 0 else torch.empty(place.shape, dtype=dtype_of(place.dtype))
-            for place in places
+            name: made[name] if offset >= 0 else torch.empty(shape, dtype=dtype_of(dtype))
+            for name, dtype, shape, offset in places
         }
 
 

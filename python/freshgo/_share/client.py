@@ -16,9 +16,10 @@ from typing import Any, Literal
 from freshgo._native import abi
 from freshgo._native.loader import RawBatch, share_count
 from freshgo._native.options import LoaderOptions
-from freshgo._native.shared import Place, SharedMapping
+from freshgo._native.shared import SharedMapping
 from freshgo._share import wire
 from freshgo._share.job import Run
+from freshgo._share.wire import Sent
 from freshgo.errors import ClosedError, ServerError
 
 
@@ -172,7 +173,7 @@ class SharedLoader:
         if self.closing is not None:
             self.closing()
 
-    def _batch(self, index: int, answer: tuple[int, list[Place]]) -> RawBatch:
+    def _batch(self, index: int, answer: Sent) -> RawBatch:
         assert self._mapping is not None
         num_seeds, places = answer
         # From here on the tensors give themselves back, and nobody else may: their memory might be lent anew by then.

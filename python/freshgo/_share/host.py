@@ -94,7 +94,7 @@ class Host:
         self, store: str, uuid: str, options: LoaderOptions, alone: Callable[[], NativeLoader]
     ) -> SharedLoader | NativeLoader:
         """Open a loader for all ranks of the host, or ``alone`` where it has one. All ranks of the group call this
-        together. Each rank is to have ``prefetch`` batches ahead.
+        together. Each rank is to have ``prefetch`` batches ahead, and has one in its loop.
 
         Raises:
             RankError: another rank could not
@@ -111,7 +111,7 @@ class Host:
                     opened = alone()
                 else:
                     seat = Seat(token, server, self.rank - self.ranks.start, count, self.rank, self.world_size)
-                    wider = {**options, "prefetch": options["prefetch"] * count}
+                    wider = {**options, "prefetch": options["prefetch"] * count, "holds": options["holds"] * count}
                     opened = SharedLoader(seat, store, uuid, wider if first else None)
             except FreshgoError as failed:
                 error = failed

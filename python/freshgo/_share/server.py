@@ -23,6 +23,7 @@ from freshgo._native.shared import Lent, Place, SharedBatches
 from freshgo._native.store import Store as NativeStore
 from freshgo._share import wire
 from freshgo._share.job import GoneError, Job, Run
+from freshgo._share.wire import Sent
 from freshgo.errors import FreshgoError, InternalError, InvalidArgumentError
 
 SPACE = 1 << 40
@@ -108,9 +109,9 @@ class _Connection:
         self._sent.settle(() if received else self._last)
         self._last = []
 
-    def _send(self, raw: RawBatch) -> tuple[int, list[Place]]:
+    def _send(self, raw: RawBatch) -> Sent:
         self._last = self._sent.send(raw.tensors)
-        return raw.num_seeds, self._last
+        return raw.num_seeds, list(map(tuple, self._last))  # which pickle in a fraction of the time
 
     # The answers.
 
@@ -142,12 +143,12 @@ class _Connection:
         assert self._job is not None
         return self._job.start(self._local, run, self._alive)
 
-    def _next(self, number: int, wait: bool) -> tuple[int, list[Place]] | bool | None:
+    def _next(self, number: int, wait: bool) -> Sent | bool | None:
         assert self._job is not None
         raw = self._job.next(self._local, number, wait, self._alive)
         return self._send(raw) if isinstance(raw, RawBatch) else raw
 
-    def _sample(self, ask: Any) -> tuple[int, list[Place]]:
+    def _sample(self, ask: Any) -> Sent:
         assert self._job is not None
         return self._send(self._job.native.sample(ask))
 

@@ -21,6 +21,9 @@ _FD = struct.calcsize("i")
 Message = tuple[Any, int | None]
 """A value, and a descriptor that came with it."""
 
+Sent = tuple[int, list[tuple[Any, ...]]]
+"""A batch as it is sent: the number of its seeds, and the members of a place in shared memory for each tensor."""
+
 
 def listening() -> tuple[socket.socket, str]:
     """Return a socket that accepts connections, and its name, which nobody can guess."""
@@ -64,7 +67,10 @@ def send(connection: socket.socket, value: Any, fd: int | None = None) -> None:
     """
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     if len(data) <= _INLINE:
-        socket.send_fds(connection, [b"v" + data], [] if fd is None else [fd], socket.MSG_NOSIGNAL)
+        if fd is None:
+            connection.send(b"v" + data, socket.MSG_NOSIGNAL)
+        else:
+            socket.send_fds(connection, [b"v" + data], [fd], socket.MSG_NOSIGNAL)
         return
     assert fd is None
     file = os.memfd_create("freshgo-message", os.MFD_CLOEXEC)

@@ -107,10 +107,11 @@ try:
 except errors.BusyError:
     pass
 
-graph = {"edge_index": torch.arange(20_000).view(2, -1), "x": torch.rand(20_000, 64)}
+WIDTHS = 64, 64, 512  # of the last, rows of a batch take more than the 8 MiB from which huge pages are wanted
 taken = lambda: os.fstat(shared.fd).st_blocks * 512
 mapping, lent = SharedMapping(shared.fd), Lent(shared)
-for rounds in range(3):
+for width in WIDTHS:
+    graph = {"edge_index": torch.arange(20_000).view(2, -1), "x": torch.rand(20_000, width)}
     with Loader(graph, [2], batch_size=3000, prefetch=2) as loader:
         for batch in loader:
             assert torch.equal(batch.x, graph["x"][batch.n_id])
