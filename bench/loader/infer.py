@@ -27,13 +27,13 @@ from freshgo._infer.streamed import Streamed
 from freshgo.errors import BudgetError
 
 
-def generated(nodes: int, edges: int, width: int) -> dict[str, Any]:
+def generated(nodes: int, edges: int, width: int, shuffled: bool = True) -> dict[str, Any]:
     gen = torch.Generator().manual_seed(0)
     target = torch.randint(nodes, (edges,), generator=gen)
     far = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
     near = (target // 1000 * 1000 + torch.randint(1000, (edges,), generator=gen)).clamp_(max=nodes - 1)
     source = torch.where(torch.rand(edges, generator=gen) < 0.8, near, far)
-    named = torch.randperm(nodes, generator=gen)
+    named = torch.randperm(nodes, generator=gen) if shuffled else torch.arange(nodes)
     x = torch.empty(nodes, width).normal_(generator=gen)
     return {"x": x, "edge_index": named[torch.stack([source, target])], "num_nodes": nodes}
 
