@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,7 @@ func newBlocks(in *inspector, at place) blocks {
 // samplerScratch is the memory of a goroutine that samples ahead.
 type samplerScratch struct {
 	graph   sample.Subgraph
+	drawn   sample.Subgraph // a copy, where the batch waits to be foreseen
 	roster  roster
 	request request
 	narrow  []uint32
@@ -45,6 +47,7 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 	if len(s.ready) == 0 {
 		if s.at.position == s.inspector.turnsOf(s.at.epoch).count {
 			s.at = place{epoch: s.at.epoch + 1}
+			s.inspector.foresight.nextEpoch(ctx, s.inspector.whole.count)
 			s.order.free()
 			s.order = nil
 		}
@@ -125,10 +128,20 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
 	batches, errs := make([]*sampled, count), make([]error, count)
 	var next atomic.Int64 // the batch that nobody has taken
+	turn := newTurnstile(0)
 	broken := guard.All(min(len(s.scratch), int(count)), func(i int) error {
 		for at := next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
-			if batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i]); errs[at] != nil {
+			batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i], func(foresee func()) error {
+				if err := turn.enter(at); err != nil {
+					return err
+				}
+				defer turn.leave()
+				foresee()
+				return nil
+			})
+			if errs[at] != nil {
 				next.Store(count)
+				turn.shutdown()
 			}
 		}
 		return nil
@@ -151,8 +164,9 @@ func compact(batches []*sampled) (present []*sampled) {
 	return present
 }
 
-// sampleOne samples a batch of the current epoch.
-func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
+// sampleOne samples a batch of the current epoch. What it gives to inTurn is called when all batches before have been
+// there.
+func (s *blocks) sampleOne(index int64, own *samplerScratch, inTurn func(func()) error) (*sampled, error) {
 	l, ctx := s.inspector.loader, s.inspector.ctx
 	if err := s.order.batch(ctx, index, &own.request); err != nil {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
@@ -167,23 +181,52 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch) (*sampled, error) {
 		return nil, ctx.Err()
 	case worker = <-l.workers:
 	}
-	defer func() { l.workers <- worker }()
+	giveBack := sync.OnceFunc(func() { l.workers <- worker })
+	defer giveBack()
 	start := time.Now()
-	defer since(&l.counters.sampling, start)
 	g := &own.graph
-	if err := l.draw(ctx, worker, s.order.batchKey(index), &own.request, g); err != nil {
+	err := l.draw(ctx, worker, s.order.batchKey(index), &own.request, g)
+	since(&l.counters.sampling, start)
+	if err != nil {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, b.epoch, err)
+	}
+	if s.inspector.foresees {
+		keep(&own.drawn, g)
+		g = &own.drawn
+		giveBack() // training may have to go on before the batch can be foreseen
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
 	own.roster.fillGraph(&l.listing, g)
+	if err := s.foresee(b, g, &own.roster, inTurn); err != nil {
+		return nil, err
+	}
 	b.numRows = len(own.roster.rows)
-	var err error
 	if b.rows, err = l.planned.storage.Put(mem.Bytes(own.roster.rows)); err != nil {
+		b.free()
 		return nil, err
 	}
 	own.narrow = b.keep(l, g, &own.request, own.narrow)
 	return b, nil
+}
+
+// foresee leaves in the roster of a batch what it will read, as far as that is known.
+func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *roster, inTurn func(func()) error) (err error) {
+	in := s.inspector
+	if !in.foresees {
+		return nil
+	}
+	waited := inTurn(func() {
+		drawn := int64(len(r.rows))
+		places, known := in.foresight.next(in.ctx, g, b.numSeeds)
+		b.planned, err = r.foreseenOf(in.loader.budget, places, known)
+		if b.planned.known {
+			in.loader.planned.foreknown.add(Foreseen{
+				Epoch: b.epoch, Batches: 1, DrawnRows: drawn, PlannedRows: int64(len(r.rows)),
+			})
+		}
+	})
+	return cmp.Or(waited, err)
 }
 
 func (s *blocks) free() {

@@ -52,18 +52,21 @@ type result struct {
 	err   error
 }
 
-func (l *Loader) newEpoch(index, first int64, trace bool) (*epoch, error) {
+func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 	if count := l.NumBatches(); index < 0 || first < 0 || first > count {
 		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
 			ErrOption, count, index, first)
 	}
 	turns, first := l.turnsFrom(first)
 	e := &epoch{
-		loader: l, turns: turns, first: first, count: turns.count, trace: trace, yielded: first,
+		loader: l, turns: turns, first: first, count: turns.count, trace: mode == Trace, yielded: first,
 		turn: newTurnstile(first), decided: newTurnstile(first),
 	}
+	if mode != Trace {
+		l.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
+	}
 	at := place{index, first}
-	if l.planned != nil && !trace && first < e.count {
+	if l.planned != nil && mode != Trace && first < e.count {
 		e.inspector = l.inspectorAt(at, turns)
 		n, _ := e.inspector.number(at)
 		e.firstNumber = n - first

@@ -222,7 +222,12 @@ func (l *Loader) SkipHistory(ctx context.Context, i int64) error { return l.prun
 func (l *Loader) SaveHistory() ([]byte, error) { return l.pruner.Save() }
 
 // RestoreHistory takes over a saved state, and ends the epoch that runs: see prune.Pruner.Restore.
-func (l *Loader) RestoreHistory(data []byte) error { return l.pruner.Restore(data, l.Stop) }
+func (l *Loader) RestoreHistory(data []byte) error {
+	return l.pruner.Restore(data, func() {
+		l.Stop()
+		l.stopInspector() // it has foreseen what the history would keep
+	})
+}
 
 // HistoryStats is what the history did.
 type HistoryStats struct {

@@ -36,6 +36,7 @@ type inspector struct {
 
 	merger    ssd.Merger // of prologues that run early; run's
 	blocks    blocks     // where the batches come from; run's
+	foresight foresight  // what will be read of them; run's
 	sampledTo int64      // number of the batch sampled next; run's
 	failed    error      // why there are no more; run's
 
@@ -46,7 +47,9 @@ type inspector struct {
 	err       error         // what ended the inspection, after the batches published
 	shut      bool
 
-	blind atomic.Int64 // the first batch whose plan is lost, or noBlind
+	blind      atomic.Int64 // the first batch whose plan is lost, or noBlind
+	foresees   bool         // whether it began with foresight, or tried to
+	unforeseen atomic.Int64 // rows that were read and not foreseen, or the other way round
 
 	next int64 // the batch after those of the epochs that were consumed whole; the consumer's
 }
@@ -88,6 +91,8 @@ func (l *Loader) inspect(at place, t turns) *inspector {
 	in.changed.L = &in.mu
 	in.blind.Store(noBlind)
 	in.blocks = newBlocks(in, at)
+	l.planned.foreknown.begin(at.epoch)
+	in.foresees, in.foresight = l.foresees(), l.foresee(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	l.planned.planner.Reset(l.resident.all)
 	in.done.Add(1)
@@ -102,6 +107,7 @@ func (l *Loader) inspect(at place, t turns) *inspector {
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
 	l := in.loader
+	defer in.foresight.end(nil)
 	current := in.sampleAhead(l.superbatchLength(0))
 	var ahead []*sampled
 	defer func() {
@@ -109,7 +115,7 @@ func (in *inspector) run() error {
 		freeAll(ahead)
 	}()
 	for k := 0; len(current) > 0; k++ {
-		if k > 0 && len(ahead) == 0 {
+		if k > 0 && len(ahead) == 0 && in.foresight.free(1) > 0 {
 			ahead = in.sampleAhead(l.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)
@@ -197,6 +203,9 @@ func rowsOf(batches []*sampled) []plan.Rows {
 // would take more than their memory or sampling fails, else at least one.
 func (in *inspector) sampleAhead(n int64) []*sampled {
 	defer in.loader.planned.timeline.add(spanSampling, in.sampledTo, time.Now())
+	if free := in.foresight.free(n); free > 0 {
+		n = free // the others wait for training, which waits for these
+	}
 	var batches []*sampled
 	room, each := in.loader.split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
@@ -260,7 +269,7 @@ func (in *inspector) continues(at place, t turns) bool {
 	defer in.mu.Unlock()
 	whole, _ := in.loader.turnsFrom(0)
 	return passed && n == in.next && t == *in.turnsOf(at.epoch) && whole == in.whole && !in.shut && in.err == nil &&
-		!in.isBlind(n)
+		!in.isBlind(n) && in.foresees == in.loader.foresees() && in.unforeseen.Load() == 0
 }
 
 // superbatchOf waits for the superbatch that holds batch n.

@@ -70,12 +70,11 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 		return err
 	}
 	l.Stop()
-	e, err := l.newEpoch(epochIndex, firstBatch, mode == Trace)
+	e, err := l.newEpoch(epochIndex, firstBatch, mode)
 	if err != nil {
 		return err
 	}
 	if mode != Trace {
-		l.pruner.Begin(e.first, e.count, mode == Plain)
 		l.beginPresence()
 	}
 	l.mu.Lock()

@@ -25,6 +25,7 @@ type planning struct {
 	windows    windows
 	timeline   timeline
 	lull       lull
+	foreknown  foreknown
 	presence   *plan.Presence // what batches that are pruned find in the cache; nil: none are
 }
 

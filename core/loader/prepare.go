@@ -39,6 +39,8 @@ type preparer struct {
 	planned plan.Step
 	step    plan.Step // of any batch: where its rows are, and what moves after it
 	adapted plan.Adapted
+	moved   bool    // positions are not those of the plan:
+	now     []int32 // where each of the plan is
 }
 
 // prunes says whether batches have turns at a history.
@@ -129,7 +131,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	p.super = s
+	p.super, p.moved = s, false
 	if err := s.step(e.ctx, p.number, &p.planned); err != nil {
 		return err
 	}
@@ -163,7 +165,7 @@ func (p *preparer) unpack(t *sampled) error {
 		if err == nil {
 			t.unpack(data, &p.graph, &p.request)
 			release()
-			t.free()
+			t.dropTrace()
 			return nil
 		}
 		if e.ctx.Err() != nil {

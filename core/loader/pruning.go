@@ -50,8 +50,30 @@ func (p *preparer) build() {
 		return
 	}
 	p.roster.fillGraph(&l.listing, &p.graph)
-	if p.cut.On() {
-		p.roster.cut(places, p.super != nil)
+	switch {
+	case p.super != nil:
+		p.buildPlanned(places)
+	case p.cut.On():
+		p.roster.cut(places)
+	}
+}
+
+// buildPlanned lists the rows that are planned, and those that were not foreseen.
+func (p *preparer) buildPlanned(places []int32) {
+	if places != nil {
+		p.roster.moveTo(places)
+	}
+	batch := p.super.batches[p.number-p.super.first]
+	now, needed, wrong := p.roster.cutToPlan(batch.planned.set(), p.now)
+	batch.planned.free()
+	if batch.planned.known {
+		p.super.inspector.unforeseen.Add(wrong)
+		p.loader.planned.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
+	}
+	if p.moved = now != nil; p.moved {
+		p.now = now
+		p.planned.MoveTo(now, len(p.roster.rows))
+		p.step = p.planned
 	}
 }
 

@@ -50,6 +50,9 @@ func (p *preparer) readPacks(tensors [][]byte) error {
 			err := pack.Seal()
 			if err == nil {
 				err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
+					if p.moved {
+						pos = p.now[pos]
+					}
 					if delivered[pos] { // by the plan before; one that came to be after a failure did not count on that
 						return nil
 					}

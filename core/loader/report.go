@@ -29,6 +29,7 @@ type Plan struct {
 	Device       *ssd.Device      `json:"device,omitempty"`
 	Windows      []Window         `json:"windows"`
 	MedianError  float64          `json:"median_error"`
+	History      []Foreseen       `json:"history,omitempty"`
 	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first, and
 	// when it began and ended, in seconds since the loader was opened.
 	Timeline map[string][]span `json:"timeline,omitempty"`
@@ -238,7 +239,7 @@ func (l *Loader) Plan() Plan {
 		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, l.reorderRows(), s.Scratch
 		p.MoreMemory = l.offers()
 		p.Windows, p.MedianError = planned.windows.all(), planned.windows.medianError()
-		p.Timeline = planned.timeline.all()
+		p.History, p.Timeline = planned.foreknown.all(), planned.timeline.all()
 		device := planned.device
 		p.Device = &device
 	}

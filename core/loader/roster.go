@@ -141,26 +141,70 @@ func (r *roster) fillMissed(l *listing, nodes []int64, c *sections) {
 	}
 }
 
-// cut makes the roster that of what pruning has left: at[node] is where the row of
-// a node goes, or -1. With the positions of a plan, nodes that go nowhere stay in
-// the list.
-func (r *roster) cut(at []int32, planned bool) {
-	if len(r.at) == 0 {
-		for node := range r.rows {
-			r.at = append(r.at, int32(node))
-		}
-	}
+// cut makes the roster that of what pruning has left: at[node] is where the row of a node goes, or -1.
+func (r *roster) cut(at []int32) {
+	r.moveTo(at)
 	n := 0
 	for pos, row := range r.rows {
-		if to := at[r.at[pos]]; to >= 0 || planned {
+		if to := r.at[pos]; to >= 0 {
 			r.rows[n], r.at[n] = row, to
 			n++
 		}
 	}
 	r.rows, r.at = r.rows[:n], r.at[:n]
+}
+
+// moveTo says of each position where its row goes, or -1, by node.
+func (r *roster) moveTo(at []int32) {
+	if len(r.at) == 0 {
+		for node := range r.rows {
+			r.at = append(r.at, int32(node))
+		}
+	}
+	for pos, node := range r.at {
+		r.at[pos] = at[node]
+	}
 	for i, c := range r.copies {
 		r.copies[i] = repeat{at[c.row], at[c.of]} // seeds, which are all there
 	}
+}
+
+// cutToPlan makes the roster that of the rows that are planned or go anywhere: of the positions so far, those in
+// planned are (nil: all). It returns where each planned position is now, in the memory of own, or nil where it stays
+// what it is; how many rows go anywhere; and how many do so and are not planned, or the other way round.
+func (r *roster) cutToPlan(planned bitset.Set, own []int32) (now []int32, needed, wrong int64) {
+	whole := len(r.at) == 0
+	now = own[:0]
+	n, moved := 0, false
+	for pos, row := range r.rows {
+		is, goes := planned == nil || planned.Has(int64(pos)), whole || r.at[pos] >= 0
+		if is != goes {
+			wrong++
+		}
+		if goes {
+			needed++
+		}
+		if !is && !goes {
+			continue
+		}
+		if is {
+			moved = moved || len(now) != n
+			now = append(now, int32(n))
+		}
+		r.rows[n] = row
+		if !whole {
+			r.at[n] = r.at[pos]
+		}
+		n++
+	}
+	r.rows = r.rows[:n]
+	if !whole {
+		r.at = r.at[:n]
+	}
+	if !moved && len(now) == n {
+		return nil, needed, wrong
+	}
+	return now, needed, wrong
 }
 
 // tensorRow is where the row at a position is in the batch's tensors; -1: nowhere.

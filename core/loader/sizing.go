@@ -45,6 +45,9 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	of.Buffer = sizing.HistoryBuffer(o.Memory, g.Tensors)
 	c := m.options.historyConfig(&m.parts, of.Buffer, 1)
 	of.Memory = history.MetadataBytes(c)
+	if c.GradFraction == 1 {
+		of.Ahead = of.Memory
+	}
 	if !o.Outside {
 		of.Memory += of.Buffer
 	}

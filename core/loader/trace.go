@@ -29,8 +29,9 @@ type sampled struct {
 	edgePos  bool        // its edges have positions
 	weighted bool        // its edges have weights
 	disjoint bool        // its nodes have trees
-	numRows  int         // distinct rows
+	numRows  int         // distinct rows that are planned
 	rows     plan.Record // these, uint32; until they are planned
+	planned  foreseen    // which of those that were drawn they are; until the batch is executed
 	trace    plan.Record // nil: it is lost
 }
 
@@ -51,6 +52,9 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	var r request
 	var found roster
 	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(&s.loader.listing, g) })
+	if set := s.planned.set(); err == nil && set != nil {
+		found.keep(set)
+	}
 	return found.rows, func() {}, err
 }
 
@@ -64,6 +68,12 @@ func (s *sampled) dropRows() {
 
 func (s *sampled) free() {
 	s.dropRows()
+	s.planned.free()
+	s.dropTrace()
+}
+
+// dropTrace frees what only the executor needs.
+func (s *sampled) dropTrace() {
 	if s.trace != nil {
 		s.trace.Free()
 		s.trace = nil

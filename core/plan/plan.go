@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/mem"
@@ -82,6 +83,29 @@ type Step struct {
 	cache.Step
 	Forward []Forward
 	Extra   []Extra
+}
+
+// MoveTo makes the step that of a batch with more rows: the row at each position is at now[position], of so many.
+// Positions keep their order.
+func (s *Step) MoveTo(now []int32, rows int) {
+	planned := len(s.Slots)
+	s.Slots = slices.Grow(s.Slots, max(0, rows-planned))[:rows]
+	for pos, next := planned-1, rows-1; next >= 0; next-- {
+		if pos >= 0 && int(now[pos]) == next {
+			s.Slots[next] = s.Slots[pos]
+			pos--
+		} else {
+			s.Slots[next] = cache.Miss
+		}
+	}
+	for i := range s.In {
+		s.In[i].Pos = now[s.In[i].Pos]
+	}
+	for i := range s.Forward {
+		if f := &s.Forward[i]; f.From < 0 {
+			f.From = ^now[^f.From]
+		}
+	}
 }
 
 // delta is what the transfer changes of a step: moves that the prologue makes (by their number), rows that are set

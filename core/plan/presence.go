@@ -6,9 +6,9 @@ import (
 )
 
 // Presence says which slots of a planned cache hold the row that the plan expects there, where batches need fewer rows
-// than were planned for. A plan is made before its batches are pruned: a row that should enter the cache may not be
-// needed, and then is not read, so that its slot is empty when a later batch counts on it. That batch reads the row
-// itself, and leaves it in the slot. The plan is an optimisation, never a condition.
+// than were planned for: it is not always known ahead how they will be pruned. A row that should enter the cache may
+// not be needed, and then is not read, so that its slot is empty when a later batch counts on it. That batch reads the
+// row itself, and leaves it in the slot. The plan is an optimisation, never a condition.
 //
 // Batches adapt their steps in their order.
 type Presence struct {

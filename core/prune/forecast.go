@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"freshgo/core/history"
 	"freshgo/core/mem"
@@ -17,13 +18,14 @@ type Forecast struct {
 	Hits, Misses      []int64 // by hidden layer
 }
 
-// Forecaster prunes the batches of an epoch ahead of it, with a copy of the history that it then updates as training
-// will. That is known where decisions depend on no gradient: every computed row may enter, and only age and room end an
-// entry. So all counts are those that the epoch will have, if each of its batches is updated.
+// Forecaster prunes batches ahead of training, with a copy of the history that it then updates as training will. That
+// is known where decisions depend on no gradient: every computed row may enter, and only age and room end an entry. So
+// all counts are those that training will have, if each of its batches is updated.
 type Forecaster struct {
+	of       *Pruner
 	copied   *Pruner
 	cut      *Cut
-	judged   []bool
+	kept     []bool // of which hidden layers anything is kept; nil: nobody knows before the first update
 	rowBytes int64
 	at, lag  int64
 	before   []history.LayerStats
@@ -36,7 +38,83 @@ type Forecaster struct {
 // Errors: ErrCall where decisions depend on gradients or on features that share the buffer, where the size of what is
 // kept is not known before the first update, or within an epoch; mem.ErrBudget.
 func (h *Pruner) Forecast(budget *mem.Budget, from, count int64, judged []bool) (*Forecaster, error) {
-	config, state, err := h.snapshot(judged)
+	h.mu.Lock()
+	rowBytes, ahead := h.state.Stats().RowBytes, len(h.restored)
+	for i := range h.waiting {
+		if i >= h.given {
+			ahead++
+		}
+	}
+	h.mu.Unlock()
+	switch err := h.Foreseeable(); {
+	case len(judged) != h.layers:
+		return nil, fmt.Errorf("%w: a forecast for %d hidden layers, expected %d", ErrCall, len(judged), h.layers)
+	case err != nil:
+		return nil, err
+	case rowBytes == 0:
+		return nil, fmt.Errorf("%w: how wide kept rows are, and so how many have room, is known from the first "+
+			"update on", ErrCall)
+	case ahead > 0:
+		return nil, fmt.Errorf("%w: an epoch runs: ask for a forecast between epochs", ErrCall)
+	}
+	f, err := h.forecaster(budget)
+	if err != nil {
+		return nil, err
+	}
+	f.kept, f.rowBytes = judged, rowBytes
+	f.begin(from, count)
+	return f, nil
+}
+
+// Follow begins one of the epoch that has begun and those after it, before any of its batches is pruned. Where nothing
+// was updated yet, Next waits for the first update of training when it has to know what is kept: see Free.
+//
+// Errors: those of Forecast, but within an epoch and before the first update; ErrCall in a plain epoch.
+func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
+	if err := h.Foreseeable(); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	plain, from, count := h.plain, h.next, h.count
+	h.mu.Unlock()
+	if plain {
+		return nil, fmt.Errorf("%w: the epoch uses no history", ErrCall)
+	}
+	f, err := h.forecaster(budget)
+	if err != nil {
+		return nil, err
+	}
+	f.begin(from, count)
+	return f, nil
+}
+
+// Foreseeable says why nobody knows ahead what the history will keep, or nil.
+func (h *Pruner) Foreseeable() error {
+	switch c := &h.config.History; {
+	case c.GradFraction < 1:
+		return fmt.Errorf("%w: with p_grad=%v gradients decide what is kept, which nobody knows ahead", ErrCall,
+			c.GradFraction)
+	case c.Policy == history.Performance && c.NumFeatures > 0:
+		return fmt.Errorf("%w: features share the buffer, and which of them it holds is not known ahead: "+
+			"use features=False", ErrCall)
+	}
+	return nil
+}
+
+// Follows says whether Follow can begin with the epoch that has begun.
+func (h *Pruner) Follows() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.plain && h.Foreseeable() == nil
+}
+
+// forecaster makes a copy of the history as it is.
+func (h *Pruner) forecaster(budget *mem.Budget) (*Forecaster, error) {
+	h.mu.Lock()
+	config := h.config
+	h.mu.Unlock()
+	config.MakeRoom = nil
+	state, err := h.Save()
 	if err != nil {
 		return nil, err
 	}
@@ -48,42 +126,57 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64, judged []bool) 
 		copied.Close()
 		return nil, err
 	}
-	stats := copied.state.Stats()
-	copied.Begin(from, count, false)
 	return &Forecaster{
-		copied: copied, cut: copied.Lend(), judged: judged, rowBytes: stats.RowBytes, at: from, lag: config.History.Lag,
-		before: stats.Layers,
+		of: h, copied: copied, cut: copied.Lend(), lag: config.History.Lag, before: copied.state.Stats().Layers,
 	}, nil
 }
 
-// snapshot is what a copy is made of.
-func (h *Pruner) snapshot(judged []bool) (Config, []byte, error) {
-	h.mu.Lock()
-	c, rowBytes, ahead := h.config, h.state.Stats().RowBytes, len(h.restored)
-	for i := range h.waiting {
-		if i >= h.given {
-			ahead++
+func (f *Forecaster) begin(from, count int64) {
+	f.copied.Begin(from, count, false)
+	f.at = from
+}
+
+// NextEpoch goes on with the epoch after the one whose batches have been given to Next. The errors are those of Next.
+func (f *Forecaster) NextEpoch(ctx context.Context, count int64) error {
+	for f.copied.given-f.copied.first < f.at {
+		if err := f.update(ctx); err != nil {
+			return err
 		}
 	}
-	h.mu.Unlock()
-	switch {
-	case len(judged) != h.layers:
-		return c, nil, fmt.Errorf("%w: a forecast for %d hidden layers, expected %d", ErrCall, len(judged), h.layers)
-	case c.History.GradFraction < 1:
-		return c, nil, fmt.Errorf("%w: with p_grad=%v gradients decide what is kept, which nobody knows ahead", ErrCall,
-			c.History.GradFraction)
-	case c.History.Policy == history.Performance && c.History.NumFeatures > 0:
-		return c, nil, fmt.Errorf("%w: features share the buffer, and which of them it holds is not known ahead: "+
-			"use features=False", ErrCall)
-	case rowBytes == 0:
-		return c, nil, fmt.Errorf("%w: how wide kept rows are, and so how many have room, is known from the first "+
-			"update on", ErrCall)
-	case ahead > 0:
-		return c, nil, fmt.Errorf("%w: an epoch runs: ask for a forecast between epochs", ErrCall)
+	f.begin(0, count)
+	return nil
+}
+
+// Free is how many batches of the epoch Next will take without waiting for training.
+func (f *Forecaster) Free() int64 {
+	h := f.copied
+	if f.learn() {
+		return math.MaxInt64
 	}
-	c.MakeRoom = nil
-	state, err := h.Save()
-	return c, state, err
+	first := max(h.config.History.Start, h.given) // whose update has to be known
+	return min(first+f.lag+1, h.first+h.count) - h.first - f.at
+}
+
+// learn takes over what is kept and how wide it is, if training has said that.
+func (f *Forecaster) learn() bool {
+	if f.kept == nil {
+		f.of.mu.Lock()
+		defer f.of.mu.Unlock()
+		f.kept, f.rowBytes = f.of.kept, f.of.state.Stats().RowBytes
+	}
+	return f.kept != nil
+}
+
+// await waits until training has said what is kept, by the update of iteration i.
+func (f *Forecaster) await(ctx context.Context, i int64) error {
+	h := f.of
+	h.mu.Lock()
+	err := h.wait(ctx, func() bool { return h.kept != nil || h.updated > i })
+	h.mu.Unlock()
+	if err == nil && !f.learn() {
+		err = fmt.Errorf("%w: iteration %d was not updated", ErrCall, i)
+	}
+	return err
 }
 
 // Close frees the memory.
@@ -92,33 +185,37 @@ func (f *Forecaster) Close() {
 	f.copied.Close()
 }
 
-// Next prunes the next batch of the epoch. The errors are those of Cut.Prune and Cut.Estimate.
-func (f *Forecaster) Next(ctx context.Context, drawn *sample.Subgraph, numSeeds int64, costs Costs) error {
+// Next prunes the next batch of the epoch, and returns where each node that was drawn is in what is left, or -1 where
+// its features are not read; nil: it is not pruned. That is valid until the next call. The errors are those of
+// Cut.Prune and Cut.Estimate; after Follow also ErrCall, where training has not updated a batch, ErrStopped and ctx's.
+func (f *Forecaster) Next(
+	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, costs Costs,
+) (places []int32, err error) {
 	if f.at > f.copied.next {
 		panic(errors.New("history: batches of a forecast out of order"))
 	}
 	if given := f.copied.given - f.copied.first; f.at-given > f.lag {
 		if err := f.update(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := f.cut.Prune(ctx, f.at, drawn, numSeeds, func() {}); err != nil {
-		return err
+		return nil, err
 	}
 	f.at++
 	nodes, edges := int64(len(drawn.Nodes)), int64(len(drawn.Row))
 	f.found.PlainRows += nodes
 	f.found.PlainEdges += edges
 	if f.cut.On() {
-		f.cut.Build(drawn)
+		places = f.cut.Build(drawn)
 		nodes, edges = int64(len(f.cut.Batch.Loaded())), int64(len(f.cut.Batch.Graph().Row))
 		if err := f.cut.Estimate(costs); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	f.found.Rows += nodes
 	f.found.Edges += edges
-	return nil
+	return places, nil
 }
 
 // update is what training does with the oldest batch that it has not done it with.
@@ -130,9 +227,14 @@ func (f *Forecaster) update(ctx context.Context) error {
 	if d == nil {
 		return h.Skip(ctx)
 	}
+	if !f.learn() {
+		if err := f.await(ctx, i); err != nil {
+			return err
+		}
+	}
 	norms := make([]Norms, len(d.layers))
 	for l := range norms {
-		if f.judged[l] {
+		if f.kept[l] {
 			o := &d.layers[l]
 			norms[l] = Norms{Computed: make([]float32, len(o.Nodes)), Hits: make([]float32, len(o.HitNodes))}
 		}

@@ -16,6 +16,8 @@
 //
 // The life of a pruned batch, between sampling and tensors:
 //
+//   - Where a planned loader can tell ahead what will be left of it, it is pruned once more, long before its turn, by a
+//     copy of the history, and planned for that (forecast.go, core/loader/foresight.go).
 //   - It waits for its turn (cut.go). Where neighbour lists are on disk and nothing is planned, the turn comes before
 //     the last hop, whose lists are then read only for rows that are computed (lists.go, core/sample/lasthop.go).
 //   - From the output layer inwards it is decided which rows are kept and which are computed (core/history/prune.go,
@@ -72,15 +74,16 @@ type Pruner struct {
 	mu       sync.Mutex // guards what follows
 	waiters  []*waiter
 	state    *history.History
-	first    int64 // iteration of the epoch's batch 0, which may lie before its start
-	count    int64 // batches of the epoch
-	next     int64 // the batch that is pruned next
-	updated  int64 // every iteration before it has been updated
-	given    int64 // every iteration before it has been handed over
-	failed   int64 // the first batch that could not be made
-	plain    bool  // the epoch neither reads nor writes the history
-	shut     bool  // the epoch has stopped
-	skipped  int64 // batches that had no update
+	first    int64  // iteration of the epoch's batch 0, which may lie before its start
+	count    int64  // batches of the epoch
+	next     int64  // the batch that is pruned next
+	updated  int64  // every iteration before it has been updated
+	given    int64  // every iteration before it has been handed over
+	failed   int64  // the first batch that could not be made
+	plain    bool   // the epoch neither reads nor writes the history
+	shut     bool   // the epoch has stopped
+	skipped  int64  // batches that had no update
+	kept     []bool // of which hidden layers anything is kept; nil: nothing was updated since this Pruner was made
 	waiting  map[int64]*decision
 	spare    []*decision
 	idle     []*Cut

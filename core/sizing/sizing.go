@@ -47,6 +47,7 @@ type History struct {
 	Buffer   int64 // bytes of the embeddings' buffer, wherever it is
 	Memory   int64 // what the history takes of Request.Memory, the buffer included where that is part of it
 	Features bool  // the cached rows lie in the buffer
+	Ahead    int64 // the tables of a copy, which foresees what planned batches will read; 0: there is none
 }
 
 // Graph is what there is to hold: sizes of arrays and tensors, in bytes unless said otherwise.

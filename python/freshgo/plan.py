@@ -37,7 +37,11 @@ class Plan:
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
             seconds since the loader was opened. ``"more_memory"``: what epochs are predicted to move with this
             ``memory=``, with a tenth more, and so on to twice as much, each ``"memory"`` and ``"epoch_bytes"`` (of rows
-            that are not held whole, read and written; rows are taken to be wanted alike). Entries that do not apply
+            that are not held whole, read and written; rows are taken to be wanted alike). ``"history"``: with a history
+            whose decisions are known ahead, what it leaves of the last epochs and of those that are sampled ahead, each
+            ``"epoch"``, ``"batches"`` (sampled so far), ``"drawn_rows"`` of these, ``"planned_rows"`` that they will
+            read, ``"read_rows"`` of the batches that were made, and ``"unforeseen_rows"``, 0 unless training did
+            something else. Entries that do not apply
             to a loader are absent.
     """
 
@@ -84,6 +88,10 @@ class Plan:
     def _rest(self) -> Iterator[tuple[str, str]]:
         if len(self.windows) > _SHOWN:
             yield "window", f"and {len(self.windows) - _SHOWN:,} more"
+        foreseen = self.data.get("history") or []
+        now = sum(of["read_rows"] > 0 for of in foreseen)  # those before it have been
+        for of in foreseen[max(0, now - _SHOWN // 2) :][:_SHOWN]:
+            yield "history", _foreseen(of)
         if self.ratios:
             from statistics import median  # slow to import
 
@@ -168,6 +176,13 @@ def _window(window: dict[str, Any]) -> str:
             text += f", moved {format_size(read)} read and {format_size(written)} written"
     prices = _prices(window.get("options") or (), chosen)
     return text + (f"; with what is ahead: {', '.join(prices)}" if prices else "")
+
+
+def _foreseen(epoch: dict[str, Any]) -> str:
+    planned, drawn = epoch["planned_rows"], epoch["drawn_rows"]
+    text = f"epoch {epoch['epoch']:,}: {epoch['batches']:,} batches foreseen, which read {planned:,} of {drawn:,} rows"
+    unforeseen = epoch["unforeseen_rows"]
+    return text + (f"; {unforeseen:,} were not foreseen" if unforeseen else "")
 
 
 def _prices(options: Iterable[dict[str, Any]], chosen: object) -> list[str]:

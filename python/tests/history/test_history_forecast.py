@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from history_models import GRAPH, HOPS, loss_of, model_of, run
 from torch import nn
 
@@ -90,6 +91,42 @@ def test_it_is_what_a_loader_over_a_store_does(store: Path, cache: str) -> None:
         assert said == epoch(loader, model, history)
         loader.load_state_dict({**loader.state_dict(), "batches": 2})
         assert history.forecast()["plain_rows"] < said["plain_rows"]
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store, with rows that are too wide to be held whole where memory is short."""
+    path = tmp_path_factory.mktemp("planned") / "graph.freshgo"
+    convert({**GRAPH, "wide": torch.rand(GRAPH["num_nodes"], 32)}, path, progress=False).close()
+    return path
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_are_made_for_what_is_read(wide: Path, kind: str, lag: int) -> None:
+    """From the first epoch on, to the row, whatever is kept; and the plan says so before an epoch begins."""
+    model, history = made({"lag": lag, **KINDS[kind]})
+    with Loader(wide, HOPS, history=history, cache="belady", feature_cache=20_000, **OPTIONS) as loader:
+        rows = [epoch(loader, model, history) for _ in range(4)]
+        said = {of["epoch"]: of for of in loader.plan().data["history"]}
+        for number, found in enumerate(rows):
+            assert said[number]["batches"] == len(loader)
+            assert said[number]["drawn_rows"] == found["plain_rows"]
+            assert said[number]["planned_rows"] == said[number]["read_rows"] == found["rows"]
+            assert said[number]["unforeseen_rows"] == 0
+        assert rows[-1]["rows"] < rows[-1]["plain_rows"]
+        assert 0 < said[4]["planned_rows"] < said[4]["drawn_rows"]
+        assert said[4]["read_rows"] == 0
+        read = f"epoch 4: {said[4]['batches']} batches foreseen, which read {said[4]['planned_rows']:,} of"
+        assert read in str(loader.plan())
+
+
+def test_gradients_are_not_foreseen(wide: Path) -> None:
+    model, history = made({"p_grad": 0.5})
+    with Loader(wide, HOPS, history=history, cache="belady", feature_cache=20_000, **OPTIONS) as loader:
+        epoch(loader, model, history)
+        assert loader.stats()["superbatch"]
+        assert "history" not in loader.plan().data
 
 
 def test_what_nobody_knows_ahead_is_refused(store: Path) -> None:

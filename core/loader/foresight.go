@@ -1,0 +1,194 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"freshgo/core/internal/bitset"
+	"freshgo/core/mem"
+	"freshgo/core/prune"
+	"freshgo/core/sample"
+)
+
+// Where it is known ahead what a history will keep (prune.Pruner.Foreseeable), the inspector prunes the batches that it
+// samples, one after the other, with a copy of the history. Plans are then made for the rows that batches will read.
+// That is no condition of anything: each batch is pruned by the history itself when it is its turn, reads what it needs
+// then, and passes over what was planned and it does not need. Once batches need other rows than was foreseen, because
+// training left out an update or a row was not finite, the next epoch is foreseen and planned anew.
+
+// foresight is the inspector's knowledge of the history. Without one, batches are planned as they are drawn.
+// One goroutine at a time uses it.
+type foresight struct {
+	of    *prune.Forecaster // nil: there is none, or no more
+	costs prune.Costs
+	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was foreseen
+}
+
+// foresees says whether the epoch that has begun is one whose pruning is known ahead.
+func (l *Loader) foresees() bool {
+	h, prunes := l.pruner.(*prune.Pruner)
+	return prunes && l.split.Reorder == 0 && h.Follows()
+}
+
+// foresee begins with the epoch that has begun, where that is possible and there is memory for it.
+func (l *Loader) foresee(wrong *atomic.Int64) foresight {
+	f := foresight{costs: l.costsAhead(), wrong: wrong}
+	if l.foresees() {
+		f.of, _ = l.pruner.(*prune.Pruner).Follow(l.budget) // an error: batches are planned as they are drawn
+	}
+	return f
+}
+
+// end gives its memory back; the other batches are planned as they are drawn. Where that was for want of memory, it
+// would be so again.
+func (f *foresight) end(why error) {
+	if why != nil && !errors.Is(why, mem.ErrBudget) {
+		f.wrong.Add(1)
+	}
+	if f.of != nil {
+		f.of.Close()
+		f.of = nil
+	}
+}
+
+// free is how many of n batches can be foreseen without waiting for training.
+func (f *foresight) free(n int64) int64 {
+	if f.of == nil {
+		return n
+	}
+	return min(n, f.of.Free())
+}
+
+// next prunes the next batch, and returns where each node that was drawn goes, or -1; nil: nobody knows, or the batch
+// stays whole, of which known tells one from the other.
+func (f *foresight) next(ctx context.Context, g *sample.Subgraph, numSeeds int64) (places []int32, known bool) {
+	if f.of == nil {
+		return nil, false
+	}
+	places, err := f.of.Next(ctx, g, numSeeds, f.costs)
+	if err != nil {
+		f.end(err)
+	}
+	return places, err == nil
+}
+
+// nextEpoch goes on with an epoch of so many batches.
+func (f *foresight) nextEpoch(ctx context.Context, count int64) {
+	if f.of == nil {
+		return
+	}
+	if err := f.of.NextEpoch(ctx, count); err != nil {
+		f.end(err)
+	}
+}
+
+// Foreseen is what the history leaves of the rows of an epoch's batches, as far as they are sampled.
+type Foreseen struct {
+	Epoch          int64 `json:"epoch"`
+	Batches        int64 `json:"batches"`
+	DrawnRows      int64 `json:"drawn_rows"`      // of the batches as they are drawn
+	PlannedRows    int64 `json:"planned_rows"`    // of them, those that are foreseen to be read, and planned
+	ReadRows       int64 `json:"read_rows"`       // of the batches that were made
+	UnforeseenRows int64 `json:"unforeseen_rows"` // read and not planned, or planned and not read
+}
+
+// foreknown is that of the last epochs, and of those ahead. mu guards it.
+type foreknown struct {
+	mu     sync.Mutex
+	epochs []Foreseen // by rising epoch
+}
+
+// keptEpochs is of how many epochs that are over. Arbitrary.
+const keptEpochs = 16
+
+// begin forgets what was foreseen of an epoch and those after it: another inspector does so.
+func (k *foreknown) begin(epoch int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.epochs = slices.DeleteFunc(k.epochs, func(f Foreseen) bool {
+		return f.Epoch >= epoch || f.Epoch < epoch-keptEpochs
+	})
+}
+
+func (k *foreknown) add(f Foreseen) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f.Batches == 0 { // it is read now
+		k.epochs = slices.DeleteFunc(k.epochs, func(of Foreseen) bool { return of.Epoch < f.Epoch-keptEpochs })
+	}
+	at := slices.IndexFunc(k.epochs, func(of Foreseen) bool { return of.Epoch == f.Epoch })
+	if at < 0 {
+		at = len(k.epochs)
+		k.epochs = append(k.epochs, Foreseen{Epoch: f.Epoch})
+	}
+	of := &k.epochs[at]
+	of.Batches += f.Batches
+	of.DrawnRows += f.DrawnRows
+	of.PlannedRows += f.PlannedRows
+	of.ReadRows += f.ReadRows
+	of.UnforeseenRows += f.UnforeseenRows
+}
+
+func (k *foreknown) all() []Foreseen {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.epochs)
+}
+
+// foreseen is which rows of a batch are planned: positions in its roster as it was drawn.
+type foreseen struct {
+	block *mem.Block // nil: all
+	known bool       // whether that is what the batch will read
+}
+
+// foreseenOf makes the roster of a batch that of the rows that it will read, and says which these are. Where there is
+// no memory for that, they are all.
+func (r *roster) foreseenOf(budget *mem.Budget, places []int32, known bool) (foreseen, error) {
+	if places == nil {
+		return foreseen{known: known}, nil
+	}
+	block, err := budget.Alloc(mem.Trace, bitset.Bytes(int64(len(r.rows))))
+	if errors.Is(err, mem.ErrBudget) {
+		return foreseen{}, nil
+	}
+	if err != nil {
+		return foreseen{}, err
+	}
+	of := foreseen{block, true}
+	set := of.set()
+	for pos := range r.rows {
+		if places[r.tensorRow(int32(pos))] >= 0 {
+			set.Add(int64(pos))
+		}
+	}
+	r.keep(set)
+	return of, nil
+}
+
+// keep leaves the rows at some positions. It is for who wants the rows alone.
+func (r *roster) keep(set bitset.Set) {
+	n := 0
+	for pos := range set.Within(0, int64(len(r.rows))) {
+		r.rows[n] = r.rows[pos]
+		n++
+	}
+	r.rows, r.at = r.rows[:n], nil
+}
+
+// set is the positions; nil: all.
+func (f *foreseen) set() bitset.Set {
+	if f.block == nil {
+		return nil
+	}
+	return mem.View[uint64](f.block.Bytes())
+}
+
+func (f *foreseen) free() {
+	if f.block != nil {
+		f.block.Free()
+		f.block = nil
+	}
+}
