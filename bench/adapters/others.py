@@ -27,6 +27,8 @@ class Turn:
     """An epoch of another loader."""
 
     seconds: float
+    processor: float
+    """Seconds of processors, which say more than those of the clock beside other work."""
     rows: int
     batches: int
 

@@ -166,7 +166,9 @@ def main() -> None:
             for number in range(2):
                 turn, key = opened.epoch(), f"{opened.name}, epoch {number + 1}"
                 results.setdefault(key, []).append(turn.seconds)
-                print(f"  {key}: {turn.seconds:.2f} s, {turn.rows:,} rows; prepared in {opened.preparation:.1f} s")
+                print(
+                    f"  {key}: {turn.seconds:.2f} s, {turn.processor:.2f} s of processors, {turn.rows:,} rows; prepared in {opened.preparation:.1f} s"
+                )
             opened.close()
 
         return turns

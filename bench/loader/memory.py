@@ -138,6 +138,7 @@ def main() -> None:
         for name, python in rivals.items():
             opened[name] = others.open_other(name, python, folder)
         seconds: dict[str, list[float]] = {name: [] for name in (*loaders, *opened)}
+        processor: dict[str, list[float]] = {name: [] for name in seconds}
         rows: dict[str, int] = {}
         for loader in loaders.values():
             consume(loader, data.x)  # the warm-up checks values
@@ -146,13 +147,15 @@ def main() -> None:
         for _ in range(args.rounds):
             for name, loader in loaders.items():
                 torch.set_num_threads(os.cpu_count() or 1)
-                start = time.perf_counter()
+                start, before = time.perf_counter(), time.process_time()
                 rows[name] = consume(loader, None)
                 seconds[name].append(time.perf_counter() - start)
+                processor[name].append(time.process_time() - before)
             for name, other in opened.items():
                 turn = other.epoch()
                 rows[name] = turn.rows
                 seconds[name].append(turn.seconds)
+                processor[name].append(turn.processor)
         for other in opened.values():
             other.close()
         shutil.rmtree(folder)
@@ -164,7 +167,8 @@ def main() -> None:
             shown = opened[name].name if name in opened else name
             record("loader/memory", f"In memory, {fanouts}, {batches} batches", shown, s)
             print(
-                f"  {shown:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; {rows[name]:,} rows)"
+                f"  {shown:8} median {statistics.median(s):.3f} s  (min {min(s):.3f}, max {max(s):.3f}; "
+                f"of processors {statistics.median(processor[name]):.3f}; {rows[name]:,} rows)"
             )
         record("loader/memory", f"In memory, {fanouts}, {batches} batches", "the rows gathered alone", [limit])
         for name, s in limits.items():
