@@ -7,6 +7,7 @@ through a memory map. DGL 2.4, built from source, has DiskBasedFeature and cpu_c
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
@@ -26,6 +27,7 @@ def make(graph: Graph) -> Callable[[], Iterator[Batch]]:
     import dgl.graphbolt as gb
     import torch
 
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing is written to
     torch.set_num_interop_threads(max(4, os.cpu_count() or 1))  # it waits for ever with a single one
     path = graph.folder / "x.npy"
     if graph.on_disk and hasattr(gb, "DiskBasedFeature"):
