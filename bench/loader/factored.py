@@ -5,11 +5,14 @@
 A model that waits for its batches and one that does not. The candidates take turns; each turn starts its executors,
 trains an epoch that does not count, in which the roles are chosen, and then epochs of which the shortest is taken. The
 losses of all candidates must be the same to the bit. Printed are medians over the rounds, and auto against the best
-fixed roles.
+fixed roles, in seconds and in those of processors: beside other work the latter are what can be compared. Roles that
+leave a core idle take fewer of them and are slower all the same.
 """
 
 import argparse
 import itertools
+import multiprocessing
+import os
 import statistics
 import tempfile
 import time
@@ -60,15 +63,23 @@ CASES = {
 }
 
 
-def measured(path: Path, case: dict, executors: int, roles, switching: bool) -> tuple[float, list[float], dict]:
-    """Seconds of an epoch, the losses and the figures."""
+def processor_seconds() -> float:
+    """Of this process and its executors."""
+    running = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+    of_each = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in running)
+    return sum(int(user) + int(system) for user, system in of_each) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(path: Path, case: dict, executors: int, roles, switching: bool) -> tuple[float, float, list[float], dict]:
+    """Seconds of an epoch and those of processors, the losses and the figures."""
     torch.manual_seed(0)
     model = Sage(case["width"], case["layers"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    times, losses = [], []
+    times, used, losses = [], [], []
 
     def after_epoch(training: factored.Training) -> None:
         times.append(time.monotonic())
+        used.append(processor_seconds())
         losses.extend(training.losses)
 
     options = {"batch_size": case["batch"], "shuffle": True, "memory": "256MiB"}
@@ -84,7 +95,7 @@ def measured(path: Path, case: dict, executors: int, roles, switching: bool) -> 
             epochs=1 + EPOCHS,
             after_epoch=after_epoch,
         )
-    return min(np.diff(times)), losses, training.stats()
+    return min(np.diff(times)), statistics.mean(np.diff(used)), losses, training.stats()
 
 
 def main() -> None:
@@ -108,24 +119,31 @@ def main() -> None:
         if args.only not in (None, name):
             continue
         seconds: dict[str, list[float]] = {candidate: [] for candidate in candidates}
+        used: dict[str, list[float]] = {candidate: [] for candidate in candidates}
         expected = None
         for turn in range(args.rounds):
             for candidate, (roles, switching) in candidates.items():
-                took, losses, stats = measured(path, case, count, roles, switching)
+                took, processors, losses, stats = measured(path, case, count, roles, switching)
                 assert expected in (None, losses), "other roles, other losses"
                 expected = losses
                 seconds[candidate].append(took)
-                print(f"{name}, round {turn}: {candidate}: {took:.3f} s", flush=True)
+                used[candidate].append(processors)
+                print(f"{name}, round {turn}: {candidate}: {took:.3f} s, processors {processors:.2f} s", flush=True)
                 if candidate == "auto":
                     chosen = stats
         medians = {candidate: statistics.median(found) for candidate, found in seconds.items()}
         for candidate, median in medians.items():
             found = seconds[candidate]
-            print(f"{name}: {candidate}: {median:.3f} s an epoch ({min(found):.3f} to {max(found):.3f})")
-        best = min(median for candidate, median in medians.items() if candidate != "auto")
+            print(
+                f"{name}: {candidate}: {median:.3f} s an epoch ({min(found):.3f} to {max(found):.3f}), "
+                f"processors {statistics.median(used[candidate]):.2f} s"
+            )
+        best = min((candidate for candidate in medians if candidate != "auto"), key=medians.__getitem__)
+        processors = statistics.median(a / b for a, b in zip(used["auto"], used[best], strict=True))
         print(
             f"{name}: auto chose {chosen['samplers']} of {count} to sample, K = {chosen['ratio']:.3g}, "
-            f"{chosen['switches']} switches; auto / best fixed = {medians['auto'] / best:.2f} (goal 1.10)"
+            f"{chosen['switches']} switches; auto / {best} = {medians['auto'] / medians[best]:.2f} (goal 1.10), "
+            f"of processors {processors:.2f}"
         )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.distributed
 
 from freshgo._args import checks
+from freshgo._loader.ranks import gathered
 from freshgo.errors import DTypeError
 from freshgo.loader import Loader
 
@@ -52,8 +52,7 @@ def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader[Any]) -> d
         _add(own, step(batch))
     together = [own]
     if loader._ranks.shared():
-        together = [{}] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(together, {name: value.cpu() for name, value in own.items()})
+        together = gathered("the end of evaluate()", {name: value.cpu() for name, value in own.items()})
     sums: dict[str, torch.Tensor] = {}
     for of_rank in together:
         _add(sums, of_rank)

@@ -73,6 +73,34 @@ def group_rank() -> tuple[int, int] | None:
     return distributed.get_rank(), distributed.get_world_size()
 
 
+def gathered(what: str, mine: Any) -> list[Any]:
+    """Return what every rank of the process group says, in their order. All ranks call this together, to do the same,
+    which ``what`` says.
+
+    Raises:
+        RankError: another rank does something else, has ended, or does not answer in time.
+    """
+    said: list[Any] = [None] * torch.distributed.get_world_size()
+    try:
+        torch.distributed.all_gather_object(said, (what, mine))
+    except RuntimeError as error:  # what torch.distributed raises
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RankError(
+            "all ranks of the process group take part here, and another one has ended, or has not come within the "
+            f"timeout of the group: its own output says why ({told})"
+        ) from error
+    doing: dict[str, list[int]] = {}
+    for rank, (other, _) in enumerate(said):
+        doing.setdefault(other, []).append(rank)
+    if len(doing) > 1:
+        different = ", ".join(f"{other} on {_spoken(where)}" for other, where in doing.items())
+        raise RankError(
+            f"the ranks do not do the same together: {different}; give all of them the same loaders, and let all of them "
+            "use these in the same order"
+        )
+    return [value for _, value in said]
+
+
 class Agreement:
     """Whether all ranks make batches of the same epoch. They are asked once, where a loader first begins an epoch in a
     process group."""
@@ -88,8 +116,7 @@ class Agreement:
 
     def gather(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what every rank says of its epoch, in their order. All ranks call this together."""
-        said: list[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(said, dict(mine))
+        said = gathered("beginning an epoch", dict(mine))
         self._group = weakref.ref(torch.distributed.group.WORLD)
         return said
 

@@ -22,7 +22,7 @@ import torch.distributed
 
 from freshgo._data.source import StoreSource
 from freshgo._loader.origin import InProcess
-from freshgo._loader.ranks import Share, group_rank
+from freshgo._loader.ranks import Share, gathered, group_rank
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._share import wire
@@ -33,6 +33,9 @@ _COMMAND = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from freshgo._share.server import main; "
     "main(int(sys.argv[1]))"
 )
+
+
+_OPENING = "opening a loader with share='host'"
 
 
 @dataclass
@@ -76,19 +79,12 @@ def neighbours(places: list[tuple[str, ...]], rank: int) -> range:
     return range(first, end)
 
 
-def gathered(mine: Any) -> list[Any]:
-    """Return what every rank says, in their order."""
-    said: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(said, mine)
-    return said
-
-
 class Host:
     """The ranks of this host in the process group that there is now."""
 
     def __init__(self) -> None:
         self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.ranks = neighbours(gathered(where()), self.rank)
+        self.ranks = neighbours(gathered(_OPENING, where()), self.rank)
 
     def open(
         self, store: str, uuid: str, options: LoaderOptions, alone: Callable[[], NativeLoader]
@@ -97,13 +93,13 @@ class Host:
         together. Each rank is to have ``prefetch`` batches ahead, and has one in its loop.
 
         Raises:
-            RankError: another rank could not
+            RankError: another rank could not, or has ended
             ServerError: no server can be started
             and what a native loader raises
         """
         count, first = len(self.ranks), self.rank == self.ranks.start
         starts = first and count > 1
-        server, token, error = gathered(_named() if starts else ("", "", None))[self.ranks.start]
+        server, token, error = gathered(_OPENING, _named() if starts else ("", "", None))[self.ranks.start]
         opened: SharedLoader | NativeLoader | None = None
         if error is None:
             try:
@@ -117,7 +113,11 @@ class Host:
                 error = failed
             except Exception as failed:  # which others might not be able to read
                 error = InternalError(repr(failed))
-        errors = gathered(error)
+        errors: list[Exception | None] = []
+        try:
+            errors = gathered(_OPENING, error)
+        except RankError as gone:
+            error = error or gone
         failure = error or next(
             (RankError(f"rank {i} could not open the loader: {e}") for i, e in enumerate(errors) if e is not None), None
         )

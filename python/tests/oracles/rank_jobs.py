@@ -160,6 +160,15 @@ def differ(file: str, rank: int, world: int, data: Sequence[Any], options: Seque
         return sum(1 for _ in loader)
 
 
+def without_the_last(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> int:
+    """An epoch that the last rank leaves the group before."""
+    with group(file, rank, world):
+        if rank == world - 1:
+            return 0
+        with open_loader(data, **options) as loader:
+            return sum(1 for _ in loader)
+
+
 def before_and_after(file: str, rank: int, world: int, data: Any) -> dict[str, Any]:
     """A loader that is made and used by one process, becomes that of a rank, and is used by one process again."""
     found: dict[str, Any] = {}

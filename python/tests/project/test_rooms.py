@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "_factored": {"_args", "_data", "_loader", "_native", "_share", "errors"},
     "factored": {*LEAVES, "_data", "_factored", "_plots", "loader", "memory"},
-    "distributed": {*LEAVES, "loader"},
+    "distributed": {*LEAVES, "_loader", "loader"},
     "lightning": {*LEAVES, "loader", "memory", "store"},
     "links": {*LEAVES, "_loader", "_native", "loader", "samplers", "store"},
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},

@@ -101,6 +101,21 @@ def test_graphs_that_differ_are_named_on_every_rank(ranks: Ranks, path: Path, tm
     assert str(found[0]).count("graph is 'store ") == 1 and "on rank 1" in str(found[0])
 
 
+@pytest.mark.parametrize("options", [{}, {"share": "host"}])
+def test_a_rank_that_never_comes_is_an_error_of_the_others(ranks: Ranks, path: Path, options: dict[str, Any]) -> None:
+    *others, last = ranks.run(rank_jobs.without_the_last, 3, path, options)
+    assert last == 0
+    assert {type(error) for error in others} == {errors.RankError}
+    assert all("another one has ended" in str(error) for error in others)
+
+
+def test_loaders_of_two_kinds_are_named_on_every_rank(ranks: Ranks, path: Path) -> None:
+    found = ranks.run(rank_jobs.differ, 3, [path] * 3, [{"share": "host"}, {}, {"share": "host"}])
+    assert {type(error) for error in found} == {errors.RankError}
+    assert len({str(error) for error in found}) == 1
+    assert "opening a loader with share='host' on ranks 0, 2, beginning an epoch on rank 1" in str(found[0])
+
+
 def test_the_order_of_batches_is_that_of_rank_0(ranks: Ranks, path: Path) -> None:
     options = {"cache": "belady", "reorder": 6, "feature_cache": 100_000}
     with rank_jobs.judged_with(open_loader(path, **options), 150) as loader:

@@ -57,7 +57,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     yield workers
     workers.close()
     assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
-    assert not any("freshgo-" in line for line in Path("/proc/net/unix").read_text().splitlines())
+    assert wait_until(lambda: "freshgo-" not in Path("/proc/net/unix").read_text())
     assert wait_until(lambda: set(Path("/dev/shm").iterdir()) <= before)  # others' come and go
 
 
