@@ -28,7 +28,7 @@ type shape struct {
 func shapes() map[string]*shape {
 	return map[string]*shape{
 		"rows of 512 bytes":  {500_000, 512, 128, 5000, 3, []int64{90 << 20, 130 << 20, 230 << 20}},
-		"rows of 128 bytes":  {500_000, 128, 32, 21_500, 1, []int64{60 << 20, 90 << 20}},
+		"rows of 128 bytes":  {500_000, 128, 32, 21_500, 1, []int64{60 << 20, 80 << 20}},
 		"rows of 4096 bytes": {60_000, 4096, 64, 2500, 2, []int64{90 << 20, 150 << 20}},
 	}
 }

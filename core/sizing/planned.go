@@ -181,7 +181,7 @@ const (
 	leastStored  = 16 // batches of a window
 	mostStored   = 1 << 25
 	mostHeld     = 64 << 20
-	leastBuffers = 64
+	leastBuffers = 24
 
 	// worthStoring is by how much windows must move less that are planned in the file. Arbitrary.
 	worthStoring = 1.00

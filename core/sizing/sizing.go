@@ -159,10 +159,12 @@ const (
 	// reading eight bytes costs a page.
 	smallRow = 64
 
-	// maxPool and poolShare bound what the allocator may keep of the buffers that came back: a batch or two of common
-	// sizes, and a sixteenth of the memory. Arbitrary.
-	maxPool   = 512 << 20
-	poolShare = 16
+	// maxPool, poolShare and batchShare bound what the allocator may keep of the buffers that came back, beside what
+	// batches leave of their memory: a sixteenth of the memory, and a quarter of that of batches, which is what sizes are
+	// rounded up by. The first two are arbitrary.
+	maxPool    = 512 << 20
+	poolShare  = 16
+	batchShare = 4
 
 	// unlimited stands for the room in a memory without a limit: far from overflow.
 	unlimited = 1 << 60
@@ -210,7 +212,7 @@ func (z *division) with(s Split, w Working) *Split {
 	if z.ask.Memory > 0 {
 		s.Batches = (inFlight(w) + z.holds()) * z.costs.Batch
 		rest = z.ask.Memory - z.cost(w) - z.explicit() - s.reserved
-		s.Pool = min(maxPool, z.ask.Memory/poolShare, rest)
+		s.Pool = min(maxPool, z.ask.Memory/poolShare, s.Batches/batchShare, rest)
 		rest -= s.Pool
 	}
 	rest = z.holdTopology(&s, rest)
