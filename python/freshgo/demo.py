@@ -117,6 +117,7 @@ def open_loader(data: Any, split: str, memory: int | None) -> Loader:
         seed=1,
         prefetch=2,
         memory=memory,
+        return_edge_id=False,  # the model asks for no edge numbers, so that their memory is for rows
     )
 
 
