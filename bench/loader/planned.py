@@ -15,8 +15,9 @@ kernel lets no turn have more requests and megabytes a second than these: a slow
   map             PyG's NeighborLoader over a memory map with MADV_RANDOM; the page cache has as much as freshgo for rows, plans and batches
   in memory       freshgo with everything in memory
 
-With --memory there are turns in which freshgo has that much and divides it itself, and SIEVE has as many rows in memory as freshgo
-then has. What an epoch moved is beside one scan with each cold row written and read once, and its time beside what the disk's sequential
+With --memory there are turns in which freshgo has that much and divides it itself, also from a store of float16, and SIEVE has as many rows
+in memory as freshgo then has. With --train a step of training follows each batch in further ones (GraphSAGE of three layers and 256
+columns), and in memory. What an epoch moved is beside one scan with each cold row written and read once, and its time beside what the disk's sequential
 rates, of this run, need for what was moved.
 
 With "+ matmul" and "+ sleep" a model's computing follows each batch that takes as long as loading it in memory does: on the processor,
@@ -43,7 +44,7 @@ import numpy as np
 import torch
 import turns
 from memory import make_graph
-from turns import BATCH_SIZE, EPOCHS, FANOUTS, ROW, WIDTH
+from turns import BATCH_SIZE, EPOCHS, FANOUTS, NARROW, ROW, WIDTH
 
 from freshgo import convert
 from freshgo._args.size import parse_size
@@ -153,7 +154,9 @@ class Runner:
         return statistics.median(a[number][key] / b[number][key] for a, b in pairs)
 
 
-def prepare(folder: Path, nodes: int, edges: int, relaid: bool, runner: Runner) -> dict[str, dict[str, Any]]:
+def prepare(
+    folder: Path, nodes: int, edges: int, relaid: bool, narrow: bool, runner: Runner
+) -> dict[str, dict[str, Any]]:
     """Generate what is not there; return what relaying out cost."""
     if not (folder / "graph.freshgo").exists():
         data = make_graph(nodes, edges, WIDTH)
@@ -168,6 +171,9 @@ def prepare(folder: Path, nodes: int, edges: int, relaid: bool, runner: Runner) 
             memory="1GiB",
             progress=False,
         ).close()
+    if narrow and not (folder / NARROW).exists():
+        graph = {"edge_index": torch.load(folder / "edge_index.pt"), "x": folder / "x.npy"}
+        convert(graph, folder / NARROW, memory="1GiB", dtype={"x": "float16"}, progress=False).close()
     seeds = torch.randperm(nodes, generator=torch.Generator().manual_seed(1))[: BATCH_SIZE * runner.batches].numpy()
     np.save(folder / f"seeds-{runner.batches}.npy", seeds)
     seeds.tofile(folder / f"seeds-{runner.batches}.bin")
@@ -179,20 +185,25 @@ def prepare(folder: Path, nodes: int, edges: int, relaid: bool, runner: Runner) 
     return costs
 
 
-def compare(runner: Runner, costs: dict[str, Any], budgets: list[float], memory: str, only: str) -> None:
+def compare(runner: Runner, costs: dict[str, Any], budgets: list[float], memory: str, train: bool, only: str) -> None:
     """One round of everything."""
     wanted = re.compile(only).search
     shares = {budget: int(budget * rows_of(runner.folder)) for budget in budgets}
     runner.limits += runner.ask(
         [str(runner.folder / "rivals"), f"-store={runner.folder / 'graph.freshgo'}", "-limits"], None
     )
+    options = {"memory": parse_size("memory", memory)} if memory else {}
     if memory and wanted(name := f"freshgo, {memory}"):
-        runner.python(name, turns.ours, store="graph.freshgo", options={"memory": parse_size("memory", memory)})
+        runner.python(name, turns.ours, store="graph.freshgo", options=options)
         if wanted(rival := f"sieve, {memory}"):
             runner.rival(rival, "sieve", runner.ends[name][-1]["plan"]["capacity_rows"])
+    if memory and wanted(name := f"freshgo float16, {memory}"):
+        runner.python(name, turns.ours, store=NARROW, options=options)
+    if memory and train and wanted(name := f"freshgo + train, {memory}"):
+        runner.python(name, turns.ours, store="graph.freshgo", options=options, work="train")
     known = runner.ends["in memory"][0]["amounts"] if runner.ends["in memory"] else None
     if wanted("in memory"):
-        runner.python("in memory", turns.in_memory, amounts=known)
+        runner.python("in memory", turns.in_memory, amounts=known, train=train)
         known = runner.ends["in memory"][0]["amounts"]
     for budget, rows in shares.items():
         options = {"memory": rows * ROW + BESIDE, "feature_cache": rows * ROW}
@@ -320,7 +331,17 @@ def beside_the_disk(runner: Runner, name: str, rival: str) -> str:
             )
         )
     first, second = (runner.median(name, i, "seconds") for i in range(2))
-    return "\n".join([*lines, f"{name}: the first epoch took {first / second:.2f} times the second"])
+    lines.append(f"{name}: the first epoch took {first / second:.2f} times the second")
+    memory = name.removeprefix("freshgo, ")
+    if runner.epochs[narrow := f"freshgo float16, {memory}"]:
+        faster = ", ".join(f"{runner.ratio(name, narrow, i):.2f}" for i in range(EPOCHS))
+        lines.append(f"{name}: epochs took {faster} times those from float16")
+    trained = runner.epochs[f"freshgo + train, {memory}"]
+    if trained and (held := [end["work"]["train"] for end in runner.ends["in memory"]]):
+        pairs = list(zip(trained, held, strict=False))
+        slower = ", ".join(f"{statistics.median(a[i]['seconds'] / b[i] for a, b in pairs):.2f}" for i in range(EPOCHS))
+        lines.append(f"{name}: epochs of training took {slower} times those in memory")
+    return "\n".join(lines)
 
 
 def explain(runner: Runner, name: str) -> str:
@@ -411,6 +432,7 @@ def main() -> None:
     parser.add_argument(
         "--memory", default="", help="also give freshgo this much, as '700MiB', and leave its division to it"
     )
+    parser.add_argument("--train", action="store_true", help="also with a step of training after each batch")
     parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
     parser.add_argument("--only", default="", help="regular expression of the turns to run, as printed")
     args = parser.parse_args()
@@ -418,13 +440,13 @@ def main() -> None:
     budgets = [float(budget) for budget in args.budgets.split(",") if budget]
     runner = Runner(args.directory.resolve(), args.batches, args.disk)
     shutil.rmtree(args.directory / "cache", ignore_errors=True)
-    costs = prepare(args.directory, args.nodes, args.edges, bool(budgets), runner)
+    costs = prepare(args.directory, args.nodes, args.edges, bool(budgets), bool(args.memory), runner)
     print(
         f"{args.nodes:,} nodes, {args.edges:,} edges, {args.batches} batches of {BATCH_SIZE}, {FANOUTS}; a cache of 10% is {args.nodes * ROW / 1e7:.0f} MB"
     )
     for number in range(args.rounds):
         print(f"round {number + 1}")
-        compare(runner, costs, budgets, args.memory, args.only)
+        compare(runner, costs, budgets, args.memory, args.train, args.only)
     report(runner, costs, budgets, args.memory)
     results = {"limits": runner.limits, "epochs": runner.epochs, "ends": runner.ends, "relayout": costs}
     (runner.folder / "results.json").write_text(json.dumps(results))

@@ -20,12 +20,17 @@ from typing import Any
 import limited
 import numpy as np
 import torch
+import torch.nn.functional as F
 from memory import best_gather_seconds
 
 from freshgo import Loader, Store, relayout
 
 FANOUTS, BATCH_SIZE, EPOCHS, WIDTH = [10, 10], 1024, 3, 128
+CLASSES = 32
+"""Of what is trained."""
 ROW = 4 * WIDTH
+NARROW = "float16.freshgo"
+"""The store of rows in half of the bytes."""
 SLACK = 96 << 20
 """Bytes of a group beside what is meant to be measured: the interpreter's own growth, page tables, stacks."""
 
@@ -41,20 +46,30 @@ def kernel_reads() -> int:
 
 
 class Work:
-    """What follows a batch: nothing, matrix products, or sleep."""
+    """What follows a batch: nothing, matrix products, sleep, or a step of training."""
 
     def __init__(self, kind: str | None, amount: float) -> None:
         self.kind, self.amount = kind, amount
         self.matrix = torch.rand(192, 192)
         if kind == "matmul":
             torch.set_num_threads(1)
+        if kind == "train":
+            from torch_geometric.nn import GraphSAGE
 
-    def do(self) -> None:
+            self.model = GraphSAGE(WIDTH, 256, num_layers=3, out_channels=CLASSES)
+            self.optimizer = torch.optim.Adam(self.model.parameters())
+
+    def do(self, batch: Any = None) -> None:
         if self.kind == "sleep":
             time.sleep(self.amount)
         elif self.kind == "matmul":
             for _ in range(int(self.amount)):
                 torch.mm(self.matrix, self.matrix)
+        elif self.kind == "train":
+            self.optimizer.zero_grad()
+            out = self.model(batch.x, batch.edge_index)[: batch.batch_size]
+            F.cross_entropy(out, batch.input_id % CLASSES).backward()
+            self.optimizer.step()
 
     @staticmethod
     def products(seconds: float) -> int:
@@ -74,7 +89,7 @@ def epoch(loader: Any, values: torch.Tensor, work: Work) -> dict[str, Any]:
         first = first or time.perf_counter() - start
         assert torch.equal(batch.x[:, 0], values[batch.n_id])
         rows += batch.n_id.numel()
-        work.do()
+        work.do(batch)
     seconds, after = time.perf_counter() - start, stats()
     grew = {key: after[key] - before[key] for key in before if key in SUMS}
     return {"seconds": seconds, "first": first, "rows": rows, "kernel": kernel_reads() - kernel, **grew}
@@ -97,8 +112,10 @@ SUMS = (
 def ours(folder: Path, args: dict[str, Any], group: limited.Group | None) -> Iterator[dict[str, Any]]:
     options = sampling(folder, args)
     values = torch.from_numpy(np.load(folder / "check.npy"))
+    if args["store"] == NARROW:
+        values = values.half().float()
     store, work = Store.open(folder / args["store"]), Work(args.get("work"), args.get("amount", 0))
-    if group:
+    if group and work.kind != "train":  # which takes what it takes; the loader reads past the page cache
         group.limit(group.held() + args["options"]["memory"] + SLACK)
     start, kernel = time.perf_counter(), kernel_reads()
     loader = Loader(store, **args["options"], **options)
@@ -141,6 +158,8 @@ def in_memory(folder: Path, args: dict[str, Any], group: limited.Group | None) -
     limits = best_gather_seconds(x, epochs[0]["rows"], 3)
     batch = statistics.median(e["seconds"] for e in epochs) / args["batches"]
     amounts = args.get("amounts") or {"sleep": batch, "matmul": Work.products(batch)}
+    if args["train"]:
+        amounts = amounts | {"train": 0}
     work = {
         kind: [epoch(loader, values, Work(kind, amount))["seconds"] for _ in range(EPOCHS)]
         for kind, amount in amounts.items()
