@@ -95,8 +95,8 @@ def gathered(what: str, mine: Any) -> list[Any]:
     if len(doing) > 1:
         different = ", ".join(f"{other} on {_spoken(where)}" for other, where in doing.items())
         raise RankError(
-            f"the ranks do not do the same together: {different}; give all of them the same loaders, and let all of them "
-            "use these in the same order"
+            f"the ranks do not do the same together: {different}; give all of them the same loaders, to be "
+            "used in the same order"
         )
     return [value for _, value in said]
 
