@@ -114,8 +114,8 @@ _LATER = {
 A function that has the name of its module cannot be among them: importing the module would put that in its place.
 """
 
-_MODULES = ("distributed", "factored", "nn", "ops")
-"""The same of modules: nn needs PyG, ops registers operators with torch, and the others need the loader."""
+_MODULES = ("distributed", "factored", "nn", "ops", "pyg")
+"""The same of modules: nn and pyg need PyG, ops registers operators with torch, and the others need the loader."""
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
-from freshgo.errors import DTypeError
+from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store, opened
 
 if TYPE_CHECKING:  # a room that few programs need, imported at the first call
@@ -123,6 +123,8 @@ def infer(
             raise DTypeError(f"{name} must be the name of a tensor, got {checks.shown(value)}")
     functions: list[Layer] = layers_of(model, layers, edge_weight, edge_attr)
     with opened(store) as source:
+        if layers is None:
+            _check_width(model, source, tensor)
         output, n_bytes = output_of(out, source, _asked(source, nodes), overwrite=replace), parse_size("memory", memory)
         with progress_of(progress) as report:
             run = _kind(functions, source, tensor)(
@@ -141,6 +143,15 @@ def infer(
             with run:
                 output.publish(run.complete(), n_bytes, report)
     return output.target
+
+
+def _check_width(model: Any, store: Store, tensor: str) -> None:
+    """Check that a model of PyG takes rows as long as those of the tensor."""
+    info, width = store.tensors.get(tensor), getattr(model, "in_channels", None)
+    if info is not None and isinstance(width, int) and width > 0 and info.shape[1:] != (width,):
+        raise InvalidArgumentError(
+            f"model takes rows of {width} numbers (in_channels), the tensor {tensor!r} has shape {list(info.shape)}"
+        )
 
 
 def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:

@@ -71,8 +71,10 @@ def open_source(data: object, first_layer: object = None) -> Source:
         return StoreSource(data, first_layer, owned=False)
     if isinstance(data, str | os.PathLike):
         return StoreSource(Store.open(data), first_layer, owned=True)
-    if isinstance(data, tuple) and data and isinstance(getattr(data[0], "store", None), Store):  # freshgo.pyg.stores
-        return StoreSource(data[0].store, first_layer, owned=False)
+    if isinstance(data, tuple) and len(data) == 2:
+        stores = [getattr(part, "store", None) for part in data]  # of freshgo.pyg.stores, if both are of one
+        if isinstance(stores[0], Store) and isinstance(stores[1], Store) and stores[0].uuid == stores[1].uuid:
+            return StoreSource(stores[0], first_layer, owned=False)
     return MemorySource(data, first_layer)
 
 

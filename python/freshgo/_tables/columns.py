@@ -100,11 +100,14 @@ def _tensor(source: Source, name: str, names: list[str]) -> Tensor:
         allowed, words = WHOLE | REAL, "numbers, or lists of numbers"
     else:
         allowed, words = WHOLE | REAL | TEXT, "numbers, lists of numbers, or strings"
-    elements = {element_of(source, column) for column in names}
+    elements_of = {column: element_of(source, column) for column in names}
+    if source.empty and (floats or as_time):  # a header alone does not say that its columns hold numbers
+        elements_of = {name: "bigint" if of in TEXT else of for name, of in elements_of.items()}
+    elements = set(elements_of.values())
     floats = floats or bool(elements & REAL)
     columns = []
     for column in names:
-        kind, element = kind_of(source, column), element_of(source, column)
+        kind, element = kind_of(source, column), elements_of[column]
         lists = kind in LISTS
         if element not in allowed or (lists and (as_time or name == "edge_weight" or element in TEXT)):
             hint = ""

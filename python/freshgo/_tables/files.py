@@ -77,12 +77,13 @@ def partitioned(files: list[str]) -> bool:
     return any("=" in part for file in files for part in Path(file).parts[:-1])
 
 
-def scan(spec: Spec, files: list[str], form: str, types: dict[str, str]) -> str:
-    """Return the table function that reads files, with a column ``filename``."""
+def scan(spec: Spec, files: list[str], form: str, types: dict[str, str], header: bool | None = None) -> str:
+    """Return the table function that reads files, with a column ``filename``. ``header``: CSV has names in its first
+    line; None: DuckDB finds out."""
     options: dict[str, Any] = {"union_by_name": True, "filename": True, "hive_partitioning": partitioned(files)}
     if form == "csv":
         # All rows decide on the types, so that their order does not.
-        options |= {"sample_size": -1, "encoding": spec.table.encoding, "types": types or None}
+        options |= {"sample_size": -1, "encoding": spec.table.encoding, "types": types or None, "header": header}
     elif form == "json":
         # An object with many keys is a row with many columns, not a map.
         options |= {"sample_size": -1, "maximum_depth": 8, "format": "newline_delimited", "map_inference_threshold": -1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from typing import Any
 
 from freshgo._args.checks import shown
@@ -93,15 +94,19 @@ def open_source(db: Database, spec: Spec) -> Source:
                 read = narrowed(spec, list(read), db.new_file)
             if any(copy != file for file, copy in read.items()):
                 reading = dataclasses.replace(spec, table=dataclasses.replace(table, encoding="utf-8"))
-            files = _with_rows(db, reading, read)
-        base = f"SELECT * FROM {scan(reading, [read[file] for file in files or []], form, dict(table.types))}"
-        base = f'SELECT * EXCLUDE ("filename"), {_file_names(read)} AS {quoted(FILE)} FROM ({base})'
+        base, files = _scanned(db, reading, read, form, None)
+        if form == "csv" and not set(spec.columns) <= set(db.types(spec.label, base)):
+            named, having = _scanned(db, reading, read, form, True)  # names such as 7, or t, may look like values
+            if set(spec.columns) <= set(db.types(spec.label, named)):
+                base, files = named, having
     there = db.types(spec.label, base)
     for column in spec.columns:
         if column not in there:
             near = difflib.get_close_matches(column, there, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             known = [name for name in there if name != FILE]
+            if form == "csv" and all(re.fullmatch(r"column\d+", name) for name in known):
+                hint = ": its first line was not taken for their names (has every line as many fields?)"
             raise InvalidArgumentError(
                 f"{spec.label} has no column {column!r}, it has {shown(known)}{hint}",
             )
@@ -125,12 +130,21 @@ def open_source(db: Database, spec: Spec) -> Source:
     return Source(spec, sql, types, files, empty, form not in ("csv", "json"))
 
 
-def _with_rows(db: Database, spec: Spec, read: dict[str, str]) -> list[str]:
+def _scanned(db: Database, spec: Spec, read: dict[str, str], form: str, header: bool | None) -> tuple[str, list[str]]:
+    """Return a query of the rows of files, and those that it reads; ``read`` has the copies that stand for them."""
+    files = _with_rows(db, spec, read, header) if form == "csv" else list(read)
+    base = f"SELECT * FROM {scan(spec, [read[file] for file in files], form, dict(spec.table.types), header)}"
+    return f'SELECT * EXCLUDE ("filename"), {_file_names(read)} AS {quoted(FILE)} FROM ({base})', files
+
+
+def _with_rows(db: Database, spec: Spec, read: dict[str, str], header: bool | None) -> list[str]:
     """Return the files that have a row, whose types count: of a header alone every column would be of strings."""
     files = list(read)
     if len(files) < 2:
         return files
-    found = [f for f in files if db.rows(spec.label, f"SELECT 1 FROM {scan(spec, [read[f]], 'csv', {})} LIMIT 1")]
+    found = [
+        f for f in files if db.rows(spec.label, f"SELECT 1 FROM {scan(spec, [read[f]], 'csv', {}, header)} LIMIT 1")
+    ]
     return found or files[:1]
 
 

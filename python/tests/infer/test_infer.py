@@ -411,6 +411,11 @@ def test_damage_of_what_streams(path: Path, tmp_path: Path) -> None:
         ({"model": None, "layers": []}, DTYPE, "a list of functions"),
         ({"model": None, "layers": [3]}, DTYPE, r"layers\[0\] must be callable"),
         ({"model": None, "layers": [lambda h, batch: h]}, INVALID, r"layer 1 must return rows .* 300 nodes"),
+        (
+            {"model": made(lambda: tg.GraphSAGE(23, 8, 2, 5))},
+            INVALID,
+            r"rows of 23 .* tensor 'x' has shape \[2000, 24\]",
+        ),
         ({"tensor": "z"}, INVALID, "no node-level tensor 'z'"),
         ({"tensor": 3}, DTYPE, "tensor must be the name"),
         ({"dtype": torch.int8}, DTYPE, "torch.float32 or torch.float16"),

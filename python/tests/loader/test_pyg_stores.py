@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -285,3 +287,27 @@ def test_wrong_use(stored: tuple[Any, freshgo.Store], tmp_path: Path) -> None:
     for one in (again, features):
         one.close()
         one.store.close()
+
+
+def test_the_module_comes_at_its_first_use(tmp_path: Path) -> None:
+    """``freshgo.pyg.stores`` works after ``import freshgo`` alone."""
+    convert(random_graph(40, 250), tmp_path / "g", **SMALL).close()
+    code = f"import freshgo; print(freshgo.pyg.stores({str(tmp_path / 'g')!r})[0][None, 'x', [3]].size(0))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
+
+
+def test_parts_of_two_stores(tmp_path: Path) -> None:
+    """Features of one store beside the edges of another are what they say; half a pair is refused."""
+    graphs = [random_graph(40, 250, seed=seed) for seed in (1, 2)]
+    one, other = (freshgo.pyg.stores(convert(g, tmp_path / str(i), **SMALL)) for i, g in enumerate(graphs))
+    with Loader((one[0], other[1]), [-1], batch_size=40) as loader:
+        (batch,) = loader
+    assert batch.x.equal(torch.from_numpy(graphs[0]["x"])[batch.n_id])
+    found = sorted(map(tuple, batch.n_id[batch.edge_index].T.tolist()))
+    assert found == sorted(map(tuple, graphs[1]["edge_index"].T.tolist()))
+    for wrong in ((one[0], 3), (one[0],)):
+        with pytest.raises(errors.FreshgoError):
+            Loader(wrong, [-1])

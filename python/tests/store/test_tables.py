@@ -308,3 +308,18 @@ def test_a_progress_bar_that_is_off_is_left_alone(
 
     monkeypatch.setattr(database, "duckdb", Module)
     check_shop(convert_shop((made := shop("successive", rng))["tables"], tmp_path / "store"), made)
+
+
+def test_csv_whose_names_look_like_values(tmp_path: Path) -> None:
+    """A first line of names that are numbers or booleans, with rows and alone."""
+    nodes = tmp_path / "n.csv"
+    nodes.write_text("id,0,1\na,5,6\nb,7,8\n")
+    edges = tmp_path / "e.csv"
+    edges.write_text("s,d,w,t\n")
+    given = Table(edges, src="s", dst="d", weight="w", time="t")
+    with convert_tables(Table(nodes, id="id", features=["0", "1"]), given, tmp_path / "g", **SMALL) as store:
+        assert store["x"].tolist() == [[5, 6], [7, 8]]
+        assert (store.num_edges, store.tensors["edge_weight"].shape, store.tensors["time"].shape) == (0, (0,), (0,))
+    nodes.write_text("id,v\na,1\nb,2,3\n")
+    with pytest.raises(errors.InvalidArgumentError, match=r"no column 'id', .*has every line as many fields\?"):
+        convert_tables(Table(nodes, id="id", features="v"), given, tmp_path / "h", **SMALL)
