@@ -39,6 +39,7 @@ def entries(native: Decisions, buffer: Buffer) -> dict[str, Any]:
     if buffer.dtype is not None:
         used = min(int(native.history_stats()["embedding_bytes"]), buffer.raw.numel())
         state |= {"dtype": str(buffer.dtype).removeprefix("torch."), "width": buffer.width}
+        state["widths"] = [[level, *widths] for level, widths in sorted(buffer.widths.items())]
         state["rows"] = buffer.raw[:used].clone().cpu()
     return state
 
@@ -80,6 +81,15 @@ def _check_rows(state: dict[str, Any]) -> None:
         floating = isinstance(dtype, torch.dtype) and dtype.is_floating_point
         if not floating or not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
+        if not _are_widths(state.get("widths", [])):  # older states have none
+            raise FormatError(f"history state: rows whose levels have columns {state['widths']!r}")
+
+
+def _are_widths(value: object) -> bool:
+    """Return whether these are lists of a level and the columns of the parts of its rows."""
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) > 1 and all(type(n) is int and n > 0 for n in one) for one in value
+    )
 
 
 def restore(state: dict[str, Any], native: Decisions, buffer: Buffer) -> None:
@@ -103,9 +113,10 @@ def restore(state: dict[str, Any], native: Decisions, buffer: Buffer) -> None:
                 f"history state: entries of {found['row_bytes']} bytes in {expected}, got rows of {row_bytes} "
                 f"bytes in {0 if rows is None else rows.numel()}"
             )
-        buffer.dtype, buffer.width = None, 0
+        buffer.dtype, buffer.width, buffer.widths = None, 0, {}
         if rows is not None:
             buffer.dtype, buffer.width = getattr(torch, state["dtype"]), state["width"]
+            buffer.widths = {level: tuple(widths) for level, *widths in state.get("widths", [])}
             buffer.raw[: rows.numel()].copy_(rows)
 
     try:

@@ -23,6 +23,7 @@ class Buffer:
         self.raw = raw
         self.dtype: torch.dtype | None = None  # None until the first update
         self.width = 0
+        self.widths: dict[int, tuple[int, ...]] = {}  # by level, of the parts of its rows
 
     @property
     def row_bytes(self) -> int:
@@ -66,6 +67,18 @@ class Buffer:
                 f"layer {level} computes rows of {width} columns, the widest that the history holds since its "
                 f"first update have {self.width}: begin with a new History for another model"
             )
+        now, before = tuple(part.size(1) for part in parts), self.widths.get(level, ())
+        if any(a != b for a, b in zip(now, before, strict=False)):
+            raise InvalidArgumentError(
+                f"what is kept of layer {level} has {now} columns, what the history holds of it has {before}: begin "
+                "with a new History for another model"
+            )
+
+    def learn(self, parts: Sequence[Tensor], level: int) -> None:
+        """Take note of how wide the parts of a level are; where some types are absent there may be fewer."""
+        now = tuple(part.size(1) for part in parts)
+        if len(now) > len(self.widths.get(level, ())):
+            self.widths[level] = now
 
 
 Admitted = list[tuple[Tensor, Tensor]]
@@ -88,9 +101,10 @@ class Unwritten:
         buffer = self.buffer
         if buffer.dtype is None:
             buffer.dtype, buffer.width = self.dtype, self.width
-        for parts, (rows, slots) in zip(self.rows, admitted, strict=False):  # none where nothing was judged
-            if not rows.numel():
+        for level, (parts, (rows, slots)) in enumerate(zip(self.rows, admitted, strict=False), 1):
+            if not rows.numel():  # as where nothing was judged
                 continue
+            buffer.learn(parts, level)
             rows, slots = rows.to(buffer.raw.device), slots.to(buffer.raw.device)
             every = rows.numel() == parts[0].size(0)
             if every:  # in their order, they need not be gathered

@@ -381,3 +381,35 @@ def test_no_loader() -> None:
     with pytest.raises(errors.DTypeError, match="state_dict"):
         copy.deepcopy(history)
     assert history.plot() is not None
+
+
+@pytest.mark.parametrize("keep", ["rows", "aggregates"])
+@pytest.mark.parametrize("restored", [False, True])
+def test_another_width_at_a_level_is_refused(keep: str, restored: bool) -> None:
+    """A narrower model would read the first columns of what a wider one has left."""
+
+    def model(hidden: int) -> nn.Module:
+        return pyg.models.GraphSAGE(hidden if keep == "aggregates" else 12, hidden, 3, 5)
+
+    def graph(columns: int) -> dict[str, Any]:
+        return {**GRAPH, "x": GRAPH["x"][:, :columns] if keep == "aggregates" else GRAPH["x"]}
+
+    history = History(1.0, 30, keep=keep, memory="1MiB", features=False, policy="performance")
+    first = model(12)
+    history.attach(first)
+    with Loader(graph(12), [3, 3, 3], batch_size=40, history=history) as loader:
+        train(first, loader, history)
+        history.detach()
+        if restored:
+            state = history.state_dict()
+            history = History(1.0, 30, keep=keep, memory="1MiB", features=False, policy="performance")
+            loader = Loader(graph(12), [3, 3, 3], batch_size=40, history=history)
+            history.load_state_dict(state)
+        second = model(8)
+        history.attach(second)
+        with pytest.raises(errors.InvalidArgumentError, match=r"layer 1 .* columns, what the history holds"):
+            for batch in loader:
+                out = second(batch.x[:, : 8 if keep == "aggregates" else 12], batch.edge_index)
+                loss_of(out, batch).backward()
+                history.update()
+        loader.close()
