@@ -9,7 +9,8 @@ rounds, of each way of exchange, which alternate. Both hosts share the processor
 --io buffered rows come from the page cache. Every batch's rows are compared with the features.
 
 Two more kinds of epochs say what bounds it: "whole" reads all rows itself on both hosts, and "alone" exchanges as many
-bytes in as many turns, and does nothing else.
+bytes in as many turns, and does nothing else. Together they take the processors for at least so long as an epoch takes
+at best, since both hosts have the processors of one machine: the epochs are compared with that limit too.
 
 With --count it counts, without a network, the rows that a host would read of its part with a planned cache in place of
 its share of the hottest rows: of its own batches, and of what the other host asks for.
@@ -204,9 +205,16 @@ def main() -> None:
         finally:
             for name in names:
                 subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    of_processors = {
+        kind: statistics.median(sum(host["processors"] for host in hosts) for hosts in turns)
+        for kind, turns in found.items()
+    }
+    cores = len(os.sched_getaffinity(0))
+    limit = (of_processors["whole"] + of_processors["alone"]) / cores
+    print(f"{cores} processors need {limit:.3f} s for what is made (whole) and exchanged (alone)")
     for way, turns in found.items():
         epochs = [max(host["seconds"] for host in hosts) for hosts in turns]
-        used = statistics.median(sum(host["processors"] for host in hosts) for hosts in turns)
+        used = of_processors[way]
         if way == "whole":
             print(f"whole: epoch {statistics.median(epochs):.3f} s, {used:.3f} s of processors")
             continue
@@ -217,7 +225,8 @@ def main() -> None:
         print(
             f"{way}: epoch {statistics.median(epochs):.3f} s, of it {exchanging:.3f} s handing over; "
             f"{host['bytes'] / 1e6:.1f} MB for {host['remote']:.0f} remote rows, {host['hot']:.0f} in memory; "
-            f"the link needs {statistics.median(links):.3f} s; ratio {ratio:.2f}; {used:.3f} s of processors"
+            f"the link needs {statistics.median(links):.3f} s; ratio {ratio:.2f}; {used:.3f} s of processors, "
+            f"{used / cores / limit:.2f} times the least; epoch / least {statistics.median(epochs) / limit:.2f}"
         )
 
 
