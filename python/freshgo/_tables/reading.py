@@ -103,13 +103,14 @@ class Reading:
 
     @functools.cached_property
     def width(self) -> int:
-        """How many numbers the first row has."""
+        """How many numbers a row has: as many as the first one."""
         return sum(self._width(column) for column in self._columns)
 
     def _width(self, column: Column) -> int:
         if not column.is_list:
             return 1
-        sql = f"SELECT len({quoted(column.name)}) FROM ({self.source.sql}) LIMIT 1"
+        name = quoted(column.name)
+        sql = f"SELECT len({name}) FROM ({self.source.sql}) WHERE {name} IS NOT NULL LIMIT 1"
         found = self._db.rows(self.source.spec.label, sql)
         return int(found[0][0] or 1) if found else 1
 
