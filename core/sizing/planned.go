@@ -211,7 +211,11 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		mostPacks = ask.BufferMemory
 	}
 	traces := func(n int64) int64 {
-		return plan.StoredBytes(2*n*nodes, nodes) + (inFlight(s.Working)+1)*nodes*loadedBytes
+		bytes := plan.StoredBytes(2*n*nodes, nodes) + (inFlight(s.Working)+1)*nodes*loadedBytes
+		if ask.History.Ahead > 0 {
+			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
+		}
+		return bytes
 	}
 	buffer := int64(min(z.slot(), mostBuffer))
 	packs := func(n int64) int64 { return (2*n + leastBuffers) * buffer }
