@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from freshgo._native import openmp
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._observe import log
@@ -41,6 +42,7 @@ class Openings:
         self._before: dict[str, Any] = {}  # the figures of earlier openings
         self._plan: dict[str, Any] = {}  # of the last opening, while there is none
         self._count = 0
+        self._processors: openmp.Shared | None = None  # while the native loader works on them beside the model
         self.closed = False
         self.native = self._open()
         self.num_batches = self.native.num_batches
@@ -53,7 +55,10 @@ class Openings:
             assert owner is not None, "a loader that is gone opens nothing"
             opened = self._budget._lend(owner, self._with)
         self._count += 1
-        log.opened(opened.stats())
+        stats = opened.stats()
+        log.opened(stats)
+        if stats["cache"] != "none" or stats["topology_on_disk"]:
+            self._processors = openmp.Shared()
         return opened
 
     def _with(self, n_bytes: int) -> NativeLoader:
@@ -96,12 +101,17 @@ class Openings:
         with self._lock:
             if not self.native.closed:
                 self._before, self._plan = self.stats(), self.native.plan()
-                self.native.close()
+                self._end()
+
+    def _end(self) -> None:
+        self.native.close()
+        if self._processors is not None:
+            self._processors.release()
 
     def close(self) -> None:
         """Close it for good."""
         self.closed = True
-        self.native.close()
+        self._end()
         owner = self._owner()
         if self._budget is not None and owner is not None:
             self._budget._returned(owner)

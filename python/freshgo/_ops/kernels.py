@@ -9,13 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from freshgo._native import abi, cuda, header
+from freshgo._native import abi, cuda, header, openmp
 from freshgo._native.dlpack import use_versioned
 from freshgo._native.header import DOT, ROW_DOT, SPREAD
 
@@ -44,26 +43,14 @@ def real(dtype: torch.dtype) -> torch.dtype:
 def prepare(isa: int = -1) -> int:
     """Choose the instruction set (-1: the best, 0: portable, 1: AVX2, 2: AVX-512) and hand torch's threads over.
 
-    Returns the instruction set in use. Called before the first operator; calling it again is for tests.
+    A second team would compete with torch's. Returns the instruction set in use.
+    Called before the first operator; calling it again is for tests.
     """
     global _ready
     with _lock:
-        used = abi.operators_init(None if _in_child else _torch_team(), isa)
+        used = abi.operators_init(None if _in_child else openmp.parallel(), isa)
         _ready = True
         return used
-
-
-def _torch_team() -> int | None:
-    """GOMP_parallel of the very OpenMP runtime that torch uses, so that the operators run in its threads.
-
-    A second team would compete with torch's, whose threads wait busily for a while after each parallel region.
-    """
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        loaded = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        return ctypes.cast(loaded.GOMP_parallel, ctypes.c_void_p).value
-    except (OSError, AttributeError):  # another build of torch, with another runtime
-        return None
 
 
 def _after_fork_in_child() -> None:

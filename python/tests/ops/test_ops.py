@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from freshgo import ops
+from freshgo._native import openmp
 from freshgo._ops import kernels
 from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
 
@@ -357,19 +358,19 @@ def test_results_do_not_depend_on_threads() -> None:
         return [*found, out, *torch.autograd.grad(out.square().sum(), (x, src))]
 
     before = torch.get_num_threads()
-    team = kernels._torch_team
+    team = openmp.parallel
     try:
         torch.set_num_threads(1)
         expected = everything()
         for threads in (2, 3, 7):
             torch.set_num_threads(threads)
             for borrowed in (True, False):
-                kernels._torch_team = team if borrowed else lambda: None  # type: ignore[assignment]
+                openmp.parallel = team if borrowed else lambda: None
                 kernels.prepare()
                 for one, other in zip(everything(), expected, strict=True):
                     assert one.equal(other)
     finally:
-        kernels._torch_team = team
+        openmp.parallel = team
         kernels.prepare()
         torch.set_num_threads(before)
 
