@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import re
 import statistics
 import sys
@@ -51,8 +52,7 @@ class Work:
     def __init__(self, kind: str | None, amount: float) -> None:
         self.kind, self.amount = kind, amount
         self.matrix = torch.rand(192, 192)
-        if kind == "matmul":
-            torch.set_num_threads(1)
+        torch.set_num_threads(1 if kind == "matmul" else len(os.sched_getaffinity(0)))
         if kind == "train":
             from torch_geometric.nn import GraphSAGE
 
