@@ -71,7 +71,7 @@ def machine() -> dict[str, Any]:
 def gather(lines: Path, out: Path) -> None:
     """Write results.json and the charts."""
     sys.path.insert(0, str(ROOT / "bench" / "readme"))
-    import speed
+    import draw
 
     measured = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
     about = machine()
@@ -84,12 +84,12 @@ def gather(lines: Path, out: Path) -> None:
             "title": case,
             "unit": f"{candidates[0]['unit']}, median of {rounds}, {better}; {about['machine']}",
             "bars": [
-                {"name": one["name"], "seconds": float(f"{statistics.median(one['values']):.3g}"), "unit": one["unit"]}
+                {"name": one["name"], "value": float(f"{statistics.median(one['values']):.3g}"), "unit": one["unit"]}
                 for one in candidates
             ],
         }
         name = re.sub(r"[^a-z0-9]+", "-", f"{bench} {case}".lower()).strip("-")
-        (out / f"{name}.svg").write_text(speed.draw({"panels": [panel]}, f"{bench}: {case}"), encoding="utf-8")
+        (out / f"{name}.svg").write_text(draw.draw({"title": f"{bench}: {case}", "panels": [panel]}), encoding="utf-8")
     print(f"{out / 'results.json'}: {len(measured)} figures of {len(contests(measured))} contests")
 
 

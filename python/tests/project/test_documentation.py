@@ -89,13 +89,14 @@ def test_every_page_with_python_is_run_or_says_why_not() -> None:
     assert {page for page, kinds in fences.items() if "python" in kinds} == {*PAGES, *ELSEWHERE}
 
 
-def test_the_picture_of_the_readme_shows_the_measured_seconds(tmp_path: Path) -> None:
-    picture = ROOT / "docs" / "speed.svg"
-    if not picture.exists():
+def test_pictures_show_the_measured_figures(tmp_path: Path) -> None:
+    pictures = [ROOT / "docs" / f"{name}.svg" for name in ("parts", "speed")]
+    if not pictures[0].exists():
         pytest.skip("the documentation is not beside the tests")
-    drawn = tmp_path / "speed.svg"
-    subprocess.run([sys.executable, ROOT / "bench" / "readme" / "speed.py", drawn], check=True)
-    assert drawn.read_text() == picture.read_text()
+    subprocess.run([sys.executable, ROOT / "bench" / "readme" / "draw.py", tmp_path], check=True)
+    assert sorted(drawn.name for drawn in tmp_path.iterdir()) == [picture.name for picture in pictures]
+    for picture in pictures:
+        assert (tmp_path / picture.name).read_text() == picture.read_text()
 
 
 def pieces(page: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""The picture of README.md, docs/speed.svg, from the measured seconds in speed.json beside this file.
+"""The pictures of README.md and of docs/benchmarks.md from the figures in speed.json and parts.json beside this file.
 
-python bench/readme/speed.py [OUT]
+python bench/readme/draw.py [FOLDER]
 """
 
 from __future__ import annotations
@@ -29,36 +29,35 @@ def panel(data: dict[str, Any], y: float) -> tuple[list[str], float]:
     """A panel from y on, and where it ends."""
     drawn = [text(16, y + 16, data["title"], ' class="t"'), text(16, y + 34, data["unit"], ' class="u"')]
     y += 44
-    longest = max(b["seconds"] + b.get("preparation", 0) for b in data["bars"])
+    longest = max(b["value"] + b.get("preparation", 0) for b in data["bars"])
     for b in data["bars"]:
-        before, seconds = b.get("preparation", 0), b["seconds"]
-        start, length = SCALE * before / longest, SCALE * seconds / longest
+        before, value = b.get("preparation", 0), b["value"]
+        start, length = SCALE * before / longest, SCALE * value / longest
         colour = "#0b7a75" if b["name"].startswith("freshgo") else "#8c959f"
         drawn.append(text(LABEL - 8, y + 14, b["name"], ' text-anchor="end"'))
         if before:
             drawn.append(bar(LABEL, y, start, "#d0d7de"))
             drawn.append(text(LABEL + 8, y + 14, f"{before:g} s of preparation", ' class="u"'))
         drawn.append(bar(LABEL + start, y, length, colour))
-        drawn.append(text(LABEL + start + length + 6, y + 14, f"{seconds:g} {b.get('unit', 's')}"))
+        drawn.append(text(LABEL + start + length + 6, y + 14, f"{value:g} {b.get('unit', 's')}"))
         y += ROW
     return drawn, y + 14
 
 
-TITLE = "Seconds of freshgo and of others, in memory and out of core"
-
-
-def draw(results: dict[str, Any], title: str = TITLE) -> str:
+def draw(results: dict[str, Any]) -> str:
     """The picture as SVG."""
     drawn, y = [], 14.0
     for data in results["panels"]:
         more, y = panel(data, y)
         drawn += more
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" role="img">'
-    named = f"<title>{escape(title)}</title>"
+    named = f"<title>{escape(results['title'])}</title>"
     ground = f'<rect width="{WIDTH}" height="{y:g}" rx="6" fill="#ffffff"/>'
     return "\n".join([head, named, f"<style>{STYLE}</style>", ground, *drawn, "</svg>", ""])
 
 
 if __name__ == "__main__":
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[1] / "docs" / "speed.svg"
-    out.write_text(draw(json.loads((HERE / "speed.json").read_text(encoding="utf-8"))), encoding="utf-8")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[1] / "docs"
+    for figures in sorted(HERE.glob("*.json")):
+        picture = draw(json.loads(figures.read_text(encoding="utf-8")))
+        (folder / figures.with_suffix(".svg").name).write_text(picture, encoding="utf-8")
