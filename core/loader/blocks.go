@@ -130,7 +130,9 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 	var next atomic.Int64 // the batch that nobody has taken
 	turn := newTurnstile(0)
 	broken := guard.All(min(len(s.scratch), int(count)), func(i int) error {
-		for at := next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
+		at := int64(0)
+		defer func() { turn.endAt(at) }() // those after one that fails, or panics, wait for it no more
+		for at = next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
 			batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i], func(foresee func()) error {
 				if err := turn.enter(at); err != nil {
 					return err
@@ -141,7 +143,7 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 			})
 			if errs[at] != nil {
 				next.Store(count)
-				turn.shutdown()
+				break
 			}
 		}
 		return nil

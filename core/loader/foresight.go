@@ -180,7 +180,7 @@ func (r *roster) keep(set bitset.Set) {
 		r.rows[n] = r.rows[pos]
 		n++
 	}
-	r.rows, r.at = r.rows[:n], nil
+	r.rows, r.at = r.rows[:n], r.at[:0]
 }
 
 // set is the positions; nil: all.

@@ -1,15 +1,19 @@
 package loader
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/plan"
+	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
@@ -116,6 +120,42 @@ func TestUnforeseenUpdates(t *testing.T) {
 	}
 }
 
+// TestForesightOfALaterStart holds that a history which begins in a later epoch is foreseen from there on, by one
+// inspector: nobody knows before its first update what is kept.
+func TestForesightOfALaterStart(t *testing.T) {
+	for _, f := range forms(someDataset()) {
+		s, g := f.store(t, ssd.OS), f.graph(t)
+		o := f.foreseeable(f.options(), history.Performance)
+		o.FeatureCache, o.Prefetch = f.rooms()[2], 5
+		batches := open(t, g, o).NumBatches()
+		for _, start := range explore.Part(t, f.String(), []int64{batches - 1, batches, batches + 2, 2*batches + 1}) {
+			for _, lag := range []int{0, 3} {
+				o, h := o, *o.History
+				o.History, h.Start, h.Lag = &h, Span{Count: float64(start)}, lag
+				for _, window := range few(f, int64(1), Auto) {
+					o.Superbatch = window
+					t.Run(fmt.Sprintf("%s start %d lag %d windows %d", f, start, lag, window), func(t *testing.T) {
+						reference, r := f.train(t, open(t, g, o)), f.train(t, open(t, OpenStore(s), o))
+						var in *inspector
+						for epoch := range int64(4) {
+							requireSame(t, reference.epochOf(epoch), r.epochOf(epoch))
+							of := r.foreseen(epoch)
+							require.Equal(t, batches, of.Batches)
+							require.Equal(t, of.PlannedRows, of.ReadRows)
+							require.Zero(t, of.UnforeseenRows)
+							require.True(t, in == nil || in == r.l.inspector, "a new inspector for epoch %d", epoch)
+							in = r.l.inspector
+							r.l.Stop() // which does not end what the inspector waits for
+							time.Sleep(time.Millisecond)
+						}
+						require.Positive(t, r.hits)
+					})
+				}
+			}
+		}
+	}
+}
+
 // TestForesightResumes holds that a run which is restored in the middle of an epoch foresees the rest of it.
 func TestForesightResumes(t *testing.T) {
 	for _, f := range forms(someDataset()) {
@@ -145,5 +185,59 @@ func TestForesightResumes(t *testing.T) {
 		}
 		resumed.epochOf(2)
 		resumed.requireForeseen(2)
+	}
+}
+
+// hooked calls a function before the request of a batch.
+type hooked struct {
+	requester
+	before func(batch uint64) error
+}
+
+func (h hooked) request(ctx context.Context, m *sampling, key sample.Key, r *request) error {
+	if err := h.before(key.Batch); err != nil {
+		return err
+	}
+	return h.requester.request(ctx, m, key, r)
+}
+
+// TestOneOfSeveralFails holds that where one of several batches fails that are sampled at a time and foreseen one after
+// the other, those before it are made, nobody waits for it, and its error is the one that is told.
+func TestOneOfSeveralFails(t *testing.T) {
+	f := someDataset().form("")
+	o := f.foreseeable(f.options(), history.Performance)
+	o.FeatureCache, o.Workers, o.Prefetch = f.rooms()[2], 8, 8
+	fault := errors.New("a fault")
+	for name, fail := range map[string]func() error{
+		"with an error": func() error { return fault },
+		"with a panic":  func() error { panic(fault) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := open(t, OpenStore(f.store(t, ssd.OS)), o)
+			require.Equal(t, 8, cap(l.workers))
+			in := &inspector{loader: l, ctx: context.Background(), foresees: true}
+			s := newBlocks(in, place{})
+			var err error
+			s.order, err = l.newSeedOrder(in.ctx, l.epochKey(0))
+			require.NoError(t, err)
+			failing := make(chan struct{})
+			l.seeds = hooked{l.seeds, func(batch uint64) error {
+				switch batch {
+				case 2: // is the last to come to its turn
+					<-failing
+					time.Sleep(10 * time.Millisecond)
+				case 3:
+					defer close(failing)
+					return fail()
+				}
+				return nil
+			}}
+			made, err := s.sample(8, func(i int64) int64 { return i })
+			require.ErrorIs(t, err, fault)
+			require.Len(t, made, 3)
+			require.Len(t, l.workers, cap(l.workers))
+			freeAll(made)
+			s.free()
+		})
 	}
 }

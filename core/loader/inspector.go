@@ -203,15 +203,16 @@ func rowsOf(batches []*sampled) []plan.Rows {
 // would take more than their memory or sampling fails, else at least one.
 func (in *inspector) sampleAhead(n int64) []*sampled {
 	defer in.loader.planned.timeline.add(spanSampling, in.sampledTo, time.Now())
-	if free := in.foresight.free(n); free > 0 {
-		n = free // the others wait for training, which waits for these
-	}
 	var batches []*sampled
 	room, each := in.loader.split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
+		free := in.foresight.free(n - int64(len(batches)))
+		if free == 0 && len(batches) > 0 {
+			break // the others wait for training, which waits for these
+		}
 		var some []*sampled
 		fit := max(1, room/each(max(1, in.loader.demand.Nodes)))
-		some, in.failed = in.blocks.take(min(n-int64(len(batches)), fit))
+		some, in.failed = in.blocks.take(min(max(1, free), fit))
 		for _, b := range some {
 			room -= each(b.nodes)
 		}

@@ -64,15 +64,16 @@ func (p *preparer) buildPlanned(places []int32) {
 		p.roster.moveTo(places)
 	}
 	batch := p.super.batches[p.number-p.super.first]
-	now, needed, wrong := p.roster.cutToPlan(batch.planned.set(), p.now)
-	batch.planned.free()
-	if batch.planned.known {
-		p.super.inspector.unforeseen.Add(wrong)
-		p.loader.planned.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
+	if !batch.planned.known {
+		return // all that were drawn are planned
 	}
-	if p.moved = now != nil; p.moved {
-		p.now = now
-		p.planned.MoveTo(now, len(p.roster.rows))
+	var needed, wrong int64
+	p.now, p.moved, needed, wrong = p.roster.cutToPlan(batch.planned.set(), p.now)
+	batch.planned.free()
+	p.super.inspector.unforeseen.Add(wrong)
+	p.loader.planned.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
+	if p.moved {
+		p.planned.MoveTo(p.now, len(p.roster.rows))
 		p.step = p.planned
 	}
 }

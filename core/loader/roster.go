@@ -170,12 +170,13 @@ func (r *roster) moveTo(at []int32) {
 }
 
 // cutToPlan makes the roster that of the rows that are planned or go anywhere: of the positions so far, those in
-// planned are (nil: all). It returns where each planned position is now, in the memory of own, or nil where it stays
-// what it is; how many rows go anywhere; and how many do so and are not planned, or the other way round.
-func (r *roster) cutToPlan(planned bitset.Set, own []int32) (now []int32, needed, wrong int64) {
+// planned are (nil: all). It returns where each planned position is now, in the memory of own; whether the positions
+// are others than those of the plan; how many rows go anywhere; and how many do so and are not planned, or the other
+// way round.
+func (r *roster) cutToPlan(planned bitset.Set, own []int32) (now []int32, moved bool, needed, wrong int64) {
 	whole := len(r.at) == 0
 	now = own[:0]
-	n, moved := 0, false
+	n := 0
 	for pos, row := range r.rows {
 		is, goes := planned == nil || planned.Has(int64(pos)), whole || r.at[pos] >= 0
 		if is != goes {
@@ -201,10 +202,7 @@ func (r *roster) cutToPlan(planned bitset.Set, own []int32) (now []int32, needed
 	if !whole {
 		r.at = r.at[:n]
 	}
-	if !moved && len(now) == n {
-		return nil, needed, wrong
-	}
-	return now, needed, wrong
+	return now, moved || len(now) != n, needed, wrong
 }
 
 // tensorRow is where the row at a position is in the batch's tensors; -1: nowhere.

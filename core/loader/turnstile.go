@@ -1,29 +1,32 @@
 package loader
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // turnstile lets batches through one at a time and in their order.
 type turnstile struct {
 	mu      sync.Mutex
 	changed sync.Cond
-	next    int64 // who may enter; guarded by mu, as is shut
-	shut    bool
+	next    int64 // who may enter; guarded by mu, as is end
+	end     int64 // who enters no more, nor those after it
 }
 
 func newTurnstile(first int64) *turnstile {
-	t := &turnstile{next: first}
+	t := &turnstile{next: first, end: math.MaxInt64}
 	t.changed.L = &t.mu
 	return t
 }
 
-// enter waits until every batch before i has left. It returns errStopped after shutdown.
+// enter waits until every batch before i has left. It returns errStopped where i is one that enters no more.
 func (t *turnstile) enter(i int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.next != i && !t.shut {
+	for t.next != i && i < t.end {
 		t.changed.Wait()
 	}
-	if t.shut {
+	if i >= t.end {
 		return errStopped
 	}
 	return nil
@@ -37,10 +40,13 @@ func (t *turnstile) leave() {
 	t.changed.Broadcast()
 }
 
-// shutdown makes every enter return, now and later.
-func (t *turnstile) shutdown() {
+// endAt makes every enter of batch i and those after it return, now and later.
+func (t *turnstile) endAt(i int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.shut = true
+	t.end = min(t.end, i)
 	t.changed.Broadcast()
 }
+
+// shutdown makes every enter return, now and later.
+func (t *turnstile) shutdown() { t.endAt(math.MinInt64) }

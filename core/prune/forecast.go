@@ -147,14 +147,18 @@ func (f *Forecaster) NextEpoch(ctx context.Context, count int64) error {
 	return nil
 }
 
-// Free is how many batches of the epoch Next will take without waiting for training.
+// Free is how many batches, of this epoch and those after it, Next will take without waiting for training.
 func (f *Forecaster) Free() int64 {
 	h := f.copied
 	if f.learn() {
 		return math.MaxInt64
 	}
+	now, end := h.first+f.at, h.first+h.count
 	first := max(h.config.History.Start, h.given) // whose update has to be known
-	return min(first+f.lag+1, h.first+h.count) - h.first - f.at
+	if first >= end {                             // in a later epoch, of which all before it are free
+		return max(1, first-now)
+	}
+	return min(first+f.lag+1, end) - now
 }
 
 // learn takes over what is kept and how wide it is, if training has said that.
@@ -167,7 +171,8 @@ func (f *Forecaster) learn() bool {
 	return f.kept != nil
 }
 
-// await waits until training has said what is kept, by the update of iteration i.
+// await waits until training has said what is kept, by the update of iteration i, which may be of an epoch that has not
+// begun.
 func (f *Forecaster) await(ctx context.Context, i int64) error {
 	h := f.of
 	h.mu.Lock()
@@ -187,7 +192,7 @@ func (f *Forecaster) Close() {
 
 // Next prunes the next batch of the epoch, and returns where each node that was drawn is in what is left, or -1 where
 // its features are not read; nil: it is not pruned. That is valid until the next call. The errors are those of
-// Cut.Prune and Cut.Estimate; after Follow also ErrCall, where training has not updated a batch, ErrStopped and ctx's.
+// Cut.Prune and Cut.Estimate; after Follow also ErrCall, where training has not updated a batch, and ctx's.
 func (f *Forecaster) Next(
 	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, costs Costs,
 ) (places []int32, err error) {

@@ -216,17 +216,14 @@ func (h *Pruner) newDecision() *decision {
 // waiter is one call of wait.
 type waiter struct {
 	until func() bool   // seen by the holder of mu
-	ready chan struct{} // closed when that holds, or the epoch has stopped
+	ready chan struct{} // closed when that holds
 }
 
-// wait waits for a condition that the holder of mu may see, until the epoch stops or ctx ends.
+// wait waits for a condition that the holder of mu may see, until ctx ends.
 func (h *Pruner) wait(ctx context.Context, until func() bool) error {
 	for !until() {
-		switch {
-		case h.shut:
-			return ErrStopped
-		case ctx.Err() != nil:
-			return ctx.Err()
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		w := &waiter{until: until, ready: make(chan struct{})}
 		h.waiters = append(h.waiters, w)
@@ -245,7 +242,7 @@ func (h *Pruner) wait(ctx context.Context, until func() bool) error {
 // batch, and a batch is small beside the waking of all that are prepared.
 func (h *Pruner) wake() {
 	h.waiters = slices.DeleteFunc(h.waiters, func(w *waiter) bool {
-		if !h.shut && !w.until() {
+		if !w.until() {
 			return false
 		}
 		close(w.ready)
@@ -253,10 +250,16 @@ func (h *Pruner) wake() {
 	})
 }
 
-// awaitTurn waits until a batch is the one to be pruned.
+// awaitTurn waits until a batch is the one to be pruned. It returns ErrStopped where the epoch has stopped.
 func (h *Pruner) awaitTurn(ctx context.Context, index int64) error {
 	lag := h.config.History.Lag
-	return h.wait(ctx, func() bool { return h.next == index && (h.plain || h.updated >= h.first+index-lag) })
+	err := h.wait(ctx, func() bool {
+		return h.shut || h.next == index && (h.plain || h.updated >= h.first+index-lag)
+	})
+	if err == nil && h.shut {
+		return ErrStopped
+	}
+	return err
 }
 
 // prunes says whether the batch of an iteration is one of those that the history is for.
