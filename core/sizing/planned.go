@@ -72,9 +72,7 @@ func (z *division) reserve(s *Split) error {
 	}
 	s.Traces, s.Packs = max(least, ask.TraceMemory), max(0, ask.BufferMemory)
 	s.reserved = s.Traces + s.Packs + plan.StateBytes(z.graph.Nodes, 0)
-	if ask.History.Ahead > 0 {
-		s.reserved += ask.History.Ahead + z.costs.Prune
-	}
+	s.reserved += ask.History.Ahead
 	s.Cache = "belady"
 	return nil
 }

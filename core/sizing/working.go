@@ -91,6 +91,9 @@ func (z *division) cost(w Working) int64 {
 		return z.graph.Fixed + z.graph.Held + running
 	}
 	running += inFlight(w) * z.costs.Lookup
+	if z.ask.History.Ahead > 0 {
+		running += int64(w.Workers) * z.costs.Prune // each worker's batch waits to be foreseen
+	}
 	// What is loaded whole is loaded before anything runs.
 	return z.graph.Fixed + z.graph.Checks + z.engine(w.Depth) + max(running, z.graph.Loading)
 }
