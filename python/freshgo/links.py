@@ -174,10 +174,11 @@ def _without_labels(data: object) -> object:
 
 def _with_type(data: object, of: Any) -> object:
     """Return PyG's HeteroData without any edges with an empty edge type, that of its links; others as they are."""
-    if of is None or isinstance(data, Mapping) or getattr(data, "edge_types", None) != []:
+    to_dict = getattr(data, "to_dict", None)  # which stores do not have
+    if of is None or isinstance(data, Mapping) or not callable(to_dict) or getattr(data, "edge_types", None) != []:
         return data
     edge_type = of if len(of) == 3 else (of[0], "to", of[1])  # as PyG calls it
-    return {**data.to_dict(), edge_type: {"edge_index": torch.empty((2, 0), dtype=torch.long)}}  # type: ignore[attr-defined]
+    return {**to_dict(), edge_type: {"edge_index": torch.empty((2, 0), dtype=torch.long)}}
 
 
 def _without(part: Any) -> Any:

@@ -216,6 +216,12 @@ def test_bad_input_of_a_homogeneous_graph(
     assert freshgo._native.process.counters()["graphs"] == before
 
 
+def test_links_of_a_type_in_a_homogeneous_store(graph: dict[str, Any], tmp_path: Path) -> None:
+    with freshgo.convert(graph, tmp_path / "g", progress=False) as store:
+        with pytest.raises(errors.DTypeError, match="needs a heterogeneous graph, this one is homogeneous"):
+            LinkLoader(store, [2], ("paper", "cites", "paper"))
+
+
 def test_names_of_the_users_tensors(hetero: Graph, tmp_path: Path) -> None:
     """Labels in a store are tensors of the graph, which a batch has no second name for."""
     count = hetero[WRITES]["edge_index"].shape[1]

@@ -390,7 +390,11 @@ def check_seeds(form: Form, of: EdgeType, mode: str | None, amount: float, attr:
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"edge_label_time": TIMES}, ValueError, "edge_label_time needs time_attr"),
     ({"time_attr": "when"}, ValueError, f"needs edge_label_time, a time for each of {LINKS} links"),
-    ({"time_attr": "born", "edge_label_index": None}, ValueError, "times of nodes, so edge_label_time must give"),
+    (
+        {"time_attr": "born", "edge_label_index": None},
+        ValueError,
+        "'edge_label_time' is not set: time_attr \"born\" has times of nodes, so it must give",
+    ),
     ({**WHEN, "edge_label_time": TIMES[1:]}, ValueError, f"each of {LINKS} links, got {LINKS - 1}"),
     (
         {**WHEN, "edge_label_index": None},
@@ -471,7 +475,11 @@ def test_a_graph_without_edges() -> None:
             {"time_attr": "when", "edge_label_time": TIMES},
             f"has {LINKS} times, expected one for each of 360 links",
         ),
-        ("all", {"time_attr": "born"}, "times of nodes, so edge_label_time must give"),
+        (
+            "all",
+            {"time_attr": "born"},
+            "'edge_label_time' is not set: time_attr \"born\" has times of nodes, so it must give",
+        ),
         (
             "back",
             {"time_attr": "when"},
