@@ -71,8 +71,7 @@ func (z *division) reserve(s *Split) error {
 			&mem.BudgetError{Purpose: mem.Trace, Need: least, Free: ask.TraceMemory, Limit: ask.TraceMemory})
 	}
 	s.Traces, s.Packs = max(least, ask.TraceMemory), max(0, ask.BufferMemory)
-	s.reserved = s.Traces + s.Packs + plan.StateBytes(z.graph.Nodes, 0)
-	s.reserved += ask.History.Ahead
+	s.reserved = s.Traces + s.Packs + plan.StateBytes(z.graph.Nodes, 0) + ask.History.Ahead
 	s.Cache = "belady"
 	return nil
 }
