@@ -35,9 +35,6 @@ from freshgo.nn import precomputed
 MODELS = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
 
 
-WAYS = ("usual", "plain", "precomputed")
-
-
 def forward(model: Any, batch: Any, way: str) -> Any:
     if way == "usual":
         return model(batch.x, batch.edge_index)[: batch.batch_size]
@@ -54,8 +51,8 @@ class Run:
     ) -> None:
         torch.manual_seed(seed)
         x, y = data["x"], data["y"]
-        norm = {"norm": "batch_norm"} if kind == "gin" else {}
-        self.model = MODELS[kind](x.size(1), options.columns, 3, int(y.max()) + 1, dropout=0.3, **norm)
+        norm = "batch_norm" if options.norm or kind == "gin" else None
+        self.model = MODELS[kind](x.size(1), options.columns, 3, int(y.max()) + 1, dropout=0.3, norm=norm)
         given: dict[str, Any] = {"batch_size": options.batch, "shuffle": True, "seed": seed, "transpose": True}
         inputs = data["splits"]["train"]
         graph = {name: data[name] for name in ("x", "y", "edge_index")}
@@ -72,6 +69,8 @@ class Run:
         else:
             self.loader = freshgo.Loader(graph, fanouts, inputs, **given)
         self.data, self.optimizer = data, torch.optim.Adam(self.model.parameters(), lr=options.lr)
+        steps = options.epochs * len(self.loader)
+        self.decay = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.0 if options.decay else 1.0, steps)
         self.processor: list[float] = []
 
     def epoch(self) -> None:
@@ -81,6 +80,7 @@ class Run:
             self.optimizer.zero_grad()
             F.cross_entropy(forward(self.model, batch, self.way), batch.y[: batch.batch_size]).backward()
             self.optimizer.step()
+            self.decay.step()
         self.processor.append(time.process_time() - used)
 
     @torch.no_grad()
@@ -106,27 +106,31 @@ def prepare(options: argparse.Namespace) -> dict[str, Any]:
 def accuracy(options: argparse.Namespace) -> None:
     data = prepare(options)
     fanouts = [int(n) for n in options.fanouts.split(",")]
+    ways = options.ways.split(",")
     for kind in options.models.split(","):
-        found: dict[str, list[float]] = {way: [] for way in WAYS}
-        used: dict[str, list[float]] = {way: [] for way in WAYS}
+        found: dict[str, list[float]] = {way: [] for way in ways}
+        used: dict[str, list[float]] = {way: [] for way in ways}
         first = 0.0
         for seed in range(options.seeds):
-            runs = {way: Run(data, kind, options, fanouts, seed, way) for way in WAYS}
+            runs = {way: Run(data, kind, options, fanouts, seed, way) for way in ways}
             for _ in range(options.epochs):
                 for run in runs.values():
                     run.epoch()
             for way, run in runs.items():
                 found[way].append(run.accuracy())
                 used[way] += run.processor
+                run.loader.close()
             first = runs["precomputed"].seconds_first
+            print(f"{kind}, seed {seed}: " + ", ".join(f"{way} {of[-1]:.2f}" for way, of in found.items()), flush=True)
         against = np.subtract(found["precomputed"], found["plain"])
-        times = {way: statistics.median(np.divide(used[way], used["precomputed"]).tolist()) for way in WAYS}
+        times = {way: statistics.median(np.divide(used[way], used["precomputed"]).tolist()) for way in ways}
         show = {way: f"{np.mean(of):.2f} ± {np.std(of):.2f}" for way, of in found.items()}
         print(
             f"{options.graph} {kind} {options.columns} columns, {options.epochs} epochs, {options.seeds} seeds: plain "
             f"{show['plain']}, precomputed {show['precomputed']} ({np.mean(against):+.2f} ± {np.std(against):.2f}); an "
-            f"epoch's processor time, of precomputed's: plain {times['plain']:.2f}, usual {times['usual']:.2f} (medians); "
-            f"aggregates in {first:.2f} s",
+            "epoch's processor time, of precomputed's: "
+            + ", ".join(f"{way} {ratio:.2f}" for way, ratio in times.items())
+            + f" (medians); aggregates in {first:.2f} s",
             flush=True,
         )
 
@@ -300,7 +304,12 @@ def main() -> None:
         command.add_argument("--seeds", type=int, default=3)
         command.add_argument("--lr", type=float, default=0.005)
         command.set_defaults(run=run)
-    commands.choices["accuracy"].add_argument("--models", default="sage,gcn,gin")
+    command = commands.choices["accuracy"]
+    command.add_argument("--models", default="sage,gcn,gin")
+    command.add_argument("--ways", default="usual,plain,precomputed")
+    command.add_argument("--norm", action="store_true", help="batch norms between the layers; GIN always has them")
+    command.add_argument("--decay", action="store_true", help="the learning rate falls linearly to 0")
+    command.set_defaults(threads=1)
     commands.choices["combined"].add_argument("--stale", default="0.25a,1.0a,0.25,1.0")
     command = commands.add_parser("disk")
     command.add_argument("path", type=Path)
@@ -310,7 +319,7 @@ def main() -> None:
     command.add_argument("--batches", type=int, default=8)
     command.set_defaults(run=disk)
     options = parser.parse_args()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(getattr(options, "threads", len(os.sched_getaffinity(0))))
     options.run(options)
 
 

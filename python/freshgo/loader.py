@@ -151,8 +151,8 @@ class Loader(Generic[BatchType]):
             [15, 10], first_layer="mean")``. A batch has ``x`` and the aggregate ``x_mean`` of every node; with
             ``"gcn"`` it has ``x_gcn`` and no ``x``. In a heterogeneous graph the aggregate belongs to the edge type,
             ``batch["author", "writes", "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed`
-            makes a model use it. A ``history`` keeps what layers above it compute. Not with ``time_attr`` or random
-            walks.
+            makes a model use it; a plain convolution over such a batch raises an error. A ``history`` keeps what layers
+            above it compute. Not with ``time_attr`` or random walks.
 
     Processes and threads:
         rank, world_size (int, default None): which part of every epoch this loader yields, and how many parts there

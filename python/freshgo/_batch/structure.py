@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._batch.first import First
 from freshgo.errors import InvalidArgumentError
 
 _ATTRIBUTE = "_freshgo_graph"
@@ -215,39 +216,6 @@ class Levels:
             return value
 
         return type(self)(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
-
-
-@dataclasses.dataclass(frozen=True)
-class First:
-    """What stands for the first layer of a batch's edges: see ``first_layer`` of :class:`freshgo.Loader`."""
-
-    name: str
-    """Of the aggregate in the batch."""
-    tensor: str
-    """Of what was aggregated."""
-    reduce: str
-    weight_attr: str | None
-    rows: Tensor
-    """The aggregate of each target."""
-    own: Tensor | None
-    """The targets' own rows; None: they are not in the batch."""
-    source: Tensor | None
-    """The rows of the sources, as the batch has them."""
-    read: Tensor | None = None
-    """Of a batch that history has pruned, which targets the second layer reads; None: all."""
-
-
-_FIRST = "_freshgo_first"
-
-
-def mark_first(rows: Tensor) -> None:
-    """Mark the rows of a batch whose first layer is precomputed."""
-    setattr(rows, _FIRST, True)
-
-
-def is_first(rows: Tensor) -> bool:
-    """Whether these are such rows."""
-    return getattr(rows, _FIRST, False)
 
 
 class Known:

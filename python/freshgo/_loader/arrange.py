@@ -8,7 +8,6 @@ in one store, which becomes a ``Data``.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -17,8 +16,10 @@ from torch import Tensor
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.types import UNNAMED, EdgeType, Inputs, Types
 from freshgo._batch import tables
+from freshgo._batch.first import First, mark_first
+from freshgo._batch.first_use import await_use
 from freshgo._batch.levels import take_levels, take_transposed
-from freshgo._batch.structure import First, Known, Levels, mark_first, remember
+from freshgo._batch.structure import Known, Levels, remember
 from freshgo._loader.request import Request
 from freshgo._native.loader import RawBatch
 from freshgo.batch import Batch
@@ -45,7 +46,7 @@ def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
         _complete_nodes(stores[node_type], node_type, request.inputs)
         for name, frame in request.frames.get(node_type, {}).items():
             stores[node_type][name] = frame.put_together(name, stores[node_type])
-    first = _first(stores, request.first, levels)
+    first = _first(stores, request, levels)
     for edge_type in types.edge_types:
         # PyG differentiates an EdgeIndex only if there are as many sources as targets.
         as_edge_index = request.asked.edge_index == "EdgeIndex" and edge_type[0] == edge_type[2]
@@ -80,13 +81,13 @@ def _complete_nodes(part: dict[str, Any], node_type: str, inputs: Inputs | None)
     part["input_id"] = part["n_id"][:size].clone() if node_type in inputs.masked else ids
 
 
-def _first(
-    stores: dict[Any, dict[str, Any]], aggregates: Mapping[str, Aggregate], levels: Levels | None
-) -> dict[EdgeType, First]:
+def _first(stores: dict[Any, dict[str, Any]], request: Request, levels: Levels | None) -> dict[EdgeType, First]:
     """Take the aggregates, which stand for the first layer, out of what belongs to node types: each part is of an edge
     type."""
+    aggregates = request.first
     if not aggregates:
         return {}
+    await_use(request.use)
     read: dict[str, Tensor | None] = {}
     if levels is not None:
         levels.first_bytes = {of: _first_bytes(stores[of], info) for of, info in aggregates.items()}
@@ -101,7 +102,7 @@ def _first(
             own, source = (stores[part.edge_type[end]].get(tensor) for end in (2, 0))
             mark_first(rows if own is None else own)
             first[part.edge_type] = First(
-                name, tensor, aggregate.reduce, part.weight_attr, rows, own, source, read.get(node_type)
+                name, tensor, aggregate.reduce, part.weight_attr, rows, own, source, request.use, read.get(node_type)
             )
     return first
 

@@ -17,6 +17,7 @@ from freshgo._args.arrays import values_digest
 from freshgo._args.frames import Frames, check_package
 from freshgo._args.times import Trees, trees
 from freshgo._args.types import ByRelation, EdgeType, Inputs, Types
+from freshgo._batch.first import FirstUse
 from freshgo._data.narrow import check_names
 from freshgo._data.source import Source
 from freshgo._device import delivery
@@ -235,6 +236,8 @@ class Request:
     """What stands for the first layer, by node type."""
     frames: Frames
     """The TensorFrames that node types of batches have."""
+    use: FirstUse = dataclasses.field(default_factory=FirstUse, compare=False)
+    """Whether a layer has used what stands for the first one."""
 
     @property
     def drawn(self) -> Types:

@@ -12,7 +12,8 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
-from freshgo._batch.structure import First, is_first, recall
+from freshgo._batch.first import First, is_first
+from freshgo._batch.structure import recall
 from freshgo._nn import layers
 from freshgo._ops.eager import eager
 from freshgo.errors import InvalidArgumentError
@@ -23,12 +24,15 @@ REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean"}
 class Precomputed:
     """What the first layers have in common."""
 
+    uses_first = True
+
     def forward(self: Any, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> Any:
         first = _first(edge_index)
         if first is None:
             self._check_plain(x)
             return super().forward(x, edge_index, *args, **kwargs)  # type: ignore[misc]  # of the layer beside it
         _check(self, first, args, kwargs)
+        _use(first)
         source, target = x if isinstance(x, (tuple, list)) else (x, x)
         own = first.rows if first.reduce == "gcn" and first.own is None else first.own
         _check_rows(self, "targets", target, own, first)
@@ -54,6 +58,11 @@ def _first(edge_index: Any) -> First | None:
     """What stands for the first layer over these edges."""
     known = recall(edge_index) if isinstance(edge_index, Tensor) else None
     return None if known is None else known.first
+
+
+@eager
+def _use(first: First) -> None:
+    first.use.note()
 
 
 def needs(layer: Any) -> str:

@@ -173,12 +173,14 @@ def test_types(fast: bool) -> None:
 def test_models_that_do_not_fit() -> None:
     graph = propagate(PARTS, "x", progress=False)
     for layers, hops, message in (
-        (3, [3, 3], "brings what the first layer adds up, which SAGEConv cannot take"),
+        (3, [3, 3], "SAGEConv was called over a batch whose first layer is precomputed: 'x_mean' stands for it"),
         (4, [3, 3], "4 message-passing layers, the loader samples 2 hops .num_neighbors. and brings a precomputed"),
     ):
         history = History(t_stale=9, keep="aggregates", memory="1MiB", features=False)
         loader = Loader(graph, hops, history=history, first_layer="mean", **OPTIONS)
         model = pyg.GraphSAGE(12, 8, layers, 5)
+        if layers == 4:
+            precomputed(model)
         history.attach(model)
         batch = next(iter(loader))
         with pytest.raises(errors.InvalidArgumentError, match=message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,53 @@ def test_wrong_models(data: Data) -> None:
             call(conv, x, edge_index, **options)
 
 
+@pytest.mark.parametrize("family", [GraphSAGE, GCN, GIN, GAT])
+def test_a_model_that_does_not_use_it(data: Data, family: Any) -> None:
+    """It would train without its outermost hop; other modules, and models that use it, are called as ever."""
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+    before = len(hooks)
+    done = propagate(propagate(data, "x", progress=False), "x", reduce="gcn", progress=False)
+    reduce = "gcn" if family is GCN else "mean"
+    loader = Loader(done, [3, 3], batch_size=40, first_layer=reduce)
+    batch = next(iter(loader))
+    x = batch[f"x_{reduce}"] if family is GCN else batch.x
+    model = family(24, 8, 3)
+    nn.Linear(24, 8)(x)
+    for fast in (False, True):
+        if fast:
+            accelerate(model)
+        with pytest.raises(InvalidArgumentError, match=rf"{reduce}' stands for it.*freshgo.nn.precomputed\(model\)"):
+            model(x, batch.edge_index)
+    with pytest.raises(InvalidArgumentError, match=f"^{family.__name__} was called over .* stands for it"):
+        torch.compile(model, backend="eager")(x, batch.edge_index)
+    moved = batch.clone()
+    with pytest.raises(InvalidArgumentError, match="stands for it"):
+        model(moved[f"x_{reduce}"].double() if family is GCN else moved.x, moved.edge_index)
+    assert len(hooks) == before + 1
+    whole = family(24, 8, 3)
+    whole(data.x, data.edge_index)
+    plain = next(iter(Loader(data, [3, 3], batch_size=40)))
+    whole(plain.x, plain.edge_index)
+    if family in (GCN, GraphSAGE):
+        precomputed(model)
+        model(x, batch.edge_index)
+        assert len(hooks) == before
+    del loader, batch, x, moved
+    gc.collect()
+    assert len(hooks) == before
+
+
+def test_types_in_a_model_that_does_not_use_it() -> None:
+    done = propagate(hetero(), "x", progress=False)
+    loader = Loader(done, [3], ("paper", None), batch_size=40, first_layer="mean")
+    batch = next(iter(loader))
+    conv = pyg.HeteroConv({name: pyg.SAGEConv((-1, -1), 4) for name in batch.edge_types})
+    with pytest.raises(InvalidArgumentError, match="SAGEConv was called over a batch whose first layer is precomputed"):
+        conv(batch.x_dict, batch.edge_index_dict)
+    precomputed(conv)
+    conv(batch.x_dict, batch.edge_index_dict)
+
+
 def test_a_model_may_be_named(data: Data) -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
@@ -371,7 +419,7 @@ def test_a_model_may_be_named(data: Data) -> None:
     batch = next(iter(Loader(propagate(data, "x", progress=False), [-1], batch_size=40, first_layer="mean")))
     wrong = copy.deepcopy(model)
     precomputed(wrong)
-    with pytest.raises(InvalidArgumentError, match="that are not the batch's 'x'"):
+    with pytest.raises(InvalidArgumentError, match=r"stands for it.*layers=\[...\] names another"):
         wrong(batch.x, batch.edge_index)  # the layer that is registered first is called last
     precomputed(model, layers=[model.first])
     torch.testing.assert_close(model(batch.x, batch.edge_index)[:40], wanted[:40], rtol=1e-4, atol=1e-5)
