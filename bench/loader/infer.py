@@ -84,7 +84,9 @@ def measured(path: Path, work: Path, model: Any, memory: int) -> None:
                 memory = error.minimum
         taken, used, nodes = time.perf_counter() - start, time.process_time() - before, store.num_nodes
     alone, alone_used = products(model, nodes)
-    bytes_moved = run.moved_before.read + sum(of.read + of.written for of in run.moved.values())
+    moved = {step: of.read + of.written for step, of in run.moved.items()}
+    lists = run.moved_before.read + moved.pop(("places", 0), 0)
+    bytes_moved = lists + sum(moved.values())
     disk = rate(path.parent)
     least = alone + bytes_moved / disk
     print(
@@ -94,15 +96,15 @@ def measured(path: Path, work: Path, model: Any, memory: int) -> None:
     all_moved = all_least = 0
     for place, conv in enumerate(model.convs):
         least = 4 * nodes * (conv.in_channels + conv.out_channels)
-        moved = sum(of.read + of.written for step, of in run.moved.items() if step[1] == place)
+        of_layer = sum(n for step, n in moved.items() if step[1] == place)
         stage = run._division.stages[place]
         form = "mapped first" if stage.parts.first else "added up first"
         form += ", by columns" if stage.by_columns else ""
-        said = f"{moved / 1e6:8.1f} MB of {least / 1e6:8.1f}: {moved / least:.2f} x"
+        said = f"{of_layer / 1e6:8.1f} MB of {least / 1e6:8.1f}: {of_layer / least:.2f} x"
         print(f"  layer {place + 1}: {said} ({form}, {stage.slices} slices)")
-        all_moved, all_least = all_moved + moved, all_least + least
-    print(f"  lists' checksums: {run.moved_before.read / 1e6:.1f} MB")
-    print(f"  all: {(all_moved + run.moved_before.read) / all_least:.2f} x")
+        all_moved, all_least = all_moved + of_layer, all_least + least
+    print(f"  lists: {lists / 1e6:.1f} MB, in the order of the nodes and in that of the rows")
+    print(f"  all: {(all_moved + lists) / all_least:.2f} x")
 
 
 def main() -> None:

@@ -38,13 +38,6 @@ class Columns:
         for s, file in enumerate(self.files[since:], since):
             file.write(first, rows[:, self.at[s] : self.at[s + 1]])
 
-    def put(self, numbers: Tensor, rows: Tensor, since: int = 0) -> None:
-        """Write rows by their numbers, in the slices from ``since`` on."""
-        order = torch.argsort(numbers)
-        numbers, rows = numbers[order], rows[order]
-        for s, file in enumerate(self.files[since:], since):
-            file.put(numbers.numpy(), rows[:, self.at[s] : self.at[s + 1]].numpy().astype(self.dtype, copy=False))
-
     def read(self, first: int, end: int, last: Tensor | None = None) -> Tensor:
         """Rows from the one of a number to before another, as float32; if ``last`` is given it has their columns of the
         last slice."""

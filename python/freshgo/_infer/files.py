@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,19 @@ class Moved:
     written: int = 0
 
 
+@contextlib.contextmanager
+def file_of(path: Path) -> Iterator[int]:
+    """A file to read."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise ReadError(error.errno, error.strerror, str(path)) from error
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
 def read_at(file: int, into: memoryview, at: int, moved: Moved) -> None:
     """Fill memory with the bytes of a file from ``at`` on."""
     moved.read += len(into)
@@ -58,15 +73,15 @@ class Rows:
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self.dtype.itemsize
         with written(path):
             if path.exists():
-                self._offset = self._found()
+                self.offset = self._found()
                 self._file = os.open(path, os.O_RDWR)
                 return
             new = path.with_name(f"{path.name}.new")  # after a loss of power the file is whole, or not there
             with new.open("wb") as file:
                 described = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, described)
-                self._offset = file.tell()
-                file.truncate(self._offset + shape[0] * self._row_bytes)
+                self.offset = file.tell()
+                file.truncate(self.offset + shape[0] * self._row_bytes)
                 os.fsync(file.fileno())
             new.replace(path)
             self._file = os.open(path, os.O_RDWR)
@@ -95,7 +110,7 @@ class Rows:
 
     def _put(self, at: int, rows: Tensor) -> None:
         data = memoryview(np.ascontiguousarray(rows.numpy(), dtype=self.dtype).reshape(-1).view(np.uint8).data)
-        at += self._offset
+        at += self.offset
         self.moved.written += len(data)
         with written(self.path):
             while len(data):
@@ -105,13 +120,7 @@ class Rows:
     def read(self, first: int, rows: np.ndarray) -> None:
         """Fill an array with rows from the one of this number on."""
         memory = memoryview(rows.reshape(-1).view(np.uint8).data)
-        read_at(self._file, memory, self._offset + first * self._row_bytes, self.moved)
-
-    def put(self, numbers: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows by their numbers."""
-        self.moved.written += rows.nbytes
-        with written(self.path):
-            np.memmap(self.path, self.dtype, "r+", self._offset, self.shape)[numbers] = rows
+        read_at(self._file, memory, self.offset + first * self._row_bytes, self.moved)
 
     def sync(self) -> None:
         """Make what was written durable."""

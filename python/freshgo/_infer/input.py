@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from freshgo._infer.columns import ranges
 from freshgo._infer.division import FLOAT
 from freshgo._infer.files import Moved
+from freshgo._infer.order import order_of
 from freshgo.errors import BudgetError
 from freshgo.loader import Loader
 from freshgo.store import Store
@@ -28,12 +28,10 @@ class Input:
         self._store, self._tensor, self._device = store, tensor, device
         self._memory, self._moved = memory, moved
         self._width = int(store.tensors[tensor].shape[1])
-        order = store._info["order"]
-        self._order = None if order is None else Path(store.path) / order["file"]
+        self._order = order_of(store, moved)
 
-    def rows(self, first: int, memory: int) -> Iterator[tuple[int, Tensor | None, Tensor]]:
-        """The rows of all nodes from one place on: their place, their nodes if these are others than places, and the
-        rows as float32.
+    def rows(self, first: int, memory: int) -> Iterator[tuple[int, Tensor]]:
+        """The rows of all nodes from one place on: the place of the first of some, and these as float32.
 
         Raises:
             BudgetError: the memory is too small; ``minimum`` is what the whole inference takes.
@@ -46,7 +44,7 @@ class Input:
                 for made in loader:
                     rows = made[self._tensor].float()
                     end = at + rows.size(0)
-                    yield first + lo + at, None if self._order is None else nodes[at:end], rows
+                    yield first + lo + at, rows
                     at = end
                 self._moved.read += loader.stats()["bytes_read"]
 
@@ -54,8 +52,7 @@ class Input:
         """The nodes whose rows lie at these places."""
         if self._order is None:
             return torch.arange(first, end)
-        ids = np.fromfile(self._order, np.uint32, end - first, offset=4 * first)
-        return torch.from_numpy(ids.astype(np.int64))
+        return torch.from_numpy(self._order.nodes(first, end).astype(np.int64))
 
     def _loader(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
         """The rows of some nodes, in batches of so many or the most that fit."""

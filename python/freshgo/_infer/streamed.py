@@ -20,8 +20,11 @@ from freshgo._infer.columns import Columns, ranges
 from freshgo._infer.division import FLOAT, Division, Sizes, divide
 from freshgo._infer.files import Moved, Rows
 from freshgo._infer.input import Input
-from freshgo._infer.lists import Lists
+from freshgo._infer.lists import Lists, lists_in, lists_of
+from freshgo._infer.order import order_of
 from freshgo._infer.outputs import Made
+from freshgo._infer.relaid import arrays_by_place, write_by_place
+from freshgo._infer.result import Result
 from freshgo._infer.run import NUMPY, Run
 from freshgo._infer.sums import Sums
 from freshgo.errors import InvalidArgumentError
@@ -29,11 +32,14 @@ from freshgo.errors import InvalidArgumentError
 Step = tuple[str, int]
 """What is done, and for which layer."""
 
+ALONE = ("places", "degrees")
+"""Steps that are for no layer."""
+
 
 class Streamed(Run):
-    """Steps: the degrees where a layer needs them; the input, mapped where the first layer does that first, unless it
-    goes to memory; and for each layer the sums of its slices, where there are several, and its rows, or these by
-    columns."""
+    """Steps: the lists by place, where rows lie in an order of their own; the degrees where a layer needs them; the
+    input, mapped where the first layer does that first, unless it goes to memory; for each layer the sums of its
+    slices, where there are several, and its rows, or these by columns; and the result in the order asked for."""
 
     _division: Division
 
@@ -58,7 +64,10 @@ class Streamed(Run):
         layers = [(of.linear, of.after, of.after_columns) for of in self._layers if of.linear and of.after]
         self._division = divide(layers, sizes, self._device)
         stages = self._division.stages
-        self._steps: list[Step] = [("degrees", 0)] if self._norm is not None else []
+        self._now = Moved()
+        self._order = order_of(self._store, self._now)
+        self._steps: list[Step] = [] if self._order is None else [("places", 0)]
+        self._steps += [("degrees", 0)] if self._norm is not None else []
         self._steps += [] if stages[0].held else [("scan", 0)]
         for place, stage in enumerate(stages):
             if stage.by_columns:
@@ -66,35 +75,53 @@ class Streamed(Run):
                 continue
             self._steps += [("add", place)] if stage.slices > 1 else []
             self._steps += [("finish", place)]
+        self._steps += [] if self._order is None and seeds is None else [("arrange", len(stages) - 1)]
         self._count = len(self._steps)
         self.moved: dict[Step, Moved] = {step: Moved() for step in self._steps}
         self.moved_before = Moved()
-        self._now = Moved()
         self._columns: dict[str, Columns] = {}
+        self._asked: Result | None = None
         self._input = Input(self._store, self._tensor, self._device, self._memory, self._now)
-        return f"{[str(stage) for stage in stages]}"
+        return f"{self._steps} {[str(stage) for stage in stages]}"
 
     def complete(self) -> dict[str, Made]:
-        with contextlib.closing(Lists(self._store, self._weight, self._division.edges, self._now)) as self._lists:
+        if self._order is not None and self._state["pass"] == 0:
+            self._step(self._steps[0])
+        with contextlib.closing(self._open_lists()) as self._lists:
             self._sums_of = Sums(self._lists, lambda: self._kept("degrees", 2, dtype=np.float32))
-            self.moved_before = Moved(self._now.read, self._now.written)
             while self._state["pass"] < len(self._steps):
-                step = self._steps[self._state["pass"]]
-                before = Moved(self._now.read, self._now.written)
-                try:
-                    getattr(self, f"_{step[0]}")(step[1])
-                except BaseException:
-                    with contextlib.suppress(Exception):  # what ended it is what is told
-                        self._save()
-                    raise
-                self._end(step)
-                self.moved[step] = Moved(self._now.read - before.read, self._now.written - before.written)
+                self._step(self._steps[self._state["pass"]])
         return self._made()
+
+    def _step(self, step: Step) -> None:
+        before = Moved(self._now.read, self._now.written)
+        try:
+            getattr(self, f"_{step[0]}")(step[1])
+        except BaseException:
+            with contextlib.suppress(Exception):  # what ended it is what is told
+                self._save()
+            raise
+        self._end(step)
+        self.moved[step] = Moved(self._now.read - before.read, self._now.written - before.written)
+
+    def _open_lists(self) -> Lists:
+        """The lists, with the numbers that nodes have here: their places."""
+        before = Moved(self._now.read, self._now.written)
+        if self._order is None:
+            lists = lists_of(self._store, self._weight, self._division.edges, self._now)
+        else:
+            lists = lists_in(self._by_place(), self._division.edges, self._now)
+        self.moved_before = Moved(self._now.read - before.read, self._now.written - before.written)
+        return lists
 
     # Its files.
 
-    def _out_path(self) -> Path:
-        return self._rows_path(len(self._layers) - 1, "")
+    def _by_place(self) -> dict[str, Rows]:
+        """Those of the lists of a store with an order of its own."""
+        arrays = arrays_by_place(self._store, self._weight is not None)
+        return {
+            name: self._file(self._work / f"lists_{name}.npy", (size,), dtype) for name, (size, dtype) in arrays.items()
+        }
 
     def _kept(self, name: str, columns: int, slices: int = 1, dtype: Any = None) -> Columns:
         """Columns of all nodes, in the files of a name."""
@@ -135,20 +162,33 @@ class Streamed(Run):
             for name in (f"messages{step[1]}", f"own{step[1]}", f"sums{step[1]}"):
                 if name in self._columns:
                     self._columns.pop(name).remove()
+        if step[0] == "arrange":
+            self._result().came.unlink()
 
     def _done(self, step: Step, units: int, of: int) -> None:
         """Note how far a step is."""
         self._state["batches"] = units
         if self._report is not None:
-            alone = step[0] == "degrees"
-            steps = [other for other in self._steps if other[1] == step[1] and (other[0] == "degrees") == alone]
-            stage = "degrees" if alone else f"layer {step[1] + 1} of {len(self._layers)}"
+            alone = step[0] in ALONE
+            steps = [other for other in self._steps if other[1] == step[1] and other[0] not in ALONE]
+            steps = [step] if alone else steps
+            stage = step[0] if alone else f"layer {step[1] + 1} of {len(self._layers)}"
             total = self._store.num_nodes
             self._report(stage, total * (steps.index(step) * of + units) // (len(steps) * max(1, of)), total)
         if time.monotonic() > self._next_save:
             self._save()
 
     # Its steps.
+
+    def _places(self, _: int) -> None:
+        """Write the lists anew, with the places of nodes for their numbers."""
+        assert self._order is not None  # the step is for it
+        edges = self._store.num_edges
+        with contextlib.closing(lists_of(self._store, self._weight, self._division.edges, self._now)) as lists:
+            for done in write_by_place(
+                lists, self._order, self._by_place(), self._division.free, self._state["batches"]
+            ):
+                self._done(("places", 0), done, edges)
 
     def _degrees(self, _: int) -> None:
         """Find by which each node's row is multiplied, and what its own loop weighs beside the loops in its list."""
@@ -177,10 +217,10 @@ class Streamed(Run):
         """Write what the first layer adds up."""
         stage, kept = self._division.stages[0], self._messages(0)
         beside = self._own(0) if stage.own else None
-        for at, ids, rows in self._input.rows(self._state["batches"], self._division.free):
+        for at, rows in self._input.rows(self._state["batches"], self._division.free):
             for columns, made in ((kept, stage.parts.messages(rows)), (beside, stage.parts.own(rows))):
                 if columns is not None and made is not None:
-                    _put(columns, at, ids, made.cpu())
+                    columns.write(at, made.cpu())
             self._done(("scan", 0), at + rows.size(0), self._store.num_nodes)
 
     def _add(self, place: int) -> None:
@@ -220,27 +260,27 @@ class Streamed(Run):
         stage, kept, done = self._division.stages[0], self._messages(0), self._state["batches"]
         beside = self._own(0) if stage.own else None
         out = torch.empty(self._store.num_nodes, kept.at[1])
-        for at, ids, rows in self._input.rows(0, self._division.free - out.nbytes):
+        for at, rows in self._input.rows(0, self._division.free - out.nbytes):
             made, end = stage.parts.messages(rows).cpu(), at + rows.size(0)
-            out[slice(at, end) if ids is None else ids] = made[:, : kept.at[1]]
+            out[at:end] = made[:, : kept.at[1]]
             if end > done:
-                _put(kept, at, ids, made, since=1)
+                kept.write(at, made, since=1)
                 own = stage.parts.own(rows)
                 if beside is not None and own is not None:
-                    _put(beside, at, ids, own.cpu())
+                    beside.write(at, own.cpu())
                 self._done(("slices", 0), end, total)
         return out
 
     def _finish(self, place: int) -> None:
         """Write what the next layer adds up, or the result."""
         stage = self._division.stages[place]
+        last = place == len(self._layers) - 1
+        result = self._result() if last else None
         table, beside = self._held() if stage.held else (self._loaded(place, stage.slices - 1), None)
         units = list(ranges(self._store.num_nodes, stage.finishing))
-        if place == len(self._layers) - 1:
-            self._out()
         for unit in range(self._state["batches"], len(units)):
             first, end = units[unit]
-            if place < len(self._layers) - 1 or self._wanted(first, end):
+            if result is None or result.has(first, end):
                 total = self._sums_of.summed(stage.parts, table, first, end)
                 if stage.slices > 1:
                     total = self._sums(place).read(first, end, total)
@@ -265,8 +305,8 @@ class Streamed(Run):
         """All that the first layer adds up, and the own rows beside it, from the input."""
         stage, count = self._division.stages[0], self._store.num_nodes
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
-        for at, ids, given in self._input.rows(0, self._division.free - rows.nbytes - own.nbytes):
-            here = slice(at, at + given.size(0)) if ids is None else ids
+        for at, given in self._input.rows(0, self._division.free - rows.nbytes - own.nbytes):
+            here = slice(at, at + given.size(0))
             rows[here] = stage.parts.messages(given).cpu()
             beside = stage.parts.own(given)
             if beside is not None:
@@ -278,10 +318,6 @@ class Streamed(Run):
     def _on_device(self, rows: Tensor) -> Tensor:
         return rows if self._device is None else rows.to(self._device)
 
-    def _wanted(self, first: int, end: int) -> bool:
-        """Whether the result has one of these nodes."""
-        return self._inputs.seeds is None or bool(((self._inputs.seeds >= first) & (self._inputs.seeds < end)).any())
-
     def _take(self, place: int, first: int, rows: Tensor) -> None:
         """Keep the rows of a layer."""
         if place < len(self._layers) - 1:
@@ -291,27 +327,31 @@ class Streamed(Run):
             if own is not None:
                 self._own(place + 1).write(first, own.cpu())
             return
-        seeds, made, out = self._inputs.seeds, rows.cpu().to(self._dtype), self._out()
-        if seeds is None:
-            out.write(first, made)
-            return
-        at = ((seeds >= first) & (seeds < first + rows.size(0))).nonzero().view(-1)
-        out.put(at.numpy(), made[seeds[at] - first].numpy())
+        result = self._result()
+        result.take(self._file(result.came, result.shape, result.dtype), first, rows.cpu().to(self._dtype))
 
-    def _out(self) -> Rows:
-        """The file of the result."""
-        seeds, columns = self._inputs.seeds, self._division.stages[-1].columns_out
-        count = self._store.num_nodes if seeds is None else seeds.numel()
-        return self._file(self._out_path(), (count, columns), NUMPY[self._dtype])
+    def _arrange(self, place: int) -> None:
+        """Put the rows of the result into order."""
+        result = self._result()
+        came, file = (self._file(path, result.shape, result.dtype) for path in (result.came, result.path))
+        for bucket in result.arrange(came, file, self._state["batches"]):
+            self._done(("arrange", place), bucket, len(result.buckets))
+
+    def _result(self) -> Result:
+        """The rows of the last layer. It has the places of the nodes that are asked for."""
+        if self._asked is None:
+            self._asked = Result(
+                self._rows_path(len(self._layers) - 1, ""),
+                self._store.num_nodes,
+                self._division.stages[-1].columns_out,
+                NUMPY[self._dtype],
+                self._order,
+                self._inputs.seeds,
+                self._division.free,
+            )
+        return self._asked
 
     def _file(self, path: Path, shape: tuple[int, ...], dtype: Any) -> Rows:
         if path not in self._files:
             self._files[path] = Rows(path, shape, dtype, self._now)
         return self._files[path]
-
-
-def _put(columns: Columns, at: int, ids: Tensor | None, rows: Tensor, since: int = 0) -> None:
-    if ids is None:
-        columns.write(at, rows, since)
-    else:
-        columns.put(ids, rows, since)
