@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from pathlib import Path
 
 import torch
@@ -40,41 +41,44 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._process: int | None = os.getpid()
-        _count(1)
+        _holders.add(self)
+        _settle()
 
     def release(self) -> None:
         """Let OpenMP count its own threads again. Calls after the first, and in a forked child, do nothing."""
-        held, self._process = self._process == os.getpid(), None
-        if held:
-            _count(-1)
+        _holders.discard(self)
+        _settle()
 
     def __del__(self) -> None:
         self.release()
 
 
+# A signal may raise between any two steps. So nobody counts: who is left says whether a thread should wait, and what
+# ends the thread is known before there is one.
+
 _lock = threading.RLock()  # a finalizer may run in a thread that holds it
-_holders = 0
+_holders: weakref.WeakSet[Shared] = weakref.WeakSet()
 _leave: threading.Event | None = None  # of the thread that waits
 
 
-def _count(change: int) -> None:
-    global _holders, _leave
+def _settle() -> None:
+    """Start the thread that waits, or end it."""
+    global _leave
     with _lock:
-        _holders += change
-        if _holders > 0 and _leave is None:
-            _leave = _begin()
-        elif _holders == 0 and _leave is not None:
+        if _holders and _leave is None:
+            _leave = threading.Event()
+            _begin(_leave)
+        elif not _holders and _leave is not None:
             _leave.set()
             _leave = None
 
 
-def _begin() -> threading.Event | None:
-    """Start the thread that waits, and return what ends it."""
+def _begin(leave: threading.Event) -> None:
+    """Start a thread that waits for this."""
     team = parallel()
     if team is None or any(name in os.environ for name in _CHOSEN):
-        return None
-    begun, leave = threading.Event(), threading.Event()
+        return
+    begun = threading.Event()
 
     def wait() -> None:
         nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # free(NULL), in both threads of the team
@@ -84,12 +88,11 @@ def _begin() -> threading.Event | None:
 
     threading.Thread(target=wait, name="freshgo-openmp", daemon=True).start()
     begun.wait()
-    return leave
 
 
 def _after_fork_in_child() -> None:
     global _lock, _holders, _leave
-    _lock, _holders, _leave = threading.RLock(), 0, None  # the thread does not exist here
+    _lock, _holders, _leave = threading.RLock(), weakref.WeakSet(), None  # the thread does not exist here
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

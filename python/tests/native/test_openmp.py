@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +26,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No variable says how threads wait, and no loader of another test is left."""
     for name in openmp._CHOSEN:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(openmp, "_holders", 0)
+    monkeypatch.setattr(openmp, "_holders", weakref.WeakSet())
     monkeypatch.setattr(openmp, "_leave", None)
     yield
 
@@ -132,7 +135,26 @@ def test_a_forked_child_has_no_thread_and_starts_its_own() -> None:
             again.release()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        assert openmp._holders == 1
+        assert len(openmp._holders) == 1
         held.release()
-        assert openmp._holders == 0
+        assert not openmp._holders
     """)
+
+
+def test_an_interrupted_start_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = waiting()
+
+    class Interrupted(threading.Event):
+        """Ctrl-C arrives while somebody waits for the thread to begin."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(openmp, "threading", SimpleNamespace(Event=Interrupted, Thread=threading.Thread))
+        openmp.Shared()
+        pytest.fail("it was interrupted")
+    assert ended([t for t in waiting() if t not in before])
+    assert not openmp._holders and openmp._leave is None
