@@ -78,8 +78,11 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 	if !all {
 		k = min(int(math.Floor(h.config.GradFraction*float64(n)+0.5)), n)
 	}
-	threshold, ties := uint32(0), 0 // finite norms have no key 0
-	if k > 0 {
+	threshold, ties := uint32(never), 0
+	switch {
+	case k == 0:
+		threshold = 0 // finite norms have no key 0
+	case k < n:
 		threshold, ties = smallest(j.keys, k)
 	}
 	for x, row := range j.firsts {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func BenchmarkUpdate(b *testing.B) {
 			require.NoError(b, h.SetRow(1024))
 			rng := rand.New(rand.NewPCG(1, 1))
 			layers, out, rows, i := make([]Observed, 2), make([]Admitted, 2), int64(0), int64(0)
-			var hits []int32
+			var hits, found []int32
 			seen := make([]int64, nodes)
 			for b.Loop() {
 				b.StopTimer()
@@ -46,8 +47,10 @@ func BenchmarkUpdate(b *testing.B) {
 				for l := range layers {
 					o := &layers[l]
 					o.Nodes, o.HitNodes = o.Nodes[:0], o.HitNodes[:0]
-					for _, node := range needed[l] {
-						if slot := h.Lookup(i, l+1, node, lookups); slot == Miss {
+					found = slices.Grow(found[:0], len(needed[l]))[:len(needed[l])]
+					h.Lookup(i, l+1, needed[l], found, lookups)
+					for k, node := range needed[l] {
+						if slot := found[k]; slot == Miss {
 							o.Nodes = append(o.Nodes, node)
 						} else {
 							o.HitNodes, hits = append(o.HitNodes, node), append(hits, slot)

@@ -22,6 +22,7 @@ import (
 	"math"
 	"math/bits"
 
+	"freshgo/core/internal/asm"
 	"freshgo/core/internal/invariants"
 	"freshgo/core/mem"
 )
@@ -210,19 +211,38 @@ func (h *History) SetRow(nBytes int64) error {
 	return nil
 }
 
-// Lookup returns the slot in which the row of a node at a layer lies for iteration i, or Miss, and notes it in l.
-func (h *History) Lookup(i int64, layer int, node int64, l *Lookups) int32 {
-	slot := h.Find(i, layer, node)
-	if slot < 0 {
-		l.Misses[layer-1]++
-		return Miss
+// Lookup sets slots to where the rows of nodes at a layer lie for iteration i, or to Miss, and notes that in l.
+//
+// The nodes' places in the table are asked for first, then their slots, so that the memory answers many at a time.
+func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lookups) {
+	t := &h.tables[layer]
+	for from := 0; from < len(nodes); from += lookupChunk {
+		part := nodes[from:min(from+lookupChunk, len(nodes))]
+		found := slots[from:][:len(part)]
+		t.prefetch(part)
+		for k, node := range part {
+			found[k] = t.get(node)
+		}
+		asm.Prefetch(h.slots, found)
+		hits := int64(0)
+		for k, slot := range found {
+			age := int64(0)
+			if slot >= 0 {
+				age = i - h.slots[slot].admitted
+			}
+			if age < 1 || age > h.config.Stale {
+				found[k] = Miss
+				continue
+			}
+			hits++
+			l.Ages[bits.Len64(uint64(age))-1]++
+		}
+		l.Hits[layer-1] += hits
+		l.Misses[layer-1] += int64(len(part)) - hits
 	}
-	l.Hits[layer-1]++
-	l.Ages[bits.Len64(uint64(i-h.slots[slot].admitted))-1]++
-	return slot
 }
 
-// Find is Lookup without a note of it.
+// Find is Lookup of one node without a note of it.
 func (h *History) Find(i int64, layer int, node int64) int32 {
 	slot := h.tables[layer].get(node)
 	if slot < 0 {

@@ -17,7 +17,9 @@ func small() Config {
 func looked(h *History, i int64, layer int, node int64) int32 {
 	l := NewLookups(h.config.Layers)
 	defer h.Count(l)
-	return h.Lookup(i, layer, node, l)
+	slot := []int32{0}
+	h.Lookup(i, layer, []int64{node}, slot, l)
+	return slot[0]
 }
 
 func TestConfigErrors(t *testing.T) {
@@ -138,11 +140,11 @@ func TestAges(t *testing.T) {
 		require.Equal(t, int32(Miss), h.Find(i, 2, 1), "of another layer")
 	}
 	used, unused := NewLookups(2), NewLookups(2)
-	h.Lookup(1, 1, 1, used)
-	h.Lookup(3, 1, 2, used)
-	h.Lookup(4, 1, 2, used)
-	h.Lookup(3, 1, 2, unused)
-	h.Lookup(3, 2, 2, unused)
+	h.Lookup(1, 1, []int64{1}, make([]int32, 1), used)
+	h.Lookup(3, 1, []int64{2}, make([]int32, 1), used)
+	h.Lookup(4, 1, []int64{2}, make([]int32, 1), used)
+	h.Lookup(3, 1, []int64{2}, make([]int32, 1), unused)
+	h.Lookup(3, 2, []int64{2}, make([]int32, 1), unused)
 	require.Equal(t, []LayerStats{{Admitted: 5, Live: 5}, {}}, h.Stats().Layers, "nothing is counted yet")
 	h.Count(used)
 	require.NoError(t, h.Update(2, nil, nil))

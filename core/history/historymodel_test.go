@@ -110,8 +110,9 @@ func (r *trainer) prune(i int64) {
 				node = node * node / int(r.c.NumNodes) // some are popular, and so come twice
 			}
 			node := int64(node)
-			want := r.ref.lookup(i, l+1, node)
-			slot := r.h.Lookup(i, l+1, node, b.lookups)
+			want, one := r.ref.lookup(i, l+1, node), []int32{0}
+			r.h.Lookup(i, l+1, []int64{node}, one, b.lookups)
+			slot := one[0]
 			require.Equal(r.t, want, slot)
 			require.Equal(r.t, want, r.h.Find(i, l+1, node))
 			if slot == Miss {

@@ -130,7 +130,7 @@ func TestBatchPrunesBreadthFirst(t *testing.T) {
 			defer b.Close()
 			b.Merge(g)
 			seeds := hopOf(&shape, g, 0)
-			require.NoError(t, b.Decide(int64(len(seeds)), lookup))
+			require.NoError(t, b.Decide(int64(len(seeds)), Each(lookup)))
 			b.Build()
 			requireReached(t, b, &shape, g, lookup)
 		})
@@ -139,7 +139,7 @@ func TestBatchPrunesBreadthFirst(t *testing.T) {
 }
 
 // requireReached compares a batch that was pruned with a search through the batch that was drawn.
-func requireReached(t *testing.T, b *Batch, shape *Shape, g *sample.Subgraph, lookup Lookup) {
+func requireReached(t *testing.T, b *Batch, shape *Shape, g *sample.Subgraph, lookup single) {
 	drawn, hops := edgesOf(shape, g), b.hops
 	computed := map[int64]bool{}
 	for _, v := range hopOf(shape, g, 0) {
@@ -286,7 +286,7 @@ func TestOneRelationIsNotCopied(t *testing.T) {
 	defer b.Close()
 	b.Merge(g)
 	require.Same(t, g, b.Merged())
-	require.NoError(t, b.Decide(20, slots(1, .4)))
+	require.NoError(t, b.Decide(20, Each(slots(1, .4))))
 	b.Build()
 	require.Same(t, &b.out.Graph, b.Graph())
 	for l, level := range b.out.Levels {
@@ -314,7 +314,7 @@ func TestSavesFollowTheTables(t *testing.T) {
 		shape, g := flatBatch(explore.Rand(t, seed, 3), 3, 4, 3)
 		b := NewBatch(mem.NewBudget(0), shape)
 		b.Merge(g)
-		require.NoError(t, b.Decide(int64(len(hopOf(&shape, g, 0))), slots(seed, .3)))
+		require.NoError(t, b.Decide(int64(len(hopOf(&shape, g, 0))), Each(slots(seed, .3))))
 		merged, hits := &sample.Subgraph{}, slots(seed, .3)
 		*merged = *b.Merged()
 		b.Build()
@@ -325,7 +325,7 @@ func TestSavesFollowTheTables(t *testing.T) {
 		require.NoError(t, b.Saves(one, saves))
 
 		p, out := newPruner(t)
-		require.NoError(t, p.Prune(merged, merged.NodesPerHop[0], hits, out))
+		require.NoError(t, p.Prune(merged, merged.NodesPerHop[0], Each(hits), out))
 		want := roomForSaves(out)
 		require.NoError(t, p.Saves(out, one, want))
 		for l := range saves {
@@ -349,7 +349,7 @@ func TestBytesOfBatches(t *testing.T) {
 		budget := mem.NewBudget(0)
 		b := NewBatch(budget, shape)
 		b.Merge(g)
-		require.NoError(t, b.Decide(int64(len(hopOf(&shape, g, 0))), misses))
+		require.NoError(t, b.Decide(int64(len(hopOf(&shape, g, 0))), Each(misses)))
 		b.Build()
 		require.LessOrEqual(t, budget.Peak(), shape.BatchBytes(g.NodesPerHop, g.EdgesPerHop))
 		b.Close()

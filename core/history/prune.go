@@ -15,8 +15,20 @@ import (
 // those of hops 0 to L-1; the nodes of hop L, the leaves, have no in-edges and are in level 0 alone. A compact id is
 // the place of a node among all inner nodes and, behind them, the leaves that remain, in order of first appearance.
 
-// Lookup returns the slot in which the history has the row of a node, by its global id, at a hidden layer, or Miss.
-type Lookup func(layer int, node int64) (slot int32)
+// Lookup sets slots to where the history has the rows of nodes, by their global ids, at a hidden layer, or to Miss.
+type Lookup func(layer int, nodes []int64, slots []int32)
+
+// Each is a Lookup that asks for one node after the other.
+func Each(slot func(layer int, node int64) int32) Lookup {
+	return func(layer int, nodes []int64, slots []int32) {
+		for i, node := range nodes {
+			slots[i] = slot(layer, node)
+		}
+	}
+}
+
+// lookupChunk is how many nodes are looked up at a time: their numbers are still in a first-level cache.
+const lookupChunk = 256
 
 // Miss says that a row is not in the history.
 const Miss = -1
@@ -30,10 +42,11 @@ type Pruner struct {
 	rows []CSR2 // of layer l at l-1: the edges that it aggregates
 	// by node: 1 + its compact id, with found where the layer at work reads it; 0: a leaf that has none yet
 	rank   []uint32
-	leaves []int32 // that remain, in order of first appearance
-	needed []byte  // by inner node: 0, or inLevel0 or aboveLevel0
-	id     []int32 // by inner node: its number in Pruned.Graph
-	places []place // by inner node: of the level at work; behind them, of the first leaf, which the others follow
+	leaves []int32            // that remain, in order of first appearance
+	needed []byte             // by inner node: 0, or inLevel0 or aboveLevel0
+	id     []int32            // by inner node: its number in Pruned.Graph
+	places []place            // by inner node: of the level at work; behind them, of the first leaf, which the others follow
+	ids    [lookupChunk]int64 // global, of the nodes that are looked up
 }
 
 // place is where a node of a level is: a row of that level and a node of Pruned.Graph.
@@ -92,7 +105,7 @@ func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
 // It fails with sample.ErrTooLarge where the edges of g do not fit int32, and with mem.ErrBudget; out is then empty.
 //
 // Cost: each edge that remains is read once and written twice, with a random access to 4 bytes by node and one to 8
-// bytes by inner node; its row's edges lie apart from those of others once rows are pruned. lookup is called for each
+// bytes by inner node; its row's edges lie apart from those of others once rows are pruned. lookup is asked for each
 // row of a hidden level. Up to 5 bytes are written for each node of g, and 8 for each target that a layer could have.
 // See BenchmarkPrune.
 func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
@@ -103,7 +116,7 @@ func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *P
 	return nil
 }
 
-// Decide is the part of Prune that depends on the history. Lookup is called once for each row of T_(L-1), then of
+// Decide is the part of Prune that depends on the history. Lookup is asked once for each row of T_(L-1), then of
 // T_(L-2), ..., T_1, in their order. Of out, the hidden levels are set, with nodes of g in place of those of Graph. The
 // errors are those of Prune.
 func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
@@ -134,7 +147,7 @@ func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *
 	out.Layers[layers-1].NumDst = numSeeds
 	for l := layers; l > 1; l-- {
 		p.expand(l, &out.Levels[l-1], &out.Layers[l-1])
-		out.Layers[l-2].NumDst = split(g, l-1, lookup, &out.Levels[l-1], out.Levels[l-2].Nodes)
+		out.Layers[l-2].NumDst = p.split(g, l-1, lookup, &out.Levels[l-1], out.Levels[l-2].Nodes)
 	}
 	return nil
 }
@@ -234,13 +247,19 @@ func (p *Pruner) gather(l int, level *Level, targets, leaves int) {
 
 // split asks lookup for the rows of a hidden level and writes those that layer l has to compute to below, the start of
 // the level below it. It returns their number.
-func split(g *sample.Subgraph, l int, lookup Lookup, level *Level, below []int32) int64 {
+func (p *Pruner) split(g *sample.Subgraph, l int, lookup Lookup, level *Level, below []int32) int64 {
 	slots := level.Slots[:len(level.Nodes)]
 	hits := 0
-	for i, v := range level.Nodes {
-		slots[i] = lookup(l, g.Nodes[v])
-		if slots[i] != Miss {
-			hits++
+	for from := 0; from < len(slots); from += lookupChunk {
+		part := slots[from:min(from+lookupChunk, len(slots))]
+		for i, v := range level.Nodes[from:][:len(part)] {
+			p.ids[i] = g.Nodes[v]
+		}
+		lookup(l, p.ids[:len(part)], part)
+		for _, slot := range part {
+			if slot != Miss {
+				hits++
+			}
 		}
 	}
 	room := level.Hits

@@ -53,8 +53,11 @@ func drawnOf(t testing.TB, nodes int, seed uint64, fanouts []int64, numSeeds int
 	return &g
 }
 
+// single is where the history has the row of one node, or Miss.
+type single = func(layer int, node int64) int32
+
 // slots is a history that has about a fraction of the rows, of each layer and node by themselves.
-func slots(seed uint64, fraction float64) Lookup {
+func slots(seed uint64, fraction float64) single {
 	return func(layer int, node int64) int32 {
 		rng := rand.New(rand.NewPCG(seed, uint64(layer)<<32|uint64(node)))
 		if rng.Float64() < fraction {
@@ -64,7 +67,7 @@ func slots(seed uint64, fraction float64) Lookup {
 	}
 }
 
-func hits(lookup Lookup) func(int, int64) bool {
+func hits(lookup single) func(int, int64) bool {
 	return func(layer int, node int64) bool { return lookup(layer, node) != Miss }
 }
 
@@ -79,7 +82,7 @@ func newPruner(t testing.TB) (*Pruner, *Pruned) {
 }
 
 // cases calls check with many batches and histories.
-func cases(t *testing.T, check func(t *testing.T, g *sample.Subgraph, lookup Lookup)) {
+func cases(t *testing.T, check func(t *testing.T, g *sample.Subgraph, lookup single)) {
 	for _, fanouts := range [][]int64{{3}, {-1}, {3, 2}, {-1, 4}, {4, 3, 2}, {2, -1, 3}, {3, 2, 2, 2}, {1, 1, 1, 1}} {
 		for _, fraction := range []float64{0, 0.1, 0.5, 0.9, 1} {
 			t.Run(fmt.Sprintf("%v/%v", fanouts, fraction), func(t *testing.T) {
@@ -94,8 +97,8 @@ func cases(t *testing.T, check func(t *testing.T, g *sample.Subgraph, lookup Loo
 // A pruned batch is what a breadth-first search leaves of it, from the same Pruner for batch after batch.
 func TestPruneEqualsReference(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
 		reference := referencePrune(g, hits(lookup))
 		require.Equal(t, reference.flat(g, lookup), flatten(out))
 		for l := 1; l <= reference.layers; l++ {
@@ -120,7 +123,7 @@ func TestPruneLargeBatch(t *testing.T) {
 	p, out := newPruner(t)
 	for seed, fraction := range []float64{0, 0.2, 0.4} {
 		g, lookup := drawnOf(t, 20_000, uint64(seed), []int64{5, 6, 7}, 1000), slots(uint64(seed), fraction)
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
 		require.Greater(t, len(out.Layers[0].Edge), 2*edgeChunk)
 		require.Equal(t, referencePrune(g, hits(lookup)).flat(g, lookup), flatten(out))
 	}
@@ -129,12 +132,12 @@ func TestPruneLargeBatch(t *testing.T) {
 // Lookup is asked once for each row of a hidden level, from the outermost inwards.
 func TestLookups(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
 		got := [][2]int64{}
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], func(layer int, node int64) int32 {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(func(layer int, node int64) int32 {
 			got = append(got, [2]int64{int64(layer), node})
 			return lookup(layer, node)
-		}, out))
+		}), out))
 		want := [][2]int64{}
 		for l := len(out.Levels) - 1; l > 0; l-- {
 			for _, v := range out.Levels[l].Nodes {
@@ -148,8 +151,8 @@ func TestLookups(t *testing.T) {
 // After Decide the hidden levels are as they remain, in numbers of the batch before.
 func TestDecide(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
-		require.NoError(t, p.Decide(g, g.NodesPerHop[0], lookup, out))
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
+		require.NoError(t, p.Decide(g, g.NodesPerHop[0], Each(lookup), out))
 		decided := flatten(out)
 		p.Build(g, out)
 		built := flatten(out)
@@ -170,8 +173,8 @@ func misses(int, int64) int32 { return Miss }
 // Where the history has nothing the batch is untouched, and the levels are its hops.
 func TestNothingHit(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, _ Lookup) {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], misses, out))
+	cases(t, func(t *testing.T, g *sample.Subgraph, _ single) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(misses), out))
 		require.Equal(t, flatten(&Pruned{Graph: *g}).Row, flatten(out).Row)
 		require.Equal(t, longs(g.Nodes), longs(out.Graph.Nodes))
 		require.Equal(t, longs(g.Ptr), longs(out.Graph.Ptr))
@@ -214,7 +217,7 @@ func TestEverythingHit(t *testing.T) {
 	for layers := 2; layers <= 4; layers++ {
 		for seed := range uint64(40) {
 			g := drawn(t, seed, []int64{3, 2, 2, 2}[:layers], 8)
-			require.NoError(t, p.Prune(g, 8, slots(seed, 1), out))
+			require.NoError(t, p.Prune(g, 8, Each(slots(seed, 1)), out))
 			edges, hop1 := int(g.EdgesPerHop[0]), 8+int(g.NodesPerHop[1])
 			require.Equal(t, longs(g.Nodes[:hop1]), longs(out.Graph.Nodes))
 			require.Equal(t, ints(g.Row[:edges]), ints(out.Graph.Row))
@@ -232,8 +235,8 @@ func TestEverythingHit(t *testing.T) {
 // The graph of a level is the sampled one: every output has its row's sources, in their order, and reads itself.
 func TestLayersAreTheSampledGraph(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
 		require.True(t, slices.IsSorted(out.Loaded))
 		for n, v := range out.Kept {
 			require.Equal(t, g.Nodes[v], out.Graph.Nodes[n])
@@ -268,8 +271,8 @@ func TestLayersAreTheSampledGraph(t *testing.T) {
 // changes nothing but what is said of them.
 func TestPrunedListsDoNotMatter(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
 		want := flatten(out)
 		reference := referencePrune(g, hits(lookup))
 
@@ -283,11 +286,11 @@ func TestPrunedListsDoNotMatter(t *testing.T) {
 				}
 			}
 		}
-		require.NoError(t, p.Prune(&spoilt, g.NodesPerHop[0], lookup, out))
+		require.NoError(t, p.Prune(&spoilt, g.NodesPerHop[0], Each(lookup), out))
 		require.Equal(t, want, flatten(out))
 
 		less := withoutLists(g, reference)
-		require.NoError(t, p.Prune(less, g.NodesPerHop[0], lookup, out))
+		require.NoError(t, p.Prune(less, g.NodesPerHop[0], Each(lookup), out))
 		got := flatten(out)
 		for n, v := range want.Kept {
 			if v < len(g.Ptr)-1 && !reference.any(reference.computed, v) {
@@ -342,7 +345,7 @@ func TestMoreHitsLoadNoMore(t *testing.T) {
 		g := drawn(t, seed, []int64{4, 3, 2}, 12)
 		var before map[int32]bool
 		for _, fraction := range []float64{0, 0.2, 0.4, 0.8, 1} { // each history has what the one before has
-			require.NoError(t, p.Prune(g, 12, slots(seed, fraction), out))
+			require.NoError(t, p.Prune(g, 12, Each(slots(seed, fraction)), out))
 			loaded := map[int32]bool{}
 			for _, n := range out.Loaded {
 				loaded[out.Kept[n]] = true

@@ -98,7 +98,7 @@ func BenchmarkPrune(b *testing.B) {
 				start := busy(b)
 				g := next()
 				sampled := busy(b)
-				require.NoError(b, p.Decide(g, 1000, lookup, out))
+				require.NoError(b, p.Decide(g, 1000, Each(lookup), out))
 				decided := busy(b)
 				p.Build(g, out)
 				pruned := busy(b)

@@ -12,10 +12,10 @@ import (
 
 // The memory is what PrunedBytes says.
 func TestPrunedBytes(t *testing.T) {
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
 		need := PrunedBytes(g.NodesPerHop, g.EdgesPerHop)
 		p, out := NewPruner(mem.NewBudget(need)), new(Pruned)
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
 		require.Equal(t, need, p.budget.Peak())
 		require.NoError(t, p.Saves(out, one, roomForSaves(out)))
 		require.Equal(t, need, p.budget.Peak())
@@ -33,10 +33,10 @@ func TestPruneWithoutMemory(t *testing.T) {
 		budget := mem.NewBudget(need)
 		p, out := NewPruner(budget), new(Pruned)
 		require.NoError(t, budget.Reserve(mem.Batch, need-free))
-		require.ErrorIs(t, p.Prune(g, 20, misses, out), mem.ErrBudget)
+		require.ErrorIs(t, p.Prune(g, 20, Each(misses), out), mem.ErrBudget)
 		require.Equal(t, flatten(&Pruned{}), flatten(out))
 		budget.Release(mem.Batch, need-free)
-		require.NoError(t, p.Prune(g, 20, misses, out))
+		require.NoError(t, p.Prune(g, 20, Each(misses), out))
 		require.Equal(t, longs(g.Nodes), longs(out.Graph.Nodes))
 		out.Free()
 		p.Close()
@@ -47,16 +47,16 @@ func TestPruneWithoutMemory(t *testing.T) {
 func TestPruneTooLarge(t *testing.T) {
 	p, out := newPruner(t)
 	g := drawn(t, 5, []int64{3}, 20)
-	require.NoError(t, p.Prune(g, 20, misses, out))
+	require.NoError(t, p.Prune(g, 20, Each(misses), out))
 	huge := sample.Subgraph{Ptr: []int64{0, 0}, NodesPerHop: []int64{1, 0}, EdgesPerHop: []int64{math.MaxInt32 + 1}}
-	require.ErrorIs(t, p.Prune(&huge, 1, misses, out), sample.ErrTooLarge)
+	require.ErrorIs(t, p.Prune(&huge, 1, Each(misses), out), sample.ErrTooLarge)
 	require.Equal(t, flatten(&Pruned{}), flatten(out))
 }
 
 func TestPruneTakesTheSeedsOfTheBatch(t *testing.T) {
 	p, out := newPruner(t)
 	g := drawn(t, 5, []int64{3, 2}, 20)
-	require.Panics(t, func() { _ = p.Prune(g, 19, misses, out) })
+	require.Panics(t, func() { _ = p.Prune(g, 19, Each(misses), out) })
 }
 
 // In steady state nothing is allocated.
@@ -65,12 +65,12 @@ func TestPruneAllocatesNothing(t *testing.T) {
 	batches := []*sample.Subgraph{drawn(t, 1, []int64{4, 3, 2}, 30), drawn(t, 2, []int64{4, 3, 2}, 20)}
 	var saves [2][][]float32
 	for i, g := range batches {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], slots(0, 0), out))
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(slots(0, 0)), out))
 		saves[i] = roomForSaves(out)
 	}
 	require.Zero(t, testing.AllocsPerRun(20, func() {
 		for i, g := range batches {
-			if p.Prune(g, g.NodesPerHop[0], misses, out) != nil || p.Saves(out, one, saves[i]) != nil {
+			if p.Prune(g, g.NodesPerHop[0], Each(misses), out) != nil || p.Saves(out, one, saves[i]) != nil {
 				t.FailNow()
 			}
 		}

@@ -48,12 +48,12 @@ func TestSavesByHand(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, out := newPruner(t)
-			require.NoError(t, p.Prune(chain(), 1, func(_ int, node int64) int32 {
+			require.NoError(t, p.Prune(chain(), 1, Each(func(_ int, node int64) int32 {
 				if c.hit[node] {
 					return 7
 				}
 				return Miss
-			}, out))
+			}), out))
 			saves := roomForSaves(out)
 			require.NoError(t, p.Saves(out, func(node int64) float32 {
 				if c.free[node] {
@@ -89,12 +89,12 @@ func TestSavesOfTwoLayers(t *testing.T) {
 		// Layer 2 computes node 0 alone: it needs 0 and 1 of level 1. 1 is used by both, with a chance of 0.
 		{[3]map[int64]bool{2: {1: true}}, [][]float32{{1, 1}, {2}}},
 	} {
-		require.NoError(t, p.Prune(line, 1, func(layer int, node int64) int32 {
+		require.NoError(t, p.Prune(line, 1, Each(func(layer int, node int64) int32 {
 			if c.hits[layer][node] {
 				return 7
 			}
 			return Miss
-		}, out))
+		}), out))
 		saves := roomForSaves(out)
 		require.NoError(t, p.Saves(out, one, saves))
 		for l, want := range c.want {
@@ -106,8 +106,8 @@ func TestSavesOfTwoLayers(t *testing.T) {
 // The rule, followed for each row by itself over the list of its uses.
 func TestSavesAreTheRule(t *testing.T) {
 	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup Lookup) {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], lookup, out))
+	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
+		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
 		cost := func(node int64) float32 { return float32(rand.New(rand.NewPCG(9, uint64(node))).IntN(2)) }
 		saves := roomForSaves(out)
 		require.NoError(t, p.Saves(out, cost, saves))
@@ -152,9 +152,9 @@ func TestSavesAreNeverTooManyAtFirst(t *testing.T) {
 	p, out := newPruner(t)
 	loaded := func(o *Pruned) (n int) { return len(o.Levels[0].Nodes) }
 	positive := 0
-	cases(t, func(t *testing.T, g *sample.Subgraph, _ Lookup) {
+	cases(t, func(t *testing.T, g *sample.Subgraph, _ single) {
 		seeds := g.NodesPerHop[0]
-		require.NoError(t, p.Prune(g, seeds, misses, out))
+		require.NoError(t, p.Prune(g, seeds, Each(misses), out))
 		saves, before := roomForSaves(out), loaded(out)
 		require.NoError(t, p.Saves(out, one, saves))
 		type entry struct {
@@ -176,12 +176,12 @@ func TestSavesAreNeverTooManyAtFirst(t *testing.T) {
 		}
 		for x := 0; x < len(entries); x += 1 + len(entries)/20 {
 			e := entries[x]
-			require.NoError(t, p.Prune(g, seeds, func(layer int, node int64) int32 {
+			require.NoError(t, p.Prune(g, seeds, Each(func(layer int, node int64) int32 {
 				if layer == e.layer && node == e.node {
 					return 0
 				}
 				return Miss
-			}, out))
+			}), out))
 			require.LessOrEqual(t, e.saves, float32(before-loaded(out)), "layer %d, node %d", e.layer, e.node)
 			if e.saves > 0 {
 				positive++
@@ -193,7 +193,7 @@ func TestSavesAreNeverTooManyAtFirst(t *testing.T) {
 
 func TestSavesNeedTheirRoom(t *testing.T) {
 	p, out := newPruner(t)
-	require.NoError(t, p.Prune(chain(), 1, misses, out))
+	require.NoError(t, p.Prune(chain(), 1, Each(misses), out))
 	require.Panics(t, func() { _ = p.Saves(out, one, nil) })
 	require.Panics(t, func() { _ = p.Saves(out, one, [][]float32{make([]float32, 2)}) })
 }

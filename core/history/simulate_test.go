@@ -145,7 +145,7 @@ func (s *simulation) history(t testing.TB, epochs int, c Config, rowBytes int64)
 	for epoch := range epochs {
 		s.epoch(t, uint64(epoch), func(_ int, g *sample.Subgraph) {
 			lookup := func(layer int, node int64) int32 { return looked(h, i, layer, node) }
-			require.NoError(t, pruner.Prune(g, int64(s.batch), lookup, out))
+			require.NoError(t, pruner.Prune(g, int64(s.batch), Each(lookup), out))
 			room := h.FeatureRoom()
 			if epoch > 0 {
 				o.plain += int64(len(g.Nodes))

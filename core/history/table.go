@@ -1,6 +1,10 @@
 package history
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"freshgo/core/internal/asm"
+)
 
 // table gives the slot of each node in width bytes: 0 is none, 1 a mark, slot+2 a slot. It is zeroed memory with 3
 // bytes to spare, so that an element is one unaligned read of 32 bits.
@@ -24,6 +28,15 @@ func newTable(data []byte, width int) table {
 // get returns the slot, or absent or marked, which are negative.
 func (t *table) get(node int64) int32 {
 	return int32(binary.LittleEndian.Uint32(t.data[node*t.width:])&t.mask) - 2
+}
+
+// prefetch asks for what get reads of at most lookupChunk nodes.
+func (t *table) prefetch(nodes []int64) {
+	var at [lookupChunk]int64
+	for k, node := range nodes {
+		at[k] = node * t.width
+	}
+	asm.Prefetch(t.data, at[:len(nodes)])
 }
 
 func (t *table) set(node int64, slot int32) {

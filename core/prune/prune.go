@@ -293,17 +293,18 @@ func (h *Pruner) lookup(i int64, seeds *sample.Subgraph, c *Cut) (history.Lookup
 	of, restored := h.restored[i]
 	switch {
 	case h.probes(i):
-		return func(int, int64) int32 { return history.Miss }, lookups
+		return history.Each(func(int, int64) int32 { return history.Miss }), lookups
 	case restored:
-		return func(layer int, node int64) int32 { return h.finds(i, layer, node) }, of.lookups
+		return history.Each(func(layer int, node int64) int32 { return h.finds(i, layer, node) }), of.lookups
 	case h.config.History.Policy == history.All:
 		c.takeSeeds(seeds.Nodes[:seeds.NodesPerHop[0]])
-		return func(layer int, node int64) int32 {
-			if c.seeds[node] {
-				return history.Miss // a batch renews its own nodes, or nothing ever would
+		return history.Each(func(layer int, node int64) int32 {
+			slot := []int32{history.Miss}
+			if !c.seeds[node] { // a batch renews its own nodes, or nothing ever would
+				h.state.Lookup(i, layer, []int64{node}, slot, lookups)
 			}
-			return h.state.Lookup(i, layer, node, lookups)
-		}, lookups
+			return slot[0]
+		}), lookups
 	}
-	return func(layer int, node int64) int32 { return h.state.Lookup(i, layer, node, lookups) }, lookups
+	return func(layer int, nodes []int64, slots []int32) { h.state.Lookup(i, layer, nodes, slots, lookups) }, lookups
 }
