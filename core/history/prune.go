@@ -45,7 +45,7 @@ type Pruner struct {
 	leaves []int32            // that remain, in order of first appearance
 	needed []byte             // by inner node: 0, or inLevel0 or aboveLevel0
 	id     []int32            // by inner node: its number in Pruned.Graph
-	places []place            // by inner node: of the level at work; behind them, of the first leaf, which the others follow
+	places []place            // by inner node, of the level at work; behind them, of the first leaf
 	ids    [lookupChunk]int64 // global, of the nodes that are looked up
 }
 
