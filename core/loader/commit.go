@@ -2,7 +2,6 @@ package loader
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -147,13 +146,17 @@ func (p *preparer) setAside(tensors [][]byte) {
 	}
 	start := time.Now()
 	among(l.movers, len(leave), func(lo, hi int) {
+		var slots, own picks
 		for leave := leave[lo:hi]; len(leave) > 0; {
 			n := 1 // those of one pack come one after the other: a plan evicts what is needed farthest from now first
 			for n < len(leave) && leave[n].Batch == leave[0].Batch {
 				n++
 			}
+			packs := p.super.packs[leave[0].Batch]
 			for _, t := range l.onDisk {
-				p.super.packs[leave[0].Batch].addAll(t.cached, p.leaving(t, tensors[t.index], leave[:n]))
+				p.leaving(t, leave[:n], &slots, &own)
+				packs.addRows(t.cached, slots, l.cached.Table(t.cached), l.columns[t.cached])
+				packs.addRows(t.cached, own, tensors[t.index], t.width)
 			}
 			leave = leave[n:]
 		}
@@ -161,23 +164,18 @@ func (p *preparer) setAside(tensors [][]byte) {
 	l.planned.timeline.add(spanPacking, p.number, start)
 }
 
-// leaving yields those rows that a table has, from slots or from the batch's tensor.
-func (p *preparer) leaving(t *table, tensor []byte, leave []plan.Forward) iter.Seq2[int32, []byte] {
-	return func(yield func(int32, []byte) bool) {
-		base, all := p.base(t), t.hasAll(p.loader.parts.numNodes)
-		for _, f := range leave {
-			if !all && !p.forwards(t, f) {
-				continue
-			}
-			row := tensor
-			if f.From >= 0 {
-				row = p.loader.slotRow(t, f.From)
-			} else {
-				row = row[int(p.roster.tensorRow(^f.From)-base)*t.width:][:t.width]
-			}
-			if !yield(f.Pos, row) {
-				return
-			}
+// leaving finds those rows that a table has: in slots, or in the batch's own tensor.
+func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *picks) {
+	slots.clear()
+	own.clear()
+	base, all := p.base(t), t.hasAll(p.loader.parts.numNodes)
+	for _, f := range leave {
+		switch {
+		case !all && !p.forwards(t, f):
+		case f.From >= 0:
+			slots.add(f.Pos, f.From)
+		default:
+			own.add(f.Pos, p.roster.tensorRow(^f.From)-base)
 		}
 	}
 }

@@ -1,61 +1,38 @@
 package loader
 
 import (
-	"iter"
 	"slices"
-	"sync"
 
+	"freshgo/core/internal/invariants"
+	"freshgo/core/rows"
 	"freshgo/core/scratch"
 )
 
 // batchPacks is the packs that one superbatch fills for one batch: one for each column of the cache, nil where there
 // was no room. A nil batchPacks has none.
-type batchPacks struct {
-	columns []*scratch.Pack
-	widths  []int        // of their rows
-	zeros   []byte       // as long as the widest
-	mu      sync.RWMutex // held for reading while a row is added
-	sealed  bool
+type batchPacks struct{ columns []*scratch.Pack }
+
+// column returns the pack of a column, or nil.
+func (p *batchPacks) column(i int) *scratch.Pack {
+	if p == nil {
+		return nil
+	}
+	return p.columns[i]
 }
 
 // add leaves a row for the batch. It does nothing when the batch has begun to read, for then the batch reads the row
 // itself, or when the pack fails, which says so when it is read.
 func (p *batchPacks) add(column int, pos int32, row []byte) {
-	if p.beginAdding(column) {
-		defer p.mu.RUnlock()
-		_ = p.columns[column].Add(pos, row, p.zeros[:p.widths[column]-len(row)]) // a pack that fails is not read
+	if k := p.column(column); k != nil {
+		_ = k.Add(pos, row)
 	}
 }
 
-// addAll is add for several rows, which are as they are yielded.
-func (p *batchPacks) addAll(column int, rows iter.Seq2[int32, []byte]) {
-	if !p.beginAdding(column) {
-		return
+// addRows is add for rows of a table.
+func (p *batchPacks) addRows(column int, of picks, src []byte, width int) {
+	if k := p.column(column); k != nil && len(of.pos) > 0 {
+		_ = k.AddRows(of.pos, src, width, of.from)
 	}
-	defer p.mu.RUnlock()
-	width := p.widths[column]
-	var fields [2][]byte
-	_ = p.columns[column].AddAll(func(yield func(int32, [][]byte) bool) { // a pack that fails is not read
-		for pos, row := range rows {
-			fields = [2][]byte{row, p.zeros[:width-len(row)]}
-			if !yield(pos, fields[:]) {
-				return
-			}
-		}
-	})
-}
-
-// beginAdding says whether a pack still takes rows; if so, mu is held for reading.
-func (p *batchPacks) beginAdding(column int) bool {
-	if p == nil || p.columns[column] == nil {
-		return false
-	}
-	p.mu.RLock()
-	if p.sealed {
-		p.mu.RUnlock()
-		return false
-	}
-	return true
 }
 
 // empty says whether there is no pack.
@@ -65,23 +42,76 @@ func (p *batchPacks) empty() bool {
 
 // seal ends the adding of rows.
 func (p *batchPacks) seal() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sealed = true
+	p.each(func(k *scratch.Pack) { _ = k.Seal() }) // whoever reads it hears the same
 }
 
-func (p *batchPacks) close() {
+func (p *batchPacks) close() { p.each((*scratch.Pack).Close) }
+
+func (p *batchPacks) each(do func(*scratch.Pack)) {
 	if p == nil {
 		return
 	}
-	p.seal()
-	for i, k := range p.columns {
+	for _, k := range p.columns {
 		if k != nil {
-			k.Close()
-			p.columns[i] = nil
+			do(k)
+		}
+	}
+}
+
+// picks are rows of a table for a pack, and their positions there.
+type picks struct{ pos, from []int32 }
+
+func (k *picks) add(pos, from int32) { k.pos, k.from = append(k.pos, pos), append(k.from, from) }
+
+func (k *picks) clear() { k.pos, k.from = k.pos[:0], k.from[:0] }
+
+// takeFrom copies rows of a pack, which are so wide, into the tensors of the batch, but for those that are delivered.
+func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []bool, pos scratch.Positions, data []byte) {
+	var to, from [256]int32 // on the stack; a chunk of wide rows has fewer
+	var t *table
+	n := 0
+	for i := range pos.Len() {
+		at := pos.At(i)
+		if p.moved {
+			at = p.now[at]
+		}
+		if delivered[at] { // by the plan before; one that came to be after a failure did not count on that
+			continue
+		}
+		of := t
+		if row := p.roster.rows[at]; of == nil || !of.has(row) {
+			of = p.loader.tableOf(column, row)
+		}
+		row := p.roster.tensorRow(at)
+		if of == nil || row < 0 {
+			continue
+		}
+		if n == len(to) || of != t && n > 0 {
+			p.deliverAll(t, tensors[t.index], to[:n], data, from[:n], width)
+			n = 0
+		}
+		t = of
+		to[n], from[n] = row-p.base(t), int32(i)
+		n++
+		delivered[at] = true // different positions of a batch: no two calls write the same
+	}
+	if n > 0 {
+		p.deliverAll(t, tensors[t.index], to[:n], data, from[:n], width)
+	}
+}
+
+// deliverAll writes rows of a table's tensor, which may be narrower than those that they come from.
+func (p *preparer) deliverAll(t *table, dst []byte, to []int32, src []byte, from []int32, width int) {
+	if t.width != width {
+		for i, row := range to {
+			p.deliver(t, dst, row, src[int(from[i])*width:][:t.width])
+		}
+		return
+	}
+	rows.Copy(dst, to, src, from, width)
+	if invariants.Enabled {
+		for _, row := range to {
+			p.deliveries.add(t, row)
 		}
 	}
 }

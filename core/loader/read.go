@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/internal/invariants"
 	"freshgo/core/internal/reuse"
+	"freshgo/core/scratch"
 )
 
 // read brings the rows of a batch, but for those that commit copies from the cache: what its packs hold, then those of
@@ -49,19 +50,8 @@ func (p *preparer) readPacks(tensors [][]byte) error {
 			delivered := k.deliveredTo(column, rows)
 			err := pack.Seal()
 			if err == nil {
-				err = pack.Read(p.epoch.ctx, func(pos int32, row []byte) error {
-					if p.moved {
-						pos = p.now[pos]
-					}
-					if delivered[pos] { // by the plan before; one that came to be after a failure did not count on that
-						return nil
-					}
-					// Different positions of a batch: no two calls write the same.
-					to := p.roster.tensorRow(pos)
-					if t := l.tableOf(column, p.roster.rows[pos]); t != nil && to >= 0 {
-						p.deliver(t, tensors[t.index], to-p.base(t), row)
-						delivered[pos] = true
-					}
+				err = pack.Read(p.epoch.ctx, func(pos scratch.Positions, rows []byte) error {
+					p.takeFrom(column, l.columns[column], tensors, delivered, pos, rows)
 					return nil
 				})
 			}

@@ -126,12 +126,11 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 // hi, counted from its first, the nearest first. What finds none is read when it is needed.
 func (s *superbatch) openPacks(lo, hi int) {
 	l := s.inspector.loader
-	zeros := make([]byte, slices.Max(l.columns))
 	for _, size := range s.plan.Packs {
 		if at := int(size.Dest); at < lo || at >= hi {
 			continue
 		}
-		p := &batchPacks{columns: make([]*scratch.Pack, len(l.columns)), widths: l.columns, zeros: zeros}
+		p := &batchPacks{make([]*scratch.Pack, len(l.columns))}
 		for column, width := range l.columns {
 			p.columns[column], _ = l.planned.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}

@@ -48,7 +48,7 @@ func BenchmarkPack(b *testing.B) {
 					if part == "read" {
 						b.StartTimer()
 						for _, k := range packs {
-							if err := k.Read(context.Background(), func(int32, []byte) error { return nil }); err != nil {
+							if err := k.Read(context.Background(), func(scratch.Positions, []byte) error { return nil }); err != nil {
 								b.Fatal(err)
 							}
 						}

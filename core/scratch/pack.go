@@ -4,52 +4,62 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"math"
 	"sync"
-	"sync/atomic"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
+	"freshgo/core/rows"
 )
 
 const (
 	posBytes = 4
-	// checkRows is how many rows of a pack in memory are given out between two looks at the context. Arbitrary: some tens
-	// of us.
+	// checkRows is how many rows of a pack in memory are given out at a time, between two looks at the context. Arbitrary:
+	// some tens of us.
 	checkRows = 512
 )
 
 // PackBytes returns what a pack takes in memory, and, but for up to a chunk and some per cent of gaps, in the file.
 func PackBytes(rows, rowBytes int) int64 { return int64(rows) * (posBytes + int64(rowBytes)) }
 
-// Pack is a bag of rows, each with a position. It is filled by Add, then sealed, then read. All methods are safe for
-// concurrent use.
+// Pack is a bag of rows, each with a position. It is filled by Add and AddRows, then sealed, then read. All methods are
+// safe for concurrent use.
+//
+// It lies in parts: one in memory, else a chunk of the file each. A part is its rows, one after the other, and then
+// their positions, so that many rows are copied in one go.
 type Pack struct {
 	pool     *Pool
 	rows     int64
 	rowBytes int
-	added    atomic.Int64 // rows; each Add takes the next number
 
-	gate   sync.RWMutex // held for reading by Add and Read, so that Seal and Close wait for them; guards sealed and closed
+	gate sync.RWMutex // held for reading by Read, so that Close waits for it; taken before mu
+
+	mu     sync.Mutex // held while rows are added; guards all below
+	added  int64      // rows
 	sealed bool
 	closed bool
-
-	block  *mem.Block // the records, when they are in memory
+	block  *mem.Block // the rows, when they are in memory
 	stream *stream    // else where they are
-	adding sync.Mutex // held while a record is added to stream
-	inFile int64      // rows added to stream; guarded by adding
 }
 
-// NewPack returns an empty pack for up to rows rows of rowBytes bytes each: in memory while there is room, else in the
+// Positions are those of rows that are read.
+type Positions []byte
+
+// Len is how many there are.
+func (p Positions) Len() int { return len(p) / posBytes }
+
+// At returns that of row i.
+func (p Positions) At(i int) int32 { return int32(binary.LittleEndian.Uint32(p[i*posBytes:])) } // as it was put in
+
+// NewPack returns an empty pack for up to count rows of rowBytes bytes each: in memory while there is room, else in the
 // file, which rows of nearly a chunk and longer gain nothing from. Without room, or when the file is out of use, the
 // error wraps ErrFull. It is not called from a receiver of the engine's data, since making the file needs the engine.
-func (p *Pool) NewPack(rows, rowBytes int) (*Pack, error) {
-	if rows < 0 || rows > math.MaxInt32 || rowBytes < 1 || rowBytes > math.MaxInt32 {
-		panic(fmt.Sprintf("scratch: a pack of %d rows of %d bytes", rows, rowBytes))
+func (p *Pool) NewPack(count, rowBytes int) (*Pack, error) {
+	if count < 0 || count > math.MaxInt32 || rowBytes < 1 || rowBytes > math.MaxInt32 {
+		panic(fmt.Sprintf("scratch: a pack of %d rows of %d bytes", count, rowBytes))
 	}
-	k := &Pack{pool: p, rows: int64(rows), rowBytes: rowBytes}
-	block, inMemory := p.alloc(PackBytes(rows, rowBytes), true)
+	k := &Pack{pool: p, rows: int64(count), rowBytes: rowBytes}
+	block, inMemory := p.alloc(PackBytes(count, rowBytes), true)
 	if inMemory == nil {
 		k.block = block
 		if err := p.enter(k); err != nil {
@@ -79,97 +89,88 @@ func (p *Pool) NewPack(rows, rowBytes int) (*Pack, error) {
 
 func (k *Pack) recordBytes() int { return posBytes + k.rowBytes }
 
-// Add puts a row in: pos, and fields one after the other, which make up the row. It may wait for a write, never for a
-// read, so it may be called by whoever receives data from the engine. Rows that do not fit, or come after Seal, are a
+// Add puts a row in, which may be shorter than those of the pack: what is read behind it means nothing. It may wait for
+// a write, never for a read, so it may be called by whoever receives data from the engine. Rows that do not fit are a
 // panic. Whether writing fails is told by Seal and Read, since whoever adds a row can do nothing about it: the only
-// error here is ErrClosed.
-func (k *Pack) Add(pos int32, fields ...[]byte) error {
-	if err := k.beginAdding(); err != nil {
-		return err
+// errors here are ErrSealed and ErrClosed.
+func (k *Pack) Add(pos int32, row []byte) error {
+	if len(row) > k.rowBytes {
+		panic(fmt.Sprintf("scratch: a row of %d bytes in a pack of rows of %d", len(row), k.rowBytes))
 	}
-	defer k.endAdding()
-	k.put(pos, fields)
-	return nil
+	return k.put([]int32{pos}, func(to []byte, _, _ int) { copy(to, row) })
 }
 
-// AddAll is Add for each of some rows, which it locks the pack for once: rows yields a position and its fields, which
-// are not kept.
-func (k *Pack) AddAll(rows iter.Seq2[int32, [][]byte]) error {
-	if err := k.beginAdding(); err != nil {
-		return err
+// AddRows is Add for rows of a table, which are so many bytes long: row from[i] of src at position pos[i].
+func (k *Pack) AddRows(pos []int32, src []byte, width int, from []int32) error {
+	if len(pos) != len(from) || width < 1 || width > k.rowBytes {
+		panic(fmt.Sprintf("scratch: %d positions for %d rows of %d bytes in a pack of rows of %d", len(pos), len(from), width,
+			k.rowBytes))
 	}
-	defer k.endAdding()
-	for pos, fields := range rows {
-		k.put(pos, fields)
-	}
-	return nil
+	return k.put(pos, func(to []byte, lo, hi int) {
+		if width == k.rowBytes {
+			rows.Gather(to, src, width, from[lo:hi])
+			return
+		}
+		for i, row := range from[lo:hi] {
+			copy(to[i*k.rowBytes:], src[int(row)*width:][:width])
+		}
+	})
 }
 
-// beginAdding lets the caller put rows until endAdding, unless the pack is closed.
-func (k *Pack) beginAdding() error {
-	k.gate.RLock()
-	if k.closed {
-		k.gate.RUnlock()
-		return ErrClosed
-	}
-	if k.stream != nil {
-		k.adding.Lock()
-	}
-	return nil
-}
-
-func (k *Pack) endAdding() {
-	if k.stream != nil {
-		k.adding.Unlock()
-	}
-	k.gate.RUnlock()
-}
-
-// put copies a row to its record, between beginAdding and endAdding.
-func (k *Pack) put(pos int32, fields [][]byte) {
-	n := 0
-	for _, f := range fields {
-		n += len(f)
-	}
+// put has write copy the rows lo to hi of those whose positions it gets to where they go.
+func (k *Pack) put(pos []int32, write func(to []byte, lo, hi int)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	switch {
+	case k.closed:
+		return ErrClosed
 	case k.sealed:
-		panic("scratch: Add to a sealed pack")
-	case n != k.rowBytes:
-		panic(fmt.Sprintf("scratch: a row of %d bytes in a pack of rows of %d", n, k.rowBytes))
-	}
-	i := k.added.Add(1)
-	if i > k.rows {
+		return ErrSealed
+	case int64(len(pos)) > k.rows-k.added:
 		panic(fmt.Sprintf("scratch: more than %d rows in a pack", k.rows))
 	}
-	record := k.recordBytes()
-	to := k.place(i, record)
-	binary.LittleEndian.PutUint32(to, uint32(pos))
-	to = to[posBytes:]
-	for _, f := range fields {
-		to = to[copy(to, f):]
+	for lo := 0; lo < len(pos); {
+		part, held, most := k.part()
+		hi := min(len(pos), lo+most-held)
+		write(part[held*k.rowBytes:(held+hi-lo)*k.rowBytes], lo, hi)
+		to := part[most*k.rowBytes+held*posBytes:]
+		for i, at := range pos[lo:hi] {
+			binary.LittleEndian.PutUint32(to[i*posBytes:], uint32(at))
+		}
+		k.took(hi - lo)
+		lo = hi
 	}
+	return nil
+}
+
+// part is the part that fills, how many rows it has and how many it may have.
+func (k *Pack) part() (data []byte, held, most int) {
+	if k.stream == nil {
+		return k.block.Bytes(), int(k.added), int(k.rows)
+	}
+	s, record := k.stream, k.recordBytes()
+	perChunk := s.payload / record
+	return s.buffer.Bytes(), s.filled / record, int(min(int64(perChunk), k.rows-int64(s.index)*int64(perChunk)))
+}
+
+// took counts rows that were added.
+func (k *Pack) took(n int) {
+	k.added += int64(n)
 	if k.stream == nil {
 		return
 	}
-	k.stream.advance(record, record)
-	if k.inFile++; k.inFile == k.rows {
+	record := k.recordBytes()
+	k.stream.advance(n*record, record)
+	if k.added == k.rows {
 		_ = k.stream.flush() // Seal says it again; the buffer is free for another pack
 	}
-}
-
-// place is where record number i, from 1 on, goes.
-func (k *Pack) place(i int64, record int) []byte {
-	if k.stream == nil {
-		return k.block.Bytes()[(i-1)*int64(record):][:record]
-	}
-	return k.stream.room()[:record]
 }
 
 // Seal ends the adding. It hands the rest to the writers without waiting for them, and returns what has failed so far;
 // Read tells the rest.
 func (k *Pack) Seal() error {
-	k.gate.Lock()
-	defer k.gate.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.closed {
 		return ErrClosed
 	}
@@ -177,50 +178,57 @@ func (k *Pack) Seal() error {
 	if k.stream == nil {
 		return nil
 	}
+	if k.stream.filled > 0 { // fewer rows than the part may have
+		part, held, most := k.part()
+		copy(part[held*k.rowBytes:], part[most*k.rowBytes:][:held*posBytes])
+	}
 	return k.stream.flush()
 }
 
-// Read calls emit once for every row that was added, in any order; row is valid during the call only. For a pack in the
-// file this happens on threads of the engine and at the same time for different rows, after the checksum of the whole
-// chunk was found right. The first error of emit ends it and is returned as it is, a panic as an error. A sealed pack
-// may be read more than once.
-func (k *Pack) Read(ctx context.Context, emit func(pos int32, row []byte) error) error {
+// Read calls emit with all rows that were added, some of them at a time and in any order: their positions, and the rows
+// one after the other, both valid during the call only. For a pack in the file this happens on threads of the engine
+// and at the same time for different rows, after the checksum of the whole chunk was found right. The first error of
+// emit ends it and is returned as it is, a panic as an error. A sealed pack may be read more than once.
+func (k *Pack) Read(ctx context.Context, emit func(pos Positions, rows []byte) error) error {
 	k.gate.RLock()
 	defer k.gate.RUnlock()
+	added, err := k.toRead()
 	switch {
-	case k.closed:
-		return ErrClosed
-	case !k.sealed:
-		panic("scratch: Read of a pack that is not sealed")
+	case err != nil:
+		return err
 	case k.stream != nil:
-		return k.stream.read(ctx, func(_ int, data []byte) error { return k.each(data, emit) })
+		return k.stream.read(ctx, func(_ int, data []byte) error {
+			n := len(data) / k.recordBytes()
+			return emit(Positions(data[n*k.rowBytes:]), data[:n*k.rowBytes])
+		})
 	}
 	return guard.Run(func() error {
-		records := k.block.Bytes()[:k.added.Load()*int64(k.recordBytes())]
-		step := checkRows * k.recordBytes()
-		for len(records) > 0 {
+		data := k.block.Bytes()
+		pos := Positions(data[int(k.rows)*k.rowBytes:])
+		for lo := 0; lo < added; lo += checkRows {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			n := min(step, len(records))
-			if err := k.each(records[:n], emit); err != nil {
+			hi := min(lo+checkRows, added)
+			if err := emit(pos[lo*posBytes:hi*posBytes], data[lo*k.rowBytes:hi*k.rowBytes]); err != nil {
 				return err
 			}
-			records = records[n:]
 		}
 		return ctx.Err()
 	})
 }
 
-func (k *Pack) each(records []byte, emit func(pos int32, row []byte) error) error {
-	record := k.recordBytes()
-	for ; len(records) > 0; records = records[record:] {
-		pos := int32(binary.LittleEndian.Uint32(records)) // as it was put in
-		if err := emit(pos, records[posBytes:record:record]); err != nil {
-			return err
-		}
+// toRead returns how many rows there are to read. They no longer change, nor does where they lie while gate is held.
+func (k *Pack) toRead() (added int, _ error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closed:
+		return 0, ErrClosed
+	case !k.sealed:
+		panic("scratch: Read of a pack that is not sealed")
 	}
-	return nil
+	return int(k.added), nil
 }
 
 // Close gives memory and space back, whatever state the pack is in. It waits for calls under way, and for the one write
@@ -228,6 +236,8 @@ func (k *Pack) each(records []byte, emit func(pos int32, row []byte) error) erro
 func (k *Pack) Close() {
 	k.gate.Lock()
 	defer k.gate.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.closed {
 		return
 	}

@@ -1,6 +1,8 @@
 package scratch_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,5 +43,43 @@ func TestPacksGiveBackWhatWasPutIn(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Rows that are shorter than those of the pack come back as its first bytes, whichever way they were put in.
+func TestShortRows(t *testing.T) {
+	for _, o := range []scratch.Options{{MemoryBytes: 64 * mib}, inFile} {
+		const count, rowBytes, width = 1000, 256, 100
+		r := newRig(t, kinds(t)[0], o)
+		if o.FileBytes > 0 {
+			r.fill(o)
+		}
+		k, err := r.pool.NewPack(2*count, rowBytes)
+		require.NoError(t, err)
+		var table []byte
+		var pos, from []int32
+		for i := range int32(count) {
+			require.NoError(t, k.Add(i, row(1, int(i), width)))
+			table = append(table, row(1, count+int(i), width)...)
+			pos, from = append(pos, count+i), append(from, i)
+		}
+		require.NoError(t, k.AddRows(pos, table, width, from))
+		require.NoError(t, k.Seal())
+		var mu sync.Mutex
+		seen := map[int32]bool{}
+		require.NoError(t, k.Read(context.Background(), func(pos scratch.Positions, rows []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range pos.Len() {
+				at := pos.At(i)
+				if seen[at] || string(rows[i*rowBytes:][:width]) != string(row(1, int(at), width)) {
+					return errWrong
+				}
+				seen[at] = true
+			}
+			return nil
+		}))
+		require.Len(t, seen, 2*count)
+		r.Close()
 	}
 }

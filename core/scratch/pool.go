@@ -11,7 +11,7 @@
 // process. Memory and file space are hard bounds (Options), and all memory is counted in the budget: Pack, and Trace
 // for a blob that is loaded.
 //
-// A row of 512 bytes costs 0.3 us when it is added, for a lock, the copy and the page faults of fresh memory. The file
+// Rows cost a copy past the caches; one that is added alone also costs a lock. The file
 // takes rows in chunks of 64 to 256 KiB, which goroutines of the pool write while others fill, and gives them back in
 // ranges as long through the engine.
 package scratch
@@ -33,6 +33,8 @@ var (
 	ErrBroken = errors.New("scratch: the file is out of use")
 	// ErrDamaged is wrapped where a chunk of the file is not what was written.
 	ErrDamaged = errors.New("scratch: checksum differs")
+	// ErrSealed is returned where a row comes after Seal.
+	ErrSealed = errors.New("scratch: sealed")
 	// ErrClosed is returned by what has been closed.
 	ErrClosed = errors.New("scratch: closed")
 )

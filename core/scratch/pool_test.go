@@ -149,12 +149,14 @@ func TestMisuse(t *testing.T) {
 			t.Helper()
 			require.PanicsWithValue(t, "scratch: "+message, f)
 		}
-		panics("a row of 7 bytes in a pack of rows of 8", func() { _ = k.Add(0, make([]byte, 3), make([]byte, 4)) })
+		panics("a row of 9 bytes in a pack of rows of 8", func() { _ = k.Add(0, make([]byte, 9)) })
+		panics("1 positions for 0 rows of 8 bytes in a pack of rows of 8", func() { _ = k.AddRows([]int32{0}, nil, 8, nil) })
+		panics("0 positions for 0 rows of 9 bytes in a pack of rows of 8", func() { _ = k.AddRows(nil, nil, 9, nil) })
 		panics("Read of a pack that is not sealed", func() { _ = k.Read(context.Background(), nil) })
 		require.NoError(t, k.Add(-5, row(0, 0, 8)))
 		panics("more than 1 rows in a pack", func() { _ = k.Add(0, row(0, 0, 8)) })
 		require.NoError(t, k.Seal())
-		panics("Add to a sealed pack", func() { _ = k.Add(0, row(0, 0, 8)) })
+		require.ErrorIs(t, k.Add(0, row(0, 0, 8)), scratch.ErrSealed)
 		for _, size := range [][2]int{{-1, 1}, {1, 0}, {1 << 31, 1}, {1, 1 << 31}} {
 			require.Panics(t, func() { _, _ = r.pool.NewPack(size[0], size[1]) })
 		}
@@ -178,21 +180,21 @@ func TestReadersThatStop(t *testing.T) {
 		require.NoError(t, add(k, 1, 0, 10_000, 508))
 		require.NoError(t, k.Seal())
 		mine := &ssd.PathError{Op: "mine", Err: syscall.EIO}
-		err = k.Read(context.Background(), func(int32, []byte) error { return mine })
+		err = k.Read(context.Background(), func(scratch.Positions, []byte) error { return mine })
 		require.Same(t, mine, err)
-		err = k.Read(context.Background(), func(int32, []byte) error { panic("mine") })
+		err = k.Read(context.Background(), func(scratch.Positions, []byte) error { panic("mine") })
 		var caught *guard.PanicError
 		require.ErrorAs(t, err, &caught)
 		ctx, cancel := context.WithCancel(context.Background())
 		var emitted atomic.Int32
-		err = k.Read(ctx, func(int32, []byte) error {
-			if emitted.Add(1) == 100 {
+		err = k.Read(ctx, func(scratch.Positions, []byte) error {
+			if emitted.Add(1) == 3 {
 				cancel()
 			}
 			return nil
 		})
 		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, k.Read(ctx, func(int32, []byte) error { return nil }), context.Canceled)
+		require.ErrorIs(t, k.Read(ctx, func(scratch.Positions, []byte) error { return nil }), context.Canceled)
 		require.Empty(t, r.pool.Stats().Why)
 		require.NoError(t, check(k, 1, 10_000, 508))
 		require.NoError(t, r.engine.Close())
@@ -255,9 +257,12 @@ func TestPacksAreFedByTheEngineThatReadsThem(t *testing.T) {
 		require.NoError(t, <-reading)
 		for i, k := range packs {
 			require.NoError(t, k.Seal())
-			require.NoError(t, k.Read(context.Background(), func(pos int32, p []byte) error {
-				if _, ok := held[i].LoadAndDelete(pos); !ok || string(p) != string(data[pos*512:][:512]) {
-					return errWrong
+			require.NoError(t, k.Read(context.Background(), func(pos scratch.Positions, rows []byte) error {
+				for n := range pos.Len() {
+					at := pos.At(n)
+					if _, ok := held[i].LoadAndDelete(at); !ok || string(rows[n*512:][:512]) != string(data[at*512:][:512]) {
+						return errWrong
+					}
 				}
 				return nil
 			}))

@@ -1,12 +1,14 @@
 package scratch_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -126,29 +128,27 @@ func row(pack, pos, n int) []byte {
 	return noise[(pack*7919+pos*31)%places:][:n:n]
 }
 
-// add puts rows [from, to) of a pack in, from several goroutines, of which one adds all of its rows at once.
+// add puts rows [from, to) of a pack in, from several goroutines: one by one, and
+// many at a time from a table.
 func add(k *scratch.Pack, pack, from, to, rowBytes int) error {
 	var wait sync.WaitGroup
 	errs := make([]error, 3)
 	for g := range errs {
 		wait.Go(func() {
-			rows := func(yield func(int32, [][]byte) bool) {
-				for pos := from + g; pos < to; pos += len(errs) {
-					data := row(pack, pos, rowBytes)
-					cut := pos % (rowBytes + 1)
-					if !yield(int32(pos), [][]byte{data[:cut], data[cut:]}) { // in two fields
-						return
-					}
+			var pos, at []int32
+			var table []byte
+			for i := from + g; i < to && errs[g] == nil; i += len(errs) {
+				if data := row(pack, i, rowBytes); g == 0 {
+					errs[g] = k.Add(int32(i), data)
+				} else {
+					pos, at, table = append(pos, int32(i)), append(at, int32(len(at))), append(table, data...)
 				}
 			}
-			if g == 0 {
-				errs[g] = k.AddAll(rows)
-				return
-			}
-			for pos, fields := range rows {
-				if errs[g] = k.Add(pos, fields...); errs[g] != nil {
-					return
-				}
+			slices.Reverse(pos)
+			slices.Reverse(at)
+			if g > 0 && len(pos) > 0 {
+				half := len(pos) / 2
+				errs[g] = cmp.Or(k.AddRows(pos[:half], table, rowBytes, at[:half]), k.AddRows(pos[half:], table, rowBytes, at[half:]))
 			}
 		})
 	}
@@ -166,13 +166,19 @@ func add(k *scratch.Pack, pack, from, to, rowBytes int) error {
 func check(k *scratch.Pack, pack, n, rowBytes int) error {
 	var mu sync.Mutex
 	seen := map[int32]bool{}
-	err := k.Read(context.Background(), func(pos int32, data []byte) error {
+	err := k.Read(context.Background(), func(pos scratch.Positions, rows []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if seen[pos] || pos < 0 || int(pos) >= n || string(data) != string(row(pack, int(pos), rowBytes)) {
-			return fmt.Errorf("%w: row %d of pack %d", errWrong, pos, pack)
+		if len(rows) != pos.Len()*rowBytes {
+			return fmt.Errorf("%w: %d bytes for %d rows of pack %d", errWrong, len(rows), pos.Len(), pack)
 		}
-		seen[pos] = true
+		for i := range pos.Len() {
+			at, data := pos.At(i), rows[i*rowBytes:][:rowBytes]
+			if seen[at] || at < 0 || int(at) >= n || string(data) != string(row(pack, int(at), rowBytes)) {
+				return fmt.Errorf("%w: row %d of pack %d", errWrong, at, pack)
+			}
+			seen[at] = true
+		}
 		return nil
 	})
 	if err == nil && len(seen) != n {
