@@ -83,8 +83,7 @@ func (p *Pool) needFile() (*file, error) {
 	}
 	f := &file{pool: p, chunk: p.engine.TempChunk()}
 	f.space = newSpace(p.options.FileBytes / int64(f.chunk))
-	writers := p.engine.TempWriters()
-	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), int64(writers+maxQueue)))
+	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), int64(p.engine.TempFlight()+maxQueue)))
 	f.queue, f.spare = make(chan job, min(f.spares, maxQueue)), make(chan *mem.Block, f.spares)
 	if err := f.fillSpare(); err != nil {
 		return nil, err
@@ -99,9 +98,9 @@ func (p *Pool) needFile() (*file, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFull, p.failed())
 	}
 	f.temp = temp
-	for range writers {
+	for range p.engine.TempWriters() {
 		f.writers.Add(1)
-		guard.Go(func() { f.drain(); f.writers.Done() }, func(e *guard.PanicError) { p.fail(e); f.writers.Done() })
+		guard.Go(func() { f.drain(); f.writers.Done() }, func(e *guard.PanicError) { f.refuse(e); f.writers.Done() })
 	}
 	p.file = f
 	return f, nil
@@ -190,36 +189,80 @@ func (f *file) count() {
 
 // drain is a writer. Whatever becomes of a job, its buffer goes back and its stream hears of it.
 func (f *file) drain() {
-	for j := range f.queue {
-		err := guard.Run(func() error { return f.write(j) })
-		if j.last {
-			f.pool.free(j.buffer, false)
-		} else {
-			f.spare <- j.buffer
+	writes := f.pool.engine.Writes(f.temp)
+	defer writes.Close()
+	for {
+		if writes.InFlight() == 0 {
+			j, more := <-f.queue
+			if !more {
+				return
+			}
+			f.begin(writes, j)
 		}
-		j.stream.written(err)
+		for waiting := true; waiting && !writes.Full(); {
+			select {
+			case j, more := <-f.queue:
+				if waiting = more; more {
+					f.begin(writes, j)
+				}
+			default:
+				waiting = false
+			}
+		}
+		writes.Await()
 	}
 }
 
-// write writes a chunk, padded to whole pages. After the first failure nothing is tried any more: a disk that is
-// failing may take minutes to say so each time.
-func (f *file) write(j job) error {
-	if j.stream.cancelled.Load() {
-		return nil
+// refuse is what a writer does after a panic: nothing is written any more, and nobody waits for it.
+func (f *file) refuse(why error) {
+	f.pool.fail(why)
+	for j := range f.queue {
+		f.end(j, f.pool.failed())
 	}
-	if err := f.pool.failed(); err != nil {
-		return err
+}
+
+// begin writes a chunk, padded to whole pages. After the first failure nothing is tried any more: a disk that is
+// failing may take minutes to say so each time.
+func (f *file) begin(writes *ssd.Writes, j job) {
+	padded, err := j.prepare(f.pool)
+	if err != nil || padded == nil {
+		f.end(j, err)
+		return
+	}
+	writes.Begin(padded, j.stream.offsets[j.index], func(err error) {
+		if err != nil {
+			f.pool.fail(err)
+			f.end(j, fmt.Errorf("%w: %w", ErrBroken, err))
+			return
+		}
+		f.pool.mu.Lock()
+		f.pool.stats.Written += int64(len(padded))
+		f.pool.mu.Unlock()
+		f.end(j, nil)
+	})
+}
+
+// prepare returns what is to be written of a chunk, nil where nobody wants it any more.
+func (j job) prepare(p *Pool) (padded []byte, err error) {
+	if j.stream.cancelled.Load() {
+		return nil, nil
+	}
+	if err := p.failed(); err != nil {
+		return nil, err
 	}
 	data := j.buffer.Bytes()
-	padded := data[:ssd.WholePages(int64(j.length))]
+	padded = data[:ssd.WholePages(int64(j.length))]
 	clear(padded[j.length:])
 	j.stream.crcs[j.index] = crc32.Checksum(data[:j.length], castagnoli)
-	if err := f.temp.Write(padded, j.stream.offsets[j.index]); err != nil {
-		f.pool.fail(err)
-		return fmt.Errorf("%w: %w", ErrBroken, err)
+	return padded, nil
+}
+
+// end gives the buffer of a job back and tells its stream.
+func (f *file) end(j job, err error) {
+	if j.last {
+		f.pool.free(j.buffer, false)
+	} else {
+		f.spare <- j.buffer
 	}
-	f.pool.mu.Lock()
-	f.pool.stats.Written += int64(len(padded))
-	f.pool.mu.Unlock()
-	return nil
+	j.stream.written(err)
 }

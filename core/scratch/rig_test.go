@@ -148,7 +148,8 @@ func add(k *scratch.Pack, pack, from, to, rowBytes int) error {
 			slices.Reverse(at)
 			if g > 0 && len(pos) > 0 {
 				half := len(pos) / 2
-				errs[g] = cmp.Or(k.AddRows(pos[:half], table, rowBytes, at[:half]), k.AddRows(pos[half:], table, rowBytes, at[half:]))
+				errs[g] = cmp.Or(k.AddRows(pos[:half], table, rowBytes, at[:half]),
+					k.AddRows(pos[half:], table, rowBytes, at[half:]))
 			}
 		})
 	}

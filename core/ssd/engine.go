@@ -110,6 +110,7 @@ type Engine struct {
 	queue   *queue
 	threads sync.WaitGroup
 	memory  *mem.Block
+	kernel  kernel // of further rings
 	close   func() // runs once, by Close
 }
 
@@ -161,7 +162,7 @@ func newEngine(o Options, probeDir string, k kernel) (*Engine, error) {
 
 // start makes an engine of one kind.
 func start(kind Kind, o Options, k kernel) (*Engine, error) {
-	e := &Engine{name: kind, fs: o.FS, flags: syscall.O_RDONLY, slot: o.SlotBytes, queue: newQueue()}
+	e := &Engine{name: kind, fs: o.FS, flags: syscall.O_RDONLY, slot: o.SlotBytes, queue: newQueue(), kernel: k}
 	if kind != Buffered {
 		e.flags |= Direct
 	}

@@ -29,7 +29,7 @@ func (s Site) String() string { return fmt.Sprintf("%s:%d %s", s.File, s.first, 
 // door is the package whose interfaces are called, and doors are those interfaces.
 const door = "freshgo/core/ssd"
 
-var doors = []string{"FS", "File", "CompletionFilter"}
+var doors = []string{"FS", "File", "CompletionFilter", "WriteFilter"}
 
 // repeating are the functions of ssd that make a call until it is through. Where they are called is a site, and not the
 // call within them.

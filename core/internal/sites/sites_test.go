@@ -27,12 +27,12 @@ var methods = map[faultfs.Op][]string{
 	faultfs.Share: {"Share"}, faultfs.Remove: {"Remove"}, faultfs.RemoveAll: {"RemoveAll"}, faultfs.Mkdir: {"Mkdir"},
 	faultfs.ReadDir: {"ReadDir"}, faultfs.Stat: {"Stat", "Lstat"}, faultfs.Space: {"Space"},
 	faultfs.SyncDir: {"SyncDir"}, faultfs.Read: {"Pread", "ReadFull", "FilterCompletion"},
-	faultfs.Write: {"Pwrite", "WriteFull"}, faultfs.Sync: {"Sync"}, faultfs.Truncate: {"Truncate"},
+	faultfs.Write: {"Pwrite", "WriteFull", "FilterWrite"}, faultfs.Sync: {"Sync"}, faultfs.Truncate: {"Truncate"},
 	faultfs.Allocate: {"Allocate", "Reserve"}, faultfs.Size: {"Size"}, faultfs.Lock: {"Lock"}, faultfs.Close: {"Close"},
 }
 
 // transfers are the methods that move bytes: those may move fewer, or none for the moment.
-var transfers = []string{"Pread", "ReadFull", "FilterCompletion", "Pwrite", "WriteFull"}
+var transfers = []string{"Pread", "ReadFull", "FilterCompletion", "Pwrite", "WriteFull", "FilterWrite"}
 
 // kind is what a call may come back with.
 type kind struct {

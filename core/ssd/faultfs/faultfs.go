@@ -2,8 +2,8 @@
 // chosen ones fail, transfer less than asked, or find the disk full. Tests of every package that touches files use it;
 // nothing else does.
 //
-// It reaches reads by io_uring too, which bypass File.Pread: there it changes the result after the fact
-// (ssd.CompletionFilter).
+// It reaches reads and writes by io_uring too, which bypass File.Pread and Pwrite: there it changes the result after the
+// fact (ssd.CompletionFilter, ssd.WriteFilter).
 package faultfs
 
 import (
@@ -35,8 +35,8 @@ const (
 	Stat       Op = "stat"
 	Space      Op = "space"
 	SyncDir    Op = "sync directory"
-	Read       Op = "read" // Pread, and completions of a ring
-	Write      Op = "write"
+	Read       Op = "read"  // Pread, and completions of a ring
+	Write      Op = "write" // Pwrite, and completions of a ring
 	Sync       Op = "sync"
 	Truncate   Op = "truncate"
 	Allocate   Op = "allocate"
@@ -234,7 +234,11 @@ func (f *FS) Open(path string, flag int, perm uint32) (ssd.File, error) {
 	f.mu.Lock()
 	f.open++
 	f.mu.Unlock()
-	return &file{File: inner, fs: f}, nil
+	opened := &file{File: inner, fs: f}
+	if ssd.ByDescriptor(inner) {
+		return ringFile{opened}, nil
+	}
+	return opened, nil
 }
 
 // Share implements ssd.FS.

@@ -61,6 +61,29 @@ func (f *file) Pwrite(p []byte, off int64) (int, error) {
 	return min(got, room), err
 }
 
+// ringFile is a file that may be written by descriptor.
+type ringFile struct{ *file }
+
+var _ ssd.WriteFilter = ringFile{}
+
+// FilterWrite implements ssd.WriteFilter. What it refuses is in the file, where a ring has put it.
+func (f ringFile) FilterWrite(_ int64, _ int, result int32) int32 {
+	fault := f.fs.enter(Write, f.Name())
+	switch {
+	case result < 0:
+		return result
+	case fault != nil && fault.Errno != 0:
+		return -int32(fault.Errno)
+	case fault != nil:
+		result = min(result, int32(fault.Short))
+	}
+	room := int32(f.fs.takeSpace(int(result)))
+	if room == 0 && result > 0 {
+		return -int32(syscall.ENOSPC)
+	}
+	return room
+}
+
 // takeSpace returns how many of n bytes there is space for.
 func (f *FS) takeSpace(n int) int {
 	f.mu.Lock()
