@@ -2,8 +2,8 @@
 // chosen ones fail, transfer less than asked, or find the disk full. Tests of every package that touches files use it;
 // nothing else does.
 //
-// It reaches reads and writes by io_uring too, which bypass File.Pread and Pwrite: there it changes the result after the
-// fact (ssd.CompletionFilter, ssd.WriteFilter).
+// It reaches reads and writes by io_uring too, which bypass File.Pread and Pwrite: there it changes the result after
+// the fact (ssd.CompletionFilter, ssd.WriteFilter).
 package faultfs
 
 import (
