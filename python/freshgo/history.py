@@ -94,7 +94,8 @@ class History:
             Otherwise the buffer holds only embeddings, whatever this option says, and features are cached as without
             history; ``"feature_bytes"`` of :meth:`stats` says how many bytes of them there are.
         lag: a batch is pruned by the cache as it was this many iterations before its own, so that it can be prepared
-            ahead; the bound on the age includes it.
+            ahead; the bound on the age includes it. It is less where the loader's ``memory`` has no room for as many
+            batches: ``"lag"`` of :meth:`stats` says what it is.
         device: where the buffer is, which is where the model computes; None is the CPU.
         sample_error: this fraction of the iterations is not pruned but compares the cached rows with computed ones; see
             ``"error"`` in :meth:`stats`.

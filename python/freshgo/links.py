@@ -39,8 +39,9 @@ class LinkLoader(Loader[BatchType]):
     ``batch_size`` is their number. These tensors describe the links by positions in ``n_id``:
 
     - without negatives and with ``"binary"`` ones, ``edge_label_index`` (int64 ``[2, links + negatives]``, links first)
-      and ``edge_label`` (a row for each: the given labels, or ones if there are none, then zeros). If the smallest
-      given label is 0, all labels are raised by one, so that 0 means a negative;
+      and ``edge_label`` (a row for each: the given labels, then zeros). With negatives the labels of links are ones if
+      none were given, and are raised by one if the smallest is 0, so that 0 means a negative. Without negatives and
+      given labels there is no ``edge_label``;
     - with ``"triplet"``, ``src_index`` and ``dst_pos_index`` (int64 ``[links]``) and ``dst_neg_index`` (``[links]``, or
       ``[links, amount]`` if there are several for each link).
 

@@ -35,6 +35,11 @@ RESERVED = frozenset(
 )
 """Names that a batch, or the description of a graph, uses itself."""
 
+_NUMBERS = ("n_id", "e_id")
+"""Those of them that count nodes or edges."""
+
+_PIECE = 1 << 20  # numbers that are compared at a time, so that what they are compared with is small; arbitrary
+
 _GLOBAL = "_global_store"  # what PyG calls attributes of the graph as a whole in HeteroData.to_dict()
 
 _EXPECTED = (
@@ -274,6 +279,8 @@ def named_arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
         array = _array(f"{label}{name}", value)
         if array is None or len(array.shape) == 0:
             ignored.append(f"{label}{name} ({type(value).__name__})")
+        elif name in _NUMBERS and _counts_up(array):
+            continue  # as programs for PyG add it: every batch has it
         elif name in RESERVED:
             raise InvalidArgumentError(f"the name {label + name!r} is taken by the batch itself: rename this tensor")
         else:
@@ -284,6 +291,18 @@ def named_arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
             f"freshgo ignores what is not a tensor or array with rows: {names}", UserWarning, stacklevel=checks.caller()
         )
     return arrays
+
+
+def _counts_up(array: Array) -> bool:
+    """Whether these are 0, 1, 2, ..., in memory."""
+    if not isinstance(array, Tensor | np.ndarray) or len(array.shape) != 1 or not _is_integer(array):
+        return False
+    for start in range(0, array.shape[0], _PIECE):
+        part = array[start : start + _PIECE]
+        numbers = part.numpy(force=True) if isinstance(part, Tensor) else part
+        if not np.array_equal(numbers, np.arange(start, start + len(part))):
+            return False
+    return True
 
 
 def _count_nodes(given: object, arrays: dict[str, Array], label: str) -> int | None:

@@ -94,6 +94,24 @@ def test_names_that_a_batch_uses(name: str) -> None:
             Loader(data, [2], nodes)
 
 
+@pytest.mark.parametrize("as_numpy", [False, True])
+def test_numbers_of_nodes_that_are_their_own(as_numpy: bool) -> None:
+    """Programs for PyG add n_id to the graph, which every batch of freshgo has anyway."""
+    count = np.arange if as_numpy else torch.arange
+    edges = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]]), "e_id": count(3)}
+    for data in (
+        {**edges, "num_nodes": 3, "n_id": count(3)},
+        {"a": {"num_nodes": 3, "n_id": count(3)}, ("a", "to", "a"): edges},
+    ):
+        with Loader(data, [2], None if "n_id" in data else ("a", [2])) as loader:
+            batch = list(loader)[-1]
+        nodes, edge = (batch, batch) if "n_id" in data else (batch["a"], batch["a", "to", "a"])
+        assert nodes.n_id[0] == 2 and edge.e_id.tolist() == [1]
+    for numbers in (count(3) + 1, count(3)[:, None], torch.tensor([True, False, True])):
+        with pytest.raises(errors.InvalidArgumentError, match="'n_id' is taken by the batch itself: rename"):
+            Loader({**edges, "num_nodes": 3, "n_id": numbers}, [2])
+
+
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
