@@ -202,9 +202,10 @@ def node_parts(node_type: str, value: object) -> NodeParts:
         parts.num_nodes = int(next(iter(arrays.values())).shape[0])
     for name, array in arrays.items():
         if array.shape[0] != parts.num_nodes:
+            where = f" in {array.path}" if isinstance(array, NpyFile) else ""
             raise InvalidArgumentError(
-                f"{label}{name} has shape {list(array.shape)}, but there are {parts.num_nodes} nodes of this type: "
-                "expected one row per node"
+                f"{label}{name}{where} has shape {list(array.shape)}, but there are {parts.num_nodes} nodes of this "
+                "type: expected one row per node"
             )
         if name.endswith("_mask") and len(array.shape) == 1 and _is_bool(array):
             split = name.removesuffix("_mask")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from freshgo._args.npy_files import read_npy_header
 from freshgo._sources.csv_files import read_csv
 from freshgo._sources.opening import Graph, Opening, links_attached
 from freshgo.errors import FormatError, InvalidArgumentError, LibraryError, StoreNotFoundError
+
+_T = TypeVar("_T")
 
 _METADATA = "metadata.yaml"
 _SETS = {"train_set": "train", "validation_set": "validation", "test_set": "test"}
@@ -42,7 +44,7 @@ def read_graphbolt(path: Path, opening: Opening) -> Graph:
     graph = _mapping(metadata.get("graph"), path, "graph")
     nodes: dict[str, dict[str, Any]] = {}
     for entry in _list(graph.get("nodes"), path, "graph.nodes"):
-        nodes[entry.get("type") or ""] = {"num_nodes": int(entry["num"])}
+        nodes[entry.get("type") or ""] = {"num_nodes": _given(path, entry, "num", int, "graph.nodes")}
     edges: dict[Any, dict[str, Any]] = {}
     for entry in _list(graph.get("edges"), path, "graph.edges"):
         edges[_edge_type(entry.get("type"), path)] = {"edge_index": _edges(path, entry, opening)}
@@ -55,7 +57,8 @@ def read_graphbolt(path: Path, opening: Opening) -> Graph:
             owner = (of or "") if domain == "node" else _edge_type(of, path)
             if owner not in owners:
                 raise FormatError(f"{path / _METADATA}: a feature is of {domain} type {of!r}, which the graph lacks")
-            owners[owner][_NAMES.get(str(entry["name"]), str(entry["name"]))] = array
+            name = _given(path, entry, "name", str, "feature_data")
+            owners[owner][_NAMES.get(name, name)] = array
     links: dict[str, dict[str, Any]] = {}
     for place, task in enumerate(_list(metadata.get("tasks"), path, "tasks")):
         _Task(path, opening, nodes, links, "" if place == 0 else f"{task.get('name') or place}_").add(task)
@@ -85,6 +88,16 @@ def _list(value: object, path: Path, name: str) -> list[Mapping[str, Any]]:
     if not isinstance(value, list | None) or not all(isinstance(entry, Mapping) for entry in value or []):
         raise FormatError(f"{path / _METADATA}: {name} must be a list of mappings")
     return list(value or [])
+
+
+def _given(path: Path, entry: Mapping[str, Any], key: str, kind: type[_T], name: str) -> _T:
+    """What an entry must have."""
+    value = entry.get(key)
+    if not isinstance(value, kind):
+        raise FormatError(
+            f"{path / _METADATA}: an entry of {name} must have {key!r}, {kind.__name__}, got {dict(entry)}"
+        )
+    return value
 
 
 def _edge_type(text: str | None, path: Path) -> tuple[str, ...]:

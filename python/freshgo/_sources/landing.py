@@ -12,7 +12,6 @@ from typing import Any
 from freshgo._args.arrays import Array, Pipe, Stream
 from freshgo._args.parts import GraphParts
 from freshgo._sources.opening import Opening
-from freshgo.errors import FreshgoError
 
 _PIPE_BYTES = 1 << 20
 """What a pipe holds: a piece, so that one is decompressed while another is written. Linux's default bound."""
@@ -81,11 +80,9 @@ def landed(
                 arrays[name] = feeds[-1].pipe
         try:
             yield
-        except Exception as error:
+        except Exception:
             ends.close()
             for feed in feeds:
                 if feed.error is not None:
                     raise feed.error from None
-            if opening is not None and isinstance(error, FreshgoError):
-                opening.name(error)
             raise

@@ -48,6 +48,8 @@ def read_ogb_directory(path: Path, opening: Opening, name: str | None = None, fo
         InvalidArgumentError: what is in the files depends on the data set, which is not known; a pickle.
         FormatError, CorruptError, DTypeError, StoreNotFoundError: files that are not as OGB writes them.
     """
+    if not path.is_dir():
+        raise StoreNotFoundError(2, "no such directory", str(path))
     root = path.parent if path.name == "raw" else path
     raw = root / "raw" if (root / "raw").is_dir() else root
     name = name or name_of(root.resolve().name)

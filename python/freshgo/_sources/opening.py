@@ -16,7 +16,7 @@ from freshgo._args.arrays import Array, NpyFile, Stream
 from freshgo._args.progress import Progress
 from freshgo._spool.raw import Files, RawFile
 from freshgo._spool.workplace import workplace
-from freshgo.errors import FreshgoError, InvalidArgumentError, StoreExistsError
+from freshgo.errors import FormatError, FreshgoError, InvalidArgumentError, StoreExistsError
 
 _NO_PICKLES = (
     "is a pickle, and unpickling runs whatever code it names: give allow_pickle=True if you trust where it comes from"
@@ -54,8 +54,10 @@ class Opening:
     def __enter__(self) -> Opening:
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.__exit__(*raised)
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, FreshgoError):
+            self._name_origins(error)
+        self._stack.__exit__(kind, error, trace)
 
     def new_file(self) -> RawFile:
         """Begin an array in the directory ``<path>.sources``, which is removed in the end."""
@@ -92,7 +94,7 @@ class Opening:
         self._origins[array.path] = name
         return array
 
-    def name(self, error: FreshgoError) -> None:
+    def _name_origins(self, error: FreshgoError) -> None:
         """Let an error name where an array came from, in the place of the file in which it waits."""
         if error.args and isinstance(error.args[0], str):
             text = error.args[0]
@@ -110,6 +112,7 @@ class Opening:
 
         Raises:
             InvalidArgumentError: nobody has allowed it.
+            FormatError: it is damaged, or no such file.
         """
         if self.allow_pickle is None:
             raise InvalidArgumentError(f"{path} {_NO_PICKLES}, or allow_pickle=False to go without it")
@@ -117,7 +120,13 @@ class Opening:
             return None
         import torch
 
-        return torch.load(path, map_location="cpu", weights_only=False)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=False)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # what a damaged pickle raises has no common class
+            first = str(error).partition(". ")[0]
+            raise FormatError(f"{path}: not a whole file of torch.save: {type(error).__name__}: {first}") from None
 
 
 def links_attached(splits: Mapping[str, Mapping[str, Any]], node_types: list[str]) -> dict[str, Array]:

@@ -60,7 +60,13 @@ def _is_path(data: object) -> bool:
 def _read_npy(path: Path, opening: Opening) -> Graph:
     if path.suffix == ".npy":
         return Graph({"edge_index": path})
-    return Graph(read_types(path) if is_of_types(path) else read_directory(path))
+    found = read_types(path) if is_of_types(path) else read_directory(path)
+    if not found:
+        raise InvalidArgumentError(
+            f"{path} has no .npy files, and is no directory of ogb, mag240m, igb or graphbolt: expected one of these, "
+            "and not the one above it; source= says what it is, and then what is missing"
+        )
+    return Graph(found)
 
 
 def _is_tensors(data: object) -> bool:
@@ -90,6 +96,22 @@ SOURCES = (
 
 NAMES = (*dict.fromkeys(source.name for source in SOURCES if source.name), *KNOWN)
 """What ``source=`` may be: a kind, or a data set of OGB whose directory is not named after it."""
+
+
+_FORMS = {
+    "ogb": "a directory of OGB or a data set of its package",
+    "mag240m": "a directory with processed/paper___cites___paper or another relation, the one above it, or a data set",
+    "igb": "a directory with processed/paper and processed/paper__cites__paper or another relation",
+    "graphbolt": "a directory with metadata.yaml",
+    "npz": "a path that ends in .npz",
+    "npy": "a path of a directory or of a .npy file",
+    "pyg": "a data set of PyG, or its FeatureStore and GraphStore",
+    "networkx": "a graph of NetworkX",
+    "matrix": "a sparse matrix of SciPy or torch",
+    "edges": "an array [2, E] or [E, 2]",
+    "tensors": "PyG's Data or HeteroData, or a mapping of tensors",
+}
+"""What each ``source=`` expects."""
 
 
 def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph:
@@ -136,4 +158,6 @@ def _forced(data: object, opening: Opening, source: str) -> Graph:
         if kind.knows(data):
             return kind.read(data, opening)
     named = f"a mapping of {', '.join(map(str, data))}" if isinstance(data, Mapping) else shown(data)
-    raise InvalidArgumentError(f"source={source!r}, but {named} is none")
+    if isinstance(data, Path):
+        named = f"{data}, which {'is none' if data.exists() else 'does not exist'}"
+    raise InvalidArgumentError(f"source={source!r} expects {_FORMS[kinds[0].name]}, got {named}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -136,63 +136,38 @@ class Builder:
         return np.asarray(by_row[places])
 
     def _edges(self, source: Source, sources: Keys, targets: Keys) -> None:
-        spec, table = source.spec, source.spec.table
-        reading = self._reading(source)
-        from_key, to_key = (
-            keys.cast(f"s.{quoted(str(c))}") for keys, c in ((sources, table.src), (targets, table.dst))
-        )
-        ends = [f"{sources.node(from_key, 'ks')} AS src", f"{targets.node(to_key, 'kd')} AS dst"]
-        every = not source.counted
-        joined = [sources.join(from_key, "ks", all_rows=every), targets.join(to_key, "kd", all_rows=every)]
-        wide = reading.width > WIDE
-        rows = f"({source.numbered() if wide else source.sql}) s {' '.join(joined)} {reading.joins}"
-        names = [f"c{i}" for i in range(len(reading.selected))]
-        edges, ties = f"SELECT {', '.join([*ends, *reading.selected])} FROM {rows}", reading.ties
-        if wide:  # what is sorted is the number of a row, after a hash of all that it has
-            edges = f"SELECT {', '.join([*ends, *reading.selected, f's.{quoted(ROW)} AS number'])} FROM {rows}"
-            edges = f"SELECT src, dst, hash({', '.join(ties)}) AS tie, number FROM ({edges})"
-            names = ties = ["tie", "number"]
-        count = max(1, sources.count)
-        sql = f"SELECT {', '.join([_pair('dst', count, 'src'), *names])} FROM e"
-        both = table.reverse and spec.of == UNNAMED
-        if both:
-            turned = ["tie", "-1 - number"] if wide else names
-            sql += f" UNION ALL SELECT {', '.join([_pair('src', count, 'dst'), *turned])} FROM e"
-        sql = f"WITH e AS ({edges}) SELECT * FROM ({sql}) ORDER BY {', '.join(['pair', *ties])}"
-        given = source.count(self._db) if wide or not every else 0
+        """Read the rows of a table of edges by their ends. Rows that are wide are not sorted: their numbers are, and
+        the rows are read again and put at their places."""
+        spec, reading = source.spec, self._reading(source)
+        wide, back = reading.width > WIDE, spec.table.reverse
+        both = back and spec.of == UNNAMED  # edges that lead back are edges of the same type
+        given = source.count(self._db) if wide or source.counted else 0  # rows, where that is known or needed
         order = Placed(self._files, given * (1 + both), self._db.memory // 8)
-        ends_out = [self._files.new(), self._files.new()]
-        done = 0
-        stage = f"edges {' '.join(spec.of)}".strip()
-        for batch in reading.batches(stage, sql, 0):
+        ends, ends_back = self._files.new(), self._files.new()
+        stage, done = f"edges {' '.join(spec.of)}".strip(), 0
+        for batch in reading.batches(stage, _edge_query(source, reading, sources, targets, wide=wide, both=both), 0):
             if batch.column(0).null_count:
                 raise self._dangling(source, sources, targets)
             pairs = np.empty((batch.num_rows, 2), np.int64)
-            pairs[:, 1], pairs[:, 0] = np.divmod(batch.column(0).to_numpy(), np.uint64(count))
-            ends_out[0].append(pairs)
-            if table.reverse and not both:
-                ends_out[1].append(pairs[:, ::-1])
+            pairs[:, 1], pairs[:, 0] = np.divmod(batch.column(0).to_numpy(), np.uint64(max(1, sources.count)))
+            ends.append(pairs)
+            if back and not both:
+                ends_back.append(pairs[:, ::-1])
             if wide:
-                numbers = batch.column(2).to_numpy()
-                if len(pairs) and numbers.max() >= given:
-                    raise _changed(source)
-                numbers = np.where(numbers < 0, given - 1 - numbers, numbers)
-                order.put(numbers, [np.arange(done, done + len(pairs))])
+                order.put(_numbers(source, batch.column(2), given), [np.arange(done, done + len(pairs))])
             else:
-                for out, rows_of_tensor in zip(reading.outs, reading.arrays(batch, 1), strict=True):
-                    out.append(rows_of_tensor)
+                for out, rows in zip(reading.outs, reading.arrays(batch, 1), strict=True):
+                    out.append(rows)
             done += len(pairs)
-        if (wide or not every) and done != given * (1 + both):
+        if (wide or source.counted) and done != given * (1 + both):
             raise self._dangling(source, sources, targets)
         if wide and done:
             self._put_rows(stage, source, reading, order, given)
-        arrays = reading.finished()
-        edge_type: Any = spec.of
-        self._built.parts.edges[edge_type] = EdgeParts(_edge_list(ends_out[0].finish(np.int64, (2,))), arrays)
-        if table.reverse and not both:
+        edge_type, arrays = cast(EdgeType, spec.of), reading.finished()
+        self._built.parts.edges[edge_type] = EdgeParts(_edge_list(ends.finish(np.int64, (2,))), arrays)
+        if back and not both:
             name = (edge_type[2], reverse_names(edge_type[1])[0], edge_type[0])
-            back = _edge_list(ends_out[1].finish(np.int64, (2,)))
-            self._built.parts.edges[name] = EdgeParts(back, dict(arrays))
+            self._built.parts.edges[name] = EdgeParts(_edge_list(ends_back.finish(np.int64, (2,))), dict(arrays))
 
     def _put_rows(self, stage: str, source: Source, reading: Reading, order: Placed, count: int) -> None:
         """Read the rows of a table of edges in the order in which they lie. ``order`` has the place of each, and behind
@@ -232,6 +207,40 @@ class Builder:
 
 def _changed(source: Source) -> InvalidArgumentError:
     return InvalidArgumentError(f"{source.spec.label} changed while it was being read")
+
+
+def _edge_query(source: Source, reading: Reading, sources: Keys, targets: Keys, *, wide: bool, both: bool) -> str:
+    """Return the query for the edges of a table, sorted: both ends as a number, and what is read of each. Of ``wide``
+    edges that is a hash of what they have and the number of their row, below zero where the edge leads back: of
+    ``both`` directions."""
+    table, every = source.spec.table, not source.counted  # every edge comes, also one whose end is no node
+    from_key = sources.cast(f"s.{quoted(str(table.src))}")
+    to_key = targets.cast(f"s.{quoted(str(table.dst))}")
+    joins = f"{sources.join(from_key, 'ks', all_rows=every)} {targets.join(to_key, 'kd', all_rows=every)}"
+    columns = [f"{sources.node(from_key, 'ks')} AS src", f"{targets.node(to_key, 'kd')} AS dst", *reading.selected]
+    if wide:
+        columns += [f"s.{quoted(ROW)} AS number"]
+        rows = f"SELECT {', '.join(columns)} FROM ({source.numbered()}) s {joins} {reading.joins}"
+        edges = f"SELECT src, dst, hash({', '.join(reading.ties)}) AS tie, number FROM ({rows})"
+        names, turned, ties = ["tie", "number"], ["tie", "-1 - number"], ["tie", "number"]
+    else:
+        edges = f"SELECT {', '.join(columns)} FROM ({source.sql}) s {joins} {reading.joins}"
+        names = turned = [f"c{i}" for i in range(len(reading.selected))]
+        ties = reading.ties
+    count = max(1, sources.count)
+    found = f"SELECT {', '.join([_pair('dst', count, 'src'), *names])} FROM e"
+    if both:
+        found += f" UNION ALL SELECT {', '.join([_pair('src', count, 'dst'), *turned])} FROM e"
+    return f"WITH e AS ({edges}) SELECT * FROM ({found}) ORDER BY {', '.join(['pair', *ties])}"
+
+
+def _numbers(source: Source, column: Any, given: int) -> np.ndarray[Any, Any]:
+    """Return the numbers of some edges: those of their rows, of which there are so many, and behind these those of the
+    edges that lead back, which come as -1, -2 and so on."""
+    numbers: np.ndarray[Any, Any] = column.to_numpy()
+    if len(numbers) and numbers.max() >= given:
+        raise _changed(source)
+    return np.where(numbers < 0, given - 1 - numbers, numbers)
 
 
 def _pair(first: str, count: int, second: str) -> str:

@@ -195,12 +195,26 @@ def test_what_graphbolt_cannot_be(tmp_path: Path) -> None:
             ValueError,
             "no seeds",
         ),
+        (
+            {"graph": {**good["graph"], "nodes": [{"nim": 3}]}},
+            errors.FormatError,
+            r"an entry of graph\.nodes must have 'num', int, got \{'nim': 3\}",
+        ),
+        (
+            {"feature_data": [{"domain": "node", "format": "numpy", "path": "-x.npy"}]},
+            errors.FormatError,
+            "an entry of feature_data must have 'name', str",
+        ),
     )
     for changed, kind, message in bad:
         path.write_text(yaml.safe_dump({**good, **changed}))
         with pytest.raises(kind, match=message) as raised:
             convert(root, tmp_path / "g", **SMALL)
         assert isinstance(raised.value, errors.FreshgoError)
+    (root / "x.pt").write_bytes((root / "x.pt").read_bytes()[:400])
+    path.write_text(yaml.safe_dump({**good, **bad[1][0]}))
+    with pytest.raises(errors.FormatError, match=r"x\.pt: not a whole file of torch\.save"):
+        convert(root, tmp_path / "g", allow_pickle=True, **SMALL)
     path.write_text("graph: [")
     with pytest.raises(errors.FormatError, match="no YAML"):
         convert(root, tmp_path / "g", **SMALL)

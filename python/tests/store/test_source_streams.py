@@ -118,7 +118,7 @@ def test_what_members_cannot_be(tmp_path: Path) -> None:
         ("edge", "1,2,3\n", r"edge\.csv\.gz, row 0: 3 columns, expected 2"),
         ("edge", "1,2\n" * 900 + "1,300\n", r"edge\.csv\.gz: 901 edges, expected 900"),
         ("edge", "1,2\n" * 899 + "1,300\n", r"edge_index\[1, 899\] in edge\.csv\.gz is 300, expected an id"),
-        ("node-feat", "1,2\n" * 299, r"x has shape \[299, 2\], but there are 300 nodes"),
+        ("node-feat", "1,2\n" * 299, r"x in node-feat\.csv\.gz has shape \[299, 2\], but there are 300 nodes"),
         ("node-feat", "0.5,2\n" * 299 + "0.5,two\n", r"node-feat\.csv\.gz: .*'two'.* at row 299, column 2"),
         ("num-node-list", "300\n7\n", r"num-node-list\.csv\.gz: 2 graphs, expected one"),
         ("num-edge-list", "many\n", r"num-edge-list\.csv\.gz: expected counts"),

@@ -258,12 +258,17 @@ def test_a_source_that_is_forced(tmp_path: Path) -> None:
     with convert(edges, tmp_path / "g", source="edges", **SMALL) as store:
         assert store.num_edges == 3
     for data, source, kind, message in (
-        (edges, "ogb", errors.InvalidArgumentError, "source='ogb', but a ndarray of shape"),
+        (
+            edges,
+            "ogb",
+            errors.InvalidArgumentError,
+            "source='ogb' expects a directory of OGB or a data set .*, got a ndarray of shape",
+        ),
         (
             {"edge_index": edges, "x": edges},
             "ogb",
             errors.InvalidArgumentError,
-            "but a mapping of edge_index, x is none",
+            "got a mapping of edge_index, x",
         ),
         (edges, "parquet", errors.InvalidArgumentError, "source must be one of ogb, mag240m"),
         (edges, 3, errors.DTypeError, "source must be one of ogb, mag240m"),
@@ -275,8 +280,11 @@ def test_a_source_that_is_forced(tmp_path: Path) -> None:
         ),
         ((edges[0], edges[1, :2]), "coo", errors.InvalidArgumentError, "of equal lengths"),
         (edges, "csc", errors.DTypeError, "csc must be"),
-        (tmp_path / "none", "mag240m", errors.InvalidArgumentError, "source='mag240m', but"),
-        (tmp_path / "none", "ogb", errors.StoreNotFoundError, "no edge.csv.gz"),
+        (tmp_path / "none", "mag240m", errors.InvalidArgumentError, "source='mag240m' .*none, which does not exist"),
+        (tmp_path / "none", "ogb", errors.StoreNotFoundError, "no such directory"),
+        (tmp_path, "ogb", errors.StoreNotFoundError, "no edge.csv.gz"),
+        (tmp_path, "igb", errors.InvalidArgumentError, f"expects .* processed/paper.*, got {tmp_path}, which is none"),
+        (tmp_path, None, errors.InvalidArgumentError, f"{tmp_path} has no .npy files, and is no directory of ogb"),
     ):
         with pytest.raises(kind, match=message):
             convert(data, tmp_path / "h", source=source, **SMALL)
